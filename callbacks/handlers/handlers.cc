@@ -1,0 +1,38 @@
+#include "callbacks/handlers/handlers.h"
+
+#include <exception>
+
+namespace kintsugi {
+
+std::string_view HandlerKindName(HandlerKind kind) {
+  constexpr std::array<std::string_view, kHandlerKinds> kNames = {"stop",     "clean", "rebuild_group", "repair",
+                                                                  "rollback", "save",  "rename",        "exit"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+Status HandlerRegistry::Register(HandlerKind kind, HandlerFunction function, void* context) {
+  if (!function)
+    return {StatusCode::kInvalidArgument, "handler '" + std::string(HandlerKindName(kind)) + "' is a null function"};
+  entries_[static_cast<size_t>(kind)] = {function, context};
+  return Status::Ok();
+}
+
+bool HandlerRegistry::Has(HandlerKind kind) const { return entries_[static_cast<size_t>(kind)].function != nullptr; }
+
+Status HandlerRegistry::Call(HandlerKind kind, HandlerContext& call) const {
+  const Entry& entry = entries_[static_cast<size_t>(kind)];
+  const std::string name(HandlerKindName(kind));
+  if (!entry.function) {
+    if (kind == HandlerKind::kExit) return Status::Ok();
+    return {StatusCode::kFailedPrecondition, "no handler '" + name + "' is registered"};
+  }
+  try {
+    return entry.function(call, entry.context).Annotate("handler '" + name + "'");
+  } catch (const std::exception& e) {
+    return {StatusCode::kInternal, "handler '" + name + "' threw: " + e.what()};
+  } catch (...) {
+    return {StatusCode::kInternal, "handler '" + name + "' threw something that is no std::exception"};
+  }
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,73 @@
+// Handlers: what a trainer hands over so that the runtime can stop, clean, rebuild, repair and save it.
+//
+// | kind          | thread                  | phase    | what ok means                                               |
+// |---------------|-------------------------|----------|-------------------------------------------------------------|
+// | stop          | the agent's own         | STOP     | no collective of the old generation blocks the trainer      |
+// | clean         | the trainer's, parked   | CLEAN    | the old contexts are destroyed, nothing can write late      |
+// | rebuild_group | the trainer's, parked   | REBUILD  | the process groups of the new generation are connected      |
+// | repair        | the trainer's, parked   | REPAIR   | this rank's part of every move is done                      |
+// | rollback      | the trainer's, parked   | ROLLBACK | everything derived (schedule, data position, parameters) is at `step` |
+// | save          | the trainer's, parked   | DUMP     | this rank's entries are on disk, synced, not yet visible    |
+// | rename        | the trainer's, parked   | RENAME   | the checkpoint is visible, `latest` names it                |
+// | exit          | the trainer's, parked   | ENDED    | last words; the process goes on and leaves by itself        |
+//
+// Every handler is idempotent: an incident may be planned again at any point, and then the handler is called again with
+// a newer generation. It returns soon after `cancel` is set and before `deadline`; a process whose handler does not is
+// killed and respawned. A handler that returns an error or throws makes its rank a fault of the incident.
+// Collectives inside rebuild_group and rollback are allowed; they must be abortable by the stop handler.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "callbacks/handlers/cancel.h"
+#include "callbacks/handlers/orders.h"
+#include "callbacks/handlers/store.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/ids.h"
+#include "runtime/base/status.h"
+
+namespace kintsugi {
+
+enum class HandlerKind : uint8_t { kStop, kClean, kRebuildGroup, kRepair, kRollback, kSave, kRename, kExit };
+inline constexpr size_t kHandlerKinds = 8;
+KINTSUGI_EXPORT std::string_view HandlerKindName(HandlerKind kind);
+
+struct HandlerContext {
+  Rank rank;
+  int world_size = 0;
+  Generation generation;
+  Step step;                       // S: the step every rank meets at; 0 in stop
+  TimePoint deadline;
+  CancelToken* cancel = nullptr;   // set when a newer generation supersedes this call; never null
+  Store* store = nullptr;          // rendezvous of this generation; null in stop and exit
+  Rung rung = Rung::kResume;       // repair: how this incident is repaired
+  std::vector<Rank> partners;      // the other members of this rank's replica groups, ascending
+  std::vector<RepairMove> moves;   // repair: all moves of the incident, in the order every rank works them off
+  std::vector<SaveEntry> entries;  // save: what this rank writes
+  std::string directory;           // save, rename: the checkpoint root; repair on reload: the checkpoint to read
+  uint64_t bytes_moved = 0;        // repair: set by the handler on the receiving side
+};
+
+using HandlerFunction = Status (*)(HandlerContext& call, void* context);
+
+class KINTSUGI_EXPORT HandlerRegistry {
+ public:
+  // The last registration of a kind wins. kInvalidArgument on a null function.
+  Status Register(HandlerKind kind, HandlerFunction function, void* context);
+  bool Has(HandlerKind kind) const;
+  // Calls the handler and turns what it throws into kInternal. A missing `exit` is fine; any other missing handler is
+  // kFailedPrecondition and names the kind.
+  Status Call(HandlerKind kind, HandlerContext& call) const;
+
+ private:
+  struct Entry {
+    HandlerFunction function = nullptr;
+    void* context = nullptr;
+  };
+  std::array<Entry, kHandlerKinds> entries_{};
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,31 @@
+// Orders: what the controller tells a rank to do in a phase, as plain data. Decided by runtime/core, carried out by
+// handlers (the working defaults are in replica).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/ids.h"
+
+namespace kintsugi {
+
+// Rungs of the recovery ladder, cheapest first (DESIGN section 3).
+enum class Rung : uint8_t { kResume, kRetry, kPatch, kRebuild, kAdopt, kRespawn, kShrink, kReload, kDump, kExit };
+
+// State of one layout that `destination` lacks and each of `sources` holds at the incident's step.
+struct RepairMove {
+  int layout = 0;
+  Rank destination;
+  std::vector<Rank> sources;      // at least one; preferred first
+  std::vector<std::string> keys;  // empty: every tensor of the layout and the mirrored objects
+};
+
+// One shard of one layout that a rank writes in a save.
+struct SaveEntry {
+  int layout = 0;
+  std::vector<Rank> holders;         // ranks that hold this shard, dead ones included; the writer is one of them
+  std::vector<Rank> objects_of;      // ranks whose mirrored objects the writer stores beside it
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,36 @@
+// StateService: what the agent asks of the state plane beside the repair, save and rename handlers. Implemented in
+// replica and installed next to its default handlers, so that runtime never includes replica.
+//
+// Threads: all but Abort run on the trainer's thread; Abort runs on the agent's, may come at any moment, and makes
+// every other call return kCancelled within 100 ms until the next Open.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "callbacks/handlers/handlers.h"
+#include "callbacks/state/registry.h"
+
+namespace kintsugi {
+
+// Digest of everything this rank holds of one layout; equal on all members of a replica group.
+using StateDigest = uint64_t;
+
+class KINTSUGI_EXPORT StateService {
+ public:
+  virtual ~StateService() = default;
+
+  // Opens this generation's channels to the replica partners (call.partners), after the rebuild_group handler.
+  virtual Status Open(HandlerContext& call) = 0;
+  // Gives this rank's mirrored bytes of `step` to its partners and takes theirs; both sides keep the newest two steps.
+  // Called before every gate, and with the step S after a rollback.
+  virtual Status Mirror(Step step, const std::vector<uint8_t>& mine) = 0;
+  // Own mirrored bytes of `step`: captured here, or received in a repair. kNotFound otherwise.
+  virtual Result<std::vector<uint8_t>> Mirrored(Step step) const = 0;
+  // Digest per layout over all registered tensors, and over the mirrored objects where the layouts' members share them.
+  virtual Result<std::map<int, StateDigest>> Digests() = 0;
+  virtual void Abort() = 0;
+};
+
+}  // namespace kintsugi

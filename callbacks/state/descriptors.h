@@ -1,0 +1,102 @@
+// Descriptors: plain data that says what a rank holds. Shared by repair, saving and resharding.
+//
+// Words: a *global tensor* is the whole logical tensor, row-major, held by nobody; a *box* is, per axis, the half-open
+// interval [offset, offset + shape) in global coordinates; a *flattened range* is a half-open range of element numbers
+// in the row-major order of the box (as ZeRO-1 optimizers produce: Rajbhandari et al. 2020). Fields follow Megatron-core
+// `dist_checkpointing` (ShardedTensor, ShardedObject), so that adapters translate one to one.
+// Units: shapes and offsets in elements, sizes in bytes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "callbacks/state/dtype.h"
+#include "runtime/base/export.h"
+#include "runtime/base/ids.h"
+#include "runtime/base/status.h"
+
+namespace kintsugi {
+
+using Shape = std::vector<int64_t>;
+
+enum class MemoryKind : uint8_t {
+  kHeap,    // anyone's host memory
+  kShared,  // allocated by the agent in a memfd: another process of this host can map it
+  kDevice,  // memory of the device with number `device`
+};
+
+// Where a shard's bytes live. The owner keeps the memory alive and in place while it is registered.
+struct Memory {
+  void* data = nullptr;
+  uint64_t size_bytes = 0;
+  MemoryKind kind = MemoryKind::kHeap;
+  int device = -1;
+  int shared_fd = -1;         // kShared: the memfd ...
+  uint64_t shared_offset = 0;  // ... and where in it `data` starts
+};
+
+struct FlatRange {
+  int64_t start = 0;
+  int64_t stop = 0;
+  bool operator==(const FlatRange&) const = default;
+};
+
+struct ShardedTensor {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  Shape global_shape;
+  Shape local_shape;
+  Shape global_offset;
+  std::optional<FlatRange> flattened_range;
+  std::vector<int64_t> replica_id;  // empty or all zero: the main copy
+  // Which replica layout the shard belongs to: index into the layouts given to Agent::SetReplicaLayout (MindIO's
+  // optimizer type: 0 dense, 1 expert).
+  int layout = 0;
+  Memory memory;
+
+  // Elements that the memory holds: of the flattened range where there is one, else of the box.
+  int64_t ElementCount() const;
+  uint64_t ByteCount() const { return static_cast<uint64_t>(ElementCount()) * DTypeSize(dtype); }
+};
+
+// "key float32 [6, 4] of [12, 4] at [6, 0]": for messages.
+KINTSUGI_EXPORT std::string Describe(const ShardedTensor& tensor);
+KINTSUGI_EXPORT std::string DescribeShape(const Shape& shape);
+
+// Bounds, agreement of dimensions, size of the memory. The message names the key and both values.
+KINTSUGI_EXPORT Status Validate(const ShardedTensor& tensor);
+
+enum class ObjectKind : uint8_t {
+  kDerived,   // the rollback handler computes it from the step
+  kMirrored,  // its bytes are captured before every gate and kept by the replica partners too
+};
+
+// Bytes that are not a tensor: RNG, data iterator, scheduler (DESIGN section 4). A mirrored object must be able to give
+// and take its bytes; both functions run on the trainer's thread.
+struct ShardedObject {
+  std::string key;
+  ObjectKind kind = ObjectKind::kDerived;
+  // Appends the object's bytes to `out`.
+  void (*capture)(void* context, std::vector<uint8_t>* out) = nullptr;
+  // Takes the object back to `bytes`.
+  Status (*restore)(void* context, const uint8_t* bytes, uint64_t size_bytes) = nullptr;
+  void* context = nullptr;
+};
+
+// A shard whose stored form differs from the live one (Megatron's ShardedTensorFactory): `build` gives the shards to
+// store, `merge` takes them back. Used by the reshard engine; the registry takes plain shards only.
+struct ShardedTensorFactory {
+  std::string key;
+  std::function<std::vector<ShardedTensor>()> build;
+  std::function<Status(const std::vector<ShardedTensor>&)> merge;
+};
+
+// State of this rank alone: never stored, never moved.
+struct LocalNonpersistent {
+  std::string key;
+};
+
+}  // namespace kintsugi

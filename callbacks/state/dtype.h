@@ -1,0 +1,23 @@
+// Element types of registered tensors.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "runtime/base/export.h"
+
+namespace kintsugi {
+
+enum class DType : uint8_t {
+  kFloat64, kFloat32, kFloat16, kBFloat16, kFloat8E4M3, kFloat8E5M2,
+  kInt64, kInt32, kInt16, kInt8, kUInt8, kBool, kComplex64, kComplex128,
+};
+
+// Bytes of one element.
+KINTSUGI_EXPORT uint64_t DTypeSize(DType dtype);
+// Names as numpy and torch print them: "float32", "bfloat16", "float8_e4m3fn", ...
+KINTSUGI_EXPORT std::string_view DTypeName(DType dtype);
+KINTSUGI_EXPORT std::optional<DType> DTypeFromName(std::string_view name);
+
+}  // namespace kintsugi

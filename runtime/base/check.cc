@@ -1,0 +1,9 @@
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+
+void FailCheck(const char* file, int line, const char* condition, const std::string& message) {
+  throw CheckFailure(std::string(file) + ":" + std::to_string(line) + ": check failed: " + condition + ": " + message);
+}
+
+}  // namespace kintsugi

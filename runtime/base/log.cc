@@ -1,0 +1,45 @@
+#include "runtime/base/log.h"
+
+namespace kintsugi {
+namespace {
+
+class NullSink final : public LogSink {
+ public:
+  void Write(LogLevel, std::string_view) override {}
+};
+
+}  // namespace
+
+std::shared_ptr<LogSink> NullLogSink() { return std::make_shared<NullSink>(); }
+
+void MemoryLogSink::Write(LogLevel, std::string_view line) {
+  std::lock_guard lock(mutex_);
+  lines_.emplace_back(line);
+}
+
+std::vector<std::string> MemoryLogSink::lines() const {
+  std::lock_guard lock(mutex_);
+  return lines_;
+}
+
+std::string LogLine(std::string_view event, std::initializer_list<std::pair<std::string_view, std::string>> fields) {
+  std::string line = "event=" + std::string(event);
+  for (const auto& [key, value] : fields) {
+    line += ' ';
+    line += key;
+    line += '=';
+    if (value.find_first_of(" \"\n") == std::string::npos && !value.empty()) {
+      line += value;
+      continue;
+    }
+    line += '"';
+    for (char c : value) {
+      if (c == '"' || c == '\\') line += '\\';
+      line += c == '\n' ? ' ' : c;
+    }
+    line += '"';
+  }
+  return line;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,18 @@
+# Options of the build. Every one starts with KINTSUGI_ and has a default that works on a bare machine.
+option(KINTSUGI_BUILD_TESTS "Build the tests" ON)
+option(KINTSUGI_BUILD_BENCHMARKS "Build the benchmarks (Google Benchmark)" ON)
+option(KINTSUGI_INSTALL "Generate install rules" ON)
+set(KINTSUGI_SANITIZE "" CACHE STRING "Sanitizers for the whole build: empty, address (with undefined) or thread")
+set_property(CACHE KINTSUGI_SANITIZE PROPERTY STRINGS "" address thread)
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()

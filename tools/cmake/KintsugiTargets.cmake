@@ -1,0 +1,60 @@
+# One function per kind of target, so that a folder's CMakeLists.txt says only what it has and what it needs.
+include(GNUInstallDirs)
+
+function(_kintsugi_common target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+  if(KINTSUGI_SANITIZE STREQUAL "address")
+    target_compile_options(${target} PUBLIC -fsanitize=address,undefined -fno-omit-frame-pointer
+                           -fno-sanitize-recover=undefined)
+    target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+  elseif(KINTSUGI_SANITIZE STREQUAL "thread")
+    target_compile_options(${target} PUBLIC -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
+    target_link_options(${target} PUBLIC -fsanitize=thread)
+  endif()
+endfunction()
+
+# kintsugi_library(<folder name> SOURCES ... HEADERS ... DEPS ... PRIVATE_DEPS ...)
+#   target kintsugi_<name>, alias kintsugi::<name>. HEADERS are installed, under their path from the project's root.
+function(kintsugi_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
+  set(target kintsugi_${name})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  add_library(kintsugi::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} LINKER_LANGUAGE CXX)
+  target_include_directories(${target} PUBLIC
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>"
+    "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/kintsugi>")
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  _kintsugi_common(${target})
+  foreach(header ${ARG_HEADERS})
+    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE room)
+    cmake_path(GET header PARENT_PATH below)
+    install(FILES ${header} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kintsugi/${room}/${below}" COMPONENT devel)
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY KINTSUGI_LIBRARIES ${target})
+endfunction()
+
+# kintsugi_program(<name> SOURCES ... DEPS ...): a program in build/<preset>/bin.
+function(kintsugi_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  _kintsugi_common(${name})
+endfunction()
+
+# kintsugi_test(<name> SOURCES ... DEPS ... [TIMEOUT seconds] [LABELS ...]): a GoogleTest program, one ctest entry.
+function(kintsugi_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  _kintsugi_common(${name})
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}")
+endfunction()
