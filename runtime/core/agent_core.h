@@ -1,0 +1,146 @@
+// AgentCore: what a rank does about the controller's orders, as a pure state machine beside ControllerCore.
+//
+// It knows where the trainer's thread is (in its loop, parked in the guard, inside a handler), refuses orders of older
+// terms and generations, supersedes handlers of an older generation, and keeps the rank's own offer of its state:
+// withdrawn before a repair writes the first byte, given again once VERIFY has passed.
+// Threads: none; the agent's driver steps it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/core/messages.h"
+
+namespace kintsugi::core {
+
+// ---- events ------------------------------------------------------------------------------------------------------
+
+struct FromController {
+  Header header;
+  ControllerMessage message;
+};
+// The gate was locked, as LockGate asked; `word` is what stood there.
+struct GateLocked {
+  GateWord word;
+};
+// The trainer's thread came into the guard.
+struct TrainerParked {
+  enum class Outcome : uint8_t { kReady, kInterrupted, kFault, kFinished };
+  Outcome outcome = Outcome::kInterrupted;
+  GateWord word;
+  FaultReport fault;  // kFault
+};
+// A fault signalled while the trainer's thread is not in the guard (damaged memory, a gate that failed).
+struct FaultSignal {
+  FaultReport fault;
+};
+struct HandlerDone {
+  Generation generation;
+  PhaseDone done;
+};
+struct TrainerResumed {};
+struct TrainerAtSavePoint {
+  Step step;
+};
+struct TrainerAtGate {  // control-plane gate
+  Step step;
+};
+struct PauseStored {
+  Step begun;
+};
+struct Connected {};  // the control connection is back
+
+using AgentEvent = std::variant<FromController, GateLocked, TrainerParked, FaultSignal, HandlerDone, TrainerResumed,
+                                TrainerAtSavePoint, TrainerAtGate, PauseStored, Connected>;
+
+// ---- actions -----------------------------------------------------------------------------------------------------
+
+struct SendMessage {
+  Generation generation;
+  AgentMessage message;
+};
+struct LockGate {};            // answer with GateLocked
+struct Interrupt {             // tell the gate its verdict, abort collectives, make the trainer park
+  StopOrder verdict;
+};
+struct RunOnTrainer {          // answer with HandlerDone
+  Generation generation;
+  PhaseOrder order;
+};
+struct CancelHandler {};       // the running handler is superseded
+struct SetCommitted {          // the gate word becomes committed(step), still locked
+  Step step;
+};
+struct ReleaseTrainer {        // unlock the gate, back to the loop
+  Generation generation;
+  Step step;
+};
+struct ContinueTrainer {};     // leave the save point
+struct StorePause {            // answer with PauseStored
+  Step step;
+};
+struct OpenGate {
+  Step step;
+};
+struct StoreAnswered {
+  StoreReply reply;
+};
+struct ArmInjection {
+  std::string injection;
+};
+struct EndTrainer {
+  int exit_code = 0;
+  std::string text;
+};
+
+using AgentAction = std::variant<SendMessage, LockGate, Interrupt, RunOnTrainer, CancelHandler, SetCommitted,
+                                 ReleaseTrainer, ContinueTrainer, StorePause, OpenGate, StoreAnswered, ArmInjection,
+                                 EndTrainer>;
+
+class AgentCore {
+ public:
+  // `replacement`: this process has not held the run's state yet.
+  AgentCore(Rank rank, Incarnation incarnation, Term term, Generation generation, bool replacement)
+      : rank_(rank), incarnation_(incarnation), term_(term), generation_(generation), offer_valid_(!replacement) {}
+
+  std::vector<AgentAction> Step(const AgentEvent& event);
+
+  Generation generation() const { return generation_; }
+  Term term() const { return term_; }
+  bool locked() const { return locked_; }
+  uint64_t refused() const { return refused_; }
+  // The Ready message is the driver's to fill; it is sent again after a reconnect.
+  void SetReady(Ready ready) { ready_ = std::move(ready); }
+
+ private:
+  enum class Trainer : uint8_t { kInLoop, kParked, kInHandler };
+
+  void OnMessage(const FromController& event);
+  void OnLock(Generation generation);
+  void OnStop(const StopOrder& order);
+  void OnPhaseOrder(const PhaseOrder& order);
+  void OnParked(const TrainerParked& event);
+  void OnHandlerDone(const HandlerDone& event);
+  void ReportParked();
+  void StartHandler();
+  void Send(AgentMessage message) { out_.push_back(SendMessage{generation_, std::move(message)}); }
+
+  const Rank rank_;
+  const Incarnation incarnation_;
+  Term term_;
+  Generation generation_;
+  bool offer_valid_;
+  bool locked_ = true;  // a fresh process waits for its first Resume
+  bool ended_ = false;
+  Trainer trainer_ = Trainer::kInLoop;
+  GateWord word_;
+  std::optional<StopOrder> stop_;       // to be answered with Parked
+  std::optional<PhaseOrder> order_;     // to be run once the trainer's thread is free
+  std::optional<Ready> ready_;
+  std::vector<AgentAction> out_;
+  uint64_t refused_ = 0;
+};
+
+}  // namespace kintsugi::core

@@ -1,0 +1,293 @@
+#include "runtime/core/controller_core.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+
+ControllerCore::ControllerCore(Policy policy, Term term)
+    : policy_(std::move(policy)), term_(term), members_(static_cast<size_t>(policy_.world_size)),
+      detector_(policy_.silence) {
+  const Status valid = policy_.Validate();
+  KINTSUGI_CHECK(valid.ok(), valid.message());
+  if (!policy_.resume_directory.empty()) {
+    checkpoint_ = policy_.resume_directory;
+    checkpoint_step_ = policy_.resume_step;
+  }
+}
+
+std::vector<ControllerAction> ControllerCore::Start(TimePoint now) {
+  now_ = now;
+  phase_began_ = now;
+  generation_ = Generation(1);
+  deadline_ = now_ + policy_.join_timeout;
+  for (int r = 0; r < policy_.world_size; ++r) {
+    if (!policy_.can_spawn) continue;
+    Member& member = members_[static_cast<size_t>(r)];
+    member.incarnation = Incarnation(1);
+    member.life = Life::kStarting;
+    out_.push_back(SpawnProcess{Rank(r), member.incarnation});
+  }
+  return std::exchange(out_, {});
+}
+
+std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event, TimePoint now) {
+  now_ = now;
+  if (phase_ == Phase::kEnded && !std::holds_alternative<FromAgent>(event)) return {};
+  std::visit(
+      [this](const auto& e) {
+        using E = std::decay_t<decltype(e)>;
+        if constexpr (std::is_same_v<E, FromAgent>) OnMessage(e.header, e.message);
+        if constexpr (std::is_same_v<E, ConnectionClosed>) OnClosed(e);
+        if constexpr (std::is_same_v<E, ProcessExited>) OnExited(e);
+        if constexpr (std::is_same_v<E, OperatorSave>) BeginSave(false);
+        if constexpr (std::is_same_v<E, OperatorStop>) BeginSave(true);
+        if constexpr (std::is_same_v<E, OperatorInject>)
+          if (InWorld(e.rank)) SendTo(e.rank, InjectOrder{e.injection});
+        if constexpr (std::is_same_v<E, Tick>) OnTick();
+      },
+      event);
+  return std::exchange(out_, {});
+}
+
+void ControllerCore::OnMessage(const Header& header, const AgentMessage& message) {
+  if (!InWorld(header.rank)) return Drop(header.rank, "the rank is outside the world");
+  if (const auto* join = std::get_if<JoinRequest>(&message)) return OnJoin(header, *join);
+  Member& member = At(header.rank);
+  if (header.incarnation != member.incarnation || member.life == Life::kDead)
+    return Drop(header.rank, "incarnation " + header.incarnation.ToString() + " is not the living one");
+  if (header.term.number > term_.number) return Drop(header.rank, "the message is of a newer term");
+  if (phase_ == Phase::kEnded) return;
+  const bool current = header.generation == generation_;
+  std::visit(
+      [&](const auto& m) {
+        using M = std::decay_t<decltype(m)>;
+        const Rank rank = header.rank;
+        if constexpr (std::is_same_v<M, Beat>) {
+          member.begun = m.step;
+          detector_.OnBeat(rank, m.count, now_);
+        } else if constexpr (std::is_same_v<M, Ready>) {
+          OnReady(header, m);
+        } else if constexpr (std::is_same_v<M, FaultReport>) {
+          OnFaultReport(rank, m);
+        } else if constexpr (std::is_same_v<M, Published>) {
+          checkpoint_ = m.directory;
+          checkpoint_step_ = m.step;
+          out_.push_back(CheckpointReady{m.step, m.directory});
+        } else if (!current) {
+          Drop(rank, "generation " + header.generation.ToString() + " is not " + generation_.ToString());
+        } else if constexpr (std::is_same_v<M, LockReply>) {
+          OnLockReply(rank, m);
+        } else if constexpr (std::is_same_v<M, Parked>) {
+          OnParked(rank, m);
+        } else if constexpr (std::is_same_v<M, PhaseDone>) {
+          OnPhaseDone(rank, m);
+        } else if constexpr (std::is_same_v<M, Resumed>) {
+          OnResumed(rank);
+        } else if constexpr (std::is_same_v<M, Finished>) {
+          member.finished = m.step;
+          MaybeFinish();
+        } else if constexpr (std::is_same_v<M, GateEntered>) {
+          OnGateEntered(rank, m.step);
+        } else if constexpr (std::is_same_v<M, SavePoint>) {
+          OnSavePoint(rank, m.step);
+        } else if constexpr (std::is_same_v<M, PauseAck>) {
+          OnPauseAck(rank, m);
+        }
+        // StoreSet and StoreGet never reach the core: the driver's StoreTable answers them.
+      },
+      message);
+}
+
+void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
+  const Rank rank = header.rank;
+  Member& member = At(rank);
+  const auto refuse = [&](const std::string& why) {
+    out_.push_back(Send{{term_, generation_, rank, header.incarnation}, JoinReply{.accepted = false, .text = why}});
+    Drop(rank, why);
+  };
+  if (phase_ == Phase::kEnded) return refuse("the run has ended");
+  if (header.incarnation < member.incarnation || (header.incarnation == member.incarnation && member.life == Life::kDead))
+    return refuse("incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
+                  " was given up; the living one is " + member.incarnation.ToString());
+  if (policy_.can_spawn && header.incarnation > member.incarnation)
+    return refuse("incarnation " + header.incarnation.ToString() + " was not started by this launcher");
+  // A rank that nobody here started names no incarnation; it is told the one it gets.
+  const Incarnation incarnation = !policy_.can_spawn && header.incarnation.value() == 0 ? member.incarnation.Next()
+                                                                                       : header.incarnation;
+  if (incarnation > member.incarnation) {
+    // A second live incarnation is a fault of the first.
+    if (member.life == Life::kReady) {
+      MarkDead(rank);
+      Fault(rank, FaultKind::kProcessExit, "a newer process of the rank joined", now_);
+      if (phase_ == Phase::kEnded) return;
+    }
+    member.incarnation = incarnation;
+    member.life = Life::kStarting;
+  }
+  member.connected = true;
+  member.pid = join.pid;
+  member.watched_by_launcher = join.watched_by_launcher;
+  if (member.life == Life::kAbsent || member.life == Life::kDead) member.life = Life::kStarting;
+  detector_.Watch(rank, now_);
+  JoinReply reply;
+  reply.replacement = ever_ran_;
+  reply.resume_step = policy_.resume_step;
+  reply.save_every = policy_.save_every;
+  reply.injections = member.injections;
+  SendTo(rank, std::move(reply));
+  const bool healed = phase_ == Phase::kConfirm && incident_->signal == FaultKind::kConnectionLost &&
+                      std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.connected; });
+  if (!healed) return;
+  SetPhase(Phase::kRunning, "the connection is back");
+  incident_->rung = Rung::kResume;
+  incident_->resumed_at = now_;
+  CloseIncident();
+}
+
+void ControllerCore::OnReady(const Header& header, const Ready& ready) {
+  Member& member = At(header.rank);
+  if (member.life == Life::kReady) return;  // a reconnected agent says it again
+  member.life = Life::kReady;
+  member.registry = ready.registry;
+  member.layouts = ready.layouts;
+  member.parked = true;
+  if (phase_ == Phase::kAdmit && AllReady()) AfterAdmit();
+}
+
+bool ControllerCore::AllReady() const {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.life == Life::kReady; });
+}
+
+void ControllerCore::OnClosed(const ConnectionClosed& closed) {
+  if (!InWorld(closed.rank)) return;
+  Member& member = At(closed.rank);
+  if (member.incarnation != closed.incarnation || member.life == Life::kDead) return;
+  member.connected = false;
+  if (member.life == Life::kReady) Fault(closed.rank, FaultKind::kConnectionLost, "the control connection closed", now_);
+}
+
+void ControllerCore::OnExited(const ProcessExited& exited) {
+  if (!InWorld(exited.rank)) return;
+  Member& member = At(exited.rank);
+  if (member.incarnation != exited.incarnation || member.life == Life::kDead) return;
+  const bool was_ready = member.life == Life::kReady;
+  MarkDead(exited.rank);
+  const std::string who = "rank " + exited.rank.ToString() + " " + exited.cause;
+  if (!was_ready && !ever_ran_)
+    return End(kExitStartup, who + " before it was ready: does the program call Agent::Join and Agent::Run?");
+  if (was_ready || !incident_) return Fault(exited.rank, FaultKind::kProcessExit, exited.cause, exited.since.value_or(now_));
+  // A replacement died before it was ready: nobody else is affected. Try again, or let the ladder choose anew.
+  out_.push_back(Notice{exited.rank, who + " before it was ready"});
+  MaybeRespawn(exited.rank);
+  if (At(exited.rank).life == Life::kDead && phase_ >= Phase::kClean)
+    EnterLock("the replacement of rank " + exited.rank.ToString() + " died");
+}
+
+void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report) {
+  Member& member = At(rank);
+  const bool echo = report.kind == FaultKind::kCommError;
+  // Inside an incident a communication error is the incident itself.
+  if (echo && phase_ != Phase::kRunning && phase_ != Phase::kConfirm) return;
+  if (report.kind == FaultKind::kMemoryLow && !report.in_update) {
+    if (!member.needs_repair || !member.damaged_keys.empty())
+      member.damaged_keys.insert(member.damaged_keys.end(), report.damaged_keys.begin(), report.damaged_keys.end());
+    member.needs_repair = true;
+  } else if (report.kind == FaultKind::kMemoryHigh || report.kind == FaultKind::kMemoryLow) {
+    member.needs_repair = true;
+    member.damaged_keys.clear();
+  }
+  Fault(rank, report.kind, report.text, report.since);
+}
+
+void ControllerCore::OnTick() {
+  for (Rank rank : detector_.OnTick(now_)) {
+    Member& member = At(rank);
+    detector_.Forget(rank);
+    if (member.life == Life::kDead || member.life == Life::kAbsent) continue;
+    const TimePoint since = now_ - policy_.silence;
+    Kill(rank, "silent for " + std::to_string(static_cast<int>(ToMilliseconds(policy_.silence))) + " ms");
+    Fault(rank, FaultKind::kSilence, "no sign of life", since);
+    if (phase_ == Phase::kEnded) return;
+  }
+  if (now_ >= stop_deadline_) {
+    stop_deadline_ = TimePoint::Max();
+    if (phase_ == Phase::kRunning)
+      Fault(Rank(0), FaultKind::kOperator, "the grace period is nearly over: saving at once", now_);
+  }
+  if (now_ >= relock_at_) {
+    relock_at_ = TimePoint::Max();
+    return EnterLock("a phase failed without another cause");
+  }
+  if (now_ < deadline_) return;
+  deadline_ = TimePoint::Max();
+  if (phase_ == Phase::kConfirm) return EnterLock("no further cause within the confirmation window");
+  if (phase_ == Phase::kAdmit && !ever_ran_) {
+    for (int r = 0; r < policy_.world_size; ++r)
+      if (members_[static_cast<size_t>(r)].life != Life::kReady)
+        return End(kExitStartup, "rank " + std::to_string(r) + " was not ready within " +
+                                     std::to_string(static_cast<int>(ToMilliseconds(policy_.join_timeout) / 1000)) +
+                                     " s: does the program call Agent::Join and Agent::Run?");
+  }
+  // Whoever is still waited for did not keep the deadline.
+  for (int r = 0; r < policy_.world_size; ++r) {
+    Member& member = members_[static_cast<size_t>(r)];
+    const bool late = phase_ == Phase::kAdmit ? member.life == Life::kStarting : member.waiting;
+    if (!late) continue;
+    const std::string text = std::string(PhaseName(phase_)) + " not finished within " +
+                             std::to_string(static_cast<int>(ToMilliseconds(now_ - phase_began_))) + " ms";
+    Kill(Rank(r), text);
+    Fault(Rank(r), FaultKind::kStalled, text, now_);
+    if (phase_ == Phase::kEnded) return;
+  }
+}
+
+// ---- helpers -----------------------------------------------------------------------------------------------------
+
+void ControllerCore::SetPhase(Phase to, const std::string& reason) {
+  KINTSUGI_CHECK(IsTransition(phase_, to), "no transition " + std::string(PhaseName(phase_)) + " -> " +
+                                               std::string(PhaseName(to)) + " (" + reason + ")");
+  if (incident_) incident_->phases.push_back({phase_, attempt_, generation_, phase_began_, now_});
+  out_.push_back(Transition{phase_, to, incident_ ? incident_->id : 0, attempt_, generation_, reason});
+  phase_ = to;
+  phase_began_ = now_;
+  deadline_ = TimePoint::Max();
+  relock_at_ = TimePoint::Max();
+  for (Member& member : members_) member.waiting = false;
+}
+
+void ControllerCore::SendTo(Rank rank, ControllerMessage message) {
+  const Member& member = At(rank);
+  out_.push_back(Send{{term_, generation_, rank, member.incarnation}, std::move(message)});
+}
+
+void ControllerCore::Kill(Rank rank, const std::string& reason) {
+  const Incarnation incarnation = At(rank).incarnation;
+  MarkDead(rank);
+  out_.push_back(KillProcess{rank, incarnation, reason});
+}
+
+void ControllerCore::Heard(Rank rank, Phase phase) {
+  Member& member = At(rank);
+  member.waiting = false;
+  if (incident_) incident_->rank_spans.push_back({rank, phase, attempt_, member.wait_began, now_});
+}
+
+bool ControllerCore::NobodyWaits() const {
+  return std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.waiting; });
+}
+
+void ControllerCore::Drop(Rank rank, const std::string& why) {
+  ++dropped_;
+  out_.push_back(Notice{rank, "message dropped: " + why});
+}
+
+std::vector<Rank> ControllerCore::Ranks(bool (*which)(const Member&)) const {
+  std::vector<Rank> ranks;
+  for (size_t r = 0; r < members_.size(); ++r)
+    if (which(members_[r])) ranks.push_back(Rank(static_cast<int32_t>(r)));
+  return ranks;
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,172 @@
+// ControllerCore: the one decision maker, as a pure state machine. Step(event, now) returns what is to be done; the same
+// object runs in production and in the simulator.
+//
+// Threads: none; one driver steps it. Time: monotonic instants come in as arguments, nothing is read.
+// Errors: a message that does not fit (older generation, unknown incarnation, wrong phase) is dropped and counted. A
+// transition outside the table is a failed CHECK.
+// Invariants: one generation per attempt; every wait has a deadline (`deadline_`); a rank whose state is not known to be
+// that of S is in `needs_repair` until VERIFY has passed.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/core/controller_types.h"
+#include "runtime/core/detector.h"
+#include "runtime/core/policy.h"
+
+namespace kintsugi::core {
+
+class ControllerCore {
+ public:
+  // REQUIRES: policy.Validate() is ok.
+  ControllerCore(Policy policy, Term term);
+
+  // Begins the run: spawns every rank where the policy says so and waits for all to be ready.
+  std::vector<ControllerAction> Start(TimePoint now);
+  std::vector<ControllerAction> Step(const ControllerEvent& event, TimePoint now);
+
+  // How a rank is seen, for `kintsugi status`.
+  enum class Life : uint8_t { kAbsent, kStarting, kReady, kDead };
+  struct Member {
+    Incarnation incarnation;
+    Life life = Life::kAbsent;
+    bool connected = false;
+    bool watched_by_launcher = false;
+    uint64_t pid = 0;
+    kintsugi::Step begun;            // step being computed
+    int respawns = 0;
+    bool fresh = false;              // a process that has not held the run's state yet
+    bool needs_repair = false;
+    std::vector<std::string> damaged_keys;  // with needs_repair: only these
+    int digest_mismatches = 0;
+    int handler_failures = 0;        // in a row
+    bool waiting = false;            // in the current phase's wait set
+    TimePoint wait_began;
+    LockReport report;
+    bool parked = false;
+    std::optional<kintsugi::Step> finished;
+    std::optional<kintsugi::Step> save_point;
+    std::optional<kintsugi::Step> at_gate;  // control-plane gate
+    bool resumed = true;
+    RegistrySummary registry;
+    std::map<int, GroupClaim> layouts;
+    std::vector<std::string> injections;
+  };
+  Phase phase() const { return phase_; }
+  Generation generation() const { return generation_; }
+  Term term() const { return term_; }
+  const std::vector<Member>& members() const { return members_; }
+  const Policy& policy() const { return policy_; }
+  uint64_t incidents() const { return incident_count_; }
+  uint64_t dropped_messages() const { return dropped_; }
+  // Armed faults handed to a rank when it joins. The driver keeps the ledger.
+  void SetInjections(Rank rank, std::vector<std::string> injections) { At(rank).injections = std::move(injections); }
+
+ private:
+  enum class SaveState : uint8_t { kNone, kArming, kGathering, kWriting, kRenaming };
+
+  Member& At(Rank rank) { return members_[static_cast<size_t>(rank.value())]; }
+  bool InWorld(Rank rank) const { return rank.value() >= 0 && rank.value() < policy_.world_size; }
+  std::vector<Rank> Ranks(bool (*which)(const Member&)) const;
+  bool AllReady() const;
+
+  // Messages (controller_core.cc).
+  void OnMessage(const Header& header, const AgentMessage& message);
+  void OnJoin(const Header& header, const JoinRequest& join);
+  void OnReady(const Header& header, const Ready& ready);
+  void OnClosed(const ConnectionClosed& closed);
+  void OnExited(const ProcessExited& exited);
+  void OnTick();
+  void OnFaultReport(Rank rank, const FaultReport& report);
+
+  // Incident (controller_incident.cc).
+  void Fault(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
+  void OpenIncident(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
+  void MarkDead(Rank rank);
+  void MaybeRespawn(Rank rank);
+  void EnterLock(const std::string& reason);
+  void OnLockReply(Rank rank, const LockReply& reply);
+  void AfterLock();
+  void OnParked(Rank rank, const Parked& parked);
+  void AfterStop();
+  IncidentSnapshot Snapshot() const;
+  void AfterClean();
+  void EnterAdmit(const std::string& reason);
+  void AfterAdmit();
+  void EnterRepair();
+  void OnPhaseDone(Rank rank, const PhaseDone& done);
+  void OnPhaseFailed(Rank rank, const PhaseDone& done);
+  void AfterPhase();
+  void AfterVerify();
+  void EnterRunning();
+  void OnResumed(Rank rank);
+  void CloseIncident();
+
+  // Saves, pauses, the end (controller_save.cc).
+  void EnterDump();
+  void BeginSave(bool then_end);
+  void OnPauseAck(Rank rank, const PauseAck& ack);
+  void OnSavePoint(Rank rank, kintsugi::Step step);
+  void MaybeSave();
+  void StartWriting(kintsugi::Step step, const IncidentSnapshot& snapshot);
+  void OnSaveDone(Rank rank, const PhaseDone& done);
+  void FinishSave();
+  void CancelSave();
+  void MaybeFinish();
+  void End(int exit_code, const std::string& text);
+  void OnGateEntered(Rank rank, kintsugi::Step step);
+
+  // Helpers.
+  void SetPhase(Phase to, const std::string& reason);
+  void SendTo(Rank rank, ControllerMessage message);
+  void Kill(Rank rank, const std::string& reason);
+  template <typename Make>
+  void Order(const std::vector<Rank>& ranks, Duration limit, Make make);
+  bool NobodyWaits() const;
+  void Heard(Rank rank, Phase phase);
+  void Drop(Rank rank, const std::string& why);
+  std::string FirstRegistryError() const;
+  Duration LimitOf(Phase phase) const;
+
+  const Policy policy_;
+  const Term term_;
+  TimePoint now_;
+  std::vector<ControllerAction> out_;
+
+  Phase phase_ = Phase::kAdmit;
+  TimePoint phase_began_;
+  TimePoint deadline_ = TimePoint::Max();
+  Generation generation_;
+  std::vector<Member> members_;
+  FailureDetector detector_;
+  ReplicaMap replicas_;
+  bool replicas_known_ = false;
+  bool ever_ran_ = false;
+  uint64_t dropped_ = 0;
+
+  // The incident under way, where there is one.
+  std::optional<IncidentRecord> incident_;
+  uint64_t incident_count_ = 0;
+  int attempt_ = 0;
+  StepChoice choice_;
+  RungDecision decision_;
+  std::vector<RepairMove> moves_;
+  std::map<std::pair<int, Rank>, uint64_t> digests_;
+  TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
+
+  // Saving.
+  SaveState save_ = SaveState::kNone;
+  bool end_after_save_ = false;
+  bool stop_requested_ = false;
+  TimePoint stop_deadline_ = TimePoint::Max();
+  std::set<Rank> unacked_;
+  kintsugi::Step pause_at_;
+  kintsugi::Step save_step_;
+  std::string checkpoint_;  // newest complete one
+  kintsugi::Step checkpoint_step_;
+};
+
+}  // namespace kintsugi::core

@@ -1,0 +1,423 @@
+// The incident: CONFIRM, LOCK, STOP, CLEAN, ADMIT, REBUILD, REPAIR, VERIFY, ROLLBACK. A fault in any of these phases
+// adds to the broken set and goes back to LOCK: recovery from faults during recovery is this same path.
+#include <algorithm>
+
+#include "runtime/base/check.h"
+#include "runtime/core/controller_core.h"
+
+namespace kintsugi::core {
+namespace {
+
+// A phase can fail as the echo of a death that has not been seen yet; the cause gets this long to show itself.
+constexpr Duration kEchoWindow = std::chrono::milliseconds(50);
+// A rank whose handlers fail this often in a row, with no other cause in sight, is given up.
+constexpr int kHandlerFailuresMax = 3;
+// More attempts than any sequence of real faults needs: something is wrong that recovery cannot mend.
+constexpr int kAttemptsMax = 100;
+
+bool IsLive(const ControllerCore::Member& m) { return m.life == ControllerCore::Life::kReady; }
+
+// Faults that need no further evidence.
+bool IsDecisive(FaultKind kind) { return kind != FaultKind::kCommError && kind != FaultKind::kConnectionLost; }
+
+}  // namespace
+
+template <typename Make>
+void ControllerCore::Order(const std::vector<Rank>& ranks, Duration limit, Make make) {
+  deadline_ = now_ + limit;
+  for (Rank rank : ranks) {
+    Member& member = At(rank);
+    member.waiting = true;
+    member.wait_began = now_;
+    SendTo(rank, make(rank));
+  }
+}
+
+void ControllerCore::OpenIncident(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
+  IncidentRecord record;
+  record.id = ++incident_count_;
+  record.signal = kind;
+  record.cause = text;
+  record.ranks.push_back(rank);
+  record.term = term_;
+  record.fault_at = std::min(since, now_);
+  record.detected_at = now_;
+  incident_ = record;
+  attempt_ = 0;
+  decision_ = {};
+  choice_ = {};
+  moves_.clear();
+}
+
+void ControllerCore::Fault(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
+  if (phase_ == Phase::kEnded) return;
+  if (incident_ && phase_ == Phase::kRunning) CloseIncident();  // not all had resumed; this is a new one
+  if (!incident_) OpenIncident(rank, kind, text, since);
+  auto& causes = incident_->ranks;
+  const bool decisive = IsDecisive(kind);
+  if (decisive && !IsDecisive(incident_->signal)) {
+    // What was seen first was the echo; this is the cause.
+    incident_->signal = kind;
+    incident_->cause = text;
+    incident_->fault_at = std::min(incident_->fault_at, since);
+    causes.assign(1, rank);
+  } else if (decisive && std::find(causes.begin(), causes.end(), rank) == causes.end()) {
+    causes.push_back(rank);
+  }
+  out_.push_back(Notice{rank, std::string("fault ") + std::string(FaultKindName(kind)) + ": " + text});
+  CancelSave();
+  if (decisive && kind != FaultKind::kHandlerFailed)
+    for (Member& member : members_) member.handler_failures = 0;
+  MaybeRespawn(rank);
+  if (phase_ == Phase::kRunning || (phase_ == Phase::kAdmit && attempt_ == 0)) SetPhase(Phase::kConfirm, text);
+  if (phase_ == Phase::kConfirm && !decisive) {
+    if (deadline_ == TimePoint::Max()) deadline_ = now_ + policy_.ConfirmWindow();
+    return;
+  }
+  if (decisive) EnterLock(text);
+}
+
+void ControllerCore::MarkDead(Rank rank) {
+  Member& member = At(rank);
+  member.life = Life::kDead;
+  member.connected = false;
+  member.waiting = false;
+  member.parked = false;
+  member.fresh = true;
+  member.needs_repair = true;
+  member.damaged_keys.clear();
+  member.digest_mismatches = 0;
+  member.handler_failures = 0;
+  member.finished.reset();
+  member.save_point.reset();
+  member.at_gate.reset();
+  detector_.Forget(rank);
+}
+
+void ControllerCore::MaybeRespawn(Rank rank) {
+  Member& member = At(rank);
+  if (member.life != Life::kDead || member.respawns >= policy_.max_respawns || phase_ == Phase::kEnded) return;
+  // Started at once: its start-up runs beside LOCK, STOP and CLEAN.
+  ++member.respawns;
+  if (!policy_.can_spawn) {
+    member.life = Life::kAbsent;
+    return;
+  }
+  member.incarnation = member.incarnation.Next();
+  member.life = Life::kStarting;
+  out_.push_back(SpawnProcess{rank, member.incarnation});
+}
+
+void ControllerCore::EnterLock(const std::string& reason) {
+  KINTSUGI_CHECK(incident_.has_value(), "LOCK without an incident");
+  if (attempt_ >= kAttemptsMax)
+    return End(checkpoint_.empty() ? kExitFailed : kExitResumable,
+               "gave up after " + std::to_string(attempt_) + " attempts at one incident; last: " + reason);
+  SetPhase(Phase::kLock, reason);
+  ++attempt_;
+  generation_ = generation_.Next();
+  incident_->attempts = attempt_;
+  incident_->generation = generation_;
+  incident_->parked_at.reset();
+  incident_->rebuilt_at.reset();
+  incident_->repaired_at.reset();
+  moves_.clear();
+  for (Member& member : members_) {
+    member.resumed = false;
+    if (member.life != Life::kReady) continue;
+    member.parked = false;
+    member.finished.reset();
+    member.save_point.reset();
+    member.at_gate.reset();
+  }
+  Order(Ranks(IsLive), policy_.LockLimit(), [](Rank) { return LockOrder{}; });
+  if (NobodyWaits()) AfterLock();
+}
+
+void ControllerCore::OnLockReply(Rank rank, const LockReply& reply) {
+  Member& member = At(rank);
+  if (phase_ != Phase::kLock || !member.waiting) return;
+  Heard(rank, phase_);
+  const bool damaged_only = member.needs_repair && !member.damaged_keys.empty() && reply.state != GateState::kUpdating &&
+                            reply.state != GateState::kTorn;
+  // A rank with a few damaged tensors still stands at a step, but its shard is not an offer.
+  member.report = {rank, reply.state, reply.step, reply.valid && !member.needs_repair};
+  if (member.needs_repair && !damaged_only) member.damaged_keys.clear();
+  if (NobodyWaits()) AfterLock();
+}
+
+void ControllerCore::AfterLock() {
+  std::vector<LockReport> reports;
+  for (Rank rank : Ranks(IsLive)) reports.push_back(At(rank).report);
+  choice_ = replicas_known_ ? ChooseStep(reports, replicas_) : StepChoice{};
+  SetPhase(Phase::kStop, std::string(StepReasonName(choice_.reason)));
+  const StopOrder order{choice_.step.value_or(kintsugi::Step()), choice_.step.has_value()};
+  Order(Ranks(IsLive), policy_.StopLimit(), [&](Rank) { return order; });
+  if (NobodyWaits()) AfterStop();
+}
+
+void ControllerCore::OnParked(Rank rank, const Parked& parked) {
+  Member& member = At(rank);
+  if (phase_ != Phase::kStop || !member.waiting) return;
+  Heard(rank, phase_);
+  member.parked = true;
+  const bool at_step = choice_.step && parked.state == GateState::kCommitted && parked.step == *choice_.step;
+  if (!parked.valid || !at_step) {
+    member.needs_repair = true;
+    member.damaged_keys.clear();  // more than the named tensors
+  }
+  if (NobodyWaits()) AfterStop();
+}
+
+IncidentSnapshot ControllerCore::Snapshot() const {
+  IncidentSnapshot snapshot;
+  snapshot.step = choice_;
+  snapshot.checkpoint_exists = !checkpoint_.empty();
+  snapshot.save_possible = !policy_.save_directory.empty();
+  for (size_t r = 0; r < members_.size(); ++r) {
+    const Member& member = members_[r];
+    RankSnapshot rank;
+    rank.rank = Rank(static_cast<int32_t>(r));
+    rank.respawns_left = policy_.max_respawns - member.respawns;
+    rank.replacement_started = member.life != Life::kDead;
+    // A new process has no state yet: for the choice of rung its predecessor's process is what was lost.
+    if (member.life != Life::kReady || member.fresh)
+      rank.condition = Condition::kGone;
+    else if (!member.needs_repair)
+      rank.condition = Condition::kGood;
+    else
+      rank.condition = member.damaged_keys.empty() ? Condition::kTorn : Condition::kDamaged;
+    rank.damaged_keys = member.damaged_keys;
+    snapshot.ranks.push_back(std::move(rank));
+  }
+  return snapshot;
+}
+
+void ControllerCore::AfterStop() {
+  incident_->parked_at = now_;
+  if (!ever_ran_) {  // nothing is lost yet: everybody starts from the registered state or the checkpoint
+    choice_ = {policy_.resume_step, StepReason::kAbandoned};
+    incident_->step = choice_.step;
+    incident_->rung = Rung::kRespawn;
+    for (Member& member : members_) member.needs_repair = false, member.fresh = false;
+    return EnterAdmit("the run has not begun");
+  }
+  const IncidentSnapshot snapshot = Snapshot();
+  decision_ = DecideRung(snapshot, replicas_);
+  const bool leaving = stop_requested_ && incident_->signal == FaultKind::kOperator && !policy_.save_directory.empty();
+  if (leaving && choice_.step) decision_.rung = Rung::kDump;
+  incident_->reasons = decision_.reasons;
+  incident_->rung = decision_.rung;
+  if (decision_.rung == Rung::kReload) {
+    choice_ = {checkpoint_step_, StepReason::kAbandoned};
+    for (Member& member : members_) member.needs_repair = true, member.damaged_keys.clear();
+  }
+  incident_->step = choice_.step;
+  if (decision_.rung == Rung::kDump) return EnterDump();
+  if (decision_.rung == Rung::kExit) {
+    const std::string why = decision_.reasons.empty() ? "" : decision_.reasons[decision_.reasons.size() - 2].text;
+    return End(checkpoint_.empty() ? kExitFailed : kExitResumable,
+               checkpoint_.empty() ? "no rung of the ladder holds and there is no checkpoint: " + why
+                                   : "no rung of the ladder holds; resume from " + checkpoint_ + ": " + why);
+  }
+  if (decision_.rung != Rung::kReload) moves_ = PlanMoves(snapshot, replicas_);
+  SetPhase(Phase::kClean, std::string(RungName(decision_.rung)));
+  const PhaseOrder order{.phase = Phase::kClean, .step = *choice_.step, .limit = policy_.HandlerLimit()};
+  Order(Ranks([](const Member& m) { return m.life == Life::kReady && m.parked; }), order.limit,
+        [&](Rank) { return order; });
+  if (NobodyWaits()) AfterClean();
+}
+
+void ControllerCore::AfterClean() {
+  if (!AllReady()) return EnterAdmit("replacements are on their way");
+  SetPhase(Phase::kRebuild, "all ranks are ready");
+  AfterAdmit();
+}
+
+void ControllerCore::EnterAdmit(const std::string& reason) {
+  if (phase_ == Phase::kStop) SetPhase(Phase::kClean, reason);
+  SetPhase(Phase::kAdmit, reason);
+  deadline_ = now_ + policy_.join_timeout;
+  for (size_t r = 0; r < members_.size(); ++r)
+    if (members_[r].life == Life::kDead) {
+      const Rank rank(static_cast<int32_t>(r));
+      MaybeRespawn(rank);
+      if (At(rank).life != Life::kDead) continue;
+      const std::string text = "rank " + rank.ToString() + " has no respawn left";
+      return ever_ran_ ? EnterLock(text) : End(kExitStartup, text);
+    }
+  if (AllReady()) AfterAdmit();
+}
+
+std::string ControllerCore::FirstRegistryError() const {
+  for (const auto& shard : replicas_.shards())
+    for (Rank holder : shard.holders) {
+      const Status same = CompareReplicas(shard.layout, shard.holders.front(),
+                                          members_[static_cast<size_t>(shard.holders.front().value())].registry, holder,
+                                          members_[static_cast<size_t>(holder.value())].registry);
+      if (!same.ok()) return same.message();
+    }
+  return "";
+}
+
+void ControllerCore::AfterAdmit() {
+  std::map<Rank, std::map<int, GroupClaim>> claims;
+  for (size_t r = 0; r < members_.size(); ++r) claims[Rank(static_cast<int32_t>(r))] = members_[r].layouts;
+  Result<ReplicaMap> map = ReplicaMap::Build(policy_.world_size, claims);
+  if (!map.ok()) return End(kExitStartup, map.status().message());
+  replicas_ = std::move(map).value();
+  replicas_known_ = true;
+  const std::string error = FirstRegistryError();
+  if (!error.empty()) return End(kExitStartup, error);
+  if (phase_ == Phase::kAdmit) SetPhase(Phase::kRebuild, "all ranks are ready");
+  if (!choice_.step) choice_ = {policy_.resume_step, StepReason::kAbandoned};
+  Order(Ranks(IsLive), policy_.HandlerLimit(), [&](Rank rank) {
+    return PhaseOrder{.phase = Phase::kRebuild,
+                      .step = *choice_.step,
+                      .limit = policy_.HandlerLimit(),
+                      .partners = replicas_.Partners(rank)};
+  });
+}
+
+void ControllerCore::EnterRepair() {
+  if (incident_) incident_->rebuilt_at = now_;
+  const bool reload = decision_.rung == Rung::kReload || (!ever_ran_ && policy_.resume_step.value() > 0);
+  SetPhase(Phase::kRepair, reload ? "from " + checkpoint_ : std::to_string(moves_.size()) + " moves");
+  if (!reload && moves_.empty()) return AfterPhase();
+  if (incident_)
+    for (const RepairMove& move : moves_)
+      for (Rank source : move.sources)
+        if (std::find(incident_->sources.begin(), incident_->sources.end(), source) == incident_->sources.end())
+          incident_->sources.push_back(source);
+  Order(Ranks(IsLive), policy_.RepairLimit(), [&](Rank rank) {
+    return PhaseOrder{.phase = Phase::kRepair,
+                      .step = *choice_.step,
+                      .rung = reload ? Rung::kReload : decision_.rung,
+                      .limit = policy_.RepairLimit(),
+                      .partners = replicas_.Partners(rank),
+                      .moves = moves_,
+                      .directory = reload ? checkpoint_ : std::string()};
+  });
+}
+
+void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
+  Member& member = At(rank);
+  if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) return OnSaveDone(rank, done);
+  if (done.phase != phase_ || !member.waiting) return;
+  Heard(rank, phase_);
+  if (done.code != StatusCode::kOk) return OnPhaseFailed(rank, done);
+  member.handler_failures = 0;
+  if (incident_) incident_->bytes_moved += done.bytes_moved;
+  if (phase_ == Phase::kVerify)
+    for (const auto& [layout, digest] : done.digests) digests_[{layout, rank}] = digest;
+  if (NobodyWaits() && relock_at_ == TimePoint::Max()) AfterPhase();
+}
+
+void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
+  Member& member = At(rank);
+  out_.push_back(Notice{rank, std::string(PhaseName(done.phase)) + " failed: " + done.text});
+  const bool echo = done.code == StatusCode::kCommFailure || done.code == StatusCode::kCancelled ||
+                    done.code == StatusCode::kInterrupted || done.code == StatusCode::kDeadlineExceeded;
+  if (!incident_) OpenIncident(rank, FaultKind::kHandlerFailed, done.text, now_);
+  if (++member.handler_failures >= kHandlerFailuresMax) {
+    Kill(rank, "its handlers failed " + std::to_string(member.handler_failures) + " times in a row: " + done.text);
+    return Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
+  }
+  if (echo) {
+    relock_at_ = now_ + kEchoWindow;
+    return;
+  }
+  // The rank's own state is what a failed repair leaves in doubt; other handlers touch only derived things.
+  if (done.phase == Phase::kRepair) member.needs_repair = true, member.damaged_keys.clear();
+  Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
+}
+
+void ControllerCore::AfterPhase() {
+  switch (phase_) {
+    case Phase::kClean: return AfterClean();
+    case Phase::kRebuild: return EnterRepair();
+    case Phase::kRepair: {
+      if (incident_) incident_->repaired_at = now_;
+      digests_.clear();
+      SetPhase(Phase::kVerify, "compare digests in each replica group");
+      const PhaseOrder order{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()};
+      return Order(Ranks(IsLive), order.limit, [&](Rank) { return order; });
+    }
+    case Phase::kVerify: return AfterVerify();
+    case Phase::kRollback: return EnterRunning();
+    default: KINTSUGI_CHECK(false, "no phase follows " + std::string(PhaseName(phase_)));
+  }
+}
+
+void ControllerCore::AfterVerify() {
+  for (const ReplicaMap::Shard& shard : replicas_.shards()) {
+    const uint64_t expected = digests_[{shard.layout, shard.holders.front()}];
+    const auto odd = std::find_if(shard.holders.begin(), shard.holders.end(), [&](Rank holder) {
+      return digests_[{shard.layout, holder}] != expected;
+    });
+    if (odd == shard.holders.end()) continue;
+    const std::string text = "layout " + std::to_string(shard.layout) + ": ranks " + shard.holders.front().ToString() +
+                             " and " + odd->ToString() + " hold different state at step " + choice_.step->ToString();
+    if (!ever_ran_)
+      return End(kExitStartup, text + ": replicas must start equal (same seed, same initialisation)");
+    Rank blamed = *odd;
+    bool repaired = false;
+    for (Rank holder : shard.holders)
+      if (At(holder).needs_repair) blamed = holder, repaired = true;
+    if (!repaired) {
+      // Untouched copies differ and nothing tells which is right: none is an offer any more.
+      for (Rank holder : shard.holders) At(holder).needs_repair = true, At(holder).damaged_keys.clear();
+    } else if (At(blamed).damaged_keys.clear(); ++At(blamed).digest_mismatches >= 2) {
+      Kill(blamed, "its repaired state differed twice: " + text);
+    }
+    return Fault(blamed, FaultKind::kDigestMismatch, text, now_);
+  }
+  for (Member& member : members_) {
+    member.fresh = false;
+    member.needs_repair = false;
+    member.damaged_keys.clear();
+    member.digest_mismatches = 0;
+  }
+  SetPhase(Phase::kRollback, "digests agree");
+  Order(Ranks(IsLive), policy_.HandlerLimit(), [&](Rank rank) {
+    return PhaseOrder{.phase = Phase::kRollback,
+                      .step = *choice_.step,
+                      .rung = decision_.rung,
+                      .limit = policy_.HandlerLimit(),
+                      .partners = replicas_.Partners(rank)};
+  });
+}
+
+void ControllerCore::EnterRunning() {
+  SetPhase(Phase::kRunning, "step " + choice_.step->ToString());
+  ever_ran_ = true;
+  out_.push_back(StepDecided{*choice_.step});
+  for (Rank rank : Ranks(IsLive)) {
+    Member& member = At(rank);
+    member.resumed = false;
+    member.parked = false;
+    member.wait_began = now_;
+    SendTo(rank, ResumeOrder{*choice_.step});
+  }
+  if (stop_requested_) BeginSave(true);
+}
+
+void ControllerCore::OnResumed(Rank rank) {
+  Member& member = At(rank);
+  if (phase_ != Phase::kRunning || member.resumed) return;
+  member.resumed = true;
+  if (!incident_) return;
+  Heard(rank, Phase::kRunning);
+  const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.resumed; });
+  if (!all) return;
+  incident_->resumed_at = now_;
+  CloseIncident();
+}
+
+void ControllerCore::CloseIncident() {
+  incident_->phases.push_back({phase_, attempt_, generation_, phase_began_, now_});
+  out_.push_back(IncidentClosed{*incident_});
+  incident_.reset();
+}
+
+}  // namespace kintsugi::core

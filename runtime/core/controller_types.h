@@ -1,0 +1,130 @@
+// What goes into a ControllerCore and what comes out of it, as plain data.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/core/ladder.h"
+#include "runtime/core/messages.h"
+#include "runtime/core/phase.h"
+
+namespace kintsugi::core {
+
+// ---- events ------------------------------------------------------------------------------------------------------
+
+struct FromAgent {
+  Header header;
+  AgentMessage message;
+};
+struct ConnectionClosed {
+  Rank rank;
+  Incarnation incarnation;
+};
+struct ProcessExited {
+  Rank rank;
+  Incarnation incarnation;
+  std::string cause;               // "killed by SIGKILL", "exited with code 3", ...
+  std::optional<TimePoint> since;  // an injector's stamp, where there is one
+};
+struct OperatorSave {};
+struct OperatorStop {};  // preemption: finish the step, save, leave
+struct OperatorInject {
+  Rank rank;
+  std::string injection;
+};
+struct Tick {};
+
+using ControllerEvent =
+    std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop, OperatorInject, Tick>;
+
+// ---- actions -----------------------------------------------------------------------------------------------------
+
+struct Send {
+  Header header;
+  ControllerMessage message;
+};
+struct SpawnProcess {
+  Rank rank;
+  Incarnation incarnation;
+};
+struct KillProcess {
+  Rank rank;
+  Incarnation incarnation;
+  std::string reason;
+};
+struct Transition {
+  Phase from;
+  Phase to;
+  uint64_t incident = 0;
+  int attempt = 0;
+  Generation generation;
+  std::string reason;
+};
+
+struct PhaseSpan {
+  Phase phase;
+  int attempt = 0;
+  Generation generation;
+  TimePoint begin;
+  TimePoint end;
+};
+struct RankSpan {
+  Rank rank;
+  Phase phase;
+  int attempt = 0;
+  TimePoint begin;
+  TimePoint end;
+};
+struct IncidentRecord {
+  uint64_t id = 0;
+  FaultKind signal = FaultKind::kOperator;
+  std::string cause;
+  std::vector<Rank> ranks;  // root causes
+  std::optional<Step> step;
+  int attempts = 0;
+  Term term;
+  Generation generation;
+  std::optional<Rung> rung;
+  std::vector<RungReason> reasons;
+  TimePoint fault_at;  // earliest instant known
+  TimePoint detected_at;
+  std::optional<TimePoint> parked_at, rebuilt_at, repaired_at, resumed_at;  // the last rank of all
+  uint64_t bytes_moved = 0;
+  std::vector<Rank> sources;
+  std::vector<PhaseSpan> phases;
+  std::vector<RankSpan> rank_spans;
+};
+struct IncidentClosed {
+  IncidentRecord record;
+};
+// Everything a rank reported for a later step is void; the run goes on from here.
+struct StepDecided {
+  Step step;
+};
+struct CheckpointReady {
+  Step step;
+  std::string directory;
+};
+struct RunEnded {
+  int exit_code = 0;
+  std::string text;
+};
+// Something was refused or is worth a line; never acted on.
+struct Notice {
+  Rank rank;
+  std::string text;
+};
+
+using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
+                                      CheckpointReady, RunEnded, Notice>;
+
+// Exit codes of a run (documented in README and --help).
+inline constexpr int kExitSuccess = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitStartup = 3;
+inline constexpr int kExitResumable = 75;
+
+}  // namespace kintsugi::core

@@ -1,0 +1,39 @@
+// FailureDetector: which ranks have been silent for too long.
+//
+// Time is an argument. When our own tick comes late by d, every deadline is extended by d: a stopped controller (a
+// debugger, a suspended machine) must not declare the whole world dead.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/ids.h"
+
+namespace kintsugi::core {
+
+class FailureDetector {
+ public:
+  explicit FailureDetector(Duration silence) : silence_(silence) {}
+
+  // Starts or restarts the watch over a rank.
+  void Watch(Rank rank, TimePoint now) { watched_[rank] = {0, now}; }
+  void Forget(Rank rank) { watched_.erase(rank); }
+  // A repeated count is no sign of life.
+  void OnBeat(Rank rank, uint64_t count, TimePoint now);
+  // Ranks that have been silent for the limit, ascending. Call regularly.
+  std::vector<Rank> OnTick(TimePoint now);
+  // Time since the last sign of life.
+  Duration SilentFor(Rank rank, TimePoint now) const;
+
+ private:
+  struct Watched {
+    uint64_t count = 0;
+    TimePoint last;
+  };
+  Duration silence_;
+  std::map<Rank, Watched> watched_;
+  TimePoint last_tick_;
+};
+
+}  // namespace kintsugi::core

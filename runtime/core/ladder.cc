@@ -1,0 +1,180 @@
+#include "runtime/core/ladder.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <set>
+
+namespace kintsugi::core {
+namespace {
+
+struct Context {
+  const IncidentSnapshot& incident;
+  const ReplicaMap& replicas;
+
+  const RankSnapshot& At(Rank rank) const { return incident.ranks[static_cast<size_t>(rank.value())]; }
+  const RankSnapshot* First(Condition condition) const {
+    for (const RankSnapshot& r : incident.ranks)
+      if (r.condition == condition) return &r;
+    return nullptr;
+  }
+  // A rank whose lost state no intact rank holds.
+  std::optional<std::pair<int, Rank>> Unsourced() const {
+    for (const RankSnapshot& r : incident.ranks) {
+      if (r.condition == Condition::kGood) continue;
+      for (int layout : replicas.LayoutsOf(r.rank))
+        if (SourcesFor(incident, replicas, layout, r.rank).empty()) return std::pair{layout, r.rank};
+    }
+    return std::nullopt;
+  }
+  const RankSnapshot* WithoutRespawn() const {
+    for (const RankSnapshot& r : incident.ranks)
+      if (r.condition == Condition::kGone && !r.replacement_started && r.respawns_left <= 0) return &r;
+    return nullptr;
+  }
+};
+
+using Verdict = std::optional<RungReason>;  // nothing: the rung holds
+
+RungReason Refuse(Rung rung, Refusal reason, std::string text) { return {rung, reason, std::move(text)}; }
+
+Verdict RefuseUnsourced(Rung rung, const Context& c) {
+  const auto lost = c.Unsourced();
+  if (!lost) return std::nullopt;
+  return Refuse(rung, Refusal::kNoSource, "no intact rank holds layout " + std::to_string(lost->first) + " of rank " +
+                                              lost->second.ToString());
+}
+
+Verdict TryResume(const Context& c) {
+  if (!c.incident.confirmed) return std::nullopt;
+  return Refuse(Rung::kResume, Refusal::kConfirmedFault, "the fault is real: the step was stopped");
+}
+
+Verdict TryRetry(const Context& c) {
+  for (const RankSnapshot& r : c.incident.ranks)
+    if (r.condition != Condition::kGood)
+      return Refuse(Rung::kRetry, Refusal::kStateLost, "rank " + r.rank.ToString() + " lost state");
+  return std::nullopt;
+}
+
+Verdict TryPatch(const Context& c) {
+  if (const auto* gone = c.First(Condition::kGone))
+    return Refuse(Rung::kPatch, Refusal::kProcessGone, "rank " + gone->rank.ToString() + "'s process is gone");
+  if (const auto* torn = c.First(Condition::kTorn))
+    return Refuse(Rung::kPatch, Refusal::kWholeRankTorn,
+                  "rank " + torn->rank.ToString() + " lost more than named tensors");
+  return RefuseUnsourced(Rung::kPatch, c);
+}
+
+Verdict TryRebuild(const Context& c) {
+  if (const auto* gone = c.First(Condition::kGone))
+    return Refuse(Rung::kRebuild, Refusal::kProcessGone, "rank " + gone->rank.ToString() + "'s process is gone");
+  return RefuseUnsourced(Rung::kRebuild, c);
+}
+
+Verdict TryAdopt(const Context&) {
+  return Refuse(Rung::kAdopt, Refusal::kNotHeld, "the launcher holds no memory of the lost process");
+}
+
+Verdict TryRespawn(const Context& c) {
+  if (const auto* spent = c.WithoutRespawn())
+    return Refuse(Rung::kRespawn, Refusal::kNoRespawnLeft, "rank " + spent->rank.ToString() + " has no respawn left");
+  return RefuseUnsourced(Rung::kRespawn, c);
+}
+
+Verdict TryShrink(const Context&) {
+  return Refuse(Rung::kShrink, Refusal::kNotOffered, "the layout has no smaller form");
+}
+
+Verdict TryReload(const Context& c) {
+  if (!c.Unsourced() && c.incident.step.step)
+    return Refuse(Rung::kReload, Refusal::kRepairPossible, "every shard is still held: nothing needs to be read back");
+  if (!c.incident.checkpoint_exists)
+    return Refuse(Rung::kReload, Refusal::kNoCheckpoint, "there is no complete checkpoint to go back to");
+  if (const auto* spent = c.WithoutRespawn())
+    return Refuse(Rung::kReload, Refusal::kNoRespawnLeft, "rank " + spent->rank.ToString() + " has no respawn left");
+  return std::nullopt;
+}
+
+Verdict TryDump(const Context& c) {
+  if (!c.incident.save_possible)
+    return Refuse(Rung::kDump, Refusal::kNoSaveDirectory, "no save directory is set");
+  if (!c.incident.step.step)
+    return Refuse(Rung::kDump, Refusal::kShardLost, "there is no step that every shard still holds");
+  if (const auto lost = c.Unsourced())
+    return Refuse(Rung::kDump, Refusal::kShardLost, "no intact rank holds layout " + std::to_string(lost->first) +
+                                                        " of rank " + lost->second.ToString());
+  return std::nullopt;
+}
+
+Verdict TryExit(const Context&) { return std::nullopt; }
+
+// Without a common step no rung below reload can hold, whatever its own preconditions say.
+bool NeedsStep(Rung rung) { return rung != Rung::kResume && rung < Rung::kReload; }
+
+}  // namespace
+
+std::string_view RungName(Rung rung) {
+  constexpr std::array<std::string_view, 10> kNames = {"resume",  "retry",  "patch",  "rebuild", "adopt",
+                                                       "respawn", "shrink", "reload", "dump",    "exit"};
+  return kNames[static_cast<size_t>(rung)];
+}
+
+RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+  using Try = Verdict (*)(const Context&);
+  constexpr std::array<Try, 10> kLadder = {TryResume,  TryRetry,  TryPatch,  TryRebuild, TryAdopt,
+                                           TryRespawn, TryShrink, TryReload, TryDump,    TryExit};
+  const Context context{incident, replicas};
+  RungDecision decision{Rung::kExit, {}};
+  for (size_t i = 0; i < kLadder.size(); ++i) {
+    const Rung rung = static_cast<Rung>(i);
+    Verdict refusal = kLadder[i](context);
+    if (!refusal && NeedsStep(rung) && !incident.step.step)
+      refusal = Refuse(rung, Refusal::kShardLost, "there is no step that every shard still holds");
+    if (refusal) {
+      decision.reasons.push_back(*refusal);
+      continue;
+    }
+    decision.rung = rung;
+    decision.reasons.push_back({rung, Refusal::kChosen, "cheapest rung whose preconditions hold"});
+    return decision;
+  }
+  return decision;
+}
+
+std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap& replicas, int layout, Rank rank) {
+  std::vector<Rank> sources;
+  for (Rank holder : replicas.Holders(layout, rank))
+    if (holder != rank && incident.ranks[static_cast<size_t>(holder.value())].condition == Condition::kGood)
+      sources.push_back(holder);
+  return sources;
+}
+
+std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+  std::vector<RepairMove> moves;
+  for (const RankSnapshot& r : incident.ranks) {
+    if (r.condition == Condition::kGood) continue;
+    for (int layout : replicas.LayoutsOf(r.rank))
+      moves.push_back({layout, r.rank, SourcesFor(incident, replicas, layout, r.rank),
+                       r.condition == Condition::kDamaged ? r.damaged_keys : std::vector<std::string>{}});
+  }
+  return moves;
+}
+
+std::vector<SaveAssignment> PlanSave(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+  std::vector<SaveAssignment> plan;
+  std::set<Rank> stored;  // ranks whose objects some entry already stores
+  for (const ReplicaMap::Shard& shard : replicas.shards()) {
+    const auto good = std::find_if(shard.holders.begin(), shard.holders.end(), [&](Rank holder) {
+      return incident.ranks[static_cast<size_t>(holder.value())].condition == Condition::kGood;
+    });
+    KINTSUGI_CHECK(good != shard.holders.end(), "a save needs an intact holder of every shard");
+    SaveAssignment assignment{*good, {shard.layout, shard.holders, {}}};
+    for (Rank holder : shard.holders)
+      if (stored.insert(holder).second) assignment.entry.objects_of.push_back(holder);
+    plan.push_back(std::move(assignment));
+  }
+  return plan;
+}
+
+}  // namespace kintsugi::core

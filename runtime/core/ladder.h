@@ -1,0 +1,76 @@
+// The recovery ladder: which rung repairs an incident, and why each cheaper one was refused.
+//
+// Pure: (snapshot, policy) -> {rung, reasons}. Each rung is one function that states its preconditions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "callbacks/handlers/orders.h"
+#include "runtime/core/policy.h"
+#include "runtime/core/replica_map.h"
+#include "runtime/core/step_choice.h"
+
+namespace kintsugi::core {
+
+std::string_view RungName(Rung rung);
+
+// What is wrong with a rank once all survivors are parked.
+enum class Condition : uint8_t {
+  kGood,     // holds step S
+  kDamaged,  // named tensors are damaged, the rest is step S
+  kTorn,     // process alive, its state is no step's, or not S
+  kGone,     // the process is gone
+};
+
+struct RankSnapshot {
+  Rank rank;
+  Condition condition = Condition::kGood;
+  std::vector<std::string> damaged_keys;  // kDamaged
+  int respawns_left = 0;
+  bool replacement_started = false;       // kGone: a new process is on its way
+};
+
+struct IncidentSnapshot {
+  std::vector<RankSnapshot> ranks;  // every rank of the world, ascending
+  StepChoice step;
+  bool confirmed = true;            // false: the signal healed, nothing was stopped
+  bool checkpoint_exists = false;   // a complete checkpoint that a reload can use
+  bool save_possible = false;       // a save directory is set
+};
+
+enum class Refusal : uint8_t {
+  kConfirmedFault, kNothingLost, kStateLost, kProcessGone, kWholeRankTorn, kNoSource, kNotHeld, kNoRespawnLeft,
+  kNotOffered, kNoCheckpoint, kRepairPossible, kNoSaveDirectory, kShardLost, kChosen,
+};
+
+struct RungReason {
+  Rung rung = Rung::kResume;
+  Refusal reason = Refusal::kChosen;
+  std::string text;
+};
+
+struct RungDecision {
+  Rung rung = Rung::kResume;
+  std::vector<RungReason> reasons;  // one per rung considered, the chosen one last
+};
+
+RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas);
+
+// Ranks that hold `layout`'s shard of `rank` intact at S, ascending.
+std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap& replicas, int layout, Rank rank);
+
+// The moves that bring every rank to S; empty where nothing moves. REQUIRES: each has a source.
+std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const ReplicaMap& replicas);
+
+// Who writes what in a save at S: one entry per distinct shard, its writer the first intact holder.
+// REQUIRES: every shard has an intact holder.
+struct SaveAssignment {
+  Rank writer;
+  SaveEntry entry;
+};
+std::vector<SaveAssignment> PlanSave(const IncidentSnapshot& incident, const ReplicaMap& replicas);
+
+}  // namespace kintsugi::core

@@ -1,0 +1,172 @@
+// Messages between agents and the controller, as plain data; runtime/net/codec puts them on the wire.
+//
+// Fencing: a message carries the sender's term and generation. The receiving core drops what is older than its own
+// (DESIGN section 3); what is dropped is counted, never acted on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "callbacks/handlers/orders.h"
+#include "callbacks/state/registry.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/ids.h"
+#include "runtime/base/status.h"
+#include "runtime/core/gate_word.h"
+#include "runtime/core/phase.h"
+#include "runtime/core/replica_map.h"
+
+namespace kintsugi::core {
+
+// What a fault did to its rank.
+enum class FaultKind : uint8_t {
+  kProcessExit,     // the process is gone
+  kSilence,         // no sign of life within the limit
+  kConnectionLost,  // the control connection closed and did not come back
+  kException,       // the trainer's loop threw or returned an error
+  kCommError,       // a collective or link failed: usually the echo of another rank's death; never breaks its reporter
+  kMemoryLow,       // named tensors are damaged, the device context lives
+  kMemoryHigh,      // the rank's memory is not to be trusted
+  kDigestMismatch,  // replicas differ
+  kHandlerFailed,   // a handler returned an error
+  kStalled,         // did not finish a phase before its deadline
+  kOperator,        // an operator asked
+};
+std::string_view FaultKindName(FaultKind kind);
+
+// ---- agent -> controller ---------------------------------------------------------------------------------------
+
+struct JoinRequest {
+  uint64_t pid = 0;
+  std::string host;
+  bool watched_by_launcher = false;  // liveness comes through the launcher's page; no Beat messages follow
+};
+// Registration is over and the trainer's thread waits inside the guard.
+struct Ready {
+  RegistrySummary registry;
+  std::map<int, GroupClaim> layouts;
+  bool gate = true;
+};
+struct Beat {
+  uint64_t count = 0;
+  Step step;  // the step being computed
+};
+struct FaultReport {
+  FaultKind kind = FaultKind::kException;
+  std::string text;
+  std::vector<std::string> damaged_keys;  // kMemoryLow
+  Step step;                              // the step being computed
+  bool in_update = false;
+  TimePoint since;                        // earliest instant at which the cause may have acted
+};
+struct LockReply {
+  GateState state = GateState::kCommitted;
+  Step step;
+  bool valid = true;
+};
+struct Parked {
+  GateState state = GateState::kCommitted;
+  Step step;
+  bool valid = true;
+};
+struct PhaseDone {
+  Phase phase = Phase::kClean;
+  StatusCode code = StatusCode::kOk;
+  std::string text;
+  uint64_t bytes_moved = 0;
+  std::map<int, uint64_t> digests;  // kVerify: per layout
+};
+struct Resumed {};   // the trainer's loop runs again
+struct Finished {    // the loop returned ok; the rank keeps its state until all have finished
+  Step step;
+};
+struct GateEntered {
+  Step step;
+};
+struct SavePoint {   // parked at the boundary after `step`
+  Step step;
+};
+struct PauseAck {
+  Step begun;        // newest step that this rank has begun
+};
+struct StoreSet {
+  std::string key;
+  std::vector<uint8_t> value;
+};
+struct StoreGet {
+  uint64_t request = 0;
+  std::string key;
+};
+struct Published {   // a checkpoint became visible
+  Step step;
+  std::string directory;
+};
+
+using AgentMessage = std::variant<JoinRequest, Ready, Beat, FaultReport, LockReply, Parked, PhaseDone, Resumed,
+                                  Finished, GateEntered, SavePoint, PauseAck, StoreSet, StoreGet, Published>;
+
+// ---- controller -> agent ---------------------------------------------------------------------------------------
+
+struct JoinReply {
+  bool accepted = true;
+  std::string text;          // why not
+  bool replacement = false;  // the rank lived before
+  Step resume_step;          // > 0: the run starts from a checkpoint of this step
+  uint64_t save_every = 0;
+  std::vector<std::string> injections;  // armed faults for this rank, as "id SPEC"
+};
+struct LockOrder {
+  Rung likely = Rung::kRetry;
+};
+// Meet at `step`: go on if held at its gate, else abandon the next update; then abort collectives and park.
+struct StopOrder {
+  Step step;
+  bool step_exists = true;
+};
+struct PhaseOrder {
+  Phase phase = Phase::kClean;
+  Step step;
+  Rung rung = Rung::kResume;
+  Duration limit{};
+  std::vector<Rank> partners;
+  std::vector<RepairMove> moves;
+  std::vector<SaveEntry> entries;
+  std::string directory;
+};
+struct ResumeOrder {  // back to the loop, from `step`
+  Step step;
+};
+struct ContinueOrder {};  // leave a save point
+struct PauseAt {
+  Step step;  // park at the boundary after this step; 0: no pause
+};
+struct GateOpen {
+  Step step;
+};
+struct StoreReply {
+  uint64_t request = 0;
+  StatusCode code = StatusCode::kOk;
+  std::vector<uint8_t> value;
+};
+struct InjectOrder {
+  std::string injection;  // "id SPEC"
+};
+struct EndOrder {
+  int exit_code = 0;
+  std::string text;
+};
+
+using ControllerMessage = std::variant<JoinReply, LockOrder, StopOrder, PhaseOrder, ResumeOrder, ContinueOrder, PauseAt,
+                                       GateOpen, StoreReply, InjectOrder, EndOrder>;
+
+struct Header {
+  Term term;
+  Generation generation;
+  Rank rank;  // the agent's, in both directions
+  Incarnation incarnation;
+};
+
+}  // namespace kintsugi::core

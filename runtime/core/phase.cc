@@ -1,0 +1,56 @@
+#include "runtime/core/phase.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace kintsugi::core {
+namespace {
+
+using enum Phase;
+
+constexpr std::array<std::string_view, kPhaseCount> kNames = {"RUNNING", "CONFIRM", "LOCK",   "STOP",     "CLEAN",
+                                                              "ADMIT",   "REBUILD", "REPAIR", "VERIFY",   "ROLLBACK",
+                                                              "DUMP",    "RENAME",  "ENDED"};
+
+constexpr std::array<std::pair<Phase, Phase>, 27> kTransitions = {{
+    {kRunning, kConfirm},
+    {kConfirm, kRunning},  // a healed gap: no new generation
+    {kConfirm, kLock},
+    {kAdmit, kConfirm},    // a fault while the run starts
+    {kLock, kStop},
+    {kStop, kClean},
+    {kClean, kAdmit},
+    {kClean, kRebuild},
+    {kAdmit, kRebuild},
+    {kRebuild, kRepair},
+    {kRepair, kVerify},
+    {kVerify, kRollback},
+    {kRollback, kRunning},
+    // A fault in any phase goes back to LOCK with a new attempt and generation.
+    {kLock, kLock},
+    {kStop, kLock},
+    {kClean, kLock},
+    {kAdmit, kLock},
+    {kRebuild, kLock},
+    {kRepair, kLock},
+    {kVerify, kLock},
+    {kRollback, kLock},
+    {kDump, kLock},
+    {kRename, kLock},
+    {kStop, kDump},  // only parked ranks write
+    {kAdmit, kDump},  // replacements did not come
+    {kDump, kRename},
+    {kRename, kEnded},
+}};
+
+}  // namespace
+
+std::string_view PhaseName(Phase phase) { return kNames[static_cast<size_t>(phase)]; }
+
+bool IsTransition(Phase from, Phase to) {
+  if (to == kEnded) return from != kEnded;
+  return std::find(kTransitions.begin(), kTransitions.end(), std::pair{from, to}) != kTransitions.end();
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,35 @@
+#include "runtime/core/policy.h"
+
+namespace kintsugi::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string Seconds(Duration d) { return std::to_string(std::chrono::duration<double>(d).count()) + " s"; }
+
+Status OutOfRange(const std::string& field, const std::string& value, const std::string& rule) {
+  return {StatusCode::kInvalidArgument, field + " is " + value + "; " + rule};
+}
+
+}  // namespace
+
+Status Policy::Validate() const {
+  if (world_size < 1 || world_size > 1'000'000)
+    return OutOfRange("world size", std::to_string(world_size), "it must be 1 to 1000000");
+  if (max_respawns < 0) return OutOfRange("max respawns", std::to_string(max_respawns), "it must not be negative");
+  if (silence < 300ms || silence > 600s)
+    return OutOfRange("silence limit", Seconds(silence), "it must be 0.3 s to 600 s");
+  if (step_timeout < silence)
+    return OutOfRange("step timeout", Seconds(step_timeout),
+                      "it must be at least the silence limit, " + Seconds(silence));
+  if (join_timeout < silence)
+    return OutOfRange("join timeout", Seconds(join_timeout),
+                      "it must be at least the silence limit, " + Seconds(silence));
+  if (grace <= 0s) return OutOfRange("grace", Seconds(grace), "it must be positive");
+  if (save_every > 0 && save_directory.empty())
+    return {StatusCode::kInvalidArgument,
+            "save every " + std::to_string(save_every) + " steps, but no save directory is set"};
+  return Status::Ok();
+}
+
+}  // namespace kintsugi::core

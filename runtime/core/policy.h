@@ -1,0 +1,40 @@
+// Policy: everything a controller is told before a run. Constant afterwards.
+//
+// Units: std::chrono durations. All limits but the silence derive from one number, the step timeout.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/ids.h"
+#include "runtime/base/result.h"
+
+namespace kintsugi::core {
+
+struct Policy {
+  int world_size = 1;
+  int max_respawns = 10;                               // per rank
+  Duration silence = std::chrono::seconds(1);          // no sign of life for this long is a fault
+  Duration step_timeout = std::chrono::seconds(60);    // the longest a healthy step, or a handler on small state, takes
+  Duration join_timeout = std::chrono::seconds(120);   // program start -> Agent::Run
+  Duration grace = std::chrono::seconds(30);           // preemption: save and leave within this time
+  int repairs_per_rank = 3;                            // digest mismatches in a row before the rank is respawned
+  uint64_t save_every = 0;                             // steps; 0: never
+  std::string save_directory;                          // empty: no dump is possible
+  std::string resume_directory;                        // the checkpoint a run starts from; empty: fresh
+  Step resume_step;
+  bool can_spawn = true;                               // a launcher starts replacements; else they come by themselves
+
+  // Derived limits.
+  Duration ConfirmWindow() const { return silence + silence / 4; }
+  Duration LockLimit() const { return silence + step_timeout / 4; }
+  Duration StopLimit() const { return step_timeout; }
+  Duration HandlerLimit() const { return step_timeout; }
+  Duration RepairLimit() const { return 10 * step_timeout; }
+
+  // Relations between fields; the message names the field, its value and the bound.
+  Status Validate() const;
+};
+
+}  // namespace kintsugi::core

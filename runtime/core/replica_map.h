@@ -1,0 +1,46 @@
+// ReplicaMap: which ranks hold the same shard of state.
+//
+// Source of the rule: MindIO's layout. Per layout (optimizer type) the ranks are cut into groups of n; a group sorted
+// ascending has r replicas with stride n/r: shard i of it sits on indices i, i + n/r, i + 2n/r, ...
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/base/ids.h"
+#include "runtime/base/result.h"
+
+namespace kintsugi::core {
+
+// What one rank says of itself for one layout.
+struct GroupClaim {
+  std::vector<Rank> ranks;  // the rank's (data-parallel) group
+  int replicas = 1;
+};
+
+class ReplicaMap {
+ public:
+  // claims[rank][layout]. Every member of a group must claim the same group and replica count; errors name the layout,
+  // both ranks and both values. A rank that claims nothing holds its state alone.
+  static Result<ReplicaMap> Build(int world_size, const std::map<Rank, std::map<int, GroupClaim>>& claims);
+
+  // Layouts in which `rank` holds state, ascending.
+  std::vector<int> LayoutsOf(Rank rank) const;
+  // Ranks that hold the same shard as `rank`, itself included, ascending.
+  const std::vector<Rank>& Holders(int layout, Rank rank) const;
+  // All other holders of any of the rank's shards, ascending.
+  std::vector<Rank> Partners(Rank rank) const;
+  // Each distinct set of holders once.
+  struct Shard {
+    int layout = 0;
+    std::vector<Rank> holders;
+  };
+  const std::vector<Shard>& shards() const { return shards_; }
+
+ private:
+  std::vector<Shard> shards_;
+  std::map<std::pair<int, Rank>, size_t> shard_of_;
+};
+
+}  // namespace kintsugi::core

@@ -1,0 +1,68 @@
+#include "runtime/core/step_choice.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+namespace kintsugi::core {
+
+std::string_view GateStateName(GateState state) {
+  switch (state) {
+    case GateState::kCommitted: return "committed";
+    case GateState::kAtGate: return "at_gate";
+    case GateState::kUpdating: return "updating";
+    case GateState::kTorn: return "torn";
+  }
+  return "unknown";
+}
+
+std::string_view StepReasonName(StepReason reason) {
+  switch (reason) {
+    case StepReason::kUpdateBegun: return "update_begun";
+    case StepReason::kAbandoned: return "abandoned";
+    case StepReason::kNoCommonStep: return "no_common_step";
+    case StepReason::kNobodyValid: return "nobody_valid";
+  }
+  return "unknown";
+}
+
+bool CanReach(const LockReport& report, Step step) {
+  if (!report.valid) return false;
+  switch (report.state) {
+    case GateState::kCommitted: return report.step == step;
+    case GateState::kUpdating: return report.step == step;
+    // At the gate of step + 1 the state is still that of `step`.
+    case GateState::kAtGate: return report.step == step || report.step == step.Next();
+    case GateState::kTorn: return false;
+  }
+  return false;
+}
+
+StepChoice ChooseStep(const std::vector<LockReport>& reports, const ReplicaMap& replicas) {
+  // Only steps that a live rank has begun or still holds are candidates; at_gate(k) alone begins nothing.
+  std::set<Step, std::greater<>> candidates;
+  for (const LockReport& report : reports) {
+    if (!report.valid || report.state == GateState::kTorn) continue;
+    candidates.insert(report.state == GateState::kAtGate ? report.step.Previous() : report.step);
+  }
+  if (candidates.empty()) return {std::nullopt, StepReason::kNobodyValid};
+
+  for (Step candidate : candidates) {
+    const auto holds = [&](Rank rank) {
+      return std::any_of(reports.begin(), reports.end(),
+                         [&](const LockReport& r) { return r.rank == rank && CanReach(r, candidate); });
+    };
+    const auto& shards = replicas.shards();
+    const bool complete = std::all_of(shards.begin(), shards.end(), [&](const ReplicaMap::Shard& shard) {
+      return std::any_of(shard.holders.begin(), shard.holders.end(), holds);
+    });
+    if (!complete) continue;
+    const bool abandons = std::any_of(reports.begin(), reports.end(), [&](const LockReport& r) {
+      return r.valid && r.state == GateState::kAtGate && r.step == candidate.Next();
+    });
+    return {candidate, abandons ? StepReason::kAbandoned : StepReason::kUpdateBegun};
+  }
+  return {std::nullopt, StepReason::kNoCommonStep};
+}
+
+}  // namespace kintsugi::core

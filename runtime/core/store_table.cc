@@ -1,0 +1,44 @@
+#include "runtime/core/store_table.h"
+
+namespace kintsugi::core {
+
+std::vector<StoreTable::Answer> StoreTable::Advance(Generation generation) {
+  std::vector<Answer> answers;
+  if (generation <= generation_) return answers;
+  for (const auto& [key, reads] : waiting_)
+    for (const Waiting& read : reads)
+      answers.push_back({read.rank, read.incarnation, {read.request, StatusCode::kCancelled, {}}});
+  generation_ = generation;
+  values_.clear();
+  waiting_.clear();
+  waiting_count_ = 0;
+  return answers;
+}
+
+std::vector<StoreTable::Answer> StoreTable::Set(const Header& from, const StoreSet& set) {
+  std::vector<Answer> answers;
+  if (from.generation != generation_ || set.value.size() > kValueBytesMax) return answers;
+  if (values_.size() >= kKeysMax && !values_.count(set.key)) return answers;
+  values_[set.key] = set.value;
+  const auto reads = waiting_.find(set.key);
+  if (reads == waiting_.end()) return answers;
+  for (const Waiting& read : reads->second)
+    answers.push_back({read.rank, read.incarnation, {read.request, StatusCode::kOk, set.value}});
+  waiting_count_ -= reads->second.size();
+  waiting_.erase(reads);
+  return answers;
+}
+
+std::vector<StoreTable::Answer> StoreTable::Get(const Header& from, const StoreGet& get) {
+  const auto answer = [&](StatusCode code, std::vector<uint8_t> value) {
+    return std::vector<Answer>{{from.rank, from.incarnation, {get.request, code, std::move(value)}}};
+  };
+  if (from.generation != generation_) return answer(StatusCode::kCancelled, {});
+  if (const auto found = values_.find(get.key); found != values_.end()) return answer(StatusCode::kOk, found->second);
+  if (waiting_count_ >= kWaitingMax) return answer(StatusCode::kResourceExhausted, {});
+  waiting_[get.key].push_back({from.rank, from.incarnation, get.request});
+  ++waiting_count_;
+  return {};
+}
+
+}  // namespace kintsugi::core
