@@ -118,9 +118,7 @@ struct JoinReply {
   uint64_t save_every = 0;
   std::vector<std::string> injections;  // armed faults for this rank, as "id SPEC"
 };
-struct LockOrder {
-  Rung likely = Rung::kRetry;
-};
+struct LockOrder {};
 // Meet at `step`: go on if held at its gate, else abandon the next update; then abort collectives and park.
 struct StopOrder {
   Step step;

@@ -1,0 +1,68 @@
+#include "callbacks/state/shared_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+namespace {
+
+Status Exhausted(const char* call, uint64_t size_bytes) {
+  return {StatusCode::kResourceExhausted, std::string(call) + " of " + std::to_string(size_bytes) +
+                                              " bytes of shared state memory: " + std::strerror(errno)};
+}
+
+}  // namespace
+
+Result<SharedMemory> SharedMemory::Allocate(uint64_t size_bytes) {
+  const int fd = memfd_create("kintsugi-state", MFD_CLOEXEC);
+  if (fd < 0) return Exhausted("memfd_create", size_bytes);
+  const uint64_t mapped = size_bytes > 0 ? size_bytes : 1;
+  if (ftruncate(fd, static_cast<off_t>(mapped)) != 0) {
+    const Status failed = Exhausted("ftruncate", size_bytes);
+    close(fd);
+    return failed;
+  }
+  void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) {
+    const Status failed = Exhausted("mmap", size_bytes);
+    close(fd);
+    return failed;
+  }
+  return SharedMemory(Memory{data, size_bytes, MemoryKind::kShared, -1, fd, 0});
+}
+
+void SharedMemory::Release() {
+  if (!memory_.data) return;
+  munmap(memory_.data, memory_.size_bytes > 0 ? memory_.size_bytes : 1);
+  close(memory_.shared_fd);
+  memory_ = {};
+}
+
+SharedMemory::~SharedMemory() { Release(); }
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept : memory_(std::exchange(other.memory_, {})) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  if (this != &other) {
+    Release();
+    memory_ = std::exchange(other.memory_, {});
+  }
+  return *this;
+}
+
+Memory SliceOf(const Memory& memory, uint64_t offset, uint64_t size_bytes) {
+  KINTSUGI_CHECK(offset <= memory.size_bytes && size_bytes <= memory.size_bytes - offset, "slice outside the memory");
+  Memory slice = memory;
+  slice.data = static_cast<uint8_t*>(memory.data) + offset;
+  slice.size_bytes = size_bytes;
+  if (slice.kind == MemoryKind::kShared) slice.shared_offset += offset;
+  return slice;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,132 @@
+// Agent: the library inside one training process. This header is what a trainer writes against.
+//
+//   auto agent = kintsugi::Join(options);             integrations/cpp/kintsugi.h, with the default handlers installed
+//   agent->RegisterTensor(...), RegisterObject(...), SetReplicaLayout(...), RegisterHandler(...)
+//   agent->Run(loop, context)                         the guard: calls loop(first_step), repairs, calls it again
+//
+// and in the loop, for every step k from first_step on:
+//
+//   BeginStep(k); forward; backward; gradient sync; Report(k, ...);
+//   BeginUpdate(k); ... nothing but local arithmetic ...; EndUpdate(k); parameter sync
+//
+// The loop returns a status at once when any call (or a collective of its own) gives one that is not ok; the guard parks
+// the thread, runs the handlers of the incident on it and calls the loop again from the step all ranks agreed on.
+//
+// Threads: every call but Poll's atomics is for the trainer's one thread; the agent has one thread of its own.
+// Ownership: handlers' contexts, registered memory and objects outlive the agent.
+// Errors: kInterrupted: return it from the loop. kFailedPrecondition: the call's order is wrong, the message says how.
+// The agent installs no signal handler and never ends the process (an injected fault, asked for by name, does).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "callbacks/handlers/handlers.h"
+#include "callbacks/handlers/state_service.h"
+#include "callbacks/state/registry.h"
+#include "runtime/agent_options.h"
+#include "runtime/base/export.h"
+#include "runtime/base/log.h"
+#include "runtime/inject/train_phase.h"
+
+namespace kintsugi {
+
+enum class JoinKind : uint8_t {
+  kFresh,        // the run begins
+  kReplacement,  // this process takes the place of a lost one: its state comes from a replica
+  kResumed,      // the run begins from a checkpoint
+};
+
+enum class GateMode : uint8_t {
+  kControlPlane,  // the controller opens the gate when every rank has entered it
+  kTrainer,       // the trainer's own barrier, abortable by its stop handler
+  kOff,           // no barrier: ranks may stand one step apart, and some faults then need a reload
+};
+
+// What an error that leaves the loop means for its rank.
+enum class FaultClass : uint8_t { kException, kCommError, kMemoryError };
+
+// Runs from `first_step` to the end of training. Ok: training is complete.
+using LoopFunction = Status (*)(Step first_step, void* context);
+// A barrier over all ranks; kCommFailure or kCancelled when it was aborted. Must not throw.
+using GateFunction = Status (*)(Step step, void* context);
+
+class KINTSUGI_EXPORT Agent {
+ public:
+  // Connects, proves the secret, joins. Blocks for at most options.join_timeout.
+  // kPermissionDenied: wrong secret. kDeadlineExceeded: no controller. kFailedPrecondition: the controller refuses this
+  // incarnation.
+  static Result<std::unique_ptr<Agent>> Join(const AgentOptions& options,
+                                             std::shared_ptr<LogSink> log = NullLogSink());
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  Rank rank() const;
+  int world_size() const;
+  JoinKind join_kind() const;
+  Incarnation incarnation() const;
+
+  // ---- before Run ------------------------------------------------------------------------------------------------
+
+  Status RegisterTensor(const ShardedTensor& tensor);
+  Status RegisterObject(const ShardedObject& object);
+  // The rank's group for `layout` (ascending, itself included) and the number of replicas, which divides its size:
+  // MindIO's stride rule says who holds the same shard.
+  Status SetReplicaLayout(int layout, const std::vector<Rank>& group, int replicas);
+  Status RegisterHandler(HandlerKind kind, HandlerFunction function, void* context);
+  // The state plane that kintsugi::Join installs; the agent keeps a reference.
+  void SetStateService(std::shared_ptr<StateService> service);
+  const StateRegistry& registry() const;
+  Status SetGate(GateMode mode, GateFunction function = nullptr, void* context = nullptr);
+  // An error whose text contains `pattern` is of this class; the first match wins, anything else is an exception.
+  Status RegisterFault(const std::string& pattern, FaultClass fault_class);
+  // State memory that other processes of this host can map: the fastest to repair from. Lives as long as the agent.
+  Result<Memory> AllocateState(uint64_t size_bytes);
+
+  // ---- the guard -------------------------------------------------------------------------------------------------
+
+  // Ok when training is complete on every rank; kEnded when the run was ended before, with exit_code() saying how.
+  Status Run(LoopFunction loop, void* context);
+  // What this process should exit with after Run: 0, 75 (resume me), or 1.
+  int exit_code() const;
+
+  // ---- in the loop -----------------------------------------------------------------------------------------------
+
+  // The top of step k. Parks here for periodic and ordered saves.
+  Status BeginStep(Step step);
+  // Progress inside a step, for the launcher, and the place where an injected fault strikes.
+  Status EnterPhase(Step step, TrainPhase phase);
+  // Staged before the gate, kept by the launcher; counts once step is committed. Samples are the ids this rank consumed
+  // (at most 8,187).
+  Status Report(Step step, double loss, std::span<const uint64_t> samples);
+  // Passes the gate: from here to EndUpdate nothing but local arithmetic.
+  Status BeginUpdate(Step step);
+  Status EndUpdate(Step step);
+  // For long stretches without a collective: kInterrupted once an incident has begun.
+  Status Poll() const;
+
+  // Registered tensors are damaged (or, with no keys, all of this rank's memory). Tells the controller at once; return
+  // the status from the loop.
+  Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text);
+
+  // Whether EnterPhase just carried out an injected `throw`; see Mark.
+  bool TakeInjectedThrow();
+  // EnterPhase, where an injected `throw` is thrown in the caller's own code.
+  Status Mark(Step step, TrainPhase phase) {
+    Status status = EnterPhase(step, phase);
+    if (TakeInjectedThrow()) throw std::runtime_error(status.message());
+    return status;
+  }
+
+ private:
+  class Impl;
+  explicit Agent(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kintsugi

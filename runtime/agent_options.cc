@@ -1,0 +1,75 @@
+#include "runtime/agent_options.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+namespace kintsugi {
+namespace {
+
+Result<int64_t> Number(const char* name, int64_t low, int64_t high) {
+  const char* text = std::getenv(name);
+  const std::string range = std::to_string(low) + " to " + std::to_string(high);
+  if (!text)
+    return Status(StatusCode::kInvalidArgument, std::string("environment variable ") + name + " (" + range +
+                                                    ") is not set: start the program with `kintsugi run`");
+  int64_t value = 0;
+  const char* end = text + std::strlen(text);
+  const auto parsed = std::from_chars(text, end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < low || value > high)
+    return Status(StatusCode::kInvalidArgument,
+                  std::string("environment variable ") + name + "='" + text + "' is not a number from " + range);
+  return value;
+}
+
+}  // namespace
+
+Result<AgentOptions> AgentOptions::FromEnvironment() {
+  AgentOptions options;
+  KINTSUGI_ASSIGN_OR_RETURN(const int64_t world, Number("WORLD_SIZE", 1, 1'000'000));
+  KINTSUGI_ASSIGN_OR_RETURN(const int64_t rank, Number("RANK", 0, world - 1));
+  KINTSUGI_ASSIGN_OR_RETURN(const int64_t secret_fd, Number("KINTSUGI_SECRET_FD", 0, 1 << 20));
+  options.world_size = static_cast<int>(world);
+  options.rank = Rank(static_cast<int32_t>(rank));
+  options.secret_fd = static_cast<int>(secret_fd);
+  if (std::getenv("KINTSUGI_PAGE_FD")) {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t page_fd, Number("KINTSUGI_PAGE_FD", 0, 1 << 20));
+    options.page_fd = static_cast<int>(page_fd);
+  }
+  if (std::getenv("KINTSUGI_INCARNATION")) {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t life,
+                              Number("KINTSUGI_INCARNATION", 0, std::numeric_limits<int64_t>::max()));
+    options.incarnation = Incarnation(static_cast<uint64_t>(life));
+  }
+  const char* job = std::getenv("KINTSUGI_JOB");
+  options.job = job ? job : "";
+  const char* controller = std::getenv("KINTSUGI_CONTROLLER");
+  const std::string address = controller ? controller : "";
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos) {
+    const char* begin = address.data() + colon + 1;
+    const char* end = address.data() + address.size();
+    if (std::from_chars(begin, end, port).ptr != end) port = 0;
+  }
+  if (port < 1 || port > 65535 || colon == 0)
+    return Status(StatusCode::kInvalidArgument, "environment variable KINTSUGI_CONTROLLER='" + address +
+                                                    "' is not HOST:PORT: start the program with `kintsugi run`");
+  options.controller_host = address.substr(0, colon);
+  options.controller_port = static_cast<uint16_t>(port);
+  KINTSUGI_RETURN_IF_ERROR(options.Validate());
+  return options;
+}
+
+Status AgentOptions::Validate() const {
+  if (world_size < 1 || rank.value() < 0 || rank.value() >= world_size)
+    return {StatusCode::kInvalidArgument,
+            "rank " + rank.ToString() + " is outside the world of " + std::to_string(world_size)};
+  if (controller_port == 0) return {StatusCode::kInvalidArgument, "the controller's port is 0"};
+  if (job.empty()) return {StatusCode::kInvalidArgument, "the job has no name (KINTSUGI_JOB)"};
+  if (secret_fd < 0) return {StatusCode::kInvalidArgument, "no descriptor of the job's secret (KINTSUGI_SECRET_FD)"};
+  return Status::Ok();
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,32 @@
+// What an agent must know before it can join: read once from the environment that a launcher sets, or filled by hand.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/export.h"
+#include "runtime/base/ids.h"
+#include "runtime/base/result.h"
+
+namespace kintsugi {
+
+struct AgentOptions {
+  Rank rank;
+  int world_size = 1;
+  std::string controller_host = "127.0.0.1";
+  uint16_t controller_port = 0;
+  std::string job;
+  int secret_fd = -1;            // the job's secret (32 bytes), see `kintsugi run`
+  int page_fd = -1;              // liveness page of a launcher; -1: the agent beats by itself
+  Incarnation incarnation;       // 0: the controller assigns it (no launcher)
+  Duration join_timeout = std::chrono::seconds(30);
+  Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends
+
+  // RANK, WORLD_SIZE, KINTSUGI_CONTROLLER (HOST:PORT), KINTSUGI_JOB, KINTSUGI_SECRET_FD, KINTSUGI_PAGE_FD,
+  // KINTSUGI_INCARNATION. kInvalidArgument names the variable, its value and what was expected.
+  KINTSUGI_EXPORT static Result<AgentOptions> FromEnvironment();
+  KINTSUGI_EXPORT Status Validate() const;
+};
+
+}  // namespace kintsugi

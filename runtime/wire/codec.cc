@@ -1,0 +1,75 @@
+#include "runtime/wire/codec.h"
+
+#include "runtime/wire/codec_parts.h"
+
+namespace kintsugi::wire {
+namespace {
+
+Envelope Sealed(const std::string& job, const core::Header& header) {
+  Envelope envelope;
+  envelope.set_job(job);
+  envelope.set_term(header.term.number);
+  envelope.set_controller_id(header.term.controller_id);
+  envelope.set_generation(header.generation.value());
+  envelope.set_rank(header.rank.value());
+  envelope.set_incarnation(header.incarnation.value());
+  return envelope;
+}
+
+Status Open(const std::string& job, std::string_view bytes, Envelope* envelope, core::Header* header) {
+  if (!envelope->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return {StatusCode::kDataLoss, "a frame of " + std::to_string(bytes.size()) + " bytes is no control message"};
+  if (envelope->job() != job)
+    return {StatusCode::kInvalidArgument, "the message is of job '" + envelope->job() + "', not '" + job + "'"};
+  *header = {{envelope->term(), envelope->controller_id()},
+             Generation(envelope->generation()),
+             Rank(envelope->rank()),
+             Incarnation(envelope->incarnation())};
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string Encode(const std::string& job, const core::Header& header, const core::AgentMessage& message) {
+  Envelope envelope = Sealed(job, header);
+  std::visit([&](const auto& m) { Put(m, &envelope); }, message);
+  return envelope.SerializeAsString();
+}
+
+std::string Encode(const std::string& job, const core::Header& header, const StepReport& report) {
+  Envelope envelope = Sealed(job, header);
+  auto* wire = envelope.mutable_step_report();
+  wire->set_step(report.step);
+  wire->set_loss(report.loss);
+  wire->mutable_samples()->Add(report.samples.begin(), report.samples.end());
+  return envelope.SerializeAsString();
+}
+
+std::string Encode(const std::string& job, const core::Header& header, const core::ControllerMessage& message) {
+  Envelope envelope = Sealed(job, header);
+  std::visit([&](const auto& m) { Put(m, &envelope); }, message);
+  return envelope.SerializeAsString();
+}
+
+Result<AgentFrame> DecodeFromAgent(const std::string& job, std::string_view bytes) {
+  Envelope envelope;
+  AgentFrame frame;
+  KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &envelope, &frame.header));
+  if (envelope.agent_case() == Envelope::kStepReport) {
+    const auto& wire = envelope.step_report();
+    frame.message = StepReport{wire.step(), wire.loss(), {wire.samples().begin(), wire.samples().end()}};
+    return frame;
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(frame.message, TakeAgent(envelope));
+  return frame;
+}
+
+Result<ControllerFrame> DecodeFromController(const std::string& job, std::string_view bytes) {
+  Envelope envelope;
+  ControllerFrame frame;
+  KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &envelope, &frame.header));
+  KINTSUGI_ASSIGN_OR_RETURN(frame.message, TakeController(envelope));
+  return frame;
+}
+
+}  // namespace kintsugi::wire

@@ -1,0 +1,40 @@
+// Codec: control messages <-> bytes of one frame.
+//
+// Errors: Decode gives kDataLoss for bytes that are no envelope, kInvalidArgument for values outside their range (an
+// unknown phase, a negative rank, a foreign job); nothing else is trusted to be checked later.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/result.h"
+#include "runtime/core/messages.h"
+
+namespace kintsugi::wire {
+
+// One committed step's report of an agent that no launcher watches.
+struct StepReport {
+  uint64_t step = 0;
+  double loss = 0;
+  std::vector<uint64_t> samples;
+};
+
+struct AgentFrame {
+  core::Header header;
+  std::variant<core::AgentMessage, StepReport> message;
+};
+struct ControllerFrame {
+  core::Header header;
+  core::ControllerMessage message;
+};
+
+std::string Encode(const std::string& job, const core::Header& header, const core::AgentMessage& message);
+std::string Encode(const std::string& job, const core::Header& header, const StepReport& report);
+std::string Encode(const std::string& job, const core::Header& header, const core::ControllerMessage& message);
+
+Result<AgentFrame> DecodeFromAgent(const std::string& job, std::string_view bytes);
+Result<ControllerFrame> DecodeFromController(const std::string& job, std::string_view bytes);
+
+}  // namespace kintsugi::wire

@@ -1,0 +1,187 @@
+#include "runtime/wire/codec_parts.h"
+
+namespace kintsugi::wire {
+namespace {
+
+Status OutOfRange(const std::string& field, uint64_t value) {
+  return {StatusCode::kInvalidArgument, "control message: " + field + " " + std::to_string(value) + " is unknown"};
+}
+
+Result<core::AgentMessage> TakeReady(const Ready& in) {
+  core::Ready m;
+  for (const Tensor& t : in.tensors()) {
+    if (t.dtype() > static_cast<uint32_t>(DType::kComplex128)) return OutOfRange("dtype", t.dtype());
+    TensorSummary s{t.key(),
+                    static_cast<DType>(t.dtype()),
+                    {t.global_shape().begin(), t.global_shape().end()},
+                    {t.local_shape().begin(), t.local_shape().end()},
+                    {t.global_offset().begin(), t.global_offset().end()},
+                    std::nullopt,
+                    t.layout()};
+    if (t.flattened()) s.flattened_range = FlatRange{t.flat_start(), t.flat_stop()};
+    m.registry.tensors.push_back(std::move(s));
+  }
+  for (const Object& o : in.objects()) {
+    if (o.kind() > static_cast<uint32_t>(ObjectKind::kMirrored)) return OutOfRange("object kind", o.kind());
+    m.registry.objects.push_back({o.key(), static_cast<ObjectKind>(o.kind())});
+  }
+  for (const Group& g : in.groups()) {
+    core::GroupClaim claim{{}, g.replicas()};
+    for (int32_t rank : g.ranks()) claim.ranks.push_back(Rank(rank));
+    m.layouts[g.layout()] = std::move(claim);
+  }
+  m.gate = in.gate();
+  return core::AgentMessage(std::move(m));
+}
+
+template <typename Message>
+Result<core::AgentMessage> TakeGate(const GateReport& in) {
+  if (in.state() > static_cast<uint32_t>(core::GateState::kTorn)) return OutOfRange("gate state", in.state());
+  return core::AgentMessage(Message{static_cast<core::GateState>(in.state()), Step(in.step()), in.valid()});
+}
+
+Result<core::AgentMessage> TakePhaseDone(const PhaseDone& in) {
+  if (in.phase() >= static_cast<uint32_t>(core::kPhaseCount)) return OutOfRange("phase", in.phase());
+  if (in.code() > static_cast<uint32_t>(StatusCode::kInternal)) return OutOfRange("status code", in.code());
+  core::PhaseDone m{static_cast<core::Phase>(in.phase()), static_cast<StatusCode>(in.code()), in.text(),
+                    in.bytes_moved(), {}};
+  for (const auto& [layout, digest] : in.digests()) m.digests[layout] = digest;
+  return core::AgentMessage(std::move(m));
+}
+
+Result<core::AgentMessage> TakeFault(const FaultReport& in) {
+  if (in.kind() > static_cast<uint32_t>(core::FaultKind::kOperator)) return OutOfRange("fault kind", in.kind());
+  return core::AgentMessage(core::FaultReport{static_cast<core::FaultKind>(in.kind()),
+                                              in.text(),
+                                              {in.damaged_keys().begin(), in.damaged_keys().end()},
+                                              Step(in.step()),
+                                              in.in_update(),
+                                              TimePoint(Duration(in.since_ns()))});
+}
+
+}  // namespace
+
+void Put(const core::JoinRequest& m, Envelope* out) {
+  auto* w = out->mutable_join_request();
+  w->set_pid(m.pid);
+  w->set_host(m.host);
+  w->set_watched_by_launcher(m.watched_by_launcher);
+}
+
+void Put(const core::Ready& m, Envelope* out) {
+  auto* w = out->mutable_ready();
+  for (const TensorSummary& t : m.registry.tensors) {
+    Tensor* tensor = w->add_tensors();
+    tensor->set_key(t.key);
+    tensor->set_dtype(static_cast<uint32_t>(t.dtype));
+    tensor->mutable_global_shape()->Add(t.global_shape.begin(), t.global_shape.end());
+    tensor->mutable_local_shape()->Add(t.local_shape.begin(), t.local_shape.end());
+    tensor->mutable_global_offset()->Add(t.global_offset.begin(), t.global_offset.end());
+    tensor->set_layout(t.layout);
+    if (!t.flattened_range) continue;
+    tensor->set_flattened(true);
+    tensor->set_flat_start(t.flattened_range->start);
+    tensor->set_flat_stop(t.flattened_range->stop);
+  }
+  for (const ObjectSummary& o : m.registry.objects) {
+    Object* object = w->add_objects();
+    object->set_key(o.key);
+    object->set_kind(static_cast<uint32_t>(o.kind));
+  }
+  for (const auto& [layout, claim] : m.layouts) {
+    Group* group = w->add_groups();
+    group->set_layout(layout);
+    group->set_replicas(claim.replicas);
+    for (Rank rank : claim.ranks) group->add_ranks(rank.value());
+  }
+  w->set_gate(m.gate);
+}
+
+void Put(const core::Beat& m, Envelope* out) {
+  out->mutable_beat()->set_count(m.count);
+  out->mutable_beat()->set_step(m.step.value());
+}
+
+void Put(const core::FaultReport& m, Envelope* out) {
+  auto* w = out->mutable_fault_report();
+  w->set_kind(static_cast<uint32_t>(m.kind));
+  w->set_text(m.text);
+  for (const std::string& key : m.damaged_keys) w->add_damaged_keys(key);
+  w->set_step(m.step.value());
+  w->set_in_update(m.in_update);
+  w->set_since_ns(m.since.nanoseconds());
+}
+
+void Put(const core::LockReply& m, Envelope* out) {
+  auto* w = out->mutable_lock_reply();
+  w->set_state(static_cast<uint32_t>(m.state));
+  w->set_step(m.step.value());
+  w->set_valid(m.valid);
+}
+
+void Put(const core::Parked& m, Envelope* out) {
+  auto* w = out->mutable_parked();
+  w->set_state(static_cast<uint32_t>(m.state));
+  w->set_step(m.step.value());
+  w->set_valid(m.valid);
+}
+
+void Put(const core::PhaseDone& m, Envelope* out) {
+  auto* w = out->mutable_phase_done();
+  w->set_phase(static_cast<uint32_t>(m.phase));
+  w->set_code(static_cast<uint32_t>(m.code));
+  w->set_text(m.text);
+  w->set_bytes_moved(m.bytes_moved);
+  for (const auto& [layout, digest] : m.digests) (*w->mutable_digests())[layout] = digest;
+}
+
+void Put(const core::Resumed&, Envelope* out) { out->mutable_resumed(); }
+void Put(const core::Finished& m, Envelope* out) { out->mutable_finished()->set_step(m.step.value()); }
+void Put(const core::GateEntered& m, Envelope* out) { out->mutable_gate_entered()->set_step(m.step.value()); }
+void Put(const core::SavePoint& m, Envelope* out) { out->mutable_save_point()->set_step(m.step.value()); }
+void Put(const core::PauseAck& m, Envelope* out) { out->mutable_pause_ack()->set_step(m.begun.value()); }
+
+void Put(const core::StoreSet& m, Envelope* out) {
+  out->mutable_store_set()->set_key(m.key);
+  out->mutable_store_set()->set_value(m.value.data(), m.value.size());
+}
+
+void Put(const core::StoreGet& m, Envelope* out) {
+  out->mutable_store_get()->set_request(m.request);
+  out->mutable_store_get()->set_key(m.key);
+}
+
+void Put(const core::Published& m, Envelope* out) {
+  out->mutable_published()->set_step(m.step.value());
+  out->mutable_published()->set_directory(m.directory);
+}
+
+Result<core::AgentMessage> TakeAgent(const Envelope& in) {
+  const auto step = [](const StepOnly& w) { return Step(w.step()); };
+  switch (in.agent_case()) {
+    case Envelope::kJoinRequest:
+      return core::AgentMessage(core::JoinRequest{in.join_request().pid(), in.join_request().host(),
+                                                  in.join_request().watched_by_launcher()});
+    case Envelope::kReady: return TakeReady(in.ready());
+    case Envelope::kBeat: return core::AgentMessage(core::Beat{in.beat().count(), Step(in.beat().step())});
+    case Envelope::kFaultReport: return TakeFault(in.fault_report());
+    case Envelope::kLockReply: return TakeGate<core::LockReply>(in.lock_reply());
+    case Envelope::kParked: return TakeGate<core::Parked>(in.parked());
+    case Envelope::kPhaseDone: return TakePhaseDone(in.phase_done());
+    case Envelope::kResumed: return core::AgentMessage(core::Resumed{});
+    case Envelope::kFinished: return core::AgentMessage(core::Finished{step(in.finished())});
+    case Envelope::kGateEntered: return core::AgentMessage(core::GateEntered{step(in.gate_entered())});
+    case Envelope::kSavePoint: return core::AgentMessage(core::SavePoint{step(in.save_point())});
+    case Envelope::kPauseAck: return core::AgentMessage(core::PauseAck{step(in.pause_ack())});
+    case Envelope::kStoreSet:
+      return core::AgentMessage(
+          core::StoreSet{in.store_set().key(), {in.store_set().value().begin(), in.store_set().value().end()}});
+    case Envelope::kStoreGet:
+      return core::AgentMessage(core::StoreGet{in.store_get().request(), in.store_get().key()});
+    case Envelope::kPublished:
+      return core::AgentMessage(core::Published{Step(in.published().step()), in.published().directory()});
+    default: return Status(StatusCode::kInvalidArgument, "the frame holds no message of an agent");
+  }
+}
+
+}  // namespace kintsugi::wire

@@ -1,0 +1,127 @@
+#include "runtime/wire/codec_parts.h"
+
+namespace kintsugi::wire {
+namespace {
+
+std::vector<Rank> Ranks(const google::protobuf::RepeatedField<int32_t>& in) {
+  std::vector<Rank> ranks;
+  for (int32_t rank : in) ranks.push_back(Rank(rank));
+  return ranks;
+}
+
+void PutRanks(const std::vector<Rank>& ranks, google::protobuf::RepeatedField<int32_t>* out) {
+  for (Rank rank : ranks) out->Add(rank.value());
+}
+
+Status OutOfRange(const std::string& field, uint64_t value) {
+  return {StatusCode::kInvalidArgument, "control message: " + field + " " + std::to_string(value) + " is unknown"};
+}
+
+Result<core::ControllerMessage> TakePhaseOrder(const PhaseOrder& in) {
+  if (in.phase() >= static_cast<uint32_t>(core::kPhaseCount)) return OutOfRange("phase", in.phase());
+  if (in.rung() > static_cast<uint32_t>(Rung::kExit)) return OutOfRange("rung", in.rung());
+  core::PhaseOrder m;
+  m.phase = static_cast<core::Phase>(in.phase());
+  m.step = Step(in.step());
+  m.rung = static_cast<Rung>(in.rung());
+  m.limit = Duration(in.limit_ns());
+  m.partners = Ranks(in.partners());
+  for (const Move& move : in.moves())
+    m.moves.push_back({move.layout(), Rank(move.destination()), Ranks(move.sources()),
+                       {move.keys().begin(), move.keys().end()}});
+  for (const Entry& entry : in.entries())
+    m.entries.push_back({entry.layout(), Ranks(entry.holders()), Ranks(entry.objects_of())});
+  m.directory = in.directory();
+  return core::ControllerMessage(std::move(m));
+}
+
+}  // namespace
+
+void Put(const core::JoinReply& m, Envelope* out) {
+  auto* w = out->mutable_join_reply();
+  w->set_accepted(m.accepted);
+  w->set_text(m.text);
+  w->set_replacement(m.replacement);
+  w->set_resume_step(m.resume_step.value());
+  w->set_save_every(m.save_every);
+  for (const std::string& injection : m.injections) w->add_injections(injection);
+}
+
+void Put(const core::LockOrder&, Envelope* out) { out->mutable_lock_order(); }
+
+void Put(const core::StopOrder& m, Envelope* out) {
+  out->mutable_stop_order()->set_step(m.step.value());
+  out->mutable_stop_order()->set_step_exists(m.step_exists);
+}
+
+void Put(const core::PhaseOrder& m, Envelope* out) {
+  auto* w = out->mutable_phase_order();
+  w->set_phase(static_cast<uint32_t>(m.phase));
+  w->set_step(m.step.value());
+  w->set_rung(static_cast<uint32_t>(m.rung));
+  w->set_limit_ns(m.limit.count());
+  PutRanks(m.partners, w->mutable_partners());
+  for (const RepairMove& move : m.moves) {
+    Move* out_move = w->add_moves();
+    out_move->set_layout(move.layout);
+    out_move->set_destination(move.destination.value());
+    PutRanks(move.sources, out_move->mutable_sources());
+    for (const std::string& key : move.keys) out_move->add_keys(key);
+  }
+  for (const SaveEntry& entry : m.entries) {
+    Entry* out_entry = w->add_entries();
+    out_entry->set_layout(entry.layout);
+    PutRanks(entry.holders, out_entry->mutable_holders());
+    PutRanks(entry.objects_of, out_entry->mutable_objects_of());
+  }
+  w->set_directory(m.directory);
+}
+
+void Put(const core::ResumeOrder& m, Envelope* out) { out->mutable_resume_order()->set_step(m.step.value()); }
+void Put(const core::ContinueOrder&, Envelope* out) { out->mutable_continue_order(); }
+void Put(const core::PauseAt& m, Envelope* out) { out->mutable_pause_at()->set_step(m.step.value()); }
+void Put(const core::GateOpen& m, Envelope* out) { out->mutable_gate_open()->set_step(m.step.value()); }
+
+void Put(const core::StoreReply& m, Envelope* out) {
+  auto* w = out->mutable_store_reply();
+  w->set_request(m.request);
+  w->set_code(static_cast<uint32_t>(m.code));
+  w->set_value(m.value.data(), m.value.size());
+}
+
+void Put(const core::InjectOrder& m, Envelope* out) { out->mutable_inject_order()->set_injection(m.injection); }
+
+void Put(const core::EndOrder& m, Envelope* out) {
+  out->mutable_end_order()->set_exit_code(m.exit_code);
+  out->mutable_end_order()->set_text(m.text);
+}
+
+Result<core::ControllerMessage> TakeController(const Envelope& in) {
+  switch (in.controller_case()) {
+    case Envelope::kJoinReply: {
+      const JoinReply& w = in.join_reply();
+      return core::ControllerMessage(core::JoinReply{w.accepted(), w.text(), w.replacement(), Step(w.resume_step()),
+                                                     w.save_every(), {w.injections().begin(), w.injections().end()}});
+    }
+    case Envelope::kLockOrder: return core::ControllerMessage(core::LockOrder{});
+    case Envelope::kStopOrder:
+      return core::ControllerMessage(core::StopOrder{Step(in.stop_order().step()), in.stop_order().step_exists()});
+    case Envelope::kPhaseOrder: return TakePhaseOrder(in.phase_order());
+    case Envelope::kResumeOrder: return core::ControllerMessage(core::ResumeOrder{Step(in.resume_order().step())});
+    case Envelope::kContinueOrder: return core::ControllerMessage(core::ContinueOrder{});
+    case Envelope::kPauseAt: return core::ControllerMessage(core::PauseAt{Step(in.pause_at().step())});
+    case Envelope::kGateOpen: return core::ControllerMessage(core::GateOpen{Step(in.gate_open().step())});
+    case Envelope::kStoreReply: {
+      const StoreReply& w = in.store_reply();
+      if (w.code() > static_cast<uint32_t>(StatusCode::kInternal)) return OutOfRange("status code", w.code());
+      return core::ControllerMessage(core::StoreReply{
+          w.request(), static_cast<StatusCode>(w.code()), {w.value().begin(), w.value().end()}});
+    }
+    case Envelope::kInjectOrder: return core::ControllerMessage(core::InjectOrder{in.inject_order().injection()});
+    case Envelope::kEndOrder:
+      return core::ControllerMessage(core::EndOrder{in.end_order().exit_code(), in.end_order().text()});
+    default: return Status(StatusCode::kInvalidArgument, "the frame holds no message of a controller");
+  }
+}
+
+}  // namespace kintsugi::wire
