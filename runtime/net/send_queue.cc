@@ -1,0 +1,73 @@
+#include "runtime/net/send_queue.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace kintsugi::net {
+namespace {
+
+constexpr size_t kPiecesPerWrite = 64;
+
+}  // namespace
+
+bool SendQueue::PushFrame(std::string payload) {
+  if (entries_.size() >= frames_max_ || bytes_ + kFrameHeaderBytes + payload.size() > bytes_max_) return false;
+  bytes_ += kFrameHeaderBytes + payload.size();
+  entries_.push_back({EncodeFrameHeader(payload.size()), kFrameHeaderBytes, std::move(payload)});
+  return true;
+}
+
+void SendQueue::PushRaw(std::string bytes) {
+  bytes_ += bytes.size();
+  entries_.push_back({{}, 0, std::move(bytes)});
+}
+
+int SendQueue::Flush(int fd) {
+  while (!entries_.empty()) {
+    std::array<iovec, kPiecesPerWrite> pieces;
+    size_t count = 0;
+    size_t skip = front_offset_;
+    const auto add = [&](char* data, size_t size) {
+      const size_t skipped = std::min(skip, size);
+      skip -= skipped;
+      if (size > skipped) pieces[count++] = {data + skipped, size - skipped};
+    };
+    for (Entry& entry : entries_) {
+      if (count + 2 > pieces.size()) break;
+      add(entry.header.data(), entry.header_bytes);
+      add(entry.body.data(), entry.body.size());
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    const ssize_t written = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno == EWOULDBLOCK ? EAGAIN : errno;
+    Remove(static_cast<size_t>(written));
+  }
+  return 0;
+}
+
+void SendQueue::Remove(size_t bytes) {
+  bytes_ -= bytes;
+  bytes_sent_ += bytes;
+  front_offset_ += bytes;
+  while (!entries_.empty() && front_offset_ >= entries_.front().size()) {
+    front_offset_ -= entries_.front().size();
+    if (entries_.front().header_bytes > 0) ++frames_sent_;
+    entries_.pop_front();
+  }
+}
+
+void SendQueue::Clear() {
+  entries_.clear();
+  front_offset_ = 0;
+  bytes_ = 0;
+}
+
+}  // namespace kintsugi::net
