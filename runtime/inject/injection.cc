@@ -1,0 +1,205 @@
+#include "runtime/inject/injection.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace kintsugi {
+namespace {
+
+struct KindEntry {
+  InjectionKind kind;
+  std::string_view name;
+  std::string_view keys;  // for messages
+};
+
+constexpr std::array<KindEntry, 5> kKinds{{
+    {InjectionKind::kKill, "kill", "no keys after kill"},
+    {InjectionKind::kExit, "exit", "the key code of exit"},
+    {InjectionKind::kThrow, "throw", "no keys after throw"},
+    {InjectionKind::kFreeze, "freeze", "no keys after freeze"},
+    {InjectionKind::kUce, "uce", "the keys level or tensors of uce"},
+}};
+
+constexpr std::string_view kGrammar =
+    "  grammar: KIND:RANK@STEP[:PHASE][,key=value]...\n"
+    "  KIND     kill, exit, throw, freeze or uce\n"
+    "  RANK     from 0; STEP: the step being computed, from 1\n"
+    "  PHASE    forward (default), backward, gradient-sync, gate, update, param-sync or between\n"
+    "  keys     exit: code=1..255 (default 1); uce: level=low|high (default low), tensors=PATTERN (* and ?)\n"
+    "  example: kill:2@7:update   or   uce:1@12:backward,level=high,tensors=adam.*";
+
+// What may stand in a message without harming a terminal; long findings are cut.
+std::string Printable(std::string_view text) {
+  constexpr size_t kLimit = 40;
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (size_t i = 0; i < text.size() && i < kLimit; ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte >= 0x20 && byte < 0x7f && byte != '"' && byte != '\\') {
+      out += text[i];
+    } else {
+      out += "\\x";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    }
+  }
+  return out + (text.size() > kLimit ? "...\"" : "\"");
+}
+
+// A cursor over the SPEC that remembers the first thing that was wrong and where.
+class Parser {
+ public:
+  explicit Parser(std::string_view spec) : spec_(spec) {}
+
+  Result<Injection> Run() {
+    if (ParseHead() && ParseKeys()) return injection_;
+    return Status(StatusCode::kInvalidArgument, error_);
+  }
+
+ private:
+  // The text from the cursor up to the first of `stops` or the end; the cursor moves behind it.
+  std::string_view Take(std::string_view stops) {
+    token_at_ = at_;
+    at_ = std::min(spec_.find_first_of(stops, at_), spec_.size());
+    return spec_.substr(token_at_, at_ - token_at_);
+  }
+
+  bool FailAt(size_t column, std::string_view found, std::string_view expected) {
+    error_ = "bad fault " + Printable(spec_) + ", column " + std::to_string(column + 1) + ": found " +
+             (found.empty() ? (column >= spec_.size() ? std::string("the end") : std::string("nothing"))
+                            : Printable(found)) +
+             ", expected " + std::string(expected) + "\n" + std::string(kGrammar);
+    return false;
+  }
+
+  bool Expect(char sign, std::string_view expected) {
+    if (at_ < spec_.size() && spec_[at_] == sign) {
+      ++at_;
+      return true;
+    }
+    return FailAt(at_, spec_.substr(at_, at_ < spec_.size() ? 1 : 0), expected);
+  }
+
+  bool TakeNumber(std::string_view stops, uint64_t low, uint64_t high, std::string_view what, uint64_t& value) {
+    const std::string_view token = Take(stops);
+    const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
+    if (error == std::errc() && end == token.data() + token.size() && !token.empty() && value >= low && value <= high) {
+      return true;
+    }
+    return FailAt(token_at_, token,
+                  std::string(what) + " from " + std::to_string(low) + " to " + std::to_string(high));
+  }
+
+  bool ParseHead() {
+    if (spec_.size() > kMaxInjectionSpecBytes) {
+      return FailAt(kMaxInjectionSpecBytes, spec_.substr(kMaxInjectionSpecBytes),
+                    "an end: a fault has at most " + std::to_string(kMaxInjectionSpecBytes) + " characters");
+    }
+    const std::string_view name = Take(":");
+    for (const KindEntry& entry : kKinds) {
+      if (entry.name == name) kind_ = &entry;
+    }
+    if (kind_ == nullptr) return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze or uce");
+    injection_.kind = kind_->kind;
+    uint64_t rank = 0;
+    uint64_t step = 0;
+    if (!Expect(':', "a colon and the rank") ||
+        !TakeNumber("@:,", 0, std::numeric_limits<int32_t>::max(), "a rank", rank) ||
+        !Expect('@', "@ and the step") || !TakeNumber(":,", 1, kMaxProgressStep, "a step", step)) {
+      return false;
+    }
+    injection_.rank = Rank(static_cast<int32_t>(rank));
+    injection_.step = Step(step);
+    return ParsePhase();
+  }
+
+  bool ParsePhase() {
+    if (at_ == spec_.size() || spec_[at_] != ':') return true;
+    ++at_;
+    const std::string_view name = Take(",");
+    const std::optional<TrainPhase> phase = TrainPhaseFromName(name);
+    if (!phase) {
+      return FailAt(token_at_, name,
+                    "a phase: forward, backward, gradient-sync, gate, update, param-sync or between");
+    }
+    injection_.phase = *phase;
+    return true;
+  }
+
+  bool ParseKeys() {
+    std::vector<std::string_view> seen;
+    while (at_ < spec_.size()) {
+      if (!Expect(',', "a comma and a key")) return false;
+      const std::string_view key = Take("=,");
+      const size_t key_at = token_at_;
+      for (std::string_view earlier : seen) {
+        if (earlier == key) return FailAt(key_at, key, "each key once");
+      }
+      seen.push_back(key);
+      if (!KeyBelongs(key)) return FailAt(key_at, key, kind_->keys);
+      if (!Expect('=', "= and a value") || !ParseValue(key)) return false;
+    }
+    return true;
+  }
+
+  bool KeyBelongs(std::string_view key) const {
+    if (injection_.kind == InjectionKind::kExit) return key == "code";
+    return injection_.kind == InjectionKind::kUce && (key == "level" || key == "tensors");
+  }
+
+  bool ParseValue(std::string_view key) {
+    if (key == "code") {
+      uint64_t code = 0;
+      if (!TakeNumber(",", 1, 255, "an exit code", code)) return false;
+      injection_.exit_code = static_cast<int>(code);
+      return true;
+    }
+    const std::string_view value = Take(",");
+    if (key == "tensors") {
+      if (value.empty()) return FailAt(token_at_, value, "a pattern of tensor names, such as adam.*");
+      injection_.tensors = value;
+      return true;
+    }
+    if (value != "low" && value != "high") return FailAt(token_at_, value, "low or high");
+    injection_.level = value == "high" ? UceLevel::kHigh : UceLevel::kLow;
+    return true;
+  }
+
+  std::string_view spec_;
+  size_t at_ = 0;
+  size_t token_at_ = 0;
+  const KindEntry* kind_ = nullptr;
+  Injection injection_;
+  std::string error_;
+};
+
+}  // namespace
+
+std::string_view InjectionKindName(InjectionKind kind) {
+  for (const KindEntry& entry : kKinds) {
+    if (entry.kind == kind) return entry.name;
+  }
+  return "unknown";
+}
+
+Result<Injection> ParseInjection(std::string_view spec) { return Parser(spec).Run(); }
+
+std::string ToString(const Injection& injection) {
+  const Injection defaults;
+  std::string out(InjectionKindName(injection.kind));
+  out += ":" + injection.rank.ToString() + "@" + injection.step.ToString() + ":";
+  out += TrainPhaseName(injection.phase);
+  if (injection.exit_code != defaults.exit_code) out += ",code=" + std::to_string(injection.exit_code);
+  if (injection.level == UceLevel::kHigh) out += ",level=high";
+  if (!injection.tensors.empty()) out += ",tensors=" + injection.tensors;
+  return out;
+}
+
+std::string_view InjectionGrammar() { return kGrammar; }
+
+}  // namespace kintsugi

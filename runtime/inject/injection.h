@@ -1,0 +1,60 @@
+// Injection: one fault that a user orders, written KIND:RANK@STEP[:PHASE][,key=value]...
+//
+// Why its own language: the same words are used on the command line, in the control socket, in logs and in reports, so
+// that a report can be pasted back as an order.
+// Threads: values and pure functions.
+// Errors: kInvalidArgument that shows the column, what was found there, the grammar and an example.
+// Invariants: ParseInjection(ToString(x)) == x for every x that ParseInjection accepts.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/export.h"
+#include "runtime/base/ids.h"
+#include "runtime/base/result.h"
+#include "runtime/inject/train_phase.h"
+
+namespace kintsugi {
+
+enum class InjectionKind {
+  kKill,    // SIGKILL to itself
+  kExit,    // leaves with exit_code
+  kThrow,   // throws an exception out of the loop's body
+  kFreeze,  // SIGSTOP to itself, never continued
+  kUce,     // uncorrectable memory error, simulated: tensors are poisoned and the error is signalled at once
+};
+
+// How much of a rank's memory an uncorrectable error makes untrusted.
+enum class UceLevel {
+  kLow,   // only the named tensors: patch them
+  kHigh,  // all of the rank's memory: rebuild it in the living process
+};
+
+struct Injection {
+  InjectionKind kind = InjectionKind::kKill;
+  Rank rank{0};
+  Step step{1};  // the number being computed, from 1
+  TrainPhase phase = TrainPhase::kForward;
+  int exit_code = 1;                // kExit: 1 to 255
+  UceLevel level = UceLevel::kLow;  // kUce
+  std::string tensors;              // kUce: pattern of tensor names (see glob.h); empty: all of the rank's first layout
+
+  bool operator==(const Injection&) const = default;
+};
+
+// A longer SPEC is refused unread.
+inline constexpr size_t kMaxInjectionSpecBytes = 1024;
+
+KINTSUGI_EXPORT std::string_view InjectionKindName(InjectionKind kind);
+
+KINTSUGI_EXPORT Result<Injection> ParseInjection(std::string_view spec);
+
+// The canonical SPEC: the phase is always named, keys only where they differ from their default.
+KINTSUGI_EXPORT std::string ToString(const Injection& injection);
+
+// Grammar, phases, keys and an example in a few lines: for --help and for error messages.
+KINTSUGI_EXPORT std::string_view InjectionGrammar();
+
+}  // namespace kintsugi
