@@ -17,6 +17,10 @@ usage_error() { printf '%s\n' "error: $1" "       $self --help shows what it tak
 # Prints the comment block at the top of the calling script: the help text and the file's description are one text.
 print_help() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; }
 
+# Ctrl-C ends the script, even where the command that it interrupted makes an ordinary failure of it (pip, ninja).
+stop_at_interrupt() { trap 'trap - INT; kill -INT $BASHPID' INT; }
+stop_at_interrupt
+
 cores() { nproc 2>/dev/null || echo 2; }
 
 # set_up [ARGS]: installs what is missing; quiet when nothing is.
@@ -59,6 +63,7 @@ build() {
   mkdir -p "$root/build"
   export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
   (
+    stop_at_interrupt  # a subshell starts without its parent's traps
     if ! flock --nonblock 9; then
       say "another build of this tree is running: waiting for it"
       flock 9
