@@ -13,6 +13,12 @@ function(_kintsugi_common target)
   endif()
 endfunction()
 
+# The calling folder's path from the project's root.
+function(_kintsugi_room result)
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE room)
+  set(${result} "${room}" PARENT_SCOPE)
+endfunction()
+
 # kintsugi_library(<folder name> SOURCES ... HEADERS ... DEPS ... PRIVATE_DEPS ...)
 #   target kintsugi_<name>, alias kintsugi::<name>. HEADERS are installed, under their path from the project's root.
 function(kintsugi_library name)
@@ -27,24 +33,39 @@ function(kintsugi_library name)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
   _kintsugi_common(${target})
-  foreach(header ${ARG_HEADERS})
-    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE room)
-    cmake_path(GET header PARENT_PATH below)
-    install(FILES ${header} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kintsugi/${room}/${below}" COMPONENT devel)
-  endforeach()
-  set_property(GLOBAL APPEND PROPERTY KINTSUGI_LIBRARIES ${target})
+  _kintsugi_room(room)
+  # Examples and tools have libraries too, but what is installed is the library itself.
+  if(NOT room MATCHES "^(integrations/examples|tests|tools)(/|$)")
+    foreach(header IN LISTS ARG_HEADERS)
+      if(NOT KINTSUGI_INSTALL)
+        break()
+      endif()
+      cmake_path(GET header PARENT_PATH below)
+      install(FILES ${header} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kintsugi/${room}/${below}" COMPONENT devel)
+    endforeach()
+    set_property(GLOBAL APPEND PROPERTY KINTSUGI_LIBRARIES ${target})
+  endif()
 endfunction()
 
-# kintsugi_program(<name> SOURCES ... DEPS ...): a program in build/<preset>/bin.
+# kintsugi_program(<name> SOURCES ... DEPS ...): a program in build/<preset>/bin. Benchmarks are called bench_<name>
+# (tools/bench finds them); the others are built together by the target `programs`.
 function(kintsugi_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   _kintsugi_common(${name})
+  if(NOT name MATCHES "^bench_")
+    set_property(GLOBAL APPEND PROPERTY KINTSUGI_PROGRAMS ${name})
+    _kintsugi_room(room)
+    if(KINTSUGI_INSTALL AND room MATCHES "^tools(/|$)")
+      install(TARGETS ${name} RUNTIME COMPONENT runtime)
+    endif()
+  endif()
 endfunction()
 
 # kintsugi_test(<name> SOURCES ... DEPS ... [TIMEOUT seconds] [LABELS ...]): a GoogleTest program, one ctest entry.
+#   LABELS matrix and soak mark entries that run only with ./tools/test --matrix and --soak.
 function(kintsugi_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_TIMEOUT)

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""tools/check_arrows sees every kind of violation: each is planted alone in a small clean tree."""
+
+import contextlib
+import importlib.util
+import io
+import subprocess
+import sys
+import tempfile
+import unittest
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[3] / "tools" / "check_arrows"
+
+
+def load_script():
+    """As a module, so that a case costs milliseconds and not an interpreter's start."""
+    sys.dont_write_bytecode = True
+    loader = SourceFileLoader("check_arrows", str(SCRIPT))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+check_arrows = load_script()
+
+CLEAN = {
+    "CMakeLists.txt": "",
+    "README.md": "",
+    "runtime/base/ids.h": "#pragma once\n#include <string>\n",
+    "runtime/base/log.h": "#pragma once\n#include <mutex>\n",
+    "runtime/core/phase.h": '#pragma once\n#include <vector>\n#include "runtime/base/ids.h"\n',
+    "runtime/net/socket.h": '#pragma once\n#include <thread>\n#include "runtime/core/phase.h"\n',
+    "callbacks/state/registry.h": '#pragma once\n#include "runtime/base/ids.h"\n',
+    "replica/stream/link.h": '#pragma once\n#include "callbacks/state/registry.h"\n#include "runtime/base/ids.h"\n',
+    "kernels/pack.h": '#pragma once\n#include "runtime/base/ids.h"\n',
+    "integrations/abi.cc": '#include "replica/stream/link.h"\n#include "runtime/net/socket.h"\n',
+    "tools/main.cc": '#include "integrations/abi.h"\n',
+    "tests/all_test.cc": '#include <gtest/gtest.h>\n#include "replica/stream/link.h"\n#include "tools/main.h"\n',
+}
+
+
+def run(files, git=False):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        if git:
+            subprocess.run(["git", "init", "--quiet", folder], check=True)
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            code = check_arrows.main(["--root", folder])
+    return code, output.getvalue()
+
+
+class CheckArrows(unittest.TestCase):
+    def see(self, place, *words, files):
+        """Plants files (name -> text) in the clean tree; expects exactly one violation, at `place`, that says `words`."""
+        code, output = run({**CLEAN, **files})
+        self.assertEqual(code, 1, output)
+        self.assertIn("check_arrows: 1 violations", output)
+        self.assertTrue(output.startswith(place + ": "), output)
+        for word in words:
+            self.assertIn(word, output)
+
+    def test_a_clean_tree_passes(self):
+        code, output = run(CLEAN)
+        self.assertEqual(code, 0, output)
+        self.assertIn("keep to the arrows", output)
+
+    def test_an_empty_tree_does_not_pass(self):
+        self.assertEqual(run({"README.md": ""})[0], 1)
+
+    def test_each_forbidden_arrow_is_seen_with_its_line(self):
+        for source, target in [
+            ("runtime/net/a.h", "replica/stream/link.h"),
+            ("replica/stream/a.h", "runtime/net/socket.h"),
+            ("replica/stream/a.h", "runtime/core/phase.h"),
+            ("replica/save/a.cc", "runtime/net/socket.h"),
+            ("runtime/base/a.h", "runtime/core/phase.h"),
+            ("runtime/base/a.h", "callbacks/state/registry.h"),
+            ("kernels/a.h", "callbacks/state/registry.h"),
+            ("callbacks/state/a.h", "replica/stream/link.h"),
+            ("callbacks/state/a.h", "kernels/pack.h"),
+            ("callbacks/state/a.h", "runtime/core/phase.h"),
+            ("runtime/core/a.h", "runtime/net/types.h"),
+            ("runtime/a.h", "integrations/abi.h"),
+            ("replica/a.h", "tools/main.h"),
+            ("integrations/a.h", "tests/help.h"),
+            ("tools/a.h", "tests/help.h"),
+        ]:
+            with self.subTest(source=source, target=target):
+                self.see(f"{source}:3", f"may not include {target}",
+                         files={source: f'#pragma once\n// A line.\n#include "{target}"\n'})
+
+    def test_angle_brackets_do_not_hide_an_arrow(self):
+        self.see("runtime/a.h:1", "may not include", files={"runtime/a.h": "#  include <replica/stream/link.h>\n"})
+
+    def test_a_path_not_from_the_root_is_seen(self):
+        self.see("replica/stream/a.h:1", "not written from the project root",
+                 files={"replica/stream/a.h": '#include "link.h"\n'})
+
+    def test_each_impure_header_is_seen(self):
+        for header in ["iostream", "fstream", "cstdio", "sys/socket.h", "unistd.h", "filesystem", "thread", "mutex",
+                       "condition_variable", "future", "ctime", "random", "cstdlib", "boost/asio.hpp", "spdlog/spdlog.h",
+                       "google/protobuf/message.h", "gloo/context.h"]:
+            with self.subTest(header=header):
+                self.see("runtime/core/a.cc:2", "is pure", header,
+                         files={"runtime/core/a.cc": f"#include <vector>\n#include <{header}>\n"})
+
+    def test_logging_and_random_seams_are_impure(self):
+        self.see("runtime/core/a.cc:1", "logging", files={"runtime/core/a.cc": '#include "runtime/base/log.h"\n'})
+        self.see("runtime/core/a.cc:1", "random numbers",
+                 files={"runtime/core/a.cc": '#include "runtime/base/random.h"\n', "runtime/base/random.h": ""})
+
+    def test_an_impure_header_behind_another_is_seen_with_its_chain(self):
+        self.see("runtime/core/a.cc:1", "runtime/base/queue.h -> mutex",
+                 files={"runtime/core/a.cc": '#include "runtime/base/queue.h"\n',
+                        "runtime/base/queue.h": "#include <mutex>\n"})
+
+    def test_each_impure_deed_is_seen(self):
+        for deed in ["auto now = std::chrono::steady_clock::now();", "std::chrono::system_clock::now();",
+                     "SteadyClock clock;", "int n = rand();", "std::mt19937_64 g;", 'std::cerr << "x";',
+                     'printf("x");', 'getenv("HOME");', "int million = 1'000'000; int n = rand(); char c = 'x';"]:
+            with self.subTest(deed=deed):
+                self.see("runtime/core/a.cc:2", "is pure", files={"runtime/core/a.cc": f"void F() {{\n{deed}\n}}\n"})
+
+    def test_comments_and_strings_are_not_code(self):
+        text = '// #include <thread>\n/* steady_clock::now()\n#include <mutex> */\nauto s = "rand() // std::cout";\n'
+        code, output = run({**CLEAN, "runtime/core/a.cc": text})
+        self.assertEqual(code, 0, output)
+
+    def test_a_foreign_top_level_entry_is_seen(self):
+        self.see("docs/index.md:1", "does not belong at the top level", files={"docs/index.md": ""})
+        self.see("notes.txt:1", "does not belong at the top level", files={"notes.txt": ""})
+
+    def test_with_git_ignored_files_are_left_out_and_untracked_ones_are_not(self):
+        stray = {**CLEAN, "stray.log": "", ".gitignore": "*.log\n"}
+        code, output = run(stray, git=True)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(run({**stray, "stray.txt": ""}, git=True)[0], 1)
+
+    def test_a_wrong_option_is_refused_with_the_usage(self):
+        done = subprocess.run([sys.executable, SCRIPT, "--rot", "x"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("usage: ./tools/check_arrows", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
