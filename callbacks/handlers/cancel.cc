@@ -1,11 +1,24 @@
 #include "callbacks/handlers/cancel.h"
 
+#include <utility>
+
 namespace kintsugi {
+namespace {
+
+// One callback that throws must not keep the others from hearing of the cancellation.
+void RunQuietly(const std::function<void()>& callback) {
+  try {
+    if (callback) callback();
+  } catch (...) {
+  }
+}
+
+}  // namespace
 
 CancelToken::Subscription::Subscription(CancelToken& token, std::function<void()> callback) : token_(token) {
   std::lock_guard lock(token_.mutex_);
   if (token_.cancelled_) {
-    callback();
+    RunQuietly(callback);
     return;
   }
   id_ = token_.next_id_++;
@@ -20,7 +33,7 @@ CancelToken::Subscription::~Subscription() {
 void CancelToken::Cancel() {
   std::lock_guard lock(mutex_);
   if (cancelled_.exchange(true)) return;
-  for (auto& [id, callback] : callbacks_) callback();
+  for (auto& [id, callback] : callbacks_) RunQuietly(callback);
   callbacks_.clear();
 }
 

@@ -3,23 +3,38 @@
 #include <exception>
 
 namespace kintsugi {
+namespace {
+
+// The kind may have come over the C boundary as a number.
+bool IsKnown(HandlerKind kind) { return static_cast<size_t>(kind) < kHandlerKinds; }
+
+Status UnknownKind(HandlerKind kind) {
+  return {StatusCode::kInvalidArgument, "handler kind number " + std::to_string(static_cast<int>(kind)) +
+                                            " is unknown: kinds are 0 to " + std::to_string(kHandlerKinds - 1)};
+}
+
+}  // namespace
 
 std::string_view HandlerKindName(HandlerKind kind) {
   constexpr std::array<std::string_view, kHandlerKinds> kNames = {"stop",     "clean", "rebuild_group", "repair",
                                                                   "rollback", "save",  "rename",        "exit"};
-  return kNames[static_cast<size_t>(kind)];
+  return IsKnown(kind) ? kNames[static_cast<size_t>(kind)] : std::string_view("unknown");
 }
 
 Status HandlerRegistry::Register(HandlerKind kind, HandlerFunction function, void* context) {
+  if (!IsKnown(kind)) return UnknownKind(kind);
   if (!function)
     return {StatusCode::kInvalidArgument, "handler '" + std::string(HandlerKindName(kind)) + "' is a null function"};
   entries_[static_cast<size_t>(kind)] = {function, context};
   return Status::Ok();
 }
 
-bool HandlerRegistry::Has(HandlerKind kind) const { return entries_[static_cast<size_t>(kind)].function != nullptr; }
+bool HandlerRegistry::Has(HandlerKind kind) const {
+  return IsKnown(kind) && entries_[static_cast<size_t>(kind)].function != nullptr;
+}
 
 Status HandlerRegistry::Call(HandlerKind kind, HandlerContext& call) const {
+  if (!IsKnown(kind)) return UnknownKind(kind);
   const Entry& entry = entries_[static_cast<size_t>(kind)];
   const std::string name(HandlerKindName(kind));
   if (!entry.function) {

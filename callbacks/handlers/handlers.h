@@ -20,6 +20,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "callbacks/handlers/cancel.h"
@@ -55,7 +56,7 @@ using HandlerFunction = Status (*)(HandlerContext& call, void* context);
 
 class KINTSUGI_EXPORT HandlerRegistry {
  public:
-  // The last registration of a kind wins. kInvalidArgument on a null function.
+  // The last registration of a kind wins. kInvalidArgument on a null function or an unknown kind.
   Status Register(HandlerKind kind, HandlerFunction function, void* context);
   bool Has(HandlerKind kind) const;
   // Calls the handler and turns what it throws into kInternal. A missing `exit` is fine; any other missing handler is

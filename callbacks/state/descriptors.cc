@@ -10,13 +10,36 @@ constexpr size_t kDimensionsMax = 8;
 // Product of the axes, or nothing when it does not fit 63 bits.
 std::optional<int64_t> Product(const Shape& shape) {
   int64_t product = 1;
+  // An empty axis makes the tensor empty, however large the axes before it are.
+  for (int64_t axis : shape)
+    if (axis == 0) return 0;
   for (int64_t axis : shape)
     if (__builtin_mul_overflow(product, axis, &product)) return std::nullopt;
   return product;
 }
 
 Status Bad(const ShardedTensor& tensor, const std::string& what) {
-  return {StatusCode::kInvalidArgument, "tensor '" + tensor.key + "': " + what};
+  return {StatusCode::kInvalidArgument, "tensor '" + PrintableKey(tensor.key) + "': " + what};
+}
+
+Status CheckMemory(const ShardedTensor& t) {
+  if (t.memory.size_bytes != t.ByteCount())
+    return Bad(t, "memory of " + std::to_string(t.memory.size_bytes) + " bytes, but the shard has " +
+                      std::to_string(t.ByteCount()));
+  if (t.memory.size_bytes == 0) return Status::Ok();
+  if (t.memory.data == nullptr) return Bad(t, "memory is null");
+  if (t.memory.size_bytes > std::numeric_limits<uintptr_t>::max() - reinterpret_cast<uintptr_t>(t.memory.data))
+    return Bad(t, "memory of " + std::to_string(t.memory.size_bytes) + " bytes runs past the end of the address space");
+  switch (t.memory.kind) {
+    case MemoryKind::kHeap: return Status::Ok();
+    case MemoryKind::kShared:
+      if (t.memory.shared_fd >= 0) return Status::Ok();
+      return Bad(t, "memory is shared but has no descriptor (shared_fd is " + std::to_string(t.memory.shared_fd) + ")");
+    case MemoryKind::kDevice:
+      if (t.memory.device >= 0) return Status::Ok();
+      return Bad(t, "memory is on a device but device number is " + std::to_string(t.memory.device));
+  }
+  return Bad(t, "memory is of unknown kind " + std::to_string(static_cast<int>(t.memory.kind)));
 }
 
 }  // namespace
@@ -33,15 +56,18 @@ std::string DescribeShape(const Shape& shape) {
 }
 
 std::string Describe(const ShardedTensor& t) {
-  std::string text = t.key + " " + std::string(DTypeName(t.dtype)) + " " + DescribeShape(t.local_shape) + " of " +
-                     DescribeShape(t.global_shape) + " at " + DescribeShape(t.global_offset);
+  std::string text = PrintableKey(t.key) + " " + std::string(DTypeName(t.dtype)) + " " +
+                     DescribeShape(t.local_shape) + " of " + DescribeShape(t.global_shape) + " at " +
+                     DescribeShape(t.global_offset);
   if (t.flattened_range)
     text += " flat " + std::to_string(t.flattened_range->start) + ".." + std::to_string(t.flattened_range->stop);
   return text;
 }
 
-Status Validate(const ShardedTensor& t) {
-  if (t.key.empty()) return {StatusCode::kInvalidArgument, "a tensor has an empty key: every tensor needs a name"};
+Status ValidateShard(const ShardedTensor& t) {
+  KINTSUGI_RETURN_IF_ERROR(ValidateKey(t.key).Annotate("tensor"));
+  if (!IsKnown(t.dtype)) return Bad(t, "is of unknown dtype number " + std::to_string(static_cast<int>(t.dtype)));
+  if (t.layout < 0) return Bad(t, "layout " + std::to_string(t.layout) + " is negative: layouts are counted from 0");
   if (t.global_shape.size() > kDimensionsMax)
     return Bad(t, "has " + std::to_string(t.global_shape.size()) + " dimensions; the limit is " +
                       std::to_string(kDimensionsMax));
@@ -63,11 +89,12 @@ Status Validate(const ShardedTensor& t) {
                       " elements");
   if (static_cast<uint64_t>(t.ElementCount()) > std::numeric_limits<uint64_t>::max() / DTypeSize(t.dtype))
     return Bad(t, "has more bytes than 64 bits can count");
-  if (t.memory.size_bytes != t.ByteCount())
-    return Bad(t, "memory of " + std::to_string(t.memory.size_bytes) + " bytes, but the shard has " +
-                      std::to_string(t.ByteCount()));
-  if (t.memory.data == nullptr && t.memory.size_bytes > 0) return Bad(t, "memory is null");
   return Status::Ok();
+}
+
+Status Validate(const ShardedTensor& t) {
+  KINTSUGI_RETURN_IF_ERROR(ValidateShard(t));
+  return CheckMemory(t);
 }
 
 }  // namespace kintsugi

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "callbacks/state/dtype.h"
+#include "callbacks/state/key.h"
 #include "runtime/base/export.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
@@ -66,7 +67,9 @@ struct ShardedTensor {
 KINTSUGI_EXPORT std::string Describe(const ShardedTensor& tensor);
 KINTSUGI_EXPORT std::string DescribeShape(const Shape& shape);
 
-// Bounds, agreement of dimensions, size of the memory. The message names the key and both values.
+// Key, type, bounds, agreement of dimensions: all but the memory. The message names the key and both values.
+KINTSUGI_EXPORT Status ValidateShard(const ShardedTensor& tensor);
+// The same, and that the memory is there and has the shard's size.
 KINTSUGI_EXPORT Status Validate(const ShardedTensor& tensor);
 
 enum class ObjectKind : uint8_t {

@@ -28,11 +28,23 @@ constexpr std::array<Entry, 14> kEntries = {{
     {DType::kComplex128, 16, "complex128"},
 }};
 
+// The table is indexed by the enum: a row out of place would give every later type the wrong size.
+constexpr bool InOrder() {
+  for (size_t i = 0; i < kEntries.size(); ++i)
+    if (static_cast<size_t>(kEntries[i].dtype) != i) return false;
+  return true;
+}
+static_assert(InOrder());
+
 }  // namespace
 
-uint64_t DTypeSize(DType dtype) { return kEntries[static_cast<size_t>(dtype)].size_bytes; }
+bool IsKnown(DType dtype) { return static_cast<size_t>(dtype) < kEntries.size(); }
 
-std::string_view DTypeName(DType dtype) { return kEntries[static_cast<size_t>(dtype)].name; }
+uint64_t DTypeSize(DType dtype) { return IsKnown(dtype) ? kEntries[static_cast<size_t>(dtype)].size_bytes : 0; }
+
+std::string_view DTypeName(DType dtype) {
+  return IsKnown(dtype) ? kEntries[static_cast<size_t>(dtype)].name : std::string_view("unknown");
+}
 
 std::optional<DType> DTypeFromName(std::string_view name) {
   for (const Entry& entry : kEntries)

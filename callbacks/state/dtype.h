@@ -1,4 +1,7 @@
 // Element types of registered tensors.
+//
+// A DType may have come over a boundary (C, Python, a file) as a number: a value that is none of these has size 0 and
+// the name "unknown", and Validate refuses it.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +17,7 @@ enum class DType : uint8_t {
   kInt64, kInt32, kInt16, kInt8, kUInt8, kBool, kComplex64, kComplex128,
 };
 
+KINTSUGI_EXPORT bool IsKnown(DType dtype);
 // Bytes of one element.
 KINTSUGI_EXPORT uint64_t DTypeSize(DType dtype);
 // Names as numpy and torch print them: "float32", "bfloat16", "float8_e4m3fn", ...

@@ -1,16 +1,10 @@
 #include "callbacks/state/registry.h"
 
-#include <cstring>
+#include <cstdio>
+#include <string_view>
 
 namespace kintsugi {
 namespace {
-
-template <typename Map>
-std::vector<typename Map::mapped_type> Values(const Map& map) {
-  std::vector<typename Map::mapped_type> values;
-  for (const auto& [key, value] : map) values.push_back(value);
-  return values;
-}
 
 void AppendU64(std::vector<uint8_t>* out, uint64_t value) {
   for (int i = 0; i < 8; ++i) out->push_back(static_cast<uint8_t>(value >> (8 * i)));
@@ -34,6 +28,7 @@ class Reader {
     return true;
   }
   bool AtEnd() const { return left_ == 0; }
+  uint64_t left() const { return left_; }
 
  private:
   void Advance(uint64_t n) {
@@ -44,57 +39,73 @@ class Reader {
   uint64_t left_;
 };
 
-std::string Describe(const TensorSummary& s) {
-  ShardedTensor tensor;
-  tensor.key = s.key;
-  tensor.dtype = s.dtype;
-  tensor.global_shape = s.global_shape;
-  tensor.local_shape = s.local_shape;
-  tensor.global_offset = s.global_offset;
-  tensor.flattened_range = s.flattened_range;
-  return kintsugi::Describe(tensor);
+// One mirrored object inside the bytes it came in.
+struct Frame {
+  const ShardedObject* object = nullptr;
+  const uint8_t* data = nullptr;
+  uint64_t size_bytes = 0;
+};
+
+std::string_view KindName(ObjectKind kind) { return kind == ObjectKind::kMirrored ? "mirrored" : "derived"; }
+
+std::string DescribeMemory(const Memory& memory) {
+  char text[64];
+  std::snprintf(text, sizeof text, "[0x%llx, +%llu bytes)",
+                static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(memory.data)),
+                static_cast<unsigned long long>(memory.size_bytes));
+  return text;
 }
 
 }  // namespace
 
-Status StateRegistry::AddTensor(const ShardedTensor& tensor) {
+Status StateRegistry::CheckOpen(std::string_view what, const std::string& key) const {
   if (sealed_)
-    return {StatusCode::kFailedPrecondition,
-            "tensor '" + tensor.key + "' registered after training began: register everything before Agent::Run"};
+    return {StatusCode::kFailedPrecondition, std::string(what) + " '" + PrintableKey(key) +
+                                                 "' registered after training began: register everything before "
+                                                 "Agent::Run"};
+  KINTSUGI_RETURN_IF_ERROR(ValidateKey(key).Annotate(what));
+  const std::string taken = "key '" + key + "' is registered twice: " + std::string(what) + " now, before as ";
+  if (const auto tensor = tensors_.find(key); tensor != tensors_.end())
+    return {StatusCode::kInvalidArgument, taken + "tensor " + kintsugi::Describe(tensor->second)};
+  if (const auto object = objects_.find(key); object != objects_.end())
+    return {StatusCode::kInvalidArgument, taken + std::string(KindName(object->second.kind)) + " object"};
+  return Status::Ok();
+}
+
+const ShardedTensor* StateRegistry::Overlapping(const Memory& memory) const {
+  const auto begin = reinterpret_cast<uintptr_t>(memory.data);
+  const auto next = by_address_.lower_bound(begin);
+  // Registered memory is disjoint, so only the neighbours on both sides can reach in.
+  if (next != by_address_.end() && next->first < begin + memory.size_bytes) return &tensors_.at(next->second);
+  if (next == by_address_.begin()) return nullptr;
+  const auto& [start, key] = *std::prev(next);
+  const ShardedTensor& before = tensors_.at(key);
+  return start + before.memory.size_bytes > begin ? &before : nullptr;
+}
+
+Status StateRegistry::AddTensor(const ShardedTensor& tensor) {
+  KINTSUGI_RETURN_IF_ERROR(CheckOpen("tensor", tensor.key));
   KINTSUGI_RETURN_IF_ERROR(Validate(tensor));
-  if (tensors_.count(tensor.key) || objects_.count(tensor.key))
-    return {StatusCode::kInvalidArgument, "key '" + tensor.key + "' is registered twice"};
   if (tensor.memory.size_bytes > 0) {
-    const auto begin = reinterpret_cast<uintptr_t>(tensor.memory.data);
-    const auto end = begin + tensor.memory.size_bytes;
-    auto next = by_address_.lower_bound(begin);
-    const std::string* other = nullptr;
-    if (next != by_address_.end() && next->first < end) other = &next->second;
-    if (!other && next != by_address_.begin()) {
-      const auto& previous = *std::prev(next);
-      if (previous.first + tensors_.at(previous.second).memory.size_bytes > begin) other = &previous.second;
-    }
-    if (other)
-      return {StatusCode::kInvalidArgument, "tensors '" + *other + "' and '" + tensor.key +
-                                                "' overlap in memory: register each byte once"};
-    by_address_.emplace(begin, tensor.key);
+    if (const ShardedTensor* other = Overlapping(tensor.memory))
+      return {StatusCode::kInvalidArgument, "tensors '" + other->key + "' at " + DescribeMemory(other->memory) +
+                                                " and '" + tensor.key + "' at " + DescribeMemory(tensor.memory) +
+                                                " overlap in memory: register each byte once"};
+    by_address_.emplace(reinterpret_cast<uintptr_t>(tensor.memory.data), tensor.key);
   }
   tensors_.emplace(tensor.key, tensor);
   return Status::Ok();
 }
 
 Status StateRegistry::AddObject(const ShardedObject& object) {
-  if (sealed_)
-    return {StatusCode::kFailedPrecondition,
-            "object '" + object.key + "' registered after training began: register everything before Agent::Run"};
-  if (object.key.empty()) return {StatusCode::kInvalidArgument, "an object has an empty key: every object needs a name"};
-  if (tensors_.count(object.key) || objects_.count(object.key))
-    return {StatusCode::kInvalidArgument, "key '" + object.key + "' is registered twice"};
+  KINTSUGI_RETURN_IF_ERROR(CheckOpen("object", object.key));
   if (object.kind != ObjectKind::kDerived && object.kind != ObjectKind::kMirrored)
-    return {StatusCode::kInvalidArgument, "object '" + object.key + "' is of no kind: say derived or mirrored"};
+    return {StatusCode::kInvalidArgument, "object '" + object.key + "' is of no kind (number " +
+                                              std::to_string(static_cast<int>(object.kind)) +
+                                              "): say derived or mirrored"};
   if (object.kind == ObjectKind::kMirrored && (!object.capture || !object.restore))
-    return {StatusCode::kInvalidArgument,
-            "object '" + object.key + "' is mirrored but lacks a capture or a restore function"};
+    return {StatusCode::kInvalidArgument, "object '" + object.key + "' is mirrored but lacks a " +
+                                              (object.capture ? "restore" : "capture") + " function"};
   objects_.emplace(object.key, object);
   return Status::Ok();
 }
@@ -114,10 +125,10 @@ uint64_t StateRegistry::ByteCount() const {
 
 RegistrySummary StateRegistry::Summary() const {
   RegistrySummary summary;
-  for (const auto& tensor : Values(tensors_))
+  for (const auto& [key, tensor] : tensors_)
     summary.tensors.push_back({tensor.key, tensor.dtype, tensor.global_shape, tensor.local_shape, tensor.global_offset,
                                tensor.flattened_range, tensor.layout});
-  for (const auto& object : Values(objects_)) summary.objects.push_back({object.key, object.kind});
+  for (const auto& [key, object] : objects_) summary.objects.push_back({object.key, object.kind});
   return summary;
 }
 
@@ -142,44 +153,29 @@ std::vector<uint8_t> StateRegistry::CaptureMirrored() const {
 }
 
 Status StateRegistry::RestoreMirrored(const std::vector<uint8_t>& bytes) const {
+  const auto bad = [&](const std::string& what) {
+    return Status(StatusCode::kDataLoss, "mirrored objects (" + std::to_string(bytes.size()) + " bytes): " + what);
+  };
+  // Everything is read before anything is restored: damaged bytes must not leave half of the objects at another step.
+  std::vector<Frame> frames;
   Reader reader(bytes);
   for (const auto& [key, object] : objects_) {
     if (object.kind != ObjectKind::kMirrored) continue;
-    uint64_t key_size = 0, size = 0;
-    const uint8_t *key_data = nullptr, *data = nullptr;
-    if (!reader.U64(&key_size) || !reader.Span(key_size, &key_data) || !reader.U64(&size) || !reader.Span(size, &data))
-      return {StatusCode::kDataLoss, "mirrored objects end before '" + key + "'"};
+    Frame frame{&object};
+    uint64_t key_size = 0;
+    const uint8_t* key_data = nullptr;
+    if (!reader.U64(&key_size) || !reader.Span(key_size, &key_data) || !reader.U64(&frame.size_bytes) ||
+        !reader.Span(frame.size_bytes, &frame.data))
+      return bad("they end before or within '" + key + "'");
     const std::string found(reinterpret_cast<const char*>(key_data), key_size);
-    if (found != key)
-      return {StatusCode::kDataLoss, "mirrored objects hold '" + found + "' where '" + key + "' is registered"};
-    KINTSUGI_RETURN_IF_ERROR(object.restore(object.context, data, size).Annotate("object '" + key + "'"));
+    if (found != key) return bad("they hold '" + PrintableKey(found) + "' where '" + key + "' is registered");
+    frames.push_back(frame);
   }
-  if (!reader.AtEnd()) return {StatusCode::kDataLoss, "mirrored objects hold more than this rank has registered"};
-  return Status::Ok();
-}
-
-Status CompareReplicas(int layout, Rank rank_a, const RegistrySummary& a, Rank rank_b, const RegistrySummary& b) {
-  const auto index = [layout](const RegistrySummary& summary) {
-    std::map<std::string, const TensorSummary*> by_key;
-    for (const TensorSummary& tensor : summary.tensors)
-      if (tensor.layout == layout) by_key[tensor.key] = &tensor;
-    return by_key;
-  };
-  const auto in_a = index(a), in_b = index(b);
-  const auto missing = [](const std::string& key, Rank has, Rank lacks) {
-    return Status(StatusCode::kInvalidArgument, "tensor '" + key + "' is registered on rank " + has.ToString() +
-                                                    " but missing on its replica, rank " + lacks.ToString());
-  };
-  for (const auto& [key, tensor] : in_a) {
-    const auto other = in_b.find(key);
-    if (other == in_b.end()) return missing(key, rank_a, rank_b);
-    if (*tensor == *other->second) continue;
-    return {StatusCode::kInvalidArgument, "replicas differ: rank " + rank_a.ToString() + " registered " +
-                                              Describe(*tensor) + ", rank " + rank_b.ToString() + " registered " +
-                                              Describe(*other->second)};
-  }
-  for (const auto& [key, tensor] : in_b)
-    if (!in_a.count(key)) return missing(key, rank_b, rank_a);
+  if (!reader.AtEnd())
+    return bad("they hold " + std::to_string(reader.left()) + " bytes more than this rank has registered objects for");
+  for (const Frame& frame : frames)
+    KINTSUGI_RETURN_IF_ERROR(frame.object->restore(frame.object->context, frame.data, frame.size_bytes)
+                                 .Annotate("object '" + frame.object->key + "'"));
   return Status::Ok();
 }
 

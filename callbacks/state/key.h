@@ -1,0 +1,20 @@
+// Keys: the names of tensors and objects. They travel in JSON and protobuf, are compared between ranks and read by people.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "runtime/base/export.h"
+#include "runtime/base/status.h"
+
+namespace kintsugi {
+
+inline constexpr size_t kKeyBytesMax = 1024;
+
+// Not empty, valid UTF-8 (RFC 3629), without control characters, at most kKeyBytesMax bytes.
+KINTSUGI_EXPORT Status ValidateKey(const std::string& key);
+
+// Any bytes made fit for a message: what ValidateKey refuses is shown as hex, long keys are cut.
+KINTSUGI_EXPORT std::string PrintableKey(const std::string& key);
+
+}  // namespace kintsugi

@@ -1,0 +1,73 @@
+#include "callbacks/state/summary.h"
+
+#include <map>
+
+#include "runtime/base/result.h"
+
+namespace kintsugi {
+namespace {
+
+template <typename Entry>
+using ByKey = std::map<std::string, const Entry*>;
+
+template <typename Entry>
+Result<ByKey<Entry>> Index(const std::vector<Entry>& entries, const std::string& what, Rank rank) {
+  ByKey<Entry> by_key;
+  for (const Entry& entry : entries)
+    if (!by_key.emplace(entry.key, &entry).second)
+      return Status(StatusCode::kInvalidArgument,
+                    what + " '" + PrintableKey(entry.key) + "' appears twice in what rank " + rank.ToString() + " registered");
+  return by_key;
+}
+
+std::string Describe(const ObjectSummary& object) {
+  return "object " + PrintableKey(object.key) + " as " + (object.kind == ObjectKind::kMirrored ? "mirrored" : "derived");
+}
+
+// Equal entries under equal keys. `matters` says whether an entry belongs to the comparison.
+template <typename Entry, typename Matters>
+Status Compare(const std::string& what, Rank rank_a, const std::vector<Entry>& a, Rank rank_b,
+               const std::vector<Entry>& b, Matters matters) {
+  KINTSUGI_ASSIGN_OR_RETURN(const ByKey<Entry> in_a, Index(a, what, rank_a));
+  KINTSUGI_ASSIGN_OR_RETURN(const ByKey<Entry> in_b, Index(b, what, rank_b));
+  const auto missing = [&](const std::string& key, Rank has, Rank lacks) {
+    return Status(StatusCode::kInvalidArgument, what + " '" + PrintableKey(key) + "' is registered on rank " +
+                                                    has.ToString() + " but missing on its replica, rank " +
+                                                    lacks.ToString());
+  };
+  for (const auto& [key, entry] : in_a) {
+    const auto other = in_b.find(key);
+    if (other == in_b.end()) {
+      if (matters(*entry)) return missing(key, rank_a, rank_b);
+      continue;
+    }
+    if (*entry == *other->second || (!matters(*entry) && !matters(*other->second))) continue;
+    return {StatusCode::kInvalidArgument, "replicas differ: rank " + rank_a.ToString() + " registered " +
+                                              Describe(*entry) + ", rank " + rank_b.ToString() + " registered " +
+                                              Describe(*other->second)};
+  }
+  for (const auto& [key, entry] : in_b)
+    if (matters(*entry) && !in_a.count(key)) return missing(key, rank_b, rank_a);
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string Describe(const TensorSummary& summary) {
+  ShardedTensor tensor;
+  tensor.key = summary.key;
+  tensor.dtype = summary.dtype;
+  tensor.global_shape = summary.global_shape;
+  tensor.local_shape = summary.local_shape;
+  tensor.global_offset = summary.global_offset;
+  tensor.flattened_range = summary.flattened_range;
+  return Describe(tensor) + " of layout " + std::to_string(summary.layout);
+}
+
+Status CompareReplicas(int layout, Rank rank_a, const RegistrySummary& a, Rank rank_b, const RegistrySummary& b) {
+  KINTSUGI_RETURN_IF_ERROR(Compare("tensor", rank_a, a.tensors, rank_b, b.tensors,
+                                   [layout](const TensorSummary& tensor) { return tensor.layout == layout; }));
+  return Compare("object", rank_a, a.objects, rank_b, b.objects, [](const ObjectSummary&) { return true; });
+}
+
+}  // namespace kintsugi
