@@ -28,7 +28,7 @@
 #include "callbacks/handlers/handlers.h"
 #include "callbacks/handlers/state_service.h"
 #include "callbacks/state/registry.h"
-#include "runtime/agent_options.h"
+#include "runtime/agent/agent_options.h"
 #include "runtime/base/export.h"
 #include "runtime/base/log.h"
 #include "runtime/inject/train_phase.h"
@@ -123,8 +123,9 @@ class KINTSUGI_EXPORT Agent {
     return status;
   }
 
- private:
   class Impl;
+
+ private:
   explicit Agent(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

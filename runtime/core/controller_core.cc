@@ -290,4 +290,8 @@ std::vector<Rank> ControllerCore::Ranks(bool (*which)(const Member&)) const {
   return ranks;
 }
 
+std::vector<Rank> ControllerCore::LiveRanks() const {
+  return Ranks([](const Member& m) { return m.life == Life::kReady; });
+}
+
 }  // namespace kintsugi::core

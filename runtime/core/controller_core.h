@@ -66,7 +66,7 @@ class ControllerCore {
   void SetInjections(Rank rank, std::vector<std::string> injections) { At(rank).injections = std::move(injections); }
 
  private:
-  enum class SaveState : uint8_t { kNone, kArming, kGathering, kWriting, kRenaming };
+  enum class SaveState : uint8_t { kNone, kArming, kGathering, kWriting, kRenaming, kFinalVerify };
 
   Member& At(Rank rank) { return members_[static_cast<size_t>(rank.value())]; }
   bool InWorld(Rank rank) const { return rank.value() >= 0 && rank.value() < policy_.world_size; }
@@ -101,6 +101,8 @@ class ControllerCore {
   void OnPhaseFailed(Rank rank, const PhaseDone& done);
   void AfterPhase();
   void AfterVerify();
+  std::optional<std::pair<const ReplicaMap::Shard*, Rank>> FirstMismatch();
+  void OnMismatch(const ReplicaMap::Shard& shard, Rank odd);
   void EnterRunning();
   void OnResumed(Rank rank);
   void CloseIncident();
@@ -116,6 +118,8 @@ class ControllerCore {
   void FinishSave();
   void CancelSave();
   void MaybeFinish();
+  void OnFinalDigests(Rank rank, const PhaseDone& done);
+  void Finish();
   void End(int exit_code, const std::string& text);
   void OnGateEntered(Rank rank, kintsugi::Step step);
 
@@ -123,8 +127,18 @@ class ControllerCore {
   void SetPhase(Phase to, const std::string& reason);
   void SendTo(Rank rank, ControllerMessage message);
   void Kill(Rank rank, const std::string& reason);
+  std::vector<Rank> LiveRanks() const;
+  // Sends make(rank) to each and waits for all of them until the limit.
   template <typename Make>
-  void Order(const std::vector<Rank>& ranks, Duration limit, Make make);
+  void Order(const std::vector<Rank>& ranks, Duration limit, Make make) {
+    deadline_ = now_ + limit;
+    for (Rank rank : ranks) {
+      Member& member = At(rank);
+      member.waiting = true;
+      member.wait_began = now_;
+      SendTo(rank, make(rank));
+    }
+  }
   bool NobodyWaits() const;
   void Heard(Rank rank, Phase phase);
   void Drop(Rank rank, const std::string& why);
@@ -165,6 +179,7 @@ class ControllerCore {
   std::set<Rank> unacked_;
   kintsugi::Step pause_at_;
   kintsugi::Step save_step_;
+  std::optional<uint64_t> final_digest_;
   std::string checkpoint_;  // newest complete one
   kintsugi::Step checkpoint_step_;
 };

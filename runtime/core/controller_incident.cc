@@ -15,23 +15,10 @@ constexpr int kHandlerFailuresMax = 3;
 // More attempts than any sequence of real faults needs: something is wrong that recovery cannot mend.
 constexpr int kAttemptsMax = 100;
 
-bool IsLive(const ControllerCore::Member& m) { return m.life == ControllerCore::Life::kReady; }
-
 // Faults that need no further evidence.
 bool IsDecisive(FaultKind kind) { return kind != FaultKind::kCommError && kind != FaultKind::kConnectionLost; }
 
 }  // namespace
-
-template <typename Make>
-void ControllerCore::Order(const std::vector<Rank>& ranks, Duration limit, Make make) {
-  deadline_ = now_ + limit;
-  for (Rank rank : ranks) {
-    Member& member = At(rank);
-    member.waiting = true;
-    member.wait_began = now_;
-    SendTo(rank, make(rank));
-  }
-}
 
 void ControllerCore::OpenIncident(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
   IncidentRecord record;
@@ -130,7 +117,7 @@ void ControllerCore::EnterLock(const std::string& reason) {
     member.save_point.reset();
     member.at_gate.reset();
   }
-  Order(Ranks(IsLive), policy_.LockLimit(), [](Rank) { return LockOrder{}; });
+  Order(LiveRanks(), policy_.LockLimit(), [](Rank) { return LockOrder{}; });
   if (NobodyWaits()) AfterLock();
 }
 
@@ -148,11 +135,11 @@ void ControllerCore::OnLockReply(Rank rank, const LockReply& reply) {
 
 void ControllerCore::AfterLock() {
   std::vector<LockReport> reports;
-  for (Rank rank : Ranks(IsLive)) reports.push_back(At(rank).report);
+  for (Rank rank : LiveRanks()) reports.push_back(At(rank).report);
   choice_ = replicas_known_ ? ChooseStep(reports, replicas_) : StepChoice{};
   SetPhase(Phase::kStop, std::string(StepReasonName(choice_.reason)));
   const StopOrder order{choice_.step.value_or(kintsugi::Step()), choice_.step.has_value()};
-  Order(Ranks(IsLive), policy_.StopLimit(), [&](Rank) { return order; });
+  Order(LiveRanks(), policy_.StopLimit(), [&](Rank) { return order; });
   if (NobodyWaits()) AfterStop();
 }
 
@@ -271,7 +258,7 @@ void ControllerCore::AfterAdmit() {
   if (!error.empty()) return End(kExitStartup, error);
   if (phase_ == Phase::kAdmit) SetPhase(Phase::kRebuild, "all ranks are ready");
   if (!choice_.step) choice_ = {policy_.resume_step, StepReason::kAbandoned};
-  Order(Ranks(IsLive), policy_.HandlerLimit(), [&](Rank rank) {
+  Order(LiveRanks(), policy_.HandlerLimit(), [&](Rank rank) {
     return PhaseOrder{.phase = Phase::kRebuild,
                       .step = *choice_.step,
                       .limit = policy_.HandlerLimit(),
@@ -289,7 +276,7 @@ void ControllerCore::EnterRepair() {
       for (Rank source : move.sources)
         if (std::find(incident_->sources.begin(), incident_->sources.end(), source) == incident_->sources.end())
           incident_->sources.push_back(source);
-  Order(Ranks(IsLive), policy_.RepairLimit(), [&](Rank rank) {
+  Order(LiveRanks(), policy_.RepairLimit(), [&](Rank rank) {
     return PhaseOrder{.phase = Phase::kRepair,
                       .step = *choice_.step,
                       .rung = reload ? Rung::kReload : decision_.rung,
@@ -302,6 +289,7 @@ void ControllerCore::EnterRepair() {
 
 void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   Member& member = At(rank);
+  if (save_ == SaveState::kFinalVerify) return OnFinalDigests(rank, done);
   if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) return OnSaveDone(rank, done);
   if (done.phase != phase_ || !member.waiting) return;
   Heard(rank, phase_);
@@ -341,7 +329,7 @@ void ControllerCore::AfterPhase() {
       digests_.clear();
       SetPhase(Phase::kVerify, "compare digests in each replica group");
       const PhaseOrder order{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()};
-      return Order(Ranks(IsLive), order.limit, [&](Rank) { return order; });
+      return Order(LiveRanks(), order.limit, [&](Rank) { return order; });
     }
     case Phase::kVerify: return AfterVerify();
     case Phase::kRollback: return EnterRunning();
@@ -349,50 +337,11 @@ void ControllerCore::AfterPhase() {
   }
 }
 
-void ControllerCore::AfterVerify() {
-  for (const ReplicaMap::Shard& shard : replicas_.shards()) {
-    const uint64_t expected = digests_[{shard.layout, shard.holders.front()}];
-    const auto odd = std::find_if(shard.holders.begin(), shard.holders.end(), [&](Rank holder) {
-      return digests_[{shard.layout, holder}] != expected;
-    });
-    if (odd == shard.holders.end()) continue;
-    const std::string text = "layout " + std::to_string(shard.layout) + ": ranks " + shard.holders.front().ToString() +
-                             " and " + odd->ToString() + " hold different state at step " + choice_.step->ToString();
-    if (!ever_ran_)
-      return End(kExitStartup, text + ": replicas must start equal (same seed, same initialisation)");
-    Rank blamed = *odd;
-    bool repaired = false;
-    for (Rank holder : shard.holders)
-      if (At(holder).needs_repair) blamed = holder, repaired = true;
-    if (!repaired) {
-      // Untouched copies differ and nothing tells which is right: none is an offer any more.
-      for (Rank holder : shard.holders) At(holder).needs_repair = true, At(holder).damaged_keys.clear();
-    } else if (At(blamed).damaged_keys.clear(); ++At(blamed).digest_mismatches >= 2) {
-      Kill(blamed, "its repaired state differed twice: " + text);
-    }
-    return Fault(blamed, FaultKind::kDigestMismatch, text, now_);
-  }
-  for (Member& member : members_) {
-    member.fresh = false;
-    member.needs_repair = false;
-    member.damaged_keys.clear();
-    member.digest_mismatches = 0;
-  }
-  SetPhase(Phase::kRollback, "digests agree");
-  Order(Ranks(IsLive), policy_.HandlerLimit(), [&](Rank rank) {
-    return PhaseOrder{.phase = Phase::kRollback,
-                      .step = *choice_.step,
-                      .rung = decision_.rung,
-                      .limit = policy_.HandlerLimit(),
-                      .partners = replicas_.Partners(rank)};
-  });
-}
-
 void ControllerCore::EnterRunning() {
   SetPhase(Phase::kRunning, "step " + choice_.step->ToString());
   ever_ran_ = true;
   out_.push_back(StepDecided{*choice_.step});
-  for (Rank rank : Ranks(IsLive)) {
+  for (Rank rank : LiveRanks()) {
     Member& member = At(rank);
     member.resumed = false;
     member.parked = false;

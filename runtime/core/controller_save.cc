@@ -155,12 +155,13 @@ void ControllerCore::MaybeFinish() {
     if (!member.finished) return MaybeSave();  // others may wait at a save point for this one
     last = std::max(last.value_or(kintsugi::Step()), *member.finished);
   }
-  if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) return;
+  if (save_ != SaveState::kNone && save_ != SaveState::kArming && save_ != SaveState::kGathering) return;
   save_ = SaveState::kNone;  // nobody is left to pause
   end_after_save_ = false;
   const bool due = policy_.save_every > 0 && last->value() > 0 && last->value() % policy_.save_every == 0;
   if (due && save_step_ != *last) return MaybeSave();
-  End(kExitSuccess, "all ranks finished");
+  choice_ = {*last, StepReason::kUpdateBegun};
+  Finish();
 }
 
 void ControllerCore::End(int exit_code, const std::string& text) {
@@ -173,7 +174,7 @@ void ControllerCore::End(int exit_code, const std::string& text) {
     else if (members_[r].life == Life::kStarting && policy_.can_spawn)
       out_.push_back(KillProcess{rank, members_[r].incarnation, "the run has ended"});
   }
-  out_.push_back(RunEnded{exit_code, text});
+  out_.push_back(RunEnded{exit_code, text, final_digest_});
 }
 
 void ControllerCore::OnGateEntered(Rank rank, kintsugi::Step step) {

@@ -5,8 +5,8 @@
 namespace kintsugi::wire {
 namespace {
 
-Envelope Sealed(const std::string& job, const core::Header& header) {
-  Envelope envelope;
+pb::Envelope Sealed(const std::string& job, const core::Header& header) {
+  pb::Envelope envelope;
   envelope.set_job(job);
   envelope.set_term(header.term.number);
   envelope.set_controller_id(header.term.controller_id);
@@ -16,7 +16,7 @@ Envelope Sealed(const std::string& job, const core::Header& header) {
   return envelope;
 }
 
-Status Open(const std::string& job, std::string_view bytes, Envelope* envelope, core::Header* header) {
+Status Open(const std::string& job, std::string_view bytes, pb::Envelope* envelope, core::Header* header) {
   if (!envelope->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     return {StatusCode::kDataLoss, "a frame of " + std::to_string(bytes.size()) + " bytes is no control message"};
   if (envelope->job() != job)
@@ -31,13 +31,13 @@ Status Open(const std::string& job, std::string_view bytes, Envelope* envelope, 
 }  // namespace
 
 std::string Encode(const std::string& job, const core::Header& header, const core::AgentMessage& message) {
-  Envelope envelope = Sealed(job, header);
+  pb::Envelope envelope = Sealed(job, header);
   std::visit([&](const auto& m) { Put(m, &envelope); }, message);
   return envelope.SerializeAsString();
 }
 
-std::string Encode(const std::string& job, const core::Header& header, const StepReport& report) {
-  Envelope envelope = Sealed(job, header);
+std::string Encode(const std::string& job, const core::Header& header, const RankReport& report) {
+  pb::Envelope envelope = Sealed(job, header);
   auto* wire = envelope.mutable_step_report();
   wire->set_step(report.step);
   wire->set_loss(report.loss);
@@ -46,18 +46,18 @@ std::string Encode(const std::string& job, const core::Header& header, const Ste
 }
 
 std::string Encode(const std::string& job, const core::Header& header, const core::ControllerMessage& message) {
-  Envelope envelope = Sealed(job, header);
+  pb::Envelope envelope = Sealed(job, header);
   std::visit([&](const auto& m) { Put(m, &envelope); }, message);
   return envelope.SerializeAsString();
 }
 
 Result<AgentFrame> DecodeFromAgent(const std::string& job, std::string_view bytes) {
-  Envelope envelope;
+  pb::Envelope envelope;
   AgentFrame frame;
   KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &envelope, &frame.header));
-  if (envelope.agent_case() == Envelope::kStepReport) {
+  if (envelope.agent_case() == pb::Envelope::kStepReport) {
     const auto& wire = envelope.step_report();
-    frame.message = StepReport{wire.step(), wire.loss(), {wire.samples().begin(), wire.samples().end()}};
+    frame.message = RankReport{wire.step(), wire.loss(), {wire.samples().begin(), wire.samples().end()}};
     return frame;
   }
   KINTSUGI_ASSIGN_OR_RETURN(frame.message, TakeAgent(envelope));
@@ -65,7 +65,7 @@ Result<AgentFrame> DecodeFromAgent(const std::string& job, std::string_view byte
 }
 
 Result<ControllerFrame> DecodeFromController(const std::string& job, std::string_view bytes) {
-  Envelope envelope;
+  pb::Envelope envelope;
   ControllerFrame frame;
   KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &envelope, &frame.header));
   KINTSUGI_ASSIGN_OR_RETURN(frame.message, TakeController(envelope));

@@ -15,7 +15,7 @@
 namespace kintsugi::wire {
 
 // One committed step's report of an agent that no launcher watches.
-struct StepReport {
+struct RankReport {
   uint64_t step = 0;
   double loss = 0;
   std::vector<uint64_t> samples;
@@ -23,7 +23,7 @@ struct StepReport {
 
 struct AgentFrame {
   core::Header header;
-  std::variant<core::AgentMessage, StepReport> message;
+  std::variant<core::AgentMessage, RankReport> message;
 };
 struct ControllerFrame {
   core::Header header;
@@ -31,7 +31,7 @@ struct ControllerFrame {
 };
 
 std::string Encode(const std::string& job, const core::Header& header, const core::AgentMessage& message);
-std::string Encode(const std::string& job, const core::Header& header, const StepReport& report);
+std::string Encode(const std::string& job, const core::Header& header, const RankReport& report);
 std::string Encode(const std::string& job, const core::Header& header, const core::ControllerMessage& message);
 
 Result<AgentFrame> DecodeFromAgent(const std::string& job, std::string_view bytes);

@@ -1,6 +1,8 @@
 #include "runtime/wire/codec_parts.h"
 
 namespace kintsugi::wire {
+
+using namespace pb;
 namespace {
 
 Status OutOfRange(const std::string& field, uint64_t value) {

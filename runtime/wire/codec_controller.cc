@@ -1,6 +1,8 @@
 #include "runtime/wire/codec_parts.h"
 
 namespace kintsugi::wire {
+
+using namespace pb;
 namespace {
 
 std::vector<Rank> Ranks(const google::protobuf::RepeatedField<int32_t>& in) {

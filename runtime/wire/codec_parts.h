@@ -7,6 +7,8 @@
 
 namespace kintsugi::wire {
 
+using pb::Envelope;
+
 void Put(const core::JoinRequest& m, Envelope* out);
 void Put(const core::Ready& m, Envelope* out);
 void Put(const core::Beat& m, Envelope* out);

@@ -1,4 +1,4 @@
-#include "runtime/agent_options.h"
+#include "runtime/agent/agent_options.h"
 
 #include <charconv>
 #include <cstdlib>

@@ -1,0 +1,89 @@
+#include "runtime/agent.h"
+
+#include <algorithm>
+
+#include "runtime/agent/impl.h"
+
+namespace kintsugi {
+
+Agent::Agent(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Agent::~Agent() = default;
+
+Result<std::unique_ptr<Agent>> Agent::Join(const AgentOptions& options, std::shared_ptr<LogSink> log) {
+  auto impl = std::make_unique<Impl>(options, std::move(log));
+  KINTSUGI_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Agent>(new Agent(std::move(impl)));
+}
+
+Rank Agent::rank() const { return impl_->options_.rank; }
+int Agent::world_size() const { return impl_->options_.world_size; }
+Incarnation Agent::incarnation() const { return impl_->options_.incarnation; }
+int Agent::exit_code() const { return impl_->exit_code_; }
+const StateRegistry& Agent::registry() const { return impl_->registry_; }
+
+JoinKind Agent::join_kind() const {
+  if (impl_->join_.replacement) return JoinKind::kReplacement;
+  return impl_->join_.resume_step.value() > 0 ? JoinKind::kResumed : JoinKind::kFresh;
+}
+
+Status Agent::RegisterTensor(const ShardedTensor& tensor) { return impl_->registry_.AddTensor(tensor); }
+Status Agent::RegisterObject(const ShardedObject& object) { return impl_->registry_.AddObject(object); }
+
+Status Agent::SetReplicaLayout(int layout, const std::vector<Rank>& group, int replicas) {
+  if (impl_->running_)
+    return {StatusCode::kFailedPrecondition, "layout " + std::to_string(layout) + " set after Agent::Run began"};
+  if (layout < 0 || group.empty() || replicas < 1 || group.size() % static_cast<size_t>(replicas) != 0)
+    return {StatusCode::kInvalidArgument,
+            "layout " + std::to_string(layout) + ": " + std::to_string(replicas) + " replicas do not divide a group of " +
+                std::to_string(group.size()) + " ranks"};
+  if (std::find(group.begin(), group.end(), rank()) == group.end())
+    return {StatusCode::kInvalidArgument,
+            "layout " + std::to_string(layout) + ": rank " + rank().ToString() + " is not in the group it names"};
+  std::vector<Rank> sorted = group;
+  std::sort(sorted.begin(), sorted.end());
+  impl_->layouts_[layout] = {std::move(sorted), replicas};
+  return Status::Ok();
+}
+
+Status Agent::RegisterHandler(HandlerKind kind, HandlerFunction function, void* context) {
+  return impl_->handlers_.Register(kind, function, context);
+}
+
+void Agent::SetStateService(std::shared_ptr<StateService> service) { impl_->service_ = std::move(service); }
+
+Status Agent::SetGate(GateMode mode, GateFunction function, void* context) {
+  if (impl_->running_) return {StatusCode::kFailedPrecondition, "the gate was set after Agent::Run began"};
+  if ((mode == GateMode::kTrainer) != (function != nullptr))
+    return {StatusCode::kInvalidArgument, "a gate of the trainer's own needs a function, the other modes none"};
+  impl_->gate_mode_ = mode;
+  impl_->gate_function_ = function;
+  impl_->gate_context_ = context;
+  return Status::Ok();
+}
+
+Status Agent::RegisterFault(const std::string& pattern, FaultClass fault_class) {
+  return impl_->RegisterFault(pattern, fault_class);
+}
+
+Result<Memory> Agent::AllocateState(uint64_t size_bytes) {
+  KINTSUGI_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Allocate(size_bytes));
+  const Memory view = memory.memory();
+  impl_->state_memory_.push_back(std::move(memory));
+  return view;
+}
+
+Status Agent::Run(LoopFunction loop, void* context) { return impl_->Run(loop, context); }
+Status Agent::BeginStep(Step step) { return impl_->BeginStep(step); }
+Status Agent::EnterPhase(Step step, TrainPhase phase) { return impl_->EnterPhase(step, phase); }
+Status Agent::Report(Step step, double loss, std::span<const uint64_t> samples) {
+  return impl_->Report(step, loss, samples);
+}
+Status Agent::BeginUpdate(Step step) { return impl_->BeginUpdate(step); }
+Status Agent::EndUpdate(Step step) { return impl_->EndUpdate(step); }
+Status Agent::Poll() const { return impl_->Poll(); }
+Status Agent::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text) {
+  return impl_->ReportMemoryError(keys, text);
+}
+bool Agent::TakeInjectedThrow() { return std::exchange(impl_->injected_throw_, false); }
+
+}  // namespace kintsugi

@@ -1,0 +1,182 @@
+// Agent::Impl: the driver around AgentCore. Two threads: the trainer's (impl_guard.cc, impl_markers.cc) and the agent's
+// own (impl_io.cc), which runs the connection, the beat, the core and the stop handler.
+//
+// What the two share: the gate word (atomics in the page), the inbox (mutex_ and changed_), a few atomics. The core, the
+// client and the term belong to the agent's thread.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "callbacks/state/shared_memory.h"
+#include "runtime/agent.h"
+#include "runtime/core/agent_core.h"
+#include "runtime/inject/injection.h"
+#include "runtime/net/client.h"
+#include "runtime/process/shared_page.h"
+
+namespace kintsugi {
+
+class Agent::Impl {
+ public:
+  Impl(const AgentOptions& options, std::shared_ptr<LogSink> log);
+  ~Impl();
+
+  Status Start();  // connects and joins
+
+  // Registration (impl_guard.cc).
+  Status RegisterFault(const std::string& pattern, FaultClass fault_class);
+  Status Run(LoopFunction loop, void* context);
+
+  // Markers (impl_markers.cc).
+  Status BeginStep(Step step);
+  Status EnterPhase(Step step, TrainPhase phase);
+  Status Report(Step step, double loss, std::span<const uint64_t> samples);
+  Status BeginUpdate(Step step);
+  Status EndUpdate(Step step);
+  Status Poll() const;
+  Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text);
+
+  // Rendezvous store of one generation (impl_store.cc).
+  Status StoreSet(Generation generation, const std::string& key, const std::vector<uint8_t>& value);
+  Result<std::vector<uint8_t>> StoreGet(Generation generation, const std::string& key, TimePoint deadline);
+
+  AgentOptions options_;
+  std::shared_ptr<LogSink> log_;
+  StateRegistry registry_;
+  HandlerRegistry handlers_;
+  std::shared_ptr<StateService> service_;
+  std::map<int, core::GroupClaim> layouts_;
+  GateMode gate_mode_ = GateMode::kControlPlane;
+  GateFunction gate_function_ = nullptr;
+  void* gate_context_ = nullptr;
+  std::vector<SharedMemory> state_memory_;
+  bool running_ = false;
+  core::JoinReply join_;
+  int exit_code_ = 1;
+  bool injected_throw_ = false;
+
+ private:
+  friend class AgentStore;
+  struct Release {
+    Generation generation;
+    Step step;
+  };
+  struct Verdict {
+    core::StopOrder order;
+  };
+  struct End {
+    int exit_code = 0;
+    std::string text;
+  };
+  // What Serve came back with.
+  enum class Served { kReleased, kContinued, kEnded };
+
+  // Agent's thread.
+  void ThreadMain();
+  void Connect();
+  void OnOpen(const net::ConnectionPtr& connection);
+  void OnFrame(std::string_view payload);
+  void OnJoinReply(const core::Header& header, const core::JoinReply& reply);
+  void OnBeat();
+  void Step_(const core::AgentEvent& event);
+  void Post(core::AgentEvent event);
+  void Send(Generation generation, const core::AgentMessage& message);
+  void Act(const core::AgentAction& action);
+  void LockGate();
+  void DoInterrupt(const core::StopOrder& order);
+  void DoEnd(int exit_code, const std::string& text);
+  void CallStop();
+  void ForwardReports();
+  void Arm(const std::string& injection);
+
+  // Trainer's thread.
+  core::Ready MakeReady() const;
+  void Park(core::TrainerParked::Outcome outcome, core::FaultReport fault = {});
+  Served Serve();
+  void RunOrder(const core::RunOnTrainer& run);
+  Status CallHandlers(const core::RunOnTrainer& run, CancelToken& cancel, core::PhaseDone* done);
+  Status RollBack(HandlerContext& call);
+  core::FaultReport Classify(const Status& status) const;
+  // Moves the word and keeps its lock bit, which the agent's thread may set at any moment.
+  void MoveWord(core::GateState state, Step step);
+  void FinishLoop(const Status& status, bool threw);
+  Status MirrorObjects(Step step);
+  Status PassGate(Step step);
+  Status AwaitVerdict(Step step);
+  Status SaveAt(Step boundary);
+  Status Strike(const Injection& injection, Step step);
+  void SignalFault(core::FaultReport fault);
+  Status InterruptedStatus(const char* where) const;
+
+  SharedWords& words() { return page_->words(); }
+  const SharedWords& words() const { return const_cast<Impl*>(this)->page_->words(); }
+  std::atomic<uint64_t>& word() { return words().gate_word; }
+  core::GateWord Word() const { return core::GateWord::Unpack(words().gate_word.load(std::memory_order_acquire)); }
+
+  std::optional<SharedPage> page_;
+  std::optional<ReportWriter> report_writer_;
+  std::optional<ReportReader> report_reader_;  // only where no launcher reads the page
+
+  boost::asio::io_context io_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  boost::asio::steady_timer beat_timer_;
+  std::shared_ptr<const net::Secret> secret_;
+  std::unique_ptr<net::Client> client_;
+  net::ConnectionPtr connection_;
+  std::optional<core::AgentCore> core_;
+  std::thread thread_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::optional<Status> joined_;
+  std::optional<core::RunOnTrainer> order_;
+  std::optional<Release> release_;
+  bool continue_ = false;
+  std::optional<End> end_;
+  std::optional<Verdict> verdict_;
+  std::optional<Step> gate_open_;
+  std::shared_ptr<CancelToken> cancel_;
+  std::map<uint64_t, std::optional<core::StoreReply>> store_waits_;
+  uint64_t next_store_request_ = 1;
+  std::vector<std::pair<uint32_t, Injection>> armed_;
+
+  std::atomic<bool> any_armed_{false};
+  std::atomic<uint64_t> pause_at_{0};
+  std::atomic<bool> ended_{false};
+
+  // Trainer's thread only.
+  std::vector<std::pair<std::string, FaultClass>> fault_patterns_;
+  bool has_mirrored_ = false;
+  bool resumed_told_ = true;
+  bool released_at_save_point_ = false;
+  bool fault_told_ = false;
+  Generation generation_;
+  Step released_at_;
+};
+
+// The store of one generation, as handlers see it.
+class AgentStore final : public Store {
+ public:
+  AgentStore(Agent::Impl& impl, Generation generation) : impl_(impl), generation_(generation) {}
+  Status Set(const std::string& key, const std::vector<uint8_t>& value) override {
+    return impl_.StoreSet(generation_, key, value);
+  }
+  Result<std::vector<uint8_t>> Get(const std::string& key, TimePoint deadline) override {
+    return impl_.StoreGet(generation_, key, deadline);
+  }
+
+ private:
+  Agent::Impl& impl_;
+  Generation generation_;
+};
+
+}  // namespace kintsugi

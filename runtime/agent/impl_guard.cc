@@ -1,0 +1,220 @@
+// The guard on the trainer's thread: runs the loop, turns what leaves it into a fault, parks, carries out the
+// controller's orders and goes back to the loop.
+#include <algorithm>
+#include <boost/asio/post.hpp>
+
+#include "runtime/agent/impl.h"
+
+namespace kintsugi {
+namespace {
+
+using core::GateState;
+using core::GateWord;
+using Outcome = core::TrainerParked::Outcome;
+
+std::optional<HandlerKind> HandlerOf(core::Phase phase) {
+  switch (phase) {
+    case core::Phase::kClean: return HandlerKind::kClean;
+    case core::Phase::kRebuild: return HandlerKind::kRebuildGroup;
+    case core::Phase::kRepair: return HandlerKind::kRepair;
+    case core::Phase::kRollback: return HandlerKind::kRollback;
+    case core::Phase::kDump: return HandlerKind::kSave;
+    case core::Phase::kRename: return HandlerKind::kRename;
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Status Agent::Impl::RegisterFault(const std::string& pattern, FaultClass fault_class) {
+  if (pattern.empty()) return {StatusCode::kInvalidArgument, "a fault pattern must not be empty: it would match all"};
+  fault_patterns_.emplace_back(pattern, fault_class);
+  return Status::Ok();
+}
+
+core::Ready Agent::Impl::MakeReady() const {
+  return {registry_.Summary(), layouts_, gate_mode_ != GateMode::kOff};
+}
+
+Status Agent::Impl::Run(LoopFunction loop, void* context) {
+  if (running_) return {StatusCode::kFailedPrecondition, "Agent::Run was called twice"};
+  if (!loop) return {StatusCode::kInvalidArgument, "Agent::Run needs a loop function"};
+  for (HandlerKind kind : {HandlerKind::kStop, HandlerKind::kClean, HandlerKind::kRebuildGroup, HandlerKind::kRollback})
+    if (!handlers_.Has(kind))
+      return {StatusCode::kFailedPrecondition,
+              "no handler '" + std::string(HandlerKindName(kind)) + "' is registered: Agent::Run needs it"};
+  has_mirrored_ = registry_.HasMirrored();
+  if (has_mirrored_ && !service_)
+    return {StatusCode::kFailedPrecondition,
+            "mirrored objects need the state service: join through kintsugi::Join, or SetStateService"};
+  running_ = true;
+  registry_.Seal();
+  for (const std::string& injection : join_.injections) Arm(injection);
+  // Step 0 of the mirrored objects; a replacement's will come from its partners.
+  if (has_mirrored_) KINTSUGI_RETURN_IF_ERROR(service_->Mirror(Step(0), registry_.CaptureMirrored()));
+  boost::asio::post(io_, [this, ready = MakeReady()] { core_->SetReady(ready); });
+  Park(Outcome::kReady);
+
+  for (;;) {
+    if (!std::exchange(released_at_save_point_, false) && Serve() == Served::kEnded) break;
+    resumed_told_ = false;
+    fault_told_ = false;
+    pause_at_ = 0;
+    Status status;
+    bool threw = false;
+    try {
+      status = loop(released_at_, context);
+    } catch (const std::exception& e) {
+      status = {StatusCode::kInternal, e.what()};
+      threw = true;
+    } catch (...) {
+      status = {StatusCode::kInternal, "something that is no std::exception"};
+      threw = true;
+    }
+    if (ended_) break;
+    if (!released_at_save_point_) FinishLoop(status, threw);
+  }
+  std::lock_guard lock(mutex_);
+  exit_code_ = end_ ? end_->exit_code : 1;
+  if (exit_code_ == 0) return Status::Ok();
+  return {StatusCode::kEnded, end_ ? end_->text : "the run has ended"};
+}
+
+void Agent::Impl::FinishLoop(const Status& status, bool threw) {
+  // Whatever leaves the loop inside an update leaves the update half done.
+  const GateWord now = Word();
+  if (now.state == GateState::kUpdating) MoveWord(GateState::kTorn, now.step);
+  if (now.state == GateState::kAtGate) MoveWord(GateState::kCommitted, now.step.Previous());
+  if (status.ok()) return Park(Outcome::kFinished);
+  const bool interrupted = status.code() == StatusCode::kInterrupted || status.code() == StatusCode::kCancelled;
+  if (!threw && fault_told_) return Park(Outcome::kInterrupted);
+  if (!threw && interrupted && Word().locked) return Park(Outcome::kInterrupted);
+  core::FaultReport fault = Classify(status);
+  // Interrupted with no incident in sight: something was aborted under the trainer.
+  if (!threw && interrupted) fault.kind = core::FaultKind::kCommError;
+  Park(Outcome::kFault, std::move(fault));
+}
+
+void Agent::Impl::MoveWord(GateState state, Step step) {
+  uint64_t found = word().load();
+  while (!word().compare_exchange_weak(found, GateWord::Pack(state, step.value()) | (found & GateWord::kLockBit))) {
+  }
+}
+
+core::FaultReport Agent::Impl::Classify(const Status& status) const {
+  core::FaultReport fault;
+  fault.kind = status.code() == StatusCode::kCommFailure ? core::FaultKind::kCommError : core::FaultKind::kException;
+  for (const auto& [pattern, fault_class] : fault_patterns_) {
+    if (status.message().find(pattern) == std::string::npos) continue;
+    fault.kind = fault_class == FaultClass::kException   ? core::FaultKind::kException
+                 : fault_class == FaultClass::kCommError ? core::FaultKind::kCommError
+                                                         : core::FaultKind::kMemoryHigh;
+    break;
+  }
+  const GateWord word = Word();
+  fault.text = status.message();
+  fault.step = Step(UnpackProgress(words().progress.load()).step);
+  fault.in_update = word.state == GateState::kTorn;
+  const uint64_t injected = words().fault_ns.load();
+  const TimePoint now = SteadyClock::SteadyNow();
+  // The injector's stamp counts while it is fresh: it is this fault's.
+  const TimePoint stamp(Duration(static_cast<int64_t>(injected)));
+  fault.since = injected > 0 && now - stamp < std::chrono::seconds(5) ? stamp : now;
+  return fault;
+}
+
+void Agent::Impl::Park(Outcome outcome, core::FaultReport fault) {
+  Post(core::TrainerParked{outcome, Word(), std::move(fault)});
+}
+
+Agent::Impl::Served Agent::Impl::Serve() {
+  for (;;) {
+    std::optional<core::RunOnTrainer> order;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return order_ || release_ || continue_ || end_; });
+      if (end_) return Served::kEnded;
+      if (order_) {
+        order = std::exchange(order_, std::nullopt);
+        cancel_ = std::make_shared<CancelToken>();
+      } else if (release_) {
+        generation_ = release_->generation;
+        released_at_ = release_->step;
+        release_.reset();
+        continue_ = false;
+        word().store(GateWord::Pack(GateState::kCommitted, released_at_.value()), std::memory_order_release);
+        return Served::kReleased;
+      } else {
+        continue_ = false;
+        return Served::kContinued;
+      }
+    }
+    RunOrder(*order);
+  }
+}
+
+void Agent::Impl::RunOrder(const core::RunOnTrainer& run) {
+  std::shared_ptr<CancelToken> cancel;
+  {
+    std::lock_guard lock(mutex_);
+    cancel = cancel_;
+  }
+  core::PhaseDone done;
+  done.phase = run.order.phase;
+  Status status;
+  try {
+    status = CallHandlers(run, *cancel, &done);
+  } catch (const std::exception& e) {
+    status = {StatusCode::kInternal, e.what()};
+  }
+  done.code = status.code();
+  done.text = status.message();
+  if (run.order.phase == core::Phase::kRename && status.ok())
+    boost::asio::post(io_, [this, generation = run.generation,
+                            published = core::Published{run.order.step, run.order.directory}] {
+      Send(generation, published);
+    });
+  Post(core::HandlerDone{run.generation, std::move(done)});
+}
+
+Status Agent::Impl::CallHandlers(const core::RunOnTrainer& run, CancelToken& cancel, core::PhaseDone* done) {
+  AgentStore store(*this, run.generation);
+  HandlerContext call;
+  call.rank = options_.rank;
+  call.world_size = options_.world_size;
+  call.generation = run.generation;
+  call.step = run.order.step;
+  call.deadline = SteadyClock::SteadyNow() + run.order.limit;
+  call.cancel = &cancel;
+  call.store = &store;
+  call.rung = run.order.rung;
+  call.partners = run.order.partners;
+  call.moves = run.order.moves;
+  call.entries = run.order.entries;
+  call.directory = run.order.directory;
+
+  if (run.order.phase == core::Phase::kVerify) {
+    if (!service_) return Status::Ok();
+    KINTSUGI_ASSIGN_OR_RETURN(done->digests, service_->Digests());
+    return Status::Ok();
+  }
+  if (run.order.phase == core::Phase::kRollback) return RollBack(call);
+  KINTSUGI_RETURN_IF_ERROR(handlers_.Call(*HandlerOf(run.order.phase), call));
+  done->bytes_moved = call.bytes_moved;
+  // The agent's own channels belong to the generation just as the trainer's groups do.
+  if (run.order.phase == core::Phase::kRebuild && service_) return service_->Open(call);
+  return Status::Ok();
+}
+
+Status Agent::Impl::RollBack(HandlerContext& call) {
+  std::vector<uint8_t> objects;
+  if (has_mirrored_) {
+    KINTSUGI_ASSIGN_OR_RETURN(objects, service_->Mirrored(call.step));
+    KINTSUGI_RETURN_IF_ERROR(registry_.RestoreMirrored(objects));
+  }
+  KINTSUGI_RETURN_IF_ERROR(handlers_.Call(HandlerKind::kRollback, call));
+  // Partners that were replaced hold nothing of ours yet.
+  return has_mirrored_ ? service_->Mirror(call.step, objects) : Status::Ok();
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,308 @@
+// The agent's own thread: connection, beat, core, stop handler.
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <csignal>
+
+#include "runtime/agent/impl.h"
+#include "runtime/wire/codec.h"
+
+namespace kintsugi {
+namespace {
+
+using core::GateState;
+using core::GateWord;
+
+constexpr Duration kBeatInterval = std::chrono::milliseconds(50);
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+
+}  // namespace
+
+Agent::Impl::Impl(const AgentOptions& options, std::shared_ptr<LogSink> log)
+    : options_(options), log_(std::move(log)), work_(boost::asio::make_work_guard(io_)), beat_timer_(io_) {}
+
+Agent::Impl::~Impl() {
+  if (!thread_.joinable()) return;
+  boost::asio::post(io_, [this] {
+    ended_ = true;
+    beat_timer_.cancel();
+    if (client_) client_->Stop();
+    work_.reset();
+    io_.stop();
+  });
+  thread_.join();
+}
+
+Status Agent::Impl::Start() {
+  KINTSUGI_RETURN_IF_ERROR(options_.Validate());
+  KINTSUGI_ASSIGN_OR_RETURN(secret_, net::Secret::FromFd(options_.secret_fd));
+  Result<SharedPage> page = options_.page_fd >= 0 ? SharedPage::Open(options_.page_fd) : SharedPage::CreateLocal();
+  if (!page.ok()) return page.status().Annotate("the launcher's liveness page");
+  page_.emplace(std::move(page).value());
+  // Nothing passes a gate before the first release.
+  word().store(GateWord::Pack(GateState::kCommitted, 0) | GateWord::kLockBit, std::memory_order_release);
+  report_writer_.emplace(words().reports);
+  if (options_.page_fd < 0) report_reader_.emplace(words().reports);
+
+  net::ClientOptions client_options;
+  client_options.self = {options_.job, "agent"};
+  net::ClientHandlers handlers;
+  handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
+  handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };
+  handlers.on_close = [this](const net::ConnectionPtr&, const Status& why) {
+    connection_.reset();
+    if (ended_) return;
+    log_->Write(LogLevel::kWarning, LogLine("controller_lost", {{"rank", options_.rank.ToString()}, {"why", why.message()}}));
+    Connect();
+  };
+  handlers.on_failed = [this](const Status& why) {
+    if (ended_) return;
+    std::lock_guard lock(mutex_);
+    if (!joined_) {
+      joined_ = why;
+      changed_.notify_all();
+      return;
+    }
+    boost::asio::post(io_, [this, why] { DoEnd(1, "no controller: " + why.message()); });
+  };
+  KINTSUGI_ASSIGN_OR_RETURN(client_, net::Client::Create(io_, client_options, secret_, std::move(handlers)));
+
+  // The host's signals stay with the host's threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { ThreadMain(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  boost::asio::post(io_, [this] {
+    Connect();
+    OnBeat();
+  });
+
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, options_.join_timeout + std::chrono::seconds(1), [&] { return joined_.has_value(); }))
+    return {StatusCode::kDeadlineExceeded, "the controller at " + options_.controller_host + ":" +
+                                               std::to_string(options_.controller_port) + " did not answer the join"};
+  return joined_->Annotate("rank " + options_.rank.ToString() + " could not join");
+}
+
+void Agent::Impl::ThreadMain() {
+  prctl(PR_SET_NAME, "kintsugi-agent");
+  for (;;) {
+    try {
+      io_.run();
+      return;
+    } catch (const std::exception& e) {
+      log_->Write(LogLevel::kError, LogLine("agent_failed", {{"rank", options_.rank.ToString()}, {"what", e.what()}}));
+      DoEnd(1, std::string("the agent failed: ") + e.what());
+    }
+  }
+}
+
+void Agent::Impl::Connect() {
+  const Duration limit = core_ ? options_.controller_loss_timeout : options_.join_timeout;
+  const Status begun =
+      client_->Connect(options_.controller_host, options_.controller_port, SteadyClock::SteadyNow() + limit);
+  if (!begun.ok()) log_->Write(LogLevel::kError, LogLine("connect_refused", {{"why", begun.message()}}));
+}
+
+void Agent::Impl::OnOpen(const net::ConnectionPtr& connection) {
+  connection_ = connection;
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  const core::Header header{{}, core_ ? core_->generation() : Generation(), options_.rank, options_.incarnation};
+  const core::JoinRequest join{static_cast<uint64_t>(getpid()), host, options_.page_fd >= 0};
+  const Status sent = connection->Send(wire::Encode(options_.job, header, core::AgentMessage(join)));
+  if (!sent.ok()) connection->Abort();
+}
+
+void Agent::Impl::OnFrame(std::string_view payload) {
+  Result<wire::ControllerFrame> frame = wire::DecodeFromController(options_.job, payload);
+  if (!frame.ok()) {
+    log_->Write(LogLevel::kWarning, LogLine("frame_refused", {{"why", frame.status().message()}}));
+    return;
+  }
+  if (const auto* reply = std::get_if<core::JoinReply>(&frame->message)) return OnJoinReply(frame->header, *reply);
+  if (core_) Step_(core::FromController{frame->header, std::move(frame->message)});
+}
+
+void Agent::Impl::OnJoinReply(const core::Header& header, const core::JoinReply& reply) {
+  if (core_) {
+    if (!reply.accepted) return DoEnd(1, "the controller refuses this rank: " + reply.text);
+    return Step_(core::Connected{});
+  }
+  std::lock_guard lock(mutex_);
+  if (reply.accepted) {
+    options_.incarnation = header.incarnation;
+    join_ = reply;
+    core_.emplace(options_.rank, header.incarnation, header.term, header.generation, reply.replacement);
+    joined_ = Status::Ok();
+  } else {
+    joined_ = Status(StatusCode::kFailedPrecondition, reply.text);
+  }
+  changed_.notify_all();
+}
+
+void Agent::Impl::OnBeat() {
+  const uint64_t count = words().beat.fetch_add(1, std::memory_order_relaxed) + 1;
+  words().beat_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()), std::memory_order_relaxed);
+  if (report_reader_ && core_ && connection_) {
+    const Step step(UnpackProgress(words().progress.load(std::memory_order_relaxed)).step);
+    Send(core_->generation(), core::Beat{count, step});
+    ForwardReports();
+  }
+  beat_timer_.expires_after(kBeatInterval);
+  beat_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && !ended_) OnBeat();
+  });
+}
+
+void Agent::Impl::ForwardReports() {
+  const core::Header header{core_->term(), core_->generation(), options_.rank, options_.incarnation};
+  report_reader_->Read([&](const StepReport& report) {
+    const wire::RankReport message{report.step, report.loss, {report.samples.begin(), report.samples.end()}};
+    if (connection_) (void)connection_->Send(wire::Encode(options_.job, header, message));
+  });
+}
+
+void Agent::Impl::Step_(const core::AgentEvent& event) {
+  for (const core::AgentAction& action : core_->Step(event)) Act(action);
+}
+
+void Agent::Impl::Post(core::AgentEvent event) {
+  boost::asio::post(io_, [this, event = std::move(event)] { Step_(event); });
+}
+
+void Agent::Impl::Send(Generation generation, const core::AgentMessage& message) {
+  if (!connection_) return;  // the controller learns what it needs when the agent joins again
+  const core::Header header{core_->term(), generation, options_.rank, options_.incarnation};
+  const Status sent = connection_->Send(wire::Encode(options_.job, header, message));
+  if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"why", sent.message()}}));
+}
+
+void Agent::Impl::Act(const core::AgentAction& action) {
+  const auto deliver = [this](auto&& change) {
+    {
+      std::lock_guard lock(mutex_);
+      change();
+    }
+    changed_.notify_all();
+  };
+  std::visit(
+      Overloaded{
+          [&](const core::SendMessage& a) { Send(a.generation, a.message); },
+          [&](const core::LockGate&) { LockGate(); },
+          [&](const core::Interrupt& a) { DoInterrupt(a.verdict); },
+          [&](const core::RunOnTrainer& a) { deliver([&] { order_ = a; }); },
+          [&](const core::CancelHandler&) {
+            std::shared_ptr<CancelToken> cancel;
+            std::optional<core::RunOnTrainer> dropped;
+            deliver([&] {
+              cancel = cancel_;
+              dropped = std::exchange(order_, std::nullopt);
+            });
+            if (cancel) cancel->Cancel();
+            if (service_) service_->Abort();
+            CallStop();
+            if (dropped)  // the trainer's thread had not taken it yet
+              Post(core::HandlerDone{dropped->generation, {dropped->order.phase, StatusCode::kCancelled, "superseded", 0, {}}});
+          },
+          [&](const core::SetCommitted& a) {
+            word().store(GateWord::Pack(GateState::kCommitted, a.step.value()) | GateWord::kLockBit);
+          },
+          [&](const core::ReleaseTrainer& a) {
+            deliver([&] {
+              verdict_.reset();
+              gate_open_.reset();
+              release_ = {a.generation, a.step};
+            });
+          },
+          [&](const core::ContinueTrainer&) { deliver([&] { continue_ = true; }); },
+          [&](const core::StorePause& a) {
+            pause_at_.store(a.step.value(), std::memory_order_seq_cst);
+            Step_(core::PauseStored{Step(UnpackProgress(words().progress.load(std::memory_order_seq_cst)).step)});
+            changed_.notify_all();
+          },
+          [&](const core::OpenGate& a) { deliver([&] { gate_open_ = a.step; }); },
+          [&](const core::StoreAnswered& a) {
+            deliver([&] {
+              if (const auto wait = store_waits_.find(a.reply.request); wait != store_waits_.end())
+                wait->second = a.reply;
+            });
+          },
+          [&](const core::ArmInjection& a) { Arm(a.injection); },
+          [&](const core::EndTrainer& a) { DoEnd(a.exit_code, a.text); },
+      },
+      action);
+}
+
+void Agent::Impl::LockGate() {
+  GateWord before;
+  std::optional<Release> dropped;
+  {
+    // A verdict or a release of an earlier attempt that the trainer has not taken yet is void: it takes both under this
+    // mutex.
+    std::lock_guard lock(mutex_);
+    verdict_.reset();
+    dropped = std::exchange(release_, std::nullopt);
+    before = GateWord::Unpack(word().fetch_or(GateWord::kLockBit, std::memory_order_acq_rel));
+  }
+  changed_.notify_all();
+  if (dropped) Step_(core::TrainerParked{core::TrainerParked::Outcome::kInterrupted, before, {}});
+  Step_(core::GateLocked{before});
+}
+
+void Agent::Impl::DoInterrupt(const core::StopOrder& order) {
+  {
+    std::lock_guard lock(mutex_);
+    verdict_ = Verdict{order};
+  }
+  changed_.notify_all();
+  if (service_) service_->Abort();
+  CallStop();
+}
+
+void Agent::Impl::CallStop() {
+  CancelToken never;
+  HandlerContext call;
+  call.rank = options_.rank;
+  call.world_size = options_.world_size;
+  call.generation = core_ ? core_->generation() : Generation();
+  call.deadline = TimePoint::Max();
+  call.cancel = &never;
+  const Status stopped = handlers_.Call(HandlerKind::kStop, call);
+  if (!stopped.ok()) log_->Write(LogLevel::kError, LogLine("stop_failed", {{"why", stopped.message()}}));
+}
+
+void Agent::Impl::DoEnd(int exit_code, const std::string& text) {
+  if (ended_.exchange(true)) return;
+  std::shared_ptr<CancelToken> cancel;
+  {
+    std::lock_guard lock(mutex_);
+    if (report_reader_ && connection_ && core_) ForwardReports();
+    end_ = End{exit_code, text};
+    cancel = cancel_;
+    word().fetch_or(GateWord::kLockBit);
+    if (!joined_) joined_ = Status(StatusCode::kEnded, text);
+  }
+  changed_.notify_all();
+  if (cancel) cancel->Cancel();
+  if (service_) service_->Abort();
+  CallStop();
+}
+
+void Agent::Impl::Arm(const std::string& injection) {
+  const size_t space = injection.find(' ');
+  Result<Injection> parsed = ParseInjection(space == std::string::npos ? "" : injection.substr(space + 1));
+  if (!parsed.ok() || parsed->rank != options_.rank) return;
+  std::lock_guard lock(mutex_);
+  armed_.emplace_back(static_cast<uint32_t>(std::strtoul(injection.c_str(), nullptr, 10)), std::move(parsed).value());
+  any_armed_ = true;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,195 @@
+// What the trainer calls in its loop. Without an incident BeginUpdate and EndUpdate are three compare-and-swaps on one
+// word: no lock, no allocation, no system call.
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include "runtime/agent/impl.h"
+#include "runtime/inject/glob.h"
+
+namespace kintsugi {
+namespace {
+
+using core::GateState;
+using core::GateWord;
+
+}  // namespace
+
+Status Agent::Impl::InterruptedStatus(const char* where) const {
+  return {StatusCode::kInterrupted, std::string(where) + ": an incident has begun"};
+}
+
+Status Agent::Impl::Poll() const {
+  if (words().gate_word.load(std::memory_order_relaxed) & GateWord::kLockBit) [[unlikely]]
+    return InterruptedStatus("poll");
+  return Status::Ok();
+}
+
+Status Agent::Impl::BeginStep(Step step) {
+  words().progress.store(PackProgress(step.value(), TrainPhase::kForward), std::memory_order_seq_cst);
+  words().progress_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()), std::memory_order_relaxed);
+  if (word().load(std::memory_order_acquire) & GateWord::kLockBit) return InterruptedStatus("BeginStep");
+  if (!resumed_told_) {
+    resumed_told_ = true;
+    words().resumed_generation.store(generation_.value(), std::memory_order_release);
+    Post(core::TrainerResumed{});
+  }
+  const Step boundary = step.Previous();
+  const uint64_t pause = pause_at_.load(std::memory_order_seq_cst);
+  const bool due = join_.save_every > 0 && boundary.value() % join_.save_every == 0;
+  if (boundary > released_at_ && (due || (pause > 0 && boundary.value() >= pause))) return SaveAt(boundary);
+  return Status::Ok();
+}
+
+Status Agent::Impl::SaveAt(Step boundary) {
+  Post(core::TrainerAtSavePoint{boundary});
+  switch (Serve()) {
+    case Served::kContinued: pause_at_ = 0; return Status::Ok();
+    case Served::kReleased: released_at_save_point_ = true; break;
+    case Served::kEnded: break;
+  }
+  return InterruptedStatus("save point");
+}
+
+Status Agent::Impl::Report(Step step, double loss, std::span<const uint64_t> samples) {
+  if (report_writer_->Publish(step.value(), loss, samples)) return Status::Ok();
+  return {StatusCode::kInvalidArgument, "Report of step " + step.ToString() + ": " + std::to_string(samples.size()) +
+                                            " samples; the limit is " + std::to_string(ReportRing::kMaxSamples)};
+}
+
+Status Agent::Impl::MirrorObjects(Step step) {
+  return service_->Mirror(step, registry_.CaptureMirrored());
+}
+
+Status Agent::Impl::BeginUpdate(Step step) {
+  if (has_mirrored_) KINTSUGI_RETURN_IF_ERROR(MirrorObjects(step));
+  const GateState entered = gate_mode_ == GateMode::kOff ? GateState::kUpdating : GateState::kAtGate;
+  uint64_t expected = GateWord::Pack(GateState::kCommitted, step.value() - 1);
+  if (!word().compare_exchange_strong(expected, GateWord::Pack(entered, step.value()))) [[unlikely]] {
+    const GateWord found = GateWord::Unpack(expected);
+    if (found.locked) return InterruptedStatus("BeginUpdate");
+    return {StatusCode::kFailedPrecondition,
+            "BeginUpdate(" + step.ToString() + ") after " + std::string(core::GateStateName(found.state)) + "(" +
+                found.step.ToString() + "): updates are numbered one by one, and each is ended before the next"};
+  }
+  if (gate_mode_ == GateMode::kOff) return Status::Ok();
+  if (gate_function_ || gate_mode_ == GateMode::kControlPlane)
+    if (const Status passed = PassGate(step); !passed.ok()) [[unlikely]] return AwaitVerdict(step);
+  expected = GateWord::Pack(GateState::kAtGate, step.value());
+  if (word().compare_exchange_strong(expected, GateWord::Pack(GateState::kUpdating, step.value()))) [[likely]]
+    return Status::Ok();
+  return AwaitVerdict(step);
+}
+
+Status Agent::Impl::PassGate(Step step) {
+  if (gate_mode_ == GateMode::kTrainer) {
+    const Status passed = gate_function_(step, gate_context_);
+    if (!passed.ok() && passed.code() != StatusCode::kInterrupted && passed.code() != StatusCode::kCancelled)
+      SignalFault({core::FaultKind::kCommError, "the gate of step " + step.ToString() + ": " + passed.message(), {}, step,
+                   false, SteadyClock::SteadyNow()});
+    return passed;
+  }
+  Post(core::TrainerAtGate{step});
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return (gate_open_ && *gate_open_ == step) || end_ || (word().load() & GateWord::kLockBit);
+  });
+  if (gate_open_ && *gate_open_ == step) return Status::Ok();
+  return InterruptedStatus("gate");
+}
+
+Status Agent::Impl::AwaitVerdict(Step step) {
+  // Held at the gate with all inputs in hand: whether this update happens is decided for all ranks alike.
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return verdict_ || end_; });
+  const bool go_on = verdict_ && !end_ && verdict_->order.step_exists && verdict_->order.step == step;
+  const GateState state = go_on ? GateState::kUpdating : GateState::kCommitted;
+  word().store(GateWord::Pack(state, go_on ? step.value() : step.value() - 1) | GateWord::kLockBit);
+  return go_on ? Status::Ok() : InterruptedStatus("gate");
+}
+
+Status Agent::Impl::EndUpdate(Step step) {
+  uint64_t found = word().load(std::memory_order_relaxed);
+  for (;;) {
+    const bool updating = (found & ~GateWord::kLockBit) == GateWord::Pack(GateState::kUpdating, step.value());
+    if (!updating) [[unlikely]] {
+      const GateWord now = GateWord::Unpack(found);
+      return {StatusCode::kFailedPrecondition, "EndUpdate(" + step.ToString() + ") while the rank is " +
+                                                   std::string(core::GateStateName(now.state)) + "(" +
+                                                   now.step.ToString() + "): call BeginUpdate(" + step.ToString() +
+                                                   ") first"};
+    }
+    const uint64_t committed = GateWord::Pack(GateState::kCommitted, step.value()) | (found & GateWord::kLockBit);
+    if (word().compare_exchange_weak(found, committed)) break;
+  }
+  if (found & GateWord::kLockBit) [[unlikely]] return InterruptedStatus("EndUpdate");
+  return Status::Ok();
+}
+
+void Agent::Impl::SignalFault(core::FaultReport fault) {
+  fault_told_ = true;
+  Post(core::FaultSignal{std::move(fault)});
+}
+
+Status Agent::Impl::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text) {
+  const GateWord now = Word();
+  core::FaultReport fault;
+  fault.in_update = now.state == GateState::kUpdating;
+  fault.kind = keys.empty() ? core::FaultKind::kMemoryHigh : core::FaultKind::kMemoryLow;
+  fault.damaged_keys = keys;
+  fault.text = text;
+  fault.step = Step(UnpackProgress(words().progress.load()).step);
+  fault.since = SteadyClock::SteadyNow();
+  if (fault.in_update) MoveWord(GateState::kTorn, now.step);
+  SignalFault(std::move(fault));
+  return InterruptedStatus("memory error");
+}
+
+Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
+  words().progress.store(PackProgress(step.value(), phase), std::memory_order_relaxed);
+  if (!any_armed_.load(std::memory_order_relaxed)) [[likely]] return Status::Ok();
+  std::optional<Injection> due;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = std::find_if(armed_.begin(), armed_.end(), [&](const auto& armed) {
+      return armed.second.step == step && armed.second.phase == phase;
+    });
+    if (found == armed_.end()) return Status::Ok();
+    // Told before it strikes: the launcher's ledger must know even when this process is gone in the next instruction.
+    words().fault_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()));
+    words().fired_injections.fetch_or(1ull << (found->first & 63));
+    due = found->second;
+    armed_.erase(found);
+    any_armed_ = !armed_.empty();
+  }
+  return Strike(*due, step);
+}
+
+Status Agent::Impl::Strike(const Injection& injection, Step step) {
+  switch (injection.kind) {
+    case InjectionKind::kKill: kill(getpid(), SIGKILL); pause(); break;
+    case InjectionKind::kExit: _exit(injection.exit_code);
+    case InjectionKind::kFreeze: kill(getpid(), SIGSTOP); break;
+    case InjectionKind::kThrow:
+      injected_throw_ = true;
+      return {StatusCode::kInternal, "injected exception: " + ToString(injection)};
+    case InjectionKind::kUce: {
+      std::vector<std::string> keys;
+      const bool low = injection.level == UceLevel::kLow;
+      for (const auto& [key, tensor] : registry_.tensors()) {
+        if (tensor.memory.kind == MemoryKind::kDevice) continue;
+        const bool hit = injection.tensors.empty() ? tensor.layout == 0 : GlobMatch(injection.tensors, key);
+        if (low && !hit) continue;
+        std::memset(tensor.memory.data, 0xFF, tensor.memory.size_bytes);  // not a number in every float type
+        keys.push_back(key);
+      }
+      return ReportMemoryError(low ? keys : std::vector<std::string>(),
+                               "injected memory error at step " + step.ToString() + ": " + ToString(injection));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace kintsugi

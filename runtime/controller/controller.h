@@ -1,0 +1,93 @@
+// Controller: the driver around ControllerCore. Hosted by the launcher, by `kintsugi controller`, or by a rank.
+//
+// It owns the listening socket, the rendezvous store and the ledger of reports, translates frames to events and actions
+// to frames, and leaves processes to its host.
+// Threads: one, which runs the io_context; Feed and every callback run on it.
+// Errors: Start: what Server::Listen says. What peers do wrong is counted and shown in status.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "runtime/base/log.h"
+#include "runtime/controller/report_ledger.h"
+#include "runtime/core/controller_core.h"
+#include "runtime/core/store_table.h"
+#include "runtime/net/server.h"
+
+namespace kintsugi {
+
+// Who can start and end processes, and who wants to know.
+class ControllerHost {
+ public:
+  virtual ~ControllerHost() = default;
+  virtual void Spawn(Rank rank, Incarnation incarnation) = 0;
+  virtual void Kill(Rank rank, Incarnation incarnation, const std::string& reason) = 0;
+  virtual void OnTransition(const core::Transition& transition) = 0;
+  virtual void OnIncident(const core::IncidentRecord& record) = 0;
+  virtual void OnNotice(Rank rank, const std::string& text) = 0;
+  virtual void OnEnded(const core::RunEnded& ended) = 0;
+};
+
+struct ControllerOptions {
+  core::Policy policy;
+  core::Term term{1, 1};
+  std::string job;
+  std::string bind_address = "127.0.0.1";
+  uint16_t port = 0;  // 0: any
+};
+
+class Controller {
+ public:
+  Controller(boost::asio::io_context& io, ControllerOptions options, std::shared_ptr<const net::Secret> secret,
+             ControllerHost& host, std::shared_ptr<LogSink> log);
+  ~Controller();
+
+  // Listens; the port is known afterwards.
+  Status Listen();
+  // Begins the run: the host is asked to spawn every rank.
+  void Start();
+  uint16_t port() const { return server_->port(); }
+
+  void Feed(const core::ControllerEvent& event);
+  // A sign of life and the progress of a rank that a launcher watches.
+  void FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, Step step);
+  void SetInjections(Rank rank, std::vector<std::string> injections) { core_.SetInjections(rank, std::move(injections)); }
+
+  const core::ControllerCore& core() const { return core_; }
+  ReportLedger& reports() { return reports_; }
+  const net::TransportCounters& counters() const { return server_->counters(); }
+  uint64_t refused_frames() const { return refused_frames_; }
+
+ private:
+  void OnFrame(const net::ConnectionPtr& connection, std::string_view payload);
+  void OnClose(const net::ConnectionPtr& connection);
+  void Act(const core::ControllerAction& action);
+  void Answer(const std::vector<core::StoreTable::Answer>& answers);
+  void SendTo(Rank rank, Incarnation incarnation, const core::Header& header, const core::ControllerMessage& message);
+  void ScheduleTick();
+
+  struct Peer {
+    Rank rank;
+    Incarnation incarnation;
+  };
+
+  boost::asio::io_context& io_;
+  const ControllerOptions options_;
+  std::shared_ptr<const net::Secret> secret_;
+  ControllerHost& host_;
+  std::shared_ptr<LogSink> log_;
+  core::ControllerCore core_;
+  core::StoreTable store_;
+  ReportLedger reports_;
+  std::unique_ptr<net::Server> server_;
+  boost::asio::steady_timer tick_;
+  std::map<uint64_t, Peer> peers_;                               // by connection id
+  std::map<Rank, std::pair<Incarnation, net::ConnectionPtr>> connections_;
+  uint64_t refused_frames_ = 0;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,47 @@
+#include "runtime/controller/report_ledger.h"
+
+#include <limits>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace kintsugi {
+
+void ReportLedger::Record(Rank rank, Step step, double loss, std::span<const uint64_t> samples) {
+  steps_[step.value()][rank] = {loss, samples.size(), XXH64(samples.data(), samples.size_bytes(), 0)};
+}
+
+ReportLedger::Totals ReportLedger::Committed(Step committed) const {
+  Totals totals;
+  for (uint64_t step = 1; step <= committed.value(); ++step) {
+    const auto found = steps_.find(step);
+    if (found == steps_.end()) {
+      totals.losses.push_back(std::numeric_limits<double>::quiet_NaN());
+      continue;
+    }
+    totals.losses.push_back(found->second.begin()->second.loss);
+    for (const auto& [rank, entry] : found->second) {
+      const uint64_t words[] = {totals.samples_digest, step, static_cast<uint64_t>(rank.value()), entry.digest,
+                                entry.samples};
+      totals.samples_digest = XXH64(words, sizeof words, 0);
+      totals.samples_consumed += entry.samples;
+    }
+  }
+  return totals;
+}
+
+std::optional<double> ReportLedger::LossOf(Step step) const {
+  const auto found = steps_.find(step.value());
+  if (found == steps_.end() || found->second.empty()) return std::nullopt;
+  return found->second.begin()->second.loss;
+}
+
+uint64_t ReportLedger::SamplesOf(Step step) const {
+  const auto found = steps_.find(step.value());
+  uint64_t samples = 0;
+  if (found != steps_.end())
+    for (const auto& [rank, entry] : found->second) samples += entry.samples;
+  return samples;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,43 @@
+// ReportLedger: what ranks reported of each step, kept by whoever outlives them. A report is staged before the gate, so a
+// rank that dies inside its update has already left it; it counts once its step is committed.
+//
+// A repeated report of (step, rank) replaces the earlier one: the step was abandoned and done again.
+// Units: losses as the trainer gave them; a digest is XXH64 over (step, rank, sample ids) in that order.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/base/ids.h"
+
+namespace kintsugi {
+
+class ReportLedger {
+ public:
+  void Record(Rank rank, Step step, double loss, std::span<const uint64_t> samples);
+
+  struct Totals {
+    std::vector<double> losses;  // one per committed step, of its lowest rank that reported; NaN where none did
+    uint64_t samples_consumed = 0;
+    uint64_t samples_digest = 0;
+  };
+  // Everything up to and including `committed`.
+  Totals Committed(Step committed) const;
+  // The newest step that any rank has staged, and the loss of the step before it: for progress lines.
+  Step newest() const { return steps_.empty() ? Step() : Step(steps_.rbegin()->first); }
+  std::optional<double> LossOf(Step step) const;
+  uint64_t SamplesOf(Step step) const;
+
+ private:
+  struct Entry {
+    double loss = 0;
+    uint64_t samples = 0;
+    uint64_t digest = 0;
+  };
+  std::map<uint64_t, std::map<Rank, Entry>> steps_;
+};
+
+}  // namespace kintsugi
