@@ -1,0 +1,184 @@
+#include "tools/report/page.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/unit/report/sample_record.h"
+#include "tools/report/page_style.h"
+
+namespace kintsugi {
+namespace {
+
+bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::vector<std::string> All(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern);
+  std::vector<std::string> found;
+  for (std::sregex_iterator it(text.begin(), text.end(), regex), end; it != end; ++it) found.push_back((*it)[1]);
+  return found;
+}
+
+// The elements that stay open: a check that every tag is closed in order. Void elements have no end tag in HTML; those
+// of SVG are written self-closed here.
+std::vector<std::string> UnbalancedTags(const std::string& html) {
+  static const std::set<std::string> kVoid = {"meta", "link", "!DOCTYPE", "br"};
+  std::vector<std::string> open;
+  for (size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
+    const size_t end = html.find('>', at);
+    if (end == std::string::npos) return {"unfinished tag"};
+    const bool closes = html[at + 1] == '/';
+    const size_t from = at + 1 + closes;
+    const std::string name = html.substr(from, html.find_first_of(" >/", from) - from);
+    if (closes) {
+      if (open.empty() || open.back() != name)
+        return {"</" + name + "> closes " + (open.empty() ? "nothing" : open.back())};
+      open.pop_back();
+    } else if (html[end - 1] != '/' && !kVoid.contains(name)) {
+      open.push_back(name);
+    }
+  }
+  return open;
+}
+
+TEST(IndexHtml, IsWellFormedForEverySample) {
+  const RunRecord reference = UndisturbedRun();
+  for (const RunRecord& run : {FaultedRun(), UndisturbedRun(), RunRecord{}}) {
+    EXPECT_EQ(UnbalancedTags(IndexHtml(run, &reference)), std::vector<std::string>{});
+    EXPECT_EQ(UnbalancedTags(IndexHtml(run, nullptr)), std::vector<std::string>{});
+  }
+}
+
+TEST(IndexHtml, RefersToNothingOutsideTheReport) {
+  const RunRecord reference = UndisturbedRun();
+  const std::string page = IndexHtml(FaultedRun(), &reference);
+  for (const char* forbidden : {"http:", "https:", "//", "<script", "<img", "@import", "url(", "javascript:"}) {
+    EXPECT_FALSE(Contains(page, forbidden)) << forbidden;
+  }
+  EXPECT_TRUE(Contains(page, "default-src 'none'"));
+  for (const std::string& target : All(page, R"re(href="([^"]*)")re")) {
+    const bool own = target[0] == '#' || target == "data:," || target == "summary.json" || target == "trace.json" ||
+                     target == "record.json";
+    EXPECT_TRUE(own) << target;
+  }
+}
+
+TEST(IndexHtml, EveryInnerLinkHasItsPlaceAndEveryIdIsUnique) {
+  const RunRecord reference = UndisturbedRun();
+  ReportOptions options;
+  options.max_incident_figures = 1;  // the second incident is in the table only
+  const std::string page = IndexHtml(FaultedRun(), &reference, options);
+  const std::vector<std::string> ids = All(page, R"re( id="([^"]*)")re");
+  const std::set<std::string> unique(ids.begin(), ids.end());
+  EXPECT_EQ(unique.size(), ids.size());
+  const std::vector<std::string> links = All(page, R"re(href="#([^"]*)")re");
+  EXPECT_GE(links.size(), 3u);
+  for (const std::string& link : links) EXPECT_TRUE(unique.contains(link)) << link;
+  for (const std::string& label : All(page, R"re(aria-labelledby="([^"]*)")re"))
+    EXPECT_TRUE(unique.contains(label)) << label;
+}
+
+TEST(IndexHtml, StringsFromOutsideStayText) {
+  const std::string attack = "<script>alert(1)</script>\"'><img src=x onerror=y>&\xff\x01\xE2\x80\xAE";
+  RunRecord run = FaultedRun();
+  run.command_line = {attack};
+  run.host.hostname = run.host.processor = run.host.system = attack;
+  run.started_at = run.final_digest = run.samples_digest = attack;
+  for (IncidentRecord& incident : run.incidents) {
+    incident.signal = incident.fault = incident.cause = incident.path = incident.struck_phase = attack;
+    incident.reasons = {{attack, attack}};
+    for (PhaseSpan& span : incident.phases) span.phase = attack;
+    for (RankPhaseSpan& span : incident.rank_phases) span.phase = attack;
+  }
+  for (RankLifetime& life : run.lifetimes) life.cause = attack;
+  for (const RunRecord* reference : {static_cast<const RunRecord*>(nullptr), static_cast<const RunRecord*>(&run)}) {
+    const std::string page = IndexHtml(run, reference);
+    EXPECT_FALSE(Contains(page, "<script"));
+    EXPECT_FALSE(Contains(page, "<img"));
+    EXPECT_FALSE(Contains(page, "\xff"));
+    EXPECT_FALSE(Contains(page, "\x01"));
+    EXPECT_FALSE(Contains(page, "\xE2\x80\xAE"));
+    EXPECT_TRUE(Contains(page, "&lt;script&gt;"));
+    EXPECT_EQ(UnbalancedTags(page), std::vector<std::string>{});
+  }
+}
+
+TEST(IndexHtml, HostileNumbersStillMakeAPage) {
+  RunRecord run = FaultedRun();
+  run.world_size = 0xffffffff;
+  run.losses = {1e308, -1e308, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()};
+  run.incidents[0].step = Step(UINT64_MAX);
+  run.incidents[0].resumed_ms = 1e300;
+  run.incidents[0].parked_ms = std::numeric_limits<double>::quiet_NaN();
+  run.incidents[0].fault_ns = INT64_MIN;
+  run.incidents[1].phases[0] = {"LOCK", 9, Generation(1), INT64_MAX, INT64_MIN};
+  run.incidents[1].ranks = {Rank(-7), Rank(INT32_MAX)};
+  const std::string page = IndexHtml(run, nullptr);
+  EXPECT_EQ(UnbalancedTags(page), std::vector<std::string>{});
+  EXPECT_FALSE(Contains(page, "nan"));
+  EXPECT_LT(page.size(), 300'000u);
+}
+
+TEST(IndexHtml, LongRunsStaySmall) {
+  RunRecord run = FaultedRun();
+  run.losses.assign(100'000, 2.5);
+  for (size_t i = 0; i < run.losses.size(); ++i) run.losses[i] += 1.0 / static_cast<double>(i + 1);
+  run.steps = run.losses.size();
+  run.incidents.resize(2000, run.incidents[0]);
+  for (size_t i = 0; i < run.incidents.size(); ++i) run.incidents[i].id = i + 1;
+  run.incidents[0].cause.assign(1'000'000, 'x');
+  const RunRecord reference = run;
+  EXPECT_LT(IndexHtml(run, &reference).size(), 1'000'000u);
+}
+
+TEST(IndexHtml, SaysWhetherTheBitsAreTheSame) {
+  const RunRecord reference = UndisturbedRun();
+  RunRecord run = FaultedRun();
+  EXPECT_TRUE(Contains(IndexHtml(run, &reference), "mended to the same bits"));
+  EXPECT_FALSE(Contains(IndexHtml(run, nullptr), "same bits"));
+  run.losses[56] = std::nextafter(run.losses[56], 10.0);
+  const std::string page = IndexHtml(run, &reference);
+  EXPECT_FALSE(Contains(page, "mended to the same bits"));
+  EXPECT_TRUE(Contains(page, "not with the same bits"));
+  EXPECT_TRUE(Contains(page, "at step 57"));
+}
+
+TEST(IndexHtml, SaysWhatWasNotReached) {
+  RunRecord run = FaultedRun();
+  run.exit = 75;
+  run.incidents.resize(1);
+  run.incidents[0].path = "dump";
+  run.incidents[0].repaired_ms.reset();
+  run.incidents[0].resumed_ms.reset();
+  const std::string page = IndexHtml(run, nullptr);
+  EXPECT_TRUE(Contains(page, "ready to resume"));
+  EXPECT_TRUE(Contains(page, "not reached"));
+  EXPECT_TRUE(Contains(page, "not resumed"));
+}
+
+TEST(IndexHtml, ChartsHaveTextAlternatives) {
+  const RunRecord reference = UndisturbedRun();
+  const std::string page = IndexHtml(FaultedRun(), &reference);
+  const size_t pictures = All(page, R"re((role="img"))re").size();
+  EXPECT_EQ(pictures, 3u);  // the curve and two timelines
+  EXPECT_EQ(All(page, R"re(role="img"\s+aria-label="([^"]+)")re").size(), pictures);
+  EXPECT_EQ(All(page, "(<details)").size(), pictures);
+  EXPECT_TRUE(Contains(page, "lang=\"en\""));
+  EXPECT_TRUE(Contains(page, "Skip to the report"));
+}
+
+TEST(PageStyle, HasBothSchemesAndAPhoneLayout) {
+  const std::string css = PageStyle();
+  EXPECT_TRUE(Contains(css, "prefers-color-scheme:dark"));
+  EXPECT_TRUE(Contains(css, "max-width:44rem"));
+  EXPECT_TRUE(Contains(css, ":focus-visible"));
+  EXPECT_EQ(std::count(css.begin(), css.end(), '{'), std::count(css.begin(), css.end(), '}'));
+}
+
+}  // namespace
+}  // namespace kintsugi

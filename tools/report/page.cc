@@ -1,0 +1,156 @@
+#include "tools/report/page.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "tools/report/compare.h"
+#include "tools/report/incidents.h"
+#include "tools/report/loss_chart.h"
+#include "tools/report/page_style.h"
+#include "tools/report/text.h"
+#include "tools/report/words.h"
+
+namespace kintsugi {
+namespace {
+
+// A mended bowl, the mark of the project, and the seam that runs on from it.
+constexpr std::string_view kMasthead = R"html(<div class="masthead">
+<svg class="bowl" viewBox="0 0 48 40" aria-hidden="true"><path class="clay" d="M3 8H45C45 24 36 33 30 34V37H18V34C12 33 3 24 3 8Z"/><path class="crack" d="M27 8L24 15L29.5 20.5L25.5 27L27.5 34M24 15L15.5 18.5L8.5 23.5M29.5 20.5L37 19L43.6 15.5"/></svg>
+<span class="name">Kintsugi</span>
+<svg class="vein" viewBox="0 0 1000 40" preserveAspectRatio="none" aria-hidden="true"><path d="M0 22L64 18L118 25L201 15L262 21L344 17L398 26L487 19L560 23L655 14L727 21L812 18L901 24L1000 19"/><path class="thin" d="M201 15L238 4M398 26L446 37M655 14L688 3M812 18L846 33"/></svg>
+</div>
+)html";
+
+std::string Figure(const std::string& value, const std::string& name, const char* css = "") {
+  return "<div" + std::string(css) + "><dt>" + name + "</dt><dd>" + value + "</dd></div>\n";
+}
+
+std::string WithSmallUnit(std::string text) {
+  constexpr std::string_view kHardSpace = "\xC2\xA0";
+  const size_t space = text.rfind(kHardSpace);
+  if (space == std::string::npos) return text;
+  return text.substr(0, space) + "<small>" + text.substr(space + kHardSpace.size()) + "</small>";
+}
+
+std::string KeyFigures(const RunRecord& record, const Comparison* comparison) {
+  uint64_t streamed = 0;
+  std::optional<double> slowest = 0.0;
+  for (const IncidentRecord& incident : record.incidents) {
+    streamed += incident.bytes_streamed;
+    if (!incident.resumed_ms) slowest.reset();
+    if (slowest) slowest = std::max(*slowest, *incident.resumed_ms);
+  }
+  std::string out = "<dl class=\"key-figures\">\n";
+  out += Figure(FormatCount(record.steps), "steps committed");
+  out += Figure(FormatLoss(record.final_loss), "final loss");
+  out += Figure(FormatCount(record.incidents.size()), record.incidents.size() == 1 ? "incident" : "incidents");
+  if (!record.incidents.empty()) {
+    out += Figure(slowest ? WithSmallUnit(FormatMs(slowest)) : "none", "fault to all stepping");
+    out += Figure(WithSmallUnit(FormatBytes(streamed)), "streamed");
+  }
+  if (comparison != nullptr) {
+    out += Figure(comparison->identical ? "identical" : "different",
+                  comparison->identical ? "to the undisturbed run" : "from the undisturbed run",
+                  comparison->identical ? " class=\"good\"" : " class=\"bad\"");
+  }
+  return out + "</dl>\n";
+}
+
+// Each word keeps together, so that a line does not break inside an option's dashes.
+std::string CommandLine(const RunRecord& record, const ReportOptions& options) {
+  std::string out;
+  size_t shown = 0;
+  for (const std::string& word : record.command_line) {
+    if (shown >= options.max_text_bytes) return out + " \xE2\x80\xA6";
+    out += (out.empty() ? "<span>" : " <span>") + EscapeHtml(Elide(word, options.max_text_bytes - shown)) + "</span>";
+    shown += word.size() + 1;
+  }
+  return out;
+}
+
+std::string HostWords(const RunRecord& record, const ReportOptions& options) {
+  std::string out = Elide(record.host.hostname, options.max_text_bytes);
+  const auto append = [&](const std::string& part) {
+    if (!part.empty()) out += (out.empty() ? "" : ", ") + Elide(part, options.max_text_bytes);
+  };
+  append(record.host.processor);
+  if (record.host.cores > 0) append(Counted(record.host.cores, "core", "cores"));
+  if (record.host.memory_bytes > 0) append(FormatBytes(record.host.memory_bytes));
+  append(record.host.system);
+  return EscapeHtml(out);
+}
+
+class FactList {
+ public:
+  void Add(const char* name, const std::string& html, const char* css = "") {
+    if (!html.empty()) out_ += "<div><dt>" + std::string(name) + "</dt><dd" + css + ">" + html + "</dd></div>\n";
+  }
+  std::string Take() { return "<dl class=\"facts\">\n" + out_ + "</dl>\n"; }
+
+ private:
+  std::string out_;
+};
+
+std::string Facts(const RunRecord& record, const RunRecord* reference, const ReportOptions& options) {
+  const auto text = [&](const std::string& value) { return EscapeHtml(Elide(value, options.max_text_bytes)); };
+  FactList facts;
+  facts.Add("Command", CommandLine(record, options), " class=\"mono words\"");
+  facts.Add("Started", text(record.started_at));
+  facts.Add("Host", HostWords(record, options));
+  facts.Add("Ranks", FormatCount(record.world_size));
+  facts.Add("Samples consumed", FormatCount(record.samples_consumed));
+  facts.Add("Samples digest", text(record.samples_digest), " class=\"mono\"");
+  facts.Add("Final digest", text(record.final_digest), " class=\"mono\"");
+  if (reference != nullptr) facts.Add("Undisturbed digest", text(reference->final_digest), " class=\"mono\"");
+  facts.Add("Exit code", std::to_string(record.exit));
+  return facts.Take();
+}
+
+std::string IncidentSections(const RunRecord& record, const ReportOptions& options) {
+  if (record.incidents.empty()) return "";
+  return "<section aria-labelledby=\"h-incidents\">\n<h2 id=\"h-incidents\">Incidents</h2>\n<p "
+         "class=\"sub\">Milliseconds "
+         "since the instant of the fault, until the last rank got there.</p>\n" +
+         IncidentAccounts(record, options) +
+         "</section>\n<section aria-labelledby=\"h-ledger\">\n<h2 id=\"h-ledger\">What was lost, and why that "
+         "rung</h2>\n<p "
+         "class=\"sub\">The recovery ladder takes the cheapest rung whose conditions hold; the others say why "
+         "not.</p>\n" +
+         IncidentTable(record, options) + "</section>\n";
+}
+
+std::string Head(const std::string& title) {
+  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+         "img-src "
+         "data:; base-uri 'none'; form-action 'none'\">\n"
+         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+         "<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
+         title + "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n" + PageStyle() + "</style>\n</head>\n";
+}
+
+}  // namespace
+
+std::string IndexHtml(const RunRecord& faulted, const RunRecord* reference, const ReportOptions& options) {
+  std::optional<Comparison> found;
+  if (reference != nullptr) found = Compare(faulted, *reference);
+  const Comparison* comparison = found ? &*found : nullptr;
+  const std::string verdict = EscapeHtml(VerdictWords(faulted, comparison));
+  std::string out =
+      Head("Kintsugi: " + verdict) + "<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n<header>\n";
+  out += std::string(kMasthead) + "<h1>" + verdict + "</h1>\n<p class=\"lead\">" +
+         EscapeHtml(LeadWords(faulted, comparison)) + "</p>\n" + KeyFigures(faulted, comparison) +
+         "</header>\n<main id=\"main\" tabindex=\"-1\">\n";
+  out += "<section aria-labelledby=\"h-loss\">\n<h2 id=\"h-loss\">Loss</h2>\n" +
+         LossChart(faulted, reference, comparison, options) + "</section>\n";
+  out += IncidentSections(faulted, options);
+  out += "<section aria-labelledby=\"h-run\">\n<h2 id=\"h-run\">The run</h2>\n" + Facts(faulted, reference, options) +
+         "</section>\n</main>\n<footer><p>Beside this page: <a href=\"summary.json\">summary.json</a> for programs, <a "
+         "href=\"trace.json\">trace.json</a> for Perfetto, <a href=\"record.json\">record.json</a> with everything.</p>"
+         "</footer>\n</body>\n</html>\n";
+  return out;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,131 @@
+#include "tools/report/record_json.h"
+
+#include <cmath>
+#include <utility>
+
+#include "tools/report/text.h"
+
+namespace kintsugi {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json Number(const std::optional<double>& value) { return value ? Number(*value) : Json(nullptr); }
+
+template <typename Range, typename Convert>
+Json List(const Range& range, Convert convert) {
+  Json list = Json::array();
+  for (const auto& element : range) list.push_back(convert(element));
+  return list;
+}
+
+Json RankList(const std::vector<Rank>& ranks) {
+  return List(ranks, [](Rank rank) { return Json(rank.value()); });
+}
+
+Json ReasonJson(const RungReason& reason) { return {{"rung", ToUtf8(reason.rung)}, {"reason", ToUtf8(reason.reason)}}; }
+
+Json IncidentSummary(const IncidentRecord& incident) {
+  return {{"id", incident.id},
+          {"signal", ToUtf8(incident.signal)},
+          {"fault", ToUtf8(incident.fault)},
+          {"ranks", RankList(incident.ranks)},
+          {"cause", ToUtf8(incident.cause)},
+          {"step", incident.step.value()},
+          {"attempts", incident.attempts},
+          {"term", incident.term.number},
+          {"generation", incident.generation.value()},
+          {"path", ToUtf8(incident.path)},
+          {"reasons", List(incident.reasons, ReasonJson)},
+          {"detected_ms", Number(incident.detected_ms)},
+          {"parked_ms", Number(incident.parked_ms)},
+          {"rebuilt_ms", Number(incident.rebuilt_ms)},
+          {"repaired_ms", Number(incident.repaired_ms)},
+          {"resumed_ms", Number(incident.resumed_ms)},
+          {"bytes_streamed", incident.bytes_streamed},
+          {"stream_gbps", Number(incident.stream_gbps)},
+          {"sources", RankList(incident.sources)}};
+}
+
+Json PhaseJson(const PhaseSpan& span) {
+  return {{"phase", ToUtf8(span.phase)},
+          {"attempt", span.attempt},
+          {"generation", span.generation.value()},
+          {"start_ns", span.start_ns},
+          {"end_ns", span.end_ns}};
+}
+
+Json RankPhaseJson(const RankPhaseSpan& span) {
+  return {
+      {"rank", span.rank.value()}, {"phase", ToUtf8(span.phase)}, {"start_ns", span.start_ns}, {"end_ns", span.end_ns}};
+}
+
+Json IncidentJson(const IncidentRecord& incident) {
+  Json json = IncidentSummary(incident);
+  json["controller_id"] = incident.term.controller_id;
+  json["fault_ns"] = incident.fault_ns;
+  json["struck_step"] = incident.struck_step ? Json(incident.struck_step->value()) : Json(nullptr);
+  json["struck_phase"] = ToUtf8(incident.struck_phase);
+  json["phases"] = List(incident.phases, PhaseJson);
+  json["rank_phases"] = List(incident.rank_phases, RankPhaseJson);
+  return json;
+}
+
+Json StepJson(const StepSpan& span) {
+  return {{"rank", span.rank.value()},
+          {"step", span.step.value()},
+          {"last_step", span.last_step.value()},
+          {"start_ns", span.start_ns},
+          {"end_ns", span.end_ns}};
+}
+
+Json LifetimeJson(const RankLifetime& life) {
+  return {{"rank", life.rank.value()},
+          {"incarnation", life.incarnation.value()},
+          {"start_ns", life.start_ns},
+          {"end_ns", life.end_ns ? Json(*life.end_ns) : Json(nullptr)},
+          {"cause", ToUtf8(life.cause)}};
+}
+
+Json HostJson(const HostInfo& host) {
+  return {{"hostname", ToUtf8(host.hostname)},
+          {"system", ToUtf8(host.system)},
+          {"processor", ToUtf8(host.processor)},
+          {"cores", host.cores},
+          {"memory_bytes", host.memory_bytes}};
+}
+
+// What summary and record share, with the incidents written by `incident`.
+template <typename Incident>
+Json RunJson(const RunRecord& record, int schema, Incident incident) {
+  return {{"schema", schema},
+          {"world_size", record.world_size},
+          {"steps", record.steps},
+          {"final_loss", Number(record.final_loss)},
+          {"final_digest", ToUtf8(record.final_digest)},
+          {"losses", List(record.losses, [](double loss) { return Number(loss); })},
+          {"samples_consumed", record.samples_consumed},
+          {"samples_digest", ToUtf8(record.samples_digest)},
+          {"exit", record.exit},
+          {"incidents", List(record.incidents, incident)}};
+}
+
+}  // namespace
+
+Json SummaryJson(const RunRecord& record) { return RunJson(record, kSummarySchema, IncidentSummary); }
+
+Json RecordJson(const RunRecord& record) {
+  Json json = RunJson(record, kRecordSchema, IncidentJson);
+  json["kind"] = "kintsugi-run-record";
+  json["host"] = HostJson(record.host);
+  json["started_at"] = ToUtf8(record.started_at);
+  json["command_line"] = List(record.command_line, [](const std::string& word) { return Json(ToUtf8(word)); });
+  json["origin_ns"] = record.origin_ns;
+  json["end_ns"] = record.end_ns;
+  json["step_spans"] = List(record.step_spans, StepJson);
+  json["lifetimes"] = List(record.lifetimes, LifetimeJson);
+  return json;
+}
+
+}  // namespace kintsugi
