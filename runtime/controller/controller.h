@@ -34,7 +34,7 @@ class ControllerHost {
 
 struct ControllerOptions {
   core::Policy policy;
-  core::Term term{1, 1};
+  Term term{1, 1};
   std::string job;
   std::string bind_address = "127.0.0.1";
   uint16_t port = 0;  // 0: any

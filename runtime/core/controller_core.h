@@ -121,6 +121,7 @@ class ControllerCore {
   void OnFinalDigests(Rank rank, const PhaseDone& done);
   void Finish();
   void End(int exit_code, const std::string& text);
+  kintsugi::Step CommittedStep(int exit_code) const;
   void OnGateEntered(Rank rank, kintsugi::Step step);
 
   // Helpers.

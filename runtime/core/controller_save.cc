@@ -174,7 +174,13 @@ void ControllerCore::End(int exit_code, const std::string& text) {
     else if (members_[r].life == Life::kStarting && policy_.can_spawn)
       out_.push_back(KillProcess{rank, members_[r].incarnation, "the run has ended"});
   }
-  out_.push_back(RunEnded{exit_code, text, final_digest_});
+  out_.push_back(RunEnded{exit_code, text, CommittedStep(exit_code), final_digest_});
+}
+
+kintsugi::Step ControllerCore::CommittedStep(int exit_code) const {
+  if (exit_code == kExitSuccess && choice_.step) return *choice_.step;
+  if (exit_code == kExitResumable && !checkpoint_.empty()) return checkpoint_step_;
+  return choice_.step.value_or(kintsugi::Step());
 }
 
 void ControllerCore::OnGateEntered(Rank rank, kintsugi::Step step) {

@@ -110,6 +110,7 @@ struct CheckpointReady {
 struct RunEnded {
   int exit_code = 0;
   std::string text;
+  Step committed;                        // newest step that the whole run has committed
   std::optional<uint64_t> final_digest;  // success: over every shard's digest, in the order of layouts and ranks
 };
 // Something was refused or is worth a line; never acted on.

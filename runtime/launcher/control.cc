@@ -1,0 +1,99 @@
+// The control socket's requests: status, inject, save, stop. One JSON object in, one out.
+#include <nlohmann/json.hpp>
+
+#include "runtime/launcher/impl.h"
+
+namespace kintsugi {
+namespace {
+
+using nlohmann::json;
+
+std::string Refuse(const std::string& why) { return json{{"ok", false}, {"error", why}}.dump(); }
+
+std::string_view LifeName(core::ControllerCore::Life life) {
+  constexpr std::string_view kNames[] = {"absent", "starting", "ready", "dead"};
+  return kNames[static_cast<size_t>(life)];
+}
+
+}  // namespace
+
+std::string Launcher::Impl::StatusJson() const {
+  const core::ControllerCore& core = controller_->core();
+  const net::TransportCounters& counters = controller_->counters();
+  json ranks = json::array();
+  for (size_t r = 0; r < core.members().size(); ++r) {
+    const auto& member = core.members()[r];
+    const Slot& slot = slots_[r];
+    json rank{{"rank", r},
+              {"incarnation", member.incarnation.value()},
+              {"life", LifeName(member.life)},
+              {"connected", member.connected},
+              {"pid", member.pid},
+              {"step", slot.step},
+              {"respawns", member.respawns}};
+    if (slot.page) {
+      const auto word = core::GateWord::Unpack(slot.page->words().gate_word.load());
+      const Progress progress = UnpackProgress(slot.page->words().progress.load());
+      rank["gate"] = {{"state", core::GateStateName(word.state)}, {"step", word.step.value()}, {"locked", word.locked}};
+      rank["phase"] = progress.phase ? json(TrainPhaseName(*progress.phase)) : json(nullptr);
+    }
+    ranks.push_back(std::move(rank));
+  }
+  return json{{"ok", true},
+              {"job", options_.job},
+              {"phase", core::PhaseName(core.phase())},
+              {"term", core.term().number},
+              {"generation", core.generation().value()},
+              {"step", controller_->reports().newest().value()},
+              {"incidents", core.incidents()},
+              {"dropped_messages", core.dropped_messages()},
+              {"refused_frames", controller_->refused_frames()},
+              {"connections",
+               {{"accepted", counters.accepted},
+                {"authenticated", counters.authenticated},
+                {"refused",
+                 {{"magic", counters.refused_magic},
+                  {"version", counters.refused_version},
+                  {"job", counters.refused_job},
+                  {"secret", counters.refused_secret},
+                  {"frame", counters.refused_frame},
+                  {"timeout", counters.refused_timeout},
+                  {"limit", counters.refused_limit},
+                  {"gone", counters.refused_gone}}},
+                {"closed",
+                 {{"local", counters.closed_local},
+                  {"peer", counters.closed_peer},
+                  {"frame", counters.closed_frame},
+                  {"queue", counters.closed_queue}}}}},
+              {"ranks", std::move(ranks)}}
+      .dump();
+}
+
+void Launcher::Impl::OnRequest(const std::string& request, net::ControlSocket::Respond respond) {
+  const json parsed = json::parse(request, nullptr, false);
+  const std::string command = parsed.is_object() ? parsed.value("command", "") : "";
+  if (command == "status") return respond(StatusJson());
+  if (command == "save") {
+    if (options_.policy.save_directory.empty())
+      return respond(Refuse("this run has no save directory: it was started without --save-dir"));
+    controller_->Feed(core::OperatorSave{});
+    return respond(json{{"ok", true}, {"directory", options_.policy.save_directory}}.dump());
+  }
+  if (command == "stop") {
+    controller_->Feed(core::OperatorStop{});
+    return respond(json{{"ok", true}}.dump());
+  }
+  if (command == "inject") {
+    Result<Injection> injection = ParseInjection(parsed.value("spec", ""));
+    if (!injection.ok()) return respond(Refuse(injection.status().message()));
+    if (injection->rank.value() >= options_.policy.world_size)
+      return respond(Refuse("there is no rank " + injection->rank.ToString()));
+    Result<InjectionId> id = ledger_.Add(*injection);
+    if (!id.ok()) return respond(Refuse(id.status().message()));
+    controller_->Feed(core::OperatorInject{injection->rank, id->ToString() + " " + ToString(*injection)});
+    return respond(json{{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}.dump());
+  }
+  respond(Refuse("unknown command '" + command + "': status, save, stop or inject"));
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,179 @@
+#include "runtime/launcher/launcher.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "runtime/launcher/impl.h"
+
+namespace kintsugi {
+namespace {
+
+// How long workers may take to leave once the run has ended.
+constexpr Duration kLeaveLimit = std::chrono::seconds(10);
+
+// A port that is free now, for the trainer's own use (MASTER_PORT).
+uint16_t FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  uint16_t port = 0;
+  if (fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0)
+    port = ntohs(address.sin_port);
+  if (fd >= 0) close(fd);
+  return port;
+}
+
+}  // namespace
+
+Launcher::Launcher(LauncherOptions options, std::shared_ptr<LogSink> log)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(log))) {}
+Launcher::~Launcher() = default;
+void Launcher::OnProgress(std::function<void(const RunProgress&)> listener) { impl_->listener_ = std::move(listener); }
+Result<RunResult> Launcher::Run() { return impl_->Run(); }
+
+Launcher::Impl::Impl(LauncherOptions options, std::shared_ptr<LogSink> log)
+    : options_(std::move(options)), log_(std::move(log)), signals_(io_), poll_(io_), leave_(io_) {}
+
+Launcher::Impl::~Impl() {
+  // Children first: their callbacks use everything else.
+  slots_.clear();
+  if (secret_fd_ >= 0) close(secret_fd_);
+}
+
+Status Launcher::Impl::SetUp() {
+  KINTSUGI_RETURN_IF_ERROR(options_.policy.Validate());
+  for (const Injection& injection : options_.injections) {
+    if (injection.rank.value() >= options_.policy.world_size)
+      return {StatusCode::kInvalidArgument, "fault '" + ToString(injection) + "': there is no rank " +
+                                                injection.rank.ToString() + " in a world of " +
+                                                std::to_string(options_.policy.world_size)};
+    KINTSUGI_RETURN_IF_ERROR(ledger_.Add(injection).status());
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(secret_, net::Secret::Generate());
+  KINTSUGI_ASSIGN_OR_RETURN(secret_fd_, secret_->ToFd());
+  master_port_ = FreePort();
+  KINTSUGI_ASSIGN_OR_RETURN(guardian_, Guardian::Start("KINTSUGI_JOB=" + options_.job));
+  OutputPrefixer::Options output;
+  if (options_.output_to_stderr) output.stdout_fd = 2;
+  output_ = std::make_unique<OutputPrefixer>(output);
+  ControllerOptions controller;
+  controller.policy = options_.policy;
+  controller.job = options_.job;
+  controller.bind_address = options_.bind_address;
+  controller.port = options_.port;
+  controller_ = std::make_unique<Controller>(io_, controller, secret_, *this, log_);
+  KINTSUGI_RETURN_IF_ERROR(controller_->Listen());
+  if (!options_.run_directory.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(control_, net::ControlSocket::Listen(
+                                            io_, options_.run_directory + "/control.sock",
+                                            [this](std::string request, net::ControlSocket::Respond respond) {
+                                              OnRequest(request, std::move(respond));
+                                            }));
+  }
+  slots_.resize(static_cast<size_t>(options_.policy.world_size));
+  return Status::Ok();
+}
+
+Result<RunResult> Launcher::Impl::Run() {
+  KINTSUGI_RETURN_IF_ERROR(SetUp());
+  result_.begin = SteadyClock::SteadyNow();
+  WatchSignals();
+  controller_->Start();
+  Poll();
+  io_.run();
+  for (Slot& slot : slots_)
+    if (slot.child && slot.child->running()) (void)slot.child->KillGroup(SIGKILL);
+  result_.end = SteadyClock::SteadyNow();
+  result_.reports = controller_->reports().Committed(result_.committed);
+  for (const Slot& slot : slots_)
+    if (slot.reports) result_.reports_lost += slot.reports->lost();
+  output_->Flush(std::chrono::seconds(1));
+  return std::move(result_);
+}
+
+void Launcher::Impl::WatchSignals() {
+  signals_.add(SIGINT);
+  signals_.add(SIGTERM);
+  signals_.async_wait([this](const boost::system::error_code& error, int number) {
+    if (!error) OnSignal(number);
+  });
+}
+
+void Launcher::Impl::OnSignal(int number) {
+  if (++signals_seen_ > 1) return EndNow("ended at once by a second " + SignalName(number));
+  log_->Write(LogLevel::kWarning,
+              LogLine("stop_requested", {{"signal", SignalName(number)},
+                                         {"hint", "finishing the step and saving; a second signal ends at once"}}));
+  signals_.async_wait([this](const boost::system::error_code& error, int next) {
+    if (!error) OnSignal(next);
+  });
+  controller_->Feed(core::OperatorStop{});
+}
+
+void Launcher::Impl::OnTransition(const core::Transition& t) {
+  log_->Write(LogLevel::kInfo,
+              LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},
+                                {"to", std::string(core::PhaseName(t.to))},
+                                {"gen", t.generation.ToString()},
+                                {"incident", std::to_string(t.incident)},
+                                {"attempt", std::to_string(t.attempt)},
+                                {"elapsed_ms", std::to_string(static_cast<int64_t>(
+                                                   ToMilliseconds(SteadyClock::SteadyNow() - result_.begin)))},
+                                {"reason", t.reason}}));
+  ReportProgress();
+}
+
+void Launcher::Impl::OnIncident(const core::IncidentRecord& record) {
+  IncidentResult incident{record, std::nullopt};
+  // The injector's stamp is the true instant of a fault that it caused.
+  for (size_t i = fired_attributed_; i < result_.fired.size(); ++i) {
+    const FiredInjection& fired = result_.fired[i];
+    const auto& ranks = record.ranks;
+    if (std::find(ranks.begin(), ranks.end(), fired.injection.rank) == ranks.end()) continue;
+    incident.injected = fired;
+    incident.record.fault_at = std::min(fired.at, record.detected_at);
+    fired_attributed_ = i + 1;
+    break;
+  }
+  result_.incidents.push_back(std::move(incident));
+}
+
+void Launcher::Impl::OnNotice(Rank rank, const std::string& text) {
+  log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
+}
+
+void Launcher::Impl::OnEnded(const core::RunEnded& ended) {
+  ended_ = true;
+  result_.exit_code = ended.exit_code;
+  result_.text = ended.text;
+  result_.final_digest = ended.final_digest;
+  result_.committed = ended.committed;
+  log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
+              LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
+  leave_.expires_after(kLeaveLimit);
+  leave_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) EndNow(result_.text);
+  });
+  StopIfDone();
+}
+
+void Launcher::Impl::EndNow(const std::string& why) {
+  if (!ended_) {
+    ended_ = true;
+    result_.exit_code = core::kExitFailed;
+    result_.text = why;
+  }
+  for (Slot& slot : slots_)
+    if (slot.child && slot.child->running()) (void)slot.child->KillGroup(SIGKILL);
+  io_.stop();
+}
+
+}  // namespace kintsugi

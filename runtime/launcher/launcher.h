@@ -1,0 +1,101 @@
+// Launcher: starts a run's ranks on this host, watches and respawns them, and hosts the controller.
+//
+// Every rank shares a page with it (liveness, progress, gate word, reports), which it reads every few milliseconds; a
+// death is known through the process's pidfd. Nothing outlives it: workers die with it, memory has no names.
+// Threads: one, the caller's, for the length of Run. Signals: SIGINT and SIGTERM ask for an orderly end (finish the step,
+// save, exit 75); a second one ends at once.
+// Errors: what keeps a run from starting is returned; how a run ended is in the result.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/controller/report_ledger.h"
+#include "runtime/core/controller_types.h"
+#include "runtime/core/policy.h"
+#include "runtime/inject/ledger.h"
+#include "runtime/process/process_spec.h"
+
+namespace kintsugi {
+
+struct LauncherOptions {
+  std::string job;
+  std::string program;
+  std::vector<std::string> args;
+  std::map<std::string, std::string> environment;  // beside RANK, WORLD_SIZE, ... and what agents need
+  core::Policy policy;
+  std::vector<Injection> injections;
+  std::string bind_address = "127.0.0.1";
+  uint16_t port = 0;               // of the controller; 0: any
+  std::string run_directory;       // holds the control socket; empty: none
+  bool show_output = true;         // pass the workers' lines on, prefixed with the rank
+  bool output_to_stderr = false;   // where standard output carries JSON
+};
+
+struct RankLife {
+  Rank rank;
+  Incarnation incarnation;
+  TimePoint begin;
+  std::optional<TimePoint> end;
+  std::string cause;
+};
+struct StepTiming {
+  Rank rank;
+  Step step;
+  TimePoint begin;
+  TimePoint end;
+};
+struct FiredInjection {
+  Injection injection;
+  TimePoint at;
+};
+struct IncidentResult {
+  core::IncidentRecord record;
+  std::optional<FiredInjection> injected;  // what the injector did, where this incident was ordered
+};
+
+struct RunResult {
+  int exit_code = 0;
+  std::string text;
+  std::optional<uint64_t> final_digest;
+  Step committed;
+  ReportLedger::Totals reports;
+  std::vector<IncidentResult> incidents;
+  std::vector<RankLife> lives;
+  std::vector<StepTiming> steps;
+  std::vector<FiredInjection> fired;
+  TimePoint begin;
+  TimePoint end;
+  uint64_t reports_lost = 0;
+};
+
+// What a live display wants to know, a few times a second.
+struct RunProgress {
+  Step step;
+  std::optional<double> loss;
+  double samples_per_second = 0;
+  int ranks_ready = 0;
+  int world_size = 0;
+  uint64_t incidents = 0;
+  core::Phase phase = core::Phase::kAdmit;
+};
+
+class Launcher {
+ public:
+  Launcher(LauncherOptions options, std::shared_ptr<LogSink> log);
+  ~Launcher();
+  // Called on Run's thread, at most ten times a second.
+  void OnProgress(std::function<void(const RunProgress&)> listener);
+  Result<RunResult> Run();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kintsugi
