@@ -9,7 +9,7 @@ namespace kintsugi {
 namespace {
 
 // Below this a copy is likely to be read again, and fits the cache anyway.
-constexpr uint64_t kSmallCopyBytes = 128 * 1024;
+constexpr uint64_t kSmallCopyBytes = 48 * 1024;
 
 void PlainCopy(uint8_t* to, const uint8_t* from, uint64_t size_bytes, RunningChecksum* checksum) {
   while (size_bytes > 0) {

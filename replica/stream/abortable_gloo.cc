@@ -10,6 +10,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "replica/stream/sigpipe_guard.h"
+
 namespace kintsugi {
 namespace {
 
@@ -76,14 +78,17 @@ class AbortableBuffer final : public UnboundBuffer {
   void abortWaitSend() override { inner_->abortWaitSend(); }
   void send(int rank, uint64_t slot, size_t offset, size_t length) override {
     domain_->Check();
+    const SigpipeGuard guard;
     inner_->send(rank, slot, offset, length);
   }
   void recv(int rank, uint64_t slot, size_t offset, size_t length) override {
     domain_->Check();
+    const SigpipeGuard guard;  // posting a receive writes a notice to the peer
     inner_->recv(rank, slot, offset, length);
   }
   void recv(std::vector<int> ranks, uint64_t slot, size_t offset, size_t length) override {
     domain_->Check();
+    const SigpipeGuard guard;  // posting a receive writes a notice to the peer
     inner_->recv(std::move(ranks), slot, offset, length);
   }
 
@@ -178,6 +183,7 @@ Result<std::shared_ptr<AbortableDevice>> AbortableDevice::Create(const GlooAddre
   const bool by_interface = !address.interface_name.empty();
   (by_interface ? attributes.iface : attributes.hostname) = by_interface ? address.interface_name : address.hostname;
   try {
+    const SigpipeGuard guard;  // for the device's own thread, which inherits the mask
     return std::make_shared<AbortableDevice>(gloo::transport::tcp::CreateDevice(attributes));
   } catch (const std::exception& e) {
     return Status(StatusCode::kInvalidArgument,

@@ -5,6 +5,7 @@
 // of each of them. All collectives that take an options object (`gloo::allreduce(opts)` and its like) build their buffers
 // through the context and become abortable with nothing else changed; the old algorithm classes use bound buffers and
 // do not.
+// A peer's death does not raise SIGPIPE here, although Gloo writes without MSG_NOSIGNAL (see sigpipe_guard.h).
 // Connecting is covered too: a pair that waits for a peer which published its address and then died is closed by Abort.
 //
 // Threads: Abort may come from any thread at any moment, more than once. The flag is sticky: everything created with the

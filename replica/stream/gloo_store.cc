@@ -1,15 +1,10 @@
 #include "replica/stream/gloo_store.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "replica/stream/store_wait.h"
+
 namespace kintsugi {
-namespace {
-
-// The store knows nothing of the device's abort, so a long wait is cut into slices between which the flag is read.
-constexpr Duration kSlice = std::chrono::milliseconds(50);
-
-}  // namespace
 
 GlooStore::GlooStore(kintsugi::Store& store, std::string prefix, TimePoint deadline, const AbortableDevice& device)
     : store_(store), prefix_(std::move(prefix)), deadline_(deadline), device_(device) {}
@@ -20,15 +15,11 @@ void GlooStore::set(const std::string& key, const std::vector<char>& data) {
 }
 
 std::vector<char> GlooStore::get(const std::string& key) {
-  for (;;) {
-    if (device_.aborted()) throw GlooAborted("rendezvous aborted by the runtime");
-    const TimePoint now = SteadyClock::SteadyNow();
-    auto value = store_.Get(prefix_ + "/" + key, std::min(deadline_, now + kSlice));
-    if (value.ok()) return {value->begin(), value->end()};
-    const bool slice_over = value.status().code() == StatusCode::kDeadlineExceeded;
-    if (!slice_over || SteadyClock::SteadyNow() >= deadline_)
-      throw GlooStoreError(value.status().Annotate("waiting for rank " + key + " of group '" + prefix_ + "'"));
-  }
+  auto value = GetUnlessStopped(store_, prefix_ + "/" + key, deadline_, [&] { return device_.aborted(); });
+  if (device_.aborted()) throw GlooAborted("rendezvous aborted by the runtime");
+  if (!value.ok())
+    throw GlooStoreError(value.status().Annotate("waiting for rank " + key + " of group '" + prefix_ + "'"));
+  return {value->begin(), value->end()};
 }
 
 void GlooStore::wait(const std::vector<std::string>& keys) {
