@@ -6,6 +6,7 @@
 // pending and later calls of this side return kCancelled within 100 ms. The peer sees kCommFailure, at once where the
 // transport tells, else at its own abort.
 // Errors: kCommFailure peer gone; kCancelled aborted; kDeadlineExceeded names the peer, elapsed and limit; kDataLoss.
+// After any error the link is of no use: abort and destroy it, open a new one.
 // Ownership: memory handed to Send stays readable and unchanged, memory handed to Receive stays writable and untouched,
 // until the call returns; also after a failure nothing writes to it once the link is destroyed.
 #pragma once
@@ -17,24 +18,48 @@
 
 #include "callbacks/state/descriptors.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/export.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
 
 namespace kintsugi {
 
-class Link {
+// Sees the bytes of a message while they pass a link, in consecutive pieces and while they are in the cache: what a
+// checksum needs so as not to read the memory a second time. Called on the thread that sends or receives.
+class KINTSUGI_EXPORT PieceObserver {
+ public:
+  virtual ~PieceObserver() = default;
+  // The next bytes of the message: on the sending side before or while they leave, on the receiving side in place.
+  virtual void Passed(const void* data, uint64_t size_bytes) = 0;
+  // On the receiving side, where the link copies by itself: copies the next bytes and takes note of them in one pass.
+  virtual void Copy(void* to, const void* from, uint64_t size_bytes);
+};
+
+class KINTSUGI_EXPORT Link {
  public:
   virtual ~Link() = default;
 
   // Sends `size_bytes` (0 allowed) starting `offset` into `memory`. A kShared memory may be handed over without a copy
   // on this side.
-  virtual Status Send(const Memory& memory, uint64_t offset, uint64_t size_bytes, TimePoint deadline) = 0;
+  virtual Status Send(const Memory& memory, uint64_t offset, uint64_t size_bytes, TimePoint deadline,
+                      PieceObserver* observer = nullptr) = 0;
   // Receives one message of exactly `size_bytes` into `data`.
-  virtual Status Receive(void* data, uint64_t size_bytes, TimePoint deadline) = 0;
+  virtual Status Receive(void* data, uint64_t size_bytes, TimePoint deadline, PieceObserver* observer = nullptr) = 0;
   virtual void Abort() = 0;
 
   virtual Rank peer() const = 0;
   virtual std::string_view kind() const = 0;  // "in-process", "shared-memory", "gloo", "nccl"
 };
+
+// Sends bytes that lie in plain memory.
+KINTSUGI_EXPORT Status SendBytes(Link& link, const void* data, uint64_t size_bytes, TimePoint deadline);
+
+namespace internal {
+// Messages of the errors that every link has: place, elapsed, limit.
+Status LinkDeadline(const Link& link, std::string_view what, TimePoint start, TimePoint deadline);
+Status LinkAborted(const Link& link, std::string_view what);
+Status LinkPeerGone(const Link& link, std::string_view what, std::string_view why);
+Status LinkSizeMismatch(const Link& link, uint64_t expected_bytes, uint64_t sent_bytes);
+}  // namespace internal
 
 }  // namespace kintsugi

@@ -1,0 +1,98 @@
+#include "kernels/host_checksum.h"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+#include <new>
+
+#include "kernels/host_xxh3.h"
+
+namespace kintsugi {
+namespace {
+
+const internal::Xxh3Functions& Xxh3() {
+#if defined(__x86_64__)
+  static const internal::Xxh3Functions& functions =
+      __builtin_cpu_supports("avx2") ? internal::Xxh3Avx2() : internal::Xxh3Base();
+#else
+  static const internal::Xxh3Functions& functions = internal::Xxh3Base();
+#endif
+  return functions;
+}
+
+constexpr uint32_t kCrcStart = 0xFFFFFFFFu;
+
+// ISA-L takes the length as int; the running value is kept inverted, as it wants it.
+uint32_t ExtendCrc(uint32_t crc, const void* data, uint64_t size_bytes) {
+  auto* at = static_cast<unsigned char*>(const_cast<void*>(data));
+  while (size_bytes > 0) {
+    const uint64_t part = std::min<uint64_t>(size_bytes, 1u << 30);
+    crc = crc32_iscsi(at, static_cast<int>(part), crc);
+    at += part;
+    size_bytes -= part;
+  }
+  return crc;
+}
+
+}  // namespace
+
+std::string_view ChecksumName(ChecksumAlgorithm algorithm) {
+  switch (algorithm) {
+    case ChecksumAlgorithm::kNone: return "none";
+    case ChecksumAlgorithm::kCrc32c: return "crc32c";
+    case ChecksumAlgorithm::kXxh3: return "xxh3-64";
+  }
+  return "unknown";
+}
+
+std::optional<ChecksumAlgorithm> ChecksumFromNumber(uint32_t number) {
+  if (number > static_cast<uint32_t>(ChecksumAlgorithm::kXxh3)) return std::nullopt;
+  return static_cast<ChecksumAlgorithm>(number);
+}
+
+uint64_t BlockChecksum(ChecksumAlgorithm algorithm, const void* data, uint64_t size_bytes) {
+  switch (algorithm) {
+    case ChecksumAlgorithm::kNone: return 0;
+    case ChecksumAlgorithm::kCrc32c: return static_cast<uint32_t>(~ExtendCrc(kCrcStart, data, size_bytes));
+    case ChecksumAlgorithm::kXxh3: return Xxh3().hash(data, size_bytes);
+  }
+  return 0;
+}
+
+uint64_t HashBytes(const void* data, uint64_t size_bytes) { return Xxh3().hash(data, size_bytes); }
+
+struct RunningChecksum::Xxh3State {
+  void* state = nullptr;
+  Xxh3State() : state(Xxh3().create()) {
+    if (!state) throw std::bad_alloc();
+  }
+  ~Xxh3State() { Xxh3().destroy(state); }
+  Xxh3State(const Xxh3State&) = delete;
+  Xxh3State& operator=(const Xxh3State&) = delete;
+};
+
+RunningChecksum::RunningChecksum(ChecksumAlgorithm algorithm) : algorithm_(algorithm) {
+  if (algorithm == ChecksumAlgorithm::kXxh3) xxh3_ = std::make_unique<Xxh3State>();
+  Reset();
+}
+RunningChecksum::~RunningChecksum() = default;
+RunningChecksum::RunningChecksum(RunningChecksum&&) noexcept = default;
+RunningChecksum& RunningChecksum::operator=(RunningChecksum&&) noexcept = default;
+
+void RunningChecksum::Reset() {
+  crc_ = kCrcStart;
+  if (xxh3_) Xxh3().reset(xxh3_->state);
+}
+
+void RunningChecksum::Update(const void* data, uint64_t size_bytes) {
+  if (size_bytes == 0) return;
+  if (algorithm_ == ChecksumAlgorithm::kCrc32c) crc_ = ExtendCrc(crc_, data, size_bytes);
+  if (xxh3_) Xxh3().update(xxh3_->state, data, size_bytes);
+}
+
+uint64_t RunningChecksum::Value() const {
+  if (algorithm_ == ChecksumAlgorithm::kCrc32c) return static_cast<uint32_t>(~crc_);
+  return xxh3_ ? Xxh3().digest(xxh3_->state) : 0;
+}
+
+}  // namespace kintsugi

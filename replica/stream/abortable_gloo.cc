@@ -1,0 +1,212 @@
+#include "replica/stream/abortable_gloo.h"
+
+#include <gloo/transport/tcp/attr.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <unordered_set>
+#include <utility>
+
+#include "replica/stream/sigpipe_guard.h"
+
+namespace kintsugi {
+namespace {
+
+using gloo::transport::Context;
+using gloo::transport::Pair;
+using gloo::transport::UnboundBuffer;
+
+// A wait without a limit of its own: Gloo's timeout closes every pair of a context, so it must never be the one to fire.
+constexpr std::chrono::milliseconds kNever = std::chrono::hours(24);
+
+class AbortableContext;
+
+}  // namespace
+
+namespace internal {
+
+// What one device, its contexts and their buffers share.
+class AbortDomain {
+ public:
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+  void Check() const {
+    if (aborted()) throw GlooAborted("aborted by the runtime");
+  }
+
+  void Abort();
+  void Add(UnboundBuffer* buffer);
+  void Remove(UnboundBuffer* buffer);
+  void Add(AbortableContext* context);
+  void Remove(AbortableContext* context);
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  std::atomic<bool> aborted_{false};
+  std::mutex mutex_;  // guards both sets; held while Abort touches their members, so that none is destroyed under it
+  std::unordered_set<UnboundBuffer*> buffers_;
+  std::unordered_set<AbortableContext*> connecting_;
+};
+
+}  // namespace internal
+
+namespace {
+
+using internal::AbortDomain;
+
+class AbortableBuffer final : public UnboundBuffer {
+ public:
+  AbortableBuffer(std::shared_ptr<AbortDomain> domain, std::unique_ptr<UnboundBuffer> inner)
+      : UnboundBuffer(inner->ptr, inner->size), domain_(std::move(domain)), inner_(std::move(inner)) {
+    domain_->Add(inner_.get());
+  }
+  ~AbortableBuffer() override { domain_->Remove(inner_.get()); }
+
+  bool waitRecv(int* rank, std::chrono::milliseconds timeout) override {
+    domain_->Check();
+    if (!inner_->waitRecv(rank, Limit(timeout))) throw GlooAborted("receive aborted by the runtime");
+    return true;
+  }
+  bool waitSend(int* rank, std::chrono::milliseconds timeout) override {
+    domain_->Check();
+    if (!inner_->waitSend(rank, Limit(timeout))) throw GlooAborted("send aborted by the runtime");
+    return true;
+  }
+  void abortWaitRecv() override { inner_->abortWaitRecv(); }
+  void abortWaitSend() override { inner_->abortWaitSend(); }
+  void send(int rank, uint64_t slot, size_t offset, size_t length) override {
+    domain_->Check();
+    const SigpipeGuard guard;
+    inner_->send(rank, slot, offset, length);
+  }
+  void recv(int rank, uint64_t slot, size_t offset, size_t length) override {
+    domain_->Check();
+    const SigpipeGuard guard;  // posting a receive writes a notice to the peer
+    inner_->recv(rank, slot, offset, length);
+  }
+  void recv(std::vector<int> ranks, uint64_t slot, size_t offset, size_t length) override {
+    domain_->Check();
+    const SigpipeGuard guard;  // posting a receive writes a notice to the peer
+    inner_->recv(std::move(ranks), slot, offset, length);
+  }
+
+ private:
+  static std::chrono::milliseconds Limit(std::chrono::milliseconds timeout) {
+    return timeout == gloo::transport::kUnsetTimeout ? kNever : timeout;
+  }
+
+  std::shared_ptr<AbortDomain> domain_;
+  std::unique_ptr<UnboundBuffer> inner_;
+};
+
+class AbortableContext final : public Context {
+ public:
+  AbortableContext(std::shared_ptr<AbortDomain> domain, std::shared_ptr<Context> inner)
+      : Context(inner->rank, inner->size), domain_(std::move(domain)), inner_(std::move(inner)) {
+    domain_->Add(this);
+  }
+  ~AbortableContext() override { domain_->Remove(this); }
+
+  std::unique_ptr<Pair>& getPair(int peer) override { return inner_->getPair(peer); }
+
+  std::unique_ptr<Pair>& createPair(int peer) override {
+    std::lock_guard lock(domain_->mutex());
+    domain_->Check();
+    // A pair keeps the timeout it was created with and waits five times as long for its connection; connecting is all
+    // that a pair's timeout is used for here.
+    inner_->setTimeout(std::max<std::chrono::milliseconds>(getTimeout() / 5, std::chrono::milliseconds(1)));
+    created_.push_back(peer);
+    return inner_->createPair(peer);
+  }
+
+  std::unique_ptr<UnboundBuffer> createUnboundBuffer(void* data, size_t length) override {
+    // The first buffer says that connecting is over: from here on the buffers' waits are what Abort ends.
+    if (!connected_.exchange(true)) domain_->Remove(this);
+    domain_->Check();
+    return std::make_unique<AbortableBuffer>(domain_, inner_->createUnboundBuffer(data, length));
+  }
+
+  // REQUIRES: the domain's mutex. Wakes a thread that waits in Pair::connect.
+  void ClosePairs() {
+    for (int peer : created_) {
+      if (auto& pair = inner_->getPair(peer)) pair->close();
+    }
+  }
+
+ private:
+  std::shared_ptr<AbortDomain> domain_;
+  std::shared_ptr<Context> inner_;
+  std::vector<int> created_;  // guarded by the domain's mutex
+  std::atomic<bool> connected_{false};
+};
+
+}  // namespace
+
+namespace internal {
+
+void AbortDomain::Abort() {
+  std::lock_guard lock(mutex_);
+  aborted_.store(true, std::memory_order_release);
+  for (UnboundBuffer* buffer : buffers_) {
+    buffer->abortWaitSend();
+    buffer->abortWaitRecv();
+  }
+  for (AbortableContext* context : connecting_) context->ClosePairs();
+}
+
+void AbortDomain::Add(UnboundBuffer* buffer) {
+  std::lock_guard lock(mutex_);
+  buffers_.insert(buffer);
+}
+
+void AbortDomain::Remove(UnboundBuffer* buffer) {
+  std::lock_guard lock(mutex_);
+  buffers_.erase(buffer);
+}
+
+void AbortDomain::Add(AbortableContext* context) {
+  std::lock_guard lock(mutex_);
+  connecting_.insert(context);
+}
+
+void AbortDomain::Remove(AbortableContext* context) {
+  std::lock_guard lock(mutex_);
+  connecting_.erase(context);
+}
+
+}  // namespace internal
+
+Result<std::shared_ptr<AbortableDevice>> AbortableDevice::Create(const GlooAddress& address) {
+  gloo::transport::tcp::attr attributes;
+  const bool by_interface = !address.interface_name.empty();
+  (by_interface ? attributes.iface : attributes.hostname) = by_interface ? address.interface_name : address.hostname;
+  try {
+    const SigpipeGuard guard;  // for the device's own thread, which inherits the mask
+    return std::make_shared<AbortableDevice>(gloo::transport::tcp::CreateDevice(attributes));
+  } catch (const std::exception& e) {
+    return Status(StatusCode::kInvalidArgument,
+                  "Gloo cannot listen on " +
+                      (by_interface ? "interface '" + address.interface_name : "host name '" + address.hostname) +
+                      "': name one of this host's (" + e.what() + ")");
+  }
+}
+
+AbortableDevice::AbortableDevice(std::shared_ptr<gloo::transport::Device> inner)
+    : inner_(std::move(inner)), domain_(std::make_shared<AbortDomain>()) {}
+AbortableDevice::~AbortableDevice() = default;
+
+void AbortableDevice::Abort() { domain_->Abort(); }
+bool AbortableDevice::aborted() const { return domain_->aborted(); }
+std::string AbortableDevice::str() const { return "abortable " + inner_->str(); }
+const std::string& AbortableDevice::getPCIBusID() const { return inner_->getPCIBusID(); }
+int AbortableDevice::getInterfaceSpeed() const { return inner_->getInterfaceSpeed(); }
+bool AbortableDevice::hasGPUDirect() const { return inner_->hasGPUDirect(); }
+
+std::shared_ptr<gloo::transport::Context> AbortableDevice::createContext(int rank, int size) {
+  domain_->Check();
+  return std::make_shared<AbortableContext>(domain_, inner_->createContext(rank, size));
+}
+
+}  // namespace kintsugi

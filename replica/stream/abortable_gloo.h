@@ -1,0 +1,68 @@
+// AbortableDevice: a Gloo device whose collectives can be stopped from another thread within a millisecond.
+//
+// A Gloo collective that waits for a dead or stopped peer waits for its context's timeout, and closing its pairs wakes
+// nobody. This device decorates a TCP device: contexts created with it wrap every unbound buffer, and Abort ends the wait
+// of each of them. All collectives that take an options object (`gloo::allreduce(opts)` and its like) build their buffers
+// through the context and become abortable with nothing else changed; the old algorithm classes use bound buffers and
+// do not.
+// A peer's death does not raise SIGPIPE here, although Gloo writes without MSG_NOSIGNAL (see sigpipe_guard.h).
+// Connecting is covered too: a pair that waits for a peer which published its address and then died is closed by Abort.
+//
+// Threads: Abort may come from any thread at any moment, more than once. The flag is sticky: everything created with the
+// device, now or later, fails. Use one device per generation (several groups may share it) and drop it afterwards.
+// Errors: an aborted wait throws GlooAborted; Gloo's other exceptions pass unchanged.
+// Ownership: contexts keep the device's core alive; the device may be dropped before them.
+#pragma once
+
+#include <gloo/common/error.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+
+#include <memory>
+#include <string>
+
+#include "runtime/base/export.h"
+#include "runtime/base/result.h"
+
+namespace kintsugi {
+
+// Which address of this host Gloo listens on. An interface name wins over the host name.
+struct GlooAddress {
+  std::string hostname = "127.0.0.1";
+  std::string interface_name;
+};
+
+struct KINTSUGI_EXPORT GlooAborted : public gloo::IoException {
+  using gloo::IoException::IoException;
+};
+
+namespace internal {
+class AbortDomain;
+}
+
+class KINTSUGI_EXPORT AbortableDevice final : public gloo::transport::Device {
+ public:
+  // kInvalidArgument where the address cannot be used.
+  static Result<std::shared_ptr<AbortableDevice>> Create(const GlooAddress& address = {});
+
+  explicit AbortableDevice(std::shared_ptr<gloo::transport::Device> inner);
+  ~AbortableDevice() override;
+
+  void Abort();
+  bool aborted() const;
+
+  std::string str() const override;
+  const std::string& getPCIBusID() const override;
+  int getInterfaceSpeed() const override;
+  bool hasGPUDirect() const override;
+  std::shared_ptr<gloo::transport::Context> createContext(int rank, int size) override;
+
+ private:
+  std::shared_ptr<gloo::transport::Device> inner_;
+  std::shared_ptr<internal::AbortDomain> domain_;
+};
+
+// One device serves all groups of a generation: its one I/O thread and its one Abort.
+using GlooDevice = std::shared_ptr<AbortableDevice>;
+
+}  // namespace kintsugi

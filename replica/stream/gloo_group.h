@@ -1,0 +1,79 @@
+// GlooGroup: the collectives a data-parallel trainer needs, over Gloo, abortable from another thread.
+//
+// Results are deterministic: one fixed algorithm (ring) for every size, so that the same inputs give the same bits in every
+// run, on every rank of the group.
+// Threads: one thread runs collectives; Abort may come from any thread at any moment and ends the running collective within
+// a millisecond.
+// Errors: kCancelled after Abort; kCommFailure when a peer is gone; connecting adds the Store's own errors and
+// kDeadlineExceeded. After an error the group is of no use: destroy it, join the next generation, connect a new one.
+// Ownership: owns its context; the device may be shared by several groups of one generation, then Abort ends them all.
+#pragma once
+
+#include <gloo/context.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "callbacks/handlers/cancel.h"
+#include "callbacks/handlers/store.h"
+#include "replica/stream/abortable_gloo.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/export.h"
+#include "runtime/base/status.h"
+
+namespace kintsugi {
+
+struct GlooGroupOptions {
+  std::string prefix;             // names the group in the store; no two groups of one store share it
+  int rank = 0;                   // within the group
+  int size = 1;
+  TimePoint deadline;             // of connecting
+  GlooDevice device;              // null: the group makes its own
+  GlooAddress address;            // of that device
+  CancelToken* cancel = nullptr;  // ends connecting; afterwards it is the owner who calls Abort
+};
+
+class KINTSUGI_EXPORT GlooGroup {
+ public:
+  // Connects all ranks of the group. Bounded by the deadline, by `cancel` and by the store's own cancellation; a peer that
+  // dies after it published its address counts as absent.
+  static Result<std::unique_ptr<GlooGroup>> Connect(Store& store, const GlooGroupOptions& options);
+  ~GlooGroup();
+  GlooGroup(const GlooGroup&) = delete;
+  GlooGroup& operator=(const GlooGroup&) = delete;
+
+  // In place, over all ranks. `count` is the same on every rank, here and below.
+  Status AllReduceSum(float* data, size_t count);
+  Status AllReduceSum(double* data, size_t count);
+  // `all` takes size() * `count_each` elements, in rank order.
+  Status AllGather(const float* mine, size_t count_each, float* all);
+  Status AllGather(const uint8_t* mine, size_t count_each, uint8_t* all);
+  Status Broadcast(float* data, size_t count, int root);
+  Status Broadcast(uint8_t* data, size_t count, int root);
+  Status Barrier();
+
+  void Abort() { device_->Abort(); }
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  const GlooDevice& device() const { return device_; }
+  // For collectives of one's own: Gloo's functions that take an options object are abortable on it.
+  const std::shared_ptr<gloo::Context>& context() const { return context_; }
+
+ private:
+  GlooGroup(GlooGroupOptions options, GlooDevice device, std::shared_ptr<gloo::Context> context);
+  Status Run(const char* what, const std::function<void()>& collective);
+  template <typename T>
+  Status Sum(T* data, size_t count);
+  template <typename T>
+  Status Gather(const T* mine, size_t count_each, T* all);
+  template <typename T>
+  Status Cast(T* data, size_t count, int root);
+
+  const GlooGroupOptions options_;
+  GlooDevice device_;
+  std::shared_ptr<gloo::Context> context_;
+};
+
+}  // namespace kintsugi

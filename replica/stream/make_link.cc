@@ -1,0 +1,148 @@
+#include "replica/stream/make_link.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "replica/stream/gloo_link.h"
+#include "replica/stream/peer_process.h"
+#include "replica/stream/shared_memory_link.h"
+#include "replica/stream/shared_segment.h"
+#include "replica/stream/store_wait.h"
+
+namespace kintsugi {
+namespace {
+
+// What the ranks tell each other through the store. Read on the same host only: `magic` and `host` differ elsewhere.
+struct Offer {
+  uint64_t magic = kMagic;
+  HostId host{};
+  uint64_t nonce = 0;
+  uint64_t start_ticks = 0;
+  int32_t pid = 0;
+  int32_t fd = -1;
+  uint32_t shared_memory = 0;  // offer: possible on this side; answer: the link goes through shared memory
+  uint32_t only = 0;           // shared memory or nothing
+
+  static constexpr uint64_t kMagic = 0x6b696e7473754f66;
+};
+
+std::vector<uint8_t> Encode(const Offer& offer) {
+  std::vector<uint8_t> bytes(sizeof(Offer));
+  std::memcpy(bytes.data(), &offer, sizeof(Offer));
+  return bytes;
+}
+
+Offer Decode(const std::vector<uint8_t>& bytes) {
+  Offer offer;
+  if (bytes.size() == sizeof(Offer)) std::memcpy(&offer, bytes.data(), sizeof(Offer));
+  if (bytes.size() != sizeof(Offer) || offer.magic != Offer::kMagic) offer = {.shared_memory = 0};
+  return offer;
+}
+
+Offer Describe(const LinkOptions& options) {
+  return {.host = ThisHost(),
+          .start_ticks = StartTicks(getpid()),
+          .pid = getpid(),
+          .shared_memory = options.prefer != LinkPreference::kGloo,
+          .only = options.prefer == LinkPreference::kSharedMemory};
+}
+
+class Opener {
+ public:
+  Opener(Store& store, const LinkOptions& options)
+      : store_(store),
+        options_(options),
+        low_(options.self < options.peer),
+        prefix_("link/" + options.generation.ToString() + "/" + options.name + "/" +
+                std::min(options.self, options.peer).ToString() + "-" +
+                std::max(options.self, options.peer).ToString()) {}
+
+  Result<std::unique_ptr<Link>> Open() {
+    if (options_.self == options_.peer)
+      return Status(StatusCode::kInvalidArgument, "link '" + options_.name + "': a rank has no link to itself");
+    auto link = low_ ? OpenLow() : OpenHigh();
+    if (link.ok()) return link;
+    return link.status().Annotate("opening link '" + options_.name + "' of generation " +
+                                  options_.generation.ToString() + " from rank " + options_.self.ToString() +
+                                  " to rank " + options_.peer.ToString());
+  }
+
+ private:
+  // The lower rank makes the segment, the higher one tries to open it and decides.
+  Result<std::unique_ptr<Link>> OpenLow() {
+    Offer mine = Describe(options_);
+    std::optional<SharedSegment> segment;
+    if (mine.shared_memory) {
+      mine.nonce = (uint64_t{std::random_device()()} << 32) | std::random_device()();
+      auto created = SharedSegment::Create(mine.nonce);
+      if (created.ok()) segment.emplace(std::move(*created));
+      mine.fd = segment ? segment->fd() : -1;
+      mine.shared_memory = segment.has_value();
+    }
+    KINTSUGI_RETURN_IF_ERROR(store_.Set(prefix_ + "/offer", Encode(mine)));
+    KINTSUGI_ASSIGN_OR_RETURN(const Offer answer, Get("answer"));
+    if (!answer.shared_memory || !segment) return OpenGloo(answer);
+    segment->CloseDescriptor();
+    auto process = PeerProcess::Watch(answer.pid);
+    if (!process.ok() || StartTicks(answer.pid) != answer.start_ticks)
+      return Status(StatusCode::kCommFailure, "the rank's process has ended");
+    return MakeSharedMemoryLink(std::move(*segment), 0, options_.peer, std::move(*process));
+  }
+
+  Result<std::unique_ptr<Link>> OpenHigh() {
+    KINTSUGI_ASSIGN_OR_RETURN(const Offer offer, Get("offer"));
+    Offer mine = Describe(options_);
+    std::optional<PeerProcess> process;
+    std::optional<SharedSegment> segment;
+    if (mine.shared_memory && offer.shared_memory && offer.host == mine.host) {
+      // Watched before it is opened: the segment then proves that the watched process is the one that made the offer.
+      auto watched = PeerProcess::Watch(offer.pid);
+      if (watched.ok()) process.emplace(std::move(*watched));
+      auto opened = SharedSegment::Open(offer.pid, offer.fd, offer.nonce);
+      if (opened.ok()) segment.emplace(std::move(*opened));
+    }
+    mine.shared_memory = process && segment;
+    KINTSUGI_RETURN_IF_ERROR(store_.Set(prefix_ + "/answer", Encode(mine)));
+    if (!mine.shared_memory) return OpenGloo(offer);
+    return MakeSharedMemoryLink(std::move(*segment), 1, options_.peer, std::move(*process));
+  }
+
+  Result<std::unique_ptr<Link>> OpenGloo(const Offer& theirs) {
+    if (options_.prefer == LinkPreference::kSharedMemory || theirs.only)
+      return Status(StatusCode::kFailedPrecondition,
+                    "shared memory was asked for, but the ranks do not share a host, a user and a process id namespace, "
+                    "or one of them asks for Gloo");
+    KINTSUGI_ASSIGN_OR_RETURN(auto group, GlooGroup::Connect(store_, {.prefix = prefix_ + "/gloo",
+                                                                      .rank = low_ ? 0 : 1,
+                                                                      .size = 2,
+                                                                      .deadline = options_.deadline,
+                                                                      .address = options_.address,
+                                                                      .cancel = options_.cancel}));
+    return MakeGlooLink(std::move(group), options_.peer);
+  }
+
+  Result<Offer> Get(const std::string& key) {
+    const auto stopped = [&] { return options_.cancel && options_.cancel->cancelled(); };
+    KINTSUGI_ASSIGN_OR_RETURN(const auto bytes,
+                              GetUnlessStopped(store_, prefix_ + "/" + key, options_.deadline, stopped));
+    return Decode(bytes);
+  }
+
+  Store& store_;
+  const LinkOptions& options_;
+  const bool low_;
+  const std::string prefix_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Link>> MakeLink(Store& store, const LinkOptions& options) {
+  return Opener(store, options).Open();
+}
+
+}  // namespace kintsugi

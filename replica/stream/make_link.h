@@ -1,0 +1,38 @@
+// MakeLink: opens the best link between two ranks.
+//
+// Both ranks call it with the same generation and name; one link per name. Where both find, by trying, that they share
+// memory, the link goes through shared memory, else over Gloo.
+// Threads: any, one call per link. Errors: the Store's; kDeadlineExceeded and kCancelled name the peer.
+// Ownership: the link does not refer to the options after the call.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "callbacks/handlers/cancel.h"
+#include "callbacks/handlers/store.h"
+#include "replica/stream/abortable_gloo.h"
+#include "replica/stream/link.h"
+
+namespace kintsugi {
+
+enum class LinkPreference : uint8_t {
+  kAutomatic,
+  kSharedMemory,  // kFailedPrecondition where it is not possible
+  kGloo,
+};
+
+struct LinkOptions {
+  Generation generation;
+  Rank self;
+  Rank peer;
+  std::string name;
+  TimePoint deadline;             // of opening
+  CancelToken* cancel = nullptr;  // ends opening; afterwards it is the owner who calls Abort
+  LinkPreference prefer = LinkPreference::kAutomatic;  // where the two ranks differ, the one that restricts wins
+  GlooAddress address;
+};
+
+KINTSUGI_EXPORT Result<std::unique_ptr<Link>> MakeLink(Store& store, const LinkOptions& options);
+
+}  // namespace kintsugi

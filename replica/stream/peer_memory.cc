@@ -1,0 +1,92 @@
+#include "replica/stream/peer_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+namespace kintsugi {
+
+FileIdentity IdentifyFile(int fd) {
+  struct stat file{};
+  if (fd < 0 || fstat(fd, &file) != 0) return {};
+  return {.fd = fd, .inode = file.st_ino, .device = file.st_dev};
+}
+
+PeerMemory::~PeerMemory() {
+  for (auto& [file, mapping] : mappings_) munmap(const_cast<uint8_t*>(mapping.data), mapping.size_bytes);
+}
+
+Result<PeerMemory::Mapping> PeerMemory::Open(const FileIdentity& file) {
+  const std::string path = "/proc/" + std::to_string(peer_) + "/fd/" + std::to_string(file.fd);
+  const auto refused = [&](const std::string& why) {
+    return Status(StatusCode::kFailedPrecondition, "cannot map " + path + ": " + why);
+  };
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return refused(std::strerror(errno));
+  struct stat found{};
+  const bool known = fstat(fd, &found) == 0;
+  const int seals = fcntl(fd, F_GET_SEALS);
+  void* data = MAP_FAILED;
+  const uint64_t size = known ? static_cast<uint64_t>(found.st_size) : 0;
+  const bool same = known && found.st_ino == file.inode && found.st_dev == file.device;
+  const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  if (same && sealed && size > 0) data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  const int error = errno;
+  close(fd);
+  if (!same) return refused("it is another file by now");
+  if (!sealed) return refused("it is not sealed against shrinking (F_SEAL_SHRINK)");
+  if (data == MAP_FAILED) return refused(std::strerror(error));
+  return Mapping{static_cast<const uint8_t*>(data), size};
+}
+
+Result<const uint8_t*> PeerMemory::Map(const FileIdentity& file, uint64_t offset, uint64_t size_bytes) {
+  auto at = mappings_.find(file);
+  if (at == mappings_.end()) {
+    KINTSUGI_ASSIGN_OR_RETURN(const Mapping mapping, Open(file));
+    at = mappings_.emplace(file, mapping).first;
+  }
+  const Mapping& mapping = at->second;
+  if (offset > mapping.size_bytes || size_bytes > mapping.size_bytes - offset)
+    return Status(StatusCode::kFailedPrecondition, "range lies outside the peer's file");
+  return mapping.data + offset;
+}
+
+void PeerMemory::Populate(const uint8_t* data, uint64_t size_bytes) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t start = reinterpret_cast<uintptr_t>(data) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(data) + size_bytes;
+  // Only a hint: kernels before 5.14 do not know it and fault page by page.
+  madvise(reinterpret_cast<void*>(start), end - start, MADV_POPULATE_READ);
+}
+
+Status PeerMemory::Read(uint64_t address, void* to, uint64_t size_bytes) {
+  auto* target = static_cast<uint8_t*>(to);
+  while (size_bytes > 0) {
+    iovec local{target, size_bytes};
+    iovec remote{reinterpret_cast<void*>(address), size_bytes};
+    const ssize_t got = process_vm_readv(peer_, &local, 1, &remote, 1, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      const int error = got < 0 ? errno : EFAULT;
+      return {error == EPERM ? StatusCode::kPermissionDenied : StatusCode::kCommFailure,
+              "process_vm_readv from process " + std::to_string(peer_) + ": " + std::strerror(error)};
+    }
+    target += got;
+    address += static_cast<uint64_t>(got);
+    size_bytes -= static_cast<uint64_t>(got);
+  }
+  return Status::Ok();
+}
+
+}  // namespace kintsugi
