@@ -1,0 +1,61 @@
+#include "integrations/examples/byte_lm/dropout.h"
+
+#include <string>
+
+#include "integrations/examples/byte_lm/seeds.h"
+
+namespace kintsugi::byte_lm {
+namespace {
+
+void AppendLittleEndian(uint64_t value, std::vector<uint8_t>* out) {
+  for (int shift = 0; shift < 64; shift += 8) out->push_back(static_cast<uint8_t>(value >> shift));
+}
+
+uint64_t ReadLittleEndian(const uint8_t* bytes) {
+  uint64_t value = 0;
+  for (int i = 7; i >= 0; --i) value = value << 8 | bytes[i];
+  return value;
+}
+
+// SplitMix64's mixer; see runtime/base/random.h. Written out here because a mask needs tens of thousands of draws.
+inline uint64_t Mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
+DropoutGenerator::DropoutGenerator(uint64_t seed, int dp_rank)
+    : key_(DeriveSeed(seed, SeedPurpose::kDropout, static_cast<uint64_t>(dp_rank))) {}
+
+template <typename Real>
+void DropoutGenerator::FillMask(double probability, size_t count, Real* mask) {
+  const uint32_t dropped_below = static_cast<uint32_t>(probability * 0x1.0p32);
+  const Real kept = static_cast<Real>(1.0 / (1.0 - probability));
+  for (size_t i = 0; i < count; i += 2) {
+    const uint64_t draw = Mix(key_ + 0x9E3779B97F4A7C15ull * ++counter_);
+    mask[i] = static_cast<uint32_t>(draw) < dropped_below ? Real{0} : kept;
+    if (i + 1 < count) mask[i + 1] = static_cast<uint32_t>(draw >> 32) < dropped_below ? Real{0} : kept;
+  }
+}
+
+template void DropoutGenerator::FillMask<float>(double, size_t, float*);
+template void DropoutGenerator::FillMask<double>(double, size_t, double*);
+
+void DropoutGenerator::Capture(std::vector<uint8_t>* out) const {
+  AppendLittleEndian(key_, out);
+  AppendLittleEndian(counter_, out);
+}
+
+Status DropoutGenerator::Restore(const uint8_t* bytes, uint64_t size_bytes) {
+  if (size_bytes != kStateBytes) {
+    return Status(StatusCode::kDataLoss, "byte_lm: the dropout generator's state has " + std::to_string(size_bytes) +
+                                             " bytes where " + std::to_string(kStateBytes) + " belong; use another copy");
+  }
+  key_ = ReadLittleEndian(bytes);
+  counter_ = ReadLittleEndian(bytes + 8);
+  return Status::Ok();
+}
+
+}  // namespace kintsugi::byte_lm
