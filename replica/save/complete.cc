@@ -1,0 +1,58 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "replica/save/manifest.h"
+#include "replica/save/names.h"
+
+namespace kintsugi::checkpoint {
+namespace {
+
+std::vector<Rank> Absent(const std::map<Rank, Rank>& present, int world_size) {
+  std::vector<Rank> absent;
+  for (int32_t rank = 0; rank < world_size; ++rank)
+    if (!present.count(Rank(rank))) absent.emplace_back(rank);
+  return absent;
+}
+
+}  // namespace
+
+Status CheckComplete(const Identity& identity, const std::vector<const Part*>& parts) {
+  const auto bad = [&](const std::string& what) {
+    return Status(StatusCode::kFailedPrecondition, "checkpoint of " + Describe(identity) + " is not complete: " + what);
+  };
+  std::set<Rank> writers;
+  std::set<std::string> files;
+  std::set<int> layouts;
+  std::map<int, std::map<Rank, Rank>> writer_of_shard;  // layout -> holder -> writer
+  std::map<Rank, Rank> writer_of_objects;
+  bool has_mirrored = false;
+  for (const Part* part : parts) {
+    if (part->identity != identity)
+      return bad("the part of rank " + part->writer.ToString() + " belongs to " + Describe(part->identity));
+    if (!writers.insert(part->writer).second) return bad("rank " + part->writer.ToString() + " has two parts");
+    layouts.insert(part->layouts.begin(), part->layouts.end());
+    has_mirrored |= part->has_mirrored;
+    for (const StoredShard& shard : part->shards) {
+      layouts.insert(shard.layout);
+      if (!files.insert(shard.file).second) return bad("two shards are stored in '" + shard.file + "'");
+      for (Rank holder : shard.holders) {
+        const auto [other, fresh] = writer_of_shard[shard.layout].emplace(holder, part->writer);
+        if (!fresh)
+          return bad("layout " + std::to_string(shard.layout) + ": the shard of rank " + holder.ToString() +
+                     " was written by ranks " + other->second.ToString() + " and " + part->writer.ToString());
+      }
+    }
+    for (const StoredObjects& objects : part->objects) writer_of_objects.emplace(objects.rank, part->writer);
+  }
+  for (int layout : layouts)
+    if (const auto absent = Absent(writer_of_shard[layout], identity.world_size); !absent.empty())
+      return bad("layout " + std::to_string(layout) + ": nobody wrote the shards that ranks " + DescribeRanks(absent) +
+                 " hold (written: by ranks " + DescribeRanks({writers.begin(), writers.end()}) + ")");
+  if (has_mirrored)
+    if (const auto absent = Absent(writer_of_objects, identity.world_size); !absent.empty())
+      return bad("nobody wrote the mirrored objects of ranks " + DescribeRanks(absent));
+  return Status::Ok();
+}
+
+}  // namespace kintsugi::checkpoint

@@ -1,0 +1,57 @@
+#include "replica/save/data_writer.h"
+
+#include <algorithm>
+#include <array>
+
+namespace kintsugi::checkpoint {
+namespace {
+
+// Bytes per write: large enough that the call itself costs nothing, small enough that the bytes whose checksums were just
+// taken are still in the cache when the kernel copies them. A multiple of the block size.
+constexpr uint64_t kWriteBytes = 4 * kBlockBytes;
+constexpr size_t kPiecesMax = 1024;
+constexpr std::array<uint8_t, kAlignment> kZeros{};
+
+}  // namespace
+
+DataWriter::DataWriter(std::unique_ptr<WritableFile> file, std::string name, std::function<Status()> poll)
+    : file_(std::move(file)), name_(std::move(name)), poll_(std::move(poll)) {}
+
+Result<Extent> DataWriter::Append(std::span<const uint8_t> bytes) {
+  if (const uint64_t gap = Aligned(end_) - end_; gap > 0) Gather(std::span(kZeros).first(gap));
+  Extent extent{name_, end_, bytes.size(), {}};
+  extent.blocks.reserve(BlockCount(bytes.size()));
+  while (!bytes.empty()) {
+    const auto now = bytes.first(std::min<size_t>(bytes.size(), kWriteBytes));
+    AppendBlocks(now, &extent.blocks);
+    Gather(now);
+    bytes = bytes.subspan(now.size());
+    if (pending_ >= kWriteBytes || pieces_.size() >= kPiecesMax) KINTSUGI_RETURN_IF_ERROR(Write());
+  }
+  return extent;
+}
+
+void DataWriter::Gather(std::span<const uint8_t> bytes) {
+  pieces_.push_back(bytes);
+  pending_ += bytes.size();
+  end_ += bytes.size();
+}
+
+Status DataWriter::Write() {
+  KINTSUGI_RETURN_IF_ERROR(poll_());
+  const uint64_t begin = end_ - pending_;
+  KINTSUGI_RETURN_IF_ERROR(file_->Write(begin, pieces_));
+  // The disk works while the next bytes are copied, and the final sync has little left to do.
+  file_->StartFlush(begin, pending_);
+  pieces_.clear();
+  pending_ = 0;
+  return Status::Ok();
+}
+
+Status DataWriter::Finish() {
+  if (pending_ > 0) KINTSUGI_RETURN_IF_ERROR(Write());
+  KINTSUGI_RETURN_IF_ERROR(poll_());
+  return file_->Sync();
+}
+
+}  // namespace kintsugi::checkpoint

@@ -1,0 +1,166 @@
+#include "replica/save/load.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "replica/save/names.h"
+#include "replica/save/verify.h"
+
+namespace kintsugi::checkpoint {
+namespace {
+
+bool SameShard(const ShardedTensor& a, const ShardedTensor& b) {
+  return a.dtype == b.dtype && a.global_shape == b.global_shape && a.local_shape == b.local_shape &&
+         a.global_offset == b.global_offset && a.flattened_range == b.flattened_range && a.layout == b.layout;
+}
+
+std::string DescribeWithLayout(const ShardedTensor& tensor) {
+  return Describe(tensor) + " of layout " + std::to_string(tensor.layout);
+}
+
+class Loader {
+ public:
+  Loader(const StateRegistry& registry, const LoadRequest& request, FileSystem& files)
+      : registry_(registry), request_(request), files_(files), mirrored_missing_(registry.HasMirrored()) {}
+
+  Result<Loaded> Run();
+
+ private:
+  // Registered tensors that are not found yet stay in missing_; others move to sources_.
+  void Match(const StoredShard& shard);
+  Status FindSources();
+  // Looks through one part for what is missing; with `own` only at shards that this rank itself held.
+  Status Search(const ListedPart& listed, bool own);
+  Status ReadSources();
+  Status ExplainMissing() const;
+  Status Poll() const;
+
+  const StateRegistry& registry_;
+  const LoadRequest& request_;
+  FileSystem& files_;
+  const TimePoint begin_ = SteadyClock::SteadyNow();
+  Loaded loaded_;
+  std::map<std::string, const ShardedTensor*> missing_;
+  std::map<std::string, StoredTensor> unlike_;  // same key, another shard: for the message
+  struct Source {
+    const ShardedTensor* tensor;
+    Extent extent;
+  };
+  std::map<std::string, std::vector<Source>> sources_;  // by file
+  bool mirrored_missing_;
+  std::optional<Extent> mirrored_;
+};
+
+Status Loader::Poll() const {
+  const std::string progress = " after " + std::to_string(loaded_.bytes) + " bytes";
+  if (request_.cancel && request_.cancel->cancelled())
+    return {StatusCode::kCancelled, "a newer generation superseded the load" + progress};
+  const TimePoint now = SteadyClock::SteadyNow();
+  if (now < request_.deadline) return Status::Ok();
+  return {StatusCode::kDeadlineExceeded,
+          "the load's time ran out" + progress + ": elapsed " +
+              std::to_string(static_cast<int64_t>(ToMilliseconds(now - begin_))) + " ms, limit " +
+              std::to_string(static_cast<int64_t>(ToMilliseconds(request_.deadline - begin_))) + " ms"};
+}
+
+void Loader::Match(const StoredShard& shard) {
+  for (const StoredTensor& stored : shard.tensors) {
+    const auto wanted = missing_.find(stored.tensor.key);
+    if (wanted == missing_.end()) continue;
+    if (!SameShard(*wanted->second, stored.tensor)) {
+      unlike_.emplace(stored.tensor.key, stored);
+      continue;
+    }
+    sources_[stored.extent.file].push_back({wanted->second, stored.extent});
+    missing_.erase(wanted);
+  }
+}
+
+Status Loader::ExplainMissing() const {
+  const auto& [key, tensor] = *missing_.begin();
+  const std::string more = missing_.size() > 1 ? " (and " + std::to_string(missing_.size() - 1) + " more)" : "";
+  const auto other = unlike_.find(key);
+  if (other == unlike_.end())
+    return {StatusCode::kFailedPrecondition, "tensor '" + key + "'" + more + " is registered as " +
+                                                 DescribeWithLayout(*tensor) + " but not in the checkpoint"};
+  return {StatusCode::kFailedPrecondition,
+          "tensor '" + key + "'" + more + " is registered as " + DescribeWithLayout(*tensor) +
+              ", the checkpoint of world size " + std::to_string(loaded_.info.manifest.identity.world_size) +
+              " holds " + DescribeWithLayout(other->second.tensor) +
+              ": loading into another layout needs the reshard engine; resume with the layout it was saved in"};
+}
+
+Status Loader::Search(const ListedPart& listed, bool own) {
+  const auto mine = [&](const std::vector<Rank>& ranks) {
+    return std::binary_search(ranks.begin(), ranks.end(), request_.self);
+  };
+  if ((missing_.empty() && !mirrored_missing_) || (own && !mine(listed.holders))) return Status::Ok();
+  KINTSUGI_RETURN_IF_ERROR(Poll());
+  KINTSUGI_ASSIGN_OR_RETURN(const Part part, ReadPart(loaded_.info, listed, files_));
+  for (const StoredShard& shard : part.shards)
+    if (!own || mine(shard.holders)) Match(shard);
+  for (const StoredObjects& objects : part.objects) {
+    if (!mirrored_missing_ || objects.rank != request_.self) continue;
+    mirrored_ = objects.extent;
+    mirrored_missing_ = false;
+  }
+  return Status::Ok();
+}
+
+Status Loader::FindSources() {
+  for (const auto& [key, tensor] : registry_.tensors()) {
+    if (tensor.memory.kind == MemoryKind::kDevice)
+      return {StatusCode::kFailedPrecondition, "tensor '" + key + "' is on device " +
+                                                   std::to_string(tensor.memory.device) +
+                                                   ": load it in a repair handler of your own"};
+    missing_.emplace(key, &tensor);
+  }
+  for (const bool own : {true, false})
+    for (const ListedPart& listed : loaded_.info.manifest.parts) KINTSUGI_RETURN_IF_ERROR(Search(listed, own));
+  if (!missing_.empty()) return ExplainMissing();
+  if (mirrored_missing_)
+    return {StatusCode::kFailedPrecondition, "the checkpoint of " + Describe(loaded_.info.manifest.identity) +
+                                                 " holds no mirrored objects of this rank"};
+  return Status::Ok();
+}
+
+Status Loader::ReadSources() {
+  const auto poll = [this] { return Poll(); };
+  for (auto& [name, sources] : sources_) {
+    // In the order of the file: sequential for the disk.
+    std::sort(sources.begin(), sources.end(),
+              [](const Source& a, const Source& b) { return a.extent.offset < b.extent.offset; });
+    const std::string path = Join(request_.path, name);
+    KINTSUGI_ASSIGN_OR_RETURN(const auto file, files_.Open(path));
+    for (const Source& source : sources) {
+      KINTSUGI_RETURN_IF_ERROR(ReadExtent(*file, path, source.extent, "tensor '" + source.tensor->key + "'",
+                                          static_cast<uint8_t*>(source.tensor->memory.data), poll));
+      loaded_.bytes += source.extent.size_bytes;
+    }
+  }
+  if (!mirrored_) return Status::Ok();
+  const std::string path = Join(request_.path, mirrored_->file);
+  KINTSUGI_ASSIGN_OR_RETURN(const auto file, files_.Open(path));
+  loaded_.mirrored.resize(mirrored_->size_bytes);
+  loaded_.bytes += mirrored_->size_bytes;
+  return ReadExtent(*file, path, *mirrored_, "mirrored objects", loaded_.mirrored.data(), poll);
+}
+
+Result<Loaded> Loader::Run() {
+  KINTSUGI_ASSIGN_OR_RETURN(loaded_.info, ReadManifest(request_.path, files_));
+  KINTSUGI_RETURN_IF_ERROR(FindSources());
+  KINTSUGI_RETURN_IF_ERROR(ReadSources());
+  return std::move(loaded_);
+}
+
+}  // namespace
+
+Result<Loaded> Load(const StateRegistry& registry, const LoadRequest& request, FileSystem& files) {
+  auto loaded = Loader(registry, request, files).Run();
+  if (!loaded.ok())
+    return loaded.status().Annotate("loading '" + request.path + "' on rank " + request.self.ToString());
+  return loaded;
+}
+
+}  // namespace kintsugi::checkpoint

@@ -1,0 +1,16 @@
+// Rotate: removes checkpoints that newer ones have made superfluous, and attempts that nobody finishes any more.
+#pragma once
+
+#include <string>
+
+#include "replica/save/publish.h"
+
+namespace kintsugi::checkpoint {
+
+// Called when `step` has just been published in `generation`. Of the complete checkpoints up to `step` the newest `keep`
+// stay, and always the one that `latest` names; higher steps (of an abandoned run) are left alone. An older folder that is
+// not complete is removed too, once `keep` complete ones stand. Failures become warnings: the new checkpoint is safe.
+void Rotate(const std::string& root, Step step, Generation generation, int keep, FileSystem& files,
+            Published* published);
+
+}  // namespace kintsugi::checkpoint

@@ -1,0 +1,87 @@
+#include "replica/save/save_handlers.h"
+
+#include "replica/save/find.h"
+#include "replica/save/load.h"
+#include "replica/save/names.h"
+#include "replica/save/publish.h"
+#include "replica/save/write.h"
+
+namespace kintsugi::checkpoint {
+namespace {
+
+FileSystem& FilesOf(const SaveContext& context) { return context.files ? *context.files : PosixFileSystem(); }
+
+Status CheckContext(const SaveContext* context, const HandlerContext& call) {
+  if (!context || !context->registry)
+    return {StatusCode::kInvalidArgument, "the default handlers need a SaveContext with a registry"};
+  if (call.directory.empty())
+    return {StatusCode::kFailedPrecondition, "no checkpoint folder is set: give the run one (--save-dir)"};
+  return Status::Ok();
+}
+
+// The folder to load: call.directory itself or the right one inside it.
+Result<std::string> FolderToLoad(const HandlerContext& call, FileSystem& files) {
+  if (StepOfFolder(BaseName(call.directory)) || ReadManifest(call.directory, files).ok()) return call.directory;
+  if (call.step.value() > 0) return Join(call.directory, FolderName(call.step));
+  KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo newest, FindNewestComplete(call.directory, files));
+  return newest.path;
+}
+
+}  // namespace
+
+Status SaveHandler(HandlerContext& call, void* save_context) {
+  const auto* context = static_cast<const SaveContext*>(save_context);
+  KINTSUGI_RETURN_IF_ERROR(CheckContext(context, call));
+  if (call.entries.empty()) return Status::Ok();
+  SaveRequest request;
+  request.root = call.directory;
+  request.identity = {context->job, call.step, call.generation, call.world_size};
+  request.writer = call.rank;
+  request.entries = call.entries;
+  request.deadline = call.deadline;
+  request.cancel = call.cancel;
+  const auto mirrored_of = [&](Rank rank) -> Result<std::vector<uint8_t>> {
+    if (context->mirrored_of) return context->mirrored_of(rank, call.step);
+    return Status(StatusCode::kFailedPrecondition, "nothing gives mirrored bytes: set SaveContext::mirrored_of");
+  };
+  const auto written = WritePart(*context->registry, request, mirrored_of, FilesOf(*context));
+  if (!written.ok()) return written.status();
+  call.bytes_moved = written->data_bytes;
+  return Status::Ok();
+}
+
+Status RenameHandler(HandlerContext& call, void* save_context) {
+  const auto* context = static_cast<const SaveContext*>(save_context);
+  KINTSUGI_RETURN_IF_ERROR(CheckContext(context, call));
+  PublishRequest request;
+  request.root = call.directory;
+  request.job = context->job;
+  request.step = call.step;
+  request.generation = call.generation;
+  request.keep = context->keep;
+  request.moves_latest = context->moves_latest;
+  return Publish(request, FilesOf(*context)).status();
+}
+
+Status LoadHandler(HandlerContext& call, void* save_context) {
+  const auto* context = static_cast<const SaveContext*>(save_context);
+  KINTSUGI_RETURN_IF_ERROR(CheckContext(context, call));
+  FileSystem& files = FilesOf(*context);
+  LoadRequest request;
+  KINTSUGI_ASSIGN_OR_RETURN(request.path, FolderToLoad(call, files));
+  request.self = call.rank;
+  request.deadline = call.deadline;
+  request.cancel = call.cancel;
+  KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo info, ReadManifest(request.path, files));
+  if (call.step.value() > 0 && info.step() != call.step)
+    return {StatusCode::kFailedPrecondition, "'" + request.path + "' holds step " + info.step().ToString() +
+                                                 ", this repair needs step " + call.step.ToString()};
+  KINTSUGI_ASSIGN_OR_RETURN(Loaded loaded, Load(*context->registry, request, files));
+  call.step = loaded.info.step();
+  call.bytes_moved = loaded.bytes;
+  if (!context->registry->HasMirrored()) return Status::Ok();
+  if (context->take_mirrored) return context->take_mirrored(call.step, std::move(loaded.mirrored));
+  return context->registry->RestoreMirrored(loaded.mirrored);
+}
+
+}  // namespace kintsugi::checkpoint

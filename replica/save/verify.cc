@@ -1,0 +1,80 @@
+#include "replica/save/verify.h"
+
+#include <algorithm>
+
+#include "replica/save/names.h"
+
+namespace kintsugi::checkpoint {
+namespace {
+
+constexpr uint64_t kReadBytes = 4 * kBlockBytes;
+constexpr size_t kDamagesNamed = 8;
+
+struct Damages {
+  size_t count = 0;
+  std::string text;
+  void Add(const Status& status) {
+    if (count++ < kDamagesNamed) text += (text.empty() ? "" : "; ") + status.message();
+  }
+};
+
+void VerifyPart(const CheckpointInfo& info, const Part& part, FileSystem& files, Damages* damages) {
+  const auto check = [&](const std::string& name, auto&& each) {
+    const std::string path = Join(info.path, name);
+    auto file = files.Open(path);
+    if (!file.ok()) return damages->Add(file.status());
+    each([&](const Extent& extent, const std::string& what) {
+      const Status read = ReadExtent(**file, path, extent, what, nullptr, [] { return Status::Ok(); });
+      if (!read.ok()) damages->Add(read);
+    });
+  };
+  for (const StoredShard& shard : part.shards)
+    check(shard.file, [&](auto&& extent) {
+      for (const StoredTensor& stored : shard.tensors) extent(stored.extent, "tensor '" + stored.tensor.key + "'");
+    });
+  if (part.objects.empty()) return;
+  check(part.objects_file, [&](auto&& extent) {
+    for (const StoredObjects& stored : part.objects)
+      extent(stored.extent, "mirrored objects of rank " + stored.rank.ToString());
+  });
+}
+
+}  // namespace
+
+Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
+                  uint8_t* data, const std::function<Status()>& poll) {
+  std::vector<uint8_t> buffer(data ? 0 : std::min(extent.size_bytes, kReadBytes));
+  std::vector<Checksum> found;
+  for (uint64_t at = 0; at < extent.size_bytes; at += kReadBytes) {
+    const uint64_t size = std::min(kReadBytes, extent.size_bytes - at);
+    KINTSUGI_RETURN_IF_ERROR(poll());
+    uint8_t* const target = data ? data + at : buffer.data();
+    KINTSUGI_RETURN_IF_ERROR(file.Read(extent.offset + at, target, size).Annotate(what));
+    found.clear();
+    AppendBlocks({target, size}, &found);
+    for (size_t i = 0; i < found.size(); ++i) {
+      const uint64_t block = at / kBlockBytes + i;
+      if (found[i] == extent.blocks[block]) continue;
+      return {StatusCode::kDataLoss, what + " is damaged in block " + std::to_string(block) + " of " +
+                                         std::to_string(extent.blocks.size()) + ": '" + path + "' from byte " +
+                                         std::to_string(extent.offset + block * kBlockBytes) +
+                                         " on does not match its checksum: use another checkpoint"};
+    }
+  }
+  return Status::Ok();
+}
+
+Status Verify(const std::string& path, FileSystem& files) {
+  KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo info, Inspect(path, files));
+  Damages damages;
+  for (const ListedPart& listed : info.manifest.parts) {
+    KINTSUGI_ASSIGN_OR_RETURN(const Part part, ReadPart(info, listed, files));
+    VerifyPart(info, part, files, &damages);
+  }
+  if (damages.count == 0) return Status::Ok();
+  return {StatusCode::kDataLoss, "checkpoint '" + path + "' has " + std::to_string(damages.count) +
+                                     " damaged places: " + damages.text +
+                                     (damages.count > kDamagesNamed ? "; ..." : "")};
+}
+
+}  // namespace kintsugi::checkpoint

@@ -1,0 +1,228 @@
+#include "replica/save/publish.h"
+
+#include <gtest/gtest.h>
+
+#include "replica/save/names.h"
+#include "tests/unit/save/memory_file_system.h"
+#include "tests/unit/save/world.h"
+
+namespace kintsugi::checkpoint {
+namespace {
+
+std::string Latest(MemoryFileSystem& files) {
+  const auto& bytes = files.Content("root/latest");
+  return std::string(bytes.begin(), bytes.end());
+}
+
+TEST(Publish, MakesTheCheckpointVisibleAndMovesLatest) {
+  MemoryFileSystem files;
+  World world("root", files);
+  ASSERT_TRUE(world.Save(12, 1).ok());
+  EXPECT_EQ(Latest(files), "step_0000000012\n");
+  EXPECT_FALSE(files.Has("root/step_0000000012.tmp-g1"));
+  const auto found = FindNewestComplete("root", files);
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  EXPECT_EQ(found->step(), Step(12));
+  EXPECT_EQ(found->manifest.identity.job, "job-a");
+  EXPECT_TRUE(Verify(found->path, files).ok());
+  ASSERT_TRUE(world.LoadAll(found->path).ok());
+  EXPECT_TRUE(world.IsAt(12));
+  EXPECT_FALSE(world.IsAt(13));
+}
+
+TEST(Publish, RefusesWhatIsNotComplete) {
+  const auto publish = [](auto&& prepare, bool name_writers) {
+    MemoryFileSystem files;
+    World world("root", files);
+    prepare(world, files);
+    PublishRequest request = world.ToPublish(12, 1);
+    if (!name_writers) request.expected_writers.clear();
+    const Status status = Publish(request, files).status();
+    EXPECT_FALSE(files.Has("root/step_0000000012"));
+    EXPECT_FALSE(files.Has("root/latest"));
+    return status;
+  };
+  const Status nothing = publish([](World&, MemoryFileSystem&) {}, true);
+  EXPECT_EQ(nothing.code(), StatusCode::kNotFound) << nothing.ToString();
+
+  const auto without_rank_1 = [](World& world, MemoryFileSystem&) { ASSERT_TRUE(world.Write(0, 12, 1).ok()); };
+  const Status writer = publish(without_rank_1, true);
+  EXPECT_EQ(writer.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Names(writer.message(), "ranks 1", "step 12", "generation 1")) << writer.ToString();
+  // Without being told who should have written: the parts themselves show the hole.
+  const Status hole = publish(without_rank_1, false);
+  EXPECT_EQ(hole.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Names(hole.message(), "layout 0", "ranks 1, 3")) << hole.ToString();
+
+  const Status layout = publish([](World& world, MemoryFileSystem&) { ASSERT_TRUE(world.Write(1, 12, 1).ok()); }, false);
+  EXPECT_TRUE(Names(layout.message(), "layout 0", "ranks 0, 2")) << layout.ToString();
+
+  const Status objects = publish(
+      [](World& world, MemoryFileSystem& files) {
+        ASSERT_TRUE(world.Write(0, 12, 1).ok());
+        SaveRequest request = world.Request(1, 12, 1);
+        request.entries[0].objects_of = {Rank(1)};
+        ASSERT_TRUE(WritePart(world.rank(1).registry(), request, world.Mirrored(), files).ok());
+      },
+      false);
+  EXPECT_TRUE(Names(objects.message(), "mirrored objects of ranks 3")) << objects.ToString();
+
+  const Status short_file = publish(
+      [](World& world, MemoryFileSystem& files) {
+        ASSERT_TRUE(world.Write(0, 12, 1).ok() && world.Write(1, 12, 1).ok());
+        files.Content("root/step_0000000012.tmp-g1/layout0.shard-1-3.bin").pop_back();
+      },
+      false);
+  EXPECT_EQ(short_file.code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(Names(short_file.message(), "layout0.shard-1-3.bin")) << short_file.ToString();
+}
+
+TEST(Publish, RefusesPartsOfTwoSavesOrOfOneShardTwice) {
+  MemoryFileSystem files;
+  World world("root", files), other("root", files);
+  other.job = "job-b";
+  ASSERT_TRUE(world.Write(0, 12, 1).ok() && other.Write(1, 12, 1).ok());
+  const Status mixed = world.PublishStep(12, 1).status();
+  EXPECT_EQ(mixed.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Names(mixed.message(), "job-a", "job-b")) << mixed.ToString();
+
+  SaveRequest twice = world.Request(1, 12, 1);
+  twice.entries[0].holders = {Rank(0), Rank(1), Rank(3)};
+  ASSERT_TRUE(WritePart(world.rank(1).registry(), twice, world.Mirrored(), files).ok());
+  const Status overlap = world.PublishStep(12, 1).status();
+  EXPECT_TRUE(Names(overlap.message(), "shard of rank 0", "ranks 0 and 1")) << overlap.ToString();
+}
+
+TEST(Publish, MayBeRepeatedAlsoAfterTheFolderWasRenamed) {
+  MemoryFileSystem files;
+  World world("root", files);
+  ASSERT_TRUE(world.Save(12, 1).ok());
+  EXPECT_TRUE(world.PublishStep(12, 1).ok());
+  ASSERT_TRUE(files.Remove("root/latest").ok());
+  EXPECT_TRUE(world.PublishStep(12, 1).ok());
+  EXPECT_EQ(Latest(files), "step_0000000012\n");
+  // Another job with the same numbers has not been published by that.
+  world.job = "job-b";
+  EXPECT_FALSE(world.PublishStep(12, 1).ok());
+}
+
+TEST(Publish, ReplacesACheckpointOfTheSameStepInOneMoment) {
+  for (const bool can_exchange : {true, false}) {
+    MemoryFileSystem files;
+    if (!can_exchange) files.CannotExchange();
+    World world("root", files);
+    ASSERT_TRUE(world.Save(12, 1).ok());
+    // A dump right after a periodic save.
+    ASSERT_TRUE(world.Save(12, 2).ok());
+    EXPECT_EQ(FindNewestComplete("root", files)->manifest.identity.generation, Generation(can_exchange ? 2 : 1));
+    EXPECT_FALSE(files.Has("root/step_0000000012.tmp-g2"));
+    ASSERT_TRUE(world.LoadAll(world.Path(12)).ok());
+    EXPECT_TRUE(world.IsAt(12));
+    // A damaged one always makes room.
+    files.Content("root/step_0000000012/layout0.shard-1-3.bin")[3] ^= 1;
+    ASSERT_TRUE(world.Save(12, 3).ok());
+    ASSERT_TRUE(world.LoadAll(world.Path(12)).ok());
+  }
+}
+
+TEST(Publish, AnOlderGenerationCannotMoveLatestBack) {
+  MemoryFileSystem files;
+  World world("root", files);
+  ASSERT_TRUE(world.Save(12, 5).ok());
+  for (uint64_t step : {11, 12, 14}) {
+    const Status late = world.Save(step, 4);
+    EXPECT_EQ(late.code(), StatusCode::kCancelled) << late.ToString();
+    EXPECT_EQ(Latest(files), "step_0000000012\n");
+  }
+  // Generations of another start of the run are not comparable.
+  world.job = "job-b";
+  EXPECT_TRUE(world.Save(14, 1).ok());
+  EXPECT_EQ(Latest(files), "step_0000000014\n");
+}
+
+TEST(Publish, WithoutAQuorumLeavesLatestAndOldCheckpointsAlone) {
+  MemoryFileSystem files;
+  World world("root", files);
+  ASSERT_TRUE(world.Save(10, 1).ok());
+  world.SetTo(12);
+  ASSERT_TRUE(world.Write(0, 12, 1).ok() && world.Write(1, 12, 1).ok());
+  PublishRequest request = world.ToPublish(12, 1);
+  request.moves_latest = false;
+  request.keep = 1;
+  ASSERT_TRUE(Publish(request, files).ok());
+  EXPECT_EQ(Latest(files), "step_0000000010\n");
+  EXPECT_EQ(FindNewestComplete("root", files)->step(), Step(10));
+  // By its own path it is a checkpoint like any other, and the only one left is taken.
+  ASSERT_TRUE(world.LoadAll(world.Path(12)).ok());
+  EXPECT_TRUE(world.IsAt(12));
+  ASSERT_TRUE(files.Remove("root/step_0000000010").ok());
+  EXPECT_EQ(FindNewestComplete("root", files)->step(), Step(12));
+}
+
+TEST(Rotation, KeepsTheNewestCompleteOnesAndWhatLatestNames) {
+  MemoryFileSystem files;
+  World world("root", files);
+  for (uint64_t step : {10, 20, 30}) ASSERT_TRUE(world.Save(step, 1, 2).ok());
+  EXPECT_EQ(*ListSteps("root", files), (std::vector<Step>{Step(30), Step(20)}));
+  const auto published = [&] {
+    world.SetTo(40);
+    EXPECT_TRUE(world.Write(0, 40, 1).ok() && world.Write(1, 40, 1).ok());
+    return world.PublishStep(40, 1, 1);
+  }();
+  ASSERT_TRUE(published.ok());
+  EXPECT_EQ(published->removed, (std::vector<std::string>{"root/step_0000000030", "root/step_0000000020"}));
+  EXPECT_EQ(*ListSteps("root", files), (std::vector<Step>{Step(40)}));
+}
+
+TEST(Rotation, DoesNotCountADamagedOneAndLeavesHigherStepsAlone) {
+  MemoryFileSystem files;
+  World world("root", files);
+  for (uint64_t step : {10, 20}) ASSERT_TRUE(world.Save(step, 1, 5).ok());
+  World abandoned("root", files);
+  abandoned.job = "job-0";
+  ASSERT_TRUE(abandoned.Save(99, 1, 5).ok());
+  ASSERT_TRUE(files.Remove("root/step_0000000020/layout0.shard-1-3.bin").ok());
+  ASSERT_TRUE(world.Save(30, 1, 2).ok());
+  // 20 is damaged: 10 is the second complete one and stays.
+  EXPECT_EQ(*ListSteps("root", files), (std::vector<Step>{Step(99), Step(30), Step(20), Step(10)}));
+  EXPECT_EQ(FindNewestComplete("root", files)->step(), Step(30));
+  ASSERT_TRUE(world.Save(40, 1, 2).ok());
+  EXPECT_EQ(*ListSteps("root", files), (std::vector<Step>{Step(99), Step(40), Step(30)}));
+}
+
+TEST(Rotation, SweepsAttemptsThatNobodyFinishes) {
+  MemoryFileSystem files;
+  World world("root", files);
+  ASSERT_TRUE(world.Write(0, 8, 9).ok());
+  ASSERT_TRUE(world.Write(0, 12, 7).ok());
+  ASSERT_TRUE(world.Save(12, 6).ok());
+  EXPECT_FALSE(files.Has("root/step_0000000008.tmp-g9"));
+  EXPECT_TRUE(files.Has("root/step_0000000012.tmp-g7")) << "a newer generation may be writing it";
+}
+
+TEST(Rotation, AFailureToRemoveIsAWarningNotAnError) {
+  MemoryFileSystem files;
+  World world("root", files);
+  ASSERT_TRUE(world.Save(10, 1, 1).ok());
+  world.SetTo(20);
+  ASSERT_TRUE(world.Write(0, 20, 1).ok() && world.Write(1, 20, 1).ok());
+  // The operation that removes the old manifest is the first removal after `latest` was moved.
+  for (int operation = 1; operation < 200; ++operation) {
+    MemoryFileSystem disk;
+    World again("root", disk);
+    ASSERT_TRUE(again.Save(10, 1, 1).ok());
+    again.SetTo(20);
+    ASSERT_TRUE(again.Write(0, 20, 1).ok() && again.Write(1, 20, 1).ok());
+    disk.FailAt(operation, EACCES, true);
+    const auto published = again.PublishStep(20, 1, 1);
+    disk.FailNever();
+    if (!published.ok()) continue;
+    EXPECT_FALSE(published->warnings.empty()) << "at operation " << operation;
+    EXPECT_EQ(FindNewestComplete("root", disk)->step(), Step(20));
+    return;
+  }
+  FAIL() << "no operation failed after publication";
+}
+
+}  // namespace
+}  // namespace kintsugi::checkpoint
