@@ -42,7 +42,7 @@ class ControllerCore {
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these
     int digest_mismatches = 0;
-    int handler_failures = 0;        // in a row
+    int handler_failures = 0;        // weighed, in this incident
     bool waiting = false;            // in the current phase's wait set
     TimePoint wait_began;
     LockReport report;

@@ -106,7 +106,10 @@ void ControllerCore::EnterLock(const std::string& reason) {
   incident_->rebuilt_at.reset();
   incident_->repaired_at.reset();
   moves_.clear();
-  for (Member& member : members_) {
+  for (size_t r = 0; r < members_.size(); ++r) {
+    Member& member = members_[r];
+    // Until it answers, a rank offers nothing; a process that joins during LOCK answers to the next one.
+    member.report = {Rank(static_cast<int32_t>(r)), GateState::kCommitted, {}, false};
     member.resumed = false;
     if (member.life != Life::kReady) continue;
     member.parked = false;

@@ -10,8 +10,11 @@ namespace {
 
 // A phase can fail as the echo of a death that has not been seen yet; the cause gets this long to show itself.
 constexpr Duration kEchoWindow = std::chrono::milliseconds(50);
-// A rank whose handlers fail this often in a row, with no other cause in sight, is given up.
+// A rank whose handlers fail this often in one incident, with no other cause in sight, is given up. An error that may be
+// the echo of another rank's failure weighs half, so that the rank with a cause of its own is always the first to go.
 constexpr int kHandlerFailuresMax = 3;
+constexpr int kEchoWeight = 1;
+constexpr int kOwnWeight = 2;
 
 }  // namespace
 
@@ -94,7 +97,6 @@ void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   if (done.phase != phase_ || !member.waiting) return;
   Heard(rank, phase_);
   if (done.code != StatusCode::kOk) return OnPhaseFailed(rank, done);
-  member.handler_failures = 0;
   if (incident_) incident_->bytes_moved += done.bytes_moved;
   if (phase_ == Phase::kVerify)
     for (const auto& [layout, digest] : done.digests) digests_[{layout, rank}] = digest;
@@ -107,16 +109,18 @@ void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
   const bool echo = done.code == StatusCode::kCommFailure || done.code == StatusCode::kCancelled ||
                     done.code == StatusCode::kInterrupted || done.code == StatusCode::kDeadlineExceeded;
   if (!incident_) OpenIncident(rank, FaultKind::kHandlerFailed, done.text, now_);
-  if (++member.handler_failures >= kHandlerFailuresMax) {
-    Kill(rank, "its handlers failed " + std::to_string(member.handler_failures) + " times in a row: " + done.text);
-    return Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
+  member.handler_failures += echo ? kEchoWeight : kOwnWeight;
+  if (member.handler_failures >= kHandlerFailuresMax * kOwnWeight) {
+    const std::string text = "its handlers failed again and again, last: " + done.text;
+    for (Member& other : members_) other.handler_failures = 0;
+    return GiveUp({rank}, FaultKind::kHandlerFailed, now_, text);
   }
   if (echo) {
     relock_at_ = now_ + kEchoWindow;
     return;
   }
-  // The rank's own state is what a failed repair leaves in doubt; other handlers touch only derived things.
-  if (done.phase == Phase::kRepair) member.needs_repair = true, member.damaged_keys.clear();
+  // A failed repair leaves its receiver in doubt; a source is only read, and other handlers touch derived things only.
+  if (done.phase == Phase::kRepair) member.damaged_keys.clear();
   Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
 }
 
@@ -145,6 +149,7 @@ void ControllerCore::EnterRunning() {
     Member& member = At(rank);
     member.resumed = false;
     member.parked = false;
+    member.handler_failures = 0;
     member.wait_began = now_;
     SendTo(rank, ResumeOrder{*choice_.step});
   }

@@ -58,5 +58,64 @@ TEST(Controller, KillsOnlyTheRankThatMissedADeadline) {
   }
 }
 
+TEST(Controller, RespawnsARankWhoseHandlerFailsAgainAndAgain) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.hold = Phase::kRebuild;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  for (int round = 1; round <= 3; ++round) {
+    ASSERT_EQ(bench.core.phase(), Phase::kRebuild) << round;
+    ASSERT_TRUE(bench.Killed().empty());
+    // Its peers notice first that something is wrong.
+    for (int r : {0, 1, 3}) bench.Say(r, PhaseDone{.phase = Phase::kRebuild, .code = StatusCode::kCommFailure});
+    bench.Say(2, PhaseDone{.phase = Phase::kRebuild, .code = StatusCode::kInternal, .text = "no card"});
+  }
+  EXPECT_EQ(bench.Killed(), std::set<int>{2});
+}
+
+TEST(Controller, TriesAgainAfterAnEchoWithoutBlamingAnyone) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.hold = Phase::kRebuild;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  bench.Say(1, PhaseDone{.phase = Phase::kRebuild, .code = StatusCode::kCommFailure});
+  bench.hold.reset();
+  bench.Pass(100ms);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_TRUE(bench.Killed().empty());
+}
+
+TEST(Controller, ASourceThatFailsToSendStaysAnOffer) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.hold = Phase::kRepair;
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kRepair);
+  bench.hold.reset();
+  bench.Say(0, PhaseDone{.phase = Phase::kRepair, .code = StatusCode::kInternal});
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_FALSE(bench.Ended());
+}
+
+TEST(Controller, CountsNoReportOfAPredecessor) {
+  // Rank 1 answers LOCK and dies; its replacement is ready before the others have answered. The dead process's word
+  // must not stand for a shard that nobody holds.
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.hold = Phase::kLock;
+  bench.Say(0, FaultReport{.kind = FaultKind::kMemoryHigh});
+  bench.Say(1, LockReply{GateState::kCommitted, Step(5)});
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  bench.hold.reset();
+  bench.Say(0, LockReply{GateState::kCommitted, Step(5)});
+  ASSERT_FALSE(bench.Sent<StopOrder>().empty());
+  EXPECT_FALSE(bench.Sent<StopOrder>().back().second.step_exists);
+}
+
 }  // namespace
 }  // namespace kintsugi::core
