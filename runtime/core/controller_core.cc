@@ -202,13 +202,14 @@ void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report) {
 }
 
 void ControllerCore::OnTick() {
+  std::vector<Rank> silent;
   for (Rank rank : detector_.OnTick(now_)) {
-    Member& member = At(rank);
     detector_.Forget(rank);
-    if (member.life == Life::kDead || member.life == Life::kAbsent) continue;
-    const TimePoint since = now_ - policy_.silence;
-    Kill(rank, "silent for " + std::to_string(static_cast<int>(ToMilliseconds(policy_.silence))) + " ms");
-    Fault(rank, FaultKind::kSilence, "no sign of life", since);
+    if (At(rank).life == Life::kReady || At(rank).life == Life::kStarting) silent.push_back(rank);
+  }
+  if (!silent.empty()) {
+    GiveUp(silent, FaultKind::kSilence, now_ - policy_.silence,
+           "no sign of life for " + std::to_string(static_cast<int>(ToMilliseconds(policy_.silence))) + " ms");
     if (phase_ == Phase::kEnded) return;
   }
   if (now_ >= stop_deadline_) {
@@ -220,7 +221,10 @@ void ControllerCore::OnTick() {
     relock_at_ = TimePoint::Max();
     return EnterLock("a phase failed without another cause");
   }
-  if (now_ < deadline_) return;
+  if (now_ >= deadline_) OnDeadline();
+}
+
+void ControllerCore::OnDeadline() {
   deadline_ = TimePoint::Max();
   if (phase_ == Phase::kConfirm) return EnterLock("no further cause within the confirmation window");
   if (phase_ == Phase::kAdmit && !ever_ran_) {
@@ -230,17 +234,21 @@ void ControllerCore::OnTick() {
                                      std::to_string(static_cast<int>(ToMilliseconds(policy_.join_timeout) / 1000)) +
                                      " s: does the program call Agent::Join and Agent::Run?");
   }
-  // Whoever is still waited for did not keep the deadline.
-  for (int r = 0; r < policy_.world_size; ++r) {
-    Member& member = members_[static_cast<size_t>(r)];
-    const bool late = phase_ == Phase::kAdmit ? member.life == Life::kStarting : member.waiting;
-    if (!late) continue;
-    const std::string text = std::string(PhaseName(phase_)) + " not finished within " +
-                             std::to_string(static_cast<int>(ToMilliseconds(now_ - phase_began_))) + " ms";
-    Kill(Rank(r), text);
-    Fault(Rank(r), FaultKind::kStalled, text, now_);
-    if (phase_ == Phase::kEnded) return;
+  // Whoever is still waited for did not keep the deadline. All are named before the first is given up: that begins the
+  // next attempt, and in it everybody is waited for again.
+  const std::vector<Rank> late = phase_ == Phase::kAdmit ? Ranks([](const Member& m) { return m.life == Life::kStarting; })
+                                                         : Ranks([](const Member& m) { return m.waiting; });
+  GiveUp(late, FaultKind::kStalled, now_,
+         std::string(PhaseName(phase_)) + " not finished within " +
+             std::to_string(static_cast<int>(ToMilliseconds(now_ - phase_began_))) + " ms");
+}
+
+void ControllerCore::GiveUp(const std::vector<Rank>& ranks, FaultKind kind, TimePoint since, const std::string& text) {
+  for (Rank rank : ranks) {
+    Kill(rank, text);
+    RecordFault(rank, kind, text, since);
   }
+  if (!ranks.empty()) EnterLock(text);
 }
 
 // ---- helpers -----------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class ControllerCore {
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these
     int digest_mismatches = 0;
-    int handler_failures = 0;        // in a row
+    int handler_failures = 0;        // weighed, in this incident
     bool waiting = false;            // in the current phase's wait set
     TimePoint wait_began;
     LockReport report;
@@ -80,10 +80,16 @@ class ControllerCore {
   void OnClosed(const ConnectionClosed& closed);
   void OnExited(const ProcessExited& exited);
   void OnTick();
+  void OnDeadline();
   void OnFaultReport(Rank rank, const FaultReport& report);
 
   // Incident (controller_incident.cc).
+  // A fault: goes to LOCK with a new attempt, or waits in CONFIRM where the signal alone proves nothing.
   void Fault(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
+  // The bookkeeping of a fault; the caller goes on to LOCK.
+  void RecordFault(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
+  // Kills the ranks: one attempt for all of them.
+  void GiveUp(const std::vector<Rank>& ranks, FaultKind kind, TimePoint since, const std::string& text);
   void OpenIncident(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
   void MarkDead(Rank rank);
   void MaybeRespawn(Rank rank);

@@ -1,5 +1,5 @@
-// The incident: CONFIRM, LOCK, STOP, CLEAN, ADMIT, REBUILD, REPAIR, VERIFY, ROLLBACK. A fault in any of these phases
-// adds to the broken set and goes back to LOCK: recovery from faults during recovery is this same path.
+// The first half of an incident: signals, CONFIRM, LOCK, STOP, and the choice of a rung. A fault in any later phase adds
+// to the broken set and comes back here: recovery from faults during recovery is this same path.
 #include <algorithm>
 
 #include "runtime/base/check.h"
@@ -8,10 +8,6 @@
 namespace kintsugi::core {
 namespace {
 
-// A phase can fail as the echo of a death that has not been seen yet; the cause gets this long to show itself.
-constexpr Duration kEchoWindow = std::chrono::milliseconds(50);
-// A rank whose handlers fail this often in a row, with no other cause in sight, is given up.
-constexpr int kHandlerFailuresMax = 3;
 // More attempts than any sequence of real faults needs: something is wrong that recovery cannot mend.
 constexpr int kAttemptsMax = 100;
 
@@ -38,6 +34,12 @@ void ControllerCore::OpenIncident(Rank rank, FaultKind kind, const std::string& 
 
 void ControllerCore::Fault(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
   if (phase_ == Phase::kEnded) return;
+  RecordFault(rank, kind, text, since);
+  if (IsDecisive(kind)) return EnterLock(text);
+  if (phase_ == Phase::kConfirm && deadline_ == TimePoint::Max()) deadline_ = now_ + policy_.ConfirmWindow();
+}
+
+void ControllerCore::RecordFault(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
   if (incident_ && phase_ == Phase::kRunning) CloseIncident();  // not all had resumed; this is a new one
   if (!incident_) OpenIncident(rank, kind, text, since);
   auto& causes = incident_->ranks;
@@ -57,11 +59,6 @@ void ControllerCore::Fault(Rank rank, FaultKind kind, const std::string& text, T
     for (Member& member : members_) member.handler_failures = 0;
   MaybeRespawn(rank);
   if (phase_ == Phase::kRunning || (phase_ == Phase::kAdmit && attempt_ == 0)) SetPhase(Phase::kConfirm, text);
-  if (phase_ == Phase::kConfirm && !decisive) {
-    if (deadline_ == TimePoint::Max()) deadline_ = now_ + policy_.ConfirmWindow();
-    return;
-  }
-  if (decisive) EnterLock(text);
 }
 
 void ControllerCore::MarkDead(Rank rank) {
@@ -109,7 +106,10 @@ void ControllerCore::EnterLock(const std::string& reason) {
   incident_->rebuilt_at.reset();
   incident_->repaired_at.reset();
   moves_.clear();
-  for (Member& member : members_) {
+  for (size_t r = 0; r < members_.size(); ++r) {
+    Member& member = members_[r];
+    // Until it answers, a rank offers nothing; a process that joins during LOCK answers to the next one.
+    member.report = {Rank(static_cast<int32_t>(r)), GateState::kCommitted, {}, false};
     member.resumed = false;
     if (member.life != Life::kReady) continue;
     member.parked = false;
@@ -213,160 +213,6 @@ void ControllerCore::AfterStop() {
   Order(Ranks([](const Member& m) { return m.life == Life::kReady && m.parked; }), order.limit,
         [&](Rank) { return order; });
   if (NobodyWaits()) AfterClean();
-}
-
-void ControllerCore::AfterClean() {
-  if (!AllReady()) return EnterAdmit("replacements are on their way");
-  SetPhase(Phase::kRebuild, "all ranks are ready");
-  AfterAdmit();
-}
-
-void ControllerCore::EnterAdmit(const std::string& reason) {
-  if (phase_ == Phase::kStop) SetPhase(Phase::kClean, reason);
-  SetPhase(Phase::kAdmit, reason);
-  deadline_ = now_ + policy_.join_timeout;
-  for (size_t r = 0; r < members_.size(); ++r)
-    if (members_[r].life == Life::kDead) {
-      const Rank rank(static_cast<int32_t>(r));
-      MaybeRespawn(rank);
-      if (At(rank).life != Life::kDead) continue;
-      const std::string text = "rank " + rank.ToString() + " has no respawn left";
-      return ever_ran_ ? EnterLock(text) : End(kExitStartup, text);
-    }
-  if (AllReady()) AfterAdmit();
-}
-
-std::string ControllerCore::FirstRegistryError() const {
-  for (const auto& shard : replicas_.shards())
-    for (Rank holder : shard.holders) {
-      const Status same = CompareReplicas(shard.layout, shard.holders.front(),
-                                          members_[static_cast<size_t>(shard.holders.front().value())].registry, holder,
-                                          members_[static_cast<size_t>(holder.value())].registry);
-      if (!same.ok()) return same.message();
-    }
-  return "";
-}
-
-void ControllerCore::AfterAdmit() {
-  std::map<Rank, std::map<int, GroupClaim>> claims;
-  for (size_t r = 0; r < members_.size(); ++r) claims[Rank(static_cast<int32_t>(r))] = members_[r].layouts;
-  Result<ReplicaMap> map = ReplicaMap::Build(policy_.world_size, claims);
-  if (!map.ok()) return End(kExitStartup, map.status().message());
-  replicas_ = std::move(map).value();
-  replicas_known_ = true;
-  const std::string error = FirstRegistryError();
-  if (!error.empty()) return End(kExitStartup, error);
-  if (phase_ == Phase::kAdmit) SetPhase(Phase::kRebuild, "all ranks are ready");
-  if (!choice_.step) choice_ = {policy_.resume_step, StepReason::kAbandoned};
-  Order(LiveRanks(), policy_.HandlerLimit(), [&](Rank rank) {
-    return PhaseOrder{.phase = Phase::kRebuild,
-                      .step = *choice_.step,
-                      .limit = policy_.HandlerLimit(),
-                      .partners = replicas_.Partners(rank)};
-  });
-}
-
-void ControllerCore::EnterRepair() {
-  if (incident_) incident_->rebuilt_at = now_;
-  const bool reload = decision_.rung == Rung::kReload || (!ever_ran_ && policy_.resume_step.value() > 0);
-  SetPhase(Phase::kRepair, reload ? "from " + checkpoint_ : std::to_string(moves_.size()) + " moves");
-  if (!reload && moves_.empty()) return AfterPhase();
-  if (incident_)
-    for (const RepairMove& move : moves_)
-      for (Rank source : move.sources)
-        if (std::find(incident_->sources.begin(), incident_->sources.end(), source) == incident_->sources.end())
-          incident_->sources.push_back(source);
-  Order(LiveRanks(), policy_.RepairLimit(), [&](Rank rank) {
-    return PhaseOrder{.phase = Phase::kRepair,
-                      .step = *choice_.step,
-                      .rung = reload ? Rung::kReload : decision_.rung,
-                      .limit = policy_.RepairLimit(),
-                      .partners = replicas_.Partners(rank),
-                      .moves = moves_,
-                      .directory = reload ? checkpoint_ : std::string()};
-  });
-}
-
-void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
-  Member& member = At(rank);
-  if (save_ == SaveState::kFinalVerify) return OnFinalDigests(rank, done);
-  if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) return OnSaveDone(rank, done);
-  if (done.phase != phase_ || !member.waiting) return;
-  Heard(rank, phase_);
-  if (done.code != StatusCode::kOk) return OnPhaseFailed(rank, done);
-  member.handler_failures = 0;
-  if (incident_) incident_->bytes_moved += done.bytes_moved;
-  if (phase_ == Phase::kVerify)
-    for (const auto& [layout, digest] : done.digests) digests_[{layout, rank}] = digest;
-  if (NobodyWaits() && relock_at_ == TimePoint::Max()) AfterPhase();
-}
-
-void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
-  Member& member = At(rank);
-  out_.push_back(Notice{rank, std::string(PhaseName(done.phase)) + " failed: " + done.text});
-  const bool echo = done.code == StatusCode::kCommFailure || done.code == StatusCode::kCancelled ||
-                    done.code == StatusCode::kInterrupted || done.code == StatusCode::kDeadlineExceeded;
-  if (!incident_) OpenIncident(rank, FaultKind::kHandlerFailed, done.text, now_);
-  if (++member.handler_failures >= kHandlerFailuresMax) {
-    Kill(rank, "its handlers failed " + std::to_string(member.handler_failures) + " times in a row: " + done.text);
-    return Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
-  }
-  if (echo) {
-    relock_at_ = now_ + kEchoWindow;
-    return;
-  }
-  // The rank's own state is what a failed repair leaves in doubt; other handlers touch only derived things.
-  if (done.phase == Phase::kRepair) member.needs_repair = true, member.damaged_keys.clear();
-  Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
-}
-
-void ControllerCore::AfterPhase() {
-  switch (phase_) {
-    case Phase::kClean: return AfterClean();
-    case Phase::kRebuild: return EnterRepair();
-    case Phase::kRepair: {
-      if (incident_) incident_->repaired_at = now_;
-      digests_.clear();
-      SetPhase(Phase::kVerify, "compare digests in each replica group");
-      const PhaseOrder order{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()};
-      return Order(LiveRanks(), order.limit, [&](Rank) { return order; });
-    }
-    case Phase::kVerify: return AfterVerify();
-    case Phase::kRollback: return EnterRunning();
-    default: KINTSUGI_CHECK(false, "no phase follows " + std::string(PhaseName(phase_)));
-  }
-}
-
-void ControllerCore::EnterRunning() {
-  SetPhase(Phase::kRunning, "step " + choice_.step->ToString());
-  ever_ran_ = true;
-  out_.push_back(StepDecided{*choice_.step});
-  for (Rank rank : LiveRanks()) {
-    Member& member = At(rank);
-    member.resumed = false;
-    member.parked = false;
-    member.wait_began = now_;
-    SendTo(rank, ResumeOrder{*choice_.step});
-  }
-  if (stop_requested_) BeginSave(true);
-}
-
-void ControllerCore::OnResumed(Rank rank) {
-  Member& member = At(rank);
-  if (phase_ != Phase::kRunning || member.resumed) return;
-  member.resumed = true;
-  if (!incident_) return;
-  Heard(rank, Phase::kRunning);
-  const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.resumed; });
-  if (!all) return;
-  incident_->resumed_at = now_;
-  CloseIncident();
-}
-
-void ControllerCore::CloseIncident() {
-  incident_->phases.push_back({phase_, attempt_, generation_, phase_began_, now_});
-  out_.push_back(IncidentClosed{*incident_});
-  incident_.reset();
 }
 
 }  // namespace kintsugi::core

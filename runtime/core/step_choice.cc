@@ -43,6 +43,7 @@ StepChoice ChooseStep(const std::vector<LockReport>& reports, const ReplicaMap& 
   std::set<Step, std::greater<>> candidates;
   for (const LockReport& report : reports) {
     if (!report.valid || report.state == GateState::kTorn) continue;
+    if (report.state == GateState::kAtGate && report.step.value() == 0) continue;  // updates are numbered from 1
     candidates.insert(report.state == GateState::kAtGate ? report.step.Previous() : report.step);
   }
   if (candidates.empty()) return {std::nullopt, StepReason::kNobodyValid};
