@@ -1,0 +1,86 @@
+// What the subcommands share: options of a run, its logging, its display, its record.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/launcher/launcher.h"
+#include "tools/report/record.h"
+
+namespace kintsugi::cli {
+
+// Options of `kintsugi run`, also used by the demonstration.
+struct RunOptions {
+  int nproc = 1;
+  int replicas = 2;
+  std::vector<std::string> inject;
+  std::string report;
+  int max_respawns = 10;
+  uint64_t save_every = 0;
+  std::string save_dir = "kintsugi-checkpoints";
+  std::string resume;
+  double grace = 30;
+  double step_timeout = 60;
+  double silence = 1;
+  double join_timeout = 120;
+  std::string json;  // empty: none; "-": standard output
+  std::string run_dir;
+  std::string bind = "127.0.0.1";
+  int port = 0;
+  std::string log_level = "info";
+  uint64_t tokens_per_sample = 0;
+  bool quiet = false;
+  std::vector<std::string> command;  // program and its arguments
+};
+
+// What a finished run left behind.
+struct RunOutcome {
+  RunResult result;
+  RunRecord record;
+};
+
+// Adds everything but the program itself.
+void AddRunOptions(CLI::App& app, RunOptions& options);
+
+// Checks the options as a whole and carries the run out. Errors are mistakes of the caller (exit code 2).
+Result<RunOutcome> ExecuteRun(const RunOptions& options);
+
+// The run as a record for reports.
+RunRecord MakeRecord(const RunOptions& options, const RunResult& result);
+
+// Writes `text` and a newline to FILE, or to standard output for "-"; written aside and renamed.
+Status WriteText(const std::string& file, const std::string& text);
+
+// spdlog behind the logging seam: lines to standard error, clear of the live progress line.
+Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level);
+
+// Shows progress on standard error: one live line on a terminal, a plain line now and then otherwise.
+class ProgressDisplay {
+ public:
+  ProgressDisplay(uint64_t tokens_per_sample, bool enabled);
+  ~ProgressDisplay();
+  void Show(const RunProgress& progress);
+  static void ClearLine();  // before anything else is written to the terminal
+
+ private:
+  const uint64_t tokens_per_sample_;
+  const bool enabled_;
+  const bool terminal_;
+  TimePoint last_;
+};
+
+// Prints "kintsugi: TEXT" to standard error.
+void Complain(const std::string& text);
+
+void AddRun(CLI::App& app, int& exit_code);
+void AddDemo(CLI::App& app, int& exit_code);
+void AddTalk(CLI::App& app, int& exit_code);        // status, inject, save
+void AddController(CLI::App& app, int& exit_code);
+void AddCheckpoint(CLI::App& app, int& exit_code);  // ckpt
+void AddReport(CLI::App& app, int& exit_code);
+
+}  // namespace kintsugi::cli

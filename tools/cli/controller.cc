@@ -1,0 +1,118 @@
+// kintsugi controller: the decision maker alone. Ranks that something else starts join it by themselves and beat by
+// themselves; lost ones are replaced by whoever starts them.
+#include <unistd.h>
+
+#include <boost/asio/signal_set.hpp>
+#include <csignal>
+#include <fstream>
+#include <iostream>
+
+#include "runtime/controller/controller.h"
+#include "tools/cli/common.h"
+
+namespace kintsugi::cli {
+namespace {
+
+class StandAlone final : public ControllerHost {
+ public:
+  StandAlone(boost::asio::io_context& io, std::shared_ptr<LogSink> log) : io_(io), log_(std::move(log)) {}
+  int exit_code = core::kExitFailed;
+
+  void Spawn(Rank, Incarnation) override {}
+  void Kill(Rank rank, Incarnation, const std::string& reason) override {
+    // Nobody here can reach the process: its connection is refused from now on, and its starter must end it.
+    log_->Write(LogLevel::kWarning, LogLine("given_up", {{"rank", rank.ToString()}, {"why", reason}}));
+  }
+  void OnTransition(const core::Transition& t) override {
+    log_->Write(LogLevel::kInfo, LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},
+                                                   {"to", std::string(core::PhaseName(t.to))},
+                                                   {"gen", t.generation.ToString()},
+                                                   {"reason", t.reason}}));
+  }
+  void OnIncident(const core::IncidentRecord& record) override {
+    log_->Write(LogLevel::kInfo, LogLine("incident_closed", {{"id", std::to_string(record.id)}, {"cause", record.cause}}));
+  }
+  void OnNotice(Rank rank, const std::string& text) override {
+    log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
+  }
+  void OnEnded(const core::RunEnded& ended) override {
+    exit_code = ended.exit_code;
+    log_->Write(LogLevel::kInfo, LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
+    // The orders to leave are still in the send queues.
+    leave_.emplace(io_, std::chrono::seconds(1));
+    leave_->async_wait([this](const boost::system::error_code&) { io_.stop(); });
+  }
+
+ private:
+  boost::asio::io_context& io_;
+  std::shared_ptr<LogSink> log_;
+  std::optional<boost::asio::steady_timer> leave_;
+};
+
+struct Options {
+  int world_size = 1;
+  std::string bind = "127.0.0.1";
+  int port = 18800;
+  std::string job = "job";
+  int secret_fd = -1;
+  std::string save_dir;
+  double silence = 1;
+  std::string log_level = "info";
+};
+
+Status Serve(const Options& options, int& exit_code) {
+  KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log, MakeLog(options.log_level));
+  if (options.secret_fd < 0)
+    return {StatusCode::kInvalidArgument,
+            "--secret-fd is missing: the descriptor of a file with the job's 32-byte secret, as in: "
+            "kintsugi controller --secret-fd 3 3<secret"};
+  KINTSUGI_ASSIGN_OR_RETURN(auto secret, net::Secret::FromFd(options.secret_fd));
+  boost::asio::io_context io;
+  StandAlone host(io, log);
+  ControllerOptions controller_options;
+  controller_options.policy.world_size = options.world_size;
+  controller_options.policy.can_spawn = false;
+  controller_options.policy.silence = Duration(static_cast<int64_t>(options.silence * 1e9));
+  controller_options.policy.save_directory = options.save_dir;
+  controller_options.job = options.job;
+  controller_options.bind_address = options.bind;
+  controller_options.port = static_cast<uint16_t>(options.port);
+  KINTSUGI_RETURN_IF_ERROR(controller_options.policy.Validate());
+  Controller controller(io, controller_options, secret, host, log);
+  KINTSUGI_RETURN_IF_ERROR(controller.Listen());
+  std::cout << "listening on " << options.bind << ":" << controller.port() << std::endl;
+  boost::asio::signal_set signals(io, SIGINT, SIGTERM);
+  signals.async_wait([&](const boost::system::error_code& error, int) {
+    if (!error) controller.Feed(core::OperatorStop{});
+  });
+  controller.Start();
+  io.run();
+  exit_code = host.exit_code;
+  return Status::Ok();
+}
+
+}  // namespace
+
+void AddController(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("controller", "Decide alone, for ranks that something else starts (RANK, WORLD_SIZE,\n"
+                                       "KINTSUGI_CONTROLLER=HOST:PORT, KINTSUGI_JOB and KINTSUGI_SECRET_FD set)");
+  command->add_option("--world-size", options->world_size, "Number of ranks")->required()->check(CLI::Range(1, 1000000));
+  command->add_option("--bind", options->bind, "Address to listen on")->capture_default_str();
+  command->add_option("--port", options->port, "Port to listen on; 0: any")->capture_default_str()->check(CLI::Range(0, 65535));
+  command->add_option("--job", options->job, "The job's name, as the ranks say it")->capture_default_str();
+  command->add_option("--secret-fd", options->secret_fd, "Descriptor of the job's secret");
+  command->add_option("--save-dir", options->save_dir, "Root of dying-gasp checkpoints");
+  command->add_option("--silence", options->silence, "Seconds without a sign of life that make a fault")
+      ->capture_default_str();
+  command->add_option("--log-level", options->log_level, "debug, info, warning, error or off")->capture_default_str();
+  command->callback([options, &exit_code] {
+    const Status served = Serve(*options, exit_code);
+    if (served.ok()) return;
+    Complain(served.message());
+    exit_code = served.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
+  });
+}
+
+}  // namespace kintsugi::cli

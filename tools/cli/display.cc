@@ -1,0 +1,108 @@
+// Logging and live progress on the terminal.
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "tools/cli/common.h"
+
+namespace kintsugi::cli {
+namespace {
+
+class SpdlogSink final : public LogSink {
+ public:
+  explicit SpdlogSink(spdlog::level::level_enum level)
+      : logger_("kintsugi", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()) {
+    logger_.set_level(level);
+    logger_.set_pattern("%^%H:%M:%S.%e %l%$ %v");
+  }
+  void Write(LogLevel level, std::string_view line) override {
+    constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
+                                                     spdlog::level::err};
+    const auto spd_level = kLevels[static_cast<size_t>(level)];
+    if (!logger_.should_log(spd_level)) return;
+    ProgressDisplay::ClearLine();
+    logger_.log(spd_level, "{}", line);
+  }
+
+ private:
+  spdlog::logger logger_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level) {
+  if (level == "off") return NullLogSink();
+  for (const char* known : {"debug", "info", "warning", "error"})
+    if (level == known)
+      return std::shared_ptr<LogSink>(std::make_shared<SpdlogSink>(spdlog::level::from_str(level)));
+  return Status(StatusCode::kInvalidArgument, "--log-level '" + level + "': debug, info, warning, error or off");
+}
+
+ProgressDisplay::ProgressDisplay(uint64_t tokens_per_sample, bool enabled)
+    : tokens_per_sample_(tokens_per_sample), enabled_(enabled), terminal_(isatty(2) == 1) {}
+
+ProgressDisplay::~ProgressDisplay() {
+  if (enabled_) ClearLine();
+}
+
+void ProgressDisplay::ClearLine() {
+  if (isatty(2) == 1) std::fputs("\r\x1b[K", stderr);
+}
+
+void ProgressDisplay::Show(const RunProgress& p) {
+  if (!enabled_) return;
+  const TimePoint now = SteadyClock::SteadyNow();
+  if (!terminal_ && now - last_ < std::chrono::seconds(2)) return;
+  last_ = now;
+  char line[256];
+  const double rate = p.samples_per_second * static_cast<double>(tokens_per_sample_ ? tokens_per_sample_ : 1);
+  char loss[32] = "-";
+  if (p.loss) std::snprintf(loss, sizeof loss, "%.4f", *p.loss);
+  std::snprintf(line, sizeof line, "step %llu  loss %s  %.0f %s/s  ranks %d/%d  incidents %llu%s%.*s",
+                static_cast<unsigned long long>(p.step.value()), loss, rate, tokens_per_sample_ ? "tokens" : "samples",
+                p.ranks_ready, p.world_size, static_cast<unsigned long long>(p.incidents),
+                p.phase == core::Phase::kRunning ? "" : "  ",
+                p.phase == core::Phase::kRunning ? 0 : static_cast<int>(core::PhaseName(p.phase).size()),
+                core::PhaseName(p.phase).data());
+  if (terminal_)
+    std::fprintf(stderr, "\r\x1b[K%s", line);
+  else
+    std::fprintf(stderr, "%s\n", line);
+  std::fflush(stderr);
+}
+
+void Complain(const std::string& text) {
+  ProgressDisplay::ClearLine();
+  std::cerr << "kintsugi: " << text << std::endl;
+}
+
+Status WriteText(const std::string& file, const std::string& text) {
+  if (file == "-") {
+    std::cout << text << std::endl;
+    if (!std::cout) return {StatusCode::kUnavailable, "standard output could not be written"};
+    return Status::Ok();
+  }
+  const std::string aside = file + ".tmp";
+  {
+    std::ofstream out(aside, std::ios::trunc);
+    out << text << '\n';
+    out.close();
+    if (!out) {
+      std::error_code ignored;
+      std::filesystem::remove(aside, ignored);
+      return {StatusCode::kUnavailable, "'" + file + "' could not be written: is the folder there, writable and not full?"};
+    }
+  }
+  std::error_code error;
+  std::filesystem::rename(aside, file, error);
+  if (error) return {StatusCode::kUnavailable, "'" + file + "' could not be replaced: " + error.message()};
+  return Status::Ok();
+}
+
+}  // namespace kintsugi::cli

@@ -1,0 +1,134 @@
+// From what a launcher returns to what a report shows.
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+#include "runtime/core/ladder.h"
+#include "tools/cli/common.h"
+
+namespace kintsugi::cli {
+namespace {
+
+std::string Hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string FieldOf(const std::string& file, const std::string& name, char separator) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind(name, 0) != 0) continue;
+    std::string value = line.substr(line.find(separator) + 1);
+    const size_t begin = value.find_first_not_of(" \t\"");
+    const size_t end = value.find_last_not_of(" \t\"");
+    return begin == std::string::npos ? "" : value.substr(begin, end - begin + 1);
+  }
+  return "";
+}
+
+HostInfo Host() {
+  HostInfo host;
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  host.hostname = name;
+  utsname system{};
+  uname(&system);
+  host.system = FieldOf("/etc/os-release", "PRETTY_NAME=", '=') + ", " + system.sysname + " " + system.release;
+  host.processor = FieldOf("/proc/cpuinfo", "model name", ':');
+  host.cores = std::thread::hardware_concurrency();
+  struct sysinfo memory {};
+  if (sysinfo(&memory) == 0) host.memory_bytes = static_cast<uint64_t>(memory.totalram) * memory.mem_unit;
+  return host;
+}
+
+std::string Now() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+IncidentRecord Incident(const IncidentResult& incident, TimePoint origin) {
+  const core::IncidentRecord& from = incident.record;
+  const auto after = [&](TimePoint t) { return (t - origin).count(); };
+  const auto since_fault = [&](std::optional<TimePoint> t) -> std::optional<double> {
+    return t ? std::optional(ToMilliseconds(*t - from.fault_at)) : std::nullopt;
+  };
+  IncidentRecord to;
+  to.id = from.id;
+  to.signal = std::string(core::FaultKindName(from.signal));
+  to.fault = incident.injected ? std::string(InjectionKindName(incident.injected->injection.kind)) : to.signal;
+  to.ranks = from.ranks;
+  to.cause = from.cause;
+  to.step = from.step.value_or(Step());
+  to.attempts = static_cast<uint32_t>(from.attempts);
+  to.term = from.term;
+  to.generation = from.generation;
+  to.path = from.rung ? std::string(core::RungName(*from.rung)) : "";
+  for (const core::RungReason& reason : from.reasons)
+    to.reasons.push_back({std::string(core::RungName(reason.rung)), reason.text});
+  to.detected_ms = since_fault(from.detected_at);
+  to.parked_ms = since_fault(from.parked_at);
+  to.rebuilt_ms = since_fault(from.rebuilt_at);
+  to.repaired_ms = since_fault(from.repaired_at);
+  to.resumed_ms = since_fault(from.resumed_at);
+  to.bytes_streamed = from.bytes_moved;
+  if (from.bytes_moved > 0 && from.repaired_at && from.rebuilt_at) {
+    const double seconds = ToMilliseconds(*from.repaired_at - *from.rebuilt_at) / 1000;
+    if (seconds > 0) to.stream_gbps = static_cast<double>(from.bytes_moved) / seconds / 1e9;
+  }
+  to.sources = from.sources;
+  to.fault_ns = after(from.fault_at);
+  if (incident.injected) {
+    to.struck_step = incident.injected->injection.step;
+    to.struck_phase = std::string(TrainPhaseName(incident.injected->injection.phase));
+  }
+  for (const core::PhaseSpan& span : from.phases)
+    to.phases.push_back({std::string(core::PhaseName(span.phase)), static_cast<uint32_t>(std::max(1, span.attempt)),
+                         span.generation, after(std::max(span.begin, from.detected_at)), after(span.end)});
+  for (const core::RankSpan& span : from.rank_spans)
+    to.rank_phases.push_back({span.rank, std::string(core::PhaseName(span.phase)), after(span.begin), after(span.end)});
+  return to;
+}
+
+}  // namespace
+
+RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
+  RunRecord record;
+  record.world_size = static_cast<uint32_t>(options.nproc);
+  record.steps = result.committed.value();
+  record.losses = result.reports.losses;
+  if (!record.losses.empty() && !std::isnan(record.losses.back())) record.final_loss = record.losses.back();
+  record.final_digest = result.final_digest ? Hex(*result.final_digest) : "";
+  record.samples_consumed = result.reports.samples_consumed;
+  record.samples_digest = Hex(result.reports.samples_digest);
+  record.exit = result.exit_code;
+  for (const IncidentResult& incident : result.incidents) record.incidents.push_back(Incident(incident, result.begin));
+  record.host = Host();
+  record.started_at = Now();
+  record.command_line = options.command;
+  record.origin_ns = result.begin.nanoseconds();
+  record.end_ns = (result.end - result.begin).count();
+  for (const StepTiming& timing : result.steps)
+    record.step_spans.push_back({timing.rank, timing.step, timing.step, (timing.begin - result.begin).count(),
+                                 (timing.end - result.begin).count()});
+  for (const RankLife& life : result.lives) {
+    RankLifetime to{life.rank, life.incarnation, (life.begin - result.begin).count(), std::nullopt, ""};
+    if (life.end) to.end_ns = (*life.end - result.begin).count();
+    if (life.cause != "exited with code 0") to.cause = life.cause;
+    record.lifetimes.push_back(std::move(to));
+  }
+  return record;
+}
+
+}  // namespace kintsugi::cli

@@ -1,0 +1,157 @@
+// kintsugi run: starts ranks, watches and repairs them, says how it went.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "replica/save/find.h"
+#include "tools/cli/common.h"
+#include "tools/report/record_json.h"
+#include "tools/report/report.h"
+
+namespace kintsugi::cli {
+namespace {
+
+Duration Seconds(double seconds) { return Duration(static_cast<int64_t>(seconds * 1e9)); }
+
+Status Usage(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
+
+// A folder of this user's own for the control socket of this run.
+std::string DefaultRunDirectory() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const std::string base = runtime && *runtime ? std::string(runtime) + "/kintsugi"
+                                               : "/tmp/kintsugi-" + std::to_string(getuid());
+  mkdir(base.c_str(), 0700);
+  return base + "/run-" + std::to_string(getpid());
+}
+
+Result<core::Policy> MakePolicy(const RunOptions& options) {
+  core::Policy policy;
+  policy.world_size = options.nproc;
+  policy.max_respawns = options.max_respawns;
+  policy.silence = Seconds(options.silence);
+  policy.step_timeout = Seconds(options.step_timeout);
+  policy.join_timeout = Seconds(options.join_timeout);
+  policy.grace = Seconds(options.grace);
+  policy.save_every = options.save_every;
+  std::error_code error;
+  if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
+  if (!options.resume.empty()) {
+    std::vector<std::string> refused;
+    const std::string root = std::filesystem::absolute(options.resume, error).string();
+    Result<checkpoint::CheckpointInfo> found =
+        checkpoint::FindNewestComplete(root, checkpoint::PosixFileSystem(), &refused);
+    for (const std::string& why : refused) Complain("--resume passes over " + why);
+    if (!found.ok()) return Usage("--resume " + options.resume + ": " + found.status().message());
+    policy.resume_directory = found->path;
+    policy.resume_step = found->step();
+  }
+  KINTSUGI_RETURN_IF_ERROR(policy.Validate());
+  return policy;
+}
+
+}  // namespace
+
+void AddRunOptions(CLI::App& app, RunOptions& o) {
+  app.add_option("--nproc", o.nproc, "Ranks to start on this host")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--replicas", o.replicas, "Copies of every shard of optimizer state (told to the program)")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--inject", o.inject, "Fault to strike, KIND:RANK@STEP[:PHASE][,key=value]; repeatable.\n" +
+                                           std::string(InjectionGrammar()))
+      ->take_all();
+  app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
+  app.add_option("--max-respawns", o.max_respawns, "How often one rank may be replaced")->capture_default_str();
+  app.add_option("--save-every", o.save_every, "Save a checkpoint every N steps; 0: never")->capture_default_str();
+  app.add_option("--save-dir", o.save_dir, "Root of checkpoints, periodic and dying-gasp; empty: no saves")
+      ->capture_default_str();
+  app.add_option("--resume", o.resume, "Go on from the newest complete checkpoint in this root");
+  app.add_option("--grace", o.grace, "Seconds to finish the step and save after SIGTERM or SIGINT")
+      ->capture_default_str();
+  app.add_option("--step-timeout", o.step_timeout, "Longest healthy step in seconds; other limits derive from it")
+      ->capture_default_str();
+  app.add_option("--silence", o.silence, "Seconds without a sign of life that make a fault (0.3 or more)")
+      ->capture_default_str();
+  app.add_option("--join-timeout", o.join_timeout, "Seconds from a program's start to its being ready")
+      ->capture_default_str();
+  app.add_option("--json", o.json, "Write the summary as JSON to this file; - for standard output")->expected(0, 1)
+      ->default_str("-");
+  app.add_option("--run-dir", o.run_dir, "Folder of the control socket for status, inject and save");
+  app.add_option("--bind", o.bind, "Address the controller listens on")->capture_default_str();
+  app.add_option("--port", o.port, "Port the controller listens on; 0: any free one")->check(CLI::Range(0, 65535));
+  app.add_option("--log-level", o.log_level, "debug, info, warning, error or off")->capture_default_str();
+  app.add_option("--tokens-per-sample", o.tokens_per_sample, "For the progress line: tokens instead of samples");
+  app.add_flag("--quiet", o.quiet, "No progress, no output of the ranks");
+}
+
+Result<RunOutcome> ExecuteRun(const RunOptions& options) {
+  if (options.command.empty())
+    return Usage("no program: write it after --, as in: kintsugi run --nproc 4 -- ./byte_lm --steps 100");
+  if (options.nproc % options.replicas != 0)
+    return Usage("--replicas " + std::to_string(options.replicas) + " does not divide --nproc " +
+                 std::to_string(options.nproc));
+  LauncherOptions launcher;
+  for (const std::string& spec : options.inject) {
+    KINTSUGI_ASSIGN_OR_RETURN(Injection injection, ParseInjection(spec));
+    launcher.injections.push_back(std::move(injection));
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(launcher.policy, MakePolicy(options));
+  KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log, MakeLog(options.quiet ? "error" : options.log_level));
+  if (!options.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(options.report));
+  launcher.job = "job-" + std::to_string(getpid()) + "-" + std::to_string(SteadyClock::SteadyNow().nanoseconds());
+  launcher.program = options.command.front();
+  launcher.args.assign(options.command.begin() + 1, options.command.end());
+  launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(options.replicas);
+  launcher.environment["OPENBLAS_NUM_THREADS"] = "1";
+  launcher.environment["OMP_NUM_THREADS"] = "1";
+  launcher.bind_address = options.bind;
+  launcher.port = static_cast<uint16_t>(options.port);
+  launcher.show_output = !options.quiet;
+  launcher.output_to_stderr = options.json == "-";
+  const bool own_directory = options.run_dir.empty();
+  launcher.run_directory = own_directory ? DefaultRunDirectory() : options.run_dir;
+  log->Write(LogLevel::kInfo, LogLine("run", {{"job", launcher.job},
+                                              {"ranks", std::to_string(options.nproc)},
+                                              {"run_dir", launcher.run_directory}}));
+
+  const std::string directory = launcher.run_directory;
+  Launcher run(std::move(launcher), log);
+  ProgressDisplay display(options.tokens_per_sample, !options.quiet);
+  run.OnProgress([&](const RunProgress& progress) { display.Show(progress); });
+  Result<RunResult> result = run.Run();
+  if (own_directory) {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  }
+  if (!result.ok()) return result.status();
+  RunOutcome outcome{std::move(result).value(), {}};
+  outcome.record = MakeRecord(options, outcome.result);
+  return outcome;
+}
+
+void AddRun(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* run = app.add_subcommand("run", "Start a program on N ranks, watch it and repair it");
+  AddRunOptions(*run, *options);
+  run->add_option("program", options->command, "Program and its arguments, after --")->required();
+  run->positionals_at_end();
+  run->callback([options, &exit_code] {
+    Result<RunOutcome> outcome = ExecuteRun(*options);
+    if (!outcome.ok()) {
+      Complain(outcome.status().message());
+      exit_code = outcome.status().code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
+      return;
+    }
+    exit_code = outcome->result.exit_code;
+    Status written;
+    if (!options->json.empty()) written = WriteText(options->json, SummaryJson(outcome->record).dump());
+    if (written.ok() && !options->report.empty()) written = WriteReport(options->report, outcome->record, nullptr);
+    if (!written.ok()) {
+      Complain(written.message());
+      if (exit_code == 0) exit_code = core::kExitFailed;
+    }
+    if (exit_code != 0) Complain(outcome->result.text);
+  });
+}
+
+}  // namespace kintsugi::cli
