@@ -12,6 +12,13 @@ struct Extent {
   int64_t end_ns = 0;
 };
 
+// `ns`, held within +-4 * 10^18: far beyond any uptime, and differences of two still fit. A record that was read from a
+// file may hold anything.
+int64_t Held(int64_t ns);
+
+// From `start_ns` to `end_ns`, whatever they are.
+double MsBetween(int64_t start_ns, int64_t end_ns);
+
 // From the fault (or the earliest span, should a clock have been read late) to the last instant the record knows of.
 Extent IncidentExtent(const IncidentRecord& incident);
 

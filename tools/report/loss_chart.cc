@@ -171,7 +171,11 @@ std::string Legend(const RunRecord& record, bool with_reference) {
   if (with_reference) out += "<li><i class=\"key ref\"></i>undisturbed run</li>";
   out += "<li><i class=\"key run\"></i>" + std::string(record.incidents.empty() ? "this run" : "run with faults") +
          "</li>";
-  if (!record.incidents.empty()) out += "<li><i class=\"key gold\"></i>mended here</li>";
+  const bool mended = std::any_of(record.incidents.begin(), record.incidents.end(),
+                                  [](const IncidentRecord& incident) { return incident.resumed_ms.has_value(); });
+  if (!record.incidents.empty()) {
+    out += "<li><i class=\"key gold\"></i>" + std::string(mended ? "mended here" : "broken here") + "</li>";
+  }
   return out + "</ul>\n";
 }
 

@@ -27,7 +27,7 @@ constexpr std::string_view kText = R"css(
 html{-webkit-text-size-adjust:100%;scroll-behavior:smooth}
 body{margin:0 auto;padding:0 clamp(1.1rem,4vw,3rem);max-width:68rem;background:var(--paper);color:var(--ink);
 font:1rem/1.55 "Inter","Segoe UI",system-ui,-apple-system,"Helvetica Neue",Arial,sans-serif;font-variant-numeric:tabular-nums lining-nums}
-h1,h2,h3,.name{font-family:"Iowan Old Style",P052,"URW Palladio L","Palatino Linotype",Palatino,"Book Antiqua",Georgia,serif;font-weight:500;text-wrap:balance}
+h1,h2,h3,.name{font-family:"Iowan Old Style",P052,"URW Palladio L","Palatino Linotype",Palatino,"Book Antiqua",Georgia,serif;font-weight:400;text-wrap:balance}
 h1{font-size:clamp(2rem,1.3rem + 3vw,3.25rem);line-height:1.1;letter-spacing:-.015em;margin:clamp(1.6rem,4vw,3rem) 0 .8rem;max-width:20ch}
 h2{font-size:1.6rem;line-height:1.2;margin:0 0 .5rem}
 h3{font-size:1.3rem;line-height:1.3;margin:0;display:flex;gap:.7rem;align-items:flex-start}
@@ -105,7 +105,7 @@ constexpr std::string_view kIncidents = R"css(
 .milestones li:last-child::before{right:auto;width:.6rem}
 .milestones li::after{content:"";position:absolute;left:0;top:-.1rem;width:.62rem;height:.62rem;border-radius:50%;background:var(--gold)}
 .milestones .missed::before{border-top-style:dotted;border-color:var(--soft)}.milestones .missed::after{background:var(--paper);border:1.5px solid var(--soft)}
-.milestones b{display:block;font-weight:500;font-size:1.1rem;line-height:1.3}.milestones .missed b{color:var(--soft);font-size:.95rem}
+.milestones b{display:block;font-weight:500;font-size:1.1rem;line-height:1.3}.milestones .missed b{color:var(--soft);font-size:.95rem;line-height:1.505}
 .milestones span{color:var(--soft);font-size:.84rem}
 .timeline{display:grid;grid-template-columns:max-content 1fr;row-gap:5px;margin:2.6rem 0 0;align-items:center}
 .who{grid-column:1;padding-right:.9rem;font-size:.86rem;color:var(--soft);white-space:nowrap;line-height:1.5rem}

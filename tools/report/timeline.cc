@@ -33,7 +33,7 @@ class Window {
   bool Shows(int64_t start_ns, int64_t end_ns) const {
     return static_cast<double>(end_ns) >= start_ && static_cast<double>(start_ns) <= start_ + length_;
   }
-  double MsAfterFault(int64_t ns) const { return (static_cast<double>(ns) - static_cast<double>(fault_ns_)) / 1e6; }
+  double MsAfterFault(int64_t ns) const { return MsBetween(fault_ns_, ns); }
   double end_ms() const { return (start_ + length_ - static_cast<double>(fault_ns_)) / 1e6; }
   double PercentOfMs(double ms) const { return (static_cast<double>(fault_ns_) + ms * 1e6 - start_) / length_ * 100; }
 
@@ -84,7 +84,7 @@ std::string DrawBar(const Window& window, const Bar& bar) {
 
 std::string SpanTitle(const Window& window, const std::string& name, int64_t start_ns, int64_t end_ns) {
   return name + ": from " + FormatMs(window.MsAfterFault(start_ns)) + " to " + FormatMs(window.MsAfterFault(end_ns)) +
-         ", " + FormatMs(static_cast<double>(end_ns - start_ns) / 1e6);
+         ", " + FormatMs(MsBetween(start_ns, end_ns));
 }
 
 // `row` counts from 1. It is written out because the marks lie across all rows of the same grid.
@@ -106,7 +106,7 @@ std::string ControllerLane(const Window& window, const IncidentRecord& incident,
   return Lane(1, "controller", bars);
 }
 
-// Where a rank had a process: a thin line; where it had none between two lives: hatching.
+// Where a rank had a process: a thin line; where it had none and should have: hatching.
 std::string LifeOf(const Window& window, const RunRecord& record, Rank rank) {
   std::vector<const RankLifetime*> lives;
   for (const RankLifetime& life : record.lifetimes) {
@@ -119,8 +119,11 @@ std::string LifeOf(const Window& window, const RunRecord& record, Rank rank) {
     if (window.Shows(lives[i]->start_ns, end)) {
       out += "<span class=\"life\" style=\"" + Place(window, lives[i]->start_ns, end) + "\"></span>";
     }
-    if (!lives[i]->end_ns || i + 1 == lives.size() || lives[i + 1]->start_ns <= end) continue;
-    const int64_t next = lives[i + 1]->start_ns;
+    if (!lives[i]->end_ns) continue;
+    const bool last = i + 1 == lives.size();
+    if (last && lives[i]->cause.empty()) continue;  // it finished by itself; nobody misses it
+    const int64_t next = last ? std::max(record.end_ns, end) : lives[i + 1]->start_ns;
+    if (next <= end) continue;
     if (!window.Shows(end, next)) continue;
     out += DrawBar(window, {end, next, "gone", "no process", SpanTitle(window, "no process", end, next)});
   }
@@ -254,7 +257,7 @@ std::string IncidentSpanTable(const IncidentRecord& incident, const ReportOption
                        int64_t end) {
     rows.push_back({start, "<tr><th scope=\"row\">" + PhaseName(phase, options) + "</th><td>" + who + "</td><td>" +
                                attempt + "</td><td>" + FormatMs(window.MsAfterFault(start)) + "</td><td>" +
-                               FormatMs(static_cast<double>(end - start) / 1e6) + "</td></tr>\n"});
+                               FormatMs(MsBetween(start, end)) + "</td></tr>\n"});
   };
   for (const PhaseSpan& span : incident.phases) {
     add("controller", span.phase, std::to_string(span.attempt), span.start_ns, span.end_ns);

@@ -28,8 +28,6 @@ using Tracks = std::map<int64_t, Track>;
 // Whole microseconds, rounded down for negative instants too.
 int64_t Microseconds(int64_t ns) { return ns >= 0 ? ns / 1000 : -((-ns + 999) / 1000); }
 
-double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
 std::string RankName(Rank rank) { return "rank " + rank.ToString(); }
 
 Json RankList(const std::vector<Rank>& ranks) {
@@ -73,7 +71,7 @@ void AddIncident(const IncidentRecord& incident, Tracks* tracks) {
                                       {"cat", "fault"},
                                       {"ph", "i"},
                                       {"s", "t"},
-                                      {"ts", Microseconds(incident.fault_ns)},
+                                      {"ts", Microseconds(Held(incident.fault_ns))},
                                       {"pid", kTraceProcess},
                                       {"tid", track->first},
                                       {"args", {{"incident", incident.id}, {"cause", ToUtf8(incident.cause)}}}});
@@ -184,10 +182,13 @@ std::vector<Slice> NestSlices(std::vector<Slice> slices) {
   const auto outer_first = [](const Slice& a, const Slice& b) {
     return std::tie(a.start_ns, b.end_ns, a.layer) < std::tie(b.start_ns, a.end_ns, b.layer);
   };
-  for (Slice& slice : slices) slice.end_ns = std::max(slice.start_ns, slice.end_ns);
+  for (Slice& slice : slices) {
+    slice.start_ns = Held(slice.start_ns);
+    slice.end_ns = std::max(slice.start_ns, Held(slice.end_ns));
+  }
   std::stable_sort(slices.begin(), slices.end(), outer_first);
   const auto shorten = [](Slice& slice, int64_t end_ns) {
-    if (!slice.args.contains("measured_ms")) slice.args["measured_ms"] = Milliseconds(slice.end_ns - slice.start_ns);
+    if (!slice.args.contains("measured_ms")) slice.args["measured_ms"] = MsBetween(slice.start_ns, slice.end_ns);
     slice.end_ns = end_ns;
   };
   std::vector<size_t> open;  // spans that have not ended yet, each inside the one before it

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <regex>
 #include <string>
-#include <vector>
 
 #include "tools/report/page_style.h"
 
@@ -15,13 +13,15 @@ namespace {
 
 using Colours = std::map<std::string, std::string>;
 
+// The custom properties in `css` whose values are colours: "--name:#rgb" or "--name:#rrggbb".
 Colours Read(const std::string& css) {
-  static const std::regex kVariable("--([a-z-]+):#([0-9a-f]{6}|[0-9a-f]{3})\\b");
   Colours colours;
-  for (std::sregex_iterator it(css.begin(), css.end(), kVariable), end; it != end; ++it) {
-    std::string hex = (*it)[2];
+  for (size_t at = css.find("--"); at != std::string::npos; at = css.find("--", at + 2)) {
+    const size_t colon = css.find_first_of(":)", at);
+    if (colon == std::string::npos || css[colon] != ':' || css[colon + 1] != '#') continue;
+    std::string hex = css.substr(colon + 2, css.find_first_of(";}", colon) - colon - 2);
     if (hex.size() == 3) hex = {hex[0], hex[0], hex[1], hex[1], hex[2], hex[2]};
-    colours[(*it)[1]] = hex;
+    colours[css.substr(at + 2, colon - at - 2)] = hex;
   }
   return colours;
 }
