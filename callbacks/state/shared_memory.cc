@@ -1,5 +1,6 @@
 #include "callbacks/state/shared_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,10 +21,11 @@ Status Exhausted(const char* call, uint64_t size_bytes) {
 }  // namespace
 
 Result<SharedMemory> SharedMemory::Allocate(uint64_t size_bytes) {
-  const int fd = memfd_create("kintsugi-state", MFD_CLOEXEC);
+  const int fd = memfd_create("kintsugi-state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return Exhausted("memfd_create", size_bytes);
   const uint64_t mapped = size_bytes > 0 ? size_bytes : 1;
-  if (ftruncate(fd, static_cast<off_t>(mapped)) != 0) {
+  // Sealed against shrinking: a peer maps only such files, since a mapping of a file that shrinks is a bus error waiting.
+  if (ftruncate(fd, static_cast<off_t>(mapped)) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     const Status failed = Exhausted("ftruncate", size_bytes);
     close(fd);
     return failed;

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "replica/stream/shared_buffer.h"
+#include "callbacks/state/shared_memory.h"
 #include "runtime/base/random.h"
 #include "tests/contract/link_fixture.h"
 
@@ -64,12 +64,12 @@ TEST_P(LinkContract, DeliversMessagesInOrderAndWholeInBothDirectionsAtOnce) {
 }
 
 TEST_P(LinkContract, SendsPartsOfSharedMemory) {
-  auto buffer = SharedBuffer::Allocate(12 << 20);
+  auto buffer = SharedMemory::Allocate(12 << 20);
   ASSERT_TRUE(buffer.ok());
-  const auto pattern = Pattern(1, buffer->size_bytes());
-  std::memcpy(buffer->data(), pattern.data(), pattern.size());
+  const auto pattern = Pattern(1, buffer->memory().size_bytes);
+  std::memcpy(buffer->memory().data, pattern.data(), pattern.size());
   std::thread sender([&] {
-    const Memory whole = buffer->Slice(0, buffer->size_bytes()), part = buffer->Slice(4096, 6 << 20);
+    const Memory whole = SliceOf(buffer->memory(), 0, buffer->memory().size_bytes), part = SliceOf(buffer->memory(), 4096, 6 << 20);
     EXPECT_TRUE(links_.a->Send(whole, 0, 9 << 20, In(30s)).ok());
     EXPECT_TRUE(links_.a->Send(whole, 12345, 100, In(30s)).ok());
     EXPECT_TRUE(links_.a->Send(part, 77, 3 << 20, In(30s)).ok());
@@ -94,12 +94,12 @@ class Recorder final : public PieceObserver {
 };
 
 TEST_P(LinkContract, ShowsEveryByteToBothObserversInOrder) {
-  auto shared = SharedBuffer::Allocate(3 << 20);
+  auto shared = SharedMemory::Allocate(3 << 20);
   ASSERT_TRUE(shared.ok());
   auto bytes = Pattern(9, 3 << 20);
-  std::memcpy(shared->data(), bytes.data(), bytes.size());
+  std::memcpy(shared->memory().data, bytes.data(), bytes.size());
   Recorder sent, received;
-  for (const Memory& memory : {HeapMemory(bytes), shared->Slice(0, shared->size_bytes())}) {
+  for (const Memory& memory : {HeapMemory(bytes), SliceOf(shared->memory(), 0, shared->memory().size_bytes)}) {
     for (size_t size : {size_t{10}, bytes.size()}) {
       sent.bytes.clear();
       received.bytes.clear();

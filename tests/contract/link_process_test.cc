@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include "callbacks/state/shared_memory.h"
 #include "replica/stream/make_link.h"
-#include "replica/stream/shared_buffer.h"
 #include "tests/contract/link_fixture.h"
 #include "tests/support/child_process.h"
 #include "tests/support/directory_store.h"
@@ -45,12 +45,12 @@ INSTANTIATE_TEST_SUITE_P(Links, LinkProcess, testing::Values("shared-memory", "g
 TEST_P(LinkProcess, CarriesHeapAndSharedMemoryBetweenProcesses) {
   constexpr size_t kSize = 7 << 20;
   auto child = Fork([](Link& link) {
-    auto shared = SharedBuffer::Allocate(kSize);
+    auto shared = SharedMemory::Allocate(kSize);
     std::vector<uint8_t> heap(kSize, 0x11);
-    std::memset(shared->data(), 0x22, kSize);
+    std::memset(shared->memory().data, 0x22, kSize);
     const Memory in_heap{.data = heap.data(), .size_bytes = kSize};
     if (!link.Send(in_heap, 0, kSize, In(30s)).ok()) return 1;
-    if (!link.Send(shared->Slice(0, kSize), 0, kSize, In(30s)).ok()) return 2;
+    if (!link.Send(SliceOf(shared->memory(), 0, kSize), 0, kSize, In(30s)).ok()) return 2;
     uint8_t bye = 0;
     return link.Receive(&bye, 1, In(30s)).ok() ? bye : 3;
   });
@@ -88,8 +88,8 @@ TEST_P(LinkProcess, AKilledPeerEndsASendOfHeapAndOfSharedMemory) {
     });
     auto link = MakeLink(store, OptionsFor(GetParam(), Rank(7), Rank(3)));
     ASSERT_TRUE(link.ok());
-    auto buffer = SharedBuffer::Allocate(8 << 20);
-    Memory memory = buffer->Slice(0, buffer->size_bytes());
+    auto buffer = SharedMemory::Allocate(8 << 20);
+    Memory memory = SliceOf(buffer->memory(), 0, buffer->memory().size_bytes);
     if (!shared) memory.kind = MemoryKind::kHeap;
     std::thread killer([&] {
       std::this_thread::sleep_for(20ms);
@@ -134,10 +134,10 @@ TEST_P(LinkProcess, MessagesInTheMiddleOfAStreamSurviveNoKillUnnoticed) {
     ChildProcess child([&] {
       auto link = MakeLink(store, OptionsFor(GetParam(), Rank(3), Rank(7)));
       if (!link.ok()) return 99;
-      auto buffer = SharedBuffer::Allocate(kSize);
+      auto buffer = SharedMemory::Allocate(kSize);
       for (uint8_t value = 1;; ++value) {
-        std::memset(buffer->data(), value, kSize);
-        if (!(*link)->Send(buffer->Slice(0, kSize), 0, kSize, In(30s)).ok()) return 1;
+        std::memset(buffer->memory().data, value, kSize);
+        if (!(*link)->Send(SliceOf(buffer->memory(), 0, kSize), 0, kSize, In(30s)).ok()) return 1;
       }
     });
     auto link = MakeLink(store, OptionsFor(GetParam(), Rank(7), Rank(3)));
