@@ -2,11 +2,11 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -35,12 +35,12 @@ Status ValidateOptions(const ClientOptions& options) {
 
 }  // namespace
 
-// One attempt: for each address a TCP connect, then the handshake. A failed attempt is followed by a pause and the next.
-// `timer_` serves whichever of these is under way; `epoch_` tells the handlers of an abandoned one that they are late.
+// One attempt: for each address a TCP connect, then the handshake. A failed attempt is followed by a pause and the
+// next. `timer_` serves whichever of these is under way; `epoch_` tells handlers of an abandoned one that they are late.
 class Client::Impl final : public TcpOwner, public std::enable_shared_from_this<Client::Impl> {
  public:
-  Impl(boost::asio::io_context& io, ClientOptions options, std::shared_ptr<const Secret> secret, ClientHandlers handlers,
-       uint64_t seed)
+  Impl(boost::asio::io_context& io, ClientOptions options, std::shared_ptr<const Secret> secret,
+       ClientHandlers handlers, uint64_t seed)
       : io_(io),
         options_(std::move(options)),
         secret_(std::move(secret)),
@@ -110,9 +110,11 @@ void Client::Impl::After(Duration delay, Then then) {
 
 Status Client::Impl::Connect(std::string host, uint16_t port, TimePoint deadline) {
   if (state_ != State::kIdle) {
+    const std::string state = state_ == State::kStopped
+                                  ? "stopped"
+                                  : "connecting or connected to " + place() + ": wait for on_close or on_failed";
     return {StatusCode::kFailedPrecondition,
-            "Connect to " + host + ":" + std::to_string(port) + ": the client is " +
-                (state_ == State::kStopped ? "stopped" : "connecting or connected to " + place() + ": wait for on_close or on_failed")};
+            "Connect to " + host + ":" + std::to_string(port) + ": the client is " + state};
   }
   state_ = State::kConnecting;
   host_ = std::move(host);
@@ -134,18 +136,19 @@ void Client::Impl::BeginAttempt() {
 
 void Client::Impl::Resolve() {
   After(left(), [this] { AttemptFailed("looking up the name took too long"); });
-  resolver_->async_resolve(host_, std::to_string(port_), [self = shared_from_this(), epoch = epoch_](
-                                                             const boost::system::error_code& error, const auto& results) {
-    if (self->state_ != State::kConnecting || self->epoch_ != epoch) return;
-    if (error) return self->AttemptFailed("looking up the name: " + error.message());
-    for (const auto& result : results) {
-      SocketAddress address;
-      address.length = static_cast<socklen_t>(result.endpoint().size());
-      std::memcpy(&address.storage, result.endpoint().data(), address.length);
-      self->addresses_.push_back(address);
-    }
-    self->TryAddress(0);
-  });
+  resolver_->async_resolve(
+      host_, std::to_string(port_),
+      [self = shared_from_this(), epoch = epoch_](const boost::system::error_code& error, const auto& results) {
+        if (self->state_ != State::kConnecting || self->epoch_ != epoch) return;
+        if (error) return self->AttemptFailed("looking up the name: " + error.message());
+        for (const auto& result : results) {
+          SocketAddress address;
+          address.length = static_cast<socklen_t>(result.endpoint().size());
+          std::memcpy(&address.storage, result.endpoint().data(), address.length);
+          self->addresses_.push_back(address);
+        }
+        self->TryAddress(0);
+      });
 }
 
 void Client::Impl::TryAddress(size_t index) {
@@ -203,15 +206,17 @@ void Client::Impl::AddressFailed(size_t index, std::string cause) {
 void Client::Impl::AttemptFailed(std::string cause) {
   ++epoch_;
   const Duration pause = BackoffDelay(attempt_++, options_.backoff_first, options_.backoff_max, random_.Unit());
-  if (pause >= left()) {
+  const Duration remaining = left();
+  if (remaining <= options_.backoff_first) {
     const auto elapsed = (SteadyClock::SteadyNow() - begun_) / std::chrono::milliseconds(1);
     const auto limit = (deadline_ - begun_) / std::chrono::milliseconds(1);
     return GiveUp(Status(StatusCode::kDeadlineExceeded,
                          "no connection to " + place() + " after " + std::to_string(attempt_) + " attempts in " +
-                             std::to_string(elapsed) + " ms, limit " + std::to_string(limit) + " ms; the last: " + cause +
-                             ": see that the server runs and that its address is right"));
+                             std::to_string(elapsed) + " ms, limit " + std::to_string(limit) +
+                             " ms; the last: " + cause + ": see that the server runs and that its address is right"));
   }
-  After(pause, [this] { BeginAttempt(); });
+  // Towards the deadline attempts come closer, so that a server that came up meanwhile is not missed for a long pause.
+  After(std::min(pause, remaining / 2), [this] { BeginAttempt(); });
 }
 
 void Client::Impl::GiveUp(Status status) {

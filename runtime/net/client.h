@@ -1,9 +1,10 @@
 // Client: one connection to a Server, made with retries until a deadline.
 //
-// Threads: one, which runs the io_context. A host that is a name (not an address) is resolved on a thread of Asio's own.
+// Threads: one, which runs the io_context. A host that is a name (not an address) is resolved on a thread of Asio's
+// own.
 // Ownership: the io_context outlives the Client; handlers run from it only, and none after Stop or the destructor.
-// Errors: on_failed gets kDeadlineExceeded with the last cause when the server could not be reached in time, and at once
-// what no retry can heal: kPermissionDenied (secret), kInvalidArgument (protocol version, job).
+// Errors: on_failed gets kDeadlineExceeded with the last cause when the server could not be reached in time, and at
+// once what no retry can heal: kPermissionDenied (secret), kInvalidArgument (protocol version, job).
 #pragma once
 
 #include <memory>

@@ -93,9 +93,9 @@ void ClientHandshake::OnChallenge(const wire::ServerChallenge& challenge, Handsh
 void ClientHandshake::OnProof(const wire::ServerProof& proof, HandshakeStep* step) {
   if (!SameMac(ProofOfServer(*secret_, transcript_), proof.mac())) {
     step->failure = HandshakeFailure{
-        CloseReason::kSecret, Status(StatusCode::kPermissionDenied,
-                                     "handshake: the server (role " + transcript_.server_role +
-                                         ") could not prove that it knows the secret of job " + self_.job)};
+        CloseReason::kSecret,
+        Status(StatusCode::kPermissionDenied, "handshake: the server (role " + transcript_.server_role +
+                                                  ") could not prove that it knows the secret of job " + self_.job)};
     return;
   }
   peer_ = {.job = self_.job, .role = transcript_.server_role, .session_id = ToHex(transcript_.session_id)};
@@ -106,19 +106,20 @@ HandshakeFailure ClientHandshake::Refused(wire::Refusal::Reason reason) const {
   switch (reason) {
     case wire::Refusal::JOB:
       return {CloseReason::kJob,
-              Status(StatusCode::kInvalidArgument,
-                     "handshake: the server does not serve job " + self_.job + ": check its address and the job's name")};
+              Status(StatusCode::kInvalidArgument, "handshake: the server does not serve job " + self_.job +
+                                                       ": check its address and the job's name")};
     case wire::Refusal::SECRET:
-      return {CloseReason::kSecret,
-              Status(StatusCode::kPermissionDenied, "handshake: the server refused this side's secret for job " + self_.job +
-                                                        ": take the secret that the job's launcher handed down")};
+      return {CloseReason::kSecret, Status(StatusCode::kPermissionDenied,
+                                           "handshake: the server refused this side's secret for job " + self_.job +
+                                               ": take the secret that the job's launcher handed down")};
     default: return OutOfTurn();
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Handshake> MakeClientHandshake(Identity self, std::shared_ptr<const Secret> secret, const Nonce& nonce) {
+std::unique_ptr<Handshake> MakeClientHandshake(Identity self, std::shared_ptr<const Secret> secret,
+                                               const Nonce& nonce) {
   return std::make_unique<ClientHandshake>(std::move(self), std::move(secret), nonce);
 }
 

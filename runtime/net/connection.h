@@ -3,10 +3,10 @@
 // Threads: only the thread that runs the io_context, which is one thread. To send from another, post there.
 // Ownership: shared; Server or Client keep it while it is open. It may outlive them (it is closed then), also the
 // io_context.
-// Errors: Send says kResourceExhausted when the peer does not read and the queue is full (the connection is then closed),
-// kInvalidArgument for a frame that may not be sent, kCommFailure when the connection is closed.
-// Callbacks never run inside a call of Send, Close or Abort: they come from the io_context later. A callback that throws
-// ends its connection, and the exception leaves io_context::run.
+// Errors: Send says kResourceExhausted when the peer does not read and the queue is full (the connection is then
+// closed), kInvalidArgument for a frame that may not be sent, kCommFailure when the connection is closed.
+// Invariants: callbacks never run inside a call of Send, Close or Abort, they come from the io_context later. A callback
+// that throws ends its connection, and the exception leaves io_context::run.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class Connection {
 
   virtual Status Send(std::string payload) = 0;
 
-  // Sends what is queued, then ends the connection; no frame is delivered from now on. on_close follows, with an ok status.
+  // Sends what is queued, then ends the connection. No frame is delivered from now on; on_close follows with Ok.
   virtual void Close() = 0;
   // Ends it at once; what is queued is lost.
   virtual void Abort() = 0;

@@ -55,7 +55,8 @@ Result<bool> Exchange::Write(const std::string& line) {
     const ssize_t put = ::send(fd_.get(), line.data() + written, line.size() - written, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (put > 0) written += static_cast<size_t>(put);
     if (put < 0 && (errno == EPIPE || errno == ECONNRESET)) return false;
-    if (put < 0 && errno != EAGAIN && errno != EINTR) return Status(StatusCode::kCommFailure, path_ + ": " + std::strerror(errno));
+    if (put < 0 && errno != EAGAIN && errno != EINTR)
+      return Status(StatusCode::kCommFailure, path_ + ": " + std::strerror(errno));
   }
   return true;
 }
@@ -67,7 +68,9 @@ Result<std::string> Exchange::ReadLine() {
     KINTSUGI_RETURN_IF_ERROR(WaitFor(POLLIN));
     const ssize_t got = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got <= 0) return Status(StatusCode::kCommFailure, path_ + ": the run closed the connection without an answer: it may just have ended");
+    if (got <= 0)
+      return Status(StatusCode::kCommFailure,
+                    path_ + ": the run closed the connection without an answer: it may just have ended");
     line.append(buffer.data(), static_cast<size_t>(got));
     if (const size_t end = line.find('\n'); end != std::string::npos) return line.substr(0, end);
     if (line.size() > kLineBytesMax) return Status(StatusCode::kDataLoss, path_ + ": the answer is longer than 1 MiB");

@@ -40,7 +40,8 @@ class ControlCaller : public std::enable_shared_from_this<ControlCaller> {
     virtual void OnEnded(const std::shared_ptr<ControlCaller>& caller) = 0;
   };
 
-  ControlCaller(boost::asio::io_context& io, std::weak_ptr<Host> host) : host_(std::move(host)), socket_(std::in_place, io), timer_(std::in_place, io) {}
+  ControlCaller(boost::asio::io_context& io, std::weak_ptr<Host> host)
+      : host_(std::move(host)), socket_(std::in_place, io), timer_(std::in_place, io) {}
 
   void Start(UniqueFd fd);
   void Drop() {
@@ -64,7 +65,7 @@ class ControlCaller : public std::enable_shared_from_this<ControlCaller> {
 
   const std::weak_ptr<Host> host_;
   State state_ = State::kReading;
-  std::string line_;       // the request as it comes in, later the answer
+  std::string line_;  // the request as it comes in, later the answer
   size_t written_ = 0;
   std::optional<stream_descriptor> socket_;
   std::optional<boost::asio::steady_timer> timer_;
@@ -103,7 +104,8 @@ void ControlCaller::OnReadable() {
   if (got > 0) line_.append(buffer.data(), static_cast<size_t>(got));
   const size_t end = line_.find('\n', line_.size() - static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (std::min(end, line_.size()) > limit) {
-    return Refuse(StatusCode::kInvalidArgument, "the request is longer than the limit of " + std::to_string(limit) + " bytes");
+    return Refuse(StatusCode::kInvalidArgument,
+                  "the request is longer than the limit of " + std::to_string(limit) + " bytes");
   }
   if (end == std::string::npos) return Wait(stream_descriptor::wait_read, &ControlCaller::OnReadable);
   line_.resize(end);
@@ -113,7 +115,8 @@ void ControlCaller::OnReadable() {
 void ControlCaller::OnLine() {
   const auto host = host_.lock();
   if (!host) return Drop();
-  if (!nlohmann::json::accept(line_)) return Refuse(StatusCode::kInvalidArgument, "the request is not one line of JSON");
+  if (!nlohmann::json::accept(line_))
+    return Refuse(StatusCode::kInvalidArgument, "the request is not one line of JSON");
   state_ = State::kHandling;
   StartTimer(host->options().answer_deadline);
   Wait(stream_descriptor::wait_read, &ControlCaller::OnPeerWhileHandling);
@@ -152,10 +155,11 @@ void ControlCaller::Refuse(StatusCode code, std::string message) {
 
 void ControlCaller::OnWritable() {
   while (written_ < line_.size()) {
-    const ssize_t put = ::send(socket_->native_handle(), line_.data() + written_, line_.size() - written_,
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t put =
+        ::send(socket_->native_handle(), line_.data() + written_, line_.size() - written_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Wait(stream_descriptor::wait_write, &ControlCaller::OnWritable);
+    if (put < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+      return Wait(stream_descriptor::wait_write, &ControlCaller::OnWritable);
     if (put < 0) break;
     written_ += static_cast<size_t>(put);
   }
@@ -177,9 +181,10 @@ void ControlCaller::OnTimer() {
       return Refuse(StatusCode::kDeadlineExceeded,
                     "the request did not come within the limit of " + Milliseconds(host->options().request_deadline));
     case State::kHandling:
-      return Answer(TransportError(Status(StatusCode::kDeadlineExceeded,
-                                          "the run did not answer within the limit of " + Milliseconds(host->options().answer_deadline) +
-                                              ": it may be amid an incident; see its log")));
+      return Answer(
+          TransportError(Status(StatusCode::kDeadlineExceeded, "the run did not answer within the limit of " +
+                                                                   Milliseconds(host->options().answer_deadline) +
+                                                                   ": it may be amid an incident; see its log")));
     default: return End();
   }
 }
@@ -239,10 +244,11 @@ Status ControlSocket::Impl::Start() {
 void ControlSocket::Impl::WaitAcceptable() {
   if (waiting_ || !listener_ || callers_.size() >= options_.callers_max) return;
   waiting_ = true;
-  listener_->async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-    self->waiting_ = false;
-    if (!error && self->listener_) self->AcceptOne();
-  });
+  listener_->async_wait(stream_descriptor::wait_read,
+                        [self = shared_from_this()](const boost::system::error_code& error) {
+                          self->waiting_ = false;
+                          if (!error && self->listener_) self->AcceptOne();
+                        });
 }
 
 void ControlSocket::Impl::AcceptOne() {
@@ -279,14 +285,14 @@ void ControlSocket::Impl::Stop() {
   for (const auto& caller : callers_) caller->Drop();
   callers_.clear();
   struct stat now {};  // another run may have taken the path meanwhile: leave its file alone
-  if (::fstatat(place_.folder.get(), place_.name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_ino == file_.st_ino &&
-      now.st_dev == file_.st_dev) {
+  if (::fstatat(place_.folder.get(), place_.name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+      now.st_ino == file_.st_ino && now.st_dev == file_.st_dev) {
     ::unlinkat(place_.folder.get(), place_.name.c_str(), 0);
   }
 }
 
-Result<std::unique_ptr<ControlSocket>> ControlSocket::Listen(boost::asio::io_context& io, const std::string& path, Handler handler,
-                                                             ControlSocketOptions options) {
+Result<std::unique_ptr<ControlSocket>> ControlSocket::Listen(boost::asio::io_context& io, const std::string& path,
+                                                             Handler handler, ControlSocketOptions options) {
   KINTSUGI_RETURN_IF_ERROR(MakeFolder(path));
   KINTSUGI_ASSIGN_OR_RETURN(UnixPlace place, OpenUnixPlace(path));
   auto impl = std::make_shared<Impl>(io, std::move(place), std::move(handler), options);

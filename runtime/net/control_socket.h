@@ -1,13 +1,13 @@
 // ControlSocket: the door through which `kintsugi status`, `inject` and `save` talk to a live run. A Unix-domain stream
 // socket that only its owner can open; per connection one line of JSON comes in and one goes back.
 //
-// Who may: the folder must be the owner's, mode 0700 (it is created so if it is not there); the socket has mode 0600; and
-// each caller's user, as the kernel tells it (SO_PEERCRED), must be the server's own.
+// Who may: the folder must be the owner's, mode 0700 (it is created so if it is not there); the socket has mode 0600;
+// and each caller's user, as the kernel tells it (SO_PEERCRED), must be the server's own.
 // Threads: one, which runs the io_context; ControlRequest is for other processes or threads, it blocks.
 // Ownership: the io_context outlives the ControlSocket. The file is removed with it.
 // Errors: Listen: kPermissionDenied (folder), kUnavailable (another live run has this path), kInvalidArgument (the path
-// holds something else). A caller's mistakes are answered by {"transport_error":{"code","message"}}, which ControlRequest
-// turns back into a Status.
+// holds something else). A caller's mistakes are answered by {"transport_error":{"code","message"}}, which
+// ControlRequest turns back into a Status.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ class ControlSocket {
   // `request` is well-formed JSON.
   using Handler = std::function<void(std::string request, Respond respond)>;
 
-  static Result<std::unique_ptr<ControlSocket>> Listen(boost::asio::io_context& io, const std::string& path, Handler handler,
-                                                       ControlSocketOptions options = {});
+  static Result<std::unique_ptr<ControlSocket>> Listen(boost::asio::io_context& io, const std::string& path,
+                                                       Handler handler, ControlSocketOptions options = {});
   ~ControlSocket();
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;

@@ -5,13 +5,14 @@
 namespace kintsugi::net {
 namespace {
 
-constexpr StatusCode kCodes[] = {StatusCode::kPermissionDenied, StatusCode::kInvalidArgument, StatusCode::kDeadlineExceeded,
-                                 StatusCode::kInternal};
+constexpr StatusCode kCodes[] = {StatusCode::kPermissionDenied, StatusCode::kInvalidArgument,
+                                 StatusCode::kDeadlineExceeded, StatusCode::kInternal};
 
 }  // namespace
 
 std::string TransportError(const Status& status) {
-  const nlohmann::json line = {{"transport_error", {{"code", StatusCodeName(status.code())}, {"message", status.message()}}}};
+  const nlohmann::json line = {
+      {"transport_error", {{"code", StatusCodeName(status.code())}, {"message", status.message()}}}};
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

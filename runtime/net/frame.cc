@@ -13,7 +13,8 @@ constexpr size_t kKeptCapacityBytes = 64u << 10;
 }  // namespace
 
 FrameHeader EncodeFrameHeader(size_t payload_bytes) {
-  KINTSUGI_CHECK(payload_bytes > 0 && payload_bytes <= UINT32_MAX, "a frame of " + std::to_string(payload_bytes) + " bytes");
+  KINTSUGI_CHECK(payload_bytes > 0 && payload_bytes <= UINT32_MAX,
+                 "a frame of " + std::to_string(payload_bytes) + " bytes");
   const auto length = static_cast<uint32_t>(payload_bytes);
   return {static_cast<char>(length >> 24), static_cast<char>(length >> 16), static_cast<char>(length >> 8),
           static_cast<char>(length)};

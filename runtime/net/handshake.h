@@ -1,5 +1,5 @@
-// The handshake: what passes between two sides before the first frame. It tells which protocol version, job and role each
-// has, and proves to each that the other knows the job's secret.
+// The handshake: what passes between two sides before the first frame. It tells which protocol version, job and role
+// each has, and proves to each that the other knows the job's secret.
 //
 //   client -> server   magic, version | ClientHello: job, role, nonce
 //   server -> client   magic, version | ServerChallenge: role, nonce, session id
@@ -44,7 +44,7 @@ using SessionId = std::array<uint8_t, kSessionIdBytes>;
 // What this side says of itself. Names: 1 to 128 printable ASCII characters without blanks.
 struct Identity {
   std::string job;
-  std::string role;                       // "controller", "launcher", "agent", ...
+  std::string role;                     // "controller", "launcher", "agent", ...
   uint16_t version = kProtocolVersion;  // differs in tests only
 };
 

@@ -47,12 +47,13 @@ HandshakeReader::Event HandshakeReader::ReadPreamble(std::string_view* bytes) {
   bytes->remove_prefix(taken);
   const size_t comparable = std::min(preamble_.size(), kMagic.size());
   if (preamble_.compare(0, comparable, kMagic, 0, comparable) != 0) {
-    return Failed(CloseReason::kMagic, StatusCode::kDataLoss,
-                  "handshake: the first bytes are not Kintsugi's: another program uses this port, or the port is wrong");
+    return Failed(
+        CloseReason::kMagic, StatusCode::kDataLoss,
+        "handshake: the first bytes are not Kintsugi's: another program uses this port, or the port is wrong");
   }
   if (preamble_.size() < kPreambleBytes) return {};
-  const auto version = static_cast<uint16_t>(static_cast<unsigned char>(preamble_[8]) << 8 |
-                                             static_cast<unsigned char>(preamble_[9]));
+  const auto version =
+      static_cast<uint16_t>(static_cast<unsigned char>(preamble_[8]) << 8 | static_cast<unsigned char>(preamble_[9]));
   if (version != version_) {
     return Failed(CloseReason::kVersion, StatusCode::kInvalidArgument,
                   "handshake: the peer speaks protocol version " + std::to_string(version) + ", this side version " +
@@ -86,23 +87,30 @@ HandshakeReader::Event HandshakeReader::Next(std::string_view* bytes) {
 
 HandshakeFailure HandshakeReader::AtEndOfStream() const {
   if (frames_.mid_frame() || (!preamble_.empty() && preamble_.size() < kPreambleBytes)) {
-    return {CloseReason::kFrameTruncated, Status(StatusCode::kDataLoss, "handshake: the stream ended within a message")};
+    return {CloseReason::kFrameTruncated,
+            Status(StatusCode::kDataLoss, "handshake: the stream ended within a message")};
   }
-  return {CloseReason::kPeer,
-          Status(StatusCode::kCommFailure,
-                 "handshake: the peer closed the connection before the handshake was complete: it may have ended, be at "
-                 "its limit of connections, or not be Kintsugi")};
+  return {
+      CloseReason::kPeer,
+      Status(StatusCode::kCommFailure,
+             "handshake: the peer closed the connection before the handshake was complete: it may have ended, be at "
+             "its limit of connections, or not be Kintsugi")};
 }
 
-Mac ProofOfClient(const Secret& secret, const Transcript& transcript) { return Prove(secret, kClientLabel, transcript); }
-Mac ProofOfServer(const Secret& secret, const Transcript& transcript) { return Prove(secret, kServerLabel, transcript); }
+Mac ProofOfClient(const Secret& secret, const Transcript& transcript) {
+  return Prove(secret, kClientLabel, transcript);
+}
+Mac ProofOfServer(const Secret& secret, const Transcript& transcript) {
+  return Prove(secret, kServerLabel, transcript);
+}
 
 void AppendMessage(std::string* out, const wire::HandshakeMessage& message) {
   AppendFrame(out, message.SerializeAsString());
 }
 
 HandshakeFailure OutOfTurn() {
-  return {CloseReason::kMessage, Status(StatusCode::kDataLoss, "handshake: a message that is malformed or out of turn")};
+  return {CloseReason::kMessage,
+          Status(StatusCode::kDataLoss, "handshake: a message that is malformed or out of turn")};
 }
 
 bool IsName(std::string_view name) {
@@ -123,9 +131,10 @@ std::string ToHex(std::string_view bytes) {
 Status ValidateIdentity(const Identity& identity) {
   const auto require = [](std::string_view what, const std::string& name) {
     if (IsName(name)) return Status::Ok();
-    return Status(StatusCode::kInvalidArgument, "the " + std::string(what) +
-                                                    "'s name must be 1 to 128 printable ASCII characters without blanks, not " +
-                                                    std::to_string(name.size()) + " characters of another kind");
+    return Status(StatusCode::kInvalidArgument,
+                  "the " + std::string(what) +
+                      "'s name must be 1 to 128 printable ASCII characters without blanks, not " +
+                      std::to_string(name.size()) + " characters of another kind");
   };
   KINTSUGI_RETURN_IF_ERROR(require("job", identity.job));
   return require("role", identity.role);

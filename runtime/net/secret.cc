@@ -82,8 +82,9 @@ Result<int> Secret::ToFd() const {
 Mac Secret::Sign(std::string_view message) const {
   Mac mac{};
   unsigned int length = 0;
-  const unsigned char* done = ::HMAC(EVP_sha256(), bytes_.data(), static_cast<int>(bytes_.size()),
-                                     reinterpret_cast<const unsigned char*>(message.data()), message.size(), mac.data(), &length);
+  const unsigned char* done =
+      ::HMAC(EVP_sha256(), bytes_.data(), static_cast<int>(bytes_.size()),
+             reinterpret_cast<const unsigned char*>(message.data()), message.size(), mac.data(), &length);
   KINTSUGI_CHECK(done != nullptr && length == mac.size(), "HMAC-SHA256 failed in libcrypto");
   return mac;
 }

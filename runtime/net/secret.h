@@ -1,5 +1,5 @@
-// The per-job secret: 32 random bytes that every process of a job knows and nobody else. The launcher makes it and hands
-// it down through a descriptor, never through the command line or the environment, which others can read.
+// The per-job secret: 32 random bytes that every process of a job knows and nobody else. The launcher makes it and
+// hands it down through a descriptor, never through the command line or the environment, which others can read.
 //
 // Threads: const after construction; any thread may use it.
 // Ownership: the bytes live here only and are wiped when the object goes.
@@ -23,12 +23,12 @@ class Secret {
  public:
   static Result<std::shared_ptr<const Secret>> Generate();
 
-  // Reads the secret from a memory file (from its start, whoever else has read it) or a pipe. The descriptor stays open:
-  // close it, so that the processes that the caller starts do not inherit it. Waits at most two seconds for a pipe.
+  // Reads the secret from a memory file (from its start, whoever else has read it) or a pipe. The descriptor stays
+  // open: close it, so that the processes that the caller starts do not inherit it. Waits at most 2 s for a pipe.
   static Result<std::shared_ptr<const Secret>> FromFd(int fd);
 
-  // A sealed memory file with the secret, close-on-exec; the caller owns it. To hand it down, clear the flag in the child
-  // between fork and exec (or dup2 it there) and name its number in the child's environment.
+  // A sealed memory file with the secret, close-on-exec; the caller owns it. To hand it down, clear the flag in the
+  // child between fork and exec (or dup2 it there) and name its number in the child's environment.
   Result<int> ToFd() const;
 
   // HMAC-SHA256 (RFC 2104, FIPS 180-4) of the message under this secret.

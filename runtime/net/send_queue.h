@@ -14,7 +14,8 @@ namespace kintsugi::net {
 
 class SendQueue {
  public:
-  explicit SendQueue(const TransportLimits& limits) : frames_max_(limits.queue_frames), bytes_max_(limits.queue_bytes) {}
+  explicit SendQueue(const TransportLimits& limits)
+      : frames_max_(limits.queue_frames), bytes_max_(limits.queue_bytes) {}
 
   // False: there is no room for it.
   bool PushFrame(std::string payload);

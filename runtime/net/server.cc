@@ -38,7 +38,8 @@ Status ValidateOptions(const ServerOptions& options) {
 
 class Server::Impl final : public TcpOwner, public std::enable_shared_from_this<Server::Impl> {
  public:
-  Impl(boost::asio::io_context& io, ServerOptions options, std::shared_ptr<const Secret> secret, ServerHandlers handlers)
+  Impl(boost::asio::io_context& io, ServerOptions options, std::shared_ptr<const Secret> secret,
+       ServerHandlers handlers)
       : io_(io), options_(std::move(options)), secret_(std::move(secret)), handlers_(std::move(handlers)) {}
 
   Status Start();
@@ -133,21 +134,22 @@ void Server::Impl::Adopt(UniqueFd fd) {
   ++counters_.accepted;
   Nonce nonce;
   SessionId session_id;
-  const bool random = FillRandom(nonce.data(), nonce.size()).ok() && FillRandom(session_id.data(), session_id.size()).ok();
+  const bool random =
+      FillRandom(nonce.data(), nonce.size()).ok() && FillRandom(session_id.data(), session_id.size()).ok();
   if (!random || connections_.size() >= options_.connections_max) {
     counters_.Count(CloseReason::kLimit, false);
     const std::string peer = PeerAddress(fd.get()).ToString();
     if (handlers_.on_refused) {
-      handlers_.on_refused(peer, CloseReason::kLimit,
-                           Status(StatusCode::kResourceExhausted, "peer " + peer + ": connections are at their limit of " +
-                                                                      std::to_string(options_.connections_max)));
+      handlers_.on_refused(
+          peer, CloseReason::kLimit,
+          Status(StatusCode::kResourceExhausted,
+                 "peer " + peer + ": connections are at their limit of " + std::to_string(options_.connections_max)));
     }
     return;
   }
   const uint64_t id = ++last_id_;
-  auto connection =
-      std::make_shared<TcpConnection>(io_, weak_from_this(), id, options_.limits,
-                                      MakeServerHandshake(options_.self, secret_, nonce, session_id));
+  auto connection = std::make_shared<TcpConnection>(io_, weak_from_this(), id, options_.limits,
+                                                    MakeServerHandshake(options_.self, secret_, nonce, session_id));
   connections_.emplace(id, connection);
   unauthenticated_.emplace(id, SteadyClock::SteadyNow());
   connection->Start(std::move(fd));
@@ -159,8 +161,9 @@ void Server::Impl::EvictStale() {
     if (accepted_at > oldest_allowed) break;
     connections_.at(id)->Fail(
         CloseReason::kLimit,
-        Status(StatusCode::kResourceExhausted, "handshake: gave way to others, unauthenticated connections are at their limit of " +
-                                                   std::to_string(options_.unauthenticated_max)));
+        Status(StatusCode::kResourceExhausted,
+               "handshake: gave way to others, unauthenticated connections are at their limit of " +
+                   std::to_string(options_.unauthenticated_max)));
   }
 }
 

@@ -2,8 +2,8 @@
 //
 // Threads: one, which runs the io_context.
 // Ownership: the io_context outlives the Server; handlers run from it only, and none after Stop or the destructor.
-// Errors: Listen says kUnavailable for a port in use, kInvalidArgument for an address that is not this machine's. What a
-// stranger does wrong is counted, told to on_refused and touches no other connection.
+// Errors: Listen says kUnavailable for a port in use, kInvalidArgument for an address that is not this machine's. What
+// a stranger does wrong is counted, told to on_refused and touches no other connection.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct ServerOptions {
   TransportLimits limits;
   size_t connections_max = 10000;
   size_t unauthenticated_max = 64;
-  // While unauthenticated_max is reached, a handshake that has lasted this long gives way to those that wait to be accepted.
+  // While unauthenticated_max is reached, a handshake that has lasted this long gives way to others in the backlog.
   Duration handshake_deadline_when_full = std::chrono::milliseconds(250);
 };
 

@@ -68,10 +68,11 @@ void ServerHandshake::OnHello(const wire::ClientHello& hello, HandshakeStep* ste
     return;
   }
   if (hello.job() != self_.job) {
-    return Refuse(wire::Refusal::JOB,
-                  {CloseReason::kJob, Status(StatusCode::kInvalidArgument, "handshake: the peer belongs to job " + hello.job() +
-                                                                               ", this side to job " + self_.job)},
-                  step);
+    return Refuse(
+        wire::Refusal::JOB,
+        {CloseReason::kJob, Status(StatusCode::kInvalidArgument, "handshake: the peer belongs to job " + hello.job() +
+                                                                     ", this side to job " + self_.job)},
+        step);
   }
   transcript_.client_role = hello.role();
   transcript_.client_nonce = hello.nonce();

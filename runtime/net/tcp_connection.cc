@@ -119,11 +119,9 @@ void TcpConnection::OnFrames(std::string_view bytes) {
         return Fail(CloseReason::kFrameEmpty, Status(StatusCode::kDataLoss, "a frame of length zero"));
       case FrameEvent::Kind::kOversized:
         return Fail(CloseReason::kFrameOversized,
-                    Status(StatusCode::kDataLoss, "a frame of " + std::to_string(event.announced_bytes) + " bytes, limit " +
-                                                      std::to_string(decoder_.limit_bytes())));
-      case FrameEvent::Kind::kFrame:
-        ++frames_received_;
-        owner->OnFrame(self, event.payload);
+                    Status(StatusCode::kDataLoss, "a frame of " + std::to_string(event.announced_bytes) +
+                                                      " bytes, limit " + std::to_string(decoder_.limit_bytes())));
+      case FrameEvent::Kind::kFrame: ++frames_received_; owner->OnFrame(self, event.payload);
     }
   }
 }
@@ -156,10 +154,10 @@ Status TcpConnection::Send(std::string payload) {
                                               " bytes; allowed are 1 to " + std::to_string(limits_.frame_bytes)};
   }
   if (!queue_.PushFrame(std::move(payload))) {
-    Status full(StatusCode::kResourceExhausted,
-                "send queue full (" + std::to_string(queue_.frames()) + " frames, " + std::to_string(queue_.bytes()) +
-                    " bytes; limits " + std::to_string(limits_.queue_frames) + ", " + std::to_string(limits_.queue_bytes) +
-                    "): the peer does not read");
+    Status full(StatusCode::kResourceExhausted, "send queue full (" + std::to_string(queue_.frames()) + " frames, " +
+                                                    std::to_string(queue_.bytes()) + " bytes; limits " +
+                                                    std::to_string(limits_.queue_frames) + ", " +
+                                                    std::to_string(limits_.queue_bytes) + "): the peer does not read");
     Fail(CloseReason::kQueue, full);
     return full.Annotate("peer " + peer_address_);
   }

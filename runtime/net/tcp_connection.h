@@ -1,7 +1,7 @@
 // TcpConnection: a socket, its handshake, its frames and its end. Server and Client own it; others see Connection.
 //
 // Threads: the io_context's one thread.
-// Invariants: OnClosed comes exactly once, posted, unless the owner has gone. The socket is closed when the state says so.
+// Invariants: OnClosed comes exactly once, posted, unless the owner has gone; kClosed means that the socket is closed.
 #pragma once
 
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -28,7 +28,7 @@ class TcpOwner {
   virtual void OnAuthenticated(const TcpConnectionPtr& connection) = 0;
   virtual void OnFrame(const TcpConnectionPtr& connection, std::string_view payload) = 0;
   virtual void OnClosed(const TcpConnectionPtr& connection, CloseReason reason, const Status& status) = 0;
-  // Where bytes are received before they are looked at: one for all connections of the owner, so that an idle one needs none.
+  // Where bytes are received before they are looked at: one for all the owner's connections, so an idle one needs none.
   virtual std::span<char> read_buffer() = 0;
 };
 

@@ -46,12 +46,15 @@ Status ListenError(const std::string& place, int error) {
   const std::string text = "cannot listen on " + place + ": " + std::strerror(error);
   switch (error) {
     case EADDRINUSE:
-      return {StatusCode::kUnavailable, text + ": another process has this port (ss -ltnp shows it): choose another port, "
-                                               "0 for any free one, or end that process"};
+      return {StatusCode::kUnavailable, text +
+                                            ": another process has this port (ss -ltnp shows it): choose another port, "
+                                            "0 for any free one, or end that process"};
     case EADDRNOTAVAIL:
-      return {StatusCode::kInvalidArgument, text + ": not an address of this machine: bind to 127.0.0.1 or one that "
-                                                   "'ip address' shows"};
-    case EACCES: return {StatusCode::kPermissionDenied, text + ": ports below 1024 need a privilege: choose a higher one"};
+      return {StatusCode::kInvalidArgument, text +
+                                                ": not an address of this machine: bind to 127.0.0.1 or one that "
+                                                "'ip address' shows"};
+    case EACCES:
+      return {StatusCode::kPermissionDenied, text + ": ports below 1024 need a privilege: choose a higher one"};
     default: return {StatusCode::kResourceExhausted, text};
   }
 }
@@ -93,7 +96,8 @@ Result<UniqueFd> ListenTcp(const std::string& address, uint16_t port) {
   UniqueFd fd = MakeSocket(chosen.storage.ss_family);
   if (!fd.valid()) return ListenError(place, errno);
   SetInt(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (::bind(fd.get(), chosen.get(), chosen.length) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) return ListenError(place, errno);
+  if (::bind(fd.get(), chosen.get(), chosen.length) != 0 || ::listen(fd.get(), SOMAXCONN) != 0)
+    return ListenError(place, errno);
   return fd;
 }
 

@@ -11,7 +11,8 @@ Status ValidateLimits(const TransportLimits& limits) {
   }
   if (limits.queue_frames == 0 || limits.queue_bytes < limits.frame_bytes + kFrameHeaderBytes) {
     return invalid("limits.queue_bytes is " + std::to_string(limits.queue_bytes) + " and limits.queue_frames " +
-                   std::to_string(limits.queue_frames) + ": the queue must hold at least one frame of the largest size, " +
+                   std::to_string(limits.queue_frames) +
+                   ": the queue must hold at least one frame of the largest size, " +
                    std::to_string(limits.frame_bytes) + " bytes and its header");
   }
   if (limits.handshake_deadline <= Duration::zero() || limits.close_deadline <= Duration::zero()) {

@@ -35,7 +35,9 @@ int Connect(int fd, const UnixPlace& place) {
   return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
 }
 
-Status Failure(StatusCode code, const UnixPlace& place, const std::string& text) { return {code, place.path + ": " + text}; }
+Status Failure(StatusCode code, const UnixPlace& place, const std::string& text) {
+  return {code, place.path + ": " + text};
+}
 
 class FolderLock {
  public:
@@ -62,7 +64,8 @@ Status RemoveStale(const UnixPlace& place) {
     return Status::Ok();
   }
   if (error == ENOENT) return Status::Ok();
-  return Failure(StatusCode::kUnavailable, place, "a live run has this control socket: end it or choose another run folder");
+  return Failure(StatusCode::kUnavailable, place,
+                 "a live run has this control socket: end it or choose another run folder");
 }
 
 }  // namespace
@@ -91,8 +94,9 @@ Result<UnixPlace> OpenUnixPlace(const std::string& path) {
 
 Status CheckFolder(const struct stat& folder, uid_t user, const std::string& path) {
   if (folder.st_uid != user) {
-    return {StatusCode::kPermissionDenied, "the folder of " + path + " belongs to user " + std::to_string(folder.st_uid) +
-                                               ", this is user " + std::to_string(user) + ": choose a run folder of your own"};
+    return {StatusCode::kPermissionDenied, "the folder of " + path + " belongs to user " +
+                                               std::to_string(folder.st_uid) + ", this is user " +
+                                               std::to_string(user) + ": choose a run folder of your own"};
   }
   if ((folder.st_mode & 0077) != 0) {
     return {StatusCode::kPermissionDenied,
@@ -109,9 +113,11 @@ Status CheckCaller(uid_t caller, uid_t owner) {
 
 Result<UniqueFd> ListenUnix(const UnixPlace& place) {
   struct stat folder {};
-  if (::fstat(place.folder.get(), &folder) != 0) return Failure(StatusCode::kInvalidArgument, place, std::strerror(errno));
+  if (::fstat(place.folder.get(), &folder) != 0)
+    return Failure(StatusCode::kInvalidArgument, place, std::strerror(errno));
   KINTSUGI_RETURN_IF_ERROR(CheckFolder(folder, ::geteuid(), place.path));
-  // Two servers that start at once: the second must not take the first's file, bound but not yet listening, for a stale one.
+  // Two servers that start at once: the second must not take the first's file, bound but not yet listening, for a stale
+  // one.
   const FolderLock lock(place.folder.get());
   KINTSUGI_RETURN_IF_ERROR(RemoveStale(place));
   UniqueFd fd = MakeSocket();
@@ -131,10 +137,12 @@ Result<UniqueFd> ConnectUnix(const UnixPlace& place) {
   const int error = fd.valid() ? Connect(fd.get(), place) : errno;
   switch (error) {
     case 0: return fd;
-    case ENOENT: return Failure(StatusCode::kNotFound, place, "no such run: it has ended, or the folder is not a run's");
+    case ENOENT:
+      return Failure(StatusCode::kNotFound, place, "no such run: it has ended, or the folder is not a run's");
     case ECONNREFUSED: return Failure(StatusCode::kNotFound, place, "the run that had this socket has ended");
     case EACCES:
-    case EPERM: return Failure(StatusCode::kPermissionDenied, place, "the run belongs to another user: ask as its owner");
+    case EPERM:
+      return Failure(StatusCode::kPermissionDenied, place, "the run belongs to another user: ask as its owner");
     case EAGAIN: return Failure(StatusCode::kUnavailable, place, "too many callers at once: try again");
     default: return Failure(StatusCode::kCommFailure, place, std::strerror(error));
   }
