@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -128,6 +129,7 @@ TEST(Transport, SeesAKilledPeerAtOnce) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {  // a process of its own with a client of its own; it never ends by itself
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     Loop loop;
     RecordingClient client(loop, pair.secret);
     client.Connect(port);
