@@ -87,6 +87,8 @@ class KINTSUGI_EXPORT Agent {
   Status RegisterFault(const std::string& pattern, FaultClass fault_class);
   // State memory that other processes of this host can map: the fastest to repair from. Lives as long as the agent.
   Result<Memory> AllocateState(uint64_t size_bytes);
+  // Completes the description of memory that lies inside an AllocateState allocation; leaves any other as it is.
+  void DescribeMemory(Memory* memory) const;
 
   // ---- the guard -------------------------------------------------------------------------------------------------
 

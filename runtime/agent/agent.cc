@@ -72,6 +72,18 @@ Result<Memory> Agent::AllocateState(uint64_t size_bytes) {
   return view;
 }
 
+void Agent::DescribeMemory(Memory* memory) const {
+  const auto begin = reinterpret_cast<uintptr_t>(memory->data);
+  for (const SharedMemory& state : impl_->state_memory_) {
+    const auto base = reinterpret_cast<uintptr_t>(state.memory().data);
+    if (begin < base || begin - base > state.memory().size_bytes ||
+        memory->size_bytes > state.memory().size_bytes - (begin - base))
+      continue;
+    *memory = SliceOf(state.memory(), begin - base, memory->size_bytes);
+    return;
+  }
+}
+
 Status Agent::Run(LoopFunction loop, void* context) { return impl_->Run(loop, context); }
 Status Agent::BeginStep(Step step) { return impl_->BeginStep(step); }
 Status Agent::EnterPhase(Step step, TrainPhase phase) { return impl_->EnterPhase(step, phase); }

@@ -156,6 +156,7 @@ class Agent::Impl {
   // Trainer's thread only.
   std::vector<std::pair<std::string, FaultClass>> fault_patterns_;
   bool has_mirrored_ = false;
+  bool ever_released_ = false;
   bool resumed_told_ = true;
   bool released_at_save_point_ = false;
   bool fault_told_ = false;

@@ -50,8 +50,6 @@ Status Agent::Impl::Run(LoopFunction loop, void* context) {
   running_ = true;
   registry_.Seal();
   for (const std::string& injection : join_.injections) Arm(injection);
-  // Step 0 of the mirrored objects; a replacement's will come from its partners.
-  if (has_mirrored_) KINTSUGI_RETURN_IF_ERROR(service_->Mirror(Step(0), registry_.CaptureMirrored()));
   boost::asio::post(io_, [this, ready = MakeReady()] { core_->SetReady(ready); });
   Park(Outcome::kReady);
 
@@ -140,6 +138,7 @@ Agent::Impl::Served Agent::Impl::Serve() {
       } else if (release_) {
         generation_ = release_->generation;
         released_at_ = release_->step;
+        ever_released_ = true;
         release_.reset();
         continue_ = false;
         word().store(GateWord::Pack(GateState::kCommitted, released_at_.value()), std::memory_order_release);
@@ -209,8 +208,14 @@ Status Agent::Impl::CallHandlers(const core::RunOnTrainer& run, CancelToken& can
 Status Agent::Impl::RollBack(HandlerContext& call) {
   std::vector<uint8_t> objects;
   if (has_mirrored_) {
-    KINTSUGI_ASSIGN_OR_RETURN(objects, service_->Mirrored(call.step));
-    KINTSUGI_RETURN_IF_ERROR(registry_.RestoreMirrored(objects));
+    // A process that begins a run, or has just loaded a checkpoint, has them live; otherwise they may be ahead of S.
+    const bool live = call.rung == Rung::kReload || (!ever_released_ && !join_.replacement);
+    if (live) {
+      objects = registry_.CaptureMirrored();
+    } else {
+      KINTSUGI_ASSIGN_OR_RETURN(objects, service_->Mirrored(call.step));
+      KINTSUGI_RETURN_IF_ERROR(registry_.RestoreMirrored(objects));
+    }
   }
   KINTSUGI_RETURN_IF_ERROR(handlers_.Call(HandlerKind::kRollback, call));
   // Partners that were replaced hold nothing of ours yet.

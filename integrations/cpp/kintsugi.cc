@@ -1,0 +1,34 @@
+#include "integrations/cpp/kintsugi.h"
+
+#include "replica/defaults.h"
+#include "replica/save/save_handlers.h"
+
+namespace kintsugi {
+namespace {
+
+// What the default handlers share; the agent keeps it alive as its state service.
+struct StatePlane {
+  explicit StatePlane(const StateRegistry& registry) : replica(registry) {
+    save.registry = &registry;
+    save.mirrored_of = [this](Rank rank, Step step) { return replica.MirroredOf(rank, step); };
+  }
+  ReplicaDefaults replica;
+  checkpoint::SaveContext save;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr<LogSink> log) {
+  KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Agent> agent, Agent::Join(options, std::move(log)));
+  auto plane = std::make_shared<StatePlane>(agent->registry());
+  plane->save.job = options.job;
+  plane->replica.SetLoader(checkpoint::LoadHandler, &plane->save);
+  KINTSUGI_RETURN_IF_ERROR(
+      agent->RegisterHandler(HandlerKind::kRepair, ReplicaDefaults::RepairHandler, &plane->replica));
+  KINTSUGI_RETURN_IF_ERROR(agent->RegisterHandler(HandlerKind::kSave, checkpoint::SaveHandler, &plane->save));
+  KINTSUGI_RETURN_IF_ERROR(agent->RegisterHandler(HandlerKind::kRename, checkpoint::RenameHandler, &plane->save));
+  agent->SetStateService(std::shared_ptr<StateService>(plane, &plane->replica));
+  return agent;
+}
+
+}  // namespace kintsugi

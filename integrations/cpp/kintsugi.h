@@ -1,0 +1,18 @@
+// kintsugi::Join: an agent with the working default handlers for repair, save and rename installed.
+//
+// A trainer then writes only stop, clean, rebuild_group and rollback. See runtime/agent.h for the rest of the API and
+// replica/stream/gloo_group.h for abortable collectives.
+#pragma once
+
+#include <memory>
+
+#include "replica/stream/gloo_group.h"
+#include "runtime/agent.h"
+
+namespace kintsugi {
+
+// Errors: as Agent::Join.
+KINTSUGI_EXPORT Result<std::unique_ptr<Agent>> Join(const AgentOptions& options,
+                                                    std::shared_ptr<LogSink> log = NullLogSink());
+
+}  // namespace kintsugi

@@ -1,0 +1,82 @@
+// byte_lm: a byte-level GPT that trains on real text under Kintsugi. Start it with `kintsugi run`.
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <iostream>
+
+#include "integrations/examples/byte_lm/worker.h"
+
+namespace {
+
+using kintsugi::Status;
+
+class StderrLog final : public kintsugi::LogSink {
+ public:
+  void Write(kintsugi::LogLevel level, std::string_view line) override {
+    if (level >= kintsugi::LogLevel::kWarning) std::cerr << line << std::endl;
+  }
+};
+
+struct Options {
+  kintsugi::byte_lm::WorkerOptions worker;
+  std::vector<std::string> data;
+  std::string gate = "on";
+};
+
+void AddOptions(CLI::App& app, Options& o) {
+  auto& train = o.worker.train;
+  auto& model = o.worker.model;
+  app.add_option("--steps", train.steps, "Optimizer updates")->check(CLI::Range(1, 1000000000))->capture_default_str();
+  app.add_option("--seed", train.seed, "Of weights, shuffling and dropout")->capture_default_str();
+  app.add_option("--batch", train.batch, "Windows per data-parallel rank and step")->capture_default_str();
+  app.add_option("--lr", train.learning_rate_max, "Highest learning rate")->capture_default_str();
+  app.add_option("--warmup", train.warmup_steps, "Steps of linear warm-up")->capture_default_str();
+  app.add_option("--layers", model.layers, "Transformer blocks")->capture_default_str();
+  app.add_option("--width", model.width, "Width of the residual stream")->capture_default_str();
+  app.add_option("--heads", model.heads, "Attention heads")->capture_default_str();
+  app.add_option("--context", model.context, "Bytes the network sees at once")->capture_default_str();
+  app.add_option("--dropout", model.dropout, "Dropout rate")->capture_default_str();
+  app.add_option("--tp", o.worker.tensor_parallel, "Tensor-parallel ranks")->check(CLI::IsMember({1, 2}))->capture_default_str();
+  app.add_option("--replicas", o.worker.replicas, "Copies of every shard of optimizer state")->capture_default_str();
+  app.add_option("--gate", o.gate, "Barrier before every update")->check(CLI::IsMember({"on", "off"}))->capture_default_str();
+  app.add_option("--data", o.data, "Files or folders to train on; default: the licence texts of this system")->take_all();
+  app.add_option("--ballast-mib", o.worker.ballast_mib, "Extra registered state, for transfer measurements");
+  app.add_option("--samples", o.worker.sample_count, "Texts to write after training")->check(CLI::Range(0, 100))->capture_default_str();
+  app.add_option("--step-delay-us", o.worker.step_delay_us, "Sleep in every step, for measurements");
+}
+
+std::string Printable(const std::string& text) {
+  std::string out;
+  for (char c : text) out += c == '\n' || (c >= ' ' && c <= '~') ? c : '?';
+  return out;
+}
+
+// The exit code, or why this rank could not train.
+kintsugi::Result<int> Train(Options& options) {
+  options.worker.gate = options.gate == "on";
+  KINTSUGI_RETURN_IF_ERROR(kintsugi::byte_lm::Validate(options.worker.model, options.worker.tensor_parallel));
+  KINTSUGI_RETURN_IF_ERROR(kintsugi::byte_lm::Validate(options.worker.train));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto text, kintsugi::byte_lm::TextData::Load(options.data));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto agent_options, kintsugi::AgentOptions::FromEnvironment());
+  KINTSUGI_ASSIGN_OR_RETURN(auto agent, kintsugi::Join(agent_options, std::make_shared<StderrLog>()));
+  KINTSUGI_ASSIGN_OR_RETURN(auto worker, kintsugi::byte_lm::Worker::Create(*agent, options.worker, text));
+  const Status trained = worker->Run();
+  if (!trained.ok() && trained.code() != kintsugi::StatusCode::kEnded) return trained;
+  if (trained.ok())
+    for (const std::string& sample : worker->samples()) std::cout << "sample:" << Printable(sample) << std::endl;
+  return agent->exit_code();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (const char* replicas = std::getenv("KINTSUGI_REPLICAS")) options.worker.replicas = std::atoi(replicas);
+  CLI::App app{"byte_lm: trains a byte-level GPT on text files.\n"
+               "Example: kintsugi run --nproc 4 -- byte_lm --steps 200 --tp 2"};
+  AddOptions(app, options);
+  CLI11_PARSE(app, argc, argv);
+  const kintsugi::Result<int> exit_code = Train(options);
+  if (exit_code.ok()) return *exit_code;
+  std::cerr << "byte_lm: " << exit_code.status().ToString() << std::endl;
+  return exit_code.status().code() == kintsugi::StatusCode::kInvalidArgument ? 2 : 1;
+}

@@ -1,0 +1,140 @@
+#include "integrations/examples/byte_lm/worker.h"
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace kintsugi::byte_lm {
+namespace {
+
+Worker& Self(void* context) { return *static_cast<Worker*>(context); }
+
+}  // namespace
+
+Worker::Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout)
+    : agent_(agent), options_(options), layout_(layout), groups_(layout) {}
+
+Result<std::unique_ptr<Worker>> Worker::Create(Agent& agent, const WorkerOptions& options, const TextData& text) {
+  KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout,
+                            RankLayout::Of(agent.rank().value(), agent.world_size(), options.tensor_parallel,
+                                           options.replicas));
+  auto worker = std::unique_ptr<Worker>(new Worker(agent, options, layout));
+  TrainerOptions trainer;
+  trainer.model = options.model;
+  trainer.train = options.train;
+  trainer.layout = layout;
+  // Optimizer state in memory that a replica's process can map: the fastest to repair from.
+  trainer.allocate_state = [&agent](const std::string&, size_t count) -> Result<float*> {
+    KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, agent.AllocateState(count * sizeof(float)));
+    return static_cast<float*>(memory.data);
+  };
+  KINTSUGI_ASSIGN_OR_RETURN(worker->trainer_, Trainer::Create(trainer, text));
+  KINTSUGI_RETURN_IF_ERROR(worker->Register());
+  return worker;
+}
+
+Status Worker::Register() {
+  std::vector<Rank> group;
+  for (int rank : layout_.DataParallelGroup()) group.push_back(Rank(rank));
+  KINTSUGI_RETURN_IF_ERROR(agent_.SetReplicaLayout(0, group, layout_.replicas));
+  for (ShardedTensor tensor : trainer_->StateTensors()) {
+    agent_.DescribeMemory(&tensor.memory);
+    KINTSUGI_RETURN_IF_ERROR(agent_.RegisterTensor(tensor));
+  }
+  if (options_.ballast_mib > 0) {
+    const int64_t bytes = static_cast<int64_t>(options_.ballast_mib) << 20;
+    KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, agent_.AllocateState(static_cast<uint64_t>(bytes)));
+    std::memset(memory.data, 0x40 + layout_.shard(), memory.size_bytes);
+    ShardedTensor ballast;
+    ballast.key = "ballast";
+    ballast.dtype = DType::kUInt8;
+    ballast.local_shape = {bytes};
+    ballast.global_shape = {bytes * layout_.shards()};
+    ballast.global_offset = {bytes * layout_.shard()};
+    ballast.memory = memory;
+    KINTSUGI_RETURN_IF_ERROR(agent_.RegisterTensor(ballast));
+  }
+  // The dropout generator's state lives on this rank alone, so partners mirror it; schedule and data position follow
+  // from the step.
+  KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject(trainer_->DropoutObject()));
+  KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject({.key = "schedule", .kind = ObjectKind::kDerived}));
+  KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject({.key = "data_position", .kind = ObjectKind::kDerived}));
+
+  const auto on = [this](HandlerKind kind, HandlerFunction function) {
+    return agent_.RegisterHandler(kind, function, this);
+  };
+  KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kStop, [](HandlerContext&, void* self) {
+    Self(self).groups_.Abort();
+    return Status::Ok();
+  }));
+  KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kClean, [](HandlerContext&, void* self) {
+    Self(self).groups_.Destroy();
+    return Status::Ok();
+  }));
+  KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRebuildGroup, [](HandlerContext& call, void* self) {
+    KINTSUGI_RETURN_IF_ERROR(Self(self).groups_.Connect(call));
+    Self(self).trainer_->SetGroups(Self(self).groups_.groups());
+    return Status::Ok();
+  }));
+  // Parameters follow from the masters; learning rate and data position from the step's number.
+  KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRollback, [](HandlerContext&, void* self) {
+    return Self(self).trainer_->SyncParameters();
+  }));
+  if (!options_.gate) return agent_.SetGate(GateMode::kOff);
+  return agent_.SetGate(GateMode::kTrainer, [](Step, void* self) { return Self(self).groups_.Barrier(); }, this);
+}
+
+Status Worker::Run() {
+  return agent_.Run([](Step first, void* self) { return Self(self).Loop(first); }, this);
+}
+
+Status Worker::Loop(Step first) {
+  for (Step step = first.Next(); step.value() <= static_cast<uint64_t>(options_.train.steps); step = step.Next())
+    KINTSUGI_RETURN_IF_ERROR(TrainStep(step));
+  return WriteSamples();
+}
+
+Status Worker::TrainStep(Step step) {
+  KINTSUGI_RETURN_IF_ERROR(agent_.BeginStep(step));
+  KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kForward));
+  KINTSUGI_RETURN_IF_ERROR(trainer_->Forward(step));
+  KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kBackward));
+  KINTSUGI_RETURN_IF_ERROR(trainer_->Backward());
+  if (options_.step_delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(options_.step_delay_us));
+  KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kGradientSync));
+  KINTSUGI_RETURN_IF_ERROR(trainer_->SyncGradients());
+  KINTSUGI_RETURN_IF_ERROR(trainer_->SyncNorm());
+  // Tensor-parallel ranks consume the same samples: one of them says so.
+  const std::vector<uint64_t> none;
+  KINTSUGI_RETURN_IF_ERROR(
+      agent_.Report(step, trainer_->loss(), layout_.tp_rank == 0 ? trainer_->sample_ids() : none));
+  KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kGate));
+  KINTSUGI_RETURN_IF_ERROR(Update(step));
+  KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kParamSync));
+  KINTSUGI_RETURN_IF_ERROR(trainer_->SyncParameters());
+  return agent_.Mark(step, TrainPhase::kBetween);
+}
+
+Status Worker::Update(Step step) {
+  KINTSUGI_RETURN_IF_ERROR(agent_.BeginUpdate(step));
+  const size_t pieces = trainer_->skips_update() ? 0 : trainer_->piece_count();
+  for (size_t i = 0; i < pieces; ++i) {
+    if (i == pieces / 2) KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kUpdate));
+    trainer_->UpdatePiece(i);
+  }
+  return agent_.EndUpdate(step);
+}
+
+Status Worker::WriteSamples() {
+  samples_.clear();
+  if (layout_.dp_rank != 0) return Status::Ok();
+  for (int i = 0; i < options_.sample_count; ++i) {
+    SampleOptions sample;
+    sample.seed = options_.train.seed + static_cast<uint64_t>(i);
+    KINTSUGI_ASSIGN_OR_RETURN(std::string text, trainer_->Generate(sample));
+    if (layout_.tp_rank == 0) samples_.push_back(std::move(text));
+  }
+  return Status::Ok();
+}
+
+}  // namespace kintsugi::byte_lm

@@ -1,0 +1,49 @@
+// Worker: one rank of byte_lm under Kintsugi: what it registers, its handlers, and its training loop.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "integrations/cpp/kintsugi.h"
+#include "integrations/examples/byte_lm/process_groups.h"
+#include "integrations/examples/byte_lm/trainer.h"
+
+namespace kintsugi::byte_lm {
+
+struct WorkerOptions {
+  ModelConfig model;
+  TrainConfig train;
+  int tensor_parallel = 1;
+  int replicas = 2;
+  bool gate = true;
+  uint64_t ballast_mib = 0;   // extra registered state, for transfer measurements
+  int sample_count = 1;       // texts to write after training, by rank 0
+  uint64_t step_delay_us = 0; // makes steps longer without work, for measurements
+};
+
+class Worker {
+ public:
+  static Result<std::unique_ptr<Worker>> Create(Agent& agent, const WorkerOptions& options, const TextData& text);
+  // Trains to the end under the agent's guard.
+  Status Run();
+  // What rank 0 wrote after training; empty on others.
+  const std::vector<std::string>& samples() const { return samples_; }
+
+ private:
+  Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout);
+  Status Register();
+  Status Loop(Step first);
+  Status TrainStep(Step step);
+  Status Update(Step step);
+  Status WriteSamples();
+
+  Agent& agent_;
+  const WorkerOptions options_;
+  const RankLayout layout_;
+  ProcessGroups groups_;
+  std::unique_ptr<Trainer> trainer_;
+  std::vector<std::string> samples_;
+};
+
+}  // namespace kintsugi::byte_lm
