@@ -1,7 +1,8 @@
 // Link: an ordered point-to-point message channel between two ranks, belonging to one generation.
 //
-// Messages arrive in order and whole. A receive names the size it expects; a message of another size is kDataLoss on
-// the receiving side (Gloo of 2022 would deliver a shorter one silently: every link carries its own length).
+// Messages arrive in order and whole. A send may wait until the peer receives it: two ends that both send first wait for
+// each other. A receive names the size it expects; a message of another size is kDataLoss on the receiving side
+// (Gloo of 2022 would deliver a shorter one silently: every link carries its own length).
 // Threads: one thread sends, one receives (they may be the same); Abort may come from any thread at any moment and makes
 // pending and later calls of this side return kCancelled within 100 ms. The peer sees kCommFailure, at once where the
 // transport tells, else at its own abort.

@@ -21,7 +21,7 @@ bool ReceivePlan::MayTake(size_t source, uint64_t block) const {
   return live_sources_ == 1 || damaged_by_[block] != static_cast<int16_t>(source);
 }
 
-std::vector<BlockRange> ReceivePlan::Take(size_t source, bool wait) {
+std::vector<BlockRange> ReceivePlan::Take(size_t source) {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (!failure_.ok()) return {};
@@ -41,7 +41,7 @@ std::vector<BlockRange> ReceivePlan::Take(size_t source, bool wait) {
     }
     missing_ -= count;
     in_work_ += count;
-    if (count > 0 || !wait || missing_ + in_work_ == 0) return taken;
+    if (count > 0 || missing_ + in_work_ == 0) return taken;
     changed_.wait(lock);
   }
 }

@@ -20,9 +20,9 @@ class ReceivePlan {
  public:
   ReceivePlan(const BlockTable& table, ReceiveLedger& ledger, size_t sources, uint64_t request_blocks);
 
-  // The next blocks for `source`, now in work. With `wait`, waits while other sources have blocks that may come back; empty
-  // when this source has nothing more to do.
-  std::vector<BlockRange> Take(size_t source, bool wait);
+  // The next blocks for `source`, now in work. Waits while other sources have blocks that may come back; empty when this
+  // source has nothing more to do.
+  std::vector<BlockRange> Take(size_t source);
   // Blocks of a range are there.
   void Arrived(const BlockRange& range);
   // A block is there but damaged: it goes back to be asked for once more, or fails the plan with `why`.

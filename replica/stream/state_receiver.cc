@@ -1,6 +1,5 @@
 // The receiving side of the state stream: one session per source, all of them working off one plan.
 #include <cstdio>
-#include <deque>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -32,9 +31,7 @@ class Session {
     } catch (const std::exception& e) {
       status_ = Status(StatusCode::kInternal, e.what());
     }
-    std::vector<BlockRange> in_work;
-    for (auto& request : outstanding_) in_work.insert(in_work.end(), request.begin(), request.end());
-    if (!status_.ok()) job_.plan.Drop(in_work);
+    if (!status_.ok()) job_.plan.Drop(in_work_);
     status_ = status_.Annotate("receiving state of step " + job_.step.ToString() + " from rank " +
                                link_.peer().ToString());
   }
@@ -45,8 +42,6 @@ class Session {
 
  private:
   using Request = std::vector<BlockRange>;
-  // The next request is with the source before the blocks of this one have all come.
-  static constexpr size_t kAhead = 2;
 
   Status Receive() {
     if (const Status fits = TakeManifest(); !fits.ok()) {
@@ -54,15 +49,11 @@ class Session {
       return fits;
     }
     for (;;) {
-      while (outstanding_.size() < kAhead) {
-        Request request = job_.plan.Take(source_, outstanding_.empty());
-        if (request.empty()) break;
-        outstanding_.push_back(std::move(request));
-        KINTSUGI_RETURN_IF_ERROR(Ask(outstanding_.back()));
-      }
-      if (outstanding_.empty()) return SayEnd(job_.plan.failure());
-      KINTSUGI_RETURN_IF_ERROR(TakeBlocks(outstanding_.front()));
-      outstanding_.pop_front();
+      in_work_ = job_.plan.Take(source_);
+      if (in_work_.empty()) return SayEnd(job_.plan.failure());
+      // One request at a time: a link may hold a send back until it is received, and the source is busy sending blocks.
+      KINTSUGI_RETURN_IF_ERROR(Ask(in_work_));
+      KINTSUGI_RETURN_IF_ERROR(TakeBlocks(in_work_));
     }
   }
 
@@ -166,7 +157,7 @@ class Session {
   const size_t source_;
   Link& link_;
   ChecksumAlgorithm checksum_ = ChecksumAlgorithm::kNone;
-  std::deque<Request> outstanding_;
+  Request in_work_;
   std::vector<uint8_t> objects_;
   uint64_t bytes_ = 0;
   Status status_;

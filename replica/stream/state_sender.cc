@@ -44,7 +44,8 @@ class Sender {
     manifest.set_objects(options_.objects.data(), options_.objects.size());
     manifest.set_objects_hash(HashBytes(options_.objects.data(), options_.objects.size()));
     const std::string body = manifest.SerializeAsString();
-    return SendFrame(link_, FrameKind::kManifest, body, WaitLimit(options_.limits, body.size()));
+    // The receiver may still be opening links to other sources, which may be busy elsewhere.
+    return SendFrame(link_, FrameKind::kManifest, body, options_.limits.deadline);
   }
 
   Status Answer(const std::string& body) {

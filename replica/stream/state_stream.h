@@ -16,7 +16,9 @@
 // Units: bytes; rates in bytes per second.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +36,8 @@ struct StreamItem {
   Memory memory;
 };
 
-// Every wait is bounded by one second plus the bytes it is about at this rate, and by the deadline of the call.
+// Every wait is bounded by the deadline of the call, and all but a sender's for its receiver to begin by one second plus the
+// bytes it is about at this rate.
 struct StreamLimits {
   double bytes_per_second_min = 50e6;
   TimePoint deadline = TimePoint::Max();
@@ -48,7 +51,7 @@ struct SendOptions {
 
 struct ReceiveOptions {
   StreamLimits limits;
-  // Blocks asked for at a time: what is lost, at most twice over, when a source dies. Their checksums follow them.
+  // Blocks asked for at a time: what is lost when a source dies. Their checksums follow them.
   uint64_t request_blocks = 64;
 };
 
@@ -75,5 +78,7 @@ KINTSUGI_EXPORT Status ReceiveState(const std::vector<Link*>& sources, const std
 // Digest of the items as they lie in memory: per item XXH3-64 over the CRC-32C of its blocks, in order; over all items
 // XXH3-64 of keys, sizes and these. Equal states have equal digests on every machine.
 KINTSUGI_EXPORT uint64_t DigestState(const std::vector<StreamItem>& items);
+// The same, given up soon after `stop` is set.
+KINTSUGI_EXPORT std::optional<uint64_t> DigestState(const std::vector<StreamItem>& items, const std::atomic<bool>& stop);
 
 }  // namespace kintsugi

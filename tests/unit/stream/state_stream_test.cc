@@ -159,8 +159,8 @@ TEST(StateStream, ASourceThatDiesIsReplacedInTheSameCall) {
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_TRUE(source == target);
   EXPECT_EQ(transfer.result.source_status[0].code(), StatusCode::kCommFailure);
-  // At most the two requests that were under way are sent twice.
-  EXPECT_LE(transfer.result.bytes_received, source.size() + 8 * kBlock);
+  // At most the request that was under way is sent twice.
+  EXPECT_LE(transfer.result.bytes_received, source.size() + 4 * kBlock);
 }
 
 TEST(StateStream, AfterASourcesDeathTheNextCallFetchesOnlyWhatIsMissing) {

@@ -1,0 +1,242 @@
+#include "replica/defaults.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kintsugi {
+namespace {
+
+// A partner may be a whole step behind; an incident ends the wait long before this.
+constexpr Duration kMirrorLimit = std::chrono::hours(1);
+
+bool Contains(const std::vector<Rank>& ranks, Rank rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// Bytes of this rank before the first Open, when it does not know its number yet.
+constexpr Rank kUnknownSelf{-1};
+
+}  // namespace
+
+// The links of one move: owned here, ended together when the call is cancelled.
+class ReplicaDefaults::ActiveLinks {
+ public:
+  explicit ActiveLinks(CancelToken& cancel) : subscription_(cancel, [this] { Abort(); }) {}
+
+  void Add(std::unique_ptr<Link> link) {
+    std::lock_guard lock(mutex_);
+    if (aborted_) link->Abort();
+    links_.push_back(std::move(link));
+  }
+  std::vector<Link*> all() const {
+    std::vector<Link*> all;
+    for (auto& link : links_) all.push_back(link.get());
+    return all;
+  }
+
+ private:
+  void Abort() {
+    std::lock_guard lock(mutex_);
+    aborted_ = true;
+    for (auto& link : links_) link->Abort();
+  }
+
+  std::mutex mutex_;
+  bool aborted_ = false;
+  std::vector<std::unique_ptr<Link>> links_;  // added to by one thread, aborted by another
+  CancelToken::Subscription subscription_;    // last: gone before what its callback uses
+};
+
+ReplicaDefaults::ReplicaDefaults(const StateRegistry& registry, ReplicaOptions options)
+    : registry_(registry), options_(std::move(options)) {}
+ReplicaDefaults::~ReplicaDefaults() = default;
+
+Status ReplicaDefaults::Install(HandlerRegistry& handlers) {
+  return handlers.Register(HandlerKind::kRepair, &RepairHandler, this);
+}
+
+Status ReplicaDefaults::RepairHandler(HandlerContext& call, void* context) {
+  return static_cast<ReplicaDefaults*>(context)->Repair(call);
+}
+
+void ReplicaDefaults::SetLoader(HandlerFunction load, void* context) {
+  load_ = load;
+  load_context_ = context;
+}
+
+// ---- channels to the partners ------------------------------------------------------------------------------------
+
+Status ReplicaDefaults::Open(HandlerContext& call) {
+  auto opening = std::make_shared<CancelToken>();
+  std::vector<std::shared_ptr<Link>> old;
+  {
+    std::lock_guard lock(mutex_);
+    aborted_.store(false);
+    opening_ = opening;
+    old.swap(partners_);
+  }
+  old.clear();
+  if (self_ == kUnknownSelf && call.rank != kUnknownSelf) {
+    if (auto initial = mirrored_.Get(kUnknownSelf, Step(0))) mirrored_.Put(call.rank, Step(0), std::move(*initial));
+  }
+  self_ = call.rank;
+  const CancelToken::Subscription superseded(*call.cancel, [&] { opening->Cancel(); });
+  return OpenLinks(call, *opening);
+}
+
+Status ReplicaDefaults::OpenLinks(HandlerContext& call, CancelToken& cancel) {
+  // Ascending on every rank: pairs are then opened in one order everywhere, and nobody waits in a circle.
+  for (Rank partner : call.partners) {
+    KINTSUGI_ASSIGN_OR_RETURN(auto link, MakeLink(*call.store, {.generation = call.generation,
+                                                                .self = call.rank,
+                                                                .peer = partner,
+                                                                .name = "mirror",
+                                                                .deadline = call.deadline,
+                                                                .cancel = &cancel,
+                                                                .prefer = options_.prefer,
+                                                                .address = options_.address}));
+    std::lock_guard lock(mutex_);
+    if (aborted_) return {StatusCode::kCancelled, "opening links to the replica partners was aborted"};
+    partners_.push_back(std::move(link));
+  }
+  return Status::Ok();
+}
+
+void ReplicaDefaults::Abort() {
+  std::shared_ptr<CancelToken> opening;
+  {
+    std::lock_guard lock(mutex_);
+    aborted_.store(true);
+    opening = opening_;
+    for (auto& link : partners_) link->Abort();
+  }
+  if (opening) opening->Cancel();
+}
+
+// ---- mirrored objects --------------------------------------------------------------------------------------------
+
+Status ReplicaDefaults::Mirror(Step step, const std::vector<uint8_t>& mine) {
+  if (aborted_) return {StatusCode::kCancelled, "mirroring of step " + step.ToString() + " was aborted"};
+  mirrored_.Put(self_, step, mine);
+  const TimePoint deadline = SteadyClock::SteadyNow() + kMirrorLimit;
+  for (auto& link : partners_) {
+    std::vector<uint8_t> theirs;
+    KINTSUGI_RETURN_IF_ERROR(ExchangeMirrored(*link, self_, step, mine, &theirs, deadline)
+                                 .Annotate("mirroring objects of step " + step.ToString()));
+    mirrored_.Put(link->peer(), step, std::move(theirs));
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<uint8_t>> ReplicaDefaults::Mirrored(Step step) const { return MirroredOf(self_, step); }
+
+Result<std::vector<uint8_t>> ReplicaDefaults::MirroredOf(Rank rank, Step step) const {
+  if (auto bytes = mirrored_.Get(rank, step)) return std::move(*bytes);
+  return Status(StatusCode::kNotFound,
+                "no mirrored objects of rank " + rank.ToString() + " at step " + step.ToString() + " on rank " +
+                    self_.ToString() + ": they were neither captured here nor received in a repair");
+}
+
+// ---- digests -----------------------------------------------------------------------------------------------------
+
+Result<std::map<int, StateDigest>> ReplicaDefaults::Digests() {
+  ledgers_.clear();
+  std::map<int, std::vector<StreamItem>> layouts;
+  for (const auto& [key, tensor] : registry_.tensors()) layouts[tensor.layout].push_back({key, tensor.memory});
+  std::map<int, StateDigest> digests;
+  for (const auto& [layout, items] : layouts) {
+    const auto digest = DigestState(items, aborted_);
+    if (!digest) return Status(StatusCode::kCancelled, "the digest of layout " + std::to_string(layout) + " was aborted");
+    digests[layout] = *digest;
+  }
+  return digests;
+}
+
+// ---- repair ------------------------------------------------------------------------------------------------------
+
+Status ReplicaDefaults::Repair(HandlerContext& call) {
+  if (call.rung == Rung::kReload) {
+    if (load_) return load_(call, load_context_);
+    return {StatusCode::kFailedPrecondition,
+            "this rank is to reload '" + call.directory +
+                "', but no loader is installed: install the default save handlers, or register a repair handler"};
+  }
+  self_ = call.rank;
+  for (size_t i = 0; i < call.moves.size(); ++i) {
+    const RepairMove& move = call.moves[i];
+    Status status;
+    if (move.destination == call.rank)
+      status = ReceiveMove(call, move, i);
+    else if (Contains(move.sources, call.rank))
+      status = ServeMove(call, move, i);
+    if (status.ok()) continue;
+    if (call.cancel->cancelled()) status = {StatusCode::kCancelled, status.message()};
+    return status.Annotate("repair move " + std::to_string(i) + " (layout " + std::to_string(move.layout) + " to rank " +
+                           move.destination.ToString() + ")");
+  }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<Link>> ReplicaDefaults::OpenFor(HandlerContext& call, const RepairMove& move, size_t number,
+                                                       Rank source) {
+  return MakeLink(*call.store,
+                  {.generation = call.generation,
+                   .self = call.rank,
+                   .peer = call.rank == source ? move.destination : source,
+                   .name = "repair/" + std::to_string(number) + "/layout" + std::to_string(move.layout),
+                   .deadline = call.deadline,
+                   .cancel = call.cancel,
+                   .prefer = options_.prefer,
+                   .address = options_.address});
+}
+
+StreamLimits ReplicaDefaults::LimitsOf(const HandlerContext& call) const {
+  return {.bytes_per_second_min = options_.bytes_per_second_min, .deadline = call.deadline};
+}
+
+Result<std::vector<StreamItem>> ReplicaDefaults::ItemsOf(const RepairMove& move) const {
+  std::vector<StreamItem> items;
+  for (const auto& [key, tensor] : registry_.tensors()) {
+    if (tensor.layout != move.layout) continue;
+    if (!move.keys.empty() && std::find(move.keys.begin(), move.keys.end(), key) == move.keys.end()) continue;
+    if (tensor.memory.kind == MemoryKind::kDevice)
+      return Status(StatusCode::kFailedPrecondition, "tensor '" + key + "' lies in device memory, which the default repair "
+                                                     "does not reach: register a repair handler");
+    items.push_back({key, tensor.memory});
+  }
+  if (!move.keys.empty() && items.size() != move.keys.size())
+    return Status(StatusCode::kInvalidArgument, "of the " + std::to_string(move.keys.size()) + " keys to repair only " +
+                                                    std::to_string(items.size()) + " are registered in layout " +
+                                                    std::to_string(move.layout));
+  return items;
+}
+
+Status ReplicaDefaults::ServeMove(HandlerContext& call, const RepairMove& move, size_t number) {
+  KINTSUGI_ASSIGN_OR_RETURN(const auto items, ItemsOf(move));
+  ActiveLinks links(*call.cancel);
+  KINTSUGI_ASSIGN_OR_RETURN(auto link, OpenFor(call, move, number, call.rank));
+  links.Add(std::move(link));
+  SendOptions options{.checksum = options_.checksum, .limits = LimitsOf(call)};
+  if (move.keys.empty()) options.objects = mirrored_.Pack({move.destination, call.rank}, call.step);
+  return SendState(*links.all().front(), items, call.step, options);
+}
+
+Status ReplicaDefaults::ReceiveMove(HandlerContext& call, const RepairMove& move, size_t number) {
+  KINTSUGI_ASSIGN_OR_RETURN(const auto items, ItemsOf(move));
+  ActiveLinks links(*call.cancel);
+  for (Rank source : move.sources) {
+    KINTSUGI_ASSIGN_OR_RETURN(auto link, OpenFor(call, move, number, source));
+    links.Add(std::move(link));
+  }
+  std::string name = std::to_string(move.layout);
+  for (const std::string& key : move.keys) name += "\n" + key;
+  StreamResult result;
+  const Status status =
+      ReceiveState(links.all(), items, call.step, ledgers_[name], {.limits = LimitsOf(call)}, &result);
+  call.bytes_moved += result.bytes_received;
+  KINTSUGI_RETURN_IF_ERROR(status);
+  for (const auto& packed : result.objects) KINTSUGI_RETURN_IF_ERROR(mirrored_.Unpack(packed, call.step));
+  return Status::Ok();
+}
+
+}  // namespace kintsugi
