@@ -45,7 +45,8 @@ struct HandlerContext {
   CancelToken* cancel = nullptr;   // set when a newer generation supersedes this call; never null
   Store* store = nullptr;          // rendezvous of this generation; null in stop and exit
   Rung rung = Rung::kResume;       // repair: how this incident is repaired
-  std::vector<Rank> partners;      // the other members of this rank's replica groups, ascending
+  // The other members of this rank's replica groups, ascending; save and rename: all ranks that write a part.
+  std::vector<Rank> partners;
   std::vector<RepairMove> moves;   // repair: all moves of the incident, in the order every rank works them off
   std::vector<SaveEntry> entries;  // save: what this rank writes
   std::string directory;           // save, rename: the checkpoint root; repair on reload: the checkpoint to read

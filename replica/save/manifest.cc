@@ -11,9 +11,7 @@ namespace kintsugi::checkpoint {
 namespace {
 
 using Json = nlohmann::json;
-constexpr size_t kJobBytesMax = 256;
 constexpr size_t kFileNameMax = 255;
-constexpr int kLayoutMax = 1 << 16;
 constexpr size_t kDimensionsMax = 8;
 
 Json Numbers(const std::vector<Rank>& ranks) {

@@ -24,6 +24,8 @@ inline constexpr uint64_t kSchema = 1;
 inline constexpr uint64_t kManifestBytesMax = 64ull << 20;
 // 16 digits per MiB of state: enough for 8 TiB from one writer.
 inline constexpr uint64_t kPartBytesMax = 256ull << 20;
+inline constexpr size_t kJobBytesMax = 256;
+inline constexpr int kLayoutMax = 1 << 16;
 inline constexpr int kWorldSizeMax = 1 << 20;
 // Tensors begin at multiples of this in their file, so that a reader can map them.
 inline constexpr uint64_t kAlignment = 64;
@@ -58,7 +60,7 @@ struct StoredObjects {
 
 // Which save a part belongs to. Parts of different saves never make one checkpoint.
 struct Identity {
-  std::string job;  // one start of one run: generations are compared only within it
+  std::string job;  // one start of one run: generations count from its beginning
   Step step;
   Generation generation;
   int world_size = 0;

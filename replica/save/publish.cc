@@ -89,10 +89,11 @@ Result<Manifest> Publisher::Collect() {
 // Fencing: a rank of an older generation that was cut off must not move `latest` back.
 Status Publisher::CheckNotSuperseded(Step step) const {
   const auto other = ReadManifest(Join(request_.root, FolderName(step)), files_);
-  if (!other.ok() || other->manifest.identity.job != request_.job ||
-      other->manifest.identity.generation <= request_.generation)
+  if (!other.ok()) return Status::Ok();
+  const Identity& newer = other->manifest.identity;
+  if (newer.job != request_.job || newer.generation <= request_.generation || newer.step < request_.step)
     return Status::Ok();
-  return {StatusCode::kCancelled, "a newer generation has published " + Describe(other->manifest.identity)};
+  return {StatusCode::kCancelled, "a newer generation has published " + Describe(newer)};
 }
 
 bool Publisher::IsDone() const {

@@ -22,6 +22,9 @@ Status CheckRequest(const SaveRequest& request) {
   if (request.root.empty()) return {StatusCode::kInvalidArgument, "a save needs a root folder"};
   if (id.world_size < 1 || id.world_size > kWorldSizeMax)
     return {StatusCode::kInvalidArgument, "world size " + std::to_string(id.world_size) + " of a save"};
+  if (id.job.size() > kJobBytesMax)
+    return {StatusCode::kInvalidArgument, "job of a save has " + std::to_string(id.job.size()) + " bytes; the limit is " +
+                                              std::to_string(kJobBytesMax)};
   if (!id.job.empty()) KINTSUGI_RETURN_IF_ERROR(ValidateKey(id.job).Annotate("job of a save"));
   KINTSUGI_RETURN_IF_ERROR(CheckRanks({request.writer}, id, "the save"));
   std::set<int> layouts;
@@ -32,6 +35,8 @@ Status CheckRequest(const SaveRequest& request) {
     if (std::find(entry.holders.begin(), entry.holders.end(), request.writer) == entry.holders.end())
       return {StatusCode::kInvalidArgument, what + " is held by ranks " + DescribeRanks(entry.holders) +
                                                 ", so rank " + request.writer.ToString() + " cannot write it"};
+    if (entry.layout < 0 || entry.layout > kLayoutMax)
+      return {StatusCode::kInvalidArgument, what + ": layouts are 0 to " + std::to_string(kLayoutMax)};
     if (!layouts.insert(entry.layout).second) return {StatusCode::kInvalidArgument, what + " appears twice"};
   }
   return Status::Ok();

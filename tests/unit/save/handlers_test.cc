@@ -36,6 +36,7 @@ class SaveHandlers : public testing::Test {
     call.deadline = TimePoint::Max();
     call.cancel = &cancel_;
     call.directory = "root";
+    call.partners = {Rank(0), Rank(1)};
     if (rank < 2) call.entries = world_.Request(rank, step, 1).entries;
     return call;
   }
