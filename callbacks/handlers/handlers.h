@@ -6,7 +6,7 @@
 // | clean         | the trainer's, parked   | CLEAN    | the old contexts are destroyed, nothing can write late      |
 // | rebuild_group | the trainer's, parked   | REBUILD  | the process groups of the new generation are connected      |
 // | repair        | the trainer's, parked   | REPAIR   | this rank's part of every move is done                      |
-// | rollback      | the trainer's, parked   | ROLLBACK | everything derived (schedule, data position, parameters) is at `step` |
+// | rollback      | the trainer's, parked   | ROLLBACK | everything derived (schedule, parameters) is at `step`       |
 // | save          | the trainer's, parked   | DUMP     | this rank's entries are on disk, synced, not yet visible    |
 // | rename        | the trainer's, parked   | RENAME   | the checkpoint is visible, `latest` names it                |
 // | exit          | the trainer's, parked   | ENDED    | last words; the process goes on and leaves by itself        |

@@ -43,9 +43,9 @@ Status Publisher::CheckWriters(const std::map<Rank, Part>& parts) const {
   for (Rank writer : request_.expected_writers)
     if (!parts.count(writer)) missing.push_back(writer);
   if (missing.empty() && !parts.empty()) return Status::Ok();
-  return {StatusCode::kFailedPrecondition,
-          "'" + unfinished_ + "' lacks the parts of ranks " +
-              (missing.empty() ? "that should have written" : DescribeRanks(missing)) + ": did their save end well?"};
+  return {StatusCode::kFailedPrecondition, "'" + unfinished_ + "' lacks the parts of ranks " +
+                                               (missing.empty() ? "that should have written" : DescribeRanks(missing)) +
+                                               ": did their save end well?"};
 }
 
 // Reads every part in the unfinished folder and lists them, if together they are a whole checkpoint.

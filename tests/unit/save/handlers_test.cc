@@ -1,8 +1,7 @@
 // The default handlers, called as an agent calls them.
-#include "replica/save/save_handlers.h"
-
 #include <gtest/gtest.h>
 
+#include "replica/save/save_handlers.h"
 #include "tests/unit/save/memory_file_system.h"
 #include "tests/unit/save/world.h"
 

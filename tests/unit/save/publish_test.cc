@@ -54,7 +54,8 @@ TEST(Publish, RefusesWhatIsNotComplete) {
   EXPECT_EQ(hole.code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Names(hole.message(), "layout 0", "ranks 1, 3")) << hole.ToString();
 
-  const Status layout = publish([](World& world, MemoryFileSystem&) { ASSERT_TRUE(world.Write(1, 12, 1).ok()); }, false);
+  const Status layout =
+      publish([](World& world, MemoryFileSystem&) { ASSERT_TRUE(world.Write(1, 12, 1).ok()); }, false);
   EXPECT_TRUE(Names(layout.message(), "layout 0", "ranks 0, 2")) << layout.ToString();
 
   const Status objects = publish(
