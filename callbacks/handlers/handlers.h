@@ -6,7 +6,7 @@
 // | clean         | the trainer's, parked   | CLEAN    | the old contexts are destroyed, nothing can write late      |
 // | rebuild_group | the trainer's, parked   | REBUILD  | the process groups of the new generation are connected      |
 // | repair        | the trainer's, parked   | REPAIR   | this rank's part of every move is done                      |
-// | rollback      | the trainer's, parked   | ROLLBACK | everything derived (schedule, data position, parameters) is at `step` |
+// | rollback      | the trainer's, parked   | ROLLBACK | everything derived (schedule, parameters) is at `step`       |
 // | save          | the trainer's, parked   | DUMP     | this rank's entries are on disk, synced, not yet visible    |
 // | rename        | the trainer's, parked   | RENAME   | the checkpoint is visible, `latest` names it                |
 // | exit          | the trainer's, parked   | ENDED    | last words; the process goes on and leaves by itself        |
@@ -45,7 +45,8 @@ struct HandlerContext {
   CancelToken* cancel = nullptr;   // set when a newer generation supersedes this call; never null
   Store* store = nullptr;          // rendezvous of this generation; null in stop and exit
   Rung rung = Rung::kResume;       // repair: how this incident is repaired
-  std::vector<Rank> partners;      // the other members of this rank's replica groups, ascending
+  // The other members of this rank's replica groups, ascending; save and rename: all ranks that write a part.
+  std::vector<Rank> partners;
   std::vector<RepairMove> moves;   // repair: all moves of the incident, in the order every rank works them off
   std::vector<SaveEntry> entries;  // save: what this rank writes
   std::string directory;           // save, rename: the checkpoint root; repair on reload: the checkpoint to read

@@ -24,8 +24,8 @@ struct RepairMove {
 // One shard of one layout that a rank writes in a save.
 struct SaveEntry {
   int layout = 0;
-  std::vector<Rank> holders;         // ranks that hold this shard, dead ones included; the writer is one of them
-  std::vector<Rank> objects_of;      // ranks whose mirrored objects the writer stores beside it
+  std::vector<Rank> holders;     // ranks that hold this shard, dead ones included; the writer is one of them
+  std::vector<Rank> objects_of;  // ranks whose mirrored objects the writer stores beside it
 };
 
 }  // namespace kintsugi

@@ -31,7 +31,8 @@ Status CheckMemory(const ShardedTensor& t) {
   if (t.memory.size_bytes > std::numeric_limits<uintptr_t>::max() - reinterpret_cast<uintptr_t>(t.memory.data))
     return Bad(t, "memory of " + std::to_string(t.memory.size_bytes) + " bytes runs past the end of the address space");
   switch (t.memory.kind) {
-    case MemoryKind::kHeap: return Status::Ok();
+    case MemoryKind::kHeap:
+      return Status::Ok();
     case MemoryKind::kShared:
       if (t.memory.shared_fd >= 0) return Status::Ok();
       return Bad(t, "memory is shared but has no descriptor (shared_fd is " + std::to_string(t.memory.shared_fd) + ")");
@@ -56,9 +57,8 @@ std::string DescribeShape(const Shape& shape) {
 }
 
 std::string Describe(const ShardedTensor& t) {
-  std::string text = PrintableKey(t.key) + " " + std::string(DTypeName(t.dtype)) + " " +
-                     DescribeShape(t.local_shape) + " of " + DescribeShape(t.global_shape) + " at " +
-                     DescribeShape(t.global_offset);
+  std::string text = PrintableKey(t.key) + " " + std::string(DTypeName(t.dtype)) + " " + DescribeShape(t.local_shape) +
+                     " of " + DescribeShape(t.global_shape) + " at " + DescribeShape(t.global_offset);
   if (t.flattened_range)
     text += " flat " + std::to_string(t.flattened_range->start) + ".." + std::to_string(t.flattened_range->stop);
   return text;

@@ -2,8 +2,8 @@
 //
 // Words: a *global tensor* is the whole logical tensor, row-major, held by nobody; a *box* is, per axis, the half-open
 // interval [offset, offset + shape) in global coordinates; a *flattened range* is a half-open range of element numbers
-// in the row-major order of the box (as ZeRO-1 optimizers produce: Rajbhandari et al. 2020). Fields follow Megatron-core
-// `dist_checkpointing` (ShardedTensor, ShardedObject), so that adapters translate one to one.
+// in the row-major order of the box (as ZeRO-1 optimizers produce: Rajbhandari et al. 2020). Fields follow
+// `dist_checkpointing` of Megatron-core (ShardedTensor, ShardedObject), so that adapters translate one to one.
 // Units: shapes and offsets in elements, sizes in bytes.
 #pragma once
 

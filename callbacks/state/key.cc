@@ -57,7 +57,8 @@ Status ValidateKey(const std::string& key) {
   for (size_t i = 0; i < key.size();) {
     const size_t length = SequenceLength(key, i);
     if (length == 0 || IsControl(key[i]))
-      return {StatusCode::kInvalidArgument, "key '" + PrintableKey(key) + "' has a control character or a byte that is " +
+      return {StatusCode::kInvalidArgument, "key '" + PrintableKey(key) +
+                                                "' has a control character or a byte that is " +
                                                 "no UTF-8 at position " + std::to_string(i) + ": use a printable name"};
     i += length;
   }

@@ -1,4 +1,5 @@
-// Keys: the names of tensors and objects. They travel in JSON and protobuf, are compared between ranks and read by people.
+// Keys: the names of tensors and objects. They travel in JSON and protobuf, are compared between ranks and read by
+// people.
 #pragma once
 
 #include <cstddef>

@@ -38,8 +38,8 @@ class KINTSUGI_EXPORT StateRegistry {
 
   // Bytes of all mirrored objects at this moment, in key order, each framed by key and length.
   std::vector<uint8_t> CaptureMirrored() const;
-  // Takes the mirrored objects back to what CaptureMirrored gave. kDataLoss when the bytes do not fit the registry: then
-  // no object was touched. An object's own refusal comes back with its key.
+  // Takes the mirrored objects back to what CaptureMirrored gave. kDataLoss when the bytes do not fit the registry:
+  // then no object was touched. An object's own refusal comes back with its key.
   Status RestoreMirrored(const std::vector<uint8_t>& bytes) const;
   bool HasMirrored() const;
 

@@ -15,13 +15,15 @@ Result<ByKey<Entry>> Index(const std::vector<Entry>& entries, const std::string&
   ByKey<Entry> by_key;
   for (const Entry& entry : entries)
     if (!by_key.emplace(entry.key, &entry).second)
-      return Status(StatusCode::kInvalidArgument,
-                    what + " '" + PrintableKey(entry.key) + "' appears twice in what rank " + rank.ToString() + " registered");
+      return Status(
+          StatusCode::kInvalidArgument,
+          what + " '" + PrintableKey(entry.key) + "' appears twice in what rank " + rank.ToString() + " registered");
   return by_key;
 }
 
 std::string Describe(const ObjectSummary& object) {
-  return "object " + PrintableKey(object.key) + " as " + (object.kind == ObjectKind::kMirrored ? "mirrored" : "derived");
+  return "object " + PrintableKey(object.key) + " as " +
+         (object.kind == ObjectKind::kMirrored ? "mirrored" : "derived");
 }
 
 // Equal entries under equal keys. `matters` says whether an entry belongs to the comparison.

@@ -19,7 +19,9 @@ inline constexpr std::string_view kChecksumName = "xxh3-64";
 using Checksum = uint64_t;
 
 // Number of blocks that `size_bytes` fill; the last may be short.
-constexpr uint64_t BlockCount(uint64_t size_bytes) { return size_bytes / kBlockBytes + (size_bytes % kBlockBytes != 0); }
+constexpr uint64_t BlockCount(uint64_t size_bytes) {
+  return size_bytes / kBlockBytes + (size_bytes % kBlockBytes != 0);
+}
 
 KINTSUGI_EXPORT Checksum ChecksumOf(std::span<const uint8_t> bytes);
 // Appends the checksum of every block of `bytes`, of which the first begins a block.

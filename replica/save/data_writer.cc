@@ -6,8 +6,8 @@
 namespace kintsugi::checkpoint {
 namespace {
 
-// Bytes per write: large enough that the call itself costs nothing, small enough that the bytes whose checksums were just
-// taken are still in the cache when the kernel copies them. A multiple of the block size.
+// Bytes per write: large enough that the call itself costs nothing, small enough that the bytes whose checksums were
+// just taken are still in the cache when the kernel copies them. A multiple of the block size.
 constexpr uint64_t kWriteBytes = 4 * kBlockBytes;
 constexpr size_t kPiecesMax = 1024;
 constexpr std::array<uint8_t, kAlignment> kZeros{};

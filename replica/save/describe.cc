@@ -47,7 +47,8 @@ Json ToJson(const Part& part, const std::string& file) {
     objects.push_back({{"rank", stored.rank.value()},
                        {"size_bytes", stored.extent.size_bytes},
                        {"digest", ToHex(DigestOf(stored.extent.blocks))}});
-  return {{"writer", part.writer.value()}, {"file", file}, {"shards", std::move(shards)}, {"objects", std::move(objects)}};
+  return {
+      {"writer", part.writer.value()}, {"file", file}, {"shards", std::move(shards)}, {"objects", std::move(objects)}};
 }
 
 Json DescribeFolder(const std::string& path, bool verify, bool with_parts, FileSystem& files) {
@@ -82,15 +83,18 @@ Json DescribeFolder(const std::string& path, bool verify, bool with_parts, FileS
     if (part.ok())
       json["parts"].push_back(ToJson(*part, listed.file));
     else
-      json["parts"].push_back({{"writer", listed.writer.value()}, {"file", listed.file}, {"problem", part.status().ToString()}});
+      json["parts"].push_back(
+          {{"writer", listed.writer.value()}, {"file", listed.file}, {"problem", part.status().ToString()}});
   }
   return json;
 }
 
-Result<Json> DescribeRoot(const std::string& root, const std::vector<std::string>& names, bool verify, FileSystem& files) {
+Result<Json> DescribeRoot(const std::string& root, const std::vector<std::string>& names, bool verify,
+                          FileSystem& files) {
   Json json = {{"root", root}, {"latest", nullptr}, {"newest_complete", nullptr}};
   if (const auto latest = ReadLatest(root, files); latest.ok()) json["latest"] = FolderName(*latest);
-  if (const auto newest = FindNewestComplete(root, files); newest.ok()) json["newest_complete"] = BaseName(newest->path);
+  if (const auto newest = FindNewestComplete(root, files); newest.ok())
+    json["newest_complete"] = BaseName(newest->path);
   KINTSUGI_ASSIGN_OR_RETURN(const auto steps, ListSteps(root, files));
   json["checkpoints"] = Json::array();
   for (Step step : steps)

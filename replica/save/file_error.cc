@@ -14,24 +14,35 @@ struct Meaning {
 
 Meaning MeaningOf(int error) {
   switch (error) {
-    case ENOSPC: return {StatusCode::kResourceExhausted, "free space on this disk or save to another folder"};
-    case EDQUOT: return {StatusCode::kResourceExhausted, "the quota is used up: free space or save to another folder"};
-    case EFBIG: return {StatusCode::kResourceExhausted, "the file size limit is too small: raise it (ulimit -f)"};
+    case ENOSPC:
+      return {StatusCode::kResourceExhausted, "free space on this disk or save to another folder"};
+    case EDQUOT:
+      return {StatusCode::kResourceExhausted, "the quota is used up: free space or save to another folder"};
+    case EFBIG:
+      return {StatusCode::kResourceExhausted, "the file size limit is too small: raise it (ulimit -f)"};
     case EMFILE:
-    case ENFILE: return {StatusCode::kResourceExhausted, "too many open files: raise the limit (ulimit -n)"};
-    case ENOMEM: return {StatusCode::kResourceExhausted, "memory ran out: free some"};
+    case ENFILE:
+      return {StatusCode::kResourceExhausted, "too many open files: raise the limit (ulimit -n)"};
+    case ENOMEM:
+      return {StatusCode::kResourceExhausted, "memory ran out: free some"};
     case EACCES:
-    case EPERM: return {StatusCode::kPermissionDenied, "give this user the right to it or use another folder"};
-    case EROFS: return {StatusCode::kPermissionDenied, "the disk is read-only: remount it or use another folder"};
-    case ENOENT: return {StatusCode::kNotFound, "it does not exist (or no longer does)"};
+    case EPERM:
+      return {StatusCode::kPermissionDenied, "give this user the right to it or use another folder"};
+    case EROFS:
+      return {StatusCode::kPermissionDenied, "the disk is read-only: remount it or use another folder"};
+    case ENOENT:
+      return {StatusCode::kNotFound, "it does not exist (or no longer does)"};
     case ENOTDIR:
     case EISDIR:
     case EEXIST:
     case ELOOP:
     case ENAMETOOLONG:
-    case EINVAL: return {StatusCode::kInvalidArgument, "check the path"};
-    case EIO: return {StatusCode::kDataLoss, "the device failed: use another disk"};
-    default: return {StatusCode::kUnavailable, "retry, or use another folder"};
+    case EINVAL:
+      return {StatusCode::kInvalidArgument, "check the path"};
+    case EIO:
+      return {StatusCode::kDataLoss, "the device failed: use another disk"};
+    default:
+      return {StatusCode::kUnavailable, "retry, or use another folder"};
   }
 }
 

@@ -1,10 +1,10 @@
-// FileSystem: the few file operations that saving and loading stand on, behind a seam, so that a test can fill the disk,
-// fail any operation and cut the power at any point (what was not synced is lost).
+// FileSystem: the few file operations that saving and loading stand on, behind a seam, so that a test can fill the
+// disk, fail any operation and cut the power at any point (what was not synced is lost).
 //
 // Threads: a FileSystem may be used from any thread; a file by one at a time.
 // Errors: every failure names the path and the remedy. kResourceExhausted: disk, quota, file size, descriptors.
-// kPermissionDenied: rights, read-only. kNotFound: absent. kInvalidArgument: not a usable path. kDataLoss: device error or
-// bytes missing. kUnavailable: anything else the system said.
+// kPermissionDenied: rights, read-only. kNotFound: absent. kInvalidArgument: not a usable path. kDataLoss: device error
+// or bytes missing. kUnavailable: anything else the system said.
 // Units: bytes.
 #pragma once
 

@@ -51,8 +51,8 @@ Result<CheckpointInfo> ReadManifest(const std::string& path, FileSystem& files) 
   const std::string name = Join(path, kManifestName);
   auto text = ReadSmallFile(files, name, kManifestBytesMax);
   if (text.status().code() == StatusCode::kNotFound)
-    return Status(StatusCode::kNotFound, "'" + path + "' holds no complete checkpoint: there is no " +
-                                             std::string(kManifestName) + " in it");
+    return Status(StatusCode::kNotFound,
+                  "'" + path + "' holds no complete checkpoint: there is no " + std::string(kManifestName) + " in it");
   if (!text.ok()) return text.status();
   CheckpointInfo info;
   info.path = path;
@@ -119,11 +119,10 @@ Result<CheckpointInfo> FindNewestComplete(const std::string& root, FileSystem& f
   KINTSUGI_ASSIGN_OR_RETURN(const auto steps, ListSteps(root, files));
   Search search{root, files, {}, std::nullopt};
   std::optional<CheckpointInfo> found;
-  // `latest` says which job owns the root now: an abandoned run may have left higher steps behind. Of that job a newer one
-  // than `latest` names is as good: its writer was interrupted between two renames.
+  // `latest` says which job owns the root now: an abandoned run may have left higher steps behind. Of that job a newer
+  // one than `latest` names is as good: its writer was interrupted between two renames.
   if (const auto latest = ReadLatest(root, files); latest.ok()) {
-    if (const auto named = search.Complete(*latest))
-      found = search.First(steps, &named->manifest.identity.job);
+    if (const auto named = search.Complete(*latest)) found = search.First(steps, &named->manifest.identity.job);
   } else if (latest.status().code() != StatusCode::kNotFound) {
     search.refused.push_back(latest.status().ToString());
   }

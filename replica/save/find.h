@@ -35,9 +35,9 @@ KINTSUGI_EXPORT Result<std::vector<Step>> ListSteps(const std::string& root, Fil
 // What `latest` names, checked only for being a folder's name. kNotFound without the file, kDataLoss when it is torn.
 KINTSUGI_EXPORT Result<Step> ReadLatest(const std::string& root, FileSystem& files = PosixFileSystem());
 
-// The checkpoint to resume from: the newest complete one of the job that `latest` names; where `latest` is absent, torn or
-// names a damaged one, the newest complete one at all. A save made without a quorum is taken only when there is no other.
-// `refused` collects why newer ones were passed over.
+// The checkpoint to resume from: the newest complete one of the job that `latest` names; where `latest` is absent, torn
+// or names a damaged one, the newest complete one at all. A save made without a quorum is taken only when there is no
+// other. `refused` collects why newer ones were passed over.
 KINTSUGI_EXPORT Result<CheckpointInfo> FindNewestComplete(const std::string& root,
                                                           FileSystem& files = PosixFileSystem(),
                                                           std::vector<std::string>* refused = nullptr);

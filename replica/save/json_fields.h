@@ -1,5 +1,5 @@
-// Fields: strict reading of one JSON object. A missing field, another type, a value out of bounds: the first such mistake is
-// kept, with the place it was found at, and the caller looks once at the end.
+// Fields: strict reading of one JSON object. A missing field, another type, a value out of bounds: the first such
+// mistake is kept, with the place it was found at, and the caller looks once at the end.
 #pragma once
 
 #include <cstdint>

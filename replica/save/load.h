@@ -1,8 +1,8 @@
 // Load: fills a rank's registered tensors from a native checkpoint, straight into their memory.
 //
-// Each tensor comes from a part that stores exactly the same shard: key, dtype, global shape, box, flattened range, layout.
-// Shards that this rank itself held go first. Another layout of the same tensors is the reshard engine's
-// matter and refused here.
+// Each tensor comes from a part that stores exactly the same shard: key, dtype, global shape, box, flattened range,
+// layout. Shards that this rank itself held go first. Another layout of the same tensors is the reshard engine's matter
+// and refused here.
 //
 // Threads: the trainer's, parked. Errors: kFailedPrecondition names key and both shards, before any memory is touched;
 // kDataLoss names tensor, block and file: registered memory is then undefined until a repair or another load;

@@ -11,9 +11,7 @@ namespace kintsugi::checkpoint {
 namespace {
 
 using Json = nlohmann::json;
-constexpr size_t kJobBytesMax = 256;
 constexpr size_t kFileNameMax = 255;
-constexpr int kLayoutMax = 1 << 16;
 constexpr size_t kDimensionsMax = 8;
 
 Json Numbers(const std::vector<Rank>& ranks) {
@@ -63,9 +61,11 @@ void PutIdentity(const char* kind, const Identity& identity, Json* json) {
 }
 
 Identity GetIdentity(const char* kind, Fields* body) {
-  if (body->Unsigned("schema", UINT64_MAX) != kSchema) body->Refuse("is of another schema than " + std::to_string(kSchema));
+  if (body->Unsigned("schema", UINT64_MAX) != kSchema)
+    body->Refuse("is of another schema than " + std::to_string(kSchema));
   if (body->Text("kind", 64) != kind) body->Refuse("is not of kind '" + std::string(kind) + "'");
-  if (body->Text("checksum", 64) != kChecksumName) body->Refuse("uses another checksum than " + std::string(kChecksumName));
+  if (body->Text("checksum", 64) != kChecksumName)
+    body->Refuse("uses another checksum than " + std::string(kChecksumName));
   if (body->Unsigned("block_bytes", UINT64_MAX) != kBlockBytes) body->Refuse("uses blocks of another size");
   Identity identity;
   identity.job = body->Text("job", kJobBytesMax);

@@ -1,10 +1,11 @@
 // What a checkpoint says about itself: one part per writer (which tensors and objects it wrote, where, with which
 // checksums) and one manifest over all parts, written last.
 //
-// Both are sealed JSON: {"body":{...},"digest":"<xxh3-64 of the body's bytes>"} and a newline, so that any changed byte is
-// found before anything is parsed, while every JSON tool can still read the file.
-// Errors: decoding is kDataLoss and names the file and field. Nothing of a file is trusted: lengths, depth, counts, ranges
-// and names are bounded before use, so that hostile content is refused, never a crash.
+// Both are sealed JSON: {"body":{...},"digest":"<xxh3-64 of the body's bytes>"} and a newline, so that any changed byte
+// is found before anything is parsed, while every JSON tool can still read the file.
+//
+// Errors: decoding is kDataLoss and names the file and field. Nothing of a file is trusted: lengths, depth, counts,
+// ranges and names are bounded before use, so that hostile content is refused, never a crash.
 // Units: bytes for sizes and offsets, elements for shapes.
 #pragma once
 
@@ -24,6 +25,8 @@ inline constexpr uint64_t kSchema = 1;
 inline constexpr uint64_t kManifestBytesMax = 64ull << 20;
 // 16 digits per MiB of state: enough for 8 TiB from one writer.
 inline constexpr uint64_t kPartBytesMax = 256ull << 20;
+inline constexpr size_t kJobBytesMax = 256;
+inline constexpr int kLayoutMax = 1 << 16;
 inline constexpr int kWorldSizeMax = 1 << 20;
 // Tensors begin at multiples of this in their file, so that a reader can map them.
 inline constexpr uint64_t kAlignment = 64;
@@ -58,7 +61,7 @@ struct StoredObjects {
 
 // Which save a part belongs to. Parts of different saves never make one checkpoint.
 struct Identity {
-  std::string job;  // one start of one run: generations are compared only within it
+  std::string job;  // one start of one run: generations count from its beginning
   Step step;
   Generation generation;
   int world_size = 0;
@@ -69,7 +72,7 @@ std::string Describe(const Identity& identity);
 struct Part {
   Identity identity;
   Rank writer;
-  std::vector<int> layouts;  // all that the writer has registered, written by it or not
+  std::vector<int> layouts;   // all that the writer has registered, written by it or not
   bool has_mirrored = false;  // the writer's registry has mirrored objects
   std::vector<StoredShard> shards;
   std::string objects_file;
@@ -82,7 +85,7 @@ struct ListedPart {
   Rank writer;
   std::string file;
   uint64_t file_bytes = 0;
-  Checksum digest = 0;       // of the part file's bytes
+  Checksum digest = 0;        // of the part file's bytes
   std::vector<Rank> holders;  // all ranks whose shards or objects it holds, ascending
   uint64_t data_bytes = 0;    // of the files that the part names
 };
@@ -102,8 +105,8 @@ Result<Manifest> DecodeManifest(const std::string& text, const std::string& name
 // Summary of a part for the manifest. `text` is its file's content.
 ListedPart List(const Part& part, const std::string& text);
 
-// That the parts together hold everything: every layout that any writer has registered, every rank's shard exactly once,
-// and every rank's mirrored objects. kFailedPrecondition names layout and ranks.
+// That the parts together hold everything: every layout that any writer has registered, every rank's shard exactly
+// once, and every rank's mirrored objects. kFailedPrecondition names layout and ranks.
 Status CheckComplete(const Identity& identity, const std::vector<const Part*>& parts);
 
 }  // namespace kintsugi::checkpoint

@@ -95,7 +95,8 @@ std::string ParentOf(std::string_view path) {
 bool IsPlainName(std::string_view name) {
   if (name.empty() || name.size() > 200 || name.front() == '.') return false;
   for (char c : name)
-    if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') && c != '.' && c != '_' && c != '-')
+    if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') && c != '.' && c != '_' &&
+        c != '-')
       return false;
   return true;
 }

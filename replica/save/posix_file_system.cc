@@ -49,17 +49,19 @@ class PosixWritableFile final : public WritableFile {
   Status Reserve(uint64_t size_bytes) override {
     if (size_bytes == 0) return Status::Ok();
     // Asked beforehand: running into the limit raises a signal that ends the host process.
-    struct rlimit limit{};
+    struct rlimit limit {};
     if (size_bytes > static_cast<uint64_t>(INT64_MAX) ||
         (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && size_bytes > limit.rlim_cur))
       return FileError(EFBIG, "reserve", path_, size_bytes);
     // Not posix_fallocate: where the file system cannot reserve, that one writes a byte into every block.
-    if (Retrying([&] { return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size_bytes)); }) == 0) return Status::Ok();
+    if (Retrying([&] { return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size_bytes)); }) == 0)
+      return Status::Ok();
     if (errno != EOPNOTSUPP && errno != ENOSYS) return FileError(errno, "reserve", path_, size_bytes);
-    struct statvfs disk{};
+    struct statvfs disk {};
     if (::fstatvfs(fd_.get(), &disk) == 0 && disk.f_bavail * disk.f_frsize < size_bytes)
       return FileError(ENOSPC, "reserve", path_, size_bytes);
-    if (::ftruncate(fd_.get(), static_cast<off_t>(size_bytes)) != 0) return FileError(errno, "reserve", path_, size_bytes);
+    if (::ftruncate(fd_.get(), static_cast<off_t>(size_bytes)) != 0)
+      return FileError(errno, "reserve", path_, size_bytes);
     return Status::Ok();
   }
 
@@ -72,7 +74,8 @@ class PosixWritableFile final : public WritableFile {
       const int count = static_cast<int>(std::min<size_t>(vectors.size() - first, IOV_MAX));
       const ssize_t wrote =
           Retrying([&] { return ::pwritev(fd_.get(), &vectors[first], count, static_cast<off_t>(offset)); });
-      if (wrote < 0) return FileError(errno, "write at byte " + std::to_string(offset) + " of", path_, Left(vectors, first));
+      if (wrote < 0)
+        return FileError(errno, "write at byte " + std::to_string(offset) + " of", path_, Left(vectors, first));
       offset += static_cast<uint64_t>(wrote);
       first = Advance(&vectors, first, static_cast<size_t>(wrote));
     }
@@ -116,7 +119,7 @@ class PosixReadableFile final : public ReadableFile {
   PosixReadableFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
 
   Status Prepare() {
-    struct stat info{};
+    struct stat info {};
     if (::fstat(fd_.get(), &info) != 0) return FileError(errno, "look at", path_);
     if (!S_ISREG(info.st_mode)) return {StatusCode::kInvalidArgument, "'" + path_ + "' is not a regular file"};
     size_bytes_ = static_cast<uint64_t>(info.st_size);
@@ -151,7 +154,7 @@ class Posix final : public FileSystem {
   Status MakeFolder(const std::string& path) override {
     if (::mkdir(path.c_str(), 0755) == 0) return SyncFolder(ParentOf(path));
     if (errno == EEXIST) {
-      struct stat info{};
+      struct stat info {};
       if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return Status::Ok();
       return FileError(ENOTDIR, "make folder", path);
     }

@@ -43,9 +43,9 @@ Status Publisher::CheckWriters(const std::map<Rank, Part>& parts) const {
   for (Rank writer : request_.expected_writers)
     if (!parts.count(writer)) missing.push_back(writer);
   if (missing.empty() && !parts.empty()) return Status::Ok();
-  return {StatusCode::kFailedPrecondition,
-          "'" + unfinished_ + "' lacks the parts of ranks " +
-              (missing.empty() ? "that should have written" : DescribeRanks(missing)) + ": did their save end well?"};
+  return {StatusCode::kFailedPrecondition, "'" + unfinished_ + "' lacks the parts of ranks " +
+                                               (missing.empty() ? "that should have written" : DescribeRanks(missing)) +
+                                               ": did their save end well?"};
 }
 
 // Reads every part in the unfinished folder and lists them, if together they are a whole checkpoint.
@@ -89,10 +89,11 @@ Result<Manifest> Publisher::Collect() {
 // Fencing: a rank of an older generation that was cut off must not move `latest` back.
 Status Publisher::CheckNotSuperseded(Step step) const {
   const auto other = ReadManifest(Join(request_.root, FolderName(step)), files_);
-  if (!other.ok() || other->manifest.identity.job != request_.job ||
-      other->manifest.identity.generation <= request_.generation)
+  if (!other.ok()) return Status::Ok();
+  const Identity& newer = other->manifest.identity;
+  if (newer.job != request_.job || newer.generation <= request_.generation || newer.step < request_.step)
     return Status::Ok();
-  return {StatusCode::kCancelled, "a newer generation has published " + Describe(other->manifest.identity)};
+  return {StatusCode::kCancelled, "a newer generation has published " + Describe(newer)};
 }
 
 bool Publisher::IsDone() const {

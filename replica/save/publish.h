@@ -1,10 +1,11 @@
-// Publish: makes a complete checkpoint visible, in this order: the manifest is written and synced, the folder renamed into
-// place, `latest` moved, old checkpoints removed. A crash at any point leaves the old state or the new one, never a torn
-// checkpoint under a name that is read (DESIGN promise 5).
+// Publish: makes a complete checkpoint visible, in this order: the manifest is written and synced, the folder renamed
+// into place, `latest` moved, old checkpoints removed. A crash at any point leaves the old state or the new one, never
+// a torn checkpoint under a name that is read (DESIGN promise 5).
 //
 // Threads: one rank publishes, after every writer's WritePart returned ok.
-// Errors: kFailedPrecondition names what is missing; kCancelled when a newer generation of the job has published already;
-// the rest as FileSystem says. Until the folder is renamed an error leaves the unfinished folder as it was.
+// Errors: kFailedPrecondition names what is missing; kCancelled when a newer generation of the job has published
+// this step or a later one; the rest as FileSystem says. Until the folder is renamed an error leaves the unfinished
+// folder as it was.
 // Idempotent: publishing what is published already is ok and moves `latest` if that had not happened.
 #pragma once
 
@@ -23,7 +24,8 @@ struct PublishRequest {
   Generation generation;
   // Ranks whose parts must be there. May be empty: the parts say by themselves whether anything is missing.
   std::vector<Rank> expected_writers;
-  // How many complete checkpoints stay, this one included; at least 1. Older ones are removed, except what `latest` names.
+  // How many complete checkpoints stay, this one included; at least 1. Older ones are removed, except what `latest`
+  // names.
   int keep = 2;
   // False for ranks that save without a quorum: the folder becomes visible, `latest` and older checkpoints stay.
   bool moves_latest = true;

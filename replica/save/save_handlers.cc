@@ -58,6 +58,7 @@ Status RenameHandler(HandlerContext& call, void* save_context) {
   request.job = context->job;
   request.step = call.step;
   request.generation = call.generation;
+  request.expected_writers = call.partners;
   request.keep = context->keep;
   request.moves_latest = context->moves_latest;
   return Publish(request, FilesOf(*context)).status();

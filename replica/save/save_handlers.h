@@ -17,24 +17,24 @@ namespace kintsugi::checkpoint {
 // Ownership: registry and files outlive the handlers' use. Set up before the first call, unchanged afterwards.
 struct SaveContext {
   const StateRegistry* registry = nullptr;
-  // Identifies one start of the run: generations are compared only within it, and another job's checkpoints in the same
-  // root are never taken for this one's. At most 256 bytes of printable UTF-8.
+  // Identifies one start of the run: generations count from its beginning, and an abandoned run's higher steps in the
+  // same root are never taken for this one's. At most 256 bytes of printable UTF-8.
   std::string job;
   // Mirrored bytes that this rank keeps of `rank` (itself included) at `step`. Needed where mirrored objects exist.
   std::function<Result<std::vector<uint8_t>>(Rank rank, Step step)> mirrored_of;
   // Takes this rank's mirrored bytes of `step` after a reload; where it is empty the registry's objects are restored.
   std::function<Status(Step step, std::vector<uint8_t> bytes)> take_mirrored;
-  int keep = 2;              // complete checkpoints that stay in the root
-  bool moves_latest = true;  // false for a dump without a quorum
+  int keep = 2;                 // complete checkpoints that stay in the root
+  bool moves_latest = true;     // false for a dump without a quorum
   FileSystem* files = nullptr;  // null: the machine's
 };
 
 // Writes call.entries of step call.step below call.directory; nothing when there are none. Sets call.bytes_moved.
 KINTSUGI_EXPORT Status SaveHandler(HandlerContext& call, void* save_context);
-// Publishes what all ranks wrote.
+// Publishes what all ranks wrote; call.partners are the writers.
 KINTSUGI_EXPORT Status RenameHandler(HandlerContext& call, void* save_context);
-// Loads from call.directory: a checkpoint's folder, whose step must be call.step where that is not 0, or a root, of which
-// step call.step is taken (the newest complete one where that is 0). Sets call.step and call.bytes_moved.
+// Loads from call.directory: a checkpoint's folder, whose step must be call.step where that is not 0, or a root, of
+// which step call.step is taken (the newest complete one where that is 0). Sets call.step and call.bytes_moved.
 KINTSUGI_EXPORT Status LoadHandler(HandlerContext& call, void* save_context);
 
 }  // namespace kintsugi::checkpoint

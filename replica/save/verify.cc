@@ -7,7 +7,8 @@
 namespace kintsugi::checkpoint {
 namespace {
 
-constexpr uint64_t kReadBytes = 4 * kBlockBytes;
+// One block: its checksum is taken while its bytes are in the near cache, and the system reads ahead by itself.
+constexpr uint64_t kReadBytes = kBlockBytes;
 constexpr size_t kDamagesNamed = 8;
 
 struct Damages {

@@ -1,6 +1,7 @@
 // Verify: reads a whole checkpoint and compares every checksum.
 //
-// Errors: kDataLoss names file, tensor or object, and block of the first damages, and how many there are; what Inspect finds.
+// Errors: kDataLoss names file, tensor or object, and block of the first damages, and how many there are; what Inspect
+// finds.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace kintsugi::checkpoint {
 
 KINTSUGI_EXPORT Status Verify(const std::string& path, FileSystem& files = PosixFileSystem());
 
-// Reads the bytes of `extent` in large pieces into `data`, or into a small buffer of its own where that is null, and
+// Reads the bytes of `extent` block by block into `data`, or into a small buffer of its own where that is null, and
 // compares every block. `what` ("tensor 'w'") is for messages; `poll` is asked between two reads, its error ends them.
 Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
                   uint8_t* data, const std::function<Status()>& poll);

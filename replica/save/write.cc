@@ -12,8 +12,8 @@ namespace {
 Status CheckRanks(const std::vector<Rank>& ranks, const Identity& identity, const std::string& what) {
   for (Rank rank : ranks)
     if (rank.value() < 0 || rank.value() >= identity.world_size)
-      return {StatusCode::kInvalidArgument, what + " names rank " + rank.ToString() + " in a world of " +
-                                                std::to_string(identity.world_size)};
+      return {StatusCode::kInvalidArgument,
+              what + " names rank " + rank.ToString() + " in a world of " + std::to_string(identity.world_size)};
   return Status::Ok();
 }
 
@@ -22,6 +22,9 @@ Status CheckRequest(const SaveRequest& request) {
   if (request.root.empty()) return {StatusCode::kInvalidArgument, "a save needs a root folder"};
   if (id.world_size < 1 || id.world_size > kWorldSizeMax)
     return {StatusCode::kInvalidArgument, "world size " + std::to_string(id.world_size) + " of a save"};
+  if (id.job.size() > kJobBytesMax)
+    return {StatusCode::kInvalidArgument, "job of a save has " + std::to_string(id.job.size()) +
+                                              " bytes; the limit is " + std::to_string(kJobBytesMax)};
   if (!id.job.empty()) KINTSUGI_RETURN_IF_ERROR(ValidateKey(id.job).Annotate("job of a save"));
   KINTSUGI_RETURN_IF_ERROR(CheckRanks({request.writer}, id, "the save"));
   std::set<int> layouts;
@@ -30,8 +33,10 @@ Status CheckRequest(const SaveRequest& request) {
     KINTSUGI_RETURN_IF_ERROR(CheckRanks(entry.holders, id, what));
     KINTSUGI_RETURN_IF_ERROR(CheckRanks(entry.objects_of, id, what));
     if (std::find(entry.holders.begin(), entry.holders.end(), request.writer) == entry.holders.end())
-      return {StatusCode::kInvalidArgument, what + " is held by ranks " + DescribeRanks(entry.holders) +
-                                                ", so rank " + request.writer.ToString() + " cannot write it"};
+      return {StatusCode::kInvalidArgument, what + " is held by ranks " + DescribeRanks(entry.holders) + ", so rank " +
+                                                request.writer.ToString() + " cannot write it"};
+    if (entry.layout < 0 || entry.layout > kLayoutMax)
+      return {StatusCode::kInvalidArgument, what + ": layouts are 0 to " + std::to_string(kLayoutMax)};
     if (!layouts.insert(entry.layout).second) return {StatusCode::kInvalidArgument, what + " appears twice"};
   }
   return Status::Ok();
@@ -45,7 +50,8 @@ std::vector<Rank> Sorted(const std::vector<Rank>& ranks) {
 // One save of one part; lives for the time of WritePart.
 class PartWriter {
  public:
-  PartWriter(const StateRegistry& registry, const SaveRequest& request, const MirroredOf& mirrored_of, FileSystem& files)
+  PartWriter(const StateRegistry& registry, const SaveRequest& request, const MirroredOf& mirrored_of,
+             FileSystem& files)
       : registry_(registry),
         request_(request),
         mirrored_of_(mirrored_of),
@@ -156,8 +162,8 @@ Status PartWriter::MakeRoom() {
   for (const Planned& planned : planned_) total += planned.size_bytes;
   for (Planned& planned : planned_) {
     KINTSUGI_ASSIGN_OR_RETURN(planned.file, files_.Create(Join(folder_, planned.name)));
-    KINTSUGI_RETURN_IF_ERROR(planned.file->Reserve(planned.size_bytes)
-                                 .Annotate("making room for " + std::to_string(total) + " bytes"));
+    KINTSUGI_RETURN_IF_ERROR(
+        planned.file->Reserve(planned.size_bytes).Annotate("making room for " + std::to_string(total) + " bytes"));
   }
   return Status::Ok();
 }

@@ -40,7 +40,9 @@ TEST(CancelToken, RunsALateCallbackAtOnce) {
 TEST(CancelToken, LeavesAnEndedSubscriptionAlone) {
   CancelToken token;
   int calls = 0;
-  { CancelToken::Subscription gone(token, [&] { ++calls; }); }
+  {
+    CancelToken::Subscription gone(token, [&] { ++calls; });
+  }
   token.Cancel();
   EXPECT_EQ(calls, 0);
 }
@@ -61,8 +63,7 @@ TEST(CancelToken, NeverRunsACallbackAfterItsSubscriptionEnded) {
     CancelToken token;
     auto memory = std::make_unique<int>(0);
     std::atomic<bool> go{false};
-    auto subscription =
-        std::make_optional<CancelToken::Subscription>(token, [p = memory.get()] { ++*p; });
+    auto subscription = std::make_optional<CancelToken::Subscription>(token, [p = memory.get()] { ++*p; });
     std::thread canceller([&] {
       while (!go.load()) {
       }

@@ -67,7 +67,11 @@ const std::vector<Mistake>& Mistakes() {
   static const std::vector<Mistake> mistakes = {
       {"dtype", [](ShardedTensor& t) { t.dtype = static_cast<DType>(99); }, {"dtype", "99"}},
       {"layout", [](ShardedTensor& t) { t.layout = -2; }, {"layout", "-2"}},
-      {"dimensions", [](ShardedTensor& t) { t.local_shape = {4, 1}; }, {"[12]", "[4, 1]", "[8]"}},
+      {"dimensions",
+       [](ShardedTensor& t) {
+         t.local_shape = {4, 1};
+       },
+       {"[12]", "[4, 1]", "[8]"}},
       {"too many dimensions",
        [](ShardedTensor& t) { t.global_shape = t.local_shape = t.global_offset = Shape(9, 1); },
        {"9 dimensions", "8"}},
@@ -81,10 +85,24 @@ const std::vector<Mistake>& Mistakes() {
          t.global_offset = {0, 0};
        },
        {"63 bits"}},
-      {"too many bytes", [](ShardedTensor& t) { t.global_shape = t.local_shape = {kHuge}, t.global_offset = {0}; }, {"64 bits"}},
-      {"range before its box", [](ShardedTensor& t) { t.flattened_range = {-1, 2}; }, {"-1..2", "4 elements"}},
-      {"range backwards", [](ShardedTensor& t) { t.flattened_range = {3, 2}; }, {"3..2"}},
-      {"range beyond its box", [](ShardedTensor& t) { t.flattened_range = {0, 5}; }, {"0..5", "4 elements"}},
+      {"too many bytes",
+       [](ShardedTensor& t) { t.global_shape = t.local_shape = {kHuge}, t.global_offset = {0}; },
+       {"64 bits"}},
+      {"range before its box",
+       [](ShardedTensor& t) {
+         t.flattened_range = {-1, 2};
+       },
+       {"-1..2", "4 elements"}},
+      {"range backwards",
+       [](ShardedTensor& t) {
+         t.flattened_range = {3, 2};
+       },
+       {"3..2"}},
+      {"range beyond its box",
+       [](ShardedTensor& t) {
+         t.flattened_range = {0, 5};
+       },
+       {"0..5", "4 elements"}},
       {"memory size", [](ShardedTensor& t) { t.memory.size_bytes = 15; }, {"15", "16"}},
       {"null memory", [](ShardedTensor& t) { t.memory.data = nullptr; }, {"null"}},
       {"end of the address space",

@@ -11,9 +11,9 @@ namespace kintsugi {
 namespace {
 
 TEST(Key, TakesEveryPrintableUtf8Name) {
-  for (const std::string& key : {std::string("w"), std::string("module.layers.0.weight"), std::string("optimizer state/exp avg"),
-                                 std::string("gewöhnlich"), std::string("重み"), std::string("\xF0\x9F\x8D\xB5"),
-                                 std::string(kKeyBytesMax, 'k')})
+  for (const std::string& key : {std::string("w"), std::string("module.layers.0.weight"),
+                                 std::string("optimizer state/exp avg"), std::string("gewöhnlich"), std::string("重み"),
+                                 std::string("\xF0\x9F\x8D\xB5"), std::string(kKeyBytesMax, 'k')})
     EXPECT_TRUE(ValidateKey(key).ok()) << ValidateKey(key).ToString();
 }
 

@@ -70,7 +70,8 @@ TEST(Mirrored, EveryTruncationIsRefusedBeforeAnyObjectIsTouched) {
   Rig rig;
   const std::vector<uint8_t> bytes = rig.registry.CaptureMirrored();
   for (size_t size = 0; size < bytes.size(); ++size) {
-    const Status status = rig.registry.RestoreMirrored({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)});
+    const Status status =
+        rig.registry.RestoreMirrored({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)});
     ASSERT_EQ(status.code(), StatusCode::kDataLoss) << size;
   }
   std::vector<uint8_t> longer = bytes;

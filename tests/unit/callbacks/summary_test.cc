@@ -40,7 +40,11 @@ TEST(CompareReplicas, NamesKeyBothRanksAndBothValuesWhicheverSideDiffers) {
       {"global shape", [](auto& s) { s.tensors[0].global_shape = {13}; }, {"of [12]", "of [13]"}},
       {"local shape", [](auto& s) { s.tensors[0].local_shape = {3}; }, {"[4] of", "[3] of"}},
       {"offset", [](auto& s) { s.tensors[0].global_offset = {7}; }, {"at [8]", "at [7]"}},
-      {"range", [](auto& s) { s.tensors[0].flattened_range = {1, 2}; }, {"w float32 [4] of [12] at [8]", "flat 1..2"}},
+      {"range",
+       [](auto& s) {
+         s.tensors[0].flattened_range = {1, 2};
+       },
+       {"w float32 [4] of [12] at [8]", "flat 1..2"}},
       {"layout", [](auto& s) { s.tensors[0].layout = 1; }, {"w float32", "layout 0", "layout 1"}},
       {"missing tensor", [](auto& s) { s.tensors.erase(s.tensors.begin()); }, {"'w'", "missing"}},
       {"object kind", [](auto& s) { s.objects[1].kind = ObjectKind::kDerived; }, {"rng as mirrored", "rng as derived"}},
@@ -55,7 +59,8 @@ TEST(CompareReplicas, NamesKeyBothRanksAndBothValuesWhicheverSideDiffers) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       const bool one_rank_alone = std::string(difference.name) == "key twice";
       EXPECT_EQ(Names(status.message(), "rank 3", "rank 17"), !one_rank_alone) << status.ToString();
-      for (const std::string& value : difference.named) EXPECT_TRUE(Names(status.message(), value)) << status.ToString();
+      for (const std::string& value : difference.named)
+        EXPECT_TRUE(Names(status.message(), value)) << status.ToString();
     }
   }
 }

@@ -1,5 +1,5 @@
-// The promise that a checkpoint is visible only when it is complete: power is cut after every operation of a save, a publication
-// and a rotation, and what a reader then finds is the old checkpoint or the new one, whole.
+// The promise that a checkpoint is visible only when it is complete: power is cut after every operation of a save, a
+// publication and a rotation, and what a reader then finds is the old checkpoint or the new one, whole.
 #include <gtest/gtest.h>
 
 #include "runtime/base/random.h"

@@ -101,9 +101,10 @@ TEST_F(Damage, RandomGarbageInAnyFileIsRefusedOrHarmless) {
 TEST_F(Damage, SwappedFilesAreRefused) {
   const std::string folder = world_.Path(12);
   Outcome outcome;
-  for (const auto& [a, b] : std::map<std::string, std::string>{
-           {"layout0.shard-0-2.bin", "layout0.shard-1-3.bin"}, {"part-00000.json", "part-00001.json"},
-           {"objects.rank-00000.bin", "objects.rank-00001.bin"}, {"manifest.json", "part-00000.json"}}) {
+  for (const auto& [a, b] : std::map<std::string, std::string>{{"layout0.shard-0-2.bin", "layout0.shard-1-3.bin"},
+                                                               {"part-00000.json", "part-00001.json"},
+                                                               {"objects.rank-00000.bin", "objects.rank-00001.bin"},
+                                                               {"manifest.json", "part-00000.json"}}) {
     std::swap(files_.Content(folder + "/" + a), files_.Content(folder + "/" + b));
     ASSERT_NO_FATAL_FAILURE(Check("swapped " + a + " and " + b, &outcome));
     std::swap(files_.Content(folder + "/" + a), files_.Content(folder + "/" + b));

@@ -21,7 +21,8 @@ TEST(FullDisk, IsFoundBeforeAnythingIsWrittenAndNamesBytesAndRemedy) {
   files.CountFromHere();
   const Status status = world.Write(0, 20, 1);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_TRUE(Names(status.message(), "layout0.shard-0-2.bin", "131144 bytes needed", "free space", "step 20", "rank 0"))
+  EXPECT_TRUE(
+      Names(status.message(), "layout0.shard-0-2.bin", "131144 bytes needed", "free space", "step 20", "rank 0"))
       << status.ToString();
   EXPECT_FALSE(files.Has("root/step_0000000020.tmp-g1"));
   EXPECT_EQ(FindNewestComplete("root", files)->step(), Step(10));
@@ -83,8 +84,8 @@ ChildResult SaveOnSmallDisk(const std::string& folder) {
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   const auto found = FindNewestComplete(folder);
   return status.code() == StatusCode::kResourceExhausted && Names(status.message(), "8388680 bytes needed") &&
-                 !std::filesystem::exists(folder + "/step_0000000020.tmp-g1") && found.ok() && found->step() == Step(10) &&
-                 fits.Save(20, 2).ok()
+                 !std::filesystem::exists(folder + "/step_0000000020.tmp-g1") && found.ok() &&
+                 found->step() == Step(10) && fits.Save(20, 2).ok()
              ? kPassed
              : kFailed;
 }
@@ -97,7 +98,8 @@ TEST(FullDisk, OnARealSmallFileSystemIsToldAsSuch) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == kNotAllowed) GTEST_SKIP() << "this system does not let a process mount a small file system";
+  if (WEXITSTATUS(status) == kNotAllowed)
+    GTEST_SKIP() << "this system does not let a process mount a small file system";
   EXPECT_EQ(WEXITSTATUS(status), kPassed);
 }
 

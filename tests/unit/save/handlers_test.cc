@@ -1,8 +1,7 @@
 // The default handlers, called as an agent calls them.
-#include "replica/save/save_handlers.h"
-
 #include <gtest/gtest.h>
 
+#include "replica/save/save_handlers.h"
 #include "tests/unit/save/memory_file_system.h"
 #include "tests/unit/save/world.h"
 
@@ -36,6 +35,7 @@ class SaveHandlers : public testing::Test {
     call.deadline = TimePoint::Max();
     call.cancel = &cancel_;
     call.directory = "root";
+    call.partners = {Rank(0), Rank(1)};
     if (rank < 2) call.entries = world_.Request(rank, step, 1).entries;
     return call;
   }

@@ -41,12 +41,28 @@ TEST_F(LoadCheckpoint, NamesKeyAndBothShardsWhenTheLayoutDiffersAndTouchesNothin
     std::vector<std::string> named;
   };
   const std::vector<Case> cases = {
-      {"optimizer.master", [](ShardedTensor& t) { t.flattened_range = FlatRange{16, 48}; }, {"flat 16..48", "flat 32..64"}},
+      {"optimizer.master",
+       [](ShardedTensor& t) {
+         t.flattened_range = FlatRange{16, 48};
+       },
+       {"flat 16..48", "flat 32..64"}},
       {"optimizer.master", [](ShardedTensor& t) { t.flattened_range.reset(); }, {"flat 32..64"}},
       {"optimizer.master", [](ShardedTensor& t) { t.dtype = DType::kInt32; }, {"int32", "float32"}},
-      {"layer.bias", [](ShardedTensor& t) { t.global_offset = {2, 0}; }, {"at [2, 0]", "at [3, 0]"}},
-      {"layer.bias", [](ShardedTensor& t) { t.global_shape = {7, 5}; }, {"of [7, 5]", "of [6, 5]"}},
-      {"layer.bias", [](ShardedTensor& t) { t.local_shape = {1, 5}; }, {"[1, 5] of"}},
+      {"layer.bias",
+       [](ShardedTensor& t) {
+         t.global_offset = {2, 0};
+       },
+       {"at [2, 0]", "at [3, 0]"}},
+      {"layer.bias",
+       [](ShardedTensor& t) {
+         t.global_shape = {7, 5};
+       },
+       {"of [7, 5]", "of [6, 5]"}},
+      {"layer.bias",
+       [](ShardedTensor& t) {
+         t.local_shape = {1, 5};
+       },
+       {"[1, 5] of"}},
       {"layer.bias", [](ShardedTensor& t) { t.layout = 1; }, {"layout 1", "layout 0"}},
   };
   for (const Case& mismatch : cases) {
@@ -80,7 +96,8 @@ TEST_F(LoadCheckpoint, TakesTheShardOfItsOwnHoldersWhereTwoLookAlike) {
 TEST_F(LoadCheckpoint, RefusesARankWhoseObjectsAreNotStored) {
   const auto loaded = Load(world_.rank(1).registry(), {world_.Path(12), Rank(9)}, files_);
   EXPECT_EQ(loaded.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(Names(loaded.status().message(), "rank 9", "mirrored objects", "world size 4")) << loaded.status().ToString();
+  EXPECT_TRUE(Names(loaded.status().message(), "rank 9", "mirrored objects", "world size 4"))
+      << loaded.status().ToString();
 }
 
 TEST_F(LoadCheckpoint, StopsWhenSupersededOrOutOfTime) {

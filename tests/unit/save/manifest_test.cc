@@ -1,5 +1,5 @@
-// Hostile manifests: the seal is right, the content is not. Whoever can write the files can seal them, so nothing in them is
-// trusted: never a crash, never other bytes under a name that was asked for.
+// Hostile manifests: the seal is right, the content is not. Whoever can write the files can seal them, so nothing in
+// them is trusted: never a crash, never other bytes under a name that was asked for.
 #include "replica/save/manifest.h"
 
 #include <gtest/gtest.h>
@@ -147,15 +147,24 @@ void Walk(Json& json, const std::function<void(Json&)>& visit) {
 
 Json Hostile(const Json& value, Random& random) {
   switch (random.Below(9)) {
-    case 0: return Json();
-    case 1: return -1;
-    case 2: return UINT64_MAX;
-    case 3: return 1e300;
-    case 4: return std::string(static_cast<size_t>(random.Below(40)), 'f');
-    case 5: return Json::array();
-    case 6: return Json::object();
-    case 7: return value.is_number_unsigned() ? Json(value.get<uint64_t>() + 1 + random.Below(80)) : Json(true);
-    default: return value.is_number_unsigned() ? Json(value.get<uint64_t>() ^ (1ull << random.Below(40))) : Json("../x");
+    case 0:
+      return Json();
+    case 1:
+      return -1;
+    case 2:
+      return UINT64_MAX;
+    case 3:
+      return 1e300;
+    case 4:
+      return std::string(static_cast<size_t>(random.Below(40)), 'f');
+    case 5:
+      return Json::array();
+    case 6:
+      return Json::object();
+    case 7:
+      return value.is_number_unsigned() ? Json(value.get<uint64_t>() + 1 + random.Below(80)) : Json(true);
+    default:
+      return value.is_number_unsigned() ? Json(value.get<uint64_t>() ^ (1ull << random.Below(40))) : Json("../x");
   }
 }
 

@@ -83,8 +83,11 @@ class MemoryReadableFile final : public ReadableFile {
 void CutFile(Node& node, Random& random) {
   if (node.content == node.durable_content) return;
   switch (random.Below(3)) {
-    case 0: node.content = node.durable_content; break;
-    case 1: break;
+    case 0:
+      node.content = node.durable_content;
+      break;
+    case 1:
+      break;
     default:  // the length arrived, only some of the bytes did
       for (size_t at = node.content.empty() ? 0 : random.Below(node.content.size()); at < node.content.size(); ++at)
         node.content[at] = 0;

@@ -1,7 +1,7 @@
 // MemoryFileSystem: a disk in memory that can be full, fail at any operation, and lose power.
 //
-// After a power cut each folder keeps a prefix of the operations since its last sync, and each file what was last synced,
-// what was last written, or something torn between the two: the least that POSIX promises and no more.
+// After a power cut each folder keeps a prefix of the operations since its last sync, and each file what was last
+// synced, what was last written, or something torn between the two: the least that POSIX promises and no more.
 #pragma once
 
 #include <cerrno>

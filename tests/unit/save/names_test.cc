@@ -11,8 +11,9 @@ TEST(Names, AStepAndItsFolderAreOneToOne) {
   for (uint64_t step : {0ull, 12ull, 9999999999ull, 10000000000ull, 18446744073709551615ull})
     EXPECT_EQ(StepOfFolder(FolderName(Step(step))), Step(step));
   EXPECT_EQ(FolderName(Step(12)), "step_0000000012");
-  for (const char* name : {"step_12", "step_00000000012", "step_", "step_000000001x", "step_-000000012", "step_0000000012 ",
-                           "Step_0000000012", "step_0000000012.tmp-g1", "step_99999999999999999999", ""})
+  for (const char* name :
+       {"step_12", "step_00000000012", "step_", "step_000000001x", "step_-000000012", "step_0000000012 ",
+        "Step_0000000012", "step_0000000012.tmp-g1", "step_99999999999999999999", ""})
     EXPECT_EQ(StepOfFolder(name), std::nullopt) << name;
 }
 
@@ -41,8 +42,9 @@ TEST(Names, ShardFilesAreToldApartHoweverManyRanksHoldThem) {
 TEST(Names, APlainNameStaysInItsFolder) {
   EXPECT_TRUE(IsPlainName(PartName(Rank(3))));
   EXPECT_TRUE(IsPlainName(ObjectsName(Rank(3))));
-  for (const std::string& bad : {std::string(""), std::string("."), std::string(".."), std::string("../x"), std::string("a/b"),
-                                 std::string("a\\b"), std::string("a b"), std::string("a\0", 2), std::string(201, 'a')})
+  for (const std::string& bad :
+       {std::string(""), std::string("."), std::string(".."), std::string("../x"), std::string("a/b"),
+        std::string("a\\b"), std::string("a b"), std::string("a\0", 2), std::string(201, 'a')})
     EXPECT_FALSE(IsPlainName(bad)) << bad;
 }
 

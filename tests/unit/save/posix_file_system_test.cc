@@ -105,7 +105,7 @@ TEST(PosixFileSystem, AReadOnlyRootIsAClearError) {
 
 TEST(PosixFileSystem, AFileSizeLimitIsToldWithoutTheSignalThatWouldEndTheProcess) {
   TemporaryFolder folder;
-  struct rlimit before{};
+  struct rlimit before {};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   struct rlimit small = before;
   small.rlim_cur = 4096;
@@ -119,13 +119,20 @@ TEST(PosixFileSystem, AFileSizeLimitIsToldWithoutTheSignalThatWouldEndTheProcess
 
 TEST(FileError, SaysWhatToDoForEveryErrorThatADiskGives) {
   const std::vector<std::pair<int, StatusCode>> meanings = {
-      {ENOSPC, StatusCode::kResourceExhausted}, {EDQUOT, StatusCode::kResourceExhausted},
-      {EFBIG, StatusCode::kResourceExhausted},  {EMFILE, StatusCode::kResourceExhausted},
-      {ENFILE, StatusCode::kResourceExhausted}, {ENOMEM, StatusCode::kResourceExhausted},
-      {EACCES, StatusCode::kPermissionDenied},  {EPERM, StatusCode::kPermissionDenied},
-      {EROFS, StatusCode::kPermissionDenied},   {ENOENT, StatusCode::kNotFound},
-      {ENOTDIR, StatusCode::kInvalidArgument},  {ENAMETOOLONG, StatusCode::kInvalidArgument},
-      {EIO, StatusCode::kDataLoss},             {ESTALE, StatusCode::kUnavailable},
+      {ENOSPC, StatusCode::kResourceExhausted},
+      {EDQUOT, StatusCode::kResourceExhausted},
+      {EFBIG, StatusCode::kResourceExhausted},
+      {EMFILE, StatusCode::kResourceExhausted},
+      {ENFILE, StatusCode::kResourceExhausted},
+      {ENOMEM, StatusCode::kResourceExhausted},
+      {EACCES, StatusCode::kPermissionDenied},
+      {EPERM, StatusCode::kPermissionDenied},
+      {EROFS, StatusCode::kPermissionDenied},
+      {ENOENT, StatusCode::kNotFound},
+      {ENOTDIR, StatusCode::kInvalidArgument},
+      {ENAMETOOLONG, StatusCode::kInvalidArgument},
+      {EIO, StatusCode::kDataLoss},
+      {ESTALE, StatusCode::kUnavailable},
   };
   for (const auto& [error, code] : meanings) {
     const Status status = FileError(error, "write", "/disk/x", 4242);

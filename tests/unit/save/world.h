@@ -1,6 +1,6 @@
-// World: four ranks with two shards (ranks 0 and 2, ranks 1 and 3) of a dense layout, a layout that all ranks hold whole,
-// and a mirrored object each. Every value is a function of its key, its global element and the step, so that a loaded state
-// can be checked against nothing but the step.
+// World: four ranks with two shards (ranks 0 and 2, ranks 1 and 3) of a dense layout, a layout that all ranks hold
+// whole, and a mirrored object each. Every value is a function of its key, its global element and the step, so that a
+// loaded state can be checked against nothing but the step.
 #pragma once
 
 #include <gtest/gtest.h>
