@@ -75,6 +75,8 @@ class KINTSUGI_EXPORT ReportReader {
   uint64_t lost() const { return lost_; }
   // How often the ring held what no writer of ours writes; the reader then skipped to the newest.
   uint64_t damaged() const { return damaged_; }
+  // How often a report was given up because the writer overwrote it during the reading.
+  uint64_t overtaken() const { return overtaken_; }
 
  private:
   enum class Fetch { kWhole, kOverwritten, kDamaged };
@@ -93,6 +95,7 @@ class KINTSUGI_EXPORT ReportReader {
   bool sequence_known_ = true;
   uint64_t lost_ = 0;
   uint64_t damaged_ = 0;
+  uint64_t overtaken_ = 0;
   std::vector<uint64_t> record_;
 };
 
