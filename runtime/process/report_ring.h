@@ -8,8 +8,9 @@
 //  * `head` and `oldest` count words since the beginning and never wrap; a word's place is its count modulo kWords.
 //  * the writer moves `oldest` past everything it is about to overwrite *before* it touches a word, and moves `head`
 //    *after* the last word is there. Killed anywhere between, it leaves [oldest, head) whole.
-//  * the reader copies a record out and then looks at `oldest` again: had the writer reached the record, it would see so.
-//    Words are stored with release and loaded with acquire, so that a reader that saw a new word sees the new `oldest`.
+//  * the reader copies a record out and then looks at `oldest` again: had the writer reached the record, it would see
+//    so. Words are stored with release and loaded with acquire, so that a reader that saw a new word sees the new
+//    `oldest`.
 //  * the reader believes nothing: magic, length and order are checked, and a call does a bounded amount of work.
 // Threads: one thread per end; the two ends may be in two processes.
 // Units: positions and lengths in 8-byte words.

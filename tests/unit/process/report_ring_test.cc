@@ -122,8 +122,8 @@ TEST(ReportRing, AReaderNeverSeesATornReportOfARunningWriter) {
   EXPECT_EQ(reader.damaged(), 0u);
 }
 
-// Large reports: the reader copies for so long that the writer, which never waits, comes round in the middle of it. Four
-// of them fill the ring exactly, so that what the reader finds always begins like a report.
+// Large reports: the reader copies for so long that the writer, which never waits, comes round in the middle of it.
+// Four of them fill the ring exactly, so that what the reader finds always begins like a report.
 TEST(ReportRing, AReaderGivesUpAReportThatIsOverwrittenWhileItReads) {
   const auto ring = std::make_unique<ReportRing>();
   std::atomic<bool> stop{false};

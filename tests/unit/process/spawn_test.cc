@@ -126,7 +126,8 @@ TEST(Spawn, GivesDefaultSignalsAnEmptyInputAndAGroupOfItsOwn) {
   const auto old_handler = std::signal(SIGUSR2, SIG_IGN);
   ProcessHarness harness;
   const Status status = harness.Start(
-      Shell("grep -E '^Sig(Blk|Ign)' /proc/self/status; cat; test \"$(cut -d' ' -f5 /proc/$$/stat)\" = $$ && echo leader"));
+      Shell("grep -E '^Sig(Blk|Ign)' /proc/self/status; cat; "
+            "test \"$(cut -d' ' -f5 /proc/$$/stat)\" = $$ && echo leader"));
   std::signal(SIGUSR2, old_handler);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ASSERT_TRUE(status.ok()) << status.ToString();
