@@ -2,8 +2,8 @@
 //
 // Why the launcher keeps it: the rank that an injection kills comes back without memory and repeats the same step; only
 // someone who outlives it can tell the replacement that its fault is over.
-// Lifecycle: armed -> handed (a life of the rank was told of it) -> fired. Whatever has not fired is handed again to the
-// next life.
+// Lifecycle: armed -> handed (a life of the rank was told of it) -> fired. Whatever has not fired is handed again to
+// the next life.
 // Threads: none of its own; one owner.
 // Errors: kResourceExhausted when the run's mask is full, kNotFound for a foreign id.
 // Invariants: ids count from 0 in order of arrival and are bit numbers of the shared page's mask of fired injections.

@@ -1,5 +1,5 @@
-// TrainPhase: where inside one training step a rank stands. Fault injections name a phase, and a rank tells its progress
-// as (step, phase) in one word of the page it shares with its launcher.
+// TrainPhase: where inside one training step a rank stands. Fault injections name a phase, and a rank tells its
+// progress as (step, phase) in one word of the page it shares with its launcher.
 //
 // Units: the step in a progress word is the number being computed, from 1; the word 0 means "nothing begun yet".
 // Threads: values and pure functions.

@@ -33,7 +33,8 @@ constexpr std::chrono::milliseconds kRestTime{500};
 
 class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Impl> {
  public:
-  Impl(boost::asio::io_context& io, SpawnedProcess& process, bool own_group, Callbacks callbacks, ProcessHelpers helpers)
+  Impl(boost::asio::io_context& io, SpawnedProcess& process, bool own_group, Callbacks callbacks,
+       ProcessHelpers helpers)
       : pid_(process.pid),
         own_group_(own_group),
         callbacks_(std::move(callbacks)),

@@ -1,14 +1,14 @@
 // ChildProcess: a worker process from its start to its end: output line by line, and the end with its cause, at once.
 //
-// Threads: everything, the callbacks included, runs on the one thread that runs the io_context. That thread must live as
-//   long as the child may: the kernel kills the child when the thread that started it ends.
-// Ownership: the destructor kills the process and its process group (SIGKILL), reaps it and drops the callbacks; lines not
-//   yet delivered are lost then. It may run inside any of the callbacks. The io_context must outlive the object.
+// Threads: everything, the callbacks included, runs on the one thread that runs the io_context. That thread must live
+//   as long as the child may: the kernel kills the child when the thread that started it ends.
+// Ownership: the destructor kills the process and its process group (SIGKILL), reaps it and drops the callbacks; lines
+//   not yet delivered are lost then. It may run inside any of the callbacks. The io_context must outlive the object.
 // Order: on_exit comes as soon as the kernel knows of the end and never waits for output; lines that were still in the
 //   pipes follow, bounded in time and bytes; then comes on_output_end.
 // Errors: Spawn, see ForkExec; signals to a process that has ended are kFailedPrecondition.
-// Invariants: when the process ends, the rest of its process group is killed before on_exit; no number is signalled after
-//   it was reaped, so that no stranger is ever hit.
+// Invariants: when the process ends, the rest of its process group is killed before on_exit; no number is signalled
+//   after it was reaped, so that no stranger is ever hit.
 #pragma once
 
 #include <sys/types.h>

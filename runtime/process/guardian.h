@@ -1,17 +1,17 @@
 // Guardian: a tiny helper process that outlives its launcher by a moment and leaves nothing of its workers behind.
 //
 // Why it is needed: the kernel kills a worker when its launcher dies (PR_SET_PDEATHSIG), but not the worker's own
-// children. The helper, "kintsugi-guard" in ps, holds one end of a socket; when the other end closes without a word, the
-// launcher is gone, and it kills every process group that was registered and not released, then whatever carries the
-// run's mark in its environment, and ends. When the launcher ends in order the Guardian object does the same (normally there
-// is nothing left to kill) and ends its helper.
+// children. The helper, "kintsugi-guard" in ps, holds one end of a socket; when the other end closes without a word,
+// the launcher is gone, and it kills every process group that was registered and not released, then whatever carries
+// the run's mark in its environment, and ends. When the launcher ends in order the Guardian object does the same
+// (normally there is nothing left to kill) and ends its helper.
 //
 // Threads: one owner; Start may be called while other threads run, but is cheapest early (the helper is a fork).
 // Ownership: the destructor kills what is still watched or marked, and ends and reaps the helper.
 // Errors: kUnavailable when the helper cannot be reached or started again; a helper that was killed is replaced at the
 //   next Watch and learns all groups anew.
-// Invariants: the helper is in a session of its own, ignores all signals that can be ignored, and holds no descriptor and
-//   no directory of the launcher's.
+// Invariants: the helper is in a session of its own, ignores all signals that can be ignored, and holds no descriptor
+//   and no directory of the launcher's.
 // Limits: kMaxGroups groups at a time. SIGKILL to launcher and helper at the same instant leaves only PR_SET_PDEATHSIG.
 #pragma once
 

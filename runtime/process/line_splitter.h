@@ -1,6 +1,7 @@
 // LineSplitter: turns a stream of bytes into lines of bounded length.
 //
-// A line that outgrows the limit is handed out in pieces of that length; bytes are passed as they are, valid UTF-8 or not.
+// A line that outgrows the limit is handed out in pieces of that length; bytes are passed as they are, valid UTF-8 or
+// not.
 // Threads: one.
 #pragma once
 

@@ -2,10 +2,11 @@
 //
 // The kernel does not tell a parent why its child got SIGKILL. Two traces remain:
 //  * the kernel log names the victim's pid: proof, where the log is readable and pids are the host's;
-//  * a counter of such kills has grown since the last one that was explained: strong evidence. The counter is the one of
-//    this process's memory cgroup (v2 memory.events, v1 memory.oom_control), else the host's (/proc/vmstat).
-// Limits: with the counter alone, a kill that hit another process of the same cgroup (or host) can be taken for the cause
-// of a SIGKILL that someone else sent afterwards, until Settle has run twice. Workers that were moved to another cgroup are not covered by it.
+//  * a counter of such kills has grown since the last one that was explained: strong evidence. The counter is the one
+//    of this process's memory cgroup (v2 memory.events, v1 memory.oom_control), else the host's (/proc/vmstat).
+// Limits: with the counter alone, a kill that hit another process of the same cgroup (or host) can be taken for the
+// cause of a SIGKILL that someone else sent afterwards, until Settle has run twice. Workers that were moved to another
+// cgroup are not covered by it.
 //
 // Threads: one owner. Errors: none; without a readable source the answer is always no.
 #pragma once

@@ -1,13 +1,13 @@
 // OutputPrefixer: writes the workers' lines to the launcher's own output as "[rank 2] line", coloured by rank on a
 // terminal, whole line after whole line.
 //
-// Why it has a thread: whoever reads the launcher's output may be slow or stopped, and the thread that watches the workers
-// must never wait for it. Lines queue up to a bound; beyond it the oldest are dropped and their number is said.
+// Why it has a thread: whoever reads the launcher's output may be slow or stopped, and the thread that watches the
+// workers must never wait for it. Lines queue up to a bound; beyond it the oldest are dropped and their number is said.
 //
-// Threads: all functions from any thread. Everything that a launcher prints should pass through here, else its lines can
-//   break into others.
-// Ownership: the two descriptors stay the caller's and must outlive the object. The destructor writes what is queued, for
-//   at most kFlushLimit, then gives up, even on an output that blocks for good.
+// Threads: all functions from any thread. Everything that a launcher prints should pass through here, else its lines
+//   can break into others.
+// Ownership: the two descriptors stay the caller's and must outlive the object. The destructor writes what is queued,
+//   for at most kFlushLimit, then gives up, even on an output that blocks for good.
 // Errors: none. A closed output (EPIPE) swallows what follows; no SIGPIPE reaches the process, a full one (EAGAIN) is
 //   waited for.
 #pragma once

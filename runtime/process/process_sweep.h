@@ -13,8 +13,8 @@ namespace kintsugi {
 inline constexpr char kGuardProcessName[] = "kintsugi-guard";
 
 // Sends SIGKILL to every other process whose initial environment holds exactly `assignment` ("NAME=VALUE"). Looks again
-// until several looks in a row find none, since the hunted may fork meanwhile: about 10 ms where there is nothing, at most
-// 100. Returns how many signals were sent.
+// until several looks in a row find none, since the hunted may fork meanwhile: about 10 ms where there is nothing, at
+// most 100. Returns how many signals were sent.
 KINTSUGI_EXPORT int KillProcessesWithEnvironment(const char* assignment);
 
 }  // namespace kintsugi

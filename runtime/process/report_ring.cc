@@ -118,6 +118,7 @@ size_t ReportReader::Read(const std::function<void(const StepReport&)>& consume)
         return count;
       case Fetch::kOverwritten:
         ++overwrites;
+        ++overtaken_;
         if (!Enter(head)) return count;
         continue;
       case Fetch::kWhole:

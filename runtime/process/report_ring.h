@@ -8,8 +8,9 @@
 //  * `head` and `oldest` count words since the beginning and never wrap; a word's place is its count modulo kWords.
 //  * the writer moves `oldest` past everything it is about to overwrite *before* it touches a word, and moves `head`
 //    *after* the last word is there. Killed anywhere between, it leaves [oldest, head) whole.
-//  * the reader copies a record out and then looks at `oldest` again: had the writer reached the record, it would see so.
-//    Words are stored with release and loaded with acquire, so that a reader that saw a new word sees the new `oldest`.
+//  * the reader copies a record out and then looks at `oldest` again: had the writer reached the record, it would see
+//    so. Words are stored with release and loaded with acquire, so that a reader that saw a new word sees the new
+//    `oldest`.
 //  * the reader believes nothing: magic, length and order are checked, and a call does a bounded amount of work.
 // Threads: one thread per end; the two ends may be in two processes.
 // Units: positions and lengths in 8-byte words.
@@ -75,6 +76,8 @@ class KINTSUGI_EXPORT ReportReader {
   uint64_t lost() const { return lost_; }
   // How often the ring held what no writer of ours writes; the reader then skipped to the newest.
   uint64_t damaged() const { return damaged_; }
+  // How often a report was given up because the writer overwrote it during the reading.
+  uint64_t overtaken() const { return overtaken_; }
 
  private:
   enum class Fetch { kWhole, kOverwritten, kDamaged };
@@ -93,6 +96,7 @@ class KINTSUGI_EXPORT ReportReader {
   bool sequence_known_ = true;
   uint64_t lost_ = 0;
   uint64_t damaged_ = 0;
+  uint64_t overtaken_ = 0;
   std::vector<uint64_t> record_;
 };
 

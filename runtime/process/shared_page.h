@@ -4,8 +4,8 @@
 // The same page exists without a launcher as plain memory, so that the agent's code has one path.
 //
 // Threads: every word is a lock-free atomic; who writes which is said beside it.
-// Ownership: a SharedPage owns its mapping and, when it created the memory, the descriptor. The memory has no name: it is
-//   gone with the last process that maps it.
+// Ownership: a SharedPage owns its mapping and, when it created the memory, the descriptor. The memory has no name: it
+//   is gone with the last process that maps it.
 // Errors: Open refuses what is not a page of this version; nothing that another process writes into the page can crash
 //   or hang the code here. The memory is sealed, so that nobody can truncate it under a reader.
 // Units: *_ns are nanoseconds of CLOCK_MONOTONIC, 0 for "never".

@@ -161,12 +161,13 @@ Status ExecFailure(const ChildPlan& plan, const ChildFailure& failure) {
   const std::string reason = std::strerror(failure.error);
   if (failure.during_exec == 0) return SystemError("cannot prepare a process for \"" + plan.path + "\"", failure.error);
   if (failure.error == ENOENT) {
-    return Status(StatusCode::kNotFound, "program \"" + plan.path + "\" cannot run: the interpreter that its first line " +
-                                             "or its format names does not exist");
+    return Status(StatusCode::kNotFound, "program \"" + plan.path + "\" cannot run: the interpreter that its first " +
+                                             "line or its format names does not exist");
   }
   if (failure.error == ENOEXEC) {
     return Status(StatusCode::kFailedPrecondition,
-                  "\"" + plan.path + "\" is not a program of this machine; a script needs a first line such as #!/bin/sh");
+                  "\"" + plan.path + "\" is not a program of this machine; a script needs a first "
+                  "line such as #!/bin/sh");
   }
   if (failure.error == EACCES || failure.error == EPERM) {
     return Status(StatusCode::kPermissionDenied, "program \"" + plan.path + "\" may not be run: " + reason);

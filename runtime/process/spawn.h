@@ -1,8 +1,8 @@
 // ForkExec: one process started, with the pipes of its output and a pidfd. The part of ChildProcess that needs no event
 // loop.
 //
-// Threads: any, but the child gets SIGKILL when the *thread* that started it ends (that is what PR_SET_PDEATHSIG means),
-//   so that thread must live as long as the child may.
+// Threads: any, but the child gets SIGKILL when the *thread* that started it ends (that is what PR_SET_PDEATHSIG
+//   means), so that thread must live as long as the child may.
 // Errors: see ForkExec. Blocks until the new program runs: microseconds, at most kExecLimit.
 #pragma once
 
@@ -38,8 +38,8 @@ struct SpawnedProcess {
 KINTSUGI_EXPORT Result<SpawnedProcess> ForkExec(const ProcessSpec& spec,
                                                 const std::function<Status(pid_t)>& before_exec = nullptr);
 
-// SIGKILL, then waits for the end and reaps. False when the process was still there after kReapLimit; it is then left to
-// the kernel. `pidfd` may be -1: then the wait has no limit.
+// SIGKILL, then waits for the end and reaps. False when the process was still there after kReapLimit; it is then left
+// to the kernel. `pidfd` may be -1: then the wait has no limit.
 KINTSUGI_EXPORT bool KillAndReap(pid_t pid, int pidfd);
 
 // The file that `program` stands for, given the PATH to search; see ForkExec for the errors.

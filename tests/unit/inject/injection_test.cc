@@ -121,7 +121,7 @@ TEST(Injection, SurvivesMutationsAndRoundTripsWhatItAccepts) {
     const Result<Injection> first = ParseInjection(spec);
     if (!first.ok()) {
       ASSERT_EQ(first.status().code(), StatusCode::kInvalidArgument);
-      ASSERT_THAT(first.status().message(), HasSubstr("example:"));
+      ASSERT_NE(first.status().message().find("example:"), std::string::npos);
       continue;
     }
     ++accepted;

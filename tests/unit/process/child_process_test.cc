@@ -82,7 +82,7 @@ TEST(ChildProcess, PutsTheEndOfTheErrorOutputIntoTheCause) {
   ASSERT_THAT(harness.cause().last_stderr_lines, SizeIs(20));
   EXPECT_EQ(harness.cause().last_stderr_lines.front(), "line 31");
   EXPECT_EQ(harness.cause().last_stderr_lines.back(), "line 50");
-  EXPECT_THAT(harness.Texts(OutputStream::kStderr), SizeIs(50)) << "what the cause took early is delivered all the same";
+  EXPECT_THAT(harness.Texts(OutputStream::kStderr), SizeIs(50)) << "what the cause took is delivered too";
 }
 
 TEST(ChildProcess, EndsTheGroupOfAnEndedProcessAndDoesNotWaitForItsOutput) {
@@ -97,8 +97,8 @@ TEST(ChildProcess, EndsTheGroupOfAnEndedProcessAndDoesNotWaitForItsOutput) {
 
 TEST(ChildProcess, EndsOutputThatADescendantOutsideTheGroupHoldsOpen) {
   ProcessHarness harness;
-  ASSERT_TRUE(harness.Start(Shell("setsid sh -c 'echo $$; while :; do echo noise; sleep 0.01; done' & sleep 0.3; exit 0"))
-                  .ok());
+  const ProcessSpec spec = Shell("setsid sh -c 'echo $$; while :; do echo x; sleep 0.01; done' & sleep 0.3; exit 0");
+  ASSERT_TRUE(harness.Start(spec).ok());
   ASSERT_TRUE(harness.RunToEnd());
   const pid_t escaped = std::stoi(harness.FirstLine());
   EXPECT_FALSE(IsGone(escaped)) << "the test's own premise: it left the group";

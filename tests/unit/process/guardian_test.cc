@@ -52,6 +52,7 @@ TEST(Guardian, LeavesNothingBehindWhenTheLauncherIsKilled) {
   ASSERT_TRUE(launcher.RunToExit());
   for (const auto& [name, pid] : family) {
     EXPECT_TRUE(EventuallyTrue([p = pid] { return IsGone(p); })) << name << " " << pid << " outlived its launcher";
+    if (!IsGone(pid)) ::kill(pid, SIGKILL);
   }
 }
 

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -117,6 +119,37 @@ TEST(ReportRing, AReaderNeverSeesATornReportOfARunningWriter) {
   EXPECT_TRUE(ordered);
   EXPECT_TRUE(whole);
   EXPECT_EQ(read + reader.lost(), kReports);
+  EXPECT_EQ(reader.damaged(), 0u);
+}
+
+// Large reports: the reader copies for so long that the writer, which never waits, comes round in the middle of it.
+// Four of them fill the ring exactly, so that what the reader finds always begins like a report.
+TEST(ReportRing, AReaderGivesUpAReportThatIsOverwrittenWhileItReads) {
+  const auto ring = std::make_unique<ReportRing>();
+  std::atomic<bool> stop{false};
+  uint64_t published = 0;
+  std::thread producer([&] {
+    ReportWriter writer(*ring);
+    std::vector<uint64_t> samples(ReportRing::kMaxSamples);
+    for (; !stop.load(); ++published) {
+      samples.assign(samples.size(), published);
+      writer.Publish(published, 0, samples);
+    }
+  });
+  ReportReader reader(*ring);
+  uint64_t read = 0;
+  uint64_t torn = 0;
+  const auto check = [&torn](const StepReport& report) {
+    for (const uint64_t sample : report.samples) torn += sample != report.step ? 1 : 0;
+  };
+  const auto safety = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (reader.overtaken() < 20 && torn == 0 && std::chrono::steady_clock::now() < safety) read += reader.Read(check);
+  stop.store(true);
+  producer.join();
+  read += reader.Read(check);
+  EXPECT_GE(reader.overtaken(), 20u) << "the case never arose: the test proves nothing";
+  EXPECT_EQ(torn, 0u);
+  EXPECT_EQ(read + reader.lost(), published);
   EXPECT_EQ(reader.damaged(), 0u);
 }
 

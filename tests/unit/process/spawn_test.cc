@@ -103,14 +103,14 @@ TEST(Spawn, PassesExactlyTheNamedDescriptors) {
   ASSERT_EQ(::pipe(first), 0) << "inheritable on purpose: it must not leak";
   ASSERT_EQ(::pipe(second), 0);
   // The child's numbers 3 and 4 are likely taken here by other files: the order of renumbering must not matter.
-  ProcessSpec spec = Shell("ls /proc/$$/fd | sort -n | tr '\\n' ' '; echo; echo hello >&$OUT_FD; echo $IN_FD; cat <&$IN_FD");
+  ProcessSpec spec = Shell("ls /proc/$$/fd; echo hello >&$OUT_FD; echo IN_FD is $IN_FD; cat <&$IN_FD");
   spec.passed_fds = {{second[0], "IN_FD"}, {first[1], "OUT_FD"}};
   ProcessHarness harness;
   ASSERT_TRUE(harness.Start(spec).ok());
   ASSERT_EQ(::write(second[1], "question\n", 9), 9);
   for (const int fd : {first[1], second[0], second[1]}) ::close(fd);
   ASSERT_TRUE(harness.RunToEnd());
-  EXPECT_THAT(harness.Texts(OutputStream::kStdout), ElementsAre("0 1 2 3 4 ", "3", "question"));
+  EXPECT_THAT(harness.Texts(OutputStream::kStdout), ElementsAre("0", "1", "2", "3", "4", "IN_FD is 3", "question"));
   char answer[16];
   ASSERT_EQ(::read(first[0], answer, sizeof(answer)), 6);
   EXPECT_EQ(std::string(answer, 6), "hello\n");
@@ -126,7 +126,8 @@ TEST(Spawn, GivesDefaultSignalsAnEmptyInputAndAGroupOfItsOwn) {
   const auto old_handler = std::signal(SIGUSR2, SIG_IGN);
   ProcessHarness harness;
   const Status status = harness.Start(
-      Shell("grep -E '^Sig(Blk|Ign)' /proc/self/status; cat; test \"$(cut -d' ' -f5 /proc/$$/stat)\" = $$ && echo leader"));
+      Shell("grep -E '^Sig(Blk|Ign)' /proc/self/status; cat; "
+            "test \"$(cut -d' ' -f5 /proc/$$/stat)\" = $$ && echo leader"));
   std::signal(SIGUSR2, old_handler);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ASSERT_TRUE(status.ok()) << status.ToString();

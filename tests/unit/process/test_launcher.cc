@@ -1,4 +1,5 @@
-// A launcher in small, to be killed by guardian_test: starts one worker under a Guardian and repeats the worker's lines.
+// A launcher in small, to be killed by guardian_test: starts one worker under a Guardian and repeats the worker's
+// lines.
 //
 // Usage: process_test_launcher MODE MARK SCRIPT; MODE "stay" runs on, "leave" ends in order after a line "ready".
 #include <boost/asio/io_context.hpp>
