@@ -1,5 +1,6 @@
 // byte_lm: a byte-level GPT that trains on real text under Kintsugi. Start it with `kintsugi run`.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
@@ -53,6 +54,8 @@ std::string Printable(const std::string& text) {
 // The exit code, or why this rank could not train.
 kintsugi::Result<int> Train(Options& options) {
   options.worker.gate = options.gate == "on";
+  auto& train = options.worker.train;
+  train.warmup_steps = std::min(train.warmup_steps, train.steps / 2);  // a short run is warm sooner
   KINTSUGI_RETURN_IF_ERROR(kintsugi::byte_lm::Validate(options.worker.model, options.worker.tensor_parallel));
   KINTSUGI_RETURN_IF_ERROR(kintsugi::byte_lm::Validate(options.worker.train));
   KINTSUGI_ASSIGN_OR_RETURN(const auto text, kintsugi::byte_lm::TextData::Load(options.data));
