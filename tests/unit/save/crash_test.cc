@@ -55,15 +55,15 @@ Tally CutEverywhere(const Scenario& scenario, Sabotage sabotage) {
   Tally tally;
   for (int operation = 1;; ++operation) {
     bool reached = true;
-    for (uint64_t seed = 0; seed < 5; ++seed)
+    for (uint64_t seed = 0; seed < 4; ++seed)
       reached &= CutOnce(scenario, sabotage, operation, seed * 1000 + static_cast<uint64_t>(operation), &tally);
-    if (!reached || testing::Test::HasFailure()) return tally;
+    if (!reached || testing::Test::HasFailure() || tally.broken > 0) return tally;
   }
 }
 
 TEST(PowerCut, LeavesTheOldCheckpointOrTheNewOneWhole) {
   const Tally tally = CutEverywhere({10, 20}, Sabotage::kNone);
-  EXPECT_GT(tally.crashes, 150);
+  EXPECT_GT(tally.crashes, 100);
   EXPECT_GT(tally.found_old, 0);
   EXPECT_GT(tally.found_new, 0);
 }
@@ -71,7 +71,7 @@ TEST(PowerCut, LeavesTheOldCheckpointOrTheNewOneWhole) {
 TEST(PowerCut, LeavesOneOfTheTwoWhenTheSameStepIsSavedAgain) {
   for (const bool can_exchange : {true, false}) {
     const Tally tally = CutEverywhere({20, 20, can_exchange}, Sabotage::kNone);
-    EXPECT_GT(tally.found_new, 100);
+    EXPECT_GT(tally.found_new, 80);
   }
 }
 
