@@ -221,6 +221,7 @@ void Cluster::Copy(RepairSession& session, Transfer& transfer) {
   }
   if (flips_left_ > 0) {
     --flips_left_;
+    NoteLoss(p.rank.value());  // twice in a row costs the process
     Log("a bit flips in what rank " + p.rank.ToString() + " received");
     p.state.tensors[move.layout][1] ^= 4;
   }
