@@ -12,28 +12,27 @@ std::vector<AgentAction> AgentCore::Step(const AgentEvent& event) {
         if constexpr (std::is_same_v<E, FromController>) {
           OnMessage(e);
         } else if constexpr (std::is_same_v<E, GateLocked>) {
-          if (trainer_ != Trainer::kParked) word_ = e.word;
-          Send(LockReply{word_.state, word_.step, offer_valid_ && word_.state != GateState::kTorn});
+          OnGateLocked(e);
         } else if constexpr (std::is_same_v<E, TrainerParked>) {
           OnParked(e);
         } else if constexpr (std::is_same_v<E, FaultSignal>) {
-          Send(e.fault);
+          Report(e.fault);
         } else if constexpr (std::is_same_v<E, HandlerDone>) {
           OnHandlerDone(e);
         } else if constexpr (std::is_same_v<E, TrainerResumed>) {
-          if (!locked_) Send(Resumed{});
+          if (locked_) return;
+          resumed_ = true;
+          Send(Resumed{});
         } else if constexpr (std::is_same_v<E, TrainerAtSavePoint>) {
-          // Parked as far as orders go: a save runs on the trainer's thread, and so does what follows a LOCK.
-          trainer_ = Trainer::kParked;
-          word_ = {locked_, GateState::kCommitted, e.step};
-          if (locked_) return ReportParked();
-          Send(SavePoint{e.step});
+          OnSavePoint(e);
         } else if constexpr (std::is_same_v<E, TrainerAtGate>) {
-          if (!locked_) Send(GateEntered{e.step});
+          if (locked_) return;
+          at_gate_ = e.step;
+          Send(GateEntered{e.step});
         } else if constexpr (std::is_same_v<E, PauseStored>) {
-          Send(PauseAck{e.begun});
+          if (std::exchange(pause_due_, false)) Send(PauseAck{e.begun});
         } else if constexpr (std::is_same_v<E, Connected>) {
-          if (ready_) Send(*ready_);
+          OnConnected();
         }
       },
       event);
@@ -48,35 +47,30 @@ void AgentCore::OnMessage(const FromController& event) {
     return;
   }
   term_ = header.term;
-  if (std::holds_alternative<LockOrder>(event.message)) return OnLock(header.generation);
-  // A generation begins with LOCK; a new process learns it from its first order.
-  if (header.generation > generation_) {
-    generation_ = header.generation;
-    locked_ = true;
-  }
+  // Answers of the store are no orders: they begin no generation.
+  if (const auto* reply = std::get_if<StoreReply>(&event.message)) return out_.push_back(StoreAnswered{*reply});
+  Advance(header.generation);
   std::visit(
       [&](const auto& m) {
         using M = std::decay_t<decltype(m)>;
-        if constexpr (std::is_same_v<M, StopOrder>) {
+        if constexpr (std::is_same_v<M, LockOrder>) {
+          OnLock();
+        } else if constexpr (std::is_same_v<M, StopOrder>) {
           OnStop(m);
         } else if constexpr (std::is_same_v<M, PhaseOrder>) {
           OnPhaseOrder(m);
         } else if constexpr (std::is_same_v<M, ResumeOrder>) {
-          if (trainer_ != Trainer::kParked) return;
-          locked_ = false;
-          stop_.reset();
-          trainer_ = Trainer::kInLoop;
-          out_.push_back(ReleaseTrainer{generation_, m.step});
+          OnResume(m);
         } else if constexpr (std::is_same_v<M, ContinueOrder>) {
-          if (locked_ || trainer_ != Trainer::kParked) return;
-          trainer_ = Trainer::kInLoop;
-          out_.push_back(ContinueTrainer{});
+          OnContinue();
         } else if constexpr (std::is_same_v<M, PauseAt>) {
+          pause_due_ = true;
+          pause_ = m.step;
           out_.push_back(StorePause{m.step});
         } else if constexpr (std::is_same_v<M, GateOpen>) {
-          if (!locked_) out_.push_back(OpenGate{m.step});
-        } else if constexpr (std::is_same_v<M, StoreReply>) {
-          out_.push_back(StoreAnswered{m});
+          if (locked_) return;
+          at_gate_.reset();
+          out_.push_back(OpenGate{m.step});
         } else if constexpr (std::is_same_v<M, InjectOrder>) {
           out_.push_back(ArmInjection{m.injection});
         } else if constexpr (std::is_same_v<M, EndOrder>) {
@@ -88,13 +82,46 @@ void AgentCore::OnMessage(const FromController& event) {
       event.message);
 }
 
-void AgentCore::OnLock(Generation generation) {
+// Whatever was under way belongs to the old generation. A generation begins with LOCK; should that order have been lost,
+// its first other order locks the gate just as well.
+void AgentCore::Advance(Generation generation) {
+  if (generation <= generation_) return;
   generation_ = generation;
-  locked_ = true;
   stop_.reset();
   order_.reset();
+  done_.reset();
+  at_gate_.reset();
+  resumed_ = false;
+  std::erase_if(faults_, [](const FaultReport& fault) {
+    return fault.kind != FaultKind::kMemoryLow && fault.kind != FaultKind::kMemoryHigh;
+  });
+  // An incident ends all pauses: ranks that stored one and ranks that did not would park at different steps.
+  pause_due_ = false;
+  ClearPause();
   if (trainer_ == Trainer::kInHandler) out_.push_back(CancelHandler{});
+  if (locked_) return;
+  locked_ = true;
   out_.push_back(LockGate{});
+}
+
+void AgentCore::ClearPause() {
+  if (pause_.value() == 0) return;
+  pause_ = kintsugi::Step();
+  out_.push_back(StorePause{pause_});
+}
+
+void AgentCore::OnLock() {
+  stop_.reset();
+  locked_ = true;
+  lock_reply_due_ = true;
+  out_.push_back(LockGate{});
+}
+
+void AgentCore::OnGateLocked(const GateLocked& event) {
+  // Once the thread is parked the core knows better: a thread that left its gate is not at it any more.
+  if (trainer_ == Trainer::kInLoop) word_ = event.word;
+  if (!std::exchange(lock_reply_due_, false)) return;
+  Send(LockReply{word_.state, word_.step, offer_valid_ && word_.state != GateState::kTorn});
 }
 
 void AgentCore::OnStop(const StopOrder& order) {
@@ -104,14 +131,19 @@ void AgentCore::OnStop(const StopOrder& order) {
 }
 
 void AgentCore::ReportParked() {
-  if (!stop_) return;
-  stop_.reset();
   // An update that was not begun is abandoned: at_gate(k) is k - 1 once its thread is parked.
   if (word_.state == GateState::kAtGate) word_ = {word_.locked, GateState::kCommitted, word_.step.Previous()};
+  if (!stop_) return;
+  stop_.reset();
   Send(Parked{word_.state, word_.step, offer_valid_ && word_.state == GateState::kCommitted});
 }
 
 void AgentCore::OnPhaseOrder(const PhaseOrder& order) {
+  // Given again because the connection was lost: what is done is told again, what is under way goes on.
+  if (done_ && done_->first.phase == order.phase && done_->first.step == order.step) return Send(done_->second);
+  if (trainer_ == Trainer::kInHandler && running_.phase == order.phase && running_.step == order.step &&
+      running_generation_ == generation_)
+    return;
   order_ = order;
   if (trainer_ == Trainer::kParked) StartHandler();
 }
@@ -120,18 +152,51 @@ void AgentCore::StartHandler() {
   if (!order_) return;
   const PhaseOrder order = *std::exchange(order_, std::nullopt);
   if (order.phase == Phase::kRepair) {
-    const bool whole = std::any_of(order.moves.begin(), order.moves.end(), [&](const RepairMove& move) {
-      return move.destination == rank_ && move.keys.empty();
-    });
-    if (whole || order.rung == Rung::kReload) offer_valid_ = false;
+    const bool receives = std::any_of(order.moves.begin(), order.moves.end(),
+                                      [&](const RepairMove& move) { return move.destination == rank_; });
+    if (receives || order.rung == Rung::kReload) offer_valid_ = false;
   }
   if (order.phase == Phase::kRollback) {
     offer_valid_ = true;
+    faults_.clear();
     word_ = {true, GateState::kCommitted, order.step};
     out_.push_back(SetCommitted{order.step});
   }
   trainer_ = Trainer::kInHandler;
+  running_ = {order.phase, order.step};
+  running_generation_ = generation_;
   out_.push_back(RunOnTrainer{generation_, order});
+}
+
+void AgentCore::OnResume(const ResumeOrder& order) {
+  if (trainer_ == Trainer::kInLoop && resumed_) return Send(Resumed{});  // asked again: the answer was lost
+  if (trainer_ != Trainer::kParked || !locked_) return;
+  locked_ = false;
+  stop_.reset();
+  done_.reset();
+  finished_.reset();
+  at_save_point_ = false;
+  trainer_ = Trainer::kInLoop;
+  out_.push_back(ReleaseTrainer{generation_, order.step});
+}
+
+void AgentCore::OnContinue() {
+  if (locked_ || trainer_ != Trainer::kParked || !at_save_point_) return;
+  at_save_point_ = false;
+  done_.reset();
+  if (pause_ <= word_.step) ClearPause();
+  trainer_ = Trainer::kInLoop;
+  out_.push_back(ContinueTrainer{});
+}
+
+void AgentCore::OnSavePoint(const TrainerAtSavePoint& event) {
+  // Parked as far as orders go: a save runs on the trainer's thread, and so does what follows a LOCK.
+  trainer_ = Trainer::kParked;
+  at_save_point_ = true;
+  word_ = {locked_, GateState::kCommitted, event.step};
+  if (!locked_) Send(SavePoint{event.step});
+  ReportParked();
+  StartHandler();
 }
 
 void AgentCore::OnParked(const TrainerParked& event) {
@@ -140,21 +205,42 @@ void AgentCore::OnParked(const TrainerParked& event) {
   if (event.outcome == TrainerParked::Outcome::kReady && ready_) {
     Send(*ready_);
   } else if (event.outcome == TrainerParked::Outcome::kFinished && !locked_) {
+    finished_ = word_.step;
     Send(Finished{word_.step});
   } else if (event.outcome == TrainerParked::Outcome::kFault) {
     // Under a lock an exception is the echo of the stop; damaged memory is news at any time.
     const bool memory = event.fault.kind == FaultKind::kMemoryLow || event.fault.kind == FaultKind::kMemoryHigh;
-    if (!locked_ || memory) Send(event.fault);
+    if (!locked_ || memory) Report(event.fault);
   }
   ReportParked();
   StartHandler();
 }
 
+void AgentCore::Report(const FaultReport& fault) {
+  // Memory that is not to be trusted is no offer; where only named tensors are damaged, the controller keeps account.
+  if (fault.kind == FaultKind::kMemoryHigh) offer_valid_ = false;
+  faults_.push_back(fault);
+  Send(fault);
+}
+
 void AgentCore::OnHandlerDone(const HandlerDone& event) {
   trainer_ = Trainer::kParked;
-  if (event.generation == generation_) Send(event.done);
+  if (event.generation == generation_) {
+    done_ = {running_, event.done};
+    Send(event.done);
+  }
   ReportParked();
   StartHandler();
+}
+
+// What this rank said by itself while the connection was down is lost; what it was asked for the controller asks again.
+void AgentCore::OnConnected() {
+  if (ready_) Send(*ready_);
+  for (const FaultReport& fault : faults_) Send(fault);
+  if (locked_) return;
+  if (finished_) Send(Finished{*finished_});
+  if (at_save_point_) Send(SavePoint{word_.step});
+  if (at_gate_) Send(GateEntered{*at_gate_});
 }
 
 }  // namespace kintsugi::core

@@ -61,7 +61,7 @@ struct SendMessage {
   Generation generation;
   AgentMessage message;
 };
-struct LockGate {};            // answer with GateLocked
+struct LockGate {};            // answer with GateLocked, also where it is locked already
 struct Interrupt {             // tell the gate its verdict, abort collectives, make the trainer park
   StopOrder verdict;
 };
@@ -69,7 +69,7 @@ struct RunOnTrainer {          // answer with HandlerDone
   Generation generation;
   PhaseOrder order;
 };
-struct CancelHandler {};       // the running handler is superseded
+struct CancelHandler {};       // the running handler is superseded; it still answers with HandlerDone
 struct SetCommitted {          // the gate word becomes committed(step), still locked
   Step step;
 };
@@ -78,7 +78,7 @@ struct ReleaseTrainer {        // unlock the gate, back to the loop
   Step step;
 };
 struct ContinueTrainer {};     // leave the save point
-struct StorePause {            // answer with PauseStored
+struct StorePause {            // replaces an earlier one; 0: none. Answer with PauseStored. Nothing else clears a pause
   Step step;
 };
 struct OpenGate {
@@ -118,14 +118,28 @@ class AgentCore {
   enum class Trainer : uint8_t { kInLoop, kParked, kInHandler };
 
   void OnMessage(const FromController& event);
-  void OnLock(Generation generation);
+  void Advance(Generation generation);
+  void ClearPause();
+  void OnLock();
+  void OnGateLocked(const GateLocked& event);
   void OnStop(const StopOrder& order);
   void OnPhaseOrder(const PhaseOrder& order);
+  void OnResume(const ResumeOrder& order);
+  void OnContinue();
+  void OnSavePoint(const TrainerAtSavePoint& event);
   void OnParked(const TrainerParked& event);
   void OnHandlerDone(const HandlerDone& event);
+  void OnConnected();
+  void Report(const FaultReport& fault);
   void ReportParked();
   void StartHandler();
   void Send(AgentMessage message) { out_.push_back(SendMessage{generation_, std::move(message)}); }
+
+  // A phase's work: the same phase comes again for another step (saves).
+  struct Work {
+    Phase phase = Phase::kClean;
+    kintsugi::Step step;
+  };
 
   const Rank rank_;
   const Incarnation incarnation_;
@@ -135,10 +149,22 @@ class AgentCore {
   bool locked_ = true;  // a fresh process waits for its first Resume
   bool ended_ = false;
   Trainer trainer_ = Trainer::kInLoop;
-  GateWord word_;
+  GateWord word_;                       // once the trainer's thread is parked; until then the driver's counts
+  bool lock_reply_due_ = false;
   std::optional<StopOrder> stop_;       // to be answered with Parked
   std::optional<PhaseOrder> order_;     // to be run once the trainer's thread is free
+  Work running_;                        // with kInHandler, and of `done_`
+  Generation running_generation_;
+  std::optional<std::pair<Work, PhaseDone>> done_;  // the newest answer of this generation, in case it is lost
+  kintsugi::Step pause_;                // stored; 0: none
+  bool pause_due_ = false;              // the controller waits for PauseAck
+  // Said unasked, and said again when the connection comes back.
   std::optional<Ready> ready_;
+  std::vector<FaultReport> faults_;     // of this generation; damaged memory until it is repaired
+  bool resumed_ = false;
+  bool at_save_point_ = false;
+  std::optional<kintsugi::Step> finished_;
+  std::optional<kintsugi::Step> at_gate_;
   std::vector<AgentAction> out_;
   uint64_t refused_ = 0;
 };

@@ -41,8 +41,8 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
         if constexpr (std::is_same_v<E, FromAgent>) OnMessage(e.header, e.message);
         if constexpr (std::is_same_v<E, ConnectionClosed>) OnClosed(e);
         if constexpr (std::is_same_v<E, ProcessExited>) OnExited(e);
-        if constexpr (std::is_same_v<E, OperatorSave>) BeginSave(false);
-        if constexpr (std::is_same_v<E, OperatorStop>) BeginSave(true);
+        if constexpr (std::is_same_v<E, OperatorSave>) RequestSave(false);
+        if constexpr (std::is_same_v<E, OperatorStop>) RequestSave(true);
         if constexpr (std::is_same_v<E, OperatorInject>)
           if (InWorld(e.rank)) SendTo(e.rank, InjectOrder{e.injection});
         if constexpr (std::is_same_v<E, Tick>) OnTick();
@@ -65,12 +65,12 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
         using M = std::decay_t<decltype(m)>;
         const Rank rank = header.rank;
         if constexpr (std::is_same_v<M, Beat>) {
-          member.begun = m.step;
+          if (current) member.begun = m.step;
           detector_.OnBeat(rank, m.count, now_);
         } else if constexpr (std::is_same_v<M, Ready>) {
           OnReady(header, m);
         } else if constexpr (std::is_same_v<M, FaultReport>) {
-          OnFaultReport(rank, m);
+          OnFaultReport(rank, m, current);
         } else if constexpr (std::is_same_v<M, Published>) {
           checkpoint_ = m.directory;
           checkpoint_step_ = m.step;
@@ -137,13 +137,29 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
   reply.save_every = policy_.save_every;
   reply.injections = member.injections;
   SendTo(rank, std::move(reply));
-  const bool healed = phase_ == Phase::kConfirm && incident_->signal == FaultKind::kConnectionLost &&
-                      std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.connected; });
-  if (!healed) return;
+  TellAgain(rank);
+  MaybeHeal();
+}
+
+void ControllerCore::TellAgain(Rank rank) {
+  // What was sent while the connection was down is lost; every order may be given twice.
+  Member& member = At(rank);
+  if (member.life != Life::kReady) return;
+  if (member.waiting && member.order) SendTo(rank, *member.order);
+  if ((phase_ == Phase::kRunning || phase_ == Phase::kConfirm) && !member.resumed) SendTo(rank, ResumeOrder{resume_step_});
+  if (save_ == SaveState::kArming && unacked_.count(rank)) SendTo(rank, PauseAt{pause_at_});
+}
+
+void ControllerCore::MaybeHeal() {
+  if (phase_ != Phase::kConfirm || !healable_) return;
+  if (!std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.connected; })) return;
   SetPhase(Phase::kRunning, "the connection is back");
   incident_->rung = Rung::kResume;
   incident_->resumed_at = now_;
   CloseIncident();
+  AwaitResumed();
+  MaybeFinish();
+  BeginRequestedSave();
 }
 
 void ControllerCore::OnReady(const Header& header, const Ready& ready) {
@@ -165,7 +181,9 @@ void ControllerCore::OnClosed(const ConnectionClosed& closed) {
   Member& member = At(closed.rank);
   if (member.incarnation != closed.incarnation || member.life == Life::kDead) return;
   member.connected = false;
-  if (member.life == Life::kReady) Fault(closed.rank, FaultKind::kConnectionLost, "the control connection closed", now_);
+  member.closed_at = now_;
+  if (member.life == Life::kReady)
+    Suspect(closed.rank, FaultKind::kConnectionLost, "the control connection closed", now_);
 }
 
 void ControllerCore::OnExited(const ProcessExited& exited) {
@@ -178,18 +196,24 @@ void ControllerCore::OnExited(const ProcessExited& exited) {
   if (!was_ready && !ever_ran_)
     return End(kExitStartup, who + " before it was ready: does the program call Agent::Join and Agent::Run?");
   if (was_ready || !incident_) return Fault(exited.rank, FaultKind::kProcessExit, exited.cause, exited.since.value_or(now_));
-  // A replacement died before it was ready: nobody else is affected. Try again, or let the ladder choose anew.
+  // A replacement died before it was ready: nobody else is affected. Try again, or let the ladder choose anew where it
+  // had counted on this one (before STOP ends it will choose anyway; a dump needs no replacements).
   out_.push_back(Notice{exited.rank, who + " before it was ready"});
+  if (phase_ == Phase::kDump || phase_ == Phase::kRename) return;
   MaybeRespawn(exited.rank);
-  if (At(exited.rank).life == Life::kDead && phase_ >= Phase::kClean)
-    EnterLock("the replacement of rank " + exited.rank.ToString() + " died");
+  if (At(exited.rank).life == Life::kDead && phase_ != Phase::kLock && phase_ != Phase::kStop)
+    EnterLock("the replacement of rank " + exited.rank.ToString() + " died, no respawn is left");
 }
 
-void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report) {
+void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report, bool current) {
   Member& member = At(rank);
-  const bool echo = report.kind == FaultKind::kCommError;
-  // Inside an incident a communication error is the incident itself.
-  if (echo && phase_ != Phase::kRunning && phase_ != Phase::kConfirm) return;
+  if (report.kind == FaultKind::kCommError) {
+    if (current) Suspect(rank, report.kind, report.text, report.since);
+    return;
+  }
+  // What the trainer ran into before it was stopped is settled by where it parks; damaged memory is news at any time.
+  const bool memory = report.kind == FaultKind::kMemoryLow || report.kind == FaultKind::kMemoryHigh;
+  if (!current && !memory) return Drop(rank, "the fault is of an older generation: " + report.text);
   if (report.kind == FaultKind::kMemoryLow && !report.in_update) {
     if (!member.needs_repair || !member.damaged_keys.empty())
       member.damaged_keys.insert(member.damaged_keys.end(), report.damaged_keys.begin(), report.damaged_keys.end());
@@ -212,16 +236,28 @@ void ControllerCore::OnTick() {
            "no sign of life for " + std::to_string(static_cast<int>(ToMilliseconds(policy_.silence))) + " ms");
     if (phase_ == Phase::kEnded) return;
   }
-  if (now_ >= stop_deadline_) {
+  GiveUpLost();
+  if (phase_ == Phase::kEnded) return;
+  const bool writing = save_ == SaveState::kWriting || save_ == SaveState::kRenaming;
+  if (now_ >= stop_deadline_ && phase_ == Phase::kRunning && !writing) {
     stop_deadline_ = TimePoint::Max();
-    if (phase_ == Phase::kRunning)
-      Fault(Rank(0), FaultKind::kOperator, "the grace period is nearly over: saving at once", now_);
+    return Fault(Rank(0), FaultKind::kOperator, "the grace period is nearly over: saving at once", now_);
   }
   if (now_ >= relock_at_) {
     relock_at_ = TimePoint::Max();
     return EnterLock("a phase failed without another cause");
   }
-  if (now_ >= deadline_) OnDeadline();
+  if (now_ >= deadline_) return OnDeadline();
+  if (now_ < save_deadline_) return;
+  save_deadline_ = TimePoint::Max();
+  GiveUp(Ranks([](const Member& m) { return m.waiting; }), FaultKind::kStalled, now_, "the save was not finished in time");
+}
+
+void ControllerCore::GiveUpLost() {
+  std::vector<Rank> lost;
+  for (Rank rank : Ranks([](const Member& m) { return m.life == Life::kReady && !m.connected; }))
+    if (now_ - At(rank).closed_at >= policy_.ConfirmWindow()) lost.push_back(rank);
+  GiveUp(lost, FaultKind::kConnectionLost, now_ - policy_.ConfirmWindow(), "the control connection did not come back");
 }
 
 void ControllerCore::OnDeadline() {
@@ -236,8 +272,10 @@ void ControllerCore::OnDeadline() {
   }
   // Whoever is still waited for did not keep the deadline. All are named before the first is given up: that begins the
   // next attempt, and in it everybody is waited for again.
-  const std::vector<Rank> late = phase_ == Phase::kAdmit ? Ranks([](const Member& m) { return m.life == Life::kStarting; })
-                                                         : Ranks([](const Member& m) { return m.waiting; });
+  bool (*is_late)(const Member&) = [](const Member& m) { return m.waiting; };
+  if (phase_ == Phase::kAdmit) is_late = [](const Member& m) { return m.life != Life::kReady; };
+  if (phase_ == Phase::kRunning) is_late = [](const Member& m) { return !m.resumed; };
+  const std::vector<Rank> late = Ranks(is_late);
   GiveUp(late, FaultKind::kStalled, now_,
          std::string(PhaseName(phase_)) + " not finished within " +
              std::to_string(static_cast<int>(ToMilliseconds(now_ - phase_began_))) + " ms");
@@ -245,6 +283,8 @@ void ControllerCore::OnDeadline() {
 
 void ControllerCore::GiveUp(const std::vector<Rank>& ranks, FaultKind kind, TimePoint since, const std::string& text) {
   for (Rank rank : ranks) {
+    // One that was to come by itself and did not: there is nothing to kill, and no more waiting for it.
+    if (At(rank).life == Life::kAbsent) At(rank).respawns = policy_.max_respawns;
     Kill(rank, text);
     RecordFault(rank, kind, text, since);
   }
@@ -258,27 +298,43 @@ void ControllerCore::SetPhase(Phase to, const std::string& reason) {
                                                std::string(PhaseName(to)) + " (" + reason + ")");
   if (incident_) incident_->phases.push_back({phase_, attempt_, generation_, phase_began_, now_});
   out_.push_back(Transition{phase_, to, incident_ ? incident_->id : 0, attempt_, generation_, reason});
+  // CONFIRM only listens: what the ranks were asked for in RUNNING they still do.
+  const bool listening = phase_ == Phase::kRunning || to == Phase::kRunning;
   phase_ = to;
   phase_began_ = now_;
   deadline_ = TimePoint::Max();
   relock_at_ = TimePoint::Max();
+  if (listening) return;
+  save_deadline_ = TimePoint::Max();
   for (Member& member : members_) member.waiting = false;
+}
+
+void ControllerCore::Ask(Rank rank, ControllerMessage message) {
+  Member& member = At(rank);
+  member.waiting = true;
+  member.wait_began = now_;
+  member.order = message;
+  SendTo(rank, std::move(message));
 }
 
 void ControllerCore::SendTo(Rank rank, ControllerMessage message) {
   const Member& member = At(rank);
+  // Nobody speaks to the dead, nor to those who are not there yet.
+  if (member.life == Life::kDead || member.life == Life::kAbsent) return;
   out_.push_back(Send{{term_, generation_, rank, member.incarnation}, std::move(message)});
 }
 
 void ControllerCore::Kill(Rank rank, const std::string& reason) {
   const Incarnation incarnation = At(rank).incarnation;
+  const bool exists = At(rank).life == Life::kReady || At(rank).life == Life::kStarting;
   MarkDead(rank);
-  out_.push_back(KillProcess{rank, incarnation, reason});
+  if (exists) out_.push_back(KillProcess{rank, incarnation, reason});
 }
 
 void ControllerCore::Heard(Rank rank, Phase phase) {
   Member& member = At(rank);
   member.waiting = false;
+  member.order.reset();
   if (incident_) incident_->rank_spans.push_back({rank, phase, attempt_, member.wait_began, now_});
 }
 

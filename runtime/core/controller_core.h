@@ -19,6 +19,17 @@
 
 namespace kintsugi::core {
 
+// What VERIFY found. Without a state service nobody reports a digest, and all are equal.
+struct DigestVerdict {
+  bool equal = true;
+  bool attributed = true;  // the odd ones were just repaired; otherwise untouched copies differ and all are in doubt
+  int layout = 0;
+  Rank expected;
+  std::vector<Rank> odd;
+};
+DigestVerdict CompareDigests(const ReplicaMap& replicas, const std::map<std::pair<int, Rank>, uint64_t>& digests,
+                             const std::set<Rank>& repaired);
+
 class ControllerCore {
  public:
   // REQUIRES: policy.Validate() is ok.
@@ -34,6 +45,7 @@ class ControllerCore {
     Incarnation incarnation;
     Life life = Life::kAbsent;
     bool connected = false;
+    TimePoint closed_at;             // where not connected
     bool watched_by_launcher = false;
     uint64_t pid = 0;
     kintsugi::Step begun;            // step being computed
@@ -42,13 +54,17 @@ class ControllerCore {
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these
     int digest_mismatches = 0;
+    bool save_failed = false;        // it could not write or publish a checkpoint: others are asked first
     int handler_failures = 0;        // weighed, in this incident
     bool waiting = false;            // in the current phase's wait set
     TimePoint wait_began;
+    std::optional<ControllerMessage> order;  // with `waiting`: told again when the connection was lost meanwhile
     LockReport report;
     bool parked = false;
     std::optional<kintsugi::Step> finished;
     std::optional<kintsugi::Step> save_point;
+    std::optional<kintsugi::Step> left_save_point;  // the newest one it was told to leave
+    kintsugi::Step acked_begun;      // with a pause: what it had begun when it stored the pause
     std::optional<kintsugi::Step> at_gate;  // control-plane gate
     bool resumed = true;
     RegistrySummary registry;
@@ -79,12 +95,18 @@ class ControllerCore {
   void OnReady(const Header& header, const Ready& ready);
   void OnClosed(const ConnectionClosed& closed);
   void OnExited(const ProcessExited& exited);
+  void TellAgain(Rank rank);
+  void GiveUpLost();
   void OnTick();
   void OnDeadline();
-  void OnFaultReport(Rank rank, const FaultReport& report);
+  void OnFaultReport(Rank rank, const FaultReport& report, bool current);
 
   // Incident (controller_incident.cc).
-  // A fault: goes to LOCK with a new attempt, or waits in CONFIRM where the signal alone proves nothing.
+  // A signal that proves nothing by itself (a lost connection, a failed collective): opens CONFIRM where nothing else is
+  // under way.
+  void Suspect(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
+  void MaybeHeal();
+  // A fault: goes to LOCK with a new attempt.
   void Fault(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
   // The bookkeeping of a fault; the caller goes on to LOCK.
   void RecordFault(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
@@ -99,6 +121,8 @@ class ControllerCore {
   void OnParked(Rank rank, const Parked& parked);
   void AfterStop();
   IncidentSnapshot Snapshot() const;
+  void RestartStart();
+  void EnterClean(const std::string& reason);
   void AfterClean();
   void EnterAdmit(const std::string& reason);
   void AfterAdmit();
@@ -107,20 +131,26 @@ class ControllerCore {
   void OnPhaseFailed(Rank rank, const PhaseDone& done);
   void AfterPhase();
   void AfterVerify();
-  std::optional<std::pair<const ReplicaMap::Shard*, Rank>> FirstMismatch();
-  void OnMismatch(const ReplicaMap::Shard& shard, Rank odd);
+  DigestVerdict Verdict() const;
+  void OnMismatch(const DigestVerdict& verdict);
   void EnterRunning();
   void OnResumed(Rank rank);
+  void AwaitResumed();
   void CloseIncident();
 
   // Saves, pauses, the end (controller_save.cc).
   void EnterDump();
-  void BeginSave(bool then_end);
+  void RequestSave(bool then_end);
+  void BeginRequestedSave();
+  void ArmPause();
+  bool IsPeriodic(kintsugi::Step step) const;
+  void LeaveSavePoint(Rank rank);
   void OnPauseAck(Rank rank, const PauseAck& ack);
   void OnSavePoint(Rank rank, kintsugi::Step step);
   void MaybeSave();
   void StartWriting(kintsugi::Step step, const IncidentSnapshot& snapshot);
   void OnSaveDone(Rank rank, const PhaseDone& done);
+  void OnLastSaveFailed(Rank rank, const std::string& text);
   void FinishSave();
   void CancelSave();
   void MaybeFinish();
@@ -128,6 +158,7 @@ class ControllerCore {
   void Finish();
   void End(int exit_code, const std::string& text);
   kintsugi::Step CommittedStep(int exit_code) const;
+  void EndWithoutSave(const std::string& why);
   void OnGateEntered(Rank rank, kintsugi::Step step);
 
   // Helpers.
@@ -139,17 +170,15 @@ class ControllerCore {
   template <typename Make>
   void Order(const std::vector<Rank>& ranks, Duration limit, Make make) {
     deadline_ = now_ + limit;
-    for (Rank rank : ranks) {
-      Member& member = At(rank);
-      member.waiting = true;
-      member.wait_began = now_;
-      SendTo(rank, make(rank));
-    }
+    for (Rank rank : ranks) Ask(rank, make(rank));
   }
+  // One rank's part of that; the deadline is the caller's.
+  void Ask(Rank rank, ControllerMessage message);
   bool NobodyWaits() const;
   void Heard(Rank rank, Phase phase);
   void Drop(Rank rank, const std::string& why);
   std::string FirstRegistryError() const;
+  void OnMisfit(const std::string& error);
   Duration LimitOf(Phase phase) const;
 
   const Policy policy_;
@@ -171,23 +200,33 @@ class ControllerCore {
   // The incident under way, where there is one.
   std::optional<IncidentRecord> incident_;
   uint64_t incident_count_ = 0;
+  bool proven_ = false;    // a signal of this incident proves by itself that something broke
+  bool healable_ = false;  // nothing but lost connections so far
   int attempt_ = 0;
   StepChoice choice_;
+  kintsugi::Step resume_step_;  // where the run last went on from
   RungDecision decision_;
   std::vector<RepairMove> moves_;
+  std::string reload_directory_;  // with the rung reload: fixed when it was chosen
   std::map<std::pair<int, Rank>, uint64_t> digests_;
   TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
 
   // Saving.
   SaveState save_ = SaveState::kNone;
+  TimePoint save_deadline_ = TimePoint::Max();  // its own: a save outlives CONFIRM
+  bool save_failed_ = false;                    // this one; it ends when nobody writes any more
+  int last_save_failures_ = 0;
+  bool save_requested_ = false;                 // to be begun once the run goes on
   bool end_after_save_ = false;
   bool stop_requested_ = false;
   TimePoint stop_deadline_ = TimePoint::Max();
   std::set<Rank> unacked_;
+  std::vector<Rank> writers_;
   kintsugi::Step pause_at_;
   kintsugi::Step save_step_;
   std::optional<uint64_t> final_digest_;
-  std::string checkpoint_;  // newest complete one
+  std::optional<kintsugi::Step> gate_open_;  // control-plane gate: the newest one opened
+  std::string checkpoint_;                   // newest complete one
   kintsugi::Step checkpoint_step_;
 };
 

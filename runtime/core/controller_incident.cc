@@ -1,6 +1,7 @@
 // The first half of an incident: signals, CONFIRM, LOCK, STOP, and the choice of a rung. A fault in any later phase adds
 // to the broken set and comes back here: recovery from faults during recovery is this same path.
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/core/controller_core.h"
@@ -10,9 +11,6 @@ namespace {
 
 // More attempts than any sequence of real faults needs: something is wrong that recovery cannot mend.
 constexpr int kAttemptsMax = 100;
-
-// Faults that need no further evidence.
-bool IsDecisive(FaultKind kind) { return kind != FaultKind::kCommError && kind != FaultKind::kConnectionLost; }
 
 }  // namespace
 
@@ -26,39 +24,52 @@ void ControllerCore::OpenIncident(Rank rank, FaultKind kind, const std::string& 
   record.fault_at = std::min(since, now_);
   record.detected_at = now_;
   incident_ = record;
+  proven_ = false;
+  healable_ = false;
   attempt_ = 0;
   decision_ = {};
   choice_ = {};
   moves_.clear();
 }
 
+void ControllerCore::Suspect(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
+  out_.push_back(Notice{rank, "signal " + std::string(FaultKindName(kind)) + ": " + text});
+  // In any other phase what is suspected is either part of the incident or comes to light when a wait runs out.
+  if (phase_ != Phase::kRunning && phase_ != Phase::kConfirm) return;
+  if (phase_ == Phase::kRunning) {
+    if (incident_) CloseIncident();  // not all had resumed; this is a new one
+    OpenIncident(rank, kind, text, since);
+    SetPhase(Phase::kConfirm, text);
+    deadline_ = now_ + policy_.ConfirmWindow();
+    healable_ = true;
+  }
+  if (kind != FaultKind::kConnectionLost) healable_ = false;
+}
+
 void ControllerCore::Fault(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
   if (phase_ == Phase::kEnded) return;
   RecordFault(rank, kind, text, since);
-  if (IsDecisive(kind)) return EnterLock(text);
-  if (phase_ == Phase::kConfirm && deadline_ == TimePoint::Max()) deadline_ = now_ + policy_.ConfirmWindow();
+  EnterLock(text);
 }
 
 void ControllerCore::RecordFault(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
   if (incident_ && phase_ == Phase::kRunning) CloseIncident();  // not all had resumed; this is a new one
   if (!incident_) OpenIncident(rank, kind, text, since);
   auto& causes = incident_->ranks;
-  const bool decisive = IsDecisive(kind);
-  if (decisive && !IsDecisive(incident_->signal)) {
-    // What was seen first was the echo; this is the cause.
+  incident_->fault_at = std::min(incident_->fault_at, since);
+  if (!std::exchange(proven_, true)) {
+    // What was seen first, if anything, was the echo; this is the cause.
     incident_->signal = kind;
     incident_->cause = text;
-    incident_->fault_at = std::min(incident_->fault_at, since);
-    causes.assign(1, rank);
-  } else if (decisive && std::find(causes.begin(), causes.end(), rank) == causes.end()) {
-    causes.push_back(rank);
+    causes.clear();
   }
-  out_.push_back(Notice{rank, std::string("fault ") + std::string(FaultKindName(kind)) + ": " + text});
-  CancelSave();
-  if (decisive && kind != FaultKind::kHandlerFailed)
+  if (std::find(causes.begin(), causes.end(), rank) == causes.end() && kind != FaultKind::kOperator)
+    causes.push_back(rank);
+  out_.push_back(Notice{rank, "fault " + std::string(FaultKindName(kind)) + ": " + text});
+  if (kind != FaultKind::kHandlerFailed)
     for (Member& member : members_) member.handler_failures = 0;
   MaybeRespawn(rank);
-  if (phase_ == Phase::kRunning || (phase_ == Phase::kAdmit && attempt_ == 0)) SetPhase(Phase::kConfirm, text);
+  if (phase_ == Phase::kRunning || (phase_ == Phase::kAdmit && !ever_ran_)) SetPhase(Phase::kConfirm, text);
 }
 
 void ControllerCore::MarkDead(Rank rank) {
@@ -72,15 +83,17 @@ void ControllerCore::MarkDead(Rank rank) {
   member.damaged_keys.clear();
   member.digest_mismatches = 0;
   member.handler_failures = 0;
+  member.save_failed = false;
   member.finished.reset();
   member.save_point.reset();
   member.at_gate.reset();
+  member.order.reset();
   detector_.Forget(rank);
 }
 
 void ControllerCore::MaybeRespawn(Rank rank) {
   Member& member = At(rank);
-  if (member.life != Life::kDead || member.respawns >= policy_.max_respawns || phase_ == Phase::kEnded) return;
+  if (member.life != Life::kDead || member.respawns >= policy_.max_respawns || stop_requested_) return;
   // Started at once: its start-up runs beside LOCK, STOP and CLEAN.
   ++member.respawns;
   if (!policy_.can_spawn) {
@@ -94,9 +107,9 @@ void ControllerCore::MaybeRespawn(Rank rank) {
 
 void ControllerCore::EnterLock(const std::string& reason) {
   KINTSUGI_CHECK(incident_.has_value(), "LOCK without an incident");
-  if (attempt_ >= kAttemptsMax)
-    return End(checkpoint_.empty() ? kExitFailed : kExitResumable,
-               "gave up after " + std::to_string(attempt_) + " attempts at one incident; last: " + reason);
+  if (attempt_ >= kAttemptsMax + 2 * policy_.world_size)
+    return EndWithoutSave("gave up after " + std::to_string(attempt_) + " attempts at one incident; last: " + reason);
+  CancelSave();
   SetPhase(Phase::kLock, reason);
   ++attempt_;
   generation_ = generation_.Next();
@@ -116,7 +129,10 @@ void ControllerCore::EnterLock(const std::string& reason) {
     member.finished.reset();
     member.save_point.reset();
     member.at_gate.reset();
+    member.left_save_point.reset();
+    member.acked_begun = kintsugi::Step();
   }
+  gate_open_.reset();
   Order(LiveRanks(), policy_.LockLimit(), [](Rank) { return LockOrder{}; });
   if (NobodyWaits()) AfterLock();
 }
@@ -149,7 +165,13 @@ void ControllerCore::OnParked(Rank rank, const Parked& parked) {
   Heard(rank, phase_);
   member.parked = true;
   const bool at_step = choice_.step && parked.state == GateState::kCommitted && parked.step == *choice_.step;
-  if (!parked.valid || !at_step) {
+  if (!ever_ran_) {  // nobody stands at a step yet
+    if (NobodyWaits()) AfterStop();
+    return;
+  }
+  // One with damaged tensors that went on at its gate has computed with them.
+  const bool spread = member.report.state == GateState::kAtGate && choice_.step == member.report.step;
+  if (!parked.valid || !at_step || (member.needs_repair && spread)) {
     member.needs_repair = true;
     member.damaged_keys.clear();  // more than the named tensors
   }
@@ -161,6 +183,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
   snapshot.step = choice_;
   snapshot.checkpoint_exists = !checkpoint_.empty();
   snapshot.save_possible = !policy_.save_directory.empty();
+  snapshot.leaving = stop_requested_;
   for (size_t r = 0; r < members_.size(); ++r) {
     const Member& member = members_[r];
     RankSnapshot rank;
@@ -175,6 +198,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
     else
       rank.condition = member.damaged_keys.empty() ? Condition::kTorn : Condition::kDamaged;
     rank.damaged_keys = member.damaged_keys;
+    rank.can_write = !member.save_failed;
     snapshot.ranks.push_back(std::move(rank));
   }
   return snapshot;
@@ -182,33 +206,47 @@ IncidentSnapshot ControllerCore::Snapshot() const {
 
 void ControllerCore::AfterStop() {
   incident_->parked_at = now_;
-  if (!ever_ran_) {  // nothing is lost yet: everybody starts from the registered state or the checkpoint
-    choice_ = {policy_.resume_step, StepReason::kAbandoned};
-    incident_->step = choice_.step;
-    incident_->rung = Rung::kRespawn;
-    for (Member& member : members_) member.needs_repair = false, member.fresh = false;
-    return EnterAdmit("the run has not begun");
-  }
+  if (!ever_ran_) return RestartStart();
   const IncidentSnapshot snapshot = Snapshot();
   decision_ = DecideRung(snapshot, replicas_);
-  const bool leaving = stop_requested_ && incident_->signal == FaultKind::kOperator && !policy_.save_directory.empty();
-  if (leaving && choice_.step) decision_.rung = Rung::kDump;
   incident_->reasons = decision_.reasons;
   incident_->rung = decision_.rung;
   if (decision_.rung == Rung::kReload) {
     choice_ = {checkpoint_step_, StepReason::kAbandoned};
+    reload_directory_ = checkpoint_;
     for (Member& member : members_) member.needs_repair = true, member.damaged_keys.clear();
   }
   incident_->step = choice_.step;
   if (decision_.rung == Rung::kDump) return EnterDump();
   if (decision_.rung == Rung::kExit) {
     const std::string why = decision_.reasons.empty() ? "" : decision_.reasons[decision_.reasons.size() - 2].text;
-    return End(checkpoint_.empty() ? kExitFailed : kExitResumable,
-               checkpoint_.empty() ? "no rung of the ladder holds and there is no checkpoint: " + why
-                                   : "no rung of the ladder holds; resume from " + checkpoint_ + ": " + why);
+    return EndWithoutSave("no rung of the ladder holds: " + why);
   }
   if (decision_.rung != Rung::kReload) moves_ = PlanMoves(snapshot, replicas_);
-  SetPhase(Phase::kClean, std::string(RungName(decision_.rung)));
+  EnterClean(std::string(RungName(decision_.rung)));
+}
+
+void ControllerCore::RestartStart() {
+  // Nothing is lost yet: everybody starts from the registered state or the checkpoint. Where that is damaged, a new
+  // process registers it again.
+  for (Rank rank : LiveRanks())
+    if (At(rank).needs_repair) {
+      Kill(rank, "its state was damaged before the run began");
+      MaybeRespawn(rank);
+    }
+  for (const Member& member : members_)
+    if (member.life == Life::kDead)
+      return End(kExitStartup, "rank " + std::to_string(&member - members_.data()) + " has no respawn left");
+  choice_ = {policy_.resume_step, StepReason::kAbandoned};
+  decision_ = {Rung::kRespawn, {}};
+  incident_->step = choice_.step;
+  incident_->rung = Rung::kRespawn;
+  for (Member& member : members_) member.needs_repair = false, member.fresh = false;
+  EnterClean("the run has not begun");
+}
+
+void ControllerCore::EnterClean(const std::string& reason) {
+  SetPhase(Phase::kClean, reason);
   const PhaseOrder order{.phase = Phase::kClean, .step = *choice_.step, .limit = policy_.HandlerLimit()};
   Order(Ranks([](const Member& m) { return m.life == Life::kReady && m.parked; }), order.limit,
         [&](Rank) { return order; });

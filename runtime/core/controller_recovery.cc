@@ -1,6 +1,7 @@
 // The second half of an incident: CLEAN, ADMIT, REBUILD, REPAIR and, after VERIFY (controller_verify.cc) and ROLLBACK, the
 // way back to RUNNING. A run's start walks the same way from ADMIT on.
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/core/controller_core.h"
@@ -25,7 +26,6 @@ void ControllerCore::AfterClean() {
 }
 
 void ControllerCore::EnterAdmit(const std::string& reason) {
-  if (phase_ == Phase::kStop) SetPhase(Phase::kClean, reason);
   SetPhase(Phase::kAdmit, reason);
   deadline_ = now_ + policy_.join_timeout;
   for (size_t r = 0; r < members_.size(); ++r)
@@ -50,15 +50,25 @@ std::string ControllerCore::FirstRegistryError() const {
   return "";
 }
 
+void ControllerCore::OnMisfit(const std::string& error) {
+  // The survivors have proved that they fit together: it is the newcomers that do not.
+  const std::vector<Rank> newcomers = Ranks([](const Member& m) { return m.fresh; });
+  if (!ever_ran_ || newcomers.empty()) return End(kExitStartup, error);
+  GiveUp(newcomers, FaultKind::kHandlerFailed, now_, error);
+}
+
 void ControllerCore::AfterAdmit() {
   std::map<Rank, std::map<int, GroupClaim>> claims;
   for (size_t r = 0; r < members_.size(); ++r) claims[Rank(static_cast<int32_t>(r))] = members_[r].layouts;
   Result<ReplicaMap> map = ReplicaMap::Build(policy_.world_size, claims);
-  if (!map.ok()) return End(kExitStartup, map.status().message());
-  replicas_ = std::move(map).value();
-  replicas_known_ = true;
+  if (!map.ok()) return OnMisfit(map.status().message());
+  const ReplicaMap before = std::exchange(replicas_, std::move(map).value());
   const std::string error = FirstRegistryError();
-  if (!error.empty()) return End(kExitStartup, error);
+  if (!error.empty()) {
+    replicas_ = before;  // what is held is still held as the survivors registered it
+    return OnMisfit(error);
+  }
+  replicas_known_ = true;
   if (phase_ == Phase::kAdmit) SetPhase(Phase::kRebuild, "all ranks are ready");
   if (!choice_.step) choice_ = {policy_.resume_step, StepReason::kAbandoned};
   Order(LiveRanks(), policy_.HandlerLimit(), [&](Rank rank) {
@@ -72,7 +82,8 @@ void ControllerCore::AfterAdmit() {
 void ControllerCore::EnterRepair() {
   if (incident_) incident_->rebuilt_at = now_;
   const bool reload = decision_.rung == Rung::kReload || (!ever_ran_ && policy_.resume_step.value() > 0);
-  SetPhase(Phase::kRepair, reload ? "from " + checkpoint_ : std::to_string(moves_.size()) + " moves");
+  const std::string& directory = ever_ran_ ? reload_directory_ : policy_.resume_directory;
+  SetPhase(Phase::kRepair, reload ? "from " + directory : std::to_string(moves_.size()) + " moves");
   if (!reload && moves_.empty()) return AfterPhase();
   if (incident_)
     for (const RepairMove& move : moves_)
@@ -86,7 +97,7 @@ void ControllerCore::EnterRepair() {
                       .limit = policy_.RepairLimit(),
                       .partners = replicas_.Partners(rank),
                       .moves = moves_,
-                      .directory = reload ? checkpoint_ : std::string()};
+                      .directory = reload ? directory : std::string()};
   });
 }
 
@@ -144,26 +155,35 @@ void ControllerCore::AfterPhase() {
 void ControllerCore::EnterRunning() {
   SetPhase(Phase::kRunning, "step " + choice_.step->ToString());
   ever_ran_ = true;
-  out_.push_back(StepDecided{*choice_.step});
+  resume_step_ = *choice_.step;
+  out_.push_back(StepDecided{resume_step_});
   for (Rank rank : LiveRanks()) {
     Member& member = At(rank);
     member.resumed = false;
     member.parked = false;
     member.handler_failures = 0;
+    member.begun = resume_step_;
     member.wait_began = now_;
-    SendTo(rank, ResumeOrder{*choice_.step});
+    SendTo(rank, ResumeOrder{resume_step_});
   }
-  if (stop_requested_) BeginSave(true);
+  AwaitResumed();
+  BeginRequestedSave();
+}
+
+void ControllerCore::AwaitResumed() {
+  if (!std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.resumed; }))
+    deadline_ = now_ + policy_.HandlerLimit();
 }
 
 void ControllerCore::OnResumed(Rank rank) {
   Member& member = At(rank);
-  if (phase_ != Phase::kRunning || member.resumed) return;
+  if ((phase_ != Phase::kRunning && phase_ != Phase::kConfirm) || member.resumed) return;
   member.resumed = true;
+  if (phase_ == Phase::kConfirm) return;
+  if (incident_) Heard(rank, Phase::kRunning);
+  if (!std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.resumed; })) return;
+  deadline_ = TimePoint::Max();
   if (!incident_) return;
-  Heard(rank, Phase::kRunning);
-  const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.resumed; });
-  if (!all) return;
   incident_->resumed_at = now_;
   CloseIncident();
 }

@@ -1,16 +1,23 @@
 // Saves (periodic, asked for, dying gasp), orderly pauses and the end of the run.
 //
 // A pause parks every rank at the boundary after one step: the controller names a step, each rank stores it and answers
-// with the newest step it has begun; where one had already gone past, the pause moves to that rank's step. A rank stores
-// the pause before it answers, so after at most two rounds all will park at the same boundary.
+// with the newest step it has begun; where one had already gone past, the pause moves to that rank's step, and who had
+// parked at the earlier one is sent on. A rank stores the pause before it answers, so after at most two rounds all will
+// park at the same boundary. An incident ends all pauses: agents drop theirs at the lock.
 #include <algorithm>
 
 #include "runtime/base/check.h"
 #include "runtime/core/controller_core.h"
 
 namespace kintsugi::core {
+namespace {
 
-void ControllerCore::BeginSave(bool then_end) {
+// So often is the last chance to save taken before the run ends without.
+constexpr int kLastSavesMax = 3;
+
+}  // namespace
+
+void ControllerCore::RequestSave(bool then_end) {
   if (then_end) {
     stop_requested_ = true;
     // Half of the grace period for reaching the boundary, the rest for writing.
@@ -21,40 +28,62 @@ void ControllerCore::BeginSave(bool then_end) {
     out_.push_back(Notice{Rank(0), "save refused: no save directory is set (start with --save-dir)"});
     return;
   }
-  if (phase_ != Phase::kRunning) {
-    if (!ever_ran_ && then_end) return End(kExitFailed, "stopped on request before the run began");
-    return;  // asked for again when the incident is over
-  }
-  if (save_ != SaveState::kNone && save_ != SaveState::kGathering) {
-    end_after_save_ = end_after_save_ || then_end;
-    return;
-  }
-  end_after_save_ = end_after_save_ || then_end;
+  if (!ever_ran_ && then_end) return End(kExitFailed, "stopped on request before the run began");
+  save_requested_ = true;
+  BeginRequestedSave();
+}
+
+void ControllerCore::BeginRequestedSave() {
+  // In an incident a request waits until the run goes on; a stop is met by the incident itself (AfterStop).
+  if (phase_ != Phase::kRunning || !(save_requested_ || stop_requested_)) return;
+  end_after_save_ = end_after_save_ || stop_requested_;
+  save_requested_ = false;
+  if (save_ == SaveState::kNone || save_ == SaveState::kGathering) ArmPause();
+}
+
+void ControllerCore::ArmPause() {
   save_ = SaveState::kArming;
   pause_at_ = kintsugi::Step();
-  for (const Member& member : members_) pause_at_ = std::max(pause_at_, member.begun);
+  for (const Member& member : members_) pause_at_ = std::max({pause_at_, member.begun, member.acked_begun});
   unacked_.clear();
   for (size_t r = 0; r < members_.size(); ++r) {
-    unacked_.insert(Rank(static_cast<int32_t>(r)));
-    SendTo(Rank(static_cast<int32_t>(r)), PauseAt{pause_at_});
+    const Rank rank(static_cast<int32_t>(r));
+    unacked_.insert(rank);
+    SendTo(rank, PauseAt{pause_at_});
+    const auto parked_at = members_[r].save_point;
+    if (parked_at && *parked_at < pause_at_ && !IsPeriodic(*parked_at)) LeaveSavePoint(rank);
   }
 }
 
+// All ranks park there by themselves.
+bool ControllerCore::IsPeriodic(kintsugi::Step step) const {
+  return policy_.save_every > 0 && step.value() % policy_.save_every == 0;
+}
+
+void ControllerCore::LeaveSavePoint(Rank rank) {
+  Member& member = At(rank);
+  member.left_save_point = member.save_point;
+  member.save_point.reset();
+  SendTo(rank, ContinueOrder{});
+}
+
 void ControllerCore::OnPauseAck(Rank rank, const PauseAck& ack) {
-  At(rank).begun = std::max(At(rank).begun, ack.begun);
-  if (save_ != SaveState::kArming || !unacked_.erase(rank) || !unacked_.empty()) return;
-  kintsugi::Step newest = pause_at_;
-  for (const Member& member : members_) newest = std::max(newest, member.begun);
-  if (newest > pause_at_) {
-    save_ = SaveState::kNone;
-    return BeginSave(end_after_save_);  // somebody had gone past: move the pause to where it stands
-  }
+  if (save_ != SaveState::kArming || !unacked_.erase(rank)) return;
+  At(rank).acked_begun = ack.begun;
+  if (!unacked_.empty()) return;
+  for (const Member& member : members_)
+    if (member.acked_begun > pause_at_) return ArmPause();  // somebody had gone past: move the pause to where it stands
   save_ = SaveState::kGathering;
   MaybeSave();
 }
 
 void ControllerCore::OnSavePoint(Rank rank, kintsugi::Step step) {
-  At(rank).save_point = step;
+  Member& member = At(rank);
+  member.save_point = step;
+  // Said again after a lost connection, or a pause that has moved on meanwhile.
+  const bool passing = save_ == SaveState::kNone || ((save_ == SaveState::kArming || save_ == SaveState::kGathering) &&
+                                                     step < pause_at_);
+  if (member.left_save_point == step || (passing && !IsPeriodic(step))) return LeaveSavePoint(rank);
   MaybeSave();
 }
 
@@ -73,22 +102,20 @@ void ControllerCore::MaybeSave() {
 void ControllerCore::StartWriting(kintsugi::Step step, const IncidentSnapshot& snapshot) {
   save_ = SaveState::kWriting;
   save_step_ = step;
+  save_failed_ = false;
   std::map<Rank, std::vector<SaveEntry>> work;
   for (SaveAssignment& assignment : PlanSave(snapshot, replicas_))
     work[assignment.writer].push_back(std::move(assignment.entry));
-  std::vector<Rank> writers;
-  for (const auto& [rank, entries] : work) writers.push_back(rank);
-  deadline_ = now_ + policy_.RepairLimit();
-  for (Rank writer : writers) {
-    At(writer).waiting = true;
-    At(writer).wait_began = now_;
-    SendTo(writer, PhaseOrder{.phase = Phase::kDump,
-                              .step = step,
-                              .limit = policy_.RepairLimit(),
-                              .partners = writers,
-                              .entries = std::move(work[writer]),
-                              .directory = policy_.save_directory});
-  }
+  writers_.clear();
+  for (const auto& [rank, entries] : work) writers_.push_back(rank);
+  save_deadline_ = now_ + policy_.RepairLimit();
+  for (Rank writer : writers_)
+    Ask(writer, PhaseOrder{.phase = Phase::kDump,
+                           .step = step,
+                           .limit = policy_.RepairLimit(),
+                           .partners = writers_,
+                           .entries = std::move(work[writer]),
+                           .directory = policy_.save_directory});
 }
 
 void ControllerCore::EnterDump() {
@@ -103,46 +130,46 @@ void ControllerCore::OnSaveDone(Rank rank, const PhaseDone& done) {
   if (!member.waiting || done.phase != expected) return;
   Heard(rank, expected);
   if (done.code != StatusCode::kOk) {
-    out_.push_back(Notice{rank, std::string(PhaseName(expected)) + " failed: " + done.text});
-    if (phase_ != Phase::kRunning)
-      return End(kExitFailed, "the checkpoint could not be written by rank " + rank.ToString() + ": " + done.text);
-    if (end_after_save_) return End(kExitFailed, "the run was to be saved and left, but: " + done.text);
-    return FinishSave();  // a periodic save that fails costs that save, not the run
+    const std::string text = "the checkpoint of step " + save_step_.ToString() + " could not be written by rank " +
+                             rank.ToString() + ": " + done.text;
+    out_.push_back(Notice{rank, text});
+    member.save_failed = true;
+    save_failed_ = true;
+    if (phase_ == Phase::kDump || phase_ == Phase::kRename || end_after_save_) return OnLastSaveFailed(rank, text);
   }
-  if (!NobodyWaits()) return;
-  if (save_ == SaveState::kRenaming) return FinishSave();
+  if (!NobodyWaits()) return;  // whoever writes is waited for, also where the save has failed already
+  if (save_ == SaveState::kRenaming || save_failed_) return FinishSave();
   if (phase_ == Phase::kDump) SetPhase(Phase::kRename, "all parts are written");
   save_ = SaveState::kRenaming;
-  std::vector<Rank> writers;
-  for (const SaveAssignment& assignment : PlanSave(Snapshot(), replicas_)) writers.push_back(assignment.writer);
-  std::sort(writers.begin(), writers.end());
-  writers.erase(std::unique(writers.begin(), writers.end()), writers.end());
-  Member& publisher = At(writers.front());
-  publisher.waiting = true;
-  publisher.wait_began = now_;
-  deadline_ = now_ + policy_.RepairLimit();
-  SendTo(writers.front(), PhaseOrder{.phase = Phase::kRename,
-                                     .step = save_step_,
-                                     .limit = policy_.RepairLimit(),
-                                     .partners = writers,
-                                     .directory = policy_.save_directory});
+  save_deadline_ = now_ + policy_.RepairLimit();
+  const auto fit = std::find_if(writers_.begin(), writers_.end(), [this](Rank r) { return !At(r).save_failed; });
+  Ask(fit == writers_.end() ? writers_.front() : *fit, PhaseOrder{.phase = Phase::kRename,
+                                                                   .step = save_step_,
+                                                                   .limit = policy_.RepairLimit(),
+                                                                   .partners = writers_,
+                                                                   .directory = policy_.save_directory});
+}
+
+void ControllerCore::OnLastSaveFailed(Rank rank, const std::string& text) {
+  // Another attempt, with other writers where a shard has other holders.
+  if (++last_save_failures_ >= kLastSavesMax) return EndWithoutSave(text);
+  Fault(rank, FaultKind::kHandlerFailed, text, now_);
 }
 
 void ControllerCore::FinishSave() {
   save_ = SaveState::kNone;
-  deadline_ = TimePoint::Max();
+  save_deadline_ = TimePoint::Max();
   for (Member& member : members_) member.waiting = false;
   if (end_after_save_)
     return End(kExitResumable, "saved step " + save_step_.ToString() + "; resume with --resume " +
                                    policy_.save_directory);
-  for (size_t r = 0; r < members_.size(); ++r) {
-    members_[r].save_point.reset();
-    SendTo(Rank(static_cast<int32_t>(r)), ContinueOrder{});
-  }
+  for (size_t r = 0; r < members_.size(); ++r)
+    if (members_[r].save_point) LeaveSavePoint(Rank(static_cast<int32_t>(r)));
   MaybeFinish();
 }
 
 void ControllerCore::CancelSave() {
+  if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) save_step_ = kintsugi::Step();
   save_ = SaveState::kNone;
   end_after_save_ = false;
   unacked_.clear();
@@ -162,6 +189,11 @@ void ControllerCore::MaybeFinish() {
   if (due && save_step_ != *last) return MaybeSave();
   choice_ = {*last, StepReason::kUpdateBegun};
   Finish();
+}
+
+void ControllerCore::EndWithoutSave(const std::string& why) {
+  if (checkpoint_.empty()) return End(kExitFailed, why + "; there is no checkpoint");
+  End(kExitResumable, why + "; resume from " + checkpoint_ + " (step " + checkpoint_step_.ToString() + ")");
 }
 
 void ControllerCore::End(int exit_code, const std::string& text) {
@@ -184,10 +216,13 @@ kintsugi::Step ControllerCore::CommittedStep(int exit_code) const {
 }
 
 void ControllerCore::OnGateEntered(Rank rank, kintsugi::Step step) {
-  if (phase_ != Phase::kRunning) return;
+  if (phase_ != Phase::kRunning && phase_ != Phase::kConfirm) return;
+  // Said again after a lost connection: the answer was lost with it.
+  if (gate_open_ && step <= *gate_open_) return SendTo(rank, GateOpen{step});
   At(rank).at_gate = step;
   for (const Member& member : members_)
-    if (!member.at_gate || *member.at_gate != step) return;
+    if (member.at_gate != step) return;
+  gate_open_ = step;
   for (size_t r = 0; r < members_.size(); ++r) SendTo(Rank(static_cast<int32_t>(r)), GateOpen{step});
 }
 

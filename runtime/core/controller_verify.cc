@@ -16,35 +16,55 @@ uint64_t Fold(uint64_t digest, uint64_t next) {
 
 }  // namespace
 
-std::optional<std::pair<const ReplicaMap::Shard*, Rank>> ControllerCore::FirstMismatch() {
-  for (const ReplicaMap::Shard& shard : replicas_.shards())
-    for (Rank holder : shard.holders)
-      // A rank without a state service reports nothing: it then has nothing to compare.
-      if (digests_[{shard.layout, holder}] != digests_[{shard.layout, shard.holders.front()}])
-        return std::pair{&shard, holder};
-  return std::nullopt;
+DigestVerdict CompareDigests(const ReplicaMap& replicas, const std::map<std::pair<int, Rank>, uint64_t>& digests,
+                             const std::set<Rank>& repaired) {
+  for (const ReplicaMap::Shard& shard : replicas.shards()) {
+    // A rank without a state service reports nothing: it then has nothing to compare.
+    const auto digest = [&](Rank holder) {
+      const auto found = digests.find({shard.layout, holder});
+      return found == digests.end() ? 0 : found->second;
+    };
+    const auto untouched = std::find_if(shard.holders.begin(), shard.holders.end(),
+                                        [&](Rank holder) { return !repaired.count(holder); });
+    const Rank expected = untouched == shard.holders.end() ? shard.holders.front() : *untouched;
+    DigestVerdict verdict{false, true, shard.layout, expected, {}};
+    for (Rank holder : shard.holders) {
+      if (digest(holder) == digest(expected)) continue;
+      verdict.odd.push_back(holder);
+      verdict.attributed = verdict.attributed && repaired.count(holder) > 0;
+    }
+    if (verdict.odd.empty()) continue;
+    if (!verdict.attributed) verdict.odd = shard.holders;
+    return verdict;
+  }
+  return {};
 }
 
-void ControllerCore::OnMismatch(const ReplicaMap::Shard& shard, Rank odd) {
-  const std::string text = "layout " + std::to_string(shard.layout) + ": ranks " + shard.holders.front().ToString() +
-                           " and " + odd.ToString() + " hold different state at step " + choice_.step->ToString();
+void ControllerCore::OnMismatch(const DigestVerdict& verdict) {
+  const std::string text = "layout " + std::to_string(verdict.layout) + ": ranks " + verdict.expected.ToString() +
+                           " and " + verdict.odd.back().ToString() + " hold different state at step " +
+                           choice_.step->ToString();
   if (!ever_ran_) return End(kExitStartup, text + ": replicas must start equal (same seed, same initialisation)");
-  const auto repaired = std::find_if(shard.holders.begin(), shard.holders.end(),
-                                     [this](Rank holder) { return At(holder).needs_repair; });
-  Rank blamed = odd;
-  if (repaired != shard.holders.end()) {
-    blamed = *repaired;
-    At(blamed).damaged_keys.clear();
-    if (++At(blamed).digest_mismatches >= 2) Kill(blamed, "its repaired state differed twice: " + text);
-  } else {
-    // Untouched copies differ and nothing tells which is right: none is an offer any more, and none is dumped as good.
-    for (Rank holder : shard.holders) At(holder).needs_repair = true, At(holder).damaged_keys.clear();
+  for (Rank rank : verdict.odd) {
+    // Untouched copies that differ: nothing tells which is right, so none is an offer any more, and none is dumped.
+    At(rank).needs_repair = true;
+    At(rank).damaged_keys.clear();
+    if (verdict.attributed && ++At(rank).digest_mismatches >= policy_.repairs_per_rank)
+      Kill(rank, "its repaired state differed again: " + text);
+    RecordFault(rank, FaultKind::kDigestMismatch, text, now_);
   }
-  Fault(blamed, FaultKind::kDigestMismatch, text, now_);
+  EnterLock(text);
+}
+
+DigestVerdict ControllerCore::Verdict() const {
+  std::set<Rank> repaired;
+  for (size_t r = 0; r < members_.size(); ++r)
+    if (members_[r].needs_repair) repaired.insert(Rank(static_cast<int32_t>(r)));
+  return CompareDigests(replicas_, digests_, repaired);
 }
 
 void ControllerCore::AfterVerify() {
-  if (const auto mismatch = FirstMismatch()) return OnMismatch(*mismatch->first, mismatch->second);
+  if (const DigestVerdict verdict = Verdict(); !verdict.equal) return OnMismatch(verdict);
   for (Member& member : members_) {
     member.fresh = false;
     member.needs_repair = false;
@@ -64,19 +84,21 @@ void ControllerCore::AfterVerify() {
 void ControllerCore::Finish() {
   save_ = SaveState::kFinalVerify;
   digests_.clear();
-  const PhaseOrder order{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()};
-  Order(LiveRanks(), order.limit, [&](Rank) { return order; });
+  save_deadline_ = now_ + policy_.RepairLimit();
+  for (Rank rank : LiveRanks())
+    Ask(rank, PhaseOrder{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()});
 }
 
 void ControllerCore::OnFinalDigests(Rank rank, const PhaseDone& done) {
   Member& member = At(rank);
   if (!member.waiting || done.phase != Phase::kVerify) return;
   member.waiting = false;
+  member.order.reset();
   if (done.code != StatusCode::kOk) return Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
   for (const auto& [layout, digest] : done.digests) digests_[{layout, rank}] = digest;
   if (!NobodyWaits()) return;
   save_ = SaveState::kNone;
-  if (const auto mismatch = FirstMismatch()) return OnMismatch(*mismatch->first, mismatch->second);
+  if (const DigestVerdict verdict = Verdict(); !verdict.equal) return OnMismatch(verdict);
   uint64_t digest = 0;
   for (const ReplicaMap::Shard& shard : replicas_.shards())
     digest = Fold(digest, digests_[{shard.layout, shard.holders.front()}]);

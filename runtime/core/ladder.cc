@@ -129,6 +129,8 @@ RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& repl
   for (size_t i = 0; i < kLadder.size(); ++i) {
     const Rung rung = static_cast<Rung>(i);
     Verdict refusal = kLadder[i](context);
+    if (!refusal && incident.leaving && rung < Rung::kDump)
+      refusal = Refuse(rung, Refusal::kLeaving, "a stop was asked for: save and leave");
     if (!refusal && NeedsStep(rung) && !incident.step.step)
       refusal = Refuse(rung, Refusal::kShardLost, "there is no step that every shard still holds");
     if (refusal) {
@@ -165,9 +167,14 @@ std::vector<SaveAssignment> PlanSave(const IncidentSnapshot& incident, const Rep
   std::vector<SaveAssignment> plan;
   std::set<Rank> stored;  // ranks whose objects some entry already stores
   for (const ReplicaMap::Shard& shard : replicas.shards()) {
-    const auto good = std::find_if(shard.holders.begin(), shard.holders.end(), [&](Rank holder) {
-      return incident.ranks[static_cast<size_t>(holder.value())].condition == Condition::kGood;
-    });
+    const auto first = [&](bool fit_only) {
+      return std::find_if(shard.holders.begin(), shard.holders.end(), [&](Rank holder) {
+        const RankSnapshot& rank = incident.ranks[static_cast<size_t>(holder.value())];
+        return rank.condition == Condition::kGood && (rank.can_write || !fit_only);
+      });
+    };
+    const auto fit = first(true);
+    const auto good = fit != shard.holders.end() ? fit : first(false);
     KINTSUGI_CHECK(good != shard.holders.end(), "a save needs an intact holder of every shard");
     SaveAssignment assignment{*good, {shard.layout, shard.holders, {}}};
     for (Rank holder : shard.holders)

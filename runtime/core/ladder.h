@@ -31,6 +31,7 @@ struct RankSnapshot {
   std::vector<std::string> damaged_keys;  // kDamaged
   int respawns_left = 0;
   bool replacement_started = false;       // kGone: a new process is on its way
+  bool can_write = true;                  // false: it failed to save before; another holder is asked first
 };
 
 struct IncidentSnapshot {
@@ -39,11 +40,12 @@ struct IncidentSnapshot {
   bool confirmed = true;            // false: the signal healed, nothing was stopped
   bool checkpoint_exists = false;   // a complete checkpoint that a reload can use
   bool save_possible = false;       // a save directory is set
+  bool leaving = false;             // a stop was asked for: what can be saved is saved, nothing is repaired any more
 };
 
 enum class Refusal : uint8_t {
   kConfirmedFault, kNothingLost, kStateLost, kProcessGone, kWholeRankTorn, kNoSource, kNotHeld, kNoRespawnLeft,
-  kNotOffered, kNoCheckpoint, kRepairPossible, kNoSaveDirectory, kShardLost, kChosen,
+  kNotOffered, kNoCheckpoint, kRepairPossible, kNoSaveDirectory, kShardLost, kChosen, kLeaving,
 };
 
 struct RungReason {
@@ -65,7 +67,8 @@ std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap&
 // The moves that bring every rank to S; empty where nothing moves. REQUIRES: each has a source.
 std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const ReplicaMap& replicas);
 
-// Who writes what in a save at S: one entry per distinct shard, its writer the first intact holder.
+// Who writes what in a save at S: one entry per distinct shard, its writer the first intact holder that
+// has not failed to write before, else the first intact one.
 // REQUIRES: every shard has an intact holder.
 struct SaveAssignment {
   Rank writer;

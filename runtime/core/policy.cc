@@ -25,6 +25,8 @@ Status Policy::Validate() const {
   if (join_timeout < silence)
     return OutOfRange("join timeout", Seconds(join_timeout),
                       "it must be at least the silence limit, " + Seconds(silence));
+  if (repairs_per_rank < 1)
+    return OutOfRange("repairs per rank", std::to_string(repairs_per_rank), "it must be at least 1");
   if (grace <= 0s) return OutOfRange("grace", Seconds(grace), "it must be positive");
   if (save_every > 0 && save_directory.empty())
     return {StatusCode::kInvalidArgument,

@@ -19,7 +19,7 @@ struct Policy {
   Duration step_timeout = std::chrono::seconds(60);    // the longest a healthy step, or a handler on small state, takes
   Duration join_timeout = std::chrono::seconds(120);   // program start -> Agent::Run
   Duration grace = std::chrono::seconds(30);           // preemption: save and leave within this time
-  int repairs_per_rank = 3;                            // digest mismatches in a row before the rank is respawned
+  int repairs_per_rank = 2;                            // repaired copies of a rank that differ before it is respawned
   uint64_t save_every = 0;                             // steps; 0: never
   std::string save_directory;                          // empty: no dump is possible
   std::string resume_directory;                        // the checkpoint a run starts from; empty: fresh
