@@ -3,6 +3,7 @@
 #include <gloo/transport/tcp/attr.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <net/if.h>
 
 #include <algorithm>
 #include <atomic>
@@ -109,7 +110,15 @@ class AbortableContext final : public Context {
   }
   ~AbortableContext() override { domain_->Remove(this); }
 
-  std::unique_ptr<Pair>& getPair(int peer) override { return inner_->getPair(peer); }
+  std::unique_ptr<Pair>& getPair(int peer) override {
+    if (!connected_) {
+      // The rendezvous takes a pair to connect it, one after the other.
+      std::lock_guard lock(domain_->mutex());
+      domain_->Check();
+      connecting_peer_ = peer;
+    }
+    return inner_->getPair(peer);
+  }
 
   std::unique_ptr<Pair>& createPair(int peer) override {
     std::lock_guard lock(domain_->mutex());
@@ -117,7 +126,6 @@ class AbortableContext final : public Context {
     // A pair keeps the timeout it was created with and waits five times as long for its connection; connecting is all
     // that a pair's timeout is used for here.
     inner_->setTimeout(std::max<std::chrono::milliseconds>(getTimeout() / 5, std::chrono::milliseconds(1)));
-    created_.push_back(peer);
     return inner_->createPair(peer);
   }
 
@@ -128,17 +136,16 @@ class AbortableContext final : public Context {
     return std::make_unique<AbortableBuffer>(domain_, inner_->createUnboundBuffer(data, length));
   }
 
-  // REQUIRES: the domain's mutex. Wakes a thread that waits in Pair::connect.
-  void ClosePairs() {
-    for (int peer : created_) {
-      if (auto& pair = inner_->getPair(peer)) pair->close();
-    }
+  // REQUIRES: the domain's mutex. Wakes a thread that waits in Pair::connect. The other pairs are left alone: closing resets
+  // the connection, and Gloo ends a process that is reset between accept and getpeername.
+  void EndConnecting() {
+    if (connecting_peer_ >= 0) inner_->getPair(connecting_peer_)->close();
   }
 
  private:
   std::shared_ptr<AbortDomain> domain_;
   std::shared_ptr<Context> inner_;
-  std::vector<int> created_;  // guarded by the domain's mutex
+  int connecting_peer_ = -1;  // guarded by the domain's mutex
   std::atomic<bool> connected_{false};
 };
 
@@ -153,7 +160,7 @@ void AbortDomain::Abort() {
     buffer->abortWaitSend();
     buffer->abortWaitRecv();
   }
-  for (AbortableContext* context : connecting_) context->ClosePairs();
+  for (AbortableContext* context : connecting_) context->EndConnecting();
 }
 
 void AbortDomain::Add(UnboundBuffer* buffer) {
@@ -181,6 +188,9 @@ void AbortDomain::Remove(AbortableContext* context) {
 Result<std::shared_ptr<AbortableDevice>> AbortableDevice::Create(const GlooAddress& address) {
   gloo::transport::tcp::attr attributes;
   const bool by_interface = !address.interface_name.empty();
+  if (by_interface && if_nametoindex(address.interface_name.c_str()) == 0)
+    return Status(StatusCode::kInvalidArgument,
+                  "Gloo cannot listen on interface '" + address.interface_name + "': this host has none of that name");
   (by_interface ? attributes.iface : attributes.hostname) = by_interface ? address.interface_name : address.hostname;
   try {
     const SigpipeGuard guard;  // for the device's own thread, which inherits the mask

@@ -72,9 +72,7 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
         } else if constexpr (std::is_same_v<M, FaultReport>) {
           OnFaultReport(rank, m, current);
         } else if constexpr (std::is_same_v<M, Published>) {
-          checkpoint_ = m.directory;
-          checkpoint_step_ = m.step;
-          out_.push_back(CheckpointReady{m.step, m.directory});
+          OnPublished(m.step, m.directory);
         } else if (!current) {
           Drop(rank, "generation " + header.generation.ToString() + " is not " + generation_.ToString());
         } else if constexpr (std::is_same_v<M, LockReply>) {

@@ -151,6 +151,7 @@ class ControllerCore {
   void StartWriting(kintsugi::Step step, const IncidentSnapshot& snapshot);
   void OnSaveDone(Rank rank, const PhaseDone& done);
   void OnLastSaveFailed(Rank rank, const std::string& text);
+  void OnPublished(kintsugi::Step step, const std::string& directory);
   void FinishSave();
   void CancelSave();
   void MaybeFinish();

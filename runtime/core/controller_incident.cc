@@ -124,13 +124,12 @@ void ControllerCore::EnterLock(const std::string& reason) {
     // Until it answers, a rank offers nothing; a process that joins during LOCK answers to the next one.
     member.report = {Rank(static_cast<int32_t>(r)), GateState::kCommitted, {}, false};
     member.resumed = false;
-    if (member.life != Life::kReady) continue;
-    member.parked = false;
     member.finished.reset();
     member.save_point.reset();
-    member.at_gate.reset();
     member.left_save_point.reset();
+    member.at_gate.reset();
     member.acked_begun = kintsugi::Step();
+    if (member.life == Life::kReady) member.parked = false;
   }
   gate_open_.reset();
   Order(LiveRanks(), policy_.LockLimit(), [](Rank) { return LockOrder{}; });

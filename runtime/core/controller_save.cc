@@ -138,6 +138,7 @@ void ControllerCore::OnSaveDone(Rank rank, const PhaseDone& done) {
     if (phase_ == Phase::kDump || phase_ == Phase::kRename || end_after_save_) return OnLastSaveFailed(rank, text);
   }
   if (!NobodyWaits()) return;  // whoever writes is waited for, also where the save has failed already
+  if (save_ == SaveState::kRenaming && !save_failed_) OnPublished(save_step_, policy_.save_directory);
   if (save_ == SaveState::kRenaming || save_failed_) return FinishSave();
   if (phase_ == Phase::kDump) SetPhase(Phase::kRename, "all parts are written");
   save_ = SaveState::kRenaming;
@@ -154,6 +155,14 @@ void ControllerCore::OnLastSaveFailed(Rank rank, const std::string& text) {
   // Another attempt, with other writers where a shard has other holders.
   if (++last_save_failures_ >= kLastSavesMax) return EndWithoutSave(text);
   Fault(rank, FaultKind::kHandlerFailed, text, now_);
+}
+
+// Told by the publisher, and known by its answer where that word was lost with the connection.
+void ControllerCore::OnPublished(kintsugi::Step step, const std::string& directory) {
+  if (checkpoint_ == directory && checkpoint_step_ == step) return;
+  checkpoint_ = directory;
+  checkpoint_step_ = step;
+  out_.push_back(CheckpointReady{step, directory});
 }
 
 void ControllerCore::FinishSave() {

@@ -112,6 +112,7 @@ void Cluster::Act(const ControllerAction& action) {
     CheckSpawn(spawn->rank, spawn->incarnation);
     Spawn(spawn->rank, spawn->incarnation);
   } else if (const auto* kill = std::get_if<KillProcess>(&action)) {
+    CheckKill(*kill);
     Log("kill rank " + kill->rank.ToString() + " inc " + kill->incarnation.ToString() + ": " + kill->reason);
     given_up_.insert({kill->rank, kill->incarnation});
     if (const ProcessPtr p = processes_[kill->rank]; p && p->incarnation == kill->incarnation)
@@ -160,6 +161,9 @@ void Cluster::OnUp(const LinkPtr& link, const Header& header, const AgentMessage
   if (std::holds_alternative<JoinRequest>(message)) links_[header.rank] = {header.incarnation, link};
   if (const auto* set = std::get_if<StoreSet>(&message)) return Answer(store_.Set(header, *set));
   if (const auto* get = std::get_if<StoreGet>(&message)) return Answer(store_.Get(header, *get));
+  const auto* done = std::get_if<PhaseDone>(&message);
+  if (std::holds_alternative<Published>(message) || (done && done->phase == Phase::kRename && done->code == StatusCode::kOk))
+    checkpoint_known_ = true;
   Feed(FromAgent{header, message});
 }
 

@@ -177,6 +177,7 @@ class Cluster {
   void CheckTransition(const Transition& transition);
   void CheckSpawn(Rank rank, Incarnation incarnation);
   void CheckSend(const Send& send);
+  void CheckKill(const KillProcess& kill);
   void CheckEnd();
   void NoteLoss(int rank, int times = 1);
 
@@ -224,6 +225,7 @@ class Cluster {
   std::map<int, int> losses_;       // destructive faults by rank
   bool start_disturbed_ = false;
   bool stop_asked_ = false;
+  bool checkpoint_known_ = false;   // the controller was told of one
 };
 
 }  // namespace kintsugi::core

@@ -49,9 +49,20 @@ void Cluster::CheckSpawn(Rank rank, Incarnation incarnation) {
 void Cluster::CheckSend(const Send& send) {
   const auto* reply = std::get_if<JoinReply>(&send.message);
   if (reply && !reply->accepted) return;
+  const auto* order = std::get_if<PhaseOrder>(&send.message);
+  if (order && plan_.gate != GateKind::kOff)
+    for (const RepairMove& move : order->moves)
+      if (!losses_.count(move.destination.value()))
+        Violation("rank " + move.destination.ToString() + ", which nothing struck, needs a repair");
   if (given_up_.count({send.header.rank, send.header.incarnation}))
     Violation("incarnation " + send.header.incarnation.ToString() + " of rank " + send.header.rank.ToString() +
               " is spoken to after its death");
+}
+
+// Nobody pays for another rank's fault.
+void Cluster::CheckKill(const KillProcess& kill) {
+  if (core_.phase() != Phase::kEnded && !losses_.count(kill.rank.value()) && kill.incarnation == Incarnation(1))
+    Violation("rank " + kill.rank.ToString() + ", which nothing struck, is given up: " + kill.reason);
 }
 
 void Cluster::NoteLoss(int rank, int times) { losses_[rank] += times; }
@@ -85,7 +96,7 @@ void Cluster::CheckEnd() {
       return;
     default:
       if (stop_asked_ && (!can_save || !ever_running_)) return;
-      if (!visible_.empty()) return Violation(end + " although there is a checkpoint");
+      if (checkpoint_known_) return Violation(end + " although there is a checkpoint");
       if (can_save && !shard_at_risk && !gateless) return Violation(end + " although every shard was held");
       if (!shard_at_risk && !budget_at_risk && !gateless) Violation(end + " although a repair was possible");
   }

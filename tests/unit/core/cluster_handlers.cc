@@ -264,7 +264,7 @@ void Cluster::Reload(const ProcessPtr& p) {
   for (auto& [layout, tensors] : p->state.tensors) tensors[0] = Mix(tensors[0], 2);
   Trainer(p, Between(1000, 30000), [this, p, step] {
     const auto found = visible_.find(step);
-    if (found == visible_.end() || p->running->order.directory != "saves/" + std::to_string(step))
+    if (found == visible_.end() || p->running->order.directory != plan_.policy.save_directory)
       return Violation("reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
     for (auto& [layout, tensors] : p->state.tensors)
       tensors = found->second.shards.at({layout, replicas_.Holders(layout, p->rank).front()});
@@ -349,7 +349,7 @@ void Cluster::Rename(const ProcessPtr& p) {
                          std::to_string(r));
     }
     visible_[step] = checkpoint;
-    SendUp(p, p->running->generation, Published{kintsugi::Step(step), "saves/" + std::to_string(step)});
+    SendUp(p, p->running->generation, Published{kintsugi::Step(step), p->running->order.directory});
     Finish(p, {.phase = Phase::kRename});
   });
 }

@@ -59,7 +59,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, bool first) {
       FaultType::kFreeze,   FaultType::kThrow,         FaultType::kThrow,       FaultType::kThrowInUpdate,
       FaultType::kUceLow,   FaultType::kUceHigh,       FaultType::kCommError,   FaultType::kShortGap,
       FaultType::kShortGap, FaultType::kLongGap,       FaultType::kHandlerFails, FaultType::kBitFlip,
-      FaultType::kSave,     FaultType::kBadReplacement, FaultType::kStop};
+      FaultType::kSave,     FaultType::kSave,          FaultType::kBadReplacement, FaultType::kStop};
   PlannedFault fault;
   fault.type = kWeighted[random.Below(kWeighted.size())];
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
@@ -77,6 +77,8 @@ PlannedFault DrawFault(Random& random, const Plan& plan, bool first) {
     fault.in_trainer = kPlaces[random.Below(kPlaces.size())];
     if (fault.type == FaultType::kThrow) fault.in_trainer = TrainerAt::kForward;
     if (fault.type == FaultType::kThrowInUpdate) fault.in_trainer = TrainerAt::kUpdate;
+    const bool gap = fault.type == FaultType::kShortGap || fault.type == FaultType::kLongGap;
+    if (gap && plan.gate == GateKind::kControlPlane && random.Chance(0.5)) fault.in_trainer = TrainerAt::kGate;
     fault.step = 1 + random.Below(plan.steps);
     fault.delay = Duration(static_cast<int64_t>(random.Below(4'000'000)));
   } else {

@@ -116,6 +116,37 @@ TEST(Save, IsRefusedWithoutADirectory) {
   EXPECT_FALSE(bench.Ended());
 }
 
+TEST(Save, AReplacementIsNotTakenForItsPredecessor) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.save_every = 6;
+  Bench bench = Running(policy);
+  bench.CommitAll(6);
+  for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(6)});
+  ASSERT_EQ(bench.Sent<ContinueOrder>().size(), 2u);
+  // Rank 1 dies and the run goes back behind step 6: at its boundary all wait for the save again.
+  bench.Say(0, Published{Step(4), "saves"});
+  bench.standing[0] = {GateState::kTorn, Step(7), false};
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  bench.hold = Phase::kDump;
+  bench.Say(1, SavePoint{Step(6)});
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 2u);
+  bench.Say(0, SavePoint{Step(6)});
+  EXPECT_FALSE(bench.Orders(Phase::kDump, 0).empty());
+}
+
+TEST(Save, KnowsACheckpointByItsPublishersAnswer) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.save_every = 6;
+  Bench bench = Running(policy);
+  for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(6)});
+  const auto ready = bench.All<CheckpointReady>();
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_EQ(ready[0].step, Step(6));
+  bench.Say(0, Published{Step(6), "saves"});
+  EXPECT_EQ(bench.All<CheckpointReady>().size(), 1u) << "said once";
+}
+
 TEST(Save, AStopSavesAndLeaves) {
   Bench bench = Running(Bench::QuickPolicy(2));
   bench.Feed(OperatorStop{});

@@ -78,7 +78,7 @@ class TamperedLink final : public Link {
   std::map<int, bool> flips;  // numbers of the payload messages to damage, from 1
   std::optional<uint64_t> die_after_bytes;
   int payloads = 0;
-  uint64_t sent_bytes = 0;
+  std::atomic<uint64_t> sent_bytes{0};
 
  private:
   std::unique_ptr<Link> inner_;
