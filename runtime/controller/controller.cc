@@ -84,9 +84,13 @@ void Controller::OnFrame(const net::ConnectionPtr& connection, std::string_view 
       ++refused_frames_;
       return connection->Close();
     }
-    connections_[header.rank] = {header.incarnation, connection};
-    peers_[connection->id()] = {header.rank, header.incarnation};
-  } else if (known == peers_.end() || known->second.rank != header.rank) {
+    // The connection speaks for the rank only once the core has accepted it: see SendTo.
+    joining_ = connection;
+    Feed(core::FromAgent{header, *message});
+    joining_.reset();
+    return;
+  }
+  if (known == peers_.end() || known->second.rank != header.rank) {
     // A connection speaks for the rank it joined as, and for no other.
     ++refused_frames_;
     log_->Write(LogLevel::kWarning, LogLine("frame_refused", {{"peer", connection->peer_address()},
@@ -115,12 +119,17 @@ void Controller::OnClose(const net::ConnectionPtr& connection) {
 
 void Controller::SendTo(Rank rank, Incarnation incarnation, const core::Header& header,
                         const core::ControllerMessage& message) {
+  if (const auto* reply = std::get_if<core::JoinReply>(&message); reply && joining_) {
+    const net::ConnectionPtr connection = joining_;
+    (void)connection->Send(wire::Encode(options_.job, header, message));
+    if (!reply->accepted) return connection->Close();
+    peers_[connection->id()] = {rank, incarnation};
+    connections_[rank] = {incarnation, connection};
+    return;
+  }
   const auto found = connections_.find(rank);
-  if (found == connections_.end()) return;
-  auto& [joined_as, connection] = found->second;
-  if (joined_as.value() == 0) joined_as = incarnation;  // the incarnation was assigned by the core
-  if (joined_as != incarnation && !std::holds_alternative<core::JoinReply>(message)) return;
-  const Status sent = connection->Send(wire::Encode(options_.job, header, message));
+  if (found == connections_.end() || found->second.first != incarnation) return;
+  const Status sent = found->second.second->Send(wire::Encode(options_.job, header, message));
   if (!sent.ok())
     log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"rank", rank.ToString()}, {"why", sent.message()}}));
 }

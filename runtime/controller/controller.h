@@ -85,6 +85,7 @@ class Controller {
   ReportLedger reports_;
   std::unique_ptr<net::Server> server_;
   boost::asio::steady_timer tick_;
+  net::ConnectionPtr joining_;  // whose join the core is looking at right now
   std::map<uint64_t, Peer> peers_;                               // by connection id
   std::map<Rank, std::pair<Incarnation, net::ConnectionPtr>> connections_;
   uint64_t refused_frames_ = 0;
