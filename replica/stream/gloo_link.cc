@@ -15,8 +15,11 @@ namespace {
 
 using gloo::transport::UnboundBuffer;
 
-constexpr uint64_t kPieceBytes = 1 << 20;
+constexpr uint64_t kPieceBytes = 512 * 1024;
 constexpr size_t kInFlight = 8;
+// A piece is observed when it has arrived, on a thread that may have to wait for a core: with fewer pieces on their way it is
+// still in the cache by then.
+constexpr size_t kInFlightObserved = 4;
 // No message is as long as these.
 constexpr uint64_t kLengthSlot = 1ull << 62;
 constexpr uint64_t kNeverSentSlot = kLengthSlot + 1;
@@ -38,10 +41,11 @@ class GlooLink final : public Link {
       auto header = Buffer(&length, sizeof(length));
       header->send(Other(), kLengthSlot);
       std::deque<std::unique_ptr<UnboundBuffer>> pieces;
+      const size_t window = observer ? kInFlightObserved : kInFlight;
       for (uint64_t at = 0; at < size_bytes; at += kPieceBytes) {
         const uint64_t part = std::min(kPieceBytes, size_bytes - at);
         if (observer) observer->Passed(data + at, part);
-        if (pieces.size() == kInFlight) {
+        if (pieces.size() == window) {
           pieces.front()->waitSend(Remaining(deadline));
           pieces.pop_front();
         }
@@ -61,6 +65,7 @@ class GlooLink final : public Link {
       auto header = Buffer(&length, sizeof(length));
       header->recv(Other(), kLengthSlot);
       std::deque<std::unique_ptr<UnboundBuffer>> pieces;
+      const size_t window = observer ? kInFlightObserved : kInFlight;
       uint64_t posted = 0;
       const auto post = [&] {
         const uint64_t part = std::min(kPieceBytes, size_bytes - posted);
@@ -68,7 +73,7 @@ class GlooLink final : public Link {
         pieces.back()->recv(Other(), size_bytes);
         posted += part;
       };
-      while (posted < size_bytes && pieces.size() < kInFlight) post();
+      while (posted < size_bytes && pieces.size() < window) post();
       header->waitRecv(Remaining(deadline));
       if (length != size_bytes) return internal::LinkSizeMismatch(*this, size_bytes, length);
       while (!pieces.empty()) {

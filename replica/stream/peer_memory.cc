@@ -3,10 +3,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -68,25 +66,6 @@ void PeerMemory::Populate(const uint8_t* data, uint64_t size_bytes) {
   const uintptr_t end = reinterpret_cast<uintptr_t>(data) + size_bytes;
   // Only a hint: kernels before 5.14 do not know it and fault page by page.
   madvise(reinterpret_cast<void*>(start), end - start, MADV_POPULATE_READ);
-}
-
-Status PeerMemory::Read(uint64_t address, void* to, uint64_t size_bytes) {
-  auto* target = static_cast<uint8_t*>(to);
-  while (size_bytes > 0) {
-    iovec local{target, size_bytes};
-    iovec remote{reinterpret_cast<void*>(address), size_bytes};
-    const ssize_t got = process_vm_readv(peer_, &local, 1, &remote, 1, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      const int error = got < 0 ? errno : EFAULT;
-      return {error == EPERM ? StatusCode::kPermissionDenied : StatusCode::kCommFailure,
-              "process_vm_readv from process " + std::to_string(peer_) + ": " + std::strerror(error)};
-    }
-    target += got;
-    address += static_cast<uint64_t>(got);
-    size_bytes -= static_cast<uint64_t>(got);
-  }
-  return Status::Ok();
 }
 
 }  // namespace kintsugi

@@ -1,8 +1,7 @@
-// PeerMemory: reads memory of another process of this host: memfds by mapping them, foreign heap by process_vm_readv.
+// PeerMemory: maps memfds of another process of this host.
 //
 // Threads: one. Ownership: keeps what it mapped until it is destroyed.
-// Errors: kPermissionDenied or kFailedPrecondition where this way is closed, and then the sender takes another one;
-// kCommFailure when a read that began cannot be finished.
+// Errors: kFailedPrecondition where a file cannot be mapped; the sender then takes another way.
 #pragma once
 
 #include <sys/types.h>
@@ -37,8 +36,6 @@ class PeerMemory {
   Result<const uint8_t*> Map(const FileIdentity& file, uint64_t offset, uint64_t size_bytes);
   // Lets the kernel fill in the page tables of a range that is about to be read, in one go instead of fault by fault.
   static void Populate(const uint8_t* data, uint64_t size_bytes);
-  // Copies from the peer's address space.
-  Status Read(uint64_t address, void* to, uint64_t size_bytes);
 
  private:
   struct Mapping {

@@ -40,19 +40,15 @@ class SharedMemoryLink final : public Link {
               PieceObserver* observer) override {
     const Call call{"send", SteadyClock::SteadyNow(), deadline};
     const auto* data = static_cast<const uint8_t*>(memory.data) + offset;
-    if (size_bytes >= kDirectBytes) {
-      SlotHeader header{.kind = SlotKind::kAddress, .message_bytes = size_bytes};
-      bool direct = false;
-      if (memory.kind == MemoryKind::kShared && !files_refused_) {
-        const FileIdentity file = IdentifyFile(memory.shared_fd);
-        header.kind = SlotKind::kFile;
-        header.place = memory.shared_offset + offset;
-        header.fd = file.fd;
-        header.inode = file.inode;
-        header.device = file.device;
-        direct = file.inode != 0;
-      }
-      if (direct) {
+    if (memory.kind == MemoryKind::kShared && size_bytes >= kDirectBytes && !files_refused_) {
+      const FileIdentity file = IdentifyFile(memory.shared_fd);
+      const SlotHeader header{.kind = SlotKind::kFile,
+                              .message_bytes = size_bytes,
+                              .place = memory.shared_offset + offset,
+                              .inode = file.inode,
+                              .device = file.device,
+                              .fd = file.fd};
+      if (file.inode != 0) {
         KINTSUGI_ASSIGN_OR_RETURN(const bool taken, SendPlace(call, header, data, observer));
         if (taken) return Status::Ok();
         observer = nullptr;  // it has seen the bytes

@@ -1,8 +1,7 @@
 // Shared-memory link: two processes (or threads) of one host and one user.
 //
-// Three ways for a message's bytes, the sender chooses: through the ring; straight out of the sender's memfd, which the
-// receiver maps (state that the agent allocated); straight out of the sender's address space (process_vm_readv). Where the
-// receiver may not read from there it says so and the bytes go through the ring.
+// Two ways for a message's bytes: through the ring, or straight out of the sender's memfd (state that the agent allocated),
+// which the receiver maps. Where it may not map the file it says so and the bytes go through the ring.
 // Threads, Errors, Ownership: as link.h says. A killed peer ends a wait within 5 ms, a closed or aborted one at once; a
 // stopped one is noticed by the deadline only.
 #pragma once

@@ -1,7 +1,7 @@
 // SharedSegment: the memory that the two ends of a shared-memory link have in common.
 //
 // One anonymous memfd with a ring of slots per direction. A slot holds a piece of a message, or says where the receiver finds
-// the whole message (in a file of the sender, or in the sender's address space).
+// the whole message in a file of the sender.
 // Counters only grow; slot i of the count lies at i modulo kSlots. The producer writes a slot's header and bytes before it
 // raises `produced`, the consumer is done with them before it raises `consumed`.
 // A waiter announces itself in `waiters`, reads the event word, looks once more and sleeps on the word (futex); who changes
@@ -22,14 +22,13 @@ enum class SlotKind : uint32_t {
   kStart = 1,     // first piece of a message; its bytes lie in the slot
   kContinue = 2,  // further piece
   kFile = 3,      // the message lies in a memfd of the sender
-  kAddress = 4,   // the message lies in the sender's address space
 };
 
 struct SlotHeader {
   SlotKind kind = SlotKind::kStart;
   uint32_t part_bytes = 0;      // kStart, kContinue
   uint64_t message_bytes = 0;   // all but kContinue
-  uint64_t place = 0;           // kFile: offset in the file; kAddress: address
+  uint64_t place = 0;           // kFile: offset in the file
   uint64_t inode = 0;           // kFile
   uint64_t device = 0;          // kFile
   int32_t fd = -1;              // kFile
