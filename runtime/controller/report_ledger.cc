@@ -11,9 +11,9 @@ void ReportLedger::Record(Rank rank, Step step, double loss, std::span<const uin
   steps_[step.value()][rank] = {loss, samples.size(), XXH64(samples.data(), samples.size_bytes(), 0)};
 }
 
-ReportLedger::Totals ReportLedger::Committed(Step committed) const {
+ReportLedger::Totals ReportLedger::Committed(Step before, Step committed) const {
   Totals totals;
-  for (uint64_t step = 1; step <= committed.value(); ++step) {
+  for (uint64_t step = before.value() + 1; step <= committed.value(); ++step) {
     const auto found = steps_.find(step);
     if (found == steps_.end()) {
       totals.losses.push_back(std::numeric_limits<double>::quiet_NaN());

@@ -20,12 +20,12 @@ class ReportLedger {
   void Record(Rank rank, Step step, double loss, std::span<const uint64_t> samples);
 
   struct Totals {
-    std::vector<double> losses;  // one per committed step, of its lowest rank that reported; NaN where none did
+    std::vector<double> losses;  // one per step of the range, of its lowest rank that reported; NaN where none did
     uint64_t samples_consumed = 0;
     uint64_t samples_digest = 0;
   };
-  // Everything up to and including `committed`.
-  Totals Committed(Step committed) const;
+  // The steps after `before` (0, or the checkpoint that the run began from) up to and including `committed`.
+  Totals Committed(Step before, Step committed) const;
   // The newest step that any rank has staged, and the loss of the step before it: for progress lines.
   Step newest() const { return steps_.empty() ? Step() : Step(steps_.rbegin()->first); }
   std::optional<double> LossOf(Step step) const;

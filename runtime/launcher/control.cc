@@ -41,6 +41,7 @@ std::string Launcher::Impl::StatusJson() const {
   }
   return json{{"ok", true},
               {"job", options_.job},
+              {"address", options_.bind_address + ":" + std::to_string(controller_->port())},
               {"phase", core::PhaseName(core.phase())},
               {"term", core.term().number},
               {"generation", core.generation().value()},

@@ -85,6 +85,7 @@ Status Launcher::Impl::SetUp() {
 Result<RunResult> Launcher::Impl::Run() {
   KINTSUGI_RETURN_IF_ERROR(SetUp());
   result_.begin = SteadyClock::SteadyNow();
+  result_.resumed_from = options_.policy.resume_step;
   WatchSignals();
   controller_->Start();
   Poll();
@@ -92,7 +93,7 @@ Result<RunResult> Launcher::Impl::Run() {
   for (Slot& slot : slots_)
     if (slot.child && slot.child->running()) (void)slot.child->KillGroup(SIGKILL);
   result_.end = SteadyClock::SteadyNow();
-  result_.reports = controller_->reports().Committed(result_.committed);
+  result_.reports = controller_->reports().Committed(options_.policy.resume_step, result_.committed);
   for (const Slot& slot : slots_)
     if (slot.reports) result_.reports_lost += slot.reports->lost();
   output_->Flush(std::chrono::seconds(1));

@@ -63,8 +63,9 @@ struct RunResult {
   int exit_code = 0;
   std::string text;
   std::optional<uint64_t> final_digest;
-  Step committed;
-  ReportLedger::Totals reports;
+  Step resumed_from;  // 0: the run began afresh
+  Step committed;     // last step of the whole training, those of earlier runs included
+  ReportLedger::Totals reports;  // of the steps that this run committed: after resumed_from, to committed
   std::vector<IncidentResult> incidents;
   std::vector<RankLife> lives;
   std::vector<StepTiming> steps;

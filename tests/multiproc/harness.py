@@ -1,4 +1,5 @@
 """What the tests with real processes share: running kintsugi, reading its summary, finding orphans."""
+import argparse
 import json
 import os
 import shutil
@@ -20,14 +21,22 @@ class Runner:
         self.kintsugi = str(self.bin / "kintsugi")
         self.byte_lm = str(self.bin / "byte_lm")
         self.folder = Path(tempfile.mkdtemp(prefix="kintsugi-test-"))
+        self.live = []  # runs begun and looked after by live_run.py
 
     def close(self):
+        for run in self.live:
+            run.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def command(self, run_args, trainer_args, nproc=4):
         return [self.kintsugi, "run", "--nproc", str(nproc), "--json", "-", "--log-level", "info",
                 "--save-dir", str(self.folder / "checkpoints"), *run_args, "--",
                 self.byte_lm, "--samples", "0", *trainer_args]
+
+    def tool(self, args, timeout=60, **options):
+        """Any kintsugi command; what it printed and its code."""
+        return subprocess.run([self.kintsugi, *args], cwd=self.folder, capture_output=True, text=True, timeout=timeout,
+                              **options)
 
     def run(self, run_args=(), trainer_args=(), nproc=4, timeout=120, expect=0):
         done = subprocess.run(self.command(run_args, trainer_args, nproc), cwd=self.folder, capture_output=True,
@@ -56,6 +65,31 @@ class Runner:
         return found
 
 
+_references = {}
+
+
+def reference(bin_dir, trainer_args, run_args=(), nproc=4):
+    """The summary of the undisturbed run with these arguments; made once."""
+    key = (tuple(trainer_args), tuple(run_args), nproc)
+    if key not in _references:
+        runner = Runner(bin_dir)
+        try:
+            _references[key], _ = runner.run(run_args, trainer_args, nproc)
+        finally:
+            runner.close()
+    return _references[key]
+
+
+def must_be_same(expected, summary, log=""):
+    difference = same_training(expected, summary)
+    if difference:
+        raise Failure(f"{difference}\n{json.dumps(summary['incidents'])[:1500]}\n{log[-3000:]}")
+
+
+class Skip(Exception):
+    """A test that cannot run here; says why."""
+
+
 def same_training(reference, summary):
     """Why the two runs differ, or None."""
     for field in ("final_digest", "samples_digest", "samples_consumed", "steps", "losses"):
@@ -75,6 +109,7 @@ def only_incident(summary):
 def main(tests, bin_dir, chosen=()):
     """Runs the functions; prints one line each and the totals; returns the exit code."""
     failed = 0
+    skipped = 0
     ran = 0
     for name, test in tests:
         if chosen and not any(word in name for word in chosen):
@@ -84,13 +119,25 @@ def main(tests, bin_dir, chosen=()):
         try:
             test(runner)
             print(f"ok      {name}", flush=True)
-        except (Failure, subprocess.TimeoutExpired, KeyError, json.JSONDecodeError) as error:
+        except Skip as reason:
+            skipped += 1
+            print(f"skipped {name}: {reason}", flush=True)
+        except (Failure, subprocess.TimeoutExpired, KeyError, OSError, json.JSONDecodeError) as error:
             failed += 1
-            print(f"FAILED  {name}: {str(error)[-4000:]}", flush=True)
+            print(f"FAILED  {name}: {type(error).__name__} {str(error)[-4000:]}", flush=True)
         finally:
             runner.close()
-    print(f"{ran - failed} passed, {failed} failed")
+    print(f"{ran - failed - skipped} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not ran else 0
+
+
+def script(description, tests):
+    """The main program of a file of tests: SCRIPT BIN_DIR [--only WORD]..."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("bin_dir")
+    parser.add_argument("--only", action="append", default=[])
+    options = parser.parse_args()
+    return main(tests, options.bin_dir, options.only)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "replica/save/find.h"
 #include "runtime/base/log.h"
 #include "runtime/launcher/launcher.h"
 #include "tools/report/record.h"
@@ -49,11 +50,18 @@ void AddRunOptions(CLI::App& app, RunOptions& options);
 // Checks the options as a whole and carries the run out. Errors are mistakes of the caller (exit code 2).
 Result<RunOutcome> ExecuteRun(const RunOptions& options);
 
+// The checkpoint in `root` to go on from; what it passes over is told on standard error.
+// Errors: kInvalidArgument where there is none.
+Result<checkpoint::CheckpointInfo> FindToResume(const std::string& root);
+
 // The run as a record for reports.
 RunRecord MakeRecord(const RunOptions& options, const RunResult& result);
 
 // Writes `text` and a newline to FILE, or to standard output for "-"; written aside and renamed.
 Status WriteText(const std::string& file, const std::string& text);
+
+// That WriteText could write there, found out before a run rather than after it.
+Status CheckWritable(const std::string& file);
 
 // spdlog behind the logging seam: lines to standard error, clear of the live progress line.
 Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level);

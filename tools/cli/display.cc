@@ -82,6 +82,17 @@ void Complain(const std::string& text) {
   std::cerr << "kintsugi: " << text << std::endl;
 }
 
+Status CheckWritable(const std::string& file) {
+  if (file == "-") return Status::Ok();
+  const Status refused{StatusCode::kUnavailable, "'" + file + "' cannot be written: is the folder there and writable?"};
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) return refused;
+  const std::string aside = file + ".tmp";
+  const bool writable = std::ofstream(aside).good();
+  std::filesystem::remove(aside, error);
+  return writable ? Status::Ok() : refused;
+}
+
 Status WriteText(const std::string& file, const std::string& text) {
   if (file == "-") {
     std::cout << text << std::endl;

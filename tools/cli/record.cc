@@ -3,6 +3,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -106,7 +107,8 @@ IncidentRecord Incident(const IncidentResult& incident, TimePoint origin) {
 RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   RunRecord record;
   record.world_size = static_cast<uint32_t>(options.nproc);
-  record.steps = result.committed.value();
+  // Of this run: a resumed one does not count what earlier runs committed.
+  record.steps = result.committed.value() - std::min(result.committed, result.resumed_from).value();
   record.losses = result.reports.losses;
   if (!record.losses.empty() && !std::isnan(record.losses.back())) record.final_loss = record.losses.back();
   record.final_digest = result.final_digest ? Hex(*result.final_digest) : "";

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 
-#include "replica/save/find.h"
 #include "tools/cli/common.h"
 #include "tools/report/record_json.h"
 #include "tools/report/report.h"
@@ -16,12 +15,27 @@ Duration Seconds(double seconds) { return Duration(static_cast<int64_t>(seconds 
 
 Status Usage(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
+// Folders of launchers that were killed: their processes are gone.
+void RemoveStale(const std::string& base) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("run-", 0) != 0 || std::filesystem::exists("/proc/" + name.substr(4), error)) continue;
+    std::filesystem::remove_all(entry.path(), error);
+  }
+}
+
 // A folder of this user's own for the control socket of this run.
-std::string DefaultRunDirectory() {
+Result<std::string> DefaultRunDirectory() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   const std::string base = runtime && *runtime ? std::string(runtime) + "/kintsugi"
                                                : "/tmp/kintsugi-" + std::to_string(getuid());
   mkdir(base.c_str(), 0700);
+  struct stat found {};
+  if (lstat(base.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != getuid() || (found.st_mode & 022))
+    return Status(StatusCode::kPermissionDenied,
+                  "'" + base + "' is not a folder that only this user can write to: remove it, or give --run-dir");
+  RemoveStale(base);
   return base + "/run-" + std::to_string(getpid());
 }
 
@@ -37,14 +51,10 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   std::error_code error;
   if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
   if (!options.resume.empty()) {
-    std::vector<std::string> refused;
-    const std::string root = std::filesystem::absolute(options.resume, error).string();
-    Result<checkpoint::CheckpointInfo> found =
-        checkpoint::FindNewestComplete(root, checkpoint::PosixFileSystem(), &refused);
-    for (const std::string& why : refused) Complain("--resume passes over " + why);
-    if (!found.ok()) return Usage("--resume " + options.resume + ": " + found.status().message());
-    policy.resume_directory = found->path;
-    policy.resume_step = found->step();
+    KINTSUGI_ASSIGN_OR_RETURN(const checkpoint::CheckpointInfo found,
+                              FindToResume(std::filesystem::absolute(options.resume, error).string()));
+    policy.resume_directory = found.path;
+    policy.resume_step = found.step();
   }
   KINTSUGI_RETURN_IF_ERROR(policy.Validate());
   return policy;
@@ -98,6 +108,7 @@ Result<RunOutcome> ExecuteRun(const RunOptions& options) {
   KINTSUGI_ASSIGN_OR_RETURN(launcher.policy, MakePolicy(options));
   KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log, MakeLog(options.quiet ? "error" : options.log_level));
   if (!options.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(options.report));
+  if (!options.json.empty()) KINTSUGI_RETURN_IF_ERROR(CheckWritable(options.json));
   launcher.job = "job-" + std::to_string(getpid()) + "-" + std::to_string(SteadyClock::SteadyNow().nanoseconds());
   launcher.program = options.command.front();
   launcher.args.assign(options.command.begin() + 1, options.command.end());
@@ -109,7 +120,10 @@ Result<RunOutcome> ExecuteRun(const RunOptions& options) {
   launcher.show_output = !options.quiet;
   launcher.output_to_stderr = options.json == "-";
   const bool own_directory = options.run_dir.empty();
-  launcher.run_directory = own_directory ? DefaultRunDirectory() : options.run_dir;
+  launcher.run_directory = options.run_dir;
+  if (own_directory) {
+    KINTSUGI_ASSIGN_OR_RETURN(launcher.run_directory, DefaultRunDirectory());
+  }
   log->Write(LogLevel::kInfo, LogLine("run", {{"job", launcher.job},
                                               {"ranks", std::to_string(options.nproc)},
                                               {"run_dir", launcher.run_directory}}));

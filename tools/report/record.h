@@ -108,8 +108,10 @@ struct IncidentRecord {
 
 struct RunRecord {
   uint32_t world_size = 0;
-  uint64_t steps = 0;          // committed
-  std::vector<double> losses;  // losses[i] is the loss of step i + 1; one per committed step
+  // Committed by this run. A run that was resumed from step R counts from there: losses[i] is the loss of step R + i + 1,
+  // and samples are those of these steps, so that the summaries of the runs of one training add up.
+  uint64_t steps = 0;
+  std::vector<double> losses;  // one per committed step; R is 0 for a run that began afresh
   std::optional<double> final_loss;
   std::string final_digest;
   uint64_t samples_consumed = 0;

@@ -21,6 +21,7 @@ struct Options {
   kintsugi::byte_lm::WorkerOptions worker;
   std::vector<std::string> data;
   std::string gate = "on";
+  std::vector<std::string> hold;
 };
 
 void AddOptions(CLI::App& app, Options& o) {
@@ -43,6 +44,10 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--ballast-mib", o.worker.ballast_mib, "Extra registered state, for transfer measurements");
   app.add_option("--samples", o.worker.sample_count, "Texts to write after training")->check(CLI::Range(0, 100))->capture_default_str();
   app.add_option("--step-delay-us", o.worker.step_delay_us, "Sleep in every step, for measurements");
+  app.add_option("--hold", o.hold,
+                 "Keep ranks back after a collective until it is aborted, POINT:RANK[,RANK...]@STEP with POINT gate or\n"
+                 "gradient-sync; repeatable: forces the uneven cases of a fault, for tests")
+      ->take_all();
 }
 
 std::string Printable(const std::string& text) {
@@ -51,9 +56,20 @@ std::string Printable(const std::string& text) {
   return out;
 }
 
+Status ReadHolds(Options& options) {
+  for (const std::string& text : options.hold) {
+    KINTSUGI_ASSIGN_OR_RETURN(kintsugi::byte_lm::Hold hold, kintsugi::byte_lm::ParseHold(text));
+    if (hold.point == kintsugi::byte_lm::Hold::Point::kGate && !options.worker.gate)
+      return {kintsugi::StatusCode::kInvalidArgument, "hold '" + text + "': there is no gate with --gate off"};
+    options.worker.holds.push_back(std::move(hold));
+  }
+  return Status::Ok();
+}
+
 // The exit code, or why this rank could not train.
 kintsugi::Result<int> Train(Options& options) {
   options.worker.gate = options.gate == "on";
+  KINTSUGI_RETURN_IF_ERROR(ReadHolds(options));
   auto& train = options.worker.train;
   train.warmup_steps = std::min(train.warmup_steps, train.steps / 2);  // a short run is warm sooner
   KINTSUGI_RETURN_IF_ERROR(kintsugi::byte_lm::Validate(options.worker.model, options.worker.tensor_parallel));

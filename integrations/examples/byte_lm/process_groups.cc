@@ -30,6 +30,7 @@ Status ProcessGroups::Connect(HandlerContext& call) {
   {
     std::lock_guard lock(mutex_);
     device_ = device;
+    aborted_ = false;
   }
   const std::string generation = "byte_lm/" + call.generation.ToString() + "/";
   const auto connect = [&](const std::string& name, const std::vector<int>& ranks) -> Result<std::unique_ptr<GlooGroup>> {
@@ -70,7 +71,9 @@ void ProcessGroups::Abort() {
   {
     std::lock_guard lock(mutex_);
     device = device_;
+    aborted_ = true;
   }
+  changed_.notify_all();
   if (device) device->Abort();
 }
 
@@ -79,5 +82,11 @@ Groups ProcessGroups::groups() {
 }
 
 Status ProcessGroups::Barrier() { return connected_->world->Barrier(); }
+
+Status ProcessGroups::AwaitAbort() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return aborted_; });
+  return {StatusCode::kCancelled, "the groups were aborted"};
+}
 
 }  // namespace kintsugi::byte_lm

@@ -3,6 +3,7 @@
 // Threads: Abort from any; everything else is the trainer's. Ownership: one device for all groups of a generation.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 
@@ -25,6 +26,8 @@ class ProcessGroups {
 
   Groups groups();
   Status Barrier();  // over all ranks: the gate
+  // Waits until Abort and returns kCancelled, as a collective does that is aborted under its caller.
+  Status AwaitAbort();
 
  private:
   class GlooCollectives;
@@ -32,8 +35,10 @@ class ProcessGroups {
 
   const RankLayout layout_;
   std::shared_ptr<Connected> connected_;
-  std::mutex mutex_;   // guards device_, which Abort reads
-  GlooDevice device_;  // of the newest generation
+  std::mutex mutex_;   // guards what Abort uses
+  std::condition_variable changed_;
+  GlooDevice device_;     // of the newest generation
+  bool aborted_ = false;  // the newest generation
 };
 
 }  // namespace kintsugi::byte_lm

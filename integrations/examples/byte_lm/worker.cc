@@ -12,7 +12,7 @@ Worker& Self(void* context) { return *static_cast<Worker*>(context); }
 }  // namespace
 
 Worker::Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout)
-    : agent_(agent), options_(options), layout_(layout), groups_(layout) {}
+    : agent_(agent), options_(options), layout_(layout), groups_(layout), holds_(agent.rank(), options.holds) {}
 
 Result<std::unique_ptr<Worker>> Worker::Create(Agent& agent, const WorkerOptions& options, const TextData& text) {
   KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout,
@@ -81,7 +81,7 @@ Status Worker::Register() {
     return Self(self).trainer_->SyncParameters();
   }));
   if (!options_.gate) return agent_.SetGate(GateMode::kOff);
-  return agent_.SetGate(GateMode::kTrainer, [](Step, void* self) { return Self(self).groups_.Barrier(); }, this);
+  return agent_.SetGate(GateMode::kTrainer, [](Step step, void* self) { return Self(self).PassGate(step); }, this);
 }
 
 Status Worker::Run() {
@@ -104,6 +104,7 @@ Status Worker::TrainStep(Step step) {
   KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kGradientSync));
   KINTSUGI_RETURN_IF_ERROR(trainer_->SyncGradients());
   KINTSUGI_RETURN_IF_ERROR(trainer_->SyncNorm());
+  KINTSUGI_RETURN_IF_ERROR(HoldBack(Hold::Point::kGradientSync, step));
   // Tensor-parallel ranks consume the same samples: one of them says so.
   const std::vector<uint64_t> none;
   KINTSUGI_RETURN_IF_ERROR(
@@ -123,6 +124,15 @@ Status Worker::Update(Step step) {
     trainer_->UpdatePiece(i);
   }
   return agent_.EndUpdate(step);
+}
+
+Status Worker::PassGate(Step step) {
+  KINTSUGI_RETURN_IF_ERROR(groups_.Barrier());
+  return HoldBack(Hold::Point::kGate, step);
+}
+
+Status Worker::HoldBack(Hold::Point point, Step step) {
+  return holds_.Take(point, step) ? groups_.AwaitAbort() : Status::Ok();
 }
 
 Status Worker::WriteSamples() {

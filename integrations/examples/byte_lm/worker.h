@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "integrations/cpp/kintsugi.h"
+#include "integrations/examples/byte_lm/hold.h"
 #include "integrations/examples/byte_lm/process_groups.h"
 #include "integrations/examples/byte_lm/trainer.h"
 
@@ -20,6 +21,7 @@ struct WorkerOptions {
   uint64_t ballast_mib = 0;   // extra registered state, for transfer measurements
   int sample_count = 1;       // texts to write after training, by rank 0
   uint64_t step_delay_us = 0; // makes steps longer without work, for measurements
+  std::vector<Hold> holds;    // ranks kept back, for tests
 };
 
 class Worker {
@@ -36,12 +38,16 @@ class Worker {
   Status Loop(Step first);
   Status TrainStep(Step step);
   Status Update(Step step);
+  Status PassGate(Step step);
+  // Where a test keeps this rank back: waits for the groups' abort.
+  Status HoldBack(Hold::Point point, Step step);
   Status WriteSamples();
 
   Agent& agent_;
   const WorkerOptions options_;
   const RankLayout layout_;
   ProcessGroups groups_;
+  Holds holds_;
   std::unique_ptr<Trainer> trainer_;
   std::vector<std::string> samples_;
 };

@@ -1,0 +1,173 @@
+"""Strangers on the controller's port while a run goes on: refused, counted, and no bit of the run changes."""
+import hashlib
+import hmac
+import os
+import random
+import socket
+import struct
+import sys
+
+from harness import Failure, must_be_same, reference, script
+from live_run import LiveRun, wait_until
+
+LONG = ["--steps", "40", "--step-delay-us", "20000"]
+SILENT = 100
+
+
+def refused(status):
+    return sum(status["connections"]["refused"].values())
+
+
+def connect(address):
+    host, port = address.rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def read_all(peer):
+    """Everything the other side says until it closes; a reset is an end too."""
+    got = b""
+    try:
+        while piece := peer.recv(4096):
+            got += piece
+    except ConnectionResetError:
+        pass
+    return got
+
+
+def say(address, data):
+    """Says the bytes, reads to the end; the server must end the connection by itself."""
+    with connect(address) as peer:
+        try:
+            peer.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            return b""
+        return read_all(peer)
+
+
+def visited(visit, refusals_min, counter=None):
+    """A run that `visit(address, status)` calls on in mid-training."""
+    def test(runner):
+        with LiveRun(runner, [], LONG) as run:
+            status = run.wait_step(3)
+            visit(status["address"], status)
+            after = run.wait_status(lambda s: refused(s) >= refusals_min, f"{refusals_min} refusals")
+            if counter and not after["connections"]["refused"][counter]:
+                raise Failure(f"not counted as '{counter}': {after['connections']}")
+            summary, log = run.finish()
+        must_be_same(reference(runner.bin, LONG), summary, log)
+        if summary["incidents"]:
+            raise Failure(f"strangers caused incidents: {summary['incidents']}")
+        if "peer_refused" not in log:
+            raise Failure("the log does not tell of the refusal")
+    return test
+
+
+# ---- the handshake, by hand (runtime/net/handshake.h) --------------------------------------------------------------
+
+MAGIC = b"KINTSUGI"
+
+
+def preamble(version=1):
+    return MAGIC + struct.pack(">H", version)
+
+
+def frame(payload):
+    return struct.pack(">I", len(payload)) + payload
+
+
+def field(number, payload):
+    """A length-delimited protobuf field of less than 128 bytes."""
+    return bytes([number << 3 | 2, len(payload)]) + payload
+
+
+def hello(job):
+    return frame(field(1, field(1, job.encode()) + field(2, b"agent") + field(3, os.urandom(32))))
+
+
+# ---- visits --------------------------------------------------------------------------------------------------------
+
+def garbage(address, _):
+    chance = random.Random(7)
+    for size in (1, 3, 8, 64, 1000, 100_000):
+        with connect(address) as peer:
+            try:
+                peer.sendall(chance.randbytes(size))
+                peer.shutdown(socket.SHUT_WR)
+                read_all(peer)
+            except OSError:
+                pass  # the server may have ended it before all was said
+
+
+def http(address, _):
+    say(address, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
+def foreign_version(address, _):
+    say(address, preamble(version=99))
+
+
+def half_a_frame(address, status):
+    whole = preamble() + hello(status["job"])
+    for size in (2, 8, 10, len(whole) - 1):
+        with connect(address) as peer:
+            peer.sendall(whole[:size])
+            peer.shutdown(socket.SHUT_WR)
+            read_all(peer)
+
+
+def oversized_frame(address, _):
+    say(address, preamble() + struct.pack(">I", 0xFFFFFFF0) + b"x" * 1000)
+
+
+def wrong_job(address, _):
+    say(address, preamble() + hello("another-job"))
+
+
+def wrong_secret(address, status):
+    with connect(address) as peer:
+        peer.sendall(preamble() + hello(status["job"]))
+        peer.recv(4096)  # the challenge
+        proof = hmac.new(b"\0" * 32, b"transcript", hashlib.sha256).digest()
+        peer.sendall(frame(field(3, field(1, proof))))
+        read_all(peer)
+
+
+def silence(address, _):
+    """A hundred callers that say nothing are all shown out; nobody else has to wait for that."""
+    peers = [connect(address) for _ in range(SILENT)]
+    try:
+        for peer in peers:
+            read_all(peer)
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def strangers_during_an_incident(runner):
+    """A rank is lost and replaced while a hundred strangers hold connections open."""
+    with LiveRun(runner, ["--inject", "kill:2@20:update"], LONG) as run:
+        address = run.wait_step(10)["address"]
+        peers = [connect(address) for _ in range(SILENT)]
+        try:
+            wait_until(lambda: run.process.poll() is not None, "the end of the run")
+        finally:
+            for peer in peers:
+                peer.close()
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, LONG), summary, log)
+    if len(summary["incidents"]) != 1:
+        raise Failure(f"{len(summary['incidents'])} incidents, one kill")
+
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, [
+        ("garbage", visited(garbage, 6)),
+        ("HTTP", visited(http, 1, "magic")),
+        ("a foreign version", visited(foreign_version, 1, "version")),
+        ("half a frame", visited(half_a_frame, 4)),
+        ("an oversized frame", visited(oversized_frame, 1, "frame")),
+        ("another job", visited(wrong_job, 1, "job")),
+        ("a wrong secret", visited(wrong_secret, 1, "secret")),
+        ("a hundred silent callers", visited(silence, SILENT)),
+        ("a hundred silent callers during an incident", strangers_during_an_incident),
+    ]))

@@ -1,0 +1,121 @@
+"""Preemption and full disks: how a run leaves when it is asked to, or cannot save."""
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+from harness import Failure, Skip, must_be_same, reference, script
+from live_run import LiveRun
+from saves import SLOW, STEPS, TRAINER, must_go_on, steps_saved
+
+
+def asked_to_leave(number):
+    def test(runner):
+        with LiveRun(runner, ["--grace", "10"], SLOW) as run:
+            run.wait_step(4)
+            run.signal(number)
+            first, log = run.finish(expect=75)
+        if not 4 <= first["steps"] < STEPS:
+            raise Failure(f"left after {first['steps']} of {STEPS} steps\n{log[-2000:]}")
+        if first["incidents"]:
+            raise Failure(f"an orderly end is no incident: {first['incidents']}")
+        must_go_on(runner, first)
+    return test
+
+
+def second_signal_ends_at_once(runner):
+    # One step takes far longer than the test: only the second signal can have ended the run.
+    with LiveRun(runner, ["--grace", "600"], [*TRAINER, "--step-delay-us", "300000000"]) as run:
+        run.wait_status(lambda s: s["phase"] == "RUNNING", "the first step")
+        run.signal(signal.SIGTERM)
+        run.wait_log("stop_requested")
+        run.signal(signal.SIGINT)
+        _, log = run.finish(expect=1)
+    if "second" not in log:
+        raise Failure(f"the message does not say why it ended\n{log[-1500:]}")
+
+
+def asked_inside_an_incident(runner):
+    with LiveRun(runner, ["--grace", "20"], SLOW) as run:
+        run.wait_step(4)
+        run.signal_rank(2, signal.SIGKILL)
+        run.wait_log("to=LOCK")
+        run.signal(signal.SIGTERM)
+        first, log = run.finish(expect=75)
+    if len(first["incidents"]) != 1:
+        raise Failure(f"{len(first['incidents'])} incidents\n{log[-3000:]}")
+    must_go_on(runner, first)
+
+
+def asked_without_a_folder(runner):
+    with LiveRun(runner, ["--save-dir", ""], SLOW) as run:
+        run.wait_step(2)
+        run.signal(signal.SIGTERM)
+        _, log = run.finish(expect=1)
+    if "nothing was saved" not in log:
+        raise Failure(f"the message hides that nothing was saved\n{log[-1500:]}")
+
+
+def asked_while_starting(runner):
+    command = [runner.kintsugi, "run", "--nproc", "2", "--run-dir", str(runner.folder / "run-0"), "--", "sleep", "600"]
+    with LiveRun(runner, command=command) as run:
+        run.wait_status(lambda s: all(rank["life"] == "starting" for rank in s["ranks"]), "the start")
+        run.signal(signal.SIGINT)
+        _, log = run.finish(expect=1)
+    if "before the run began" not in log:
+        raise Failure(f"{log[-1500:]}")
+
+
+@contextlib.contextmanager
+def full_disk(folder):
+    """A disk of 64 KiB: less than any checkpoint."""
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)], capture_output=True)
+    if mounted.returncode != 0:
+        raise Skip("no right to mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def what_is_visible(folder):
+    return sorted(os.listdir(folder))
+
+
+def full_disk_costs_the_save_only(runner):
+    with full_disk(runner.folder / "small") as small:
+        summary, log = runner.run(["--save-dir", str(small), "--save-every", "4"], TRAINER)
+        left = what_is_visible(small)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    if summary["incidents"]:
+        raise Failure(f"a save that fails is no incident: {summary['incidents']}")
+    if "free space" not in log:
+        raise Failure(f"nothing was said about the full disk\n{log[-2000:]}")
+    if left:
+        raise Failure(f"left on the disk: {left}")
+
+
+def full_disk_at_the_dump(runner):
+    with full_disk(runner.folder / "small") as small:
+        _, log = runner.run(["--save-dir", str(small), "--max-respawns", "0", "--inject", "kill:2@6:update"], TRAINER,
+                            expect=1)
+        left = what_is_visible(small)
+    if "free space" not in log.splitlines()[-1]:
+        raise Failure(f"the last line does not name the full disk: {log.splitlines()[-1]}")
+    if left:
+        raise Failure(f"left on the disk: {left}")
+
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, [
+        ("SIGTERM: the step is finished, saved, resumed to the same bits", asked_to_leave(signal.SIGTERM)),
+        ("SIGINT: the same", asked_to_leave(signal.SIGINT)),
+        ("a second signal ends at once", second_signal_ends_at_once),
+        ("SIGTERM inside an incident", asked_inside_an_incident),
+        ("SIGTERM where nothing can be saved", asked_without_a_folder),
+        ("SIGINT while the ranks start", asked_while_starting),
+        ("a full disk costs a periodic save, not the run", full_disk_costs_the_save_only),
+        ("a full disk at the last save ends with code 1 and says so", full_disk_at_the_dump),
+    ]))

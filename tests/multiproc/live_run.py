@@ -1,0 +1,119 @@
+"""A run that is still going on: its status, its ranks' processes, signals to it, its end.
+
+    with LiveRun(runner, ["--silence", "0.4"], ["--steps", "60"]) as run:
+        run.wait_step(10)
+        run.kill(2, signal.SIGKILL)
+        summary, log = run.finish()
+"""
+import json
+import os
+import signal
+import subprocess
+import time
+
+from harness import Failure
+
+POLL_SECONDS = 0.01
+WAIT_SECONDS = 60  # a safety net: nothing here takes that long unless something is wrong
+
+
+def wait_until(condition, what, seconds=WAIT_SECONDS):
+    """Polls until the condition gives something true, and returns it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        result = condition()
+        if result:
+            return result
+        time.sleep(POLL_SECONDS)
+    raise Failure(f"waited {seconds} s in vain: {what}")
+
+
+class LiveRun:
+    def __init__(self, runner, run_args=(), trainer_args=(), nproc=4, command=None):
+        self.runner = runner
+        self.run_dir = runner.folder / f"run-{len(runner.live)}"
+        runner.live.append(self)
+        self.out = open(f"{self.run_dir}.out", "w+b")
+        self.err = open(f"{self.run_dir}.err", "w+b")
+        line = command or runner.command(["--run-dir", str(self.run_dir), *run_args], trainer_args, nproc)
+        self.process = subprocess.Popen(line, cwd=runner.folder, stdout=self.out, stderr=self.err,
+                                        start_new_session=True)
+        self.pid = self.process.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.out.close()
+        self.err.close()
+
+    # ---- looking at it ---------------------------------------------------------------------------------------------
+
+    def status(self):
+        """The answer of `kintsugi status --json`, or None while nobody answers."""
+        done = self.runner.tool(["status", "--run", str(self.run_dir), "--json"])
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def wait_status(self, condition, what):
+        def look():
+            if self.process.poll() is not None:
+                raise Failure(f"the run ended (code {self.process.returncode}) before: {what}\n{self.log()[-3000:]}")
+            status = self.status()
+            return status if status and condition(status) else None
+        return wait_until(look, what)
+
+    def wait_step(self, step):
+        return self.wait_status(lambda s: s["step"] >= step and s["phase"] == "RUNNING", f"step {step}")
+
+    def wait_log(self, text):
+        return wait_until(lambda: text in self.log(), f"'{text}' in the log")
+
+    def log(self):
+        with open(self.err.name, errors="replace") as file:
+            return file.read()
+
+    # ---- doing something to it -------------------------------------------------------------------------------------
+
+    def signal_rank(self, rank, number):
+        pid = self.status()["ranks"][rank]["pid"]
+        os.kill(pid, number)
+        return pid
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    # ---- its end ---------------------------------------------------------------------------------------------------
+
+    def wait(self, expect, seconds=120):
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            last = self.status()
+            raise Failure(f"the run does not end; status {json.dumps(last)}\n{self.log()[-4000:]}") from None
+        if code != expect:
+            raise Failure(f"exit code {code}, expected {expect}\n{self.log()[-6000:]}")
+
+    def finish(self, expect=0, seconds=120):
+        """Waits for the end; the summary (None where there is none) and the log."""
+        self.wait(expect, seconds)
+        orphans = self.runner.orphans()
+        if orphans:
+            raise Failure(f"left running: {orphans}")
+        with open(self.out.name) as file:
+            text = file.read()
+        return (json.loads(text) if text.strip() else None), self.log()
+
+
+def stop_and_continue(pid, is_over):
+    """SIGSTOP, and SIGCONT as soon as is_over()."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(is_over, "the pause's end")
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,176 @@
+"""Saves that a run makes by itself or when asked, and what is read back from them: same bits, or a clear refusal."""
+import shutil
+import sys
+
+from harness import Failure, must_be_same, only_incident, reference, script
+from live_run import LiveRun, wait_until
+
+STEPS = 12
+TRAINER = ["--steps", str(STEPS)]
+SLOW = [*TRAINER, "--step-delay-us", "40000"]
+# Ranks 0 and 2 hold the same shard; both die in the same update.
+BOTH_REPLICAS = ["--inject", "kill:0@7:update", "--inject", "kill:2@7:update"]
+
+
+def checkpoints(runner):
+    return runner.folder / "checkpoints"
+
+
+def steps_saved(runner):
+    return sorted(int(path.name.split("_")[1]) for path in checkpoints(runner).glob("step_*") if path.suffix == "")
+
+
+def must_go_on(runner, first, trainer=TRAINER):
+    """Resumes what `first` left behind: both together must be the undisturbed run."""
+    expected = reference(runner.bin, TRAINER)
+    second, log = runner.run(["--resume", str(checkpoints(runner))], trainer)
+    if first["losses"] + second["losses"] != expected["losses"]:
+        raise Failure(f"losses {first['losses']} + {second['losses']}, undisturbed {expected['losses']}\n{log[-3000:]}")
+    if first["samples_consumed"] + second["samples_consumed"] != expected["samples_consumed"]:
+        raise Failure("samples do not add up")
+    if first["steps"] + second["steps"] != STEPS or len(second["losses"]) != second["steps"]:
+        raise Failure(f"steps {first['steps']} + {second['steps']} of {STEPS}")
+    if second["final_digest"] != expected["final_digest"]:
+        raise Failure(f"final digest {second['final_digest']}, undisturbed {expected['final_digest']}")
+    return second, log
+
+
+def survivors_dump_and_resume(runner):
+    first, log = runner.run(["--max-respawns", "0", "--inject", "kill:2@6:update"], TRAINER, expect=75)
+    if only_incident(first)["path"] != "dump":
+        raise Failure(f"rung {only_incident(first)['path']}")
+    if "--resume" not in log:
+        raise Failure(f"the message does not say how to resume\n{log[-1500:]}")
+    verify_newest(runner)
+    must_go_on(runner, first)
+
+
+def verify_newest(runner):
+    newest = checkpoints(runner) / f"step_{max(steps_saved(runner)):010d}"
+    done = runner.tool(["ckpt", "verify", str(newest)])
+    if done.returncode != 0:
+        raise Failure(f"{newest} is not whole: {done.stderr}")
+
+
+def reload_when_a_shard_is_lost(runner):
+    summary, log = runner.run([*BOTH_REPLICAS, "--save-every", "3"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    incident = only_incident(summary)
+    if incident["path"] != "reload" or incident["step"] != 6 or sorted(incident["ranks"]) != [0, 2]:
+        raise Failure(f"rung {incident['path']} at step {incident['step']} for {incident['ranks']}")
+
+
+def lost_shard_without_respawns(runner):
+    first, log = runner.run([*BOTH_REPLICAS, "--save-every", "3", "--max-respawns", "0"], TRAINER, expect=75)
+    if str(checkpoints(runner)) not in log.splitlines()[-1]:
+        raise Failure(f"the last line does not name the checkpoint: {log.splitlines()[-1]}")
+    must_go_on(runner, first)
+
+
+def lost_shard_without_checkpoint(runner):
+    _, log = runner.run(BOTH_REPLICAS, TRAINER, expect=1)
+    last = log.splitlines()[-1]
+    if "no checkpoint" not in last:
+        raise Failure(f"the last line gives no reason: {last}")
+
+
+def periodic_saves_change_nothing(runner):
+    summary, log = runner.run(["--save-every", "4"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    if 12 not in steps_saved(runner) or 8 not in steps_saved(runner):
+        raise Failure(f"saved {steps_saved(runner)}")
+    verify_newest(runner)
+
+
+def save_on_request(runner):
+    expected = reference(runner.bin, TRAINER)
+    with LiveRun(runner, [], SLOW) as run:
+        run.wait_step(3)
+        done = runner.tool(["save", "--run", str(run.run_dir)])
+        if done.returncode != 0:
+            raise Failure(f"save: {done.stderr}")
+        wait_until(lambda: steps_saved(runner), "the checkpoint")
+        summary, log = run.finish()
+    must_be_same(expected, summary, log)
+    verify_newest(runner)
+    saved = max(steps_saved(runner))
+    first = {"losses": expected["losses"][:saved], "steps": saved,
+             "samples_consumed": expected["samples_consumed"] * saved // STEPS}
+    must_go_on(runner, first)
+
+
+def request_is_refused_without_folder(runner):
+    with LiveRun(runner, ["--save-dir", ""], SLOW) as run:
+        run.wait_step(2)
+        done = runner.tool(["save", "--run", str(run.run_dir)])
+        if done.returncode == 0 or "--save-dir" not in done.stderr:
+            raise Failure(f"code {done.returncode}: {done.stderr}")
+        run.finish()
+
+
+def flip_a_byte(folder):
+    file = max(folder.glob("*.bin"), key=lambda path: path.stat().st_size)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def cut_the_manifest(folder):
+    file = folder / "manifest.json"
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+def damaged_newest_is_passed_over(damage):
+    def test(runner):
+        expected = reference(runner.bin, TRAINER)
+        runner.run(["--save-every", "4"], TRAINER)
+        damage(checkpoints(runner) / "step_0000000012")
+        first = {"losses": expected["losses"][:8], "steps": 8,
+                 "samples_consumed": expected["samples_consumed"] * 8 // STEPS}
+        _, log = must_go_on(runner, first)
+        if "passes over" not in log or "step_0000000012" not in log:
+            raise Failure(f"nothing was said about the damaged one\n{log[-2000:]}")
+    return test
+
+
+def all_damaged_is_refused(runner):
+    runner.run(["--save-every", "4"], TRAINER)
+    for folder in checkpoints(runner).glob("step_*"):
+        flip_a_byte(folder)
+    _, log = runner.run(["--resume", str(checkpoints(runner))], TRAINER, expect=2)
+    if "--resume" not in log or "step_0000000012" not in log or "step_0000000008" not in log:
+        raise Failure(f"the refusal does not name what is damaged: {log}")
+
+
+def torn_latest_is_mended(runner):
+    runner.run(["--save-every", "4"], TRAINER)
+    latest = checkpoints(runner) / "latest"
+    for text in (b"", b"step_00", b"\x00" * 40):
+        latest.write_bytes(text)
+        summary, log = runner.run(["--resume", str(checkpoints(runner))], ["--steps", "13"])
+        if summary["steps"] != 1:
+            raise Failure(f"latest {text}: {summary['steps']} steps done, 1 expected\n{log[-2000:]}")
+        shutil.rmtree(checkpoints(runner) / "step_0000000013", ignore_errors=True)
+
+
+def resume_of_nothing(runner):
+    _, log = runner.run(["--resume", str(runner.folder / "nowhere")], TRAINER, expect=2)
+    if "nowhere" not in log:
+        raise Failure(f"the path is not named: {log}")
+
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, [
+        ("survivors dump a whole checkpoint and a second run goes on", survivors_dump_and_resume),
+        ("both replicas lost: reloaded online", reload_when_a_shard_is_lost),
+        ("both replicas lost, no respawn left: the checkpoint is named", lost_shard_without_respawns),
+        ("both replicas lost, no checkpoint: the reason is told", lost_shard_without_checkpoint),
+        ("periodic saves do not change the bits", periodic_saves_change_nothing),
+        ("a save on request is whole and does not change the bits", save_on_request),
+        ("a save request without a folder is refused", request_is_refused_without_folder),
+        ("a checkpoint with a flipped byte is passed over", damaged_newest_is_passed_over(flip_a_byte)),
+        ("a checkpoint with a cut manifest is passed over", damaged_newest_is_passed_over(cut_the_manifest)),
+        ("nothing but damaged checkpoints is refused", all_damaged_is_refused),
+        ("a torn latest is no hindrance", torn_latest_is_mended),
+        ("a resume from nothing is refused", resume_of_nothing),
+    ]))
