@@ -95,6 +95,7 @@ Status Worker::Loop(Step first) {
 }
 
 Status Worker::TrainStep(Step step) {
+  if (options_.on_step) options_.on_step(step);
   KINTSUGI_RETURN_IF_ERROR(agent_.BeginStep(step));
   KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kForward));
   KINTSUGI_RETURN_IF_ERROR(trainer_->Forward(step));

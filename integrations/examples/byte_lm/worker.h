@@ -1,6 +1,7 @@
 // Worker: one rank of byte_lm under Kintsugi: what it registers, its handlers, and its training loop.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct WorkerOptions {
   int sample_count = 1;       // texts to write after training, by rank 0
   uint64_t step_delay_us = 0; // makes steps longer without work, for measurements
   std::vector<Hold> holds;    // ranks kept back, for tests
+  std::function<void(Step)> on_step;  // called at the top of every step, for measurements; may be empty
 };
 
 class Worker {

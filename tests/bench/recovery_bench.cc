@@ -1,0 +1,181 @@
+// bench_recovery: how long an incident takes, by kind of fault and size of state.
+//
+// Each run is a real job: `kintsugi run` around byte_lm with one injected fault; the milliseconds are the summary's, from
+// the injector's stamp to the last rank reaching the point. The budgets of DESIGN section 5 that depend on the size of
+// the state allow the transfer (repaired - rebuilt) on top.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "tests/bench/figures.h"
+#include "tests/support/directory_store.h"
+
+namespace kintsugi::bench {
+namespace {
+
+// Until all ranks step together again, measured on this kind of machine (4 small ranks on loopback, medians).
+struct Peer {
+  const char* name;
+  double milliseconds;
+};
+constexpr const char* kPeerSource = "measured on this kind of machine, 4 small ranks on loopback";
+constexpr Peer kMindIoMemoryError{"MindIO TFT, no-op handlers", 2300};
+constexpr Peer kMindIoKill{"MindIO TFT, instant respawn", 10800};
+constexpr std::array kKillPeers = {kMindIoKill, Peer{"torchft 0.2.0, defaults", 5100}, Peer{"torchft 0.2.0, tuned", 1700},
+                                   Peer{"torchrun", 3700}, Peer{"NVRx 0.4.1", 3800}};
+
+constexpr double kDetectKillMs = 20, kParkMs = 100, kExceptionMs = 200, kKillMs = 500;
+constexpr std::array kPoints = {"detected", "parked", "rebuilt", "repaired", "resumed"};
+
+struct Options {
+  int runs = 7;
+  int nproc = 4;
+  int steps = 40;
+  uint64_t ballast_mib = 256;
+  std::vector<std::string> only;
+  std::string json;
+};
+
+struct Scenario {
+  std::string name;
+  std::string kind;   // of the injection
+  std::string place;  // its phase and settings
+  double silence = 1.0;
+  uint64_t ballast_mib = 0;
+};
+
+using Times = std::array<double, kPoints.size()>;
+
+std::filesystem::path BinDirectory() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
+
+std::string Quoted(const std::string& text) { return "'" + text + "'"; }
+
+Json RunJob(const Options& options, const Scenario& scenario, const std::filesystem::path& folder) {
+  const auto bin = BinDirectory();
+  const std::string log = (folder / "log").string();
+  std::string command = Quoted((bin / "kintsugi").string()) + " run --nproc " + std::to_string(options.nproc) +
+                        " --json - --log-level info --save-dir '' --silence " + std::to_string(scenario.silence) +
+                        " --inject " + scenario.kind + ":2@" + std::to_string(options.steps / 2) + ":" + scenario.place + " -- " +
+                        Quoted((bin / "byte_lm").string()) + " --samples 0 --steps " + std::to_string(options.steps);
+  if (scenario.ballast_mib > 0) command += " --ballast-mib " + std::to_string(scenario.ballast_mib);
+  command += " 2>" + Quoted(log);
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (!pipe) Need({StatusCode::kResourceExhausted, "cannot start: " + command});
+  std::string output;
+  std::array<char, 4096> piece;
+  while (const size_t size = fread(piece.data(), 1, piece.size(), pipe)) output.append(piece.data(), size);
+  const int status = pclose(pipe);
+  const Json summary = Json::parse(output, nullptr, false);
+  if (status != 0 || summary.is_discarded() || summary["incidents"].size() != 1)
+    Need({StatusCode::kInternal, "the run did not go through one incident (status " + std::to_string(status) +
+                                     "); its words are in " + log + "\n" + command});
+  return summary;
+}
+
+Times TimesOf(const Json& summary) {
+  const Json& incident = summary["incidents"][0];
+  Times times{};
+  for (size_t i = 0; i < kPoints.size(); ++i) {
+    const Json& value = incident[std::string(kPoints[i]) + "_ms"];
+    if (value.is_null()) Need({StatusCode::kInternal, std::string("not reached: ") + kPoints[i] + " in " + incident.dump()});
+    times[i] = value.get<double>();
+  }
+  return times;
+}
+
+std::vector<double> Column(const std::vector<Times>& runs, size_t point) {
+  std::vector<double> values;
+  for (const Times& times : runs) values.push_back(times[point]);
+  return values;
+}
+
+// Budgets that the issue sets for a scenario's points; parked and resumed are checked on what they allow for.
+void AddFigures(Figures& figures, const Scenario& scenario, const std::vector<Times>& runs) {
+  for (size_t i = 0; i < kPoints.size(); ++i) {
+    const bool kill_known = scenario.kind == "kill" && i == 0;
+    Figure figure = AtMost(scenario.name + "/" + kPoints[i], Median(Column(runs, i)), "ms",
+                           kill_known ? std::optional(kDetectKillMs) : std::nullopt);
+    figure.more["runs"] = Rounded(Column(runs, i));
+    if (i + 1 == kPoints.size()) {
+      const Peer& peer = scenario.kind == "kill" || scenario.kind == "freeze" ? kMindIoKill : kMindIoMemoryError;
+      figure.baseline = peer.milliseconds;
+      figure.more["baseline_source"] = std::string(peer.name) + ", " + kPeerSource;
+    }
+    figures.Add(figure);
+  }
+  std::vector<double> parking, stepping, transfer;
+  for (const auto& [detected, parked, rebuilt, repaired, resumed] : runs) {
+    parking.push_back(parked - detected);
+    transfer.push_back(repaired - rebuilt);
+    stepping.push_back(resumed - (repaired - rebuilt));
+  }
+  figures.Add(AtMost(scenario.name + "/parked-after-detected", Median(parking), "ms", kParkMs));
+  figures.Add(AtMost(scenario.name + "/transfer", Median(transfer), "ms", std::nullopt));
+  std::optional<double> budget;
+  if (scenario.kind == "kill") budget = kKillMs;
+  if (scenario.kind == "throw") budget = kExceptionMs;
+  Figure figure = AtMost(scenario.name + "/resumed-without-transfer", Median(stepping), "ms", budget);
+  figure.more["runs"] = Rounded(stepping);
+  figures.Add(figure);
+}
+
+std::vector<Scenario> Scenarios(const Options& options) {
+  std::vector<Scenario> all;
+  for (const uint64_t ballast : {uint64_t{0}, options.ballast_mib}) {
+    const std::string state = ballast == 0 ? "/small" : "/" + std::to_string(ballast) + "MiB";
+    all.push_back({"kill" + state, "kill", "update", 1.0, ballast});
+    all.push_back({"throw" + state, "throw", "update", 1.0, ballast});            // torn: repaired from its replica
+    all.push_back({"throw-retry" + state, "throw", "backward", 1.0, ballast});    // nothing is lost
+    all.push_back({"freeze-0.3s" + state, "freeze", "update", 0.3, ballast});
+    all.push_back({"freeze-1s" + state, "freeze", "update", 1.0, ballast});
+    all.push_back({"uce-patch" + state, "uce", "backward", 1.0, ballast});
+    all.push_back({"uce-rebuild" + state, "uce", "backward,level=high", 1.0, ballast});
+  }
+  if (options.only.empty()) return all;
+  std::erase_if(all, [&](const Scenario& s) {
+    return std::none_of(options.only.begin(), options.only.end(),
+                        [&](const std::string& word) { return s.name.find(word) != std::string::npos; });
+  });
+  if (all.empty()) Need({StatusCode::kInvalidArgument, "no scenario's name contains what --only asks for"});
+  return all;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app{"How long an incident takes, by kind of fault and size of state"};
+  app.add_option("--runs", options.runs, "Runs of each scenario")->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("--nproc", options.nproc, "Ranks")->check(CLI::Range(4, 64))->capture_default_str();
+  app.add_option("--steps", options.steps, "Steps of a run; the fault strikes in the middle")->check(CLI::Range(4, 100000))
+      ->capture_default_str();
+  app.add_option("--ballast-mib", options.ballast_mib, "The larger state")->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--only", options.only, "Only scenarios whose name contains this word; repeatable");
+  AddJsonOption(app, &options.json);
+  CLI11_PARSE(app, argc, argv);
+  options.json = JsonTarget(app, options.json);
+
+  Figures figures("recovery");
+  const TemporaryDirectory folder;
+  std::map<std::string, std::vector<Times>> runs;
+  const std::vector<Scenario> scenarios = Scenarios(options);
+  // Round by round, so that a machine that grows busier meets every scenario alike.
+  for (int run = 0; run < options.runs; ++run)
+    for (const Scenario& scenario : scenarios) runs[scenario.name].push_back(TimesOf(RunJob(options, scenario, folder.path())));
+  for (const Scenario& scenario : scenarios) AddFigures(figures, scenario, runs[scenario.name]);
+  const auto kill = runs.find("kill/small");
+  for (const Peer& peer : kKillPeers) {
+    if (kill == runs.end()) break;
+    Figure figure = AtMost(std::string("kill/small/resumed vs ") + peer.name, Median(Column(kill->second, 4)), "ms", {});
+    figure.baseline = peer.milliseconds;
+    figure.more["baseline_source"] = kPeerSource;
+    figures.Add(figure);
+  }
+  return figures.Finish(options.json);
+}
+
+}  // namespace
+}  // namespace kintsugi::bench
+
+int main(int argc, char** argv) { return kintsugi::bench::Main(argc, argv); }
