@@ -105,7 +105,12 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
     out_.push_back(Send{{term_, generation_, rank, header.incarnation}, JoinReply{.accepted = false, .text = why}});
     Drop(rank, why);
   };
-  if (phase_ == Phase::kEnded) return refuse("the run has ended");
+  if (phase_ == Phase::kEnded) {
+    // It may have missed the end with its connection.
+    if (header.incarnation == member.incarnation && member.life == Life::kReady)
+      SendTo(rank, EndOrder{ended_.exit_code, ended_.text});
+    return refuse("the run has ended");
+  }
   const bool unnamed = !policy_.can_spawn && header.incarnation.value() == 0;
   if (!unnamed && (header.incarnation < member.incarnation ||
                    (header.incarnation == member.incarnation && member.life == Life::kDead)))
@@ -305,12 +310,19 @@ void ControllerCore::SetPhase(Phase to, const std::string& reason) {
   relock_at_ = TimePoint::Max();
   if (listening) return;
   save_deadline_ = TimePoint::Max();
-  for (Member& member : members_) member.waiting = false;
+  for (Member& member : members_) SetWaiting(member, false);
+}
+
+void ControllerCore::SetWaiting(Member& member, bool waiting) {
+  // Counted, not looked up: every answer asks whether it was the last one.
+  waiting_count_ += static_cast<int>(waiting) - static_cast<int>(member.waiting);
+  member.waiting = waiting;
+  if (!waiting) member.order.reset();
 }
 
 void ControllerCore::Ask(Rank rank, ControllerMessage message) {
   Member& member = At(rank);
-  member.waiting = true;
+  SetWaiting(member, true);
   member.wait_began = now_;
   member.order = message;
   SendTo(rank, std::move(message));
@@ -332,13 +344,8 @@ void ControllerCore::Kill(Rank rank, const std::string& reason) {
 
 void ControllerCore::Heard(Rank rank, Phase phase) {
   Member& member = At(rank);
-  member.waiting = false;
-  member.order.reset();
+  SetWaiting(member, false);
   if (incident_) incident_->rank_spans.push_back({rank, phase, attempt_, member.wait_began, now_});
-}
-
-bool ControllerCore::NobodyWaits() const {
-  return std::none_of(members_.begin(), members_.end(), [](const Member& m) { return m.waiting; });
 }
 
 void ControllerCore::Drop(Rank rank, const std::string& why) {

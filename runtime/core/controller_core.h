@@ -175,7 +175,8 @@ class ControllerCore {
   }
   // One rank's part of that; the deadline is the caller's.
   void Ask(Rank rank, ControllerMessage message);
-  bool NobodyWaits() const;
+  void SetWaiting(Member& member, bool waiting);
+  bool NobodyWaits() const { return waiting_count_ == 0; }
   void Heard(Rank rank, Phase phase);
   void Drop(Rank rank, const std::string& why);
   std::string FirstRegistryError() const;
@@ -192,6 +193,8 @@ class ControllerCore {
   TimePoint deadline_ = TimePoint::Max();
   Generation generation_;
   std::vector<Member> members_;
+  int waiting_count_ = 0;  // members with `waiting`
+  int unresumed_ = 0;      // in RUNNING: members that have not said Resumed
   FailureDetector detector_;
   ReplicaMap replicas_;
   bool replicas_known_ = false;
@@ -226,8 +229,10 @@ class ControllerCore {
   kintsugi::Step pause_at_;
   kintsugi::Step save_step_;
   std::optional<uint64_t> final_digest_;
-  std::optional<kintsugi::Step> gate_open_;  // control-plane gate: the newest one opened
-  std::string checkpoint_;                   // newest complete one
+  RunEnded ended_;  // with ENDED
+  std::optional<kintsugi::Step> gate_open_;     // control-plane gate: the newest one opened
+  std::map<kintsugi::Step, int> gate_counts_;   // ranks that have entered a later one
+  std::string checkpoint_;                      // newest complete one
   kintsugi::Step checkpoint_step_;
 };
 

@@ -76,7 +76,7 @@ void ControllerCore::MarkDead(Rank rank) {
   Member& member = At(rank);
   member.life = Life::kDead;
   member.connected = false;
-  member.waiting = false;
+  SetWaiting(member, false);
   member.parked = false;
   member.fresh = true;
   member.needs_repair = true;
@@ -87,7 +87,6 @@ void ControllerCore::MarkDead(Rank rank) {
   member.finished.reset();
   member.save_point.reset();
   member.at_gate.reset();
-  member.order.reset();
   detector_.Forget(rank);
 }
 
@@ -132,6 +131,7 @@ void ControllerCore::EnterLock(const std::string& reason) {
     if (member.life == Life::kReady) member.parked = false;
   }
   gate_open_.reset();
+  gate_counts_.clear();
   Order(LiveRanks(), policy_.LockLimit(), [](Rank) { return LockOrder{}; });
   if (NobodyWaits()) AfterLock();
 }

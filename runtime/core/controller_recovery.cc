@@ -157,9 +157,11 @@ void ControllerCore::EnterRunning() {
   ever_ran_ = true;
   resume_step_ = *choice_.step;
   out_.push_back(StepDecided{resume_step_});
+  unresumed_ = 0;
   for (Rank rank : LiveRanks()) {
     Member& member = At(rank);
     member.resumed = false;
+    ++unresumed_;
     member.parked = false;
     member.handler_failures = 0;
     member.begun = resume_step_;
@@ -171,17 +173,17 @@ void ControllerCore::EnterRunning() {
 }
 
 void ControllerCore::AwaitResumed() {
-  if (!std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.resumed; }))
-    deadline_ = now_ + policy_.HandlerLimit();
+  if (unresumed_ > 0) deadline_ = now_ + policy_.HandlerLimit();
 }
 
 void ControllerCore::OnResumed(Rank rank) {
   Member& member = At(rank);
   if ((phase_ != Phase::kRunning && phase_ != Phase::kConfirm) || member.resumed) return;
   member.resumed = true;
+  --unresumed_;
   if (phase_ == Phase::kConfirm) return;
   if (incident_) Heard(rank, Phase::kRunning);
-  if (!std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.resumed; })) return;
+  if (unresumed_ > 0) return;
   deadline_ = TimePoint::Max();
   if (!incident_) return;
   incident_->resumed_at = now_;

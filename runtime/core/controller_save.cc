@@ -168,7 +168,7 @@ void ControllerCore::OnPublished(kintsugi::Step step, const std::string& directo
 void ControllerCore::FinishSave() {
   save_ = SaveState::kNone;
   save_deadline_ = TimePoint::Max();
-  for (Member& member : members_) member.waiting = false;
+  for (Member& member : members_) SetWaiting(member, false);
   if (end_after_save_)
     return End(kExitResumable, "saved step " + save_step_.ToString() + "; resume with --resume " +
                                    policy_.save_directory);
@@ -215,7 +215,8 @@ void ControllerCore::End(int exit_code, const std::string& text) {
     else if (members_[r].life == Life::kStarting && policy_.can_spawn)
       out_.push_back(KillProcess{rank, members_[r].incarnation, "the run has ended"});
   }
-  out_.push_back(RunEnded{exit_code, text, CommittedStep(exit_code), final_digest_});
+  ended_ = {exit_code, text, CommittedStep(exit_code), final_digest_};
+  out_.push_back(ended_);
 }
 
 kintsugi::Step ControllerCore::CommittedStep(int exit_code) const {
@@ -228,9 +229,10 @@ void ControllerCore::OnGateEntered(Rank rank, kintsugi::Step step) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kConfirm) return;
   // Said again after a lost connection: the answer was lost with it.
   if (gate_open_ && step <= *gate_open_) return SendTo(rank, GateOpen{step});
+  if (At(rank).at_gate != step) ++gate_counts_[step];
   At(rank).at_gate = step;
-  for (const Member& member : members_)
-    if (member.at_gate != step) return;
+  if (gate_counts_[step] < policy_.world_size) return;
+  gate_counts_.erase(gate_counts_.begin(), gate_counts_.upper_bound(step));
   gate_open_ = step;
   for (size_t r = 0; r < members_.size(); ++r) SendTo(Rank(static_cast<int32_t>(r)), GateOpen{step});
 }

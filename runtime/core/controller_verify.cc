@@ -92,8 +92,7 @@ void ControllerCore::Finish() {
 void ControllerCore::OnFinalDigests(Rank rank, const PhaseDone& done) {
   Member& member = At(rank);
   if (!member.waiting || done.phase != Phase::kVerify) return;
-  member.waiting = false;
-  member.order.reset();
+  SetWaiting(member, false);
   if (done.code != StatusCode::kOk) return Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
   for (const auto& [layout, digest] : done.digests) digests_[{layout, rank}] = digest;
   if (!NobodyWaits()) return;

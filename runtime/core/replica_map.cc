@@ -30,6 +30,37 @@ Status CheckClaim(int world_size, int layout, Rank rank, const GroupClaim& claim
   return Status::Ok();
 }
 
+// All members of a group must claim the same. Each compares itself with the group's first member in full, and that one
+// looks whether all others belong to its group: linear in the sum of the groups' sizes per rank, not in their square.
+Status CheckAgreement(int layout, Rank rank, const GroupClaim& claim,
+                      const std::map<Rank, std::map<int, GroupClaim>>& claims) {
+  const auto claim_of = [&](Rank member) -> const GroupClaim* {
+    const auto theirs = claims.find(member);
+    if (theirs == claims.end()) return nullptr;
+    const auto at = theirs->second.find(layout);
+    return at == theirs->second.end() ? nullptr : &at->second;
+  };
+  const auto disagree = [&](Rank member, const GroupClaim* other) {
+    return Status(StatusCode::kInvalidArgument,
+                  "layout " + std::to_string(layout) + ": rank " + rank.ToString() + " says " + Describe(claim) +
+                      ", its member rank " + member.ToString() + " says " +
+                      (other ? Describe(*other) : std::string("nothing")));
+  };
+  const Rank first = claim.ranks.front();
+  if (rank != first) {
+    const GroupClaim* other = claim_of(first);
+    return other && other->replicas == claim.replicas && other->ranks == claim.ranks ? Status::Ok()
+                                                                                    : disagree(first, other);
+  }
+  for (Rank member : claim.ranks) {
+    const GroupClaim* other = claim_of(member);
+    if (!other || other->replicas != claim.replicas || other->ranks.size() != claim.ranks.size() ||
+        other->ranks.front() != first)
+      return disagree(member, other);
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<ReplicaMap> ReplicaMap::Build(int world_size, const std::map<Rank, std::map<int, GroupClaim>>& claims) {
@@ -38,31 +69,24 @@ Result<ReplicaMap> ReplicaMap::Build(int world_size, const std::map<Rank, std::m
     const Rank rank(r);
     const auto mine = claims.find(rank);
     if (mine == claims.end() || mine->second.empty()) {
-      map.shard_of_[{0, rank}] = map.shards_.size();
+      map.shard_of_[rank][0] = map.shards_.size();
       map.shards_.push_back({0, {rank}});
       continue;
     }
     for (const auto& [layout, claim] : mine->second) {
       KINTSUGI_RETURN_IF_ERROR(CheckClaim(world_size, layout, rank, claim));
-      for (Rank member : claim.ranks) {
-        const auto theirs = claims.find(member);
-        const GroupClaim* other = nullptr;
-        if (theirs != claims.end())
-          if (const auto at = theirs->second.find(layout); at != theirs->second.end()) other = &at->second;
-        if (!other || other->ranks != claim.ranks || other->replicas != claim.replicas)
-          return Status(StatusCode::kInvalidArgument,
-                        "layout " + std::to_string(layout) + ": rank " + rank.ToString() + " says " + Describe(claim) +
-                            ", its member rank " + member.ToString() + " says " +
-                            (other ? Describe(*other) : std::string("nothing")));
-      }
+      KINTSUGI_RETURN_IF_ERROR(CheckAgreement(layout, rank, claim, claims));
       const size_t stride = claim.ranks.size() / static_cast<size_t>(claim.replicas);
       const size_t index =
           static_cast<size_t>(std::lower_bound(claim.ranks.begin(), claim.ranks.end(), rank) - claim.ranks.begin());
       std::vector<Rank> holders;
       for (size_t i = index % stride; i < claim.ranks.size(); i += stride) holders.push_back(claim.ranks[i]);
-      if (holders.front() == rank) map.shards_.push_back({layout, holders});
-      const auto known = map.shard_of_.find({layout, holders.front()});
-      map.shard_of_[{layout, rank}] = holders.front() == rank ? map.shards_.size() - 1 : known->second;
+      if (holders.front() != rank) {
+        map.shard_of_[rank][layout] = map.shard_of_[holders.front()][layout];
+        continue;
+      }
+      map.shard_of_[rank][layout] = map.shards_.size();
+      map.shards_.push_back({layout, std::move(holders)});
     }
   }
   return map;
@@ -70,13 +94,12 @@ Result<ReplicaMap> ReplicaMap::Build(int world_size, const std::map<Rank, std::m
 
 std::vector<int> ReplicaMap::LayoutsOf(Rank rank) const {
   std::vector<int> layouts;
-  for (const auto& [key, shard] : shard_of_)
-    if (key.second == rank) layouts.push_back(key.first);
+  for (const auto& [layout, shard] : shard_of_.at(rank)) layouts.push_back(layout);
   return layouts;
 }
 
 const std::vector<Rank>& ReplicaMap::Holders(int layout, Rank rank) const {
-  return shards_[shard_of_.at({layout, rank})].holders;
+  return shards_[shard_of_.at(rank).at(layout)].holders;
 }
 
 std::vector<Rank> ReplicaMap::Partners(Rank rank) const {

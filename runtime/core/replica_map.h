@@ -40,7 +40,7 @@ class ReplicaMap {
 
  private:
   std::vector<Shard> shards_;
-  std::map<std::pair<int, Rank>, size_t> shard_of_;
+  std::map<Rank, std::map<int, size_t>> shard_of_;
 };
 
 }  // namespace kintsugi::core

@@ -49,10 +49,10 @@ StepChoice ChooseStep(const std::vector<LockReport>& reports, const ReplicaMap& 
   if (candidates.empty()) return {std::nullopt, StepReason::kNobodyValid};
 
   for (Step candidate : candidates) {
-    const auto holds = [&](Rank rank) {
-      return std::any_of(reports.begin(), reports.end(),
-                         [&](const LockReport& r) { return r.rank == rank && CanReach(r, candidate); });
-    };
+    std::set<Rank> reach;
+    for (const LockReport& report : reports)
+      if (CanReach(report, candidate)) reach.insert(report.rank);
+    const auto holds = [&](Rank rank) { return reach.count(rank) > 0; };
     const auto& shards = replicas.shards();
     const bool complete = std::all_of(shards.begin(), shards.end(), [&](const ReplicaMap::Shard& shard) {
       return std::any_of(shard.holders.begin(), shard.holders.end(), holds);

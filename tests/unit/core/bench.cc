@@ -1,5 +1,7 @@
 #include "tests/unit/core/bench.h"
 
+#include <algorithm>
+
 namespace kintsugi::core {
 
 using namespace std::chrono_literals;
@@ -17,11 +19,13 @@ Policy Bench::QuickPolicy(int world_size) {
 }
 
 Bench::Bench(Policy policy) : core(policy, Term{1, 1}), standing(static_cast<size_t>(policy.world_size)) {
-  // One layout over all ranks, two replicas: rank r and r + n/2 hold the same shard.
-  GroupClaim all;
-  all.replicas = policy.world_size % 2 == 0 ? 2 : 1;
-  for (int r = 0; r < policy.world_size; ++r) all.ranks.push_back(Rank(r));
-  for (int r = 0; r < policy.world_size; ++r) claims[r][0] = all;
+  // One layout, groups of up to eight ranks, two replicas: the ranks of a group's halves hold the same shards in pairs.
+  for (int first = 0; first < policy.world_size; first += 8) {
+    GroupClaim group;
+    for (int r = first; r < std::min(first + 8, policy.world_size); ++r) group.ranks.push_back(Rank(r));
+    group.replicas = group.ranks.size() % 2 == 0 ? 2 : 1;
+    for (Rank rank : group.ranks) claims[rank.value()][0] = group;
+  }
 }
 
 Header Bench::HeaderOf(int rank) const { return {core.term(), core.generation(), Rank(rank), member(rank).incarnation}; }

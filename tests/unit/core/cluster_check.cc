@@ -82,6 +82,8 @@ void Cluster::CheckEnd() {
   });
   const bool gateless = plan_.gate == GateKind::kOff && !losses_.empty();
   const bool can_save = !plan_.policy.save_directory.empty();
+  for (const ProcessPtr& p : all_processes_)
+    if (p->alive && !p->frozen) Violation(end + " leaves rank " + p->rank.ToString() + " behind");
   switch (ended_->exit_code) {
     case kExitSuccess:
       for (const auto& [rank, p] : processes_) 

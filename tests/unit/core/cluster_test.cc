@@ -12,7 +12,7 @@ namespace kintsugi::core {
 namespace {
 
 struct Seeds {
-  uint64_t first = 1, last = 3000;
+  uint64_t first = 1, last = 20000;
 };
 
 Seeds ChosenSeeds() {

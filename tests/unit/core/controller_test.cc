@@ -283,6 +283,17 @@ TEST(Controller, PatchesOnlyWhatWasNotComputedWith) {
   EXPECT_EQ(rung(GateState::kCommitted, GateState::kCommitted), Rung::kPatch);
 }
 
+TEST(Controller, CarriesTenThousandRanksThroughAnIncident) {
+  Policy policy = Bench::QuickPolicy(10'000);
+  Bench bench(policy);
+  bench.Run();
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  bench.CommitAll(5);
+  bench.Exit(4321);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<IncidentClosed>().at(0).record.rung, Rung::kRespawn);
+}
+
 // ---- replacements --------------------------------------------------------------------------------------------------
 
 TEST(Controller, NeverStartsMoreThanItsBudget) {
