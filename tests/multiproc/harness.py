@@ -29,8 +29,8 @@ class Runner:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def command(self, run_args, trainer_args, nproc=4):
-        return [self.kintsugi, "run", "--nproc", str(nproc), "--json", "-", "--log-level", "info",
-                "--save-dir", str(self.folder / "checkpoints"), *run_args, "--",
+        saves = [] if "--save-dir" in run_args else ["--save-dir", str(self.folder / "checkpoints")]
+        return [self.kintsugi, "run", "--nproc", str(nproc), "--json", "-", "--log-level", "info", *saves, *run_args, "--",
                 self.byte_lm, "--samples", "0", *trainer_args]
 
     def tool(self, args, timeout=60, **options):

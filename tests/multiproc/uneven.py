@@ -1,60 +1,84 @@
-"""The uneven cases of a step, forced: some ranks inside the update, others held at its gate or before it; gate on and off.
+"""The uneven cases of a step, forced: survivors held at the gate of update K, inside it, or past it while one rank dies.
 
 With the gate, all live ranks meet at S without a repair: S = K where a live rank has begun update K, else K - 1. Without
 it they may stand one step apart; then the run is repaired, or goes back to a checkpoint, or ends and says why.
+
+  uneven.py BIN_DIR [--full] [--only WORD]...   --full: every combination, with and without tensor parallelism
 """
+import argparse
 import itertools
 import json
+import signal
 import sys
 
-from harness import Failure, must_be_same, only_incident, reference, script
+from harness import Failure, main, must_be_same, only_incident, reference
+from live_run import LiveRun
 
 STEPS = 9
 K = 5
 VICTIM = 2
 SURVIVORS = (0, 1, 3)
 
+# Where a rank can be kept: the point that --hold names, and what the gate word then says.
+GATE = ("gate", "at_gate", K)
+UPDATE = ("update", "updating", K)
+DONE = (None, "committed", K)  # not held: it waits in the parameter sync for those who are
+BEFORE = ("gradient-sync", "committed", K - 1)
+LETTERS = {"G": GATE, "U": UPDATE, "D": DONE, "B": BEFORE}
+
 
 def trainer(tp, *more):
     return ["--steps", str(STEPS), "--tp", str(tp), *more]
 
 
-def held_at_gate(held, tp):
-    """The victim dies inside update K; `held` have passed the gate's barrier but not the gate."""
+def holds(places):
+    return [word for rank, place in places.items() if place[0] for word in ("--hold", f"{place[0]}:{rank}@{K}")]
+
+
+def stand(status, places):
+    return all(status["ranks"][rank].get("gate", {}).get("state") == state and
+               status["ranks"][rank]["gate"]["step"] == step for rank, (_, state, step) in places.items())
+
+
+def killed_while(runner, places, tp, run_args=(), more=(), expect=0):
+    """Kills the victim once everybody stands where `places` says."""
+    with LiveRun(runner, run_args, trainer(tp, *holds(places), *more)) as run:
+        run.wait_status(lambda s: stand(s, places), f"ranks at {places}")
+        run.signal_rank(VICTIM, signal.SIGKILL)
+        return run.finish(expect)
+
+
+def with_gate(letters, tp):
     def test(runner):
-        ranks = ",".join(str(rank) for rank in held)
-        summary, log = runner.run(["--inject", f"kill:{VICTIM}@{K}:update"], trainer(tp, "--hold", f"gate:{ranks}@{K}"))
+        places = {**{rank: LETTERS[letter] for rank, letter in zip(SURVIVORS, letters)}, VICTIM: DONE}
+        summary, log = killed_while(runner, places, tp)
         must_be_same(reference(runner.bin, trainer(tp)), summary, log)
         incident = only_incident(summary)
-        expected = K - 1 if held == SURVIVORS else K
-        if incident["step"] != expected or incident["path"] != "respawn":
-            raise Failure(f"S = {incident['step']} by {incident['path']}, expected {expected} by respawn\n{log[-3000:]}")
+        expected = K - 1 if set(letters) == {"G"} else K
+        if incident["step"] != expected or incident["path"] != "respawn" or incident["ranks"] != [VICTIM]:
+            raise Failure(f"S = {incident['step']} by {incident['path']} for {incident['ranks']}, expected {expected} by "
+                          f"respawn for [{VICTIM}]\n{log[-3000:]}")
     return test
 
 
-def held_before_gate(held, tp):
-    """`held` have all inputs of update K but are not at its gate, so nobody passes it; the victim dies at the gate."""
+def before_the_gate(letters):
+    """Nobody passes a gate that one rank has not entered: S = K - 1 whoever waits there."""
     def test(runner):
-        ranks = ",".join(str(rank) for rank in held)
-        summary, log = runner.run(["--inject", f"kill:{VICTIM}@{K}:gate"],
-                                  trainer(tp, "--hold", f"gradient-sync:{ranks}@{K}"))
-        must_be_same(reference(runner.bin, trainer(tp)), summary, log)
+        places = {rank: LETTERS[letter] for rank, letter in zip(SURVIVORS, letters)}
+        summary, log = killed_while(runner, places, 1)
+        must_be_same(reference(runner.bin, trainer(1)), summary, log)
         if only_incident(summary)["step"] != K - 1:
             raise Failure(f"S = {only_incident(summary)['step']}, expected {K - 1}\n{log[-3000:]}")
     return test
 
 
-def gate_off(run_args, held, accepted):
-    """Without the gate: `held` stay at K - 1 while the others update and the victim dies; `accepted`: exit code -> rungs."""
+def without_gate(letters, run_args, rung, code=0):
     def test(runner):
-        ranks = ",".join(str(rank) for rank in held)
-        hold = ["--hold", f"gradient-sync:{ranks}@{K}"] if held else []
-        code = next(iter(accepted))
-        summary, log = runner.run(["--inject", f"kill:{VICTIM}@{K}:update", *run_args], trainer(1, "--gate", "off", *hold),
-                                  expect=code)
+        places = {**{rank: LETTERS[letter] for rank, letter in zip(SURVIVORS, letters)}, VICTIM: DONE}
+        summary, log = killed_while(runner, places, 1, run_args, ["--gate", "off"], code)
         incident = only_incident(summary)
-        if incident["path"] not in accepted[code]:
-            raise Failure(f"rung {incident['path']}, expected one of {accepted[code]}: {json.dumps(incident['reasons'])}")
+        if incident["path"] != rung:
+            raise Failure(f"rung {incident['path']}, expected {rung}: {json.dumps(incident['reasons'])}\n{log[-3000:]}")
         if code == 0:
             must_be_same(reference(runner.bin, trainer(1)), summary, log)
         elif not any("no step" in reason["reason"] for reason in incident["reasons"]):
@@ -67,6 +91,14 @@ def gate_off_without_fault(runner):
     must_be_same(reference(runner.bin, trainer(1)), summary, log)
 
 
+def gate_off_killed_inside(runner):
+    """Wherever the others are by chance: repaired, or back to a checkpoint; never other bits."""
+    summary, log = runner.run(["--inject", f"kill:{VICTIM}@{K}:update", "--save-every", "2"], trainer(1, "--gate", "off"))
+    must_be_same(reference(runner.bin, trainer(1)), summary, log)
+    if only_incident(summary)["path"] not in ("respawn", "reload"):
+        raise Failure(f"rung {only_incident(summary)['path']}")
+
+
 def bad_holds(runner):
     for hold, word in (("gate:0", "POINT:RANK"), ("door:0@5", "no point 'door'"), ("gate:x@5", "ranks are numbered"),
                        ("gate:0@0", "steps are numbered")):
@@ -75,22 +107,29 @@ def bad_holds(runner):
             raise Failure(f"{hold}: no '{word}' in\n{log[-1500:]}")
 
 
-def tests():
+def tests(full):
     for tp in (1, 2):
-        for count in (1, 2, 3):
-            for held in itertools.combinations(SURVIVORS, count):
-                yield f"others updating, {held} at the gate, tp {tp}", held_at_gate(held, tp)
-    for held in ((0,), (1, 3), SURVIVORS):
-        yield f"victim at the gate, {held} before it", held_before_gate(held, 1)
+        for letters in itertools.product("GUD", repeat=3):
+            if "".join(letters) == "DDD":
+                continue  # nobody is held: the kill would come at no particular moment
+            if full or (tp == 1 and "D" not in letters) or "".join(letters) in ("GUD", "DGG"):
+                yield f"{''.join(letters)} tp {tp}", with_gate(letters, tp)
+    for letters in (("B", "G", "G"), ("B", "B", "B"), ("G", "B", "B")):
+        yield f"{''.join(letters)} before the gate", before_the_gate(letters)
     yield "gate off: the same bits", gate_off_without_fault
+    yield "gate off, killed inside the update", gate_off_killed_inside
     # Shards: ranks 0 and 2, ranks 1 and 3. Rank 1 behind: 0 and 3 hold everything at K.
-    yield "gate off, a rank behind whose partner is not: repaired", gate_off([], (1,), {0: ["respawn"]})
-    # Rank 0 behind, 2 gone: the shard is held at K - 1 only, the other one at K only.
-    yield "gate off, no common step: back to a checkpoint", gate_off(["--save-every", "2"], (0,), {0: ["reload"]})
-    yield "gate off, no common step and no checkpoint: told", gate_off([], (0,), {1: ["exit"]})
-    yield "gate off, nobody held: repaired", gate_off(["--save-every", "2"], (), {0: ["respawn", "reload"]})
+    yield "gate off, a rank behind whose partner is not: repaired", without_gate("DBD", [], "respawn")
+    # Rank 0 behind and 2 gone: that shard is held at K - 1 only, the other one at K only.
+    yield "gate off, no common step: back to a checkpoint", without_gate("BDD", ["--save-every", "2"], "reload")
+    yield "gate off, no common step and no checkpoint: told", without_gate("BDD", [], "exit", 1)
     yield "bad holds are refused", bad_holds
 
 
 if __name__ == "__main__":
-    sys.exit(script(__doc__, list(tests())))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bin_dir")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    options = parser.parse_args()
+    sys.exit(main(tests(options.full), options.bin_dir, options.only))

@@ -17,8 +17,8 @@ std::optional<Number> Whole(std::string_view text) {
 
 Status Malformed(const std::string& text, const std::string& why) {
   return {StatusCode::kInvalidArgument, "hold '" + text + "': " + why +
-                                            "; write POINT:RANK[,RANK...]@STEP with POINT gate or gradient-sync, as in "
-                                            "gate:0,1@5"};
+                                            "; write POINT:RANK[,RANK...]@STEP with POINT "
+                                            "gradient-sync, gate or update, as in gate:0,1@5"};
 }
 
 }  // namespace
@@ -34,6 +34,8 @@ Result<Hold> ParseHold(const std::string& text) {
     hold.point = Hold::Point::kGate;
   else if (point == "gradient-sync")
     hold.point = Hold::Point::kGradientSync;
+  else if (point == "update")
+    hold.point = Hold::Point::kUpdate;
   else
     return Malformed(text, "there is no point '" + point + "'");
   const auto step = Whole<uint64_t>(std::string_view(text).substr(at + 1));

@@ -1,8 +1,11 @@
-// Hold: keeps chosen ranks back once a collective has completed, until their groups are aborted, as if that rank's thread
-// had been slow to return from it. With a fault injected elsewhere this forces the uneven cases of a step that a test
-// would otherwise have to wait for: some ranks inside the update, others still at its gate.
+// Hold: keeps chosen ranks back at one point of a step until their groups are aborted, as if that rank's thread had been
+// slow. This forces the uneven cases of a fault that a test would otherwise have to wait for: some ranks inside the
+// update, some past it, others still at its gate.
 //
-// Grammar: POINT:RANK[,RANK...]@STEP with POINT gate or gradient-sync, for example gate:0,1@5.
+// Grammar: POINT:RANK[,RANK...]@STEP, for example gate:0,1@5. POINT is
+//   gradient-sync  the gradients are reduced; the rank is held before it enters the gate
+//   gate           the gate's barrier is complete; the rank is held before it passes
+//   update         held between the first and the last tensor; it then goes on, there being only arithmetic left
 // Errors: ParseHold says kInvalidArgument with the grammar and an example.
 #pragma once
 
@@ -16,7 +19,7 @@
 namespace kintsugi::byte_lm {
 
 struct Hold {
-  enum class Point : uint8_t { kGradientSync, kGate };
+  enum class Point : uint8_t { kGradientSync, kGate, kUpdate };
   Point point = Point::kGate;
   std::vector<Rank> ranks;
   Step step;

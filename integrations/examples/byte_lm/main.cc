@@ -45,8 +45,8 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--samples", o.worker.sample_count, "Texts to write after training")->check(CLI::Range(0, 100))->capture_default_str();
   app.add_option("--step-delay-us", o.worker.step_delay_us, "Sleep in every step, for measurements");
   app.add_option("--hold", o.hold,
-                 "Keep ranks back after a collective until it is aborted, POINT:RANK[,RANK...]@STEP with POINT gate or\n"
-                 "gradient-sync; repeatable: forces the uneven cases of a fault, for tests")
+                 "Keep ranks back until their groups are aborted, POINT:RANK[,RANK...]@STEP with POINT gradient-sync,\n"
+                 "gate or update; repeatable: forces the uneven cases of a fault, for tests")
       ->take_all();
 }
 

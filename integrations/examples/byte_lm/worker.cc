@@ -121,7 +121,10 @@ Status Worker::Update(Step step) {
   KINTSUGI_RETURN_IF_ERROR(agent_.BeginUpdate(step));
   const size_t pieces = trainer_->skips_update() ? 0 : trainer_->piece_count();
   for (size_t i = 0; i < pieces; ++i) {
-    if (i == pieces / 2) KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kUpdate));
+    if (i == pieces / 2) {
+      KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kUpdate));
+      (void)HoldBack(Hold::Point::kUpdate, step);  // an abort does not end what is only arithmetic
+    }
     trainer_->UpdatePiece(i);
   }
   return agent_.EndUpdate(step);
