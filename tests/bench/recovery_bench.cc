@@ -52,6 +52,7 @@ std::filesystem::path BinDirectory() { return std::filesystem::read_symlink("/pr
 
 std::string Quoted(const std::string& text) { return "'" + text + "'"; }
 
+// The injected fault's incident, from the summary.
 Json RunJob(const Options& options, const Scenario& scenario, const std::filesystem::path& folder) {
   const auto bin = BinDirectory();
   const std::string log = (folder / "log").string();
@@ -68,14 +69,16 @@ Json RunJob(const Options& options, const Scenario& scenario, const std::filesys
   while (const size_t size = fread(piece.data(), 1, piece.size(), pipe)) output.append(piece.data(), size);
   const int status = pclose(pipe);
   const Json summary = Json::parse(output, nullptr, false);
-  if (status != 0 || summary.is_discarded() || summary["incidents"].size() != 1)
-    Need({StatusCode::kInternal, "the run did not go through one incident (status " + std::to_string(status) +
-                                     "); its words are in " + log + "\n" + command});
-  return summary;
+  if (status == 0 && !summary.is_discarded())
+    for (const Json& incident : summary["incidents"])
+      // A machine busy with other work may add an alarm of its own; it is another incident and no part of this one.
+      if (incident["fault"] == scenario.kind) return incident;
+  Need({StatusCode::kInternal, "the run (status " + std::to_string(status) + ") did not go through its incident; its words are in " +
+                                   log + "\n" + command});
+  return {};
 }
 
-Times TimesOf(const Json& summary) {
-  const Json& incident = summary["incidents"][0];
+Times TimesOf(const Json& incident) {
   Times times{};
   for (size_t i = 0; i < kPoints.size(); ++i) {
     const Json& value = incident[std::string(kPoints[i]) + "_ms"];
