@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace kintsugi::core {
+namespace {
+
+// So many faults are said again after a lost connection; the first ones tell the story.
+constexpr size_t kFaultsKept = 64;
+
+}  // namespace
 
 std::vector<AgentAction> AgentCore::Step(const AgentEvent& event) {
   std::visit(
@@ -49,12 +55,12 @@ void AgentCore::OnMessage(const FromController& event) {
   term_ = header.term;
   // Answers of the store are no orders: they begin no generation.
   if (const auto* reply = std::get_if<StoreReply>(&event.message)) return out_.push_back(StoreAnswered{*reply});
-  Advance(header.generation);
+  const bool locks = Advance(header.generation);
   std::visit(
       [&](const auto& m) {
         using M = std::decay_t<decltype(m)>;
         if constexpr (std::is_same_v<M, LockOrder>) {
-          OnLock();
+          OnLock(locks);
         } else if constexpr (std::is_same_v<M, StopOrder>) {
           OnStop(m);
         } else if constexpr (std::is_same_v<M, PhaseOrder>) {
@@ -84,8 +90,8 @@ void AgentCore::OnMessage(const FromController& event) {
 
 // Whatever was under way belongs to the old generation. A generation begins with LOCK; should that order have been lost,
 // its first other order locks the gate just as well.
-void AgentCore::Advance(Generation generation) {
-  if (generation <= generation_) return;
+bool AgentCore::Advance(Generation generation) {
+  if (generation <= generation_) return false;
   generation_ = generation;
   stop_.reset();
   order_.reset();
@@ -99,9 +105,10 @@ void AgentCore::Advance(Generation generation) {
   pause_due_ = false;
   ClearPause();
   if (trainer_ == Trainer::kInHandler) out_.push_back(CancelHandler{});
-  if (locked_) return;
+  if (locked_) return false;
   locked_ = true;
   out_.push_back(LockGate{});
+  return true;
 }
 
 void AgentCore::ClearPause() {
@@ -110,11 +117,11 @@ void AgentCore::ClearPause() {
   out_.push_back(StorePause{pause_});
 }
 
-void AgentCore::OnLock() {
+void AgentCore::OnLock(bool under_way) {
   stop_.reset();
   locked_ = true;
   lock_reply_due_ = true;
-  out_.push_back(LockGate{});
+  if (!under_way) out_.push_back(LockGate{});
 }
 
 void AgentCore::OnGateLocked(const GateLocked& event) {
@@ -219,7 +226,7 @@ void AgentCore::OnParked(const TrainerParked& event) {
 void AgentCore::Report(const FaultReport& fault) {
   // Memory that is not to be trusted is no offer; where only named tensors are damaged, the controller keeps account.
   if (fault.kind == FaultKind::kMemoryHigh) offer_valid_ = false;
-  faults_.push_back(fault);
+  if (faults_.size() < kFaultsKept) faults_.push_back(fault);
   Send(fault);
 }
 

@@ -118,9 +118,10 @@ class AgentCore {
   enum class Trainer : uint8_t { kInLoop, kParked, kInHandler };
 
   void OnMessage(const FromController& event);
-  void Advance(Generation generation);
+  // Whether that locks the gate.
+  bool Advance(Generation generation);
   void ClearPause();
-  void OnLock();
+  void OnLock(bool under_way);
   void OnGateLocked(const GateLocked& event);
   void OnStop(const StopOrder& order);
   void OnPhaseOrder(const PhaseOrder& order);

@@ -57,7 +57,7 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
   Member& member = At(header.rank);
   if (header.incarnation != member.incarnation || member.life == Life::kDead)
     return Drop(header.rank, "incarnation " + header.incarnation.ToString() + " is not the living one");
-  if (header.term.number > term_.number) return Drop(header.rank, "the message is of a newer term");
+  if (header.term != term_) return Drop(header.rank, "the message is of another term");
   if (phase_ == Phase::kEnded) return;
   const bool current = header.generation == generation_;
   std::visit(
@@ -108,14 +108,15 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
     Drop(rank, why);
   };
   if (phase_ == Phase::kEnded) return refuse("the run has ended");
-  if (header.incarnation < member.incarnation || (header.incarnation == member.incarnation && member.life == Life::kDead))
+  const bool unnamed = !policy_.can_spawn && header.incarnation.value() == 0;
+  if (!unnamed && (header.incarnation < member.incarnation ||
+                   (header.incarnation == member.incarnation && member.life == Life::kDead)))
     return refuse("incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
                   " was given up; the living one is " + member.incarnation.ToString());
   if (policy_.can_spawn && header.incarnation > member.incarnation)
     return refuse("incarnation " + header.incarnation.ToString() + " was not started by this launcher");
   // A rank that nobody here started names no incarnation; it is told the one it gets.
-  const Incarnation incarnation = !policy_.can_spawn && header.incarnation.value() == 0 ? member.incarnation.Next()
-                                                                                       : header.incarnation;
+  const Incarnation incarnation = unnamed ? member.incarnation.Next() : header.incarnation;
   if (incarnation > member.incarnation) {
     // A second live incarnation is a fault of the first.
     if (member.life == Life::kReady) {

@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, kPhaseCount> kNames = {"RUNNING", "CONFIR
                                                               "ADMIT",   "REBUILD", "REPAIR", "VERIFY",   "ROLLBACK",
                                                               "DUMP",    "RENAME",  "ENDED"};
 
-constexpr std::array<std::pair<Phase, Phase>, 27> kTransitions = {{
+constexpr std::array<std::pair<Phase, Phase>, 26> kTransitions = {{
     {kRunning, kConfirm},
     {kConfirm, kRunning},  // a healed gap: no new generation
     {kConfirm, kLock},
@@ -39,7 +39,6 @@ constexpr std::array<std::pair<Phase, Phase>, 27> kTransitions = {{
     {kDump, kLock},
     {kRename, kLock},
     {kStop, kDump},  // only parked ranks write
-    {kAdmit, kDump},  // replacements did not come
     {kDump, kRename},
     {kRename, kEnded},
 }};

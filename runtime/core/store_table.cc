@@ -11,20 +11,23 @@ std::vector<StoreTable::Answer> StoreTable::Advance(Generation generation) {
   generation_ = generation;
   values_.clear();
   waiting_.clear();
-  waiting_count_ = 0;
+  waiting_of_.clear();
   return answers;
 }
 
 std::vector<StoreTable::Answer> StoreTable::Set(const Header& from, const StoreSet& set) {
   std::vector<Answer> answers;
-  if (from.generation != generation_ || set.value.size() > kValueBytesMax) return answers;
+  if (from.generation != generation_ || set.value.size() > kValueBytesMax ||
+      set.key.size() > kKeyBytesMax)
+    return answers;
   if (values_.size() >= kKeysMax && !values_.count(set.key)) return answers;
   values_[set.key] = set.value;
   const auto reads = waiting_.find(set.key);
   if (reads == waiting_.end()) return answers;
-  for (const Waiting& read : reads->second)
+  for (const Waiting& read : reads->second) {
     answers.push_back({read.rank, read.incarnation, {read.request, StatusCode::kOk, set.value}});
-  waiting_count_ -= reads->second.size();
+    --waiting_of_[read.rank];
+  }
   waiting_.erase(reads);
   return answers;
 }
@@ -35,9 +38,10 @@ std::vector<StoreTable::Answer> StoreTable::Get(const Header& from, const StoreG
   };
   if (from.generation != generation_) return answer(StatusCode::kCancelled, {});
   if (const auto found = values_.find(get.key); found != values_.end()) return answer(StatusCode::kOk, found->second);
-  if (waiting_count_ >= kWaitingMax) return answer(StatusCode::kResourceExhausted, {});
+  size_t& waiting = waiting_of_[from.rank];
+  if (get.key.size() > kKeyBytesMax || waiting >= kWaitingPerRankMax) return answer(StatusCode::kResourceExhausted, {});
   waiting_[get.key].push_back({from.rank, from.incarnation, get.request});
-  ++waiting_count_;
+  ++waiting;
   return {};
 }
 

@@ -1,6 +1,7 @@
 // StoreTable: the rendezvous store of one generation. Pure bookkeeping; the controller's driver puts it on the wire.
 //
-// Bounds: number of keys, bytes of a value and number of waiting reads are limited; what goes over is refused.
+// Bounds: number of keys, bytes of a key and of a value, and each rank's waiting reads are limited; a read that goes over
+// is answered kResourceExhausted, a key or value that does is not kept.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,8 @@ class StoreTable {
 
   static constexpr size_t kKeysMax = 1'000'000;
   static constexpr size_t kValueBytesMax = 64 * 1024;
-  static constexpr size_t kWaitingMax = 1'000'000;
+  static constexpr size_t kKeyBytesMax = 1024;
+  static constexpr size_t kWaitingPerRankMax = 100'000;
 
  private:
   struct Waiting {
@@ -41,7 +43,7 @@ class StoreTable {
   Generation generation_;
   std::map<std::string, std::vector<uint8_t>> values_;
   std::map<std::string, std::vector<Waiting>> waiting_;
-  size_t waiting_count_ = 0;
+  std::map<Rank, size_t> waiting_of_;
 };
 
 }  // namespace kintsugi::core

@@ -117,5 +117,303 @@ TEST(Controller, CountsNoReportOfAPredecessor) {
   EXPECT_FALSE(bench.Sent<StopOrder>().back().second.step_exists);
 }
 
+// ---- lost connections ----------------------------------------------------------------------------------------------
+
+TEST(Controller, AHealedGapCostsNoGeneration) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  const Generation before = bench.core.generation();
+  bench.Close(2);
+  EXPECT_EQ(bench.core.phase(), Phase::kConfirm);
+  bench.Pass(500ms);
+  bench.Rejoin(2);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.core.generation(), before);
+  EXPECT_TRUE(bench.Sent<LockOrder>().empty());
+  EXPECT_EQ(bench.All<IncidentClosed>().at(0).record.rung, Rung::kResume);
+}
+
+TEST(Controller, AGapDoesNotHealWhereACollectiveHasFailed) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.Close(2);
+  bench.Say(0, FaultReport{.kind = FaultKind::kCommError});
+  bench.Rejoin(2);
+  EXPECT_EQ(bench.core.phase(), Phase::kConfirm) << "rank 0 is parked and must be told to go on";
+  bench.Pass(2s);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kRetry);
+  EXPECT_TRUE(bench.Killed().empty());
+}
+
+TEST(Controller, AConnectionThatStaysAwayCostsItsRankAlone) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.Close(2);
+  bench.Pass(2s);
+  EXPECT_EQ(bench.Killed(), std::set<int>{2});
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.attempts, 1);
+}
+
+TEST(Controller, RepeatsTheOrderThatWasLostWithTheConnection) {
+  for (Phase phase : {Phase::kLock, Phase::kStop, Phase::kRebuild, Phase::kRollback, Phase::kRunning}) {
+    Bench bench(Bench::QuickPolicy(4));
+    bench.Run();
+    bench.CommitAll(5);
+    bench.hold = phase;
+    bench.Say(3, FaultReport{.kind = FaultKind::kException});
+    ASSERT_EQ(bench.core.phase(), phase);
+    bench.Close(1);
+    bench.hold.reset();
+    for (int r : {0, 2, 3}) bench.Rejoin(r);  // all but rank 1 lost theirs too, and had it repeated
+    ASSERT_EQ(bench.core.phase(), phase == Phase::kRunning ? Phase::kConfirm : phase);
+    bench.Rejoin(1);
+    EXPECT_EQ(bench.core.phase(), Phase::kRunning) << PhaseName(phase);
+    bench.Pass(10s);
+    EXPECT_TRUE(bench.Killed().empty()) << PhaseName(phase);
+  }
+}
+
+TEST(Controller, AGapWhileTheRunStartsChangesNothing) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.mute = {1};
+  bench.Run();
+  ASSERT_EQ(bench.core.phase(), Phase::kAdmit);
+  bench.Close(0);
+  EXPECT_EQ(bench.core.phase(), Phase::kAdmit);
+  bench.Rejoin(0);
+  bench.mute.clear();
+  bench.JoinAndReady(1);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.core.incidents(), 0u);
+}
+
+TEST(Controller, ARankThatDoesNotResumeIsGivenUp) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.hold = Phase::kRunning;
+  bench.Run();
+  for (int r : {0, 1, 3}) bench.Say(r, Resumed{});
+  bench.Pass(5s);
+  EXPECT_EQ(bench.Killed(), std::set<int>{2});
+}
+
+// ---- faults --------------------------------------------------------------------------------------------------------
+
+TEST(Controller, ACommunicationErrorBreaksNobody) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.Say(0, FaultReport{.kind = FaultKind::kCommError});
+  EXPECT_EQ(bench.core.phase(), Phase::kConfirm);
+  bench.Pass(2s);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_TRUE(bench.Killed().empty());
+  EXPECT_TRUE(bench.Orders(Phase::kRepair, 0).empty());
+}
+
+TEST(Controller, TheCauseReplacesTheEchoThatWasSeenFirst) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.Say(0, FaultReport{.kind = FaultKind::kCommError});
+  bench.Exit(3);
+  const auto record = bench.All<IncidentClosed>().at(0).record;
+  EXPECT_EQ(record.signal, FaultKind::kProcessExit);
+  EXPECT_EQ(record.ranks, std::vector<Rank>{Rank(3)});
+}
+
+TEST(Controller, AnOldGenerationsTroubleIsNoNewFault) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.Exit(3);
+  const Generation after = bench.core.generation();
+  bench.SayLate(0, FaultReport{.kind = FaultKind::kException});
+  bench.SayLate(0, FaultReport{.kind = FaultKind::kCommError});
+  EXPECT_EQ(bench.core.generation(), after);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  bench.SayLate(0, FaultReport{.kind = FaultKind::kMemoryHigh});
+  EXPECT_GT(bench.core.generation(), after) << "damaged memory is news at any time";
+}
+
+TEST(Controller, RanksFoundSilentTogetherCostOneAttempt) {
+  Bench bench(Bench::QuickPolicy(8));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.silent = {1, 2, 4};
+  bench.replacements_come = false;
+  bench.Pass(2s);
+  EXPECT_EQ(bench.Killed(), (std::set<int>{1, 2, 4}));
+  EXPECT_EQ(bench.core.generation(), Generation(2));
+}
+
+TEST(Controller, AFaultInAnyPhaseBeginsANewAttempt) {
+  for (Phase phase : {Phase::kLock, Phase::kStop, Phase::kClean, Phase::kRebuild, Phase::kRepair, Phase::kVerify,
+                      Phase::kRollback}) {
+    Bench bench(Bench::QuickPolicy(4));
+    bench.Run();
+    bench.CommitAll(5);
+    bench.hold = phase;
+    bench.Exit(1);
+    ASSERT_EQ(bench.core.phase(), phase);
+    bench.hold.reset();
+    bench.Exit(0);
+    EXPECT_EQ(bench.core.phase(), Phase::kRunning) << PhaseName(phase);
+    const auto record = bench.All<IncidentClosed>().back().record;
+    EXPECT_EQ(record.attempts, 2);
+    EXPECT_EQ(record.ranks.size(), 2u);
+    EXPECT_EQ(bench.Orders(Phase::kRepair, 2).back().moves.size(), 2u) << PhaseName(phase);
+  }
+}
+
+TEST(Controller, PatchesOnlyWhatWasNotComputedWith) {
+  const auto rung = [](GateState of_rank_1, GateState of_others) {
+    Bench bench(Bench::QuickPolicy(4));
+    bench.Run();
+    for (int r = 0; r < 4; ++r) bench.standing[static_cast<size_t>(r)] = {r == 1 ? of_rank_1 : of_others, Step(6), true};
+    bench.Say(1, FaultReport{.kind = FaultKind::kMemoryLow, .damaged_keys = {"w"}});
+    return bench.All<IncidentClosed>().at(0).record.rung;
+  };
+  EXPECT_EQ(rung(GateState::kAtGate, GateState::kAtGate), Rung::kPatch) << "the update is abandoned";
+  EXPECT_EQ(rung(GateState::kAtGate, GateState::kCommitted), Rung::kRebuild) << "it went on with damaged tensors";
+  EXPECT_EQ(rung(GateState::kUpdating, GateState::kAtGate), Rung::kRebuild);
+  EXPECT_EQ(rung(GateState::kCommitted, GateState::kCommitted), Rung::kPatch);
+}
+
+// ---- replacements --------------------------------------------------------------------------------------------------
+
+TEST(Controller, NeverStartsMoreThanItsBudget) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.max_respawns = 2;
+  policy.save_directory.clear();
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(5);
+  for (int i = 0; i < 5 && !bench.Ended(); ++i) bench.Exit(1);
+  EXPECT_EQ(bench.All<SpawnProcess>().size(), 4u);
+  ASSERT_TRUE(bench.Ended());
+}
+
+TEST(Controller, TriesAnotherReplacementWhenOneDiesWhileStarting) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.replacements_come = false;
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kAdmit);
+  const Generation before = bench.core.generation();
+  bench.Exit(1, "exited with code 1");
+  EXPECT_EQ(bench.core.generation(), before) << "nobody else is affected";
+  bench.JoinAndReady(1);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+}
+
+TEST(Controller, AReplacementThatDoesNotFitIsGivenUpNotTheRun) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.max_respawns = 1;
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(5);
+  bench.claims[1][0] = {{Rank(1)}, 1};
+  bench.Exit(1);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << "the survivor's state is saved";
+}
+
+TEST(Controller, WithoutALauncherItDoesNotWaitForEverForAReplacement) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.can_spawn = false;
+  Bench bench(policy);
+  bench.Run();
+  for (int r = 0; r < 2; ++r) {
+    bench.Feed(FromAgent{{{}, {}, Rank(r), Incarnation()}, JoinRequest{}});
+    Ready ready;
+    ready.layouts = bench.claims[r];
+    bench.Say(r, ready);
+  }
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  bench.CommitAll(5);
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kAdmit);
+  bench.Pass(15s);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable);
+  EXPECT_TRUE(bench.Killed().empty()) << "there is nothing to kill";
+}
+
+TEST(Controller, WithoutALauncherASecondProcessReplacesTheFirst) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.can_spawn = false;
+  Bench bench(policy);
+  bench.Run();
+  const auto join = [&](int r) {
+    bench.Feed(FromAgent{{{}, {}, Rank(r), Incarnation()}, JoinRequest{}});
+    Ready ready;
+    ready.layouts = bench.claims[r];
+    bench.Say(r, ready);
+  };
+  for (int r = 0; r < 2; ++r) join(r);
+  bench.CommitAll(5);
+  bench.standing[1] = {GateState::kCommitted, {}, false};
+  join(1);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.member(1).incarnation, Incarnation(2));
+  EXPECT_EQ(bench.All<IncidentClosed>().at(0).record.rung, Rung::kRespawn);
+}
+
+TEST(Controller, RefusesProcessesItGaveUp) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.Exit(1);
+  const uint64_t before = bench.core.dropped_messages();
+  bench.Feed(FromAgent{{bench.core.term(), bench.core.generation(), Rank(1), Incarnation(1)}, JoinRequest{}});
+  EXPECT_FALSE(bench.Sent<JoinReply>().back().second.accepted);
+  bench.Feed(FromAgent{{bench.core.term(), bench.core.generation(), Rank(1), Incarnation(1)}, FaultReport{}});
+  bench.Feed(FromAgent{{bench.core.term(), bench.core.generation(), Rank(7), Incarnation(1)}, FaultReport{}});
+  bench.Feed(FromAgent{{Term{9, 9}, bench.core.generation(), Rank(1), Incarnation(2)}, FaultReport{}});
+  EXPECT_EQ(bench.core.dropped_messages(), before + 4);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+}
+
+TEST(Controller, StartsAgainWhatDiedBeforeTheRunBegan) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.hold = Phase::kRebuild;
+  bench.Run();
+  ASSERT_EQ(bench.core.phase(), Phase::kRebuild);
+  bench.hold.reset();
+  bench.Exit(0);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_TRUE(bench.Orders(Phase::kRepair, 0).empty()) << "it starts from the registered state like everybody";
+  EXPECT_EQ(bench.Orders(Phase::kClean, 1).size(), 1u) << "its contexts of the first attempt are destroyed";
+}
+
+TEST(Controller, SaysWhoseRegistrationDoesNotFit) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.claims[1][0].replicas = 1;
+  bench.Run();
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
+}
+
+TEST(Controller, AReloadKeepsToTheCheckpointItChose) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  bench.CommitAll(4);
+  bench.Say(0, Published{Step(4), "saves/4"});
+  bench.hold = Phase::kClean;
+  bench.standing = {{GateState::kTorn, Step(9), false}, {GateState::kTorn, Step(9), false}};
+  bench.Say(0, FaultReport{.kind = FaultKind::kException, .in_update = true});
+  bench.SayLate(1, Published{Step(8), "saves/8"});  // it became visible while all were stopping
+  bench.hold = Phase::kRepair;
+  for (int r = 0; r < 2; ++r) bench.Say(r, PhaseDone{.phase = Phase::kClean});
+  ASSERT_EQ(bench.Orders(Phase::kRepair, 0).size(), 1u);
+  EXPECT_EQ(bench.Orders(Phase::kRepair, 0)[0].step, Step(4));
+  EXPECT_EQ(bench.Orders(Phase::kRepair, 0)[0].directory, "saves/4");
+}
+
 }  // namespace
 }  // namespace kintsugi::core

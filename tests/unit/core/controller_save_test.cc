@@ -1,0 +1,226 @@
+// Saves, pauses, leaving and the control plane's gate.
+#include <gtest/gtest.h>
+
+#include "tests/unit/core/bench.h"
+
+namespace kintsugi::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+Bench Running(Policy policy) {
+  Bench bench(std::move(policy));
+  bench.Run();
+  bench.CommitAll(5);
+  return bench;
+}
+
+void AckAll(Bench& bench, int world, uint64_t begun) {
+  for (int r = 0; r < world; ++r) bench.Say(r, PauseAck{Step(begun)});
+}
+
+TEST(Save, ParksAllAtOneBoundaryWritesAndGoesOn) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.hold = Phase::kDump;
+  bench.Feed(OperatorSave{});
+  const uint64_t at = bench.Sent<PauseAt>().back().second.step.value();
+  AckAll(bench, 4, at);
+  for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(at)});
+  ASSERT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
+  ASSERT_EQ(bench.Orders(Phase::kDump, 1).size(), 1u);
+  bench.Say(0, PhaseDone{.phase = Phase::kDump});
+  EXPECT_TRUE(bench.Orders(Phase::kRename, 0).empty()) << "not all parts are written";
+  bench.Say(1, PhaseDone{.phase = Phase::kDump});
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 4u);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+}
+
+TEST(Save, ThePauseMovesToARankThatHadGonePast) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorSave{});
+  bench.Say(0, PauseAck{Step(5)});
+  bench.Say(0, SavePoint{Step(5)});
+  bench.Say(1, PauseAck{Step(6)});
+  EXPECT_EQ(bench.Sent<PauseAt>().back().second.step, Step(6));
+  ASSERT_EQ(bench.Sent<ContinueOrder>().size(), 1u) << "rank 0 had parked at the earlier step";
+  EXPECT_EQ(bench.Sent<ContinueOrder>()[0].first, Rank(0));
+}
+
+TEST(Save, ASavePointThatThePauseHasPassedIsLeft) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorSave{});
+  bench.Say(0, PauseAck{Step(5)});
+  bench.Say(1, PauseAck{Step(6)});
+  bench.Say(0, SavePoint{Step(5)});  // crossed the moved pause on its way
+  ASSERT_EQ(bench.Sent<ContinueOrder>().size(), 1u);
+}
+
+TEST(Save, AFailedWriterIsNotLeftBehindByTheOthers) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.save_every = 6;
+  Bench bench = Running(policy);
+  bench.hold = Phase::kDump;
+  for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(6)});
+  bench.Say(0, PhaseDone{.phase = Phase::kDump, .code = StatusCode::kResourceExhausted});
+  EXPECT_TRUE(bench.Sent<ContinueOrder>().empty()) << "rank 1 still writes";
+  bench.Say(1, PhaseDone{.phase = Phase::kDump});
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 4u);
+  EXPECT_TRUE(bench.Orders(Phase::kRename, 0).empty());
+  EXPECT_FALSE(bench.Ended());
+}
+
+TEST(Save, AWriterThatDoesNotEndIsGivenUp) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.save_every = 6;
+  Bench bench = Running(policy);
+  bench.CommitAll(6);
+  bench.hold = Phase::kDump;
+  for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(6)});
+  bench.Say(1, PhaseDone{.phase = Phase::kDump});
+  bench.Pass(50s);
+  EXPECT_EQ(bench.Killed(), std::set<int>{0});
+}
+
+TEST(Save, OutlivesAHealedGap) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.save_every = 6;
+  Bench bench = Running(policy);
+  bench.hold = Phase::kDump;
+  for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(6)});
+  bench.Close(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kConfirm);
+  bench.Say(0, PhaseDone{.phase = Phase::kDump});
+  bench.Rejoin(1);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 2u);
+}
+
+TEST(Save, IsBegunOnceTheIncidentIsOver) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.hold = Phase::kClean;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  bench.Feed(OperatorSave{});
+  EXPECT_TRUE(bench.Sent<PauseAt>().empty());
+  bench.hold.reset();
+  for (int r = 0; r < 4; ++r) bench.Say(r, PhaseDone{.phase = Phase::kClean});
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.Sent<PauseAt>().size(), 4u);
+}
+
+TEST(Save, IsRefusedWithoutADirectory) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.save_directory.clear();
+  Bench bench = Running(policy);
+  bench.Feed(OperatorSave{});
+  EXPECT_TRUE(bench.Sent<PauseAt>().empty());
+  EXPECT_FALSE(bench.Ended());
+}
+
+TEST(Save, AStopSavesAndLeaves) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorStop{});
+  const uint64_t at = bench.Sent<PauseAt>().back().second.step.value();
+  AckAll(bench, 2, at);
+  for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(at)});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable);
+}
+
+TEST(Save, AStopWhoseGraceRunsOutDumpsAtOnce) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.Feed(OperatorStop{});
+  bench.Pass(6s);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable);
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kDump);
+  EXPECT_TRUE(bench.All<IncidentClosed>().back().record.ranks.empty()) << "no rank is the cause";
+}
+
+TEST(Save, AStopNeverDumpsAShardThatNobodyHolds) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.hold = Phase::kStop;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  bench.Feed(OperatorStop{});
+  bench.hold.reset();
+  // Both updates threw after the lock.
+  for (int r = 0; r < 2; ++r) bench.Say(r, Parked{GateState::kTorn, Step(6), false});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+}
+
+TEST(Save, WithoutRespawnsTheSurvivorsDump) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.max_respawns = 0;
+  Bench bench = Running(policy);
+  bench.Exit(0);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable);
+  ASSERT_EQ(bench.Orders(Phase::kDump, 2).size(), 1u);
+  EXPECT_EQ(bench.Orders(Phase::kDump, 2)[0].entries[0].objects_of, (std::vector<Rank>{Rank(0), Rank(2)}));
+}
+
+TEST(Save, TheLastOneIsTriedByAnotherHolder) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.max_respawns = 0;
+  Bench bench = Running(policy);
+  bench.hold = Phase::kDump;
+  bench.Exit(0);
+  ASSERT_EQ(bench.Orders(Phase::kDump, 1).size(), 1u);
+  bench.Say(1, PhaseDone{.phase = Phase::kDump, .code = StatusCode::kResourceExhausted, .text = "disk full"});
+  EXPECT_EQ(bench.Orders(Phase::kDump, 3).size(), 1u);
+  EXPECT_FALSE(bench.Ended());
+  bench.Say(3, PhaseDone{.phase = Phase::kDump, .code = StatusCode::kResourceExhausted, .text = "disk full"});
+  bench.Say(1, PhaseDone{.phase = Phase::kDump, .code = StatusCode::kResourceExhausted, .text = "disk full"});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+  EXPECT_NE(bench.Ended()->text.find("disk full"), std::string::npos);
+}
+
+TEST(Save, ADumpNeedsNoReplacements) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.max_respawns = 1;
+  Bench bench = Running(policy);
+  bench.Exit(0);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  bench.CommitAll(6);
+  bench.hold = Phase::kDump;
+  bench.replacements_come = false;
+  bench.Exit(1);  // a replacement is on its way
+  bench.Exit(0);  // none is left
+  ASSERT_EQ(bench.core.phase(), Phase::kDump);
+  const Generation before = bench.core.generation();
+  bench.Exit(1, "exited with code 1");
+  EXPECT_EQ(bench.core.phase(), Phase::kDump);
+  EXPECT_EQ(bench.core.generation(), before);
+}
+
+TEST(Gate, OpensWhenEveryRankHasEnteredIt) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Say(0, GateEntered{Step(6)});
+  EXPECT_TRUE(bench.Sent<GateOpen>().empty());
+  bench.Say(1, GateEntered{Step(6)});
+  EXPECT_EQ(bench.Sent<GateOpen>().size(), 2u);
+}
+
+TEST(Gate, IsOpenedAgainForARankWhoseAnswerWasLost) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  for (int r = 0; r < 2; ++r) bench.Say(r, GateEntered{Step(6)});
+  bench.Say(0, GateEntered{Step(7)});
+  bench.Say(1, GateEntered{Step(6)});
+  ASSERT_EQ(bench.Sent<GateOpen>().size(), 3u);
+  EXPECT_EQ(bench.Sent<GateOpen>()[2].first, Rank(1));
+  bench.Say(1, GateEntered{Step(7)});
+  EXPECT_EQ(bench.Sent<GateOpen>().size(), 5u);
+}
+
+TEST(Gate, AnIncidentForgetsWhatWasOpened) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  for (int r = 0; r < 2; ++r) bench.Say(r, GateEntered{Step(6)});
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  bench.Say(0, GateEntered{Step(6)});
+  EXPECT_EQ(bench.Sent<GateOpen>().size(), 2u) << "step 6 is done again, by all";
+}
+
+}  // namespace
+}  // namespace kintsugi::core

@@ -1,0 +1,201 @@
+#include "runtime/core/ladder.h"
+
+#include <gtest/gtest.h>
+
+namespace kintsugi::core {
+namespace {
+
+ReplicaMap Pairs() {  // four ranks; 0 and 2 hold one shard, 1 and 3 the other
+  std::map<Rank, std::map<int, GroupClaim>> claims;
+  for (int r = 0; r < 4; ++r) claims[Rank(r)][0] = {{Rank(0), Rank(1), Rank(2), Rank(3)}, 2};
+  return ReplicaMap::Build(4, claims).value();
+}
+
+IncidentSnapshot AllGood() {
+  IncidentSnapshot incident;
+  for (int r = 0; r < 4; ++r) {
+    RankSnapshot rank;
+    rank.rank = Rank(r);
+    rank.respawns_left = 1;
+    incident.ranks.push_back(rank);
+  }
+  incident.step = {Step(7), StepReason::kUpdateBegun};
+  return incident;
+}
+
+IncidentSnapshot With(std::map<int, Condition> conditions) {
+  IncidentSnapshot incident = AllGood();
+  for (const auto& [rank, condition] : conditions) {
+    incident.ranks[static_cast<size_t>(rank)].condition = condition;
+    if (condition == Condition::kDamaged) incident.ranks[static_cast<size_t>(rank)].damaged_keys = {"w"};
+  }
+  return incident;
+}
+
+Refusal ReasonOf(const RungDecision& decision, Rung rung) {
+  for (const RungReason& reason : decision.reasons)
+    if (reason.rung == rung) return reason.reason;
+  ADD_FAILURE() << "no reason for " << RungName(rung);
+  return Refusal::kChosen;
+}
+
+void ExpectRung(const IncidentSnapshot& incident, Rung rung) {
+  const RungDecision decision = DecideRung(incident, Pairs());
+  EXPECT_EQ(decision.rung, rung) << RungName(decision.rung);
+  // Every cheaper rung says why not, the chosen one comes last.
+  ASSERT_EQ(decision.reasons.size(), static_cast<size_t>(rung) + 1);
+  for (size_t i = 0; i < decision.reasons.size(); ++i) {
+    EXPECT_EQ(decision.reasons[i].rung, static_cast<Rung>(i));
+    EXPECT_EQ(decision.reasons[i].reason == Refusal::kChosen, i + 1 == decision.reasons.size());
+    EXPECT_FALSE(decision.reasons[i].text.empty());
+  }
+}
+
+TEST(Ladder, ResumesWhatProvedToBeNothing) {
+  IncidentSnapshot incident = AllGood();
+  incident.confirmed = false;
+  ExpectRung(incident, Rung::kResume);
+}
+
+TEST(Ladder, RetriesWhereNoStateIsLost) {
+  ExpectRung(AllGood(), Rung::kRetry);
+  EXPECT_EQ(ReasonOf(DecideRung(AllGood(), Pairs()), Rung::kResume), Refusal::kConfirmedFault);
+}
+
+TEST(Ladder, PatchesDamagedTensors) {
+  const IncidentSnapshot incident = With({{1, Condition::kDamaged}});
+  ExpectRung(incident, Rung::kPatch);
+  EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kRetry), Refusal::kStateLost);
+}
+
+TEST(Ladder, RebuildsATornRank) {
+  const IncidentSnapshot incident = With({{1, Condition::kTorn}, {2, Condition::kDamaged}});
+  ExpectRung(incident, Rung::kRebuild);
+  EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kPatch), Refusal::kWholeRankTorn);
+}
+
+TEST(Ladder, RespawnsAGoneProcess) {
+  const IncidentSnapshot incident = With({{1, Condition::kGone}, {2, Condition::kTorn}});
+  ExpectRung(incident, Rung::kRespawn);
+  const RungDecision decision = DecideRung(incident, Pairs());
+  EXPECT_EQ(ReasonOf(decision, Rung::kPatch), Refusal::kProcessGone);
+  EXPECT_EQ(ReasonOf(decision, Rung::kRebuild), Refusal::kProcessGone);
+  EXPECT_EQ(ReasonOf(decision, Rung::kAdopt), Refusal::kNotHeld);
+}
+
+TEST(Ladder, CountsAReplacementThatIsOnItsWay) {
+  IncidentSnapshot incident = With({{1, Condition::kGone}});
+  incident.ranks[1].respawns_left = 0;
+  incident.ranks[1].replacement_started = true;
+  ExpectRung(incident, Rung::kRespawn);
+}
+
+TEST(Ladder, DumpsWhenNoRespawnIsLeft) {
+  IncidentSnapshot incident = With({{1, Condition::kGone}});
+  incident.ranks[1].respawns_left = 0;
+  incident.save_possible = true;
+  ExpectRung(incident, Rung::kDump);
+  const RungDecision decision = DecideRung(incident, Pairs());
+  EXPECT_EQ(ReasonOf(decision, Rung::kRespawn), Refusal::kNoRespawnLeft);
+  EXPECT_EQ(ReasonOf(decision, Rung::kShrink), Refusal::kNotOffered);
+  EXPECT_EQ(ReasonOf(decision, Rung::kReload), Refusal::kRepairPossible);
+}
+
+TEST(Ladder, ReloadsAShardThatNobodyHolds) {
+  IncidentSnapshot incident = With({{1, Condition::kGone}, {3, Condition::kTorn}});
+  incident.step = {std::nullopt, StepReason::kNoCommonStep};
+  incident.checkpoint_exists = true;
+  ExpectRung(incident, Rung::kReload);
+  EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kRespawn), Refusal::kNoSource);
+}
+
+TEST(Ladder, ReloadsWithoutACommonStep) {
+  IncidentSnapshot incident = AllGood();
+  incident.step = {std::nullopt, StepReason::kNoCommonStep};
+  incident.checkpoint_exists = true;
+  ExpectRung(incident, Rung::kReload);
+  EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kRetry), Refusal::kShardLost);
+}
+
+TEST(Ladder, ExitsWhenAShardIsLostAndNothingWasSaved) {
+  IncidentSnapshot incident = With({{1, Condition::kGone}, {3, Condition::kGone}});
+  incident.save_possible = true;
+  ExpectRung(incident, Rung::kExit);
+  const RungDecision decision = DecideRung(incident, Pairs());
+  EXPECT_EQ(ReasonOf(decision, Rung::kReload), Refusal::kNoCheckpoint);
+  EXPECT_EQ(ReasonOf(decision, Rung::kDump), Refusal::kShardLost);
+}
+
+TEST(Ladder, DumpsOnlyWhereItMaySave) {
+  IncidentSnapshot incident = With({{1, Condition::kGone}});
+  incident.ranks[1].respawns_left = 0;
+  ExpectRung(incident, Rung::kExit);
+  EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kDump), Refusal::kNoSaveDirectory);
+}
+
+TEST(Ladder, NeitherReloadsNorDumpsWithoutItsPreconditions) {
+  IncidentSnapshot incident = With({{1, Condition::kGone}, {3, Condition::kGone}});
+  incident.checkpoint_exists = true;
+  incident.save_possible = true;
+  incident.ranks[3].respawns_left = 0;
+  ExpectRung(incident, Rung::kExit);
+  EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kReload), Refusal::kNoRespawnLeft);
+}
+
+TEST(Ladder, LeavesWithADumpWhereThatIsPossible) {
+  IncidentSnapshot incident = With({{1, Condition::kTorn}});
+  incident.leaving = true;
+  incident.save_possible = true;
+  ExpectRung(incident, Rung::kDump);
+  EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kRebuild), Refusal::kLeaving);
+  incident.ranks[3].condition = Condition::kTorn;
+  ExpectRung(incident, Rung::kExit);
+}
+
+TEST(PlanMoves, MovesWhatIsLostAndNothingElse) {
+  const auto moves = PlanMoves(With({{1, Condition::kGone}, {2, Condition::kDamaged}}), Pairs());
+  ASSERT_EQ(moves.size(), 2u);
+  EXPECT_EQ(moves[0].destination, Rank(1));
+  EXPECT_EQ(moves[0].sources, std::vector<Rank>{Rank(3)});
+  EXPECT_TRUE(moves[0].keys.empty());
+  EXPECT_EQ(moves[1].destination, Rank(2));
+  EXPECT_EQ(moves[1].sources, std::vector<Rank>{Rank(0)});
+  EXPECT_EQ(moves[1].keys, std::vector<std::string>{"w"});
+  EXPECT_TRUE(PlanMoves(AllGood(), Pairs()).empty());
+}
+
+TEST(PlanMoves, NamesAllIntactHoldersAsSources) {
+  std::map<Rank, std::map<int, GroupClaim>> claims;
+  for (int r = 0; r < 4; ++r) claims[Rank(r)][0] = {{Rank(0), Rank(1), Rank(2), Rank(3)}, 4};
+  const ReplicaMap all = ReplicaMap::Build(4, claims).value();
+  const auto moves = PlanMoves(With({{1, Condition::kGone}, {2, Condition::kTorn}}), all);
+  ASSERT_EQ(moves.size(), 2u);
+  EXPECT_EQ(moves[0].sources, (std::vector<Rank>{Rank(0), Rank(3)}));
+}
+
+TEST(PlanSave, WritesEveryShardAndEveryObjectOnce) {
+  IncidentSnapshot incident = With({{0, Condition::kGone}, {3, Condition::kTorn}});
+  const auto plan = PlanSave(incident, Pairs());
+  ASSERT_EQ(plan.size(), 2u);
+  EXPECT_EQ(plan[0].writer, Rank(2));
+  EXPECT_EQ(plan[0].entry.holders, (std::vector<Rank>{Rank(0), Rank(2)}));
+  EXPECT_EQ(plan[0].entry.objects_of, (std::vector<Rank>{Rank(0), Rank(2)}));
+  EXPECT_EQ(plan[1].writer, Rank(1));
+}
+
+TEST(PlanSave, PrefersWritersThatHaveNotFailed) {
+  IncidentSnapshot incident = AllGood();
+  incident.ranks[0].can_write = false;
+  incident.ranks[1].can_write = incident.ranks[3].can_write = false;
+  const auto plan = PlanSave(incident, Pairs());
+  ASSERT_EQ(plan.size(), 2u);
+  EXPECT_EQ(plan[0].writer, Rank(2));
+  EXPECT_EQ(plan[1].writer, Rank(1)) << "better one that failed than none";
+}
+
+TEST(PlanSave, RefusesAShardThatNobodyHolds) {
+  EXPECT_THROW((void)PlanSave(With({{0, Condition::kGone}, {2, Condition::kGone}}), Pairs()), CheckFailure);
+}
+
+}  // namespace
+}  // namespace kintsugi::core
