@@ -64,9 +64,11 @@ Status Agent::Impl::MirrorObjects(Step step) {
 }
 
 Status Agent::Impl::BeginUpdate(Step step) {
-  if (has_mirrored_) KINTSUGI_RETURN_IF_ERROR(MirrorObjects(step));
-  const GateState entered = gate_mode_ == GateMode::kOff ? GateState::kUpdating : GateState::kAtGate;
   uint64_t expected = GateWord::Pack(GateState::kCommitted, step.value() - 1);
+  // A call that is refused below must not push a good step out of the mirror.
+  if (has_mirrored_ && word().load(std::memory_order_acquire) == expected)
+    KINTSUGI_RETURN_IF_ERROR(MirrorObjects(step));
+  const GateState entered = gate_mode_ == GateMode::kOff ? GateState::kUpdating : GateState::kAtGate;
   if (!word().compare_exchange_strong(expected, GateWord::Pack(entered, step.value()))) [[unlikely]] {
     const GateWord found = GateWord::Unpack(expected);
     if (found.locked) return InterruptedStatus("BeginUpdate");

@@ -87,7 +87,7 @@ Status ToyTrainer::Register() {
   KINTSUGI_RETURN_IF_ERROR(agent_->SetReplicaLayout(0, group_, setup_.replicas));
   for (const ShardedTensor& tensor : descriptions_) KINTSUGI_RETURN_IF_ERROR(agent_->RegisterTensor(tensor));
   KINTSUGI_RETURN_IF_ERROR(agent_->RegisterObject(
-      {.key = "rng", .kind = ObjectKind::kMirrored, .capture = CaptureRng, .restore = RestoreRng, .context = &rng_}));
+      {.key = "rng", .kind = setup_.mirrored ? ObjectKind::kMirrored : ObjectKind::kDerived, .capture = CaptureRng, .restore = RestoreRng, .context = &rng_}));
   KINTSUGI_RETURN_IF_ERROR(agent_->RegisterObject({.key = "schedule", .kind = ObjectKind::kDerived}));
   if (setup_.tweaks.register_handlers) KINTSUGI_RETURN_IF_ERROR(RegisterHandlers());
   if (setup_.gate != GateMode::kTrainer) return agent_->SetGate(setup_.gate);
@@ -165,6 +165,7 @@ Status ToyTrainer::TrainStep(Step step) {
 
 std::vector<float> ToyTrainer::Gradient(Step step) {
   std::vector<float> gradient(kCount);
+  if (!setup_.mirrored) rng_ = 1000 * step.value() + static_cast<uint64_t>(rank());
   for (size_t i = 0; i < kCount; ++i) {
     rng_ = Advance(rng_);
     const float noise = static_cast<float>(rng_ >> 40) / static_cast<float>(1 << 24);
@@ -197,7 +198,7 @@ Status ToyTrainer::Pass(Step step, Point point) {
   const auto group = group_now();
   switch (script_.Pass(rank(), step.value(), point, [&] { return group->aborted(); })) {
     case Fault::kNone: return Status::Ok();
-    case Fault::kThrow: throw std::runtime_error("thrown by the script");
+    case Fault::kThrow: throw std::runtime_error("thrown by the script, and this is no text: \xff\xfe");
     case Fault::kThrowNumber: throw 42;
     case Fault::kCommError: return {StatusCode::kCommFailure, "a link broke, says the script"};
     case Fault::kOwnError: return {StatusCode::kInternal, "ERROR_XYZ of a library of the trainer's own"};

@@ -34,6 +34,7 @@ struct TrainerSetup {
   uint64_t steps = 6;
   int replicas = 2;
   GateMode gate = GateMode::kTrainer;
+  bool mirrored = true;  // false: the generator follows from the step
   Tweaks tweaks;
 };
 

@@ -64,7 +64,8 @@ void World::StartRank(int rank) {
     wire_of_[rank] = wires_.back().get();
     return wires_.back()->port();
   });
-  TrainerSetup setup{OptionsOf(rank, port), options_.steps, options_.replicas, options_.gate, {}};
+  TrainerSetup setup{OptionsOf(rank, port), options_.steps, options_.replicas, options_.gate, options_.mirrored, {}};
+  if (!newest_.count(rank) && options_.page_fds.count(rank)) setup.agent.page_fd = options_.page_fds[rank];
   const auto tweaks = options_.tweaks.count(rank) ? options_.tweaks.find(rank) : options_.tweaks.find(-1);
   if (tweaks != options_.tweaks.end()) setup.tweaks = tweaks->second;
   trainers_.push_back(std::make_unique<ToyTrainer>(setup, hub_, script_));

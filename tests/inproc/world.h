@@ -25,6 +25,8 @@ struct WorldOptions {
   int replicas = 2;
   uint64_t steps = 6;
   GateMode gate = GateMode::kTrainer;
+  bool mirrored = true;
+  std::map<int, int> page_fds;  // pages that no launcher reads: the rank's first process gives no sign of life
   core::Policy policy;  // world_size and can_spawn are set by World
   Duration loss_timeout = std::chrono::seconds(2);
   std::map<int, Tweaks> tweaks;  // by rank; -1: of all others
