@@ -12,7 +12,8 @@
 // The loop returns a status at once when any call (or a collective of its own) gives one that is not ok; the guard parks
 // the thread, runs the handlers of the incident on it and calls the loop again from the step all ranks agreed on.
 //
-// Threads: every call but Poll's atomics is for the trainer's one thread; the agent has one thread of its own.
+// Threads: every call but Poll's atomics is for the trainer's one thread; the agent has one thread of its own, which calls
+// the stop handler and nothing else of the trainer's.
 // Ownership: handlers' contexts, registered memory and objects outlive the agent.
 // Errors: kInterrupted: return it from the loop. kFailedPrecondition: the call's order is wrong, the message says how.
 // The agent installs no signal handler and never ends the process (an injected fault, asked for by name, does).
@@ -80,7 +81,7 @@ class KINTSUGI_EXPORT Agent {
   Status SetReplicaLayout(int layout, const std::vector<Rank>& group, int replicas);
   Status RegisterHandler(HandlerKind kind, HandlerFunction function, void* context);
   // The state plane that kintsugi::Join installs; the agent keeps a reference.
-  void SetStateService(std::shared_ptr<StateService> service);
+  Status SetStateService(std::shared_ptr<StateService> service);
   const StateRegistry& registry() const;
   Status SetGate(GateMode mode, GateFunction function = nullptr, void* context = nullptr);
   // An error whose text contains `pattern` is of this class; the first match wins, anything else is an exception.

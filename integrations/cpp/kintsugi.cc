@@ -27,7 +27,7 @@ Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr
       agent->RegisterHandler(HandlerKind::kRepair, ReplicaDefaults::RepairHandler, &plane->replica));
   KINTSUGI_RETURN_IF_ERROR(agent->RegisterHandler(HandlerKind::kSave, checkpoint::SaveHandler, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(agent->RegisterHandler(HandlerKind::kRename, checkpoint::RenameHandler, &plane->save));
-  agent->SetStateService(std::shared_ptr<StateService>(plane, &plane->replica));
+  KINTSUGI_RETURN_IF_ERROR(agent->SetStateService(std::shared_ptr<StateService>(plane, &plane->replica)));
   return agent;
 }
 

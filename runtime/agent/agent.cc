@@ -41,15 +41,25 @@ Status Agent::SetReplicaLayout(int layout, const std::vector<Rank>& group, int r
             "layout " + std::to_string(layout) + ": rank " + rank().ToString() + " is not in the group it names"};
   std::vector<Rank> sorted = group;
   std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+    return {StatusCode::kInvalidArgument,
+            "layout " + std::to_string(layout) + ": rank " + twice->ToString() + " is in its group twice"};
   impl_->layouts_[layout] = {std::move(sorted), replicas};
   return Status::Ok();
 }
 
 Status Agent::RegisterHandler(HandlerKind kind, HandlerFunction function, void* context) {
+  if (impl_->running_)
+    return {StatusCode::kFailedPrecondition,
+            "handler '" + std::string(HandlerKindName(kind)) + "' registered after Agent::Run began"};
   return impl_->handlers_.Register(kind, function, context);
 }
 
-void Agent::SetStateService(std::shared_ptr<StateService> service) { impl_->service_ = std::move(service); }
+Status Agent::SetStateService(std::shared_ptr<StateService> service) {
+  if (impl_->running_) return {StatusCode::kFailedPrecondition, "the state service was set after Agent::Run began"};
+  impl_->service_ = std::move(service);
+  return Status::Ok();
+}
 
 Status Agent::SetGate(GateMode mode, GateFunction function, void* context) {
   if (impl_->running_) return {StatusCode::kFailedPrecondition, "the gate was set after Agent::Run began"};

@@ -2,7 +2,10 @@
 // own (impl_io.cc), which runs the connection, the beat, the core and the stop handler.
 //
 // What the two share: the gate word (atomics in the page), the inbox (mutex_ and changed_), a few atomics. The core, the
-// client and the term belong to the agent's thread.
+// client and the term belong to the agent's thread. Handlers, the state service and the registry are the trainer's until
+// Run sets running_, and constant afterwards: the agent's thread looks at them only when it has seen running_.
+// Order: the agent's thread locks the gate and drops untaken verdicts and releases under mutex_, and the trainer's takes
+// them under it, so whoever comes second sees what the first did.
 #pragma once
 
 #include <atomic>
@@ -58,7 +61,7 @@ class Agent::Impl {
   GateFunction gate_function_ = nullptr;
   void* gate_context_ = nullptr;
   std::vector<SharedMemory> state_memory_;
-  bool running_ = false;
+  std::atomic<bool> running_{false};
   core::JoinReply join_;
   int exit_code_ = 1;
   bool injected_throw_ = false;
@@ -68,9 +71,6 @@ class Agent::Impl {
   struct Release {
     Generation generation;
     Step step;
-  };
-  struct Verdict {
-    core::StopOrder order;
   };
   struct End {
     int exit_code = 0;
@@ -95,13 +95,21 @@ class Agent::Impl {
   void DoEnd(int exit_code, const std::string& text);
   void CallStop();
   void ForwardReports();
+  void OnCancelHandler();
+  void OnDisconnect(const Status& why);
+  void OnNoController(const Status& why);
   void Arm(const std::string& injection);
 
   // Trainer's thread.
   core::Ready MakeReady() const;
   void Park(core::TrainerParked::Outcome outcome, core::FaultReport fault = {});
   Served Serve();
+  // One pass through the trainer's loop, with what left it turned into a parking.
+  void RunLoop(LoopFunction loop, void* context);
+  Status CheckReady(LoopFunction loop) const;
+  Status Leave();
   void RunOrder(const core::RunOnTrainer& run);
+  HandlerContext ContextOf(const core::RunOnTrainer& run, CancelToken& cancel, Store& store) const;
   Status CallHandlers(const core::RunOnTrainer& run, CancelToken& cancel, core::PhaseDone* done);
   Status RollBack(HandlerContext& call);
   core::FaultReport Classify(const Status& status) const;
@@ -142,7 +150,7 @@ class Agent::Impl {
   std::optional<Release> release_;
   bool continue_ = false;
   std::optional<End> end_;
-  std::optional<Verdict> verdict_;
+  std::optional<core::StopOrder> verdict_;
   std::optional<Step> gate_open_;
   std::shared_ptr<CancelToken> cancel_;
   std::map<uint64_t, std::optional<core::StoreReply>> store_waits_;

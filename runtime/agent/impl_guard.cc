@@ -36,46 +36,71 @@ core::Ready Agent::Impl::MakeReady() const {
   return {registry_.Summary(), layouts_, gate_mode_ != GateMode::kOff};
 }
 
-Status Agent::Impl::Run(LoopFunction loop, void* context) {
+Status Agent::Impl::CheckReady(LoopFunction loop) const {
   if (running_) return {StatusCode::kFailedPrecondition, "Agent::Run was called twice"};
   if (!loop) return {StatusCode::kInvalidArgument, "Agent::Run needs a loop function"};
   for (HandlerKind kind : {HandlerKind::kStop, HandlerKind::kClean, HandlerKind::kRebuildGroup, HandlerKind::kRollback})
     if (!handlers_.Has(kind))
       return {StatusCode::kFailedPrecondition,
               "no handler '" + std::string(HandlerKindName(kind)) + "' is registered: Agent::Run needs it"};
-  has_mirrored_ = registry_.HasMirrored();
-  if (has_mirrored_ && !service_)
+  if (registry_.HasMirrored() && !service_)
     return {StatusCode::kFailedPrecondition,
             "mirrored objects need the state service: join through kintsugi::Join, or SetStateService"};
-  running_ = true;
+  return Status::Ok();
+}
+
+Status Agent::Impl::Run(LoopFunction loop, void* context) {
+  KINTSUGI_RETURN_IF_ERROR(CheckReady(loop));
+  has_mirrored_ = registry_.HasMirrored();
   registry_.Seal();
   for (const std::string& injection : join_.injections) Arm(injection);
+  running_ = true;
   boost::asio::post(io_, [this, ready = MakeReady()] { core_->SetReady(ready); });
   Park(Outcome::kReady);
 
-  for (;;) {
-    if (!std::exchange(released_at_save_point_, false) && Serve() == Served::kEnded) break;
-    resumed_told_ = false;
-    fault_told_ = false;
-    pause_at_ = 0;
-    Status status;
-    bool threw = false;
-    try {
-      status = loop(released_at_, context);
-    } catch (const std::exception& e) {
-      status = {StatusCode::kInternal, e.what()};
-      threw = true;
-    } catch (...) {
-      status = {StatusCode::kInternal, "something that is no std::exception"};
-      threw = true;
-    }
+  // A release taken at a save point comes out of the loop: the trainer is on its way to the new first step already.
+  while (std::exchange(released_at_save_point_, false) || Serve() != Served::kEnded) {
+    RunLoop(loop, context);
     if (ended_) break;
-    if (!released_at_save_point_) FinishLoop(status, threw);
   }
-  std::lock_guard lock(mutex_);
-  exit_code_ = end_ ? end_->exit_code : 1;
+  return Leave();
+}
+
+void Agent::Impl::RunLoop(LoopFunction loop, void* context) {
+  resumed_told_ = false;
+  fault_told_ = false;
+  Status status;
+  bool threw = true;
+  try {
+    status = loop(released_at_, context);
+    threw = false;
+  } catch (const std::exception& e) {
+    status = {StatusCode::kInternal, e.what()};
+  } catch (...) {
+    status = {StatusCode::kInternal, "something that is no std::exception"};
+  }
+  if (!ended_ && !released_at_save_point_) FinishLoop(status, threw);
+}
+
+Status Agent::Impl::Leave() {
+  End end{1, "the run has ended"};
+  {
+    std::lock_guard lock(mutex_);
+    if (end_) end = *end_;
+  }
+  exit_code_ = end.exit_code;
+  CancelToken never;
+  HandlerContext call;
+  call.rank = options_.rank;
+  call.world_size = options_.world_size;
+  call.generation = generation_;
+  call.step = Step(Word().step);
+  call.deadline = TimePoint::Max();
+  call.cancel = &never;
+  const Status last = handlers_.Call(HandlerKind::kExit, call);
+  if (!last.ok()) log_->Write(LogLevel::kError, LogLine("exit_failed", {{"why", last.message()}}));
   if (exit_code_ == 0) return Status::Ok();
-  return {StatusCode::kEnded, end_ ? end_->text : "the run has ended"};
+  return {StatusCode::kEnded, end.text};
 }
 
 void Agent::Impl::FinishLoop(const Status& status, bool threw) {
@@ -165,6 +190,8 @@ void Agent::Impl::RunOrder(const core::RunOnTrainer& run) {
     status = CallHandlers(run, *cancel, &done);
   } catch (const std::exception& e) {
     status = {StatusCode::kInternal, e.what()};
+  } catch (...) {
+    status = {StatusCode::kInternal, "something that is no std::exception"};
   }
   done.code = status.code();
   done.text = status.message();
@@ -176,8 +203,7 @@ void Agent::Impl::RunOrder(const core::RunOnTrainer& run) {
   Post(core::HandlerDone{run.generation, std::move(done)});
 }
 
-Status Agent::Impl::CallHandlers(const core::RunOnTrainer& run, CancelToken& cancel, core::PhaseDone* done) {
-  AgentStore store(*this, run.generation);
+HandlerContext Agent::Impl::ContextOf(const core::RunOnTrainer& run, CancelToken& cancel, Store& store) const {
   HandlerContext call;
   call.rank = options_.rank;
   call.world_size = options_.world_size;
@@ -191,7 +217,12 @@ Status Agent::Impl::CallHandlers(const core::RunOnTrainer& run, CancelToken& can
   call.moves = run.order.moves;
   call.entries = run.order.entries;
   call.directory = run.order.directory;
+  return call;
+}
 
+Status Agent::Impl::CallHandlers(const core::RunOnTrainer& run, CancelToken& cancel, core::PhaseDone* done) {
+  AgentStore store(*this, run.generation);
+  HandlerContext call = ContextOf(run, cancel, store);
   if (run.order.phase == core::Phase::kVerify) {
     if (!service_) return Status::Ok();
     KINTSUGI_ASSIGN_OR_RETURN(done->digests, service_->Digests());

@@ -55,22 +55,8 @@ Status Agent::Impl::Start() {
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
   handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };
-  handlers.on_close = [this](const net::ConnectionPtr&, const Status& why) {
-    connection_.reset();
-    if (ended_) return;
-    log_->Write(LogLevel::kWarning, LogLine("controller_lost", {{"rank", options_.rank.ToString()}, {"why", why.message()}}));
-    Connect();
-  };
-  handlers.on_failed = [this](const Status& why) {
-    if (ended_) return;
-    std::lock_guard lock(mutex_);
-    if (!joined_) {
-      joined_ = why;
-      changed_.notify_all();
-      return;
-    }
-    boost::asio::post(io_, [this, why] { DoEnd(1, "no controller: " + why.message()); });
-  };
+  handlers.on_close = [this](const net::ConnectionPtr&, const Status& why) { OnDisconnect(why); };
+  handlers.on_failed = [this](const Status& why) { OnNoController(why); };
   KINTSUGI_ASSIGN_OR_RETURN(client_, net::Client::Create(io_, client_options, secret_, std::move(handlers)));
 
   // The host's signals stay with the host's threads.
@@ -108,7 +94,31 @@ void Agent::Impl::Connect() {
   const Duration limit = core_ ? options_.controller_loss_timeout : options_.join_timeout;
   const Status begun =
       client_->Connect(options_.controller_host, options_.controller_port, SteadyClock::SteadyNow() + limit);
-  if (!begun.ok()) log_->Write(LogLevel::kError, LogLine("connect_refused", {{"why", begun.message()}}));
+  if (!begun.ok()) OnNoController(begun);
+}
+
+void Agent::Impl::OnDisconnect(const Status& why) {
+  connection_.reset();
+  if (ended_) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (joined_ && !joined_->ok()) return;  // refused: whoever called Join has given up
+  }
+  log_->Write(LogLevel::kWarning, LogLine("controller_lost", {{"rank", options_.rank.ToString()}, {"why", why.message()}}));
+  Connect();
+}
+
+void Agent::Impl::OnNoController(const Status& why) {
+  if (ended_) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (!joined_) {
+      joined_ = why;
+      changed_.notify_all();
+      return;
+    }
+  }
+  DoEnd(1, "no controller: " + why.message());
 }
 
 void Agent::Impl::OnOpen(const net::ConnectionPtr& connection) {
@@ -199,19 +209,7 @@ void Agent::Impl::Act(const core::AgentAction& action) {
           [&](const core::LockGate&) { LockGate(); },
           [&](const core::Interrupt& a) { DoInterrupt(a.verdict); },
           [&](const core::RunOnTrainer& a) { deliver([&] { order_ = a; }); },
-          [&](const core::CancelHandler&) {
-            std::shared_ptr<CancelToken> cancel;
-            std::optional<core::RunOnTrainer> dropped;
-            deliver([&] {
-              cancel = cancel_;
-              dropped = std::exchange(order_, std::nullopt);
-            });
-            if (cancel) cancel->Cancel();
-            if (service_) service_->Abort();
-            CallStop();
-            if (dropped)  // the trainer's thread had not taken it yet
-              Post(core::HandlerDone{dropped->generation, {dropped->order.phase, StatusCode::kCancelled, "superseded", 0, {}}});
-          },
+          [&](const core::CancelHandler&) { OnCancelHandler(); },
           [&](const core::SetCommitted& a) {
             word().store(GateWord::Pack(GateState::kCommitted, a.step.value()) | GateWord::kLockBit);
           },
@@ -226,7 +224,6 @@ void Agent::Impl::Act(const core::AgentAction& action) {
           [&](const core::StorePause& a) {
             pause_at_.store(a.step.value(), std::memory_order_seq_cst);
             Step_(core::PauseStored{Step(UnpackProgress(words().progress.load(std::memory_order_seq_cst)).step)});
-            changed_.notify_all();
           },
           [&](const core::OpenGate& a) { deliver([&] { gate_open_ = a.step; }); },
           [&](const core::StoreAnswered& a) {
@@ -239,6 +236,24 @@ void Agent::Impl::Act(const core::AgentAction& action) {
           [&](const core::EndTrainer& a) { DoEnd(a.exit_code, a.text); },
       },
       action);
+}
+
+void Agent::Impl::OnCancelHandler() {
+  std::shared_ptr<CancelToken> cancel;
+  std::optional<core::RunOnTrainer> dropped;
+  {
+    std::lock_guard lock(mutex_);
+    cancel = cancel_;
+    dropped = std::exchange(order_, std::nullopt);
+    // The store's own word that the generation is over may be lost with a connection.
+    for (auto& [request, reply] : store_waits_)
+      if (!reply) reply = core::StoreReply{request, StatusCode::kCancelled, {}};
+  }
+  changed_.notify_all();
+  if (cancel) cancel->Cancel();
+  CallStop();
+  if (dropped)  // the trainer's thread had not taken it yet
+    Post(core::HandlerDone{dropped->generation, {dropped->order.phase, StatusCode::kCancelled, "superseded", 0, {}}});
 }
 
 void Agent::Impl::LockGate() {
@@ -260,14 +275,15 @@ void Agent::Impl::LockGate() {
 void Agent::Impl::DoInterrupt(const core::StopOrder& order) {
   {
     std::lock_guard lock(mutex_);
-    verdict_ = Verdict{order};
+    verdict_ = order;
   }
   changed_.notify_all();
-  if (service_) service_->Abort();
   CallStop();
 }
 
 void Agent::Impl::CallStop() {
+  if (!running_) return;  // nothing runs that could be stopped, and the trainer may still be registering
+  if (service_) service_->Abort();
   CancelToken never;
   HandlerContext call;
   call.rank = options_.rank;
@@ -292,7 +308,6 @@ void Agent::Impl::DoEnd(int exit_code, const std::string& text) {
   }
   changed_.notify_all();
   if (cancel) cancel->Cancel();
-  if (service_) service_->Abort();
   CallStop();
 }
 

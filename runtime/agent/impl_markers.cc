@@ -46,7 +46,7 @@ Status Agent::Impl::BeginStep(Step step) {
 Status Agent::Impl::SaveAt(Step boundary) {
   Post(core::TrainerAtSavePoint{boundary});
   switch (Serve()) {
-    case Served::kContinued: pause_at_ = 0; return Status::Ok();
+    case Served::kContinued: return Status::Ok();
     case Served::kReleased: released_at_save_point_ = true; break;
     case Served::kEnded: break;
   }
@@ -64,9 +64,11 @@ Status Agent::Impl::MirrorObjects(Step step) {
 }
 
 Status Agent::Impl::BeginUpdate(Step step) {
-  if (has_mirrored_) KINTSUGI_RETURN_IF_ERROR(MirrorObjects(step));
-  const GateState entered = gate_mode_ == GateMode::kOff ? GateState::kUpdating : GateState::kAtGate;
   uint64_t expected = GateWord::Pack(GateState::kCommitted, step.value() - 1);
+  // A call that is refused below must not push a good step out of the mirror.
+  if (has_mirrored_ && word().load(std::memory_order_acquire) == expected)
+    KINTSUGI_RETURN_IF_ERROR(MirrorObjects(step));
+  const GateState entered = gate_mode_ == GateMode::kOff ? GateState::kUpdating : GateState::kAtGate;
   if (!word().compare_exchange_strong(expected, GateWord::Pack(entered, step.value()))) [[unlikely]] {
     const GateWord found = GateWord::Unpack(expected);
     if (found.locked) return InterruptedStatus("BeginUpdate");
@@ -75,8 +77,7 @@ Status Agent::Impl::BeginUpdate(Step step) {
                 found.step.ToString() + "): updates are numbered one by one, and each is ended before the next"};
   }
   if (gate_mode_ == GateMode::kOff) return Status::Ok();
-  if (gate_function_ || gate_mode_ == GateMode::kControlPlane)
-    if (const Status passed = PassGate(step); !passed.ok()) [[unlikely]] return AwaitVerdict(step);
+  if (const Status passed = PassGate(step); !passed.ok()) [[unlikely]] return AwaitVerdict(step);
   expected = GateWord::Pack(GateState::kAtGate, step.value());
   if (word().compare_exchange_strong(expected, GateWord::Pack(GateState::kUpdating, step.value()))) [[likely]]
     return Status::Ok();
@@ -86,7 +87,8 @@ Status Agent::Impl::BeginUpdate(Step step) {
 Status Agent::Impl::PassGate(Step step) {
   if (gate_mode_ == GateMode::kTrainer) {
     const Status passed = gate_function_(step, gate_context_);
-    if (!passed.ok() && passed.code() != StatusCode::kInterrupted && passed.code() != StatusCode::kCancelled)
+    // A gate that fails under the lock is the stop handler's doing; without one, nobody would ever bring the verdict.
+    if (!passed.ok() && !Word().locked)
       SignalFault({core::FaultKind::kCommError, "the gate of step " + step.ToString() + ": " + passed.message(), {}, step,
                    false, SteadyClock::SteadyNow()});
     return passed;
@@ -104,7 +106,7 @@ Status Agent::Impl::AwaitVerdict(Step step) {
   // Held at the gate with all inputs in hand: whether this update happens is decided for all ranks alike.
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return verdict_ || end_; });
-  const bool go_on = verdict_ && !end_ && verdict_->order.step_exists && verdict_->order.step == step;
+  const bool go_on = verdict_ && !end_ && verdict_->step_exists && verdict_->step == step;
   const GateState state = go_on ? GateState::kUpdating : GateState::kCommitted;
   word().store(GateWord::Pack(state, go_on ? step.value() : step.value() - 1) | GateWord::kLockBit);
   return go_on ? Status::Ok() : InterruptedStatus("gate");

@@ -1,5 +1,7 @@
 #include "runtime/controller/controller.h"
 
+#include <utility>
+
 #include "runtime/wire/codec.h"
 
 namespace kintsugi {
@@ -78,20 +80,10 @@ void Controller::OnFrame(const net::ConnectionPtr& connection, std::string_view 
   }
   const core::Header& header = frame->header;
   const auto known = peers_.find(connection->id());
-  if (auto* message = std::get_if<core::AgentMessage>(&frame->message);
-      message && std::holds_alternative<core::JoinRequest>(*message)) {
-    if (header.rank.value() < 0 || header.rank.value() >= options_.policy.world_size) {
-      ++refused_frames_;
-      return connection->Close();
-    }
-    // The connection speaks for the rank only once the core has accepted it: see SendTo.
-    joining_ = connection;
-    Feed(core::FromAgent{header, *message});
-    joining_.reset();
-    return;
-  }
-  if (known == peers_.end() || known->second.rank != header.rank) {
-    // A connection speaks for the rank it joined as, and for no other.
+  if (auto* message = std::get_if<core::AgentMessage>(&frame->message))
+    if (auto* join = std::get_if<core::JoinRequest>(message)) return OnJoin(connection, header, *join);
+  if (known == peers_.end() || known->second.rank != header.rank || known->second.incarnation != header.incarnation) {
+    // A connection speaks for the life it joined as, and for no other.
     ++refused_frames_;
     log_->Write(LogLevel::kWarning, LogLine("frame_refused", {{"peer", connection->peer_address()},
                                                               {"why", "speaks for rank " + header.rank.ToString()}}));
@@ -103,6 +95,34 @@ void Controller::OnFrame(const net::ConnectionPtr& connection, std::string_view 
   if (const auto* set = std::get_if<core::StoreSet>(&message)) return Answer(store_.Set(header, *set));
   if (const auto* get = std::get_if<core::StoreGet>(&message)) return Answer(store_.Get(header, *get));
   Feed(core::FromAgent{header, message});
+}
+
+void Controller::OnJoin(const net::ConnectionPtr& connection, const core::Header& header,
+                        const core::JoinRequest& join) {
+  const auto known = peers_.find(connection->id());
+  const bool as_another = known != peers_.end() && known->second.rank != header.rank;
+  if (as_another || header.rank.value() < 0 || header.rank.value() >= options_.policy.world_size) {
+    ++refused_frames_;
+    return connection->Close();
+  }
+  joining_ = connection;
+  Feed(core::FromAgent{header, join});
+  joining_.reset();
+}
+
+// A refused join must not cost the living process its connection; an accepted one ends the connection before it, so that
+// a process which was replaced, or forgot to close, learns of it.
+void Controller::AnswerJoin(Rank rank, Incarnation incarnation, const core::Header& header,
+                            const core::JoinReply& reply) {
+  const net::ConnectionPtr connection = joining_;
+  if (!connection) return;
+  const Status sent = connection->Send(wire::Encode(options_.job, header, reply));
+  if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"rank", rank.ToString()}, {"why", sent.message()}}));
+  if (!reply.accepted) return connection->Close();
+  peers_[connection->id()] = {rank, incarnation};
+  auto& living = connections_[rank];
+  const net::ConnectionPtr before = std::exchange(living, {incarnation, connection}).second;
+  if (before && before != connection) before->Close();
 }
 
 void Controller::OnClose(const net::ConnectionPtr& connection) {
@@ -119,17 +139,11 @@ void Controller::OnClose(const net::ConnectionPtr& connection) {
 
 void Controller::SendTo(Rank rank, Incarnation incarnation, const core::Header& header,
                         const core::ControllerMessage& message) {
-  if (const auto* reply = std::get_if<core::JoinReply>(&message); reply && joining_) {
-    const net::ConnectionPtr connection = joining_;
-    (void)connection->Send(wire::Encode(options_.job, header, message));
-    if (!reply->accepted) return connection->Close();
-    peers_[connection->id()] = {rank, incarnation};
-    connections_[rank] = {incarnation, connection};
-    return;
-  }
+  if (const auto* reply = std::get_if<core::JoinReply>(&message)) return AnswerJoin(rank, incarnation, header, *reply);
   const auto found = connections_.find(rank);
   if (found == connections_.end() || found->second.first != incarnation) return;
-  const Status sent = found->second.second->Send(wire::Encode(options_.job, header, message));
+  const net::ConnectionPtr& connection = found->second.second;
+  const Status sent = connection->Send(wire::Encode(options_.job, header, message));
   if (!sent.ok())
     log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"rank", rank.ToString()}, {"why", sent.message()}}));
 }

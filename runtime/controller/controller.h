@@ -68,6 +68,8 @@ class Controller {
   void Act(const core::ControllerAction& action);
   void Answer(const std::vector<core::StoreTable::Answer>& answers);
   void SendTo(Rank rank, Incarnation incarnation, const core::Header& header, const core::ControllerMessage& message);
+  void OnJoin(const net::ConnectionPtr& connection, const core::Header& header, const core::JoinRequest& join);
+  void AnswerJoin(Rank rank, Incarnation incarnation, const core::Header& header, const core::JoinReply& reply);
   void ScheduleTick();
 
   struct Peer {
@@ -85,9 +87,9 @@ class Controller {
   ReportLedger reports_;
   std::unique_ptr<net::Server> server_;
   boost::asio::steady_timer tick_;
-  net::ConnectionPtr joining_;  // whose join the core is looking at right now
-  std::map<uint64_t, Peer> peers_;                               // by connection id
-  std::map<Rank, std::pair<Incarnation, net::ConnectionPtr>> connections_;
+  net::ConnectionPtr joining_;       // while the core judges its join
+  std::map<uint64_t, Peer> peers_;   // by connection id: who joined through it
+  std::map<Rank, std::pair<Incarnation, net::ConnectionPtr>> connections_;  // of the living incarnations
   uint64_t refused_frames_ = 0;
 };
 

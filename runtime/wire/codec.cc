@@ -21,6 +21,8 @@ Status Open(const std::string& job, std::string_view bytes, pb::Envelope* envelo
     return {StatusCode::kDataLoss, "a frame of " + std::to_string(bytes.size()) + " bytes is no control message"};
   if (envelope->job() != job)
     return {StatusCode::kInvalidArgument, "the message is of job '" + envelope->job() + "', not '" + job + "'"};
+  if (envelope->rank() < 0)
+    return {StatusCode::kInvalidArgument, "control message: rank " + std::to_string(envelope->rank()) + " is negative"};
   *header = {{envelope->term(), envelope->controller_id()},
              Generation(envelope->generation()),
              Rank(envelope->rank()),

@@ -5,14 +5,10 @@ namespace kintsugi::wire {
 using namespace pb;
 namespace {
 
-Status OutOfRange(const std::string& field, uint64_t value) {
-  return {StatusCode::kInvalidArgument, "control message: " + field + " " + std::to_string(value) + " is unknown"};
-}
-
 Result<core::AgentMessage> TakeReady(const Ready& in) {
   core::Ready m;
   for (const Tensor& t : in.tensors()) {
-    if (t.dtype() > static_cast<uint32_t>(DType::kComplex128)) return OutOfRange("dtype", t.dtype());
+    KINTSUGI_RETURN_IF_ERROR(CheckEnum("dtype", t.dtype(), static_cast<uint32_t>(DType::kComplex128)));
     TensorSummary s{t.key(),
                     static_cast<DType>(t.dtype()),
                     {t.global_shape().begin(), t.global_shape().end()},
@@ -24,13 +20,12 @@ Result<core::AgentMessage> TakeReady(const Ready& in) {
     m.registry.tensors.push_back(std::move(s));
   }
   for (const Object& o : in.objects()) {
-    if (o.kind() > static_cast<uint32_t>(ObjectKind::kMirrored)) return OutOfRange("object kind", o.kind());
+    KINTSUGI_RETURN_IF_ERROR(CheckEnum("object kind", o.kind(), static_cast<uint32_t>(ObjectKind::kMirrored)));
     m.registry.objects.push_back({o.key(), static_cast<ObjectKind>(o.kind())});
   }
   for (const Group& g : in.groups()) {
-    core::GroupClaim claim{{}, g.replicas()};
-    for (int32_t rank : g.ranks()) claim.ranks.push_back(Rank(rank));
-    m.layouts[g.layout()] = std::move(claim);
+    KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> ranks, TakeRanks(g.ranks()));
+    m.layouts[g.layout()] = {std::move(ranks), g.replicas()};
   }
   m.gate = in.gate();
   return core::AgentMessage(std::move(m));
@@ -38,13 +33,20 @@ Result<core::AgentMessage> TakeReady(const Ready& in) {
 
 template <typename Message>
 Result<core::AgentMessage> TakeGate(const GateReport& in) {
-  if (in.state() > static_cast<uint32_t>(core::GateState::kTorn)) return OutOfRange("gate state", in.state());
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("gate state", in.state(), static_cast<uint32_t>(core::GateState::kTorn)));
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
   return core::AgentMessage(Message{static_cast<core::GateState>(in.state()), Step(in.step()), in.valid()});
 }
 
+template <typename Message>
+Result<core::AgentMessage> TakeStep(const StepOnly& in) {
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
+  return core::AgentMessage(Message{Step(in.step())});
+}
+
 Result<core::AgentMessage> TakePhaseDone(const PhaseDone& in) {
-  if (in.phase() >= static_cast<uint32_t>(core::kPhaseCount)) return OutOfRange("phase", in.phase());
-  if (in.code() > static_cast<uint32_t>(StatusCode::kInternal)) return OutOfRange("status code", in.code());
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("phase", in.phase(), static_cast<uint32_t>(core::kPhaseCount) - 1));
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("status code", in.code(), static_cast<uint32_t>(StatusCode::kInternal)));
   core::PhaseDone m{static_cast<core::Phase>(in.phase()), static_cast<StatusCode>(in.code()), in.text(),
                     in.bytes_moved(), {}};
   for (const auto& [layout, digest] : in.digests()) m.digests[layout] = digest;
@@ -52,7 +54,9 @@ Result<core::AgentMessage> TakePhaseDone(const PhaseDone& in) {
 }
 
 Result<core::AgentMessage> TakeFault(const FaultReport& in) {
-  if (in.kind() > static_cast<uint32_t>(core::FaultKind::kOperator)) return OutOfRange("fault kind", in.kind());
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("fault kind", in.kind(), static_cast<uint32_t>(core::FaultKind::kOperator)));
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
+  if (in.since_ns() < 0) return OutOfRange("instant", std::to_string(in.since_ns()));
   return core::AgentMessage(core::FaultReport{static_cast<core::FaultKind>(in.kind()),
                                               in.text(),
                                               {in.damaged_keys().begin(), in.damaged_keys().end()},
@@ -159,28 +163,30 @@ void Put(const core::Published& m, Envelope* out) {
 }
 
 Result<core::AgentMessage> TakeAgent(const Envelope& in) {
-  const auto step = [](const StepOnly& w) { return Step(w.step()); };
   switch (in.agent_case()) {
     case Envelope::kJoinRequest:
       return core::AgentMessage(core::JoinRequest{in.join_request().pid(), in.join_request().host(),
                                                   in.join_request().watched_by_launcher()});
     case Envelope::kReady: return TakeReady(in.ready());
-    case Envelope::kBeat: return core::AgentMessage(core::Beat{in.beat().count(), Step(in.beat().step())});
+    case Envelope::kBeat:
+      KINTSUGI_RETURN_IF_ERROR(CheckStep(in.beat().step()));
+      return core::AgentMessage(core::Beat{in.beat().count(), Step(in.beat().step())});
     case Envelope::kFaultReport: return TakeFault(in.fault_report());
     case Envelope::kLockReply: return TakeGate<core::LockReply>(in.lock_reply());
     case Envelope::kParked: return TakeGate<core::Parked>(in.parked());
     case Envelope::kPhaseDone: return TakePhaseDone(in.phase_done());
     case Envelope::kResumed: return core::AgentMessage(core::Resumed{});
-    case Envelope::kFinished: return core::AgentMessage(core::Finished{step(in.finished())});
-    case Envelope::kGateEntered: return core::AgentMessage(core::GateEntered{step(in.gate_entered())});
-    case Envelope::kSavePoint: return core::AgentMessage(core::SavePoint{step(in.save_point())});
-    case Envelope::kPauseAck: return core::AgentMessage(core::PauseAck{step(in.pause_ack())});
+    case Envelope::kFinished: return TakeStep<core::Finished>(in.finished());
+    case Envelope::kGateEntered: return TakeStep<core::GateEntered>(in.gate_entered());
+    case Envelope::kSavePoint: return TakeStep<core::SavePoint>(in.save_point());
+    case Envelope::kPauseAck: return TakeStep<core::PauseAck>(in.pause_ack());
     case Envelope::kStoreSet:
       return core::AgentMessage(
           core::StoreSet{in.store_set().key(), {in.store_set().value().begin(), in.store_set().value().end()}});
     case Envelope::kStoreGet:
       return core::AgentMessage(core::StoreGet{in.store_get().request(), in.store_get().key()});
     case Envelope::kPublished:
+      KINTSUGI_RETURN_IF_ERROR(CheckStep(in.published().step()));
       return core::AgentMessage(core::Published{Step(in.published().step()), in.published().directory()});
     default: return Status(StatusCode::kInvalidArgument, "the frame holds no message of an agent");
   }

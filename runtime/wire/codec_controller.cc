@@ -1,3 +1,5 @@
+#include <chrono>
+
 #include "runtime/wire/codec_parts.h"
 
 namespace kintsugi::wire {
@@ -5,34 +7,41 @@ namespace kintsugi::wire {
 using namespace pb;
 namespace {
 
-std::vector<Rank> Ranks(const google::protobuf::RepeatedField<int32_t>& in) {
-  std::vector<Rank> ranks;
-  for (int32_t rank : in) ranks.push_back(Rank(rank));
-  return ranks;
-}
-
 void PutRanks(const std::vector<Rank>& ranks, google::protobuf::RepeatedField<int32_t>* out) {
   for (Rank rank : ranks) out->Add(rank.value());
 }
 
-Status OutOfRange(const std::string& field, uint64_t value) {
-  return {StatusCode::kInvalidArgument, "control message: " + field + " " + std::to_string(value) + " is unknown"};
+// Longer than any run: what is added to an instant must not overflow.
+constexpr int64_t kLimitMax = std::chrono::nanoseconds(std::chrono::hours(24 * 365)).count();
+
+template <typename Message>
+Result<core::ControllerMessage> TakeStep(const StepOnly& in) {
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
+  return core::ControllerMessage(Message{Step(in.step())});
 }
 
 Result<core::ControllerMessage> TakePhaseOrder(const PhaseOrder& in) {
-  if (in.phase() >= static_cast<uint32_t>(core::kPhaseCount)) return OutOfRange("phase", in.phase());
-  if (in.rung() > static_cast<uint32_t>(Rung::kExit)) return OutOfRange("rung", in.rung());
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("phase", in.phase(), static_cast<uint32_t>(core::kPhaseCount) - 1));
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("rung", in.rung(), static_cast<uint32_t>(Rung::kExit)));
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
+  if (in.limit_ns() < 0 || in.limit_ns() > kLimitMax) return OutOfRange("limit", std::to_string(in.limit_ns()));
   core::PhaseOrder m;
   m.phase = static_cast<core::Phase>(in.phase());
   m.step = Step(in.step());
   m.rung = static_cast<Rung>(in.rung());
   m.limit = Duration(in.limit_ns());
-  m.partners = Ranks(in.partners());
-  for (const Move& move : in.moves())
-    m.moves.push_back({move.layout(), Rank(move.destination()), Ranks(move.sources()),
-                       {move.keys().begin(), move.keys().end()}});
-  for (const Entry& entry : in.entries())
-    m.entries.push_back({entry.layout(), Ranks(entry.holders()), Ranks(entry.objects_of())});
+  KINTSUGI_ASSIGN_OR_RETURN(m.partners, TakeRanks(in.partners()));
+  for (const Move& move : in.moves()) {
+    if (move.destination() < 0) return OutOfRange("rank", std::to_string(move.destination()));
+    KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> sources, TakeRanks(move.sources()));
+    m.moves.push_back(
+        {move.layout(), Rank(move.destination()), std::move(sources), {move.keys().begin(), move.keys().end()}});
+  }
+  for (const Entry& entry : in.entries()) {
+    KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> holders, TakeRanks(entry.holders()));
+    KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> objects_of, TakeRanks(entry.objects_of()));
+    m.entries.push_back({entry.layout(), std::move(holders), std::move(objects_of)});
+  }
   m.directory = in.directory();
   return core::ControllerMessage(std::move(m));
 }
@@ -102,20 +111,22 @@ Result<core::ControllerMessage> TakeController(const Envelope& in) {
   switch (in.controller_case()) {
     case Envelope::kJoinReply: {
       const JoinReply& w = in.join_reply();
+      KINTSUGI_RETURN_IF_ERROR(CheckStep(w.resume_step()));
       return core::ControllerMessage(core::JoinReply{w.accepted(), w.text(), w.replacement(), Step(w.resume_step()),
                                                      w.save_every(), {w.injections().begin(), w.injections().end()}});
     }
     case Envelope::kLockOrder: return core::ControllerMessage(core::LockOrder{});
     case Envelope::kStopOrder:
+      KINTSUGI_RETURN_IF_ERROR(CheckStep(in.stop_order().step()));
       return core::ControllerMessage(core::StopOrder{Step(in.stop_order().step()), in.stop_order().step_exists()});
     case Envelope::kPhaseOrder: return TakePhaseOrder(in.phase_order());
-    case Envelope::kResumeOrder: return core::ControllerMessage(core::ResumeOrder{Step(in.resume_order().step())});
+    case Envelope::kResumeOrder: return TakeStep<core::ResumeOrder>(in.resume_order());
     case Envelope::kContinueOrder: return core::ControllerMessage(core::ContinueOrder{});
-    case Envelope::kPauseAt: return core::ControllerMessage(core::PauseAt{Step(in.pause_at().step())});
-    case Envelope::kGateOpen: return core::ControllerMessage(core::GateOpen{Step(in.gate_open().step())});
+    case Envelope::kPauseAt: return TakeStep<core::PauseAt>(in.pause_at());
+    case Envelope::kGateOpen: return TakeStep<core::GateOpen>(in.gate_open());
     case Envelope::kStoreReply: {
       const StoreReply& w = in.store_reply();
-      if (w.code() > static_cast<uint32_t>(StatusCode::kInternal)) return OutOfRange("status code", w.code());
+      KINTSUGI_RETURN_IF_ERROR(CheckEnum("status code", w.code(), static_cast<uint32_t>(StatusCode::kInternal)));
       return core::ControllerMessage(core::StoreReply{
           w.request(), static_cast<StatusCode>(w.code()), {w.value().begin(), w.value().end()}});
     }

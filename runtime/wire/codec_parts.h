@@ -1,5 +1,8 @@
-// One Put per message and one Take per direction: the field-by-field half of the codec.
+// One Put per message and one Take per direction: the field-by-field half of the codec; and the checks that both share.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "runtime/base/result.h"
 #include "runtime/core/messages.h"
@@ -8,6 +11,28 @@
 namespace kintsugi::wire {
 
 using pb::Envelope;
+
+inline Status OutOfRange(const std::string& field, const std::string& value) {
+  return {StatusCode::kInvalidArgument, "control message: " + field + " " + value + " is out of its range"};
+}
+
+// The gate word has 60 bits for a step.
+inline Status CheckStep(uint64_t step) {
+  return step <= core::GateWord::kStepMask ? Status::Ok() : OutOfRange("step", std::to_string(step));
+}
+
+inline Status CheckEnum(const char* field, uint32_t value, uint32_t last) {
+  return value <= last ? Status::Ok() : OutOfRange(field, std::to_string(value));
+}
+
+inline Result<std::vector<Rank>> TakeRanks(const google::protobuf::RepeatedField<int32_t>& in) {
+  std::vector<Rank> ranks;
+  for (int32_t rank : in) {
+    if (rank < 0) return OutOfRange("rank", std::to_string(rank));
+    ranks.push_back(Rank(rank));
+  }
+  return ranks;
+}
 
 void Put(const core::JoinRequest& m, Envelope* out);
 void Put(const core::Ready& m, Envelope* out);

@@ -1,0 +1,116 @@
+#include "tests/unit/wire/random_messages.h"
+
+#include <bit>
+
+namespace kintsugi::wire {
+
+std::string RandomMessages::Text() {
+  std::string text(Below(12), '\0');
+  for (char& c : text) c = static_cast<char>(Below(256));
+  return text;
+}
+
+std::vector<uint8_t> RandomMessages::Bytes() {
+  const std::string text = Text();
+  return {text.begin(), text.end()};
+}
+
+std::vector<Rank> RandomMessages::Ranks() {
+  std::vector<Rank> ranks(Below(4));
+  for (Rank& rank : ranks) rank = AnyRank();
+  return ranks;
+}
+
+std::vector<std::string> RandomMessages::Texts() {
+  std::vector<std::string> texts(Below(4));
+  for (std::string& text : texts) text = Text();
+  return texts;
+}
+
+core::Header RandomMessages::Header() {
+  return {{Any(), Any()}, Generation(Any()), AnyRank(), Incarnation(Any())};
+}
+
+core::Ready RandomMessages::Ready() {
+  core::Ready ready;
+  const auto shape = [&] {
+    Shape s(Below(4));
+    for (int64_t& n : s) n = AnySigned();
+    return s;
+  };
+  for (uint64_t i = Below(4); i > 0; --i) {
+    TensorSummary t{Text(), Enum(DType::kComplex128), shape(), shape(), shape(), std::nullopt,
+                    static_cast<int>(AnySigned())};
+    if (Flip()) t.flattened_range = FlatRange{AnySigned(), AnySigned()};
+    ready.registry.tensors.push_back(std::move(t));
+  }
+  for (uint64_t i = Below(4); i > 0; --i) ready.registry.objects.push_back({Text(), Enum(ObjectKind::kMirrored)});
+  for (uint64_t i = Below(4); i > 0; --i)
+    ready.layouts[static_cast<int>(AnySigned())] = {Ranks(), static_cast<int>(AnySigned())};
+  ready.gate = Flip();
+  return ready;
+}
+
+core::PhaseOrder RandomMessages::PhaseOrder() {
+  core::PhaseOrder order;
+  order.phase = Enum(core::Phase::kEnded);
+  order.step = AnyStep();
+  order.rung = Enum(Rung::kExit);
+  order.limit = Duration(static_cast<int64_t>(Below(1'000'000'000'000'000)));
+  order.partners = Ranks();
+  for (uint64_t i = Below(4); i > 0; --i)
+    order.moves.push_back({static_cast<int>(AnySigned()), AnyRank(), Ranks(), Texts()});
+  for (uint64_t i = Below(4); i > 0; --i) order.entries.push_back({static_cast<int>(AnySigned()), Ranks(), Ranks()});
+  order.directory = Text();
+  return order;
+}
+
+core::AgentMessage RandomMessages::Agent(size_t kind) {
+  switch (kind) {
+    case 0: return core::JoinRequest{Any(), Text(), Flip()};
+    case 1: return Ready();
+    case 2: return core::Beat{Any(), AnyStep()};
+    case 3:
+      return core::FaultReport{Enum(core::FaultKind::kOperator), Text(), Texts(), AnyStep(), Flip(),
+                               TimePoint(Duration(static_cast<int64_t>(Any() >> 1)))};
+    case 4: return core::LockReply{Enum(core::GateState::kTorn), AnyStep(), Flip()};
+    case 5: return core::Parked{Enum(core::GateState::kTorn), AnyStep(), Flip()};
+    case 6: {
+      core::PhaseDone done{Enum(core::Phase::kEnded), Enum(StatusCode::kInternal), Text(), Any(), {}};
+      for (uint64_t i = Below(4); i > 0; --i) done.digests[static_cast<int>(AnySigned())] = Any();
+      return done;
+    }
+    case 7: return core::Resumed{};
+    case 8: return core::Finished{AnyStep()};
+    case 9: return core::GateEntered{AnyStep()};
+    case 10: return core::SavePoint{AnyStep()};
+    case 11: return core::PauseAck{AnyStep()};
+    case 12: return core::StoreSet{Text(), Bytes()};
+    case 13: return core::StoreGet{Any(), Text()};
+    default: return core::Published{AnyStep(), Text()};
+  }
+}
+
+core::ControllerMessage RandomMessages::Controller(size_t kind) {
+  switch (kind) {
+    case 0: return core::JoinReply{Flip(), Text(), Flip(), AnyStep(), Any(), Texts()};
+    case 1: return core::LockOrder{};
+    case 2: return core::StopOrder{AnyStep(), Flip()};
+    case 3: return PhaseOrder();
+    case 4: return core::ResumeOrder{AnyStep()};
+    case 5: return core::ContinueOrder{};
+    case 6: return core::PauseAt{AnyStep()};
+    case 7: return core::GateOpen{AnyStep()};
+    case 8: return core::StoreReply{Any(), Enum(StatusCode::kInternal), Bytes()};
+    case 9: return core::InjectOrder{Text()};
+    default: return core::EndOrder{static_cast<int>(AnySigned()), Text()};
+  }
+}
+
+RankReport RandomMessages::Report() {
+  RankReport report{Any() & core::GateWord::kStepMask, std::bit_cast<double>(random_()), {}};
+  for (uint64_t i = Below(8); i > 0; --i) report.samples.push_back(Any());
+  return report;
+}
+
+}  // namespace kintsugi::wire
