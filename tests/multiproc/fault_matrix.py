@@ -8,24 +8,12 @@ the issue of the fault calls for, and leave no process behind.
 import argparse
 import sys
 
-from harness import Failure, Runner, main, only_incident, same_training
+from harness import Failure, main, must_be_same, only_incident, reference
 
 KINDS = ["kill", "exit", "throw", "freeze", "uce", "uce-high"]
 PHASES = ["forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"]
 STEPS = 10
 STRUCK = 5
-
-_references = {}
-
-
-def reference(tp, bin_dir):
-    if tp not in _references:
-        runner = Runner(bin_dir)
-        try:
-            _references[tp], _ = runner.run(trainer_args=["--steps", str(STEPS), "--tp", str(tp)])
-        finally:
-            runner.close()
-    return _references[tp]
 
 
 def expected_rung(kind, phase):
@@ -41,15 +29,12 @@ def spec(kind, rank, phase):
     return f"{kind.split('-')[0]}:{rank}@{STRUCK}:{phase}{level}"
 
 
-def cell(kind, phase, rank, tp, bin_dir):
+def cell(kind, phase, rank, tp):
     def test(runner):
-        expected = reference(tp, bin_dir)
-        summary, log = runner.run(["--inject", spec(kind, rank, phase), "--silence", "0.4"],
-                                  ["--steps", str(STEPS), "--tp", str(tp)])
+        trainer = ["--steps", str(STEPS), "--tp", str(tp)]
+        summary, log = runner.run(["--inject", spec(kind, rank, phase), "--silence", "0.4"], trainer)
         incident = only_incident(summary)
-        difference = same_training(expected, summary)
-        if difference:
-            raise Failure(f"{difference}\n{log[-3000:]}")
+        must_be_same(reference(runner.bin, trainer), summary, log)
         if incident["path"] != expected_rung(kind, phase):
             raise Failure(f"rung {incident['path']}, expected {expected_rung(kind, phase)}\n{log[-3000:]}")
         if incident["ranks"] != [rank]:
@@ -76,6 +61,6 @@ if __name__ == "__main__":
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    cells = [(f"{kind} {phase} rank {rank} tp {tp}", cell(kind, phase, rank, tp, options.bin_dir))
+    cells = [(f"{kind} {phase} rank {rank} tp {tp}", cell(kind, phase, rank, tp))
              for kind, phase, rank, tp in chosen_cells(options.full)]
     sys.exit(main(cells, options.bin_dir, options.only))

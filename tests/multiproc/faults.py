@@ -10,7 +10,7 @@ from live_run import LiveRun, stop_and_continue
 
 STEPS = 12
 TRAINER = ["--steps", str(STEPS)]
-LONG = ["--steps", "60", "--step-delay-us", "20000"]
+LONG = ["--steps", "40", "--step-delay-us", "20000"]
 RANDOM_ROUNDS = 10
 OUTSIDE_KILLS_SEED = 20261121
 
@@ -42,7 +42,7 @@ def killed_from_outside(runner):
         with LiveRun(runner, ["--max-respawns", "100"], LONG) as run:
             kills = 0
             run.wait_step(1)
-            while rounds < RANDOM_ROUNDS and run.status()["step"] < 45:
+            while rounds < RANDOM_ROUNDS and run.status()["step"] < 25:
                 time.sleep(chance.uniform(0, 0.15))  # the moment is what is random
                 run.signal_rank(chance.randrange(4), signal.SIGKILL)
                 kills += 1
@@ -156,7 +156,7 @@ if __name__ == "__main__":
         ("rank 0 killed twice", injected(["kill:0@3:gate", "kill:0@9:update"])),
         ("four kinds in one run", injected(["uce:1@3:backward", "exit:0@5:update", "throw:2@7:update", "kill:3@9"])),
         ("killed from outside at random moments", killed_from_outside),
-        ("killed while the other one's replacement joins", killed_during_recovery("ADMIT", 1)),
+        ("killed while the others are locked", killed_during_recovery("LOCK", 1)),
         ("killed while groups are rebuilt", killed_during_recovery("REBUILD", 3)),
         ("killed while state moves", killed_during_recovery("REPAIR", 1)),
         ("two killed milliseconds apart", killed_milliseconds_apart),

@@ -121,7 +121,7 @@ def main(tests, bin_dir, chosen=()):
             print(f"ok      {name}", flush=True)
         except Skip as reason:
             skipped += 1
-            print(f"skipped {name}: {reason}", flush=True)
+            print(f"SKIPPED: {name}: {reason}", flush=True)
         except (Failure, subprocess.TimeoutExpired, KeyError, OSError, json.JSONDecodeError) as error:
             failed += 1
             print(f"FAILED  {name}: {type(error).__name__} {str(error)[-4000:]}", flush=True)

@@ -75,8 +75,9 @@ class LiveRun:
         return wait_until(lambda: text in self.log(), f"'{text}' in the log")
 
     def log(self):
+        """Its error output, without the progress lines."""
         with open(self.err.name, errors="replace") as file:
-            return file.read()
+            return "".join(line for line in file if not line.startswith("step "))
 
     # ---- doing something to it -------------------------------------------------------------------------------------
 

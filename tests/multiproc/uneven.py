@@ -24,7 +24,9 @@ GATE = ("gate", "at_gate", K)
 UPDATE = ("update", "updating", K)
 DONE = (None, "committed", K)  # not held: it waits in the parameter sync for those who are
 BEFORE = ("gradient-sync", "committed", K - 1)
-LETTERS = {"G": GATE, "U": UPDATE, "D": DONE, "B": BEFORE}
+INSIDE_GATE = (None, "at_gate", K)  # not held: its barrier waits for those who are before it
+MIRRORING = (None, "committed", K - 1)  # not held: it waits for its partner's mirrored objects
+LETTERS = {"G": GATE, "U": UPDATE, "D": DONE, "B": BEFORE, "I": INSIDE_GATE, "M": MIRRORING}
 
 
 def trainer(tp, *more):
@@ -62,9 +64,9 @@ def with_gate(letters, tp):
 
 
 def before_the_gate(letters):
-    """Nobody passes a gate that one rank has not entered: S = K - 1 whoever waits there."""
+    """Nobody passes a gate that one rank has not entered: S = K - 1 whoever waits there. Letters: ranks 0 to 3."""
     def test(runner):
-        places = {rank: LETTERS[letter] for rank, letter in zip(SURVIVORS, letters)}
+        places = dict(enumerate(LETTERS[letter] for letter in letters))
         summary, log = killed_while(runner, places, 1)
         must_be_same(reference(runner.bin, trainer(1)), summary, log)
         if only_incident(summary)["step"] != K - 1:
@@ -73,8 +75,9 @@ def before_the_gate(letters):
 
 
 def without_gate(letters, run_args, rung, code=0):
+    """Letters: ranks 0 to 3."""
     def test(runner):
-        places = {**{rank: LETTERS[letter] for rank, letter in zip(SURVIVORS, letters)}, VICTIM: DONE}
+        places = dict(enumerate(LETTERS[letter] for letter in letters))
         summary, log = killed_while(runner, places, 1, run_args, ["--gate", "off"], code)
         incident = only_incident(summary)
         if incident["path"] != rung:
@@ -114,15 +117,14 @@ def tests(full):
                 continue  # nobody is held: the kill would come at no particular moment
             if full or (tp == 1 and "D" not in letters) or "".join(letters) in ("GUD", "DGG"):
                 yield f"{''.join(letters)} tp {tp}", with_gate(letters, tp)
-    for letters in (("B", "G", "G"), ("B", "B", "B"), ("G", "B", "B")):
-        yield f"{''.join(letters)} before the gate", before_the_gate(letters)
+    for letters in ("BIMI", "BBBB", "IBIM"):
+        yield f"{letters} before the gate", before_the_gate(letters)
     yield "gate off: the same bits", gate_off_without_fault
     yield "gate off, killed inside the update", gate_off_killed_inside
-    # Shards: ranks 0 and 2, ranks 1 and 3. Rank 1 behind: 0 and 3 hold everything at K.
-    yield "gate off, a rank behind whose partner is not: repaired", without_gate("DBD", [], "respawn")
-    # Rank 0 behind and 2 gone: that shard is held at K - 1 only, the other one at K only.
-    yield "gate off, no common step: back to a checkpoint", without_gate("BDD", ["--save-every", "2"], "reload")
-    yield "gate off, no common step and no checkpoint: told", without_gate("BDD", [], "exit", 1)
+    yield "gate off, all have begun the update: repaired", without_gate("UDDU", [], "respawn")
+    # Shards: ranks 0 and 2, ranks 1 and 3. Mirrored objects keep partners together: 0 and 2 are behind, 1 and 3 are not.
+    yield "gate off, no common step: back to a checkpoint", without_gate("BDMD", ["--save-every", "2"], "reload")
+    yield "gate off, no common step and no checkpoint: told", without_gate("BDMD", [], "exit", 1)
     yield "bad holds are refused", bad_holds
 
 

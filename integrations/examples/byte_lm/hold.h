@@ -27,12 +27,12 @@ struct Hold {
 
 Result<Hold> ParseHold(const std::string& text);
 
-// The holds of one rank; each keeps it back once.
+// The holds of one rank; each keeps it back once, and none after the first abort: nobody would come to end it.
 class Holds {
  public:
   Holds(Rank self, std::vector<Hold> holds);
-  // Whether the rank is to be kept back here; not again when the step is done once more.
   bool Take(Hold::Point point, Step step);
+  void Clear() { mine_.clear(); }
 
  private:
   std::vector<Hold> mine_;

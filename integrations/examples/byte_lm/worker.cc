@@ -12,7 +12,9 @@ Worker& Self(void* context) { return *static_cast<Worker*>(context); }
 }  // namespace
 
 Worker::Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout)
-    : agent_(agent), options_(options), layout_(layout), groups_(layout), holds_(agent.rank(), options.holds) {}
+    : agent_(agent), options_(options), layout_(layout), groups_(layout), holds_(agent.rank(), options.holds) {
+  if (agent.join_kind() == JoinKind::kReplacement) holds_.Clear();
+}
 
 Result<std::unique_ptr<Worker>> Worker::Create(Agent& agent, const WorkerOptions& options, const TextData& text) {
   KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout,
@@ -69,6 +71,7 @@ Status Worker::Register() {
   }));
   KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kClean, [](HandlerContext&, void* self) {
     Self(self).groups_.Destroy();
+    Self(self).holds_.Clear();
     return Status::Ok();
   }));
   KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRebuildGroup, [](HandlerContext& call, void* self) {
