@@ -43,12 +43,13 @@ WorldOptions Saving(Recorder& recorder, uint64_t every) {
   return options;
 }
 
-// The order has reached every rank, which stands in `step`.
-void AwaitPaused(World& world, Step step) {
+// The order has reached every rank, and each stands in its step.
+void AwaitPaused(World& world, const std::vector<uint64_t>& steps) {
   const auto acknowledged = [&] {
     return world.OnController([&] {
       const auto& members = world.controller().core().members();
-      return std::all_of(members.begin(), members.end(), [&](const auto& m) { return m.acked_begun == step; });
+      return std::equal(members.begin(), members.end(), steps.begin(),
+                        [](const auto& member, uint64_t step) { return member.acked_begun == Step(step); });
     });
   };
   while (!acknowledged()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -79,18 +80,19 @@ TEST(SavePoint, SurvivesAFaultAndChangesNoBit) {
 TEST(SavePoint, AnOperatorsSaveMeetsAllRanksAtOneBoundary) {
   Recorder recorder;
   World world(Saving(recorder, 0));
-  // Ranks stand in different places of step 3 when the order comes, one of them behind its commit.
+  // When the order comes two ranks stand in step 3 and two in step 4: the pause must move to 4.
   world.script().Hold(0, 3, Point::kCommitted);
   world.script().Hold(1, 3, Point::kUpdate);
   world.StartAll();
   ASSERT_TRUE(world.script().AwaitReached(0, 3, Point::kCommitted));
   ASSERT_TRUE(world.script().AwaitReached(1, 3, Point::kUpdate));
+  for (int rank : {2, 3}) ASSERT_TRUE(world.script().AwaitReached(rank, 4, Point::kBackward));
   world.Feed(core::OperatorSave{});
-  AwaitPaused(world, Step(3));
+  AwaitPaused(world, {3, 3, 4, 4});
   world.script().ReleaseAll();
   ExpectSameAsUndisturbed(world);
   ASSERT_EQ(recorder.renamed.size(), 1u);
-  EXPECT_EQ(recorder.renamed.front(), 3u);
+  EXPECT_EQ(recorder.renamed.front(), 4u);
   EXPECT_EQ(recorder.shards[recorder.renamed.front()].size(), 2u);
 }
 
@@ -99,9 +101,9 @@ TEST(SavePoint, AnOperatorsStopSavesAndLeavesWith75) {
   World world(Saving(recorder, 0));
   world.script().Hold(3, 2, Point::kBackward);
   world.StartAll();
-  ASSERT_TRUE(world.script().AwaitReached(3, 2, Point::kBackward));
+  for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(world.script().AwaitReached(rank, 2, Point::kBackward));
   world.Feed(core::OperatorStop{});
-  AwaitPaused(world, Step(2));
+  AwaitPaused(world, {2, 2, 2, 2});
   world.script().ReleaseAll();
   world.WaitAll();
   EXPECT_EQ(world.ended()->exit_code, 75);
