@@ -85,7 +85,7 @@ target_link_libraries(kintsugi_shared PRIVATE -Wl,--no-whole-archive ${kintsugi_
 target_link_options(kintsugi_shared PRIVATE "LINKER:--version-script=${kintsugi_symbols}" "LINKER:-z,defs"
                     "LINKER:--as-needed")
 target_include_directories(kintsugi_shared PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
-                           "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/kintsugi>")
+                           "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR};${CMAKE_INSTALL_INCLUDEDIR}/kintsugi>")
 target_compile_features(kintsugi_shared INTERFACE cxx_std_20)
 _kintsugi_common(kintsugi_shared)
 
