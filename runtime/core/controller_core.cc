@@ -1,10 +1,16 @@
 #include "runtime/core/controller_core.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
 
 namespace kintsugi::core {
+namespace {
+
+bool IsHandlerPhase(Phase phase) { return phase >= Phase::kClean && phase <= Phase::kRollback && phase != Phase::kAdmit; }
+
+}  // namespace
 
 ControllerCore::ControllerCore(Policy policy, Term term)
     : policy_(std::move(policy)), term_(term), members_(static_cast<size_t>(policy_.world_size)),
@@ -55,6 +61,9 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
   if (!InWorld(header.rank)) return Drop(header.rank, "the rank is outside the world");
   if (const auto* join = std::get_if<JoinRequest>(&message)) return OnJoin(header, *join);
   Member& member = At(header.rank);
+  // A checkpoint that became visible stays so, whatever became of the rank that says so.
+  if (const auto* published = std::get_if<Published>(&message); published && header.term == term_ && phase_ != Phase::kEnded)
+    return OnPublished(published->step, published->directory);
   if (header.incarnation != member.incarnation || member.life == Life::kDead)
     return Drop(header.rank, "incarnation " + header.incarnation.ToString() + " is not the living one");
   if (header.term != term_) return Drop(header.rank, "the message is of another term");
@@ -71,8 +80,6 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
           OnReady(header, m);
         } else if constexpr (std::is_same_v<M, FaultReport>) {
           OnFaultReport(rank, m, current);
-        } else if constexpr (std::is_same_v<M, Published>) {
-          OnPublished(m.step, m.directory);
         } else if (!current) {
           Drop(rank, "generation " + header.generation.ToString() + " is not " + generation_.ToString());
         } else if constexpr (std::is_same_v<M, LockReply>) {
@@ -247,10 +254,7 @@ void ControllerCore::OnTick() {
     stop_deadline_ = TimePoint::Max();
     return Fault(Rank(0), FaultKind::kOperator, "the grace period is nearly over: saving at once", now_);
   }
-  if (now_ >= relock_at_) {
-    relock_at_ = TimePoint::Max();
-    return EnterLock("a phase failed without another cause");
-  }
+  if (now_ >= relock_at_) return OnRelock();
   if (now_ >= deadline_) return OnDeadline();
   if (now_ < save_deadline_) return;
   save_deadline_ = TimePoint::Max();
@@ -280,9 +284,28 @@ void ControllerCore::OnDeadline() {
   if (phase_ == Phase::kAdmit) is_late = [](const Member& m) { return m.life != Life::kReady; };
   if (phase_ == Phase::kRunning) is_late = [](const Member& m) { return !m.resumed; };
   const std::vector<Rank> late = Ranks(is_late);
+  // In a phase of handlers all may hang because one does. They are cancelled; who does not come out of that, or hangs
+  // again and again, is the one.
+  if (IsHandlerPhase(phase_) && late.size() == LiveRanks().size()) {
+    ran_out_ = true;
+    return OnRelock();
+  }
   GiveUp(late, FaultKind::kStalled, now_,
          std::string(PhaseName(phase_)) + " not finished within " +
              std::to_string(static_cast<int>(ToMilliseconds(now_ - phase_began_))) + " ms");
+}
+
+void ControllerCore::OnRelock() {
+  relock_at_ = TimePoint::Max();
+  const std::string text = std::string(PhaseName(phase_)) + " failed without another cause";
+  std::vector<Rank> hopeless;
+  if (std::exchange(ran_out_, false))
+    for (Rank rank : Ranks([](const Member& m) { return m.waiting; }))
+      if ((At(rank).handler_failures += kOwnFailure) >= kHandlerFailuresMax) hopeless.push_back(rank);
+  if (!incident_) OpenIncident(Rank(0), FaultKind::kStalled, text, now_);
+  if (hopeless.empty()) return EnterLock(text);
+  for (Member& member : members_) member.handler_failures = 0;
+  GiveUp(hopeless, FaultKind::kStalled, now_, text + ", again and again");
 }
 
 void ControllerCore::GiveUp(const std::vector<Rank>& ranks, FaultKind kind, TimePoint since, const std::string& text) {
@@ -308,6 +331,7 @@ void ControllerCore::SetPhase(Phase to, const std::string& reason) {
   phase_began_ = now_;
   deadline_ = TimePoint::Max();
   relock_at_ = TimePoint::Max();
+  ran_out_ = false;
   if (listening) return;
   save_deadline_ = TimePoint::Max();
   for (Member& member : members_) SetWaiting(member, false);

@@ -82,6 +82,12 @@ class ControllerCore {
   void SetInjections(Rank rank, std::vector<std::string> injections) { At(rank).injections = std::move(injections); }
 
  private:
+  // A rank whose handlers fail this often in one incident, with no other cause in sight, is given up. An error that may be
+  // the echo of another rank's failure weighs half, so that the rank with a cause of its own is always the first to go.
+  static constexpr int kEchoFailure = 1;
+  static constexpr int kOwnFailure = 2;
+  static constexpr int kHandlerFailuresMax = 3 * kOwnFailure;
+
   enum class SaveState : uint8_t { kNone, kArming, kGathering, kWriting, kRenaming, kFinalVerify };
 
   Member& At(Rank rank) { return members_[static_cast<size_t>(rank.value())]; }
@@ -99,6 +105,7 @@ class ControllerCore {
   void GiveUpLost();
   void OnTick();
   void OnDeadline();
+  void OnRelock();
   void OnFaultReport(Rank rank, const FaultReport& report, bool current);
 
   // Incident (controller_incident.cc).
@@ -167,10 +174,10 @@ class ControllerCore {
   void SendTo(Rank rank, ControllerMessage message);
   void Kill(Rank rank, const std::string& reason);
   std::vector<Rank> LiveRanks() const;
-  // Sends make(rank) to each and waits for all of them until the limit.
+  // Sends make(rank) to each and waits for all of them: for the limit that the handlers have, and then for their answer.
   template <typename Make>
   void Order(const std::vector<Rank>& ranks, Duration limit, Make make) {
-    deadline_ = now_ + limit;
+    deadline_ = now_ + limit + policy_.AnswerSlack();
     for (Rank rank : ranks) Ask(rank, make(rank));
   }
   // One rank's part of that; the deadline is the caller's.
@@ -214,6 +221,7 @@ class ControllerCore {
   std::string reload_directory_;  // with the rung reload: fixed when it was chosen
   std::map<std::pair<int, Rank>, uint64_t> digests_;
   TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
+  bool ran_out_ = false;                    // with relock_at_: a handler's limit ran out
 
   // Saving.
   SaveState save_ = SaveState::kNone;

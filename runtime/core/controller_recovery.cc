@@ -11,11 +11,6 @@ namespace {
 
 // A phase can fail as the echo of a death that has not been seen yet; the cause gets this long to show itself.
 constexpr Duration kEchoWindow = std::chrono::milliseconds(50);
-// A rank whose handlers fail this often in one incident, with no other cause in sight, is given up. An error that may be
-// the echo of another rank's failure weighs half, so that the rank with a cause of its own is always the first to go.
-constexpr int kHandlerFailuresMax = 3;
-constexpr int kEchoWeight = 1;
-constexpr int kOwnWeight = 2;
 
 }  // namespace
 
@@ -120,14 +115,15 @@ void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
   const bool echo = done.code == StatusCode::kCommFailure || done.code == StatusCode::kCancelled ||
                     done.code == StatusCode::kInterrupted || done.code == StatusCode::kDeadlineExceeded;
   if (!incident_) OpenIncident(rank, FaultKind::kHandlerFailed, done.text, now_);
-  member.handler_failures += echo ? kEchoWeight : kOwnWeight;
-  if (member.handler_failures >= kHandlerFailuresMax * kOwnWeight) {
+  member.handler_failures += echo ? kEchoFailure : kOwnFailure;
+  if (member.handler_failures >= kHandlerFailuresMax) {
     const std::string text = "its handlers failed again and again, last: " + done.text;
     for (Member& other : members_) other.handler_failures = 0;
     return GiveUp({rank}, FaultKind::kHandlerFailed, now_, text);
   }
   if (echo) {
     relock_at_ = now_ + kEchoWindow;
+    ran_out_ = ran_out_ || done.code == StatusCode::kDeadlineExceeded;
     return;
   }
   // A failed repair leaves its receiver in doubt; a source is only read, and other handlers touch derived things only.

@@ -108,7 +108,7 @@ void ControllerCore::StartWriting(kintsugi::Step step, const IncidentSnapshot& s
     work[assignment.writer].push_back(std::move(assignment.entry));
   writers_.clear();
   for (const auto& [rank, entries] : work) writers_.push_back(rank);
-  save_deadline_ = now_ + policy_.RepairLimit();
+  save_deadline_ = now_ + policy_.RepairLimit() + policy_.AnswerSlack();
   for (Rank writer : writers_)
     Ask(writer, PhaseOrder{.phase = Phase::kDump,
                            .step = step,
@@ -142,7 +142,7 @@ void ControllerCore::OnSaveDone(Rank rank, const PhaseDone& done) {
   if (save_ == SaveState::kRenaming || save_failed_) return FinishSave();
   if (phase_ == Phase::kDump) SetPhase(Phase::kRename, "all parts are written");
   save_ = SaveState::kRenaming;
-  save_deadline_ = now_ + policy_.RepairLimit();
+  save_deadline_ = now_ + policy_.RepairLimit() + policy_.AnswerSlack();
   const auto fit = std::find_if(writers_.begin(), writers_.end(), [this](Rank r) { return !At(r).save_failed; });
   Ask(fit == writers_.end() ? writers_.front() : *fit, PhaseOrder{.phase = Phase::kRename,
                                                                    .step = save_step_,

@@ -84,7 +84,7 @@ void ControllerCore::AfterVerify() {
 void ControllerCore::Finish() {
   save_ = SaveState::kFinalVerify;
   digests_.clear();
-  save_deadline_ = now_ + policy_.RepairLimit();
+  save_deadline_ = now_ + policy_.RepairLimit() + policy_.AnswerSlack();
   for (Rank rank : LiveRanks())
     Ask(rank, PhaseOrder{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()});
 }

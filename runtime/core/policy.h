@@ -32,6 +32,8 @@ struct Policy {
   Duration StopLimit() const { return step_timeout; }
   Duration HandlerLimit() const { return step_timeout; }
   Duration RepairLimit() const { return 10 * step_timeout; }
+  // A handler that ran into its own limit has this long to say so before it counts as one that ignores it.
+  Duration AnswerSlack() const { return silence; }
 
   // Relations between fields; the message names the field, its value and the bound.
   Status Validate() const;

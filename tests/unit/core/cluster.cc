@@ -163,7 +163,7 @@ void Cluster::OnUp(const LinkPtr& link, const Header& header, const AgentMessage
   if (const auto* get = std::get_if<StoreGet>(&message)) return Answer(store_.Get(header, *get));
   const auto* done = std::get_if<PhaseDone>(&message);
   if (std::holds_alternative<Published>(message) || (done && done->phase == Phase::kRename && done->code == StatusCode::kOk))
-    checkpoint_known_ = true;
+    checkpoint_known_ = checkpoint_known_ || (!ended_ && (!done || !given_up_.count({header.rank, header.incarnation})));
   Feed(FromAgent{header, message});
 }
 

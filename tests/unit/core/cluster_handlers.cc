@@ -82,6 +82,11 @@ void Cluster::StartOrder(const ProcessPtr& p) {
   p->running = std::exchange(p->order, std::nullopt);
   Go(p, TrainerAt::kHandler);
   const Phase phase = p->running->order.phase;
+  // Handlers keep their limit.
+  For(p, p->running->order.limit, [this, p, phase, generation = p->running->generation] {
+    if (p->running && p->running->generation == generation && p->running->order.phase == phase)
+      Finish(p, {.phase = phase, .code = StatusCode::kDeadlineExceeded, .text = "no answer from a peer"});
+  });
   if (p->failing_handlers > 0) {
     --p->failing_handlers;
     return Trainer(p, Between(50, 5000), [this, p, phase] {
@@ -142,11 +147,6 @@ void Cluster::Rebuild(const ProcessPtr& p) {
     p->gets[request] = "addr/" + std::to_string(r);
     SendUp(p, p->group, StoreGet{request, p->gets[request]});
   }
-  // The store's own limit, should requests or answers be lost with the connection.
-  Trainer(p, 1500ms, [this, p] {
-    if (!p->gets.empty())
-      Finish(p, {.phase = Phase::kRebuild, .code = StatusCode::kDeadlineExceeded, .text = "store: no answer"});
-  });
 }
 
 void Cluster::OnStoreReply(const ProcessPtr& p, const StoreReply& reply) {

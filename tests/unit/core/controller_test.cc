@@ -117,6 +117,38 @@ TEST(Controller, CountsNoReportOfAPredecessor) {
   EXPECT_FALSE(bench.Sent<StopOrder>().back().second.step_exists);
 }
 
+TEST(Controller, NobodyIsKilledForWaitingForAnother) {
+  // Rank 2's handler hangs; the others wait for it, run into their limit and say so.
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.hold = Phase::kRebuild;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  for (int round = 1; round <= 3; ++round) {
+    ASSERT_EQ(bench.core.phase(), Phase::kRebuild) << round;
+    ASSERT_TRUE(bench.Killed().empty());
+    bench.Pass(4s);
+    for (int r : {0, 1, 3}) bench.Say(r, PhaseDone{.phase = Phase::kRebuild, .code = StatusCode::kDeadlineExceeded});
+    bench.Pass(100ms);
+  }
+  EXPECT_EQ(bench.Killed(), std::set<int>{2});
+}
+
+TEST(Controller, WhereAllHangTheyAreCancelledFirst) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.hold = Phase::kRebuild;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  const Generation before = bench.core.generation();
+  bench.Pass(6s);
+  EXPECT_GT(bench.core.generation(), before);
+  EXPECT_TRUE(bench.Killed().empty());
+  bench.hold.reset();
+  bench.Pass(6s);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+}
+
 // ---- lost connections ----------------------------------------------------------------------------------------------
 
 TEST(Controller, AHealedGapCostsNoGeneration) {
