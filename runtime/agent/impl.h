@@ -120,6 +120,8 @@ class Agent::Impl {
   Status PassGate(Step step);
   Status AwaitVerdict(Step step);
   Status SaveAt(Step boundary);
+  std::vector<std::string> KeysToPoison(const Injection& injection) const;
+  void Poison(const Injection& injection);
   Status Strike(const Injection& injection, Step step);
   void SignalFault(core::FaultReport fault);
   Status InterruptedStatus(const char* where) const;

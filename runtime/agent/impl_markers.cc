@@ -159,6 +159,8 @@ Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
       return armed.second.step == step && armed.second.phase == phase;
     });
     if (found == armed_.end()) return Status::Ok();
+    // Damage of memory is done when all of it is done; how long the poisoning takes is no part of the fault.
+    if (found->second.kind == InjectionKind::kUce) Poison(found->second);
     // Told before it strikes: the launcher's ledger must know even when this process is gone in the next instruction.
     words().fault_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()));
     words().fired_injections.fetch_or(1ull << (found->first & 63));
@@ -167,6 +169,23 @@ Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
     any_armed_ = !armed_.empty();
   }
   return Strike(*due, step);
+}
+
+std::vector<std::string> Agent::Impl::KeysToPoison(const Injection& injection) const {
+  std::vector<std::string> keys;
+  for (const auto& [key, tensor] : registry_.tensors()) {
+    if (tensor.memory.kind == MemoryKind::kDevice) continue;
+    const bool hit = injection.tensors.empty() ? tensor.layout == 0 : GlobMatch(injection.tensors, key);
+    if (injection.level == UceLevel::kHigh || hit) keys.push_back(key);
+  }
+  return keys;
+}
+
+void Agent::Impl::Poison(const Injection& injection) {
+  for (const std::string& key : KeysToPoison(injection)) {
+    const Memory& memory = registry_.tensors().at(key).memory;
+    std::memset(memory.data, 0xFF, memory.size_bytes);  // not a number in every float type
+  }
 }
 
 Status Agent::Impl::Strike(const Injection& injection, Step step) {
@@ -178,16 +197,8 @@ Status Agent::Impl::Strike(const Injection& injection, Step step) {
       injected_throw_ = true;
       return {StatusCode::kInternal, "injected exception: " + ToString(injection)};
     case InjectionKind::kUce: {
-      std::vector<std::string> keys;
       const bool low = injection.level == UceLevel::kLow;
-      for (const auto& [key, tensor] : registry_.tensors()) {
-        if (tensor.memory.kind == MemoryKind::kDevice) continue;
-        const bool hit = injection.tensors.empty() ? tensor.layout == 0 : GlobMatch(injection.tensors, key);
-        if (low && !hit) continue;
-        std::memset(tensor.memory.data, 0xFF, tensor.memory.size_bytes);  // not a number in every float type
-        keys.push_back(key);
-      }
-      return ReportMemoryError(low ? keys : std::vector<std::string>(),
+      return ReportMemoryError(low ? KeysToPoison(injection) : std::vector<std::string>(),
                                "injected memory error at step " + step.ToString() + ": " + ToString(injection));
     }
   }

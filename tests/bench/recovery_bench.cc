@@ -108,14 +108,17 @@ void AddFigures(Figures& figures, const Scenario& scenario, const std::vector<Ti
     }
     figures.Add(figure);
   }
-  std::vector<double> parking, stepping, transfer;
+  std::vector<double> parking, stepping, transfer, after;
   for (const auto& [detected, parked, rebuilt, repaired, resumed] : runs) {
     parking.push_back(parked - detected);
     transfer.push_back(repaired - rebuilt);
+    after.push_back(resumed - repaired);
     stepping.push_back(resumed - (repaired - rebuilt));
   }
   figures.Add(AtMost(scenario.name + "/parked-after-detected", Median(parking), "ms", kParkMs));
   figures.Add(AtMost(scenario.name + "/transfer", Median(transfer), "ms", std::nullopt));
+  // Digests of the whole state, rollback, and the step's own beginning.
+  figures.Add(AtMost(scenario.name + "/resumed-after-repaired", Median(after), "ms", std::nullopt));
   std::optional<double> budget;
   if (scenario.kind == "kill") budget = kKillMs;
   if (scenario.kind == "throw") budget = kExceptionMs;

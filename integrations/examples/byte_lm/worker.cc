@@ -46,7 +46,9 @@ Status Worker::Register() {
   if (options_.ballast_mib > 0) {
     const int64_t bytes = static_cast<int64_t>(options_.ballast_mib) << 20;
     KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, agent_.AllocateState(static_cast<uint64_t>(bytes)));
-    std::memset(memory.data, 0x40 + layout_.shard(), memory.size_bytes);
+    // A replacement's copy comes from a replica: touching every page twice would only delay it.
+    if (agent_.join_kind() != JoinKind::kReplacement)
+      std::memset(memory.data, 0x40 + layout_.shard(), memory.size_bytes);
     ShardedTensor ballast;
     ballast.key = "ballast";
     ballast.dtype = DType::kUInt8;
