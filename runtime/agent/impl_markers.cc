@@ -152,23 +152,23 @@ Status Agent::Impl::ReportMemoryError(const std::vector<std::string>& keys, cons
 Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
   words().progress.store(PackProgress(step.value(), phase), std::memory_order_relaxed);
   if (!any_armed_.load(std::memory_order_relaxed)) [[likely]] return Status::Ok();
-  std::optional<Injection> due;
+  std::optional<std::pair<uint32_t, Injection>> due;
   {
     std::lock_guard lock(mutex_);
     const auto found = std::find_if(armed_.begin(), armed_.end(), [&](const auto& armed) {
       return armed.second.step == step && armed.second.phase == phase;
     });
     if (found == armed_.end()) return Status::Ok();
-    // Damage of memory is done when all of it is done; how long the poisoning takes is no part of the fault.
-    if (found->second.kind == InjectionKind::kUce) Poison(found->second);
-    // Told before it strikes: the launcher's ledger must know even when this process is gone in the next instruction.
-    words().fault_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()));
-    words().fired_injections.fetch_or(1ull << (found->first & 63));
-    due = found->second;
+    due = *found;
     armed_.erase(found);
     any_armed_ = !armed_.empty();
   }
-  return Strike(*due, step);
+  // Memory is damaged once all of it is: how long the poisoning takes is no part of the fault.
+  if (due->second.kind == InjectionKind::kUce) Poison(due->second);
+  // Told before it strikes: the launcher's ledger must know even when this process is gone in the next instruction.
+  words().fault_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()));
+  words().fired_injections.fetch_or(1ull << (due->first & 63));
+  return Strike(due->second, step);
 }
 
 std::vector<std::string> Agent::Impl::KeysToPoison(const Injection& injection) const {
