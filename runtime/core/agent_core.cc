@@ -176,7 +176,7 @@ void AgentCore::StartHandler() {
 }
 
 void AgentCore::OnResume(const ResumeOrder& order) {
-  if (trainer_ == Trainer::kInLoop && resumed_) return Send(Resumed{});  // asked again: the answer was lost
+  if (!locked_ && resumed_) return Send(Resumed{});  // asked again: the answer was lost
   if (trainer_ != Trainer::kParked || !locked_) return;
   locked_ = false;
   stop_.reset();

@@ -92,6 +92,7 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
           OnResumed(rank);
         } else if constexpr (std::is_same_v<M, Finished>) {
           member.finished = m.step;
+          OnResumed(rank);  // a loop that had nothing left to do says no more than this
           MaybeFinish();
         } else if constexpr (std::is_same_v<M, GateEntered>) {
           OnGateEntered(rank, m.step);

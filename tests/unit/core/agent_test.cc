@@ -330,6 +330,8 @@ TEST(Agent, AnswersARepeatedOrderWithoutDoingItTwice) {
   const auto resumed = bench.Order(ResumeOrder{Step(6)}, 5);
   EXPECT_TRUE(All<ReleaseTrainer>(resumed).empty());
   EXPECT_EQ(Said<Resumed>(resumed).size(), 1u);
+  bench.Do(TrainerAtSavePoint{Step(8)});
+  EXPECT_EQ(Said<Resumed>(bench.Order(ResumeOrder{Step(6)}, 5)).size(), 1u) << "wherever the thread has got to";
 }
 
 TEST(Agent, SavesAgainAtALaterStepOfTheSameGeneration) {

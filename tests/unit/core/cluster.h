@@ -71,6 +71,8 @@ class Cluster {
     std::map<Rank, std::map<uint64_t, uint64_t>> mirrored;  // partners' by step
     bool throw_next = false, throw_in_update = false;
     int failing_handlers = 0;
+    int hanging_handlers = 0;   // the last of four does not even hear its cancel
+    bool hangs = false, deaf = false;
     // Handler and collectives.
     std::optional<RunOnTrainer> order;    // not yet taken by the trainer's thread
     std::optional<RunOnTrainer> running;

@@ -93,6 +93,12 @@ void Cluster::Strike(PlannedFault& fault) {
       NoteLoss(fault.rank);
       p->failing_handlers = fault.count;
       return;
+    case FaultType::kHandlerHangs:
+      if (!p) return;
+      fired();
+      NoteLoss(fault.rank);
+      p->hanging_handlers = fault.count;
+      return;
     case FaultType::kBitFlip:
       fired();
       flips_left_ += fault.count;

@@ -82,6 +82,11 @@ void Cluster::StartOrder(const ProcessPtr& p) {
   p->running = std::exchange(p->order, std::nullopt);
   Go(p, TrainerAt::kHandler);
   const Phase phase = p->running->order.phase;
+  if (p->hanging_handlers > 0) {
+    p->deaf = --p->hanging_handlers == 0 && random_.Chance(0.3);
+    p->hangs = true;
+    return;
+  }
   // Handlers keep their limit.
   For(p, p->running->order.limit, [this, p, phase, generation = p->running->generation] {
     if (p->running && p->running->generation == generation && p->running->order.phase == phase)
@@ -108,6 +113,7 @@ void Cluster::StartOrder(const ProcessPtr& p) {
 void Cluster::Finish(const ProcessPtr& p, PhaseDone done) {
   if (!p->running) return;
   const Generation generation = p->running->generation;
+  p->hangs = false;
   const bool at_save_point = done.phase == Phase::kDump || done.phase == Phase::kRename;
   p->running.reset();
   p->blocked_in.clear();
@@ -125,9 +131,9 @@ void Cluster::Cancel(const ProcessPtr& p) {
     const RunOnTrainer dropped = *std::exchange(p->order, std::nullopt);
     return StepAgent(p, HandlerDone{dropped.generation, {dropped.order.phase, StatusCode::kCancelled, "superseded", 0, {}}});
   }
-  if (!p->running) return;
+  if (!p->running || (p->hangs && p->deaf)) return;
   // Some end as if nothing had happened, but nobody goes on waiting.
-  const bool waits = !p->blocked_in.empty() || !p->gets.empty() || p->running->order.phase == Phase::kRepair;
+  const bool waits = !p->blocked_in.empty() || !p->gets.empty() || p->running->order.phase == Phase::kRepair || p->hangs;
   if (!waits && random_.Chance(0.2)) return;
   ++p->activity;
   p->blocked_in.clear();

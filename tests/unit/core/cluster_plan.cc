@@ -58,12 +58,14 @@ PlannedFault DrawFault(Random& random, const Plan& plan, bool first) {
       FaultType::kKill,     FaultType::kKill,          FaultType::kKill,        FaultType::kExit,
       FaultType::kFreeze,   FaultType::kThrow,         FaultType::kThrow,       FaultType::kThrowInUpdate,
       FaultType::kUceLow,   FaultType::kUceHigh,       FaultType::kCommError,   FaultType::kShortGap,
-      FaultType::kShortGap, FaultType::kLongGap,       FaultType::kHandlerFails, FaultType::kBitFlip,
+      FaultType::kShortGap, FaultType::kLongGap,       FaultType::kHandlerFails, FaultType::kHandlerHangs,
+      FaultType::kBitFlip,
       FaultType::kSave,     FaultType::kSave,          FaultType::kBadReplacement, FaultType::kStop};
   PlannedFault fault;
   fault.type = kWeighted[random.Below(kWeighted.size())];
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
   fault.count = 1 + static_cast<int>(random.Below(3));
+  if (fault.type == FaultType::kHandlerHangs) fault.count = 1 + static_cast<int>(random.Below(4));
   if (fault.type == FaultType::kHandlerFails && random.Chance(0.3)) fault.count = 100;
   const bool needs_trainer = fault.type == FaultType::kThrow || fault.type == FaultType::kThrowInUpdate;
   if (!needs_trainer && !first && random.Chance(0.6)) {
@@ -113,7 +115,7 @@ Plan DrawPlan(uint64_t seed) {
 std::string FaultTypeName(FaultType type) {
   constexpr std::array<const char*, kFaultTypes> kNames = {
       "kill", "exit", "freeze", "throw", "throw_in_update", "uce_low", "uce_high", "comm_error", "short_gap", "long_gap",
-      "bad_replacement", "handler_fails", "bit_flip", "save", "stop"};
+      "bad_replacement", "handler_fails", "handler_hangs", "bit_flip", "save", "stop"};
   return kNames[static_cast<size_t>(type)];
 }
 

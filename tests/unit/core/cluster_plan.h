@@ -15,9 +15,9 @@ namespace kintsugi::core {
 
 enum class FaultType : uint8_t {
   kKill, kExit, kFreeze, kThrow, kThrowInUpdate, kUceLow, kUceHigh, kCommError, kShortGap, kLongGap, kBadReplacement,
-  kHandlerFails, kBitFlip, kSave, kStop,
+  kHandlerFails, kHandlerHangs, kBitFlip, kSave, kStop,
 };
-inline constexpr int kFaultTypes = 15;
+inline constexpr int kFaultTypes = 16;
 std::string FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.

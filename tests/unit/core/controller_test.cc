@@ -232,6 +232,19 @@ TEST(Controller, ARankThatDoesNotResumeIsGivenUp) {
   EXPECT_EQ(bench.Killed(), std::set<int>{2});
 }
 
+TEST(Controller, ARankWithNothingLeftToDoHasResumed) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  bench.CommitAll(9);
+  bench.hold = Phase::kRunning;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  for (int r = 0; r < 2; ++r) bench.Say(r, Finished{Step(9)});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitSuccess);
+  EXPECT_TRUE(bench.All<IncidentClosed>().at(0).record.resumed_at);
+}
+
 // ---- faults --------------------------------------------------------------------------------------------------------
 
 TEST(Controller, ACommunicationErrorBreaksNobody) {
