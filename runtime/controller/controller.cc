@@ -52,8 +52,9 @@ void Controller::Start() {
 
 void Controller::ScheduleTick() {
   tick_.expires_after(kTick);
-  tick_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
+  // A tick that was already due runs after cancel: it must find out that we are gone.
+  tick_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
+    if (error || alive.expired()) return;
     Feed(core::Tick{});
     ScheduleTick();
   });

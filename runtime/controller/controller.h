@@ -91,6 +91,7 @@ class Controller {
   std::map<uint64_t, Peer> peers_;   // by connection id: who joined through it
   std::map<Rank, std::pair<Incarnation, net::ConnectionPtr>> connections_;  // of the living incarnations
   uint64_t refused_frames_ = 0;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace kintsugi
