@@ -8,7 +8,10 @@ namespace {
 
 using nlohmann::json;
 
-std::string Refuse(const std::string& why) { return json{{"ok", false}, {"error", why}}.dump(); }
+std::string Refuse(const std::string& why) {
+  // A request may hold any bytes, and the answer quotes it.
+  return json{{"ok", false}, {"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 std::string_view LifeName(core::ControllerCore::Life life) {
   constexpr std::string_view kNames[] = {"absent", "starting", "ready", "dead"};

@@ -10,7 +10,7 @@ import sys
 from harness import Failure, must_be_same, reference, script
 from live_run import LiveRun, wait_until
 
-LONG = ["--steps", "40", "--step-delay-us", "20000"]
+LONG = ["--steps", "40", "--step-delay-us", "100000"]  # outlasts the deadline of a handshake, 2 s
 SILENT = 100
 
 

@@ -32,13 +32,13 @@ class LiveRun:
     def __init__(self, runner, run_args=(), trainer_args=(), nproc=4, command=None):
         self.runner = runner
         self.run_dir = runner.folder / f"run-{len(runner.live)}"
-        runner.live.append(self)
         self.out = open(f"{self.run_dir}.out", "w+b")
         self.err = open(f"{self.run_dir}.err", "w+b")
         line = command or runner.command(["--run-dir", str(self.run_dir), *run_args], trainer_args, nproc)
         self.process = subprocess.Popen(line, cwd=runner.folder, stdout=self.out, stderr=self.err,
                                         start_new_session=True)
         self.pid = self.process.pid
+        runner.live.append(self)
 
     def __enter__(self):
         return self
