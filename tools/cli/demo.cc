@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/common.h"
+#include "tools/report/compare.h"
 #include "tools/report/record_json.h"
 #include "tools/report/report.h"
 
@@ -61,6 +62,17 @@ void TellIncidents(bool quiet, const RunRecord& record) {
   }
 }
 
+std::string Verdict(bool identical, const Comparison& same, const RunOutcome& faulted) {
+  if (identical)
+    return "IDENTICAL: after " + std::to_string(faulted.record.incidents.size()) +
+           " incident(s) the run ended with the bits of the undisturbed one (digest " + faulted.record.final_digest + ")";
+  if (faulted.result.exit_code != 0)
+    return "DIFFERENT: the disturbed run ended with exit code " + std::to_string(faulted.result.exit_code) + ": " +
+           faulted.result.text;
+  if (!same.same_final_state) return "DIFFERENT: final digests differ";
+  return same.same_losses ? "DIFFERENT: samples differ" : "DIFFERENT: losses differ";
+}
+
 Status Demonstrate(DemoOptions& demo, int& exit_code) {
   if (demo.run.inject.empty())
     demo.run.inject = {"kill:" + std::to_string(demo.run.nproc > 2 ? 2 : demo.run.nproc - 1) + "@" +
@@ -69,7 +81,6 @@ Status Demonstrate(DemoOptions& demo, int& exit_code) {
   if (!demo.run.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(demo.run.report));
   const std::string program = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "byte_lm").string();
   const bool quiet = demo.run.quiet;
-  if (demo.run.json == "-") demo.run.json = "-";
 
   Tell(quiet, "1/2  the undisturbed run: " + std::to_string(demo.run.nproc) + " ranks, " + std::to_string(demo.steps) +
                   " steps");
@@ -89,17 +100,15 @@ Status Demonstrate(DemoOptions& demo, int& exit_code) {
   TellIncidents(quiet, faulted.record);
 
   const RunRecord &a = reference.record, &b = faulted.record;
-  const bool same_losses = a.losses == b.losses;
-  const bool same_samples = a.samples_digest == b.samples_digest && a.samples_consumed == b.samples_consumed;
-  const bool same_digest = a.final_digest == b.final_digest && !a.final_digest.empty();
+  const Comparison same = Compare(b, a);
   const bool all_struck = faulted.result.fired.size() == demo.run.inject.size();
-  const bool identical = faulted.result.exit_code == 0 && same_losses && same_samples && same_digest;
+  const bool identical = faulted.result.exit_code == 0 && same.identical;
   nlohmann::ordered_json json{{"reference", SummaryJson(a)},
                               {"faulted", SummaryJson(b)},
                               {"bit_identical", identical},
-                              {"same_losses", same_losses},
-                              {"same_samples", same_samples},
-                              {"same_final_digest", same_digest},
+                              {"same_losses", same.same_losses},
+                              {"same_samples", same.same_samples},
+                              {"same_final_digest", same.same_final_state},
                               {"faults_ordered", demo.run.inject.size()},
                               {"faults_struck", faulted.result.fired.size()}};
   if (!demo.run.json.empty()) KINTSUGI_RETURN_IF_ERROR(WriteText(demo.run.json, json.dump()));
@@ -111,10 +120,7 @@ Status Demonstrate(DemoOptions& demo, int& exit_code) {
   if (!all_struck)
     Tell(false, "NOT SHOWN: " + std::to_string(demo.run.inject.size() - faulted.result.fired.size()) +
                     " of the ordered faults did not strike");
-  Tell(false, identical ? "IDENTICAL: after " + std::to_string(b.incidents.size()) + " incident(s) the run ended with the bits of the undisturbed one (digest " + b.final_digest + ")"
-                        : "DIFFERENT: " + std::string(faulted.result.exit_code != 0 ? "the disturbed run ended with exit code " + std::to_string(faulted.result.exit_code) + ": " + faulted.result.text
-                                                      : !same_digest ? "final digests differ"
-                                                      : !same_losses ? "losses differ" : "samples differ"));
+  Tell(false, Verdict(identical, same, faulted));
   return Status::Ok();
 }
 
