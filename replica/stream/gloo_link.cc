@@ -15,11 +15,8 @@ namespace {
 
 using gloo::transport::UnboundBuffer;
 
-constexpr uint64_t kPieceBytes = 512 * 1024;
+constexpr uint64_t kPieceBytes = 1 << 20;
 constexpr size_t kInFlight = 8;
-// A piece is observed when it has arrived, on a thread that may have to wait for a core: with fewer pieces on their way it is
-// still in the cache by then.
-constexpr size_t kInFlightObserved = 4;
 // No message is as long as these.
 constexpr uint64_t kLengthSlot = 1ull << 62;
 constexpr uint64_t kNeverSentSlot = kLengthSlot + 1;
@@ -41,11 +38,10 @@ class GlooLink final : public Link {
       auto header = Buffer(&length, sizeof(length));
       header->send(Other(), kLengthSlot);
       std::deque<std::unique_ptr<UnboundBuffer>> pieces;
-      const size_t window = observer ? kInFlightObserved : kInFlight;
       for (uint64_t at = 0; at < size_bytes; at += kPieceBytes) {
         const uint64_t part = std::min(kPieceBytes, size_bytes - at);
         if (observer) observer->Passed(data + at, part);
-        if (pieces.size() == window) {
+        if (pieces.size() == kInFlight) {
           pieces.front()->waitSend(Remaining(deadline));
           pieces.pop_front();
         }
@@ -65,7 +61,6 @@ class GlooLink final : public Link {
       auto header = Buffer(&length, sizeof(length));
       header->recv(Other(), kLengthSlot);
       std::deque<std::unique_ptr<UnboundBuffer>> pieces;
-      const size_t window = observer ? kInFlightObserved : kInFlight;
       uint64_t posted = 0;
       const auto post = [&] {
         const uint64_t part = std::min(kPieceBytes, size_bytes - posted);
@@ -73,7 +68,7 @@ class GlooLink final : public Link {
         pieces.back()->recv(Other(), size_bytes);
         posted += part;
       };
-      while (posted < size_bytes && pieces.size() < window) post();
+      while (posted < size_bytes && pieces.size() < kInFlight) post();
       header->waitRecv(Remaining(deadline));
       if (length != size_bytes) return internal::LinkSizeMismatch(*this, size_bytes, length);
       while (!pieces.empty()) {

@@ -8,29 +8,22 @@
 // that a disk that slows down meets both.
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <nlohmann/json.hpp>
-#include <thread>
 
 #include "callbacks/state/registry.h"
 #include "replica/save/load.h"
 #include "replica/save/publish.h"
 #include "replica/save/write.h"
 #include "runtime/base/random.h"
+#include "tests/bench/figures.h"
 
+namespace kintsugi::bench {
 namespace {
 
-using namespace kintsugi;              // NOLINT
 using namespace kintsugi::checkpoint;  // NOLINT
-using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kChunkBytes = 4 << 20;
 
@@ -41,13 +34,6 @@ struct Options {
   std::string folder;
   std::string json;
 };
-
-// Ends the program with a message: a benchmark that cannot measure must not print figures.
-void Need(const Status& status) {
-  if (status.ok()) return;
-  std::cerr << "bench_save: " << status.ToString() << "\n";
-  std::exit(1);
-}
 
 class State {
  public:
@@ -121,23 +107,18 @@ void Save(const State& state, const std::string& root, uint64_t step) {
 // Whatever ran before must not be paid for by what is measured next.
 void Settle() { ::sync(); }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-Json Figure(const std::string& id, const std::vector<double>& values, const std::vector<double>& baselines,
-            double budget) {
+// The ratio is the median of the rounds' own; the budget is its lower bound.
+Figure Rate(const std::string& id, const std::vector<double>& values, const std::vector<double>& baselines,
+            std::optional<double> budget) {
   std::vector<double> ratios;
   for (size_t i = 0; i < values.size(); ++i) ratios.push_back(values[i] / baselines[i]);
-  const double value = Median(values), baseline = Median(baselines), ratio = Median(ratios);
-  Json figure = {{"id", id}, {"value", value}, {"unit", "GB/s"}, {"baseline", baseline}, {"ratio", ratio}};
-  figure["budget"] = budget > 0 ? Json(budget) : Json();
-  figure["ok"] = budget <= 0 || ratio >= budget;
+  Figure figure{id, Median(values), "GB/s", Median(baselines), Median(ratios), budget};
+  figure.ok = !budget || *figure.ratio >= *budget;
+  figure.more = {{"runs", Rounded(values)}, {"baseline_runs", Rounded(baselines)}};
   return figure;
 }
 
-Json Measure(const Options& options, const std::string& folder) {
+void Measure(const Options& options, const std::string& folder, Figures& figures) {
   State state(options);
   const uint64_t bytes = state.size_bytes();
   const std::string root = folder + "/root", plain = folder + "/plain";
@@ -164,52 +145,29 @@ Json Measure(const Options& options, const std::string& folder) {
     load.push_back(loaded);
     read.push_back(plainly);
   }
-  return Json::array({Figure("save", save, write, 0.9), Figure("load", load, read, 0)});
+  figures.Add(Rate("save", save, write, 0.9));
+  figures.Add(Rate("load", load, read, {}));
 }
 
-Json Host() {
-  struct utsname name {};
-  ::uname(&name);
-  return {{"cores", std::thread::hardware_concurrency()}, {"kernel", name.release}, {"machine", name.machine}};
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   Options options;
   CLI::App app{"The save path against a plain large sequential write with fsync"};
   app.add_option("--mib", options.mib, "MiB of state")->check(CLI::Range(1, 1 << 20));
   app.add_option("--tensors", options.tensors, "Number of tensors")->check(CLI::Range(1, 1 << 20));
   app.add_option("--rounds", options.rounds, "Measured rounds")->check(CLI::Range(1, 1000));
   app.add_option("--dir", options.folder, "Folder on the disk to measure (default: the current one)");
-  app.add_option("--json", options.json, "Write the figures as JSON to this file, - or nothing for standard output")
-      ->expected(0, 1)
-      ->default_str("-");
+  AddJsonOption(app, &options.json);
   CLI11_PARSE(app, argc, argv);
-  if (app.count("--json") > 0 && options.json.empty()) options.json = "-";
 
   std::string folder = (options.folder.empty() ? "." : options.folder) + "/bench-save-XXXXXX";
   if (!::mkdtemp(folder.data())) Need(FileError(errno, "make folder", folder));
-  Json result = {{"name", "save"}, {"host", Host()}, {"figures", Measure(options, folder)}};
+  Figures figures("save");
+  Measure(options, folder, figures);
   std::filesystem::remove_all(folder);
-
-  bool ok = true;
-  std::ostream& people = options.json == "-" ? std::cerr : std::cout;
-  for (const Json& figure : result["figures"]) {
-    ok &= figure["ok"].get<bool>();
-    char line[160];
-    std::snprintf(
-        line, sizeof line, "%-6s %6.2f GB/s, plain %6.2f GB/s, ratio %.2f%s\n", figure["id"].get<std::string>().c_str(),
-        figure["value"].get<double>(), figure["baseline"].get<double>(), figure["ratio"].get<double>(),
-        figure["budget"].is_null() ? "" : (figure["ok"].get<bool>() ? " (budget 0.90: ok)" : " (budget 0.90: MISSED)"));
-    people << line;
-  }
-  if (options.json == "-") {
-    std::cout << result.dump(2) << "\n";
-  } else if (!options.json.empty()) {
-    std::ofstream file(options.json);
-    file << result.dump(2) << "\n";
-    if (!file.flush()) Need(FileError(errno, "write", options.json));
-  }
-  return ok ? 0 : 1;
+  return figures.Finish(JsonTarget(app, options.json));
 }
+
+}  // namespace
+}  // namespace kintsugi::bench
+
+int main(int argc, char** argv) { return kintsugi::bench::Main(argc, argv); }

@@ -3,28 +3,22 @@
 // State of 64 tensors goes from one process into the memory of another, into pages that are warm (touched before) and fresh
 // (mapped just now, as in a respawned process), over each link, with and without checksums. Baselines, in the same run and
 // interleaved with the rest: one memcpy of one thread, a raw socket loop, a bare Gloo loop. Values are medians.
-#include <sys/utsname.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tests/bench/figures.h"
 #include "tests/bench/stream_bench_peer.h"
 #include "tests/support/directory_store.h"
 
 namespace kintsugi::bench {
 namespace {
-
-using Json = nlohmann::json;
 
 struct Options {
   uint64_t mib = 1024;
@@ -32,11 +26,6 @@ struct Options {
   bool fresh = true;
   std::string json;
 };
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Anonymous memory that this process holds now.
 uint64_t AnonymousKib() {
@@ -61,13 +50,13 @@ class Bench {
     std::memset(warm_.data(), 2, size_bytes_);
   }
 
-  Json Run() {
+  void Run(Figures& figures) {
     for (int run = -1; run < options_.runs; ++run) {  // the first round warms caches and is not counted
       Round(false, run >= 0);
       if (options_.fresh) Round(true, run >= 0);
     }
     PeakMemory();
-    return Figures();
+    AddTo(figures);
   }
 
  private:
@@ -141,51 +130,50 @@ class Bench {
     }
   }
 
-  Json Figure(const std::string& id, double value, const char* unit, const Json& baseline, const Json& ratio,
-              const Json& budget, bool ok) const {
-    return {{"id", id},       {"value", value},   {"unit", unit}, {"baseline", baseline},
-            {"ratio", ratio}, {"budget", budget}, {"ok", ok}};
+  // Median of the rounds' own ratios: a round measures both, so that a machine that slows down meets both.
+  double Ratio(const std::string& id, const std::string& baseline) const {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < rates_.at(id).size(); ++i) ratios.push_back(rates_.at(id)[i] / rates_.at(baseline)[i]);
+    return Median(ratios);
   }
 
-  Json Rate(const std::string& id, const std::string& baseline, double budget) const {
-    const double value = Median(rates_.at(id)), base = Median(rates_.at(baseline));
-    Json figure = Figure(id, value, "GB/s", base, value / base, budget > 0 ? Json(budget) : Json(nullptr),
-                         budget <= 0 || value / base >= budget);
-    figure["baseline_id"] = baseline;
+  // The budget is a lower bound of the ratio.
+  Figure Rate(const std::string& id, const std::string& baseline, std::optional<double> budget) const {
+    Figure figure{id, Median(rates_.at(id)), "GB/s", Median(rates_.at(baseline)), Ratio(id, baseline), budget};
+    figure.ok = !budget || *figure.ratio >= *budget;
+    figure.more = {{"baseline_id", baseline}, {"runs", Rounded(rates_.at(id))}};
     return figure;
   }
 
   // Share of the rate that the checksum takes; the budget is an upper bound.
-  Json ChecksumCost(const std::string& link, const std::string& pages, double budget) const {
-    const double without = Median(rates_.at(link + "/no-checksum" + pages));
-    const double with = Median(rates_.at(link + "/crc32c" + pages));
-    const double cost = 1 - with / without;
-    return Figure(link + pages + "/checksum-cost", cost * 100, "%", without, cost, budget, cost <= budget);
+  Figure ChecksumCost(const std::string& link, const std::string& pages, double budget_percent) const {
+    const double kept = Ratio(link + "/crc32c" + pages, link + "/no-checksum" + pages);
+    return AtMost(link + pages + "/checksum-cost", (1 - kept) * 100, "%", budget_percent);
   }
 
-  Json Figures() const {
-    Json figures = Json::array();
+  void AddTo(Figures& figures) const {
     for (const std::string pages : {"/warm", "/fresh"}) {
       if (pages == "/fresh" && !options_.fresh) continue;
-      for (const char* base : {"memcpy", "raw-socket", "bare-gloo"}) figures.push_back(Rate(base + pages, "memcpy" + pages, 0));
-      figures.push_back(Rate("shared-memory/agent/no-checksum" + pages, "memcpy" + pages, 0.70));
-      figures.push_back(Rate("shared-memory/heap/no-checksum" + pages, "memcpy" + pages, 0.45));
-      figures.push_back(Rate("gloo/no-checksum" + pages, "bare-gloo" + pages, 0.95));
-      Json aim = Rate("gloo/no-checksum" + pages, "raw-socket" + pages, 0);
-      aim["id"] = "gloo/no-checksum" + pages + "/of-raw-socket";
-      aim["aim"] = 0.90;
-      figures.push_back(aim);
-      figures.push_back(Rate("shared-memory/agent/crc32c" + pages, "memcpy" + pages, 0));
-      figures.push_back(Rate("shared-memory/heap/crc32c" + pages, "memcpy" + pages, 0));
-      figures.push_back(Rate("gloo/crc32c" + pages, "bare-gloo" + pages, 0));
-      figures.push_back(ChecksumCost("shared-memory/agent", pages, 0.25));
-      figures.push_back(ChecksumCost("shared-memory/heap", pages, 0.25));
-      figures.push_back(ChecksumCost("gloo", pages, 0.10));
+      for (const char* base : {"memcpy", "raw-socket", "bare-gloo"}) figures.Add(Rate(base + pages, "memcpy" + pages, {}));
+      figures.Add(Rate("shared-memory/agent/no-checksum" + pages, "memcpy" + pages, 0.70));
+      figures.Add(Rate("shared-memory/heap/no-checksum" + pages, "memcpy" + pages, 0.45));
+      figures.Add(Rate("gloo/no-checksum" + pages, "bare-gloo" + pages, 0.95));
+      Figure aim = Rate("gloo/no-checksum" + pages, "raw-socket" + pages, {});
+      aim.id += "/of-raw-socket";
+      aim.more["aim"] = 0.90;
+      figures.Add(aim);
+      figures.Add(Rate("shared-memory/agent/crc32c" + pages, "memcpy" + pages, {}));
+      figures.Add(Rate("shared-memory/heap/crc32c" + pages, "memcpy" + pages, {}));
+      figures.Add(Rate("gloo/crc32c" + pages, "bare-gloo" + pages, {}));
+      figures.Add(ChecksumCost("shared-memory/agent", pages, 25));
+      figures.Add(ChecksumCost("shared-memory/heap", pages, 25));
+      figures.Add(ChecksumCost("gloo", pages, 10));
     }
-    for (const auto& [name, mib] : peak_mib_)
-      figures.push_back(Figure(name + "/peak-memory-beyond-state", mib, "MiB", static_cast<double>(options_.mib),
-                               mib / static_cast<double>(options_.mib), nullptr, true));
-    return figures;
+    for (const auto& [name, mib] : peak_mib_) {
+      Figure peak = AtMost(name + "/peak-memory-beyond-state", mib, "MiB", {});
+      peak.baseline = static_cast<double>(options_.mib);
+      figures.Add(peak);
+    }
   }
 
   const Options options_;
@@ -198,57 +186,19 @@ class Bench {
   std::map<std::string, double> peak_mib_;
 };
 
-Json Host() {
-  utsname name{};
-  uname(&name);
-  std::ifstream cpus("/proc/cpuinfo");
-  std::string line, model;
-  while (std::getline(cpus, line))
-    if (model.empty() && line.rfind("model name", 0) == 0) model = line.substr(line.find(':') + 2);
-  return {{"cores", std::thread::hardware_concurrency()}, {"cpu", model}, {"kernel", name.release}, {"machine", name.machine}};
-}
-
-void Print(const Json& result, std::ostream& out) {
-  for (const Json& figure : result["figures"]) {
-    char line[200];
-    std::snprintf(line, sizeof(line), "%-52s %9.2f %-5s", figure["id"].get<std::string>().c_str(),
-                  figure["value"].get<double>(), figure["unit"].get<std::string>().c_str());
-    out << line;
-    if (figure["unit"] == "GB/s") {
-      std::snprintf(line, sizeof(line), "  baseline %6.2f  ratio %5.2f", figure["baseline"].get<double>(),
-                    figure["ratio"].get<double>());
-      out << line;
-    }
-    if (!figure["budget"].is_null()) out << "  budget " << figure["budget"] << (figure["ok"].get<bool>() ? ": ok" : ": MISSED");
-    out << "\n";
-  }
-}
-
 int Main(int argc, char** argv) {
   Options options;
   CLI::App app{"The state stream between two processes of this host, against memcpy, a raw socket and a bare Gloo loop"};
   app.add_option("--mib", options.mib, "MiB of state, in 64 tensors")->check(CLI::Range(64, 1 << 16));
   app.add_option("--runs", options.runs, "Measured runs")->check(CLI::Range(1, 1000));
   app.add_flag("!--warm-only", options.fresh, "Leave out the destination with fresh pages");
-  app.add_option("--json", options.json, "Write the figures as JSON to this file, - or nothing for standard output")
-      ->expected(0, 1)
-      ->default_str("-");
+  AddJsonOption(app, &options.json);
   CLI11_PARSE(app, argc, argv);
-  if (app.count("--json") > 0 && options.json.empty()) options.json = "-";
 
+  Figures figures("stream");
   const TemporaryDirectory directory;
-  const Json result = {{"name", "stream"}, {"host", Host()}, {"figures", Bench(options, directory.path()).Run()}};
-  Print(result, options.json == "-" ? std::cerr : std::cout);
-  if (options.json == "-") {
-    std::cout << result.dump(2) << "\n";
-  } else if (!options.json.empty()) {
-    std::ofstream file(options.json);
-    file << result.dump(2) << "\n";
-    if (!file.flush()) Need({StatusCode::kPermissionDenied, "cannot write " + options.json});
-  }
-  bool ok = true;
-  for (const Json& figure : result["figures"]) ok &= figure["ok"].get<bool>();
-  return ok ? 0 : 1;
+  Bench(options, directory.path()).Run(figures);
+  return figures.Finish(JsonTarget(app, options.json));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include <deque>
 
 #include "callbacks/state/shared_memory.h"
+#include "tests/bench/figures.h"
 #include "tests/support/directory_store.h"
 
 namespace kintsugi::bench {
@@ -116,12 +117,6 @@ void Serve(int orders, const std::filesystem::path& directory, uint64_t size_byt
 }
 
 }  // namespace
-
-void Need(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "bench_stream: %s\n", status.ToString().c_str());
-  std::exit(1);
-}
 
 std::vector<StreamItem> Tensors(const Memory& memory) {
   std::vector<StreamItem> items;

@@ -64,6 +64,4 @@ double ReceiveStream(const std::filesystem::path& directory, const Peer& peer, O
 double ReceiveRaw(const Peer& peer, Order order, const Memory& target);
 double ReceiveBareGloo(const std::filesystem::path& directory, const Peer& peer, Order order, const Memory& target);
 
-void Need(const Status& status);
-
 }  // namespace kintsugi::bench
