@@ -217,7 +217,13 @@ Status ReplicaDefaults::ServeMove(HandlerContext& call, const RepairMove& move, 
   KINTSUGI_ASSIGN_OR_RETURN(auto link, OpenFor(call, move, number, call.rank));
   links.Add(std::move(link));
   SendOptions options{.checksum = options_.checksum, .limits = LimitsOf(call)};
-  if (move.keys.empty()) options.objects = mirrored_.Pack({move.destination, call.rank}, call.step);
+  if (move.keys.empty()) {
+    // With those of the whole group: the receiver may have to serve any of them next.
+    std::vector<Rank> group = call.partners;
+    group.push_back(call.rank);
+    if (!Contains(group, move.destination)) group.push_back(move.destination);
+    options.objects = mirrored_.Pack(group, call.step);
+  }
   return SendState(*links.all().front(), items, call.step, options);
 }
 

@@ -149,6 +149,15 @@ void Controller::SendTo(Rank rank, Incarnation incarnation, const core::Header& 
     log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"rank", rank.ToString()}, {"why", sent.message()}}));
 }
 
+// A process that nobody here can kill joins again, is refused and ends by itself.
+void Controller::Disconnect(Rank rank, Incarnation incarnation) {
+  const auto found = connections_.find(rank);
+  if (found == connections_.end() || found->second.first != incarnation) return;
+  const net::ConnectionPtr connection = found->second.second;
+  connections_.erase(found);
+  connection->Close();
+}
+
 void Controller::Answer(const std::vector<core::StoreTable::Answer>& answers) {
   for (const auto& answer : answers)
     SendTo(answer.rank, answer.incarnation, {core_.term(), core_.generation(), answer.rank, answer.incarnation},
@@ -159,7 +168,10 @@ void Controller::Act(const core::ControllerAction& action) {
   std::visit(Overloaded{
                  [&](const core::Send& a) { SendTo(a.header.rank, a.header.incarnation, a.header, a.message); },
                  [&](const core::SpawnProcess& a) { host_.Spawn(a.rank, a.incarnation); },
-                 [&](const core::KillProcess& a) { host_.Kill(a.rank, a.incarnation, a.reason); },
+                 [&](const core::KillProcess& a) {
+                   Disconnect(a.rank, a.incarnation);
+                   host_.Kill(a.rank, a.incarnation, a.reason);
+                 },
                  [&](const core::Transition& a) { host_.OnTransition(a); },
                  [&](const core::IncidentClosed& a) { host_.OnIncident(a.record); },
                  [&](const core::StepDecided&) {},

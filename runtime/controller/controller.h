@@ -70,6 +70,7 @@ class Controller {
   void SendTo(Rank rank, Incarnation incarnation, const core::Header& header, const core::ControllerMessage& message);
   void OnJoin(const net::ConnectionPtr& connection, const core::Header& header, const core::JoinRequest& join);
   void AnswerJoin(Rank rank, Incarnation incarnation, const core::Header& header, const core::JoinReply& reply);
+  void Disconnect(Rank rank, Incarnation incarnation);
   void ScheduleTick();
 
   struct Peer {

@@ -17,10 +17,7 @@ ControllerCore::ControllerCore(Policy policy, Term term)
       detector_(policy_.silence) {
   const Status valid = policy_.Validate();
   KINTSUGI_CHECK(valid.ok(), valid.message());
-  if (!policy_.resume_directory.empty()) {
-    checkpoint_ = policy_.resume_directory;
-    checkpoint_step_ = policy_.resume_step;
-  }
+  if (!policy_.resume_directory.empty()) checkpoints_.push_back({policy_.resume_step, policy_.resume_directory});
 }
 
 std::vector<ControllerAction> ControllerCore::Start(TimePoint now) {
@@ -120,12 +117,16 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
     return refuse("the run has ended");
   }
   const bool unnamed = !policy_.can_spawn && header.incarnation.value() == 0;
-  if (!unnamed && (header.incarnation < member.incarnation ||
-                   (header.incarnation == member.incarnation && member.life == Life::kDead)))
+  // Without a launcher a rank that was given up is absent until another process comes.
+  const bool given_up = member.life == Life::kDead || member.life == Life::kAbsent;
+  if (!unnamed && (header.incarnation < member.incarnation || (header.incarnation == member.incarnation && given_up)))
     return refuse("incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
                   " was given up; the living one is " + member.incarnation.ToString());
   if (policy_.can_spawn && header.incarnation > member.incarnation)
     return refuse("incarnation " + header.incarnation.ToString() + " was not started by this launcher");
+  if (!unnamed && member.connected && join.pid != member.pid)
+    return refuse("process " + std::to_string(member.pid) + " is rank " + rank.ToString() + " already, process " +
+                  std::to_string(join.pid) + " cannot be it too: join from one process of a rank only");
   // A rank that nobody here started names no incarnation; it is told the one it gets.
   const Incarnation incarnation = unnamed ? member.incarnation.Next() : header.incarnation;
   if (incarnation > member.incarnation) {
@@ -141,7 +142,6 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
   member.connected = true;
   member.pid = join.pid;
   member.watched_by_launcher = join.watched_by_launcher;
-  if (member.life == Life::kAbsent || member.life == Life::kDead) member.life = Life::kStarting;
   detector_.Watch(rank, now_);
   JoinReply reply;
   reply.replacement = ever_ran_;

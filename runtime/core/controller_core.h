@@ -88,6 +88,13 @@ class ControllerCore {
   static constexpr int kOwnFailure = 2;
   static constexpr int kHandlerFailuresMax = 3 * kOwnFailure;
 
+  struct Checkpoint {
+    kintsugi::Step step;
+    std::string directory;
+    bool operator==(const Checkpoint&) const = default;
+  };
+  static constexpr size_t kCheckpointsMax = 16;
+
   enum class SaveState : uint8_t { kNone, kArming, kGathering, kWriting, kRenaming, kFinalVerify };
 
   Member& At(Rank rank) { return members_[static_cast<size_t>(rank.value())]; }
@@ -134,6 +141,8 @@ class ControllerCore {
   void EnterAdmit(const std::string& reason);
   void AfterAdmit();
   void EnterRepair();
+  // What the ranks are brought to in REPAIR comes from a checkpoint.
+  bool Reloads() const;
   void OnPhaseDone(Rank rank, const PhaseDone& done);
   void OnPhaseFailed(Rank rank, const PhaseDone& done);
   void AfterPhase();
@@ -159,6 +168,7 @@ class ControllerCore {
   void OnSaveDone(Rank rank, const PhaseDone& done);
   void OnLastSaveFailed(Rank rank, const std::string& text);
   void OnPublished(kintsugi::Step step, const std::string& directory);
+  void PutAside(const Checkpoint& checkpoint, const std::string& why);
   void FinishSave();
   void CancelSave();
   void MaybeFinish();
@@ -218,7 +228,7 @@ class ControllerCore {
   kintsugi::Step resume_step_;  // where the run last went on from
   RungDecision decision_;
   std::vector<RepairMove> moves_;
-  std::string reload_directory_;  // with the rung reload: fixed when it was chosen
+  Checkpoint reload_;             // with the rung reload: fixed when it was chosen
   std::map<std::pair<int, Rank>, uint64_t> digests_;
   TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
   bool ran_out_ = false;                    // with relock_at_: a handler's limit ran out
@@ -240,8 +250,8 @@ class ControllerCore {
   RunEnded ended_;  // with ENDED
   std::optional<kintsugi::Step> gate_open_;     // control-plane gate: the newest one opened
   std::map<kintsugi::Step, int> gate_counts_;   // ranks that have entered a later one
-  std::string checkpoint_;                      // newest complete one
-  kintsugi::Step checkpoint_step_;
+  std::vector<Checkpoint> checkpoints_;         // complete when they were published; the newest is the last
+  std::string checkpoint_damage_;               // why the newest one ever was put aside
 };
 
 }  // namespace kintsugi::core

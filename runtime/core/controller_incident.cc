@@ -180,7 +180,7 @@ void ControllerCore::OnParked(Rank rank, const Parked& parked) {
 IncidentSnapshot ControllerCore::Snapshot() const {
   IncidentSnapshot snapshot;
   snapshot.step = choice_;
-  snapshot.checkpoint_exists = !checkpoint_.empty();
+  snapshot.checkpoint_exists = !checkpoints_.empty();
   snapshot.save_possible = !policy_.save_directory.empty();
   snapshot.leaving = stop_requested_;
   for (size_t r = 0; r < members_.size(); ++r) {
@@ -211,8 +211,8 @@ void ControllerCore::AfterStop() {
   incident_->reasons = decision_.reasons;
   incident_->rung = decision_.rung;
   if (decision_.rung == Rung::kReload) {
-    choice_ = {checkpoint_step_, StepReason::kAbandoned};
-    reload_directory_ = checkpoint_;
+    reload_ = checkpoints_.back();
+    choice_ = {reload_.step, StepReason::kAbandoned};
     for (Member& member : members_) member.needs_repair = true, member.damaged_keys.clear();
   }
   incident_->step = choice_.step;

@@ -74,10 +74,14 @@ void ControllerCore::AfterAdmit() {
   });
 }
 
+bool ControllerCore::Reloads() const {
+  return ever_ran_ ? decision_.rung == Rung::kReload : policy_.resume_step.value() > 0;
+}
+
 void ControllerCore::EnterRepair() {
   if (incident_) incident_->rebuilt_at = now_;
-  const bool reload = decision_.rung == Rung::kReload || (!ever_ran_ && policy_.resume_step.value() > 0);
-  const std::string& directory = ever_ran_ ? reload_directory_ : policy_.resume_directory;
+  const bool reload = Reloads();
+  const std::string& directory = ever_ran_ ? reload_.directory : policy_.resume_directory;
   SetPhase(Phase::kRepair, reload ? "from " + directory : std::to_string(moves_.size()) + " moves");
   if (!reload && moves_.empty()) return AfterPhase();
   if (incident_)
@@ -114,6 +118,13 @@ void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
   out_.push_back(Notice{rank, std::string(PhaseName(done.phase)) + " failed: " + done.text});
   const bool echo = done.code == StatusCode::kCommFailure || done.code == StatusCode::kCancelled ||
                     done.code == StatusCode::kInterrupted || done.code == StatusCode::kDeadlineExceeded;
+  // It is the checkpoint that failed, not the rank: the one before it is tried, or nothing is left to try.
+  const bool unreadable = done.code == StatusCode::kDataLoss || done.code == StatusCode::kNotFound;
+  if (phase_ == Phase::kRepair && Reloads() && unreadable) {
+    if (!ever_ran_) return End(kExitStartup, "cannot resume from " + policy_.resume_directory + ": " + done.text);
+    PutAside(reload_, done.text);
+    return EnterLock(checkpoint_damage_);
+  }
   if (!incident_) OpenIncident(rank, FaultKind::kHandlerFailed, done.text, now_);
   member.handler_failures += echo ? kEchoFailure : kOwnFailure;
   if (member.handler_failures >= kHandlerFailuresMax) {

@@ -159,10 +159,18 @@ void ControllerCore::OnLastSaveFailed(Rank rank, const std::string& text) {
 
 // Told by the publisher, and known by its answer where that word was lost with the connection.
 void ControllerCore::OnPublished(kintsugi::Step step, const std::string& directory) {
-  if (checkpoint_ == directory && checkpoint_step_ == step) return;
-  checkpoint_ = directory;
-  checkpoint_step_ = step;
+  const Checkpoint checkpoint{step, directory};
+  if (!checkpoints_.empty() && checkpoints_.back() == checkpoint) return;
+  std::erase(checkpoints_, checkpoint);  // an older one of that name was written over
+  if (checkpoints_.size() == kCheckpointsMax) checkpoints_.erase(checkpoints_.begin());
+  checkpoints_.push_back(checkpoint);
   out_.push_back(CheckpointReady{step, directory});
+}
+
+void ControllerCore::PutAside(const Checkpoint& checkpoint, const std::string& why) {
+  std::erase(checkpoints_, checkpoint);
+  checkpoint_damage_ = "the checkpoint of step " + checkpoint.step.ToString() + " in " + checkpoint.directory +
+                       " cannot be used: " + why;
 }
 
 void ControllerCore::FinishSave() {
@@ -201,8 +209,10 @@ void ControllerCore::MaybeFinish() {
 }
 
 void ControllerCore::EndWithoutSave(const std::string& why) {
-  if (checkpoint_.empty()) return End(kExitFailed, why + "; there is no checkpoint");
-  End(kExitResumable, why + "; resume from " + checkpoint_ + " (step " + checkpoint_step_.ToString() + ")");
+  const std::string damage = checkpoint_damage_.empty() ? "" : "; " + checkpoint_damage_;
+  if (checkpoints_.empty()) return End(kExitFailed, why + (damage.empty() ? "; there is no checkpoint" : damage));
+  const Checkpoint& newest = checkpoints_.back();
+  End(kExitResumable, why + damage + "; resume from " + newest.directory + " (step " + newest.step.ToString() + ")");
 }
 
 void ControllerCore::End(int exit_code, const std::string& text) {
@@ -221,7 +231,7 @@ void ControllerCore::End(int exit_code, const std::string& text) {
 
 kintsugi::Step ControllerCore::CommittedStep(int exit_code) const {
   if (exit_code == kExitSuccess && choice_.step) return *choice_.step;
-  if (exit_code == kExitResumable && !checkpoint_.empty()) return checkpoint_step_;
+  if (exit_code == kExitResumable && !checkpoints_.empty()) return checkpoints_.back().step;
   return choice_.step.value_or(kintsugi::Step());
 }
 

@@ -27,7 +27,9 @@ TEST_P(FailingHandler, OnceIsOneMoreAttempt) {
   world.RunAll();
   ExpectSameAsUndisturbed(world);
   EXPECT_TRUE(failed);
-  if (failing != HandlerKind::kStop) EXPECT_GE(OnlyIncident(world).attempts, 2);
+  if (failing != HandlerKind::kStop) {
+    EXPECT_GE(OnlyIncident(world).attempts, 2);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, FailingHandler,

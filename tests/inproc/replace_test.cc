@@ -76,6 +76,8 @@ TEST(Silence, ARankWithoutBeatsIsGivenUpAndReplaced) {
   ExpectSameAsUndisturbed(world);
   EXPECT_EQ(world.incidents().front().signal, core::FaultKind::kSilence);
   EXPECT_EQ(world.incidents().front().rung, Rung::kRespawn);
+  const Status given_up = world.trainers()[2]->Wait();
+  EXPECT_NE(given_up.message().find("was given up"), std::string::npos) << given_up.ToString();
 }
 
 class Reconnect : public testing::TestWithParam<GateMode> {};

@@ -115,6 +115,34 @@ def flip_a_byte(folder):
     file.write_bytes(data)
 
 
+def damaged_one_is_passed_over_online(runner):
+    """The checkpoint that a reload reads first is found damaged: the one before it serves."""
+    slow = [*TRAINER, "--step-delay-us", "300000"]
+    faults = ["--inject", "kill:0@8:update", "--inject", "kill:2@8:update"]
+    with LiveRun(runner, [*faults, "--save-every", "3"], slow) as run:
+        wait_until(lambda: 6 in steps_saved(runner), "the checkpoint of step 6")
+        flip_a_byte(checkpoints(runner) / "step_0000000006")
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    incident = only_incident(summary)
+    if incident["path"] != "reload" or incident["step"] != 3:
+        raise Failure(f"rung {incident['path']} at step {incident['step']}\n{log[-3000:]}")
+    if "step_0000000006" not in log:
+        raise Failure(f"the damaged one is not named\n{log[-3000:]}")
+
+
+def damaged_only_one_is_named_online(runner):
+    slow = [*TRAINER, "--step-delay-us", "300000"]
+    faults = ["--inject", "kill:0@5:update", "--inject", "kill:2@5:update"]
+    with LiveRun(runner, [*faults, "--save-every", "3"], slow) as run:
+        wait_until(lambda: 3 in steps_saved(runner), "the checkpoint of step 3")
+        flip_a_byte(checkpoints(runner) / "step_0000000003")
+        _, log = run.finish(expect=1)
+    last = log.splitlines()[-1]
+    if "step_0000000003" not in last or "cannot be used" not in last:
+        raise Failure(f"the last line does not name the damaged checkpoint: {last}")
+
+
 def cut_the_manifest(folder):
     file = folder / "manifest.json"
     file.write_bytes(file.read_bytes()[:-40])
@@ -169,6 +197,8 @@ if __name__ == "__main__":
         ("a save on request is whole and does not change the bits", save_on_request),
         ("a save request without a folder is refused", request_is_refused_without_folder),
         ("a checkpoint with a flipped byte is passed over", damaged_newest_is_passed_over(flip_a_byte)),
+        ("a checkpoint found damaged in an online reload gives way to the one before", damaged_one_is_passed_over_online),
+        ("the only checkpoint found damaged in an online reload is named", damaged_only_one_is_named_online),
         ("a checkpoint with a cut manifest is passed over", damaged_newest_is_passed_over(cut_the_manifest)),
         ("nothing but damaged checkpoints is refused", all_damaged_is_refused),
         ("a torn latest is no hindrance", torn_latest_is_mended),

@@ -1,0 +1,226 @@
+// ControllerCore: who is let in, and what a new process starts from.
+#include <gtest/gtest.h>
+
+#include "tests/unit/core/bench.h"
+
+namespace kintsugi::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+// As a rank of a run without a launcher does: its process names no incarnation.
+void JoinUnnamed(Bench& bench, int rank) {
+  bench.Feed(FromAgent{{{}, {}, Rank(rank), Incarnation()}, JoinRequest{}});
+  Ready ready;
+  ready.layouts = bench.claims[rank];
+  bench.Say(rank, ready);
+}
+
+TEST(ControllerAdmit, NeverStartsMoreThanItsBudget) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.max_respawns = 2;
+  policy.save_directory.clear();
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(5);
+  for (int i = 0; i < 5 && !bench.Ended(); ++i) bench.Exit(1);
+  EXPECT_EQ(bench.All<SpawnProcess>().size(), 4u);
+  ASSERT_TRUE(bench.Ended());
+}
+
+TEST(ControllerAdmit, TriesAnotherReplacementWhenOneDiesWhileStarting) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.replacements_come = false;
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kAdmit);
+  const Generation before = bench.core.generation();
+  bench.Exit(1, "exited with code 1");
+  EXPECT_EQ(bench.core.generation(), before) << "nobody else is affected";
+  bench.JoinAndReady(1);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+}
+
+TEST(ControllerAdmit, AReplacementThatDoesNotFitIsGivenUpNotTheRun) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.max_respawns = 1;
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(5);
+  bench.claims[1][0] = {{Rank(1)}, 1};
+  bench.Exit(1);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << "the survivor's state is saved";
+}
+
+TEST(ControllerAdmit, WithoutALauncherItDoesNotWaitForEverForAReplacement) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.can_spawn = false;
+  Bench bench(policy);
+  bench.Run();
+  for (int r = 0; r < 2; ++r) JoinUnnamed(bench, r);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  bench.CommitAll(5);
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kAdmit);
+  bench.Pass(15s);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable);
+  EXPECT_TRUE(bench.Killed().empty()) << "there is nothing to kill";
+}
+
+TEST(ControllerAdmit, WithoutALauncherASecondProcessReplacesTheFirst) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.can_spawn = false;
+  Bench bench(policy);
+  bench.Run();
+  for (int r = 0; r < 2; ++r) JoinUnnamed(bench, r);
+  bench.CommitAll(5);
+  bench.standing[1] = {GateState::kCommitted, {}, false};
+  JoinUnnamed(bench, 1);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.member(1).incarnation, Incarnation(2));
+  EXPECT_EQ(bench.All<IncidentClosed>().at(0).record.rung, Rung::kRespawn);
+}
+
+TEST(ControllerAdmit, RefusesProcessesItGaveUp) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.Exit(1);
+  const uint64_t before = bench.core.dropped_messages();
+  bench.Feed(FromAgent{{bench.core.term(), bench.core.generation(), Rank(1), Incarnation(1)}, JoinRequest{}});
+  EXPECT_FALSE(bench.Sent<JoinReply>().back().second.accepted);
+  bench.Feed(FromAgent{{bench.core.term(), bench.core.generation(), Rank(1), Incarnation(1)}, FaultReport{}});
+  bench.Feed(FromAgent{{bench.core.term(), bench.core.generation(), Rank(7), Incarnation(1)}, FaultReport{}});
+  bench.Feed(FromAgent{{Term{9, 9}, bench.core.generation(), Rank(1), Incarnation(2)}, FaultReport{}});
+  EXPECT_EQ(bench.core.dropped_messages(), before + 4);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+}
+
+TEST(ControllerAdmit, StartsAgainWhatDiedBeforeTheRunBegan) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.hold = Phase::kRebuild;
+  bench.Run();
+  ASSERT_EQ(bench.core.phase(), Phase::kRebuild);
+  bench.hold.reset();
+  bench.Exit(0);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_TRUE(bench.Orders(Phase::kRepair, 0).empty()) << "it starts from the registered state like everybody";
+  EXPECT_EQ(bench.Orders(Phase::kClean, 1).size(), 1u) << "its contexts of the first attempt are destroyed";
+}
+
+TEST(ControllerAdmit, SaysWhoseRegistrationDoesNotFit) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.claims[1][0].replicas = 1;
+  bench.Run();
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
+}
+
+TEST(ControllerAdmit, AReloadKeepsToTheCheckpointItChose) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  bench.CommitAll(4);
+  bench.Say(0, Published{Step(4), "saves/4"});
+  bench.hold = Phase::kClean;
+  bench.standing = {{GateState::kTorn, Step(9), false}, {GateState::kTorn, Step(9), false}};
+  bench.Say(0, FaultReport{.kind = FaultKind::kException, .in_update = true});
+  bench.SayLate(1, Published{Step(8), "saves/8"});  // it became visible while all were stopping
+  bench.hold = Phase::kRepair;
+  for (int r = 0; r < 2; ++r) bench.Say(r, PhaseDone{.phase = Phase::kClean});
+  ASSERT_EQ(bench.Orders(Phase::kRepair, 0).size(), 1u);
+  EXPECT_EQ(bench.Orders(Phase::kRepair, 0)[0].step, Step(4));
+  EXPECT_EQ(bench.Orders(Phase::kRepair, 0)[0].directory, "saves/4");
+}
+
+TEST(ControllerAdmit, WithoutALauncherARankGivenUpDoesNotComeBackUnderItsOldNumber) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.can_spawn = false;
+  Bench bench(policy);
+  bench.Run();
+  for (int r = 0; r < 2; ++r) JoinUnnamed(bench, r);
+  bench.CommitAll(5);
+  bench.silent = {1};
+  bench.replacements_come = false;
+  bench.Pass(policy.silence + 100ms);
+  ASSERT_EQ(bench.core.phase(), Phase::kAdmit);
+  const Incarnation given_up = bench.member(1).incarnation;
+  bench.Feed(FromAgent{{bench.core.term(), bench.core.generation(), Rank(1), given_up}, JoinRequest{}});
+  EXPECT_FALSE(bench.Sent<JoinReply>().back().second.accepted) << "frozen and thawed: its state is behind";
+  EXPECT_EQ(bench.core.phase(), Phase::kAdmit);
+  bench.silent.clear();
+  JoinUnnamed(bench, 1);
+  EXPECT_TRUE(bench.Sent<JoinReply>().back().second.accepted);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+}
+
+TEST(ControllerAdmit, OneProcessIsARankAtATime) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  const auto join = [&](uint64_t pid) {
+    JoinRequest request;
+    request.pid = pid;
+    bench.Feed(FromAgent{{bench.core.term(), bench.core.generation(), Rank(1), Incarnation(1)}, request});
+    return bench.Sent<JoinReply>().back().second;
+  };
+  const uint64_t pid = bench.member(1).pid;
+  const JoinReply second = join(pid + 1);
+  EXPECT_FALSE(second.accepted);
+  EXPECT_NE(second.text.find("process " + std::to_string(pid + 1)), std::string::npos) << second.text;
+  EXPECT_EQ(bench.member(1).pid, pid);
+  EXPECT_TRUE(join(pid).accepted) << "a connection that came back before the old one was found broken";
+}
+
+// Two ranks lose a shard at step 9 and are to reload; returns in REPAIR, all waiting for.
+void LoseAShard(Bench& bench) {
+  bench.hold = Phase::kRepair;
+  bench.standing = {{GateState::kTorn, Step(9), false}, {GateState::kTorn, Step(9), false}};
+  bench.Say(0, FaultReport{.kind = FaultKind::kException, .in_update = true});
+}
+
+TEST(ControllerAdmit, AReloadTriesTheCheckpointBeforeADamagedOne) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  bench.CommitAll(8);
+  bench.Say(0, Published{Step(4), "saves"});
+  bench.Say(0, Published{Step(8), "saves"});
+  LoseAShard(bench);
+  ASSERT_EQ(bench.Orders(Phase::kRepair, 1).at(0).step, Step(8));
+  bench.hold.reset();
+  bench.Say(1, PhaseDone{.phase = Phase::kRepair, .code = StatusCode::kDataLoss, .text = "block 3 of 'w' is damaged"});
+  ASSERT_EQ(bench.Orders(Phase::kRepair, 1).size(), 2u);
+  EXPECT_EQ(bench.Orders(Phase::kRepair, 1)[1].step, Step(4));
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_TRUE(bench.Killed().empty()) << "the checkpoint failed, not the rank that read it";
+}
+
+TEST(ControllerAdmit, WithoutAnotherCheckpointADamagedOneIsNamed) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  bench.CommitAll(4);
+  bench.Say(0, Published{Step(4), "saves"});
+  LoseAShard(bench);
+  bench.Say(1, PhaseDone{.phase = Phase::kRepair, .code = StatusCode::kDataLoss, .text = "block 3 of 'w' is damaged"});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+  EXPECT_NE(bench.Ended()->text.find("the checkpoint of step 4 in saves"), std::string::npos) << bench.Ended()->text;
+  EXPECT_NE(bench.Ended()->text.find("block 3 of 'w'"), std::string::npos) << bench.Ended()->text;
+}
+
+TEST(ControllerAdmit, AResumeFromADamagedCheckpointEndsAtOnce) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.resume_directory = "saves";
+  policy.resume_step = Step(4);
+  Bench bench(policy);
+  bench.hold = Phase::kRepair;
+  bench.Run();
+  bench.Say(1, PhaseDone{.phase = Phase::kRepair, .code = StatusCode::kDataLoss, .text = "block 3 of 'w' is damaged"});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
+  EXPECT_NE(bench.Ended()->text.find("block 3 of 'w'"), std::string::npos) << bench.Ended()->text;
+}
+
+}  // namespace
+}  // namespace kintsugi::core
