@@ -14,6 +14,8 @@
 // Every handler is idempotent: an incident may be planned again at any point, and then the handler is called again with
 // a newer generation. It returns soon after `cancel` is set and before `deadline`; a process whose handler does not is
 // killed and respawned. A handler that returns an error or throws makes its rank a fault of the incident.
+// A trainer must have stop, clean and rebuild_group, and rollback where an object is derived or anything else follows from the
+// state; kintsugi::Join installs repair, save and rename.
 // Collectives inside rebuild_group and rollback are allowed; they must be abortable by the stop handler.
 #pragma once
 

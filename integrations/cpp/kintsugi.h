@@ -1,11 +1,13 @@
 // kintsugi::Join: an agent with the working default handlers for repair, save and rename installed.
 //
-// A trainer then writes only stop, clean, rebuild_group and rollback. See runtime/agent.h for the rest of the API and
-// replica/stream/gloo_group.h for abortable collectives.
+// A trainer then writes only stop, clean and rebuild_group, or lets GlooWorld do even these, and rollback where something
+// follows from the state. See runtime/agent.h for the rest of the API and replica/stream/gloo_group.h for abortable
+// collectives.
 #pragma once
 
 #include <memory>
 
+#include "integrations/cpp/gloo_world.h"
 #include "replica/stream/gloo_group.h"
 #include "runtime/agent.h"
 

@@ -39,10 +39,14 @@ core::Ready Agent::Impl::MakeReady() const {
 Status Agent::Impl::CheckReady(LoopFunction loop) const {
   if (running_) return {StatusCode::kFailedPrecondition, "Agent::Run was called twice"};
   if (!loop) return {StatusCode::kInvalidArgument, "Agent::Run needs a loop function"};
-  for (HandlerKind kind : {HandlerKind::kStop, HandlerKind::kClean, HandlerKind::kRebuildGroup, HandlerKind::kRollback})
+  for (HandlerKind kind : {HandlerKind::kStop, HandlerKind::kClean, HandlerKind::kRebuildGroup})
     if (!handlers_.Has(kind))
       return {StatusCode::kFailedPrecondition,
               "no handler '" + std::string(HandlerKindName(kind)) + "' is registered: Agent::Run needs it"};
+  for (const auto& [key, object] : registry_.objects())
+    if (object.kind == ObjectKind::kDerived && !handlers_.Has(HandlerKind::kRollback))
+      return {StatusCode::kFailedPrecondition,
+              "object '" + key + "' is derived, but no handler 'rollback' is registered that computes it from the step"};
   if (registry_.HasMirrored() && !service_)
     return {StatusCode::kFailedPrecondition,
             "mirrored objects need the state service: join through kintsugi::Join, or SetStateService"};
@@ -248,7 +252,7 @@ Status Agent::Impl::RollBack(HandlerContext& call) {
       KINTSUGI_RETURN_IF_ERROR(registry_.RestoreMirrored(objects));
     }
   }
-  KINTSUGI_RETURN_IF_ERROR(handlers_.Call(HandlerKind::kRollback, call));
+  if (handlers_.Has(HandlerKind::kRollback)) KINTSUGI_RETURN_IF_ERROR(handlers_.Call(HandlerKind::kRollback, call));
   // Partners that were replaced hold nothing of ours yet.
   return has_mirrored_ ? service_->Mirror(call.step, objects) : Status::Ok();
 }

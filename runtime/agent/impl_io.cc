@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "runtime/agent/impl.h"
+#include "runtime/base/overloaded.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi {
@@ -16,11 +17,6 @@ using core::GateState;
 using core::GateWord;
 
 constexpr Duration kBeatInterval = std::chrono::milliseconds(50);
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
 
 }  // namespace
 

@@ -2,17 +2,13 @@
 
 #include <utility>
 
+#include "runtime/base/overloaded.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(20);
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
 
 }  // namespace
 

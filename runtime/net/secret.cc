@@ -14,7 +14,7 @@
 #include <string>
 
 #include "runtime/base/check.h"
-#include "runtime/net/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi::net {
 namespace {

@@ -15,7 +15,7 @@
 #include "runtime/net/connection.h"
 #include "runtime/net/send_queue.h"
 #include "runtime/net/transport_options.h"
-#include "runtime/net/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi::net {
 

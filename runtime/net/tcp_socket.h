@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/base/result.h"
-#include "runtime/net/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi::net {
 

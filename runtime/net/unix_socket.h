@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/base/result.h"
-#include "runtime/net/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi::net {
 

@@ -20,7 +20,7 @@
 #include <string_view>
 
 #include "runtime/base/export.h"
-#include "runtime/process/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi {
 

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "runtime/process/line_splitter.h"
-#include "runtime/process/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi {
 

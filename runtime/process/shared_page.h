@@ -19,7 +19,7 @@
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
 #include "runtime/process/report_ring.h"
-#include "runtime/process/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi {
 

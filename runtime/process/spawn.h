@@ -15,7 +15,7 @@
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
 #include "runtime/process/process_spec.h"
-#include "runtime/process/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi {
 

@@ -97,6 +97,17 @@ TEST(CallOrder, RunWithoutHandlersNamesTheMissingOne) {
   ExpectNames(status.message(), {"stop"});
 }
 
+TEST(CallOrder, ADerivedObjectNeedsARollbackHandler) {
+  const Status status = Alone({.after_registration = [](ToyTrainer& t) -> Status {
+    const HandlerFunction nothing = [](HandlerContext&, void*) { return Status::Ok(); };
+    for (const HandlerKind kind : {HandlerKind::kStop, HandlerKind::kClean, HandlerKind::kRebuildGroup})
+      KINTSUGI_RETURN_IF_ERROR(t.agent().RegisterHandler(kind, nothing, nullptr));
+    return t.agent().RegisterObject({.key = "a schedule", .kind = ObjectKind::kDerived});
+  }, .register_handlers = false});
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  ExpectNames(status.message(), {"a schedule", "derived", "rollback"});
+}
+
 TEST(CallOrder, AGateNeedsAFunctionExactlyWhenItIsTheTrainers) {
   EXPECT_TRUE(Alone({.after_registration = [](ToyTrainer& t) {
     const GateFunction gate = [](Step, void*) { return Status::Ok(); };

@@ -77,9 +77,9 @@ Status Worker::Register() {
     return Status::Ok();
   }));
   KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRebuildGroup, [](HandlerContext& call, void* self) {
-    KINTSUGI_RETURN_IF_ERROR(Self(self).groups_.Connect(call));
-    Self(self).trainer_->SetGroups(Self(self).groups_.groups());
-    return Status::Ok();
+    Status connected = Self(self).groups_.Connect(call);
+    if (connected.ok()) Self(self).trainer_->SetGroups(Self(self).groups_.groups());
+    return connected;
   }));
   // Parameters follow from the masters; learning rate and data position from the step's number.
   KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRollback, [](HandlerContext&, void* self) {

@@ -2,16 +2,14 @@
 //   kintsugi run --nproc 2 --inject kill:1@5:update -- minimal_trainer
 #include <kintsugi/kintsugi.h>
 
-#include <atomic>
 #include <cstdio>
 
 using namespace kintsugi;
 
 struct Trainer {
+  GlooWorld world;                // all ranks' group, connected anew in every incident
   std::unique_ptr<Agent> agent;
-  float* line = nullptr;               // slope and offset: the whole state, equal on every rank
-  std::unique_ptr<GlooGroup> world;    // of one generation
-  std::atomic<GlooDevice> device;      // what an incident aborts, from the agent's thread
+  float* line = nullptr;          // slope and offset: the whole state, equal on every rank
 
   Status Train(Step step) {
     KINTSUGI_RETURN_IF_ERROR(agent->BeginStep(step));
@@ -30,29 +28,9 @@ struct Trainer {
   }
 };
 
-Trainer& Self(void* context) { return *static_cast<Trainer*>(context); }
-
-Status Stop(HandlerContext&, void* self) {
-  if (const GlooDevice device = Self(self).device) device->Abort();
-  return Status::Ok();
-}
-Status Clean(HandlerContext&, void* self) {
-  Self(self).world.reset();
-  return Status::Ok();
-}
-Status Rebuild(HandlerContext& call, void* self) {
-  GlooGroupOptions group{.prefix = "world", .rank = call.rank.value(), .size = call.world_size,
-                         .deadline = call.deadline, .cancel = call.cancel};
-  KINTSUGI_ASSIGN_OR_RETURN(group.device, AbortableDevice::Create());
-  Self(self).device = group.device;
-  KINTSUGI_ASSIGN_OR_RETURN(Self(self).world, GlooGroup::Connect(*call.store, group));
-  return Status::Ok();
-}
-Status RollBack(HandlerContext&, void*) { return Status::Ok(); }  // nothing here is derived from the state
-
-Status Loop(Step first, void* self) {
+Status Loop(Step first, void* trainer) {
   for (Step step = first.Next(); step <= Step(100); step = step.Next())
-    KINTSUGI_RETURN_IF_ERROR(Self(self).Train(step));
+    KINTSUGI_RETURN_IF_ERROR(static_cast<Trainer*>(trainer)->Train(step));
   return Status::Ok();
 }
 
@@ -67,11 +45,7 @@ Status Run(Trainer& trainer) {
   std::vector<Rank> all;
   for (int rank = 0; rank < agent.world_size(); ++rank) all.push_back(Rank(rank));
   KINTSUGI_RETURN_IF_ERROR(agent.SetReplicaLayout(0, all, agent.world_size()));
-  const std::pair<HandlerKind, HandlerFunction> handlers[] = {{HandlerKind::kStop, Stop},
-                                                              {HandlerKind::kClean, Clean},
-                                                              {HandlerKind::kRebuildGroup, Rebuild},
-                                                              {HandlerKind::kRollback, RollBack}};
-  for (const auto& [kind, handler] : handlers) KINTSUGI_RETURN_IF_ERROR(agent.RegisterHandler(kind, handler, &trainer));
+  KINTSUGI_RETURN_IF_ERROR(trainer.world.RegisterWith(agent));
   return agent.Run(Loop, &trainer);
 }
 

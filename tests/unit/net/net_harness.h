@@ -11,7 +11,7 @@
 
 #include "runtime/net/client.h"
 #include "runtime/net/server.h"
-#include "runtime/net/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi::net {
 

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "runtime/net/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi::net {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/process/unique_fd.h"
+#include "runtime/base/unique_fd.h"
 #include "tests/unit/process/process_harness.h"
 
 namespace kintsugi {
