@@ -109,6 +109,7 @@ RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   record.world_size = static_cast<uint32_t>(options.nproc);
   // Of this run: a resumed one does not count what earlier runs committed.
   record.steps = result.committed.value() - std::min(result.committed, result.resumed_from).value();
+  record.resumed_from = result.resumed_from.value();
   record.losses = result.reports.losses;
   if (!record.losses.empty() && !std::isnan(record.losses.back())) record.final_loss = record.losses.back();
   record.final_digest = result.final_digest ? Hex(*result.final_digest) : "";

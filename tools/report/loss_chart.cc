@@ -47,30 +47,26 @@ std::optional<Frame> MakeFrame(const RunRecord& record, const RunRecord* referen
   if (reference != nullptr) Widen(reference->losses, &low, &high);
   if (!(low <= high)) return std::nullopt;
   const double margin = high > low ? (high - low) * 0.06 : std::max(std::abs(high) * 0.1, 1e-6);
-  const size_t count = std::max(record.losses.size(), reference != nullptr ? reference->losses.size() : 0);
-  Frame frame{1, std::max(2.0, static_cast<double>(count)), low - margin, high + margin};
+  const RunRecord& other = reference != nullptr ? *reference : record;
+  const double first = static_cast<double>(std::min(record.resumed_from, other.resumed_from)) + 1;
+  const double last = static_cast<double>(std::max(record.last_step(), other.last_step()));
+  Frame frame{first, std::max(first + 1, last), low - margin, high + margin};
   if (!std::isfinite(frame.high - frame.low)) return std::nullopt;
   return frame;
 }
 
-std::string CurvePath(const std::vector<double>& losses, const Frame& frame, const ReportOptions& options,
-                      const char* css) {
+std::string CurvePath(const RunRecord& record, const Frame& frame, const ReportOptions& options, const char* css) {
   std::string data;
   bool pen_down = false;
-  for (const CurvePoint& point : DecimateCurve(losses, options.max_curve_points)) {
+  for (const CurvePoint& point : DecimateCurve(record.losses, options.max_curve_points)) {
     if (!std::isfinite(point.value)) {
       pen_down = false;
       continue;
     }
-    data += (pen_down ? "L" : "M") + frame.Point(static_cast<double>(point.step), point.value);
+    data += (pen_down ? "L" : "M") + frame.Point(static_cast<double>(record.resumed_from + point.step), point.value);
     pen_down = true;
   }
   return "<path class=\"" + std::string(css) + "\" d=\"" + data + "\"/>\n";
-}
-
-std::optional<double> LossAt(const RunRecord& record, uint64_t step) {
-  if (step == 0 || step > record.losses.size()) return std::nullopt;
-  return record.losses[step - 1];
 }
 
 // The gold piece of the curve: from the last step before the fault to the first one after.
@@ -78,8 +74,8 @@ std::string Mends(const RunRecord& record, const Frame& frame) {
   std::string out;
   for (const IncidentRecord& incident : record.incidents) {
     const uint64_t step = incident.step.value();
-    const auto before = LossAt(record, step);
-    const auto after = step < record.losses.size() ? LossAt(record, step + 1) : std::nullopt;
+    const auto before = record.LossOf(step);
+    const auto after = record.LossOf(step + 1);
     if (!after || !std::isfinite(*after)) continue;
     const bool joined = before && std::isfinite(*before);
     out += "<path class=\"mend\" d=\"M" + frame.Point(joined ? step : step + 1, joined ? *before : *after) + "L" +
@@ -90,12 +86,12 @@ std::string Mends(const RunRecord& record, const Frame& frame) {
 
 std::string ColumnTitle(const RunRecord& record, const RunRecord* reference, uint64_t first, uint64_t last) {
   if (first == last) {
-    std::string out = "Step " + FormatCount(first) + ": loss " + FormatLoss(LossAt(record, first));
-    if (reference != nullptr) out += ", undisturbed " + FormatLoss(LossAt(*reference, first));
+    std::string out = "Step " + FormatCount(first) + ": loss " + FormatLoss(record.LossOf(first));
+    if (reference != nullptr) out += ", undisturbed " + FormatLoss(reference->LossOf(first));
     return out;
   }
   return "Steps " + FormatCount(first) + " to " + FormatCount(last) + ": loss from " +
-         FormatLoss(LossAt(record, first)) + " to " + FormatLoss(LossAt(record, last));
+         FormatLoss(record.LossOf(first)) + " to " + FormatLoss(record.LossOf(last));
 }
 
 // Invisible columns that carry the tooltips.
@@ -104,8 +100,8 @@ std::string HoverColumns(const RunRecord& record, const RunRecord* reference, co
   const size_t count = record.losses.size();
   const size_t columns = std::min(count, kMaxHoverColumns);
   for (size_t i = 0; i < columns; ++i) {
-    const uint64_t first = count * i / columns + 1;
-    const uint64_t last = count * (i + 1) / columns;
+    const uint64_t first = record.resumed_from + count * i / columns + 1;
+    const uint64_t last = record.resumed_from + count * (i + 1) / columns;
     const double left = std::max(0.0, frame.XPercent(static_cast<double>(first) - 0.5));
     const double right = std::min(100.0, frame.XPercent(static_cast<double>(last) + 0.5));
     out += "<rect x=\"" + Fixed(left * kWidth / 100, 1) + "\" y=\"0\" width=\"" +
@@ -189,9 +185,9 @@ std::string LossRows(const RunRecord& record, const RunRecord* reference, const 
   const size_t count = record.losses.size();
   const size_t rows = std::min(count, std::max<size_t>(options.max_loss_rows, 1));
   for (size_t i = 0; i < rows; ++i) {
-    const uint64_t step = rows == 1 ? count : 1 + (count - 1) * i / (rows - 1);
-    out += "<tr><th scope=\"row\">" + FormatCount(step) + "</th><td>" + FormatLoss(LossAt(record, step)) + "</td>";
-    if (reference != nullptr) out += "<td>" + FormatLoss(LossAt(*reference, step)) + "</td>";
+    const uint64_t step = record.resumed_from + (rows == 1 ? count : 1 + (count - 1) * i / (rows - 1));
+    out += "<tr><th scope=\"row\">" + FormatCount(step) + "</th><td>" + FormatLoss(record.LossOf(step)) + "</td>";
+    if (reference != nullptr) out += "<td>" + FormatLoss(reference->LossOf(step)) + "</td>";
     out += "</tr>\n";
   }
   out += "</tbody></table></div>";
@@ -229,8 +225,8 @@ std::string LossChart(const RunRecord& record, const RunRecord* reference, const
       "role=\"img\" aria-label=\"" +
       description + "\">\n";
   out += Gridlines(losses, *frame);
-  if (reference != nullptr) out += CurvePath(reference->losses, *frame, options, "curve ref");
-  out += CurvePath(record.losses, *frame, options, "curve run") + Mends(record, *frame);
+  if (reference != nullptr) out += CurvePath(*reference, *frame, options, "curve ref");
+  out += CurvePath(record, *frame, options, "curve run") + Mends(record, *frame);
   out += HoverColumns(record, reference, *frame) + "</svg>\n" + Seams(record, *frame, options) + "</div>\n";
   out += AxisLabels(*frame, losses) + "</div>\n<figcaption>" + description + "</figcaption>\n";
   return out + LossRows(record, reference, options) + "</figure>\n";

@@ -111,7 +111,7 @@ struct RunRecord {
   // Committed by this run. A run that was resumed from step R counts from there: losses[i] is the loss of step R + i + 1,
   // and samples are those of these steps, so that the summaries of the runs of one training add up.
   uint64_t steps = 0;
-  std::vector<double> losses;  // one per committed step; R is 0 for a run that began afresh
+  std::vector<double> losses;  // one per committed step
   std::optional<double> final_loss;
   std::string final_digest;
   uint64_t samples_consumed = 0;
@@ -120,6 +120,7 @@ struct RunRecord {
   std::vector<IncidentRecord> incidents;
 
   // The rest is in record.json only, not in the summary.
+  uint64_t resumed_from = 0;  // R; 0 for a run that began afresh
   HostInfo host;
   std::string started_at;  // calendar time, ISO 8601, for people; no interval is ever taken from it
   std::vector<std::string> command_line;
@@ -128,6 +129,13 @@ struct RunRecord {
   std::vector<StepSpan> step_spans;
   std::vector<RankLifetime> lifetimes;
   bool operator==(const RunRecord&) const = default;
+
+  uint64_t last_step() const { return resumed_from + losses.size(); }
+  // Of the step with this number in the whole training; nullopt where this run did not commit it.
+  std::optional<double> LossOf(uint64_t step) const {
+    if (step <= resumed_from || step > last_step()) return std::nullopt;
+    return losses[step - resumed_from - 1];
+  }
 };
 
 }  // namespace kintsugi

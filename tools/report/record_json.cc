@@ -118,6 +118,7 @@ Json SummaryJson(const RunRecord& record) { return RunJson(record, kSummarySchem
 Json RecordJson(const RunRecord& record) {
   Json json = RunJson(record, kRecordSchema, IncidentJson);
   json["kind"] = "kintsugi-run-record";
+  json["resumed_from"] = record.resumed_from;
   json["host"] = HostJson(record.host);
   json["started_at"] = ToUtf8(record.started_at);
   json["command_line"] = List(record.command_line, [](const std::string& word) { return Json(ToUtf8(word)); });

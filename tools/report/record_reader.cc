@@ -170,6 +170,7 @@ RunRecord ReadRun(const Field& f) {
   record.samples_digest = f.At("samples_digest").Text();
   record.exit = f.At("exit").Integer<int>();
   record.incidents = f.At("incidents").List(ReadIncident);
+  record.resumed_from = f.At("resumed_from").Integer<uint64_t>();
   record.host = ReadHost(f.At("host"));
   record.started_at = f.At("started_at").Text();
   record.command_line = f.At("command_line").List([](const Field& word) { return word.Text(); });

@@ -113,12 +113,15 @@ std::string VerdictWords(const RunRecord& record, const Comparison* comparison) 
                              : record.incidents.size() == 2
                                  ? "Broken twice"
                                  : "Broken " + FormatCount(record.incidents.size()) + " times";
-  return broken + (comparison != nullptr ? ", mended to the same bits." : ", mended each time.");
+  if (comparison != nullptr) return broken + ", mended to the same bits.";
+  return broken + (record.incidents.size() == 1 ? ", and mended." : ", mended each time.");
 }
 
 std::string LeadWords(const RunRecord& record, const Comparison* comparison) {
   std::string out = Counted(record.world_size, "rank", "ranks") + " committed " +
-                    Counted(record.steps, "step", "steps") + ". " + RecoverySentence(record);
+                    Counted(record.steps, "step", "steps");
+  if (record.resumed_from > 0) out += ", resumed after step " + FormatCount(record.resumed_from);
+  out += ". " + RecoverySentence(record);
   if (comparison != nullptr) out += " " + ComparisonSentence(*comparison);
   if (record.exit == kExitResumable) out += " Exit code 75: start again with --resume to go on.";
   return out;

@@ -10,6 +10,7 @@
 
 #include "tests/unit/report/sample_record.h"
 #include "tools/report/page_style.h"
+#include "tools/report/text.h"
 
 namespace kintsugi {
 namespace {
@@ -147,6 +148,23 @@ TEST(IndexHtml, SaysWhetherTheBitsAreTheSame) {
   EXPECT_FALSE(Contains(page, "mended to the same bits"));
   EXPECT_TRUE(Contains(page, "not with the same bits"));
   EXPECT_TRUE(Contains(page, "at step 57"));
+}
+
+TEST(IndexHtml, AResumedRunCountsOnWhereItWasResumed) {
+  RunRecord run = FaultedRun();
+  run.resumed_from = 1000;
+  for (IncidentRecord& incident : run.incidents) incident.step = Step(incident.step.value() + 1000);
+  const std::string page = IndexHtml(run, nullptr);
+  EXPECT_NE(page.find("resumed after step " + FormatCount(1000)), std::string::npos);
+  EXPECT_NE(page.find("<th scope=\"row\">" + FormatCount(1001) + "</th><td>" + FormatLoss(run.losses.front())), std::string::npos);
+  EXPECT_EQ(page.find("<th scope=\"row\">1</th>"), std::string::npos);
+  // Its crack stands where the same incident of a run that began afresh has it.
+  const std::string fresh = IndexHtml(FaultedRun(), nullptr);
+  const auto left = [](const std::string& html) {
+    const size_t at = html.find("style=\"left:", html.find("class=\"seam\""));
+    return html.substr(at, html.find('%', at) - at);
+  };
+  EXPECT_EQ(left(page), left(fresh));
 }
 
 TEST(IndexHtml, SaysWhatWasNotReached) {

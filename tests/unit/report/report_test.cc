@@ -182,6 +182,19 @@ TEST(Compare, IdenticalMeansLossesStateAndSamples) {
   EXPECT_FALSE(Compare(run, unknown).identical) << "two absent digests prove nothing";
 }
 
+TEST(Compare, AStepThatOnlyOneOfThemComputedIsADifference) {
+  RunRecord late = FaultedRun();
+  late.resumed_from = 5;
+  EXPECT_EQ(Compare(late, FaultedRun()).first_difference, 1u);
+  RunRecord same = FaultedRun();
+  same.resumed_from = 5;
+  EXPECT_FALSE(Compare(late, same).first_difference);
+  same.losses.back() += 1;
+  EXPECT_EQ(Compare(late, same).first_difference, late.last_step());
+  late.resumed_from = uint64_t{1} << 62;
+  EXPECT_EQ(Compare(late, FaultedRun()).first_difference, 1u) << "and it does not count through the gap";
+}
+
 TEST(Compare, LooksAtBitsNotAtValues) {
   RunRecord a;
   RunRecord b;
