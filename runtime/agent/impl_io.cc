@@ -139,8 +139,9 @@ void Agent::Impl::OnFrame(std::string_view payload) {
 
 void Agent::Impl::OnJoinReply(const core::Header& header, const core::JoinReply& reply) {
   if (core_) {
-    if (!reply.accepted) return DoEnd(1, "the controller refuses this rank: " + reply.text);
-    return Step_(core::Connected{});
+    if (reply.accepted) return Step_(core::Connected{});
+    log_->Write(LogLevel::kWarning, LogLine("refused", {{"rank", options_.rank.ToString()}, {"why", reply.text}}));
+    return DoEnd(1, "the controller refuses this rank: " + reply.text);
   }
   std::lock_guard lock(mutex_);
   if (reply.accepted) {

@@ -81,6 +81,9 @@ class ProgressDisplay {
   TimePoint last_;
 };
 
+// A digest as people and summaries see it: sixteen hexadecimal digits.
+std::string Hex(uint64_t value);
+
 // Prints "kintsugi: TEXT" to standard error.
 void Complain(const std::string& text);
 

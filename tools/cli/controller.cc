@@ -37,7 +37,10 @@ class StandAlone final : public ControllerHost {
   }
   void OnEnded(const core::RunEnded& ended) override {
     exit_code = ended.exit_code;
-    log_->Write(LogLevel::kInfo, LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
+    log_->Write(LogLevel::kInfo, LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)},
+                                                       {"step", ended.committed.ToString()},
+                                                       {"digest", ended.final_digest ? Hex(*ended.final_digest) : ""},
+                                                       {"reason", ended.text}}));
     // The orders to leave are still in the send queues.
     leave_.emplace(io_, std::chrono::seconds(1));
     leave_->async_wait([this](const boost::system::error_code&) { io_.stop(); });

@@ -17,12 +17,6 @@
 namespace kintsugi::cli {
 namespace {
 
-std::string Hex(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 std::string FieldOf(const std::string& file, const std::string& name, char separator) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -103,6 +97,12 @@ IncidentRecord Incident(const IncidentResult& incident, TimePoint origin) {
 }
 
 }  // namespace
+
+std::string Hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
 
 RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   RunRecord record;
