@@ -245,6 +245,7 @@ class ControllerCore {
   std::set<Rank> unacked_;
   std::vector<Rank> writers_;
   kintsugi::Step pause_at_;
+  int pause_rounds_ = 0;  // of this pause: each was overtaken
   kintsugi::Step save_step_;
   std::optional<uint64_t> final_digest_;
   RunEnded ended_;  // with ENDED

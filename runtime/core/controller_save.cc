@@ -2,8 +2,9 @@
 //
 // A pause parks every rank at the boundary after one step: the controller names a step, each rank stores it and answers
 // with the newest step it has begun; where one had already gone past, the pause moves to that rank's step, and who had
-// parked at the earlier one is sent on. A rank stores the pause before it answers, so after at most two rounds all will
-// park at the same boundary. An incident ends all pauses: agents drop theirs at the lock.
+// parked at the earlier one is sent on. A rank stores the pause before it answers, so that two rounds are enough where
+// steps take longer than an answer; where they do not, each further round aims twice as far ahead. An incident ends all
+// pauses: agents drop theirs at the lock. What is asked for and overtaken by the end of training is saved there.
 #include <algorithm>
 
 #include "runtime/base/check.h"
@@ -14,6 +15,8 @@ namespace {
 
 // So often is the last chance to save taken before the run ends without.
 constexpr int kLastSavesMax = 3;
+// A pause that many steps ahead is not overtaken any more.
+constexpr int kPauseMarginBits = 10;
 
 }  // namespace
 
@@ -38,6 +41,7 @@ void ControllerCore::BeginRequestedSave() {
   if (phase_ != Phase::kRunning || !(save_requested_ || stop_requested_)) return;
   end_after_save_ = end_after_save_ || stop_requested_;
   save_requested_ = false;
+  pause_rounds_ = 0;
   if (save_ == SaveState::kNone || save_ == SaveState::kGathering) ArmPause();
 }
 
@@ -45,6 +49,8 @@ void ControllerCore::ArmPause() {
   save_ = SaveState::kArming;
   pause_at_ = kintsugi::Step();
   for (const Member& member : members_) pause_at_ = std::max({pause_at_, member.begun, member.acked_begun});
+  if (++pause_rounds_ > 2)
+    pause_at_ = kintsugi::Step(pause_at_.value() + (uint64_t{1} << std::min(pause_rounds_ - 3, kPauseMarginBits)));
   unacked_.clear();
   for (size_t r = 0; r < members_.size(); ++r) {
     const Rank rank(static_cast<int32_t>(r));
@@ -200,10 +206,11 @@ void ControllerCore::MaybeFinish() {
     last = std::max(last.value_or(kintsugi::Step()), *member.finished);
   }
   if (save_ != SaveState::kNone && save_ != SaveState::kArming && save_ != SaveState::kGathering) return;
+  const bool overtaken = save_ != SaveState::kNone;
   save_ = SaveState::kNone;  // nobody is left to pause
   end_after_save_ = false;
-  const bool due = policy_.save_every > 0 && last->value() > 0 && last->value() % policy_.save_every == 0;
-  if (due && save_step_ != *last) return MaybeSave();
+  const bool periodic = policy_.save_every > 0 && last->value() > 0 && last->value() % policy_.save_every == 0;
+  if ((overtaken || periodic) && save_step_ != *last) return MaybeSave();
   choice_ = {*last, StepReason::kUpdateBegun};
   Finish();
 }

@@ -43,16 +43,23 @@ WorldOptions Saving(Recorder& recorder, uint64_t every) {
   return options;
 }
 
-// The order has reached every rank, and each stands in its step.
-void AwaitPaused(World& world, const std::vector<uint64_t>& steps) {
-  const auto acknowledged = [&] {
+void AwaitSteps(World& world, const std::vector<uint64_t>& steps, Step core::ControllerCore::Member::*field) {
+  const auto equal = [&] {
     return world.OnController([&] {
       const auto& members = world.controller().core().members();
       return std::equal(members.begin(), members.end(), steps.begin(),
-                        [](const auto& member, uint64_t step) { return member.acked_begun == Step(step); });
+                        [field](const auto& member, uint64_t step) { return member.*field == Step(step); });
     });
   };
-  while (!acknowledged()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!equal()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// Feeds the order once the controller knows in which step each rank stands, so that its pause is not overtaken; returns
+// when the order has reached every rank.
+void Order(World& world, const core::ControllerEvent& order, const std::vector<uint64_t>& steps) {
+  AwaitSteps(world, steps, &core::ControllerCore::Member::begun);
+  world.Feed(order);
+  AwaitSteps(world, steps, &core::ControllerCore::Member::acked_begun);
 }
 
 TEST(SavePoint, ComesEverySoManyStepsAndEachShardIsWrittenOnce) {
@@ -87,8 +94,7 @@ TEST(SavePoint, AnOperatorsSaveMeetsAllRanksAtOneBoundary) {
   ASSERT_TRUE(world.script().AwaitReached(0, 3, Point::kCommitted));
   ASSERT_TRUE(world.script().AwaitReached(1, 3, Point::kUpdate));
   for (int rank : {2, 3}) ASSERT_TRUE(world.script().AwaitReached(rank, 4, Point::kBackward));
-  world.Feed(core::OperatorSave{});
-  AwaitPaused(world, {3, 3, 4, 4});
+  Order(world, core::OperatorSave{}, {3, 3, 4, 4});
   world.script().ReleaseAll();
   ExpectSameAsUndisturbed(world);
   ASSERT_EQ(recorder.renamed.size(), 1u);
@@ -102,8 +108,7 @@ TEST(SavePoint, AnOperatorsStopSavesAndLeavesWith75) {
   world.script().Hold(3, 2, Point::kBackward);
   world.StartAll();
   for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(world.script().AwaitReached(rank, 2, Point::kBackward));
-  world.Feed(core::OperatorStop{});
-  AwaitPaused(world, {2, 2, 2, 2});
+  Order(world, core::OperatorStop{}, {2, 2, 2, 2});
   world.script().ReleaseAll();
   world.WaitAll();
   EXPECT_EQ(world.ended()->exit_code, 75);

@@ -55,6 +55,27 @@ TEST(Save, ASavePointThatThePauseHasPassedIsLeft) {
   ASSERT_EQ(bench.Sent<ContinueOrder>().size(), 1u);
 }
 
+TEST(Save, AimsFurtherAheadWhereStepsOutrunThePause) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorSave{});
+  std::vector<uint64_t> ahead;
+  for (int round = 0; round < 5; ++round) {  // each answer comes when one more step has begun than was aimed at
+    AckAll(bench, 2, bench.Sent<PauseAt>().back().second.step.value() + 1);
+    ahead.push_back(bench.Sent<PauseAt>().back().second.step.value() - bench.member(0).acked_begun.value());
+  }
+  EXPECT_EQ(ahead, (std::vector<uint64_t>{0, 1, 2, 4, 8}));
+}
+
+TEST(Save, OvertakenByTheEndItIsMadeThere) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorSave{});
+  for (int r = 0; r < 2; ++r) bench.Say(r, Finished{Step(9)});
+  ASSERT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
+  EXPECT_EQ(bench.Orders(Phase::kDump, 0)[0].step, Step(9));
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitSuccess);
+}
+
 TEST(Save, AFailedWriterIsNotLeftBehindByTheOthers) {
   Policy policy = Bench::QuickPolicy(4);
   policy.save_every = 6;
