@@ -54,7 +54,7 @@ class IdExpander {
   Status NoteAssigned(const Statement& statement) {
     for (const Name& name : Outputs(statement)) {
       if (!name.array) {
-        if (name.text.find('*') == std::string::npos) readable_.insert(name.text);
+        if (name.text.find('*') == std::string::npos) readable_.insert(WithoutTranspose(name.text));
         continue;
       }
       const int64_t count = std::max<int64_t>(0, name.array->end - name.array->begin);

@@ -55,7 +55,9 @@ inline Diagnostic Failure(Program program) {
   Diagnostic diagnostic;
   const auto engine = Engine::Build(std::move(program), &diagnostic);
   EXPECT_FALSE(engine.ok()) << "the program was accepted";
-  if (!engine.ok()) EXPECT_EQ(engine.status().message(), diagnostic.ToString());
+  if (!engine.ok()) {
+    EXPECT_EQ(engine.status().message(), diagnostic.ToString());
+  }
   return diagnostic;
 }
 
