@@ -36,6 +36,8 @@ class IdExpander {
 
   // In the order in which statements will run, so that a name can be matched against what was assigned before it.
   Status Expand(Statements* statements) {
+    if (std::none_of(statements->begin(), statements->end(), [this](const StatementPtr& s) { return Concerns(*s); }))
+      return Status::Ok();
     std::vector<Statements> expanded(statements->size());
     for (size_t i = 0; i < statements->size(); ++i) {
       const size_t at = backwards_ ? statements->size() - 1 - i : i;
@@ -48,6 +50,10 @@ class IdExpander {
   }
 
  private:
+  bool Concerns(const Statement& statement) const {
+    return FirstWithTag(kind_, statement.left) || FirstWithTag(kind_, statement.right);
+  }
+
   const std::vector<Name>& Inputs(const Statement& s) const { return backwards_ ? s.right : s.left; }
   const std::vector<Name>& Outputs(const Statement& s) const { return backwards_ ? s.left : s.right; }
 

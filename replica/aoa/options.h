@@ -7,10 +7,10 @@ namespace kintsugi::aoa {
 
 // Bounds on what a short program may grow into. Passing one is kResourceExhausted and names it.
 struct Limits {
-  int64_t names = 4'000'000;            // in all generated statements
+  int64_t names = 4'000'000;              // in all generated statements
   int64_t name_bytes = int64_t{1} << 28;  // characters of these
-  int64_t slices = 8'000'000;           // in all descriptions together
-  int64_t steps = 1000;                 // casts, permutes and reshapes behind each other on one slice
+  int64_t slices = 4'000'000;             // in all descriptions together
+  int64_t steps = 1000;                   // casts, permutes and reshapes behind each other on one slice
 };
 
 struct Options {
