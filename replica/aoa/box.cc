@@ -17,7 +17,7 @@ int64_t Volume(const Box& box) {
 }
 
 bool Intersect(const Box& a, const Box& b, Box* common) {
-  common->resize(a.size());
+  if (common->size() != a.size()) common->resize(a.size());
   for (size_t axis = 0; axis < a.size(); ++axis) {
     const Interval shared{std::max(a[axis].begin, b[axis].begin), std::min(a[axis].end, b[axis].end)};
     if (shared.begin >= shared.end) return false;

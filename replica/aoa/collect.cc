@@ -13,21 +13,20 @@ Status Evaluator::CheckShape(const std::string& key, const Product& product, con
 
 // What the destination's model key `key` is made of.
 Status Evaluator::CollectModel(const std::string& key, const Shape& shape) {
-  const auto found = variables_.find(key);
+  const Variable* variable = Find(key);
   Product product;
-  if (found == variables_.end()) {
+  if (!variable) {
     product.description = Input(key);
-  } else if (found->second.state != Variable::State::kRemoved) {
-    product = {found->second.description, found->second.statement, found->second.column};
+  } else if (variable->state != Variable::State::kRemoved) {
+    product = {variable->description, variable->statement, variable->column};
   }
-  const bool is_added = found != variables_.end() && found->second.state == Variable::State::kAdded;
+  const bool is_added = variable && variable->state == Variable::State::kAdded;
   if (!product.description && !is_added) {
     // States without their model key, which nothing speaks of, are dropped, not missed.
     if (!destination_->contains(key)) return Status::Ok();
     const std::string remedy = "; write '_ -> " + key + "' if it shall have none, or rename a key to it";
-    if (found == variables_.end())
-      return reporter_.Fail("the destination's '" + key + "' has no source" + remedy);
-    return reporter_.Fail(*found->second.statement, found->second.column,
+    if (!variable) return reporter_.Fail("the destination's '" + key + "' has no source" + remedy);
+    return reporter_.Fail(*variable->statement, variable->column,
                           "the destination's '" + key + "' has no source, for it is removed" + remedy);
   }
   KINTSUGI_RETURN_IF_ERROR(CheckShape(key, product, shape));
@@ -43,13 +42,13 @@ Status Evaluator::CollectForDestination() {
     // Scalar states alone do not make a model key of the destination; they follow it all the same.
     if (const std::string model(split.model); !destination_models_.contains(model))
       KINTSUGI_RETURN_IF_ERROR(CollectModel(model, [&] {
-        const auto found = variables_.find(model);
-        const DescriptionPtr made = found == variables_.end() ? Input(model) : found->second.description;
+        const Variable* variable = Find(model);
+        const DescriptionPtr made = variable ? variable->description : Input(model);
         return made ? made->shape : Shape();
       }()));
-    const auto found = variables_.find(key);
-    if (found == variables_.end() || found->second.state == Variable::State::kRemoved) continue;
-    Product product{found->second.description, found->second.statement, found->second.column};
+    const Variable* variable = Find(key);
+    if (!variable || variable->state == Variable::State::kRemoved) continue;
+    Product product{variable->description, variable->statement, variable->column};
     KINTSUGI_RETURN_IF_ERROR(CheckShape(key, product, tensor.shape));
     evaluation_.products[key] = std::move(product);
   }
@@ -59,10 +58,11 @@ Status Evaluator::CollectForDestination() {
 // Without a destination: all that nothing reads and that was not removed.
 Status Evaluator::CollectAll() {
   for (const auto& [name, variable] : variables_)
-    if (variable.state != Variable::State::kRemoved && !variable.is_read)
-      evaluation_.products[name] = {variable.description, variable.statement, variable.column};
+    if ((variable.state == Variable::State::kAssigned || variable.state == Variable::State::kAdded) &&
+        !variable.is_read)
+      evaluation_.products[std::string(name)] = {variable.description, variable.statement, variable.column};
   for (const auto& [key, model] : source_models_)
-    if (!variables_.contains(key) && !read_inputs_.contains(key)) evaluation_.products[key] = {Input(key), nullptr, 0};
+    if (!Find(key) && !read_inputs_.contains(key)) evaluation_.products[key] = {Input(key), nullptr, 0};
   return Status::Ok();
 }
 

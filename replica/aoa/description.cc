@@ -35,8 +35,8 @@ Result<DescriptionPtr> Permute(const Description& input, std::vector<int64_t> li
   bool is_permutation = list.size() == dimensions;
   for (size_t k = 0; is_permutation && k < dimensions; ++k) is_permutation = sorted[k] == static_cast<int64_t>(k);
   if (!is_permutation)
-    return Invalid("permute " + DescribeList(list) + " does not name every axis of the shape " + DescribeShape(input.shape) +
-                   " once");
+    return Invalid("permute " + DescribeList(list) + " does not name every axis of the shape " +
+                   DescribeShape(input.shape) + " once");
   KINTSUGI_RETURN_IF_ERROR(CheckSteps(input, budget));
   Description made{Shape(dimensions), input.dtype, input.slices};
   for (size_t k = 0; k < dimensions; ++k) made.shape[k] = input.shape[static_cast<size_t>(list[k])];
@@ -91,8 +91,8 @@ Result<DescriptionPtr> Reshape(const DescriptionPtr& input, const Transform& tra
 Status CheckMergeable(const Description& first, const Name& first_name, const Description& other, const Name& name,
                       size_t axis, bool equal_parts) {
   const auto differ = [&](const std::string& what, const std::string& a, const std::string& b) {
-    return Invalid("merge along axis " + std::to_string(axis) + ": " + what + " differ: '" + first_name.text + "' has " + a +
-                   ", '" + name.text + "' has " + b);
+    return Invalid("merge along axis " + std::to_string(axis) + ": " + what + " differ: '" + first_name.text +
+                   "' has " + a + ", '" + name.text + "' has " + b);
   };
   if (first.dtype != other.dtype)
     return differ("the types", std::string(DTypeName(first.dtype)), std::string(DTypeName(other.dtype)));
@@ -122,9 +122,12 @@ DescriptionPtr DescribeSource(int source, const Shape& shape, DType dtype) {
 Result<DescriptionPtr> Apply(const Transform& transform, const DescriptionPtr& input, const Shape* target,
                              SliceBudget& budget) {
   switch (transform.kind) {
-    case Transform::Kind::kPermute: return Permute(*input, transform.list, budget);
-    case Transform::Kind::kCast: return Cast(*input, transform, budget);
-    case Transform::Kind::kReshape: return Reshape(input, transform, target, budget);
+    case Transform::Kind::kPermute:
+      return Permute(*input, transform.list, budget);
+    case Transform::Kind::kCast:
+      return Cast(*input, transform, budget);
+    case Transform::Kind::kReshape:
+      return Reshape(input, transform, target, budget);
   }
   return Status(StatusCode::kInternal, "unknown transform");
 }
@@ -175,8 +178,8 @@ Result<std::vector<DescriptionPtr>> Split(const Description& input, size_t parts
     KINTSUGI_RETURN_IF_ERROR(budget.Take(parts * input.slices.size()));
     for (const Slice& slice : input.slices) {
       Slice nothing = slice;
-      nothing.result_box.assign(nothing.result_box.size(), {});
-      nothing.source_box.assign(nothing.source_box.size(), {});
+      nothing.result_box.assign(nothing.result_box.size(), Interval{});
+      nothing.source_box.assign(nothing.source_box.size(), Interval{});
       for (auto& part : made) part->slices.push_back(nothing);
     }
     return std::vector<DescriptionPtr>(made.begin(), made.end());

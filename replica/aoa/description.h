@@ -1,7 +1,8 @@
 // Description: a tensor as a program sees it at one point: shape, type, and the slices it is made of.
 //
 // Functions return a new description; none changes one that others may read.
-// Errors: a Status of kInvalidArgument without a place, for the caller knows the statement; kResourceExhausted past a limit.
+// Errors: a Status of kInvalidArgument without a place, for the caller knows the statement; kResourceExhausted past a
+// limit.
 #pragma once
 
 #include <memory>

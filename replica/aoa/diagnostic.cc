@@ -22,7 +22,8 @@ Status Reporter::Record(Diagnostic diagnostic, StatusCode code) {
 Status Reporter::Fail(const Statement& statement, int column, std::string message, StatusCode code) {
   Diagnostic diagnostic{statement.line->number, column, std::move(message), statement.line->text, {}};
   for (const Statement* link = &statement; link->parent; link = link->parent.get())
-    diagnostic.chain.push_back(std::string(link->macro) + " (stage " + std::to_string(link->stage) + "): " + Render(*link));
+    diagnostic.chain.push_back(std::string(link->macro) + " (stage " + std::to_string(link->stage) +
+                               "): " + Render(*link));
   std::reverse(diagnostic.chain.begin(), diagnostic.chain.end());
   return Record(std::move(diagnostic), code);
 }

@@ -1,7 +1,7 @@
 // Diagnostic: what is wrong with a program, where, and how the statement at fault came to be.
 //
-// Functions of this folder fail with a Status whose message is Diagnostic::ToString(); who wants the fields passes a place
-// for the Diagnostic.
+// Functions of this folder fail with a Status whose message is Diagnostic::ToString(); who wants the fields passes a
+// place for the Diagnostic.
 #pragma once
 
 #include <optional>
@@ -18,8 +18,9 @@ struct KINTSUGI_EXPORT Diagnostic {
   int statement = 0;  // number of the line in the program, from 1; 0: no statement is at fault
   int column = 0;     // byte of `text`, from 1; 0: the statement as a whole
   std::string message;
-  std::string text;                // the statement as written
-  std::vector<std::string> chain;  // for a generated one, from the first macro on: "fused_ffn (stage 6): a -> b, axis=1"
+  std::string text;  // the statement as written
+  std::vector<std::string>
+      chain;  // for a generated one, from the first macro on: "fused_ffn (stage 6): a -> b, axis=1"
 
   // "statement 3, column 7: MESSAGE; in: TEXT; by MACRO (stage N): GENERATED; by ..."
   std::string ToString() const;

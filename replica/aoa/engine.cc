@@ -1,7 +1,5 @@
 #include "replica/aoa/engine.h"
 
-#include <memory>
-
 #include "replica/aoa/evaluator.h"
 #include "replica/aoa/macro.h"
 #include "replica/aoa/parser.h"
@@ -13,19 +11,18 @@ namespace {
 
 const Tensors* Address(const std::optional<Tensors>& tensors) { return tensors ? &*tensors : nullptr; }
 
-Result<Evaluation> Evaluate(const Tensors& source, const Tensors* destination, const Program& program, Reporter& reporter,
-                            std::vector<std::string>* expanded) {
+Result<Evaluation> Evaluate(const Tensors& source, const Tensors* destination, const Program& program,
+                            Reporter& reporter, Statements* statements) {
   for (const auto& [tensors, what] : {std::pair(&source, "source"), std::pair(destination, "destination")})
     if (const Status valid = tensors ? ValidateTensors(*tensors, what) : Status::Ok(); !valid.ok())
       return reporter.Fail(valid.message());
-  KINTSUGI_ASSIGN_OR_RETURN(Statements statements, ParseProgram(program.statements, reporter));
+  KINTSUGI_ASSIGN_OR_RETURN(*statements, ParseProgram(program.statements, reporter));
 
   const bool reverse = program.options.reverse;
   MacroContext context(reverse ? destination : &source, reverse ? &source : destination, program.options, reporter);
-  KINTSUGI_RETURN_IF_ERROR(ExpandMacros(context, &statements));
-  for (const StatementPtr& statement : statements) expanded->push_back(Render(*statement));
+  KINTSUGI_RETURN_IF_ERROR(ExpandMacros(context, statements));
 
-  KINTSUGI_ASSIGN_OR_RETURN(std::vector<Operation> operations, MakeOperations(statements, reporter));
+  KINTSUGI_ASSIGN_OR_RETURN(std::vector<Operation> operations, MakeOperations(*statements, reporter));
   if (reverse) {
     KINTSUGI_ASSIGN_OR_RETURN(operations, Reverse(std::move(operations), reporter));
   }
@@ -60,7 +57,7 @@ Result<Engine> Engine::Build(Program program, Diagnostic* diagnostic) {
   engine.source_ = std::move(program.source);
   engine.destination_ = std::move(program.destination);
   Reporter reporter;
-  auto evaluation = Evaluate(engine.source_, Address(engine.destination_), program, reporter, &engine.expanded_);
+  auto evaluation = Evaluate(engine.source_, Address(engine.destination_), program, reporter, &engine.statements_);
   if (!evaluation.ok()) {
     if (diagnostic && reporter.diagnostic()) *diagnostic = *reporter.diagnostic();
     return evaluation.status();
@@ -68,6 +65,12 @@ Result<Engine> Engine::Build(Program program, Diagnostic* diagnostic) {
   engine.evaluation_ = std::make_unique<Evaluation>(std::move(*evaluation));
   engine.outputs_ = ListOutputs(*engine.evaluation_, Address(engine.destination_));
   return engine;
+}
+
+std::vector<std::string> Engine::expanded() const {
+  std::vector<std::string> texts;
+  for (const StatementPtr& statement : statements_) texts.push_back(Render(*statement));
+  return texts;
 }
 
 const std::vector<std::string>& Engine::dropped_states() const { return evaluation_->dropped_states; }

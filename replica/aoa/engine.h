@@ -1,18 +1,18 @@
-// Engine: an AOA program, evaluated. It says for any box of any destination tensor which boxes of which source tensors it
-// is made of, and what is done to them on the way.
+// Engine: an AOA program, evaluated. It says for any box of any destination tensor which boxes of which source tensors
+// it is made of, and what is done to them on the way.
 //
 // Source of the language: Paddle's Flex Checkpoint (AOA, 2025/26); README says where we differ.
 //
 // Threads: an Engine does not change; any number of threads may ask it.
-// Errors: kInvalidArgument: the program, the descriptions or the question; the message names statement, column, text and
-// macros (Diagnostic). kResourceExhausted: a limit of Options was passed. kNotFound: no such key, or a state that was
-// removed or that the source has only in part.
-// Units: boxes and shapes in elements, in global coordinates.
+// Errors: kInvalidArgument: the program, the descriptions or the question; the message names statement, column, text
+// and macros (Diagnostic). kResourceExhausted: a limit of Options was passed. kNotFound: no such key, or a state that
+// was removed or that the source has only in part. Units: boxes and shapes in elements, in global coordinates.
 // Invariants: the same input gives the same answers in the same order, on every rank. The target boxes of an answer are
 // disjoint and cover the box asked for.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +28,7 @@
 namespace kintsugi::aoa {
 
 struct Evaluation;
+struct Statement;
 
 struct Program {
   std::vector<std::string> statements;  // each may hold several lines
@@ -45,8 +46,8 @@ struct Output {
 struct Target {
   std::string key;
   Box box;
-  // The type that the pieces must arrive in; by default the destination's, else whatever the program makes. Not asked of
-  // optimizer states that follow their model key.
+  // The type that the pieces must arrive in; by default the destination's, else whatever the program makes. Not asked
+  // of optimizer states that follow their model key.
   std::optional<DType> dtype;
 };
 
@@ -72,7 +73,7 @@ class KINTSUGI_EXPORT Engine {
   // Optimizer keys of the destination that no statement and no key of the source speaks of; they get nothing.
   const std::vector<std::string>& dropped_states() const;
   // The statements that are run, without macros, forwards: for people.
-  const std::vector<std::string>& expanded() const { return expanded_; }
+  std::vector<std::string> expanded() const;
 
   // Ordered pieces; none for an added key and for an empty box.
   Result<std::vector<ShardSource>> FindShardSources(const Target& target, Diagnostic* diagnostic = nullptr) const;
@@ -84,7 +85,7 @@ class KINTSUGI_EXPORT Engine {
   std::optional<Tensors> destination_;
   std::unique_ptr<Evaluation> evaluation_;
   std::map<std::string, Output> outputs_;
-  std::vector<std::string> expanded_;
+  std::vector<std::shared_ptr<const Statement>> statements_;  // without macros
 };
 
 }  // namespace kintsugi::aoa

@@ -13,9 +13,11 @@ Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
   };
   KINTSUGI_RETURN_IF_ERROR(models(source_, "source", &source_models_));
   if (destination_) KINTSUGI_RETURN_IF_ERROR(models(*destination_, "destination", &destination_models_));
-  for (size_t i = 0; i < operations.size(); ++i)
-    if (operations[i].kind != OperationKind::kAdd)
-      for (const Name& name : *operations[i].inputs) last_reader_[name.text] = i;
+  variables_.reserve(operations.size() * 2);
+  for (size_t i = 0; i < operations.size(); ++i) {
+    for (const Name& name : *operations[i].inputs) variables_[name.text].last_reader = static_cast<int64_t>(i);
+    for (const Name& name : *operations[i].outputs) variables_.try_emplace(name.text);
+  }
   for (size_t i = 0; i < operations.size(); ++i) KINTSUGI_RETURN_IF_ERROR(Execute(operations[i], i));
   if (destination_) {
     KINTSUGI_RETURN_IF_ERROR(CollectForDestination());
@@ -29,15 +31,17 @@ Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
 Status Evaluator::Execute(const Operation& operation, size_t index) {
   if (operation.is_overruled) return Status::Ok();
   switch (operation.kind) {
-    case OperationKind::kTransform: return RunTransform(operation, index);
-    case OperationKind::kMerge: return RunMerge(operation, index);
-    case OperationKind::kSplit: return RunSplit(operation, index);
-    case OperationKind::kAdd: {
-      const Name& name = (*operation.outputs)[0];
-      variables_[name.text] = {Variable::State::kAdded, nullptr, operation.statement, name.column, false};
+    case OperationKind::kTransform:
+      return RunTransform(operation, index);
+    case OperationKind::kMerge:
+      return RunMerge(operation, index);
+    case OperationKind::kSplit:
+      return RunSplit(operation, index);
+    case OperationKind::kAdd:
+      Set(operation, (*operation.outputs)[0], Variable::State::kAdded, nullptr);
       return Status::Ok();
-    }
-    case OperationKind::kRemove: return RunRemove(operation, (*operation.inputs)[0]);
+    case OperationKind::kRemove:
+      return RunRemove(operation, (*operation.inputs)[0]);
   }
   return Status::Ok();
 }
@@ -66,7 +70,8 @@ Status Evaluator::RunMerge(const Operation& operation, size_t index) {
   }
   auto merged = Merge(inputs, *operation.inputs, operation.axis, operation.statement->equal_parts, budget_);
   if (!merged.ok())
-    return reporter_.Fail(*operation.statement, operation.axis_column, merged.status().message(), merged.status().code());
+    return reporter_.Fail(*operation.statement, operation.axis_column, merged.status().message(),
+                          merged.status().code());
   return Assign(operation, index, (*operation.outputs)[0], std::move(*merged));
 }
 
@@ -76,14 +81,16 @@ Status Evaluator::RunSplit(const Operation& operation, size_t index) {
   const std::vector<Name>& outputs = *operation.outputs;
   auto parts = Split(*description, outputs.size(), operation.axis, budget_);
   if (!parts.ok())
-    return reporter_.Fail(*operation.statement, operation.axis_column, "'" + input.text + "': " + parts.status().message(),
-                          parts.status().code());
+    return reporter_.Fail(*operation.statement, operation.axis_column,
+                          "'" + input.text + "': " + parts.status().message(), parts.status().code());
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Name& output = outputs[i];
-    if (destination_ && !operation.has_axis && !IsDestination(output.text) && !IsReadLater(index, output.text))
+    if (destination_ && !operation.has_axis && !IsDestination(output.text) &&
+        !IsReadLater(index, variables_[output.text]))
       return reporter_.Fail(*operation.statement, output.column,
-                            "'" + output.text + "' is neither a destination key nor read later; is it a misspelt flag? (a "
-                            "part that is not needed is allowed where 'axis' is written)");
+                            "'" + output.text +
+                                "' is neither a destination key nor read later; is it a misspelt flag? (a "
+                                "part that is not needed is allowed where 'axis' is written)");
     KINTSUGI_RETURN_IF_ERROR(Assign(operation, index, output, std::move((*parts)[i])));
   }
   return Status::Ok();
@@ -93,8 +100,18 @@ Status Evaluator::RunRemove(const Operation& operation, const Name& name) {
   KINTSUGI_RETURN_IF_ERROR(Read(operation, name).status());
   if (!SplitSuffix(name.text).suffix.empty())
     evaluation_.removed_states.emplace(name.text, operation.statement->line->number);
-  variables_[name.text] = {Variable::State::kRemoved, nullptr, operation.statement, name.column, false};
+  Set(operation, name, Variable::State::kRemoved, nullptr);
   return Status::Ok();
+}
+
+Evaluator::Variable* Evaluator::Find(std::string_view name) {
+  const auto found = variables_.find(name);
+  return found == variables_.end() || found->second.state == Variable::State::kUnknown ? nullptr : &found->second;
+}
+
+void Evaluator::Set(const Operation& operation, const Name& name, Variable::State state, DescriptionPtr description) {
+  Variable& variable = variables_[name.text];
+  variable = {state, std::move(description), operation.statement, name.column, false, variable.last_reader};
 }
 
 DescriptionPtr Evaluator::Input(const std::string& key) {
@@ -106,7 +123,8 @@ DescriptionPtr Evaluator::Input(const std::string& key) {
   if (const auto model = source_models_.find(key); model != source_models_.end())
     return make(model->second.shape, model->second.dtype);
   // An optimizer key by itself.
-  if (const auto state = source_.find(key); state != source_.end()) return make(state->second.shape, state->second.dtype);
+  if (const auto state = source_.find(key); state != source_.end())
+    return make(state->second.shape, state->second.dtype);
   return nullptr;
 }
 
@@ -119,19 +137,17 @@ Result<DescriptionPtr> Evaluator::Read(const Operation& operation, const Name& n
     return variable.state == Variable::State::kRemoved ? "was removed" + where
                                                        : "was added" + where + " and has no source to read";
   };
-  if (const auto found = variables_.find(name.text); found != variables_.end()) {
-    Variable& variable = found->second;
-    if (variable.state != Variable::State::kAssigned) return fail(why_not(variable));
-    variable.is_read = true;
-    return variable.description;
+  if (Variable* variable = Find(name.text)) {
+    if (variable->state != Variable::State::kAssigned) return fail(why_not(*variable));
+    variable->is_read = true;
+    return variable->description;
   }
   const SplitKey split = SplitSuffix(name.text);
   if (!split.suffix.empty()) {
     const std::string model(split.model);
-    if (const auto found = variables_.find(model); found != variables_.end()) {
-      const Variable& variable = found->second;
-      if (variable.state == Variable::State::kAssigned) return FollowState(operation, name, *variable.description);
-      if (!source_.contains(name.text)) return fail("follows '" + model + "', which " + why_not(variable));
+    if (const Variable* variable = Find(model)) {
+      if (variable->state == Variable::State::kAssigned) return FollowState(operation, name, *variable->description);
+      if (!source_.contains(name.text)) return fail("follows '" + model + "', which " + why_not(*variable));
     }
   }
   if (DescriptionPtr input = Input(name.text)) {
@@ -147,7 +163,8 @@ Result<DescriptionPtr> Evaluator::FollowState(const Operation& operation, const 
     return reporter_.Fail(*operation.statement, name.column, "'" + name.text + "' " + message);
   };
   const SplitKey split = SplitSuffix(name.text);
-  if (split.kind == StateKind::kScalar) return fail("is a scalar state of a name that statements made; name the source's");
+  if (split.kind == StateKind::kScalar)
+    return fail("is a scalar state of a name that statements made; name the source's");
   const Status room = budget_.Take(model.slices.size());
   if (!room.ok()) return reporter_.Fail(*operation.statement, name.column, room.message(), room.code());
   Description followed{model.shape, model.dtype, {}};
@@ -169,17 +186,14 @@ Result<DescriptionPtr> Evaluator::FollowState(const Operation& operation, const 
 }
 
 Status Evaluator::Assign(const Operation& operation, size_t index, const Name& name, DescriptionPtr description) {
-  if (destination_ && !SplitSuffix(name.text).suffix.empty() && !IsDestination(name.text) && !IsReadLater(index, name.text))
+  if (destination_ && !SplitSuffix(name.text).suffix.empty() && !IsDestination(name.text) &&
+      !IsReadLater(index, variables_[name.text]))
     return reporter_.Fail(*operation.statement, name.column,
-                          "'" + name.text + "' names an optimizer state, but is neither a destination key nor read later; a "
-                          "statement about a state holds for that key alone");
-  variables_[name.text] = {Variable::State::kAssigned, std::move(description), operation.statement, name.column, false};
+                          "'" + name.text +
+                              "' names an optimizer state, but is neither a destination key nor read later; a "
+                              "statement about a state holds for that key alone");
+  Set(operation, name, Variable::State::kAssigned, std::move(description));
   return Status::Ok();
-}
-
-bool Evaluator::IsReadLater(size_t index, const std::string& name) const {
-  const auto reader = last_reader_.find(name);
-  return reader != last_reader_.end() && reader->second > index;
 }
 
 bool Evaluator::IsDestination(const std::string& name) const {

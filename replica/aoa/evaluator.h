@@ -7,6 +7,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "replica/aoa/description.h"
@@ -41,24 +43,30 @@ class Evaluator {
 
  private:
   struct Variable {
-    enum class State { kAssigned, kAdded, kRemoved } state = State::kAssigned;
+    enum class State { kUnknown, kAssigned, kAdded, kRemoved } state = State::kUnknown;
     DescriptionPtr description;
     StatementPtr statement;
     int column = 0;
     bool is_read = false;
+    int64_t last_reader = -1;  // index of the operation
   };
 
   Status Execute(const Operation& operation, size_t index);
   Status RunTransform(const Operation& operation, size_t index);
   Status RunMerge(const Operation& operation, size_t index);
   Status RunSplit(const Operation& operation, size_t index);
+  // What a statement made of `name`; null: nothing.
+  Variable* Find(std::string_view name);
+  void Set(const Operation& operation, const Name& name, Variable::State state, DescriptionPtr description);
   Status RunRemove(const Operation& operation, const Name& name);
 
   Result<DescriptionPtr> Read(const Operation& operation, const Name& name);
   Result<DescriptionPtr> FollowState(const Operation& operation, const Name& name, const Description& model);
   Status Assign(const Operation& operation, size_t index, const Name& name, DescriptionPtr description);
   DescriptionPtr Input(const std::string& key);
-  bool IsReadLater(size_t index, const std::string& name) const;
+  bool IsReadLater(size_t index, const Variable& variable) const {
+    return variable.last_reader > static_cast<int64_t>(index);
+  }
   bool IsDestination(const std::string& name) const;
 
   Status CollectForDestination();
@@ -74,10 +82,10 @@ class Evaluator {
   Reporter& reporter_;
 
   std::map<std::string, ModelTensor> source_models_, destination_models_;
-  std::unordered_map<std::string, Variable> variables_;  // assigned, added or removed by a statement
+  // Every name of the program; kUnknown until a statement assigns, adds or removes it.
+  std::unordered_map<std::string_view, Variable> variables_;
   std::unordered_map<std::string, DescriptionPtr> inputs_;
   std::set<std::string> read_inputs_;
-  std::unordered_map<std::string, size_t> last_reader_;  // index of the operation
   Evaluation evaluation_;
 };
 

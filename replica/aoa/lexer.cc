@@ -27,13 +27,20 @@ size_t LengthWhile(const std::string& text, size_t at, bool (*belongs)(char)) {
 // The token of one or two fixed characters at `at`, or kEnd.
 TokenKind Punctuation(const std::string& text, size_t at) {
   switch (text[at]) {
-    case '-': return at + 1 < text.size() && text[at + 1] == '>' ? TokenKind::kArrow : TokenKind::kEnd;
-    case '=': return TokenKind::kEqual;
-    case ':': return TokenKind::kColon;
-    case '[': return TokenKind::kOpen;
-    case ']': return TokenKind::kClose;
-    case ',': return TokenKind::kComma;
-    default: return TokenKind::kEnd;
+    case '-':
+      return at + 1 < text.size() && text[at + 1] == '>' ? TokenKind::kArrow : TokenKind::kEnd;
+    case '=':
+      return TokenKind::kEqual;
+    case ':':
+      return TokenKind::kColon;
+    case '[':
+      return TokenKind::kOpen;
+    case ']':
+      return TokenKind::kClose;
+    case ',':
+      return TokenKind::kComma;
+    default:
+      return TokenKind::kEnd;
   }
 }
 
@@ -70,26 +77,40 @@ Result<size_t> ReadWord(const Line& line, size_t at, Token* token, Reporter& rep
 
 std::string DescribeKind(TokenKind kind) {
   switch (kind) {
-    case TokenKind::kArrow: return "'->'";
-    case TokenKind::kEqual: return "'='";
-    case TokenKind::kColon: return "':'";
-    case TokenKind::kOpen: return "'['";
-    case TokenKind::kClose: return "']'";
-    case TokenKind::kComma: return "','";
-    case TokenKind::kNumber: return "a number";
-    case TokenKind::kString: return "a string";
-    case TokenKind::kIdentifier: return "a name";
-    case TokenKind::kEnd: return "the end of the statement";
+    case TokenKind::kArrow:
+      return "'->'";
+    case TokenKind::kEqual:
+      return "'='";
+    case TokenKind::kColon:
+      return "':'";
+    case TokenKind::kOpen:
+      return "'['";
+    case TokenKind::kClose:
+      return "']'";
+    case TokenKind::kComma:
+      return "','";
+    case TokenKind::kNumber:
+      return "a number";
+    case TokenKind::kString:
+      return "a string";
+    case TokenKind::kIdentifier:
+      return "a name";
+    case TokenKind::kEnd:
+      return "the end of the statement";
   }
   return "an unknown token";
 }
 
 std::string DescribeToken(const Token& token) {
   switch (token.kind) {
-    case TokenKind::kNumber: return "the number " + token.text;
-    case TokenKind::kString: return "the string '" + token.text + "'";
-    case TokenKind::kIdentifier: return "the name '" + token.text + "'";
-    default: return DescribeKind(token.kind);
+    case TokenKind::kNumber:
+      return "the number " + token.text;
+    case TokenKind::kString:
+      return "the string '" + token.text + "'";
+    case TokenKind::kIdentifier:
+      return "the name '" + token.text + "'";
+    default:
+      return DescribeKind(token.kind);
   }
 }
 

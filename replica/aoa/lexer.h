@@ -13,7 +13,16 @@
 namespace kintsugi::aoa {
 
 enum class TokenKind : uint8_t {
-  kArrow, kEqual, kColon, kOpen, kClose, kComma, kNumber, kString, kIdentifier, kEnd,
+  kArrow,
+  kEqual,
+  kColon,
+  kOpen,
+  kClose,
+  kComma,
+  kNumber,
+  kString,
+  kIdentifier,
+  kEnd,
 };
 
 struct Token {
@@ -27,8 +36,8 @@ struct Token {
 std::string DescribeKind(TokenKind kind);
 std::string DescribeToken(const Token& token);
 
-// The lines of all entries, one after the other; CR LF, CR and LF end a line, and so does the end of an entry. Lines are
-// numbered from 1, blank ones too, so with one statement per entry a statement's number is its entry's.
+// The lines of all entries, one after the other; CR LF, CR and LF end a line, and so does the end of an entry. Lines
+// are numbered from 1, blank ones too, so with one statement per entry a statement's number is its entry's.
 std::vector<std::shared_ptr<const Line>> SplitLines(const std::vector<std::string>& entries);
 
 // The tokens of a line; the last one is kEnd.

@@ -17,9 +17,9 @@ namespace kintsugi::aoa {
 
 // What is known of one side of the program.
 struct Side {
-  const Tensors* tensors = nullptr;  // null: not described
-  NameSet keys;                      // full keys and model keys
-  const char* what = "";             // "source": for messages
+  const Tensors* tensors = nullptr;    // null: not described
+  const char* what = "";               // "source": for messages
+  std::vector<std::string_view> keys;  // full keys and model keys, sorted
 };
 
 class MacroContext {

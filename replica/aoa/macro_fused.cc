@@ -1,5 +1,5 @@
-// fused_ffn, fused_qkv, fused_qkv_old: weights that hold several projections in one tensor, cut into parts and put together
-// in another order. Which parts lie where is told in README, "Fused weights".
+// fused_ffn, fused_qkv, fused_qkv_old: weights that hold several projections in one tensor, cut into parts and put
+// together in another order. Which parts lie where is told in README, "Fused weights".
 #include <map>
 #include <numeric>
 
@@ -20,7 +20,8 @@ struct Heads {
 // Expands one fused statement.
 class FusedMacro {
  public:
-  FusedMacro(MacroContext& context, const NameChain& chain, size_t index, const StatementPtr& statement, Statements* out)
+  FusedMacro(MacroContext& context, const NameChain& chain, size_t index, const StatementPtr& statement,
+             Statements* out)
       : context_(context), chain_(chain), index_(index), statement_(*statement), parent_(statement), out_(out) {}
 
   Status Expand() {
@@ -52,9 +53,9 @@ class FusedMacro {
         return Fail(statement_.fused->column, statement_.fused->text + " needs a positive " + name);
     heads_ = {numbers["num_heads"], numbers["num_key_value_groups"]};
     if (heads_.query % heads_.key_value != 0)
-      return Fail(statement_.fused->column, "num_heads=" + std::to_string(heads_.query) +
-                                                " is not divisible by num_key_value_groups=" +
-                                                std::to_string(heads_.key_value));
+      return Fail(statement_.fused->column,
+                  "num_heads=" + std::to_string(heads_.query) +
+                      " is not divisible by num_key_value_groups=" + std::to_string(heads_.key_value));
     return Status::Ok();
   }
 
@@ -63,8 +64,8 @@ class FusedMacro {
     const std::string stem = context_.Temporary(statement_.fused->text) + "." + kind;
     const int64_t uses = 2;  // cut, merged
     if (count > context_.options().limits.names) return context_.Reserve(statement_, column, count, 0);
-    KINTSUGI_RETURN_IF_ERROR(context_.Reserve(statement_, column, uses * count,
-                                              uses * count * (static_cast<int64_t>(stem.size()) + 4)));
+    KINTSUGI_RETURN_IF_ERROR(
+        context_.Reserve(statement_, column, uses * count, uses * count * (static_cast<int64_t>(stem.size()) + 4)));
     Names parts;
     parts.reserve(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) parts.push_back({stem + std::to_string(i), column, std::nullopt});
@@ -72,9 +73,10 @@ class FusedMacro {
   }
 
   void Emit(Names left, Names right) {
-    Statement made = Derive(parent_, statement_.fused->text == "fused_ffn"   ? "fused_ffn"
-                                     : statement_.fused->text == "fused_qkv" ? "fused_qkv"
-                                                                             : "fused_qkv_old",
+    Statement made = Derive(parent_,
+                            statement_.fused->text == "fused_ffn"   ? "fused_ffn"
+                            : statement_.fused->text == "fused_qkv" ? "fused_qkv"
+                                                                    : "fused_qkv_old",
                             kStage);
     made.equal_parts = true;
     made.left = std::move(left);
@@ -152,11 +154,17 @@ class FusedMacro {
     if (statement_.right.size() == 1) KINTSUGI_RETURN_IF_ERROR(CountDestination(&to));
     for (const auto& [ranks, what] : {std::pair(from, "source"), std::pair(to, "destination")})
       if (heads_.query % ranks != 0 || heads_.key_value % ranks != 0)
-        return Fail(statement_.fused->column, "num_heads=" + std::to_string(heads_.query) + " and num_key_value_groups=" +
-                                                  std::to_string(heads_.key_value) + " must both be divisible by the " +
-                                                  std::to_string(ranks) + " shards of the " + what);
-    return Reorder([&](const Names& q, const Names& k, const Names& v) { return PerRank({&q, &k, &v}, from); },
-                   [&](const Names& q, const Names& k, const Names& v) { return PerRank({&q, &k, &v}, to); });
+        return Fail(statement_.fused->column, "num_heads=" + std::to_string(heads_.query) +
+                                                  " and num_key_value_groups=" + std::to_string(heads_.key_value) +
+                                                  " must both be divisible by the " + std::to_string(ranks) +
+                                                  " shards of the " + what);
+    return Reorder(
+        [&](const Names& q, const Names& k, const Names& v) {
+          return PerRank({&q, &k, &v}, from);
+        },
+        [&](const Names& q, const Names& k, const Names& v) {
+          return PerRank({&q, &k, &v}, to);
+        });
   }
 
   Status ExpandQkv() {
@@ -174,7 +182,8 @@ class FusedMacro {
   Status Reorder(From from, To to) {
     KINTSUGI_ASSIGN_OR_RETURN(const Names q, Parts("q", heads_.query, statement_.left[0].column));
     const size_t last = statement_.left.size() - 1;
-    KINTSUGI_ASSIGN_OR_RETURN(const Names k, Parts("k", heads_.key_value, statement_.left[std::min<size_t>(1, last)].column));
+    KINTSUGI_ASSIGN_OR_RETURN(const Names k,
+                              Parts("k", heads_.key_value, statement_.left[std::min<size_t>(1, last)].column));
     KINTSUGI_ASSIGN_OR_RETURN(const Names v, Parts("v", heads_.key_value, statement_.left[last].column));
     const Names* const kinds[] = {&q, &k, &v};
     if (statement_.left.size() == 1)

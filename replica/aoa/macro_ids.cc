@@ -32,7 +32,8 @@ class IdExpander {
       : context_(context),
         kind_(kind),
         backwards_(context.options().reverse),
-        readable_(backwards_ ? context.destination().keys : context.source().keys) {}
+        inputs_(backwards_ ? context.destination() : context.source()),
+        outputs_(backwards_ ? context.source() : context.destination()) {}
 
   // In the order in which statements will run, so that a name can be matched against what was assigned before it.
   Status Expand(Statements* statements) {
@@ -60,12 +61,13 @@ class IdExpander {
   Status NoteAssigned(const Statement& statement) {
     for (const Name& name : Outputs(statement)) {
       if (!name.array) {
-        if (name.text.find('*') == std::string::npos) readable_.insert(WithoutTranspose(name.text));
+        if (name.text.find('*') == std::string::npos) assigned_.insert(WithoutTranspose(name.text));
         continue;
       }
       const int64_t count = std::max<int64_t>(0, name.array->end - name.array->begin);
       KINTSUGI_RETURN_IF_ERROR(context_.Reserve(statement, name.column, count, 0));
-      for (int64_t i = name.array->begin; i < name.array->end; ++i) readable_.insert(name.text + "_" + std::to_string(i));
+      for (int64_t i = name.array->begin; i < name.array->end; ++i)
+        assigned_.insert(name.text + "_" + std::to_string(i));
     }
     return Status::Ok();
   }
@@ -77,11 +79,14 @@ class IdExpander {
   }
 
   // What a name is matched as: without ^T, an array by its first element.
-  Result<Tuples> Match(const Statement& statement, const Name& name, const NameSet& keys) {
+  Result<Tuples> Match(const Statement& statement, const Name& name, bool is_input) {
     std::string text = WithoutTranspose(name.text);
     if (name.array) text += "_" + std::to_string(name.array->begin);
     KINTSUGI_ASSIGN_OR_RETURN(const NamePattern pattern, Pattern(statement, name, text));
-    return pattern.MatchAll(keys);
+    Tuples ids;
+    pattern.MatchAll((is_input ? inputs_ : outputs_).keys, &ids);
+    if (is_input) pattern.MatchAll(assigned_, &ids);
+    return ids;
   }
 
   Status ExpandOne(const StatementPtr& statement, Statements* out) {
@@ -95,13 +100,12 @@ class IdExpander {
 
     Tuples ids;
     if (input) {
-      KINTSUGI_ASSIGN_OR_RETURN(ids, Match(*statement, *input, readable_));
+      KINTSUGI_ASSIGN_OR_RETURN(ids, Match(*statement, *input, true));
       if (!ids.empty()) KINTSUGI_RETURN_IF_ERROR(CheckSameIds(*statement, *input, ids));
     }
     bool by_output = false;
     if (output && (!input || (backwards_ && ids.empty()))) {
-      const NameSet& keys = backwards_ ? context_.source().keys : context_.destination().keys;
-      KINTSUGI_ASSIGN_OR_RETURN(ids, Match(*statement, *output, keys));
+      KINTSUGI_ASSIGN_OR_RETURN(ids, Match(*statement, *output, false));
       by_output = true;
     }
     if (ids.empty()) return NothingMatched(*statement, input ? *input : *output, by_output && !input);
@@ -111,7 +115,7 @@ class IdExpander {
 
   Status NothingMatched(const Statement& statement, const Name& name, bool by_output) {
     if (context_.options().optional) return Status::Ok();
-    const Side& side = by_output != backwards_ ? context_.destination() : context_.source();
+    const Side& side = by_output ? outputs_ : inputs_;
     std::string message = "the pattern '" + name.text + "' matches no key of the " + side.what;
     if (!by_output) message += " and no name assigned before";
     if (!side.tensors) message += std::string(" (the ") + side.what + " is not described)";
@@ -123,9 +127,9 @@ class IdExpander {
       if (IsNothing(*side)) continue;
       for (const Name& name : *side)
         if (!HasTag(kind_, name.text))
-          return context_.reporter().Fail(statement, name.column,
-                                          "every name of a statement with $LAYER_ID_OFFSET must contain it; '" + name.text +
-                                              "' does not");
+          return context_.reporter().Fail(
+              statement, name.column,
+              "every name of a statement with $LAYER_ID_OFFSET must contain it; '" + name.text + "' does not");
     }
     return Status::Ok();
   }
@@ -136,7 +140,7 @@ class IdExpander {
     for (const Name& name : Inputs(statement)) {
       if (&name == &first || !HasTag(kind_, name.text)) continue;
       KINTSUGI_ASSIGN_OR_RETURN(const NamePattern pattern, Pattern(statement, name, name.text));
-      KINTSUGI_ASSIGN_OR_RETURN(const Tuples own, Match(statement, name, readable_));
+      KINTSUGI_ASSIGN_OR_RETURN(const Tuples own, Match(statement, name, true));
       Tuples wanted;
       bool same_placeholders = true;
       for (size_t i = 0; i < kind_.tags.size(); ++i) same_placeholders &= pattern.Has(i) == deciding.Has(i);
@@ -145,16 +149,19 @@ class IdExpander {
           if (!pattern.Has(i)) tuple[i] = {};
         wanted.insert(std::move(tuple));
       }
-      const bool fits = same_placeholders ? own == wanted : std::includes(own.begin(), own.end(), wanted.begin(), wanted.end());
+      const bool fits =
+          same_placeholders ? own == wanted : std::includes(own.begin(), own.end(), wanted.begin(), wanted.end());
       if (!fits)
         return context_.reporter().Fail(statement, name.column,
-                                        "'" + name.text + "' is there for " + Count(own) + ", '" + first.text + "' for " +
-                                            Count(wanted) + ": " + Difference(own, wanted, name));
+                                        "'" + name.text + "' is there for " + Count(own) + ", '" + first.text +
+                                            "' for " + Count(wanted) + ": " + Difference(own, wanted, name));
     }
     return Status::Ok();
   }
 
-  static std::string Count(const Tuples& ids) { return std::to_string(ids.size()) + (ids.size() == 1 ? " id" : " ids"); }
+  static std::string Count(const Tuples& ids) {
+    return std::to_string(ids.size()) + (ids.size() == 1 ? " id" : " ids");
+  }
 
   std::string Difference(const Tuples& own, const Tuples& wanted, const Name& name) const {
     std::vector<std::vector<Id>> difference;
@@ -179,8 +186,8 @@ class IdExpander {
       for (size_t i = 0; i < kind_.tags.size(); ++i)
         if (pattern.Has(i) && !first.Has(i))
           return context_.reporter().Fail(statement, name.column,
-                                          std::string(kind_.tags[i]) + " of '" + name.text + "' is not in '" + deciding.text +
-                                              "', the name that decides");
+                                          std::string(kind_.tags[i]) + " of '" + name.text + "' is not in '" +
+                                              deciding.text + "', the name that decides");
       made.patterns.push_back(std::move(pattern));
       made.name_bytes += static_cast<int64_t>(name.text.size()) + 16;
     }
@@ -192,10 +199,9 @@ class IdExpander {
     KINTSUGI_ASSIGN_OR_RETURN(const Template left, MakeTemplate(*statement, statement->left, deciding));
     KINTSUGI_ASSIGN_OR_RETURN(const Template right, MakeTemplate(*statement, statement->right, deciding));
     const auto count = static_cast<int64_t>(ids.size());
-    KINTSUGI_RETURN_IF_ERROR(
-        context_.Reserve(*statement, deciding.column,
-                         count * static_cast<int64_t>(left.patterns.size() + right.patterns.size()),
-                         count * (left.name_bytes + right.name_bytes)));
+    KINTSUGI_RETURN_IF_ERROR(context_.Reserve(
+        *statement, deciding.column, count * static_cast<int64_t>(left.patterns.size() + right.patterns.size()),
+        count * (left.name_bytes + right.name_bytes)));
     for (const std::vector<Id>& tuple : ids) {
       std::vector<Id> left_ids = tuple, right_ids = tuple;
       if (kind_.offset) {
@@ -218,7 +224,8 @@ class IdExpander {
     return Status::Ok();
   }
 
-  static void Fill(const Template& from, const std::vector<Name>& side, const std::vector<Id>& ids, std::vector<Name>* out) {
+  static void Fill(const Template& from, const std::vector<Name>& side, const std::vector<Id>& ids,
+                   std::vector<Name>* out) {
     for (size_t i = 0; i < side.size(); ++i)
       out->push_back({from.patterns[i].Fill(ids), side[i].column, side[i].array});
   }
@@ -226,7 +233,9 @@ class IdExpander {
   MacroContext& context_;
   const Kind& kind_;
   const bool backwards_;
-  NameSet readable_;  // keys of the side that is read, and names assigned so far
+  const Side& inputs_;              // what is read
+  const Side& outputs_;             // what is made
+  std::set<std::string> assigned_;  // so far
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // name[a:b] and *: one name becomes several. ^T: a name becomes a temporary that an extra statement permutes.
+#include <algorithm>
 #include <set>
 
 #include "replica/aoa/macro.h"
@@ -34,20 +35,22 @@ Status ExpandArray(MacroContext& context, const Statement& statement, const Name
   if (end - begin > context.options().limits.names)
     return context.Reserve(statement, name.column, end - begin, 0);  // before the product can overflow
   KINTSUGI_RETURN_IF_ERROR(context.Reserve(statement, name.column, end - begin, (end - begin) * bytes_each));
-  for (int64_t i = begin; i < end; ++i) out->push_back({name.text + "_" + std::to_string(i), name.column, std::nullopt});
+  for (int64_t i = begin; i < end; ++i)
+    out->push_back({name.text + "_" + std::to_string(i), name.column, std::nullopt});
   return Status::Ok();
 }
 
 // `assigned`: names that earlier statements made, asked where no key matches.
 Status ExpandStar(MacroContext& context, const Statement& statement, const Name& name, const Side& side,
-                  const NameSet* assigned, std::vector<Name>* out, bool* matched) {
+                  const std::set<std::string>* assigned, std::vector<Name>* out, bool* matched) {
   const bool transposed = EndsInTranspose(name.text);
   const std::string text = WithoutTranspose(name.text);
   const auto pattern = NamePattern::Parse(text, {kStarTag});
   if (!pattern || pattern->WildcardCount() != 1)
     return context.reporter().Fail(statement, name.column, "'" + name.text + "' must have exactly one '*'");
-  std::set<std::vector<Id>> ids = pattern->MatchAll(side.keys);
-  if (ids.empty() && assigned) ids = pattern->MatchAll(*assigned);
+  std::set<std::vector<Id>> ids;
+  pattern->MatchAll(side.keys, &ids);
+  if (ids.empty() && assigned) pattern->MatchAll(*assigned, &ids);
   *matched = !ids.empty();
   if (ids.empty()) {
     if (context.options().optional) return Status::Ok();
@@ -71,7 +74,8 @@ Status ExpandArrays(MacroContext& context, Statements* statements) {
   for (StatementPtr& statement : *statements) {
     if (!AnyName(*statement, [](const Name& name) { return name.array.has_value(); })) continue;
     Statement made = DeriveWithAttributes(statement, "array", kArrayStage);
-    for (const auto& [from, to] : {std::pair(&statement->left, &made.left), std::pair(&statement->right, &made.right)}) {
+    for (const auto& [from, to] :
+         {std::pair(&statement->left, &made.left), std::pair(&statement->right, &made.right)}) {
       for (const Name& name : *from) {
         if (name.array)
           KINTSUGI_RETURN_IF_ERROR(ExpandArray(context, *statement, name, to));
@@ -85,7 +89,9 @@ Status ExpandArrays(MacroContext& context, Statements* statements) {
 }
 
 Status ExpandStars(MacroContext& context, Statements* statements) {
-  NameSet assigned;
+  const auto has_star = [](const StatementPtr& statement) { return AnyName(*statement, HasStar); };
+  if (std::none_of(statements->begin(), statements->end(), has_star)) return Status::Ok();
+  std::set<std::string> assigned;
   Statements expanded;
   for (StatementPtr& statement : *statements) {
     bool keep = true;
@@ -96,7 +102,8 @@ Status ExpandStars(MacroContext& context, Statements* statements) {
         for (const Name& name : left ? statement->left : statement->right) {
           bool matched = true;
           if (HasStar(name)) {
-            KINTSUGI_RETURN_IF_ERROR(ExpandStar(context, *statement, name, left ? context.source() : context.destination(),
+            KINTSUGI_RETURN_IF_ERROR(ExpandStar(context, *statement, name,
+                                                left ? context.source() : context.destination(),
                                                 left ? &assigned : nullptr, &to, &matched));
           } else {
             to.push_back(name);
@@ -133,7 +140,8 @@ Status ExpandTransposes(MacroContext& context, Statements* statements) {
       if (EndsInTranspose(name.text)) {
         const std::string plain = WithoutTranspose(name.text);
         read.text = context.Temporary(name.text);
-        KINTSUGI_RETURN_IF_ERROR(context.Reserve(*statement, name.column, 2, static_cast<int64_t>(2 * read.text.size())));
+        KINTSUGI_RETURN_IF_ERROR(
+            context.Reserve(*statement, name.column, 2, static_cast<int64_t>(2 * read.text.size())));
         Statement permute = Derive(statement, "transpose", kTransposeStage);
         permute.left.push_back({plain, name.column, std::nullopt});
         permute.right.push_back(read);

@@ -54,8 +54,8 @@ Result<int64_t> CountShards(const Tensors& tensors, std::string_view key, int64_
                                  std::to_string(tensor.shape[at]));
     if (count != 0 && own != count)
       return reporter.Fail(statement, column,
-                           "'" + counted + "' has " + std::to_string(count) + " shards along axis " + std::to_string(axis) +
-                               ", '" + full + "' has " + std::to_string(own));
+                           "'" + counted + "' has " + std::to_string(count) + " shards along axis " +
+                               std::to_string(axis) + ", '" + full + "' has " + std::to_string(own));
     count = own;
     counted = full;
   }
@@ -94,8 +94,8 @@ class NameChain::Walk {
 
   Status Agree(int64_t count, const std::string& where) {
     if (count_ > 0 && count != count_)
-      return Fail("'" + name_.text + "' is ambiguous: '" + where_ + "' has " + std::to_string(count_) + " shards, '" + where +
-                  "' has " + std::to_string(count));
+      return Fail("'" + name_.text + "' is ambiguous: '" + where_ + "' has " + std::to_string(count_) + " shards, '" +
+                  where + "' has " + std::to_string(count));
     count_ = count;
     where_ = where;
     return Status::Ok();
@@ -116,16 +116,17 @@ class NameChain::Walk {
   Result<int64_t> AxisBehind(const Statement& by, int64_t axis, int64_t dimensions) {
     if (by.left.size() > 1 || by.right.size() > 1) {
       if (AxisOf(by, 0) != axis) return axis;
-      return Fail("the shard count of '" + name_.text + "' is unknown: on the way to a key it is cut or merged along its axis " +
-                  std::to_string(axis) + " (" + Render(by) + ")");
+      return Fail("the shard count of '" + name_.text +
+                  "' is unknown: on the way to a key it is cut or merged along its axis " + std::to_string(axis) +
+                  " (" + Render(by) + ")");
     }
     std::vector<const Attribute*> attributes;
     for (const Attribute& attribute : by.attributes) attributes.push_back(&attribute);
     if (!forwards_) std::reverse(attributes.begin(), attributes.end());
     for (const Attribute* attribute : attributes) {
       if (attribute->name == "reshape")
-        return Fail("the shard count of '" + name_.text + "' is unknown: on the way to a key it is reshaped (" + Render(by) +
-                    ")");
+        return Fail("the shard count of '" + name_.text + "' is unknown: on the way to a key it is reshaped (" +
+                    Render(by) + ")");
       if (attribute->name != "permute") continue;
       KINTSUGI_ASSIGN_OR_RETURN(const auto list, ListOf(by, *attribute, chain_.reporter_));
       KINTSUGI_ASSIGN_OR_RETURN(axis, Permuted(list, axis, dimensions));
@@ -138,7 +139,8 @@ class NameChain::Walk {
     if (!forwards_ && axis < static_cast<int64_t>(list.size())) return list[static_cast<size_t>(axis)];
     for (size_t k = 0; forwards_ && k < list.size(); ++k)
       if (list[k] == axis) return static_cast<int64_t>(k);
-    return Fail("the shard count of '" + name_.text + "' is unknown: it is permuted, and has no axis " + std::to_string(axis));
+    return Fail("the shard count of '" + name_.text + "' is unknown: it is permuted, and has no axis " +
+                std::to_string(axis));
   }
 
   // A key of the described side: its count is an end of the trace. False when there is none.
@@ -146,8 +148,8 @@ class NameChain::Walk {
     const Tensor* tensor = FindTensor(tensors, visit.name->text);
     if (!tensor) return false;
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t axis, AxisAt(visit, static_cast<int64_t>(tensor->shape.size())));
-    KINTSUGI_ASSIGN_OR_RETURN(const int64_t count, CountShards(tensors, visit.name->text, axis, asking_, name_.column,
-                                                               chain_.reporter_));
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t count,
+                              CountShards(tensors, visit.name->text, axis, asking_, name_.column, chain_.reporter_));
     KINTSUGI_RETURN_IF_ERROR(Agree(count, visit.name->text));
     return true;
   }
@@ -201,7 +203,8 @@ class NameChain::Walk {
   std::string where_;
 };
 
-NameChain::NameChain(const Statements& statements, const Tensors* source, const Tensors* destination, Reporter& reporter)
+NameChain::NameChain(const Statements& statements, const Tensors* source, const Tensors* destination,
+                     Reporter& reporter)
     : statements_(statements), source_(source), destination_(destination), reporter_(reporter) {
   const auto note = [](std::vector<size_t>& at, size_t index) {
     if (at.empty() || at.back() != index) at.push_back(index);
@@ -216,7 +219,8 @@ Status NameChain::Check() const {
   for (const StatementPtr& statement : statements_)
     if (!statement->fused && statement->left.size() > 1 && statement->right.size() > 1)
       return reporter_.Fail(*statement, statement->right[0].column,
-                            std::to_string(statement->left.size()) + " names to " + std::to_string(statement->right.size()) +
+                            std::to_string(statement->left.size()) + " names to " +
+                                std::to_string(statement->right.size()) +
                                 " names: merge them into one name first, then split that");
   return Status::Ok();
 }

@@ -1,11 +1,11 @@
-// NameChain: which statements read and assign a name, so that the tensor behind a temporary can be found: the source key
-// it was made of, or the destination key that is made of it. Fused macros ask it for shard counts.
+// NameChain: which statements read and assign a name, so that the tensor behind a temporary can be found: the source
+// key it was made of, or the destination key that is made of it. Fused macros ask it for shard counts.
 //
-// A trace follows the values, not the bare names: a name that is assigned again is another value, so a loop cannot arise.
-// Permutes on the way are taken into account: the count belongs to the axis that the macro cuts.
+// A trace follows the values, not the bare names: a name that is assigned again is another value, so a loop cannot
+// arise. Permutes on the way are taken into account: the count belongs to the axis that the macro cuts.
 //
-// Errors: kInvalidArgument: the trace reaches no key, or keys with different counts, or the tensor is cut or merged along
-// the same axis on the way; a statement of several names on both sides.
+// Errors: kInvalidArgument: the trace reaches no key, or keys with different counts, or the tensor is cut or merged
+// along the same axis on the way; a statement of several names on both sides.
 #pragma once
 
 #include <string_view>
@@ -19,8 +19,8 @@
 
 namespace kintsugi::aoa {
 
-// Shards of `key` along `axis`: distinct offsets over the key and its states of the same shape, which must agree, and whose
-// shards must be equally long. Nothing in front of errors but the keys.
+// Shards of `key` along `axis`: distinct offsets over the key and its states of the same shape, which must agree, and
+// whose shards must be equally long. Nothing in front of errors but the keys.
 Result<int64_t> CountShards(const Tensors& tensors, std::string_view key, int64_t axis, const Statement& statement,
                             int column, Reporter& reporter);
 

@@ -37,11 +37,12 @@ class NamePattern {
   // How many placeholders there are, of any kind.
   size_t WildcardCount() const { return wildcards_.size(); }
 
-  // The values of all variables (empty text: does not occur) if `key` matches. A variable that occurs twice must stand for
-  // the same digits. Runs of more than 18 digits do not match.
+  // The values of all variables (empty text: does not occur) if `key` matches. A variable that occurs twice must stand
+  // for the same digits. Runs of more than 18 digits do not match.
   std::optional<std::vector<Id>> Match(std::string_view key) const;
-  // Every key of `keys` that matches, in order of the values, each set of values once.
-  std::set<std::vector<Id>> MatchAll(const std::set<std::string, std::less<>>& keys) const;
+  // Adds the values of every key that matches. `keys` are sorted.
+  void MatchAll(const std::vector<std::string_view>& keys, std::set<std::vector<Id>>* all) const;
+  void MatchAll(const std::set<std::string>& keys, std::set<std::vector<Id>>* all) const;
 
   std::string Fill(const std::vector<Id>& values) const;
 
@@ -54,7 +55,5 @@ class NamePattern {
   std::vector<std::string> literals_;  // one more than wildcards
   std::vector<Wildcard> wildcards_;
 };
-
-using NameSet = std::set<std::string, std::less<>>;
 
 }  // namespace kintsugi::aoa

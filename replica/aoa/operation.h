@@ -20,22 +20,22 @@ struct Transform {
   enum class Kind { kPermute, kCast, kReshape };
   Kind kind = Kind::kPermute;
   int column = 0;
-  std::vector<int64_t> list;        // kPermute: empty reverses all axes; kReshape: a shape
-  DType to = DType::kFloat32;       // kCast
-  std::optional<DType> from;        // kCast: known only where src_dtype was written
-  bool backwards = false;           // kReshape: `list` is the shape it comes from
+  std::vector<int64_t> list;   // kPermute: empty reverses all axes; kReshape: a shape
+  DType to = DType::kFloat32;  // kCast
+  std::optional<DType> from;   // kCast: known only where src_dtype was written
+  bool backwards = false;      // kReshape: `list` is the shape it comes from
 };
 
 struct Operation {
   OperationKind kind = OperationKind::kTransform;
   StatementPtr statement;
-  const std::vector<Name>* inputs = nullptr;   // of the statement: its left side, or the right one when backwards
+  const std::vector<Name>* inputs = nullptr;  // of the statement: its left side, or the right one when backwards
   const std::vector<Name>* outputs = nullptr;
-  int64_t axis = 0;           // kMerge, kSplit
-  bool has_axis = false;      // written, or put there by a macro
+  int64_t axis = 0;       // kMerge, kSplit
+  bool has_axis = false;  // written, or put there by a macro
   int axis_column = 0;
   std::vector<Transform> transforms;  // kTransform, in order
-  bool is_overruled = false;  // backwards: its result is left to another statement (reverse.h)
+  bool is_overruled = false;          // backwards: its result is left to another statement (reverse.h)
 };
 
 Result<std::vector<Operation>> MakeOperations(const Statements& statements, Reporter& reporter);

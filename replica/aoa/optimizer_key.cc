@@ -3,7 +3,9 @@
 namespace kintsugi::aoa {
 namespace {
 
-bool EndsWith(std::string_view key, std::string_view suffix) { return key.size() > suffix.size() && key.ends_with(suffix); }
+bool EndsWith(std::string_view key, std::string_view suffix) {
+  return key.size() > suffix.size() && key.ends_with(suffix);
+}
 
 }  // namespace
 

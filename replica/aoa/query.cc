@@ -1,5 +1,7 @@
 #include "replica/aoa/query.h"
 
+#include <algorithm>
+
 #include "replica/aoa/optimizer_key.h"
 
 namespace kintsugi::aoa {
@@ -16,7 +18,8 @@ Result<std::vector<ShardSource>> Query::Run() {
   const bool follows = found == evaluation_.products.end() && !split.suffix.empty();
   if (follows) found = evaluation_.products.find(std::string(split.model));
   if (found == evaluation_.products.end()) {
-    if (follows && split.kind == StateKind::kScalar && source_.contains(target_.key)) return Scalar(std::string(split.suffix));
+    if (follows && split.kind == StateKind::kScalar && source_.contains(target_.key))
+      return Scalar(std::string(split.suffix));
     return Fail("the program makes no such key", StatusCode::kNotFound);
   }
   product_ = &found->second;
@@ -51,25 +54,25 @@ Status Query::CheckDType() {
 
 Result<std::vector<ShardSource>> Query::Pieces(const std::string& suffix) {
   std::vector<ShardSource> pieces;
+  pieces.reserve(std::min<size_t>(product_->description->slices.size(), 64));
   int64_t covered = 0;
   Box common;
   for (const Slice& slice : product_->description->slices) {
     if (!Intersect(slice.result_box, target_.box, &common)) continue;
-    Slice cut = slice;
-    for (size_t axis = 0; axis < common.size(); ++axis) CutAxis(&cut, axis, common[axis]);
-    const std::string key = evaluation_.sources.Key(slice.source) + suffix;
-    if (cut.impossible) return Fail("the box " + DescribeBox(common) + " cannot be taken from '" + key + "': " + *cut.impossible);
+    std::string key = evaluation_.sources.Key(slice.source) + suffix, why_not;
+    std::optional<Box> box = SourceBoxOf(slice, common, &why_not);
+    if (!box) return Fail("the box " + DescribeBox(common) + " cannot be taken from '" + key + "': " + why_not);
     std::vector<Step> steps;
     if (slice.steps) {
       steps = ListSteps(slice);
       if (!suffix.empty()) std::erase_if(steps, [](const Step& step) { return step.kind == StepKind::kCast; });
     }
     covered += Volume(common);
-    pieces.push_back({common, key, std::move(cut.source_box), std::move(steps)});
+    pieces.push_back({common, std::move(key), std::move(*box), std::move(steps)});
   }
   if (const int64_t wanted = Volume(target_.box); covered != wanted)
-    return Fail("the pieces found hold " + std::to_string(covered) + " elements, the box " + DescribeBox(target_.box) + " " +
-                    std::to_string(wanted),
+    return Fail("the pieces found hold " + std::to_string(covered) + " elements, the box " + DescribeBox(target_.box) +
+                    " " + std::to_string(wanted),
                 StatusCode::kInternal);
   return pieces;
 }
@@ -78,8 +81,12 @@ Result<std::vector<ShardSource>> Query::Pieces(const std::string& suffix) {
 Status Query::CheckStates(const std::vector<ShardSource>& pieces) {
   const ShardSource* present = nullptr;
   const ShardSource* absent = nullptr;
+  const std::string* checked = nullptr;
   for (const ShardSource& piece : pieces) {
-    if (const auto removed = evaluation_.removed_states.find(piece.source_key); removed != evaluation_.removed_states.end())
+    if (checked && *checked == piece.source_key) continue;  // neighbours are mostly of one key
+    checked = &piece.source_key;
+    if (const auto removed = evaluation_.removed_states.find(piece.source_key);
+        removed != evaluation_.removed_states.end())
       return Fail("'" + piece.source_key + "' was removed by statement " + std::to_string(removed->second),
                   StatusCode::kNotFound);
     const auto state = source_.find(piece.source_key);
@@ -91,11 +98,12 @@ Status Query::CheckStates(const std::vector<ShardSource>& pieces) {
     const std::string_view model = SplitSuffix(piece.source_key).model;
     const auto own = source_.find(std::string(model));
     if (own != source_.end() && own->second.shape != state->second.shape)
-      return Fail("'" + piece.source_key + "' has the shape " + DescribeShape(state->second.shape) + ", its model key " +
-                  DescribeShape(own->second.shape));
+      return Fail("'" + piece.source_key + "' has the shape " + DescribeShape(state->second.shape) +
+                  ", its model key " + DescribeShape(own->second.shape));
   }
   if (!present || !absent) return Status::Ok();
-  return Fail("the source has '" + present->source_key + "', but not '" + absent->source_key + "'", StatusCode::kNotFound);
+  return Fail("the source has '" + present->source_key + "', but not '" + absent->source_key + "'",
+              StatusCode::kNotFound);
 }
 
 // Whole, from the first source in the order of answers.

@@ -28,7 +28,9 @@ Status ReverseTransform(const Operation& operation, Transform* transform, Report
                              "src_dtype='...', dst_dtype='...'");
       std::swap(*transform->from, transform->to);
       return Status::Ok();
-    case Transform::Kind::kReshape: transform->backwards = true; return Status::Ok();
+    case Transform::Kind::kReshape:
+      transform->backwards = true;
+      return Status::Ok();
   }
   return Status::Ok();
 }
@@ -36,10 +38,18 @@ Status ReverseTransform(const Operation& operation, Transform* transform, Report
 Status ReverseOne(Operation* operation, Reporter& reporter) {
   std::swap(operation->inputs, operation->outputs);
   switch (operation->kind) {
-    case OperationKind::kMerge: operation->kind = OperationKind::kSplit; break;
-    case OperationKind::kSplit: operation->kind = OperationKind::kMerge; break;
-    case OperationKind::kAdd: operation->kind = OperationKind::kRemove; break;
-    case OperationKind::kRemove: operation->kind = OperationKind::kAdd; break;
+    case OperationKind::kMerge:
+      operation->kind = OperationKind::kSplit;
+      break;
+    case OperationKind::kSplit:
+      operation->kind = OperationKind::kMerge;
+      break;
+    case OperationKind::kAdd:
+      operation->kind = OperationKind::kRemove;
+      break;
+    case OperationKind::kRemove:
+      operation->kind = OperationKind::kAdd;
+      break;
     case OperationKind::kTransform:
       std::reverse(operation->transforms.begin(), operation->transforms.end());
       for (Transform& transform : operation->transforms)
@@ -79,9 +89,9 @@ class FanOuts {
       return Status::Ok();
     }
     return reporter_.Fail(*operation->statement, name.column,
-                          "'" + name.text + "' fans out: backwards it would come from '" + (*operation->inputs)[0].text +
-                              "' here and from '" + (*other.inputs)[0].text + "' of statement " +
-                              std::to_string(other.statement->line->number) +
+                          "'" + name.text + "' fans out: backwards it would come from '" +
+                              (*operation->inputs)[0].text + "' here and from '" + (*other.inputs)[0].text +
+                              "' of statement " + std::to_string(other.statement->line->number) +
                               "; name the superfluous one in '_ -> name' before it is assigned");
   }
 

@@ -10,7 +10,8 @@ void MakeImpossible(Slice* slice, std::string why) {
   if (!slice->impossible) slice->impossible = std::make_shared<const std::string>(std::move(why));
 }
 
-// From the newest axes over the ones before to the source's: `num` elements of the axis before stand for `den` new ones.
+// From the newest axes over the ones before to the source's: `num` elements of the axis before stand for `den` new
+// ones.
 AxisMap Compose(const AxisMap& before, int64_t num, int64_t den) {
   if (before.axis < 0) return before;
   const int64_t common = std::gcd(num, before.den);
@@ -49,25 +50,38 @@ std::vector<Step> ListSteps(const Slice& slice) {
   return steps;
 }
 
+std::optional<Box> SourceBoxOf(const Slice& slice, const Box& wanted, std::string* why_not) {
+  if (slice.impossible) {
+    *why_not = *slice.impossible;
+    return std::nullopt;
+  }
+  Box source = slice.source_box;
+  for (size_t axis = 0; axis < wanted.size(); ++axis) {
+    const Interval& had = slice.result_box[axis];
+    if (wanted[axis] == had) continue;
+    const AxisMap map = slice.Map(axis);
+    const int64_t skipped = wanted[axis].begin - had.begin, length = wanted[axis].length();
+    if (map.axis < 0 || skipped % map.den != 0 || length % map.den != 0) {
+      *why_not = "axis " + std::to_string(axis) + " was reshaped and can only be taken " +
+                 (map.axis < 0 ? "whole" : "in blocks of " + std::to_string(map.den));
+      return std::nullopt;
+    }
+    Interval& cut = source[static_cast<size_t>(map.axis)];
+    cut.begin += skipped / map.den * map.num;
+    cut.end = cut.begin + length / map.den * map.num;
+  }
+  return source;
+}
+
 void CutAxis(Slice* slice, size_t axis, Interval wanted) {
-  Interval& had = slice->result_box[axis];
-  if (wanted == had) return;
-  const int64_t skipped = wanted.begin - had.begin;
-  had = wanted;
-  if (slice->impossible) return;
-  const AxisMap map = slice->Map(axis);
-  if (map.axis < 0) {
-    MakeImpossible(slice, "axis " + std::to_string(axis) + " was reshaped and can only be taken whole");
-    return;
-  }
-  if (skipped % map.den != 0 || wanted.length() % map.den != 0) {
-    MakeImpossible(slice, "axis " + std::to_string(axis) + " was reshaped and can only be taken in blocks of " +
-                              std::to_string(map.den));
-    return;
-  }
-  Interval& source = slice->source_box[static_cast<size_t>(map.axis)];
-  source.begin += skipped / map.den * map.num;
-  source.end = source.begin + wanted.length() / map.den * map.num;
+  Box box = slice->result_box;
+  box[axis] = wanted;
+  std::string why_not;
+  if (auto source = SourceBoxOf(*slice, box, &why_not))
+    slice->source_box = std::move(*source);
+  else
+    MakeImpossible(slice, std::move(why_not));
+  slice->result_box = std::move(box);
 }
 
 void PermuteSlice(Slice* slice, const std::vector<int64_t>& list) {

@@ -22,9 +22,10 @@ Result<std::map<std::string, ModelTensor>> ModelTensors(const Tensors& tensors, 
       if (is_first)
         first = state;
       else if (at->second.shape != found->second.shape)
-        return Status(StatusCode::kInvalidArgument,
-                      what + ": '" + model + "' is not described, and its states do not agree: '" + first + "' has the shape " +
-                          DescribeShape(at->second.shape) + ", '" + state + "' has " + DescribeShape(found->second.shape));
+        return Status(StatusCode::kInvalidArgument, what + ": '" + model +
+                                                        "' is not described, and its states do not agree: '" + first +
+                                                        "' has the shape " + DescribeShape(at->second.shape) + ", '" +
+                                                        state + "' has " + DescribeShape(found->second.shape));
     }
   }
   return models;

@@ -11,9 +11,9 @@
 
 namespace kintsugi::aoa {
 
-// Shape and type of each model key of `tensors`: its own, or where only states of its shape are described, theirs, which
-// must then agree (type: of the first one in the order .w_0, .moment1_0, .moment2_0). Keys that have only scalar states
-// are left out. `what` ("source") is for messages.
+// Shape and type of each model key of `tensors`: its own, or where only states of its shape are described, theirs,
+// which must then agree (type: of the first one in the order .w_0, .moment1_0, .moment2_0). Keys that have only scalar
+// states are left out. `what` ("source") is for messages.
 struct ModelTensor {
   Shape shape;
   DType dtype = DType::kFloat32;

@@ -6,14 +6,14 @@ namespace kintsugi::aoa {
 namespace {
 
 std::string CheckShard(const Tensor& tensor, const Shard& shard) {
-  const std::string name = "shard " + DescribeShape(shard.shape) + " at " + DescribeShape(shard.offset);
+  const auto name = [&shard] { return "shard " + DescribeShape(shard.shape) + " at " + DescribeShape(shard.offset); };
   if (shard.shape.size() != tensor.shape.size() || shard.offset.size() != tensor.shape.size())
-    return name + " has another number of axes than the tensor's shape " + DescribeShape(tensor.shape);
+    return name() + " has another number of axes than the tensor's shape " + DescribeShape(tensor.shape);
   for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
     int64_t end = 0;
     if (shard.offset[axis] < 0 || shard.shape[axis] < 0 ||
         __builtin_add_overflow(shard.offset[axis], shard.shape[axis], &end) || end > tensor.shape[axis])
-      return name + " leaves the tensor's shape " + DescribeShape(tensor.shape) + " on axis " + std::to_string(axis);
+      return name() + " leaves the tensor's shape " + DescribeShape(tensor.shape) + " on axis " + std::to_string(axis);
   }
   return "";
 }

@@ -1,4 +1,5 @@
-// Tensors: what a stored or a running state consists of, as far as AOA needs it: keys, shapes, types and how each is cut.
+// Tensors: what a stored or a running state consists of, as far as AOA needs it: keys, shapes, types and how each is
+// cut.
 #pragma once
 
 #include <map>

@@ -6,7 +6,10 @@ namespace {
 
 // a, b (2,4) float32; c (4,2); h (2,4) bfloat16; z 0-d; layers.0.w, layers.1.w; x.0, x.1.
 Tensors Source() {
-  Tensors source = {{"a", Whole({2, 4})}, {"b", Whole({2, 4})}, {"c", Whole({4, 2})}, {"z", Whole({})},
+  Tensors source = {{"a", Whole({2, 4})},
+                    {"b", Whole({2, 4})},
+                    {"c", Whole({4, 2})},
+                    {"z", Whole({})},
                     {"h", Whole({2, 4}, DType::kBFloat16)}};
   for (const char* key : {"layers.0.w", "layers.1.w", "x.0", "x.1", "f"}) source[key] = Sharded({2, 4}, 1, 2);
   return source;
@@ -51,7 +54,11 @@ const Case kCases[] = {
     {"AttributeAlone", {"a -> axis=1"}, 1, 10, "expected ',' or the end of the statement, found '='"},
     {"TwoArrows", {"a -> b -> c"}, 1, 8, "expected ',' or the end of the statement, found '->'"},
     {"ValueMissing", {"a -> d, axis="}, 1, 14, "expected a number, a string or a list, found the end"},
-    {"BareWordValue", {"a -> d, dtype=float32"}, 1, 15, "expected a number, a string or a list, found the name 'float32'"},
+    {"BareWordValue",
+     {"a -> d, dtype=float32"},
+     1,
+     15,
+     "expected a number, a string or a list, found the name 'float32'"},
     {"NameBehindAttributes", {"a -> d, axis=1, e"}, 1, 18, "expected '=' after 'e'"},
     {"NameBehindFlag", {"a -> d, fused_ffn, e"}, 1, 20, "stands behind the flag"},
     {"TwoFlags", {"a -> d, fused_ffn, fused_qkv"}, 1, 20, "a second flag"},
@@ -76,14 +83,22 @@ const Case kCases[] = {
     {"DtypeIsNumber", {"a -> d, dtype=3"}, 1, 15, "must be the name of a type"},
     {"SrcWithoutDst", {"a -> d, src_dtype='float32'"}, 1, 9, "must be followed by 'dst_dtype'"},
     {"DstWithoutSrc", {"a -> d, dst_dtype='float32'"}, 1, 9, "must stand behind 'src_dtype'"},
-    {"SrcIsWrong", {"a -> d, src_dtype='float16', dst_dtype='float32'"}, 1, 9, "src_dtype is float16, but the tensor is float32"},
+    {"SrcIsWrong",
+     {"a -> d, src_dtype='float16', dst_dtype='float32'"},
+     1,
+     9,
+     "src_dtype is float16, but the tensor is float32"},
     {"PermuteIsText", {"a -> d, permute='1,0'"}, 1, 17, "'permute' must be a list"},
     {"PermuteTooShort", {"a -> d, permute=[0]"}, 1, 9, "permute [0] does not name every axis of the shape [2, 4] once"},
     {"PermuteTwice", {"a -> d, permute=[1,1]"}, 1, 9, "permute [1, 1] does not name every axis"},
     // shapes
     {"MergeAxis", {"a, b -> d, axis=2"}, 1, 12, "axis 2 is not an axis of the shape [2, 4]"},
     {"MergeScalars", {"z, z -> d"}, 1, 9, "axis 0 is not an axis of the shape []"},
-    {"MergeShapes", {"a, c -> d, axis=1"}, 1, 12, "merge along axis 1: the shapes differ: 'a' has [2, 4], 'c' has [4, 2]"},
+    {"MergeShapes",
+     {"a, c -> d, axis=1"},
+     1,
+     12,
+     "merge along axis 1: the shapes differ: 'a' has [2, 4], 'c' has [4, 2]"},
     {"MergeTypes", {"a, h -> d, axis=1"}, 1, 12, "the types differ: 'a' has float32, 'h' has bfloat16"},
     {"MergeDimensions", {"a, z -> d"}, 1, 9, "the shapes differ"},
     {"UnevenSplit", {"a -> d, e, g, axis=1"}, 1, 15, "axis 1 of the shape [2, 4] cannot be split into 3 equal parts"},
@@ -95,8 +110,16 @@ const Case kCases[] = {
     {"StarWithoutMatch", {"a -> q", "y.* -> d, axis=0"}, 2, 1, "the pattern 'y.*' matches no key of the source"},
     {"StarRightUndescribed", {"a -> y.*, axis=0"}, 1, 6, "the destination is not described"},
     {"TwoStars", {"x.*.* -> d"}, 1, 1, "exactly one '*'"},
-    {"LayerWithoutMatch", {"lay.$LAYER_ID.w -> d.$LAYER_ID"}, 1, 1, "the pattern 'lay.$LAYER_ID.w' matches no key of the source"},
-    {"ExpertNotDecided", {"layers.$LAYER_ID.w -> d.$LAYER_ID.$EXPERT_ID"}, 1, 23, "$EXPERT_ID of 'd.$LAYER_ID.$EXPERT_ID' is not in"},
+    {"LayerWithoutMatch",
+     {"lay.$LAYER_ID.w -> d.$LAYER_ID"},
+     1,
+     1,
+     "the pattern 'lay.$LAYER_ID.w' matches no key of the source"},
+    {"ExpertNotDecided",
+     {"layers.$LAYER_ID.w -> d.$LAYER_ID.$EXPERT_ID"},
+     1,
+     23,
+     "$EXPERT_ID of 'd.$LAYER_ID.$EXPERT_ID' is not in"},
     {"OtherIds", {"layers.$LAYER_ID.w, x.$LAYER_ID.v -> d.$LAYER_ID"}, 1, 21, "missing is 'x.0.v'"},
     {"TouchingPlaceholders", {"x.$LAYER_ID$EXPERT_ID -> d"}, 1, 1, "nothing but digits between them"},
     {"OffsetOfZero", {"layers.$LAYER_ID_OFFSET.w -> d.$LAYER_ID_OFFSET"}, 1, 1, "would become layer -1"},
@@ -109,13 +132,24 @@ const Case kCases[] = {
     {"QkvForm", {"a, b -> d, fused_qkv, num_heads=2, num_key_value_groups=1"}, 1, 12, "fused_qkv takes"},
     {"QkvNoHeads", {"f -> d, fused_qkv_old, num_heads=2"}, 1, 9, "needs a positive num_key_value_groups"},
     {"QkvZeroHeads", {"f -> d, fused_qkv, num_heads=0, num_key_value_groups=1"}, 1, 9, "needs a positive num_heads"},
-    {"QkvHeadsByGroups", {"f -> d, fused_qkv, num_heads=3, num_key_value_groups=2"}, 1, 9,
+    {"QkvHeadsByGroups",
+     {"f -> d, fused_qkv, num_heads=3, num_key_value_groups=2"},
+     1,
+     9,
      "num_heads=3 is not divisible by num_key_value_groups=2"},
-    {"QkvGroupsByShards", {"f -> d, fused_qkv_old, num_heads=3, num_key_value_groups=3"}, 1, 9,
+    {"QkvGroupsByShards",
+     {"f -> d, fused_qkv_old, num_heads=3, num_key_value_groups=3"},
+     1,
+     9,
      "must both be divisible by the 2 shards of the source"},
     // reverse
     {"ReversePlainCast", {"d -> a, dtype='float32'"}, 1, 9, "a plain 'dtype' cannot be reversed", true},
-    {"ReverseFanOut", {"d -> a", "d -> b"}, 1, 1, "'d' fans out: backwards it would come from 'a' here and from 'b' of statement 2", true},
+    {"ReverseFanOut",
+     {"d -> a", "d -> b"},
+     1,
+     1,
+     "'d' fans out: backwards it would come from 'a' here and from 'b' of statement 2",
+     true},
     {"ReverseNeverAssigned", {"d -> nothing"}, 1, 6, "'nothing' was never assigned", true},
 };
 
@@ -131,7 +165,8 @@ Diagnostic FailureWith(std::vector<std::string> statements, Tensors destination)
 TEST(AoaErrorOfDestination, KeyWithoutSourceSuggestsWhatToWrite) {
   const Diagnostic failure = FailureWith({"a -> q"}, {{"d", Whole({2, 4})}});
   EXPECT_EQ(failure.statement, 0);
-  EXPECT_EQ(failure.message, "the destination's 'd' has no source; write '_ -> d' if it shall have none, or rename a key to it");
+  EXPECT_EQ(failure.message,
+            "the destination's 'd' has no source; write '_ -> d' if it shall have none, or rename a key to it");
 }
 
 TEST(AoaErrorOfDestination, RemovedKeyDoesNotPassThrough) {
@@ -177,7 +212,8 @@ TEST(AoaErrorOfDestination, ShardsOfStatesMustAgreeForFusedMacros) {
   Tensors source = Source();
   source["f.moment1_0"] = Sharded({2, 4}, 1, 4);
   const Diagnostic failure = Failure({{"f -> d, fused_ffn"}, source, Tensors{{"d", Whole({2, 4})}}, {}});
-  EXPECT_NE(failure.message.find("'f' has 2 shards along axis 1, 'f.moment1_0' has 4"), std::string::npos) << failure.message;
+  EXPECT_NE(failure.message.find("'f' has 2 shards along axis 1, 'f.moment1_0' has 4"), std::string::npos)
+      << failure.message;
 }
 
 TEST(AoaErrorOfDestination, ShardsOfFusedTensorsMustBeEqual) {
@@ -191,13 +227,15 @@ TEST(AoaErrorOfDestination, ShardCountThroughAMergeAlongTheAxisIsUnknown) {
   const Diagnostic failure =
       Failure({{"f, f -> t, axis=1", "t -> d, fused_ffn"}, Source(), Tensors{{"d", Whole({2, 8})}}, {}});
   EXPECT_EQ(failure.statement, 2);
-  EXPECT_NE(failure.message.find("it is cut or merged along its axis 1 (f, f -> t, axis=1)"), std::string::npos) << failure.message;
+  EXPECT_NE(failure.message.find("it is cut or merged along its axis 1 (f, f -> t, axis=1)"), std::string::npos)
+      << failure.message;
 }
 
 // The chain.
 
 TEST(AoaErrorChain, ShowsEveryMacroOnTheWay) {
-  const Diagnostic failure = FailureWith({"layers.$LAYER_ID.w^T -> g.$LAYER_ID, u.$LAYER_ID, fused_ffn, axis=3"}, {{"a", Whole({2, 4})}});
+  const Diagnostic failure =
+      FailureWith({"layers.$LAYER_ID.w^T -> g.$LAYER_ID, u.$LAYER_ID, fused_ffn, axis=3"}, {{"a", Whole({2, 4})}});
   EXPECT_EQ(failure.statement, 1);
   EXPECT_EQ(failure.text, "layers.$LAYER_ID.w^T -> g.$LAYER_ID, u.$LAYER_ID, fused_ffn, axis=3");
   ASSERT_EQ(failure.chain.size(), 2u) << failure.ToString();
@@ -207,9 +245,11 @@ TEST(AoaErrorChain, ShowsEveryMacroOnTheWay) {
 
 TEST(AoaErrorChain, IsPartOfTheMessage) {
   const Diagnostic failure = FailureWith({"c -> d, fused_ffn"}, {{"d", Sharded({4, 2}, 1, 2)}});
-  EXPECT_EQ(failure.ToString(),
-            "statement 1, column 9: 'c': axis 1 of the shape [4, 2] cannot be split into 4 equal parts; in: c -> d, fused_ffn; "
-            "by fused_ffn (stage 6): c -> fused_ffn#1.gate0, fused_ffn#1.gate1, fused_ffn#2.up0, fused_ffn#2.up1, axis=1");
+  EXPECT_EQ(
+      failure.ToString(),
+      "statement 1, column 9: 'c': axis 1 of the shape [4, 2] cannot be split into 4 equal parts; in: c -> d, "
+      "fused_ffn; "
+      "by fused_ffn (stage 6): c -> fused_ffn#1.gate0, fused_ffn#1.gate1, fused_ffn#2.up0, fused_ffn#2.up1, axis=1");
 }
 
 TEST(AoaErrorChain, FusedPartsMustBeEqual) {
@@ -235,12 +275,14 @@ TEST(AoaErrorOfQuestion, BoxAndKeyAreChecked) {
 }
 
 TEST(AoaErrorOfQuestion, TypeWithoutCastIsRefused) {
-  const Engine engine = MustBuild({{"a -> d", "a -> e, dtype='float16', dtype='float32'"},
-                                   Source(),
-                                   Tensors{{"d", Whole({2, 4}, DType::kFloat16)}, {"e", Whole({2, 4}, DType::kFloat16)}},
-                                   {}});
+  const Engine engine =
+      MustBuild({{"a -> d", "a -> e, dtype='float16', dtype='float32'"},
+                 Source(),
+                 Tensors{{"d", Whole({2, 4}, DType::kFloat16)}, {"e", Whole({2, 4}, DType::kFloat16)}},
+                 {}});
   for (const char* key : {"d", "e"}) {  // of e the last cast counts, not any
-    EXPECT_NE(AskAll(engine, key).find("made as float32, but float16 is wanted"), std::string::npos) << AskAll(engine, key);
+    EXPECT_NE(AskAll(engine, key).find("made as float32, but float16 is wanted"), std::string::npos)
+        << AskAll(engine, key);
     EXPECT_TRUE(engine.FindShardSources({key, {{0, 2}, {0, 4}}, DType::kFloat32}).ok());
   }
   Diagnostic diagnostic;

@@ -55,16 +55,16 @@ TEST(AoaExample, T1MergeCastTransposeSplit) {
 }
 
 TEST(AoaExample, T1StatesFollowWithoutTheCast) {
-  EXPECT_EQ(Ask(T1(), "d0.moment2_0", {{2, 4}, {0, 1}}), "d0.moment2_0[2:4, 0:1] from s1.moment2_0[0:1, 0:2] by [1, 0]");
+  EXPECT_EQ(Ask(T1(), "d0.moment2_0", {{2, 4}, {0, 1}}),
+            "d0.moment2_0[2:4, 0:1] from s1.moment2_0[0:1, 0:2] by [1, 0]");
 }
 
 TEST(AoaExample, T3FanOutOfOnePart) {
-  const Engine engine = MustBuild({{"s0 -> a1, a2, a3, a4, axis = 1", "a2^T -> b2", "a3^T -> b3", "b2, b3 -> d0, axis = 1",
-                                    "a3, a4 -> d1, axis = 0"},
+  const Engine engine = MustBuild({{"s0 -> a1, a2, a3, a4, axis = 1", "a2^T -> b2", "a3^T -> b3",
+                                    "b2, b3 -> d0, axis = 1", "a3, a4 -> d1, axis = 0"},
                                    {{"s0", Whole({3, 4})}},
                                    Tensors{{"d0", Whole({1, 6})}, {"d1", Whole({6, 1})}}});
-  EXPECT_EQ(AskAll(engine, "d0"),
-            "d0[0:1, 0:3] from s0[0:3, 1:2] by [1, 0]; d0[0:1, 3:6] from s0[0:3, 2:3] by [1, 0]");
+  EXPECT_EQ(AskAll(engine, "d0"), "d0[0:1, 0:3] from s0[0:3, 1:2] by [1, 0]; d0[0:1, 3:6] from s0[0:3, 2:3] by [1, 0]");
   EXPECT_EQ(AskAll(engine, "d1"), "d1[0:3, 0:1] from s0[0:3, 2:3]; d1[3:6, 0:1] from s0[0:3, 3:4]");
 }
 

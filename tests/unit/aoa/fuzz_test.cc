@@ -1,5 +1,5 @@
-// Programs that nobody meant: random, mutated, and ones that would grow without bound. Whatever they are, Build comes back
-// with an engine that answers or with an error that points into the program.
+// Programs that nobody meant: random, mutated, and ones that would grow without bound. Whatever they are, Build comes
+// back with an engine that answers or with an error that points into the program.
 #include <algorithm>
 
 #include "runtime/base/random.h"
@@ -35,22 +35,74 @@ void Try(const Program& program, int* accepted) {
   for (const auto& [key, output] : engine->outputs()) {
     for (const char* suffix : {"", ".w_0", ".beta1_pow_acc_0"}) {
       const auto pieces = engine->FindShardSources({key + suffix, WholeBox(output.shape), std::nullopt});
-      ASSERT_NE(pieces.status().code(), StatusCode::kInternal) << pieces.status().ToString() << "\n" << Join(program.statements);
+      ASSERT_NE(pieces.status().code(), StatusCode::kInternal) << pieces.status().ToString() << "\n"
+                                                               << Join(program.statements);
     }
   }
 }
 
 Tensors Keys() {
-  return {{"a", Whole({2, 4})}, {"b", Whole({2, 4})}, {"x.0", Whole({4})}, {"x.1", Whole({4})}, {"e.1.2", Whole({})},
-          {"a.moment1_0", Whole({2, 4})}, {"a.beta1_pow_acc_0", Whole({1})}, {"z", Whole({0, 3})}};
+  return {{"a", Whole({2, 4})},
+          {"b", Whole({2, 4})},
+          {"x.0", Whole({4})},
+          {"x.1", Whole({4})},
+          {"e.1.2", Whole({})},
+          {"a.moment1_0", Whole({2, 4})},
+          {"a.beta1_pow_acc_0", Whole({1})},
+          {"z", Whole({0, 3})}};
 }
 
 TEST(AoaFuzz, WordsInAnyOrderNeverBreakTheEngine) {
-  static const char* const kWords[] = {
-      "a", "b", "c", "x.*", "x.$LAYER_ID", "e.$LAYER_ID.$EXPERT_ID", "d", "_", "a^T", "t[0:2]", "z", "a.moment1_0", "->", "->",
-      ",", ",", ",", "=", "[", "]", ":", "axis", "permute", "dtype", "reshape", "src_dtype", "dst_dtype", "fused_ffn",
-      "fused_qkv", "fused_qkv_old", "num_heads=2", "num_key_value_groups=1", "'float16'", "'[1,0]'", "[1,0]", "[]", "0", "1", "2",
-      "axis=0", "axis=1", "permute=[1,0]", "dtype='float16'", "\n", "\n", "$LAYER_ID_OFFSET", "x.$LAYER_ID_OFFSET", "^", "\"", "'"};
+  static const char* const kWords[] = {"a",
+                                       "b",
+                                       "c",
+                                       "x.*",
+                                       "x.$LAYER_ID",
+                                       "e.$LAYER_ID.$EXPERT_ID",
+                                       "d",
+                                       "_",
+                                       "a^T",
+                                       "t[0:2]",
+                                       "z",
+                                       "a.moment1_0",
+                                       "->",
+                                       "->",
+                                       ",",
+                                       ",",
+                                       ",",
+                                       "=",
+                                       "[",
+                                       "]",
+                                       ":",
+                                       "axis",
+                                       "permute",
+                                       "dtype",
+                                       "reshape",
+                                       "src_dtype",
+                                       "dst_dtype",
+                                       "fused_ffn",
+                                       "fused_qkv",
+                                       "fused_qkv_old",
+                                       "num_heads=2",
+                                       "num_key_value_groups=1",
+                                       "'float16'",
+                                       "'[1,0]'",
+                                       "[1,0]",
+                                       "[]",
+                                       "0",
+                                       "1",
+                                       "2",
+                                       "axis=0",
+                                       "axis=1",
+                                       "permute=[1,0]",
+                                       "dtype='float16'",
+                                       "\n",
+                                       "\n",
+                                       "$LAYER_ID_OFFSET",
+                                       "x.$LAYER_ID_OFFSET",
+                                       "^",
+                                       "\"",
+                                       "'"};
   int accepted = 0;
   for (uint64_t seed = 1; seed <= 20000; ++seed) {
     Random random(seed);
@@ -92,10 +144,18 @@ TEST(AoaFuzz, MutatedProgramsNeverBreakTheEngine) {
       const size_t at = random.Below(text.size());
       const char c = kCharacters[random.Below(kCharacters.size())];
       switch (random.Below(4)) {
-        case 0: text[at] = c; break;
-        case 1: text.insert(at, 1, c); break;
-        case 2: text.erase(at, 1 + random.Below(4)); break;
-        default: text.insert(at, text.substr(random.Below(text.size()), random.Below(20))); break;
+        case 0:
+          text[at] = c;
+          break;
+        case 1:
+          text.insert(at, 1, c);
+          break;
+        case 2:
+          text.erase(at, 1 + random.Below(4));
+          break;
+        default:
+          text.insert(at, text.substr(random.Below(text.size()), random.Below(20)));
+          break;
       }
     }
     program.statements = {text};
@@ -127,8 +187,10 @@ TEST(AoaLimits, AnArrayDoesNotGrowWithoutBound) {
 }
 
 TEST(AoaLimits, ShardsAndHeadsDoNotMakePartsWithoutBound) {
-  ExpectLimit({"a -> d, fused_qkv, num_heads=9223372036854775807, num_key_value_groups=1", "a -> q, k, v, fused_qkv, "
-               "num_heads=9223372036854775807, num_key_value_groups=1"}, Keys(), "names");
+  ExpectLimit({"a -> d, fused_qkv, num_heads=9223372036854775807, num_key_value_groups=1",
+               "a -> q, k, v, fused_qkv, "
+               "num_heads=9223372036854775807, num_key_value_groups=1"},
+              Keys(), "names");
   constexpr int64_t kLength = 510 * 509;
   ExpectLimit({"f -> d, fused_ffn, axis=0"}, {{"f", Sharded({kLength}, 0, 510)}}, "names",
               Tensors{{"d", Sharded({kLength}, 0, 509)}});

@@ -48,14 +48,21 @@ TEST(AoaAttributes, EveryTypeOfTheRuntimeIsAccepted) {
 }
 
 TEST(AoaShapes, ScalarsAndEmptyTensorsAreValidEverywhere) {
-  const Engine engine = MustBuild({{"z -> y, permute=[], dtype='float16'", "y^T -> x", "e -> e1, e2, axis=1",
-                                    "e1, e2, f -> g, axis=0"},
-                                   {{"z", Whole({})}, {"e", Whole({0, 4})}, {"f", Whole({3, 2})}},
-                                   std::nullopt,
-                                   {}});
+  const Engine engine =
+      MustBuild({{"z -> y, permute=[], dtype='float16'", "y^T -> x", "e -> e1, e2, axis=1", "e1, e2, f -> g, axis=0"},
+                 {{"z", Whole({})}, {"e", Whole({0, 4})}, {"f", Whole({3, 2})}},
+                 std::nullopt,
+                 {}});
   EXPECT_EQ(AskAll(engine, "x"), "x[] from z[] by [], float16, []");
   EXPECT_EQ(AskAll(engine, "g"), "g[0:3, 0:2] from f[0:3, 0:2]");
   EXPECT_EQ(Ask(engine, "g", {{1, 1}, {0, 2}}), "");  // an empty box: a correct empty answer
+}
+
+TEST(AoaShapes, MayHaveManyAxes) {
+  const Engine engine =
+      MustBuild({{"a -> t, permute=[]", "t -> d0, d1, axis=6"}, Keys({"a"}, {2, 1, 3, 1, 2, 1, 2}), std::nullopt, {}});
+  EXPECT_EQ(AskAll(engine, "d1"),
+            "d1[0:2, 0:1, 0:2, 0:1, 0:3, 0:1, 0:1] from a[1:2, 0:1, 0:3, 0:1, 0:2, 0:1, 0:2] by [6, 5, 4, 3, 2, 1, 0]");
 }
 
 // ---- names -------------------------------------------------------------------------------------------------------
@@ -96,18 +103,19 @@ TEST(AoaIds, ExpertsAreTheOuterLoopAndOnlyWhatOccursIsMade) {
                                    Keys({"l.2.e.0", "l.10.e.0", "l.2.e.1", "l.10.e.1.moment1_0", "l.10.e.x"}),
                                    std::nullopt,
                                    {}});
-  EXPECT_EQ(engine.expanded(), (List{"l.2.e.0 -> m.2.0", "l.10.e.0 -> m.10.0", "l.2.e.1 -> m.2.1", "l.10.e.1 -> m.10.1"}));
+  EXPECT_EQ(engine.expanded(),
+            (List{"l.2.e.0 -> m.2.0", "l.10.e.0 -> m.10.0", "l.2.e.1 -> m.2.1", "l.10.e.1 -> m.10.1"}));
 }
 
 TEST(AoaIds, NamesWithoutPlaceholderStayAndRepeatedOnesMustBeEqual) {
-  const Engine engine = MustBuild({{"a.$LAYER_ID.b.$LAYER_ID, all -> d.$LAYER_ID"}, Keys({"a.1.b.1", "a.1.b.2", "all"}),
-                                   std::nullopt, {}});
+  const Engine engine = MustBuild(
+      {{"a.$LAYER_ID.b.$LAYER_ID, all -> d.$LAYER_ID"}, Keys({"a.1.b.1", "a.1.b.2", "all"}), std::nullopt, {}});
   EXPECT_EQ(engine.expanded(), (List{"a.1.b.1, all -> d.1"}));
 }
 
 TEST(AoaIds, OfNamesThatEarlierStatementsAssigned) {
-  const Engine engine = MustBuild({{"a.$LAYER_ID -> t.$LAYER_ID", "t.$LAYER_ID^T -> d.$LAYER_ID"}, Keys({"a.0", "a.1"}),
-                                   Keys({"d.0", "d.1"}), {}});
+  const Engine engine = MustBuild(
+      {{"a.$LAYER_ID -> t.$LAYER_ID", "t.$LAYER_ID^T -> d.$LAYER_ID"}, Keys({"a.0", "a.1"}), Keys({"d.0", "d.1"}), {}});
   EXPECT_EQ(AskAll(engine, "d.1"), "d.1[0:2, 0:2] from a.1[0:2, 0:2] by [1, 0]");
 }
 
@@ -117,7 +125,8 @@ TEST(AoaIds, AddedKeysAreFoundInTheDestination) {
 }
 
 TEST(AoaIds, OffsetTakesOneOffOnTheRight) {
-  const Engine engine = MustBuild({{"m.$LAYER_ID_OFFSET.w -> n.$LAYER_ID_OFFSET.w"}, Keys({"m.1.w", "m.2.w"}), std::nullopt, {}});
+  const Engine engine =
+      MustBuild({{"m.$LAYER_ID_OFFSET.w -> n.$LAYER_ID_OFFSET.w"}, Keys({"m.1.w", "m.2.w"}), std::nullopt, {}});
   EXPECT_EQ(engine.expanded(), (List{"m.1.w -> n.0.w", "m.2.w -> n.1.w"}));
 }
 
@@ -128,7 +137,8 @@ TEST(AoaIds, OptionalPatternsMayMatchNothing) {
 }
 
 TEST(AoaLists, StarsAreSortedByNumberAndMatchWholeKeys) {
-  const Engine engine = MustBuild({{"w.* -> d, axis=0"}, Keys({"w.10", "w.9", "w.1", "w.1.moment1_0", "xw.2"}), std::nullopt, {}});
+  const Engine engine =
+      MustBuild({{"w.* -> d, axis=0"}, Keys({"w.10", "w.9", "w.1", "w.1.moment1_0", "xw.2"}), std::nullopt, {}});
   EXPECT_EQ(engine.expanded(), (List{"w.1, w.9, w.10 -> d, axis=0"}));
 }
 
@@ -143,32 +153,38 @@ TEST(AoaLists, ArraysAreNumberedWithUnderscores) {
 }
 
 TEST(AoaFused, TemporariesAreUniquePerStatement) {
-  const Engine engine = MustBuild({{"a -> g, u, fused_ffn", "b -> g2, u2, fused_ffn"}, Keys({"a", "b"}), std::nullopt, {}});
+  const Engine engine =
+      MustBuild({{"a -> g, u, fused_ffn", "b -> g2, u2, fused_ffn"}, Keys({"a", "b"}), std::nullopt, {}});
   EXPECT_EQ(AskAll(engine, "u"), "u[0:2, 0:1] from a[0:2, 1:2]");
   EXPECT_EQ(AskAll(engine, "u2"), "u2[0:2, 0:1] from b[0:2, 1:2]");
 }
 
 TEST(AoaFused, QkvByGroups) {
-  const Engine engine = MustBuild({{"f -> q, k, v, fused_qkv, num_heads=4, num_key_value_groups=2, axis=0"},
-                                   Keys({"f"}, {8}), std::nullopt, {}});
+  const Engine engine = MustBuild(
+      {{"f -> q, k, v, fused_qkv, num_heads=4, num_key_value_groups=2, axis=0"}, Keys({"f"}, {8}), std::nullopt, {}});
   EXPECT_EQ(AskAll(engine, "q"), "q[0:1] from f[0:1]; q[1:2] from f[1:2]; q[2:3] from f[4:5]; q[3:4] from f[5:6]");
   EXPECT_EQ(AskAll(engine, "k"), "k[0:1] from f[2:3]; k[1:2] from f[6:7]");
   EXPECT_EQ(AskAll(engine, "v"), "v[0:1] from f[3:4]; v[1:2] from f[7:8]");
 }
 
 TEST(AoaFused, QkvByGroupsOfOneNameIsARename) {
-  const Engine engine = MustBuild({{"f -> d, fused_qkv, num_heads=4, num_key_value_groups=2"}, {{"f", Sharded({2, 8}, 1, 2)}},
-                                   Tensors{{"d", Sharded({2, 8}, 1, 8)}}, {}});
+  const Engine engine = MustBuild({{"f -> d, fused_qkv, num_heads=4, num_key_value_groups=2"},
+                                   {{"f", Sharded({2, 8}, 1, 2)}},
+                                   Tensors{{"d", Sharded({2, 8}, 1, 8)}},
+                                   {}});
   EXPECT_EQ(AskAll(engine, "d"), "d[0:2, 0:8] from f[0:2, 0:8]");
 }
 
 TEST(AoaFused, QkvByRanks) {
   // Per rank its query heads, its key heads, its value heads: 2 ranks to 1.
   const Engine engine = MustBuild({{"f -> d, fused_qkv_old, num_heads=4, num_key_value_groups=2, axis=0"},
-                                   {{"f", Sharded({8}, 0, 2)}}, Tensors{{"d", Whole({8})}}, {}});
-  EXPECT_EQ(AskAll(engine, "d"),
-            "d[0:1] from f[0:1]; d[1:2] from f[1:2]; d[2:3] from f[4:5]; d[3:4] from f[5:6]; d[4:5] from f[2:3]; d[5:6] from "
-            "f[6:7]; d[6:7] from f[3:4]; d[7:8] from f[7:8]");
+                                   {{"f", Sharded({8}, 0, 2)}},
+                                   Tensors{{"d", Whole({8})}},
+                                   {}});
+  EXPECT_EQ(
+      AskAll(engine, "d"),
+      "d[0:1] from f[0:1]; d[1:2] from f[1:2]; d[2:3] from f[4:5]; d[3:4] from f[5:6]; d[4:5] from f[2:3]; d[5:6] from "
+      "f[6:7]; d[6:7] from f[3:4]; d[7:8] from f[7:8]");
 }
 
 TEST(AoaFused, ShardsAreCountedAlongTheAxisOfTheMacroAlone) {
@@ -196,7 +212,8 @@ TEST(AoaFused, LayoutOfATemporaryBetweenTwoFusedStatements) {
 TEST(AoaReshape, TakesWholeBlocksOfRows) {
   const Engine engine = MustBuild({{"a -> d, reshape='[3,2,4]'"}, Keys({"a"}, {6, 4}), std::nullopt, {}});
   EXPECT_EQ(Ask(engine, "d", {{1, 3}, {0, 2}, {0, 4}}), "d[1:3, 0:2, 0:4] from a[2:6, 0:4] by reshape:[3, 2, 4]");
-  EXPECT_NE(Ask(engine, "d", {{1, 3}, {0, 1}, {0, 4}}).find("axis 1 was reshaped and can only be taken whole"), std::string::npos);
+  EXPECT_NE(Ask(engine, "d", {{1, 3}, {0, 1}, {0, 4}}).find("axis 1 was reshaped and can only be taken whole"),
+            std::string::npos);
 }
 
 TEST(AoaReshape, TakesWholeTrailingAxes) {
@@ -207,9 +224,10 @@ TEST(AoaReshape, TakesWholeTrailingAxes) {
 }
 
 TEST(AoaReshape, OfPiecesThatAreNotWholeBlocksFailsOnlyWhereAsked) {
-  const Engine engine =
-      MustBuild({{"a, b, c -> t, axis=0", "t -> d, reshape='[3,2,4]'"},
-                 {{"a", Whole({2, 4})}, {"b", Whole({1, 4})}, {"c", Whole({3, 4})}}, std::nullopt, {}});
+  const Engine engine = MustBuild({{"a, b, c -> t, axis=0", "t -> d, reshape='[3,2,4]'"},
+                                   {{"a", Whole({2, 4})}, {"b", Whole({1, 4})}, {"c", Whole({3, 4})}},
+                                   std::nullopt,
+                                   {}});
   EXPECT_EQ(Ask(engine, "d", {{0, 1}, {0, 2}, {0, 4}}), "d[0:1, 0:2, 0:4] from a[0:2, 0:4] by reshape:[3, 2, 4]");
   EXPECT_NE(AskAll(engine, "d").find("is not made of whole blocks of 2 rows"), std::string::npos);
 }
@@ -237,9 +255,9 @@ Engine Backwards(std::vector<std::string> statements, Tensors source, std::optio
 }
 
 TEST(AoaReverse, UndoesMergeCastPermuteAndSplit) {
-  const Engine engine = Backwards({"s0, s1 -> s, axis=1", "s -> t, src_dtype='float32', dst_dtype='float16'",
-                                   "t -> d0, permute=[1,0]"},
-                                  {{"d0", Whole({4, 2}, DType::kFloat16)}}, Keys({"s0", "s1"}));
+  const Engine engine =
+      Backwards({"s0, s1 -> s, axis=1", "s -> t, src_dtype='float32', dst_dtype='float16'", "t -> d0, permute=[1,0]"},
+                {{"d0", Whole({4, 2}, DType::kFloat16)}}, Keys({"s0", "s1"}));
   EXPECT_EQ(AskAll(engine, "s1"), "s1[0:2, 0:2] from d0[2:4, 0:2] by [1, 0], float32");
 }
 
@@ -262,14 +280,14 @@ TEST(AoaReverse, IdsAreDecidedByTheRightName) {
 
 TEST(AoaReverse, ShardCountsSwap) {
   // As written: 2 ranks to 1. Backwards the single one is the source.
-  const Engine engine = Backwards({"f -> d, fused_ffn, axis=0"}, {{"d", Whole({8})}}, Tensors{{"f", Sharded({8}, 0, 2)}});
-  EXPECT_EQ(AskAll(engine, "f"),
-            "f[0:2] from d[0:2]; f[2:4] from d[4:6]; f[4:6] from d[2:4]; f[6:8] from d[6:8]");
+  const Engine engine =
+      Backwards({"f -> d, fused_ffn, axis=0"}, {{"d", Whole({8})}}, Tensors{{"f", Sharded({8}, 0, 2)}});
+  EXPECT_EQ(AskAll(engine, "f"), "f[0:2] from d[0:2]; f[2:4] from d[4:6]; f[4:6] from d[2:4]; f[6:8] from d[6:8]");
 }
 
 TEST(AoaDeterminism, TheSameProgramGivesTheSameAnswers) {
-  const Program program{{"l.$LAYER_ID^T -> t.$LAYER_ID", "t.*, b -> d, axis=0", "_ -> n"}, Keys({"l.0", "l.1", "b"}),
-                        std::nullopt, {}};
+  const Program program{
+      {"l.$LAYER_ID^T -> t.$LAYER_ID", "t.*, b -> d, axis=0", "_ -> n"}, Keys({"l.0", "l.1", "b"}), std::nullopt, {}};
   const Engine first = MustBuild(program), second = MustBuild(program);
   EXPECT_EQ(first.expanded(), second.expanded());
   EXPECT_EQ(AskAll(first, "d"), AskAll(second, "d"));

@@ -1,8 +1,9 @@
-// PlainArray: a whole small tensor and slow, obvious operations on it. What random programs are executed on; shares no code
-// with the engine.
+// PlainArray: a whole small tensor and slow, obvious operations on it. What random programs are executed on; shares no
+// code with the engine.
 //
 // A cell is a number that is unique to its place in a source tensor. A cast mixes the type's name into every cell, so a
-// cast too many, too few or to another type shows; `CastMode::kKeep` leaves cells alone (a reversed program casts back).
+// cast too many, too few or to another type shows; `CastMode::kKeep` leaves cells alone (a reversed program casts
+// back).
 #pragma once
 
 #include <cstdint>

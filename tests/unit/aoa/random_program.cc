@@ -43,7 +43,7 @@ class Maker {
     PlainTensor tensor;
     bool is_source = false;
     bool is_read = false;
-    bool is_final = false;  // a destination key whose shards are settled: never touched again
+    bool is_final = false;   // a destination key whose shards are settled: never touched again
     bool is_needed = false;  // part of a split without axis
   };
 
@@ -130,16 +130,29 @@ class Maker {
 
   void MakeStatement() {
     switch (Below(13)) {
-      case 0: case 1: return OneToOne();
-      case 2: case 3: return SplitOne();
-      case 4: case 5: return MergeSome();
-      case 6: return Transposed();
-      case 7: return Ffn();
-      case 8: return Qkv();
-      case 9: return Layers();
-      case 10: return StarOrArray();
-      case 11: return AddOrRemove();
-      case 12: return FanOut();
+      case 0:
+      case 1:
+        return OneToOne();
+      case 2:
+      case 3:
+        return SplitOne();
+      case 4:
+      case 5:
+        return MergeSome();
+      case 6:
+        return Transposed();
+      case 7:
+        return Ffn();
+      case 8:
+        return Qkv();
+      case 9:
+        return Layers();
+      case 10:
+        return StarOrArray();
+      case 11:
+        return AddOrRemove();
+      case 12:
+        return FanOut();
     }
   }
 
@@ -176,7 +189,8 @@ class Maker {
 
   PlainShape Permutation(size_t dimensions) {
     PlainShape list;
-    for (size_t k = 0; k < dimensions; ++k) list.insert(list.begin() + Below(static_cast<int64_t>(k) + 1), static_cast<int64_t>(k));
+    for (size_t k = 0; k < dimensions; ++k)
+      list.insert(list.begin() + Below(static_cast<int64_t>(k) + 1), static_cast<int64_t>(k));
     return list;
   }
 
@@ -338,10 +352,10 @@ class Maker {
     return BothMerged(parts, axis);
   }
 
-  // Writes one fused statement in one of its forms, for kinds of so many heads in the layout of so many ranks. `by_group`:
-  // the layout is one group behind the other, whatever the ranks.
-  void Fused(const std::string& flag, const std::vector<int64_t>& heads, int64_t width, int64_t ranks_from, int64_t ranks_to,
-             bool by_group) {
+  // Writes one fused statement in one of its forms, for kinds of so many heads in the layout of so many ranks.
+  // `by_group`: the layout is one group behind the other, whatever the ranks.
+  void Fused(const std::string& flag, const std::vector<int64_t>& heads, int64_t width, int64_t ranks_from,
+             int64_t ranks_to, bool by_group) {
     const size_t axis = Chance(0.5) ? 1 : 0;
     const std::string attribute = axis == 0 ? ", axis=0" : Chance(0.5) ? ", axis = 1" : "";
     int64_t all = 0;
@@ -390,8 +404,8 @@ class Maker {
     constexpr int64_t kRanks[] = {1, 2, 4};
     const bool old = Chance(0.6);
     const std::string attributes = ", num_heads=" + Number(query) + ", num_key_value_groups = " + Number(groups);
-    Fused(old ? "fused_qkv_old" + attributes : "fused_qkv" + attributes, {query, groups, groups}, 1 + Below(2), kRanks[Below(3)],
-          kRanks[Below(3)], !old);
+    Fused(old ? "fused_qkv_old" + attributes : "fused_qkv" + attributes, {query, groups, groups}, 1 + Below(2),
+          kRanks[Below(3)], kRanks[Below(3)], !old);
   }
 
   // Families of keys and the id macros.
@@ -402,11 +416,13 @@ class Maker {
     std::vector<std::pair<int64_t, int64_t>> ids;
     for (int64_t layer = offset ? 1 : 0; layer <= layers; ++layer) {
       if (layer > 0 && Below(5) == 0) continue;  // ragged
-      for (int64_t expert = 0; expert < (with_experts ? 1 + Below(3) : 1); ++expert) ids.emplace_back(layer, expert * 5);
+      for (int64_t expert = 0; expert < (with_experts ? 1 + Below(3) : 1); ++expert)
+        ids.emplace_back(layer, expert * 5);
     }
     if (ids.empty()) return;
     const auto key = [&](const std::string& stem, const std::string& layer, int64_t expert, const std::string& end) {
-      return stem + ".layers." + layer + (with_experts ? ".e" + (expert < 0 ? "$EXPERT_ID" : Number(expert)) : "") + end;
+      return stem + ".layers." + layer + (with_experts ? ".e" + (expert < 0 ? "$EXPERT_ID" : Number(expert)) : "") +
+             end;
     };
     const std::string tag = offset ? "$LAYER_ID_OFFSET" : "$LAYER_ID";
     const bool merges = Chance(0.5), transposes = Chance(0.3);

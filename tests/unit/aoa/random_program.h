@@ -30,8 +30,8 @@ struct RandomProgram {
 
 // Forwards: names may be read often, reassigned, removed and left unused; casts change cells.
 RandomProgram MakeForward(Random& random);
-// A program that loses nothing, to be run backwards: `program` has reverse set, its source is what the program as written
-// makes; `sources` and `expected` have changed places too. Casts leave cells alone.
+// A program that loses nothing, to be run backwards: `program` has reverse set, its source is what the program as
+// written makes; `sources` and `expected` have changed places too. Casts leave cells alone.
 RandomProgram MakeReversed(Random& random);
 
 }  // namespace kintsugi::aoa

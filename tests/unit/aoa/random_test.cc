@@ -1,5 +1,5 @@
-// Random programs against their execution on plain arrays: forwards and backwards, whole tensors and random boxes, model
-// keys and states that follow.
+// Random programs against their execution on plain arrays: forwards and backwards, whole tensors and random boxes,
+// model keys and states that follow.
 #include "tests/unit/aoa/programs.h"
 #include "tests/unit/aoa/random_program.h"
 
@@ -59,7 +59,8 @@ Executed Execute(const std::vector<ShardSource>& pieces, const Target& target, c
     if (read.shape != shape) return {{}, "a piece of another shape"};
     for (int64_t place = 0; place < CellCount(shape); ++place) {
       PlainShape index = IndexOf(shape, place);
-      for (size_t axis = 0; axis < index.size(); ++axis) index[axis] += piece.target_box[axis].begin - target.box[axis].begin;
+      for (size_t axis = 0; axis < index.size(); ++axis)
+        index[axis] += piece.target_box[axis].begin - target.box[axis].begin;
       const auto at = static_cast<size_t>(PlaceOf(executed.array.shape, index));
       executed.array.cells[at] = read.cells[static_cast<size_t>(place)];
       ++written[at];
@@ -95,7 +96,8 @@ void Compare(const Engine& engine, const RandomProgram& made, const std::string&
   }
   const PlainArray wanted = PlainCut(suffix.empty() ? expected.values : expected.state, begin, end);
   ASSERT_TRUE(executed.problem.empty() && executed.array == wanted)
-      << target.key << DescribeBox(box) << ": " << executed.problem << " " << Ask(engine, target) << "\n" << Describe(made);
+      << target.key << DescribeBox(box) << ": " << executed.problem << " " << Ask(engine, target) << "\n"
+      << Describe(made);
 }
 
 void Check(const RandomProgram& made, Random& random, Counts* counts) {

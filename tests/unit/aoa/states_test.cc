@@ -52,7 +52,8 @@ TEST(AoaStates, EveryBranchOfAFanOutGetsTheSameScalar) {
   AddWithStates(&source, "a", Half());
   const Engine engine = MustBuild({{"a -> d0, d1, axis=0", "a -> d2"}, source, std::nullopt, {}});
   for (const std::string key : {"d0", "d1", "d2"})
-    EXPECT_EQ(Ask(engine, key + ".beta1_pow_acc_0", {{0, 1}}), key + ".beta1_pow_acc_0[0:1] from a.beta1_pow_acc_0[0:1]");
+    EXPECT_EQ(Ask(engine, key + ".beta1_pow_acc_0", {{0, 1}}),
+              key + ".beta1_pow_acc_0[0:1] from a.beta1_pow_acc_0[0:1]");
 }
 
 TEST(AoaStates, AStatementThatNamesAKeyReplacesFollowingForThatKey) {
@@ -61,8 +62,7 @@ TEST(AoaStates, AStatementThatNamesAKeyReplacesFollowingForThatKey) {
   AddWithStates(&source, "b", Half());
   AddWithStates(&destination, "d", Half());
   destination["d.moment1_0"].dtype = DType::kFloat16;
-  const Engine engine =
-      MustBuild({{"a -> d", "b.moment1_0 -> d.moment1_0, dtype='float16'"}, source, destination, {}});
+  const Engine engine = MustBuild({{"a -> d", "b.moment1_0 -> d.moment1_0, dtype='float16'"}, source, destination, {}});
   EXPECT_EQ(AskAll(engine, "d.moment1_0"), "d.moment1_0[0:2, 0:2] from b.moment1_0[0:2, 0:2] by float16");
   EXPECT_EQ(Ask(engine, "d.moment2_0", {{0, 2}, {0, 2}}), "d.moment2_0[0:2, 0:2] from a.moment2_0[0:2, 0:2]");
 }
@@ -71,11 +71,12 @@ TEST(AoaStates, OfATemporaryCanBeNamed) {
   Tensors source;
   AddWithStates(&source, "a", Half());
   AddWithStates(&source, "b", Half());
-  const Engine engine = MustBuild({{"a, b -> t", "t -> d, dtype='float32'", "t.moment1_0 -> d.moment1_0, permute=[]"},
-                                   source, std::nullopt, {}});
-  EXPECT_EQ(AskAll(engine, "d.moment1_0"),
-            "d.moment1_0[0:2, 0:2] from a.moment1_0[0:2, 0:2] by [1, 0]; d.moment1_0[0:2, 2:4] from b.moment1_0[0:2, 0:2] by "
-            "[1, 0]");
+  const Engine engine = MustBuild(
+      {{"a, b -> t", "t -> d, dtype='float32'", "t.moment1_0 -> d.moment1_0, permute=[]"}, source, std::nullopt, {}});
+  EXPECT_EQ(
+      AskAll(engine, "d.moment1_0"),
+      "d.moment1_0[0:2, 0:2] from a.moment1_0[0:2, 0:2] by [1, 0]; d.moment1_0[0:2, 2:4] from b.moment1_0[0:2, 0:2] by "
+      "[1, 0]");
 }
 
 TEST(AoaStates, OfAnAddedKeyAreAddedToo) {
@@ -92,16 +93,13 @@ TEST(AoaStates, ThatNothingSpeaksOfAreListed) {
   AddWithStates(&destination, "d", Half());
   destination["gone.moment1_0"] = Whole({2, 2});
   const Engine engine = MustBuild({{"a -> d"}, source, destination, {}});
-  EXPECT_EQ(engine.dropped_states(),
-            (std::vector<std::string>{"d.beta1_pow_acc_0", "d.beta2_pow_acc_0", "d.moment1_0", "d.moment2_0", "d.w_0",
-                                      "gone.moment1_0"}));
+  EXPECT_EQ(engine.dropped_states(), (std::vector<std::string>{"d.beta1_pow_acc_0", "d.beta2_pow_acc_0", "d.moment1_0",
+                                                               "d.moment2_0", "d.w_0", "gone.moment1_0"}));
 }
 
 TEST(AoaStates, ThatAreThereOnlyInPartAreAnError) {
-  const Engine engine = MustBuild({{"a, b -> d"},
-                                   {{"a", Half()}, {"b", Half()}, {"a.moment1_0", Whole({2, 2})}},
-                                   std::nullopt,
-                                   {}});
+  const Engine engine =
+      MustBuild({{"a, b -> d"}, {{"a", Half()}, {"b", Half()}, {"a.moment1_0", Whole({2, 2})}}, std::nullopt, {}});
   EXPECT_EQ(Ask(engine, "d.moment1_0", {{0, 4}, {0, 2}}).substr(0, 9), "NOT_FOUND");
   EXPECT_EQ(Ask(engine, "d.moment1_0", {{0, 2}, {0, 2}}), "d.moment1_0[0:2, 0:2] from a.moment1_0[0:2, 0:2]");
 }
@@ -117,7 +115,8 @@ TEST(AoaStates, RemovedOnesAreGoneForThoseThatFollow) {
   AddWithStates(&source, "a", Half());
   AddWithStates(&destination, "d", Half());
   const Engine engine = MustBuild({{"a -> d", "a.moment1_0 -> _", "a.beta1_pow_acc_0 -> _"}, source, destination, {}});
-  EXPECT_NE(Ask(engine, "d.moment1_0", {{0, 2}, {0, 2}}).find("'a.moment1_0' was removed by statement 2"), std::string::npos);
+  EXPECT_NE(Ask(engine, "d.moment1_0", {{0, 2}, {0, 2}}).find("'a.moment1_0' was removed by statement 2"),
+            std::string::npos);
   EXPECT_NE(Ask(engine, "d.beta1_pow_acc_0", {{0, 1}}).find("was removed by statement 3"), std::string::npos);
   EXPECT_EQ(engine.dropped_states(), (std::vector<std::string>{"d.beta1_pow_acc_0", "d.moment1_0"}));
 }
