@@ -1,0 +1,53 @@
+#include "replica/aoa/box.h"
+
+#include <algorithm>
+
+namespace kintsugi::aoa {
+
+Box WholeBox(const Shape& shape) {
+  Box box(shape.size());
+  for (size_t axis = 0; axis < shape.size(); ++axis) box[axis].end = shape[axis];
+  return box;
+}
+
+int64_t Volume(const Box& box) {
+  int64_t volume = 1;
+  for (const Interval& interval : box) volume *= interval.length();
+  return volume;
+}
+
+bool Intersect(const Box& a, const Box& b, Box* common) {
+  if (common->size() != a.size()) common->resize(a.size());
+  for (size_t axis = 0; axis < a.size(); ++axis) {
+    const Interval shared{std::max(a[axis].begin, b[axis].begin), std::min(a[axis].end, b[axis].end)};
+    if (shared.begin >= shared.end) return false;
+    (*common)[axis] = shared;
+  }
+  return true;
+}
+
+bool IsRepresentable(const Shape& shape) {
+  int64_t volume = 1;
+  for (const int64_t length : shape) {
+    if (length < 0) return false;
+    if (length > 0 && __builtin_mul_overflow(volume, length, &volume)) return false;
+  }
+  return true;
+}
+
+std::string DescribeBox(const Box& box) {
+  std::string text = "[";
+  for (size_t axis = 0; axis < box.size(); ++axis) {
+    if (axis > 0) text += ", ";
+    text += std::to_string(box[axis].begin) + ":" + std::to_string(box[axis].end);
+  }
+  return text + "]";
+}
+
+std::string DescribeList(const std::vector<int64_t>& list) {
+  std::string text = "[";
+  for (size_t i = 0; i < list.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(list[i]);
+  return text + "]";
+}
+
+}  // namespace kintsugi::aoa

@@ -1,0 +1,91 @@
+// Engine: an AOA program, evaluated. It says for any box of any destination tensor which boxes of which source tensors
+// it is made of, and what is done to them on the way.
+//
+// Source of the language: Paddle's Flex Checkpoint (AOA, 2025/26); README says where we differ.
+//
+// Threads: an Engine does not change; any number of threads may ask it.
+// Errors: kInvalidArgument: the program, the descriptions or the question; the message names statement, column, text
+// and macros (Diagnostic). kResourceExhausted: a limit of Options was passed. kNotFound: no such key, or a state that
+// was removed or that the source has only in part. Units: boxes and shapes in elements, in global coordinates.
+// Invariants: the same input gives the same answers in the same order, on every rank. The target boxes of an answer are
+// disjoint and cover the box asked for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "replica/aoa/box.h"
+#include "replica/aoa/diagnostic.h"
+#include "replica/aoa/options.h"
+#include "replica/aoa/step.h"
+#include "replica/aoa/tensors.h"
+#include "runtime/base/export.h"
+#include "runtime/base/result.h"
+
+namespace kintsugi::aoa {
+
+struct Evaluation;
+struct Statement;
+
+struct Program {
+  std::vector<std::string> statements;  // each may hold several lines
+  Tensors source;
+  std::optional<Tensors> destination;  // nothing: every name that nothing reads is an output
+  Options options;
+};
+
+struct Output {
+  Shape shape;
+  DType dtype = DType::kFloat32;
+  bool is_added = false;  // has no source; shape and type are the destination's, if it is described
+};
+
+struct Target {
+  std::string key;
+  Box box;
+  // The type that the pieces must arrive in; by default the destination's, else whatever the program makes. Not asked
+  // of optimizer states that follow their model key.
+  std::optional<DType> dtype;
+};
+
+// One piece of an answer: source_box of source_key, after `steps`, is target_box of the target.
+struct ShardSource {
+  Box target_box;
+  std::string source_key;
+  Box source_box;
+  std::vector<Step> steps;
+};
+
+class KINTSUGI_EXPORT Engine {
+ public:
+  // With options.reverse the program's destination is `source` and the other way round.
+  static Result<Engine> Build(Program program, Diagnostic* diagnostic = nullptr);
+
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+  ~Engine();
+
+  // Model keys, and optimizer keys that a statement names.
+  const std::map<std::string, Output>& outputs() const { return outputs_; }
+  // Optimizer keys of the destination that no statement and no key of the source speaks of; they get nothing.
+  const std::vector<std::string>& dropped_states() const;
+  // The statements that are run, without macros, forwards: for people.
+  std::vector<std::string> expanded() const;
+
+  // Ordered pieces; none for an added key and for an empty box.
+  Result<std::vector<ShardSource>> FindShardSources(const Target& target, Diagnostic* diagnostic = nullptr) const;
+
+ private:
+  Engine();
+
+  Tensors source_;
+  std::optional<Tensors> destination_;
+  std::unique_ptr<Evaluation> evaluation_;
+  std::map<std::string, Output> outputs_;
+  std::vector<std::shared_ptr<const Statement>> statements_;  // without macros
+};
+
+}  // namespace kintsugi::aoa

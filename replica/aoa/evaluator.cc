@@ -1,0 +1,203 @@
+#include "replica/aoa/evaluator.h"
+
+#include "replica/aoa/optimizer_key.h"
+
+namespace kintsugi::aoa {
+
+Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
+  const auto models = [this](const Tensors& tensors, const char* what, auto* into) -> Status {
+    auto made = ModelTensors(tensors, what);
+    if (!made.ok()) return reporter_.Fail(made.status().message());
+    *into = std::move(*made);
+    return Status::Ok();
+  };
+  KINTSUGI_RETURN_IF_ERROR(models(source_, "source", &source_models_));
+  if (destination_) KINTSUGI_RETURN_IF_ERROR(models(*destination_, "destination", &destination_models_));
+  variables_.reserve(operations.size() * 2);
+  for (size_t i = 0; i < operations.size(); ++i) {
+    for (const Name& name : *operations[i].inputs) variables_[name.text].last_reader = static_cast<int64_t>(i);
+    for (const Name& name : *operations[i].outputs) variables_.try_emplace(name.text);
+  }
+  for (size_t i = 0; i < operations.size(); ++i) KINTSUGI_RETURN_IF_ERROR(Execute(operations[i], i));
+  if (destination_) {
+    KINTSUGI_RETURN_IF_ERROR(CollectForDestination());
+    FindDroppedStates();
+  } else {
+    KINTSUGI_RETURN_IF_ERROR(CollectAll());
+  }
+  return std::move(evaluation_);
+}
+
+Status Evaluator::Execute(const Operation& operation, size_t index) {
+  if (operation.is_overruled) return Status::Ok();
+  switch (operation.kind) {
+    case OperationKind::kTransform:
+      return RunTransform(operation, index);
+    case OperationKind::kMerge:
+      return RunMerge(operation, index);
+    case OperationKind::kSplit:
+      return RunSplit(operation, index);
+    case OperationKind::kAdd:
+      Set(operation, (*operation.outputs)[0], Variable::State::kAdded, nullptr);
+      return Status::Ok();
+    case OperationKind::kRemove:
+      return RunRemove(operation, (*operation.inputs)[0]);
+  }
+  return Status::Ok();
+}
+
+Status Evaluator::RunTransform(const Operation& operation, size_t index) {
+  KINTSUGI_ASSIGN_OR_RETURN(DescriptionPtr description, Read(operation, (*operation.inputs)[0]));
+  const Name& output = (*operation.outputs)[0];
+  const auto wanted = destination_models_.find(output.text);
+  const Shape* target = wanted == destination_models_.end() ? nullptr : &wanted->second.shape;
+  for (size_t i = 0; i < operation.transforms.size(); ++i) {
+    // Only behind the last one is the shape of the output the one to reach.
+    const bool is_last = i + 1 == operation.transforms.size();
+    auto applied = Apply(operation.transforms[i], description, is_last ? target : nullptr, budget_);
+    if (!applied.ok())
+      return reporter_.Fail(*operation.statement, operation.transforms[i].column, applied.status().message(),
+                            applied.status().code());
+    description = std::move(*applied);
+  }
+  return Assign(operation, index, output, std::move(description));
+}
+
+Status Evaluator::RunMerge(const Operation& operation, size_t index) {
+  std::vector<DescriptionPtr> inputs;
+  for (const Name& name : *operation.inputs) {
+    KINTSUGI_ASSIGN_OR_RETURN(inputs.emplace_back(), Read(operation, name));
+  }
+  auto merged = Merge(inputs, *operation.inputs, operation.axis, operation.statement->equal_parts, budget_);
+  if (!merged.ok())
+    return reporter_.Fail(*operation.statement, operation.axis_column, merged.status().message(),
+                          merged.status().code());
+  return Assign(operation, index, (*operation.outputs)[0], std::move(*merged));
+}
+
+Status Evaluator::RunSplit(const Operation& operation, size_t index) {
+  const Name& input = (*operation.inputs)[0];
+  KINTSUGI_ASSIGN_OR_RETURN(const DescriptionPtr description, Read(operation, input));
+  const std::vector<Name>& outputs = *operation.outputs;
+  auto parts = Split(*description, outputs.size(), operation.axis, budget_);
+  if (!parts.ok())
+    return reporter_.Fail(*operation.statement, operation.axis_column,
+                          "'" + input.text + "': " + parts.status().message(), parts.status().code());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Name& output = outputs[i];
+    if (destination_ && !operation.has_axis && !IsDestination(output.text) &&
+        !IsReadLater(index, variables_[output.text]))
+      return reporter_.Fail(*operation.statement, output.column,
+                            "'" + output.text +
+                                "' is neither a destination key nor read later; is it a misspelt flag? (a "
+                                "part that is not needed is allowed where 'axis' is written)");
+    KINTSUGI_RETURN_IF_ERROR(Assign(operation, index, output, std::move((*parts)[i])));
+  }
+  return Status::Ok();
+}
+
+Status Evaluator::RunRemove(const Operation& operation, const Name& name) {
+  KINTSUGI_RETURN_IF_ERROR(Read(operation, name).status());
+  if (!SplitSuffix(name.text).suffix.empty())
+    evaluation_.removed_states.emplace(name.text, operation.statement->line->number);
+  Set(operation, name, Variable::State::kRemoved, nullptr);
+  return Status::Ok();
+}
+
+Evaluator::Variable* Evaluator::Find(std::string_view name) {
+  const auto found = variables_.find(name);
+  return found == variables_.end() || found->second.state == Variable::State::kUnknown ? nullptr : &found->second;
+}
+
+void Evaluator::Set(const Operation& operation, const Name& name, Variable::State state, DescriptionPtr description) {
+  Variable& variable = variables_[name.text];
+  variable = {state, std::move(description), operation.statement, name.column, false, variable.last_reader};
+}
+
+DescriptionPtr Evaluator::Input(const std::string& key) {
+  const auto known = inputs_.find(key);
+  if (known != inputs_.end()) return known->second;
+  const auto make = [&](const Shape& shape, DType dtype) {
+    return inputs_[key] = DescribeSource(evaluation_.sources.Number(key), shape, dtype);
+  };
+  if (const auto model = source_models_.find(key); model != source_models_.end())
+    return make(model->second.shape, model->second.dtype);
+  // An optimizer key by itself.
+  if (const auto state = source_.find(key); state != source_.end())
+    return make(state->second.shape, state->second.dtype);
+  return nullptr;
+}
+
+Result<DescriptionPtr> Evaluator::Read(const Operation& operation, const Name& name) {
+  const auto fail = [&](const std::string& message) {
+    return reporter_.Fail(*operation.statement, name.column, "'" + name.text + "' " + message);
+  };
+  const auto why_not = [](const Variable& variable) {
+    const std::string where = " by statement " + std::to_string(variable.statement->line->number);
+    return variable.state == Variable::State::kRemoved ? "was removed" + where
+                                                       : "was added" + where + " and has no source to read";
+  };
+  if (Variable* variable = Find(name.text)) {
+    if (variable->state != Variable::State::kAssigned) return fail(why_not(*variable));
+    variable->is_read = true;
+    return variable->description;
+  }
+  const SplitKey split = SplitSuffix(name.text);
+  if (!split.suffix.empty()) {
+    const std::string model(split.model);
+    if (const Variable* variable = Find(model)) {
+      if (variable->state == Variable::State::kAssigned) return FollowState(operation, name, *variable->description);
+      if (!source_.contains(name.text)) return fail("follows '" + model + "', which " + why_not(*variable));
+    }
+  }
+  if (DescriptionPtr input = Input(name.text)) {
+    read_inputs_.insert(name.text);
+    return input;
+  }
+  return fail("was never assigned, and is no source key");
+}
+
+// The state of a name that statements made: the same boxes of the states' keys, without casts.
+Result<DescriptionPtr> Evaluator::FollowState(const Operation& operation, const Name& name, const Description& model) {
+  const auto fail = [&](const std::string& message) {
+    return reporter_.Fail(*operation.statement, name.column, "'" + name.text + "' " + message);
+  };
+  const SplitKey split = SplitSuffix(name.text);
+  if (split.kind == StateKind::kScalar)
+    return fail("is a scalar state of a name that statements made; name the source's");
+  const Status room = budget_.Take(model.slices.size());
+  if (!room.ok()) return reporter_.Fail(*operation.statement, name.column, room.message(), room.code());
+  Description followed{model.shape, model.dtype, {}};
+  for (const Slice& from : model.slices) {
+    const std::string key = evaluation_.sources.Key(from.source) + std::string(split.suffix);
+    const auto found = source_.find(key);
+    if (found == source_.end()) return fail("follows '" + key + "', which the source does not have");
+    if (!followed.slices.empty() && found->second.dtype != followed.dtype)
+      return fail("is made of states of different types, " + std::string(DTypeName(followed.dtype)) + " and " +
+                  std::string(DTypeName(found->second.dtype)));
+    followed.dtype = found->second.dtype;
+    Slice& slice = followed.slices.emplace_back(from);
+    slice.source = evaluation_.sources.Number(key);
+    slice.steps = nullptr;
+    for (Step& step : ListSteps(from))
+      if (step.kind != StepKind::kCast) AppendStep(&slice, std::move(step));
+  }
+  return std::make_shared<const Description>(std::move(followed));
+}
+
+Status Evaluator::Assign(const Operation& operation, size_t index, const Name& name, DescriptionPtr description) {
+  if (destination_ && !SplitSuffix(name.text).suffix.empty() && !IsDestination(name.text) &&
+      !IsReadLater(index, variables_[name.text]))
+    return reporter_.Fail(*operation.statement, name.column,
+                          "'" + name.text +
+                              "' names an optimizer state, but is neither a destination key nor read later; a "
+                              "statement about a state holds for that key alone");
+  Set(operation, name, Variable::State::kAssigned, std::move(description));
+  return Status::Ok();
+}
+
+bool Evaluator::IsDestination(const std::string& name) const {
+  return destination_->contains(name) || destination_models_.contains(name);
+}
+
+}  // namespace kintsugi::aoa

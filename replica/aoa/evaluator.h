@@ -1,0 +1,92 @@
+// Evaluator: runs operations in order over descriptions and says what comes out under which key.
+//
+// Errors: kInvalidArgument and kResourceExhausted with the statement; a destination key without source has none.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "replica/aoa/description.h"
+#include "replica/aoa/diagnostic.h"
+#include "replica/aoa/operation.h"
+#include "replica/aoa/source_table.h"
+#include "replica/aoa/tensors.h"
+
+namespace kintsugi::aoa {
+
+// What a program produces under one key.
+struct Product {
+  DescriptionPtr description;  // null: added, it has no source
+  StatementPtr statement;      // that assigned it; null: passed through
+  int column = 0;
+};
+
+struct Evaluation {
+  std::map<std::string, Product> products;  // model keys, and optimizer keys that a statement named
+  SourceTable sources;
+  std::map<std::string, int> removed_states;  // optimizer keys of the source, and the number of the statement
+  std::vector<std::string> dropped_states;    // optimizer keys of the destination that nothing in the source becomes
+};
+
+class Evaluator {
+ public:
+  // All outlive the evaluator. `destination`: null: not described.
+  Evaluator(const Tensors& source, const Tensors* destination, const Limits& limits, Reporter& reporter)
+      : source_(source), destination_(destination), budget_(limits), reporter_(reporter) {}
+
+  Result<Evaluation> Run(const std::vector<Operation>& operations);
+
+ private:
+  struct Variable {
+    enum class State { kUnknown, kAssigned, kAdded, kRemoved } state = State::kUnknown;
+    DescriptionPtr description;
+    StatementPtr statement;
+    int column = 0;
+    bool is_read = false;
+    int64_t last_reader = -1;  // index of the operation
+  };
+
+  Status Execute(const Operation& operation, size_t index);
+  Status RunTransform(const Operation& operation, size_t index);
+  Status RunMerge(const Operation& operation, size_t index);
+  Status RunSplit(const Operation& operation, size_t index);
+  // What a statement made of `name`; null: nothing.
+  Variable* Find(std::string_view name);
+  void Set(const Operation& operation, const Name& name, Variable::State state, DescriptionPtr description);
+  Status RunRemove(const Operation& operation, const Name& name);
+
+  Result<DescriptionPtr> Read(const Operation& operation, const Name& name);
+  Result<DescriptionPtr> FollowState(const Operation& operation, const Name& name, const Description& model);
+  Status Assign(const Operation& operation, size_t index, const Name& name, DescriptionPtr description);
+  DescriptionPtr Input(const std::string& key);
+  bool IsReadLater(size_t index, const Variable& variable) const {
+    return variable.last_reader > static_cast<int64_t>(index);
+  }
+  bool IsDestination(const std::string& name) const;
+
+  Status CollectForDestination();
+  Status CollectModel(const std::string& key, const Shape& shape);
+  Status CollectAll();
+  void FindDroppedStates();
+  bool HasAnySource(const std::string& key) const;
+  Status CheckShape(const std::string& key, const Product& product, const Shape& shape);
+
+  const Tensors& source_;
+  const Tensors* const destination_;
+  SliceBudget budget_;
+  Reporter& reporter_;
+
+  std::map<std::string, ModelTensor> source_models_, destination_models_;
+  // Every name of the program; kUnknown until a statement assigns, adds or removes it.
+  std::unordered_map<std::string_view, Variable> variables_;
+  std::unordered_map<std::string, DescriptionPtr> inputs_;
+  std::set<std::string> read_inputs_;
+  Evaluation evaluation_;
+};
+
+}  // namespace kintsugi::aoa

@@ -1,0 +1,62 @@
+#include "replica/aoa/macro.h"
+
+#include <algorithm>
+
+#include "replica/aoa/optimizer_key.h"
+
+namespace kintsugi::aoa {
+namespace {
+
+Side MakeSide(const Tensors* tensors, const char* what) {
+  Side side{tensors, what, {}};
+  if (!tensors) return side;
+  for (const auto& [key, tensor] : *tensors) {
+    side.keys.push_back(key);
+    if (const SplitKey split = SplitSuffix(key); !split.suffix.empty() && !tensors->contains(std::string(split.model)))
+      side.keys.push_back(split.model);
+  }
+  std::sort(side.keys.begin(), side.keys.end());
+  side.keys.erase(std::unique(side.keys.begin(), side.keys.end()), side.keys.end());
+  return side;
+}
+
+}  // namespace
+
+MacroContext::MacroContext(const Tensors* source, const Tensors* destination, const Options& options,
+                           Reporter& reporter)
+    : options_(options),
+      reporter_(reporter),
+      source_(MakeSide(source, "source")),
+      destination_(MakeSide(destination, "destination")) {}
+
+Status MacroContext::Reserve(const Statement& statement, int column, int64_t names, int64_t name_bytes) {
+  const auto refuse = [&](const char* limit, int64_t value) {
+    return reporter_.Fail(
+        statement, column,
+        "the program grows beyond the limit of " + std::to_string(value) + " " + limit + " in generated statements",
+        StatusCode::kResourceExhausted);
+  };
+  if (names > options_.limits.names - names_) return refuse("names", options_.limits.names);
+  if (name_bytes > options_.limits.name_bytes - name_bytes_)
+    return refuse("bytes of names", options_.limits.name_bytes);
+  names_ += names;
+  name_bytes_ += name_bytes;
+  return Status::Ok();
+}
+
+bool EndsInTranspose(const std::string& name) { return name.size() > 2 && name.ends_with("^T"); }
+
+std::string WithoutTranspose(const std::string& name) {
+  return EndsInTranspose(name) ? name.substr(0, name.size() - 2) : name;
+}
+
+Status ExpandMacros(MacroContext& context, Statements* statements) {
+  KINTSUGI_RETURN_IF_ERROR(ExpandLayerOffset(context, statements));
+  KINTSUGI_RETURN_IF_ERROR(ExpandIds(context, statements));
+  KINTSUGI_RETURN_IF_ERROR(ExpandArrays(context, statements));
+  KINTSUGI_RETURN_IF_ERROR(ExpandStars(context, statements));
+  KINTSUGI_RETURN_IF_ERROR(ExpandTransposes(context, statements));
+  return ExpandFused(context, statements);
+}
+
+}  // namespace kintsugi::aoa

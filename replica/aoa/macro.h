@@ -1,0 +1,64 @@
+// Macros: each rewrites the whole list of statements before the next one runs (README, "Stages"). They always see the
+// program forwards; a reversed run exchanges what is known of the two sides and lets the other side's names decide.
+//
+// Errors: kInvalidArgument with the statement; kResourceExhausted when a limit of Options is passed.
+#pragma once
+
+#include <string>
+
+#include "replica/aoa/diagnostic.h"
+#include "replica/aoa/name_pattern.h"
+#include "replica/aoa/options.h"
+#include "replica/aoa/statement.h"
+#include "replica/aoa/tensors.h"
+#include "runtime/base/result.h"
+
+namespace kintsugi::aoa {
+
+// What is known of one side of the program.
+struct Side {
+  const Tensors* tensors = nullptr;    // null: not described
+  const char* what = "";               // "source": for messages
+  std::vector<std::string_view> keys;  // full keys and model keys, sorted
+};
+
+class MacroContext {
+ public:
+  // `source` and `destination` of the program as written, whichever way it runs.
+  MacroContext(const Tensors* source, const Tensors* destination, const Options& options, Reporter& reporter);
+
+  const Side& source() const { return source_; }
+  const Side& destination() const { return destination_; }
+  const Options& options() const { return options_; }
+  Reporter& reporter() { return reporter_; }
+
+  // A name that no program can write: `stem` and a number of its own.
+  std::string Temporary(const std::string& stem) { return stem + "#" + std::to_string(++temporaries_); }
+
+  // Asked before `statement` grows by so much.
+  Status Reserve(const Statement& statement, int column, int64_t names, int64_t name_bytes);
+
+ private:
+  const Options& options_;
+  Reporter& reporter_;
+  Side source_, destination_;
+  int64_t temporaries_ = 0;
+  int64_t names_ = 0;
+  int64_t name_bytes_ = 0;
+};
+
+bool EndsInTranspose(const std::string& name);
+// Without an ending ^T.
+std::string WithoutTranspose(const std::string& name);
+
+Status ExpandLayerOffset(MacroContext& context, Statements* statements);  // stage 1
+Status ExpandIds(MacroContext& context, Statements* statements);          // stage 1
+Status ExpandArrays(MacroContext& context, Statements* statements);       // stage 2
+Status ExpandStars(MacroContext& context, Statements* statements);        // stage 3
+Status ExpandTransposes(MacroContext& context, Statements* statements);   // stage 5
+Status ExpandFused(MacroContext& context, Statements* statements);        // stages 4 and 6
+
+// All of them in order.
+Status ExpandMacros(MacroContext& context, Statements* statements);
+
+}  // namespace kintsugi::aoa

@@ -1,0 +1,227 @@
+// fused_ffn, fused_qkv, fused_qkv_old: weights that hold several projections in one tensor, cut into parts and put
+// together in another order. Which parts lie where is told in README, "Fused weights".
+#include <map>
+#include <numeric>
+
+#include "replica/aoa/attributes.h"
+#include "replica/aoa/macro.h"
+#include "replica/aoa/name_chain.h"
+
+namespace kintsugi::aoa {
+namespace {
+
+constexpr int kStage = 6;
+
+struct Heads {
+  int64_t query = 0;      // num_heads
+  int64_t key_value = 0;  // num_key_value_groups: the number of K heads, and of V heads
+};
+
+// Expands one fused statement.
+class FusedMacro {
+ public:
+  FusedMacro(MacroContext& context, const NameChain& chain, size_t index, const StatementPtr& statement,
+             Statements* out)
+      : context_(context), chain_(chain), index_(index), statement_(*statement), parent_(statement), out_(out) {}
+
+  Status Expand() {
+    const std::string& flag = statement_.fused->text;
+    KINTSUGI_RETURN_IF_ERROR(ReadAttributes(flag != "fused_ffn"));
+    if (flag == "fused_ffn") return ExpandFfn();
+    return flag == "fused_qkv" ? ExpandQkv() : ExpandQkvOld();
+  }
+
+ private:
+  using Names = std::vector<Name>;
+
+  Status Fail(int column, const std::string& message) { return context_.reporter().Fail(statement_, column, message); }
+
+  Status ReadAttributes(bool with_heads) {
+    std::map<std::string, int64_t> numbers;
+    for (const Attribute& attribute : statement_.attributes) {
+      const bool is_head = attribute.name == "num_heads" || attribute.name == "num_key_value_groups";
+      if (attribute.name != "axis" && !(with_heads && is_head))
+        return Fail(attribute.column, "unknown attribute '" + attribute.name + "' of " + statement_.fused->text);
+      KINTSUGI_ASSIGN_OR_RETURN(const int64_t number, NumberOf(statement_, attribute, context_.reporter()));
+      if (!numbers.emplace(attribute.name, number).second)
+        return Fail(attribute.column, "attribute '" + attribute.name + "' is given twice");
+    }
+    if (numbers.contains("axis")) axis_ = numbers["axis"];
+    if (!with_heads) return Status::Ok();
+    for (const char* name : {"num_heads", "num_key_value_groups"})
+      if (!numbers.contains(name) || numbers[name] <= 0)
+        return Fail(statement_.fused->column, statement_.fused->text + " needs a positive " + name);
+    heads_ = {numbers["num_heads"], numbers["num_key_value_groups"]};
+    if (heads_.query % heads_.key_value != 0)
+      return Fail(statement_.fused->column,
+                  "num_heads=" + std::to_string(heads_.query) +
+                      " is not divisible by num_key_value_groups=" + std::to_string(heads_.key_value));
+    return Status::Ok();
+  }
+
+  // `count` parts of one kind ("gate"), before any is named.
+  Result<Names> Parts(const std::string& kind, int64_t count, int column) {
+    const std::string stem = context_.Temporary(statement_.fused->text) + "." + kind;
+    const int64_t uses = 2;  // cut, merged
+    if (count > context_.options().limits.names) return context_.Reserve(statement_, column, count, 0);
+    KINTSUGI_RETURN_IF_ERROR(
+        context_.Reserve(statement_, column, uses * count, uses * count * (static_cast<int64_t>(stem.size()) + 4)));
+    Names parts;
+    parts.reserve(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) parts.push_back({stem + std::to_string(i), column, std::nullopt});
+    return parts;
+  }
+
+  void Emit(Names left, Names right) {
+    Statement made = Derive(parent_,
+                            statement_.fused->text == "fused_ffn"   ? "fused_ffn"
+                            : statement_.fused->text == "fused_qkv" ? "fused_qkv"
+                                                                    : "fused_qkv_old",
+                            kStage);
+    made.equal_parts = true;
+    made.left = std::move(left);
+    made.right = std::move(right);
+    made.attributes.push_back({"axis", statement_.fused->column, axis_, statement_.fused->column});
+    out_->push_back(std::make_shared<const Statement>(std::move(made)));
+  }
+
+  // For each rank of `ranks`, its share of every kind.
+  static Names PerRank(const std::vector<const Names*>& kinds, int64_t ranks) {
+    Names order;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      for (const Names* kind : kinds) {
+        const auto share = static_cast<int64_t>(kind->size()) / ranks;
+        order.insert(order.end(), kind->begin() + rank * share, kind->begin() + (rank + 1) * share);
+      }
+    }
+    return order;
+  }
+
+  // For each group, H/G query heads, the key head, the value head.
+  Names PerGroup(const Names& q, const Names& k, const Names& v) const {
+    return PerRank({&q, &k, &v}, heads_.key_value);
+  }
+
+  Status WrongCount(const std::string& forms) {
+    return Fail(statement_.fused->column, statement_.fused->text + " takes " + forms + ", not " +
+                                              std::to_string(statement_.left.size()) + " names to " +
+                                              std::to_string(statement_.right.size()));
+  }
+
+  bool IsForm(size_t left, size_t right) const {
+    return statement_.left.size() == left && statement_.right.size() == right;
+  }
+
+  Status ExpandFfn() {
+    if (!IsForm(1, 1) && !IsForm(1, 2) && !IsForm(2, 1)) return WrongCount("F -> F2, F -> gate, up or gate, up -> F");
+    int64_t from = 1, to = 1;
+    if (statement_.left.size() == 1) KINTSUGI_RETURN_IF_ERROR(CountSource(&from));
+    if (statement_.right.size() == 1) KINTSUGI_RETURN_IF_ERROR(CountDestination(&to));
+    if (from > context_.options().limits.names || to > context_.options().limits.names)
+      return context_.Reserve(statement_, statement_.fused->column, std::max(from, to), 0);
+    const int64_t count = statement_.left.size() == 1 ? std::lcm(from, to) : to;
+    KINTSUGI_ASSIGN_OR_RETURN(const Names gate, Parts("gate", count, statement_.left[0].column));
+    KINTSUGI_ASSIGN_OR_RETURN(const Names up, Parts("up", count, statement_.left.back().column));
+    if (statement_.left.size() == 1) {
+      Emit(statement_.left, PerRank({&gate, &up}, from));
+    } else {
+      Emit({statement_.left[0]}, gate);
+      Emit({statement_.left[1]}, up);
+    }
+    if (statement_.right.size() == 1) {
+      Emit(PerRank({&gate, &up}, to), statement_.right);
+    } else {
+      Emit(gate, {statement_.right[0]});
+      Emit(up, {statement_.right[1]});
+    }
+    return Status::Ok();
+  }
+
+  Status CountSource(int64_t* count) {
+    KINTSUGI_ASSIGN_OR_RETURN(*count, chain_.SourceShards(index_, statement_.left[0], axis_));
+    return Status::Ok();
+  }
+
+  Status CountDestination(int64_t* count) {
+    KINTSUGI_ASSIGN_OR_RETURN(*count, chain_.DestinationShards(index_, statement_.right[0], axis_));
+    return Status::Ok();
+  }
+
+  Status ExpandQkvOld() {
+    if (!IsForm(1, 1) && !IsForm(1, 3) && !IsForm(3, 1)) return WrongCount("F -> F2, F -> q, k, v or q, k, v -> F");
+    int64_t from = 1, to = 1;
+    if (statement_.left.size() == 1) KINTSUGI_RETURN_IF_ERROR(CountSource(&from));
+    if (statement_.right.size() == 1) KINTSUGI_RETURN_IF_ERROR(CountDestination(&to));
+    for (const auto& [ranks, what] : {std::pair(from, "source"), std::pair(to, "destination")})
+      if (heads_.query % ranks != 0 || heads_.key_value % ranks != 0)
+        return Fail(statement_.fused->column, "num_heads=" + std::to_string(heads_.query) +
+                                                  " and num_key_value_groups=" + std::to_string(heads_.key_value) +
+                                                  " must both be divisible by the " + std::to_string(ranks) +
+                                                  " shards of the " + what);
+    return Reorder(
+        [&](const Names& q, const Names& k, const Names& v) {
+          return PerRank({&q, &k, &v}, from);
+        },
+        [&](const Names& q, const Names& k, const Names& v) {
+          return PerRank({&q, &k, &v}, to);
+        });
+  }
+
+  Status ExpandQkv() {
+    if (IsForm(1, 1)) {  // groups do not depend on shards: the layout stays
+      Emit(statement_.left, statement_.right);
+      return Status::Ok();
+    }
+    if (!IsForm(1, 3) && !IsForm(3, 1)) return WrongCount("F -> q, k, v, q, k, v -> F or F -> F2");
+    const auto per_group = [&](const Names& q, const Names& k, const Names& v) { return PerGroup(q, k, v); };
+    return Reorder(per_group, per_group);
+  }
+
+  // Cuts into heads and merges; `from` and `to` give the order of the heads within a fused tensor.
+  template <typename From, typename To>
+  Status Reorder(From from, To to) {
+    KINTSUGI_ASSIGN_OR_RETURN(const Names q, Parts("q", heads_.query, statement_.left[0].column));
+    const size_t last = statement_.left.size() - 1;
+    KINTSUGI_ASSIGN_OR_RETURN(const Names k,
+                              Parts("k", heads_.key_value, statement_.left[std::min<size_t>(1, last)].column));
+    KINTSUGI_ASSIGN_OR_RETURN(const Names v, Parts("v", heads_.key_value, statement_.left[last].column));
+    const Names* const kinds[] = {&q, &k, &v};
+    if (statement_.left.size() == 1)
+      Emit(statement_.left, from(q, k, v));
+    else
+      for (size_t i = 0; i < 3; ++i) Emit({statement_.left[i]}, *kinds[i]);
+    if (statement_.right.size() == 1)
+      Emit(to(q, k, v), statement_.right);
+    else
+      for (size_t i = 0; i < 3; ++i) Emit(*kinds[i], {statement_.right[i]});
+    return Status::Ok();
+  }
+
+  MacroContext& context_;
+  const NameChain& chain_;
+  const size_t index_;
+  const Statement& statement_;
+  const StatementPtr& parent_;
+  Statements* const out_;
+  int64_t axis_ = 1;
+  Heads heads_;
+};
+
+}  // namespace
+
+Status ExpandFused(MacroContext& context, Statements* statements) {
+  const NameChain chain(*statements, context.source().tensors, context.destination().tensors, context.reporter());
+  KINTSUGI_RETURN_IF_ERROR(chain.Check());
+  Statements expanded;
+  for (size_t i = 0; i < statements->size(); ++i) {
+    const StatementPtr& statement = (*statements)[i];
+    if (statement->fused)
+      KINTSUGI_RETURN_IF_ERROR(FusedMacro(context, chain, i, statement, &expanded).Expand());
+    else
+      expanded.push_back(statement);
+  }
+  *statements = std::move(expanded);
+  return Status::Ok();
+}
+
+}  // namespace kintsugi::aoa

@@ -1,0 +1,127 @@
+#include "replica/aoa/query.h"
+
+#include <algorithm>
+
+#include "replica/aoa/optimizer_key.h"
+
+namespace kintsugi::aoa {
+
+Status Query::Fail(const std::string& message, StatusCode code) {
+  const std::string text = "'" + target_.key + "': " + message;
+  if (product_ && product_->statement) return reporter_.Fail(*product_->statement, product_->column, text, code);
+  return reporter_.Fail(text, code);
+}
+
+Result<std::vector<ShardSource>> Query::Run() {
+  const SplitKey split = SplitSuffix(target_.key);
+  auto found = evaluation_.products.find(target_.key);
+  const bool follows = found == evaluation_.products.end() && !split.suffix.empty();
+  if (follows) found = evaluation_.products.find(std::string(split.model));
+  if (found == evaluation_.products.end()) {
+    if (follows && split.kind == StateKind::kScalar && source_.contains(target_.key))
+      return Scalar(std::string(split.suffix));
+    return Fail("the program makes no such key", StatusCode::kNotFound);
+  }
+  product_ = &found->second;
+  if (!product_->description) return std::vector<ShardSource>();
+  if (follows && split.kind == StateKind::kScalar) return Scalar(std::string(split.suffix));
+  KINTSUGI_RETURN_IF_ERROR(CheckBox(product_->description->shape));
+  if (!follows) KINTSUGI_RETURN_IF_ERROR(CheckDType());
+  KINTSUGI_ASSIGN_OR_RETURN(std::vector<ShardSource> pieces, Pieces(follows ? std::string(split.suffix) : ""));
+  if (follows) KINTSUGI_RETURN_IF_ERROR(CheckStates(pieces));
+  return pieces;
+}
+
+Status Query::CheckBox(const Shape& shape) {
+  bool inside = target_.box.size() == shape.size();
+  for (size_t axis = 0; inside && axis < shape.size(); ++axis) {
+    const Interval& interval = target_.box[axis];
+    inside = 0 <= interval.begin && interval.begin <= interval.end && interval.end <= shape[axis];
+  }
+  if (inside) return Status::Ok();
+  return Fail("the box " + DescribeBox(target_.box) + " does not lie in the shape " + DescribeShape(shape));
+}
+
+Status Query::CheckDType() {
+  std::optional<DType> wanted = target_.dtype;
+  if (!wanted && destination_)
+    if (const auto found = destination_->find(target_.key); found != destination_->end()) wanted = found->second.dtype;
+  const DType made = product_->description->dtype;
+  if (!wanted || *wanted == made) return Status::Ok();
+  return Fail("it is made as " + std::string(DTypeName(made)) + ", but " + std::string(DTypeName(*wanted)) +
+              " is wanted; write dtype='" + std::string(DTypeName(*wanted)) + "' in a statement");
+}
+
+Result<std::vector<ShardSource>> Query::Pieces(const std::string& suffix) {
+  std::vector<ShardSource> pieces;
+  pieces.reserve(std::min<size_t>(product_->description->slices.size(), 64));
+  int64_t covered = 0;
+  Box common;
+  for (const Slice& slice : product_->description->slices) {
+    if (!Intersect(slice.result_box, target_.box, &common)) continue;
+    std::string key = evaluation_.sources.Key(slice.source) + suffix, why_not;
+    std::optional<Box> box = SourceBoxOf(slice, common, &why_not);
+    if (!box) return Fail("the box " + DescribeBox(common) + " cannot be taken from '" + key + "': " + why_not);
+    std::vector<Step> steps;
+    if (slice.steps) {
+      steps = ListSteps(slice);
+      if (!suffix.empty()) std::erase_if(steps, [](const Step& step) { return step.kind == StepKind::kCast; });
+    }
+    covered += Volume(common);
+    pieces.push_back({common, std::move(key), std::move(*box), std::move(steps)});
+  }
+  if (const int64_t wanted = Volume(target_.box); covered != wanted)
+    return Fail("the pieces found hold " + std::to_string(covered) + " elements, the box " + DescribeBox(target_.box) +
+                    " " + std::to_string(wanted),
+                StatusCode::kInternal);
+  return pieces;
+}
+
+// A state must be there for all pieces or, where the states are not described at all, for none.
+Status Query::CheckStates(const std::vector<ShardSource>& pieces) {
+  const ShardSource* present = nullptr;
+  const ShardSource* absent = nullptr;
+  const std::string* checked = nullptr;
+  for (const ShardSource& piece : pieces) {
+    if (checked && *checked == piece.source_key) continue;  // neighbours are mostly of one key
+    checked = &piece.source_key;
+    if (const auto removed = evaluation_.removed_states.find(piece.source_key);
+        removed != evaluation_.removed_states.end())
+      return Fail("'" + piece.source_key + "' was removed by statement " + std::to_string(removed->second),
+                  StatusCode::kNotFound);
+    const auto state = source_.find(piece.source_key);
+    if (state == source_.end()) {
+      absent = &piece;
+      continue;
+    }
+    present = &piece;
+    const std::string_view model = SplitSuffix(piece.source_key).model;
+    const auto own = source_.find(std::string(model));
+    if (own != source_.end() && own->second.shape != state->second.shape)
+      return Fail("'" + piece.source_key + "' has the shape " + DescribeShape(state->second.shape) +
+                  ", its model key " + DescribeShape(own->second.shape));
+  }
+  if (!present || !absent) return Status::Ok();
+  return Fail("the source has '" + present->source_key + "', but not '" + absent->source_key + "'",
+              StatusCode::kNotFound);
+}
+
+// Whole, from the first source in the order of answers.
+Result<std::vector<ShardSource>> Query::Scalar(const std::string& suffix) {
+  std::string key = target_.key;
+  if (product_) {
+    if (product_->description->slices.empty()) return std::vector<ShardSource>();
+    key = evaluation_.sources.Key(product_->description->slices[0].source) + suffix;
+  }
+  if (const auto removed = evaluation_.removed_states.find(key); removed != evaluation_.removed_states.end())
+    return Fail("'" + key + "' was removed by statement " + std::to_string(removed->second), StatusCode::kNotFound);
+  const auto state = source_.find(key);
+  Box whole = target_.box;
+  if (state != source_.end()) whole = WholeBox(state->second.shape);
+  if (whole != target_.box)
+    return Fail("a scalar state is taken whole: the box " + DescribeBox(target_.box) + " is not " + DescribeBox(whole) +
+                " of '" + key + "'");
+  return std::vector<ShardSource>{{target_.box, key, std::move(whole), {}}};
+}
+
+}  // namespace kintsugi::aoa

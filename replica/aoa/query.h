@@ -1,0 +1,36 @@
+// The answer to one question (FindShardSources), over an evaluation.
+#pragma once
+
+#include <vector>
+
+#include "replica/aoa/engine.h"
+#include "replica/aoa/evaluator.h"
+
+namespace kintsugi::aoa {
+
+class Query {
+ public:
+  Query(const Evaluation& evaluation, const Tensors& source, const Tensors* destination, const Target& target,
+        Reporter& reporter)
+      : evaluation_(evaluation), source_(source), destination_(destination), target_(target), reporter_(reporter) {}
+
+  Result<std::vector<ShardSource>> Run();
+
+ private:
+  Status Fail(const std::string& message, StatusCode code = StatusCode::kInvalidArgument);
+  Status CheckBox(const Shape& shape);
+  Status CheckDType();
+  // Pieces of the product; with a suffix, of its states.
+  Result<std::vector<ShardSource>> Pieces(const std::string& suffix);
+  Result<std::vector<ShardSource>> Scalar(const std::string& suffix);
+  Status CheckStates(const std::vector<ShardSource>& pieces);
+
+  const Evaluation& evaluation_;
+  const Tensors& source_;
+  const Tensors* const destination_;
+  const Target& target_;
+  Reporter& reporter_;
+  const Product* product_ = nullptr;
+};
+
+}  // namespace kintsugi::aoa

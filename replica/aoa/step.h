@@ -1,0 +1,31 @@
+// Step: what is done to a piece of a source tensor before it is written: a cast, a permute or a reshape. Steps of a
+// piece are applied in order, each to the result of the one before it.
+//
+//   cast      every element converted to `dtype`                                            text "float64"
+//   permute   result axis k is axis list[k]                                                 text "[1, 0]"
+//   reshape   two axes become list.size(): rows in blocks of list[1], each row list[2..]    text "reshape:[6, 4, 8]"
+//   flatten   axes 0 and 1 become one, the others become one                                text "flatten:[24, 8]"
+// The lists of reshape and flatten are shapes of whole tensors; a piece has another length of the first axis.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "callbacks/state/dtype.h"
+#include "runtime/base/export.h"
+
+namespace kintsugi::aoa {
+
+enum class StepKind : uint8_t { kCast, kPermute, kReshape, kFlatten };
+
+struct KINTSUGI_EXPORT Step {
+  StepKind kind = StepKind::kCast;
+  DType dtype = DType::kFloat32;  // kCast
+  std::vector<int64_t> list;      // the others
+
+  std::string ToString() const;
+  bool operator==(const Step&) const = default;
+};
+
+}  // namespace kintsugi::aoa

@@ -1,0 +1,155 @@
+// Random programs against their execution on plain arrays: forwards and backwards, whole tensors and random boxes,
+// model keys and states that follow.
+#include "tests/unit/aoa/programs.h"
+#include "tests/unit/aoa/random_program.h"
+
+namespace kintsugi::aoa {
+namespace {
+
+std::string Describe(const RandomProgram& made) {
+  std::string text = "the program:\n";
+  for (const std::string& statement : made.program.statements) text += "  " + statement + "\n";
+  return text;
+}
+
+struct Executed {
+  PlainArray array;
+  std::string problem;
+};
+
+PlainArray RunSteps(PlainArray piece, const std::vector<Step>& steps, bool casts_change) {
+  for (const Step& step : steps) {
+    if (step.kind == StepKind::kCast) {
+      if (casts_change) piece = PlainCast(piece, std::string(DTypeName(step.dtype)));
+    } else if (step.kind == StepKind::kPermute) {
+      piece = PlainPermute(piece, step.list);
+    } else if (step.kind == StepKind::kReshape) {
+      PlainShape shape = step.list;
+      shape[0] = piece.shape[0] / step.list[1];
+      piece = PlainReshape(piece, shape);
+    } else {
+      PlainShape shape = step.list;
+      shape[0] = piece.shape[0] * piece.shape[1];
+      piece = PlainReshape(piece, shape);
+    }
+  }
+  return piece;
+}
+
+// Executes an answer: reads source boxes, runs the steps, writes target boxes, each cell once.
+Executed Execute(const std::vector<ShardSource>& pieces, const Target& target, const RandomProgram& made,
+                 const std::string& suffix) {
+  Executed executed;
+  for (const Interval& interval : target.box) executed.array.shape.push_back(interval.length());
+  executed.array.cells.assign(static_cast<size_t>(CellCount(executed.array.shape)), 0);
+  std::vector<int> written(executed.array.cells.size(), 0);
+  for (const ShardSource& piece : pieces) {
+    if (!piece.source_key.ends_with(suffix)) return {{}, "source key " + piece.source_key};
+    const auto source = made.sources.find(piece.source_key.substr(0, piece.source_key.size() - suffix.size()));
+    if (source == made.sources.end()) return {{}, "no source " + piece.source_key};
+    PlainShape begin, end;
+    for (const Interval& interval : piece.source_box) {
+      begin.push_back(interval.begin);
+      end.push_back(interval.end);
+    }
+    const PlainArray& all = suffix.empty() ? source->second.values : source->second.state;
+    const PlainArray read = RunSteps(PlainCut(all, begin, end), piece.steps, !made.program.options.reverse);
+    PlainShape shape;
+    for (const Interval& interval : piece.target_box) shape.push_back(interval.length());
+    if (read.shape != shape) return {{}, "a piece of another shape"};
+    for (int64_t place = 0; place < CellCount(shape); ++place) {
+      PlainShape index = IndexOf(shape, place);
+      for (size_t axis = 0; axis < index.size(); ++axis)
+        index[axis] += piece.target_box[axis].begin - target.box[axis].begin;
+      const auto at = static_cast<size_t>(PlaceOf(executed.array.shape, index));
+      executed.array.cells[at] = read.cells[static_cast<size_t>(place)];
+      ++written[at];
+    }
+  }
+  for (const int times : written)
+    if (times != 1) return {{}, "a cell is written " + std::to_string(times) + " times"};
+  return executed;
+}
+
+struct Counts {
+  int questions = 0, reshaped = 0, refused = 0;
+};
+
+// Asks for one box and compares. A box across reshaped rows may be refused.
+void Compare(const Engine& engine, const RandomProgram& made, const std::string& key, const PlainTensor& expected,
+             const Box& box, const std::string& suffix, Counts* counts) {
+  const Target target{key + suffix, box, std::nullopt};
+  const auto pieces = engine.FindShardSources(target);
+  ++counts->questions;
+  counts->reshaped += expected.is_reshaped;
+  if (!pieces.ok() && expected.is_reshaped) {
+    ++counts->refused;
+    EXPECT_NE(pieces.status().message().find("cannot be taken"), std::string::npos) << pieces.status().ToString();
+    return;
+  }
+  ASSERT_TRUE(pieces.ok()) << pieces.status().ToString() << "\n" << Describe(made);
+  const Executed executed = Execute(*pieces, target, made, suffix);
+  PlainShape begin, end;
+  for (const Interval& interval : box) {
+    begin.push_back(interval.begin);
+    end.push_back(interval.end);
+  }
+  const PlainArray wanted = PlainCut(suffix.empty() ? expected.values : expected.state, begin, end);
+  ASSERT_TRUE(executed.problem.empty() && executed.array == wanted)
+      << target.key << DescribeBox(box) << ": " << executed.problem << " " << Ask(engine, target) << "\n"
+      << Describe(made);
+}
+
+void Check(const RandomProgram& made, Random& random, Counts* counts) {
+  const auto engine = Engine::Build(made.program);
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString() << "\n" << Describe(made);
+  ASSERT_EQ(engine->outputs().size(), made.expected.size() + made.added.size()) << Describe(made);
+  for (const std::string& key : made.added) ASSERT_TRUE(engine->outputs().at(key).is_added) << Describe(made);
+  for (const auto& [key, expected] : made.expected) {
+    ASSERT_TRUE(engine->outputs().contains(key)) << key << "\n" << Describe(made);
+    const Output& output = engine->outputs().at(key);
+    ASSERT_EQ(output.shape, expected.values.shape) << key << "\n" << Describe(made);
+    ASSERT_EQ(DTypeName(output.dtype), expected.dtype) << key << "\n" << Describe(made);
+    for (int i = 0; i < 3; ++i) {
+      Box box = WholeBox(output.shape);
+      for (Interval& interval : box) {
+        if (i == 0) break;  // the whole
+        const auto a = static_cast<int64_t>(random.Below(static_cast<uint64_t>(interval.end) + 1));
+        const auto b = static_cast<int64_t>(random.Below(static_cast<uint64_t>(interval.end) + 1));
+        interval = {std::min(a, b), std::max(a, b)};
+      }
+      for (const char* suffix : {"", ".moment1_0"}) {
+        Compare(*engine, made, key, expected, box, suffix, counts);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(AoaRandom, ForwardProgramsDoWhatTheirStatementsSay) {
+  Counts counts;
+  for (uint64_t seed = 1; seed <= 4000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    Check(MakeForward(random), random, &counts);
+    if (HasFatalFailure()) return;
+  }
+  // The comparison must have had something to compare.
+  EXPECT_GT(counts.questions, 20000);
+  EXPECT_GT(counts.reshaped - counts.refused, 500);
+  EXPECT_GT(counts.refused, 100);
+}
+
+TEST(AoaRandom, ReversedProgramsBringEveryElementBack) {
+  Counts counts;
+  for (uint64_t seed = 1; seed <= 4000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed * 7919);
+    Check(MakeReversed(random), random, &counts);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(counts.questions, 20000);
+}
+
+}  // namespace
+}  // namespace kintsugi::aoa
