@@ -10,8 +10,11 @@ namespace kintsugi::layout {
 
 void MetadataBuilder::AddRank(int32_t rank) {
   if (rank < 0 || rank >= kRanksMax)
-    AddRefusal(rank, {ErrorCode::kRankOffset, "", {}, {}, "rank " + std::to_string(rank) + " is not from 0 to " +
-                                                              std::to_string(kRanksMax - 1)});
+    AddRefusal(rank, {ErrorCode::kRankOffset,
+                      "",
+                      {},
+                      {},
+                      "rank " + std::to_string(rank) + " is not from 0 to " + std::to_string(kRanksMax - 1)});
   else
     ranks_.push_back(rank);
 }
@@ -105,6 +108,16 @@ std::vector<uint32_t> MetadataBuilder::SortReplicaIds() {
   return number;
 }
 
+// The entries of the first key, then those of the next: a counting sort.
+std::vector<MetadataBuilder::Entry> MetadataBuilder::ByKey(const std::vector<uint32_t>& key_place) const {
+  std::vector<size_t> next(keys_.size() + 1);
+  for (const Entry& entry : entries_) ++next[key_place[entry.key] + 1];
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  std::vector<Entry> sorted(entries_.size());
+  for (const Entry& entry : entries_) sorted[next[key_place[entry.key]]++] = entry;
+  return sorted;
+}
+
 Metadata MetadataBuilder::Build() {
   Metadata result;
   std::sort(ranks_.begin(), ranks_.end());
@@ -116,20 +129,28 @@ Metadata MetadataBuilder::Build() {
   for (const auto& id : replica_ids_) result.replica_ids.Append(id);
   for (Entry& entry : entries_) entry.holder.replica = replica_number[entry.holder.replica];
 
+  entries_ = ByKey(key_place);
   const auto compare = [&](const Entry& a, const Entry& b) {
-    if (a.key != b.key) return key_place[a.key] < key_place[b.key] ? -1 : 1;
-    return ComparePieces(coordinates_.data() + a.coordinates, a.flat, coordinates_.data() + b.coordinates, b.flat, keys_[a.key].axes);
+    return ComparePieces(coordinates_.data() + a.coordinates, a.flat, coordinates_.data() + b.coordinates, b.flat,
+                         keys_[a.key].axes);
   };
-  std::sort(entries_.begin(), entries_.end(), [&](const Entry& a, const Entry& b) {
+  const auto before = [&](const Entry& a, const Entry& b) {
     const int order = compare(a, b);
     return order != 0 ? order < 0 : a.holder < b.holder;
-  });
+  };
   MetadataWriter writer(&result);
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    const Entry& entry = entries_[i];
-    if (i == 0 || entry.key != entries_[i - 1].key) writer.AddKey(keys_[entry.key]);
-    if (i == 0 || compare(entries_[i - 1], entry) != 0) writer.AddPiece(coordinates_.data() + entry.coordinates, entry.flat);
-    writer.AddHolder(entry.holder);
+  for (size_t i = 0; i < entries_.size();) {
+    const size_t first = i;
+    while (i < entries_.size() && entries_[i].key == entries_[first].key) ++i;
+    std::sort(entries_.begin() + static_cast<std::ptrdiff_t>(first), entries_.begin() + static_cast<std::ptrdiff_t>(i),
+              before);
+    writer.AddKey(keys_[entries_[first].key]);
+    for (size_t j = first; j < i; ++j) {
+      const Entry& entry = entries_[j];
+      if (j == first || compare(entries_[j - 1], entry) != 0)
+        writer.AddPiece(coordinates_.data() + entry.coordinates, entry.flat);
+      writer.AddHolder(entry.holder);
+    }
   }
   *this = MetadataBuilder();
   return result;

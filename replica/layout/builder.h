@@ -1,10 +1,9 @@
 // MetadataBuilder: from descriptors in any order to canonical metadata.
 //
-// What: one rank describes what it holds, the lists are merged over all ranks (merge.h). A builder takes shards of several
-// ranks too, for a planner that computes another layout, and in tests.
-// A descriptor that is wrong in itself does not fail here: the rank alone would stop and the others would wait for it. It
-// becomes a refusal in the metadata, which Validate reports on every rank.
-// Threads: one thread. Errors: none; see above.
+// What: one rank describes what it holds, the lists are merged over all ranks (merge.h). A builder takes shards of
+// several ranks too, for a planner that computes another layout, and in tests. A descriptor that is wrong in itself
+// does not fail here: the rank alone would stop and the others would wait for it. It becomes a refusal in the metadata,
+// which Validate reports on every rank. Threads: one thread. Errors: none; see above.
 #pragma once
 
 #include <string>
@@ -27,7 +26,8 @@ class KINTSUGI_EXPORT MetadataBuilder {
   void AddRefusal(int32_t rank, LayoutError error);
 
   // For many shards: a key and a replica id get numbers once, a shard is then a few numbers. `lo` and `hi` have as many
-  // entries as the key has axes. REQUIRES: 0 <= lo <= hi; a flat range with 0 <= start <= stop, or kNotFlat; a valid name.
+  // entries as the key has axes. REQUIRES: 0 <= lo <= hi; a flat range with 0 <= start <= stop, or kNotFlat; a valid
+  // name.
   uint32_t AddKey(const KeyMeta& key);
   uint32_t AddReplicaId(std::span<const int64_t> id);
   void AddShard(int32_t rank, uint32_t key, const int64_t* lo, const int64_t* hi, FlatRange flat, uint32_t replica);
@@ -46,6 +46,7 @@ class KINTSUGI_EXPORT MetadataBuilder {
            std::span<const int64_t> replica_id);
   std::vector<uint32_t> SortKeys() const;
   std::vector<uint32_t> SortReplicaIds();
+  std::vector<Entry> ByKey(const std::vector<uint32_t>& key_place) const;
 
   std::vector<int32_t> ranks_;
   std::vector<KeyMeta> keys_;

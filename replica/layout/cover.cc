@@ -6,8 +6,8 @@
 namespace kintsugi::layout {
 namespace {
 
-// A product of points (axes done) and intervals (axes to do), with its sign and multiplicity. Only cut axes are in it. The
-// upper end of an axis that is done is 0.
+// A product of points (axes done) and intervals (axes to do), with its sign and multiplicity. Only cut axes are in it.
+// The upper end of an axis that is done is 0.
 template <typename Number, int kAxes>
 struct Row {
   std::array<Number, 2 * kAxes> ends;  // lo and hi of each axis
@@ -118,7 +118,8 @@ int FindCutAxes(const Box& whole, const BoxList& boxes, std::array<int, kAxesMax
 }
 
 template <typename Number, int kAxes>
-std::optional<Miscover> Cancel(const Box& whole, const BoxList& boxes, const std::array<int, kAxesMax>& cut, CoverCost* cost) {
+std::optional<Miscover> Cancel(const Box& whole, const BoxList& boxes, const std::array<int, kAxesMax>& cut,
+                               CoverCost* cost) {
   Canceller<Number, kAxes> canceller(whole, cut, cost);
   canceller.Reserve(boxes.count);
   for (size_t i = 0; i < boxes.count; ++i) canceller.Add(boxes[i], boxes[i] + boxes.axes, 1);

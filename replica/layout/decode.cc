@@ -29,7 +29,8 @@ class Decoder {
   // Keys need the replica ids, which may stand anywhere: one walk for the rest, one for the keys.
   std::optional<LayoutError> Read(std::span<const uint8_t> bytes) {
     if (bytes.size() > std::min<uint64_t>(options_.bytes_max, INT32_MAX))
-      return FormatError("", std::to_string(bytes.size()) + " bytes; the limit is " + std::to_string(options_.bytes_max));
+      return FormatError("",
+                         std::to_string(bytes.size()) + " bytes; the limit is " + std::to_string(options_.bytes_max));
     if (auto error = Walk(bytes, /*keys=*/false)) return error;
     if (auto error = ReadHead()) return error;
     if (auto error = Walk(bytes, /*keys=*/true)) return error;
@@ -39,7 +40,8 @@ class Decoder {
   Metadata Take() { return std::move(out_); }
 
  private:
-  // Reads the top level, field by field; an embedded message is parsed by itself, so that nothing is multiplied in memory.
+  // Reads the top level, field by field; an embedded message is parsed by itself, so that nothing is multiplied in
+  // memory.
   std::optional<LayoutError> Walk(std::span<const uint8_t> bytes, bool keys) {
     CodedInputStream in(bytes.data(), static_cast<int>(bytes.size()));
     for (;;) {
@@ -50,8 +52,8 @@ class Decoder {
         return FormatError("", "byte " + std::to_string(begin) + " is no protobuf field");
       }
       const int field = WireFormatLite::GetTagFieldNumber(tag);
-      const bool embedded = field == wire::GlobalMetadata::kKeysFieldNumber ||
-                            field == wire::GlobalMetadata::kRefusalsFieldNumber;
+      const bool embedded =
+          field == wire::GlobalMetadata::kKeysFieldNumber || field == wire::GlobalMetadata::kRefusalsFieldNumber;
       if (!embedded) {
         if (!WireFormatLite::SkipField(&in, tag))
           return FormatError("", "field " + std::to_string(field) + " at byte " + std::to_string(begin) + " is broken");
@@ -75,9 +77,12 @@ class Decoder {
     wire::GlobalMetadata head;
     if (!head.ParseFromString(head_)) return FormatError("", "version, ranks or replica ids are broken");
     if (head.version() != kMetadataVersion)
-      return LayoutError{ErrorCode::kVersion, "", {}, {}, "metadata is of version " + std::to_string(head.version()) +
-                                                              "; this program reads version " +
-                                                              std::to_string(kMetadataVersion)};
+      return LayoutError{ErrorCode::kVersion,
+                         "",
+                         {},
+                         {},
+                         "metadata is of version " + std::to_string(head.version()) + "; this program reads version " +
+                             std::to_string(kMetadataVersion)};
     digest_ = head.digest();
     uint64_t rank = 0;
     for (uint32_t gap : head.rank_gap()) {
@@ -96,7 +101,8 @@ class Decoder {
     for (int i = 0; i < head.replica_id_length_size(); ++i) {
       const uint64_t length = head.replica_id_length(i);
       if (length > kReplicaIdLengthMax || length > total - next)
-        return FormatError("", "replica id " + std::to_string(i) + " has " + std::to_string(length) + " numbers; the limit is " +
+        return FormatError("", "replica id " + std::to_string(i) + " has " + std::to_string(length) +
+                                   " numbers; the limit is " +
                                    std::to_string(std::min<uint64_t>(kReplicaIdLengthMax, total - next)));
       const std::span<const int64_t> id(head.replica_id().data() + next, length);
       if (i > 0 && !std::lexicographical_compare(before.begin(), before.end(), id.begin(), id.end()))
@@ -106,15 +112,19 @@ class Decoder {
       next += length;
     }
     if (next != total)
-      return FormatError("", std::to_string(total) + " numbers of replica ids, but their lengths add up to " + std::to_string(next));
+      return FormatError(
+          "", std::to_string(total) + " numbers of replica ids, but their lengths add up to " + std::to_string(next));
     return std::nullopt;
   }
 
   std::optional<LayoutError> ReadRefusal(const uint8_t* data, uint32_t size) {
     wire::Refusal entry;
     if (!entry.ParseFromArray(data, static_cast<int>(size))) return FormatError("", "a refusal is broken");
-    LayoutError error{static_cast<ErrorCode>(std::min<uint32_t>(entry.code(), 255)), entry.key(),
-                      {entry.ranks().begin(), entry.ranks().end()}, {}, entry.message()};
+    LayoutError error{static_cast<ErrorCode>(std::min<uint32_t>(entry.code(), 255)),
+                      entry.key(),
+                      {entry.ranks().begin(), entry.ranks().end()},
+                      {},
+                      entry.message()};
     const int axes = entry.has_region() ? entry.lo_size() : 0;
     if ((!error.key.empty() && !ValidateKey(error.key).ok()) || !ValidateKey(error.message).ok())
       return FormatError(entry.key(), "a refusal's key or message is no text");
@@ -146,7 +156,11 @@ class Decoder {
       if (!is_used[i]) return FormatError("", "replica id " + std::to_string(i) + " is used by nobody");
     if (!options_.check_digest) return std::nullopt;
     if (const uint64_t digest = DigestOf(out_); digest != digest_)
-      return LayoutError{ErrorCode::kDigest, "", {}, {}, "metadata says digest " + Hex(digest_) + ", but its content has " + Hex(digest)};
+      return LayoutError{ErrorCode::kDigest,
+                         "",
+                         {},
+                         {},
+                         "metadata says digest " + Hex(digest_) + ", but its content has " + Hex(digest)};
     return std::nullopt;
   }
 

@@ -19,8 +19,8 @@ std::optional<LayoutError> DecodeHead(const wire::Key& entry, KeyMeta* key) {
   if (entry.dtype() > 255 || !IsKnown(static_cast<DType>(entry.dtype())))
     return FormatError(entry.name(), "dtype number " + std::to_string(entry.dtype()) + " is unknown");
   if (entry.global_shape_size() > kAxesMax)
-    return FormatError(entry.name(), std::to_string(entry.global_shape_size()) + " axes; the limit is " +
-                                         std::to_string(kAxesMax));
+    return FormatError(entry.name(),
+                       std::to_string(entry.global_shape_size()) + " axes; the limit is " + std::to_string(kAxesMax));
   key->name = entry.name();
   key->kind = static_cast<KeyKind>(entry.kind());
   key->dtype = static_cast<DType>(entry.dtype());
@@ -55,10 +55,13 @@ std::optional<LayoutError> CheckColumns(const wire::Key& entry, uint64_t axes) {
     const char* name;
     int found;
     uint64_t wanted;
-  } columns[] = {{"lo", entry.lo_size(), pieces * axes},        {"length", entry.length_size(), pieces * axes},
-                 {"flat_start", entry.flat_start_size(), flat}, {"flat_length", entry.flat_length_size(), flat},
+  } columns[] = {{"lo", entry.lo_size(), pieces * axes},
+                 {"length", entry.length_size(), pieces * axes},
+                 {"flat_start", entry.flat_start_size(), flat},
+                 {"flat_length", entry.flat_length_size(), flat},
                  {"holder_count", entry.holder_count_size(), pieces},
-                 {"rank", entry.rank_size(), holders},          {"replica", entry.replica_size(), holders}};
+                 {"rank", entry.rank_size(), holders},
+                 {"replica", entry.replica_size(), holders}};
   for (const auto& column : columns)
     if (static_cast<uint64_t>(column.found) != column.wanted)
       return FormatError(entry.name(), std::string(column.name) + ": " + Both(column.found, column.wanted));

@@ -8,8 +8,8 @@
 namespace kintsugi::layout {
 namespace {
 
-using google::protobuf::io::CodedOutputStream;
 using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedOutputStream;
 
 void FillPieces(const Metadata& metadata, const KeyMeta& key, wire::Key* out) {
   bool any_flat = false;
@@ -86,7 +86,8 @@ std::string Encode(const Metadata& metadata) {
   for (const KeyMeta& key : metadata.keys) {
     entry.Clear();
     Fill(metadata, key, &entry);
-    out.WriteTag(WireFormatLite::MakeTag(wire::GlobalMetadata::kKeysFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+    out.WriteTag(
+        WireFormatLite::MakeTag(wire::GlobalMetadata::kKeysFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
     out.WriteVarint64(entry.ByteSizeLong());
     entry.SerializeToCodedStream(&out);
   }

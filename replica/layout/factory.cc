@@ -16,14 +16,17 @@ std::string IdText(const std::vector<int64_t>& id) { return DescribeShape(id); }
 
 std::optional<LayoutError> CheckPart(const ShardedTensorFactory& factory, const ShardedTensor& part) {
   const ShardedTensor& tensor = factory.tensor;
-  if (const Status valid = ValidateShard(part); !valid.ok()) return FactoryError(factory, "built a bad part: " + valid.message());
+  if (const Status valid = ValidateShard(part); !valid.ok())
+    return FactoryError(factory, "built a bad part: " + valid.message());
   if (!part.key.starts_with(tensor.key))
-    return FactoryError(factory, "built a part with key '" + part.key + "', which does not begin with '" + tensor.key + "'");
+    return FactoryError(factory,
+                        "built a part with key '" + part.key + "', which does not begin with '" + tensor.key + "'");
   if (part.dtype != tensor.dtype)
     return FactoryError(factory, "built '" + part.key + "' as " + std::string(DTypeName(part.dtype)) + " of " +
                                      std::string(DTypeName(tensor.dtype)));
   if (part.replica_id != tensor.replica_id)
-    return FactoryError(factory, "built '" + part.key + "' with replica id " + IdText(part.replica_id) + " of " + IdText(tensor.replica_id));
+    return FactoryError(factory, "built '" + part.key + "' with replica id " + IdText(part.replica_id) + " of " +
+                                     IdText(tensor.replica_id));
   return std::nullopt;
 }
 
@@ -32,15 +35,17 @@ std::optional<LayoutError> CheckMemory(const ShardedTensorFactory& factory, cons
   if (factory.tensor.memory.data == nullptr) return std::nullopt;
   std::vector<std::pair<uintptr_t, uint64_t>> extents;
   for (const ShardedTensor& part : parts)
-    if (part.memory.size_bytes > 0) extents.emplace_back(reinterpret_cast<uintptr_t>(part.memory.data), part.memory.size_bytes);
+    if (part.memory.size_bytes > 0)
+      extents.emplace_back(reinterpret_cast<uintptr_t>(part.memory.data), part.memory.size_bytes);
   std::sort(extents.begin(), extents.end());
   const auto begin = reinterpret_cast<uintptr_t>(factory.tensor.memory.data);
   uintptr_t next = begin;
   for (const auto& [start, size] : extents) {
     if (start != next)
-      return FactoryError(factory, "built parts whose memory " + std::string(start < next ? "overlaps or starts outside" : "leaves a gap") +
-                                       " at byte " + std::to_string(static_cast<int64_t>(start - begin)) + ", where byte " +
-                                       std::to_string(next - begin) + " must be next");
+      return FactoryError(factory, "built parts whose memory " +
+                                       std::string(start < next ? "overlaps or starts outside" : "leaves a gap") +
+                                       " at byte " + std::to_string(static_cast<int64_t>(start - begin)) +
+                                       ", where byte " + std::to_string(next - begin) + " must be next");
     next += size;
   }
   if (next - begin != factory.tensor.memory.size_bytes)
@@ -64,7 +69,8 @@ Outcome<std::vector<ShardedTensor>> BuildParts(const ShardedTensorFactory& facto
   int64_t elements = 0;
   for (const ShardedTensor& part : parts) {
     if (auto error = CheckPart(factory, part)) return *error;
-    if (__builtin_add_overflow(elements, part.ElementCount(), &elements)) return FactoryError(factory, "built parts past 63 bits");
+    if (__builtin_add_overflow(elements, part.ElementCount(), &elements))
+      return FactoryError(factory, "built parts past 63 bits");
   }
   if (elements != factory.tensor.ElementCount())
     return FactoryError(factory, "built parts of " + std::to_string(elements) + " elements of " +
@@ -78,7 +84,8 @@ Outcome<ShardedTensor> MergeParts(const ShardedTensorFactory& factory, const std
   auto wanted = BuildParts(factory);
   if (!wanted.ok()) return wanted.error();
   if (parts.size() != wanted->size())
-    return FactoryError(factory, "makes " + std::to_string(wanted->size()) + " parts, but " + std::to_string(parts.size()) + " were loaded");
+    return FactoryError(factory, "makes " + std::to_string(wanted->size()) + " parts, but " +
+                                     std::to_string(parts.size()) + " were loaded");
   for (size_t i = 0; i < parts.size(); ++i)
     if (!IsSamePlace(parts[i], (*wanted)[i]))
       return FactoryError(factory, "makes " + Describe((*wanted)[i]) + ", but " + Describe(parts[i]) + " was loaded");
@@ -91,7 +98,8 @@ std::string StateKey(const std::string& parameter_key, const std::string& state_
   return "optimizer.state." + state_name + "." + parameter_key;
 }
 
-ShardedTensorFactory StateFactory(const ShardedTensorFactory& parameter, const ShardedTensor& state, const std::string& state_name) {
+ShardedTensorFactory StateFactory(const ShardedTensorFactory& parameter, const ShardedTensor& state,
+                                  const std::string& state_name) {
   ShardedTensorFactory factory = parameter;
   factory.tensor = state;
   factory.tensor.key = StateKey(parameter.tensor.key, state_name);

@@ -42,12 +42,14 @@ struct Side {
   }
 };
 
-void JoinHolders(const Side& a, const PieceView& piece_a, const Side& b, const PieceView& piece_b, MetadataWriter* writer) {
+void JoinHolders(const Side& a, const PieceView& piece_a, const Side& b, const PieceView& piece_b,
+                 MetadataWriter* writer) {
   writer->AddPiece(piece_a.lo, piece_a.flat);
   size_t i = 0, j = 0;
   while (i < piece_a.holders.size() || j < piece_b.holders.size()) {
-    const bool take_a = j == piece_b.holders.size() ||
-                        (i < piece_a.holders.size() && a.Renumbered(piece_a.holders[i]) <= b.Renumbered(piece_b.holders[j]));
+    const bool take_a =
+        j == piece_b.holders.size() ||
+        (i < piece_a.holders.size() && a.Renumbered(piece_a.holders[i]) <= b.Renumbered(piece_b.holders[j]));
     writer->AddHolder(take_a ? a.Renumbered(piece_a.holders[i++]) : b.Renumbered(piece_b.holders[j++]));
   }
 }

@@ -33,9 +33,9 @@ class Digester {
 
 void AddKey(const KeyMeta& key, Digester* digest) {
   digest->Text(key.name);
-  for (int64_t number : {static_cast<int64_t>(key.kind), static_cast<int64_t>(key.dtype), static_cast<int64_t>(key.axes),
-                         static_cast<int64_t>(key.is_grid), static_cast<int64_t>(key.allow_shape_mismatch),
-                         static_cast<int64_t>(key.piece_count)})
+  for (int64_t number : {static_cast<int64_t>(key.kind), static_cast<int64_t>(key.dtype),
+                         static_cast<int64_t>(key.axes), static_cast<int64_t>(key.is_grid),
+                         static_cast<int64_t>(key.allow_shape_mismatch), static_cast<int64_t>(key.piece_count)})
     digest->Number(number);
   for (int64_t length : key.global_shape) digest->Number(length);
   for (int64_t count : key.fragments) digest->Number(count);
@@ -55,7 +55,8 @@ void AddRefusal(const LayoutError& error, Digester* digest) {
 }
 
 auto Attributes(const KeyMeta& key) {
-  return std::tie(key.kind, key.dtype, key.axes, key.global_shape, key.is_grid, key.fragments, key.allow_shape_mismatch);
+  return std::tie(key.kind, key.dtype, key.axes, key.global_shape, key.is_grid, key.fragments,
+                  key.allow_shape_mismatch);
 }
 
 }  // namespace

@@ -1,16 +1,17 @@
-// Metadata: which rank holds which piece of which key. The one form in which layouts are merged, judged, stored and planned.
+// Metadata: which rank holds which piece of which key. The one form in which layouts are merged, judged, stored and
+// planned.
 //
 // What: three levels in flat arrays, with no allocation per shard, for millions of them:
 //   key     a name with its dtype and global shape; ranks that disagree about a name give it several keys
 //   piece   a box of the key, perhaps with a flat range within it
 //   holder  a rank that holds the piece, under which replica id
-// An object is a key whose global shape counts objects and whose pieces are boxes of one element: the same rules fit it.
-// A rank whose own descriptors are wrong contributes a refusal instead, so that every rank comes to the same verdict.
-// Invariants (canonical form): keys, pieces of a key, holders of a piece, replica ids, refusals and ranks are sorted; keys,
-// pieces and replica ids are distinct; every key has a piece, every piece a holder, every replica id is used. So equal
-// content gives equal bytes. 0 <= lo <= hi and 0 <= start <= stop hold; bounds, cover and agreement are Validate's business.
-// Units: elements. Memory: 16 * axes + 20 bytes for each piece, 8 for each holder.
-// Threads: plain data; readers may share it.
+// An object is a key whose global shape counts objects and whose pieces are boxes of one element: the same rules fit
+// it. A rank whose own descriptors are wrong contributes a refusal instead, so that every rank comes to the same
+// verdict. Invariants (canonical form): keys, pieces of a key, holders of a piece, replica ids, refusals and ranks are
+// sorted; keys, pieces and replica ids are distinct; every key has a piece, every piece a holder, every replica id is
+// used. So equal content gives equal bytes. 0 <= lo <= hi and 0 <= start <= stop hold; bounds, cover and agreement are
+// Validate's business. Units: elements. Memory: 16 * axes + 20 bytes for each piece, 8 for each holder. Threads: plain
+// data; readers may share it.
 #pragma once
 
 #include <cstdint>
@@ -95,8 +96,8 @@ struct PieceView {
 struct Metadata {
   std::vector<int32_t> ranks;  // whose lists are in here; a rank that was merged twice is here twice
   std::vector<KeyMeta> keys;
-  std::vector<int64_t> coordinates;    // per piece: lo of all axes, then hi of all axes
-  std::vector<FlatRange> flat;         // per piece, kNotFlat where there is none
+  std::vector<int64_t> coordinates;          // per piece: lo of all axes, then hi of all axes
+  std::vector<FlatRange> flat;               // per piece, kNotFlat where there is none
   std::vector<uint64_t> first_holder = {0};  // per piece, and the end
   std::vector<Holder> holders;
   ReplicaIds replica_ids;
@@ -106,7 +107,10 @@ struct Metadata {
   // The piece with number `index` of all; it must be the key's.
   PieceView Piece(const KeyMeta& key, uint32_t index) const {
     const int64_t* lo = coordinates.data() + key.first_coordinate + uint64_t{index - key.first_piece} * 2 * key.axes;
-    return {lo, lo + key.axes, key.axes, flat[index],
+    return {lo,
+            lo + key.axes,
+            key.axes,
+            flat[index],
             {holders.data() + first_holder[index], first_holder[index + 1] - first_holder[index]}};
   }
   bool IsMain(const Holder& holder) const { return replica_ids.IsMain(holder.replica); }

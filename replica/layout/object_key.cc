@@ -37,7 +37,8 @@ std::string StorageKey(const ObjectKey& object) {
 
 Outcome<ObjectKey> ParseStorageKey(const std::string& text) {
   const auto error = [&](const std::string& what) {
-    return LayoutError{ErrorCode::kFormat, PrintableKey(text), {}, {}, "storage key '" + PrintableKey(text) + "' " + what};
+    return LayoutError{
+        ErrorCode::kFormat, PrintableKey(text), {}, {}, "storage key '" + PrintableKey(text) + "' " + what};
   };
   const size_t marker = text.rfind(kMarker);
   if (marker == std::string::npos || marker == 0) return error("has no '/shard_' after a key");
@@ -49,7 +50,8 @@ Outcome<ObjectKey> ParseStorageKey(const std::string& text) {
   if (!offset || !shape) return error("has an offset or shape that is not numbers joined by dots");
   if (shape->size() + 1 == offset->size()) shape->push_back(-1);
   if (shape->size() != offset->size())
-    return error("has an offset of " + std::to_string(offset->size()) + " axes and a shape of " + std::to_string(shape->size()));
+    return error("has an offset of " + std::to_string(offset->size()) + " axes and a shape of " +
+                 std::to_string(shape->size()));
   return ObjectKey{text.substr(0, marker), *offset, *shape};
 }
 

@@ -20,8 +20,8 @@ class Refuser {
                                                  ", local shape " + DescribeShape(local) + ", offset " +
                                                  DescribeShape(offset));
     if (global.size() > kAxesMax)
-      return Because(ErrorCode::kDimensions, "has " + std::to_string(global.size()) + " axes; the limit is " +
-                                                 std::to_string(kAxesMax));
+      return Because(ErrorCode::kDimensions,
+                     "has " + std::to_string(global.size()) + " axes; the limit is " + std::to_string(kAxesMax));
     for (size_t axis = 0; axis < global.size(); ++axis) {
       const std::string values = "axis " + std::to_string(axis) + ": offset " + std::to_string(offset[axis]) +
                                  ", local length " + std::to_string(local[axis]) + " and global length " +
@@ -51,19 +51,22 @@ std::optional<LayoutError> RefusalOf(const ShardedTensor& t) {
   const Refuser refuse("tensor", t.key);
   if (const Status key = ValidateKey(t.key); !key.ok()) return refuse.Because(ErrorCode::kKey, key.message());
   if (!IsKnown(t.dtype))
-    return refuse.Because(ErrorCode::kDType, "dtype number " + std::to_string(static_cast<int>(t.dtype)) + " is unknown");
+    return refuse.Because(ErrorCode::kDType,
+                          "dtype number " + std::to_string(static_cast<int>(t.dtype)) + " is unknown");
   if (auto refusal = refuse.Axes(t.global_shape, t.local_shape, t.global_offset)) return refusal;
   if (auto refusal = refuse.ReplicaId(t.replica_id)) return refusal;
   const Shape& fragments = t.axis_fragmentations;
   if (!fragments.empty() && fragments.size() != t.global_shape.size())
-    return refuse.Because(ErrorCode::kDimensions, "numbers of axes differ: global shape " + DescribeShape(t.global_shape) +
-                                                      ", axis fragmentations " + DescribeShape(fragments));
+    return refuse.Because(ErrorCode::kDimensions, "numbers of axes differ: global shape " +
+                                                      DescribeShape(t.global_shape) + ", axis fragmentations " +
+                                                      DescribeShape(fragments));
   for (int64_t count : fragments)
     if (count < 1)
-      return refuse.Because(ErrorCode::kMisaligned, "axis fragmentations " + DescribeShape(fragments) + " are not all positive");
+      return refuse.Because(ErrorCode::kMisaligned,
+                            "axis fragmentations " + DescribeShape(fragments) + " are not all positive");
   if (const auto& flat = t.flattened_range; flat && (flat->start < 0 || flat->stop < flat->start))
-    return refuse.Because(ErrorCode::kFlatRange, "flat range " + std::to_string(flat->start) + ".." +
-                                                     std::to_string(flat->stop) + " is none");
+    return refuse.Because(ErrorCode::kFlatRange,
+                          "flat range " + std::to_string(flat->start) + ".." + std::to_string(flat->stop) + " is none");
   return std::nullopt;
 }
 
@@ -71,9 +74,11 @@ std::optional<LayoutError> RefusalOf(const ShardedObject& object) {
   const Refuser refuse("object", object.key);
   if (const Status key = ValidateKey(object.key); !key.ok()) return refuse.Because(ErrorCode::kKey, key.message());
   if (object.grid_shape.size() != object.grid_offset.size())
-    return refuse.Because(ErrorCode::kDimensions, "numbers of axes differ: grid shape " + DescribeShape(object.grid_shape) +
-                                                      ", grid offset " + DescribeShape(object.grid_offset));
-  if (auto refusal = refuse.Axes(object.grid_shape, Shape(object.grid_shape.size(), 1), object.grid_offset)) return refusal;
+    return refuse.Because(ErrorCode::kDimensions, "numbers of axes differ: grid shape " +
+                                                      DescribeShape(object.grid_shape) + ", grid offset " +
+                                                      DescribeShape(object.grid_offset));
+  if (auto refusal = refuse.Axes(object.grid_shape, Shape(object.grid_shape.size(), 1), object.grid_offset))
+    return refusal;
   return refuse.ReplicaId(object.replica_id);
 }
 

@@ -11,7 +11,8 @@ constexpr size_t kKeysListed = 8;
 
 std::string ListKeys(const Metadata& stored) {
   std::string text;
-  for (size_t i = 0; i < std::min(stored.keys.size(), kKeysListed); ++i) text += (i ? ", '" : "'") + stored.keys[i].name + "'";
+  for (size_t i = 0; i < std::min(stored.keys.size(), kKeysListed); ++i)
+    text += (i ? ", '" : "'") + stored.keys[i].name + "'";
   if (stored.keys.size() > kKeysListed) text += " and " + std::to_string(stored.keys.size() - kKeysListed) + " more";
   return stored.keys.empty() ? "nothing" : text;
 }
@@ -36,7 +37,8 @@ std::optional<LayoutError> CheckKey(const Metadata& stored, const Metadata& requ
                                               std::string(DTypeName(wanted.dtype)));
   // Shapes of different numbers of axes have no common box.
   if (ShapeOf(held) != ShapeOf(wanted) && !(wanted.allow_shape_mismatch && held.axes == wanted.axes))
-    return error(ErrorCode::kStoredShape, "is stored with global shape " + ShapeOf(held) + ", but asked for with " + ShapeOf(wanted));
+    return error(ErrorCode::kStoredShape,
+                 "is stored with global shape " + ShapeOf(held) + ", but asked for with " + ShapeOf(wanted));
   return std::nullopt;
 }
 
@@ -51,7 +53,8 @@ std::vector<int32_t> RanksOf(const Metadata& metadata, const KeyMeta& key) {
   return ranks;
 }
 
-std::vector<LayoutError> CheckRequest(const Metadata& stored, const Metadata& requested, const RequestOptions& options) {
+std::vector<LayoutError> CheckRequest(const Metadata& stored, const Metadata& requested,
+                                      const RequestOptions& options) {
   std::vector<LayoutError> errors;
   for (const KeyMeta& key : requested.keys) {
     if (errors.size() >= options.errors_max) break;

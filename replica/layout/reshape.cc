@@ -5,7 +5,10 @@ namespace kintsugi::layout {
 namespace {
 
 LayoutError Error(ErrorCode code, const ShardedTensor& shard, const std::string& what) {
-  return {code, shard.key, {}, BoxAt(shard.global_offset, shard.local_shape),
+  return {code,
+          shard.key,
+          {},
+          BoxAt(shard.global_offset, shard.local_shape),
           "tensor '" + PrintableKey(shard.key) + "': " + what};
 }
 
@@ -59,25 +62,27 @@ Outcome<ShardedTensor> Flatten(const ShardedTensor& box, FlatRange range, const 
 }
 
 Outcome<ShardedTensor> Narrow(const ShardedTensor& shard, int axis, int64_t start, int64_t length) {
-  if (shard.flattened_range) return Error(ErrorCode::kNarrow, shard, "is flattened and has no axes to cut: " + Describe(shard));
+  if (shard.flattened_range)
+    return Error(ErrorCode::kNarrow, shard, "is flattened and has no axes to cut: " + Describe(shard));
   const int own_axes = static_cast<int>(shard.local_shape.size()) - shard.prepend_axis_num;
   if (axis < 0 || axis >= own_axes)
-    return Error(ErrorCode::kAxis, shard, "axis " + std::to_string(axis) + " is not there: the local tensor has " +
-                                              std::to_string(own_axes));
+    return Error(ErrorCode::kAxis, shard,
+                 "axis " + std::to_string(axis) + " is not there: the local tensor has " + std::to_string(own_axes));
   const size_t at = static_cast<size_t>(axis + shard.prepend_axis_num);
   const int64_t local = shard.local_shape[at];
   if (start < 0 || length < 0 || length > local || start > local - length)
-    return Error(ErrorCode::kNarrow, shard, "axis " + std::to_string(axis) + ": " + std::to_string(length) +
-                                                " elements from " + std::to_string(start) +
-                                                " are not within the local length " + std::to_string(local));
+    return Error(ErrorCode::kNarrow, shard,
+                 "axis " + std::to_string(axis) + ": " + std::to_string(length) + " elements from " +
+                     std::to_string(start) + " are not within the local length " + std::to_string(local));
   ShardSpec spec = SpecOf(shard);
   if (local == 0) return MakeShard(spec);
-  const auto global = Scale(shard.global_shape[at], length, local), offset = Scale(shard.global_offset[at], length, local);
+  const auto global = Scale(shard.global_shape[at], length, local),
+             offset = Scale(shard.global_offset[at], length, local);
   if (!global || !offset)
     return Error(ErrorCode::kNarrow, shard,
                  "axis " + std::to_string(axis) + ": global length " + std::to_string(shard.global_shape[at]) +
-                     " and offset " + std::to_string(shard.global_offset[at]) + " times " + std::to_string(length) + "/" +
-                     std::to_string(local) + " are not whole numbers");
+                     " and offset " + std::to_string(shard.global_offset[at]) + " times " + std::to_string(length) +
+                     "/" + std::to_string(local) + " are not whole numbers");
   auto memory = NarrowMemory(shard, at, start, length);
   if (!memory.ok()) return memory.error();
   spec.local_shape[static_cast<size_t>(axis)] = length;

@@ -23,7 +23,8 @@ class Checker {
 std::optional<LayoutError> CheckData(const ShardSpec& spec, const TensorData& data) {
   const Checker check(spec.key);
   if (data.dtype != spec.dtype)
-    return check.Error(ErrorCode::kDType, "the data is " + Text(data.dtype) + ", but the shard says " + Text(spec.dtype));
+    return check.Error(ErrorCode::kDType,
+                       "the data is " + Text(data.dtype) + ", but the shard says " + Text(spec.dtype));
   if (!spec.flattened_range && data.shape != spec.local_shape)
     return check.Error(ErrorCode::kLocalShape, "the data has shape " + DescribeShape(data.shape) +
                                                    ", but the shard says " + DescribeShape(spec.local_shape));
@@ -52,10 +53,10 @@ std::optional<LayoutError> CheckDimensions(const ShardSpec& spec) {
                                                    " have different numbers of axes");
   if (spec.prepend_axis_num < 0 ||
       spec.local_shape.size() + static_cast<size_t>(spec.prepend_axis_num) != spec.global_shape.size())
-    return check.Error(ErrorCode::kDimensions,
-                       "the local shape " + DescribeShape(spec.local_shape) + " with " +
-                           std::to_string(spec.prepend_axis_num) + " prepended axes does not fit the global shape " +
-                           DescribeShape(spec.global_shape));
+    return check.Error(ErrorCode::kDimensions, "the local shape " + DescribeShape(spec.local_shape) + " with " +
+                                                   std::to_string(spec.prepend_axis_num) +
+                                                   " prepended axes does not fit the global shape " +
+                                                   DescribeShape(spec.global_shape));
   if (spec.global_shape.size() > kAxesMax)
     return check.Error(ErrorCode::kDimensions, "has " + std::to_string(spec.global_shape.size()) +
                                                    " axes; the limit is " + std::to_string(kAxesMax));
@@ -112,21 +113,24 @@ Outcome<ShardedTensor> MakeShard(const ShardSpec& spec, const TensorData* data) 
 
   for (size_t axis = 0; axis < local.size(); ++axis)
     if (local[axis] > spec.global_shape[axis] || spec.global_offset[axis] > spec.global_shape[axis] - local[axis])
-      return check.Error(ErrorCode::kOutOfBounds,
-                         "axis " + std::to_string(axis) + ": offset " + std::to_string(spec.global_offset[axis]) +
-                             " + local length " + std::to_string(local[axis]) + " is past the global length " +
-                             std::to_string(spec.global_shape[axis]));
+      return check.Error(ErrorCode::kOutOfBounds, "axis " + std::to_string(axis) + ": offset " +
+                                                      std::to_string(spec.global_offset[axis]) + " + local length " +
+                                                      std::to_string(local[axis]) + " is past the global length " +
+                                                      std::to_string(spec.global_shape[axis]));
   const Box box = BoxAt(spec.global_offset, local);
   const auto whole = Product(spec.global_shape);
   if (!whole || static_cast<uint64_t>(*whole) > std::numeric_limits<int64_t>::max() / DTypeSize(spec.dtype))
-    return check.Error(ErrorCode::kTooLarge, "global shape " + DescribeShape(spec.global_shape) + " of " +
-                                                 Text(spec.dtype) + " has more bytes than 63 bits can count", box);
+    return check.Error(ErrorCode::kTooLarge,
+                       "global shape " + DescribeShape(spec.global_shape) + " of " + Text(spec.dtype) +
+                           " has more bytes than 63 bits can count",
+                       box);
   const int64_t volume = *Volume(box);
   if (const auto& flat = spec.flattened_range)
     if (flat->start < 0 || flat->stop < flat->start || flat->stop > volume)
-      return check.Error(ErrorCode::kFlatRange, "flat range " + std::to_string(flat->start) + ".." +
-                                                    std::to_string(flat->stop) + " is not within the " +
-                                                    std::to_string(volume) + " elements of its box", box);
+      return check.Error(ErrorCode::kFlatRange,
+                         "flat range " + std::to_string(flat->start) + ".." + std::to_string(flat->stop) +
+                             " is not within the " + std::to_string(volume) + " elements of its box",
+                         box);
   ShardedTensor shard;
   shard.key = spec.key;
   shard.dtype = spec.dtype;
@@ -146,9 +150,8 @@ Outcome<ShardedTensor> FromRankOffsets(const std::string& key, const TensorData&
                                        std::span<const RankOffset> offsets, const ShardOptions& options) {
   const Checker check(key);
   if (options.prepend_axis_num < 0 || options.prepend_axis_num > kAxesMax)
-    return check.Error(ErrorCode::kDimensions,
-                       std::to_string(options.prepend_axis_num) + " prepended axes; the limit is " +
-                           std::to_string(kAxesMax));
+    return check.Error(ErrorCode::kDimensions, std::to_string(options.prepend_axis_num) +
+                                                   " prepended axes; the limit is " + std::to_string(kAxesMax));
   ShardSpec spec{.key = key,
                  .dtype = data.dtype,
                  .local_shape = data.shape,
@@ -160,15 +163,16 @@ Outcome<ShardedTensor> FromRankOffsets(const std::string& key, const TensorData&
   spec.axis_fragmentations.assign(spec.global_shape.size(), 1);
   std::vector<bool> named(spec.global_shape.size());
   for (const auto& [axis, offset, fragments] : offsets) {
-    const std::string triple = "rank offset (" + std::to_string(axis) + ", " + std::to_string(offset) + ", " +
-                               std::to_string(fragments) + ")";
+    const std::string triple =
+        "rank offset (" + std::to_string(axis) + ", " + std::to_string(offset) + ", " + std::to_string(fragments) + ")";
     if (axis < 0 || static_cast<size_t>(axis) >= spec.global_shape.size())
       return check.Error(ErrorCode::kAxis, triple + " names an axis that is not there: there are " +
                                                std::to_string(spec.global_shape.size()));
     if (named[axis])
-      return check.Error(ErrorCode::kAxisTwice, triple + " names axis " + std::to_string(axis) + " a second time, after (" +
-                                                    std::to_string(axis) + ", " + std::to_string(spec.global_offset[axis]) +
-                                                    " elements in, " + std::to_string(spec.axis_fragmentations[axis]) + ")");
+      return check.Error(ErrorCode::kAxisTwice, triple + " names axis " + std::to_string(axis) +
+                                                    " a second time, after (" + std::to_string(axis) + ", " +
+                                                    std::to_string(spec.global_offset[axis]) + " elements in, " +
+                                                    std::to_string(spec.axis_fragmentations[axis]) + ")");
     if (offset < 0 || fragments < 1 || offset >= fragments)
       return check.Error(ErrorCode::kRankOffset, triple + " is invalid: 0 <= offset < fragments must hold");
     named[axis] = true;

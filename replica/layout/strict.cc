@@ -51,10 +51,11 @@ void Treat(Treatment treatment, ErrorCode code, const Metadata& owner, const Key
     (is_unexpected ? verdict->unexpected : verdict->missing).push_back({key.name, key.kind, ranks});
     return;
   }
-  LayoutError error{code, key.name, ranks, key.Whole(),
-                    Describe(key) + (is_unexpected ? " is asked for by " + DescribeRanks(ranks) + ", but is not in the checkpoint"
-                                                   : " is in the checkpoint, stored by " + DescribeRanks(ranks) +
-                                                         ", but asked for by no rank")};
+  LayoutError error{
+      code, key.name, ranks, key.Whole(),
+      Describe(key) +
+          (is_unexpected ? " is asked for by " + DescribeRanks(ranks) + ", but is not in the checkpoint"
+                         : " is in the checkpoint, stored by " + DescribeRanks(ranks) + ", but asked for by no rank")};
   (treatment == Treatment::kLog ? verdict->to_log : verdict->errors).push_back(std::move(error));
 }
 
@@ -79,7 +80,8 @@ StrictVerdict JudgeStrictly(StrictHandling handling, const Metadata& stored, con
       verdict.removed.push_back(key->name);
   }
   if (mode.missing != Treatment::kIgnore)
-    for (const KeyMeta* key : NotIn(requested, stored)) Treat(mode.missing, ErrorCode::kMissing, stored, *key, &verdict);
+    for (const KeyMeta* key : NotIn(requested, stored))
+      Treat(mode.missing, ErrorCode::kMissing, stored, *key, &verdict);
   return verdict;
 }
 

@@ -1,7 +1,8 @@
 // Strict handling: what a load does about keys that do not match.
 //
-// What: *unexpected* is asked for by some rank but not stored; *missing* is stored but asked for by no rank. Each of the eight
-// modes says, for both, whether they are ignored, logged, returned or an error, and whether unexpected keys leave the request.
+// What: *unexpected* is asked for by some rank but not stored; *missing* is stored but asked for by no rank. Each of
+// the eight modes says, for both, whether they are ignored, logged, returned or an error, and whether unexpected keys
+// leave the request.
 //   mode                   unexpected                          missing
 //   assume_ok_unexpected   kept: the load itself may fail      ignored
 //   log_unexpected         logged, removed                     ignored
@@ -11,10 +12,9 @@
 //   return_unexpected      returned, removed                   ignored
 //   return_all             returned, removed                   returned
 //   ignore_all             removed                             ignored
-// The decision is a pure function of the merged request of all ranks: a key that one rank alone asks for is an error on every
-// rank, so that nobody waits for those who left.
-// Threads: pure. Errors: kUnexpected and kMissing.
-// Source: StrictHandling in `dist_checkpointing.validation` of Megatron-core.
+// The decision is a pure function of the merged request of all ranks: a key that one rank alone asks for is an error on
+// every rank, so that nobody waits for those who left. Threads: pure. Errors: kUnexpected and kMissing. Source:
+// StrictHandling in `dist_checkpointing.validation` of Megatron-core.
 #pragma once
 
 #include <string_view>
@@ -26,7 +26,14 @@
 namespace kintsugi::layout {
 
 enum class StrictHandling : uint8_t {
-  kAssumeOkUnexpected, kLogUnexpected, kLogAll, kRaiseUnexpected, kRaiseAll, kReturnUnexpected, kReturnAll, kIgnoreAll,
+  kAssumeOkUnexpected,
+  kLogUnexpected,
+  kLogAll,
+  kRaiseUnexpected,
+  kRaiseAll,
+  kReturnUnexpected,
+  kReturnAll,
+  kIgnoreAll,
 };
 
 // Names as above.
@@ -44,10 +51,10 @@ struct Mismatch {
 
 // All lists in key order.
 struct StrictVerdict {
-  std::vector<LayoutError> errors;              // to be raised, on every rank
-  std::vector<LayoutError> to_log;              // to be logged, by one rank
-  std::vector<Mismatch> unexpected, missing;    // to be returned to the caller
-  std::vector<std::string> removed;             // keys to be taken out of the request
+  std::vector<LayoutError> errors;            // to be raised, on every rank
+  std::vector<LayoutError> to_log;            // to be logged, by one rank
+  std::vector<Mismatch> unexpected, missing;  // to be returned to the caller
+  std::vector<std::string> removed;           // keys to be taken out of the request
 };
 
 KINTSUGI_EXPORT StrictVerdict JudgeStrictly(StrictHandling handling, const Metadata& stored, const Metadata& requested);

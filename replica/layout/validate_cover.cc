@@ -16,9 +16,10 @@ class CoverChecker {
     for (uint32_t i = 0; i < key_.piece_count; ++i) {
       const PieceView piece = Piece(i);
       if (ElementCount(piece) == 0 || MainCount(piece) <= 1) continue;
-      return LayoutError{is_object ? ErrorCode::kObjectTwice : ErrorCode::kDoubleMain, key_.name, Mains(piece), piece.box(),
-                         Describe(key_) + ": " + std::to_string(MainCount(piece)) + " main replicas of " + Describe(piece) +
-                             ", on " + DescribeRanks(Mains(piece)) + ", where 1 must be"};
+      return LayoutError{is_object ? ErrorCode::kObjectTwice : ErrorCode::kDoubleMain, key_.name, Mains(piece),
+                         piece.box(),
+                         Describe(key_) + ": " + std::to_string(MainCount(piece)) + " main replicas of " +
+                             Describe(piece) + ", on " + DescribeRanks(Mains(piece)) + ", where 1 must be"};
     }
     return std::nullopt;
   }
@@ -31,8 +32,8 @@ class CoverChecker {
       for (const Holder& holder : piece.holders) ranks.push_back(holder.rank);
       ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
       return LayoutError{ErrorCode::kStrayCopy, key_.name, ranks, piece.box(),
-                         Describe(key_) + ": " + std::to_string(piece.holders.size()) + " copies of " + Describe(piece) +
-                             ", on " + DescribeRanks(ranks) + ", but 0 main replicas of it"};
+                         Describe(key_) + ": " + std::to_string(piece.holders.size()) + " copies of " +
+                             Describe(piece) + ", on " + DescribeRanks(ranks) + ", but 0 main replicas of it"};
     }
     return std::nullopt;
   }
@@ -49,7 +50,8 @@ class CoverChecker {
   PieceView Piece(uint32_t i) const { return metadata_.Piece(key_, key_.first_piece + i); }
 
   size_t MainCount(const PieceView& piece) const {
-    return std::count_if(piece.holders.begin(), piece.holders.end(), [&](const Holder& h) { return metadata_.IsMain(h); });
+    return std::count_if(piece.holders.begin(), piece.holders.end(),
+                         [&](const Holder& h) { return metadata_.IsMain(h); });
   }
 
   std::vector<int32_t> Mains(const PieceView& piece) const {
@@ -59,10 +61,12 @@ class CoverChecker {
     return ranks;
   }
 
-  bool HasSameBox(uint32_t a, uint32_t b) const { return std::equal(Piece(a).lo, Piece(a).lo + 2 * key_.axes, Piece(b).lo); }
+  bool HasSameBox(uint32_t a, uint32_t b) const {
+    return std::equal(Piece(a).lo, Piece(a).lo + 2 * key_.axes, Piece(b).lo);
+  }
 
-  // A whole box and the flat range over all of it are the same elements in the same order. In the order of pieces the box
-  // comes first; the range is the last of those that start at 0.
+  // A whole box and the flat range over all of it are the same elements in the same order. In the order of pieces the
+  // box comes first; the range is the last of those that start at 0.
   bool HasTwinWithMain(uint32_t i) const {
     const PieceView piece = Piece(i);
     const int64_t volume = *Volume(piece.box());
@@ -75,9 +79,10 @@ class CoverChecker {
       int order = 0;
       for (int at = 0; at < 2 * key_.axes && order == 0; ++at)
         order = other.lo[at] < piece.lo[at] ? -1 : other.lo[at] > piece.lo[at];
-      if (order == 0) order = other.flat.start != twin.start ? (other.flat.start < twin.start ? -1 : 1)
-                              : other.flat.stop < twin.stop  ? -1
-                                                             : other.flat.stop > twin.stop;
+      if (order == 0)
+        order = other.flat.start != twin.start ? (other.flat.start < twin.start ? -1 : 1)
+                : other.flat.stop < twin.stop  ? -1
+                                               : other.flat.stop > twin.stop;
       if (order == 0) return MainCount(other) > 0;
       if (order < 0)
         first = middle + 1;
@@ -87,8 +92,8 @@ class CoverChecker {
     return false;
   }
 
-  // The elements of all main replicas as boxes. Flat ranges of one box that follow one another become one range first, so
-  // that a parameter cut over many ranks is one box.
+  // The elements of all main replicas as boxes. Flat ranges of one box that follow one another become one range first,
+  // so that a parameter cut over many ranks is one box.
   BoxList MainBoxes() const {
     BoxList boxes{.axes = key_.axes};
     for (uint32_t i = 0; i < key_.piece_count;) {

@@ -1,5 +1,5 @@
-// Random bytes, mutated bytes and mutated messages: an error that says something, never a crash, and whatever is accepted is
-// canonical and can be judged.
+// Random bytes, mutated bytes and mutated messages: an error that says something, never a crash, and whatever is
+// accepted is canonical and can be judged.
 #include <functional>
 
 #include "replica/layout/codec.h"
@@ -11,10 +11,12 @@
 namespace kintsugi::layout {
 namespace {
 
-std::span<const uint8_t> Bytes(const std::string& text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
+std::span<const uint8_t> Bytes(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
 
-// Whether it was accepted. The digest would refuse nearly every mutation, so the reader is also tried without it: a stranger
-// can compute a digest too.
+// Whether it was accepted. The digest would refuse nearly every mutation, so the reader is also tried without it: a
+// stranger can compute a digest too.
 bool Try(const std::string& bytes) {
   const auto checked = Decode(Bytes(bytes));
   const auto decoded = Decode(Bytes(bytes), {.check_digest = false});
@@ -169,7 +171,8 @@ TEST(CodecFuzz, MutatedMessagesAreRefusedOrStillMetadata) {
       else if (which == 2)
         Mutate(message.mutable_replica_id_length(), random);
       else
-        Mutate(message.mutable_keys(static_cast<int>(random.Below(static_cast<uint64_t>(message.keys_size())))), random);
+        Mutate(message.mutable_keys(static_cast<int>(random.Below(static_cast<uint64_t>(message.keys_size())))),
+               random);
     }
     ++(Try(message.SerializeAsString()) ? accepted : refused);
     if (HasFailure()) return;

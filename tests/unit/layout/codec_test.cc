@@ -7,7 +7,9 @@
 namespace kintsugi::layout {
 namespace {
 
-std::span<const uint8_t> Bytes(const std::string& text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
+std::span<const uint8_t> Bytes(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
 
 Metadata Example() {
   MetadataBuilder builder;
@@ -72,9 +74,12 @@ TEST(Codec, RefusesWhatIsNotCanonicalOrNotWithinLimits) {
   // Keys: grid, rng, scalar, w. Pieces of w: the left one flattened, then the right one with two holders.
   using Message = wire::GlobalMetadata;
   const auto w = [](Message& m) { return m.mutable_keys(3); };
-  ExpectRefused(good, [](Message& m) { m.set_version(2); }, {"version 2", "version 1"}, ErrorCode::kVersion);
-  ExpectRefused(good, [](Message& m) { m.set_digest(5); }, {"0000000000000005"}, ErrorCode::kDigest);
-  ExpectRefused(good, [&](Message& m) { w(m)->set_length(0, 3); }, {"digest"}, ErrorCode::kDigest);
+  ExpectRefused(
+      good, [](Message& m) { m.set_version(2); }, {"version 2", "version 1"}, ErrorCode::kVersion);
+  ExpectRefused(
+      good, [](Message& m) { m.set_digest(5); }, {"0000000000000005"}, ErrorCode::kDigest);
+  ExpectRefused(
+      good, [&](Message& m) { w(m)->set_length(0, 3); }, {"digest"}, ErrorCode::kDigest);
   ExpectRefused(good, [&](Message& m) { w(m)->set_name("a\nb"); }, {"control"});
   ExpectRefused(good, [&](Message& m) { w(m)->set_name(""); }, {});
   ExpectRefused(good, [&](Message& m) { w(m)->set_name("a"); }, {"'a'", "after 'scalar'"});
@@ -83,7 +88,11 @@ TEST(Codec, RefusesWhatIsNotCanonicalOrNotWithinLimits) {
   ExpectRefused(good, [&](Message& m) { w(m)->set_kind(2); }, {"kind 2"});
   ExpectRefused(good, [&](Message& m) { w(m)->set_dtype(14); }, {"dtype number 14"});
   ExpectRefused(good, [&](Message& m) { w(m)->set_dtype(256); }, {"dtype number 256"});
-  ExpectRefused(good, [&](Message& m) { for (int i = 0; i < 7; ++i) w(m)->add_global_shape(1); }, {"9 axes", "8"});
+  ExpectRefused(good,
+                [&](Message& m) {
+                  for (int i = 0; i < 7; ++i) w(m)->add_global_shape(1);
+                },
+                {"9 axes", "8"});
   ExpectRefused(good, [&](Message& m) { w(m)->set_global_shape(0, UINT64_MAX); }, {"'w'", "63 bits"});
   ExpectRefused(good, [](Message& m) { m.mutable_keys(0)->set_fragments(0, 0); }, {"'grid'", "0 fragments"});
   ExpectRefused(good, [](Message& m) { m.mutable_keys(0)->set_is_grid(false); }, {"'grid'", "1 where 0"});
@@ -103,7 +112,8 @@ TEST(Codec, RefusesWhatIsNotCanonicalOrNotWithinLimits) {
   ExpectRefused(good, [&](Message& m) { w(m)->set_lo(2, INT64_MAX); }, {"piece 1", "63 bits"});
   ExpectRefused(good, [&](Message& m) { w(m)->set_lo(0, 1); }, {"piece 1", "after"});
   ExpectRefused(good, [&](Message& m) { w(m)->set_holder_count(0, 0); }, {"rank: 3 where 2"});
-  ExpectRefused(good, [&](Message& m) { w(m)->set_holder_count(0, 0), w(m)->set_holder_count(1, 3); }, {"piece 0", "nobody"});
+  ExpectRefused(good, [&](Message& m) { w(m)->set_holder_count(0, 0), w(m)->set_holder_count(1, 3); },
+                {"piece 0", "nobody"});
   ExpectRefused(good, [&](Message& m) { w(m)->set_rank(0, kRanksMax); }, {std::to_string(kRanksMax)});
   ExpectRefused(good, [&](Message& m) { w(m)->set_replica(0, 9); }, {"replica id number 9", "3"});
   ExpectRefused(good, [&](Message& m) { w(m)->set_rank(1, 4); }, {"piece 1", "order"});
@@ -118,7 +128,8 @@ TEST(Codec, RefusesWhatIsNotCanonicalOrNotWithinLimits) {
   ExpectRefused(good, [](Message& m) { m.mutable_refusals(0)->set_key("a\nb"); }, {"no text"});
   ExpectRefused(good, [](Message& m) { m.mutable_refusals(0)->add_lo(0); }, {"3 axes"});
   ExpectRefused(good, [](Message& m) { m.mutable_refusals(0)->set_has_region(false); }, {"2 axes"});
-  ExpectRefused(good, [](Message& m) { m.add_refusals()->set_code(1), m.mutable_refusals(1)->set_message("x"); }, {"after"});
+  ExpectRefused(good, [](Message& m) { m.add_refusals()->set_code(1), m.mutable_refusals(1)->set_message("x"); },
+                {"after"});
 }
 
 TEST(Codec, BoundsItsInput) {

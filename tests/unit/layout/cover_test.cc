@@ -136,18 +136,21 @@ std::vector<Box> Irregular(int axes, int count, Random* random) {
     const int axis = static_cast<int>(random->Below(static_cast<uint64_t>(axes)));
     if (box.length(axis) < 2) continue;
     Box rest = box;
-    const int64_t cut = box.lo[axis] + 1 + static_cast<int64_t>(random->Below(static_cast<uint64_t>(box.length(axis) - 1)));
+    const int64_t cut =
+        box.lo[axis] + 1 + static_cast<int64_t>(random->Below(static_cast<uint64_t>(box.length(axis) - 1)));
     box.hi[axis] = rest.lo[axis] = cut;
     boxes.push_back(rest);
   }
   return boxes;
 }
 
-// All slabs through the whole tensor along all but one axis: whatever prunes on one axis only, is lost here on the other.
+// All slabs through the whole tensor along all but one axis: whatever prunes on one axis only, is lost here on the
+// other.
 std::vector<Box> Slabs(int axes, int axis, int count) {
   const Shape shape(static_cast<size_t>(axes), count);
   std::vector<Box> boxes(static_cast<size_t>(count), WholeBox(shape));
-  for (int i = 0; i < count; ++i) boxes[static_cast<size_t>(i)].lo[axis] = i, boxes[static_cast<size_t>(i)].hi[axis] = i + 1;
+  for (int i = 0; i < count; ++i)
+    boxes[static_cast<size_t>(i)].lo[axis] = i, boxes[static_cast<size_t>(i)].hi[axis] = i + 1;
   return boxes;
 }
 
@@ -179,7 +182,8 @@ TEST(CoverGrowth, OfGridsIsNLogN) {
 TEST(CoverGrowth, OfIrregularTilingsIsNLogN) {
   Random random(3);
   for (const int axes : {1, 2, 3}) {
-    const double before = CostPerLog(Irregular(axes, 4096, &random)), after = CostPerLog(Irregular(axes, 65536, &random));
+    const double before = CostPerLog(Irregular(axes, 4096, &random)),
+                 after = CostPerLog(Irregular(axes, 65536, &random));
     EXPECT_LT(after, before * kGrowthMax) << axes << " axes: " << before << " to " << after;
     EXPECT_LT(after, 40) << axes;
   }

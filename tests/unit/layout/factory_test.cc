@@ -26,7 +26,8 @@ ShardedTensorFactory GateUp(const ShardedTensor& tensor) {
 }
 
 ShardedTensor Weight(float* memory) {
-  return *FromShardWeight("mlp.w", {DType::kFloat32, {4, 3}, {.data = memory, .size_bytes = 48}}, 0, 1, 2, {.replica_id = {0, 0}});
+  return *FromShardWeight("mlp.w", {DType::kFloat32, {4, 3}, {.data = memory, .size_bytes = 48}}, 0, 1, 2,
+                          {.replica_id = {0, 0}});
 }
 
 void ExpectRefused(ShardedTensorFactory factory, std::function<void(std::vector<ShardedTensor>&)> mistake,
@@ -73,13 +74,15 @@ TEST(Factory, MustUseAllItIsGiven) {
   ExpectRefused(factory, [](auto& parts) { parts.pop_back(); }, {"6 elements of 12"});
   ExpectRefused(factory, [](auto& parts) { parts[1].global_offset[0] = 3; }, {"outside"});
   ExpectRefused(factory, [&](auto& parts) { parts[1].memory.data = memory.data() + 5; }, {"byte 20", "byte 24"});
-  ExpectRefused(factory, [&](auto& parts) { parts[0].memory.data = parts[1].memory.data; }, {"gap", "byte 24", "byte 0"});
+  ExpectRefused(factory, [&](auto& parts) { parts[0].memory.data = parts[1].memory.data; },
+                {"gap", "byte 24", "byte 0"});
   ExpectRefused(factory, [&](auto& parts) { parts[1].memory.size_bytes = 20; }, {"44 bytes of 48"});
   ExpectRefused(factory, [](auto& parts) { parts.clear(); }, {"0 elements of 12"});
   // A build that ignores a flat range makes parts of the whole box.
   auto flat = factory;
-  flat.tensor = *Flatten(factory.tensor.memory.data ? *FromShardWeight("mlp.w", {DType::kFloat32, {4, 3}, {}}, 0, 1, 2) : ShardedTensor{},
-                         {0, 6});
+  flat.tensor = *Flatten(
+      factory.tensor.memory.data ? *FromShardWeight("mlp.w", {DType::kFloat32, {4, 3}, {}}, 0, 1, 2) : ShardedTensor{},
+      {0, 6});
   flat.build = [build = factory.build](ShardedTensor whole, std::vector<ShardedTensor>* parts) {
     whole.flattened_range.reset();
     return build(whole, parts);
@@ -93,7 +96,9 @@ TEST(Factory, ThatFailsIsARefusalOfItsRank) {
   auto errors = Validate(DescribeRank(4, {.factories = {factory}}));
   ASSERT_FALSE(errors.empty());
   ExpectError(errors[0], ErrorCode::kFactory, "mlp.w", {4}, "none", {"no build function"});
-  factory.build = [](const ShardedTensor&, std::vector<ShardedTensor>*) { return Status(StatusCode::kUnavailable, "no luck"); };
+  factory.build = [](const ShardedTensor&, std::vector<ShardedTensor>*) {
+    return Status(StatusCode::kUnavailable, "no luck");
+  };
   errors = Validate(DescribeRank(4, {.factories = {factory}}));
   ExpectError(errors[0], ErrorCode::kFactory, "mlp.w", {4}, "none", {"no luck"});
 }
@@ -121,7 +126,8 @@ TEST(Factory, MergesOnlyThePartsItMakes) {
 
 TEST(LocalNonpersistent, IsNotStoredAndItsKeyIsNobodyElses) {
   EXPECT_TRUE(DescribeRank(0, {.local = {{"scratch"}}}).keys.empty());
-  const auto errors = Validate(DescribeRank(5, {.tensors = {Piece("w", {1}, {0}, {1})}, .objects = {Object("o")}, .local = {{"w"}, {"o"}}}));
+  const auto errors = Validate(
+      DescribeRank(5, {.tensors = {Piece("w", {1}, {0}, {1})}, .objects = {Object("o")}, .local = {{"w"}, {"o"}}}));
   ASSERT_EQ(errors.size(), 2u);
   ExpectError(errors[1], ErrorCode::kKey, "w", {5}, "none", {"both local and stored"});
 }

@@ -20,7 +20,8 @@ TEST(Merge, WithNothingIsTheSame) {
 
 TEST(Merge, SharesPiecesAndReplicaIds) {
   const Metadata a = World().Add(1, Piece("w", {4}, {0}, {4}, {0, 1})).Add(1, Piece("v", {2}, {0}, {2})).Build();
-  const Metadata b = World().Add(0, Piece("w", {4}, {0}, {4}, {0, 0})).Add(2, Piece("w", {4}, {0}, {4}, {0, 1})).Build();
+  const Metadata b =
+      World().Add(0, Piece("w", {4}, {0}, {4}, {0, 0})).Add(2, Piece("w", {4}, {0}, {4}, {0, 1})).Build();
   const Metadata both = Merge(a, b);
   ASSERT_EQ(both.keys.size(), 2u);
   EXPECT_EQ(both.keys[0].name, "v");
@@ -53,7 +54,9 @@ TEST(Merge, KeepsTheFirstRefusalsWhateverTheTree) {
 
 TEST(Digest, ChangesWithEveryPartOfTheContent) {
   ShardedTensor w = Flat(Piece("w", {4, 2}, {0, 0}, {4, 2}, {0, 1}), 0, 4);
-  const auto digest = [](const ShardedTensor& tensor, int32_t rank = 1) { return DigestOf(World().Add(rank, tensor).Build()); };
+  const auto digest = [](const ShardedTensor& tensor, int32_t rank = 1) {
+    return DigestOf(World().Add(rank, tensor).Build());
+  };
   std::set<uint64_t> digests = {digest(w), digest(w, 2)};
   std::vector<std::function<void(ShardedTensor&)>> changes = {
       [](ShardedTensor& t) { t.key = "v"; },
@@ -64,8 +67,12 @@ TEST(Digest, ChangesWithEveryPartOfTheContent) {
       [](ShardedTensor& t) { t.flattened_range->stop = 5; },
       [](ShardedTensor& t) { t.flattened_range.reset(); },
       [](ShardedTensor& t) { t.replica_id = {0}; },
-      [](ShardedTensor& t) { t.axis_fragmentations = {1, 1}; },
-      [](ShardedTensor& t) { t.axis_fragmentations = {1, 2}; },
+      [](ShardedTensor& t) {
+        t.axis_fragmentations = {1, 1};
+      },
+      [](ShardedTensor& t) {
+        t.axis_fragmentations = {1, 2};
+      },
       [](ShardedTensor& t) { t.allow_shape_mismatch = true; },
   };
   for (const auto& change : changes) {

@@ -41,9 +41,10 @@ TEST(StorageKey, OfOldFilesHasAnUnknownLastLength) {
 }
 
 TEST(StorageKey, RefusesWhatIsNone) {
-  for (const char* text : {"", "rng", "/shard_0_1", "rng/shard_", "rng/shard_0", "rng/shard_0_", "rng/shard__1", "rng/shard_0_1_2",
-                           "rng/shard_0._1", "rng/shard_.0_1", "rng/shard_-1_1", "rng/shard_0_1.2.3", "rng/shard_0.1.2_1",
-                           "rng/shard_a_1", "rng/shard_99999999999999999999_1", "rng/shard_0_1\n"}) {
+  for (const char* text :
+       {"", "rng", "/shard_0_1", "rng/shard_", "rng/shard_0", "rng/shard_0_", "rng/shard__1", "rng/shard_0_1_2",
+        "rng/shard_0._1", "rng/shard_.0_1", "rng/shard_-1_1", "rng/shard_0_1.2.3", "rng/shard_0.1.2_1", "rng/shard_a_1",
+        "rng/shard_99999999999999999999_1", "rng/shard_0_1\n"}) {
     const auto read = ParseStorageKey(text);
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_EQ(read.error().code, ErrorCode::kFormat);

@@ -101,7 +101,8 @@ Expected Judge(const std::vector<RankShard>& shards) {
   std::set<int32_t> ranks;
   for (const RankShard& shard : shards) {
     const auto elements = Elements(shard.tensor);
-    if (IsMain(shard.tensor) && std::count(elements.begin(), elements.end(), expected.first_wrong)) ranks.insert(shard.rank);
+    if (IsMain(shard.tensor) && std::count(elements.begin(), elements.end(), expected.first_wrong))
+      ranks.insert(shard.rank);
   }
   expected.ranks.assign(ranks.begin(), ranks.end());
   return expected;

@@ -11,8 +11,8 @@ namespace kintsugi::layout {
 
 struct Expected {
   std::optional<ErrorCode> code;
-  // Of a hole or an overlap: how often each element is held by a main replica, in row-major order, and the first that is
-  // not held once.
+  // Of a hole or an overlap: how often each element is held by a main replica, in row-major order, and the first that
+  // is not held once.
   std::vector<int> times;
   int64_t first_wrong = -1;
   std::vector<int32_t> ranks;  // mains of the first wrong element

@@ -5,7 +5,9 @@
 namespace kintsugi::layout {
 namespace {
 
-int64_t Below(Random& random, int64_t bound) { return static_cast<int64_t>(random.Below(static_cast<uint64_t>(bound))); }
+int64_t Below(Random& random, int64_t bound) {
+  return static_cast<int64_t>(random.Below(static_cast<uint64_t>(bound)));
+}
 
 // Equal cells, one number of fragments per axis.
 std::vector<Box> GridTiling(const Box& whole, Random& random, Shape* fragments) {
@@ -107,7 +109,8 @@ Shape RandomShape(int axes, int64_t length_max, int64_t elements_max, Random& ra
 
 std::vector<Box> RandomTiling(const Box& whole, int pieces_max, Random& random) {
   std::vector<Box> boxes = {whole};
-  for (int tries = 0; tries < 2 * pieces_max && static_cast<int>(boxes.size()) < pieces_max && whole.axes > 0; ++tries) {
+  for (int tries = 0; tries < 2 * pieces_max && static_cast<int>(boxes.size()) < pieces_max && whole.axes > 0;
+       ++tries) {
     Box& box = boxes[random.Below(boxes.size())];
     const int axis = static_cast<int>(random.Below(static_cast<uint64_t>(whole.axes)));
     // Now and then a cut at the edge, which leaves a box without elements.
@@ -153,7 +156,8 @@ std::vector<RankShard> RandomLayout(const std::string& key, const LayoutOptions&
         part.replica_id = others[random.Below(others.size())];
         ShardedTensor copy = part;
         // A whole box and the flat range over all of it are copies of one another.
-        if (!copy.flattened_range && random.Chance(0.2)) copy.flattened_range = FlatRange{0, *Product(copy.local_shape)};
+        if (!copy.flattened_range && random.Chance(0.2))
+          copy.flattened_range = FlatRange{0, *Product(copy.local_shape)};
         shards.push_back({any_rank(), copy});
       }
     }

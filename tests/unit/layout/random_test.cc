@@ -26,8 +26,8 @@ bool IsAboutOneShard(ErrorCode code) {
   return code == ErrorCode::kOutOfBounds || code == ErrorCode::kFlatRange || code == ErrorCode::kMisaligned;
 }
 
-// The region of a hole begins at the first wrong element and is uncovered all over; that of an overlap contains it and is
-// covered twice all over. The ranks of an overlap are those that hold the element.
+// The region of a hole begins at the first wrong element and is uncovered all over; that of an overlap contains it and
+// is covered twice all over. The ranks of an overlap are those that hold the element.
 void CheckRegion(const Box& whole, const LayoutError& error, const Expected& expected) {
   ASSERT_TRUE(error.region);
   const Box& region = *error.region;

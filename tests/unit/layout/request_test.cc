@@ -5,7 +5,8 @@
 namespace kintsugi::layout {
 namespace {
 
-std::optional<LayoutError> Check(const Metadata& stored, const Metadata& requested, const RequestOptions& options = {}) {
+std::optional<LayoutError> Check(const Metadata& stored, const Metadata& requested,
+                                 const RequestOptions& options = {}) {
   const auto errors = CheckRequest(stored, requested, options);
   return errors.empty() ? std::nullopt : std::optional(errors.front());
 }
@@ -17,14 +18,15 @@ Metadata Stored() {
 }
 
 TEST(CheckRequest, TakesAnotherCutOfTheSameTensor) {
-  EXPECT_FALSE(Check(Stored(), World().Add(0, Piece("a", {4, 2}, {0, 0}, {4, 1})).Add(5, Piece("a", {4, 2}, {1, 1}, {2, 1})).Build()));
+  EXPECT_FALSE(Check(
+      Stored(), World().Add(0, Piece("a", {4, 2}, {0, 0}, {4, 1})).Add(5, Piece("a", {4, 2}, {1, 1}, {2, 1})).Build()));
 }
 
 TEST(CheckRequest, ListsWhatIsStoredWhereAKeyIsNot) {
-  ExpectError(Check(Stored(), World().Add(2, Piece("z", {4}, {0}, {4})).Build()), ErrorCode::kUnexpected, "z", {2}, "[[0, 4)]",
-              {"'a', 'b', 'c'", "and 3 more"});
-  ExpectError(Check({}, World().Add(2, Piece("z", {4}, {0}, {4})).Build()), ErrorCode::kUnexpected, "z", {2}, "[[0, 4)]",
-              {"stored is nothing"});
+  ExpectError(Check(Stored(), World().Add(2, Piece("z", {4}, {0}, {4})).Build()), ErrorCode::kUnexpected, "z", {2},
+              "[[0, 4)]", {"'a', 'b', 'c'", "and 3 more"});
+  ExpectError(Check({}, World().Add(2, Piece("z", {4}, {0}, {4})).Build()), ErrorCode::kUnexpected, "z", {2},
+              "[[0, 4)]", {"stored is nothing"});
 }
 
 TEST(CheckRequest, NamesBothShapesUnlessAnotherIsFine) {
@@ -35,7 +37,8 @@ TEST(CheckRequest, NamesBothShapesUnlessAnotherIsFine) {
   EXPECT_FALSE(Check(Stored(), World().Add(2, larger).Build()));
   ShardedTensor flat = Piece("a", {8}, {0}, {8});
   flat.allow_shape_mismatch = true;
-  ExpectError(Check(Stored(), World().Add(2, flat).Build()), ErrorCode::kStoredShape, "a", {2}, "[[0, 8)]", {"[4, 2]", "[8]"});
+  ExpectError(Check(Stored(), World().Add(2, flat).Build()), ErrorCode::kStoredShape, "a", {2}, "[[0, 8)]",
+              {"[4, 2]", "[8]"});
 }
 
 // Defect 17: another dtype is cast without a word.
@@ -43,7 +46,8 @@ TEST(Defects, AnotherDTypeIsAnErrorUnlessACastWasAskedFor) {
   ShardedTensor half = Piece("a", {4, 2}, {0, 0}, {4, 2});
   half.dtype = DType::kBFloat16;
   const Metadata requested = World().Add(1, half).Build();
-  ExpectError(Check(Stored(), requested), ErrorCode::kStoredDType, "a", {1}, "[[0, 4), [0, 2)]", {"float32", "bfloat16"});
+  ExpectError(Check(Stored(), requested), ErrorCode::kStoredDType, "a", {1}, "[[0, 4), [0, 2)]",
+              {"float32", "bfloat16"});
   EXPECT_FALSE(Check(Stored(), requested, {.allow_cast = true}));
 }
 

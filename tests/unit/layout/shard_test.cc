@@ -49,7 +49,8 @@ TEST(FromRankOffsets, TakesScalarsZeroLengthsAndEightAxes) {
   EXPECT_EQ(GridCoordinates(*empty), (Shape{0, 0})) << "an empty axis is no division by zero";
   EXPECT_TRUE(FromRankOffsets("eight", Data(Shape(8, 2)), {}).ok());
   Expect(FromRankOffsets("nine", Data(Shape(9, 2)), {}), ErrorCode::kDimensions, {"'nine'", "9 axes", "8"});
-  Expect(FromRankOffsets("nine", Data(Shape(8, 2)), {}, {.prepend_axis_num = 1}), ErrorCode::kDimensions, {"9 axes", "8"});
+  Expect(FromRankOffsets("nine", Data(Shape(8, 2)), {}, {.prepend_axis_num = 1}), ErrorCode::kDimensions,
+         {"9 axes", "8"});
   Expect(FromRankOffsets("minus", Data({2}), {}, {.prepend_axis_num = -1}), ErrorCode::kDimensions, {"-1"});
 }
 
@@ -66,7 +67,8 @@ TEST(FromRankOffsets, RefusesWrongTriples) {
 // Defect 14: an axis named twice keeps the last triple.
 TEST(FromRankOffsets, RefusesAnAxisThatIsNamedTwice) {
   const RankOffset offsets[] = {{0, 1, 2}, {0, 0, 4}};
-  Expect(FromRankOffsets("w", Data({4}), offsets), ErrorCode::kAxisTwice, {"'w'", "(0, 0, 4)", "axis 0", "4 elements in, 2"});
+  Expect(FromRankOffsets("w", Data({4}), offsets), ErrorCode::kAxisTwice,
+         {"'w'", "(0, 0, 4)", "axis 0", "4 elements in, 2"});
 }
 
 ShardSpec Spec() {
@@ -124,8 +126,12 @@ TEST(MakeShard, RefusesWhatUpstreamLetsPass) {
   spec.axis_fragmentations = {3};
   Expect(MakeShard(spec), ErrorCode::kDimensions, {"[3]", "[6, 4]"});
   // A prepended axis off its grid: its pieces have length 1.
-  ShardSpec stacked{.key = "w", .local_shape = {4}, .global_shape = {6, 4}, .global_offset = {1, 0},
-                    .axis_fragmentations = {3, 1}, .prepend_axis_num = 1};
+  ShardSpec stacked{.key = "w",
+                    .local_shape = {4},
+                    .global_shape = {6, 4},
+                    .global_offset = {1, 0},
+                    .axis_fragmentations = {3, 1},
+                    .prepend_axis_num = 1};
   Expect(MakeShard(stacked), ErrorCode::kMisaligned, {"axis 0", "3 fragments", "length 1", "6"});
   // Defect 13: no check of offset + local <= global.
   ShardSpec outside{.key = "w", .local_shape = {4}, .global_shape = {6}, .global_offset = {3}};
@@ -142,8 +148,8 @@ TEST(MakeShard, RefusesWhatUpstreamLetsPass) {
 
 TEST(MakeShard, KnowsEveryDType) {
   for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat8E4M3,
-                            DType::kFloat8E5M2, DType::kInt64, DType::kInt32, DType::kInt16, DType::kInt8, DType::kUInt8,
-                            DType::kBool, DType::kComplex64, DType::kComplex128}) {
+                            DType::kFloat8E5M2, DType::kInt64, DType::kInt32, DType::kInt16, DType::kInt8,
+                            DType::kUInt8, DType::kBool, DType::kComplex64, DType::kComplex128}) {
     std::vector<uint8_t> bytes(3 * DTypeSize(dtype));
     const TensorData data{dtype, {3}, {.data = bytes.data(), .size_bytes = bytes.size()}};
     const auto shard = FromRankOffsets("w", data, {});

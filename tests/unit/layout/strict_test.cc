@@ -24,10 +24,14 @@ struct Row {
 
 // The table of the reference, row by row.
 TEST(StrictHandling, IsTheReferencesTable) {
-  const Row rows[] = {{"assume_ok_unexpected", 'i', 'i', false}, {"log_unexpected", 'l', 'i', true},
-                      {"log_all", 'l', 'l', true},               {"raise_unexpected", 'e', 'i', false},
-                      {"raise_all", 'e', 'e', false},            {"return_unexpected", 'r', 'i', true},
-                      {"return_all", 'r', 'r', true},            {"ignore_all", 'i', 'i', true}};
+  const Row rows[] = {{"assume_ok_unexpected", 'i', 'i', false},
+                      {"log_unexpected", 'l', 'i', true},
+                      {"log_all", 'l', 'l', true},
+                      {"raise_unexpected", 'e', 'i', false},
+                      {"raise_all", 'e', 'e', false},
+                      {"return_unexpected", 'r', 'i', true},
+                      {"return_all", 'r', 'r', true},
+                      {"ignore_all", 'i', 'i', true}};
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);
     const auto mode = StrictHandlingFromName(row.name);
@@ -68,8 +72,8 @@ TEST(StrictHandling, NamesKeyAndRanks) {
 TEST(StrictHandling, FindsNothingWhereAllMatches) {
   for (int i = 0; i < 8; ++i) {
     const StrictVerdict verdict = JudgeStrictly(static_cast<StrictHandling>(i), Stored(), Stored());
-    EXPECT_TRUE(verdict.errors.empty() && verdict.to_log.empty() && verdict.unexpected.empty() && verdict.missing.empty() &&
-                verdict.removed.empty());
+    EXPECT_TRUE(verdict.errors.empty() && verdict.to_log.empty() && verdict.unexpected.empty() &&
+                verdict.missing.empty() && verdict.removed.empty());
   }
 }
 

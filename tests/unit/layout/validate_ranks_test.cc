@@ -75,9 +75,11 @@ TEST(Validate, TakesEveryDescriptorThatMetadataCannotHoldAsARefusal) {
   tensor.dtype = static_cast<DType>(99);
   ExpectError(verdict(tensor), ErrorCode::kDType, "w", {3}, "none", {"99"});
   ExpectError(verdict(Piece("w", {4}, {0, 0}, {4})), ErrorCode::kDimensions, "w", {3}, "none", {"[4]", "[0, 0]"});
-  ExpectError(verdict(Piece("w", Shape(9, 1), Shape(9, 0), Shape(9, 1))), ErrorCode::kDimensions, "w", {3}, "none", {"9", "8"});
+  ExpectError(verdict(Piece("w", Shape(9, 1), Shape(9, 0), Shape(9, 1))), ErrorCode::kDimensions, "w", {3}, "none",
+              {"9", "8"});
   ExpectError(verdict(Piece("w", {4}, {0}, {-4})), ErrorCode::kNegative, "w", {3}, "none", {"-4"});
-  ExpectError(verdict(Piece("w", {4}, {INT64_MAX}, {1})), ErrorCode::kTooLarge, "w", {3}, "none", {std::to_string(INT64_MAX)});
+  ExpectError(verdict(Piece("w", {4}, {INT64_MAX}, {1})), ErrorCode::kTooLarge, "w", {3}, "none",
+              {std::to_string(INT64_MAX)});
   ExpectError(verdict(Flat(Piece("w", {4}, {0}, {4}), 3, 2)), ErrorCode::kFlatRange, "w", {3}, "none", {"3..2"});
   ExpectError(verdict(Flat(Piece("w", {4}, {0}, {4}), -1, 2)), ErrorCode::kFlatRange, "w", {3}, "none", {"-1..2"});
   ExpectError(verdict(Piece("w", {4}, {0}, {4}, std::vector<int64_t>(17, 0))), ErrorCode::kDimensions, "w", {3}, "none",

@@ -11,8 +11,10 @@ TEST(Validate, TakesGridsIrregularTilingsCopiesAndFlatRanges) {
   World world;
   for (int64_t rank = 0; rank < 4; ++rank) {
     const auto at = static_cast<int32_t>(rank);
-    world.Add(at, *FromShardWeight("grid", {DType::kBFloat16, {2, 3}, {}}, 1, rank % 2, 2, {.replica_id = {0, rank / 2}}));
-    world.Add(at, *FromShardWeight("replicated", {DType::kFloat32, {5}, {}}, std::nullopt, rank, 4, {.replica_id = {rank}}));
+    world.Add(at,
+              *FromShardWeight("grid", {DType::kBFloat16, {2, 3}, {}}, 1, rank % 2, 2, {.replica_id = {0, rank / 2}}));
+    world.Add(
+        at, *FromShardWeight("replicated", {DType::kFloat32, {5}, {}}, std::nullopt, rank, 4, {.replica_id = {rank}}));
     // A tensor-parallel weight whose optimizer state is cut over two data-parallel ranks.
     const auto box = FromShardWeight("zero", {DType::kFloat32, {3, 3}, {}}, 0, rank % 2, 2);
     world.Add(at, *Flatten(*box, rank / 2 == 0 ? FlatRange{0, 5} : FlatRange{5, 9}));
@@ -53,15 +55,15 @@ TEST(Validate, NamesAnOverlapOfFlatRanges) {
 
 TEST(Validate, NamesAFlatRangeOverABox) {
   const ShardedTensor box = Piece("w", {4}, {0}, {4});
-  ExpectError(World().Add(1, Flat(box, 0, 4)).Add(2, Piece("w", {4}, {2}, {2})).Verdict(), ErrorCode::kOverlap, "w", {1, 2},
-              "[[2, 4)]", {"flat 0..4"});
+  ExpectError(World().Add(1, Flat(box, 0, 4)).Add(2, Piece("w", {4}, {2}, {2})).Verdict(), ErrorCode::kOverlap, "w",
+              {1, 2}, "[[2, 4)]", {"flat 0..4"});
 }
 
 TEST(Validate, NamesTwoMains) {
   ExpectError(World().Add(3, Piece("w", {4}, {0}, {4}, {0})).Add(1, Piece("w", {4}, {0}, {4}, {0, 0})).Verdict(),
               ErrorCode::kDoubleMain, "w", {1, 3}, "[[0, 4)]", {"2 main replicas", "1 must be"});
-  ExpectError(World().Add(3, Piece("w", {4}, {0}, {4})).Add(3, Piece("w", {4}, {0}, {4})).Verdict(), ErrorCode::kDoubleMain,
-              "w", {3}, "[[0, 4)]", {"2 main replicas"});
+  ExpectError(World().Add(3, Piece("w", {4}, {0}, {4})).Add(3, Piece("w", {4}, {0}, {4})).Verdict(),
+              ErrorCode::kDoubleMain, "w", {3}, "[[0, 4)]", {"2 main replicas"});
 }
 
 TEST(Validate, NamesAStrayCopy) {
@@ -80,11 +82,12 @@ TEST(Validate, NamesAStrayCopy) {
 TEST(Validate, NamesObjectsThatAreThereTwiceOrNotAtAll) {
   ExpectError(World().Add(0, Object("rng", {2, 2}, {0, 1})).Add(3, Object("rng", {2, 2}, {0, 1})).Verdict(),
               ErrorCode::kObjectTwice, "rng", {0, 3}, "[[0, 1), [1, 2)]", {"object 'rng'", "2 main replicas"});
-  ExpectError(World().Add(0, Object("rng", {3}, {0})).Add(3, Object("rng", {3}, {2})).Verdict(), ErrorCode::kObjectMissing,
-              "rng", {0, 3}, "[[1, 2)]", {"2 of 3 objects"});
-  ExpectError(World().Add(0, Object("rng", {3}, {3})).Verdict(), ErrorCode::kOutOfBounds, "rng", {0}, "[[3, 4)]", {"4", "3"});
-  ExpectError(World().Add(0, Object("rng", {}, {}, {0})).Add(5, Object("rng", {}, {}, {})).Verdict(), ErrorCode::kObjectTwice,
-              "rng", {0, 5}, "[]", {});
+  ExpectError(World().Add(0, Object("rng", {3}, {0})).Add(3, Object("rng", {3}, {2})).Verdict(),
+              ErrorCode::kObjectMissing, "rng", {0, 3}, "[[1, 2)]", {"2 of 3 objects"});
+  ExpectError(World().Add(0, Object("rng", {3}, {3})).Verdict(), ErrorCode::kOutOfBounds, "rng", {0}, "[[3, 4)]",
+              {"4", "3"});
+  ExpectError(World().Add(0, Object("rng", {}, {}, {0})).Add(5, Object("rng", {}, {}, {})).Verdict(),
+              ErrorCode::kObjectTwice, "rng", {0, 5}, "[]", {});
 }
 
 TEST(Validate, NamesAFlatRangeThatIsNotWithinItsBox) {
@@ -95,7 +98,8 @@ TEST(Validate, NamesAFlatRangeThatIsNotWithinItsBox) {
 TEST(Validate, NamesAShardThatIsNotOnItsGrid) {
   ShardedTensor shard = Piece("w", {6}, {1}, {2});
   shard.axis_fragmentations = {3};
-  ExpectError(World().Add(4, shard).Verdict(), ErrorCode::kMisaligned, "w", {4}, "[[1, 3)]", {"axis 0 begins at 1", "2"});
+  ExpectError(World().Add(4, shard).Verdict(), ErrorCode::kMisaligned, "w", {4}, "[[1, 3)]",
+              {"axis 0 begins at 1", "2"});
   shard.global_offset = {0};
   shard.local_shape = {3};
   ExpectError(World().Add(4, shard).Verdict(), ErrorCode::kMisaligned, "w", {4}, "[[0, 3)]",
@@ -106,7 +110,8 @@ TEST(Validate, NamesATensorThatIsTooLarge) {
   ExpectError(World().Add(4, Piece("w", {INT64_MAX, 2}, {0, 0}, {1, 1})).Verdict(), ErrorCode::kTooLarge, "w", {4},
               "[[0, " + std::to_string(INT64_MAX) + "), [0, 2)]", {"63 bits", "float32"});
   const int64_t half = int64_t{1} << 60;
-  EXPECT_FALSE(World().Add(0, Piece("w", {half}, {0}, {half - 1})).Add(1, Piece("w", {half}, {half - 1}, {1})).Verdict());
+  EXPECT_FALSE(
+      World().Add(0, Piece("w", {half}, {0}, {half - 1})).Add(1, Piece("w", {half}, {half - 1}, {1})).Verdict());
 }
 
 TEST(Validate, OfARequestAsksForNoCover) {
@@ -155,10 +160,11 @@ TEST(Defects, ATilingThatIsNoGridIsRightAndAnOverlapInItIsFound) {
 // Defect 4: scalars crash the check or are skipped.
 TEST(Defects, AScalarHasExactlyOneMain) {
   EXPECT_FALSE(World().Add(0, Piece("s", {}, {}, {})).Add(1, Piece("s", {}, {}, {}, {1})).Verdict());
-  ExpectError(World().Add(0, Piece("s", {}, {}, {})).Add(1, Piece("s", {}, {}, {})).Verdict(), ErrorCode::kDoubleMain, "s",
-              {0, 1}, "[]", {"2 main"});
+  ExpectError(World().Add(0, Piece("s", {}, {}, {})).Add(1, Piece("s", {}, {}, {})).Verdict(), ErrorCode::kDoubleMain,
+              "s", {0, 1}, "[]", {"2 main"});
   ExpectError(World().Add(1, Piece("s", {}, {}, {}, {1})).Verdict(), ErrorCode::kStrayCopy, "s", {1}, "[]", {"0 main"});
-  ExpectError(World().Add(1, Flat(Piece("s", {}, {}, {}), 0, 0)).Verdict(), ErrorCode::kHole, "s", {}, "[]", {"0 of 1"});
+  ExpectError(World().Add(1, Flat(Piece("s", {}, {}, {}), 0, 0)).Verdict(), ErrorCode::kHole, "s", {}, "[]",
+              {"0 of 1"});
   EXPECT_FALSE(World().Add(1, Flat(Piece("s", {}, {}, {}), 0, 1)).Verdict());
 }
 
@@ -181,10 +187,11 @@ TEST(Defects, AShardWithoutElementsIsValidAndCountsForNothing) {
   world.Add(2, Piece("w", {4, 2}, {2, 1}, {0, 0})).Add(3, Piece("w", {4, 2}, {2, 1}, {0, 0}));
   world.Add(4, Flat(Piece("w", {4, 2}, {0, 0}, {4, 2}), 3, 3)).Add(5, Piece("w", {4, 2}, {1, 1}, {0, 1}, {1}));
   EXPECT_FALSE(world.Verdict());
-  EXPECT_FALSE(World().Add(0, Piece("none", {0, 7}, {0, 0}, {0, 7})).Add(1, Piece("none", {0, 7}, {0, 0}, {0, 7})).Verdict());
+  EXPECT_FALSE(
+      World().Add(0, Piece("none", {0, 7}, {0, 0}, {0, 7})).Add(1, Piece("none", {0, 7}, {0, 0}, {0, 7})).Verdict());
   // But it must lie within bounds.
-  ExpectError(world.Add(1, Piece("w", {4, 2}, {5, 0}, {0, 2})).Verdict(), ErrorCode::kOutOfBounds, "w", {1}, "[[5, 5), [0, 2)]",
-              {"5", "4"});
+  ExpectError(world.Add(1, Piece("w", {4, 2}, {5, 0}, {0, 2})).Verdict(), ErrorCode::kOutOfBounds, "w", {1},
+              "[[5, 5), [0, 2)]", {"5", "4"});
 }
 
 // Defect 7: identity is key and offset, so other extents or flat pieces at one offset collide.
@@ -221,10 +228,10 @@ TEST(Defects, ReplicaIdsAreKept) {
 
 // Defect 20: irregular shards and copies are not checked at all.
 TEST(Defects, IrregularShardsAndCopiesAreCheckedLikeAllOthers) {
-  ExpectError(World().Add(0, Piece("w", {7}, {0}, {3})).Add(1, Piece("w", {7}, {4}, {3})).Verdict(), ErrorCode::kHole, "w",
-              {0, 1}, "[[3, 4)]", {"6 of 7"});
-  ExpectError(World().Add(0, Piece("w", {7}, {0}, {7})).Add(1, Piece("w", {7}, {4}, {3}, {1})).Verdict(), ErrorCode::kStrayCopy,
-              "w", {1}, "[[4, 7)]", {});
+  ExpectError(World().Add(0, Piece("w", {7}, {0}, {3})).Add(1, Piece("w", {7}, {4}, {3})).Verdict(), ErrorCode::kHole,
+              "w", {0, 1}, "[[3, 4)]", {"6 of 7"});
+  ExpectError(World().Add(0, Piece("w", {7}, {0}, {7})).Add(1, Piece("w", {7}, {4}, {3}, {1})).Verdict(),
+              ErrorCode::kStrayCopy, "w", {1}, "[[4, 7)]", {});
 }
 
 }  // namespace

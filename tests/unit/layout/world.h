@@ -12,7 +12,8 @@
 
 namespace kintsugi::layout {
 
-inline ShardedTensor Piece(const std::string& key, Shape global, Shape offset, Shape local, std::vector<int64_t> replica = {}) {
+inline ShardedTensor Piece(const std::string& key, Shape global, Shape offset, Shape local,
+                           std::vector<int64_t> replica = {}) {
   ShardedTensor tensor;
   tensor.key = key;
   tensor.global_shape = std::move(global);
@@ -27,7 +28,8 @@ inline ShardedTensor Flat(ShardedTensor tensor, int64_t start, int64_t stop) {
   return tensor;
 }
 
-inline ShardedObject Object(const std::string& key, Shape grid = {}, Shape offset = {}, std::vector<int64_t> replica = {}) {
+inline ShardedObject Object(const std::string& key, Shape grid = {}, Shape offset = {},
+                            std::vector<int64_t> replica = {}) {
   ShardedObject object;
   object.key = key;
   object.grid_shape = std::move(grid);
@@ -53,7 +55,8 @@ class World {
 
 // Code, ranks and region are these, and the message names the key, the ranks and all of `named`.
 inline void ExpectError(const std::optional<LayoutError>& error, ErrorCode code, const std::string& key,
-                        const std::vector<int32_t>& ranks, const std::string& region, const std::vector<std::string>& named) {
+                        const std::vector<int32_t>& ranks, const std::string& region,
+                        const std::vector<std::string>& named) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code, code) << error->message;
   EXPECT_EQ(error->key, key);
