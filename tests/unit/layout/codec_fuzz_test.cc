@@ -67,7 +67,7 @@ TEST(CodecFuzz, RandomBytesAreRefused) {
 TEST(CodecFuzz, MutatedBytesAreRefusedOrStillMetadata) {
   Random random(2);
   int accepted = 0, refused = 0;
-  for (int round = 0; round < 20'000; ++round) {
+  for (int round = 0; round < 10'000; ++round) {
     std::string bytes = ValidBytes(random);
     for (uint64_t edits = 1 + random.Below(4); edits > 0 && !bytes.empty(); --edits) {
       const size_t at = random.Below(bytes.size());
@@ -91,8 +91,8 @@ TEST(CodecFuzz, MutatedBytesAreRefusedOrStillMetadata) {
     ++(Try(bytes) ? accepted : refused);
     if (HasFailure()) return;
   }
-  EXPECT_GT(accepted, 500);
-  EXPECT_GT(refused, 5'000);
+  EXPECT_GT(accepted, 200);
+  EXPECT_GT(refused, 2'000);
 }
 
 uint64_t Hostile(uint64_t value, Random& random) {
@@ -159,7 +159,7 @@ void Mutate(wire::Key* key, Random& random) {
 TEST(CodecFuzz, MutatedMessagesAreRefusedOrStillMetadata) {
   Random random(3);
   int accepted = 0, refused = 0;
-  for (int round = 0; round < 20'000; ++round) {
+  for (int round = 0; round < 10'000; ++round) {
     wire::GlobalMetadata message;
     ASSERT_TRUE(message.ParseFromString(ValidBytes(random)));
     for (uint64_t edits = 1 + random.Below(2); edits > 0; --edits) {
@@ -177,8 +177,8 @@ TEST(CodecFuzz, MutatedMessagesAreRefusedOrStillMetadata) {
     ++(Try(message.SerializeAsString()) ? accepted : refused);
     if (HasFailure()) return;
   }
-  EXPECT_GT(accepted, 500);
-  EXPECT_GT(refused, 5'000);
+  EXPECT_GT(accepted, 200);
+  EXPECT_GT(refused, 2'000);
 }
 
 }  // namespace

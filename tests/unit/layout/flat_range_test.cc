@@ -27,6 +27,17 @@ Box Around(int axes, const std::vector<Point>& points) {
   return box;
 }
 
+// Two boxes that together are one: they agree on all axes but one, on which the second follows the first.
+bool AreOneBox(const Box& a, const Box& b) {
+  int differing = 0, follows = 0;
+  for (int axis = 0; axis < a.axes; ++axis) {
+    if (a.lo[axis] == b.lo[axis] && a.hi[axis] == b.hi[axis]) continue;
+    ++differing;
+    follows += a.hi[axis] == b.lo[axis];
+  }
+  return differing == 1 && follows == 1;
+}
+
 void CheckRange(const Box& box, FlatRange range) {
   const auto points = PointsOf(box, range);
   const FlatBoxes boxes = BoxesOf(box, range);
@@ -38,6 +49,8 @@ void CheckRange(const Box& box, FlatRange range) {
   }
   // The same elements in the same order: so each box is one run and they follow one another.
   ASSERT_EQ(found, points) << Describe(box) << ' ' << range.start << ".." << range.stop;
+  // No more boxes than it takes.
+  for (int i = 1; i < boxes.count; ++i) ASSERT_FALSE(AreOneBox(boxes.boxes[i - 1], boxes.boxes[i]));
 
   const MinimalBox minimal = MinimalBoxOf(box, range);
   if (range.start == range.stop) {

@@ -11,7 +11,7 @@
 namespace kintsugi::layout {
 namespace {
 
-constexpr int kLayouts = 120'000;
+constexpr int kLayouts = 100'000;
 
 std::string Text(const std::vector<RankShard>& shards) {
   std::string text;

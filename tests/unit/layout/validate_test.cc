@@ -41,6 +41,14 @@ TEST(Validate, NamesAHoleBetweenFlatRanges) {
               "[[1, 2), [2, 3)]", {"10 of 12"});
 }
 
+// A sum over lower ranks would place these pieces wrongly: they tile their parameter, but not in the order of ranks.
+TEST(Validate, TakesFlatRangesInAnyOrderOfRanks) {
+  const ShardedTensor box = Piece("w", {4, 3}, {0, 0}, {4, 3});
+  EXPECT_FALSE(World().Add(0, Flat(box, 7, 12)).Add(1, Flat(box, 0, 2)).Add(2, Flat(box, 2, 7)).Verdict());
+  ExpectError(World().Add(0, Flat(box, 5, 12)).Add(1, Flat(box, 0, 2)).Add(2, Flat(box, 2, 7)).Verdict(),
+              ErrorCode::kOverlap, "w", {0, 2}, "[[1, 2), [2, 3)]", {"flat 5..12", "flat 2..7"});
+}
+
 TEST(Validate, NamesAnOverlap) {
   ExpectError(World().Add(2, Piece("w", {4, 6}, {0, 0}, {4, 4})).Add(5, Piece("w", {4, 6}, {0, 3}, {4, 3})).Verdict(),
               ErrorCode::kOverlap, "w", {2, 5}, "[[0, 4), [3, 4)]",
