@@ -1,9 +1,10 @@
 // Box: a rectangular region of a global tensor, and row-major arithmetic in it.
 //
 // What: per axis a half-open interval [lo, hi) in global coordinates, at most kAxesMax axes. A box of no axes is a
-// scalar and has one element. A fixed-size value: nothing here allocates, so that a planner can keep millions. Units:
-// elements. Volumes fit 63 bits or are reported as nothing. Threads: pure functions. Source of the rule: row-major
-// order as in C arrays and numpy's ravel_multi_index.
+// scalar and has one element. A fixed-size value: nothing here allocates, so that a planner can keep millions.
+// Units: elements. Volumes fit 63 bits or are reported as nothing.
+// Threads: pure functions.
+// Source of the rule: row-major order as in C arrays and numpy's ravel_multi_index.
 #pragma once
 
 #include <algorithm>

@@ -2,8 +2,10 @@
 //
 // What: one rank describes what it holds, the lists are merged over all ranks (merge.h). A builder takes shards of
 // several ranks too, for a planner that computes another layout, and in tests. A descriptor that is wrong in itself
-// does not fail here: the rank alone would stop and the others would wait for it. It becomes a refusal in the metadata,
-// which Validate reports on every rank. Threads: one thread. Errors: none; see above.
+// does not fail here: the rank alone would stop and the others would wait for it. It becomes a refusal in the
+// metadata, which Validate reports on every rank.
+// Threads: one thread.
+// Errors: none; see above.
 #pragma once
 
 #include <string>

@@ -2,9 +2,11 @@
 //
 // What: Encode gives the same bytes for the same content on every rank. Decode takes bytes from anybody: it bounds
 // every count before it is used, accepts only canonical form and compares the digest, so what it gives may be merged
-// and judged. Large lists are written and read key by key: besides input and result there is room for one key. Errors:
-// kFormat, kVersion and kDigest name the key, the field and both values. Units: bytes. Memory of a decoded metadata: at
-// most about 40 bytes for each byte of input. Threads: pure functions.
+// and judged. Large lists are written and read key by key: besides input and result there is room for one key.
+// Errors: kFormat, kVersion and kDigest name the key, the field and both values.
+// Units: bytes.
+// Memory of a decoded metadata: at most about 40 bytes for each byte of input.
+// Threads: pure functions.
 #pragma once
 
 #include <span>

@@ -3,12 +3,15 @@
 // What: the indicator functions of the boxes must add up to that of the whole. Both sides are compared by their
 // differences along every axis: a box is, up to signs, its 2^n corners, and two functions are equal exactly when all
 // their signed corners cancel. Corners are made one axis at a time, sorted, and equal ones cancelled, which prunes on
-// all axes at once: faces that two boxes share are gone before the next axis doubles them. Where something is left, the
-// row-major first corner left is the row-major first element that is covered more or less than once: before it all
-// corners cancelled. Cost: a boxes' sort per cut axis, at most 2^a * n rows for n boxes and a axes that some box cuts:
-// n log n in any fixed number of axes, for grids and irregular tilings alike. Boxes in the order of a uniform grid take
-// one pass and no memory. Units: elements. Threads: pure functions. Source of the rule: summed-area tables (Crow 1984)
-// read backwards; for two axes the "perfect rectangle" criterion.
+// all axes at once: faces that two boxes share are gone before the next axis doubles them. Where something is left,
+// the row-major first corner left is the row-major first element that is covered more or less than once: before it
+// all corners cancelled.
+// Cost: a boxes' sort per cut axis, at most 2^a * n rows for n boxes and a axes that some box cuts: n log n in any
+// fixed number of axes, for grids and irregular tilings alike. Boxes in the order of a uniform grid take one pass and
+// no memory.
+// Units: elements.
+// Threads: pure functions.
+// Source of the rule: summed-area tables (Crow 1984) read backwards; for two axes the "perfect rectangle" criterion.
 #pragma once
 
 #include <cstdint>

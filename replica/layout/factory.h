@@ -2,12 +2,14 @@
 //
 // What: a factory's tensor is stored as the parts that `build` makes of it. A state of the optimizer has the form of
 // its parameter, so it uses the parameter's factory with its own key and data (StateFactory). That works only when
-// `build` uses all it is given, which is checked: every part has a key that begins with the tensor's key, its dtype and
-// replica id; the parts hold as many elements as the tensor (so a flat range was respected); where there is memory, the
-// parts' memory tiles the tensor's, without a gap or an overlap. LocalNonpersistent values are not stored and not asked
-// for; their keys may not be those of anything stored. Errors: kFactory, kKey. Threads: as the factory's functions.
-// Ownership: memory stays the caller's. Source of the rule: ShardedTensorFactory and optimizer state factories of
-// Megatron-core.
+// `build` uses all it is given, which is checked: every part has a key that begins with the tensor's key, its dtype
+// and replica id; the parts hold as many elements as the tensor (so a flat range was respected); where there is
+// memory, the parts' memory tiles the tensor's, without a gap or an overlap. LocalNonpersistent values are not stored
+// and not asked for; their keys may not be those of anything stored.
+// Errors: kFactory, kKey.
+// Threads: as the factory's functions.
+// Ownership: memory stays the caller's.
+// Source of the rule: ShardedTensorFactory and optimizer state factories of Megatron-core.
 #pragma once
 
 #include <span>

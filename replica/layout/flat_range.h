@@ -2,10 +2,9 @@
 // stage 1 cut a flattened parameter.
 //
 // A flat range becomes boxes in two ways:
-//   exactly    partial start, full middle, partial end, axis by axis: at most 2n - 1 disjoint boxes for n axes (one for
-//   a
-//              scalar), in row-major order. Each is one contiguous run of the flat range, and they follow one another,
-//              so the memory of the k-th begins where that of the k-1st ends.
+//   exactly    partial start, full middle, partial end, axis by axis: at most 2n - 1 disjoint boxes for n axes (one
+//              for a scalar), in row-major order. Each is one contiguous run of the flat range, and they follow one
+//              another, so the memory of the k-th begins where that of the k-1st ends.
 //   minimally  the smallest box around the range that is itself one contiguous run of the whole; the range is then a
 //              range of that box.
 // Units: elements. Boxes come out in the coordinates of the box that went in.

@@ -2,7 +2,10 @@
 //
 // What: Merge is associative and commutative, so ranks may be folded along any tree, each joining the lists of its
 // children: no rank does the whole job, and every tree gives the same bytes. What ranks disagree about is kept, for
-// Validate to name. Cost: linear in both inputs. Errors: none. Threads: pure functions.
+// Validate to name.
+// Cost: linear in both inputs.
+// Errors: none.
+// Threads: pure functions.
 #pragma once
 
 #include <span>

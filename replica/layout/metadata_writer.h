@@ -1,7 +1,7 @@
 // MetadataWriter: appends keys, pieces and holders in canonical order (private to this folder).
 //
-// REQUIRES: the caller appends in order; the arrays are what it makes of the calls, nothing is checked but overflow of
-// the piece count.
+// REQUIRES: the caller appends in order; the arrays are what it makes of the calls, nothing is checked but overflow
+// of the piece count.
 #pragma once
 
 #include "replica/layout/metadata.h"

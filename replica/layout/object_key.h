@@ -1,10 +1,11 @@
 // Storage keys of objects: "<key>/shard_<o0.o1...>_<s0.s1...>", place and grid shape of one object.
 //
 // What: written as Megatron-core writes them, and read so that a key may itself contain '/' and '_': the split is at
-// the last
-// "/shard_". Files of old versions have a shape one shorter than the offset; -1 is appended to it then, meaning
-// unknown. Errors: kFormat, with the text. Threads: pure functions. Source of the format: ShardedObject in
-// `dist_checkpointing.mapping` of Megatron-core.
+// the last "/shard_". Files of old versions have a shape one shorter than the offset; -1 is appended to it then,
+// meaning unknown.
+// Errors: kFormat, with the text.
+// Threads: pure functions.
+// Source of the format: ShardedObject in `dist_checkpointing.mapping` of Megatron-core.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Why a descriptor cannot be carried by metadata at all (private to this folder).
 //
-// Only what the arrays cannot hold: keys, numbers of axes, negative or overflowing numbers. All other rules are judged
-// once, over the merged metadata.
+// Only what the arrays cannot hold: keys, numbers of axes, negative or overflowing numbers. All other rules are
+// judged once, over the merged metadata.
 #pragma once
 
 #include <optional>

@@ -3,8 +3,11 @@
 // What: every requested key is stored as the same kind, with the same dtype unless a cast was asked for, and with the
 // same global shape unless all its holders allow another one (then the common box is copied; what the stored tensor
 // does not have stays zero, what the request does not have is left out). A pure function of two merged metadata: the
-// same on every rank. Errors: kUnexpected lists what is stored; kStoredKind, kStoredDType and kStoredShape name key,
-// ranks and both values. REQUIRES: both are valid (Validate; the request as one). Threads: pure.
+// same on every rank.
+// Errors: kUnexpected lists what is stored; kStoredKind, kStoredDType and kStoredShape name key, ranks and both
+// values.
+// REQUIRES: both are valid (Validate; the request as one).
+// Threads: pure.
 #pragma once
 
 #include <vector>

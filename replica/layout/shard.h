@@ -2,11 +2,14 @@
 //
 // What: each gives a ShardedTensor (callbacks/state/descriptors.h) or the first rule it breaks. In the descriptor the
 // box has all global axes; prepended ones have length 1 in it. Constructors speak of the local tensor, which lacks
-// them. Units: elements; memory in bytes. Errors: LayoutError, with the key and the box as region; no rank, which the
-// caller knows (MetadataBuilder adds it). Threads: pure functions. Ownership: memory is passed on, never touched.
+// them.
+// Units: elements; memory in bytes.
+// Errors: LayoutError, with the key and the box as region; no rank, which the caller knows (MetadataBuilder adds it).
+// Threads: pure functions.
+// Ownership: memory is passed on, never touched.
 // Source of the rules: `dist_checkpointing.mapping` of Megatron-core (ShardedTensor, from_rank_offsets, narrow) and
-// `flex_checkpoint.dcp.sharded_weight` of Paddle (shard_weight). Where those have holes (a prepended axis off its grid,
-// a shard past the end, an axis named twice or not there, a division by an empty axis) there is an error here.
+// `flex_checkpoint.dcp.sharded_weight` of Paddle (shard_weight). Where those have holes (a prepended axis off its
+// grid, a shard past the end, an axis named twice or not there, a division by an empty axis) there is an error here.
 #pragma once
 
 #include <span>

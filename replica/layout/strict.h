@@ -12,9 +12,11 @@
 //   return_unexpected      returned, removed                   ignored
 //   return_all             returned, removed                   returned
 //   ignore_all             removed                             ignored
-// The decision is a pure function of the merged request of all ranks: a key that one rank alone asks for is an error on
-// every rank, so that nobody waits for those who left. Threads: pure. Errors: kUnexpected and kMissing. Source:
-// StrictHandling in `dist_checkpointing.validation` of Megatron-core.
+// The decision is a pure function of the merged request of all ranks: a key that one rank alone asks for is an error
+// on every rank, so that nobody waits for those who left.
+// Threads: pure.
+// Errors: kUnexpected and kMissing.
+// Source: StrictHandling in `dist_checkpointing.validation` of Megatron-core.
 #pragma once
 
 #include <string_view>

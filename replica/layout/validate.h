@@ -8,12 +8,14 @@
 //   grid         where one is declared: one shape, on multiples of it, filling the tensor    kMisaligned
 //   mains        no two main replicas of one shard                                           kDoubleMain, kObjectTwice
 //   copies       every other copy is the same box and range as a main replica                kStrayCopy
-//   cover        main replicas hold every element once, flattened or not, on a grid or not    kOverlap, kHole,
-//   kObjectMissing
+//   cover        main replicas hold every element once, flattened or not, grid or not        kOverlap, kHole,
+//                                                                                            kObjectMissing
 // Before all names: ranks' refusals, ranks missing or merged twice. A shard without elements is valid anywhere within
-// bounds and counts for nothing. A scalar has one element and one main replica. Cost: n log n in the number of shards
-// (cover.h). Threads: pure. Source of the rules: `dist_checkpointing.validation` of Megatron-core and `dcp.utils` of
-// Paddle, completed: there irregular shards, flat ranges, bounds and copies go unchecked, or one rank judges for all.
+// bounds and counts for nothing. A scalar has one element and one main replica.
+// Cost: n log n in the number of shards (cover.h).
+// Threads: pure.
+// Source of the rules: `dist_checkpointing.validation` of Megatron-core and `dcp.utils` of Paddle, completed: there
+// irregular shards, flat ranges, bounds and copies go unchecked, or one rank judges for all.
 #pragma once
 
 #include <vector>

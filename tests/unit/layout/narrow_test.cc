@@ -63,6 +63,11 @@ TEST(Narrow, KeepsMemoryWhereItIsOnePiece) {
   EXPECT_EQ(rows->memory.data, memory.data() + 3);
   EXPECT_EQ(rows->memory.size_bytes, 24u);
   EXPECT_TRUE(Validate(*rows).ok());
+  ShardedTensor shared = *shard;
+  shared.memory.kind = MemoryKind::kShared;
+  shared.memory.shared_fd = 3;
+  shared.memory.shared_offset = 64;
+  EXPECT_EQ(Narrow(shared, 0, 1, 2)->memory.shared_offset, 76u);
   Expect(Narrow(*shard, 1, 0, 1), ErrorCode::kNarrow, {"axis 1", "one piece", "axis 0 has length 4"});
   EXPECT_TRUE(Narrow(*shard, 1, 0, 3).ok()) << "all of the axis";
 }
