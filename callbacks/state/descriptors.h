@@ -52,7 +52,13 @@ struct ShardedTensor {
   Shape local_shape;
   Shape global_offset;
   std::optional<FlatRange> flattened_range;
-  std::vector<int64_t> replica_id;  // empty or all zero: the main copy
+  std::vector<int64_t> replica_id;  // an int is a tuple of one; empty or all zero: the main copy
+  // Pieces per axis where every shard of the key has one shape and sits on a multiple of it; empty: an irregular shard.
+  Shape axis_fragmentations;
+  // Leading axes of the box, each of length 1, that the local tensor does not have (layers stacked under one key).
+  int prepend_axis_num = 0;
+  // On load: a stored tensor of another global shape is cut, or filled up with zeros.
+  bool allow_shape_mismatch = false;
   // Which replica layout the shard belongs to: index into the layouts given to Agent::SetReplicaLayout (MindIO's
   // optimizer type: 0 dense, 1 expert).
   int layout = 0;
@@ -87,14 +93,19 @@ struct ShardedObject {
   // Takes the object back to `bytes`.
   Status (*restore)(void* context, const uint8_t* bytes, uint64_t size_bytes) = nullptr;
   void* context = nullptr;
+  // Place in a grid of objects under one key: how many along each axis, and which one this is. Empty: the only one.
+  Shape grid_shape;
+  Shape grid_offset;
+  std::vector<int64_t> replica_id;  // as a tensor's
 };
 
-// A shard whose stored form differs from the live one (Megatron's ShardedTensorFactory): `build` gives the shards to
-// store, `merge` takes them back. Used by the reshard engine; the registry takes plain shards only.
+// A tensor whose stored form differs from the live one (Megatron's ShardedTensorFactory): `build` gives the shards to
+// store, `merge` takes loaded ones back. Both get the tensor they work on instead of remembering one, so that a state of
+// the optimizer can use its parameter's factory (replica/layout/factory.h). The registry takes plain shards only.
 struct ShardedTensorFactory {
-  std::string key;
-  std::function<std::vector<ShardedTensor>()> build;
-  std::function<Status(const std::vector<ShardedTensor>&)> merge;
+  ShardedTensor tensor;
+  std::function<Status(const ShardedTensor& tensor, std::vector<ShardedTensor>* parts)> build;
+  std::function<Status(const std::vector<ShardedTensor>& parts, const ShardedTensor& tensor)> merge;
 };
 
 // State of this rank alone: never stored, never moved.
