@@ -1,6 +1,6 @@
-#include "tests/unit/core/cluster_state.h"
+#include "runtime/sim/state.h"
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
 
 uint64_t Mix(uint64_t a, uint64_t b) {
   uint64_t z = a * 0x9E3779B97F4A7C15ull + b + 0x632BE59BD9B4E019ull;
@@ -56,4 +56,4 @@ Reference::Reference(const ReplicaMap& replicas, int world_size, uint64_t steps)
   }
 }
 
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim

@@ -1,7 +1,7 @@
 // When a planned fault strikes and what it does.
-#include "tests/unit/core/cluster.h"
+#include "runtime/sim/cluster.h"
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
@@ -146,4 +146,4 @@ bool Cluster::TakeDamage(const ProcessPtr& p) {
   return true;
 }
 
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim

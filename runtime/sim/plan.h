@@ -9,9 +9,9 @@
 #include "runtime/base/random.h"
 #include "runtime/core/phase.h"
 #include "runtime/core/policy.h"
-#include "tests/unit/core/cluster_state.h"
+#include "runtime/sim/state.h"
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
 
 enum class FaultType : uint8_t {
   kKill, kExit, kFreeze, kThrow, kThrowInUpdate, kUceLow, kUceHigh, kCommError, kShortGap, kLongGap, kBadReplacement,
@@ -59,4 +59,4 @@ struct Plan {
 
 Plan DrawPlan(uint64_t seed);
 
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim

@@ -1,8 +1,8 @@
-#include "tests/unit/core/cluster_plan.h"
+#include "runtime/sim/plan.h"
 
 #include <array>
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
@@ -144,4 +144,4 @@ std::string Plan::ToString() const {
   return text;
 }
 
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim

@@ -1,9 +1,9 @@
 // Collectives and the handlers that a virtual trainer's thread runs while it is parked.
 #include <algorithm>
 
-#include "tests/unit/core/cluster.h"
+#include "runtime/sim/cluster.h"
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
@@ -360,4 +360,4 @@ void Cluster::Rename(const ProcessPtr& p) {
   });
 }
 
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim

@@ -13,9 +13,9 @@
 #include "runtime/core/agent_core.h"
 #include "runtime/core/controller_core.h"
 #include "runtime/core/store_table.h"
-#include "tests/unit/core/cluster_plan.h"
+#include "runtime/sim/plan.h"
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
 
 // What a run was like, for the checks that look over many of them.
 struct Outcome {
@@ -230,4 +230,4 @@ class Cluster {
   bool checkpoint_known_ = false;   // the controller was told of one
 };
 
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim

@@ -1,9 +1,9 @@
 // The checkers: what every run must keep, whatever struck it.
 #include <algorithm>
 
-#include "tests/unit/core/cluster.h"
+#include "runtime/sim/cluster.h"
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
 
 // Promises 1, 2 and 3: at `step` a rank holds exactly what an undisturbed run holds there.
 void Cluster::CheckState(const ProcessPtr& p, uint64_t step, const std::string& when) {
@@ -104,4 +104,4 @@ void Cluster::CheckEnd() {
   }
 }
 
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/unit/core/cluster.h"
+#include "runtime/sim/cluster.h"
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
 namespace {
 
 struct Seeds {
@@ -44,7 +44,7 @@ TEST(Cluster, KeepsItsPromisesUnderRandomFaults) {
     if (outcome.violations.empty()) continue;
     ADD_FAILURE() << "seed " << seed << ": " << outcome.violations.front() << "\n  " << plan.ToString()
                   << "\n  replay: KINTSUGI_CLUSTER_LOG=1 KINTSUGI_CLUSTER_SEEDS=" << seed << ".." << seed
-                  << " core_cluster_test";
+                  << " sim_cluster_test";
     if (++failures == 5) break;
   }
   std::string summary = std::to_string(seeds.last - seeds.first + 1) + " seeds, " + std::to_string(healed) + " healed;";
@@ -61,4 +61,4 @@ TEST(Cluster, KeepsItsPromisesUnderRandomFaults) {
 }
 
 }  // namespace
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim

@@ -1,7 +1,7 @@
 // One virtual process: the driver around its AgentCore and the trainer's thread.
-#include "tests/unit/core/cluster.h"
+#include "runtime/sim/cluster.h"
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
@@ -222,4 +222,4 @@ void Cluster::Update(const ProcessPtr& p) {
   Trainer(p, Between(20, 400), [next] { (*next)(); });
 }
 
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim

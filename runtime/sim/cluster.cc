@@ -1,9 +1,9 @@
 // The cluster's clock, its network and the controller's driver.
-#include "tests/unit/core/cluster.h"
+#include "runtime/sim/cluster.h"
 
 #include <cstdio>
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
@@ -239,4 +239,4 @@ void Cluster::Beat(const ProcessPtr& p) {
   if (!ended_) For(p, kBeat, [this, p] { Beat(p); });
 }
 
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim

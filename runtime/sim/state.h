@@ -10,7 +10,10 @@
 
 #include "runtime/core/replica_map.h"
 
-namespace kintsugi::core {
+namespace kintsugi::sim {
+
+// The simulator is made of the cores' words; its headers are seen by the command and the tests only.
+using namespace core;
 
 inline constexpr int kTensorsPerLayout = 3;
 
@@ -44,4 +47,4 @@ class Reference {
   std::vector<std::vector<RankState>> states_;
 };
 
-}  // namespace kintsugi::core
+}  // namespace kintsugi::sim
