@@ -57,46 +57,46 @@ void Cluster::OnJoinReply(ProcessPtr p, const Header& header, const JoinReply& r
 }
 
 void Cluster::ActAgent(ProcessPtr p, const AgentAction& action) {
-  std::visit(
-      Overloaded{
-          [&](const SendMessage& a) { SendUp(p, a.generation, a.message); },
-          [&](const core::LockGate&) { LockGate(p); },
-          [&](const Interrupt& a) { Interrupt_(p, a.verdict); },
-          [&](const RunOnTrainer& a) {
-            CheckObeyed(p, a.generation, "runs a handler");
-            p->order = a;
-            For(p, Between(5, 300), [this, p] { StartOrder(p); });
-          },
-          [&](const CancelHandler&) { Cancel(p); },
-          [&](const SetCommitted& a) {
-            p->word = GateWord::Pack(GateState::kCommitted, a.step.value()) | GateWord::kLockBit;
-          },
-          [&](const ReleaseTrainer& a) {
-            CheckObeyed(p, a.generation, "goes back to its loop");
-            p->verdict.reset();
-            p->release = a;
-            For(p, Between(5, 1000), [this, p] { TakeRelease(p); });
-          },
-          [&](const ContinueTrainer&) {
-            if (p->at != TrainerAt::kSavePoint)
-              return Break(Promise::kTable, "rank " + p->rank.ToString() + " continues at " + std::string(TrainerAtName(p->at)));
-            const uint64_t step = p->begun;
-            Go(p, TrainerAt::kForward);
-            Trainer(p, Between(5, 300), [this, p, step] { Forward(p, step); });
-          },
-          [&](const StorePause& a) {
-            p->pause = a.step.value();
-            StepAgent(p, PauseStored{kintsugi::Step(p->begun)});
-          },
-          [&](const OpenGate& a) {
-            if (p->at == TrainerAt::kGate && plan_.gate == GateKind::kControlPlane && Word(p).step == a.step)
-              Trainer(p, Between(5, 300), [this, p] { PassGate(p); });
-          },
-          [&](const StoreAnswered& a) { OnStoreReply(p, a.reply); },
-          [&](const ArmInjection&) {},
-          [&](const EndTrainer& a) { Die(p, "ended with " + std::to_string(a.exit_code)); },
-      },
-      action);
+  std::visit(Overloaded{
+                 [&](const SendMessage& a) { SendUp(p, a.generation, a.message); },
+                 [&](const core::LockGate&) { LockGate(p); },
+                 [&](const Interrupt& a) { Interrupt_(p, a.verdict); },
+                 [&](const RunOnTrainer& a) {
+                   CheckObeyed(p, a.generation, "runs a handler");
+                   p->order = a;
+                   For(p, Between(5, 300), [this, p] { StartOrder(p); });
+                 },
+                 [&](const CancelHandler&) { Cancel(p); },
+                 [&](const SetCommitted& a) {
+                   p->word = GateWord::Pack(GateState::kCommitted, a.step.value()) | GateWord::kLockBit;
+                 },
+                 [&](const ReleaseTrainer& a) {
+                   CheckObeyed(p, a.generation, "goes back to its loop");
+                   p->verdict.reset();
+                   p->release = a;
+                   For(p, Between(5, 1000), [this, p] { TakeRelease(p); });
+                 },
+                 [&](const ContinueTrainer&) {
+                   if (p->at != TrainerAt::kSavePoint)
+                     return Break(Promise::kTable,
+                                  "rank " + p->rank.ToString() + " continues at " + std::string(TrainerAtName(p->at)));
+                   const uint64_t step = p->begun;
+                   Go(p, TrainerAt::kForward);
+                   Trainer(p, Between(5, 300), [this, p, step] { Forward(p, step); });
+                 },
+                 [&](const StorePause& a) {
+                   p->pause = a.step.value();
+                   StepAgent(p, PauseStored{kintsugi::Step(p->begun)});
+                 },
+                 [&](const OpenGate& a) {
+                   if (p->at == TrainerAt::kGate && plan_.gate == GateKind::kControlPlane && Word(p).step == a.step)
+                     Trainer(p, Between(5, 300), [this, p] { PassGate(p); });
+                 },
+                 [&](const StoreAnswered& a) { OnStoreReply(p, a.reply); },
+                 [&](const ArmInjection&) {},
+                 [&](const EndTrainer& a) { Die(p, "ended with " + std::to_string(a.exit_code)); },
+             },
+             action);
 }
 
 void Cluster::LockGate(ProcessPtr p) {
@@ -125,7 +125,8 @@ void Cluster::TakeRelease(ProcessPtr p) {
   p->resumed_told = false;
   p->throw_next = p->throw_in_update = false;
   p->received.clear();
-  if (!p->damaged) CheckState(p, p->released_at, "released in generation " + release.generation.ToString(), Promise::kSameStep);
+  if (!p->damaged)
+    CheckState(p, p->released_at, "released in generation " + release.generation.ToString(), Promise::kSameStep);
   const auto [first, is_first] = released_.emplace(release.generation, release.step.value());
   if (!is_first && first->second != release.step.value())
     Break(Promise::kSameStep, "generation " + release.generation.ToString() + " goes on from two steps");

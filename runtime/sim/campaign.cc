@@ -51,14 +51,16 @@ std::string Campaign::Json(double seconds) const {
   std::string coverage, failing;
   for (int phase = 0; phase <= static_cast<int>(kLastStruck); ++phase) {
     const auto found = coverage_.find(static_cast<Phase>(phase));
-    const std::map<FaultType, uint64_t> counts = found == coverage_.end() ? std::map<FaultType, uint64_t>() : found->second;
+    const std::map<FaultType, uint64_t> counts =
+        found == coverage_.end() ? std::map<FaultType, uint64_t>() : found->second;
     for (const auto& [type, count] : counts) faults[type] += count;
     coverage += (phase ? ",\"" : "\"") + std::string(PhaseName(static_cast<Phase>(phase))) + "\":" + Counts(counts);
   }
   for (const Failure& failure : failures_) failing += (failing.empty() ? "" : ",") + std::to_string(failure.seed);
   return "{\"schema\":1,\"seeds_run\":" + std::to_string(seeds_run_) + ",\"seeds_per_second\":" + rate +
-         ",\"failing_seeds\":[" + failing + "],\"incidents\":" + std::to_string(incidents_) + ",\"faults\":" + Counts(faults) +
-         ",\"coverage\":{" + coverage + "},\"recovery_ms_median\":" + Milliseconds(RecoveryMedian()) +
+         ",\"failing_seeds\":[" + failing + "],\"incidents\":" + std::to_string(incidents_) +
+         ",\"faults\":" + Counts(faults) + ",\"coverage\":{" + coverage +
+         "},\"recovery_ms_median\":" + Milliseconds(RecoveryMedian()) +
          ",\"recovery_ms_max\":" + Milliseconds(RecoveryMax()) + "}";
 }
 

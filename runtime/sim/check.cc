@@ -9,8 +9,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// After the last fault and the last commit a run goes on or ends within this time: the longest wait of the default limits is
-// that of a repair whose receiver never answers, and after it everything is tried once more.
+// After the last fault and the last commit a run goes on or ends within this time: the longest wait of the default
+// limits is that of a repair whose receiver never answers, and after it everything is tried once more.
 constexpr Duration kProgressLimit = 90s;
 
 }  // namespace
@@ -24,7 +24,8 @@ void Cluster::CheckState(ProcessPtr p, uint64_t step, const std::string& when, P
       if (tensor.updates != step)
         return Break(Promise::kUpdateOnce, who + "a tensor at step " + std::to_string(step) + " has seen " +
                                                std::to_string(tensor.updates) + " updates");
-  if (p->state.shards != expected.shards) return Break(promise, who + "its state is not that of step " + std::to_string(step));
+  if (p->state.shards != expected.shards)
+    return Break(promise, who + "its state is not that of step " + std::to_string(step));
   const Object* object = ObjectOf(p, p->rank, step);
   if (!object || object->value != expected.object.value)
     return Break(promise, who + "its object is not that of step " + std::to_string(step));
@@ -37,8 +38,8 @@ void Cluster::CheckCommit(ProcessPtr p) {
   last_progress_ = Now();
   const auto r = static_cast<size_t>(p->rank.value());
   if (samples_[p->begun][r] != (p->begun - 1) * world_ + r)
-    Break(Promise::kSamplesOnce, "rank " + p->rank.ToString() + " commits step " + std::to_string(p->begun) + " with sample " +
-                                     std::to_string(samples_[p->begun][r]));
+    Break(Promise::kSamplesOnce, "rank " + p->rank.ToString() + " commits step " + std::to_string(p->begun) +
+                                     " with sample " + std::to_string(samples_[p->begun][r]));
   // The objects were checked when the loop was entered and move by one rule; what they feed is in the tensors.
   const RankState& expected = reference_.At(p->begun, p->rank);
   if (p->state.shards == expected.shards) return;
@@ -47,9 +48,8 @@ void Cluster::CheckCommit(ProcessPtr p) {
 
 void Cluster::CheckRepaired(ProcessPtr p, const RunOnTrainer& run) {
   const auto& moves = run.order.moves;
-  const bool receives = std::any_of(moves.begin(), moves.end(), [&](const RepairMove& m) {
-    return m.destination == p->rank && m.keys.empty();
-  });
+  const bool receives = std::any_of(moves.begin(), moves.end(),
+                                    [&](const RepairMove& m) { return m.destination == p->rank && m.keys.empty(); });
   if (!receives || p->flipped || p->damaged) return;
   CheckState(p, run.order.step.value(), "repaired in generation " + run.generation.ToString(), Promise::kSameStep);
 }
@@ -63,13 +63,15 @@ void Cluster::CheckObeyed(ProcessPtr p, Generation generation, const char* what)
 void Cluster::CheckTransition(const Transition& transition) {
   if (transition.from != phase_) Break(Promise::kTable, "a transition from where the incident is not");
   if (!IsTransition(transition.from, transition.to))
-    Break(Promise::kTable, "no transition " + std::string(PhaseName(transition.from)) + " -> " + std::string(PhaseName(transition.to)));
+    Break(Promise::kTable,
+          "no transition " + std::string(PhaseName(transition.from)) + " -> " + std::string(PhaseName(transition.to)));
   phase_ = transition.to;
   if (transition.to == Phase::kConfirm) before_confirm_ = core_.generation();
   if (transition.to == Phase::kLock && lock_generation_.value() > 0 && transition.generation < lock_generation_)
     Break(Promise::kTable, "LOCK of an older generation");
   if (transition.from == Phase::kLock && transition.to != Phase::kEnded) {
-    if (transition.generation < lock_generation_ || (transition.generation == lock_generation_ && transition.to != Phase::kLock))
+    if (transition.generation < lock_generation_ ||
+        (transition.generation == lock_generation_ && transition.to != Phase::kLock))
       Break(Promise::kTable, "an attempt without a generation of its own");
     if (transition.to != Phase::kLock) lock_generation_ = transition.generation;
   }
@@ -111,12 +113,14 @@ void Cluster::CheckKill(const KillProcess& kill) {
 }
 
 void Cluster::CheckWaits() {
-  if (!core_.WaitsAreBounded()) Break(Promise::kBounds, "a wait without a deadline in " + std::string(PhaseName(core_.phase())));
+  if (!core_.WaitsAreBounded())
+    Break(Promise::kBounds, "a wait without a deadline in " + std::string(PhaseName(core_.phase())));
 }
 
 void Cluster::CheckProgress() {
   if (!ended_ && Now() - last_progress_ > kProgressLimit)
-    Break(Promise::kProgress, "nothing moves in " + std::string(PhaseName(core_.phase())) + " for " + Milliseconds(kProgressLimit) + " ms");
+    Break(Promise::kProgress,
+          "nothing moves in " + std::string(PhaseName(core_.phase())) + " for " + Milliseconds(kProgressLimit) + " ms");
 }
 
 void Cluster::CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint) {
@@ -139,20 +143,21 @@ void Cluster::CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint) {
 
 bool Cluster::ShardAtRisk() const {
   return std::any_of(replicas_.shards().begin(), replicas_.shards().end(), [&](const auto& shard) {
-    return std::all_of(shard.holders.begin(), shard.holders.end(), [&](Rank r) { return losses_.count(r.value()) > 0; });
+    return std::all_of(shard.holders.begin(), shard.holders.end(),
+                       [&](Rank r) { return losses_.count(r.value()) > 0; });
   });
 }
 
-// The end's own: success is complete, a resumable end has a checkpoint, and nothing is given up that could have been repaired.
+// The end's own: success is complete, a resumable end has a checkpoint, and nothing is given up that could have been
+// repaired.
 void Cluster::CheckEnd() {
   if (!ended_) return Break(Promise::kProgress, "no event is left and the run has not ended");
   outcome_.exit_code = ended_->exit_code;
   outcome_.text = ended_->text;
   const std::string end = "exit " + std::to_string(ended_->exit_code) + " (" + ended_->text + ")";
   const bool shard_at_risk = ShardAtRisk();
-  const bool budget_at_risk = std::any_of(losses_.begin(), losses_.end(), [&](const auto& loss) {
-    return loss.second > plan_.policy.max_respawns;
-  });
+  const bool budget_at_risk = std::any_of(losses_.begin(), losses_.end(),
+                                          [&](const auto& loss) { return loss.second > plan_.policy.max_respawns; });
   const bool gateless = plan_.gate == GateKind::kOff && !losses_.empty();
   const bool can_save = !plan_.policy.save_directory.empty();
   for (const auto& p : all_processes_)
@@ -178,8 +183,10 @@ void Cluster::CheckEnd() {
       if (stop_asked_ && (!can_save || !ever_running_)) return;
       if (nonsense_) return;  // of a checkpoint that is there, for example: that it cannot be read
       if (checkpoint_known_) return Break(Promise::kInnocent, end + " although there is a checkpoint");
-      if (can_save && !shard_at_risk && !gateless) return Break(Promise::kInnocent, end + " although every shard was held");
-      if (!shard_at_risk && !budget_at_risk && !gateless) Break(Promise::kInnocent, end + " although a repair was possible");
+      if (can_save && !shard_at_risk && !gateless)
+        return Break(Promise::kInnocent, end + " although every shard was held");
+      if (!shard_at_risk && !budget_at_risk && !gateless)
+        Break(Promise::kInnocent, end + " although a repair was possible");
   }
 }
 

@@ -17,14 +17,15 @@ constexpr Duration kHang = 900s;
 }  // namespace
 
 std::string_view PromiseName(Promise promise) {
-  constexpr std::array<std::string_view, 12> kNames = {
-      "none",         "same_step", "bit_identical", "update_once", "one_decider", "checkpoint",
-      "samples_once", "progress",  "bad_input",     "innocent",    "table",       "bounds"};
+  constexpr std::array<std::string_view, 12> kNames = {"none",        "same_step",  "bit_identical", "update_once",
+                                                       "one_decider", "checkpoint", "samples_once",  "progress",
+                                                       "bad_input",   "innocent",   "table",         "bounds"};
   return kNames[static_cast<size_t>(promise)];
 }
 
 std::string Violation::ToString() const {
-  return "promise " + std::to_string(static_cast<int>(promise)) + " (" + std::string(PromiseName(promise)) + "): " + text;
+  return "promise " + std::to_string(static_cast<int>(promise)) + " (" + std::string(PromiseName(promise)) +
+         "): " + text;
 }
 
 Cluster::Cluster(Plan plan, LogFunction log, Hook* hook)
@@ -48,12 +49,14 @@ Cluster::Cluster(Plan plan, LogFunction log, Hook* hook)
 }
 
 Duration Cluster::Between(int64_t low_us, int64_t high_us) {
-  return std::chrono::microseconds(low_us + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(high_us - low_us))));
+  return std::chrono::microseconds(low_us +
+                                   static_cast<int64_t>(random_.Below(static_cast<uint64_t>(high_us - low_us))));
 }
 
 Duration Cluster::Share(int low_percent, int high_percent) const {
   const int64_t percent = plan_.step_time.count() / 100;
-  return Duration(low_percent * percent + static_cast<int64_t>(random_.Below(static_cast<uint64_t>((high_percent - low_percent) * percent))));
+  return Duration(low_percent * percent +
+                  static_cast<int64_t>(random_.Below(static_cast<uint64_t>((high_percent - low_percent) * percent))));
 }
 
 void Cluster::Log(const std::string& text) {
@@ -77,7 +80,8 @@ Outcome Cluster::Run() {
   for (const ControllerAction& action : core_.Start(Now())) Act(action);
   Answer(store_.Advance(core_.generation()));
   // Where no launcher starts them, somebody else does.
-  for (size_t r = 0; r < world_ && !plan_.policy.can_spawn; ++r) StartProcess(Rank(static_cast<int32_t>(r)), Incarnation());
+  for (size_t r = 0; r < world_ && !plan_.policy.can_spawn; ++r)
+    StartProcess(Rank(static_cast<int32_t>(r)), Incarnation());
   In(plan_.tick, [this] { Tick(); });
   const TimePoint hang = start_ + kHang + 2 * static_cast<int64_t>(plan_.steps) * plan_.step_time;
   try {

@@ -37,17 +37,17 @@ class Cluster {
 
   // One direction of a connection: ordered, and whole until it is lost.
   struct Direction {
-    bool open = true;                // bytes still reach the other end
-    TimePoint last;                  // arrival of the newest frame
-    size_t frames = 0, bytes = 0;    // on their way
-    std::vector<std::string> held;   // arrived at a cut; an empty frame is the end of the connection
+    bool open = true;               // bytes still reach the other end
+    TimePoint last;                 // arrival of the newest frame
+    size_t frames = 0, bytes = 0;   // on their way
+    std::vector<std::string> held;  // arrived at a cut; an empty frame is the end of the connection
   };
   struct Link {
     ProcessPtr process = nullptr;
     Rank rank;
-    Incarnation incarnation;         // of the life that it speaks for, once joined
+    Incarnation incarnation;  // of the life that it speaks for, once joined
     bool joined = false;
-    bool controller_open = true;     // the controller's end
+    bool controller_open = true;  // the controller's end
     Direction up, down;
   };
   // The road between a rank's host and the controller, for all its connections.
@@ -62,8 +62,8 @@ class Cluster {
     Incarnation incarnation;
     uint64_t pid = 0;
     bool alive = true, frozen = false, doomed = false;
-    std::vector<Task> deferred;      // what became due while it was frozen
-    LinkPtr link = nullptr;          // its own end
+    std::vector<Task> deferred;            // what became due while it was frozen
+    LinkPtr link = nullptr;                // its own end
     std::optional<TimePoint> alone_since;  // without a connection
     std::unique_ptr<AgentCore> core;
     Generation newest_heard;
@@ -72,17 +72,17 @@ class Cluster {
     TrainerAt at = TrainerAt::kBoot;
     uint64_t activity = 0;  // a timer of an older activity is void
     uint64_t word = 0;
-    uint64_t begun = 0;     // the step being computed
+    uint64_t begun = 0;  // the step being computed
     uint64_t pause = 0;
     uint64_t released_at = 0;
     bool resumed_told = true;
     std::optional<ReleaseTrainer> release;
     std::optional<StopOrder> verdict;
     RankState state;
-    bool damaged = false;   // by a memory fault, until repaired
-    bool flipped = false;   // by a bit that nobody saw, until VERIFY has
+    bool damaged = false;     // by a memory fault, until repaired
+    bool flipped = false;     // by a bit that nobody saw, until VERIFY has
     uint64_t silent_bit = 0;  // the one that flipped in an untouched copy
-    int slow = 1;           // its steps take so many times as long
+    int slow = 1;             // its steps take so many times as long
     uint64_t gradient = 0;
     size_t piece = 0;
     ObjectHistory objects;                   // own mirrored object
@@ -90,22 +90,22 @@ class Cluster {
     bool throw_next = false, throw_in_update = false;
     int failing_handlers = 0;
     int nonsense_handlers = 0;
-    int hanging_handlers = 0;   // the last of four does not even hear its cancel
+    int hanging_handlers = 0;  // the last of four does not even hear its cancel
     bool hangs = false, deaf = false;
     // Handler and collectives.
-    std::optional<RunOnTrainer> order;    // not yet taken by the trainer's thread
+    std::optional<RunOnTrainer> order;  // not yet taken by the trainer's thread
     std::optional<RunOnTrainer> running;
-    Generation group;                     // its communicator
+    Generation group;  // its communicator
     struct Key {
       Generation generation;
       uint64_t step = 0;
       uint8_t kind = 0;
       auto operator<=>(const Key&) const = default;
     };
-    std::optional<Key> blocked_in;        // collective
-    std::map<uint64_t, Rank> gets;        // outstanding reads of the store
+    std::optional<Key> blocked_in;  // collective
+    std::map<uint64_t, Rank> gets;  // outstanding reads of the store
     // What a repair has brought so far: outlives the generation, not the step.
-    std::map<int, uint64_t> received;     // chunks by layout, a bit each
+    std::map<int, uint64_t> received;  // chunks by layout, a bit each
     uint64_t received_step = 0;
   };
   enum class Meeting : uint8_t { kGradients, kGate, kParams, kConnect, kRollback };
@@ -296,9 +296,9 @@ class Cluster {
   StoreTable store_;
   Generation stored_generation_;
   std::vector<std::unique_ptr<Process>> all_processes_;
-  std::vector<ProcessPtr> processes_;        // the newest of each rank
+  std::vector<ProcessPtr> processes_;  // the newest of each rank
   std::vector<std::unique_ptr<Link>> all_links_;
-  std::vector<LinkPtr> links_;               // the controller's connection of each rank
+  std::vector<LinkPtr> links_;  // the controller's connection of each rank
   LinkPtr joining_ = nullptr;
   std::vector<Road> roads_;
   std::map<Process::Key, Collective> collectives_;
@@ -321,16 +321,16 @@ class Cluster {
   std::optional<Generation> before_confirm_;
   std::map<Rank, int> spawns_;
   std::set<std::pair<Rank, Incarnation>> given_up_;
-  std::map<Generation, uint64_t> released_;  // step by generation
+  std::map<Generation, uint64_t> released_;     // step by generation
   std::vector<std::vector<uint64_t>> samples_;  // by step and rank: staged before the gate
   bool ever_running_ = false;
-  std::map<int, int> losses_;       // destructive faults by rank
-  std::map<int, int> disturbed_;    // others
+  std::map<int, int> losses_;     // destructive faults by rank
+  std::map<int, int> disturbed_;  // others
   bool start_disturbed_ = false;
   bool stop_asked_ = false;
-  bool checkpoint_known_ = false;   // the controller was told of one
-  bool nonsense_ = false;           // a handler lied: about a checkpoint, for example
-  TimePoint last_progress_;         // newest commit or disturbance
+  bool checkpoint_known_ = false;  // the controller was told of one
+  bool nonsense_ = false;          // a handler lied: about a checkpoint, for example
+  TimePoint last_progress_;        // newest commit or disturbance
 };
 
 }  // namespace kintsugi::sim

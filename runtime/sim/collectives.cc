@@ -58,11 +58,15 @@ void Cluster::Leave(ProcessPtr p, const Process::Key& key) {
       p->gradient = 0;
       for (const uint64_t value : collective.values) p->gradient += value;
       return BeginUpdate(p);
-    case TrainerAt::kGate: return PassGate(p);
-    case TrainerAt::kParamSync: return BeginStep(p, p->begun + 1);
-    case TrainerAt::kHandler: return Finish(p, {.phase = p->running->order.phase});
+    case TrainerAt::kGate:
+      return PassGate(p);
+    case TrainerAt::kParamSync:
+      return BeginStep(p, p->begun + 1);
+    case TrainerAt::kHandler:
+      return Finish(p, {.phase = p->running->order.phase});
     default:
-      return Break(Promise::kTable, "rank " + p->rank.ToString() + " leaves a collective at " + std::string(TrainerAtName(p->at)));
+      return Break(Promise::kTable,
+                   "rank " + p->rank.ToString() + " leaves a collective at " + std::string(TrainerAtName(p->at)));
   }
 }
 
@@ -71,7 +75,8 @@ void Cluster::Fail(ProcessPtr p) {
   p->blocked_in.reset();
   if (p->at == TrainerAt::kHandler)
     return Finish(p, {.phase = p->running->order.phase, .code = StatusCode::kCommFailure, .text = "connection reset"});
-  FaultReport fault{.kind = FaultKind::kCommError, .text = "connection reset", .step = kintsugi::Step(p->begun), .since = Now()};
+  FaultReport fault{
+      .kind = FaultKind::kCommError, .text = "connection reset", .step = kintsugi::Step(p->begun), .since = Now()};
   if (p->at == TrainerAt::kGate) {
     // Still at the gate: whether the update happens is for all ranks to decide.
     if (!p->verdict) StepAgent(p, FaultSignal{fault});

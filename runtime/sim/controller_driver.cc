@@ -142,8 +142,10 @@ void Cluster::OnAgentMessage(LinkPtr link, const Header& header, const AgentMess
   if (const auto* set = std::get_if<StoreSet>(&message)) return Answer(store_.Set(stored, *set));
   if (const auto* get = std::get_if<StoreGet>(&message)) return Answer(store_.Get(stored, *get));
   const auto* done = std::get_if<PhaseDone>(&message);
-  if (std::holds_alternative<Published>(message) || (done && done->phase == Phase::kRename && done->code == StatusCode::kOk))
-    checkpoint_known_ = checkpoint_known_ || (!ended_ && (!done || !given_up_.count({header.rank, header.incarnation})));
+  if (std::holds_alternative<Published>(message) ||
+      (done && done->phase == Phase::kRename && done->code == StatusCode::kOk))
+    checkpoint_known_ =
+        checkpoint_known_ || (!ended_ && (!done || !given_up_.count({header.rank, header.incarnation})));
   (void)link;
   Feed(FromAgent{header, message});
 }

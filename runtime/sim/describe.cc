@@ -10,8 +10,8 @@ using namespace core;
 namespace {
 
 std::string Who(const Header& header) {
-  return "rank " + header.rank.ToString() + " inc " + header.incarnation.ToString() + " gen " + header.generation.ToString() +
-         ": ";
+  return "rank " + header.rank.ToString() + " inc " + header.incarnation.ToString() + " gen " +
+         header.generation.ToString() + ": ";
 }
 
 std::string Gate(GateState state, Step step, bool valid) {
@@ -22,34 +22,36 @@ std::string Gate(GateState state, Step step, bool valid) {
 
 std::string Describe(const Header& header, const AgentMessage& message) {
   return Who(header) +
-         std::visit(Overloaded{
-                        [](const JoinRequest& m) { return "join pid " + std::to_string(m.pid); },
-                        [](const Ready&) { return std::string("ready"); },
-                        [](const Beat& m) { return "beat " + std::to_string(m.count); },
-                        [](const FaultReport& m) { return "fault " + std::string(FaultKindName(m.kind)) + ": " + m.text; },
-                        [](const LockReply& m) { return "locked at " + Gate(m.state, m.step, m.valid); },
-                        [](const Parked& m) { return "parked at " + Gate(m.state, m.step, m.valid); },
-                        [](const PhaseDone& m) {
-                          return std::string(PhaseName(m.phase)) + " done: " + std::string(StatusCodeName(m.code)) +
-                                 (m.text.empty() ? "" : ", " + m.text);
-                        },
-                        [](const Resumed&) { return std::string("resumed"); },
-                        [](const Finished& m) { return "finished " + m.step.ToString(); },
-                        [](const GateEntered& m) { return "at gate " + m.step.ToString(); },
-                        [](const SavePoint& m) { return "at save point " + m.step.ToString(); },
-                        [](const PauseAck& m) { return "pause stored, begun " + m.begun.ToString(); },
-                        [](const StoreSet& m) { return "store set " + m.key; },
-                        [](const StoreGet& m) { return "store get " + m.key; },
-                        [](const Published& m) { return "published " + m.step.ToString(); },
-                    },
-                    message);
+         std::visit(
+             Overloaded{
+                 [](const JoinRequest& m) { return "join pid " + std::to_string(m.pid); },
+                 [](const Ready&) { return std::string("ready"); },
+                 [](const Beat& m) { return "beat " + std::to_string(m.count); },
+                 [](const FaultReport& m) { return "fault " + std::string(FaultKindName(m.kind)) + ": " + m.text; },
+                 [](const LockReply& m) { return "locked at " + Gate(m.state, m.step, m.valid); },
+                 [](const Parked& m) { return "parked at " + Gate(m.state, m.step, m.valid); },
+                 [](const PhaseDone& m) {
+                   return std::string(PhaseName(m.phase)) + " done: " + std::string(StatusCodeName(m.code)) +
+                          (m.text.empty() ? "" : ", " + m.text);
+                 },
+                 [](const Resumed&) { return std::string("resumed"); },
+                 [](const Finished& m) { return "finished " + m.step.ToString(); },
+                 [](const GateEntered& m) { return "at gate " + m.step.ToString(); },
+                 [](const SavePoint& m) { return "at save point " + m.step.ToString(); },
+                 [](const PauseAck& m) { return "pause stored, begun " + m.begun.ToString(); },
+                 [](const StoreSet& m) { return "store set " + m.key; },
+                 [](const StoreGet& m) { return "store get " + m.key; },
+                 [](const Published& m) { return "published " + m.step.ToString(); },
+             },
+             message);
 }
 
 std::string Describe(const Header& header, const ControllerMessage& message) {
   return Who(header) +
          std::visit(Overloaded{
                         [](const JoinReply& m) {
-                          return m.accepted ? std::string(m.replacement ? "joined as a replacement" : "joined") : "refused: " + m.text;
+                          return m.accepted ? std::string(m.replacement ? "joined as a replacement" : "joined")
+                                            : "refused: " + m.text;
                         },
                         [](const LockOrder&) { return std::string("lock"); },
                         [](const StopOrder& m) { return "stop at " + (m.step_exists ? m.step.ToString() : "no step"); },
@@ -62,7 +64,8 @@ std::string Describe(const Header& header, const ControllerMessage& message) {
                         [](const PauseAt& m) { return "pause at " + m.step.ToString(); },
                         [](const GateOpen& m) { return "gate " + m.step.ToString() + " is open"; },
                         [](const StoreReply& m) {
-                          return "store answer " + std::to_string(m.request) + ": " + std::string(StatusCodeName(m.code));
+                          return "store answer " + std::to_string(m.request) + ": " +
+                                 std::string(StatusCodeName(m.code));
                         },
                         [](const InjectOrder& m) { return "inject " + m.injection; },
                         [](const EndOrder& m) { return "end with " + std::to_string(m.exit_code) + ": " + m.text; },

@@ -42,17 +42,38 @@ void DrawLayout(Random& random, int n, Plan* plan) {
   }
 }
 
-constexpr std::array kCommon = {
-    FaultType::kKill,        FaultType::kKill,           FaultType::kKill,        FaultType::kExit,
-    FaultType::kFreeze,      FaultType::kPause,          FaultType::kNodeLost,    FaultType::kSlowRank,
-    FaultType::kThrow,       FaultType::kThrow,          FaultType::kThrowInUpdate, FaultType::kUceLow,
-    FaultType::kUceLow,      FaultType::kUceHigh,        FaultType::kCommError,   FaultType::kHandlerFails,
-    FaultType::kHandlerHangs, FaultType::kHandlerNonsense, FaultType::kBitFlip,   FaultType::kSilentFlip,
-    FaultType::kSourceLost,  FaultType::kSourceLost,     FaultType::kBadReplacement, FaultType::kSlowReplacement,
-    FaultType::kFastReplacement, FaultType::kSave,       FaultType::kSave,        FaultType::kStop};
-constexpr std::array kNetwork = {
-    FaultType::kShortGap, FaultType::kShortGap, FaultType::kLongGap,   FaultType::kHalfOpenHere, FaultType::kHalfOpenThere,
-    FaultType::kCutUp,    FaultType::kCutDown,  FaultType::kPartition, FaultType::kSlowLink,     FaultType::kBadFrame};
+constexpr std::array kCommon = {FaultType::kKill,
+                                FaultType::kKill,
+                                FaultType::kKill,
+                                FaultType::kExit,
+                                FaultType::kFreeze,
+                                FaultType::kPause,
+                                FaultType::kNodeLost,
+                                FaultType::kSlowRank,
+                                FaultType::kThrow,
+                                FaultType::kThrow,
+                                FaultType::kThrowInUpdate,
+                                FaultType::kUceLow,
+                                FaultType::kUceLow,
+                                FaultType::kUceHigh,
+                                FaultType::kCommError,
+                                FaultType::kHandlerFails,
+                                FaultType::kHandlerHangs,
+                                FaultType::kHandlerNonsense,
+                                FaultType::kBitFlip,
+                                FaultType::kSilentFlip,
+                                FaultType::kSourceLost,
+                                FaultType::kSourceLost,
+                                FaultType::kBadReplacement,
+                                FaultType::kSlowReplacement,
+                                FaultType::kFastReplacement,
+                                FaultType::kSave,
+                                FaultType::kSave,
+                                FaultType::kStop};
+constexpr std::array kNetwork = {FaultType::kShortGap,     FaultType::kShortGap,      FaultType::kLongGap,
+                                 FaultType::kHalfOpenHere, FaultType::kHalfOpenThere, FaultType::kCutUp,
+                                 FaultType::kCutDown,      FaultType::kPartition,     FaultType::kSlowLink,
+                                 FaultType::kBadFrame};
 
 bool IsOfPhase(FaultType type) { return type == FaultType::kSourceLost || type == FaultType::kSilentFlip; }
 
@@ -67,14 +88,15 @@ void DrawPlace(Random& random, const Plan& plan, bool first, PlannedFault* fault
     // Later faults fall into the incident that the first has opened.
     fault->in_phase = static_cast<Phase>(random.Below(static_cast<uint64_t>(Phase::kEnded)));
     // Without respawns a fault ends in a dump: there are few others.
-    if (plan.policy.max_respawns == 0 && random.Chance(0.5)) fault->in_phase = random.Chance(0.5) ? Phase::kDump : Phase::kRename;
+    if (plan.policy.max_respawns == 0 && random.Chance(0.5))
+      fault->in_phase = random.Chance(0.5) ? Phase::kDump : Phase::kRename;
     fault->nth = 1 + static_cast<int>(random.Below(2));
     if (fault->in_phase == Phase::kDump || fault->in_phase == Phase::kRename) fault->nth = 1;
     fault->delay = Duration(static_cast<int64_t>(random.Below(random.Chance(0.5) ? 2'000'000 : 30'000'000)));
   } else if (needs_trainer || random.Chance(0.6)) {
     // Parked in the last step is, most often, finished while others are not.
-    constexpr std::array kPlaces = {TrainerAt::kForward, TrainerAt::kGradients, TrainerAt::kGate, TrainerAt::kUpdate,
-                                    TrainerAt::kParamSync, TrainerAt::kParked};
+    constexpr std::array kPlaces = {TrainerAt::kForward, TrainerAt::kGradients, TrainerAt::kGate,
+                                    TrainerAt::kUpdate,  TrainerAt::kParamSync, TrainerAt::kParked};
     fault->in_trainer = kPlaces[random.Below(kPlaces.size())];
     if (fault->type == FaultType::kThrow) fault->in_trainer = TrainerAt::kForward;
     if (fault->type == FaultType::kThrowInUpdate) fault->in_trainer = TrainerAt::kUpdate;
@@ -89,7 +111,8 @@ void DrawPlace(Random& random, const Plan& plan, bool first, PlannedFault* fault
 
 PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile, bool first) {
   PlannedFault fault;
-  fault.type = random.Chance(profile.network) ? kNetwork[random.Below(kNetwork.size())] : kCommon[random.Below(kCommon.size())];
+  fault.type =
+      random.Chance(profile.network) ? kNetwork[random.Below(kNetwork.size())] : kCommon[random.Below(kCommon.size())];
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
   fault.count = 1 + static_cast<int>(random.Below(3));
   fault.lasting = random.Chance(0.4);
@@ -103,12 +126,26 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
 
 const std::vector<Profile>& Profiles() {
   static const std::vector<Profile> kProfiles = {
-      {.name = "default", .description = "8 ranks on 2 nodes, 240 steps of 250 ms, 4 beats a second, 3 to 6 faults",
-       .nodes = 2, .steps_min = 240, .steps_max = 240, .step_time = 250ms, .beat = 250ms, .faults_min = 3, .faults_max = 6,
+      {.name = "default",
+       .description = "8 ranks on 2 nodes, 240 steps of 250 ms, 4 beats a second, 3 to 6 faults",
+       .nodes = 2,
+       .steps_min = 240,
+       .steps_max = 240,
+       .step_time = 250ms,
+       .beat = 250ms,
+       .faults_min = 3,
+       .faults_max = 6,
        .ranks = 8},
       {.name = "quick", .description = "2 to 8 ranks, a few steps of some milliseconds, 1 to 3 faults", .nodes = 2},
-      {.name = "network", .description = "as quick, with 2 to 5 faults that mostly strike connections", .nodes = 2,
-       .steps_min = 6, .steps_max = 30, .step_time = 20ms, .faults_min = 2, .faults_max = 5, .network = 0.8},
+      {.name = "network",
+       .description = "as quick, with 2 to 5 faults that mostly strike connections",
+       .nodes = 2,
+       .steps_min = 6,
+       .steps_max = 30,
+       .step_time = 20ms,
+       .faults_min = 2,
+       .faults_max = 5,
+       .network = 0.8},
   };
   return kProfiles;
 }
@@ -124,8 +161,8 @@ Result<Profile> FindProfile(const std::string& name) {
 
 Status CheckRanks(int ranks) {
   if (ranks == 0 || (ranks >= 2 && ranks <= kRanksMax && ranks % 2 == 0)) return Status::Ok();
-  return {StatusCode::kInvalidArgument, "ranks is " + std::to_string(ranks) + "; it must be an even number from 2 to " +
-                                            std::to_string(kRanksMax)};
+  return {StatusCode::kInvalidArgument,
+          "ranks is " + std::to_string(ranks) + "; it must be an even number from 2 to " + std::to_string(kRanksMax)};
 }
 
 Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
@@ -147,7 +184,8 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   plan.policy.max_respawns = kRespawns[random.Below(kRespawns.size())];
   plan.steps = profile.steps_min + random.Below(profile.steps_max - profile.steps_min + 1);
   if (random.Chance(0.85)) plan.policy.save_directory = "saves";
-  if (!plan.policy.save_directory.empty() && random.Chance(0.4)) plan.policy.save_every = plan.steps / 4 + 1 + random.Below(3);
+  if (!plan.policy.save_directory.empty() && random.Chance(0.4))
+    plan.policy.save_every = plan.steps / 4 + 1 + random.Below(3);
   plan.gate = random.Chance(0.6) ? GateKind::kTrainer : random.Chance(0.75) ? GateKind::kControlPlane : GateKind::kOff;
   plan.policy.can_spawn = random.Chance(0.75);
   plan.watched = plan.policy.can_spawn && random.Chance(0.7);

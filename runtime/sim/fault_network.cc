@@ -7,7 +7,8 @@ namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
-// What does not last ends, with the longest pause before the next attempt to connect and a beat, within the silence limit.
+// What does not last ends, with the longest pause before the next attempt to connect and a beat, within the silence
+// limit.
 bool Cluster::StrikeLink(const PlannedFault& fault, ProcessPtr p) {
   if (!p || !p->core || !p->link) return false;
   const Rank rank(fault.rank);
@@ -44,8 +45,10 @@ bool Cluster::StrikeLink(const PlannedFault& fault, ProcessPtr p) {
       In(Between(500'000, 5'000'000), [this, rank, extra] { RoadOf(rank).extra -= extra; });
       return true;
     }
-    case FaultType::kBadFrame: return SendBadFrame(p, static_cast<int>(random_.Below(6)));
-    default: return false;
+    case FaultType::kBadFrame:
+      return SendBadFrame(p, static_cast<int>(random_.Below(6)));
+    default:
+      return false;
   }
 }
 
@@ -59,7 +62,9 @@ bool Cluster::SendBadFrame(ProcessPtr p, int kind) {
     case 0:  // bytes
       for (int i = 0; i < 40; ++i) frame += static_cast<char>(random_.Below(256));
       break;
-    case 1: frame = wire::Encode("another job", own, AgentMessage(fault)); break;
+    case 1:
+      frame = wire::Encode("another job", own, AgentMessage(fault));
+      break;
     case 2:  // half a frame
       frame = wire::Encode(kJob, own, AgentMessage(StoreSet{"key", std::vector<uint8_t>(50, 1)}));
       frame.resize(frame.size() / 2);
@@ -75,7 +80,8 @@ bool Cluster::SendBadFrame(ProcessPtr p, int kind) {
     default:  // a word of an older generation
       if (own.generation.value() < 2) return false;
       forged.generation = own.generation.Previous();
-      frame = wire::Encode(kJob, forged, AgentMessage(FaultReport{.kind = FaultKind::kException, .text = "late", .since = Now()}));
+      frame = wire::Encode(kJob, forged,
+                           AgentMessage(FaultReport{.kind = FaultKind::kException, .text = "late", .since = Now()}));
       break;
   }
   Put(p->link, true, frame);

@@ -19,7 +19,9 @@ void Cluster::OnTrainerAt(ProcessPtr p) {
   for (size_t i = 0; i < faults_.size(); ++i) {
     Fault& fault = faults_[i];
     const PlannedFault& plan = fault.plan;
-    if (!fault.armed || fault.fired || plan.in_trainer != p->at || plan.rank != p->rank.value() || plan.step != p->begun) continue;
+    if (!fault.armed || fault.fired || plan.in_trainer != p->at || plan.rank != p->rank.value() ||
+        plan.step != p->begun)
+      continue;
     fault.armed = false;  // once
     // An exception is thrown by the trainer itself, the rest strikes while it is on its way.
     if (plan.type == FaultType::kThrow || plan.type == FaultType::kThrowInUpdate)
@@ -53,7 +55,8 @@ void Cluster::Strike(Fault& fault) {
   // Marked first: what it sets off may come back here.
   fault.fired = true;
   Log("!! " + plan.ToString() + " (" + where + ")");
-  const bool done = StrikeProcess(plan, p) || StrikeTrainer(plan, p) || StrikeReplacement(plan, p) || StrikeLink(plan, p);
+  const bool done =
+      StrikeProcess(plan, p) || StrikeTrainer(plan, p) || StrikeReplacement(plan, p) || StrikeLink(plan, p);
   if (!done) {
     Log("   ... finds nothing to strike");
     fault.fired = false;
@@ -83,7 +86,8 @@ bool Cluster::StrikeProcess(const PlannedFault& fault, ProcessPtr p) {
       fault.lasting ? NoteLate(fault.rank) : NoteDisturbed(fault.rank);
       Freeze(p, fault.lasting ? Between(1'000'000, 5'000'000) : Between(20'000, 500'000));
       return true;
-    case FaultType::kNodeLost: return LoseNode(fault.rank);
+    case FaultType::kNodeLost:
+      return LoseNode(fault.rank);
     case FaultType::kSlowRank: {
       if (!p) return false;
       NoteDisturbed(fault.rank);
@@ -98,7 +102,8 @@ bool Cluster::StrikeProcess(const PlannedFault& fault, ProcessPtr p) {
       stop_asked_ = true;
       Feed(OperatorStop{});
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -153,8 +158,10 @@ bool Cluster::StrikeTrainer(const PlannedFault& fault, ProcessPtr p) {
       NoteLoss(fault.rank, 1 + fault.count / 2);
       Die(p, "killed by SIGKILL");
       return true;
-    case FaultType::kSilentFlip: return StrikeSilently(p);
-    default: return false;
+    case FaultType::kSilentFlip:
+      return StrikeSilently(p);
+    default:
+      return false;
   }
 }
 
@@ -172,8 +179,8 @@ bool Cluster::StrikeSource() {
   return false;
 }
 
-// A bit of a copy that nothing had touched, where its partners' were not touched either: VERIFY sees that they differ, and
-// nothing tells which is right. (With a repaired partner the flipped copy would be taken for the right one.)
+// A bit of a copy that nothing had touched, where its partners' were not touched either: VERIFY sees that they differ,
+// and nothing tells which is right. (With a repaired partner the flipped copy would be taken for the right one.)
 bool Cluster::StrikeSilently(ProcessPtr p) {
   if (!p->core || core_.phase() != Phase::kVerify || p->state.shards.empty() || p->silent_bit) return false;
   std::set<Rank> involved{p->rank};
@@ -188,8 +195,8 @@ bool Cluster::StrikeSilently(ProcessPtr p) {
   return true;
 }
 
-// Where another fault ends a VERIFY before the digests are compared, nothing in the control plane can know of a bit that
-// flipped meanwhile: the fault is taken back, since no promise covers it.
+// Where another fault ends a VERIFY before the digests are compared, nothing in the control plane can know of a bit
+// that flipped meanwhile: the fault is taken back, since no promise covers it.
 void Cluster::TakeBackFlips() {
   for (const ProcessPtr p : processes_) {
     if (!p || !p->silent_bit || core_.members()[static_cast<size_t>(p->rank.value())].needs_repair) continue;

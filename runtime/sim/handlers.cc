@@ -1,4 +1,5 @@
-// The handlers that a virtual trainer's thread runs while it is parked: order in, answer out; rebuild, verify, rollback.
+// The handlers that a virtual trainer's thread runs while it is parked: order in, answer out; rebuild, verify,
+// rollback.
 #include <algorithm>
 #include <array>
 
@@ -37,14 +38,22 @@ void Cluster::StartOrder(ProcessPtr p) {
 void Cluster::RunHandler(ProcessPtr p) {
   const Phase phase = p->running->order.phase;
   switch (phase) {
-    case Phase::kClean: return Trainer(p, Between(50, 5000), [this, p, phase] { Finish(p, {.phase = phase}); });
-    case Phase::kRebuild: return Rebuild(p);
-    case Phase::kRepair: return p->running->order.rung == Rung::kReload ? Reload(p) : Repair(p);
-    case Phase::kVerify: return Verify(p);
-    case Phase::kRollback: return Rollback(p);
-    case Phase::kDump: return Save(p);
-    case Phase::kRename: return Rename(p);
-    default: return Break(Promise::kTable, "an order for " + std::string(PhaseName(phase)));
+    case Phase::kClean:
+      return Trainer(p, Between(50, 5000), [this, p, phase] { Finish(p, {.phase = phase}); });
+    case Phase::kRebuild:
+      return Rebuild(p);
+    case Phase::kRepair:
+      return p->running->order.rung == Rung::kReload ? Reload(p) : Repair(p);
+    case Phase::kVerify:
+      return Verify(p);
+    case Phase::kRollback:
+      return Rollback(p);
+    case Phase::kDump:
+      return Save(p);
+    case Phase::kRename:
+      return Rename(p);
+    default:
+      return Break(Promise::kTable, "an order for " + std::string(PhaseName(phase)));
   }
 }
 
@@ -81,7 +90,8 @@ void Cluster::Finish(ProcessPtr p, PhaseDone done) {
 void Cluster::Cancel(ProcessPtr p) {
   if (p->order) {  // not taken yet
     const RunOnTrainer dropped = *std::exchange(p->order, std::nullopt);
-    return StepAgent(p, HandlerDone{dropped.generation, {dropped.order.phase, StatusCode::kCancelled, "superseded", 0, {}}});
+    return StepAgent(
+        p, HandlerDone{dropped.generation, {dropped.order.phase, StatusCode::kCancelled, "superseded", 0, {}}});
   }
   if (!p->running || (p->hangs && p->deaf)) return;
   // Some end as if nothing had happened, but nobody goes on waiting.
@@ -118,8 +128,9 @@ void Cluster::OnStoreReply(ProcessPtr p, const StoreReply& reply) {
     });
   }
   if (reply.value != std::vector<uint8_t>{static_cast<uint8_t>(p->group.value() & 0xFF)})
-    return Break(Promise::kOneDecider, "rank " + p->rank.ToString() + " meets an address of another generation in generation " +
-                                           p->group.ToString());
+    return Break(
+        Promise::kOneDecider,
+        "rank " + p->rank.ToString() + " meets an address of another generation in generation " + p->group.ToString());
   if (!p->gets.empty()) return;
   Trainer(p, Between(50, 2000), [this, p] { Enter(p, Meeting::kConnect, 0, 0); });
 }

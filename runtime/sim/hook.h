@@ -1,8 +1,8 @@
 // Hook: where a test binary may bend a run, to prove that the checkers can fail.
 //
 // The simulator's drivers call it around every step of a core. The library has no hook of its own: without one, nothing
-// between a core and its world is altered. What a hook changes is a mutant of the guard on the other side, for example a
-// message whose generation was rewritten to the current one is a fence that does not look.
+// between a core and its world is altered. What a hook changes is a mutant of the guard on the other side, for example
+// a message whose generation was rewritten to the current one is a fence that does not look.
 #pragma once
 
 #include <vector>

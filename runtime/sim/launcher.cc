@@ -33,8 +33,8 @@ void Cluster::StartProcess(Rank rank, Incarnation incarnation) {
   const bool bad = takes(bad_replacements_);
   const uint64_t how = bad ? random_.Below(4) : 4;
   if (how == 0) For(p, Between(100, 20000), [this, p] { Die(p, "exited with code 1"); });
-  if (how == 1) p->frozen = true;   // never joins
-  if (how == 2) p->doomed = true;   // dies after joining
+  if (how == 1) p->frozen = true;  // never joins
+  if (how == 2) p->doomed = true;  // dies after joining
   if (how == 3) For(p, Between(20000, 400000), [this, p] { Die(p, "killed by SIGSEGV"); });
   if (bad) NoteLate(rank.value());
   Duration boot = Between(5000, 150000);
@@ -52,8 +52,8 @@ void Cluster::StartProcess(Rank rank, Incarnation incarnation) {
 // The end as the kernel tells it: sockets close, collectives break, a parent is told.
 void Cluster::Die(ProcessPtr p, const std::string& cause) {
   if (!p->alive) return;
-  Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " dies at " + std::string(TrainerAtName(p->at)) +
-      ": " + cause);
+  Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " dies at " +
+      std::string(TrainerAtName(p->at)) + ": " + cause);
   p->alive = false;
   p->deferred.clear();
   last_progress_ = Now();
@@ -68,7 +68,8 @@ void Cluster::Die(ProcessPtr p, const std::string& cause) {
 
 // The end that nobody tells: a host is gone.
 void Cluster::Vanish(ProcessPtr p) {
-  Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " vanishes at " + std::string(TrainerAtName(p->at)));
+  Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " vanishes at " +
+      std::string(TrainerAtName(p->at)));
   p->alive = false;
   p->deferred.clear();
   if (p->group.value() > 0) In(Between(10, 3000), [this, group = p->group] { BreakGroup(group); });
@@ -84,7 +85,8 @@ void Cluster::Reap(ProcessPtr p, const std::string& cause) {
   if (plan_.policy.can_spawn) {
     given_up_.insert({p->rank, p->incarnation});
     Feed(ProcessExited{p->rank, p->incarnation, cause, std::nullopt});
-    if (const auto next = std::exchange(next_[static_cast<size_t>(p->rank.value())], std::nullopt)) StartProcess(p->rank, *next);
+    if (const auto next = std::exchange(next_[static_cast<size_t>(p->rank.value())], std::nullopt))
+      StartProcess(p->rank, *next);
   } else if (Newest(p->rank) == p && !ended_) {
     StartProcess(p->rank, Incarnation());
   }

@@ -1,7 +1,8 @@
 // The network: connections that carry frames in order, roads that are slow or cut, ends that do not know of each other.
 //
-// A cut holds what arrives at it, in order; a connection that stays cut is given up by both ends' keepalive, each in its
-// own time. Frames are counted against the transport's own bounds: a sender whose queue is full closes the connection.
+// A cut holds what arrives at it, in order; a connection that stays cut is given up by both ends' keepalive, each in
+// its own time. Frames are counted against the transport's own bounds: a sender whose queue is full closes the
+// connection.
 #include "runtime/sim/cluster.h"
 #include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
@@ -90,7 +91,8 @@ void Cluster::TryConnect(ProcessPtr p) {
   p->link = all_links_.back().get();
   p->link->process = p;
   p->link->rank = p->rank;
-  SendUp(p, p->core ? p->core->generation() : Generation(), JoinRequest{p->pid, "host" + p->rank.ToString(), plan_.watched});
+  SendUp(p, p->core ? p->core->generation() : Generation(),
+         JoinRequest{p->pid, "host" + p->rank.ToString(), plan_.watched});
 }
 
 // The agent's end is gone, by whatever it took for the other's word.
@@ -120,8 +122,7 @@ void Cluster::Cut(Rank rank, bool up, bool down, Duration length) {
   if (!link) return;
   const Duration here = Between(kKeepaliveLowUs, kKeepaliveHighUs), there = Between(kKeepaliveLowUs, kKeepaliveHighUs);
   if (here < length) For(p, here, [this, link] { LoseAtAgent(link); });
-  if (there < length)
-    In(there, [this, link] { CloseAtController(link, false); });
+  if (there < length) In(there, [this, link] { CloseAtController(link, false); });
 }
 
 void Cluster::Heal(Rank rank, bool up, bool down) {

@@ -17,35 +17,69 @@ namespace kintsugi::sim {
 
 enum class FaultType : uint8_t {
   // A process.
-  kKill, kExit, kFreeze, kPause, kNodeLost, kSlowRank,
+  kKill,
+  kExit,
+  kFreeze,
+  kPause,
+  kNodeLost,
+  kSlowRank,
   // Its trainer and its memory.
-  kThrow, kThrowInUpdate, kUceLow, kUceHigh, kCommError, kHandlerFails, kHandlerHangs, kHandlerNonsense,
-  kBitFlip, kSilentFlip, kSourceLost,
+  kThrow,
+  kThrowInUpdate,
+  kUceLow,
+  kUceHigh,
+  kCommError,
+  kHandlerFails,
+  kHandlerHangs,
+  kHandlerNonsense,
+  kBitFlip,
+  kSilentFlip,
+  kSourceLost,
   // Its replacement.
-  kBadReplacement, kSlowReplacement, kFastReplacement,
+  kBadReplacement,
+  kSlowReplacement,
+  kFastReplacement,
   // Its connection.
-  kShortGap, kLongGap, kHalfOpenHere, kHalfOpenThere, kCutUp, kCutDown, kPartition, kSlowLink, kBadFrame,
+  kShortGap,
+  kLongGap,
+  kHalfOpenHere,
+  kHalfOpenThere,
+  kCutUp,
+  kCutDown,
+  kPartition,
+  kSlowLink,
+  kBadFrame,
   // The operator.
-  kSave, kStop,
+  kSave,
+  kStop,
 };
 inline constexpr int kFaultTypes = 31;
 std::string_view FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.
 enum class TrainerAt : uint8_t {
-  kBoot, kParked, kForward, kGradients, kGate, kVerdict, kUpdate, kParamSync, kSavePoint, kHandler,
+  kBoot,
+  kParked,
+  kForward,
+  kGradients,
+  kGate,
+  kVerdict,
+  kUpdate,
+  kParamSync,
+  kSavePoint,
+  kHandler,
 };
 std::string_view TrainerAtName(TrainerAt at);
 
 struct PlannedFault {
   FaultType type = FaultType::kKill;
   int rank = 0;
-  int count = 1;                    // of bad replacements, failing handlers, flipped repairs
-  bool lasting = false;             // connection faults and pauses: longer than anyone waits
+  int count = 1;         // of bad replacements, failing handlers, flipped repairs
+  bool lasting = false;  // connection faults and pauses: longer than anyone waits
   // When: exactly one of the three.
   std::optional<Duration> at;
-  std::optional<Phase> in_phase;    // when the controller enters the phase, plus `delay`
-  int nth = 1;                      // ... for the nth time
+  std::optional<Phase> in_phase;        // when the controller enters the phase, plus `delay`
+  int nth = 1;                          // ... for the nth time
   std::optional<TrainerAt> in_trainer;  // when the rank's trainer gets there in `step`
   uint64_t step = 0;
   Duration delay{};
@@ -62,11 +96,11 @@ struct Plan {
   std::string layout_name;
   int nodes = 1;
   uint64_t steps = 8;
-  Duration step_time{};   // of a healthy step, about
+  Duration step_time{};  // of a healthy step, about
   Duration beat{};
   Duration tick{};
   GateKind gate = GateKind::kTrainer;
-  bool watched = true;    // a launcher reads the ranks' pages; else they beat over their connections
+  bool watched = true;  // a launcher reads the ranks' pages; else they beat over their connections
   std::vector<PlannedFault> faults;
 
   int NodeOf(int rank) const { return rank * nodes / policy.world_size; }

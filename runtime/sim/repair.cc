@@ -1,5 +1,5 @@
-// REPAIR: chunks go from sources to receivers, several sources may serve one receiver, and what has arrived outlives the
-// generation: only missing chunks are sent again. A reload reads the checkpoint instead.
+// REPAIR: chunks go from sources to receivers, several sources may serve one receiver, and what has arrived outlives
+// the generation: only missing chunks are sent again. A reload reads the checkpoint instead.
 #include <algorithm>
 
 #include "runtime/sim/cluster.h"
@@ -31,7 +31,8 @@ void Cluster::Repair(ProcessPtr p) {
   session.members[p->rank] = p;
   const uint64_t step = p->running->order.step.value();
   const auto& moves = p->running->order.moves;
-  if (std::any_of(moves.begin(), moves.end(), [&](const RepairMove& m) { return m.destination == p->rank; })) p->flipped = false;
+  if (std::any_of(moves.begin(), moves.end(), [&](const RepairMove& m) { return m.destination == p->rank; }))
+    p->flipped = false;
   if (p->received_step != step) p->received.clear();
   p->received_step = step;
   PushTransfers(generation);
@@ -57,7 +58,8 @@ void Cluster::PushTransfers(Generation generation) {
   std::vector<ProcessPtr> done;
   for (const auto& [rank, p] : session.members)
     if (std::all_of(session.transfers.begin(), session.transfers.end(), [&, r = rank](const Transfer& t) {
-          return t.done || (t.move.destination != r && std::count(t.move.sources.begin(), t.move.sources.end(), r) == 0);
+          return t.done ||
+                 (t.move.destination != r && std::count(t.move.sources.begin(), t.move.sources.end(), r) == 0);
         }))
       done.push_back(p);
   for (const ProcessPtr p : done) {
@@ -153,7 +155,8 @@ void Cluster::Reload(ProcessPtr p) {
   Trainer(p, Between(1000, 30000), [this, p, step] {
     const auto found = visible_.find(step);
     if (found == visible_.end() || p->running->order.directory != plan_.policy.save_directory)
-      return Break(Promise::kCheckpoint, "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
+      return Break(Promise::kCheckpoint,
+                   "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
     for (Shard& shard : p->state.shards)
       shard.tensors = found->second.shards.at({shard.layout, replicas_.Holders(shard.layout, p->rank).front()});
     p->objects.Clear();

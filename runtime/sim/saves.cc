@@ -12,8 +12,9 @@ void Cluster::Save(ProcessPtr p) {
       for (Rank rank : entry.objects_of) {
         const Object* object = ObjectOf(p, rank, step);
         if (!object)
-          return Break(Promise::kCheckpoint, "rank " + p->rank.ToString() + " is to save object " + std::to_string(step) +
-                                                 " of rank " + rank.ToString() + " and does not hold it");
+          return Break(Promise::kCheckpoint, "rank " + p->rank.ToString() + " is to save object " +
+                                                 std::to_string(step) + " of rank " + rank.ToString() +
+                                                 " and does not hold it");
         written_[step].objects[rank] = *object;
       }
     }

@@ -1,7 +1,7 @@
 // Scheduler: virtual time. Tasks run in the order of their instants, and at one instant in the order they were given.
 //
-// Nothing waits: the clock jumps from task to task. A task keeps its captures in place, without an allocation of its own:
-// a run is tens of thousands of tasks, and a campaign thousands of runs.
+// Nothing waits: the clock jumps from task to task. A task keeps its captures in place, without an allocation of its
+// own: a run is tens of thousands of tasks, and a campaign thousands of runs.
 #pragma once
 
 #include <algorithm>

@@ -50,7 +50,8 @@ void ObjectHistory::DropAfter(uint64_t step) {
 
 void ObjectHistory::KeepNewest(size_t count) {
   if (count_ <= count) return;
-  std::move(kept_.begin() + static_cast<long>(count_ - count), kept_.begin() + static_cast<long>(count_), kept_.begin());
+  std::move(kept_.begin() + static_cast<long>(count_ - count), kept_.begin() + static_cast<long>(count_),
+            kept_.begin());
   count_ = count;
 }
 

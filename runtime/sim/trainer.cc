@@ -69,7 +69,8 @@ void Cluster::BeginUpdate(ProcessPtr p) {
   const uint64_t step = p->begun;
   if (Word(p).locked) return Park(p, TrainerParked::Outcome::kInterrupted);
   if (p->word != GateWord::Pack(GateState::kCommitted, step - 1))
-    return Break(Promise::kUpdateOnce, "rank " + p->rank.ToString() + " begins update " + std::to_string(step) + " out of order");
+    return Break(Promise::kUpdateOnce,
+                 "rank " + p->rank.ToString() + " begins update " + std::to_string(step) + " out of order");
   if (plan_.gate == GateKind::kOff) {
     SetWord(p, GateState::kUpdating, step);
     return Update(p);

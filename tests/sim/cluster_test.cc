@@ -1,4 +1,5 @@
-// Thousands of seeded runs of whole virtual clusters: no seed breaks a promise, and together they reach what they should.
+// Thousands of seeded runs of whole virtual clusters: no seed breaks a promise, and together they reach what they
+// should.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -20,9 +21,11 @@ Campaign RunSeeds(const std::string& name, uint64_t first, uint64_t end) {
   for (const Campaign::Failure& failure : campaign.failures())
     ADD_FAILURE() << "seed " << failure.seed << " breaks " << failure.violation.ToString()
                   << "\n  replay: " << ReplayCommand(failure.seed, name, 0);
-  std::string summary = name + ": " + std::to_string(campaign.seeds_run()) + " seeds, " + std::to_string(campaign.incidents()) +
-                        " incidents, " + std::to_string(campaign.healed()) + " healed;";
-  for (const auto& [code, count] : campaign.exits()) summary += " exit " + std::to_string(code) + ": " + std::to_string(count);
+  std::string summary = name + ": " + std::to_string(campaign.seeds_run()) + " seeds, " +
+                        std::to_string(campaign.incidents()) + " incidents, " + std::to_string(campaign.healed()) +
+                        " healed;";
+  for (const auto& [code, count] : campaign.exits())
+    summary += " exit " + std::to_string(code) + ": " + std::to_string(count);
   std::printf("%s\n", summary.c_str());
   return campaign;
 }
@@ -41,8 +44,8 @@ TEST(Cluster, KeepsItsPromisesUnderRandomFaults) {
       if (const auto found = counts.find(static_cast<FaultType>(type)); found != counts.end()) count += found->second;
     EXPECT_GT(count, 0u) << FaultTypeName(static_cast<FaultType>(type)) << " never struck";
   }
-  for (Rung rung : {Rung::kResume, Rung::kRetry, Rung::kPatch, Rung::kRebuild, Rung::kRespawn, Rung::kReload, Rung::kDump,
-                    Rung::kExit})
+  for (Rung rung : {Rung::kResume, Rung::kRetry, Rung::kPatch, Rung::kRebuild, Rung::kRespawn, Rung::kReload,
+                    Rung::kDump, Rung::kExit})
     EXPECT_TRUE(campaign.rungs().count(rung)) << "no run took the rung " << RungName(rung);
   EXPECT_GT(campaign.healed(), 0u);
 }

@@ -14,10 +14,10 @@ namespace kintsugi::sim {
 
 struct Mutant {
   std::string name;
-  std::string guard;    // what was taken out
+  std::string guard;  // what was taken out
   std::string profile;
-  uint64_t seed;        // recorded: it kills the mutant; 0: not found yet
-  Promise promise;      // the one that this seed breaks
+  uint64_t seed;    // recorded: it kills the mutant; 0: not found yet
+  Promise promise;  // the one that this seed breaks
   std::function<std::unique_ptr<Hook>()> make;
 };
 

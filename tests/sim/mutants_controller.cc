@@ -11,7 +11,9 @@ class Inward : public Hook {
  public:
   using Bend = std::function<void(const ControllerCore&, ControllerEvent*, Extra*)>;
   explicit Inward(Bend bend) : bend_(std::move(bend)) {}
-  void BeforeController(const ControllerCore& core, ControllerEvent* event, Extra* after) override { bend_(core, event, after); }
+  void BeforeController(const ControllerCore& core, ControllerEvent* event, Extra* after) override {
+    bend_(core, event, after);
+  }
 
  private:
   Bend bend_;
@@ -22,7 +24,8 @@ class Outward : public Hook {
  public:
   using Bend = std::function<void(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>*)>;
   explicit Outward(Bend bend) : bend_(std::move(bend)) {}
-  void AfterController(const ControllerCore& core, const ControllerEvent& cause, std::vector<ControllerAction>* actions) override {
+  void AfterController(const ControllerCore& core, const ControllerEvent& cause,
+                       std::vector<ControllerAction>* actions) override {
     bend_(core, cause, actions);
   }
 
@@ -63,7 +66,8 @@ Header HeaderOf(const ControllerCore& core, size_t r) {
 
 // A quorum off by one: when all but one have answered, the last one counts as having said the same.
 template <typename T>
-void OneShort(const ControllerCore& core, ControllerEvent* event, Extra* after, const std::function<bool(const T&)>& counts) {
+void OneShort(const ControllerCore& core, ControllerEvent* event, Extra* after,
+              const std::function<bool(const T&)>& counts) {
   const T* message = MessageIn<T>(event);
   if (!message || !counts(*message)) return;
   const Header& from = std::get<FromAgent>(*event).header;
@@ -77,8 +81,9 @@ void OneShort(const ControllerCore& core, ControllerEvent* event, Extra* after, 
 template <typename T>
 std::function<std::unique_ptr<Hook>()> Short(std::function<bool(const T&)> counts = [](const T&) { return true; }) {
   return [counts] {
-    return std::make_unique<Inward>(
-        [counts](const ControllerCore& core, ControllerEvent* event, Extra* after) { OneShort<T>(core, event, after, counts); });
+    return std::make_unique<Inward>([counts](const ControllerCore& core, ControllerEvent* event, Extra* after) {
+      OneShort<T>(core, event, after, counts);
+    });
   };
 }
 
@@ -114,7 +119,8 @@ void NoDigest(const ControllerCore&, ControllerEvent* event, Extra*) {
 }
 
 void EchoBreaks(const ControllerCore&, ControllerEvent* event, Extra*) {
-  if (auto* fault = MessageIn<FaultReport>(event); fault && fault->kind == FaultKind::kCommError) fault->kind = FaultKind::kMemoryHigh;
+  if (auto* fault = MessageIn<FaultReport>(event); fault && fault->kind == FaultKind::kCommError)
+    fault->kind = FaultKind::kMemoryHigh;
 }
 
 void ClosedIsDead(const ControllerCore&, ControllerEvent* event, Extra*) {
@@ -147,12 +153,14 @@ void AnnouncedBeforeWritten(const ControllerCore& core, ControllerEvent* event, 
 void OpensEarly(const ControllerCore& core, const ControllerEvent& cause, std::vector<ControllerAction>* actions) {
   ControllerEvent event = cause;
   if (const auto* entered = MessageIn<GateEntered>(&event); entered && core.phase() == Phase::kRunning)
-    actions->push_back(Send{HeaderOf(core, static_cast<size_t>(std::get<FromAgent>(cause).header.rank.value())), GateOpen{entered->step}});
+    actions->push_back(Send{HeaderOf(core, static_cast<size_t>(std::get<FromAgent>(cause).header.rank.value())),
+                            GateOpen{entered->step}});
 }
 
 void StopsPastS(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) {
   for (ControllerAction& action : *actions)
-    if (auto* stop = MessageOut<StopOrder>(&action); stop && std::get<Send>(action).header.rank == Rank(0)) stop->step = stop->step.Next();
+    if (auto* stop = MessageOut<StopOrder>(&action); stop && std::get<Send>(action).header.rank == Rank(0))
+      stop->step = stop->step.Next();
 }
 
 void SkipsRollback(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) {
@@ -179,7 +187,8 @@ void KillsNobody(const ControllerCore&, const ControllerEvent&, std::vector<Cont
   std::erase_if(*actions, [](const ControllerAction& action) { return std::holds_alternative<KillProcess>(action); });
 }
 
-void SpawnsBeyondBudget(const ControllerCore& core, const ControllerEvent& cause, std::vector<ControllerAction>* actions) {
+void SpawnsBeyondBudget(const ControllerCore& core, const ControllerEvent& cause,
+                        std::vector<ControllerAction>* actions) {
   const auto* exited = std::get_if<ProcessExited>(&cause);
   if (!exited || core.phase() == Phase::kEnded || !core.policy().can_spawn) return;
   const auto& member = core.members()[static_cast<size_t>(exited->rank.value())];
@@ -189,7 +198,8 @@ void SpawnsBeyondBudget(const ControllerCore& core, const ControllerEvent& cause
 
 void ResumesOneBack(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) {
   for (ControllerAction& action : *actions)
-    if (auto* resume = MessageOut<ResumeOrder>(&action); resume && resume->step.value() > 0) resume->step = resume->step.Previous();
+    if (auto* resume = MessageOut<ResumeOrder>(&action); resume && resume->step.value() > 0)
+      resume->step = resume->step.Previous();
 }
 
 void ForgetsASender(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) {
@@ -203,25 +213,32 @@ void ForgetsASender(const ControllerCore&, const ControllerEvent&, std::vector<C
 
 std::vector<Mutant> ControllerMutants() {
   return {
-      {"any_generation", "the controller looks at a message's generation", "quick", 114, Promise::kInnocent, In(AnyGeneration)},
+      {"any_generation", "the controller looks at a message's generation", "quick", 114, Promise::kInnocent,
+       In(AnyGeneration)},
       {"any_term", "the controller looks at a message's term", "network", 49, Promise::kInnocent, In(AnyTerm)},
-      {"any_exit", "the exit of an older incarnation is not the living one's", "quick", 61, Promise::kInnocent, In(AnyExit)},
+      {"any_exit", "the exit of an older incarnation is not the living one's", "quick", 61, Promise::kInnocent,
+       In(AnyExit)},
       {"digest_not_compared", "VERIFY compares digests", "quick", 37, Promise::kSameStep, In(NoDigest)},
       {"lock_one_short", "LOCK waits for every live rank", "quick", 76, Promise::kInnocent, Short<LockReply>()},
       {"stop_one_short", "STOP waits until all are parked", "quick", 37, Promise::kInnocent, Short<Parked>()},
-      {"rollback_one_short", "ROLLBACK waits for every rank", "quick", 6, Promise::kInnocent, Short<PhaseDone>(Of(Phase::kRollback))},
+      {"rollback_one_short", "ROLLBACK waits for every rank", "quick", 6, Promise::kInnocent,
+       Short<PhaseDone>(Of(Phase::kRollback))},
       {"dump_one_short", "a checkpoint is published when all parts are written", "quick", 10, Promise::kCheckpoint,
        Short<PhaseDone>(Of(Phase::kDump))},
-      {"echo_breaks_reporter", "a communication error never breaks its reporter", "quick", 5, Promise::kInnocent, In(EchoBreaks)},
+      {"echo_breaks_reporter", "a communication error never breaks its reporter", "quick", 5, Promise::kInnocent,
+       In(EchoBreaks)},
       {"closed_is_dead", "a lost connection may come back", "network", 3, Promise::kOneDecider, In(ClosedIsDead)},
       {"damage_unheard", "damaged memory is news in any phase", "quick", 9, Promise::kProgress, In(DamageUnheard)},
       {"torn_counts", "a torn update is no step's state", "quick", 46, Promise::kInnocent, In(TornCounts)},
-      {"announced_before_written", "a checkpoint counts once it is visible", "quick", 89, Promise::kCheckpoint, In(AnnouncedBeforeWritten)},
-      {"gate_opens_early", "the gate opens when every rank is at it", "quick", 209, Promise::kInnocent, Out(OpensEarly)},
+      {"announced_before_written", "a checkpoint counts once it is visible", "quick", 89, Promise::kCheckpoint,
+       In(AnnouncedBeforeWritten)},
+      {"gate_opens_early", "the gate opens when every rank is at it", "quick", 209, Promise::kInnocent,
+       Out(OpensEarly)},
       {"stops_past_s", "all meet at one S", "quick", 28, Promise::kInnocent, Out(StopsPastS)},
       {"rollback_skipped", "objects go back to S", "quick", 2, Promise::kUpdateOnce, Out(SkipsRollback)},
       {"copied_backwards", "a source is an intact rank", "quick", 1, Promise::kInnocent, Out(CopiesBackwards)},
-      {"not_told_again", "orders are repeated to a rank that joins again", "network", 10, Promise::kInnocent, Out(TellsNothingAgain)},
+      {"not_told_again", "orders are repeated to a rank that joins again", "network", 10, Promise::kInnocent,
+       Out(TellsNothingAgain)},
       {"kills_nobody", "who is given up is killed", "quick", 1, Promise::kOneDecider, Out(KillsNobody)},
       {"spawns_beyond_budget", "respawns have a budget", "quick", 21, Promise::kTable, Out(SpawnsBeyondBudget)},
       {"resumes_one_back", "the run goes on from S", "quick", 1, Promise::kUpdateOnce, Out(ResumesOneBack)},

@@ -1,13 +1,13 @@
 // The proof that the checkers can fail: each mutant breaks the promise that its guard keeps, on a recorded seed.
 //
 // KINTSUGI_MUTANTS=search looks for each mutant's first killing seed afresh and prints the rows to record.
+#include "tests/sim/mutants.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-
-#include "tests/sim/mutants.h"
 
 namespace kintsugi::sim {
 namespace {
@@ -51,7 +51,8 @@ TEST(Mutants, AreManyAndNamedOnce) {
 
 TEST(Mutants, Search) {
   const char* wanted = std::getenv("KINTSUGI_MUTANTS");
-  if (!wanted || std::string(wanted) != "search") GTEST_SKIP() << "set KINTSUGI_MUTANTS=search to look for killing seeds";
+  if (!wanted || std::string(wanted) != "search")
+    GTEST_SKIP() << "set KINTSUGI_MUTANTS=search to look for killing seeds";
   for (const Mutant& mutant : AllMutants()) {
     uint64_t seed = 1;
     Outcome outcome;

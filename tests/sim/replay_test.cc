@@ -1,7 +1,6 @@
 // A seed is a replay: the log of a run is the same every time, and holds nothing of the machine it was made on.
 #include <gtest/gtest.h>
 
-
 #include <algorithm>
 
 #include "runtime/sim/campaign.h"

@@ -47,8 +47,8 @@ int RunSeeds(const SimOptions& options, const Seeds& seeds, const sim::Profile& 
     campaign.Add(plan, outcome);
     if (outcome.violations.empty()) continue;
     const sim::Violation& violation = outcome.violations.front();
-    words << "seed " << seed << " breaks " << violation.ToString() << "\n  " << plan.ToString() << "\n  replay: "
-          << sim::ReplayCommand(seed, profile.name, options.ranks) << '\n';
+    words << "seed " << seed << " breaks " << violation.ToString() << "\n  " << plan.ToString()
+          << "\n  replay: " << sim::ReplayCommand(seed, profile.name, options.ranks) << '\n';
     if (!options.minimize) continue;
     const sim::Plan shortest = sim::Minimize(plan, violation.promise);
     words << "  shortest schedule, " << shortest.faults.size() << " of " << plan.faults.size() << " faults:\n";
@@ -59,8 +59,8 @@ int RunSeeds(const SimOptions& options, const Seeds& seeds, const sim::Profile& 
   words << campaign.seeds_run() << " seeds, " << campaign.incidents() << " incidents, " << campaign.failures().size()
         << " failing; recovery " << sim::Milliseconds(campaign.RecoveryMedian()) << " ms in the middle, "
         << sim::Milliseconds(campaign.RecoveryMax()) << " ms at most; "
-        << static_cast<uint64_t>(seconds > 0 ? static_cast<double>(campaign.seeds_run()) / seconds : 0) << " seeds a second"
-        << std::endl;
+        << static_cast<uint64_t>(seconds > 0 ? static_cast<double>(campaign.seeds_run()) / seconds : 0)
+        << " seeds a second" << std::endl;
   if (!options.json.empty()) {
     const Status written = WriteText(options.json, campaign.Json(seconds));
     if (!written.ok()) {
@@ -91,7 +91,8 @@ std::string Footer() {
   std::string text = "Profiles:\n";
   for (const sim::Profile& profile : sim::Profiles()) text += "  " + profile.name + ": " + profile.description + "\n";
   return text +
-         "\nA seed is a replay: the same seed gives the same run, byte for byte, on every machine. A seed that breaks a promise\n"
+         "\nA seed is a replay: the same seed gives the same run, byte for byte, on every machine. A seed that breaks "
+         "a promise\n"
          "prints the command that runs it again with its whole log.\n\n"
          "Examples: kintsugi sim --seeds 1..1001 --json -\n"
          "          kintsugi sim --seeds 42..43 --profile network --log\n\n"
@@ -108,7 +109,8 @@ void AddSim(CLI::App& app, int& exit_code) {
   command->add_option("--profile", options->profile, "What kind of runs: see below")->capture_default_str();
   command->add_option("--json", options->json, "Write the figures as JSON to FILE, or to standard output for -");
   command->add_flag("--log", options->log, "Print everything that happens");
-  command->add_flag("--minimize", options->minimize, "Drop faults of a failing seed until the shortest schedule is left");
+  command->add_flag("--minimize", options->minimize,
+                    "Drop faults of a failing seed until the shortest schedule is left");
   command->footer(Footer());
   command->callback([options, &exit_code] { exit_code = RunSim(*options); });
 }
