@@ -134,7 +134,7 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
     if (member.life == Life::kReady) {
       MarkDead(rank);
       Fault(rank, FaultKind::kProcessExit, "a newer process of the rank joined", now_);
-      if (phase_ == Phase::kEnded) return;
+      if (phase_ == Phase::kEnded) return refuse("the run has ended");
     }
     member.incarnation = incarnation;
     member.life = Life::kStarting;
@@ -317,6 +317,11 @@ void ControllerCore::GiveUp(const std::vector<Rank>& ranks, FaultKind kind, Time
     RecordFault(rank, kind, text, since);
   }
   if (!ranks.empty()) EnterLock(text);
+}
+
+bool ControllerCore::WaitsAreBounded() const {
+  if (phase_ == Phase::kEnded || (phase_ == Phase::kRunning && NobodyWaits() && unresumed_ == 0)) return true;
+  return deadline_ != TimePoint::Max() || save_deadline_ != TimePoint::Max() || relock_at_ != TimePoint::Max();
 }
 
 // ---- helpers -----------------------------------------------------------------------------------------------------

@@ -78,6 +78,8 @@ class ControllerCore {
   const Policy& policy() const { return policy_; }
   uint64_t incidents() const { return incident_count_; }
   uint64_t dropped_messages() const { return dropped_; }
+  // Whatever is waited for has a deadline; in RUNNING nothing need be waited for. True after every step.
+  bool WaitsAreBounded() const;
   // Armed faults handed to a rank when it joins. The driver keeps the ledger.
   void SetInjections(Rank rank, std::vector<std::string> injections) { At(rank).injections = std::move(injections); }
 

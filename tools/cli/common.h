@@ -93,5 +93,6 @@ void AddTalk(CLI::App& app, int& exit_code);        // status, inject, save
 void AddController(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);  // ckpt
 void AddReport(CLI::App& app, int& exit_code);
+void AddSim(CLI::App& app, int& exit_code);
 
 }  // namespace kintsugi::cli

@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   kintsugi::cli::AddController(app, exit_code);
   kintsugi::cli::AddCheckpoint(app, exit_code);
   kintsugi::cli::AddReport(app, exit_code);
+  kintsugi::cli::AddSim(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

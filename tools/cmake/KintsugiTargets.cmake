@@ -37,8 +37,8 @@ function(kintsugi_library name)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
   _kintsugi_common(${target})
   _kintsugi_room(room)
-  # Examples and tools have libraries too, but what is installed is the library itself.
-  if(NOT room MATCHES "^(integrations/examples|tests|tools)(/|$)")
+  # Examples, tools and the simulator have libraries too, but what is installed is the library itself.
+  if(NOT room MATCHES "^(integrations/examples|runtime/sim|tests|tools)(/|$)")
     foreach(header IN LISTS ARG_HEADERS)
       if(NOT KINTSUGI_INSTALL)
         break()

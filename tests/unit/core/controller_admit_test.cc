@@ -84,6 +84,24 @@ TEST(ControllerAdmit, WithoutALauncherASecondProcessReplacesTheFirst) {
   EXPECT_EQ(bench.All<IncidentClosed>().at(0).record.rung, Rung::kRespawn);
 }
 
+TEST(ControllerAdmit, AnswersAProcessWhoseJoinEndsTheRun) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.can_spawn = false;
+  policy.save_directory.clear();
+  Bench bench(policy);
+  bench.Run();
+  for (int r = 0; r < 2; ++r) JoinUnnamed(bench, r);
+  bench.CommitAll(5);
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kAdmit);
+  // That the other copy is lost too becomes known by the process that comes in its place.
+  const size_t answers = bench.Sent<JoinReply>().size();
+  bench.Feed(FromAgent{{{}, {}, Rank(0), Incarnation()}, JoinRequest{}});
+  ASSERT_TRUE(bench.Ended());
+  ASSERT_EQ(bench.Sent<JoinReply>().size(), answers + 1) << "it would wait for an answer until its time is out";
+  EXPECT_FALSE(bench.Sent<JoinReply>().back().second.accepted);
+}
+
 TEST(ControllerAdmit, RefusesProcessesItGaveUp) {
   Bench bench(Bench::QuickPolicy(2));
   bench.Run();

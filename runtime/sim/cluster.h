@@ -1,0 +1,336 @@
+// Cluster: a whole virtual run around the real cores. One ControllerCore, an AgentCore per process, virtual time, a
+// virtual network that carries the bytes of the real wire format, processes that start and die, trainers that compute,
+// collectives, checkpoints, and checkers of DESIGN section 6's promises.
+//
+// Everything is drawn from the plan's seed: a seed is a replay. The drivers here do what the real drivers do.
+// Ownership: processes and connections live as long as the cluster; what refers to them holds plain pointers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+
+#include "runtime/core/agent_core.h"
+#include "runtime/core/controller_core.h"
+#include "runtime/core/store_table.h"
+#include "runtime/sim/hook.h"
+#include "runtime/sim/outcome.h"
+#include "runtime/sim/plan.h"
+#include "runtime/sim/scheduler.h"
+
+namespace kintsugi::sim {
+
+// Takes one line of the event log.
+using LogFunction = std::function<void(const std::string&)>;
+
+class Cluster {
+ public:
+  // `log` and `hook` may be null.
+  explicit Cluster(Plan plan, LogFunction log = nullptr, Hook* hook = nullptr);
+  Outcome Run();
+
+ private:
+  struct Process;
+  struct Link;
+  using ProcessPtr = Process*;
+  using LinkPtr = Link*;
+
+  // One direction of a connection: ordered, and whole until it is lost.
+  struct Direction {
+    bool open = true;               // bytes still reach the other end
+    TimePoint last;                 // arrival of the newest frame
+    size_t frames = 0, bytes = 0;   // on their way
+    std::vector<std::string> held;  // arrived at a cut; an empty frame is the end of the connection
+  };
+  struct Link {
+    ProcessPtr process = nullptr;
+    Rank rank;
+    Incarnation incarnation;  // of the life that it speaks for, once joined
+    bool joined = false;
+    bool controller_open = true;  // the controller's end
+    Direction up, down;
+  };
+  // The road between a rank's host and the controller, for all its connections.
+  struct Road {
+    int cuts_up = 0, cuts_down = 0;
+    Duration extra{};
+    bool whole() const { return cuts_up == 0 && cuts_down == 0; }
+  };
+
+  struct Process {
+    Rank rank;
+    Incarnation incarnation;
+    uint64_t pid = 0;
+    bool alive = true, frozen = false, doomed = false;
+    std::vector<Task> deferred;            // what became due while it was frozen
+    LinkPtr link = nullptr;                // its own end
+    std::optional<TimePoint> alone_since;  // without a connection
+    std::unique_ptr<AgentCore> core;
+    Generation newest_heard;
+    uint64_t beats = 0;
+    // Trainer.
+    TrainerAt at = TrainerAt::kBoot;
+    uint64_t activity = 0;  // a timer of an older activity is void
+    uint64_t word = 0;
+    uint64_t begun = 0;  // the step being computed
+    uint64_t pause = 0;
+    uint64_t released_at = 0;
+    bool resumed_told = true;
+    std::optional<ReleaseTrainer> release;
+    std::optional<StopOrder> verdict;
+    RankState state;
+    bool damaged = false;     // by a memory fault, until repaired
+    bool flipped = false;     // by a bit that nobody saw, until VERIFY has
+    uint64_t silent_bit = 0;  // the one that flipped in an untouched copy
+    int slow = 1;             // its steps take so many times as long
+    uint64_t gradient = 0;
+    size_t piece = 0;
+    ObjectHistory objects;                   // own mirrored object
+    std::map<Rank, ObjectHistory> mirrored;  // partners'
+    bool throw_next = false, throw_in_update = false;
+    int failing_handlers = 0;
+    int nonsense_handlers = 0;
+    int hanging_handlers = 0;  // the last of four does not even hear its cancel
+    bool hangs = false, deaf = false;
+    // Handler and collectives.
+    std::optional<RunOnTrainer> order;  // not yet taken by the trainer's thread
+    std::optional<RunOnTrainer> running;
+    Generation group;  // its communicator
+    struct Key {
+      Generation generation;
+      uint64_t step = 0;
+      uint8_t kind = 0;
+      auto operator<=>(const Key&) const = default;
+    };
+    std::optional<Key> blocked_in;  // collective
+    std::map<uint64_t, Rank> gets;  // outstanding reads of the store
+    // What a repair has brought so far: outlives the generation, not the step.
+    std::map<int, uint64_t> received;  // chunks by layout, a bit each
+    uint64_t received_step = 0;
+  };
+  enum class Meeting : uint8_t { kGradients, kGate, kParams, kConnect, kRollback };
+
+  struct Collective {
+    std::vector<bool> here;
+    std::vector<uint64_t> values;
+    std::vector<std::optional<Object>> objects;
+    size_t entered = 0;
+    bool complete = false;
+  };
+  struct Transfer {
+    RepairMove move;
+    ProcessPtr source = nullptr;
+    bool done = false;
+  };
+  struct RepairSession {
+    std::map<Rank, ProcessPtr> members;
+    std::vector<Transfer> transfers;
+  };
+  struct Checkpoint {
+    std::map<std::pair<int, Rank>, Tensors> shards;  // by layout and first holder
+    std::map<Rank, Object> objects;
+  };
+  struct Fault {
+    PlannedFault plan;
+    bool fired = false;
+    bool armed = true;  // waits for its place in the trainer
+  };
+
+  // Loop and time (cluster.cc).
+  TimePoint Now() const { return scheduler_.now(); }
+  void In(Duration delay, Task what) { scheduler_.At(Now() + delay, std::move(what)); }
+  // Of a process that lives; a frozen one does it when it thaws.
+  template <typename What>
+  void For(ProcessPtr p, Duration delay, What what) {
+    In(delay, [p, what = std::move(what)]() mutable {
+      if (!p->alive) return;
+      if (p->frozen) return p->deferred.push_back(Task(std::move(what)));
+      what();
+    });
+  }
+  // Of a trainer's thread that is still at what it was at.
+  template <typename What>
+  void Trainer(ProcessPtr p, Duration delay, What what) {
+    For(p, delay, [p, activity = p->activity, what = std::move(what)]() mutable {
+      if (p->activity == activity) what();
+    });
+  }
+  Duration Between(int64_t low_us, int64_t high_us);
+  Duration Share(int low_percent, int high_percent) const;  // of a step, drawn
+  Duration Latency(Rank rank);
+  void Log(const std::string& text);
+  void Break(Promise promise, const std::string& text);
+
+  // Controller's driver (controller_driver.cc).
+  void Feed(ControllerEvent event);
+  void StepController(const ControllerEvent& event);
+  void Act(const ControllerAction& action);
+  void Kill(const KillProcess& kill);
+  void Answer(const std::vector<StoreTable::Answer>& answers);
+  void SendDown(const Header& header, const ControllerMessage& message);
+  void AnswerJoin(const Header& header, const JoinReply& reply);
+  void OnUp(LinkPtr link, const std::string& frame);
+  void OnAgentMessage(LinkPtr link, const Header& header, const AgentMessage& message);
+  void CloseAtController(LinkPtr link, bool told);
+  void Tick();
+
+  // Network (network.cc).
+  void SendUp(ProcessPtr p, Generation generation, const AgentMessage& message);
+  void Put(LinkPtr link, bool up, std::string frame);
+  void Arrive(LinkPtr link, bool up, std::string frame);
+  void Deliver(LinkPtr link, bool up, const std::string& frame);
+  void Connect(ProcessPtr p);
+  void TryConnect(ProcessPtr p);
+  void LoseAtAgent(LinkPtr link);
+  void Reset(LinkPtr link, Duration agent_after, Duration controller_after);
+  void Cut(Rank rank, bool up, bool down, Duration length);
+  void Heal(Rank rank, bool up, bool down);
+  Road& RoadOf(Rank rank) { return roads_[static_cast<size_t>(rank.value())]; }
+
+  // Processes (launcher.cc).
+  void Spawn(Rank rank, Incarnation incarnation);
+  void StartProcess(Rank rank, Incarnation incarnation);
+  void Die(ProcessPtr p, const std::string& cause);
+  void Vanish(ProcessPtr p);
+  void Reap(ProcessPtr p, const std::string& cause);
+  void Beat(ProcessPtr p);
+  void Freeze(ProcessPtr p, std::optional<Duration> length);
+  ProcessPtr Newest(Rank rank) const { return processes_[static_cast<size_t>(rank.value())]; }
+
+  // Agent's driver (agent_driver.cc).
+  void StepAgent(ProcessPtr p, AgentEvent event);
+  void ActAgent(ProcessPtr p, const AgentAction& action);
+  void OnDown(ProcessPtr p, const std::string& frame);
+  void OnJoinReply(ProcessPtr p, const Header& header, const JoinReply& reply);
+  void LockGate(ProcessPtr p);
+  void Interrupt_(ProcessPtr p, const StopOrder& order);
+  void TakeRelease(ProcessPtr p);
+
+  // Trainer (trainer.cc).
+  void Go(ProcessPtr p, TrainerAt at);
+  void Park(ProcessPtr p, TrainerParked::Outcome outcome, FaultReport fault = {});
+  void BeginStep(ProcessPtr p, uint64_t step);
+  void Forward(ProcessPtr p, uint64_t step);
+  void AfterForward(ProcessPtr p, uint64_t step);
+  void BeginUpdate(ProcessPtr p);
+  void PassGate(ProcessPtr p);
+  void AwaitVerdict(ProcessPtr p);
+  void Update(ProcessPtr p);
+  void UpdateNext(ProcessPtr p);
+  void TearUpdate(ProcessPtr p, FaultReport fault);
+  void SetWord(ProcessPtr p, GateState state, uint64_t step);
+  GateWord Word(ProcessPtr p) const { return GateWord::Unpack(p->word); }
+
+  // Collectives (collectives.cc).
+  void Enter(ProcessPtr p, Meeting kind, uint64_t step, uint64_t value, std::optional<Object> object = std::nullopt);
+  void Leave(ProcessPtr p, const Process::Key& key);
+  void Fail(ProcessPtr p);
+  void BreakGroup(Generation generation);
+
+  // Handlers (handlers.cc, repair.cc, saves.cc).
+  void StartOrder(ProcessPtr p);
+  void RunHandler(ProcessPtr p);
+  void Finish(ProcessPtr p, PhaseDone done);
+  void Cancel(ProcessPtr p);
+  void Rebuild(ProcessPtr p);
+  void OnStoreReply(ProcessPtr p, const StoreReply& reply);
+  void Verify(ProcessPtr p);
+  void Rollback(ProcessPtr p);
+  void Repair(ProcessPtr p);
+  void Reload(ProcessPtr p);
+  void PushTransfers(Generation generation);
+  void SendChunk(Generation generation, size_t i, size_t chunk);
+  void EndTransfer(ProcessPtr to, Transfer& transfer);
+  void LeaveSession(ProcessPtr p);
+  void LeaveTransfer(ProcessPtr p, RepairSession& session, Transfer& transfer);
+  void Save(ProcessPtr p);
+  void Rename(ProcessPtr p);
+  const Object* ObjectOf(ProcessPtr p, Rank rank, uint64_t step) const;
+
+  // Faults (faults.cc, fault_network.cc).
+  void OnPhase(Phase phase);
+  void OnTrainerAt(ProcessPtr p);
+  void Strike(Fault& fault);
+  bool StrikeProcess(const PlannedFault& fault, ProcessPtr p);
+  bool StrikeTrainer(const PlannedFault& fault, ProcessPtr p);
+  bool StrikeReplacement(const PlannedFault& fault, ProcessPtr p);
+  bool StrikeLink(const PlannedFault& fault, ProcessPtr p);
+  bool StrikeSource();
+  bool StrikeSilently(ProcessPtr p);
+  void TakeBackFlips();
+  bool SendBadFrame(ProcessPtr p, int kind);
+  bool LoseNode(int rank);
+  void Damage(ProcessPtr p, bool low);
+  bool TakeDamage(ProcessPtr p);
+  ProcessPtr Living(int rank) const;
+  void NoteLoss(int rank, int times = 1);
+  void NoteLate(int rank);
+  void NoteDisturbed(int rank);
+
+  // Checkers (check.cc).
+  void CheckState(ProcessPtr p, uint64_t step, const std::string& when, Promise promise);
+  void CheckCommit(ProcessPtr p);
+  void CheckRepaired(ProcessPtr p, const RunOnTrainer& run);
+  void CheckTransition(const Transition& transition);
+  void CheckSpawn(Rank rank, Incarnation incarnation);
+  void CheckSend(const Send& send);
+  void CheckKill(const KillProcess& kill);
+  void CheckWaits();
+  void CheckProgress();
+  void CheckObeyed(ProcessPtr p, Generation generation, const char* what);
+  void CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint);
+  void CheckEnd();
+  bool ShardAtRisk() const;
+
+  const Plan plan_;
+  const LogFunction log_;
+  Hook* const hook_;
+  const size_t world_;
+  mutable Random random_;
+  const ReplicaMap replicas_;
+  std::vector<std::vector<Rank>> partners_;  // by rank
+  Reference reference_;
+  Scheduler scheduler_;
+  const TimePoint start_;
+  ControllerCore core_;
+  StoreTable store_;
+  Generation stored_generation_;
+  std::vector<std::unique_ptr<Process>> all_processes_;
+  std::vector<ProcessPtr> processes_;  // the newest of each rank
+  std::vector<std::unique_ptr<Link>> all_links_;
+  std::vector<LinkPtr> links_;  // the controller's connection of each rank
+  LinkPtr joining_ = nullptr;
+  std::vector<Road> roads_;
+  std::map<Process::Key, Collective> collectives_;
+  std::set<Generation> broken_;
+  std::map<Generation, RepairSession> repairs_;
+  std::map<uint64_t, Checkpoint> written_, visible_;
+  std::vector<std::optional<Incarnation>> next_;  // to be started once the one before is reaped
+  uint64_t next_request_ = 1;
+  uint64_t refused_frames_ = 0, expected_refusals_ = 0;
+  int flips_left_ = 0;
+  std::vector<Fault> faults_;
+  std::map<int, int> bad_replacements_, slow_replacements_, fast_replacements_;
+  std::map<Phase, int> entered_;
+  std::optional<RunEnded> ended_;
+
+  // For the checkers.
+  Outcome outcome_;
+  Phase phase_ = Phase::kAdmit;
+  Generation lock_generation_;
+  std::optional<Generation> before_confirm_;
+  std::map<Rank, int> spawns_;
+  std::set<std::pair<Rank, Incarnation>> given_up_;
+  std::map<Generation, uint64_t> released_;     // step by generation
+  std::vector<std::vector<uint64_t>> samples_;  // by step and rank: staged before the gate
+  bool ever_running_ = false;
+  std::map<int, int> losses_;     // destructive faults by rank
+  std::map<int, int> disturbed_;  // others
+  bool start_disturbed_ = false;
+  bool stop_asked_ = false;
+  bool checkpoint_known_ = false;  // the controller was told of one
+  bool nonsense_ = false;          // a handler lied: about a checkpoint, for example
+  TimePoint last_progress_;        // newest commit or disturbance
+};
+
+}  // namespace kintsugi::sim

@@ -1,0 +1,100 @@
+// Collectives of one generation's group: all enter, all leave; or the group breaks and those inside fail.
+#include "runtime/sim/cluster.h"
+
+namespace kintsugi::sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// Older ones than these have been left by all who ever will.
+constexpr size_t kCollectivesKept = 64;
+
+}  // namespace
+
+void Cluster::Enter(ProcessPtr p, Meeting kind, uint64_t step, uint64_t value, std::optional<Object> object) {
+  const Process::Key key{p->group, step, static_cast<uint8_t>(kind)};
+  p->blocked_in = key;
+  if (broken_.count(p->group)) return Trainer(p, Between(10, 2000), [this, p] { Fail(p); });
+  if (collectives_.size() > kCollectivesKept) collectives_.erase(collectives_.begin());
+  Collective& collective = collectives_[key];
+  if (collective.here.empty()) {
+    collective.here.resize(world_);
+    collective.values.resize(world_);
+    if (object) collective.objects.resize(world_);
+  }
+  const auto r = static_cast<size_t>(p->rank.value());
+  collective.entered += collective.here[r] ? 0 : 1;
+  collective.here[r] = true;
+  collective.values[r] = value;
+  if (object) collective.objects[r] = object;
+  if (collective.entered < world_) return;
+  collective.complete = true;
+  for (const ProcessPtr each : processes_) {
+    // Now and then a thread that could go on is not let run at once.
+    const Duration late = random_.Chance(0.05) ? Between(1000, 20000) : Between(20, 1500);
+    Trainer(each, late, [this, each, key] { Leave(each, key); });
+  }
+}
+
+void Cluster::Leave(ProcessPtr p, const Process::Key& key) {
+  if (p->blocked_in != key) return;
+  const auto found = collectives_.find(key);
+  if (found == collectives_.end()) return Fail(p);
+  p->blocked_in.reset();
+  const Collective& collective = found->second;
+  if (!collective.objects.empty()) {
+    const uint64_t step = p->running ? p->running->order.step.value() : p->begun;
+    for (Rank partner : partners_[static_cast<size_t>(p->rank.value())]) {
+      const auto& object = collective.objects[static_cast<size_t>(partner.value())];
+      if (!object) continue;
+      p->mirrored[partner].Put(step, *object);
+      p->mirrored[partner].KeepNewest(2);  // S and S - 1
+    }
+  }
+  p->objects.KeepNewest(2);
+  switch (p->at) {
+    case TrainerAt::kGradients:
+      p->gradient = 0;
+      for (const uint64_t value : collective.values) p->gradient += value;
+      return BeginUpdate(p);
+    case TrainerAt::kGate:
+      return PassGate(p);
+    case TrainerAt::kParamSync:
+      return BeginStep(p, p->begun + 1);
+    case TrainerAt::kHandler:
+      return Finish(p, {.phase = p->running->order.phase});
+    default:
+      return Break(Promise::kTable,
+                   "rank " + p->rank.ToString() + " leaves a collective at " + std::string(TrainerAtName(p->at)));
+  }
+}
+
+void Cluster::Fail(ProcessPtr p) {
+  if (!p->blocked_in) return;
+  p->blocked_in.reset();
+  if (p->at == TrainerAt::kHandler)
+    return Finish(p, {.phase = p->running->order.phase, .code = StatusCode::kCommFailure, .text = "connection reset"});
+  FaultReport fault{
+      .kind = FaultKind::kCommError, .text = "connection reset", .step = kintsugi::Step(p->begun), .since = Now()};
+  if (p->at == TrainerAt::kGate) {
+    // Still at the gate: whether the update happens is for all ranks to decide.
+    if (!p->verdict) StepAgent(p, FaultSignal{fault});
+    return AwaitVerdict(p);
+  }
+  if (p->verdict && random_.Chance(0.5)) return Park(p, TrainerParked::Outcome::kInterrupted);
+  Park(p, TrainerParked::Outcome::kFault, std::move(fault));
+}
+
+void Cluster::BreakGroup(Generation generation) {
+  broken_.insert(generation);
+  for (const ProcessPtr p : processes_) {
+    if (!p || !p->blocked_in || p->blocked_in->generation != generation) continue;
+    // What had come together may still arrive at some and not at others.
+    const auto found = collectives_.find(*p->blocked_in);
+    if (found != collectives_.end() && found->second.complete && random_.Chance(0.5)) continue;
+    Trainer(p, Between(10, 2000), [this, p] { Fail(p); });
+  }
+}
+
+}  // namespace kintsugi::sim

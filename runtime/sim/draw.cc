@@ -1,0 +1,197 @@
+// How a seed becomes a plan.
+#include <array>
+
+#include "runtime/sim/plan.h"
+
+namespace kintsugi::sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int kRanksMax = 256;
+
+GroupClaim Group(int first, int last, int stride, int replicas) {
+  GroupClaim claim;
+  claim.replicas = replicas;
+  for (int rank = first; rank <= last; rank += stride) claim.ranks.push_back(Rank(rank));
+  return claim;
+}
+
+void Claim(Claims* claims, int layout, const GroupClaim& group) {
+  for (Rank rank : group.ranks) (*claims)[rank][layout] = group;
+}
+
+// n ranks, even. One data-parallel group; two tensor-parallel ones; or two halves of experts beside the dense group.
+void DrawLayout(Random& random, int n, Plan* plan) {
+  plan->policy.world_size = n;
+  const std::string dp = "dp" + std::to_string(n);
+  const uint64_t kind = n >= 4 ? random.Below(4) : 0;
+  if (kind <= 1) {
+    plan->layout_name = dp + " r2";
+    Claim(&plan->claims, 0, Group(0, n - 1, 1, 2));
+  } else if (kind == 2) {
+    plan->layout_name = "tp2 x dp" + std::to_string(n / 2) + " r2";
+    Claim(&plan->claims, 0, Group(0, n - 2, 2, 2));
+    Claim(&plan->claims, 0, Group(1, n - 1, 2, 2));
+  } else {
+    plan->layout_name = "dense " + dp + " r2 + expert dp" + std::to_string(n / 2) + " r2";
+    Claim(&plan->claims, 0, Group(0, n - 1, 1, 2));
+    Claim(&plan->claims, 1, Group(0, n / 2 - 1, 1, 2));
+    Claim(&plan->claims, 1, Group(n / 2, n - 1, 1, 2));
+  }
+}
+
+constexpr std::array kCommon = {FaultType::kKill,
+                                FaultType::kKill,
+                                FaultType::kKill,
+                                FaultType::kExit,
+                                FaultType::kFreeze,
+                                FaultType::kPause,
+                                FaultType::kNodeLost,
+                                FaultType::kSlowRank,
+                                FaultType::kThrow,
+                                FaultType::kThrow,
+                                FaultType::kThrowInUpdate,
+                                FaultType::kUceLow,
+                                FaultType::kUceLow,
+                                FaultType::kUceHigh,
+                                FaultType::kCommError,
+                                FaultType::kHandlerFails,
+                                FaultType::kHandlerHangs,
+                                FaultType::kHandlerNonsense,
+                                FaultType::kBitFlip,
+                                FaultType::kSilentFlip,
+                                FaultType::kSourceLost,
+                                FaultType::kSourceLost,
+                                FaultType::kBadReplacement,
+                                FaultType::kSlowReplacement,
+                                FaultType::kFastReplacement,
+                                FaultType::kSave,
+                                FaultType::kSave,
+                                FaultType::kStop};
+constexpr std::array kNetwork = {FaultType::kShortGap,     FaultType::kShortGap,      FaultType::kLongGap,
+                                 FaultType::kHalfOpenHere, FaultType::kHalfOpenThere, FaultType::kCutUp,
+                                 FaultType::kCutDown,      FaultType::kPartition,     FaultType::kSlowLink,
+                                 FaultType::kBadFrame};
+
+bool IsOfPhase(FaultType type) { return type == FaultType::kSourceLost || type == FaultType::kSilentFlip; }
+
+void DrawPlace(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
+  const bool needs_trainer = fault->type == FaultType::kThrow || fault->type == FaultType::kThrowInUpdate;
+  const bool gap = fault->type == FaultType::kShortGap || fault->type == FaultType::kLongGap;
+  if (IsOfPhase(fault->type)) {
+    fault->in_phase = fault->type == FaultType::kSourceLost ? Phase::kRepair : Phase::kVerify;
+    fault->nth = 1 + static_cast<int>(random.Below(2));
+    if (fault->type == FaultType::kSourceLost) fault->delay = Duration(static_cast<int64_t>(random.Below(30'000'000)));
+  } else if (!needs_trainer && !first && random.Chance(0.6)) {
+    // Later faults fall into the incident that the first has opened.
+    fault->in_phase = static_cast<Phase>(random.Below(static_cast<uint64_t>(Phase::kEnded)));
+    // Without respawns a fault ends in a dump: there are few others.
+    if (plan.policy.max_respawns == 0 && random.Chance(0.5))
+      fault->in_phase = random.Chance(0.5) ? Phase::kDump : Phase::kRename;
+    fault->nth = 1 + static_cast<int>(random.Below(2));
+    if (fault->in_phase == Phase::kDump || fault->in_phase == Phase::kRename) fault->nth = 1;
+    fault->delay = Duration(static_cast<int64_t>(random.Below(random.Chance(0.5) ? 2'000'000 : 30'000'000)));
+  } else if (needs_trainer || random.Chance(0.6)) {
+    // Parked in the last step is, most often, finished while others are not.
+    constexpr std::array kPlaces = {TrainerAt::kForward, TrainerAt::kGradients, TrainerAt::kGate,
+                                    TrainerAt::kUpdate,  TrainerAt::kParamSync, TrainerAt::kParked};
+    fault->in_trainer = kPlaces[random.Below(kPlaces.size())];
+    if (fault->type == FaultType::kThrow) fault->in_trainer = TrainerAt::kForward;
+    if (fault->type == FaultType::kThrowInUpdate) fault->in_trainer = TrainerAt::kUpdate;
+    if (gap && plan.gate == GateKind::kControlPlane && random.Chance(0.5)) fault->in_trainer = TrainerAt::kGate;
+    fault->step = fault->in_trainer == TrainerAt::kParked ? plan.steps : 1 + random.Below(plan.steps);
+    fault->delay = Duration(static_cast<int64_t>(random.Below(4'000'000)));
+  } else {
+    const int64_t span = 150'000'000 + static_cast<int64_t>(plan.steps) * plan.step_time.count();
+    fault->at = Duration(static_cast<int64_t>(random.Below(static_cast<uint64_t>(span))));
+  }
+}
+
+PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile, bool first) {
+  PlannedFault fault;
+  fault.type =
+      random.Chance(profile.network) ? kNetwork[random.Below(kNetwork.size())] : kCommon[random.Below(kCommon.size())];
+  fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
+  fault.count = 1 + static_cast<int>(random.Below(3));
+  fault.lasting = random.Chance(0.4);
+  if (fault.type == FaultType::kHandlerHangs) fault.count = 1 + static_cast<int>(random.Below(4));
+  if (fault.type == FaultType::kHandlerFails && random.Chance(0.3)) fault.count = 100;
+  DrawPlace(random, plan, first, &fault);
+  return fault;
+}
+
+}  // namespace
+
+const std::vector<Profile>& Profiles() {
+  static const std::vector<Profile> kProfiles = {
+      {.name = "default",
+       .description = "8 ranks on 2 nodes, 240 steps of 250 ms, 4 beats a second, 3 to 6 faults",
+       .nodes = 2,
+       .steps_min = 240,
+       .steps_max = 240,
+       .step_time = 250ms,
+       .beat = 250ms,
+       .faults_min = 3,
+       .faults_max = 6,
+       .ranks = 8},
+      {.name = "quick", .description = "2 to 8 ranks, a few steps of some milliseconds, 1 to 3 faults", .nodes = 2},
+      {.name = "network",
+       .description = "as quick, with 2 to 5 faults that mostly strike connections",
+       .nodes = 2,
+       .steps_min = 6,
+       .steps_max = 30,
+       .step_time = 20ms,
+       .faults_min = 2,
+       .faults_max = 5,
+       .network = 0.8},
+  };
+  return kProfiles;
+}
+
+Result<Profile> FindProfile(const std::string& name) {
+  std::string known;
+  for (const Profile& profile : Profiles()) {
+    if (profile.name == name) return profile;
+    known += (known.empty() ? "" : ", ") + profile.name;
+  }
+  return Status(StatusCode::kInvalidArgument, "there is no profile '" + name + "'; there are: " + known);
+}
+
+Status CheckRanks(int ranks) {
+  if (ranks == 0 || (ranks >= 2 && ranks <= kRanksMax && ranks % 2 == 0)) return Status::Ok();
+  return {StatusCode::kInvalidArgument,
+          "ranks is " + std::to_string(ranks) + "; it must be an even number from 2 to " + std::to_string(kRanksMax)};
+}
+
+Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
+  Random random(seed * 0x2545F4914F6CDD1Dull + 1);
+  Plan plan;
+  plan.seed = seed;
+  constexpr std::array kRanks = {2, 4, 4, 4, 4, 8};
+  const int drawn = kRanks[random.Below(kRanks.size())];
+  DrawLayout(random, ranks > 0 ? ranks : profile.ranks > 0 ? profile.ranks : drawn, &plan);
+  plan.nodes = profile.nodes;
+  plan.step_time = profile.step_time;
+  plan.beat = profile.beat;
+  plan.tick = 20ms;
+  plan.policy.silence = 1s;
+  plan.policy.step_timeout = 2s;
+  plan.policy.join_timeout = 5s;
+  plan.policy.grace = 4s;
+  constexpr std::array kRespawns = {0, 1, 3, 10, 10, 10};
+  plan.policy.max_respawns = kRespawns[random.Below(kRespawns.size())];
+  plan.steps = profile.steps_min + random.Below(profile.steps_max - profile.steps_min + 1);
+  if (random.Chance(0.85)) plan.policy.save_directory = "saves";
+  if (!plan.policy.save_directory.empty() && random.Chance(0.4))
+    plan.policy.save_every = plan.steps / 4 + 1 + random.Below(3);
+  plan.gate = random.Chance(0.6) ? GateKind::kTrainer : random.Chance(0.75) ? GateKind::kControlPlane : GateKind::kOff;
+  plan.policy.can_spawn = random.Chance(0.75);
+  plan.watched = plan.policy.can_spawn && random.Chance(0.7);
+  const uint64_t faults = profile.faults_min + random.Below(profile.faults_max - profile.faults_min + 1);
+  for (uint64_t i = 0; i < faults; ++i) plan.faults.push_back(DrawFault(random, plan, profile, i == 0));
+  return plan;
+}
+
+}  // namespace kintsugi::sim

@@ -1,0 +1,91 @@
+// What a fault does to connections and roads, and frames that do not belong.
+#include "runtime/sim/cluster.h"
+#include "runtime/sim/describe.h"
+#include "runtime/wire/codec.h"
+
+namespace kintsugi::sim {
+
+using namespace std::chrono_literals;
+
+// What does not last ends, with the longest pause before the next attempt to connect and a beat, within the silence
+// limit.
+bool Cluster::StrikeLink(const PlannedFault& fault, ProcessPtr p) {
+  if (!p || !p->core || !p->link) return false;
+  const Rank rank(fault.rank);
+  const auto disturb = [&](bool lasting) { lasting ? NoteLate(fault.rank) : NoteDisturbed(fault.rank); };
+  switch (fault.type) {
+    case FaultType::kShortGap:
+    case FaultType::kLongGap: {
+      const bool lasting = fault.type == FaultType::kLongGap;
+      disturb(lasting);
+      Cut(rank, true, true, lasting ? Between(1'500'000, 4'000'000) : Between(3000, 350'000));
+      Reset(p->link, Between(50, 3000), Between(50, 3000));
+      return true;
+    }
+    case FaultType::kHalfOpenHere:  // the controller's end is gone, the agent finds out later
+      disturb(fault.lasting);
+      Reset(p->link, fault.lasting ? Between(2'000'000, 4'000'000) : Between(1000, 350'000), Between(50, 3000));
+      return true;
+    case FaultType::kHalfOpenThere:  // the agent's end is gone and it comes again; the controller finds out by that
+      disturb(false);
+      Reset(p->link, Between(50, 3000), Between(2'000'000, 4'000'000));
+      return true;
+    case FaultType::kCutUp:
+    case FaultType::kCutDown:
+    case FaultType::kPartition: {
+      disturb(fault.lasting);
+      const bool up = fault.type != FaultType::kCutDown, down = fault.type != FaultType::kCutUp;
+      Cut(rank, up, down, fault.lasting ? Between(1'500'000, 4'000'000) : Between(20'000, 400'000));
+      return true;
+    }
+    case FaultType::kSlowLink: {
+      disturb(fault.lasting);
+      const Duration extra = fault.lasting ? Between(100'000, 300'000) : Between(2000, 40'000);
+      RoadOf(rank).extra += extra;
+      In(Between(500'000, 5'000'000), [this, rank, extra] { RoadOf(rank).extra -= extra; });
+      return true;
+    }
+    case FaultType::kBadFrame:
+      return SendBadFrame(p, static_cast<int>(random_.Below(6)));
+    default:
+      return false;
+  }
+}
+
+// Frames that somebody puts on a rank's connection. None of them may have any effect.
+bool Cluster::SendBadFrame(ProcessPtr p, int kind) {
+  const Header own{p->core->term(), p->core->generation(), p->rank, p->incarnation};
+  const FaultReport fault{.kind = FaultKind::kMemoryHigh, .text = "forged", .since = Now()};
+  std::string frame;
+  Header forged = own;
+  switch (kind) {
+    case 0:  // bytes
+      for (int i = 0; i < 40; ++i) frame += static_cast<char>(random_.Below(256));
+      break;
+    case 1:
+      frame = wire::Encode("another job", own, AgentMessage(fault));
+      break;
+    case 2:  // half a frame
+      frame = wire::Encode(kJob, own, AgentMessage(StoreSet{"key", std::vector<uint8_t>(50, 1)}));
+      frame.resize(frame.size() / 2);
+      break;
+    case 3:  // another rank's name
+      forged.rank = Rank((p->rank.value() + 1) % plan_.policy.world_size);
+      frame = wire::Encode(kJob, forged, AgentMessage(fault));
+      break;
+    case 4:  // another term
+      forged.term = {forged.term.number - 1, 9};
+      frame = wire::Encode(kJob, forged, AgentMessage(fault));
+      break;
+    default:  // a word of an older generation
+      if (own.generation.value() < 2) return false;
+      forged.generation = own.generation.Previous();
+      frame = wire::Encode(kJob, forged,
+                           AgentMessage(FaultReport{.kind = FaultKind::kException, .text = "late", .since = Now()}));
+      break;
+  }
+  Put(p->link, true, frame);
+  return true;
+}
+
+}  // namespace kintsugi::sim

@@ -1,0 +1,34 @@
+// Hook: where a test binary may bend a run, to prove that the checkers can fail.
+//
+// The simulator's drivers call it around every step of a core. The library has no hook of its own: without one, nothing
+// between a core and its world is altered. What a hook changes is a mutant of the guard on the other side, for example
+// a message whose generation was rewritten to the current one is a fence that does not look.
+#pragma once
+
+#include <vector>
+
+#include "runtime/core/agent_core.h"
+#include "runtime/core/controller_core.h"
+
+namespace kintsugi::sim {
+
+class Hook {
+ public:
+  virtual ~Hook() = default;
+
+  // Before the controller sees `event`; what is put into `after` it sees right after it.
+  virtual void BeforeController(const core::ControllerCore& /*core*/, core::ControllerEvent* /*event*/,
+                                std::vector<core::ControllerEvent>* /*after*/) {}
+  // Before its actions are carried out.
+  virtual void AfterController(const core::ControllerCore& /*core*/, const core::ControllerEvent& /*cause*/,
+                               std::vector<core::ControllerAction>* /*actions*/) {}
+  virtual void BeforeAgent(Rank /*rank*/, const core::AgentCore& /*core*/, core::AgentEvent* /*event*/) {}
+  virtual void AfterAgent(Rank /*rank*/, const core::AgentCore& /*core*/, const core::AgentEvent& /*cause*/,
+                          std::vector<core::AgentAction>* /*actions*/) {}
+  // Before the rendezvous store sees a write or a read of this sender.
+  virtual void BeforeStore(Generation /*current*/, core::Header* /*header*/) {}
+  // A source died in mid-stream: whether the chunk that was on its way counts as received.
+  virtual bool CountsLostChunk() { return false; }
+};
+
+}  // namespace kintsugi::sim

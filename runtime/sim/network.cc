@@ -1,0 +1,143 @@
+// The network: connections that carry frames in order, roads that are slow or cut, ends that do not know of each other.
+//
+// A cut holds what arrives at it, in order; a connection that stays cut is given up by both ends' keepalive, each in
+// its own time. Frames are counted against the transport's own bounds: a sender whose queue is full closes the
+// connection.
+#include "runtime/sim/cluster.h"
+#include "runtime/sim/describe.h"
+#include "runtime/wire/codec.h"
+
+namespace kintsugi::sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// The bounds and the keepalive of runtime/net.
+constexpr size_t kQueueFrames = 1024;
+constexpr size_t kQueueBytes = 8u << 20;
+constexpr int64_t kKeepaliveLowUs = 2'000'000, kKeepaliveHighUs = 4'000'000;
+// Of runtime/agent: without a controller for this long a process ends by itself.
+constexpr Duration kControllerLoss = 10s;
+
+}  // namespace
+
+Duration Cluster::Latency(Rank rank) {
+  const Duration base = random_.Chance(0.05) ? Between(1000, 20000) : Between(50, 800);
+  const Duration extra = RoadOf(rank).extra;
+  if (extra.count() == 0) return base;
+  return base + extra / 2 + Duration(static_cast<int64_t>(random_.Below(static_cast<uint64_t>(extra.count()))));
+}
+
+void Cluster::SendUp(ProcessPtr p, Generation generation, const AgentMessage& message) {
+  const LinkPtr link = p->link;
+  if (!link) return;  // the controller learns what it needs when the agent joins again
+  const Header header{p->core ? p->core->term() : Term{}, generation, p->rank, p->incarnation};
+  Put(link, true, wire::Encode(kJob, header, message));
+}
+
+// An empty frame is the end of the connection.
+void Cluster::Put(LinkPtr link, bool up, std::string frame) {
+  Direction& way = up ? link->up : link->down;
+  if (!way.open) return;
+  if (frame.empty()) way.open = false;
+  way.frames += 1;
+  way.bytes += frame.size();
+  if (way.frames > kQueueFrames + 1 || way.bytes > kQueueBytes) {
+    Log("queue full: rank " + link->rank.ToString());
+    return up ? LoseAtAgent(link) : CloseAtController(link, false);
+  }
+  way.last = std::max(way.last + 1ns, Now() + Latency(link->rank));
+  scheduler_.At(way.last, [this, link, up, frame = std::move(frame)] { Arrive(link, up, frame); });
+}
+
+void Cluster::Arrive(LinkPtr link, bool up, std::string frame) {
+  const Road& road = RoadOf(link->rank);
+  Direction& way = up ? link->up : link->down;
+  if ((up ? road.cuts_up : road.cuts_down) > 0) return way.held.push_back(std::move(frame));
+  Deliver(link, up, frame);
+}
+
+void Cluster::Deliver(LinkPtr link, bool up, const std::string& frame) {
+  Direction& way = up ? link->up : link->down;
+  way.frames -= 1;
+  way.bytes -= frame.size();
+  if (up) {
+    if (frame.empty()) return CloseAtController(link, false);
+    // Bytes for an end that is gone come back as a reset.
+    if (!link->controller_open) return Put(link, false, "");
+    return OnUp(link, frame);
+  }
+  const ProcessPtr p = link->process;
+  if (frame.empty()) return For(p, 0ns, [this, link] { LoseAtAgent(link); });
+  For(p, 0ns, [this, p, link, frame = frame] {
+    if (p->link == link) OnDown(p, frame);
+  });
+}
+
+void Cluster::Connect(ProcessPtr p) {
+  if (!p->alone_since) p->alone_since = Now();
+  For(p, Between(100, 3000), [this, p] { TryConnect(p); });
+}
+
+void Cluster::TryConnect(ProcessPtr p) {
+  if (p->link) return;
+  const Duration limit = p->core ? kControllerLoss : plan_.policy.join_timeout;
+  if (Now() - *p->alone_since > limit) return Die(p, "exited with code 1: no controller");
+  if (!RoadOf(p->rank).whole())  // a handshake needs both ways
+    return For(p, Between(20000, 300000), [this, p] { TryConnect(p); });
+  p->alone_since.reset();
+  all_links_.push_back(std::make_unique<Link>());
+  p->link = all_links_.back().get();
+  p->link->process = p;
+  p->link->rank = p->rank;
+  SendUp(p, p->core ? p->core->generation() : Generation(),
+         JoinRequest{p->pid, "host" + p->rank.ToString(), plan_.watched});
+}
+
+// The agent's end is gone, by whatever it took for the other's word.
+void Cluster::LoseAtAgent(LinkPtr link) {
+  link->down.open = link->up.open = false;
+  const ProcessPtr p = link->process;
+  if (p->link != link) return;
+  p->link = nullptr;
+  if (p->alive) Connect(p);
+}
+
+// Both ends learn of it, each in its time; what is under way is lost.
+void Cluster::Reset(LinkPtr link, Duration agent_after, Duration controller_after) {
+  link->up.open = link->down.open = false;
+  For(link->process, agent_after, [this, link] { LoseAtAgent(link); });
+  In(controller_after, [this, link] { CloseAtController(link, false); });
+}
+
+void Cluster::Cut(Rank rank, bool up, bool down, Duration length) {
+  Road& road = RoadOf(rank);
+  road.cuts_up += up;
+  road.cuts_down += down;
+  In(length, [this, rank, up, down] { Heal(rank, up, down); });
+  // Keepalive: no acknowledgement passes a cut, in either direction.
+  const ProcessPtr p = Newest(rank);
+  const LinkPtr link = p ? p->link : nullptr;
+  if (!link) return;
+  const Duration here = Between(kKeepaliveLowUs, kKeepaliveHighUs), there = Between(kKeepaliveLowUs, kKeepaliveHighUs);
+  if (here < length) For(p, here, [this, link] { LoseAtAgent(link); });
+  if (there < length) In(there, [this, link] { CloseAtController(link, false); });
+}
+
+void Cluster::Heal(Rank rank, bool up, bool down) {
+  Road& road = RoadOf(rank);
+  road.cuts_up -= up;
+  road.cuts_down -= down;
+  Log("the road of rank " + rank.ToString() + (road.whole() ? " is whole again" : " is whole in part"));
+  for (size_t i = 0; i < all_links_.size(); ++i) {
+    const LinkPtr link = all_links_[i].get();
+    if (link->rank != rank) continue;
+    for (const bool way_up : {true, false}) {
+      if ((way_up ? road.cuts_up : road.cuts_down) > 0) continue;
+      for (std::string& frame : std::exchange((way_up ? link->up : link->down).held, {})) Deliver(link, way_up, frame);
+    }
+  }
+}
+
+}  // namespace kintsugi::sim

@@ -1,0 +1,78 @@
+#include "runtime/sim/plan.h"
+
+#include <array>
+
+namespace kintsugi::sim {
+
+std::string_view FaultTypeName(FaultType type) {
+  constexpr std::array<std::string_view, kFaultTypes> kNames = {"kill",
+                                                                "exit",
+                                                                "freeze",
+                                                                "pause",
+                                                                "node_lost",
+                                                                "slow_rank",
+                                                                "throw",
+                                                                "throw_in_update",
+                                                                "uce_low",
+                                                                "uce_high",
+                                                                "comm_error",
+                                                                "handler_fails",
+                                                                "handler_hangs",
+                                                                "handler_nonsense",
+                                                                "bit_flip",
+                                                                "silent_flip",
+                                                                "source_lost",
+                                                                "bad_replacement",
+                                                                "slow_replacement",
+                                                                "fast_replacement",
+                                                                "short_gap",
+                                                                "long_gap",
+                                                                "half_open_here",
+                                                                "half_open_there",
+                                                                "cut_up",
+                                                                "cut_down",
+                                                                "partition",
+                                                                "slow_link",
+                                                                "bad_frame",
+                                                                "save",
+                                                                "stop"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+std::string_view TrainerAtName(TrainerAt at) {
+  constexpr std::array<std::string_view, 10> kNames = {"boot",    "parked", "forward",    "gradients",  "gate",
+                                                       "verdict", "update", "param_sync", "save_point", "handler"};
+  return kNames[static_cast<size_t>(at)];
+}
+
+std::string Milliseconds(Duration d) {
+  const int64_t us = d.count() / 1000;
+  std::string fraction = std::to_string(us % 1000);
+  fraction.insert(0, 3 - fraction.size(), '0');
+  return std::to_string(us / 1000) + "." + fraction;
+}
+
+std::string PlannedFault::ToString() const {
+  std::string text = std::string(FaultTypeName(type)) + " rank " + std::to_string(rank) + " x" + std::to_string(count);
+  if (lasting) text += " lasting";
+  if (at) text += " at " + Milliseconds(*at) + " ms";
+  if (in_phase) text += " in " + std::string(PhaseName(*in_phase)) + " no. " + std::to_string(nth);
+  if (in_trainer) text += " at " + std::string(TrainerAtName(*in_trainer)) + " of step " + std::to_string(step);
+  if (delay.count()) text += " + " + Milliseconds(delay) + " ms";
+  return text;
+}
+
+std::string Plan::ToString() const {
+  std::string text = layout_name + ", " + std::to_string(steps) + " steps of " + Milliseconds(step_time) +
+                     " ms, respawns " + std::to_string(policy.max_respawns) + ", save every " +
+                     std::to_string(policy.save_every) + (policy.save_directory.empty() ? " (nowhere)" : "") +
+                     ", gate " +
+                     (gate == GateKind::kTrainer        ? "trainer"
+                      : gate == GateKind::kControlPlane ? "control"
+                                                        : "off") +
+                     (policy.can_spawn ? "" : ", supervised") + (watched ? ", watched" : "");
+  for (const PlannedFault& fault : faults) text += "; " + fault.ToString();
+  return text;
+}
+
+}  // namespace kintsugi::sim

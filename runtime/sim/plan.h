@@ -1,0 +1,134 @@
+// What one virtual run is: its shape, its policy and its faults, all drawn from one seed and a profile.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/random.h"
+#include "runtime/base/result.h"
+#include "runtime/core/phase.h"
+#include "runtime/core/policy.h"
+#include "runtime/sim/state.h"
+
+namespace kintsugi::sim {
+
+enum class FaultType : uint8_t {
+  // A process.
+  kKill,
+  kExit,
+  kFreeze,
+  kPause,
+  kNodeLost,
+  kSlowRank,
+  // Its trainer and its memory.
+  kThrow,
+  kThrowInUpdate,
+  kUceLow,
+  kUceHigh,
+  kCommError,
+  kHandlerFails,
+  kHandlerHangs,
+  kHandlerNonsense,
+  kBitFlip,
+  kSilentFlip,
+  kSourceLost,
+  // Its replacement.
+  kBadReplacement,
+  kSlowReplacement,
+  kFastReplacement,
+  // Its connection.
+  kShortGap,
+  kLongGap,
+  kHalfOpenHere,
+  kHalfOpenThere,
+  kCutUp,
+  kCutDown,
+  kPartition,
+  kSlowLink,
+  kBadFrame,
+  // The operator.
+  kSave,
+  kStop,
+};
+inline constexpr int kFaultTypes = 31;
+std::string_view FaultTypeName(FaultType type);
+
+// Where a trainer's thread is.
+enum class TrainerAt : uint8_t {
+  kBoot,
+  kParked,
+  kForward,
+  kGradients,
+  kGate,
+  kVerdict,
+  kUpdate,
+  kParamSync,
+  kSavePoint,
+  kHandler,
+};
+std::string_view TrainerAtName(TrainerAt at);
+
+struct PlannedFault {
+  FaultType type = FaultType::kKill;
+  int rank = 0;
+  int count = 1;         // of bad replacements, failing handlers, flipped repairs
+  bool lasting = false;  // connection faults and pauses: longer than anyone waits
+  // When: exactly one of the three.
+  std::optional<Duration> at;
+  std::optional<Phase> in_phase;        // when the controller enters the phase, plus `delay`
+  int nth = 1;                          // ... for the nth time
+  std::optional<TrainerAt> in_trainer;  // when the rank's trainer gets there in `step`
+  uint64_t step = 0;
+  Duration delay{};
+
+  std::string ToString() const;
+};
+
+enum class GateKind : uint8_t { kTrainer, kControlPlane, kOff };
+
+struct Plan {
+  uint64_t seed = 0;
+  Policy policy;
+  Claims claims;
+  std::string layout_name;
+  int nodes = 1;
+  uint64_t steps = 8;
+  Duration step_time{};  // of a healthy step, about
+  Duration beat{};
+  Duration tick{};
+  GateKind gate = GateKind::kTrainer;
+  bool watched = true;  // a launcher reads the ranks' pages; else they beat over their connections
+  std::vector<PlannedFault> faults;
+
+  int NodeOf(int rank) const { return rank * nodes / policy.world_size; }
+  std::string ToString() const;
+};
+
+// A family of runs.
+struct Profile {
+  std::string name;
+  std::string description;
+  int nodes = 1;
+  uint64_t steps_min = 4, steps_max = 9;
+  Duration step_time = std::chrono::milliseconds(5);
+  Duration beat = std::chrono::milliseconds(50);
+  uint64_t faults_min = 1, faults_max = 3;
+  double network = 0.25;  // share of faults that strike a connection
+  int ranks = 0;          // 0: the layout's choice
+};
+const std::vector<Profile>& Profiles();
+// kInvalidArgument names the profiles there are.
+Result<Profile> FindProfile(const std::string& name);
+// What can be asked for with --ranks. kInvalidArgument names the bound.
+Status CheckRanks(int ranks);
+
+// The same seed, profile and ranks give the same plan. `ranks` 0: the profile's.
+Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks);
+
+// Milliseconds with three digits, by integers alone.
+std::string Milliseconds(Duration d);
+
+}  // namespace kintsugi::sim

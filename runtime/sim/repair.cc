@@ -1,0 +1,174 @@
+// REPAIR: chunks go from sources to receivers, several sources may serve one receiver, and what has arrived outlives
+// the generation: only missing chunks are sent again. A reload reads the checkpoint instead.
+#include <algorithm>
+
+#include "runtime/sim/cluster.h"
+
+namespace kintsugi::sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// One chunk per tensor, and one for the objects.
+constexpr size_t kObjectsChunk = kTensorsPerLayout;
+constexpr size_t kChunks = kTensorsPerLayout + 1;
+
+std::string KeyOf(int layout, size_t tensor) { return "l" + std::to_string(layout) + "t" + std::to_string(tensor); }
+
+bool Wanted(const RepairMove& move, size_t chunk) {
+  if (move.keys.empty()) return true;
+  return chunk < kTensorsPerLayout && std::count(move.keys.begin(), move.keys.end(), KeyOf(move.layout, chunk)) > 0;
+}
+
+}  // namespace
+
+void Cluster::Repair(ProcessPtr p) {
+  const Generation generation = p->running->generation;
+  RepairSession& session = repairs_[generation];
+  if (session.transfers.empty())
+    for (const RepairMove& move : p->running->order.moves) session.transfers.push_back({move, nullptr, false});
+  session.members[p->rank] = p;
+  const uint64_t step = p->running->order.step.value();
+  const auto& moves = p->running->order.moves;
+  if (std::any_of(moves.begin(), moves.end(), [&](const RepairMove& m) { return m.destination == p->rank; }))
+    p->flipped = false;
+  if (p->received_step != step) p->received.clear();
+  p->received_step = step;
+  PushTransfers(generation);
+}
+
+void Cluster::PushTransfers(Generation generation) {
+  RepairSession& session = repairs_[generation];
+  for (size_t i = 0; i < session.transfers.size(); ++i) {
+    Transfer& transfer = session.transfers[i];
+    const auto to = session.members.find(transfer.move.destination);
+    if (transfer.done || transfer.source || to == session.members.end()) continue;
+    for (Rank source : transfer.move.sources) {
+      const auto from = session.members.find(source);
+      if (from == session.members.end()) continue;
+      transfer.source = from->second;
+      if (!from->second->damaged)
+        CheckState(from->second, from->second->running->order.step.value(), "a source", Promise::kSameStep);
+      SendChunk(generation, i, 0);
+      break;
+    }
+  }
+  // A rank is done when nothing is left for it to send or to take.
+  std::vector<ProcessPtr> done;
+  for (const auto& [rank, p] : session.members)
+    if (std::all_of(session.transfers.begin(), session.transfers.end(), [&, r = rank](const Transfer& t) {
+          return t.done ||
+                 (t.move.destination != r && std::count(t.move.sources.begin(), t.move.sources.end(), r) == 0);
+        }))
+      done.push_back(p);
+  for (const ProcessPtr p : done) {
+    session.members.erase(p->rank);
+    Trainer(p, Between(10, 500), [this, p] { Finish(p, {.phase = Phase::kRepair, .bytes_moved = 8}); });
+  }
+}
+
+// From this chunk on, the first one that is wanted and missing.
+void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
+  RepairSession& session = repairs_[generation];
+  Transfer& transfer = session.transfers[i];
+  const auto to = session.members.find(transfer.move.destination);
+  if (to == session.members.end() || !transfer.source || transfer.done) return;
+  const ProcessPtr p = to->second;
+  const int layout = transfer.move.layout;
+  while (chunk < kChunks && (!Wanted(transfer.move, chunk) || (p->received[layout] >> chunk & 1))) ++chunk;
+  if (chunk == kChunks) {
+    EndTransfer(p, transfer);
+    return For(p, 1us, [this, generation] { PushTransfers(generation); });
+  }
+  // The first bytes land: the tensor is neither its old nor its new self.
+  if (chunk < kTensorsPerLayout) p->state.Of(layout)[chunk].value = Mix(p->state.Of(layout)[chunk].value, 1);
+  For(p, Between(70, 7000), [this, generation, i, chunk, p, source = transfer.source] {
+    RepairSession& s = repairs_[generation];
+    Transfer& t = s.transfers[i];
+    const auto here = s.members.find(p->rank);
+    if (t.done || t.source != source || source->frozen || here == s.members.end() || here->second != p) return;
+    const int in = t.move.layout;
+    if (chunk < kTensorsPerLayout) {
+      p->state.Of(in)[chunk] = source->state.Of(in)[chunk];
+    } else {
+      // Objects of the whole replica group: this rank must be able to serve the others later.
+      for (Rank holder : replicas_.Holders(in, p->rank)) {
+        const ObjectHistory objects = holder == source->rank ? source->objects : source->mirrored[holder];
+        (holder == p->rank ? p->objects : p->mirrored[holder]) = objects;
+      }
+    }
+    p->received[in] |= 1ull << chunk;
+    SendChunk(generation, i, chunk + 1);
+  });
+}
+
+void Cluster::EndTransfer(ProcessPtr p, Transfer& transfer) {
+  transfer.done = true;
+  p->damaged = false;
+  if (flips_left_ == 0) return;
+  --flips_left_;
+  NoteLoss(p->rank.value());  // twice in a row costs the process
+  last_progress_ = Now();
+  Log("a bit flips in what rank " + p->rank.ToString() + " received");
+  p->state.Of(transfer.move.layout)[1].value ^= 4;
+  p->received.clear();  // its checksum will tell
+  p->flipped = true;
+}
+
+void Cluster::LeaveSession(ProcessPtr p) {
+  for (auto& [generation, session] : repairs_) {
+    const auto me = session.members.find(p->rank);
+    if (me == session.members.end() || me->second != p) continue;
+    session.members.erase(me);
+    for (Transfer& transfer : session.transfers)
+      if (!transfer.done) LeaveTransfer(p, session, transfer);
+    In(Between(10, 500), [this, g = generation] { PushTransfers(g); });
+  }
+}
+
+void Cluster::LeaveTransfer(ProcessPtr p, RepairSession& session, Transfer& transfer) {
+  const bool destination_left = transfer.move.destination == p->rank;
+  if (transfer.source == p) {
+    transfer.source = nullptr;
+    const auto to = session.members.find(transfer.move.destination);
+    if (hook_ && hook_->CountsLostChunk() && to != session.members.end())
+      to->second->received[transfer.move.layout] |= (1ull << kChunks) - 1;
+  }
+  // The other end sees the link close; a receiver tries its next source first.
+  std::vector<Rank> losers;
+  if (destination_left) losers = transfer.move.sources;
+  std::erase(transfer.move.sources, p->rank);
+  if (transfer.move.sources.empty()) losers.push_back(transfer.move.destination);
+  for (Rank rank : losers)
+    if (const auto found = session.members.find(rank); found != session.members.end())
+      Trainer(found->second, Between(10, 2000), [this, q = found->second] {
+        if (q->running && q->running->order.phase == Phase::kRepair)
+          Finish(q, {.phase = Phase::kRepair, .code = StatusCode::kCommFailure, .text = "link closed"});
+      });
+}
+
+void Cluster::Reload(ProcessPtr p) {
+  const uint64_t step = p->running->order.step.value();
+  p->received.clear();
+  for (Shard& shard : p->state.shards) shard.tensors[0].value = Mix(shard.tensors[0].value, 2);
+  Trainer(p, Between(1000, 30000), [this, p, step] {
+    const auto found = visible_.find(step);
+    if (found == visible_.end() || p->running->order.directory != plan_.policy.save_directory)
+      return Break(Promise::kCheckpoint,
+                   "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
+    for (Shard& shard : p->state.shards)
+      shard.tensors = found->second.shards.at({shard.layout, replicas_.Holders(shard.layout, p->rank).front()});
+    p->objects.Clear();
+    p->objects.Put(step, found->second.objects.at(p->rank));
+    for (Rank partner : partners_[static_cast<size_t>(p->rank.value())]) {
+      p->mirrored[partner].Clear();
+      p->mirrored[partner].Put(step, found->second.objects.at(partner));
+    }
+    p->damaged = p->flipped = false;
+    p->silent_bit = 0;
+    Finish(p, {.phase = Phase::kRepair});
+  });
+}
+
+}  // namespace kintsugi::sim

@@ -1,0 +1,110 @@
+// Scheduler: virtual time. Tasks run in the order of their instants, and at one instant in the order they were given.
+//
+// Nothing waits: the clock jumps from task to task. A task keeps its captures in place, without an allocation of its
+// own: a run is tens of thousands of tasks, and a campaign thousands of runs.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/clock.h"
+
+namespace kintsugi::sim {
+
+// A callable that is moved and called once. Its captures fit kBytes: a larger one does not compile.
+class Task {
+ public:
+  static constexpr size_t kBytes = 168;
+
+  Task() = default;
+  template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, Task>>>
+  Task(F&& callable) {  // NOLINT: any callable is a task
+    using Callable = std::decay_t<F>;
+    static_assert(sizeof(Callable) <= kBytes && std::is_nothrow_move_constructible_v<Callable>);
+    new (bytes_) Callable(std::forward<F>(callable));
+    manage_ = [](void* from, void* to, bool run) {
+      Callable& callable_there = *static_cast<Callable*>(from);
+      if (run) callable_there();
+      if (to) new (to) Callable(std::move(callable_there));
+      if (!run) callable_there.~Callable();
+    };
+  }
+  Task(Task&& other) noexcept { *this = std::move(other); }
+  Task& operator=(Task&& other) noexcept {
+    if (this == &other) return *this;
+    Clear();
+    manage_ = std::exchange(other.manage_, nullptr);
+    if (manage_) manage_(other.bytes_, bytes_, false);
+    return *this;
+  }
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+  ~Task() { Clear(); }
+
+  void operator()() { manage_(bytes_, nullptr, true); }
+
+ private:
+  void Clear() {
+    if (manage_) std::exchange(manage_, nullptr)(bytes_, nullptr, false);
+  }
+
+  // Runs what is at `from`; or moves it to `to`, where that is not null, and destroys it.
+  void (*manage_)(void* from, void* to, bool run) = nullptr;
+  alignas(std::max_align_t) std::byte bytes_[kBytes];
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(TimePoint start) : now_(start) {}
+
+  TimePoint now() const { return now_; }
+  bool empty() const { return heap_.empty(); }
+  size_t size() const { return heap_.size(); }
+
+  void At(TimePoint when, Task task) {
+    uint32_t slot = static_cast<uint32_t>(tasks_.size());
+    if (free_.empty()) {
+      tasks_.push_back(std::move(task));
+    } else {
+      slot = free_.back();
+      free_.pop_back();
+      tasks_[slot] = std::move(task);
+    }
+    heap_.push_back({std::max(when, now_), ++number_, slot});
+    std::push_heap(heap_.begin(), heap_.end(), Later);
+  }
+
+  // Runs the next task. REQUIRES: not empty.
+  void RunNext() {
+    std::pop_heap(heap_.begin(), heap_.end(), Later);
+    const Entry entry = heap_.back();
+    heap_.pop_back();
+    now_ = entry.at;
+    // Taken out first: the task may add others.
+    Task task = std::move(tasks_[entry.slot]);
+    free_.push_back(entry.slot);
+    task();
+  }
+
+ private:
+  struct Entry {
+    TimePoint at;
+    uint64_t number = 0;
+    uint32_t slot = 0;
+  };
+  static bool Later(const Entry& a, const Entry& b) { return a.at != b.at ? a.at > b.at : a.number > b.number; }
+
+  TimePoint now_;
+  uint64_t number_ = 0;
+  std::vector<Entry> heap_;
+  std::vector<Task> tasks_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace kintsugi::sim

@@ -1,0 +1,98 @@
+// The state of a virtual training job and what an undisturbed run makes of it.
+//
+// Every update mixes all it touches, so that an update left out, done twice or half, with a foreign gradient or on
+// damaged memory gives other numbers for ever after; and it leaves a mark on each tensor that it has passed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "runtime/core/replica_map.h"
+
+namespace kintsugi::sim {
+
+// The simulator is made of the cores' words; its headers are seen by the command and the tests only.
+using namespace core;
+
+inline constexpr size_t kTensorsPerLayout = 3;
+
+uint64_t Mix(uint64_t a, uint64_t b);
+
+using Claims = std::map<Rank, std::map<int, GroupClaim>>;
+
+struct Tensor {
+  uint64_t value = 0;
+  uint64_t updates = 0;  // how many updates went over it
+  bool operator==(const Tensor&) const = default;
+};
+using Tensors = std::array<Tensor, kTensorsPerLayout>;
+
+// A rank's shard of one layout.
+struct Shard {
+  int layout = 0;
+  Tensors tensors;
+  bool operator==(const Shard&) const = default;
+};
+
+// A rank's own mirrored object: a generator, and the position of its data iterator.
+struct Object {
+  uint64_t value = 0;
+  uint64_t position = 0;  // samples drawn so far
+  bool operator==(const Object&) const = default;
+};
+
+// What one rank holds at one step.
+struct RankState {
+  std::vector<Shard> shards;  // ascending by layout
+  Object object;
+
+  Tensors& Of(int layout);
+  const Tensors& Of(int layout) const { return const_cast<RankState*>(this)->Of(layout); }
+};
+
+// The objects of the newest steps, the newest two for good and a third while a step is under way.
+class ObjectHistory {
+ public:
+  void Put(uint64_t step, const Object& object);
+  const Object* Find(uint64_t step) const;
+  void DropAfter(uint64_t step);
+  void KeepNewest(size_t count);
+  void Clear() { count_ = 0; }
+
+ private:
+  struct Kept {
+    uint64_t step = 0;
+    Object object;
+  };
+  std::array<Kept, 3> kept_;  // ascending by step
+  size_t count_ = 0;
+};
+
+RankState InitialState(const ReplicaMap& replicas, Rank rank);
+// The object moves in the forward pass, before the gradients: it draws one sample.
+Object NextObject(const Object& object, Rank rank);
+// The sample that a rank's iterator gives at this position, counted over all ranks.
+inline uint64_t SampleAt(const Object& object, Rank rank, int world_size) {
+  return (object.position - 1) * static_cast<uint64_t>(world_size) + static_cast<uint64_t>(rank.value());
+}
+// What the rank adds to the gradients of `step`; its object has moved already.
+uint64_t Contribution(const RankState& state, uint64_t step);
+// One of the small pieces an update consists of. REQUIRES: piece < PieceCount(state).
+void UpdatePiece(RankState* state, size_t piece, uint64_t step, uint64_t gradient);
+size_t PieceCount(const RankState& state);
+// Over the values of one layout's tensors.
+uint64_t DigestOf(const Tensors& tensors);
+
+// All ranks' states after each step of an undisturbed run; computed as far as it is asked for.
+class Reference {
+ public:
+  Reference(const ReplicaMap& replicas, int world_size);
+  const RankState& At(uint64_t step, Rank rank);
+
+ private:
+  std::vector<std::vector<RankState>> states_;
+};
+
+}  // namespace kintsugi::sim

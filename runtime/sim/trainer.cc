@@ -1,0 +1,133 @@
+// The trainer's thread in its loop: forward pass, gradients, gate, update, parameters.
+#include "runtime/sim/cluster.h"
+
+namespace kintsugi::sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// Shares of a step's time, in percent: what is left over is the collectives'.
+constexpr int kForwardLow = 20, kForwardHigh = 80;
+constexpr int kPieceLow = 1, kPieceHigh = 6;
+
+}  // namespace
+
+void Cluster::Go(ProcessPtr p, TrainerAt at) {
+  p->at = at;
+  ++p->activity;
+  OnTrainerAt(p);
+}
+
+void Cluster::SetWord(ProcessPtr p, GateState state, uint64_t step) {
+  p->word = GateWord::Pack(state, step) | (p->word & GateWord::kLockBit);
+}
+
+void Cluster::Park(ProcessPtr p, TrainerParked::Outcome outcome, FaultReport fault) {
+  p->blocked_in.reset();
+  Go(p, TrainerAt::kParked);
+  if (p->alive) StepAgent(p, TrainerParked{outcome, Word(p), std::move(fault)});
+}
+
+void Cluster::BeginStep(ProcessPtr p, uint64_t step) {
+  if (step > plan_.steps) return Park(p, TrainerParked::Outcome::kFinished);
+  p->begun = step;
+  if (Word(p).locked) return Park(p, TrainerParked::Outcome::kInterrupted);
+  if (!std::exchange(p->resumed_told, true)) StepAgent(p, TrainerResumed{});
+  const uint64_t boundary = step - 1;
+  const bool due = plan_.policy.save_every > 0 && boundary % plan_.policy.save_every == 0;
+  if (boundary > p->released_at && (due || (p->pause > 0 && boundary >= p->pause))) {
+    Go(p, TrainerAt::kSavePoint);
+    return StepAgent(p, TrainerAtSavePoint{kintsugi::Step(boundary)});
+  }
+  Forward(p, step);
+}
+
+void Cluster::Forward(ProcessPtr p, uint64_t step) {
+  Go(p, TrainerAt::kForward);
+  p->state.object = NextObject(p->state.object, p->rank);
+  Trainer(p, p->slow * Share(kForwardLow, kForwardHigh), [this, p, step] { AfterForward(p, step); });
+}
+
+void Cluster::AfterForward(ProcessPtr p, uint64_t step) {
+  if (TakeDamage(p)) return;
+  if (std::exchange(p->throw_next, false))
+    return Park(p, TrainerParked::Outcome::kFault,
+                {.kind = FaultKind::kException, .text = "thrown", .step = kintsugi::Step(step), .since = Now()});
+  if (Word(p).locked && random_.Chance(0.5)) return Park(p, TrainerParked::Outcome::kInterrupted);
+  p->objects.Put(step, p->state.object);
+  // Reported before the gate, as a trainer does: counted once the step is committed.
+  if (samples_.size() <= step) samples_.resize(step + 1);
+  if (samples_[step].empty()) samples_[step].resize(world_, UINT64_MAX);
+  samples_[step][static_cast<size_t>(p->rank.value())] = SampleAt(p->state.object, p->rank, plan_.policy.world_size);
+  Go(p, TrainerAt::kGradients);
+  Enter(p, Meeting::kGradients, step, Contribution(p->state, step), p->state.object);
+}
+
+void Cluster::BeginUpdate(ProcessPtr p) {
+  if (TakeDamage(p)) return;
+  const uint64_t step = p->begun;
+  if (Word(p).locked) return Park(p, TrainerParked::Outcome::kInterrupted);
+  if (p->word != GateWord::Pack(GateState::kCommitted, step - 1))
+    return Break(Promise::kUpdateOnce,
+                 "rank " + p->rank.ToString() + " begins update " + std::to_string(step) + " out of order");
+  if (plan_.gate == GateKind::kOff) {
+    SetWord(p, GateState::kUpdating, step);
+    return Update(p);
+  }
+  SetWord(p, GateState::kAtGate, step);
+  Go(p, TrainerAt::kGate);
+  if (plan_.gate == GateKind::kTrainer) return Enter(p, Meeting::kGate, step, 0);
+  StepAgent(p, TrainerAtGate{kintsugi::Step(step)});
+}
+
+void Cluster::PassGate(ProcessPtr p) {
+  if (Word(p).locked) return AwaitVerdict(p);
+  SetWord(p, GateState::kUpdating, p->begun);
+  Update(p);
+}
+
+void Cluster::AwaitVerdict(ProcessPtr p) {
+  p->blocked_in.reset();
+  if (p->at != TrainerAt::kVerdict) Go(p, TrainerAt::kVerdict);
+  if (!p->verdict) return;  // Interrupt brings it
+  if (p->verdict->step_exists && p->verdict->step.value() == p->begun) {
+    SetWord(p, GateState::kUpdating, p->begun);
+    return Update(p);
+  }
+  Park(p, TrainerParked::Outcome::kInterrupted);
+}
+
+void Cluster::TearUpdate(ProcessPtr p, FaultReport fault) {
+  SetWord(p, GateState::kTorn, p->begun);
+  fault.in_update = true;
+  fault.step = kintsugi::Step(p->begun);
+  fault.since = Now();
+  Park(p, TrainerParked::Outcome::kFault, std::move(fault));
+}
+
+void Cluster::Update(ProcessPtr p) {
+  p->piece = 0;
+  Go(p, TrainerAt::kUpdate);
+  Trainer(p, p->slow * Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
+}
+
+void Cluster::UpdateNext(ProcessPtr p) {
+  if (p->piece == 1 && std::exchange(p->throw_in_update, false))
+    return TearUpdate(p, {.kind = FaultKind::kException, .text = "thrown in the update"});
+  // Arithmetic on damaged memory is told of by the device, or goes on unnoticed.
+  if (p->damaged && random_.Chance(0.3)) {
+    p->damaged = false;
+    return TearUpdate(p, {.kind = FaultKind::kMemoryHigh, .text = "damage met in the update"});
+  }
+  UpdatePiece(&p->state, p->piece, p->begun, p->gradient);
+  if (++p->piece < PieceCount(p->state))
+    return Trainer(p, p->slow * Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
+  SetWord(p, GateState::kCommitted, p->begun);
+  if (!p->damaged) CheckCommit(p);
+  if (Word(p).locked) return Park(p, TrainerParked::Outcome::kInterrupted);
+  Go(p, TrainerAt::kParamSync);
+  Enter(p, Meeting::kParams, p->begun, 0);
+}
+
+}  // namespace kintsugi::sim

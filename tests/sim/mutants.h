@@ -1,0 +1,28 @@
+// Mutants: one guard each, taken out through the simulator's hook, and the promise that must be seen to break.
+//
+// The library holds no mutant: they live in this test binary.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/sim/campaign.h"
+
+namespace kintsugi::sim {
+
+struct Mutant {
+  std::string name;
+  std::string guard;  // what was taken out
+  std::string profile;
+  uint64_t seed;    // recorded: it kills the mutant; 0: not found yet
+  Promise promise;  // the one that this seed breaks
+  std::function<std::unique_ptr<Hook>()> make;
+};
+
+// In the order of the table in mutants_test.cc.
+std::vector<Mutant> ControllerMutants();
+std::vector<Mutant> AgentMutants();
+
+}  // namespace kintsugi::sim

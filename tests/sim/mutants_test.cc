@@ -1,0 +1,70 @@
+// The proof that the checkers can fail: each mutant breaks the promise that its guard keeps, on a recorded seed.
+//
+// KINTSUGI_MUTANTS=search looks for each mutant's first killing seed afresh and prints the rows to record.
+#include "tests/sim/mutants.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace kintsugi::sim {
+namespace {
+
+constexpr uint64_t kSeedsMax = 2000;  // within so many a mutant must be caught
+
+std::vector<Mutant> AllMutants() {
+  std::vector<Mutant> all = ControllerMutants();
+  for (Mutant& mutant : AgentMutants()) all.push_back(std::move(mutant));
+  return all;
+}
+
+Outcome RunMutant(const Mutant& mutant, uint64_t seed) {
+  const std::unique_ptr<Hook> hook = mutant.make();
+  return Cluster(DrawPlan(seed, FindProfile(mutant.profile).value(), 0), nullptr, hook.get()).Run();
+}
+
+class EveryMutant : public testing::TestWithParam<Mutant> {};
+
+TEST_P(EveryMutant, IsCaughtByTheRecordedSeed) {
+  const Mutant& mutant = GetParam();
+  ASSERT_GT(mutant.seed, 0u) << "no seed is recorded";
+  ASSERT_LE(mutant.seed, kSeedsMax);
+  const Outcome outcome = RunMutant(mutant, mutant.seed);
+  ASSERT_FALSE(outcome.violations.empty())
+      << "without the guard '" << mutant.guard << "' seed " << mutant.seed
+      << " keeps every promise; KINTSUGI_MUTANTS=search sim_mutants_test finds another";
+  EXPECT_EQ(outcome.violations.front().promise, mutant.promise) << outcome.violations.front().ToString();
+  EXPECT_TRUE(Cluster(DrawPlan(mutant.seed, FindProfile(mutant.profile).value(), 0)).Run().violations.empty())
+      << "the seed fails by itself";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryMutant, testing::ValuesIn(AllMutants()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Mutants, AreManyAndNamedOnce) {
+  std::set<std::string> names;
+  for (const Mutant& mutant : AllMutants()) EXPECT_TRUE(names.insert(mutant.name).second) << mutant.name;
+  EXPECT_GE(names.size(), 20u);
+}
+
+TEST(Mutants, Search) {
+  const char* wanted = std::getenv("KINTSUGI_MUTANTS");
+  if (!wanted || std::string(wanted) != "search")
+    GTEST_SKIP() << "set KINTSUGI_MUTANTS=search to look for killing seeds";
+  for (const Mutant& mutant : AllMutants()) {
+    uint64_t seed = 1;
+    Outcome outcome;
+    while (seed <= kSeedsMax && (outcome = RunMutant(mutant, seed)).violations.empty()) ++seed;
+    if (seed > kSeedsMax) {
+      ADD_FAILURE() << mutant.name << " survives " << kSeedsMax << " seeds";
+      continue;
+    }
+    std::printf("%s seed %llu %s\n", mutant.name.c_str(), static_cast<unsigned long long>(seed),
+                outcome.violations.front().ToString().c_str());
+  }
+}
+
+}  // namespace
+}  // namespace kintsugi::sim

@@ -1,0 +1,118 @@
+// kintsugi sim: seeded virtual runs around the real control cores.
+#include <charconv>
+#include <chrono>
+#include <iostream>
+
+#include "runtime/sim/campaign.h"
+#include "tools/cli/common.h"
+
+namespace kintsugi::cli {
+namespace {
+
+struct SimOptions {
+  std::string seeds = "1..1001";
+  int ranks = 0;
+  std::string profile = "default";
+  std::string json;
+  bool log = false;
+  bool minimize = false;
+};
+
+struct Seeds {
+  uint64_t first = 0, end = 0;
+};
+
+Result<Seeds> ParseSeeds(const std::string& text) {
+  Seeds seeds;
+  const char* last = text.data() + text.size();
+  const auto [middle, first_error] = std::from_chars(text.data(), last, seeds.first);
+  if (first_error == std::errc() && last - middle > 2 && middle[0] == '.' && middle[1] == '.') {
+    const auto [end, error] = std::from_chars(middle + 2, last, seeds.end);
+    if (error == std::errc() && end == last && seeds.first < seeds.end) return seeds;
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "--seeds is '" + text + "'; it is A..B with A less than B (B is not run), for example 1..1001");
+}
+
+// Where standard output is the JSON's, words go to standard error.
+int RunSeeds(const SimOptions& options, const Seeds& seeds, const sim::Profile& profile) {
+  std::ostream& words = options.json == "-" ? std::cerr : std::cout;
+  sim::LogFunction log;
+  if (options.log) log = [&words](const std::string& line) { words << line << '\n'; };
+  sim::Campaign campaign;
+  const auto began = std::chrono::steady_clock::now();
+  for (uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
+    const sim::Plan plan = sim::DrawPlan(seed, profile, options.ranks);
+    const sim::Outcome outcome = sim::Cluster(plan, log).Run();
+    campaign.Add(plan, outcome);
+    if (outcome.violations.empty()) continue;
+    const sim::Violation& violation = outcome.violations.front();
+    words << "seed " << seed << " breaks " << violation.ToString() << "\n  " << plan.ToString()
+          << "\n  replay: " << sim::ReplayCommand(seed, profile.name, options.ranks) << '\n';
+    if (!options.minimize) continue;
+    const sim::Plan shortest = sim::Minimize(plan, violation.promise);
+    words << "  shortest schedule, " << shortest.faults.size() << " of " << plan.faults.size() << " faults:\n";
+    for (const sim::PlannedFault& fault : shortest.faults) words << "    " << fault.ToString() << '\n';
+    if (shortest.faults.empty()) words << "    none: the run breaks it by itself\n";
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  words << campaign.seeds_run() << " seeds, " << campaign.incidents() << " incidents, " << campaign.failures().size()
+        << " failing; recovery " << sim::Milliseconds(campaign.RecoveryMedian()) << " ms in the middle, "
+        << sim::Milliseconds(campaign.RecoveryMax()) << " ms at most; "
+        << static_cast<uint64_t>(seconds > 0 ? static_cast<double>(campaign.seeds_run()) / seconds : 0)
+        << " seeds a second" << std::endl;
+  if (!options.json.empty()) {
+    const Status written = WriteText(options.json, campaign.Json(seconds));
+    if (!written.ok()) {
+      Complain(written.message());
+      return core::kExitFailed;
+    }
+  }
+  return campaign.failures().empty() ? core::kExitSuccess : core::kExitFailed;
+}
+
+int Refuse(const Status& why) {
+  Complain(why.message());
+  return core::kExitUsage;
+}
+
+int RunSim(const SimOptions& options) {
+  const Result<Seeds> seeds = ParseSeeds(options.seeds);
+  if (!seeds.ok()) return Refuse(seeds.status());
+  const Result<sim::Profile> profile = sim::FindProfile(options.profile);
+  if (!profile.ok()) return Refuse(profile.status().Annotate("--profile"));
+  if (const Status ranks = sim::CheckRanks(options.ranks); !ranks.ok()) return Refuse(ranks.Annotate("--ranks"));
+  if (!options.json.empty())
+    if (const Status writable = CheckWritable(options.json); !writable.ok()) return Refuse(writable);
+  return RunSeeds(options, *seeds, *profile);
+}
+
+std::string Footer() {
+  std::string text = "Profiles:\n";
+  for (const sim::Profile& profile : sim::Profiles()) text += "  " + profile.name + ": " + profile.description + "\n";
+  return text +
+         "\nA seed is a replay: the same seed gives the same run, byte for byte, on every machine. A seed that breaks "
+         "a promise\n"
+         "prints the command that runs it again with its whole log.\n\n"
+         "Examples: kintsugi sim --seeds 1..1001 --json -\n"
+         "          kintsugi sim --seeds 42..43 --profile network --log\n\n"
+         "Exit codes: 0 every seed kept every promise, 1 a seed broke one, 2 wrong usage.";
+}
+
+}  // namespace
+
+void AddSim(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<SimOptions>();
+  CLI::App* command = app.add_subcommand("sim", "Run the control plane in a simulator: any fault at any moment");
+  command->add_option("--seeds", options->seeds, "Seeds A..B, B excluded")->capture_default_str();
+  command->add_option("--ranks", options->ranks, "Ranks of the virtual run, an even number (default: the profile's)");
+  command->add_option("--profile", options->profile, "What kind of runs: see below")->capture_default_str();
+  command->add_option("--json", options->json, "Write the figures as JSON to FILE, or to standard output for -");
+  command->add_flag("--log", options->log, "Print everything that happens");
+  command->add_flag("--minimize", options->minimize,
+                    "Drop faults of a failing seed until the shortest schedule is left");
+  command->footer(Footer());
+  command->callback([options, &exit_code] { exit_code = RunSim(*options); });
+}
+
+}  // namespace kintsugi::cli
