@@ -14,11 +14,11 @@ using layout::LayoutError;
 namespace {
 
 bool IdBefore(const SharedShard& a, const SharedShard& b) {
-  const auto id = [](const SharedShard& shard) {
-    const FlatRange flat = shard.flat.value_or(FlatRange{});
-    return std::tuple(std::cref(shard.key), std::cref(shard.offset), shard.flat.has_value(), flat.start, flat.stop);
-  };
-  return id(a) < id(b);
+  if (a.key != b.key) return a.key < b.key;
+  if (a.offset != b.offset) return a.offset < b.offset;
+  if (a.flat.has_value() != b.flat.has_value()) return b.flat.has_value();
+  const FlatRange flat_a = a.flat.value_or(FlatRange{}), flat_b = b.flat.value_or(FlatRange{});
+  return std::pair(flat_a.start, flat_a.stop) < std::pair(flat_b.start, flat_b.stop);
 }
 
 std::vector<uint32_t> MegatronOrder(const SharedShards& list) {
