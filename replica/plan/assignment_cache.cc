@@ -90,8 +90,8 @@ layout::Outcome<Assignment> DecodeAssignment(const std::string& bytes, uint64_t 
   if (checksum != ChecksumOf(bytes.data(), bytes.size() - sizeof checksum))
     return Refuse(ErrorCode::kFormat, "damaged: its checksum is not that of its content");
   if (head.digest != digest)
-    return Refuse(ErrorCode::kDigest, "stale: made for digest " + std::to_string(head.digest) + ", not " +
-                                          std::to_string(digest));
+    return Refuse(ErrorCode::kDigest,
+                  "stale: made for digest " + std::to_string(head.digest) + ", not " + std::to_string(digest));
   Assignment assignment{std::vector<int32_t>(head.shards), std::vector<int64_t>(head.ranks)};
   const char* at = bytes.data() + sizeof head;
   if (head.shards > 0) std::memcpy(assignment.rank.data(), at, head.shards * sizeof(int32_t));

@@ -1,6 +1,7 @@
 #include "replica/plan/balance.h"
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 
 namespace kintsugi::plan {
@@ -36,38 +37,41 @@ class Refinement {
       }
     if (best_.largest == load[top]) return false;
     Move(best_.shard, best_.to);
-    if (best_.is_exchange) Move(best_.back, top);
+    if (best_.has_second) Move(best_.second, best_.second_to);
     return steps_left_ > 0;
   }
 
  private:
   struct Change {
-    int64_t largest = 0;  // of the two loads, afterwards
-    uint32_t shard = 0, back = 0;
-    size_t to = 0;
-    bool is_exchange = false;
+    int64_t largest = 0;  // of the loads that change, afterwards
+    uint32_t shard = 0, second = 0;
+    size_t to = 0, second_to = 0;
+    bool has_second = false;
   };
 
   size_t Rank(uint32_t shard) const { return static_cast<size_t>(assignment_.rank[shard]); }
   int64_t Bytes(uint32_t shard) const { return list_.shards()[shard].bytes; }
 
+  // `shard` leaves the top for `to`; alone, or `to` gives one of its own to the top or to a third rank.
   void Try(uint32_t shard, size_t to, size_t top) {
-    Consider(shard, to, top, std::nullopt);
-    // Even an exchange for the largest fitting shard lowers nothing where the other rank has as much.
-    if (assignment_.load[to] + 1 >= assignment_.load[top]) return;
-    for (uint32_t back : of_rank_[to]) {
-      if (Bytes(back) >= Bytes(shard)) continue;
-      const auto& holders = list_.HoldersOf(list_.shards()[back]);
-      if (std::binary_search(holders.begin(), holders.end(), static_cast<int32_t>(top))) Consider(shard, to, top, back);
-      if (steps_left_ == 0) return;
-    }
+    const auto& load = assignment_.load;
+    const int64_t bytes = Bytes(shard);
+    Consider({std::max(load[top] - bytes, load[to] + bytes), shard, 0, to});
+    for (uint32_t second : of_rank_[to])
+      for (int32_t holder : list_.HoldersOf(list_.shards()[second])) {
+        if (steps_left_ == 0) return;
+        const auto third = static_cast<size_t>(holder);
+        const int64_t back = Bytes(second);
+        if (third == to) continue;
+        const int64_t at_third =
+            third == top ? load[top] - bytes + back : std::max(load[top] - bytes, load[third] + back);
+        Consider({std::max(load[to] + bytes - back, at_third), shard, second, to, third, true});
+      }
   }
 
-  void Consider(uint32_t shard, size_t to, size_t top, std::optional<uint32_t> back) {
+  void Consider(const Change& change) {
     if (steps_left_ > 0) --steps_left_;
-    const int64_t less = Bytes(shard) - (back ? Bytes(*back) : 0);
-    const int64_t largest = std::max(assignment_.load[top] - less, assignment_.load[to] + less);
-    if (largest < best_.largest) best_ = {largest, shard, back.value_or(0), to, back.has_value()};
+    if (change.largest < best_.largest) best_ = change;
   }
 
   void Move(uint32_t shard, size_t to) {

@@ -10,7 +10,7 @@ Assignment AssignInOrder(const SharedShards& shards, int32_t ranks, const std::v
 
 int64_t LargestLoad(const Assignment& assignment);
 
-// Lowers the largest load by moves and exchanges of single shards until none helps, or the steps are used up.
+// Lowers the largest load by moves, exchanges and chains of two shards until none helps, or the steps are used up.
 void Refine(const SharedShards& shards, Assignment* assignment);
 
 }  // namespace kintsugi::plan

@@ -59,7 +59,10 @@ std::optional<LayoutError> KeyChecker::CheckMove(uint64_t number) const {
   ++steps_;
   const Move& move = plan_.moves[number];
   if (!IsOf(*held_, move.source_piece) || !IsOf(*wanted_, move.target_piece))
-    return LayoutError{ErrorCode::kKey, wanted_->name, {}, BoxOf(number),
+    return LayoutError{ErrorCode::kKey,
+                       wanted_->name,
+                       {},
+                       BoxOf(number),
                        Name(*wanted_) + ": move " + std::to_string(number) + " goes from piece " +
                            std::to_string(move.source_piece) + " to piece " + std::to_string(move.target_piece) +
                            ", which are not both of this key"};
@@ -130,7 +133,10 @@ std::optional<LayoutError> KeyChecker::CheckVolume(const PieceView& piece, const
   int64_t written = 0;
   for (uint64_t i = run.first; i < run.end; ++i) written += VolumeOf(i);
   if (written == wanted) return std::nullopt;
-  return LayoutError{ErrorCode::kHole, wanted_->name, {run.to}, piece.box(),
+  return LayoutError{ErrorCode::kHole,
+                     wanted_->name,
+                     {run.to},
+                     piece.box(),
                      Name(*wanted_) + ": of " + Name(piece) + " on rank " + std::to_string(run.to) + ", " +
                          std::to_string(written) + " of " + std::to_string(wanted) + " elements are written"};
 }
@@ -178,8 +184,7 @@ bool KeyChecker::IsInOrder(const Box& box, const Run& run) const {
 }
 
 bool KeyChecker::IsSame(const Run& a, const Run& b) const {
-  return a.count() == b.count() &&
-         std::equal(Coordinates(a.first), Coordinates(a.end), Coordinates(b.first));
+  return a.count() == b.count() && std::equal(Coordinates(a.first), Coordinates(a.end), Coordinates(b.first));
 }
 
 int64_t KeyChecker::VolumeOf(uint64_t number) const {
@@ -193,7 +198,10 @@ int64_t KeyChecker::VolumeOf(uint64_t number) const {
 
 LayoutError KeyChecker::Overlap(const PieceView& piece, const Run& run, uint64_t a, uint64_t b) const {
   const Box both = Intersect(BoxOf(a), BoxOf(b));
-  return {ErrorCode::kOverlap, wanted_->name, {run.to}, both,
+  return {ErrorCode::kOverlap,
+          wanted_->name,
+          {run.to},
+          both,
           Name(*wanted_) + ": of " + Name(piece) + " on rank " + std::to_string(run.to) + ", " + Describe(both) +
               " is written twice: by " + Describe(BoxOf(a)) + " from rank " + std::to_string(plan_.moves[a].from) +
               " and " + Describe(BoxOf(b)) + " from rank " + std::to_string(plan_.moves[b].from)};

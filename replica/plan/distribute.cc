@@ -46,14 +46,23 @@ std::optional<LayoutError> Check(const SharedShards& list, int32_t ranks) {
   for (const SharedShard& shard : list.shards()) {
     const auto& holders = list.HoldersOf(shard);
     if (holders.empty() || holders.front() < 0 || holders.back() >= ranks)
-      return LayoutError{ErrorCode::kRankUnknown, shard.key, holders, {},
+      return LayoutError{ErrorCode::kRankUnknown,
+                         shard.key,
+                         holders,
+                         {},
                          "shard '" + shard.key + "' at " + DescribeShape(shard.offset) + " is held by " +
                              layout::DescribeRanks(holders) + " of a world of " + std::to_string(ranks)};
     if (shard.bytes < 0)
-      return LayoutError{ErrorCode::kNegative, shard.key, holders, {},
+      return LayoutError{ErrorCode::kNegative,
+                         shard.key,
+                         holders,
+                         {},
                          "shard '" + shard.key + "' has " + std::to_string(shard.bytes) + " bytes"};
     if (__builtin_add_overflow(total, shard.bytes, &total))
-      return LayoutError{ErrorCode::kTooLarge, shard.key, holders, {},
+      return LayoutError{ErrorCode::kTooLarge,
+                         shard.key,
+                         holders,
+                         {},
                          "with shard '" + shard.key + "' of " + std::to_string(shard.bytes) +
                              " bytes, all shards have more bytes than 63 bits count"};
   }

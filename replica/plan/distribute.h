@@ -4,9 +4,9 @@
 //   megatron  sort by: cross-group, number of holders, size descending, shard id (key, offset, flat range). Give each
 //             shard to its holder with the smallest (load, rank). Shards whose main replica is outside of the process
 //             group come last: what else is loaded, is loaded by the rank that would save it.
-//   balanced  the better of that and of the same with sizes descending first; then shards of the most loaded rank move
-//             to, or change places with, shards of other holders as long as the largest load falls. Never worse than
-//             megatron, and the order of shards of other groups is not kept.
+//   balanced  the better of that and of the same with sizes descending first; then a shard of the most loaded rank goes
+//             to another holder, which may give one of its own to a third rank or back, as long as the largest load
+//             falls. Never worse than megatron; that shards of other groups come last is not kept.
 // Cost: a heap for each distinct set of holders: shards times a logarithm, not shards times ranks. The refinement has a
 // limit of steps that grows with the list. Units: bytes. Errors: kRankUnknown (no holder, or one out of the world),
 // kNegative, kTooLarge; each with the shard's key. Threads: pure. Source of the rule:
@@ -61,8 +61,8 @@ struct Assignment {
 KINTSUGI_EXPORT layout::Outcome<Assignment> Distribute(const SharedShards& shards, int32_t ranks,
                                                        DistributionPolicy policy);
 
-// The tensors' pieces of a metadata as a group of ranks shares them out (empty: all ranks). For a save only those with a
-// main replica in the group; for a load also the others, as cross-group.
+// The tensors' pieces of a metadata as a group of ranks shares them out (empty: all ranks). For a save only those with
+// a main replica in the group; for a load also the others, as cross-group.
 KINTSUGI_EXPORT SharedShards ShardsOf(const layout::Metadata& metadata, std::span<const int32_t> group, bool is_load);
 
 }  // namespace kintsugi::plan

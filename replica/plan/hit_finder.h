@@ -1,8 +1,8 @@
 // HitFinder: the boxes that one target piece takes from the shares of its key (private to this folder).
 //
-// What: a piece is cut into boxes (a flat range: at most 2n - 1). Each is looked up among the regions of the source, and
-// within a region the shares that meet it are walked in row-major order: from an element, to the share that has it, to
-// the next element of the box past that share, and so on, so that shares that lie between two rows of the box cost
+// What: a piece is cut into boxes (a flat range: at most 2n - 1). Each is looked up among the regions of the source,
+// and within a region the shares that meet it are walked in row-major order: from an element, to the share that has it,
+// to the next element of the box past that share, and so on, so that shares that lie between two rows of the box cost
 // nothing. A flat range over the same box as the region's needs no boxes first: two ranges intersect as numbers. Order:
 // boxes of the piece, then regions, then shares; the same whether all shares are asked or some of them. Cost: what is
 // found, plus a logarithm for each. Units: elements. Threads: one.
@@ -18,10 +18,10 @@ namespace kintsugi::plan {
 
 // What of the target is wanted: a piece, within the part of the tensor that both sides have.
 struct Wanted {
-  layout::Box box;         // of the piece
-  FlatRange flat;  // of the box, always a range
-  layout::Box common;      // of both tensors
-  bool is_whole = true;    // the range is all of the box
+  layout::Box box;          // of the piece
+  FlatRange flat;           // of the box, always a range
+  layout::Box common;       // of both tensors
+  bool is_whole = true;     // the range is all of the box
   bool is_clipped = false;  // the box is not all within `common`
 };
 
@@ -40,9 +40,7 @@ class HitFinder {
   void FindAmong(const Wanted& wanted, std::span<const uint32_t> shares);
 
   const std::vector<Hit>& hits() const { return hits_; }
-  const int64_t* Coordinates(size_t hit) const {
-    return coordinates_.data() + hit * 2 * static_cast<size_t>(axes_);
-  }
+  const int64_t* Coordinates(size_t hit) const { return coordinates_.data() + hit * 2 * static_cast<size_t>(axes_); }
 
   // After FindAll was false: the box of the piece that is not filled once, and what it has.
   struct Miss {

@@ -151,8 +151,7 @@ std::optional<LayoutError> KeyPlanner::PlanOwn(const KeyMeta& key, int32_t rank)
 
 // --- who sends -----------------------------------------------------------------------------------------------------
 
-int32_t KeyPlanner::Choose(const SourceIndex::Share& share, const PieceView& piece, const Wanted& wanted,
-                           int32_t to) {
+int32_t KeyPlanner::Choose(const SourceIndex::Share& share, const PieceView& piece, const Wanted& wanted, int32_t to) {
   const auto candidates = sets_.Candidates(share.holders, to);
   return candidates.size() == 1 ? candidates[0]
                                 : candidates[RequestNumber(share, piece, wanted, to) % candidates.size()];
@@ -166,7 +165,8 @@ uint64_t KeyPlanner::RequestNumber(const SourceIndex::Share& share, const PieceV
   for (int axis = 0; axis < region.axes; ++axis) {
     const int64_t length = std::max<int64_t>(1, wanted.box.length(axis));
     const int64_t first = region.lo[axis] / length, last = (region.hi[axis] - 1) / length;
-    number = number * static_cast<uint64_t>(last - first + 1) + static_cast<uint64_t>(wanted.box.lo[axis] / length - first);
+    number =
+        number * static_cast<uint64_t>(last - first + 1) + static_cast<uint64_t>(wanted.box.lo[axis] / length - first);
   }
   if (!wanted.is_whole) {
     const int64_t length = wanted.flat.stop - wanted.flat.start;
@@ -232,8 +232,7 @@ LayoutError KeyPlanner::Missing(const KeyMeta& key, const PieceView& piece) cons
   return {is_hole ? ErrorCode::kHole : ErrorCode::kOverlap, key.name, RanksOf(piece), region,
           Name(key) + ": of " + Name(piece) + ", asked for by " + layout::DescribeRanks(RanksOf(piece)) + ", " +
               (is_hole ? "no source holds " : "several sources hold ") + Describe(region) + "; sources hold " +
-              std::to_string(miss.found) + " of " + std::to_string(miss.volume) + " elements of " +
-              Describe(miss.box)};
+              std::to_string(miss.found) + " of " + std::to_string(miss.volume) + " elements of " + Describe(miss.box)};
 }
 
 }  // namespace kintsugi::plan

@@ -11,15 +11,22 @@ using layout::Metadata;
 namespace {
 
 LayoutError Malformed(const std::string& what, uint64_t found, uint64_t wanted) {
-  return {ErrorCode::kFormat, "", {}, {}, "the plan has " + std::to_string(found) + " " + what + ", not " +
-                                              std::to_string(wanted)};
+  return {ErrorCode::kFormat,
+          "",
+          {},
+          {},
+          "the plan has " + std::to_string(found) + " " + what + ", not " + std::to_string(wanted)};
 }
 
 std::optional<LayoutError> CheckDigest(const char* side, uint64_t of_plan, const Metadata& metadata) {
   const uint64_t digest = DigestOf(metadata);
   if (of_plan == digest) return std::nullopt;
-  return LayoutError{ErrorCode::kDigest, "", {}, {}, std::string("the plan is for a ") + side + " with digest " +
-                                                         std::to_string(of_plan) + ", not " + std::to_string(digest)};
+  return LayoutError{ErrorCode::kDigest,
+                     "",
+                     {},
+                     {},
+                     std::string("the plan is for a ") + side + " with digest " + std::to_string(of_plan) + ", not " +
+                         std::to_string(digest)};
 }
 
 // Each key's part begins where the one before it ends, and the arrays end with the last.
@@ -31,10 +38,14 @@ std::optional<LayoutError> CheckArrays(const Plan& plan, const Metadata& source,
     const layout::KeyMeta& wanted = target.keys[i];
     if (key.target_key != i) return Malformed("for its key " + std::to_string(i) + " the target", key.target_key, i);
     if (key.source_key >= source.keys.size() || source.keys[key.source_key].name != wanted.name)
-      return LayoutError{ErrorCode::kKey, wanted.name, {}, {},
-                         "'" + wanted.name + "' would come from key " + std::to_string(key.source_key) + " of the source" +
-                             (key.source_key < source.keys.size() ? ", '" + source.keys[key.source_key].name + "'"
-                                                                  : ", which has " + std::to_string(source.keys.size()))};
+      return LayoutError{
+          ErrorCode::kKey,
+          wanted.name,
+          {},
+          {},
+          "'" + wanted.name + "' would come from key " + std::to_string(key.source_key) + " of the source" +
+              (key.source_key < source.keys.size() ? ", '" + source.keys[key.source_key].name + "'"
+                                                   : ", which has " + std::to_string(source.keys.size()))};
     const layout::KeyMeta& held = source.keys[key.source_key];
     if (held.kind != wanted.kind || held.axes != wanted.axes)
       return Malformed("axes for '" + wanted.name + "'", held.axes, wanted.axes);
@@ -47,8 +58,7 @@ std::optional<LayoutError> CheckArrays(const Plan& plan, const Metadata& source,
     coordinates += key.move_count * 2 * wanted.axes;
   }
   if (moves != plan.moves.size()) return Malformed("moves", plan.moves.size(), moves);
-  if (coordinates != plan.coordinates.size())
-    return Malformed("coordinates", plan.coordinates.size(), coordinates);
+  if (coordinates != plan.coordinates.size()) return Malformed("coordinates", plan.coordinates.size(), coordinates);
   return std::nullopt;
 }
 

@@ -6,7 +6,8 @@
 //   - the sender holds the source piece and the receiver asks for the target piece
 //   - the box is not empty and lies within both pieces, flat ranges included
 //   - the bytes are the box's elements times the size of one, so that bytes moved are the intersection's
-//   - of each target piece, on each rank that asks for it, every element is written exactly once: its boxes are disjoint
+//   - of each target piece, on each rank that asks for it, every element is written exactly once: its boxes are
+//   disjoint
 //     and have as many elements as are wanted
 // In one rank's plan the last holds for what that rank receives; what it sends to others is disjoint, and neither from
 // nor to others. Cost: linear in moves; only more than 16 boxes of one piece that are neither a grid nor in row-major
@@ -28,7 +29,6 @@ struct CheckCost {
 
 // The first thing that is wrong; nothing: the plan may be executed.
 KINTSUGI_EXPORT std::optional<layout::LayoutError> CheckPlan(const Plan& plan, const layout::Metadata& source,
-                                                             const layout::Metadata& target,
-                                                             CheckCost* cost = nullptr);
+                                                             const layout::Metadata& target, CheckCost* cost = nullptr);
 
 }  // namespace kintsugi::plan

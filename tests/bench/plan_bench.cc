@@ -1,9 +1,9 @@
 // bench_plan: what a reshard plan costs, in time and memory, and how it grows.
 //
-// From a layout to one that cuts the first axis differently, 10 k, 100 k and 1 M shards on 1,024 ranks: tensors of 1,024
-// pieces each, and one tensor of all of them; grids of 1, 2 and 3 axes, and flat ranges. Times are CPU time of one
-// thread, because a shared machine's clock counts its neighbours; wall clock stands beside them. Budgets: 1 s for 1 M
-// shards; a check costs less than the plan. With --model the 64 ranks of a Llama-3 405B, TP 8, PP 4, DP 2 and ZeRO-1,
+// From a layout to one that cuts the first axis differently, 10 k, 100 k and 1 M shards on 1,024 ranks: tensors of
+// 1,024 pieces each, and one tensor of all of them; grids of 1, 2 and 3 axes, and flat ranges. Times are CPU time of
+// one thread, because a shared machine's clock counts its neighbours; wall clock stands beside them. Budgets: 1 s for 1
+// M shards; a check costs less than the plan. With --model the 64 ranks of a Llama-3 405B, TP 8, PP 4, DP 2 and ZeRO-1,
 // are planned to the 128 of TP 4, PP 8, DP 4, as metadata alone.
 #include <time.h>
 
@@ -100,7 +100,8 @@ Measured Measure(const Metadata& source, const Metadata& target, int runs) {
 
 void AddTimes(Figures& figures, const std::string& id, const Measured& measured, std::optional<double> budget) {
   Figure plan = AtMost("plan/" + id, measured.plan_s, "s", budget);
-  plan.more = {{"wall_s", measured.wall_s}, {"shards", measured.shards}, {"moves", measured.moves}, {"runs", measured.runs}};
+  plan.more = {
+      {"wall_s", measured.wall_s}, {"shards", measured.shards}, {"moves", measured.moves}, {"runs", measured.runs}};
   figures.Add(plan);
   Figure check = AtMost("check/" + id, measured.check_s, "s", {});
   check.baseline = measured.plan_s;
@@ -154,8 +155,10 @@ void MeasureModel(Figures& figures, const Options& options) {
   const Metadata source = Llama3_405B({8, 4, 2}), target = Llama3_405B({4, 8, 4});
   const Measured measured = Measure(source, target, options.runs);
   AddTimes(figures, options.model, measured, {});
-  figures.Add(AtMost("bytes-total/" + options.model, static_cast<double>(measured.traffic.bytes_total) / 1e9, "GB", {}));
-  figures.Add(AtMost("bytes-local/" + options.model, static_cast<double>(measured.traffic.bytes_local) / 1e9, "GB", {}));
+  figures.Add(
+      AtMost("bytes-total/" + options.model, static_cast<double>(measured.traffic.bytes_total) / 1e9, "GB", {}));
+  figures.Add(
+      AtMost("bytes-local/" + options.model, static_cast<double>(measured.traffic.bytes_local) / 1e9, "GB", {}));
   AddBytes(figures, "sent/" + options.model, measured.sent);
   AddBytes(figures, "received/" + options.model, measured.received);
 }

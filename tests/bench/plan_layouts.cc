@@ -69,10 +69,14 @@ struct Weight {
 
 std::vector<Weight> LlamaLayer(const std::string& prefix) {
   const int64_t hidden = 16384, inner = 53248, heads = 16384, key_value = 1024;
-  return {{prefix + "attention.q.weight", {heads, hidden}, 0},   {prefix + "attention.k.weight", {key_value, hidden}, 0},
-          {prefix + "attention.v.weight", {key_value, hidden}, 0}, {prefix + "attention.o.weight", {hidden, heads}, 1},
-          {prefix + "mlp.gate.weight", {inner, hidden}, 0},      {prefix + "mlp.up.weight", {inner, hidden}, 0},
-          {prefix + "mlp.down.weight", {hidden, inner}, 1},      {prefix + "attention.norm.weight", {hidden}, -1},
+  return {{prefix + "attention.q.weight", {heads, hidden}, 0},
+          {prefix + "attention.k.weight", {key_value, hidden}, 0},
+          {prefix + "attention.v.weight", {key_value, hidden}, 0},
+          {prefix + "attention.o.weight", {hidden, heads}, 1},
+          {prefix + "mlp.gate.weight", {inner, hidden}, 0},
+          {prefix + "mlp.up.weight", {inner, hidden}, 0},
+          {prefix + "mlp.down.weight", {hidden, inner}, 1},
+          {prefix + "attention.norm.weight", {hidden}, -1},
           {prefix + "mlp.norm.weight", {hidden}, -1}};
 }
 

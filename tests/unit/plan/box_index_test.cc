@@ -53,7 +53,8 @@ TEST(BoxIndex, FindsExactlyTheBoxesThatMeet) {
     std::vector<Box> boxes;
     const bool is_grid = random.Chance(0.5);
     if (is_grid) boxes = RandomGrid(axes, random);
-    for (uint64_t count = random.Below(60); !is_grid && count > 0; --count) boxes.push_back(RandomBox(axes, 12, random));
+    for (uint64_t count = random.Below(60); !is_grid && count > 0; --count)
+      boxes.push_back(RandomBox(axes, 12, random));
     std::vector<int64_t> coordinates;
     for (const Box& box : boxes) {
       coordinates.insert(coordinates.end(), box.lo.begin(), box.lo.begin() + axes);

@@ -44,9 +44,7 @@ TEST(Growth, OfGridsIsLinearInMoves) {
 }
 
 TEST(Growth, OfFlatRangesIsLinearInMoves) {
-  const auto flat = [](int32_t n) {
-    return Measure(Flattened("w", {n, 60}, 3 * n), Flattened("w", {n, 60}, 4 * n));
-  };
+  const auto flat = [](int32_t n) { return Measure(Flattened("w", {n, 60}, 3 * n), Flattened("w", {n, 60}, 4 * n)); };
   ExpectLinear(flat(100), flat(1600));
   // Columns take a little of every row, and nothing lies between.
   const auto columns = [](int64_t n) {
@@ -62,9 +60,9 @@ Metadata Slabs(int64_t columns, int64_t rows, bool is_turned, uint64_t seed) {
   for (int64_t column = 0; column < columns; ++column)
     for (int64_t at = 0; at < rows;) {
       const int64_t length = std::min<int64_t>(rows - at, 1 + static_cast<int64_t>(random.Below(6)));
-      side.Add(static_cast<int32_t>(random.Below(16)),
-               is_turned ? Piece("w", {columns, rows}, {column, at}, {1, length})
-                         : Piece("w", {rows, columns}, {at, column}, {length, 1}));
+      side.Add(static_cast<int32_t>(random.Below(16)), is_turned
+                                                           ? Piece("w", {columns, rows}, {column, at}, {1, length})
+                                                           : Piece("w", {rows, columns}, {at, column}, {length, 1}));
       at += length;
     }
   return side.Build();

@@ -26,7 +26,8 @@ class BrokenPlan : public testing::Test {
     for (int32_t rank = 2; rank < 8; ++rank) {
       const int32_t part = rank % 3;
       asked.Add(rank, Piece("a", {8, 6}, {0, part * 2}, {8, 2}));
-      if (rank < 5) asked.Add(rank, Piece("b", {5, 7}, {0, 0}, {5, 7}, FlatRange{part * 12, part == 2 ? 35 : part * 12 + 12}));
+      if (rank < 5)
+        asked.Add(rank, Piece("b", {5, 7}, {0, 0}, {5, 7}, FlatRange{part * 12, part == 2 ? 35 : part * 12 + 12}));
     }
     source_ = held.Build();
     target_ = asked.Build();
@@ -47,8 +48,8 @@ class BrokenPlan : public testing::Test {
   // Puts a copy of `move` behind it.
   void Double(size_t move) {
     const std::vector<int64_t> box(Coordinates(move), Coordinates(move) + 4);
-    plan_.coordinates.insert(plan_.coordinates.begin() + (Coordinates(move) - plan_.coordinates.data()) + 4, box.begin(),
-                             box.end());
+    plan_.coordinates.insert(plan_.coordinates.begin() + (Coordinates(move) - plan_.coordinates.data()) + 4,
+                             box.begin(), box.end());
     plan_.moves.insert(plan_.moves.begin() + static_cast<ptrdiff_t>(move), plan_.moves[move]);
     Count(move, 1);
   }
@@ -213,7 +214,8 @@ TEST_F(BrokenPlan, WithTwoMovesThatOverlapAndAHoleOfTheSameSize) {
     plan_ = right;
     const Move before = right.moves[move - 1];
     Move& changed = plan_.moves[move];
-    if (before.target_piece != changed.target_piece || before.to != changed.to || before.bytes != changed.bytes) continue;
+    if (before.target_piece != changed.target_piece || before.to != changed.to || before.bytes != changed.bytes)
+      continue;
     std::copy_n(Coordinates(move - 1), 4, Coordinates(move));
     changed = before;
     ExpectRefused(ErrorCode::kOverlap);

@@ -175,8 +175,10 @@ TEST(MakePlan, NamesAnElementThatNoSourceHolds) {
 
 TEST(MakePlan, NamesAHoleInAFlatRange) {
   Side held, asked;
-  held.Add(0, Piece("w", {3, 4}, {0, 0}, {3, 4}, FlatRange{0, 5})).Add(1, Piece("w", {3, 4}, {0, 0}, {3, 4}, FlatRange{7, 12}));
-  const LayoutError error = ErrorOf(held.Build(), asked.Add(2, Piece("w", {3, 4}, {0, 0}, {3, 4}, FlatRange{3, 9})).Build());
+  held.Add(0, Piece("w", {3, 4}, {0, 0}, {3, 4}, FlatRange{0, 5}))
+      .Add(1, Piece("w", {3, 4}, {0, 0}, {3, 4}, FlatRange{7, 12}));
+  const LayoutError error =
+      ErrorOf(held.Build(), asked.Add(2, Piece("w", {3, 4}, {0, 0}, {3, 4}, FlatRange{3, 9})).Build());
   EXPECT_EQ(error.code, ErrorCode::kHole);
   EXPECT_EQ(Describe(*error.region), "[[1, 2), [1, 3)]");
   EXPECT_THAT(error.message, HasSubstr("4 of 6 elements"));

@@ -19,7 +19,8 @@ constexpr int32_t kRanks = 7;
 
 Shape GlobalShape(const std::vector<RankShard>& shards) { return shards.front().tensor.global_shape; }
 
-// Any tiling of the tensor, flat in part, several ranks each; now and then pieces twice or overlapping, as a request may.
+// Any tiling of the tensor, flat in part, several ranks each; now and then pieces twice or overlapping, as a request
+// may.
 std::vector<RankShard> RandomTarget(const Shape& shape, Random& random) {
   const Box whole = layout::WholeBox(shape);
   std::vector<RankShard> shards;
@@ -77,7 +78,8 @@ TEST(RandomPlans, WriteEveryTargetElementOnceAndNothingElse) {
     auto held = RandomLayout("w", {.elements_max = 120, .ranks = kRanks, .change = 0}, random);
     const Shape shape = GlobalShape(held);
     // A survivor's layout: some shards are gone.
-    if (random.Chance(0.1) && held.size() > 1) held.erase(held.begin() + static_cast<ptrdiff_t>(random.Below(held.size())));
+    if (random.Chance(0.1) && held.size() > 1)
+      held.erase(held.begin() + static_cast<ptrdiff_t>(random.Below(held.size())));
     const Metadata source = BuildAll(held), target = BuildAll(RandomTarget(shape, random));
     const auto hosts = RandomHosts(random);
     const auto plan = MakePlan(source, target, {.hosts = hosts});
