@@ -70,9 +70,13 @@ inline void ExpectRight(const Plan& plan, const Metadata& source, const Metadata
       const auto& able = holders.at(element);
       ASSERT_TRUE(std::binary_search(of_piece.begin(), of_piece.end(), element)) << "not in the named piece";
       ASSERT_TRUE(std::count(able.begin(), able.end(), move.from)) << "rank " << move.from << " has no " << element;
-      if (std::count(able.begin(), able.end(), move.to)) ASSERT_EQ(move.from, move.to) << "a local copy was there";
+      if (std::count(able.begin(), able.end(), move.to)) {
+        ASSERT_EQ(move.from, move.to) << "a local copy was there";
+      }
       const auto is_near = [&](int32_t rank) { return host(rank) == host(move.to); };
-      if (std::any_of(able.begin(), able.end(), is_near)) ASSERT_TRUE(is_near(move.from)) << "a host's copy was there";
+      if (std::any_of(able.begin(), able.end(), is_near)) {
+        ASSERT_TRUE(is_near(move.from)) << "a host's copy was there";
+      }
     }
   }
   for (uint32_t i = 0; i < wanted.piece_count; ++i) {
