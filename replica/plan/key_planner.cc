@@ -93,28 +93,36 @@ bool KeyPlanner::Concerns(const Metadata& metadata, const KeyMeta& key, int32_t 
   return false;
 }
 
-// The target pieces that the rank's own shares meet, or nearly: by the smallest boxes around both.
+// The target pieces that the rank's own shares meet, or nearly: by the smallest boxes around both. The own shares are
+// the few, so they are indexed, and the target's pieces are looked up.
 void KeyPlanner::FindSends(const KeyMeta& key, int32_t rank) {
   std::vector<int64_t> coordinates;
-  std::vector<uint32_t> pieces, found;
-  const auto around = [](const Box& box, FlatRange flat) { return MinimalBoxOf(box, flat).box; };
-  for (uint32_t i = key.first_piece; i < key.first_piece + key.piece_count; ++i) {
-    const PieceView piece = target_.Piece(key, i);
-    Box box = piece.box();
-    if (piece.is_flat() && Volume(box).value_or(0) >= piece.flat.stop) box = around(box, piece.flat);
-    box = Intersect(box, common_);
-    if (IsEmpty(box)) continue;
-    pieces.push_back(i);
+  std::vector<uint32_t> own, found;
+  Box around = common_;
+  for (uint32_t share = 0; share < index_.shares().size(); ++share) {
+    const SourceIndex::Share& held = index_.shares()[share];
+    if (!sets_.Has(held.holders, rank)) continue;
+    const Box box = MinimalBoxOf(index_.Box(held.region), held.flat).box;
     coordinates.insert(coordinates.end(), box.lo.begin(), box.lo.begin() + box.axes);
     coordinates.insert(coordinates.end(), box.hi.begin(), box.hi.begin() + box.axes);
+    for (int axis = 0; axis < box.axes; ++axis) {
+      around.lo[axis] = own.empty() ? box.lo[axis] : std::min(around.lo[axis], box.lo[axis]);
+      around.hi[axis] = own.empty() ? box.hi[axis] : std::max(around.hi[axis], box.hi[axis]);
+    }
+    own.push_back(share);
   }
-  target_boxes_.Build(key.axes, coordinates, pieces.size());
-  for (uint32_t share = 0; share < index_.shares().size(); ++share) {
-    if (!sets_.Has(index_.shares()[share].holders, rank)) continue;
-    target_boxes_.Find(around(index_.Box(index_.shares()[share].region), index_.shares()[share].flat), &found, &steps_);
-    for (uint32_t i : found) sends_.emplace_back(pieces[i], share);
+  if (own.empty()) return;
+  own_boxes_.Build(key.axes, coordinates, own.size());
+  for (uint32_t i = key.first_piece; i < key.first_piece + key.piece_count; ++i) {
+    const PieceView piece = target_.Piece(key, i);
+    Box box = Intersect(piece.box(), around);
+    if (IsEmpty(box)) continue;
+    if (piece.is_flat() && Volume(piece.box()).value_or(0) >= piece.flat.stop)
+      box = Intersect(MinimalBoxOf(piece.box(), piece.flat).box, around);
+    if (IsEmpty(box)) continue;
+    own_boxes_.Find(box, &found, &steps_);
+    for (uint32_t share : found) sends_.emplace_back(i, own[share]);
   }
-  std::sort(sends_.begin(), sends_.end());
 }
 
 std::optional<LayoutError> KeyPlanner::PlanOwn(const KeyMeta& key, int32_t rank) {

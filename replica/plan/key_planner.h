@@ -56,7 +56,7 @@ class KeyPlanner {
   std::unordered_map<uint32_t, std::vector<int32_t>> askers_;
   // Of one rank's plan: per target piece the own shares that it meets.
   std::vector<std::pair<uint32_t, uint32_t>> sends_;
-  BoxIndex target_boxes_;
+  BoxIndex own_boxes_;
 };
 
 }  // namespace kintsugi::plan
