@@ -44,10 +44,4 @@ std::string DescribeBox(const Box& box) {
   return text + "]";
 }
 
-std::string DescribeList(const std::vector<int64_t>& list) {
-  std::string text = "[";
-  for (size_t i = 0; i < list.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(list[i]);
-  return text + "]";
-}
-
 }  // namespace kintsugi::aoa

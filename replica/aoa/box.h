@@ -78,7 +78,5 @@ KINTSUGI_EXPORT bool Intersect(const Box& a, const Box& b, Box* common);
 KINTSUGI_EXPORT bool IsRepresentable(const Shape& shape);
 // "[0:2, 4:8]".
 KINTSUGI_EXPORT std::string DescribeBox(const Box& box);
-// Comma and space between numbers: "[1, 0]".
-KINTSUGI_EXPORT std::string DescribeList(const std::vector<int64_t>& list);
 
 }  // namespace kintsugi::aoa

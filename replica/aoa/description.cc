@@ -35,7 +35,7 @@ Result<DescriptionPtr> Permute(const Description& input, std::vector<int64_t> li
   bool is_permutation = list.size() == dimensions;
   for (size_t k = 0; is_permutation && k < dimensions; ++k) is_permutation = sorted[k] == static_cast<int64_t>(k);
   if (!is_permutation)
-    return Invalid("permute " + DescribeList(list) + " does not name every axis of the shape " +
+    return Invalid("permute " + DescribeShape(list) + " does not name every axis of the shape " +
                    DescribeShape(input.shape) + " once");
   KINTSUGI_RETURN_IF_ERROR(CheckSteps(input, budget));
   Description made{Shape(dimensions), input.dtype, input.slices};

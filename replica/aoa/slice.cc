@@ -101,7 +101,7 @@ void BlockRows(Slice* slice, const Shape& from, const Shape& to) {
   const Interval rows = slice->result_box[0];
   const int64_t block = to[1];
   if (!IsEmpty(to) && (rows.begin % block != 0 || rows.end % block != 0 || !IsWhole(slice->result_box, from, 1)))
-    MakeImpossible(slice, "a piece with rows " + DescribeBox(slice->result_box) + " of " + DescribeList(from) +
+    MakeImpossible(slice, "a piece with rows " + DescribeBox(slice->result_box) + " of " + DescribeShape(from) +
                               " is not made of whole blocks of " + std::to_string(block) + " rows");
   const Interval blocks = IsEmpty(to) ? Interval{} : Interval{rows.begin / block, (rows.end + block - 1) / block};
   SetRows(slice, to, blocks, block, 1);
@@ -112,7 +112,7 @@ void UnblockRows(Slice* slice, const Shape& from, const Shape& to) {
   const Interval blocks = slice->result_box[0];
   const int64_t block = from[1];
   if (!IsEmpty(from) && !IsWhole(slice->result_box, from, 1))
-    MakeImpossible(slice, "a piece " + DescribeBox(slice->result_box) + " of " + DescribeList(from) +
+    MakeImpossible(slice, "a piece " + DescribeBox(slice->result_box) + " of " + DescribeShape(from) +
                               " has not all of its axes behind the first whole");
   SetRows(slice, to, {blocks.begin * block, blocks.end * block}, 1, block);
   AppendStep(slice, {StepKind::kFlatten, DType::kFloat32, to});

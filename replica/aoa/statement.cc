@@ -22,7 +22,7 @@ std::string RenderSide(const std::vector<Name>& side) {
 std::string RenderValue(const Attribute& attribute) {
   if (const auto* number = std::get_if<int64_t>(&attribute.value)) return std::to_string(*number);
   if (const auto* text = std::get_if<std::string>(&attribute.value)) return "'" + *text + "'";
-  return DescribeList(std::get<std::vector<int64_t>>(attribute.value));
+  return DescribeShape(std::get<std::vector<int64_t>>(attribute.value));
 }
 
 }  // namespace

@@ -9,11 +9,11 @@ std::string Step::ToString() const {
     case StepKind::kCast:
       return std::string(DTypeName(dtype));
     case StepKind::kPermute:
-      return DescribeList(list);
+      return DescribeShape(list);
     case StepKind::kReshape:
-      return "reshape:" + DescribeList(list);
+      return "reshape:" + DescribeShape(list);
     case StepKind::kFlatten:
-      return "flatten:" + DescribeList(list);
+      return "flatten:" + DescribeShape(list);
   }
   return "unknown step";
 }

@@ -29,12 +29,6 @@ int64_t NextWithin(const Box& box, const Box& part, int64_t at) {
   return Ravel(box, point);
 }
 
-int64_t VolumeOf(const Box& box) {
-  int64_t volume = 1;
-  for (int axis = 0; axis < box.axes; ++axis) volume *= box.length(axis);
-  return volume;
-}
-
 }  // namespace
 
 void HitFinder::Start(const Wanted& wanted) {
@@ -73,7 +67,7 @@ bool HitFinder::FindAll(const Wanted& wanted) {
       const Box box = index_.Box(number);
       Walk(index_.regions()[number], box, Intersect(cell, box));
     }
-    if (!Check(cell, VolumeOf(cell), first_hit)) return false;
+    if (!Check(cell, Volume(cell).value_or(0), first_hit)) return false;
   }
   return true;
 }
@@ -136,7 +130,7 @@ void HitFinder::EmitRange(uint32_t share, const Box& region, FlatRange range) {
 
 void HitFinder::Emit(uint32_t share, const Box& box) {
   ++steps_;
-  hits_.push_back({share, VolumeOf(box)});
+  hits_.push_back({share, Volume(box).value_or(0)});
   coordinates_.insert(coordinates_.end(), box.lo.begin(), box.lo.begin() + axes_);
   coordinates_.insert(coordinates_.end(), box.hi.begin(), box.hi.begin() + axes_);
 }

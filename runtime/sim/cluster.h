@@ -170,7 +170,7 @@ class Cluster {
   void SendDown(const Header& header, const ControllerMessage& message);
   void AnswerJoin(const Header& header, const JoinReply& reply);
   void OnUp(LinkPtr link, const std::string& frame);
-  void OnAgentMessage(LinkPtr link, const Header& header, const AgentMessage& message);
+  void OnAgentMessage(const Header& header, const AgentMessage& message);
   void CloseAtController(LinkPtr link, bool told);
   void Tick();
 

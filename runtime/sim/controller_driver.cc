@@ -131,10 +131,10 @@ void Cluster::OnUp(LinkPtr link, const std::string& bytes) {
     ++refused_frames_;
     return Log("frame refused: it speaks for rank " + header.rank.ToString());
   }
-  OnAgentMessage(link, header, message);
+  OnAgentMessage(header, message);
 }
 
-void Cluster::OnAgentMessage(LinkPtr link, const Header& header, const AgentMessage& message) {
+void Cluster::OnAgentMessage(const Header& header, const AgentMessage& message) {
   const bool beat = std::holds_alternative<core::Beat>(message);
   if (log_ && !beat) Log("<-    " + Describe(header, message));
   Header stored = header;
@@ -146,7 +146,6 @@ void Cluster::OnAgentMessage(LinkPtr link, const Header& header, const AgentMess
       (done && done->phase == Phase::kRename && done->code == StatusCode::kOk))
     checkpoint_known_ =
         checkpoint_known_ || (!ended_ && (!done || !given_up_.count({header.rank, header.incarnation})));
-  (void)link;
   Feed(FromAgent{header, message});
 }
 

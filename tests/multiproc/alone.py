@@ -52,6 +52,18 @@ class Starter:
                                                stderr=subprocess.STDOUT))
         return self.ranks[-1]
 
+    def start_all(self):
+        for rank in range(RANKS):
+            self.start(rank)
+        self.wait_phase("RUNNING", 1)
+
+    def freeze(self, rank):
+        """Stops the rank until it is given up; its process. A run begins in ADMIT, without a transition to it."""
+        process = self.ranks[rank]
+        process.send_signal(signal.SIGSTOP)
+        self.wait_phase("ADMIT", 1)
+        return process
+
     def log(self):
         return self.log_path.read_text(errors="replace")
 
@@ -63,9 +75,10 @@ class Starter:
         if self.controller.poll() is not None:
             raise Failure(f"the controller ended with {self.controller.returncode}\n{self.log()[-3000:]}")
 
-    def must_end_like(self, expected, ranks):
-        for rank in ranks:
-            if rank.wait(120) != 0:
+    def must_end_like(self, expected, lost=None):
+        """All but the process that was lost end well, in the undisturbed run's final state."""
+        for number, rank in enumerate(self.ranks):
+            if number != lost and rank.wait(120) != 0:
                 raise Failure(f"a rank ended with {rank.returncode}\n{self.log()[-3000:]}")
         if self.controller.wait(60) != 0:
             raise Failure(f"the controller ended with {self.controller.returncode}\n{self.log()[-3000:]}")
@@ -75,31 +88,24 @@ class Starter:
 
 def undisturbed(runner):
     with Starter(runner) as starter:
-        for rank in range(RANKS):
-            starter.start(rank)
-        starter.must_end_like(reference(runner.bin, TRAINER), starter.ranks)
+        starter.start_all()
+        starter.must_end_like(reference(runner.bin, TRAINER))
 
 
 def killed_and_started_again(runner):
     with Starter(runner) as starter:
-        for rank in range(RANKS):
-            starter.start(rank)
-        starter.wait_phase("RUNNING", 1)
+        starter.start_all()
         starter.ranks[1].kill()
-        starter.wait_phase("ADMIT", 1)  # a run begins in this phase, without a transition
+        starter.wait_phase("ADMIT", 1)
         starter.start(1)
-        starter.must_end_like(reference(runner.bin, TRAINER), [r for i, r in enumerate(starter.ranks) if i != 1])
+        starter.must_end_like(reference(runner.bin, TRAINER), lost=1)
 
 
 def frozen_replaced_and_thawed(runner):
     """The frozen process wakes up when another has its place: it is refused, and leaves."""
     with Starter(runner, "--silence", "0.5") as starter:
-        for rank in range(RANKS):
-            starter.start(rank)
-        starter.wait_phase("RUNNING", 1)
-        frozen = starter.ranks[2]
-        frozen.send_signal(signal.SIGSTOP)
-        starter.wait_phase("ADMIT", 1)
+        starter.start_all()
+        frozen = starter.freeze(2)
         starter.start(2)
         starter.wait_phase("RUNNING", 2)
         frozen.send_signal(signal.SIGCONT)
@@ -108,23 +114,19 @@ def frozen_replaced_and_thawed(runner):
         said = (runner.folder / "rank-2.log").read_text(errors="replace")
         if "was given up" not in said:
             raise Failure(f"code {frozen.returncode}, it does not say why it left: {said[-1500:]}")
-        starter.must_end_like(reference(runner.bin, TRAINER), [r for i, r in enumerate(starter.ranks) if i != 2])
+        starter.must_end_like(reference(runner.bin, TRAINER), lost=2)
 
 
 def thawed_before_a_replacement(runner):
     """It wakes up while its place is still empty: its state may be behind, so it is refused all the same."""
     with Starter(runner, "--silence", "0.5") as starter:
-        for rank in range(RANKS):
-            starter.start(rank)
-        starter.wait_phase("RUNNING", 1)
-        frozen = starter.ranks[2]
-        frozen.send_signal(signal.SIGSTOP)
-        starter.wait_phase("ADMIT", 1)
+        starter.start_all()
+        frozen = starter.freeze(2)
         frozen.send_signal(signal.SIGCONT)
         if frozen.wait(60) == 0:
             raise Failure("the process that was given up ended as if all were well")
         starter.start(2)
-        starter.must_end_like(reference(runner.bin, TRAINER), [r for i, r in enumerate(starter.ranks) if i != 2])
+        starter.must_end_like(reference(runner.bin, TRAINER), lost=2)
 
 
 def secret_missing(runner):

@@ -8,17 +8,9 @@
 
 #include "replica/aoa/engine.h"
 #include "runtime/base/random.h"
-#include "tests/unit/aoa/plain_array.h"
+#include "tests/unit/aoa/plain_tensor.h"
 
 namespace kintsugi::aoa {
-
-// A tensor and a state of it that follows: the same changes without casts.
-struct PlainTensor {
-  PlainArray values;
-  PlainArray state;
-  std::string dtype;
-  bool is_reshaped = false;  // not every box can be had
-};
 
 struct RandomProgram {
   Program program;

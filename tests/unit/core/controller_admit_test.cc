@@ -16,6 +16,16 @@ void JoinUnnamed(Bench& bench, int rank) {
   bench.Say(rank, ready);
 }
 
+// Two ranks in RUNNING that no launcher started.
+Bench RunningAlone() {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.can_spawn = false;
+  Bench bench(policy);
+  bench.Run();
+  for (int r = 0; r < 2; ++r) JoinUnnamed(bench, r);
+  return bench;
+}
+
 TEST(ControllerAdmit, NeverStartsMoreThanItsBudget) {
   Policy policy = Bench::QuickPolicy(2);
   policy.max_respawns = 2;
@@ -55,11 +65,7 @@ TEST(ControllerAdmit, AReplacementThatDoesNotFitIsGivenUpNotTheRun) {
 }
 
 TEST(ControllerAdmit, WithoutALauncherItDoesNotWaitForEverForAReplacement) {
-  Policy policy = Bench::QuickPolicy(2);
-  policy.can_spawn = false;
-  Bench bench(policy);
-  bench.Run();
-  for (int r = 0; r < 2; ++r) JoinUnnamed(bench, r);
+  Bench bench = RunningAlone();
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);
   bench.CommitAll(5);
   bench.Exit(1);
@@ -71,11 +77,7 @@ TEST(ControllerAdmit, WithoutALauncherItDoesNotWaitForEverForAReplacement) {
 }
 
 TEST(ControllerAdmit, WithoutALauncherASecondProcessReplacesTheFirst) {
-  Policy policy = Bench::QuickPolicy(2);
-  policy.can_spawn = false;
-  Bench bench(policy);
-  bench.Run();
-  for (int r = 0; r < 2; ++r) JoinUnnamed(bench, r);
+  Bench bench = RunningAlone();
   bench.CommitAll(5);
   bench.standing[1] = {GateState::kCommitted, {}, false};
   JoinUnnamed(bench, 1);
@@ -154,15 +156,11 @@ TEST(ControllerAdmit, AReloadKeepsToTheCheckpointItChose) {
 }
 
 TEST(ControllerAdmit, WithoutALauncherARankGivenUpDoesNotComeBackUnderItsOldNumber) {
-  Policy policy = Bench::QuickPolicy(2);
-  policy.can_spawn = false;
-  Bench bench(policy);
-  bench.Run();
-  for (int r = 0; r < 2; ++r) JoinUnnamed(bench, r);
+  Bench bench = RunningAlone();
   bench.CommitAll(5);
   bench.silent = {1};
   bench.replacements_come = false;
-  bench.Pass(policy.silence + 100ms);
+  bench.Pass(bench.core.policy().silence + 100ms);
   ASSERT_EQ(bench.core.phase(), Phase::kAdmit);
   const Incarnation given_up = bench.member(1).incarnation;
   bench.Feed(FromAgent{{bench.core.term(), bench.core.generation(), Rank(1), given_up}, JoinRequest{}});
