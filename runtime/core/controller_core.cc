@@ -194,6 +194,9 @@ void ControllerCore::OnClosed(const ConnectionClosed& closed) {
   if (member.incarnation != closed.incarnation || member.life == Life::kDead) return;
   member.connected = false;
   member.closed_at = now_;
+  // Its signs of life came over this connection: from here on the confirmation window decides, not the silence limit that
+  // began with the last of them.
+  if (!member.watched_by_launcher) detector_.Forget(closed.rank);
   if (member.life == Life::kReady)
     Suspect(closed.rank, FaultKind::kConnectionLost, "the control connection closed", now_);
 }

@@ -215,7 +215,7 @@ std::vector<Mutant> ControllerMutants() {
   return {
       {"any_generation", "the controller looks at a message's generation", "quick", 114, Promise::kInnocent,
        In(AnyGeneration)},
-      {"any_term", "the controller looks at a message's term", "network", 49, Promise::kInnocent, In(AnyTerm)},
+      {"any_term", "the controller looks at a message's term", "network", 53, Promise::kInnocent, In(AnyTerm)},
       {"any_exit", "the exit of an older incarnation is not the living one's", "quick", 61, Promise::kInnocent,
        In(AnyExit)},
       {"digest_not_compared", "VERIFY compares digests", "quick", 37, Promise::kSameStep, In(NoDigest)},
