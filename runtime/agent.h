@@ -32,7 +32,7 @@
 #include "runtime/agent/agent_options.h"
 #include "runtime/base/export.h"
 #include "runtime/base/log.h"
-#include "runtime/inject/train_phase.h"
+#include "runtime/base/train_phase.h"
 
 namespace kintsugi {
 
@@ -113,6 +113,12 @@ class KINTSUGI_EXPORT Agent {
   // For long stretches without a collective: kInterrupted once an incident has begun.
   Status Poll() const;
 
+  // The trainer is busy with something that takes longer than a step; until the matching EndActivity its standing still
+  // is no hang (within ten step timeouts). Activities nest; those that are open when the loop is left end with it.
+  // Within a step they also keep that step out of the learnt step time. ActivityScope does both.
+  Status BeginActivity(Activity activity);
+  Status EndActivity();
+
   // Registered tensors are damaged (or, with no keys, all of this rank's memory). Tells the controller at once; return
   // the status from the loop.
   Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text);
@@ -131,6 +137,21 @@ class KINTSUGI_EXPORT Agent {
  private:
   explicit Agent(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
+};
+
+// BeginActivity and EndActivity around a block.
+class ActivityScope {
+ public:
+  ActivityScope(Agent& agent, Activity activity) : agent_(agent), open_(agent.BeginActivity(activity).ok()) {}
+  ~ActivityScope() {
+    if (open_) static_cast<void>(agent_.EndActivity());
+  }
+  ActivityScope(const ActivityScope&) = delete;
+  ActivityScope& operator=(const ActivityScope&) = delete;
+
+ private:
+  Agent& agent_;
+  const bool open_;
 };
 
 }  // namespace kintsugi

@@ -103,6 +103,8 @@ Status Agent::Report(Step step, double loss, std::span<const uint64_t> samples) 
 Status Agent::BeginUpdate(Step step) { return impl_->BeginUpdate(step); }
 Status Agent::EndUpdate(Step step) { return impl_->EndUpdate(step); }
 Status Agent::Poll() const { return impl_->Poll(); }
+Status Agent::BeginActivity(Activity activity) { return impl_->BeginActivity(activity); }
+Status Agent::EndActivity() { return impl_->EndActivity(); }
 Status Agent::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text) {
   return impl_->ReportMemoryError(keys, text);
 }

@@ -45,6 +45,8 @@ class Agent::Impl {
   Status BeginUpdate(Step step);
   Status EndUpdate(Step step);
   Status Poll() const;
+  Status BeginActivity(Activity activity);
+  Status EndActivity();
   Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text);
 
   // Rendezvous store of one generation (impl_store.cc).
@@ -76,6 +78,7 @@ class Agent::Impl {
     int exit_code = 0;
     std::string text;
   };
+  static constexpr size_t kActivitiesMax = 16;
   // What Serve came back with.
   enum class Served { kReleased, kContinued, kEnded };
 
@@ -123,6 +126,8 @@ class Agent::Impl {
   std::vector<std::string> KeysToPoison(const Injection& injection) const;
   void Poison(const Injection& injection);
   Status Strike(const Injection& injection, Step step);
+  Activity activity() const { return activities_.empty() ? Activity::kNone : activities_.back(); }
+  void TellActivity();
   void SignalFault(core::FaultReport fault);
   Status InterruptedStatus(const char* where) const;
 
@@ -170,6 +175,7 @@ class Agent::Impl {
   bool resumed_told_ = true;
   bool released_at_save_point_ = false;
   bool fault_told_ = false;
+  std::vector<Activity> activities_;  // open ones, the innermost last
   Generation generation_;
   Step released_at_;
 };

@@ -73,6 +73,7 @@ Status Agent::Impl::Run(LoopFunction loop, void* context) {
 void Agent::Impl::RunLoop(LoopFunction loop, void* context) {
   resumed_told_ = false;
   fault_told_ = false;
+  activities_.clear();  // whatever was open was left by an exception or a status
   Status status;
   bool threw = true;
   try {

@@ -8,6 +8,7 @@
 
 #include "runtime/agent/impl.h"
 #include "runtime/base/overloaded.h"
+#include "runtime/core/hang_detector.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi {
@@ -159,8 +160,8 @@ void Agent::Impl::OnBeat() {
   const uint64_t count = words().beat.fetch_add(1, std::memory_order_relaxed) + 1;
   words().beat_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()), std::memory_order_relaxed);
   if (report_reader_ && core_ && connection_) {
-    const Step step(UnpackProgress(words().progress.load(std::memory_order_relaxed)).step);
-    Send(core_->generation(), core::Beat{count, step});
+    const uint64_t progress = words().progress.load(std::memory_order_relaxed);
+    Send(core_->generation(), core::Beat{count, core::PlaceOf(progress, Word())});
     ForwardReports();
   }
   beat_timer_.expires_after(kBeatInterval);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include "runtime/agent/impl.h"
 #include "runtime/inject/glob.h"
@@ -28,7 +29,7 @@ Status Agent::Impl::Poll() const {
 }
 
 Status Agent::Impl::BeginStep(Step step) {
-  words().progress.store(PackProgress(step.value(), TrainPhase::kForward), std::memory_order_seq_cst);
+  words().progress.store(PackProgress(step.value(), TrainPhase::kForward, activity()), std::memory_order_seq_cst);
   words().progress_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()), std::memory_order_relaxed);
   if (word().load(std::memory_order_acquire) & GateWord::kLockBit) return InterruptedStatus("BeginStep");
   if (!resumed_told_) {
@@ -130,6 +131,28 @@ Status Agent::Impl::EndUpdate(Step step) {
   return Status::Ok();
 }
 
+void Agent::Impl::TellActivity() {
+  words().progress.store(WithActivity(words().progress.load(std::memory_order_relaxed), activity()),
+                         std::memory_order_relaxed);
+}
+
+Status Agent::Impl::BeginActivity(Activity activity) {
+  if (activity == Activity::kNone) return {StatusCode::kInvalidArgument, "BeginActivity: 'none' is no activity"};
+  if (activities_.size() >= kActivitiesMax)
+    return {StatusCode::kFailedPrecondition,
+            "BeginActivity: " + std::to_string(kActivitiesMax) + " activities are open: is EndActivity missing?"};
+  activities_.push_back(activity);
+  TellActivity();
+  return Status::Ok();
+}
+
+Status Agent::Impl::EndActivity() {
+  if (activities_.empty()) return {StatusCode::kFailedPrecondition, "EndActivity without BeginActivity"};
+  activities_.pop_back();
+  TellActivity();
+  return Status::Ok();
+}
+
 void Agent::Impl::SignalFault(core::FaultReport fault) {
   fault_told_ = true;
   Post(core::FaultSignal{std::move(fault)});
@@ -150,7 +173,7 @@ Status Agent::Impl::ReportMemoryError(const std::vector<std::string>& keys, cons
 }
 
 Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
-  words().progress.store(PackProgress(step.value(), phase), std::memory_order_relaxed);
+  words().progress.store(PackProgress(step.value(), phase, activity()), std::memory_order_relaxed);
   if (!any_armed_.load(std::memory_order_relaxed)) [[likely]] return Status::Ok();
   std::optional<std::pair<uint32_t, Injection>> due;
   {
@@ -196,6 +219,10 @@ Status Agent::Impl::Strike(const Injection& injection, Step step) {
     case InjectionKind::kThrow:
       injected_throw_ = true;
       return {StatusCode::kInternal, "injected exception: " + ToString(injection)};
+    case InjectionKind::kHang:
+      while (injection.until == HangUntil::kKill || Poll().ok())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return InterruptedStatus("injected hang");
     case InjectionKind::kUce: {
       const bool low = injection.level == UceLevel::kLow;
       return ReportMemoryError(low ? KeysToPoison(injection) : std::vector<std::string>(),

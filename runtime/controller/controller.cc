@@ -63,8 +63,8 @@ void Controller::Feed(const core::ControllerEvent& event) {
   for (const core::ControllerAction& action : actions) Act(action);
 }
 
-void Controller::FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, Step step) {
-  Feed(core::FromAgent{{core_.term(), core_.generation(), rank, incarnation}, core::Beat{count, step}});
+void Controller::FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, const Progress& place) {
+  Feed(core::FromAgent{{core_.term(), core_.generation(), rank, incarnation}, core::Beat{count, place}});
 }
 
 void Controller::OnFrame(const net::ConnectionPtr& connection, std::string_view payload) {

@@ -53,8 +53,8 @@ class Controller {
   uint16_t port() const { return server_->port(); }
 
   void Feed(const core::ControllerEvent& event);
-  // A sign of life and the progress of a rank that a launcher watches.
-  void FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, Step step);
+  // A sign of life of a rank that a launcher watches, and where it stands.
+  void FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, const Progress& place);
   void SetInjections(Rank rank, std::vector<std::string> injections) { core_.SetInjections(rank, std::move(injections)); }
 
   const core::ControllerCore& core() const { return core_; }

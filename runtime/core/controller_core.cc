@@ -13,8 +13,11 @@ bool IsHandlerPhase(Phase phase) { return phase >= Phase::kClean && phase <= Pha
 }  // namespace
 
 ControllerCore::ControllerCore(Policy policy, Term term)
-    : policy_(std::move(policy)), term_(term), members_(static_cast<size_t>(policy_.world_size)),
-      detector_(policy_.silence) {
+    : policy_(std::move(policy)),
+      term_(term),
+      members_(static_cast<size_t>(policy_.world_size)),
+      detector_(policy_.silence),
+      hangs_(policy_.Hangs(), policy_.world_size) {
   const Status valid = policy_.Validate();
   KINTSUGI_CHECK(valid.ok(), valid.message());
   if (!policy_.resume_directory.empty()) checkpoints_.push_back({policy_.resume_step, policy_.resume_directory});
@@ -71,7 +74,10 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
         using M = std::decay_t<decltype(m)>;
         const Rank rank = header.rank;
         if constexpr (std::is_same_v<M, Beat>) {
-          if (current) member.begun = m.step;
+          if (current) {
+            member.begun = kintsugi::Step(m.place.step);
+            hangs_.OnPlace(rank, m.place, now_);
+          }
           detector_.OnBeat(rank, m.count, now_);
         } else if constexpr (std::is_same_v<M, Ready>) {
           OnReady(header, m);
@@ -89,6 +95,7 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
           OnResumed(rank);
         } else if constexpr (std::is_same_v<M, Finished>) {
           member.finished = m.step;
+          hangs_.OnIdle(rank);
           OnResumed(rank);  // a loop that had nothing left to do says no more than this
           MaybeFinish();
         } else if constexpr (std::is_same_v<M, GateEntered>) {
@@ -169,6 +176,7 @@ void ControllerCore::MaybeHeal() {
   incident_->rung = Rung::kResume;
   incident_->resumed_at = now_;
   CloseIncident();
+  WatchForHangs();
   AwaitResumed();
   MaybeFinish();
   BeginRequestedSave();
@@ -194,6 +202,9 @@ void ControllerCore::OnClosed(const ConnectionClosed& closed) {
   if (member.incarnation != closed.incarnation || member.life == Life::kDead) return;
   member.connected = false;
   member.closed_at = now_;
+  // Its signs of life came over this connection: from here on the confirmation window decides, not the silence limit that
+  // began with the last of them.
+  if (!member.watched_by_launcher) detector_.Forget(closed.rank);
   if (member.life == Life::kReady)
     Suspect(closed.rank, FaultKind::kConnectionLost, "the control connection closed", now_);
 }
@@ -203,6 +214,7 @@ void ControllerCore::OnExited(const ProcessExited& exited) {
   Member& member = At(exited.rank);
   if (member.incarnation != exited.incarnation || member.life == Life::kDead) return;
   const bool was_ready = member.life == Life::kReady;
+  NoteCrash(exited.rank, exited.cause);
   MarkDead(exited.rank);
   const std::string who = "rank " + exited.rank.ToString() + " " + exited.cause;
   if (!was_ready && !ever_ran_)
@@ -249,6 +261,7 @@ void ControllerCore::OnTick() {
     if (phase_ == Phase::kEnded) return;
   }
   GiveUpLost();
+  CheckHangs();
   if (phase_ == Phase::kEnded) return;
   const bool writing = save_ == SaveState::kWriting || save_ == SaveState::kRenaming;
   if (now_ >= stop_deadline_ && phase_ == Phase::kRunning && !writing) {
@@ -291,7 +304,8 @@ void ControllerCore::OnDeadline() {
     ran_out_ = true;
     return OnRelock();
   }
-  GiveUp(late, FaultKind::kStalled, now_,
+  const bool hung = phase_ == Phase::kStop && incident_ && incident_->signal == FaultKind::kHang;
+  GiveUp(late, hung ? FaultKind::kHang : FaultKind::kStalled, now_,
          std::string(PhaseName(phase_)) + " not finished within " +
              std::to_string(static_cast<int>(ToMilliseconds(now_ - phase_began_))) + " ms");
 }

@@ -15,6 +15,7 @@
 
 #include "runtime/core/controller_types.h"
 #include "runtime/core/detector.h"
+#include "runtime/core/hang_detector.h"
 #include "runtime/core/policy.h"
 
 namespace kintsugi::core {
@@ -50,6 +51,8 @@ class ControllerCore {
     uint64_t pid = 0;
     kintsugi::Step begun;            // step being computed
     int respawns = 0;
+    kintsugi::Step crash_step;  // being computed when its process died, and how often in a row that was so
+    int crashes = 0;
     bool fresh = false;              // a process that has not held the run's state yet
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these
@@ -77,6 +80,8 @@ class ControllerCore {
   const std::vector<Member>& members() const { return members_; }
   const Policy& policy() const { return policy_; }
   uint64_t incidents() const { return incident_count_; }
+  // The one under way; nothing: none is.
+  const std::optional<IncidentRecord>& incident() const { return incident_; }
   uint64_t dropped_messages() const { return dropped_; }
   // Whatever is waited for has a deadline; in RUNNING nothing need be waited for. True after every step.
   bool WaitsAreBounded() const;
@@ -156,6 +161,11 @@ class ControllerCore {
   void AwaitResumed();
   void CloseIncident();
 
+  // Hangs and crash loops (controller_hang.cc).
+  void WatchForHangs();
+  void CheckHangs();
+  void NoteCrash(Rank rank, const std::string& cause);
+
   // Saves, pauses, the end (controller_save.cc).
   void EnterDump();
   void RequestSave(bool then_end);
@@ -215,6 +225,7 @@ class ControllerCore {
   int waiting_count_ = 0;  // members with `waiting`
   int unresumed_ = 0;      // in RUNNING: members that have not said Resumed
   FailureDetector detector_;
+  HangDetector hangs_;
   ReplicaMap replicas_;
   bool replicas_known_ = false;
   bool ever_ran_ = false;
@@ -234,6 +245,10 @@ class ControllerCore {
   std::map<std::pair<int, Rank>, uint64_t> digests_;
   TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
   bool ran_out_ = false;                    // with relock_at_: a handler's limit ran out
+
+  kintsugi::Step hang_step_;  // of the newest hang, and how often in a row that was so
+  int hangs_at_step_ = 0;
+  std::string hopeless_;  // why no repair is tried any more; empty: it is
 
   // Saving.
   SaveState save_ = SaveState::kNone;

@@ -92,7 +92,8 @@ void ControllerCore::MarkDead(Rank rank) {
 
 void ControllerCore::MaybeRespawn(Rank rank) {
   Member& member = At(rank);
-  if (member.life != Life::kDead || member.respawns >= policy_.max_respawns || stop_requested_) return;
+  if (member.life != Life::kDead || member.respawns >= policy_.max_respawns || stop_requested_ || !hopeless_.empty())
+    return;
   // Started at once: its start-up runs beside LOCK, STOP and CLEAN.
   ++member.respawns;
   if (!policy_.can_spawn) {
@@ -154,7 +155,12 @@ void ControllerCore::AfterLock() {
   choice_ = replicas_known_ ? ChooseStep(reports, replicas_) : StepChoice{};
   SetPhase(Phase::kStop, std::string(StepReasonName(choice_.reason)));
   const StopOrder order{choice_.step.value_or(kintsugi::Step()), choice_.step.has_value()};
-  Order(LiveRanks(), policy_.StopLimit(), [&](Rank) { return order; });
+  // Who hangs has had its time already; where nobody is to blame, all may be busy.
+  const bool hung = incident_->signal == FaultKind::kHang && !incident_->ranks.empty();
+  Duration limit = hung ? std::min(hangs_.Limit(), policy_.StopLimit()) : policy_.StopLimit();
+  // What is left of the grace period is for writing.
+  if (stop_requested_) limit = std::min(limit, policy_.grace / 4);
+  Order(LiveRanks(), limit, [&](Rank) { return order; });
   if (NobodyWaits()) AfterStop();
 }
 
@@ -182,7 +188,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
   snapshot.step = choice_;
   snapshot.checkpoint_exists = !checkpoints_.empty();
   snapshot.save_possible = !policy_.save_directory.empty();
-  snapshot.leaving = stop_requested_;
+  snapshot.leaving = !hopeless_.empty() ? hopeless_ : stop_requested_ ? "a stop was asked for: save and leave" : "";
   for (size_t r = 0; r < members_.size(); ++r) {
     const Member& member = members_[r];
     RankSnapshot rank;
@@ -218,7 +224,9 @@ void ControllerCore::AfterStop() {
   incident_->step = choice_.step;
   if (decision_.rung == Rung::kDump) return EnterDump();
   if (decision_.rung == Rung::kExit) {
-    const std::string why = decision_.reasons.empty() ? "" : decision_.reasons[decision_.reasons.size() - 2].text;
+    const std::string why = !hopeless_.empty()          ? hopeless_
+                            : decision_.reasons.empty() ? ""
+                                                        : decision_.reasons[decision_.reasons.size() - 2].text;
     return EndWithoutSave("no rung of the ladder holds: " + why);
   }
   if (decision_.rung != Rung::kReload) moves_ = PlanMoves(snapshot, replicas_);

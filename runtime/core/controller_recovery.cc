@@ -192,6 +192,7 @@ void ControllerCore::OnResumed(Rank rank) {
   if (incident_) Heard(rank, Phase::kRunning);
   if (unresumed_ > 0) return;
   deadline_ = TimePoint::Max();
+  WatchForHangs();
   if (!incident_) return;
   incident_->resumed_at = now_;
   CloseIncident();

@@ -70,6 +70,7 @@ void ControllerCore::LeaveSavePoint(Rank rank) {
   Member& member = At(rank);
   member.left_save_point = member.save_point;
   member.save_point.reset();
+  hangs_.OnActive(rank, now_);
   SendTo(rank, ContinueOrder{});
 }
 
@@ -86,6 +87,7 @@ void ControllerCore::OnPauseAck(Rank rank, const PauseAck& ack) {
 void ControllerCore::OnSavePoint(Rank rank, kintsugi::Step step) {
   Member& member = At(rank);
   member.save_point = step;
+  hangs_.OnIdle(rank);
   // Said again after a lost connection, or a pause that has moved on meanwhile.
   const bool passing = save_ == SaveState::kNone || ((save_ == SaveState::kArming || save_ == SaveState::kGathering) &&
                                                      step < pause_at_);
@@ -183,11 +185,12 @@ void ControllerCore::FinishSave() {
   save_ = SaveState::kNone;
   save_deadline_ = TimePoint::Max();
   for (Member& member : members_) SetWaiting(member, false);
-  if (end_after_save_)
-    return End(kExitResumable, "saved step " + save_step_.ToString() + "; resume with --resume " +
-                                   policy_.save_directory);
+  const std::string saved = "saved step " + save_step_.ToString() + "; resume with --resume " + policy_.save_directory;
+  if (!hopeless_.empty() && end_after_save_) return End(kExitFailed, hopeless_ + "; " + saved);
+  if (end_after_save_) return End(kExitResumable, saved);
   for (size_t r = 0; r < members_.size(); ++r)
     if (members_[r].save_point) LeaveSavePoint(Rank(static_cast<int32_t>(r)));
+  WatchForHangs();
   MaybeFinish();
 }
 
@@ -219,7 +222,8 @@ void ControllerCore::EndWithoutSave(const std::string& why) {
   const std::string damage = checkpoint_damage_.empty() ? "" : "; " + checkpoint_damage_;
   if (checkpoints_.empty()) return End(kExitFailed, why + (damage.empty() ? "; there is no checkpoint" : damage));
   const Checkpoint& newest = checkpoints_.back();
-  End(kExitResumable, why + damage + "; resume from " + newest.directory + " (step " + newest.step.ToString() + ")");
+  End(hopeless_.empty() ? kExitResumable : kExitFailed,
+      why + damage + "; resume from " + newest.directory + " (step " + newest.step.ToString() + ")");
 }
 
 void ControllerCore::End(int exit_code, const std::string& text) {

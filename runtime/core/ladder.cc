@@ -129,8 +129,8 @@ RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& repl
   for (size_t i = 0; i < kLadder.size(); ++i) {
     const Rung rung = static_cast<Rung>(i);
     Verdict refusal = kLadder[i](context);
-    if (!refusal && incident.leaving && rung < Rung::kDump)
-      refusal = Refuse(rung, Refusal::kLeaving, "a stop was asked for: save and leave");
+    if (!refusal && !incident.leaving.empty() && rung < Rung::kDump)
+      refusal = Refuse(rung, Refusal::kLeaving, incident.leaving);
     if (!refusal && NeedsStep(rung) && !incident.step.step)
       refusal = Refuse(rung, Refusal::kShardLost, "there is no step that every shard still holds");
     if (refusal) {

@@ -40,7 +40,7 @@ struct IncidentSnapshot {
   bool confirmed = true;            // false: the signal healed, nothing was stopped
   bool checkpoint_exists = false;   // a complete checkpoint that a reload can use
   bool save_possible = false;       // a save directory is set
-  bool leaving = false;             // a stop was asked for: what can be saved is saved, nothing is repaired any more
+  std::string leaving;              // why what can be saved is saved and nothing repaired any more; empty: it is
 };
 
 enum class Refusal : uint8_t {

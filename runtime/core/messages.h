@@ -15,6 +15,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
+#include "runtime/base/train_phase.h"
 #include "runtime/core/gate_word.h"
 #include "runtime/core/phase.h"
 #include "runtime/core/replica_map.h"
@@ -33,6 +34,7 @@ enum class FaultKind : uint8_t {
   kDigestMismatch,  // replicas differ
   kHandlerFailed,   // a handler returned an error
   kStalled,         // did not finish a phase before its deadline
+  kHang,            // its step does not move while its agent lives
   kOperator,        // an operator asked
 };
 std::string_view FaultKindName(FaultKind kind);
@@ -52,7 +54,7 @@ struct Ready {
 };
 struct Beat {
   uint64_t count = 0;
-  Step step;  // the step being computed
+  Progress place;  // the step being computed, and where in it (PlaceOf)
 };
 struct FaultReport {
   FaultKind kind = FaultKind::kException;

@@ -27,6 +27,10 @@ Status Policy::Validate() const {
                       "it must be at least the silence limit, " + Seconds(silence));
   if (repairs_per_rank < 1)
     return OutOfRange("repairs per rank", std::to_string(repairs_per_rank), "it must be at least 1");
+  if (!(hang_factor == 0 || (hang_factor >= 2 && hang_factor <= 1000)))
+    return OutOfRange("hang factor", std::to_string(hang_factor),
+                      "it must be 0 (never) or 2 to 1000 learnt step times");
+  if (hang_least < 100ms) return OutOfRange("least hang time", Seconds(hang_least), "it must be at least 0.1 s");
   if (grace <= 0s) return OutOfRange("grace", Seconds(grace), "it must be positive");
   if (save_every > 0 && save_directory.empty())
     return {StatusCode::kInvalidArgument,

@@ -3,12 +3,14 @@
 // Units: std::chrono durations. All limits but the silence derive from one number, the step timeout.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
+#include "runtime/core/hang_detector.h"
 
 namespace kintsugi::core {
 
@@ -24,12 +26,18 @@ struct Policy {
   std::string save_directory;                          // empty: no dump is possible
   std::string resume_directory;                        // the checkpoint a run starts from; empty: fresh
   Step resume_step;
+  double hang_factor = 5;                         // so many learnt step times without progress are a hang; 0: never
+  Duration hang_least = std::chrono::seconds(5);  // and at least so long
   bool can_spawn = true;                               // a launcher starts replacements; else they come by themselves
 
   // Derived limits.
   Duration ConfirmWindow() const { return silence + silence / 4; }
   Duration LockLimit() const { return silence + step_timeout / 4; }
   Duration StopLimit() const { return step_timeout; }
+  // Twice the silence limit: a process that sleeps must be found by that first.
+  HangLimits Hangs() const {
+    return {hang_factor, std::min(std::max(hang_least, 2 * silence), step_timeout), step_timeout, 10 * step_timeout};
+  }
   Duration HandlerLimit() const { return step_timeout; }
   Duration RepairLimit() const { return 10 * step_timeout; }
   // A handler that ran into its own limit has this long to say so before it counts as one that ignores it.

@@ -17,20 +17,22 @@ struct KindEntry {
   std::string_view keys;  // for messages
 };
 
-constexpr std::array<KindEntry, 5> kKinds{{
+constexpr std::array<KindEntry, 6> kKinds{{
     {InjectionKind::kKill, "kill", "no keys after kill"},
     {InjectionKind::kExit, "exit", "the key code of exit"},
     {InjectionKind::kThrow, "throw", "no keys after throw"},
     {InjectionKind::kFreeze, "freeze", "no keys after freeze"},
+    {InjectionKind::kHang, "hang", "the key until of hang"},
     {InjectionKind::kUce, "uce", "the keys level or tensors of uce"},
 }};
 
 constexpr std::string_view kGrammar =
     "  grammar: KIND:RANK@STEP[:PHASE][,key=value]...\n"
-    "  KIND     kill, exit, throw, freeze or uce\n"
+    "  KIND     kill, exit, throw, freeze, hang or uce\n"
     "  RANK     from 0; STEP: the step being computed, from 1\n"
     "  PHASE    forward (default), backward, gradient-sync, gate, update, param-sync or between\n"
-    "  keys     exit: code=1..255 (default 1); uce: level=low|high (default low), tensors=PATTERN (* and ?)\n"
+    "  keys     exit: code=1..255 (default 1); hang: until=kill|stop (default kill);\n"
+    "           uce: level=low|high (default low), tensors=PATTERN (* and ?)\n"
     "  example: kill:2@7:update   or   uce:1@12:backward,level=high,tensors=adam.*";
 
 // What may stand in a message without harming a terminal; long findings are cut.
@@ -104,7 +106,7 @@ class Parser {
     for (const KindEntry& entry : kKinds) {
       if (entry.name == name) kind_ = &entry;
     }
-    if (kind_ == nullptr) return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze or uce");
+    if (kind_ == nullptr) return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze, hang or uce");
     injection_.kind = kind_->kind;
     uint64_t rank = 0;
     uint64_t step = 0;
@@ -149,6 +151,7 @@ class Parser {
 
   bool KeyBelongs(std::string_view key) const {
     if (injection_.kind == InjectionKind::kExit) return key == "code";
+    if (injection_.kind == InjectionKind::kHang) return key == "until";
     return injection_.kind == InjectionKind::kUce && (key == "level" || key == "tensors");
   }
 
@@ -160,6 +163,11 @@ class Parser {
       return true;
     }
     const std::string_view value = Take(",");
+    if (key == "until") {
+      if (value != "kill" && value != "stop") return FailAt(token_at_, value, "kill or stop");
+      injection_.until = value == "stop" ? HangUntil::kStop : HangUntil::kKill;
+      return true;
+    }
     if (key == "tensors") {
       if (value.empty()) return FailAt(token_at_, value, "a pattern of tensor names, such as adam.*");
       injection_.tensors = value;
@@ -195,6 +203,7 @@ std::string ToString(const Injection& injection) {
   out += ":" + injection.rank.ToString() + "@" + injection.step.ToString() + ":";
   out += TrainPhaseName(injection.phase);
   if (injection.exit_code != defaults.exit_code) out += ",code=" + std::to_string(injection.exit_code);
+  if (injection.until == HangUntil::kStop) out += ",until=stop";
   if (injection.level == UceLevel::kHigh) out += ",level=high";
   if (!injection.tensors.empty()) out += ",tensors=" + injection.tensors;
   return out;

@@ -14,7 +14,7 @@
 #include "runtime/base/export.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
-#include "runtime/inject/train_phase.h"
+#include "runtime/base/train_phase.h"
 
 namespace kintsugi {
 
@@ -23,6 +23,7 @@ enum class InjectionKind {
   kExit,    // leaves with exit_code
   kThrow,   // throws an exception out of the loop's body
   kFreeze,  // SIGSTOP to itself, never continued
+  kHang,    // its trainer's thread stands still, its agent lives
   kUce,     // uncorrectable memory error, simulated: tensors are poisoned and the error is signalled at once
 };
 
@@ -32,12 +33,19 @@ enum class UceLevel {
   kHigh,  // all of the rank's memory: rebuild it in the living process
 };
 
+// What ends a hang.
+enum class HangUntil {
+  kKill,  // nothing but the end of the process
+  kStop,  // the next incident, as a collective that is aborted
+};
+
 struct Injection {
   InjectionKind kind = InjectionKind::kKill;
   Rank rank{0};
   Step step{1};  // the number being computed, from 1
   TrainPhase phase = TrainPhase::kForward;
   int exit_code = 1;                // kExit: 1 to 255
+  HangUntil until = HangUntil::kKill;  // kHang
   UceLevel level = UceLevel::kLow;  // kUce
   std::string tensors;              // kUce: pattern of tensor names (see glob.h); empty: all of the rank's first layout
 

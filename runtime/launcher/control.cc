@@ -1,4 +1,4 @@
-// The control socket's requests: status, inject, save, stop. One JSON object in, one out.
+// The control socket's requests: status, incidents, inject, save, stop. One JSON object in, one out.
 #include <nlohmann/json.hpp>
 
 #include "runtime/launcher/impl.h"
@@ -16,6 +16,30 @@ std::string Refuse(const std::string& why) {
 std::string_view LifeName(core::ControllerCore::Life life) {
   constexpr std::string_view kNames[] = {"absent", "starting", "ready", "dead"};
   return kNames[static_cast<size_t>(life)];
+}
+
+// As in summary.json (tools/report), with `over` beside it.
+json IncidentJson(const core::IncidentRecord& record, bool over) {
+  const auto since_fault = [&](std::optional<TimePoint> t) {
+    return t ? json(ToMilliseconds(*t - record.fault_at)) : json();
+  };
+  json reasons = json::array();
+  for (const core::RungReason& reason : record.reasons)
+    reasons.push_back({{"rung", core::RungName(reason.rung)}, {"reason", reason.text}});
+  json ranks = json::array();
+  for (Rank rank : record.ranks) ranks.push_back(rank.value());
+  return {{"id", record.id},
+          {"over", over},
+          {"signal", core::FaultKindName(record.signal)},
+          {"ranks", std::move(ranks)},
+          {"cause", record.cause},
+          {"step", record.step ? json(record.step->value()) : json()},
+          {"attempts", record.attempts},
+          {"generation", record.generation.value()},
+          {"path", record.rung ? json(core::RungName(*record.rung)) : json()},
+          {"reasons", std::move(reasons)},
+          {"detected_ms", since_fault(record.detected_at)},
+          {"resumed_ms", since_fault(record.resumed_at)}};
 }
 
 }  // namespace
@@ -73,10 +97,19 @@ std::string Launcher::Impl::StatusJson() const {
       .dump();
 }
 
+std::string Launcher::Impl::IncidentsJson() const {
+  json incidents = json::array();
+  for (const IncidentResult& incident : result_.incidents) incidents.push_back(IncidentJson(incident.record, true));
+  if (const auto& under_way = controller_->core().incident()) incidents.push_back(IncidentJson(*under_way, false));
+  // A cause may quote what a dying program printed.
+  return json{{"ok", true}, {"incidents", std::move(incidents)}}.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 void Launcher::Impl::OnRequest(const std::string& request, net::ControlSocket::Respond respond) {
   const json parsed = json::parse(request, nullptr, false);
   const std::string command = parsed.is_object() ? parsed.value("command", "") : "";
   if (command == "status") return respond(StatusJson());
+  if (command == "incidents") return respond(IncidentsJson());
   if (command == "save") {
     if (options_.policy.save_directory.empty())
       return respond(Refuse("this run has no save directory: it was started without --save-dir"));
@@ -97,7 +130,7 @@ void Launcher::Impl::OnRequest(const std::string& request, net::ControlSocket::R
     controller_->Feed(core::OperatorInject{injection->rank, id->ToString() + " " + ToString(*injection)});
     return respond(json{{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}.dump());
   }
-  respond(Refuse("unknown command '" + command + "': status, save, stop or inject"));
+  respond(Refuse("unknown command '" + command + "': status, incidents, save, stop or inject"));
 }
 
 }  // namespace kintsugi

@@ -56,6 +56,7 @@ class Launcher::Impl final : public ControllerHost {
   void OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause);
   void OnLine(Rank rank, OutputStream stream, std::string_view line);
   void Poll();
+  void FeedBeat(Rank rank, const Slot& slot);
   void ReadPage(Rank rank, Slot& slot);
   void MarkStep(Rank rank, Slot& slot, uint64_t step);
   void ReportProgress();
@@ -65,6 +66,7 @@ class Launcher::Impl final : public ControllerHost {
   // Control socket (control.cc).
   void OnRequest(const std::string& request, net::ControlSocket::Respond respond);
   std::string StatusJson() const;
+  std::string IncidentsJson() const;
 
   LauncherOptions options_;
   std::shared_ptr<LogSink> log_;

@@ -111,6 +111,7 @@ void Launcher::Impl::OnExit(Rank rank, Incarnation incarnation, const ExitCause&
     std::optional<TimePoint> since;
     if (const uint64_t stamp = slot.page->words().fault_ns.load())
       since = TimePoint(Duration(static_cast<int64_t>(stamp)));
+    FeedBeat(rank, slot);  // where it stood
     controller_->Feed(core::ProcessExited{rank, incarnation, text, since});
   }
   if (const auto next = std::exchange(slot.next, std::nullopt); next && !ended_)
@@ -129,7 +130,7 @@ void Launcher::Impl::Poll() {
     if (!slot.child || !slot.child->running()) continue;
     const Rank rank(static_cast<int32_t>(r));
     ReadPage(rank, slot);
-    controller_->FeedBeat(rank, slot.incarnation, slot.page->words().beat.load(), Step(slot.step));
+    FeedBeat(rank, slot);
   }
   const TimePoint now = SteadyClock::SteadyNow();
   if (now - last_progress_ >= kProgressInterval) {
@@ -141,6 +142,13 @@ void Launcher::Impl::Poll() {
   poll_.async_wait([this](const boost::system::error_code& error) {
     if (!error) Poll();
   });
+}
+
+void Launcher::Impl::FeedBeat(Rank rank, const Slot& slot) {
+  if (!slot.page) return;
+  const SharedWords& words = slot.page->words();
+  controller_->FeedBeat(rank, slot.incarnation, words.beat.load(),
+                        core::PlaceOf(words.progress.load(), core::GateWord::Unpack(words.gate_word.load())));
 }
 
 void Launcher::Impl::ReadPage(Rank rank, Slot& slot) {

@@ -40,7 +40,7 @@ struct SharedWords {
   alignas(64) std::atomic<uint64_t> beat{0};
   std::atomic<uint64_t> beat_ns{0};
 
-  // The trainer's thread: step << 8 | phase (runtime/inject/train_phase.h), and when it was set.
+  // The trainer's thread: step, activity and phase (runtime/base/train_phase.h), and when it was set.
   alignas(64) std::atomic<uint64_t> progress{0};
   std::atomic<uint64_t> progress_ns{0};
   // The newest generation in which this rank has entered a forward pass again.

@@ -115,6 +115,10 @@ void Cluster::Interrupt_(ProcessPtr p, const StopOrder& order) {
   p->verdict = order;
   if (p->group.value() > 0) BreakGroup(p->group);
   if (p->at == TrainerAt::kVerdict) Trainer(p, Between(5, 300), [this, p] { AwaitVerdict(p); });
+  if (!p->hung || p->hung_for_good) return;
+  p->hung = false;
+  Trainer(p, Between(5, 300),
+          [this, p] { p->at == TrainerAt::kUpdate ? UpdateNext(p) : Park(p, TrainerParked::Outcome::kInterrupted); });
 }
 
 void Cluster::TakeRelease(ProcessPtr p) {

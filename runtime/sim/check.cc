@@ -181,6 +181,10 @@ void Cluster::CheckEnd() {
       return;
     default:
       if (stop_asked_ && (!can_save || !ever_running_)) return;
+      // One rank that several faults struck at one step is taken for one whose program fails there.
+      if (std::any_of(losses_.begin(), losses_.end(), [](const auto& loss) { return loss.second >= 3; }) &&
+          ended_->text.find("no fault of the hardware") != std::string::npos)
+        return;
       if (nonsense_) return;  // of a checkpoint that is there, for example: that it cannot be read
       if (checkpoint_known_) return Break(Promise::kInnocent, end + " although there is a checkpoint");
       if (can_save && !shard_at_risk && !gateless)

@@ -88,6 +88,7 @@ class Cluster {
     ObjectHistory objects;                   // own mirrored object
     std::map<Rank, ObjectHistory> mirrored;  // partners'
     bool throw_next = false, throw_in_update = false;
+    bool hung = false, hung_for_good = false;
     int failing_handlers = 0;
     int nonsense_handlers = 0;
     int hanging_handlers = 0;  // the last of four does not even hear its cancel
@@ -194,6 +195,7 @@ class Cluster {
   void Vanish(ProcessPtr p);
   void Reap(ProcessPtr p, const std::string& cause);
   void Beat(ProcessPtr p);
+  Progress PlaceOf(ProcessPtr p) const;
   void Freeze(ProcessPtr p, std::optional<Duration> length);
   ProcessPtr Newest(Rank rank) const { return processes_[static_cast<size_t>(rank.value())]; }
 
@@ -264,6 +266,7 @@ class Cluster {
   bool TakeDamage(ProcessPtr p);
   ProcessPtr Living(int rank) const;
   void NoteLoss(int rank, int times = 1);
+  bool Hang(const PlannedFault& fault, ProcessPtr p);
   void NoteLate(int rank);
   void NoteDisturbed(int rank);
 

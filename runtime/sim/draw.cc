@@ -53,6 +53,7 @@ constexpr std::array kCommon = {FaultType::kKill,
                                 FaultType::kThrow,
                                 FaultType::kThrow,
                                 FaultType::kThrowInUpdate,
+                                FaultType::kHang,
                                 FaultType::kUceLow,
                                 FaultType::kUceLow,
                                 FaultType::kUceHigh,
@@ -78,7 +79,8 @@ constexpr std::array kNetwork = {FaultType::kShortGap,     FaultType::kShortGap,
 bool IsOfPhase(FaultType type) { return type == FaultType::kSourceLost || type == FaultType::kSilentFlip; }
 
 void DrawPlace(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
-  const bool needs_trainer = fault->type == FaultType::kThrow || fault->type == FaultType::kThrowInUpdate;
+  const bool hang = fault->type == FaultType::kHang;
+  const bool needs_trainer = hang || fault->type == FaultType::kThrow || fault->type == FaultType::kThrowInUpdate;
   const bool gap = fault->type == FaultType::kShortGap || fault->type == FaultType::kLongGap;
   if (IsOfPhase(fault->type)) {
     fault->in_phase = fault->type == FaultType::kSourceLost ? Phase::kRepair : Phase::kVerify;
@@ -100,6 +102,7 @@ void DrawPlace(Random& random, const Plan& plan, bool first, PlannedFault* fault
     fault->in_trainer = kPlaces[random.Below(kPlaces.size())];
     if (fault->type == FaultType::kThrow) fault->in_trainer = TrainerAt::kForward;
     if (fault->type == FaultType::kThrowInUpdate) fault->in_trainer = TrainerAt::kUpdate;
+    if (hang) fault->in_trainer = random.Chance(0.7) ? TrainerAt::kForward : TrainerAt::kUpdate;
     if (gap && plan.gate == GateKind::kControlPlane && random.Chance(0.5)) fault->in_trainer = TrainerAt::kGate;
     fault->step = fault->in_trainer == TrainerAt::kParked ? plan.steps : 1 + random.Below(plan.steps);
     fault->delay = Duration(static_cast<int64_t>(random.Below(4'000'000)));
@@ -127,13 +130,13 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
 const std::vector<Profile>& Profiles() {
   static const std::vector<Profile> kProfiles = {
       {.name = "default",
-       .description = "8 ranks on 2 nodes, 240 steps of 250 ms, 4 beats a second, 3 to 6 faults",
+       .description = "8 ranks on 2 nodes, 240 steps of 250 ms, 4 beats a second, 4 to 6 faults",
        .nodes = 2,
        .steps_min = 240,
        .steps_max = 240,
        .step_time = 250ms,
        .beat = 250ms,
-       .faults_min = 3,
+       .faults_min = 4,
        .faults_max = 6,
        .ranks = 8},
       {.name = "quick", .description = "2 to 8 ranks, a few steps of some milliseconds, 1 to 3 faults", .nodes = 2},
@@ -178,6 +181,7 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   plan.tick = 20ms;
   plan.policy.silence = 1s;
   plan.policy.step_timeout = 2s;
+  plan.policy.hang_least = 1500ms;
   plan.policy.join_timeout = 5s;
   plan.policy.grace = 4s;
   constexpr std::array kRespawns = {0, 1, 3, 10, 10, 10};

@@ -18,7 +18,7 @@ bool Cluster::StrikeLink(const PlannedFault& fault, ProcessPtr p) {
     case FaultType::kLongGap: {
       const bool lasting = fault.type == FaultType::kLongGap;
       disturb(lasting);
-      Cut(rank, true, true, lasting ? Between(1'500'000, 4'000'000) : Between(3000, 350'000));
+      Cut(rank, true, true, lasting ? Between(1'500'000, 4'000'000) : Between(3000, 700'000));
       Reset(p->link, Between(50, 3000), Between(50, 3000));
       return true;
     }

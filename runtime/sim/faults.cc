@@ -131,6 +131,8 @@ bool Cluster::StrikeTrainer(const PlannedFault& fault, ProcessPtr p) {
       NoteLoss(fault.rank);
       p->throw_in_update = true;
       return true;
+    case FaultType::kHang:
+      return Hang(fault, p);
     case FaultType::kUceLow:
     case FaultType::kUceHigh:
       if (!p->core || p->at == TrainerAt::kBoot) return false;
@@ -163,6 +165,16 @@ bool Cluster::StrikeTrainer(const PlannedFault& fault, ProcessPtr p) {
     default:
       return false;
   }
+}
+
+// Its own work stands still: whatever it waits for does not come, or comes when the step is stopped.
+bool Cluster::Hang(const PlannedFault& fault, ProcessPtr p) {
+  if (p->at != TrainerAt::kForward && p->at != TrainerAt::kUpdate) return false;
+  fault.lasting ? NoteLoss(fault.rank) : NoteDisturbed(fault.rank);
+  p->hung = true;
+  p->hung_for_good = fault.lasting;
+  ++p->activity;  // its timer is void
+  return true;
 }
 
 // Whoever is sending dies.

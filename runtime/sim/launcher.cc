@@ -92,9 +92,17 @@ void Cluster::Reap(ProcessPtr p, const std::string& cause) {
   }
 }
 
+// As the page tells it.
+Progress Cluster::PlaceOf(ProcessPtr p) const {
+  const TrainPhase phase = p->at == TrainerAt::kGradients   ? TrainPhase::kGradientSync
+                           : p->at == TrainerAt::kParamSync ? TrainPhase::kParamSync
+                                                            : TrainPhase::kForward;
+  return core::PlaceOf(PackProgress(p->begun, phase), GateWord::Unpack(p->word));
+}
+
 void Cluster::Beat(ProcessPtr p) {
   ++p->beats;
-  const core::Beat beat{p->beats, kintsugi::Step(p->begun)};
+  const core::Beat beat{p->beats, PlaceOf(p)};
   if (plan_.watched)  // through the launcher's page
     Feed(FromAgent{{core_.term(), core_.generation(), p->rank, p->incarnation}, beat});
   else if (p->core)

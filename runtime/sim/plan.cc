@@ -13,6 +13,7 @@ std::string_view FaultTypeName(FaultType type) {
                                                                 "slow_rank",
                                                                 "throw",
                                                                 "throw_in_update",
+                                                                "hang",
                                                                 "uce_low",
                                                                 "uce_high",
                                                                 "comm_error",

@@ -26,6 +26,7 @@ enum class FaultType : uint8_t {
   // Its trainer and its memory.
   kThrow,
   kThrowInUpdate,
+  kHang,
   kUceLow,
   kUceHigh,
   kCommError,
@@ -53,7 +54,7 @@ enum class FaultType : uint8_t {
   kSave,
   kStop,
 };
-inline constexpr int kFaultTypes = 31;
+inline constexpr int kFaultTypes = 32;
 std::string_view FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.

@@ -53,6 +53,14 @@ Result<core::AgentMessage> TakePhaseDone(const PhaseDone& in) {
   return core::AgentMessage(std::move(m));
 }
 
+Result<core::AgentMessage> TakeBeat(const Beat& in) {
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("train phase", in.phase(), static_cast<uint32_t>(kTrainPhases.back().phase)));
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("activity", in.activity(), static_cast<uint32_t>(kActivityNames.size()) - 1));
+  return core::AgentMessage(
+      core::Beat{in.count(), {in.step(), TrainPhaseFromNumber(in.phase()), ActivityFromNumber(in.activity())}});
+}
+
 Result<core::AgentMessage> TakeFault(const FaultReport& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckEnum("fault kind", in.kind(), static_cast<uint32_t>(core::FaultKind::kOperator)));
   KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
@@ -104,8 +112,11 @@ void Put(const core::Ready& m, Envelope* out) {
 }
 
 void Put(const core::Beat& m, Envelope* out) {
-  out->mutable_beat()->set_count(m.count);
-  out->mutable_beat()->set_step(m.step.value());
+  auto* w = out->mutable_beat();
+  w->set_count(m.count);
+  w->set_step(m.place.step);
+  w->set_phase(m.place.phase ? static_cast<uint32_t>(*m.place.phase) : 0);
+  w->set_activity(static_cast<uint32_t>(m.place.activity));
 }
 
 void Put(const core::FaultReport& m, Envelope* out) {
@@ -169,8 +180,7 @@ Result<core::AgentMessage> TakeAgent(const Envelope& in) {
                                                   in.join_request().watched_by_launcher()});
     case Envelope::kReady: return TakeReady(in.ready());
     case Envelope::kBeat:
-      KINTSUGI_RETURN_IF_ERROR(CheckStep(in.beat().step()));
-      return core::AgentMessage(core::Beat{in.beat().count(), Step(in.beat().step())});
+      return TakeBeat(in.beat());
     case Envelope::kFaultReport: return TakeFault(in.fault_report());
     case Envelope::kLockReply: return TakeGate<core::LockReply>(in.lock_reply());
     case Envelope::kParked: return TakeGate<core::Parked>(in.parked());

@@ -19,6 +19,8 @@ struct Mutant {
   uint64_t seed;    // recorded: it kills the mutant; 0: not found yet
   Promise promise;  // the one that this seed breaks
   std::function<std::unique_ptr<Hook>()> make;
+  // Elsewhere hangs are neither made nor looked for: the look-out would rescue what many mutants bring to a stop.
+  bool with_hangs = false;
 };
 
 // In the order of the table in mutants_test.cc.

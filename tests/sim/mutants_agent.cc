@@ -86,20 +86,20 @@ void AcksFromThePast(const AgentCore&, AgentEvent* event) {
 
 std::vector<Mutant> AgentMutants() {
   return {
-      {"reads_before_locking", "the gate is read and locked at once", "quick", 126, Promise::kInnocent,
+      {"reads_before_locking", "the gate is read and locked at once", "quick", 323, Promise::kInnocent,
        In(ReadsBeforeLocking)},
-      {"at_gate_is_updating", "at the gate is not past it", "quick", 51, Promise::kInnocent, In(SaysCommitted)},
-      {"torn_is_committed", "an update that threw is torn", "quick", 46, Promise::kProgress, In(TornIsCommitted)},
-      {"pause_survives_lock", "an incident ends all pauses", "quick", 19, Promise::kProgress, Out(PauseStays)},
-      {"abandons_at_gate", "who is held at its gate goes on to S", "quick", 24, Promise::kInnocent, Out(Abandons)},
-      {"goes_on_at_gate", "who is held at its gate goes no further than S", "quick", 24, Promise::kInnocent,
+      {"at_gate_is_updating", "at the gate is not past it", "quick", 34, Promise::kInnocent, In(SaysCommitted)},
+      {"torn_is_committed", "an update that threw is torn", "quick", 23, Promise::kProgress, In(TornIsCommitted)},
+      {"pause_survives_lock", "an incident ends all pauses", "quick", 55, Promise::kProgress, Out(PauseStays)},
+      {"abandons_at_gate", "who is held at its gate goes on to S", "quick", 105, Promise::kInnocent, Out(Abandons)},
+      {"goes_on_at_gate", "who is held at its gate goes no further than S", "quick", 34, Promise::kInnocent,
        Out(GoesOn)},
-      {"handler_not_cancelled", "a newer generation cancels the running handler", "network", 877, Promise::kInnocent,
+      {"handler_not_cancelled", "a newer generation cancels the running handler", "network", 190, Promise::kInnocent,
        Out(Without<CancelHandler>)},
       {"gate_not_locked", "a newer generation locks the gate", "quick", 1, Promise::kInnocent, Out(Without<LockGate>)},
       {"not_said_again", "what a rank said unasked it says again when it is back", "network", 3, Promise::kProgress,
        Out(NotSaidAgain)},
-      {"pause_acked_from_the_past", "a pause is answered with the newest step begun", "quick", 176, Promise::kProgress,
+      {"pause_acked_from_the_past", "a pause is answered with the newest step begun", "quick", 161, Promise::kProgress,
        In(AcksFromThePast)},
   };
 }

@@ -108,6 +108,12 @@ void AnyTerm(const ControllerCore& core, ControllerEvent* event, Extra*) {
   if (auto* from = std::get_if<FromAgent>(event)) from->header.term = core.term();
 }
 
+// Every beat tells of a place that has just been reached.
+void AlwaysMoving(const ControllerCore&, ControllerEvent* event, Extra*) {
+  if (auto* beat = MessageIn<Beat>(event))
+    beat->place.phase = beat->count % 2 == 0 ? TrainPhase::kForward : TrainPhase::kBackward;
+}
+
 void AnyExit(const ControllerCore& core, ControllerEvent* event, Extra*) {
   if (auto* exited = std::get_if<ProcessExited>(event))
     exited->incarnation = core.members()[static_cast<size_t>(exited->rank.value())].incarnation;
@@ -213,39 +219,41 @@ void ForgetsASender(const ControllerCore&, const ControllerEvent&, std::vector<C
 
 std::vector<Mutant> ControllerMutants() {
   return {
-      {"any_generation", "the controller looks at a message's generation", "quick", 114, Promise::kInnocent,
+      {"any_generation", "the controller looks at a message's generation", "quick", 68, Promise::kInnocent,
        In(AnyGeneration)},
-      {"any_term", "the controller looks at a message's term", "network", 49, Promise::kInnocent, In(AnyTerm)},
-      {"any_exit", "the exit of an older incarnation is not the living one's", "quick", 61, Promise::kInnocent,
+      {"any_term", "the controller looks at a message's term", "network", 174, Promise::kInnocent, In(AnyTerm)},
+      {"always_moving", "a step that does not move is a fault", "quick", 36, Promise::kProgress, In(AlwaysMoving),
+       true},
+      {"any_exit", "the exit of an older incarnation is not the living one's", "quick", 66, Promise::kTable,
        In(AnyExit)},
-      {"digest_not_compared", "VERIFY compares digests", "quick", 37, Promise::kSameStep, In(NoDigest)},
-      {"lock_one_short", "LOCK waits for every live rank", "quick", 76, Promise::kInnocent, Short<LockReply>()},
-      {"stop_one_short", "STOP waits until all are parked", "quick", 37, Promise::kInnocent, Short<Parked>()},
-      {"rollback_one_short", "ROLLBACK waits for every rank", "quick", 6, Promise::kInnocent,
+      {"digest_not_compared", "VERIFY compares digests", "quick", 13, Promise::kSameStep, In(NoDigest)},
+      {"lock_one_short", "LOCK waits for every live rank", "quick", 34, Promise::kInnocent, Short<LockReply>()},
+      {"stop_one_short", "STOP waits until all are parked", "quick", 15, Promise::kInnocent, Short<Parked>()},
+      {"rollback_one_short", "ROLLBACK waits for every rank", "quick", 4, Promise::kInnocent,
        Short<PhaseDone>(Of(Phase::kRollback))},
       {"dump_one_short", "a checkpoint is published when all parts are written", "quick", 10, Promise::kCheckpoint,
        Short<PhaseDone>(Of(Phase::kDump))},
-      {"echo_breaks_reporter", "a communication error never breaks its reporter", "quick", 5, Promise::kInnocent,
+      {"echo_breaks_reporter", "a communication error never breaks its reporter", "quick", 15, Promise::kInnocent,
        In(EchoBreaks)},
       {"closed_is_dead", "a lost connection may come back", "network", 3, Promise::kOneDecider, In(ClosedIsDead)},
-      {"damage_unheard", "damaged memory is news in any phase", "quick", 9, Promise::kProgress, In(DamageUnheard)},
-      {"torn_counts", "a torn update is no step's state", "quick", 46, Promise::kInnocent, In(TornCounts)},
-      {"announced_before_written", "a checkpoint counts once it is visible", "quick", 89, Promise::kCheckpoint,
+      {"damage_unheard", "damaged memory is news in any phase", "quick", 34, Promise::kProgress, In(DamageUnheard)},
+      {"torn_counts", "a torn update is no step's state", "quick", 75, Promise::kInnocent, In(TornCounts)},
+      {"announced_before_written", "a checkpoint counts once it is visible", "quick", 1627, Promise::kCheckpoint,
        In(AnnouncedBeforeWritten)},
-      {"gate_opens_early", "the gate opens when every rank is at it", "quick", 209, Promise::kInnocent,
+      {"gate_opens_early", "the gate opens when every rank is at it", "quick", 258, Promise::kInnocent,
        Out(OpensEarly)},
-      {"stops_past_s", "all meet at one S", "quick", 28, Promise::kInnocent, Out(StopsPastS)},
+      {"stops_past_s", "all meet at one S", "quick", 34, Promise::kInnocent, Out(StopsPastS)},
       {"rollback_skipped", "objects go back to S", "quick", 2, Promise::kUpdateOnce, Out(SkipsRollback)},
-      {"copied_backwards", "a source is an intact rank", "quick", 1, Promise::kInnocent, Out(CopiesBackwards)},
+      {"copied_backwards", "a source is an intact rank", "quick", 5, Promise::kInnocent, Out(CopiesBackwards)},
       {"not_told_again", "orders are repeated to a rank that joins again", "network", 10, Promise::kInnocent,
        Out(TellsNothingAgain)},
-      {"kills_nobody", "who is given up is killed", "quick", 1, Promise::kOneDecider, Out(KillsNobody)},
-      {"spawns_beyond_budget", "respawns have a budget", "quick", 21, Promise::kTable, Out(SpawnsBeyondBudget)},
-      {"resumes_one_back", "the run goes on from S", "quick", 1, Promise::kUpdateOnce, Out(ResumesOneBack)},
+      {"kills_nobody", "who is given up is killed", "quick", 29, Promise::kOneDecider, Out(KillsNobody)},
+      {"spawns_beyond_budget", "respawns have a budget", "quick", 37, Promise::kTable, Out(SpawnsBeyondBudget)},
+      {"resumes_one_back", "the run goes on from S", "quick", 4, Promise::kUpdateOnce, Out(ResumesOneBack)},
       {"part_forgotten", "a save has every shard", "quick", 1, Promise::kCheckpoint, Out(ForgetsASender)},
-      {"store_not_fenced", "the rendezvous store refuses an older generation", "quick", 300, Promise::kOneDecider,
+      {"store_not_fenced", "the rendezvous store refuses an older generation", "quick", 215, Promise::kOneDecider,
        [] { return std::make_unique<StoreFence>(); }},
-      {"chunk_not_resent", "a chunk that did not arrive is sent again", "quick", 591, Promise::kUpdateOnce,
+      {"chunk_not_resent", "a chunk that did not arrive is sent again", "quick", 2052, Promise::kUpdateOnce,
        [] { return std::make_unique<LostChunk>(); }},
   };
 }

@@ -27,6 +27,8 @@ struct RunOptions {
   double grace = 30;
   double step_timeout = 60;
   double silence = 1;
+  double hang_factor = 5;
+  double hang_least = 5;
   double join_timeout = 120;
   std::string json;  // empty: none; "-": standard output
   std::string run_dir;
@@ -89,6 +91,7 @@ void Complain(const std::string& text);
 
 void AddRun(CLI::App& app, int& exit_code);
 void AddDemo(CLI::App& app, int& exit_code);
+void AddExplain(CLI::App& app, int& exit_code);
 void AddTalk(CLI::App& app, int& exit_code);        // status, inject, save
 void AddController(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);  // ckpt

@@ -60,6 +60,8 @@ struct Options {
   int secret_fd = -1;
   std::string save_dir;
   double silence = 1;
+  double hang_factor = 5;
+  double hang_least = 5;
   std::string log_level = "info";
 };
 
@@ -76,6 +78,8 @@ Status Serve(const Options& options, int& exit_code) {
   controller_options.policy.world_size = options.world_size;
   controller_options.policy.can_spawn = false;
   controller_options.policy.silence = Duration(static_cast<int64_t>(options.silence * 1e9));
+  controller_options.policy.hang_factor = options.hang_factor;
+  controller_options.policy.hang_least = Duration(static_cast<int64_t>(options.hang_least * 1e9));
   controller_options.policy.save_directory = options.save_dir;
   controller_options.job = options.job;
   controller_options.bind_address = options.bind;
@@ -109,6 +113,11 @@ void AddController(CLI::App& app, int& exit_code) {
   command->add_option("--save-dir", options->save_dir, "Root of dying-gasp checkpoints");
   command->add_option("--silence", options->silence, "Seconds without a sign of life that make a fault")
       ->capture_default_str();
+  command
+      ->add_option("--hang-factor", options->hang_factor,
+                   "Learnt step times without progress that make a hang; 0: never")
+      ->capture_default_str();
+  command->add_option("--hang-least", options->hang_least, "Shortest such time in seconds")->capture_default_str();
   command->add_option("--log-level", options->log_level, "debug, info, warning, error or off")->capture_default_str();
   command->callback([options, &exit_code] {
     const Status served = Serve(*options, exit_code);

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   kintsugi::cli::AddRun(app, exit_code);
   kintsugi::cli::AddDemo(app, exit_code);
   kintsugi::cli::AddTalk(app, exit_code);
+  kintsugi::cli::AddExplain(app, exit_code);
   kintsugi::cli::AddController(app, exit_code);
   kintsugi::cli::AddCheckpoint(app, exit_code);
   kintsugi::cli::AddReport(app, exit_code);

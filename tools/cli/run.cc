@@ -44,6 +44,8 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   policy.world_size = options.nproc;
   policy.max_respawns = options.max_respawns;
   policy.silence = Seconds(options.silence);
+  policy.hang_factor = options.hang_factor;
+  policy.hang_least = Seconds(options.hang_least);
   policy.step_timeout = Seconds(options.step_timeout);
   policy.join_timeout = Seconds(options.join_timeout);
   policy.grace = Seconds(options.grace);
@@ -81,6 +83,12 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--step-timeout", o.step_timeout, "Longest healthy step in seconds; other limits derive from it")
       ->capture_default_str();
   app.add_option("--silence", o.silence, "Seconds without a sign of life that make a fault (0.3 or more)")
+      ->capture_default_str();
+  app.add_option("--hang-factor", o.hang_factor,
+                 "A rank whose step has not moved for so many learnt step times hangs; 0: never looked for")
+      ->capture_default_str();
+  app.add_option("--hang-least", o.hang_least,
+                 "Shortest such time in seconds; at least twice --silence, at most --step-timeout")
       ->capture_default_str();
   app.add_option("--join-timeout", o.join_timeout, "Seconds from a program's start to its being ready")
       ->capture_default_str();

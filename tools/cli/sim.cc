@@ -107,7 +107,9 @@ void AddSim(CLI::App& app, int& exit_code) {
   command->add_option("--seeds", options->seeds, "Seeds A..B, B excluded")->capture_default_str();
   command->add_option("--ranks", options->ranks, "Ranks of the virtual run, an even number (default: the profile's)");
   command->add_option("--profile", options->profile, "What kind of runs: see below")->capture_default_str();
-  command->add_option("--json", options->json, "Write the figures as JSON to FILE, or to standard output for -");
+  command->add_option("--json", options->json, "Write the figures as JSON to FILE, or to standard output for -")
+      ->expected(0, 1)
+      ->default_str("-");
   command->add_flag("--log", options->log, "Print everything that happens");
   command->add_flag("--minimize", options->minimize,
                     "Drop faults of a failing seed until the shortest schedule is left");

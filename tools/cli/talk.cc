@@ -2,8 +2,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "runtime/net/control_socket.h"
 #include "tools/cli/common.h"
+#include "tools/cli/talk_request.h"
 
 namespace kintsugi::cli {
 namespace {
@@ -15,24 +15,6 @@ struct TalkOptions {
   std::string spec;
   bool as_json = false;
 };
-
-// Sends the request; prints the error and returns nothing when it was refused.
-std::optional<json> Ask(const TalkOptions& options, const json& request, int& exit_code) {
-  Result<std::string> answer =
-      net::ControlRequest(options.run_dir + "/control.sock", request.dump(), std::chrono::seconds(30));
-  if (!answer.ok()) {
-    Complain(answer.status().message());
-    exit_code = 1;
-    return std::nullopt;
-  }
-  json parsed = json::parse(*answer, nullptr, false);
-  if (!parsed.is_object() || !parsed.value("ok", false)) {
-    Complain(parsed.is_object() ? parsed.value("error", "the run refused") : "the run's answer is not JSON");
-    exit_code = parsed.is_object() ? 2 : 1;
-    return std::nullopt;
-  }
-  return parsed;
-}
 
 void PrintStatus(const json& s) {
   std::cout << "job " << s["job"].get<std::string>() << "  phase " << s["phase"].get<std::string>() << "  step "
@@ -64,7 +46,7 @@ void AddTalk(CLI::App& app, int& exit_code) {
   CLI::App* status = AddCommand(app, "status", "Show where a live run and each of its ranks stand", options);
   status->add_flag("--json", options->as_json, "The whole answer as JSON");
   status->callback([options, &exit_code] {
-    const auto answer = Ask(*options, {{"command", "status"}}, exit_code);
+    const auto answer = AskRun(options->run_dir, {{"command", "status"}}, exit_code);
     if (!answer) return;
     if (options->as_json)
       std::cout << answer->dump() << std::endl;
@@ -74,12 +56,12 @@ void AddTalk(CLI::App& app, int& exit_code) {
   CLI::App* inject = AddCommand(app, "inject", "Strike a live run with a fault", options);
   inject->add_option("spec", options->spec, std::string(InjectionGrammar()))->required();
   inject->callback([options, &exit_code] {
-    const auto answer = Ask(*options, {{"command", "inject"}, {"spec", options->spec}}, exit_code);
+    const auto answer = AskRun(options->run_dir, {{"command", "inject"}, {"spec", options->spec}}, exit_code);
     if (answer) std::cout << "armed " << (*answer)["spec"].get<std::string>() << std::endl;
   });
   CLI::App* save = AddCommand(app, "save", "Save a checkpoint of a live run at the next step", options);
   save->callback([options, &exit_code] {
-    const auto answer = Ask(*options, {{"command", "save"}}, exit_code);
+    const auto answer = AskRun(options->run_dir, {{"command", "save"}}, exit_code);
     if (answer) std::cout << "saving to " << (*answer)["directory"].get<std::string>() << std::endl;
   });
 }

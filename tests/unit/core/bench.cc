@@ -107,7 +107,9 @@ void Bench::Pass(Duration duration) {
     ++beat_;
     for (size_t r = 0; r < standing.size(); ++r)
       if (!silent.count(static_cast<int>(r)))
-        Say(static_cast<int>(r), Beat{beat_, standing[r].step.Next()});
+        Say(static_cast<int>(r),
+            Beat{beat_, places.count(static_cast<int>(r)) ? places[static_cast<int>(r)]
+                                                          : Progress{standing[r].step.value() + 1, {}, {}}});
     Feed(Tick{});
   }
 }

@@ -49,6 +49,7 @@ class Bench {
   std::map<int, std::map<int, uint64_t>> digests;  // rank -> layout -> digest; default 1
   std::set<int> mute;
   std::set<int> silent;                 // no beats
+  std::map<int, Progress> places;       // what beats tell; by default the step after `standing`
   std::optional<Phase> hold;
   bool replacements_come = true;
   std::map<int, std::map<int, GroupClaim>> claims;

@@ -165,6 +165,22 @@ TEST(Controller, AHealedGapCostsNoGeneration) {
   EXPECT_EQ(bench.All<IncidentClosed>().at(0).record.rung, Rung::kResume);
 }
 
+TEST(Controller, NoBeatCanComeOverALostConnection) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  const Duration silence = bench.core.policy().silence;
+  bench.silent = {2};
+  bench.Pass(silence * 4 / 10);  // the last beat was this long ago when the connection went
+  bench.Close(2);
+  bench.Pass(silence * 8 / 10);
+  EXPECT_TRUE(bench.Killed().empty()) << "silent for longer than the limit, but not connected either";
+  bench.Rejoin(2);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<IncidentClosed>().at(0).record.rung, Rung::kResume);
+  bench.Pass(silence + 20ms);
+  EXPECT_EQ(bench.Killed(), std::set<int>{2}) << "back, and silent for the whole limit";
+}
+
 TEST(Controller, AGapDoesNotHealWhereACollectiveHasFailed) {
   Bench bench(Bench::QuickPolicy(4));
   bench.Run();

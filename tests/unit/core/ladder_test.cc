@@ -144,7 +144,7 @@ TEST(Ladder, NeitherReloadsNorDumpsWithoutItsPreconditions) {
 
 TEST(Ladder, LeavesWithADumpWhereThatIsPossible) {
   IncidentSnapshot incident = With({{1, Condition::kTorn}});
-  incident.leaving = true;
+  incident.leaving = "a stop was asked for";
   incident.save_possible = true;
   ExpectRung(incident, Rung::kDump);
   EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kRebuild), Refusal::kLeaving);

@@ -85,13 +85,15 @@ TEST(Codec, RefusesUnknownValuesAndNamesTheField) {
   ExpectRefused("dtype", [](Envelope* e) { e->mutable_ready()->add_tensors()->set_dtype(99); });
   ExpectRefused("object kind", [](Envelope* e) { e->mutable_ready()->add_objects()->set_kind(2); });
   ExpectRefused("rank", [](Envelope* e) { e->mutable_ready()->add_groups()->add_ranks(-7); });
-  ExpectRefused("fault kind", [](Envelope* e) { e->mutable_fault_report()->set_kind(11); });
+  ExpectRefused("fault kind", [](Envelope* e) { e->mutable_fault_report()->set_kind(12); });
   ExpectRefused("instant", [](Envelope* e) { e->mutable_fault_report()->set_since_ns(-1); });
   ExpectRefused("gate state", [](Envelope* e) { e->mutable_lock_reply()->set_state(4); });
   ExpectRefused("gate state", [](Envelope* e) { e->mutable_parked()->set_state(4); });
   ExpectRefused("step", [](Envelope* e) { e->mutable_parked()->set_step(1ull << 60); });
   ExpectRefused("step", [](Envelope* e) { e->mutable_finished()->set_step(~0ull); });
   ExpectRefused("step", [](Envelope* e) { e->mutable_beat()->set_step(~0ull); });
+  ExpectRefused("train phase", [](Envelope* e) { e->mutable_beat()->set_phase(8); });
+  ExpectRefused("activity", [](Envelope* e) { e->mutable_beat()->set_activity(5); });
   ExpectRefused("phase", [](Envelope* e) { e->mutable_phase_done()->set_phase(core::kPhaseCount); });
   ExpectRefused("status code", [](Envelope* e) { e->mutable_phase_done()->set_code(1000); });
   ExpectRefused("phase", [](Envelope* e) { e->mutable_phase_order()->set_phase(core::kPhaseCount); });
@@ -113,8 +115,9 @@ void ExpectInRange(const std::string& bytes) {
     const std::string again = std::visit([&](const auto& m) { return Encode("job", frame->header, m); }, frame->message);
     ASSERT_TRUE(DecodeFromAgent("job", again).ok());
   }
-  if (const auto frame = DecodeFromController("job", bytes); frame.ok())
+  if (const auto frame = DecodeFromController("job", bytes); frame.ok()) {
     ASSERT_TRUE(DecodeFromController("job", Encode("job", frame->header, frame->message)).ok());
+  }
 }
 
 std::string AnyFrame(RandomMessages& random, uint64_t round) {

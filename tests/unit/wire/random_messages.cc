@@ -69,7 +69,10 @@ core::AgentMessage RandomMessages::Agent(size_t kind) {
   switch (kind) {
     case 0: return core::JoinRequest{Any(), Text(), Flip()};
     case 1: return Ready();
-    case 2: return core::Beat{Any(), AnyStep()};
+    case 2:
+      return core::Beat{
+          Any(),
+          {AnyStep().value(), TrainPhaseFromNumber(Any() % 8), static_cast<Activity>(Any() % kActivityNames.size())}};
     case 3:
       return core::FaultReport{Enum(core::FaultKind::kOperator), Text(), Texts(), AnyStep(), Flip(),
                                TimePoint(Duration(static_cast<int64_t>(Any() >> 1)))};

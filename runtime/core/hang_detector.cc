@@ -1,0 +1,150 @@
+#include "runtime/core/hang_detector.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kintsugi::core {
+namespace {
+
+// A tick that comes later than this says that we were asleep.
+constexpr Duration kTickMax = std::chrono::milliseconds(500);
+
+std::string Tenths(Duration duration) {
+  const int64_t tenths = duration.count() / 100'000'000;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+std::string PlaceName(const Progress& place) {
+  std::string name(place.phase ? TrainPhaseName(*place.phase) : "no phase");
+  name += " of step " + std::to_string(place.step);
+  if (place.activity != Activity::kNone) name += " (" + std::string(ActivityName(place.activity)) + ")";
+  return name;
+}
+
+// Phases are numbered in the order in which a step passes them; none comes before the first.
+std::pair<uint64_t, int> OrderOf(const Progress& place) {
+  return {place.step, place.phase ? static_cast<int>(*place.phase) : 0};
+}
+
+TrainPhase PhaseOf(GateState state) {
+  switch (state) {
+    case GateState::kAtGate:
+      return TrainPhase::kGate;
+    case GateState::kUpdating:
+    case GateState::kTorn:
+      return TrainPhase::kUpdate;
+    case GateState::kCommitted:
+      break;
+  }
+  return TrainPhase::kParamSync;
+}
+
+}  // namespace
+
+Progress PlaceOf(uint64_t progress_word, GateWord word) {
+  Progress place = UnpackProgress(progress_word);
+  Progress gate{word.step.value(), PhaseOf(word.state), place.activity};
+  return OrderOf(place) < OrderOf(gate) && word.step.value() > 0 ? gate : place;
+}
+
+std::string Hang::ToString() const {
+  std::string text = all ? "every rank" : ranks.size() == 1 ? "rank " : "ranks ";
+  constexpr size_t kNamed = 4;
+  for (size_t i = 0; !all && i < std::min(kNamed, ranks.size()); ++i) text += (i > 0 ? ", " : "") + ranks[i].ToString();
+  if (!all && ranks.size() > kNamed) text += " and " + std::to_string(ranks.size() - kNamed) + " more";
+  text += " stood still for " + Tenths(still) + " in " + PlaceName(place);
+  if (step_time) text += "; a step takes " + Tenths(*step_time);
+  if (!all) text += "; others wait in " + PlaceName(furthest);
+  return text;
+}
+
+void HangDetector::Start(TimePoint now) {
+  for (Watched& watched : ranks_) {
+    watched.moved = now;
+    watched.step_began.reset();
+    watched.first_step = true;
+    watched.idle = false;
+  }
+  last_tick_ = now;
+}
+
+void HangDetector::OnPlace(Rank rank, const Progress& place, TimePoint now) {
+  Watched& watched = At(rank);
+  if (watched.place == place) return;
+  if (watched.place.step != place.step) {
+    if (watched.step_began && place.step == watched.place.step + 1)
+      samples_[sample_count_++ % kSamplesMax] = now - *watched.step_began;
+    // The first step of a start was not seen from its beginning.
+    if (watched.step_began) watched.first_step = false;
+    watched.step_began = now;
+  }
+  // A step with something else in it says nothing about steps.
+  if (place.activity != Activity::kNone) watched.step_began.reset();
+  watched.place = place;
+  watched.moved = now;
+  watched.idle = false;
+}
+
+void HangDetector::OnActive(Rank rank, TimePoint now) {
+  At(rank).idle = false;
+  At(rank).moved = now;
+  At(rank).step_began.reset();  // it waited in between
+}
+
+std::optional<Duration> HangDetector::step_time() const {
+  if (sample_count_ < kLearntMin) return std::nullopt;
+  auto sorted = samples_;
+  const auto end = sorted.begin() + static_cast<ptrdiff_t>(std::min(sample_count_, kSamplesMax));
+  const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
+  std::nth_element(sorted.begin(), middle, end);
+  return *middle;
+}
+
+Duration HangDetector::Limit() const {
+  const auto learnt = step_time();
+  if (!learnt) return limits_.activity;
+  const Duration wanted(static_cast<int64_t>(limits_.factor * static_cast<double>(learnt->count())));
+  return std::clamp(wanted, limits_.least, std::max(limits_.least, limits_.most));
+}
+
+Duration HangDetector::LimitOf(const Watched& watched) const {
+  if (watched.place.activity != Activity::kNone || sample_count_ < kLearntMin) return limits_.activity;
+  return watched.first_step ? std::max(limits_.most, limits_.least) : Limit();
+}
+
+std::optional<Hang> HangDetector::OnTick(TimePoint now) {
+  if (limits_.factor <= 0) return std::nullopt;
+  const Duration gap = now - std::exchange(last_tick_, now);
+  if (gap > kTickMax)
+    for (Watched& watched : ranks_) watched.moved = std::min(now, watched.moved + gap);
+  Hang hang;
+  const Watched* earliest = nullptr;
+  const Watched* furthest = nullptr;
+  size_t in_loop = 0;
+  bool still = false;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const Watched& watched = ranks_[r];
+    if (watched.idle) continue;
+    ++in_loop;
+    if (!furthest || OrderOf(furthest->place) < OrderOf(watched.place)) furthest = &watched;
+    if (earliest && OrderOf(earliest->place) < OrderOf(watched.place)) continue;
+    if (!earliest || OrderOf(watched.place) < OrderOf(earliest->place)) {
+      hang.ranks.clear();
+      hang.still = now - watched.moved;
+      still = true;
+    }
+    earliest = &watched;
+    hang.ranks.push_back(Rank(static_cast<int32_t>(r)));
+    hang.still = std::min(hang.still, now - watched.moved);
+    still = still && now - watched.moved >= LimitOf(watched);
+  }
+  if (!earliest || !still) return std::nullopt;
+  hang.all = hang.ranks.size() == in_loop && in_loop == ranks_.size();
+  if (hang.all && hang.still < limits_.most) return std::nullopt;
+  hang.place = earliest->place;
+  hang.furthest = furthest->place;
+  hang.step_time = step_time();
+  return hang;
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,66 @@
+"""A step that does not move while its process lives, and a rank that dies at the same step again and again."""
+import signal
+import sys
+import time
+
+from harness import Failure, must_be_same, only_incident, reference, script
+from live_run import LiveRun
+
+TRAINER = ["--steps", "12"]
+QUICK = ["--silence", "0.3", "--hang-least", "0.6"]
+
+
+def hang(spec, path, ranks):
+    """Found, named and repaired; the bits are those of the undisturbed run."""
+    def test(runner):
+        summary, log = runner.run([*QUICK, "--inject", spec], TRAINER)
+        must_be_same(reference(runner.bin, TRAINER), summary, log)
+        incident = only_incident(summary)
+        if incident["signal"] != "hang" or incident["path"] != path or incident["ranks"] != ranks:
+            raise Failure(f"{incident['signal']} of {incident['ranks']}, rung {incident['path']}\n{log[-3000:]}")
+        place = f"{spec.split(':')[2].split(',')[0]} of step 5"
+        if place not in incident["cause"] or "others wait in" not in incident["cause"]:
+            raise Failure(f"the cause does not say where: {incident['cause']}")
+    return test
+
+
+def never_looked_for(runner):
+    """Only the operator ends it: within the grace period, although the step that is waited for never ends."""
+    with LiveRun(runner, [*QUICK, "--hang-factor", "0", "--grace", "8", "--inject", "hang:1@5:forward"], TRAINER) as run:
+        run.wait_step(4)
+        time.sleep(3)  # five times as long as a hang takes to be found
+        if run.status()["incidents"]:
+            raise Failure(f"a hang was looked for\n{run.log()[-3000:]}")
+        run.signal(signal.SIGTERM)
+        run.finish(expect=75, seconds=30)
+
+
+def crash_loop(runner):
+    """Three deaths of one rank at one step: the state before it is saved, and the run says what it is."""
+    options = [word for _ in range(3) for word in ("--inject", "exit:2@5:forward,code=9")]
+    saves = runner.folder / "loop"
+    summary, log = runner.run([*options, "--save-dir", str(saves)], TRAINER, expect=1)
+    if len(summary["incidents"]) != 3 or summary["incidents"][-1]["path"] != "dump":
+        raise Failure(f"{[i['path'] for i in summary['incidents']]}\n{log[-3000:]}")
+    if "died 3 times at step 5" not in log or "saved step 4" not in log:
+        raise Failure(log[-3000:])
+    resumed, log = runner.run(["--resume", str(saves), "--save-dir", str(saves)], TRAINER)
+    if resumed["final_digest"] != reference(runner.bin, TRAINER)["final_digest"]:
+        raise Failure(f"resumed to other bits\n{log[-3000:]}")
+
+
+def two_deaths_at_a_step(runner):
+    options = [word for _ in range(2) for word in ("--inject", "exit:2@5:forward,code=9")]
+    summary, log = runner.run(options, TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, [
+        ("a rank hangs in its forward pass", hang("hang:2@5:forward", "respawn", [2])),
+        ("rank 0 hangs in its update", hang("hang:0@5:update", "respawn", [0])),
+        ("a rank hangs until it is stopped", hang("hang:1@5:backward,until=stop", "retry", [1])),
+        ("hangs are not looked for", never_looked_for),
+        ("a rank dies three times at one step", crash_loop),
+        ("a rank dies twice at one step", two_deaths_at_a_step),
+    ]))

@@ -1,0 +1,283 @@
+// Hangs: who is told from whom, after how long; and crash loops. The detector alone, then inside the controller.
+#include <gtest/gtest.h>
+
+#include "runtime/core/hang_detector.h"
+#include "tests/unit/core/bench.h"
+
+namespace kintsugi::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+TimePoint At(Duration since) { return TimePoint(100s) + since; }
+Progress In(uint64_t step, TrainPhase phase, Activity activity = Activity::kNone) { return {step, phase, activity}; }
+
+constexpr HangLimits kLimits{5, 1s, 10s, 100s};
+
+// Four ranks that have learnt steps of 400 ms and are in the forward pass of step 5 since At(0).
+HangDetector Learnt() {
+  HangDetector hangs(kLimits, 4);
+  hangs.Start(At(-1600ms));
+  for (uint64_t step = 1; step <= 5; ++step)
+    for (int r = 0; r < 4; ++r)
+      hangs.OnPlace(Rank(r), In(step, TrainPhase::kForward), At(400ms * static_cast<int64_t>(step) - 2s));
+  EXPECT_FALSE(hangs.OnTick(At(0s)));
+  return hangs;
+}
+
+// Ticks often enough for nothing to be taken for our own sleep.
+std::optional<Hang> Tick(HangDetector& hangs, Duration from, Duration to) {
+  for (Duration at = from; at < to; at += 100ms)
+    if (auto hang = hangs.OnTick(At(at))) return hang;
+  return hangs.OnTick(At(to));
+}
+
+TEST(HangDetector, LearnsTheStep) {
+  EXPECT_EQ(Learnt().step_time(), 400ms);
+  EXPECT_EQ(Learnt().Limit(), 2s);
+  EXPECT_EQ(HangDetector(kLimits, 4).step_time(), std::nullopt);
+}
+
+TEST(HangDetector, TheOneTheOthersWaitForHangs) {
+  HangDetector hangs = Learnt();
+  for (int r : {0, 1, 3}) hangs.OnPlace(Rank(r), In(5, TrainPhase::kGradientSync), At(100ms));
+  EXPECT_FALSE(Tick(hangs, 0s, 1999ms));
+  const auto hang = hangs.OnTick(At(2s));
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{Rank(2)});
+  EXPECT_FALSE(hang->all);
+  EXPECT_EQ(
+      hang->ToString(),
+      "rank 2 stood still for 2.0 s in forward of step 5; a step takes 0.4 s; others wait in gradient-sync of step 5");
+}
+
+TEST(HangDetector, WhoeverMovesAtTheEarliestPlaceDoesNotHang) {
+  HangDetector hangs = Learnt();
+  for (int r : {0, 1}) hangs.OnPlace(Rank(r), In(5, TrainPhase::kGradientSync), At(100ms));
+  hangs.OnPlace(Rank(2), In(5, TrainPhase::kBackward), At(1500ms));
+  hangs.OnPlace(Rank(3), In(5, TrainPhase::kBackward), At(200ms));
+  EXPECT_FALSE(Tick(hangs, 0s, 3400ms)) << "rank 2 got there late, and rank 3 may wait for it";
+  const auto hang = Tick(hangs, 3400ms, 3500ms);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, (std::vector<Rank>{Rank(2), Rank(3)}));
+}
+
+TEST(HangDetector, AllAtOnePlaceHaveTheLongestLimit) {
+  HangDetector hangs = Learnt();
+  EXPECT_FALSE(Tick(hangs, 0s, 9900ms));
+  const auto hang = hangs.OnTick(At(10s));
+  ASSERT_TRUE(hang);
+  EXPECT_TRUE(hang->all);
+  EXPECT_EQ(hang->ToString(), "every rank stood still for 10.0 s in forward of step 5; a step takes 0.4 s");
+}
+
+TEST(HangDetector, TheLimitHasBounds) {
+  HangDetector quick({5, 3s, 10s, 100s}, 4);
+  quick.Start(At(0s));
+  for (uint64_t step = 1; step <= 5; ++step)
+    for (int r = 0; r < 4; ++r)
+      quick.OnPlace(Rank(r), In(step, TrainPhase::kForward), At(10ms * static_cast<int64_t>(step)));
+  EXPECT_EQ(quick.Limit(), 3s);
+  HangDetector slow({5, 3s, 10s, 100s}, 4);
+  slow.Start(At(0s));
+  for (uint64_t step = 1; step <= 5; ++step)
+    for (int r = 0; r < 4; ++r)
+      slow.OnPlace(Rank(r), In(step, TrainPhase::kForward), At(7s * static_cast<int64_t>(step)));
+  EXPECT_EQ(slow.Limit(), 10s);
+}
+
+TEST(HangDetector, AnActivityHasItsOwnLimit) {
+  HangDetector hangs = Learnt();
+  for (int r : {0, 1, 3}) hangs.OnPlace(Rank(r), In(5, TrainPhase::kGradientSync), At(100ms));
+  hangs.OnPlace(Rank(2), In(5, TrainPhase::kForward, Activity::kEval), At(100ms));
+  EXPECT_FALSE(Tick(hangs, 0s, 100s));
+  const auto hang = Tick(hangs, 100s, 100100ms);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{Rank(2)});
+  EXPECT_NE(hang->ToString().find("forward of step 5 (eval)"), std::string::npos) << hang->ToString();
+}
+
+TEST(HangDetector, AStepWithAnActivityTeachesNothing) {
+  HangDetector hangs = Learnt();
+  for (int r = 0; r < 4; ++r) {
+    hangs.OnPlace(Rank(r), In(5, TrainPhase::kForward, Activity::kCompile), At(100ms));
+    hangs.OnPlace(Rank(r), In(5, TrainPhase::kForward), At(60s));
+    hangs.OnPlace(Rank(r), In(6, TrainPhase::kForward), At(61s));
+  }
+  EXPECT_EQ(hangs.step_time(), 400ms);
+}
+
+TEST(HangDetector, TheFirstStepAfterAStartHasTheLongestLimit) {
+  HangDetector hangs = Learnt();
+  hangs.Start(At(0s));
+  for (int r : {0, 1, 3}) hangs.OnPlace(Rank(r), In(5, TrainPhase::kGradientSync), At(100ms));
+  EXPECT_FALSE(Tick(hangs, 0s, 9900ms));
+  EXPECT_TRUE(Tick(hangs, 9900ms, 10s));
+}
+
+TEST(HangDetector, NothingLearntIsTheLongestWait) {
+  HangDetector hangs(kLimits, 2);
+  hangs.Start(At(0s));
+  hangs.OnPlace(Rank(1), In(1, TrainPhase::kGradientSync), At(1s));
+  EXPECT_FALSE(Tick(hangs, 0s, 99s));
+  EXPECT_TRUE(Tick(hangs, 99s, 100s));
+}
+
+TEST(HangDetector, OurOwnSleepDoesNotCount) {
+  HangDetector hangs = Learnt();
+  for (int r : {0, 1, 3}) hangs.OnPlace(Rank(r), In(5, TrainPhase::kGradientSync), At(100ms));
+  EXPECT_FALSE(Tick(hangs, 0s, 1s));
+  EXPECT_FALSE(hangs.OnTick(At(61s))) << "a minute without a tick is ours";
+  EXPECT_TRUE(Tick(hangs, 61100ms, 62100ms));
+}
+
+TEST(HangDetector, WhoWaitsOutsideItsLoopCannotHang) {
+  HangDetector hangs = Learnt();
+  hangs.OnIdle(Rank(2));
+  for (int r : {0, 1, 3}) hangs.OnPlace(Rank(r), In(6, TrainPhase::kForward), At(400ms));
+  const auto hang = Tick(hangs, 0s, 3s);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, (std::vector<Rank>{Rank(0), Rank(1), Rank(3)}));
+  hangs.OnActive(Rank(2), At(3s));
+  EXPECT_FALSE(hangs.OnTick(At(3100ms)));
+}
+
+TEST(HangDetector, CanBeSwitchedOff) {
+  HangDetector hangs({0, 1s, 10s, 100s}, 2);
+  hangs.Start(At(0s));
+  EXPECT_FALSE(Tick(hangs, 0s, 200s));
+}
+
+TEST(HangDetector, TheGateWordSaysWhatNoMarkSays) {
+  const auto place = [](TrainPhase marked, GateState state, uint64_t step) {
+    return PlaceOf(PackProgress(5, marked), GateWord{true, state, Step(step)});
+  };
+  EXPECT_EQ(place(TrainPhase::kForward, GateState::kCommitted, 4), In(5, TrainPhase::kForward));
+  EXPECT_EQ(place(TrainPhase::kForward, GateState::kAtGate, 5), In(5, TrainPhase::kGate));
+  EXPECT_EQ(place(TrainPhase::kForward, GateState::kUpdating, 5), In(5, TrainPhase::kUpdate));
+  EXPECT_EQ(place(TrainPhase::kUpdate, GateState::kCommitted, 5), In(5, TrainPhase::kParamSync));
+  EXPECT_EQ(place(TrainPhase::kBetween, GateState::kCommitted, 5), In(5, TrainPhase::kBetween));
+  EXPECT_EQ(PlaceOf(0, GateWord{}).step, 0u);
+}
+
+// ---- the controller ------------------------------------------------------------------------------------------------
+
+void Steps(Bench& bench, uint64_t from, uint64_t to) {
+  for (uint64_t step = from; step <= to; ++step) {
+    for (int r = 0; r < 4; ++r) bench.places[r] = In(step, TrainPhase::kForward);
+    bench.Pass(100ms);
+  }
+}
+
+// Running, with steps of 100 ms learnt; rank 2 stands in the forward pass of step 9, the others wait for it.
+void LetRankTwoLag(Bench& bench) {
+  Steps(bench, 1, 9);
+  bench.CommitAll(8);
+  for (int r : {0, 1, 3}) bench.places[r] = In(9, TrainPhase::kGradientSync);
+}
+
+Policy HangPolicy() {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.hang_least = 2s;
+  return policy;
+}
+
+TEST(Hang, ARankThatComesOutOfItsStepGoesOn) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  LetRankTwoLag(bench);
+  bench.Pass(1900ms);
+  EXPECT_EQ(bench.core.incidents(), 0u);
+  bench.Pass(300ms);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  const IncidentRecord record = bench.All<IncidentClosed>().at(0).record;
+  EXPECT_EQ(record.signal, FaultKind::kHang);
+  EXPECT_EQ(record.ranks, std::vector<Rank>{Rank(2)});
+  EXPECT_EQ(record.rung, Rung::kRetry);
+  EXPECT_TRUE(bench.Killed().empty());
+}
+
+TEST(Hang, ARankThatDoesNotIsReplaced) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  LetRankTwoLag(bench);
+  bench.mute = {2};
+  bench.hold = std::nullopt;
+  bench.Pass(2200ms);
+  EXPECT_EQ(bench.core.phase(), Phase::kLock) << "its agent is muted too";
+  bench.Pass(10s);
+  EXPECT_EQ(bench.Killed(), std::set<int>{2});
+}
+
+TEST(Hang, HangingAtTheSameStepAgainIsNotForgiven) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  LetRankTwoLag(bench);
+  bench.Pass(2200ms);
+  ASSERT_EQ(bench.core.incidents(), 1u);
+  EXPECT_TRUE(bench.Killed().empty());
+  bench.Pass(5s);  // the first step after a start has the longest limit
+  EXPECT_EQ(bench.core.incidents(), 2u);
+  EXPECT_EQ(bench.Killed(), std::set<int>{2});
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kRespawn);
+}
+
+TEST(Hang, ADeadlockOfAllIsTriedThreeTimesThenSaved) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  Steps(bench, 1, 9);
+  bench.CommitAll(8);
+  bench.Pass(30s);
+  const auto incidents = bench.All<IncidentClosed>();
+  ASSERT_EQ(incidents.size(), 3u);
+  EXPECT_EQ(incidents[0].record.rung, Rung::kRetry);
+  EXPECT_TRUE(incidents[0].record.ranks.empty()) << "nobody is to blame";
+  EXPECT_EQ(incidents[2].record.rung, Rung::kDump);
+  EXPECT_TRUE(bench.Killed().empty());
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+  EXPECT_NE(bench.Ended()->text.find("deadlock"), std::string::npos) << bench.Ended()->text;
+  EXPECT_NE(bench.Ended()->text.find("saved step 8"), std::string::npos) << bench.Ended()->text;
+}
+
+// ---- crash loops ---------------------------------------------------------------------------------------------------
+
+void DieAt(Bench& bench, int rank, uint64_t step) {
+  for (int r = 0; r < 4; ++r) bench.places[r] = In(step, TrainPhase::kForward);
+  bench.CommitAll(step - 1);
+  bench.Pass(20ms);
+  bench.Exit(rank, "exited with code 9");
+}
+
+TEST(CrashLoop, ThreeDeathsAtOneStepEndTheRun) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  DieAt(bench, 1, 5);
+  DieAt(bench, 1, 5);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  DieAt(bench, 1, 5);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+  EXPECT_NE(bench.Ended()->text.find("rank 1 died 3 times at step 5 (last: exited with code 9)"), std::string::npos)
+      << bench.Ended()->text;
+}
+
+TEST(CrashLoop, ProgressInBetweenForgives) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  DieAt(bench, 1, 5);
+  DieAt(bench, 1, 5);
+  DieAt(bench, 1, 6);
+  EXPECT_FALSE(bench.Ended());
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+}
+
+TEST(CrashLoop, DifferentRanksAreDifferentFaults) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  for (int r = 0; r < 4; ++r) DieAt(bench, r, 5);
+  EXPECT_FALSE(bench.Ended());
+}
+
+}  // namespace
+}  // namespace kintsugi::core
