@@ -33,6 +33,7 @@ struct ObjectSummary {
 struct RegistrySummary {
   std::vector<TensorSummary> tensors;  // sorted by key
   std::vector<ObjectSummary> objects;  // sorted by key
+  bool operator==(const RegistrySummary&) const = default;
 };
 
 KINTSUGI_EXPORT std::string Describe(const TensorSummary& tensor);

@@ -32,7 +32,7 @@ std::vector<ControllerAction> ControllerCore::Start(TimePoint now) {
     if (!policy_.can_spawn) continue;
     Member& member = members_[static_cast<size_t>(r)];
     member.incarnation = Incarnation(1);
-    member.life = Life::kStarting;
+    SetLife(member, Life::kStarting);
     out_.push_back(SpawnProcess{Rank(r), member.incarnation});
   }
   return std::exchange(out_, {});
@@ -144,9 +144,9 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
       if (phase_ == Phase::kEnded) return refuse("the run has ended");
     }
     member.incarnation = incarnation;
-    member.life = Life::kStarting;
+    SetLife(member, Life::kStarting);
   }
-  member.connected = true;
+  SetConnected(member, true);
   member.pid = join.pid;
   member.watched_by_launcher = join.watched_by_launcher;
   detector_.Watch(rank, now_);
@@ -185,22 +185,19 @@ void ControllerCore::MaybeHeal() {
 void ControllerCore::OnReady(const Header& header, const Ready& ready) {
   Member& member = At(header.rank);
   if (member.life == Life::kReady) return;  // a reconnected agent says it again
-  member.life = Life::kReady;
+  SetLife(member, Life::kReady);
+  registries_changed_ = registries_changed_ || !(member.registry == ready.registry && member.layouts == ready.layouts);
   member.registry = ready.registry;
   member.layouts = ready.layouts;
   member.parked = true;
   if (phase_ == Phase::kAdmit && AllReady()) AfterAdmit();
 }
 
-bool ControllerCore::AllReady() const {
-  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.life == Life::kReady; });
-}
-
 void ControllerCore::OnClosed(const ConnectionClosed& closed) {
   if (!InWorld(closed.rank)) return;
   Member& member = At(closed.rank);
   if (member.incarnation != closed.incarnation || member.life == Life::kDead) return;
-  member.connected = false;
+  SetConnected(member, false);
   member.closed_at = now_;
   // Its signs of life came over this connection: from here on the confirmation window decides, not the silence limit that
   // began with the last of them.
@@ -276,6 +273,7 @@ void ControllerCore::OnTick() {
 }
 
 void ControllerCore::GiveUpLost() {
+  if (lost_count_ == 0) return;
   std::vector<Rank> lost;
   for (Rank rank : Ranks([](const Member& m) { return m.life == Life::kReady && !m.connected; }))
     if (now_ - At(rank).closed_at >= policy_.ConfirmWindow()) lost.push_back(rank);
@@ -355,6 +353,20 @@ void ControllerCore::SetPhase(Phase to, const std::string& reason) {
   if (listening) return;
   save_deadline_ = TimePoint::Max();
   for (Member& member : members_) SetWaiting(member, false);
+}
+
+// Counted, like who waits: both are asked at every message or tick.
+void ControllerCore::SetLife(Member& member, Life life) {
+  ready_count_ += static_cast<int>(life == Life::kReady) - static_cast<int>(member.life == Life::kReady);
+  lost_count_ -= static_cast<int>(member.life == Life::kReady && !member.connected);
+  member.life = life;
+  lost_count_ += static_cast<int>(life == Life::kReady && !member.connected);
+}
+
+void ControllerCore::SetConnected(Member& member, bool connected) {
+  lost_count_ -= static_cast<int>(member.life == Life::kReady && !member.connected);
+  member.connected = connected;
+  lost_count_ += static_cast<int>(member.life == Life::kReady && !connected);
 }
 
 void ControllerCore::SetWaiting(Member& member, bool waiting) {

@@ -28,8 +28,9 @@ struct DigestVerdict {
   Rank expected;
   std::vector<Rank> odd;
 };
-DigestVerdict CompareDigests(const ReplicaMap& replicas, const std::map<std::pair<int, Rank>, uint64_t>& digests,
-                             const std::set<Rank>& repaired);
+// digests[rank][layout]; ranks past the end and layouts that are not there have nothing to compare.
+using Digests = std::vector<std::map<int, uint64_t>>;
+DigestVerdict CompareDigests(const ReplicaMap& replicas, const Digests& digests, const std::set<Rank>& repaired);
 
 class ControllerCore {
  public:
@@ -107,7 +108,7 @@ class ControllerCore {
   Member& At(Rank rank) { return members_[static_cast<size_t>(rank.value())]; }
   bool InWorld(Rank rank) const { return rank.value() >= 0 && rank.value() < policy_.world_size; }
   std::vector<Rank> Ranks(bool (*which)(const Member&)) const;
-  bool AllReady() const;
+  bool AllReady() const { return ready_count_ == policy_.world_size; }
 
   // Messages (controller_core.cc).
   void OnMessage(const Header& header, const AgentMessage& message);
@@ -146,6 +147,7 @@ class ControllerCore {
   void EnterClean(const std::string& reason);
   void AfterClean();
   void EnterAdmit(const std::string& reason);
+  Status MapReplicas();
   void AfterAdmit();
   void EnterRepair();
   // What the ranks are brought to in REPAIR comes from a checkpoint.
@@ -200,11 +202,14 @@ class ControllerCore {
   template <typename Make>
   void Order(const std::vector<Rank>& ranks, Duration limit, Make make) {
     deadline_ = now_ + limit + policy_.AnswerSlack();
+    out_.reserve(out_.size() + ranks.size());
     for (Rank rank : ranks) Ask(rank, make(rank));
   }
   // One rank's part of that; the deadline is the caller's.
   void Ask(Rank rank, ControllerMessage message);
   void SetWaiting(Member& member, bool waiting);
+  void SetLife(Member& member, Life life);
+  void SetConnected(Member& member, bool connected);
   bool NobodyWaits() const { return waiting_count_ == 0; }
   void Heard(Rank rank, Phase phase);
   void Drop(Rank rank, const std::string& why);
@@ -223,11 +228,14 @@ class ControllerCore {
   Generation generation_;
   std::vector<Member> members_;
   int waiting_count_ = 0;  // members with `waiting`
+  int ready_count_ = 0;    // members that live and are ready
+  int lost_count_ = 0;     // of these, without a connection
   int unresumed_ = 0;      // in RUNNING: members that have not said Resumed
   FailureDetector detector_;
   HangDetector hangs_;
   ReplicaMap replicas_;
   bool replicas_known_ = false;
+  bool registries_changed_ = true;  // somebody registered something else than what replicas_ was made of
   bool ever_ran_ = false;
   uint64_t dropped_ = 0;
 
@@ -242,7 +250,7 @@ class ControllerCore {
   RungDecision decision_;
   std::vector<RepairMove> moves_;
   Checkpoint reload_;             // with the rung reload: fixed when it was chosen
-  std::map<std::pair<int, Rank>, uint64_t> digests_;
+  Digests digests_;
   TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
   bool ran_out_ = false;                    // with relock_at_: a handler's limit ran out
 

@@ -74,8 +74,8 @@ void ControllerCore::RecordFault(Rank rank, FaultKind kind, const std::string& t
 
 void ControllerCore::MarkDead(Rank rank) {
   Member& member = At(rank);
-  member.life = Life::kDead;
-  member.connected = false;
+  SetLife(member, Life::kDead);
+  SetConnected(member, false);
   SetWaiting(member, false);
   member.parked = false;
   member.fresh = true;
@@ -97,11 +97,11 @@ void ControllerCore::MaybeRespawn(Rank rank) {
   // Started at once: its start-up runs beside LOCK, STOP and CLEAN.
   ++member.respawns;
   if (!policy_.can_spawn) {
-    member.life = Life::kAbsent;
+    SetLife(member, Life::kAbsent);
     return;
   }
   member.incarnation = member.incarnation.Next();
-  member.life = Life::kStarting;
+  SetLife(member, Life::kStarting);
   out_.push_back(SpawnProcess{rank, member.incarnation});
 }
 

@@ -52,18 +52,26 @@ void ControllerCore::OnMisfit(const std::string& error) {
   GiveUp(newcomers, FaultKind::kHandlerFailed, now_, error);
 }
 
-void ControllerCore::AfterAdmit() {
+Status ControllerCore::MapReplicas() {
   std::map<Rank, std::map<int, GroupClaim>> claims;
   for (size_t r = 0; r < members_.size(); ++r) claims[Rank(static_cast<int32_t>(r))] = members_[r].layouts;
   Result<ReplicaMap> map = ReplicaMap::Build(policy_.world_size, claims);
-  if (!map.ok()) return OnMisfit(map.status().message());
+  KINTSUGI_RETURN_IF_ERROR(map.status());
   const ReplicaMap before = std::exchange(replicas_, std::move(map).value());
   const std::string error = FirstRegistryError();
   if (!error.empty()) {
     replicas_ = before;  // what is held is still held as the survivors registered it
-    return OnMisfit(error);
+    return {StatusCode::kInvalidArgument, error};
   }
   replicas_known_ = true;
+  registries_changed_ = false;
+  return Status::Ok();
+}
+
+void ControllerCore::AfterAdmit() {
+  // A replacement that registers what its predecessor did changes nothing.
+  if (registries_changed_)
+    if (const Status mapped = MapReplicas(); !mapped.ok()) return OnMisfit(mapped.message());
   if (phase_ == Phase::kAdmit) SetPhase(Phase::kRebuild, "all ranks are ready");
   if (!choice_.step) choice_ = {policy_.resume_step, StepReason::kAbandoned};
   Order(LiveRanks(), policy_.HandlerLimit(), [&](Rank rank) {
@@ -108,8 +116,7 @@ void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   Heard(rank, phase_);
   if (done.code != StatusCode::kOk) return OnPhaseFailed(rank, done);
   if (incident_) incident_->bytes_moved += done.bytes_moved;
-  if (phase_ == Phase::kVerify)
-    for (const auto& [layout, digest] : done.digests) digests_[{layout, rank}] = digest;
+  if (phase_ == Phase::kVerify) digests_[static_cast<size_t>(rank.value())] = done.digests;
   if (NobodyWaits() && relock_at_ == TimePoint::Max()) AfterPhase();
 }
 
@@ -148,7 +155,7 @@ void ControllerCore::AfterPhase() {
     case Phase::kRebuild: return EnterRepair();
     case Phase::kRepair: {
       if (incident_) incident_->repaired_at = now_;
-      digests_.clear();
+      digests_.assign(members_.size(), {});
       SetPhase(Phase::kVerify, "compare digests in each replica group");
       const PhaseOrder order{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()};
       return Order(LiveRanks(), order.limit, [&](Rank) { return order; });

@@ -16,13 +16,14 @@ uint64_t Fold(uint64_t digest, uint64_t next) {
 
 }  // namespace
 
-DigestVerdict CompareDigests(const ReplicaMap& replicas, const std::map<std::pair<int, Rank>, uint64_t>& digests,
-                             const std::set<Rank>& repaired) {
+DigestVerdict CompareDigests(const ReplicaMap& replicas, const Digests& digests, const std::set<Rank>& repaired) {
   for (const ReplicaMap::Shard& shard : replicas.shards()) {
     // A rank without a state service reports nothing: it then has nothing to compare.
-    const auto digest = [&](Rank holder) {
-      const auto found = digests.find({shard.layout, holder});
-      return found == digests.end() ? 0 : found->second;
+    const auto digest = [&](Rank holder) -> uint64_t {
+      const auto r = static_cast<size_t>(holder.value());
+      if (r >= digests.size()) return 0;
+      const auto found = digests[r].find(shard.layout);
+      return found == digests[r].end() ? 0 : found->second;
     };
     const auto untouched = std::find_if(shard.holders.begin(), shard.holders.end(),
                                         [&](Rank holder) { return !repaired.count(holder); });
@@ -83,7 +84,7 @@ void ControllerCore::AfterVerify() {
 
 void ControllerCore::Finish() {
   save_ = SaveState::kFinalVerify;
-  digests_.clear();
+  digests_.assign(members_.size(), {});
   save_deadline_ = now_ + policy_.RepairLimit() + policy_.AnswerSlack();
   for (Rank rank : LiveRanks())
     Ask(rank, PhaseOrder{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()});
@@ -94,13 +95,13 @@ void ControllerCore::OnFinalDigests(Rank rank, const PhaseDone& done) {
   if (!member.waiting || done.phase != Phase::kVerify) return;
   SetWaiting(member, false);
   if (done.code != StatusCode::kOk) return Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
-  for (const auto& [layout, digest] : done.digests) digests_[{layout, rank}] = digest;
+  digests_[static_cast<size_t>(rank.value())] = done.digests;
   if (!NobodyWaits()) return;
   save_ = SaveState::kNone;
   if (const DigestVerdict verdict = Verdict(); !verdict.equal) return OnMismatch(verdict);
   uint64_t digest = 0;
   for (const ReplicaMap::Shard& shard : replicas_.shards())
-    digest = Fold(digest, digests_[{shard.layout, shard.holders.front()}]);
+    digest = Fold(digest, digests_[static_cast<size_t>(shard.holders.front().value())][shard.layout]);
   final_digest_ = digest;
   End(kExitSuccess, "all ranks finished");
 }

@@ -4,10 +4,17 @@
 
 namespace kintsugi::core {
 
+void FailureDetector::Watch(Rank rank, TimePoint now) {
+  if (static_cast<size_t>(rank.value()) >= watched_.size()) watched_.resize(static_cast<size_t>(rank.value()) + 1);
+  At(rank) = {0, now};
+}
+
+void FailureDetector::Forget(Rank rank) {
+  if (Watches(rank)) At(rank) = {};
+}
+
 void FailureDetector::OnBeat(Rank rank, uint64_t count, TimePoint now) {
-  const auto found = watched_.find(rank);
-  if (found == watched_.end() || found->second.count == count) return;
-  found->second = {count, now};
+  if (Watches(rank) && At(rank).count != count) At(rank) = {count, now};
 }
 
 std::vector<Rank> FailureDetector::OnTick(TimePoint now) {
@@ -15,16 +22,17 @@ std::vector<Rank> FailureDetector::OnTick(TimePoint now) {
   const Duration gap = last_tick_ == TimePoint() ? Duration{0} : now - last_tick_;
   last_tick_ = now;
   std::vector<Rank> silent;
-  for (auto& [rank, watched] : watched_) {
+  for (size_t r = 0; r < watched_.size(); ++r) {
+    Watched& watched = watched_[r];
+    if (watched.last == TimePoint::Max()) continue;
     if (gap > silence_ / 2) watched.last = std::min(now, watched.last + (gap - silence_ / 2));
-    if (now - watched.last >= silence_) silent.push_back(rank);
+    if (now - watched.last >= silence_) silent.push_back(Rank(static_cast<int32_t>(r)));
   }
   return silent;
 }
 
 Duration FailureDetector::SilentFor(Rank rank, TimePoint now) const {
-  const auto found = watched_.find(rank);
-  return found == watched_.end() ? Duration{0} : now - found->second.last;
+  return Watches(rank) ? now - At(rank).last : Duration{0};
 }
 
 }  // namespace kintsugi::core

@@ -4,7 +4,6 @@
 // debugger, a suspended machine) must not declare the whole world dead.
 #pragma once
 
-#include <map>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -17,8 +16,8 @@ class FailureDetector {
   explicit FailureDetector(Duration silence) : silence_(silence) {}
 
   // Starts or restarts the watch over a rank.
-  void Watch(Rank rank, TimePoint now) { watched_[rank] = {0, now}; }
-  void Forget(Rank rank) { watched_.erase(rank); }
+  void Watch(Rank rank, TimePoint now);
+  void Forget(Rank rank);
   // A repeated count is no sign of life.
   void OnBeat(Rank rank, uint64_t count, TimePoint now);
   // Ranks that have been silent for the limit, ascending. Call regularly.
@@ -29,10 +28,16 @@ class FailureDetector {
  private:
   struct Watched {
     uint64_t count = 0;
-    TimePoint last;
+    TimePoint last = TimePoint::Max();  // nobody watches the rank
   };
+  bool Watches(Rank rank) const {
+    return static_cast<size_t>(rank.value()) < watched_.size() && At(rank).last != TimePoint::Max();
+  }
+  const Watched& At(Rank rank) const { return watched_[static_cast<size_t>(rank.value())]; }
+  Watched& At(Rank rank) { return watched_[static_cast<size_t>(rank.value())]; }
+
   Duration silence_;
-  std::map<Rank, Watched> watched_;
+  std::vector<Watched> watched_;  // by rank: looked through at every tick
   TimePoint last_tick_;
 };
 

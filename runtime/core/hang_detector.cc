@@ -9,6 +9,9 @@ namespace {
 // A tick that comes later than this says that we were asleep.
 constexpr Duration kTickMax = std::chrono::milliseconds(500);
 
+// How often all ranks are looked at.
+constexpr Duration kLookEvery = std::chrono::milliseconds(100);
+
 std::string Tenths(Duration duration) {
   const int64_t tenths = duration.count() / 100'000'000;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
@@ -117,6 +120,8 @@ std::optional<Hang> HangDetector::OnTick(TimePoint now) {
   const Duration gap = now - std::exchange(last_tick_, now);
   if (gap > kTickMax)
     for (Watched& watched : ranks_) watched.moved = std::min(now, watched.moved + gap);
+  if (now < next_look_) return std::nullopt;
+  next_look_ = now + kLookEvery;
   Hang hang;
   const Watched* earliest = nullptr;
   const Watched* furthest = nullptr;

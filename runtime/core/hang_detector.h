@@ -80,6 +80,7 @@ class HangDetector {
   std::array<Duration, kSamplesMax> samples_{};
   size_t sample_count_ = 0;
   TimePoint last_tick_;
+  TimePoint next_look_;
 };
 
 }  // namespace kintsugi::core

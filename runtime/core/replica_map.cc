@@ -65,11 +65,15 @@ Status CheckAgreement(int layout, Rank rank, const GroupClaim& claim,
 
 Result<ReplicaMap> ReplicaMap::Build(int world_size, const std::map<Rank, std::map<int, GroupClaim>>& claims) {
   ReplicaMap map;
+  map.shard_of_.resize(static_cast<size_t>(world_size));
+  const auto shards_of = [&](Rank rank) -> std::map<int, size_t>& {
+    return map.shard_of_[static_cast<size_t>(rank.value())];
+  };
   for (int r = 0; r < world_size; ++r) {
     const Rank rank(r);
     const auto mine = claims.find(rank);
     if (mine == claims.end() || mine->second.empty()) {
-      map.shard_of_[rank][0] = map.shards_.size();
+      shards_of(rank)[0] = map.shards_.size();
       map.shards_.push_back({0, {rank}});
       continue;
     }
@@ -82,32 +86,31 @@ Result<ReplicaMap> ReplicaMap::Build(int world_size, const std::map<Rank, std::m
       std::vector<Rank> holders;
       for (size_t i = index % stride; i < claim.ranks.size(); i += stride) holders.push_back(claim.ranks[i]);
       if (holders.front() != rank) {
-        map.shard_of_[rank][layout] = map.shard_of_[holders.front()][layout];
+        shards_of(rank)[layout] = shards_of(holders.front())[layout];
         continue;
       }
-      map.shard_of_[rank][layout] = map.shards_.size();
+      shards_of(rank)[layout] = map.shards_.size();
       map.shards_.push_back({layout, std::move(holders)});
     }
+  }
+  for (int r = 0; r < world_size; ++r) {
+    std::set<Rank> partners;
+    for (const auto& [layout, shard] : shards_of(Rank(r)))
+      for (Rank holder : map.shards_[shard].holders)
+        if (holder != Rank(r)) partners.insert(holder);
+    map.partners_.emplace_back(partners.begin(), partners.end());
   }
   return map;
 }
 
 std::vector<int> ReplicaMap::LayoutsOf(Rank rank) const {
   std::vector<int> layouts;
-  for (const auto& [layout, shard] : shard_of_.at(rank)) layouts.push_back(layout);
+  for (const auto& [layout, shard] : ShardsOf(rank)) layouts.push_back(layout);
   return layouts;
 }
 
 const std::vector<Rank>& ReplicaMap::Holders(int layout, Rank rank) const {
-  return shards_[shard_of_.at(rank).at(layout)].holders;
-}
-
-std::vector<Rank> ReplicaMap::Partners(Rank rank) const {
-  std::set<Rank> partners;
-  for (int layout : LayoutsOf(rank))
-    for (Rank holder : Holders(layout, rank))
-      if (holder != rank) partners.insert(holder);
-  return {partners.begin(), partners.end()};
+  return shards_[ShardsOf(rank).at(layout)].holders;
 }
 
 }  // namespace kintsugi::core

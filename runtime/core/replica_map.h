@@ -17,6 +17,7 @@ namespace kintsugi::core {
 struct GroupClaim {
   std::vector<Rank> ranks;  // the rank's (data-parallel) group
   int replicas = 1;
+  bool operator==(const GroupClaim&) const = default;
 };
 
 class ReplicaMap {
@@ -30,7 +31,7 @@ class ReplicaMap {
   // Ranks that hold the same shard as `rank`, itself included, ascending.
   const std::vector<Rank>& Holders(int layout, Rank rank) const;
   // All other holders of any of the rank's shards, ascending.
-  std::vector<Rank> Partners(Rank rank) const;
+  const std::vector<Rank>& Partners(Rank rank) const { return partners_[static_cast<size_t>(rank.value())]; }
   // Each distinct set of holders once.
   struct Shard {
     int layout = 0;
@@ -40,7 +41,11 @@ class ReplicaMap {
 
  private:
   std::vector<Shard> shards_;
-  std::map<Rank, std::map<int, size_t>> shard_of_;
+  const std::map<int, size_t>& ShardsOf(Rank rank) const { return shard_of_[static_cast<size_t>(rank.value())]; }
+
+  // By rank.
+  std::vector<std::map<int, size_t>> shard_of_;  // layout -> index into shards_
+  std::vector<std::vector<Rank>> partners_;
 };
 
 }  // namespace kintsugi::core

@@ -18,6 +18,7 @@ namespace kintsugi::bench {
 
 void ResetHeapPeak() { base = peak = in_use; }
 uint64_t HeapPeak() { return static_cast<uint64_t>(peak - base); }
+uint64_t HeapInUse() { return static_cast<uint64_t>(in_use - base); }
 
 }  // namespace kintsugi::bench
 

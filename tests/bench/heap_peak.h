@@ -8,5 +8,7 @@ namespace kintsugi::bench {
 // The largest number of bytes in use since ResetHeapPeak, above what was in use then. One thread.
 void ResetHeapPeak();
 uint64_t HeapPeak();
+// Bytes in use now, above what was in use at ResetHeapPeak.
+uint64_t HeapInUse();
 
 }  // namespace kintsugi::bench

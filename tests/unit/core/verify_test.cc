@@ -15,8 +15,8 @@ ReplicaMap Triple() {
 }
 
 DigestVerdict Compare(std::vector<uint64_t> digests, std::set<Rank> repaired) {
-  std::map<std::pair<int, Rank>, uint64_t> by_rank;
-  for (size_t r = 0; r < digests.size(); ++r) by_rank[{0, Rank(static_cast<int32_t>(r))}] = digests[r];
+  Digests by_rank;
+  for (uint64_t digest : digests) by_rank.push_back({{0, digest}});
   return CompareDigests(Triple(), by_rank, repaired);
 }
 
