@@ -204,7 +204,7 @@ TEST(RenamedPlanRandom, WritesWhatTheProgramMeans) {
 TEST(StepMapRandom, PairsAreWhereTheElementsGo) {
   Random random(7);
   int cut = 0;
-  for (int run = 0; run < 4000; ++run) {
+  for (int run = 0; run < 8000; ++run) {
     const auto below = [&](int64_t bound) { return static_cast<int64_t>(random.Below(static_cast<uint64_t>(bound))); };
     std::vector<aoa::Step> steps;
     PlainArray now;
