@@ -187,7 +187,7 @@ layout::Outcome<RenamedPlan> MakeRenamedPlan(const Metadata& source, const aoa::
 }
 
 layout::Outcome<std::vector<RenamedMove>> ListMoves(const RenamedPlan& renamed, const Metadata& source,
-                                                    const Metadata& target) {
+                                                    const Metadata& target, uint64_t moves_max) {
   std::vector<RenamedMove> moves;
   std::vector<BoxPair> pairs;
   std::vector<std::pair<const KeyMeta*, uint32_t>> keys;  // of the target, by the end of their pieces
@@ -209,6 +209,7 @@ layout::Outcome<std::vector<RenamedMove>> ListMoves(const RenamedPlan& renamed, 
           error->key = wanted.name;
           return std::move(*error);
         }
+        if (pairs.size() > moves_max - moves.size()) return TooMany(wanted, moves_max);
         for (const BoxPair& pair : pairs)
           moves.push_back({use.target_piece, part.source_key, move.from, move.to, pair.source, pair.target, &use.steps,
                            Volume(pair.source).value_or(0) * ElementBytes(held)});

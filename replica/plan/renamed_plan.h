@@ -64,9 +64,11 @@ struct RenamedMove {
 };
 
 // The moves, cut where steps reshape them; a move that feeds several target boxes is there for each of them. In the
-// order of the plan, then of the uses. Errors: kTooLarge. REQUIRES: a plan that passed CheckRenamed.
+// order of the plan, then of the uses. Errors: kTooLarge for more than
+// `moves_max`. REQUIRES: a plan that passed CheckRenamed.
 KINTSUGI_EXPORT layout::Outcome<std::vector<RenamedMove>> ListMoves(const RenamedPlan& renamed,
                                                                     const layout::Metadata& source,
-                                                                    const layout::Metadata& target);
+                                                                    const layout::Metadata& target,
+                                                                    uint64_t moves_max = UINT64_MAX);
 
 }  // namespace kintsugi::plan

@@ -41,12 +41,14 @@ def distribute(case, runs):
 
 def chunk(box):
     axes = len(box) // 2
-    return metadata.ChunkStorageMetadata(torch.Size(box[:axes]), torch.Size([b - a for a, b in zip(box[:axes], box[axes:])]))
+    lengths = [b - a for a, b in zip(box[:axes], box[axes:])]
+    return metadata.ChunkStorageMetadata(torch.Size(box[:axes]), torch.Size(lengths))
 
 
 def plan(case, runs, seconds):
     chunks = [chunk(box) for box in case["stored"]]
-    stored = metadata.TensorStorageMetadata(metadata.TensorProperties(dtype=torch.float32), torch.Size(case["shape"]), chunks)
+    properties = metadata.TensorProperties(dtype=torch.float32)
+    stored = metadata.TensorStorageMetadata(properties, torch.Size(case["shape"]), chunks)
     keys = [f"layers.{i}.weight" for i in range(case["keys"])]
     wanted = {}
     for rank, box in case["wanted"]:
@@ -60,8 +62,11 @@ def plan(case, runs, seconds):
     seconds["load-plans/" + case["id"]] = timed(runs, load)
     whole = metadata.Metadata({key: stored for key in keys})
     found = []
-    seconds["validate-dcp/" + case["id"]] = timed(
-        runs, lambda: found.extend(default_planner._validate_global_plan([None, None], whole)))  # pylint: disable=protected-access
+
+    def validate():
+        found.extend(default_planner._validate_global_plan([None, None], whole))  # pylint: disable=protected-access
+
+    seconds["validate-dcp/" + case["id"]] = timed(runs, validate)
     assert not found, found[:2]
 
 
@@ -70,8 +75,9 @@ def integrity(case, runs):
     ranks = [[] for _ in range(case["ranks"])]
     for number in range(case["keys"]):
         for rank, offset, replica in case["shards"]:
-            ranks[rank].append(mapping.ShardedTensor(f"layers.{number}.weight", None, torch.float32, tuple(case["local"]),
-                                                     tuple(case["shape"]), tuple(offset), tuple(case["fragments"]), replica, 0))
+            ranks[rank].append(mapping.ShardedTensor(f"layers.{number}.weight", None, torch.float32,
+                                                     tuple(case["local"]), tuple(case["shape"]), tuple(offset),
+                                                     tuple(case["fragments"]), replica, 0))
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     spent = timed(runs, lambda: validation.validate_sharding_integrity(ranks))
     torch.distributed.destroy_process_group()

@@ -18,7 +18,8 @@ def need(*modules):
         try:
             found.append(importlib.import_module(name))
         except ImportError as error:
-            print(f"SKIPPED: {sys.executable} cannot import {name} ({error}); ./tools/setup --python installs it into build/python")
+            print(f"SKIPPED: {sys.executable} cannot import {name} ({error}); "
+                  "./tools/setup --python installs it into build/python")
             sys.exit(SKIPPED)
     return found
 

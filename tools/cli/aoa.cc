@@ -13,8 +13,8 @@ struct AoaOptions {
 
 constexpr const char* kExample =
     R"(AOA statements say how stored tensors become the tensors of a running model: rename, merge, split, permute, cast, and
-macros for layers, experts and fused weights. This command runs no tensor; it says which boxes of which stored tensors a box
-is made of, and what is done to them on the way. replica/aoa/README.md is the language.
+macros for layers, experts and fused weights. No tensor is touched here: the answer says of which boxes of which stored
+tensors a box is made, and what is done to them on the way. replica/aoa/README.md is the language.
 
 Example: two stored halves become one tensor, transposed, in float64.
 
@@ -23,12 +23,13 @@ Example: two stored halves become one tensor, transposed, in float64.
            "destination": {"d": {"shape": [4, 2], "dtype": "float64"}},
            "queries": [{"key": "d", "box": [[2, 4], [0, 1]]}]}' | kintsugi aoa explain --spec - --json
 
-    {"ok":true,"outputs":{"d":{"shape":[4,2],"dtype":"float64"}},"queries":[{"key":"d","pieces":[{"target_box":[[2,4],[0,1]],
-     "source_key":"s1","source_box":[[0,1],[0,2]],"steps":["float64","[1, 0]"]}]}],"added":[],"dropped":[]}
+    {"ok":true,"outputs":{"d":{"shape":[4,2],"dtype":"float64"}},"queries":[{"key":"d","pieces":[
+     {"target_box":[[2,4],[0,1]],"source_key":"s1","source_box":[[0,1],[0,2]],"steps":["float64","[1, 0]"]}]}],
+     "added":[],"dropped":[]}
 
-Fields: "destination" may be null: then every name that nothing reads is an output. With "reverse": true the program runs
-backwards, and "source" is what it makes forwards. "shards": [{"offset", "shape"}] of a tensor matter to fused macros only.
-A mistake is {"ok":false,"error":{"statement","column","message","chain",..}} with exit code 2.)";
+Fields: "destination" may be null: then every name that nothing reads is an output. With "reverse": true the program
+runs backwards, and "source" is what it makes forwards. "shards": [{"offset", "shape"}] of a tensor matter to fused
+macros only. A mistake is {"ok":false,"error":{"statement","column","message","chain",..}} with exit code 2.)";
 
 // No statement is at fault, but the form of the error is the same.
 int RefuseInput(const AoaOptions& options, const Status& status) {

@@ -27,44 +27,50 @@ constexpr const char* kPlanExample = R"(Example: a matrix of 4 x 6 in two column
            "source": [{"rank": 0, "key": "w", "offset": [0, 0], "shape": [4, 3]},
                       {"rank": 1, "key": "w", "offset": [0, 3], "shape": [4, 3]}],
            "target": [{"rank": 0, "key": "w", "offset": [0, 0], "shape": [2, 6]},
-                      {"rank": 1, "key": "w", "offset": [2, 0], "shape": [2, 6]}]}' | kintsugi reshard plan --spec - --json
+                      {"rank": 1, "key": "w", "offset": [2, 0], "shape": [2, 6]}]}' |
+      kintsugi reshard plan --spec - --json
 
     {"ok":true,"moves":[
-     {"key":"w","source_key":"w","from_rank":0,"to_rank":0,"source_box":[[0,2],[0,3]],"target_box":[[0,2],[0,3]],..,"bytes":24},
+     {"key":"w","source_key":"w","from_rank":0,"to_rank":0,
+      "source_box":[[0,2],[0,3]],"target_box":[[0,2],[0,3]],"steps":[],"bytes":24},
      ..],"bytes_total":96,"bytes_local":48,"checked":true}
 
 A shard may have "flat": [start, stop], its elements in row-major order of its own box, as ZeRO-1 cuts parameters, and
-"replica_id", where several ranks hold the same. "hosts": [host of rank 0, ..] makes plans prefer a sender on the receiver's
-host. A shard may be given as trainers cut it: "rank_offsets": [[axis, offset, fragments], ..] in place of "offset".
+"replica_id", where several ranks hold the same. "hosts": [host of rank 0, ..] makes plans prefer a sender on the
+receiver's host. A shard may be given as trainers cut it: "rank_offsets": [[axis, offset, fragments], ..] in place of
+"offset".
 
-With --aoa names, shapes and types may differ: "source_tensors" and "target_tensors" stand in place of "tensors", and the file
-holds AOA statements, one a line or as a JSON list; "steps" of a move are what is done to its source box, in order. A source
-box that one rank needs for several boxes is listed for each of them; "bytes_moved" counts it once.
+With --aoa names, shapes and types may differ: "source_tensors" and "target_tensors" stand in place of "tensors", and
+the file holds AOA statements, one a line or as a JSON list; "steps" of a move are what is done to its source box, in
+order. A source box that one rank needs for several boxes is listed for each of them; "bytes_moved" counts it once.
 
 Every answer is proven before it is shown: each element asked for is written once, by a rank that holds it. A refusal is
 {"ok":false,"error":{"code","key","ranks","region","message"}} with exit code 2.)";
 
 constexpr const char* kValidateExample =
-    R"(Reads "tensors" and "source" of a spec as `kintsugi reshard plan` takes it, and judges them as all ranks together would:
-agreement, bounds, grids, main replicas, copies, and that every element is held by one main replica.
+    R"(Reads "tensors" and "source" of a spec as `kintsugi reshard plan` takes it, and judges them as all ranks together
+would: agreement, bounds, grids, main replicas, copies, and that every element is held by one main replica.
 
 Example: a hole.
 
     echo '{"tensors": [{"key": "w", "dtype": "float32", "global_shape": [4]}],
            "source": [{"rank": 0, "key": "w", "offset": [0], "shape": [3]}]}' | kintsugi reshard validate --spec - --json
 
-    {"ok":false,"error":{"code":"hole","key":"w","ranks":[0],"region":[[3,4]],"message":"tensor 'w': no main replica holds .."}}
+    {"ok":false,"error":{"code":"hole","key":"w","ranks":[0],"region":[[3,4]],
+     "message":"tensor 'w': no main replica holds [[3, 4)]; .."}}
 
 and exit code 2.)";
 
 constexpr const char* kDistributeExample =
-    R"(Says which of the ranks that hold a shard writes it. "megatron" is the rule of Megatron-core: shards of other process groups
-last, few holders first, large ones first, each to its least loaded holder. "balanced" starts there and evens the load out.
+    R"(Says which of the ranks that hold a shard writes it. "megatron" is the rule of Megatron-core: shards of other process
+groups last, few holders first, large ones first, each to its least loaded holder. "balanced" starts there and evens the
+load out.
 
 Example: two shards that both ranks hold.
 
-    echo '{"ranks": 2, "shards": [{"key": "a", "offset": [0], "flat": null, "bytes": 400, "holders": [0, 1], "cross_group": false},
-                                  {"key": "b", "offset": [0], "flat": null, "bytes": 100, "holders": [0, 1], "cross_group": false}]}' |
+    echo '{"ranks": 2, "shards": [
+             {"key": "a", "offset": [0], "flat": null, "bytes": 400, "holders": [0, 1], "cross_group": false},
+             {"key": "b", "offset": [0], "flat": null, "bytes": 100, "holders": [0, 1], "cross_group": false}]}' |
       kintsugi reshard distribute --spec - --json
 
     {"ok":true,"assignment":[0,1],"load":[400,100]})";

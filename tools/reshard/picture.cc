@@ -27,7 +27,9 @@ text{font:13px "Inter","Segoe UI",system-ui,sans-serif;fill:var(--ink);font-vari
 .l{stroke:var(--ink);stroke-opacity:.28;stroke-width:2}
 @media (prefers-color-scheme:dark){svg{--paper:#141518;--ink:#ece7dc;--soft:#a8a195;--rule:#5a5750}
 .b{stroke:hsl(var(--hue) 50% 62%);fill:hsl(var(--hue) 42% 27%)}}
-</style><defs><pattern id="own" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="l" d="M0 0V8"/></pattern></defs>
+</style>
+<defs><pattern id="own" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+<path class="l" d="M0 0V8"/></pattern></defs>
 )css";
 
 std::string Number(double value) { return Fixed(value, 1); }

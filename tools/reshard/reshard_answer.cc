@@ -57,7 +57,7 @@ std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan
     return refusal;
   }
   if (auto error = CheckRenamed(*made, source, target)) return LayoutRefusal(*error);
-  const auto moves = ListMoves(*made, source, target);
+  const auto moves = ListMoves(*made, source, target, kMovesMax);
   if (!moves.ok()) return LayoutRefusal(moves.error());
   answer->bytes_moved = TrafficOf(made->plan).bytes_total;
   for (const uint32_t key : made->added) answer->added.push_back(target.keys[key].name);

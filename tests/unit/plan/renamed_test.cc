@@ -89,6 +89,21 @@ TEST(RenamedPlan, CutsAMoveWhereAReshapeFoldsIt) {
                                           testing::Pair("[[4, 6), [0, 4)]", "[[2, 3), [0, 2), [0, 4)]")));
 }
 
+TEST(RenamedPlan, RefusesMoreMovesThanTheLimit) {
+  Side source, target;
+  for (int32_t rank : {0, 1}) source.Add(rank, Piece("a", {4, 4}, {rank * 2, 0}, {2, 4}));
+  for (int32_t rank : {0, 1}) target.Add(rank, Piece("b", {4, 4}, {0, rank * 2}, {4, 2}));
+  const Planned made = Make({"a -> b"}, std::move(source), std::move(target), {.moves_max = 4});
+  EXPECT_TRUE(ListMoves(made.plan, made.source, made.target, 4).ok());
+  EXPECT_EQ(ListMoves(made.plan, made.source, made.target, 3).error().code, ErrorCode::kTooLarge);
+  const auto engine = EngineOf({"a -> b"}, made.source, made.target);
+  const auto refused = MakeRenamedPlan(made.source, engine, made.target, {.moves_max = 3});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "tensor 'a': with it the plan has more moves than the limit of 3");
+  const auto own = MakeRenamedPlan(made.source, engine, made.target, {.rank = 0, .moves_max = 2});
+  EXPECT_EQ(own.ok() ? ErrorCode::kKey : own.error().code, ErrorCode::kTooLarge);
+}
+
 TEST(RenamedPlan, ListsKeysThatHaveNoSource) {
   Side source, target;
   source.Add(0, Piece("a", {4}, {0}, {4}));
@@ -229,14 +244,16 @@ TEST(StepMap, RefusesStepsThatLeadElsewhere) {
   const Box box = BoxAt(Shape{0, 0}, Shape{6, 4});
   EXPECT_FALSE(StepMap::Make(box, box, {&transpose, 1}).ok());
   EXPECT_FALSE(StepMap::Make(box, box, {&twice, 1}).ok());
-  EXPECT_FALSE(StepMap::Make(BoxAt(Shape{0, 0}, Shape{5, 4}), BoxAt(Shape{0, 0, 0}, Shape{5, 2, 2}), {&blocks, 1}).ok());
+  EXPECT_FALSE(
+      StepMap::Make(BoxAt(Shape{0, 0}, Shape{5, 4}), BoxAt(Shape{0, 0, 0}, Shape{5, 2, 2}), {&blocks, 1}).ok());
   EXPECT_TRUE(StepMap::Make(box, BoxAt(Shape{7, 7, 7}, Shape{2, 3, 4}), {&blocks, 1}).ok());
 }
 
 TEST(StepMap, RefusesToFallIntoMillionsOfBoxes) {
   const aoa::Step flatten{aoa::StepKind::kFlatten, DType::kFloat32, {int64_t{1} << 32, 4}};
   const int64_t half = int64_t{1} << 31;
-  const auto map = StepMap::Make(BoxAt(Shape{0, 0, 0}, Shape{half, 2, 4}), BoxAt(Shape{0, 0}, Shape{2 * half, 4}), {&flatten, 1});
+  const auto map =
+      StepMap::Make(BoxAt(Shape{0, 0, 0}, Shape{half, 2, 4}), BoxAt(Shape{0, 0}, Shape{2 * half, 4}), {&flatten, 1});
   ASSERT_TRUE(map.ok());
   std::vector<BoxPair> pairs;
   const auto error = map->Map(BoxAt(Shape{0, 0, 0}, Shape{half, 1, 4}), &pairs);  // every other row
