@@ -185,17 +185,16 @@ void Try(const RandomProgram& made, Random& random, Counts* counts) {
 
 TEST(RenamedPlanRandom, WritesWhatTheProgramMeans) {
   Counts counts;
-  for (uint64_t seed = 1; seed <= 1500; ++seed) {
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const RandomProgram made = random.Chance(0.6) ? aoa::MakeForward(random) : aoa::MakeReversed(random);
     Try(made, random, &counts);
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(counts.plans, 1000);
+  EXPECT_GT(counts.plans, 800);
   EXPECT_GT(counts.moves, 20000);
-  EXPECT_GT(counts.reshaped, 200);
-  RecordProperty("plans", counts.plans);
+  EXPECT_GT(counts.reshaped, 100);
   std::printf("%d plans, %d refused, %d moves, %d of them reshaped\n", counts.plans, counts.refused, counts.moves,
               counts.reshaped);
 }
