@@ -46,6 +46,7 @@ constexpr std::array kEntries = {
     Entry{ErrorCode::kStoredShape, "stored_shape"},
     Entry{ErrorCode::kStoredDType, "stored_dtype"},
     Entry{ErrorCode::kStoredKind, "stored_kind"},
+    Entry{ErrorCode::kProgram, "program"},
     Entry{ErrorCode::kFormat, "format"},
     Entry{ErrorCode::kVersion, "version"},
     Entry{ErrorCode::kDigest, "digest"},

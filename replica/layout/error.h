@@ -59,6 +59,7 @@ enum class ErrorCode : uint8_t {
   kStoredShape = 66,  // another global shape is stored
   kStoredDType = 67,  // another dtype is stored
   kStoredKind = 68,   // a tensor is stored where an object is asked for, or the reverse
+  kProgram = 69,      // no AOA program makes it of what is stored
   // Bytes.
   kFormat = 96,   // not metadata, or not in canonical form
   kVersion = 97,  // metadata of another version

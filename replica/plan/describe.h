@@ -40,4 +40,12 @@ inline std::vector<int32_t> JoinRanks(const std::vector<int32_t>& a, const std::
   return both;
 }
 
+inline layout::LayoutError TooMany(const layout::KeyMeta& key, uint64_t moves_max) {
+  return {layout::ErrorCode::kTooLarge,
+          key.name,
+          {},
+          key.Whole(),
+          Name(key) + ": with it the plan has more moves than the limit of " + std::to_string(moves_max)};
+}
+
 }  // namespace kintsugi::plan

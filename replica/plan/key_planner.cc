@@ -59,6 +59,7 @@ std::optional<LayoutError> KeyPlanner::PlanAll(const KeyMeta& key) {
     for (size_t h = 0; h < piece.holders.size(); ++h)
       if (h == 0 || piece.holders[h].rank != piece.holders[h - 1].rank)
         Receive(i, piece, *wanted, piece.holders[h].rank);
+    if (plan_.moves.size() > options_.moves_max) return TooMany(key, options_.moves_max);
   }
   return std::nullopt;
 }
@@ -153,6 +154,7 @@ std::optional<LayoutError> KeyPlanner::PlanOwn(const KeyMeta& key, int32_t rank)
         if (IsOwn(share) && Choose(index_.shares()[share], piece, *wanted, to) == rank) Push(hit, i, rank, to);
       }
     }
+    if (plan_.moves.size() > options_.moves_max) return TooMany(key, options_.moves_max);
   }
   return std::nullopt;
 }

@@ -7,9 +7,9 @@
 // hold is a source. Cost: shards and moves, with a logarithm for what is no grid; never their pairs. With `rank` only
 // the moves to and from that rank are made, and of other ranks' moves only those it could have sent are looked at; the
 // result is exactly the whole plan's part. Errors: as CheckRequest (layout/request.h); kHole, an element no source
-// holds; kOverlap, one that two hold; kOutOfBounds and kFlatRange; kRankUnknown for a negative rank. The first in the
-// order of the target. REQUIRES: source and target are valid (layout/validate.h; the target as a request). Threads:
-// pure.
+// holds; kOverlap, one that two hold; kOutOfBounds and kFlatRange; kRankUnknown for a negative rank; kTooLarge for more
+// moves than allowed. The first in the order of the target. REQUIRES: source and target are valid (layout/validate.h;
+// the target as a request). Threads: pure.
 #pragma once
 
 #include <span>
@@ -30,6 +30,8 @@ struct PlanOptions {
   bool allow_cast = false;
   // Only the moves to and from this rank.
   std::optional<int32_t> rank;
+  // A plan of more moves is refused before it has grown (kTooLarge).
+  uint64_t moves_max = UINT64_MAX;
   PlanCost* cost = nullptr;
 };
 

@@ -4,9 +4,8 @@
 // 1,024 pieces each, and one tensor of all of them; grids of 1, 2 and 3 axes, and flat ranges. Times are CPU time of
 // one thread, because a shared machine's clock counts its neighbours; wall clock stands beside them. Budgets: 1 s for 1
 // M shards; a check costs less than the plan. With --model the 64 ranks of a Llama-3 405B, TP 8, PP 4, DP 2 and ZeRO-1,
-// are planned to the 128 of TP 4, PP 8, DP 4, as metadata alone.
-#include <time.h>
-
+// are planned to the 128 of TP 4, PP 8, DP 4, as metadata alone. With --peers torch DCP and Megatron-core plan,
+// validate and distribute the same metadata in the same run.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -16,6 +15,8 @@
 #include "tests/bench/figures.h"
 #include "tests/bench/heap_peak.h"
 #include "tests/bench/plan_layouts.h"
+#include "tests/bench/plan_peers.h"
+#include "tests/bench/thread_time.h"
 
 namespace kintsugi::bench {
 namespace {
@@ -27,6 +28,8 @@ struct Options {
   int runs = 3;
   uint64_t shards_max = 1000000;
   std::string model;
+  bool peers = false;
+  std::string python = KINTSUGI_SOURCE_DIR "/build/python/bin/python";
   std::string json;
 };
 
@@ -36,16 +39,9 @@ struct Seconds {
 
 template <typename Body>
 Seconds Time(Body body) {
-  const auto cpu = [] {
-    timespec now{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-  };
   const auto start = std::chrono::steady_clock::now();
-  const double cpu_start = cpu();
-  body();
-  const double cpu_end = cpu();
-  return {cpu_end - cpu_start, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+  const double cpu = ThreadTime(body);
+  return {cpu, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
 }
 
 struct Measured {
@@ -169,10 +165,14 @@ int Main(int argc, char** argv) {
   app.add_option("--runs", options.runs, "Repetitions")->check(CLI::Range(1, 1000))->capture_default_str();
   app.add_option("--shards-max", options.shards_max, "The largest layout")->capture_default_str();
   app.add_option("--model", options.model, "A model instead: llama3-405b")->check(CLI::IsMember({"llama3-405b"}));
+  app.add_flag("--peers", options.peers, "torch DCP and Megatron-core on the same metadata instead");
+  app.add_option("--python", options.python, "An interpreter that has them")->capture_default_str();
   AddJsonOption(app, &options.json);
   CLI11_PARSE(app, argc, argv);
   Figures figures("plan");
-  if (options.model.empty())
+  if (options.peers)
+    MeasurePeers(figures, options.python, options.runs);
+  else if (options.model.empty())
     MeasureLayouts(figures, options);
   else
     MeasureModel(figures, options);

@@ -1,4 +1,5 @@
 // kintsugi: the command line.
+#include "tools/cli/answer.h"
 #include "tools/cli/common.h"
 
 int main(int argc, char** argv) {
@@ -18,6 +19,8 @@ int main(int argc, char** argv) {
   kintsugi::cli::AddCheckpoint(app, exit_code);
   kintsugi::cli::AddReport(app, exit_code);
   kintsugi::cli::AddSim(app, exit_code);
+  kintsugi::cli::AddReshard(app, exit_code);
+  kintsugi::cli::AddAoa(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,116 @@
+#include "tools/reshard/reshard_answer.h"
+
+#include <map>
+
+#include "replica/layout/validate.h"
+#include "replica/plan/aoa_tensors.h"
+#include "replica/plan/plan_check.h"
+#include "replica/plan/renamed_plan.h"
+
+namespace kintsugi::reshard {
+namespace {
+
+using layout::LayoutError;
+using layout::Metadata;
+using Made = std::variant<ReshardAnswer, Refusal>;
+
+void Add(const ListedMove& move, ReshardAnswer* answer) {
+  answer->moves.push_back(move);
+  answer->bytes_total += move.bytes;
+  if (move.from == move.to) answer->bytes_local += move.bytes;
+}
+
+std::optional<LayoutError> AnswerSameNames(const plan::PlanOptions& options, ReshardAnswer* answer) {
+  const Metadata &source = answer->spec.source, &target = answer->spec.target;
+  const auto made = MakePlan(source, target, options);
+  if (!made.ok()) return made.error();
+  if (auto error = CheckPlan(*made, source, target)) return error;
+  answer->moves.reserve(made->moves.size());
+  for (const plan::KeyMoves& key : made->keys)
+    for (uint64_t i = key.first_move; i < key.first_move + key.move_count; ++i) {
+      const plan::Move& move = made->moves[i];
+      const layout::Box box = made->BoxOf(key, i, target.keys[key.target_key].axes);
+      Add({key.target_key, key.source_key, move.from, move.to, 0, move.bytes, box, box}, answer);
+    }
+  return std::nullopt;
+}
+
+uint32_t KeyOf(const Metadata& metadata, uint32_t piece) {
+  const auto after = std::upper_bound(metadata.keys.begin(), metadata.keys.end(), piece,
+                                      [](uint32_t at, const layout::KeyMeta& key) { return at < key.first_piece; });
+  return static_cast<uint32_t>(after - metadata.keys.begin()) - 1;
+}
+
+std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan::PlanOptions& options,
+                                     ReshardAnswer* answer) {
+  const Metadata &source = answer->spec.source, &target = answer->spec.target;
+  aoa::Options program;
+  program.reverse = question.reverse;
+  aoa::Diagnostic diagnostic;
+  const auto engine = aoa::Engine::Build(
+      {*question.statements, plan::TensorsOf(source), plan::TensorsOf(target), program}, &diagnostic);
+  if (!engine.ok()) return ProgramRefusal(engine.status(), diagnostic);
+  const auto made = MakeRenamedPlan(source, *engine, target, options, &diagnostic);
+  if (!made.ok()) {
+    Refusal refusal = LayoutRefusal(made.error());
+    if (made.error().code == layout::ErrorCode::kProgram) refusal.diagnostic = diagnostic;
+    return refusal;
+  }
+  if (auto error = CheckRenamed(*made, source, target)) return LayoutRefusal(*error);
+  const auto moves = ListMoves(*made, source, target, kMovesMax);
+  if (!moves.ok()) return LayoutRefusal(moves.error());
+  answer->bytes_moved = TrafficOf(made->plan).bytes_total;
+  for (const uint32_t key : made->added) answer->added.push_back(target.keys[key].name);
+  for (const uint32_t key : made->dropped) answer->dropped.push_back(target.keys[key].name);
+  std::map<std::vector<std::string>, uint32_t> lists = {{{}, 0}};
+  for (const plan::RenamedMove& move : *moves) {
+    std::vector<std::string> steps;
+    for (const aoa::Step& step : *move.steps) steps.push_back(step.ToString());
+    const auto [at, is_new] = lists.emplace(std::move(steps), static_cast<uint32_t>(answer->steps.size()));
+    if (is_new) answer->steps.push_back(at->first);
+    Add({KeyOf(target, move.target_piece), move.source_key, move.from, move.to, at->second, move.bytes, move.source_box,
+         move.target_box},
+        answer);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Made AnswerReshard(ReshardQuestion question) {
+  ReshardAnswer answer;
+  answer.spec = std::move(question.spec);
+  // What is held need not be whole, as long as it has what is asked for: the planner sees to that.
+  for (const Metadata* side : {&answer.spec.source, &answer.spec.target})
+    if (const auto errors = Validate(*side, {.is_request = true, .errors_max = 1}); !errors.empty()) {
+      Refusal refusal = LayoutRefusal(errors.front());
+      refusal.message = (side == &answer.spec.source ? "source: " : "target: ") + refusal.message;
+      return refusal;
+    }
+  plan::PlanOptions options;
+  options.hosts = answer.spec.hosts;
+  options.rank = question.rank;
+  options.moves_max = kMovesMax;
+  if (!question.statements) {
+    if (const auto error = AnswerSameNames(options, &answer)) return LayoutRefusal(*error);
+  } else if (auto refusal = AnswerRenamed(question, options, &answer)) {
+    return std::move(*refusal);
+  }
+  return answer;
+}
+
+Result<std::vector<std::string>> ReadStatements(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos || text[first] != '[') return std::vector<std::string>{text};
+  KINTSUGI_ASSIGN_OR_RETURN(const Json document, ParseJson(text));
+  const Field root(document);
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, root.List());
+  std::vector<std::string> statements;
+  for (const Field& field : fields) {
+    KINTSUGI_ASSIGN_OR_RETURN(std::string statement, field.Text());
+    statements.push_back(std::move(statement));
+  }
+  return statements;
+}
+
+}  // namespace kintsugi::reshard

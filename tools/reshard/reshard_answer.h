@@ -1,0 +1,55 @@
+// ReshardAnswer: what `kintsugi reshard plan` answers, from a spec to JSON or a table.
+//
+// What: a plan, proven, with every move as a box on both sides. Without an AOA program names and boxes are equal on
+// both sides. Memory: linear in moves; more than kMovesMax are refused. Threads: pure; an answer is plain data.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tools/reshard/layout_spec.h"
+#include "tools/reshard/refusal.h"
+
+namespace kintsugi::reshard {
+
+inline constexpr uint64_t kMovesMax = 20'000'000;
+
+struct ReshardQuestion {
+  LayoutSpec spec;
+  std::optional<std::vector<std::string>> statements;  // of an AOA program
+  bool reverse = false;
+  std::optional<int32_t> rank;
+};
+
+struct ListedMove {
+  uint32_t key = 0, source_key = 0;  // numbers in the metadata of the target, of the source
+  int32_t from = 0, to = 0;
+  uint32_t steps = 0;  // number of a list of steps; 0: none
+  int64_t bytes = 0;
+  layout::Box source_box, target_box;
+};
+
+struct ReshardAnswer {
+  LayoutSpec spec;
+  std::vector<ListedMove> moves;
+  std::vector<std::vector<std::string>> steps = {{}};
+  int64_t bytes_total = 0, bytes_local = 0;  // of the moves as listed
+  // With an AOA program: a source box that a rank needs for several target boxes is listed for each, but travels once.
+  std::optional<int64_t> bytes_moved;
+  std::vector<std::string> added, dropped;  // keys of the target that nothing is written to
+
+  // {"ok": true, "moves": [{"key", "source_key", "from_rank", "to_rank", "source_box", "target_box", "steps",
+  // "bytes"}],
+  //  "bytes_total", "bytes_local", "checked": true}; with a program also "bytes_moved", "added", "dropped".
+  std::string ToJson() const;
+  // For people: totals, bytes per rank, the first moves.
+  std::string ToTable() const;
+};
+
+std::variant<ReshardAnswer, Refusal> AnswerReshard(ReshardQuestion question);
+
+// One statement per line, or a JSON list of statements.
+Result<std::vector<std::string>> ReadStatements(const std::string& text);
+
+}  // namespace kintsugi::reshard
