@@ -33,7 +33,8 @@ struct ReshardRun {
 
 struct ReshardMeasured {
   std::vector<ReshardRun> runs;
-  int64_t bytes_sent = 0, bytes_received = 0, bytes_local = 0, bytes_unstaged = 0, messages = 0;  // of one run, all ranks
+  int64_t bytes_sent = 0, bytes_received = 0, bytes_local = 0, bytes_unstaged = 0,
+          messages = 0;             // of one run, all ranks
   int64_t staging_bytes_peak = 0;   // of the rank that had most
   int64_t resident_bytes_peak = 0;  // anonymous memory above that before the execution, the same
 };

@@ -16,10 +16,13 @@ using namespace std::chrono_literals;
 class BetweenProcesses : public testing::TestWithParam<LinkPreference> {};
 
 INSTANTIATE_TEST_SUITE_P(Links, BetweenProcesses, testing::Values(LinkPreference::kSharedMemory, LinkPreference::kGloo),
-                         [](const auto& test) { return test.param == LinkPreference::kGloo ? "gloo" : "shared_memory"; });
+                         [](const auto& test) {
+                           return test.param == LinkPreference::kGloo ? "gloo" : "shared_memory";
+                         });
 
 // A child's whole work: executes its part, then looks at every element it asked for.
-int ExecuteAndLook(const Metadata& source, const Metadata& target, int32_t rank, std::vector<std::unique_ptr<Link>> links) {
+int ExecuteAndLook(const Metadata& source, const Metadata& target, int32_t rank,
+                   std::vector<std::unique_ptr<Link>> links) {
   WorldMemory held(source), wanted(target);
   held.Fill(source);
   std::vector<Link*> pointers;
@@ -51,7 +54,8 @@ TEST_P(BetweenProcesses, ColumnsBecomeRowsAndFlatRangesOtherFlatRanges) {
       {plan::Flattened("w", {100, 999}, 4), plan::Flattened("w", {100, 999}, 3)},
       {plan::Flattened("w", {30, 20, 40}, 3), plan::Grid("w", {30, 20, 40}, {1, 2, 2})}};
   for (const auto& [source, target] : cases) {
-    LinkedRanks ranks(4, GetParam(), [&](int32_t rank, auto links) { return ExecuteAndLook(source, target, rank, std::move(links)); });
+    LinkedRanks ranks(4, GetParam(),
+                      [&](int32_t rank, auto links) { return ExecuteAndLook(source, target, rank, std::move(links)); });
     for (const int code : ranks.Wait()) EXPECT_EQ(code, 0);
   }
 }
@@ -59,7 +63,15 @@ TEST_P(BetweenProcesses, ColumnsBecomeRowsAndFlatRangesOtherFlatRanges) {
 TEST_P(BetweenProcesses, AKilledRankEndsAllOthersWithAnErrorAndTouchesNothingElse) {
   const Metadata source = plan::Grid("w", {512, 1024}, {4, 1}), target = plan::Grid("w", {512, 1024}, {1, 4});
   LinkedRanks ranks(4, GetParam(), [&](int32_t rank, std::vector<std::unique_ptr<Link>> links) {
-    if (rank == 3) return pause();
+    // The last rank dies when all others have told it that they are linked.
+    uint8_t byte = 0;
+    if (rank == 3) {
+      for (const auto& link : links)
+        if (!link->Receive(&byte, 1, In(200s)).ok()) return 1;
+      std::this_thread::sleep_for(5ms);
+      return raise(SIGKILL);
+    }
+    if (!SendBytes(*links.back(), &byte, 1, In(200s)).ok()) return 1;
     WorldMemory held(source), wanted(target);
     std::vector<Link*> pointers;
     for (const auto& link : links) pointers.push_back(link.get());
@@ -71,8 +83,6 @@ TEST_P(BetweenProcesses, AKilledRankEndsAllOthersWithAnErrorAndTouchesNothingEls
       if (!memories[0]->guards_hold()) return 2;
     return status.code() == StatusCode::kCommFailure ? 7 : 1;
   });
-  std::this_thread::sleep_for(200ms);
-  ranks[3].Signal(SIGKILL);
   EXPECT_EQ(ranks.Wait(), (std::vector<int>{7, 7, 7, -SIGKILL}));
 }
 

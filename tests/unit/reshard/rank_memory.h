@@ -62,12 +62,14 @@ class WorldMemory {
         const PieceView piece = metadata.Piece(key, i);
         const size_t bytes = plan::ElementsOf(key, piece).size() * DTypeSize(key.dtype);
         for (const layout::Holder& holder : piece.holders)
-          pieces[{holder.rank, i}].push_back(std::make_unique<GuardedMemory>(bytes, i + static_cast<uint32_t>(holder.rank)));
+          pieces[{holder.rank, i}].push_back(
+              std::make_unique<GuardedMemory>(bytes, i + static_cast<uint32_t>(holder.rank)));
       }
   }
 
   void Fill(const Metadata& metadata) {
-    ForEach(metadata, [](uint32_t key, int64_t element, uint64_t size, uint8_t* at) { FillElement(key, element, size, at); });
+    ForEach(metadata,
+            [](uint32_t key, int64_t element, uint64_t size, uint8_t* at) { FillElement(key, element, size, at); });
   }
 
   // Every element is there, and nothing around it was touched.
