@@ -37,31 +37,38 @@ using BFloat16 = FloatFormat<uint16_t, 8, 7>;
 using E4M3 = FloatFormat<uint8_t, 4, 3, false>;
 using E5M2 = FloatFormat<uint8_t, 5, 2>;
 
-// bits / 2^shift, to nearest, ties to even. REQUIRES: 0 < shift < 64, no overflow.
-constexpr uint64_t RoundedShift(uint64_t bits, int shift) {
-  return (bits + ((uint64_t{1} << (shift - 1)) - 1) + ((bits >> shift) & 1)) >> shift;
+// bits / 2^shift, to nearest, ties to even. REQUIRES: 0 < shift < the bits of a word, no overflow.
+template <typename Word>
+constexpr Word RoundedShift(Word bits, int shift) {
+  return (bits + ((Word{1} << (shift - 1)) - 1) + ((bits >> shift) & 1)) >> shift;
 }
 
-// From a wide format to a narrower one with a range that is not larger.
+// From a wide format to a narrower one with a range that is not larger. In words of the wide format: compilers work on
+// several at a time.
 template <typename Wide, typename Narrow>
-constexpr typename Narrow::Bits RoundTo(uint64_t bits) {
-  const uint64_t sign = (bits >> Wide::kSignShift) & 1;
-  const uint64_t magnitude = bits & ((uint64_t{1} << Wide::kSignShift) - 1);
-  const auto with_sign = [sign](uint64_t value) {
+constexpr typename Narrow::Bits RoundTo(typename Wide::Bits bits) {
+  using Word = typename Wide::Bits;
+  constexpr int kShift = Wide::kFraction - Narrow::kFraction;
+  constexpr auto kInfinity = static_cast<Word>(Wide::kInfinity), kOverflow = static_cast<Word>(Narrow::kOverflow);
+  const Word sign = (bits >> Wide::kSignShift) & 1;
+  const Word magnitude = bits & ((Word{1} << Wide::kSignShift) - 1);
+  const auto with_sign = [sign](Word value) {
     return static_cast<typename Narrow::Bits>(value | (sign << Narrow::kSignShift));
   };
-  if (magnitude > Wide::kInfinity) return with_sign(Narrow::kNan);
-  constexpr int kShift = Wide::kFraction - Narrow::kFraction;
-  const int exponent = static_cast<int>(magnitude >> Wide::kFraction) - Wide::kBias + Narrow::kBias;
-  if (exponent >= 1 || Wide::kBias == Narrow::kBias) {
-    // Exponent and fraction as one number: a carry of the fraction raises the exponent, also into infinity.
-    const uint64_t moved = magnitude - (static_cast<uint64_t>(Wide::kBias - Narrow::kBias) << Wide::kFraction);
-    const uint64_t rounded = RoundedShift(moved, kShift);
-    return with_sign(rounded >= Narrow::kOverflow ? Narrow::kOverflow : rounded);
+  const bool is_nan = magnitude > kInfinity;
+  // Exponent and fraction are rounded as one number: a carry of the fraction raises the exponent, also into infinity.
+  if constexpr (Wide::kBias == Narrow::kBias)
+    return with_sign(is_nan ? static_cast<Word>(Narrow::kNan) : RoundedShift(magnitude, kShift));
+  constexpr int kBiasDown = Wide::kBias - Narrow::kBias;
+  const int exponent = static_cast<int>(magnitude >> Wide::kFraction) - kBiasDown;
+  if (is_nan) return with_sign(static_cast<Word>(Narrow::kNan));
+  if (exponent >= 1) {
+    const Word rounded = RoundedShift(static_cast<Word>(magnitude - (Word{kBiasDown} << Wide::kFraction)), kShift);
+    return with_sign(rounded >= kOverflow ? kOverflow : rounded);
   }
   const int shift = kShift + 1 - exponent;
   if (shift > Wide::kFraction + 1) return with_sign(0);
-  const uint64_t fraction = (magnitude & ((uint64_t{1} << Wide::kFraction) - 1)) | (uint64_t{1} << Wide::kFraction);
+  const Word fraction = (magnitude & ((Word{1} << Wide::kFraction) - 1)) | (Word{1} << Wide::kFraction);
   return with_sign(RoundedShift(fraction, shift));
 }
 

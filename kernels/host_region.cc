@@ -113,12 +113,12 @@ void CopyScattered(uint8_t* to, const uint8_t* from, const RegionPair& region, u
   }
 }
 
-bool CanStream(uint64_t row_bytes, uint64_t total_bytes) {
+bool CanStream([[maybe_unused]] uint64_t row_bytes, [[maybe_unused]] uint64_t total_bytes) {
 #if defined(__x86_64__)
   static const bool have = __builtin_cpu_supports("avx2");
   return have && row_bytes >= internal::kStreamRowBytes && total_bytes >= internal::kStreamRegionBytes;
 #else
-  return row_bytes > total_bytes;
+  return false;
 #endif
 }
 

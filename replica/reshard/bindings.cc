@@ -29,10 +29,12 @@ std::vector<int64_t> OrderOf(const PieceView& piece) {
   return order;
 }
 
-}  // namespace
+struct Found {
+  const KeyMeta* key = nullptr;
+  uint32_t piece = 0;
+};
 
-Result<uint32_t> FindPiece(const Metadata& metadata, int32_t rank, const ShardedTensor& shard) {
-  const Status none(StatusCode::kNotFound, Place(rank, shard) + " is not in the metadata");
+Result<Found> Locate(const Metadata& metadata, int32_t rank, const ShardedTensor& shard) {
   std::vector<int64_t> wanted = shard.global_offset;
   for (size_t axis = 0; axis < shard.global_offset.size() && axis < shard.local_shape.size(); ++axis)
     wanted.push_back(shard.global_offset[axis] + shard.local_shape[axis]);
@@ -54,9 +56,16 @@ Result<uint32_t> FindPiece(const Metadata& metadata, int32_t rank, const Sharded
     const PieceView piece = metadata.Piece(key, key.first_piece + low);
     const auto is_ours = [&](const Holder& holder) { return holder.rank == rank; };
     if (OrderOf(piece) == wanted && std::any_of(piece.holders.begin(), piece.holders.end(), is_ours))
-      return key.first_piece + low;
+      return Found{&key, key.first_piece + low};
   }
-  return none;
+  return Status(StatusCode::kNotFound, Place(rank, shard) + " is not in the metadata");
+}
+
+}  // namespace
+
+Result<uint32_t> FindPiece(const Metadata& metadata, int32_t rank, const ShardedTensor& shard) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Found found, Locate(metadata, rank, shard));
+  return found.piece;
 }
 
 Status BindSource(const Metadata& source, int32_t rank, const ShardedTensor& shard, Bindings* bindings) {
@@ -68,17 +77,15 @@ Status BindSource(const Metadata& source, int32_t rank, const ShardedTensor& sha
 
 Status BindTarget(const Metadata& source, const Metadata& target, int32_t rank, const ShardedTensor& shard,
                   Bindings* bindings) {
-  KINTSUGI_ASSIGN_OR_RETURN(const uint32_t number, FindPiece(target, rank, shard));
+  KINTSUGI_ASSIGN_OR_RETURN(const Found found, Locate(target, rank, shard));
   KINTSUGI_RETURN_IF_ERROR(CheckMemory(rank, shard));
   const auto stored = source.Find(shard.key);
   if (stored.size() != 1)
     return {StatusCode::kNotFound, Place(rank, shard) + " is asked for, but the source has " +
                                        std::to_string(stored.size()) + " keys of this name"};
-  const auto key = std::find_if(target.keys.begin(), target.keys.end(), [&](const KeyMeta& one) {
-    return number >= one.first_piece && number - one.first_piece < one.piece_count;
-  });
-  bindings->targets[number].copies.push_back(
-      {PlainDestination(target.Piece(*key, number), shard.dtype, stored[0].dtype, shard.memory)});
+  const Destination whole =
+      PlainDestination(target.Piece(*found.key, found.piece), shard.dtype, stored[0].dtype, shard.memory);
+  bindings->targets[found.piece].copies.push_back({whole});
   return Status::Ok();
 }
 
