@@ -1,0 +1,57 @@
+#include "replica/reshard/handover.h"
+
+namespace kintsugi::reshard {
+
+uint8_t* Handover::Take() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stopped_ || !free_.empty() || buffers_.size() < buffers_max_; });
+  if (stopped_) return nullptr;
+  if (free_.empty()) {
+    buffers_.push_back(std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(buffer_bytes_)));
+    meter_.Add(buffer_bytes_);
+    return buffers_.back().get();
+  }
+  uint8_t* buffer = free_.back();
+  free_.pop_back();
+  return buffer;
+}
+
+bool Handover::Put(Filled filled) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stopped_ || queue_.size() < buffers_max_; });
+  if (stopped_) return false;
+  queue_.push_back(std::move(filled));
+  changed_.notify_all();
+  return true;
+}
+
+void Handover::Close() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+bool Handover::Get(Filled* filled) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stopped_ || closed_ || !queue_.empty(); });
+  if (stopped_ || queue_.empty()) return false;
+  *filled = std::move(queue_.front());
+  queue_.pop_front();
+  changed_.notify_all();
+  return true;
+}
+
+void Handover::GiveBack(uint8_t* buffer) {
+  if (buffer == nullptr) return;
+  std::lock_guard lock(mutex_);
+  free_.push_back(buffer);
+  changed_.notify_all();
+}
+
+void Handover::Stop() {
+  std::lock_guard lock(mutex_);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace kintsugi::reshard
