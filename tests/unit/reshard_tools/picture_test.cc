@@ -1,7 +1,7 @@
 // The picture of a plan: what must be in it, and what it is refused for.
 #include "tools/reshard/picture.h"
 
-#include "tests/unit/reshard/specs.h"
+#include "tests/unit/reshard_tools/specs.h"
 
 namespace kintsugi::reshard {
 namespace {

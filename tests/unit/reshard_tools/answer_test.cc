@@ -1,5 +1,5 @@
 // Answers of `kintsugi reshard plan`, to the letter.
-#include "tests/unit/reshard/specs.h"
+#include "tests/unit/reshard_tools/specs.h"
 
 namespace kintsugi::reshard {
 namespace {

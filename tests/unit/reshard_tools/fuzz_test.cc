@@ -2,7 +2,7 @@
 // AddressSanitizer and UndefinedBehaviorSanitizer too.
 #include "replica/layout/validate.h"
 #include "runtime/base/random.h"
-#include "tests/unit/reshard/specs.h"
+#include "tests/unit/reshard_tools/specs.h"
 #include "tools/reshard/aoa_spec.h"
 #include "tools/reshard/distribute_spec.h"
 #include "tools/reshard/picture.h"

@@ -1,6 +1,6 @@
 // Specs of layouts and of shards to distribute: what is refused, and in which words.
 #include "replica/layout/validate.h"
-#include "tests/unit/reshard/specs.h"
+#include "tests/unit/reshard_tools/specs.h"
 #include "tools/reshard/distribute_spec.h"
 #include "tools/reshard/validate_answer.h"
 
