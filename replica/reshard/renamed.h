@@ -1,12 +1,11 @@
 // Renamed plans, carried out: a stored layout in its names becomes a running layout in others, as one execution.
 //
 // What: a renamed plan (replica/plan/renamed_plan.h) brings stored boxes to ranks and says what each becomes. Here each
-// such use is a copy of its piece with its own strided map: a rename or a cut is a base, a permute is an order of strides,
-// casts are done on arrival. BindRenamed says where the target's shards lie, ExecuteRenamed proves the whole (CheckRenamed)
+// such use is a copy of its piece with its own strided maps: a rename or a cut is a base, a permute is an order of strides,
+// a reshape several parts (affine_parts.h), casts are done on arrival. BindRenamed says where the target's shards lie, ExecuteRenamed proves the whole (CheckRenamed)
 // and executes it. Keys that were added or dropped (renamed.added, renamed.dropped) are written by nobody.
-// Errors: as execute.h; kNotFound for a shard that is not in the target; kFailedPrecondition where a step reshapes: such a piece
-// has no one order in its target, and a plan with it can be listed but not yet carried out. Ownership, threads: as
-// bindings.h and execute.h.
+// Errors: as execute.h; kNotFound for a shard that is not in the target; kInvalidArgument where a reshape cuts a piece into
+// more than a million parts. Ownership, threads: as bindings.h and execute.h.
 #pragma once
 
 #include "replica/plan/renamed_plan.h"

@@ -1,4 +1,4 @@
-// Programs of names carried out between ranks: rename, permute, cast, merge, split, fan-out and a state that follows, over
+// Programs of names carried out between ranks: rename, permute, cast, merge, split, fan-out, reshape there and back, over
 // random layouts on both sides, compared element by element with what the program means.
 #include <gtest/gtest.h>
 
@@ -30,12 +30,16 @@ struct Tensor {
   std::string key;
   Shape shape;
   DType dtype = DType::kFloat32;
+  bool is_whole = false;  // one box: the engine answers for whole blocks of a reshaped tensor only
 };
 
 // Small whole numbers: exact in every type that is used here.
 double Value(size_t tensor, int64_t row, int64_t column) {
   return static_cast<double>(static_cast<int64_t>(tensor) * 1000 + row * 20 + column);
 }
+
+// Of the stored tensor "h" of three axes.
+double Deep(const layout::Point& at) { return static_cast<double>(7000 + at[0] * 100 + at[1] * 10 + at[2]); }
 
 void Write(uint8_t* at, DType dtype, double value) {
   if (dtype == DType::kFloat64) {
@@ -58,11 +62,12 @@ class Layouts {
   Layouts(const std::vector<Tensor>& tensors, Random& random) {
     for (const Tensor& tensor : tensors) {
       const Box whole = layout::WholeBox(tensor.shape);
-      for (const Box& box : layout::RandomTiling(whole, 1 + static_cast<int>(random.Below(5)), random)) {
+      const int cuts = tensor.is_whole ? 1 : 1 + static_cast<int>(random.Below(5));
+      for (const Box& box : layout::RandomTiling(whole, cuts, random)) {
         ShardedTensor shard = layout::TensorAt(tensor.key, whole, box);
         shard.dtype = tensor.dtype;
         const int64_t volume = *Volume(box);
-        if (volume > 1 && random.Chance(0.4)) {
+        if (volume > 1 && !tensor.is_whole && random.Chance(0.4)) {
           const auto middle = static_cast<int64_t>(random.Below(static_cast<uint64_t>(volume)));
           for (const FlatRange range : {FlatRange{0, middle}, {middle, volume}}) {
             shard.flattened_range = range;
@@ -79,7 +84,7 @@ class Layouts {
     metadata = side_.Build();
   }
 
-  using Visit = std::function<void(const ShardedTensor&, int64_t row, int64_t column, uint8_t* at)>;
+  using Visit = std::function<void(const ShardedTensor&, const layout::Point& place, uint8_t* at)>;
   void ForEach(const Visit& visit) {
     for (Held& held : shards) {
       const ShardedTensor& t = held.tensor;
@@ -87,7 +92,7 @@ class Layouts {
       const FlatRange range = t.flattened_range.value_or(FlatRange{0, *Volume(box)});
       for (int64_t number = range.start; number < range.stop; ++number) {
         const layout::Point at = layout::Unravel(box, number);
-        visit(t, at[0], at[1],
+        visit(t, at,
               held.memory->data() + static_cast<uint64_t>(number - range.start) * DTypeSize(t.dtype));
       }
     }
@@ -122,16 +127,23 @@ const std::vector<std::string>& Statements() {
       "e -> upper, lower, axis=0",
       "f -> once",
       "f -> twice, permute=\"[1, 0]\"",
+      "g -> deep, reshape=\"[2, 3, 4]\", permute=\"[1, 2, 0]\"",
+      "h -> flat, permute=\"[1, 0, 2]\", reshape=\"[6, 4]\"",
   };
   return kStatements;
 }
 
-const std::vector<Tensor> kStored = {{"a", {6, 9}}, {"b", {7, 5}}, {"c", {4, 6}}, {"d", {4, 6}}, {"e", {8, 3}}, {"f", {5, 4}}};
+const std::vector<Tensor> kStored = {{"a", {6, 9}}, {"b", {7, 5}}, {"c", {4, 6}}, {"d", {4, 6}}, {"e", {8, 3}}, {"f", {5, 4}},
+                                     {"g", {6, 4}}, {"h", {2, 3, 4}}};
 const std::vector<Tensor> kRunning = {{"renamed", {6, 9}}, {"turned", {5, 7}, DType::kFloat64}, {"merged", {4, 12}},
                                       {"upper", {4, 3}},   {"lower", {4, 3}},                   {"once", {5, 4}},
-                                      {"twice", {4, 5}}};
+                                      {"twice", {4, 5}},    {"deep", {3, 4, 2}, DType::kFloat32, true},
+                                      {"flat", {6, 4}, DType::kFloat32, true}};
 
-double Expected(const std::string& key, int64_t row, int64_t column) {
+double Expected(const std::string& key, const layout::Point& at) {
+  const int64_t row = at[0], column = at[1];
+  if (key == "deep") return Value(6, at[2] * 3 + at[0], at[1]);  // g as [2, 3, 4], axes 1, 2, 0
+  if (key == "flat") return Deep({row % 2, row / 2, column});     // h as [3, 2, 4], rows joined
   if (key == "renamed") return Value(0, row, column);
   if (key == "turned") return Value(1, column, row);
   if (key == "merged") return column < 6 ? Value(2, row, column) : Value(3, row, column - 6);
@@ -145,8 +157,8 @@ size_t NumberOf(const std::string& key) { return static_cast<size_t>(key[0] - 'a
 
 struct World {
   explicit World(Random& random) : source(kStored, random), target(kRunning, random) {
-    source.ForEach([](const ShardedTensor& t, int64_t row, int64_t column, uint8_t* at) {
-      Write(at, t.dtype, Value(NumberOf(t.key), row, column));
+    source.ForEach([](const ShardedTensor& t, const layout::Point& place, uint8_t* at) {
+      Write(at, t.dtype, t.key == "h" ? Deep(place) : Value(NumberOf(t.key), place[0], place[1]));
     });
   }
 
@@ -199,9 +211,8 @@ TEST(RenamedPlan, IsCarriedOutBetweenRandomLayouts) {
     const auto renamed = world.MakePlan();
     ASSERT_TRUE(renamed.ok()) << renamed.error().message;
     for (const Status& status : ExecuteAll(world, *renamed)) ASSERT_TRUE(status.ok()) << status.ToString();
-    world.target.ForEach([](const ShardedTensor& t, int64_t row, int64_t column, uint8_t* at) {
-      ASSERT_EQ(Read(at, t.dtype), Expected(t.key, row, column))
-          << t.key << " [" << row << ", " << column << "]";
+    world.target.ForEach([](const ShardedTensor& t, const layout::Point& place, uint8_t* at) {
+      ASSERT_EQ(Read(at, t.dtype), Expected(t.key, place)) << t.key << " [" << place[0] << ", " << place[1] << "]";
     });
     for (const Held& held : world.target.shards) ASSERT_TRUE(held.memory->guards_hold());
   }
