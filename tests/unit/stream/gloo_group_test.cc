@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -89,7 +90,9 @@ TEST(GlooGroup, AbortEndsACollectiveThatWaitsForAStoppedRank) {
 }
 
 TEST(GlooGroup, APeerThatIsGoneIsACommunicationFailure) {
+  std::latch connected(2);  // who leaves before the other is through fails its connecting, not its collective
   WithGroup(2, [&](GlooGroup& group) {
+    connected.arrive_and_wait();
     if (group.rank() == 1) return;
     std::vector<float> data(1 << 20, 1.0f);
     EXPECT_EQ(group.AllReduceSum(data.data(), data.size()).code(), StatusCode::kCommFailure);
