@@ -162,7 +162,6 @@ void Agent::Impl::OnBeat() {
   if (report_reader_ && core_ && connection_) {
     const uint64_t progress = words().progress.load(std::memory_order_relaxed);
     Send(core_->generation(), core::Beat{count, core::PlaceOf(progress, Word())});
-    ForwardReports();
   }
   beat_timer_.expires_after(kBeatInterval);
   beat_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -171,10 +170,12 @@ void Agent::Impl::OnBeat() {
 }
 
 void Agent::Impl::ForwardReports() {
+  const net::ConnectionPtr connection = connection_;
+  if (!report_reader_ || !connection || !core_) return;
   const core::Header header{core_->term(), core_->generation(), options_.rank, options_.incarnation};
   report_reader_->Read([&](const StepReport& report) {
     const wire::RankReport message{report.step, report.loss, {report.samples.begin(), report.samples.end()}};
-    if (connection_) (void)connection_->Send(wire::Encode(options_.job, header, message));
+    (void)connection->Send(wire::Encode(options_.job, header, message));
   });
 }
 
@@ -188,6 +189,7 @@ void Agent::Impl::Post(core::AgentEvent event) {
 
 void Agent::Impl::Send(Generation generation, const core::AgentMessage& message) {
   if (!connection_) return;  // the controller learns what it needs when the agent joins again
+  ForwardReports();          // first: who hears that a step is done has what was reported of it
   const core::Header header{core_->term(), generation, options_.rank, options_.incarnation};
   const Status sent = connection_->Send(wire::Encode(options_.job, header, message));
   if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"why", sent.message()}}));
@@ -298,7 +300,7 @@ void Agent::Impl::DoEnd(int exit_code, const std::string& text) {
   std::shared_ptr<CancelToken> cancel;
   {
     std::lock_guard lock(mutex_);
-    if (report_reader_ && connection_ && core_) ForwardReports();
+    ForwardReports();
     end_ = End{exit_code, text};
     cancel = cancel_;
     word().fetch_or(GateWord::kLockBit);
