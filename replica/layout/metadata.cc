@@ -82,6 +82,12 @@ std::span<const KeyMeta> Metadata::Find(std::string_view name) const {
   return {first, last};
 }
 
+uint32_t Metadata::KeyOfPiece(uint32_t piece) const {
+  const auto after = std::upper_bound(keys.begin(), keys.end(), piece,
+                                      [](uint32_t number, const KeyMeta& key) { return number < key.first_piece; });
+  return static_cast<uint32_t>(after - keys.begin()) - 1;
+}
+
 uint64_t DigestOf(const Metadata& metadata) {
   Digester digest;
   digest.Text("kintsugi layout 1");

@@ -119,6 +119,8 @@ struct Metadata {
   bool IsMain(const Holder& holder) const { return replica_ids.IsMain(holder.replica); }
   // Keys with this name: none, one, or several where ranks disagree.
   KINTSUGI_EXPORT std::span<const KeyMeta> Find(std::string_view name) const;
+  // Number of the key that has the piece. REQUIRES: piece < piece_count().
+  KINTSUGI_EXPORT uint32_t KeyOfPiece(uint32_t piece) const;
 };
 
 // XXH3-64 over all of the content: equal on all ranks exactly when they have the same metadata.

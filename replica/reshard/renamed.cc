@@ -1,23 +1,12 @@
 #include "replica/reshard/renamed.h"
 
-#include <algorithm>
-
 #include "replica/reshard/affine_parts.h"
 
 namespace kintsugi::reshard {
-namespace {
 
 using layout::Metadata;
 using plan::RenamedPlan;
 using plan::Use;
-
-const layout::KeyMeta& KeyOfPiece(const Metadata& metadata, uint32_t piece) {
-  const auto after = std::upper_bound(metadata.keys.begin(), metadata.keys.end(), piece,
-                                      [](uint32_t number, const layout::KeyMeta& key) { return number < key.first_piece; });
-  return *std::prev(after);
-}
-
-}  // namespace
 
 Status BindRenamed(const RenamedPlan& renamed, const Metadata& target, int32_t rank, std::span<const ShardedTensor> shards,
                    Bindings* bindings) {
@@ -29,7 +18,7 @@ Status BindRenamed(const RenamedPlan& renamed, const Metadata& target, int32_t r
   for (const Use& use : renamed.uses) {
     const auto found = held.find(use.target_piece);
     if (found == held.end()) continue;
-    const layout::KeyMeta& key = KeyOfPiece(target, use.target_piece);
+    const layout::KeyMeta& key = target.keys[target.KeyOfPiece(use.target_piece)];
     const auto parts = AffineParts(use, MapOf(target.Piece(key, use.target_piece), DTypeSize(key.dtype)));
     if (!parts.ok()) return parts.error().ToStatus().Annotate("tensor '" + key.name + "'");
     std::vector<DType> casts;

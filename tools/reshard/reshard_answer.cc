@@ -35,12 +35,6 @@ std::optional<LayoutError> AnswerSameNames(const plan::PlanOptions& options, Res
   return std::nullopt;
 }
 
-uint32_t KeyOf(const Metadata& metadata, uint32_t piece) {
-  const auto after = std::upper_bound(metadata.keys.begin(), metadata.keys.end(), piece,
-                                      [](uint32_t at, const layout::KeyMeta& key) { return at < key.first_piece; });
-  return static_cast<uint32_t>(after - metadata.keys.begin()) - 1;
-}
-
 std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan::PlanOptions& options,
                                      ReshardAnswer* answer) {
   const Metadata &source = answer->spec.source, &target = answer->spec.target;
@@ -68,8 +62,8 @@ std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan
     for (const aoa::Step& step : *move.steps) steps.push_back(step.ToString());
     const auto [at, is_new] = lists.emplace(std::move(steps), static_cast<uint32_t>(answer->steps.size()));
     if (is_new) answer->steps.push_back(at->first);
-    Add({KeyOf(target, move.target_piece), move.source_key, move.from, move.to, at->second, move.bytes, move.source_box,
-         move.target_box},
+    Add({target.KeyOfPiece(move.target_piece), move.source_key, move.from, move.to, at->second, move.bytes,
+         move.source_box, move.target_box},
         answer);
   }
   return std::nullopt;

@@ -1,18 +1,14 @@
 // Layouts that tests of the planner share.
 #pragma once
 
-#include "replica/layout/builder.h"
 #include "replica/plan/planner.h"
+#include "tests/unit/layout/world.h"
 
 namespace kintsugi::plan {
 
 inline ShardedTensor Piece(const std::string& key, Shape global, Shape offset, Shape local,
                            std::optional<FlatRange> flat = {}) {
-  ShardedTensor tensor;
-  tensor.key = key;
-  tensor.global_shape = std::move(global);
-  tensor.global_offset = std::move(offset);
-  tensor.local_shape = std::move(local);
+  ShardedTensor tensor = layout::Piece(key, std::move(global), std::move(offset), std::move(local));
   tensor.flattened_range = flat;
   return tensor;
 }
