@@ -8,38 +8,48 @@
 namespace kintsugi::internal {
 namespace {
 
-// The prefetcher of the processor stops at the end of a row: what comes after it is fetched from here.
-constexpr uint64_t kAheadBytes = 2048;
+// The prefetcher of the processor stops at the end of a page and of a row: a page ahead is fetched from here, and no
+// more than a row. Into the second cache: what comes a page later would push itself out of the first where rows lie a
+// power of two apart (kernels/README.md).
+constexpr uint64_t kAheadBytes = 4096;
 
-void StreamRow(uint8_t* to, const uint8_t* from, uint64_t size_bytes, const uint8_t* next) {
+struct Row {
+  uint8_t* to;
+  const uint8_t* from;
+};
+
+void StreamLine(uint8_t* to, const uint8_t* from) {
+  const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32));
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), low);
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to + 32), high);
+}
+
+void StreamRow(Row row, Row next, uint64_t size_bytes) {
   // Whole lines only: one that is written past the caches in part and through them in part costs several.
-  const uint64_t head = std::min<uint64_t>((64 - reinterpret_cast<uintptr_t>(to) % 64) % 64, size_bytes);
-  std::memcpy(to, from, head);
-  uint64_t at = head;
-  for (; at + 128 <= size_bytes; at += 128) {
-    const uint8_t* ahead =
-        at + kAheadBytes < size_bytes ? from + at + kAheadBytes : next + (at + kAheadBytes - size_bytes);
-    _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(ahead + 64), _MM_HINT_T0);
-    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at));
-    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at + 32));
-    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at + 64));
-    const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at + 96));
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + at), a);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + at + 32), b);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + at + 64), c);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + at + 96), d);
+  const uint64_t head = std::min<uint64_t>((64 - reinterpret_cast<uintptr_t>(row.to) % 64) % 64, size_bytes);
+  const uint64_t body_end = head + (size_bytes - head) / 64 * 64;
+  if (body_end < size_bytes) __builtin_prefetch(row.to + body_end, 1);
+  if (head > 0) __builtin_prefetch(next.to, 1);
+  std::memcpy(row.to, row.from, head);
+  const uint64_t distance = std::min(kAheadBytes, size_bytes);
+  for (uint64_t at = head; at < body_end; at += 64) {
+    const uint64_t ahead = at + distance;
+    _mm_prefetch(
+        reinterpret_cast<const char*>(ahead < size_bytes ? row.from + ahead : next.from + (ahead - size_bytes)),
+        _MM_HINT_T1);
+    StreamLine(row.to + at, row.from + at);
   }
-  std::memcpy(to + at, from + at, size_bytes - at);
+  std::memcpy(row.to + body_end, row.from + body_end, size_bytes - body_end);
 }
 
 }  // namespace
 
 void StreamRowsAvx2(uint8_t* to, const uint8_t* from, const Rows& rows) {
   for (int64_t row = 0; row < rows.count; ++row) {
-    const uint8_t* source = from + row * rows.from_stride;
-    StreamRow(to + row * rows.to_stride, source, rows.row_bytes,
-              row + 1 < rows.count ? source + rows.from_stride : source);
+    const int64_t next = std::min(row + 1, rows.count - 1);
+    StreamRow({to + row * rows.to_stride, from + row * rows.from_stride},
+              {to + next * rows.to_stride, from + next * rows.from_stride}, rows.row_bytes);
   }
 }
 

@@ -4,10 +4,11 @@
 // casts of whole tensors. One thread; each case is measured beside a memcpy of its own, ratios are those of the two,
 // values are medians. Times are CPU time of the thread, because a shared machine's clock counts its neighbours. GB/s
 // are (bytes read + bytes written) / 2, which for a memcpy is its size. Budget: pack and unpack of rows of 4 KiB and
-// more reach 0.8 of the memcpy; all others are reported.
+// more reach 0.8 of the memcpy; all others are reported, and so are rows that begin inside a cache line ("shifted").
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -40,10 +41,15 @@ std::string RowName(uint64_t bytes) {
   return bytes < 1024 ? std::to_string(bytes) + "B" : std::to_string(bytes / 1024) + "KiB";
 }
 
+// Memory is aligned as allocators of tensors align it.
+struct alignas(64) Line {
+  std::array<uint8_t, 64> bytes{};
+};
+
 class Bench {
  public:
   explicit Bench(const Options& options)
-      : options_(options), size_(options.mib << 20), wide_(2 * size_, 1), narrow_(size_, 2) {
+      : options_(options), size_(options.mib << 20), wide_(2 * size_ / 64 + 1), narrow_(size_ / 64 + 1) {
     AddRows();
     AddPermutes();
     AddCasts();
@@ -52,7 +58,7 @@ class Bench {
   void Run(Figures& figures) {
     for (int run = -1; run < options_.runs; ++run) {  // the first round maps pages and is not counted
       for (const Case& one : cases_) {
-        const double base = Rate(static_cast<double>(size_), [&] { std::memcpy(narrow_.data(), wide_.data(), size_); });
+        const double base = Rate(static_cast<double>(size_), [&] { std::memcpy(narrow(), wide(), size_); });
         const double rate = Rate(one.bytes, one.body);
         if (run < 0) continue;
         rates_[one.id].push_back(rate);
@@ -86,18 +92,26 @@ class Bench {
     return figure;
   }
 
+  uint8_t* wide() { return wide_.front().bytes.data(); }
+  uint8_t* narrow() { return narrow_.front().bytes.data(); }
+
+  // `shift` bytes past an aligned address.
+  void AddRowCase(uint64_t row, uint64_t shift) {
+    const auto row_bytes = static_cast<int64_t>(row);
+    const Region region{
+        .axes = 2, .length = {static_cast<int64_t>(size_) / row_bytes, row_bytes / 4}, .stride = {2 * row_bytes, 4}};
+    const auto budget = row >= kBudgetRowBytes && shift == 0 ? std::optional(kBudget) : std::nullopt;
+    const auto bytes = static_cast<double>(size_);
+    const std::string id = RowName(row) + (shift ? "-shifted" : "");
+    cases_.push_back(
+        {"pack/" + id, bytes, [=, this] { PackRegion(narrow() + shift, wide() + shift, region, 4); }, budget});
+    cases_.push_back(
+        {"unpack/" + id, bytes, [=, this] { UnpackRegion(wide() + shift, narrow() + shift, region, 4); }, budget});
+  }
+
   void AddRows() {
-    for (uint64_t row : {16, 64, 256, 1024, 4096, 16384, 65536, 1048576}) {
-      const auto row_bytes = static_cast<int64_t>(row);
-      const Region region{
-          .axes = 2, .length = {static_cast<int64_t>(size_) / row_bytes, row_bytes / 4}, .stride = {2 * row_bytes, 4}};
-      const auto budget = row >= kBudgetRowBytes ? std::optional(kBudget) : std::nullopt;
-      const auto bytes = static_cast<double>(size_);
-      cases_.push_back(
-          {"pack/" + RowName(row), bytes, [=, this] { PackRegion(narrow_.data(), wide_.data(), region, 4); }, budget});
-      cases_.push_back({"unpack/" + RowName(row), bytes,
-                        [=, this] { UnpackRegion(wide_.data(), narrow_.data(), region, 4); }, budget});
-    }
+    for (uint64_t row : {16, 64, 256, 1024, 4096, 16384, 65536, 1048576}) AddRowCase(row, 0);
+    AddRowCase(4096, 16);
   }
 
   // Result axis k is axis order[k] of a dense source.
@@ -111,7 +125,7 @@ class Bench {
     for (int k = 0; k < region.axes; ++k) region.to_stride[order[k]] = dense[k];
     double bytes = static_cast<double>(element_bytes);
     for (int64_t length : shape) bytes *= static_cast<double>(length);
-    cases_.push_back({id, bytes, [=, this] { CopyRegion(narrow_.data(), wide_.data(), region, element_bytes); }, {}});
+    cases_.push_back({id, bytes, [=, this] { CopyRegion(narrow(), wide(), region, element_bytes); }, {}});
   }
 
   void AddPermutes() {
@@ -147,14 +161,14 @@ class Bench {
       const double bytes = static_cast<double>(count) * static_cast<double>(from_size + to_size) / 2;
       cases_.push_back({std::string("cast/") + name,
                         bytes,
-                        [=, this, from = from, to = to] { CastRegion(narrow_.data(), to, wide_.data(), from, region); },
+                        [=, this, from = from, to = to] { CastRegion(narrow(), to, wide(), from, region); },
                         {}});
     }
   }
 
   const Options options_;
   const uint64_t size_;
-  std::vector<uint8_t> wide_, narrow_;
+  std::vector<Line> wide_, narrow_;
   std::vector<Case> cases_;
   std::map<std::string, std::vector<double>> rates_, ratios_;
 };
