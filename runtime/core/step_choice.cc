@@ -39,14 +39,17 @@ bool CanReach(const LockReport& report, Step step) {
 }
 
 StepChoice ChooseStep(const std::vector<LockReport>& reports, const ReplicaMap& replicas) {
-  // Only steps that a live rank has begun or still holds are candidates; at_gate(k) alone begins nothing.
+  // Only steps that a live rank has begun or still holds are candidates; at_gate(k) alone begins nothing. One whose
+  // state is of no use has begun its step all the same: it passed the gate, so those at the gate can go on.
   std::set<Step, std::greater<>> candidates;
+  bool anybody_valid = false;
   for (const LockReport& report : reports) {
-    if (!report.valid || report.state == GateState::kTorn) continue;
+    anybody_valid = anybody_valid || (report.valid && report.state != GateState::kTorn);
+    if (!report.valid && report.state == GateState::kAtGate) continue;
     if (report.state == GateState::kAtGate && report.step.value() == 0) continue;  // updates are numbered from 1
     candidates.insert(report.state == GateState::kAtGate ? report.step.Previous() : report.step);
   }
-  if (candidates.empty()) return {std::nullopt, StepReason::kNobodyValid};
+  if (!anybody_valid || candidates.empty()) return {std::nullopt, StepReason::kNobodyValid};
 
   for (Step candidate : candidates) {
     std::set<Rank> reach;

@@ -31,11 +31,24 @@ TEST(ChooseStep, GoesOnWithWhatOneHasBegun) {
   }
 }
 
-TEST(ChooseStep, CountsNoTornAndNoInvalidRank) {
+TEST(ChooseStep, GoesOnPastAGateThatATornOrDamagedRankHasPassed) {
   const auto torn = ChooseStep({Says(0, GateState::kAtGate, 8), Says(1, GateState::kTorn, 8)}, MapOf(2, 2));
-  EXPECT_EQ(torn.step, Step(7));
+  EXPECT_EQ(torn.step, Step(8));
   const auto invalid = ChooseStep({Says(0, GateState::kAtGate, 8), Says(1, GateState::kCommitted, 8, false)}, MapOf(2, 2));
+  EXPECT_EQ(invalid.step, Step(8));
+}
+
+TEST(ChooseStep, CountsNoTornAndNoInvalidRank) {
+  // Nobody else can reach what only they have begun.
+  const auto torn = ChooseStep({Says(0, GateState::kCommitted, 7), Says(1, GateState::kTorn, 8)}, MapOf(2, 2));
+  EXPECT_EQ(torn.step, Step(7));
+  const auto invalid =
+      ChooseStep({Says(0, GateState::kCommitted, 7), Says(1, GateState::kCommitted, 8, false)}, MapOf(2, 2));
   EXPECT_EQ(invalid.step, Step(7));
+  // A damaged rank at its gate has begun nothing.
+  const auto waits =
+      ChooseStep({Says(0, GateState::kCommitted, 7), Says(1, GateState::kAtGate, 9, false)}, MapOf(2, 2));
+  EXPECT_EQ(waits.step, Step(7));
 }
 
 TEST(ChooseStep, RefusesWhenAShardHasNoHolder) {
@@ -69,9 +82,8 @@ std::optional<Step> SlowChoice(const std::vector<LockReport>& reports, const Rep
   for (uint64_t s = 20;; --s) {
     bool begun = false;
     for (const LockReport& r : reports) {
-      if (!r.valid) continue;
-      begun |= (r.state == GateState::kCommitted || r.state == GateState::kUpdating) && r.step == Step(s);
-      begun |= r.state == GateState::kAtGate && r.step == Step(s + 1);  // committed s
+      begun |= r.state != GateState::kAtGate && r.step == Step(s);                 // whatever became of it
+      begun |= r.valid && r.state == GateState::kAtGate && r.step == Step(s + 1);  // committed s
     }
     bool every_shard = begun;
     for (const auto& shard : replicas.shards()) {
