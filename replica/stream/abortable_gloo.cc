@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <unordered_set>
 #include <utility>
@@ -184,6 +185,11 @@ void AbortDomain::Remove(AbortableContext* context) {
 }
 
 }  // namespace internal
+
+std::string AddressOfThisRank() {
+  const char* address = std::getenv("KINTSUGI_ADDRESS");
+  return address && *address ? address : "127.0.0.1";
+}
 
 Result<std::shared_ptr<AbortableDevice>> AbortableDevice::Create(const GlooAddress& address) {
   gloo::transport::tcp::attr attributes;

@@ -26,9 +26,12 @@
 
 namespace kintsugi {
 
+// The address at which other ranks reach this one: what the launcher says (KINTSUGI_ADDRESS), else loopback.
+KINTSUGI_EXPORT std::string AddressOfThisRank();
+
 // Which address of this host Gloo listens on. An interface name wins over the host name.
 struct GlooAddress {
-  std::string hostname = "127.0.0.1";
+  std::string hostname = AddressOfThisRank();
   std::string interface_name;
 };
 

@@ -49,7 +49,7 @@ class Agent::Impl {
   Status EndActivity();
   Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text);
 
-  // Rendezvous store of one generation (impl_store.cc).
+  // Rendezvous store of one generation (impl_store.cc). What is behind the newest generation is cancelled.
   Status StoreSet(Generation generation, const std::string& key, const std::vector<uint8_t>& value);
   Result<std::vector<uint8_t>> StoreGet(Generation generation, const std::string& key, TimePoint deadline);
 
@@ -102,6 +102,9 @@ class Agent::Impl {
   void OnDisconnect(const Status& why);
   void OnNoController(const Status& why);
   void Arm(const std::string& injection);
+  void OnStoreAnswered(const core::StoreReply& reply);
+  void AskStoreAgain();
+  bool EnterStore(Generation generation);  // with mutex_; false: it is older
 
   // Trainer's thread.
   core::Ready MakeReady() const;
@@ -160,7 +163,15 @@ class Agent::Impl {
   std::optional<core::StopOrder> verdict_;
   std::optional<Step> gate_open_;
   std::shared_ptr<CancelToken> cancel_;
-  std::map<uint64_t, std::optional<core::StoreReply>> store_waits_;
+  // What was asked of the store and set in it, of the newest generation that did either: asked and said again when the
+  // connection comes back. A question outlives the call that put it, for the next call with the same key.
+  struct StoreWait {
+    std::string key;
+    std::optional<core::StoreReply> reply;
+  };
+  Generation store_generation_;
+  std::map<uint64_t, std::shared_ptr<StoreWait>> store_waits_;  // by request
+  std::vector<core::StoreSet> store_sets_;
   uint64_t next_store_request_ = 1;
   std::vector<std::pair<uint32_t, Injection>> armed_;
 

@@ -140,7 +140,10 @@ void Agent::Impl::OnFrame(std::string_view payload) {
 
 void Agent::Impl::OnJoinReply(const core::Header& header, const core::JoinReply& reply) {
   if (core_) {
-    if (reply.accepted) return Step_(core::Connected{});
+    if (reply.accepted) {
+      Step_(core::Connected{});
+      return AskStoreAgain();
+    }
     log_->Write(LogLevel::kWarning, LogLine("refused", {{"rank", options_.rank.ToString()}, {"why", reply.text}}));
     return DoEnd(1, "the controller refuses this rank: " + reply.text);
   }
@@ -226,12 +229,7 @@ void Agent::Impl::Act(const core::AgentAction& action) {
             Step_(core::PauseStored{Step(UnpackProgress(words().progress.load(std::memory_order_seq_cst)).step)});
           },
           [&](const core::OpenGate& a) { deliver([&] { gate_open_ = a.step; }); },
-          [&](const core::StoreAnswered& a) {
-            deliver([&] {
-              if (const auto wait = store_waits_.find(a.reply.request); wait != store_waits_.end())
-                wait->second = a.reply;
-            });
-          },
+          [&](const core::StoreAnswered& a) { OnStoreAnswered(a.reply); },
           [&](const core::ArmInjection& a) { Arm(a.injection); },
           [&](const core::EndTrainer& a) { DoEnd(a.exit_code, a.text); },
       },
@@ -246,8 +244,8 @@ void Agent::Impl::OnCancelHandler() {
     cancel = cancel_;
     dropped = std::exchange(order_, std::nullopt);
     // The store's own word that the generation is over may be lost with a connection.
-    for (auto& [request, reply] : store_waits_)
-      if (!reply) reply = core::StoreReply{request, StatusCode::kCancelled, {}};
+    for (auto& [request, wait] : store_waits_)
+      if (!wait->reply) wait->reply = core::StoreReply{request, StatusCode::kCancelled, {}};
   }
   changed_.notify_all();
   if (cancel) cancel->Cancel();

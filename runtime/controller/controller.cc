@@ -29,10 +29,17 @@ Status Controller::Listen() {
   server.self = {options_.job, "controller"};
   server.bind_address = options_.bind_address;
   server.port = options_.port;
+  server.limits = options_.limits;
   net::ServerHandlers handlers;
   handlers.on_open = [](const net::ConnectionPtr&) {};
   handlers.on_frame = [this](const net::ConnectionPtr& c, std::string_view payload) { OnFrame(c, payload); };
-  handlers.on_close = [this](const net::ConnectionPtr& c, const Status&) { OnClose(c); };
+  handlers.on_close = [this](const net::ConnectionPtr& c, const Status&) {
+    if (c->peer().role == kLauncherRole) {
+      if (nodes_) nodes_->OnClose(c);
+    } else {
+      OnAgentClose(c);
+    }
+  };
   handlers.on_refused = [this](const std::string& peer, net::CloseReason, const Status& why) {
     log_->Write(LogLevel::kWarning, LogLine("peer_refused", {{"peer", peer}, {"why", why.message()}}));
   };
@@ -68,6 +75,16 @@ void Controller::FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, co
 }
 
 void Controller::OnFrame(const net::ConnectionPtr& connection, std::string_view payload) {
+  if (connection->peer().role != kLauncherRole) return OnAgentFrame(connection, payload);
+  if (nodes_) return nodes_->OnFrame(connection, payload);
+  ++refused_frames_;
+  log_->Write(LogLevel::kWarning,
+              LogLine("frame_refused", {{"peer", connection->peer_address()},
+                                        {"why", "a launcher, but the run has one node: --nnodes"}}));
+  connection->Close();
+}
+
+void Controller::OnAgentFrame(const net::ConnectionPtr& connection, std::string_view payload) {
   Result<wire::AgentFrame> frame = wire::DecodeFromAgent(options_.job, payload);
   if (!frame.ok()) {
     ++refused_frames_;
@@ -122,7 +139,7 @@ void Controller::AnswerJoin(Rank rank, Incarnation incarnation, const core::Head
   if (before && before != connection) before->Close();
 }
 
-void Controller::OnClose(const net::ConnectionPtr& connection) {
+void Controller::OnAgentClose(const net::ConnectionPtr& connection) {
   const auto found = peers_.find(connection->id());
   if (found == peers_.end()) return;
   const Peer peer = found->second;

@@ -20,6 +20,10 @@
 
 namespace kintsugi {
 
+// Roles in the handshake.
+inline constexpr std::string_view kAgentRole = "agent";
+inline constexpr std::string_view kLauncherRole = "launcher";
+
 // Who can start and end processes, and who wants to know.
 class ControllerHost {
  public:
@@ -32,12 +36,21 @@ class ControllerHost {
   virtual void OnEnded(const core::RunEnded& ended) = 0;
 };
 
+// Whoever speaks to the launchers of other nodes (node_hub.h).
+class NodePort {
+ public:
+  virtual ~NodePort() = default;
+  virtual void OnFrame(const net::ConnectionPtr& connection, std::string_view payload) = 0;
+  virtual void OnClose(const net::ConnectionPtr& connection) = 0;
+};
+
 struct ControllerOptions {
   core::Policy policy;
   Term term{1, 1};
   std::string job;
   std::string bind_address = "127.0.0.1";
   uint16_t port = 0;  // 0: any
+  net::TransportLimits limits;
 };
 
 class Controller {
@@ -48,6 +61,11 @@ class Controller {
 
   // Listens; the port is known afterwards.
   Status Listen();
+  // Connections of launchers are this one's from now on; without it they are closed. It outlives the io_context's run.
+  void ServeNodes(NodePort& nodes) { nodes_ = &nodes; }
+  // An agent's frame, or its end, on a connection of its own or on a node's channel.
+  void OnAgentFrame(const net::ConnectionPtr& connection, std::string_view payload);
+  void OnAgentClose(const net::ConnectionPtr& connection);
   // Begins the run: the host is asked to spawn every rank.
   void Start();
   uint16_t port() const { return server_->port(); }
@@ -64,7 +82,6 @@ class Controller {
 
  private:
   void OnFrame(const net::ConnectionPtr& connection, std::string_view payload);
-  void OnClose(const net::ConnectionPtr& connection);
   void Act(const core::ControllerAction& action);
   void Answer(const std::vector<core::StoreTable::Answer>& answers);
   void SendTo(Rank rank, Incarnation incarnation, const core::Header& header, const core::ControllerMessage& message);
@@ -82,6 +99,7 @@ class Controller {
   const ControllerOptions options_;
   std::shared_ptr<const net::Secret> secret_;
   ControllerHost& host_;
+  NodePort* nodes_ = nullptr;
   std::shared_ptr<LogSink> log_;
   core::ControllerCore core_;
   core::StoreTable store_;

@@ -50,17 +50,18 @@ std::string Launcher::Impl::StatusJson() const {
   json ranks = json::array();
   for (size_t r = 0; r < core.members().size(); ++r) {
     const auto& member = core.members()[r];
-    const Slot& slot = slots_[r];
+    const RankView& view = views_[r];
     json rank{{"rank", r},
               {"incarnation", member.incarnation.value()},
               {"life", LifeName(member.life)},
               {"connected", member.connected},
               {"pid", member.pid},
-              {"step", slot.step},
+              {"step", view.step},
               {"respawns", member.respawns}};
-    if (slot.page) {
-      const auto word = core::GateWord::Unpack(slot.page->words().gate_word.load());
-      const Progress progress = UnpackProgress(slot.page->words().progress.load());
+    if (options_.nodes > 1) rank["node"] = NodeOf(Rank(static_cast<int32_t>(r)));
+    if (view.page) {
+      const auto word = core::GateWord::Unpack(view.page->gate_word);
+      const Progress progress = UnpackProgress(view.page->progress);
       rank["gate"] = {{"state", core::GateStateName(word.state)}, {"step", word.step.value()}, {"locked", word.locked}};
       rank["phase"] = progress.phase ? json(TrainPhaseName(*progress.phase)) : json(nullptr);
     }
@@ -125,7 +126,10 @@ void Launcher::Impl::OnRequest(const std::string& request, net::ControlSocket::R
     if (!injection.ok()) return respond(Refuse(injection.status().message()));
     if (injection->rank.value() >= options_.policy.world_size)
       return respond(Refuse("there is no rank " + injection->rank.ToString()));
-    Result<InjectionId> id = ledger_.Add(*injection);
+    if (const int node = NodeOf(injection->rank); node != 0)
+      return respond(Refuse("rank " + injection->rank.ToString() + " runs on node " + std::to_string(node) +
+                            ": give the fault to the run there, or with --inject when it starts"));
+    Result<InjectionId> id = pool_.Arm(*injection);
     if (!id.ok()) return respond(Refuse(id.status().message()));
     controller_->Feed(core::OperatorInject{injection->rank, id->ToString() + " " + ToString(*injection)});
     return respond(json{{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}.dump());

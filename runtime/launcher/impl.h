@@ -1,4 +1,5 @@
-// Launcher::Impl: worker slots, page polling, signals, control socket around one Controller.
+// Launcher::Impl: node 0 of a run. The pool of this host's workers, the launchers of other nodes, signals and the
+// control socket around one Controller.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -6,17 +7,14 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "runtime/controller/controller.h"
+#include "runtime/controller/node_hub.h"
 #include "runtime/launcher/launcher.h"
+#include "runtime/launcher/worker_pool.h"
 #include "runtime/net/control_socket.h"
-#include "runtime/process/child_process.h"
-#include "runtime/process/guardian.h"
-#include "runtime/process/oom_monitor.h"
-#include "runtime/process/output_prefixer.h"
-#include "runtime/process/shared_page.h"
 
 namespace kintsugi {
 
-class Launcher::Impl final : public ControllerHost {
+class Launcher::Impl final : public ControllerHost, public WorkerEvents, public NodeEvents {
  public:
   Impl(LauncherOptions options, std::shared_ptr<LogSink> log);
   ~Impl() override;
@@ -25,22 +23,28 @@ class Launcher::Impl final : public ControllerHost {
   std::function<void(const RunProgress&)> listener_;
 
  private:
-  // One rank's place: at most one process at a time.
-  struct Slot {
-    Incarnation incarnation;
-    std::unique_ptr<ChildProcess> child;
-    std::optional<SharedPage> page;
-    std::optional<ReportReader> reports;
-    std::optional<Incarnation> next;  // to be started once the present process is reaped
-    uint64_t step = 0;                // newest step begun, and when
+  // What is known of a rank's newest process, wherever it runs.
+  struct RankView {
+    std::optional<PageView> page;
+    uint64_t step = 0;  // newest step begun, and when
     TimePoint step_began;
-    size_t life = 0;                  // index into result_.lives
-    std::string kill_reason;
+    std::optional<size_t> life;  // index into result_.lives
+  };
+  // A node's part of the run: what waits until its launcher is there.
+  struct Node {
+    std::map<Rank, Incarnation> to_spawn;
+    TimePoint lost_at;  // where it is not connected
   };
 
   Status SetUp();
+  Status CheckInjections();
+  WorkerPoolOptions PoolOptions(uint16_t master_port) const;
   void WatchSignals();
   void OnSignal(int number);
+  void Poll();
+  void StopIfDone();
+  void EndNow(const std::string& why);
+  RankView& View(Rank rank) { return views_[static_cast<size_t>(rank.value())]; }
 
   // ControllerHost.
   void Spawn(Rank rank, Incarnation incarnation) override;
@@ -50,18 +54,29 @@ class Launcher::Impl final : public ControllerHost {
   void OnNotice(Rank rank, const std::string& text) override;
   void OnEnded(const core::RunEnded& ended) override;
 
-  // Workers (workers.cc).
-  void StartProcess(Rank rank, Incarnation incarnation);
-  Result<ProcessSpec> SpecFor(Rank rank, Incarnation incarnation, int page_fd) const;
-  void OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause);
-  void OnLine(Rank rank, OutputStream stream, std::string_view line);
-  void Poll();
-  void FeedBeat(Rank rank, const Slot& slot);
-  void ReadPage(Rank rank, Slot& slot);
-  void MarkStep(Rank rank, Slot& slot, uint64_t step);
+  // WorkerEvents, of this host and of others (events.cc).
+  void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) override;
+  void OnPage(Rank rank, Incarnation incarnation, const PageView& page) override;
+  void OnReport(Rank rank, const StepReport& report) override;
+  void OnFired(const Injection& injection, TimePoint at) override;
+  void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
+                std::optional<TimePoint> since) override;
+  void OnIdle() override { StopIfDone(); }
+  void MarkStep(Rank rank, const PageView& page);
   void ReportProgress();
-  void StopIfDone();
-  void EndNow(const std::string& why);
+
+  // Other nodes (nodes.cc).
+  int NodeOf(Rank rank) const { return rank.value() / LocalRanks(); }
+  int LocalRanks() const { return options_.policy.world_size / options_.nodes; }
+  bool OfNode(Rank rank, int node) const {
+    return rank.value() >= 0 && rank.value() < options_.policy.world_size && NodeOf(rank) == node;
+  }
+  void StartWhenComplete();
+  void CheckNodes();
+  void OnNodeJoined(int node, const wire::NodeHello& hello) override;
+  void OnNodeLost(int node) override;
+  void OnNodeMessage(int node, const wire::NodeMessage& message) override;
+  void TellNodesOfEnd();
 
   // Control socket (control.cc).
   void OnRequest(const std::string& request, net::ControlSocket::Respond respond);
@@ -74,16 +89,13 @@ class Launcher::Impl final : public ControllerHost {
   boost::asio::signal_set signals_;
   boost::asio::steady_timer poll_;
   boost::asio::steady_timer leave_;
-  std::shared_ptr<const net::Secret> secret_;
-  int secret_fd_ = -1;
-  uint16_t master_port_ = 0;
-  OomMonitor oom_;
-  std::unique_ptr<Guardian> guardian_;
-  std::unique_ptr<OutputPrefixer> output_;
+  WorkerPool pool_;
   std::unique_ptr<Controller> controller_;
+  std::unique_ptr<NodeHub> hub_;  // with several nodes
+  std::map<int, Node> nodes_;     // the others
+  bool started_ = false;
   std::unique_ptr<net::ControlSocket> control_;
-  std::vector<Slot> slots_;
-  Ledger ledger_;
+  std::vector<RankView> views_;
   RunResult result_;
   bool ended_ = false;
   int signals_seen_ = 0;

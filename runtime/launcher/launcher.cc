@@ -6,22 +6,26 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "runtime/launcher/impl.h"
+#include "runtime/launcher/link_limits.h"
 
 namespace kintsugi {
 namespace {
 
+constexpr Duration kPollInterval = std::chrono::milliseconds(10);
+constexpr Duration kProgressInterval = std::chrono::milliseconds(100);
+constexpr Duration kPagesIntervalMax = std::chrono::milliseconds(250);
 // How long workers may take to leave once the run has ended.
 constexpr Duration kLeaveLimit = std::chrono::seconds(10);
+constexpr Duration kLastTurn = std::chrono::milliseconds(20);
 
 // A port that is free now, for the trainer's own use (MASTER_PORT).
-uint16_t FreePort() {
+uint16_t FreePort(const std::string& on_address) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (inet_pton(AF_INET, on_address.c_str(), &address.sin_addr) != 1) address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   uint16_t port = 0;
   if (fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
@@ -40,37 +44,73 @@ void Launcher::OnProgress(std::function<void(const RunProgress&)> listener) { im
 Result<RunResult> Launcher::Run() { return impl_->Run(); }
 
 Launcher::Impl::Impl(LauncherOptions options, std::shared_ptr<LogSink> log)
-    : options_(std::move(options)), log_(std::move(log)), signals_(io_), poll_(io_), leave_(io_) {}
+    : options_(std::move(options)),
+      log_(std::move(log)),
+      signals_(io_),
+      poll_(io_),
+      leave_(io_),
+      pool_(io_, *this, log_) {}
 
-Launcher::Impl::~Impl() {
-  // Children first: their callbacks use everything else.
-  slots_.clear();
-  if (secret_fd_ >= 0) close(secret_fd_);
-}
+Launcher::Impl::~Impl() = default;
 
-Status Launcher::Impl::SetUp() {
-  KINTSUGI_RETURN_IF_ERROR(options_.policy.Validate());
+Status Launcher::Impl::CheckInjections() {
   for (const Injection& injection : options_.injections) {
     if (injection.rank.value() >= options_.policy.world_size)
       return {StatusCode::kInvalidArgument, "fault '" + ToString(injection) + "': there is no rank " +
                                                 injection.rank.ToString() + " in a world of " +
                                                 std::to_string(options_.policy.world_size)};
-    KINTSUGI_RETURN_IF_ERROR(ledger_.Add(injection).status());
+    if (NodeOf(injection.rank) == 0) KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
   }
-  KINTSUGI_ASSIGN_OR_RETURN(secret_, net::Secret::Generate());
-  KINTSUGI_ASSIGN_OR_RETURN(secret_fd_, secret_->ToFd());
-  master_port_ = FreePort();
-  KINTSUGI_ASSIGN_OR_RETURN(guardian_, Guardian::Start("KINTSUGI_JOB=" + options_.job));
-  OutputPrefixer::Options output;
-  if (options_.output_to_stderr) output.stdout_fd = 2;
-  output_ = std::make_unique<OutputPrefixer>(output);
+  return Status::Ok();
+}
+
+WorkerPoolOptions Launcher::Impl::PoolOptions(uint16_t master_port) const {
+  WorkerPoolOptions pool;
+  pool.job = options_.job;
+  pool.program = options_.program;
+  pool.args = options_.args;
+  pool.environment = options_.environment;
+  pool.world_size = options_.policy.world_size;
+  pool.local_ranks = LocalRanks();
+  pool.master_address = options_.node_address;
+  pool.master_port = master_port;
+  pool.controller = options_.bind_address + ":" + std::to_string(controller_->port());
+  pool.address = options_.node_address;
+  pool.show_output = options_.show_output;
+  pool.output_to_stderr = options_.output_to_stderr;
+  return pool;
+}
+
+Status Launcher::Impl::SetUp() {
+  KINTSUGI_RETURN_IF_ERROR(options_.policy.Validate());
+  if (options_.policy.world_size % options_.nodes != 0)
+    return {StatusCode::kInvalidArgument, "a world of " + std::to_string(options_.policy.world_size) +
+                                              " ranks does not spread evenly over " + std::to_string(options_.nodes) +
+                                              " nodes"};
+  KINTSUGI_RETURN_IF_ERROR(CheckInjections());
+  std::shared_ptr<const net::Secret> secret = options_.secret;
+  if (!secret) {
+    KINTSUGI_ASSIGN_OR_RETURN(secret, net::Secret::Generate());
+  }
   ControllerOptions controller;
   controller.policy = options_.policy;
   controller.job = options_.job;
   controller.bind_address = options_.bind_address;
   controller.port = options_.port;
-  controller_ = std::make_unique<Controller>(io_, controller, secret_, *this, log_);
+  if (options_.nodes > 1) controller.limits = LinkLimits(LocalRanks());
+  controller_ = std::make_unique<Controller>(io_, controller, secret, *this, log_);
   KINTSUGI_RETURN_IF_ERROR(controller_->Listen());
+  const uint16_t master_port = FreePort(options_.node_address);
+  KINTSUGI_RETURN_IF_ERROR(pool_.SetUp(PoolOptions(master_port), *secret));
+  if (options_.nodes > 1) {
+    hub_ = std::make_unique<NodeHub>(
+        NodeHubOptions{
+            options_.job, controller.term, options_.nodes, LocalRanks(), options_.node_address, master_port,
+            std::clamp<Duration>(options_.policy.silence / 4, std::chrono::milliseconds(10), kPagesIntervalMax)},
+        *controller_, *this, log_);
+    controller_->ServeNodes(*hub_);
+    for (int node = 1; node < options_.nodes; ++node) nodes_[node].lost_at = SteadyClock::SteadyNow();
+  }
   if (!options_.run_directory.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(control_, net::ControlSocket::Listen(
                                             io_, options_.run_directory + "/control.sock",
@@ -78,7 +118,7 @@ Status Launcher::Impl::SetUp() {
                                               OnRequest(request, std::move(respond));
                                             }));
   }
-  slots_.resize(static_cast<size_t>(options_.policy.world_size));
+  views_.resize(static_cast<size_t>(options_.policy.world_size));
   return Status::Ok();
 }
 
@@ -87,17 +127,42 @@ Result<RunResult> Launcher::Impl::Run() {
   result_.begin = SteadyClock::SteadyNow();
   result_.resumed_from = options_.policy.resume_step;
   WatchSignals();
-  controller_->Start();
+  StartWhenComplete();
   Poll();
   io_.run();
-  for (Slot& slot : slots_)
-    if (slot.child && slot.child->running()) (void)slot.child->KillGroup(SIGKILL);
+  pool_.KillAll();
   result_.end = SteadyClock::SteadyNow();
   result_.reports = controller_->reports().Committed(options_.policy.resume_step, result_.committed);
-  for (const Slot& slot : slots_)
-    if (slot.reports) result_.reports_lost += slot.reports->lost();
-  output_->Flush(std::chrono::seconds(1));
+  result_.reports_lost = pool_.reports_lost();
+  pool_.Flush();
   return std::move(result_);
+}
+
+void Launcher::Impl::Poll() {
+  pool_.Poll();
+  const TimePoint now = SteadyClock::SteadyNow();
+  if (now - last_progress_ >= kProgressInterval) {
+    last_progress_ = now;
+    ReportProgress();
+    CheckNodes();
+  }
+  poll_.expires_after(kPollInterval);
+  poll_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) Poll();
+  });
+}
+
+void Launcher::Impl::Spawn(Rank rank, Incarnation incarnation) {
+  const int node = NodeOf(rank);
+  if (node == 0) return pool_.Spawn(rank, incarnation);
+  if (!hub_->Send(node, wire::SpawnWorker{rank, incarnation})) nodes_[node].to_spawn[rank] = incarnation;
+}
+
+void Launcher::Impl::Kill(Rank rank, Incarnation incarnation, const std::string& reason) {
+  const int node = NodeOf(rank);
+  if (node == 0) return pool_.Kill(rank, incarnation, reason);
+  // A node that is away is told when it comes back.
+  hub_->Send(node, wire::KillWorker{rank, incarnation, reason});
 }
 
 void Launcher::Impl::WatchSignals() {
@@ -153,12 +218,14 @@ void Launcher::Impl::OnNotice(Rank rank, const std::string& text) {
 
 void Launcher::Impl::OnEnded(const core::RunEnded& ended) {
   ended_ = true;
+  pool_.Leave();
   result_.exit_code = ended.exit_code;
   result_.text = ended.text;
   result_.final_digest = ended.final_digest;
   result_.committed = ended.committed;
   log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
               LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
+  TellNodesOfEnd();
   leave_.expires_after(kLeaveLimit);
   leave_.async_wait([this](const boost::system::error_code& error) {
     if (!error) EndNow(result_.text);
@@ -172,9 +239,19 @@ void Launcher::Impl::EndNow(const std::string& why) {
     result_.exit_code = core::kExitFailed;
     result_.text = why;
   }
-  for (Slot& slot : slots_)
-    if (slot.child && slot.child->running()) (void)slot.child->KillGroup(SIGKILL);
+  pool_.Leave();
+  pool_.KillAll();
   io_.stop();
+}
+
+void Launcher::Impl::StopIfDone() {
+  // A node leaves once its own ranks have; until then it may have reports to tell.
+  if (!ended_ || pool_.running() || (hub_ && hub_->any_connected())) return;
+  // One turn more, so that lines still in the pipes come out.
+  leave_.expires_after(kLastTurn);
+  leave_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) io_.stop();
+  });
 }
 
 }  // namespace kintsugi

@@ -1,10 +1,12 @@
 // Launcher: starts a run's ranks on this host, watches and respawns them, and hosts the controller.
 //
+// With several nodes it is node 0's: it hosts the controller that the others' launchers (node_launcher.h) join.
+//
 // Every rank shares a page with it (liveness, progress, gate word, reports), which it reads every few milliseconds; a
 // death is known through the process's pidfd. Nothing outlives it: workers die with it, memory has no names.
-// Threads: one, the caller's, for the length of Run. Signals: SIGINT and SIGTERM ask for an orderly end (finish the step,
-// save, exit 75); a second one ends at once.
-// Errors: what keeps a run from starting is returned; how a run ended is in the result.
+// Threads: one, the caller's, for the length of Run. Signals: SIGINT and SIGTERM ask for an orderly end (finish the
+// step, save, exit 75); a second one ends at once. Errors: what keeps a run from starting is returned; how a run ended
+// is in the result.
 #pragma once
 
 #include <functional>
@@ -19,6 +21,7 @@
 #include "runtime/core/controller_types.h"
 #include "runtime/core/policy.h"
 #include "runtime/inject/ledger.h"
+#include "runtime/net/secret.h"
 #include "runtime/process/process_spec.h"
 
 namespace kintsugi {
@@ -33,6 +36,10 @@ struct LauncherOptions {
   std::string bind_address = "127.0.0.1";
   uint16_t port = 0;               // of the controller; 0: any
   std::string run_directory;       // holds the control socket; empty: none
+  int nodes = 1;                   // hosts, each with a launcher; the policy's world is spread over them evenly
+  std::string node_address = "127.0.0.1";         // of this host, as ranks of other hosts reach it
+  std::shared_ptr<const net::Secret> secret;      // all nodes' own; null: one is made
+  Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
   bool show_output = true;         // pass the workers' lines on, prefixed with the rank
   bool output_to_stderr = false;   // where standard output carries JSON
 };

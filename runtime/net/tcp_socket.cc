@@ -124,6 +124,20 @@ Result<UniqueFd> BeginConnect(const SocketAddress& address) {
   return Status(StatusCode::kUnavailable, address.ToString() + ": " + std::strerror(errno));
 }
 
+Result<std::string> AddressTowards(const std::string& host, uint16_t port) {
+  int error = 0;
+  const std::vector<SocketAddress> found = LookUp(host, port, 0, &error);
+  if (found.empty()) return Status(StatusCode::kInvalidArgument, "'" + host + "': " + ::gai_strerror(error));
+  const SocketAddress& there = found.front();
+  // Connecting a datagram socket only chooses the road.
+  const UniqueFd fd(::socket(there.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid() || ::connect(fd.get(), there.get(), there.length) != 0)
+    return Status(StatusCode::kUnavailable, "no road to " + there.ToString() + ": " + std::strerror(errno));
+  const std::string here = LocalAddress(fd.get()).ToString();
+  const std::string bare = here.substr(0, here.rfind(':'));
+  return bare.front() == '[' ? bare.substr(1, bare.size() - 2) : bare;
+}
+
 UniqueFd AcceptTcp(int listening_fd) {
   UniqueFd fd(::accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (fd.valid()) SetTcpOptions(fd.get());

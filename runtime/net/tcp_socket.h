@@ -34,6 +34,9 @@ SocketAddress PeerAddress(int fd);
 // Begins a connect; Unavailable names the address and the system's reason.
 Result<UniqueFd> BeginConnect(const SocketAddress& address);
 
+// This host's own address on the way to another, as numbers. Nothing is sent.
+Result<std::string> AddressTowards(const std::string& host, uint16_t port);
+
 // Takes one connection; invalid with errno set if there is none.
 UniqueFd AcceptTcp(int listening_fd);
 

@@ -15,8 +15,20 @@
 namespace kintsugi::cli {
 
 // Options of `kintsugi run`, also used by the demonstration.
+// A run over several hosts.
+struct NodeOptions {
+  int nodes = 1;
+  int node_rank = 0;
+  std::string rendezvous;  // HOST:PORT of node 0
+  std::string secret_file;
+  std::string job;
+  std::string address;  // of this host, as others reach it; empty: found out
+  double wait = 60;     // seconds that a lost node may be away
+};
+
 struct RunOptions {
   int nproc = 1;
+  NodeOptions node;
   int replicas = 2;
   std::vector<std::string> inject;
   std::string report;
@@ -49,8 +61,15 @@ struct RunOutcome {
 // Adds everything but the program itself.
 void AddRunOptions(CLI::App& app, RunOptions& options);
 
+int WorldSize(const RunOptions& options);
+void AddNodeOptions(CLI::App& app, NodeOptions& options);
+// Fills what nodes tell each other: job, secret, addresses. With one node nothing changes.
+Status ApplyNodeOptions(const NodeOptions& options, LauncherOptions* launcher);
+
 // Checks the options as a whole and carries the run out. Errors are mistakes of the caller (exit code 2).
 Result<RunOutcome> ExecuteRun(const RunOptions& options);
+// A node without the controller; its exit code.
+Result<int> ExecuteNode(const RunOptions& options);
 
 // The checkpoint in `root` to go on from; what it passes over is told on standard error.
 // Errors: kInvalidArgument where there is none.

@@ -106,7 +106,7 @@ std::string Hex(uint64_t value) {
 
 RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   RunRecord record;
-  record.world_size = static_cast<uint32_t>(options.nproc);
+  record.world_size = static_cast<uint32_t>(WorldSize(options));
   // Of this run: a resumed one does not count what earlier runs committed.
   record.steps = result.committed.value() - std::min(result.committed, result.resumed_from).value();
   record.resumed_from = result.resumed_from.value();

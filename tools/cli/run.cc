@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "runtime/launcher/node_launcher.h"
 #include "tools/cli/common.h"
 #include "tools/report/record_json.h"
 #include "tools/report/report.h"
@@ -41,7 +42,7 @@ Result<std::string> DefaultRunDirectory() {
 
 Result<core::Policy> MakePolicy(const RunOptions& options) {
   core::Policy policy;
-  policy.world_size = options.nproc;
+  policy.world_size = WorldSize(options);
   policy.max_respawns = options.max_respawns;
   policy.silence = Seconds(options.silence);
   policy.hang_factor = options.hang_factor;
@@ -52,7 +53,7 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   policy.save_every = options.save_every;
   std::error_code error;
   if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
-  if (!options.resume.empty()) {
+  if (!options.resume.empty() && options.node.node_rank == 0) {
     KINTSUGI_ASSIGN_OR_RETURN(const checkpoint::CheckpointInfo found,
                               FindToResume(std::filesystem::absolute(options.resume, error).string()));
     policy.resume_directory = found.path;
@@ -102,19 +103,38 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_flag("--quiet", o.quiet, "No progress, no output of the ranks");
 }
 
-Result<RunOutcome> ExecuteRun(const RunOptions& options) {
+namespace {
+
+// A run that is about to begin.
+struct PreparedRun {
+  LauncherOptions launcher;
+  std::shared_ptr<LogSink> log;
+  std::string own_directory;  // to be removed afterwards; empty: the user's
+
+  PreparedRun() = default;
+  PreparedRun(const PreparedRun&) = delete;
+  PreparedRun& operator=(const PreparedRun&) = delete;
+  ~PreparedRun() {
+    std::error_code ignored;
+    if (!own_directory.empty()) std::filesystem::remove_all(own_directory, ignored);
+  }
+};
+
+Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
   if (options.command.empty())
     return Usage("no program: write it after --, as in: kintsugi run --nproc 4 -- ./byte_lm --steps 100");
-  if (options.nproc % options.replicas != 0)
-    return Usage("--replicas " + std::to_string(options.replicas) + " does not divide --nproc " +
-                 std::to_string(options.nproc));
-  LauncherOptions launcher;
+  if (WorldSize(options) % options.replicas != 0)
+    return Usage("--replicas " + std::to_string(options.replicas) + " does not divide " +
+                 (options.node.nodes > 1 ? "--nnodes " + std::to_string(options.node.nodes) + " times " : "") +
+                 "--nproc " + std::to_string(options.nproc));
+  auto prepared = std::make_unique<PreparedRun>();
+  LauncherOptions& launcher = prepared->launcher;
   for (const std::string& spec : options.inject) {
     KINTSUGI_ASSIGN_OR_RETURN(Injection injection, ParseInjection(spec));
     launcher.injections.push_back(std::move(injection));
   }
   KINTSUGI_ASSIGN_OR_RETURN(launcher.policy, MakePolicy(options));
-  KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log, MakeLog(options.quiet ? "error" : options.log_level));
+  KINTSUGI_ASSIGN_OR_RETURN(prepared->log, MakeLog(options.quiet ? "error" : options.log_level));
   if (!options.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(options.report));
   if (!options.json.empty()) KINTSUGI_RETURN_IF_ERROR(CheckWritable(options.json));
   launcher.job = "job-" + std::to_string(getpid()) + "-" + std::to_string(SteadyClock::SteadyNow().nanoseconds());
@@ -125,45 +145,66 @@ Result<RunOutcome> ExecuteRun(const RunOptions& options) {
   launcher.environment["OMP_NUM_THREADS"] = "1";
   launcher.bind_address = options.bind;
   launcher.port = static_cast<uint16_t>(options.port);
+  KINTSUGI_RETURN_IF_ERROR(ApplyNodeOptions(options.node, &launcher));
   launcher.show_output = !options.quiet;
   launcher.output_to_stderr = options.json == "-";
-  const bool own_directory = options.run_dir.empty();
   launcher.run_directory = options.run_dir;
-  if (own_directory) {
+  if (options.run_dir.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(launcher.run_directory, DefaultRunDirectory());
+    prepared->own_directory = launcher.run_directory;
   }
-  log->Write(LogLevel::kInfo, LogLine("run", {{"job", launcher.job},
-                                              {"ranks", std::to_string(options.nproc)},
-                                              {"run_dir", launcher.run_directory}}));
+  prepared->log->Write(LogLevel::kInfo, LogLine("run", {{"job", launcher.job},
+                                                        {"ranks", std::to_string(WorldSize(options))},
+                                                        {"run_dir", launcher.run_directory}}));
+  return prepared;
+}
 
-  const std::string directory = launcher.run_directory;
-  Launcher run(std::move(launcher), log);
+}  // namespace
+
+Result<RunOutcome> ExecuteRun(const RunOptions& options) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options));
+  Launcher run(prepared->launcher, prepared->log);
   ProgressDisplay display(options.tokens_per_sample, !options.quiet);
   run.OnProgress([&](const RunProgress& progress) { display.Show(progress); });
-  Result<RunResult> result = run.Run();
-  if (own_directory) {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory, ignored);
-  }
-  if (!result.ok()) return result.status();
-  RunOutcome outcome{std::move(result).value(), {}};
+  KINTSUGI_ASSIGN_OR_RETURN(RunResult result, run.Run());
+  RunOutcome outcome{std::move(result), {}};
   outcome.record = MakeRecord(options, outcome.result);
   return outcome;
+}
+
+Result<int> ExecuteNode(const RunOptions& options) {
+  if (!options.report.empty() || !options.json.empty())
+    return Usage("--report and --json are node 0's: it knows the whole run");
+  KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options));
+  NodeLauncherOptions node;
+  node.run = prepared->launcher;
+  node.node_rank = options.node.node_rank;
+  node.controller_host = node.run.bind_address;
+  node.controller_port = node.run.port;
+  node.controller_wait = node.run.node_wait;
+  KINTSUGI_ASSIGN_OR_RETURN(const NodeResult result, NodeLauncher(std::move(node), prepared->log).Run());
+  if (result.exit_code != 0) Complain(result.text);
+  return result.exit_code;
 }
 
 void AddRun(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* run = app.add_subcommand("run", "Start a program on N ranks, watch it and repair it");
   AddRunOptions(*run, *options);
+  AddNodeOptions(*run, options->node);
   run->add_option("program", options->command, "Program and its arguments, after --")->required();
   run->positionals_at_end();
   run->callback([options, &exit_code] {
-    Result<RunOutcome> outcome = ExecuteRun(*options);
-    if (!outcome.ok()) {
-      Complain(outcome.status().message());
-      exit_code = outcome.status().code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
-      return;
+    const auto complain = [&](const Status& status) {
+      Complain(status.message());
+      exit_code = status.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
+    };
+    if (options->node.node_rank > 0) {
+      const Result<int> ended = ExecuteNode(*options);
+      return ended.ok() ? void(exit_code = *ended) : complain(ended.status());
     }
+    Result<RunOutcome> outcome = ExecuteRun(*options);
+    if (!outcome.ok()) return complain(outcome.status());
     exit_code = outcome->result.exit_code;
     Status written;
     if (!options->json.empty()) written = WriteText(options->json, SummaryJson(outcome->record).dump());

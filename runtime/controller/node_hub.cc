@@ -1,0 +1,177 @@
+#include "runtime/controller/node_hub.h"
+
+#include <utility>
+
+#include "runtime/base/overloaded.h"
+#include "runtime/wire/node_codec.h"
+
+namespace kintsugi {
+namespace {
+
+// Ids of channels and of the server's connections must differ.
+constexpr uint64_t kChannelIdBit = uint64_t{1} << 63;
+
+}  // namespace
+
+// One agent of a node, as the Controller sees it.
+class NodeHub::Channel final : public net::Connection {
+ public:
+  Channel(NodeHub& hub, int node, uint64_t number, uint64_t id, net::PeerIdentity peer)
+      : hub_(&hub),
+        node_(node),
+        number_(number),
+        id_(id),
+        peer_(std::move(peer)),
+        address_("node " + std::to_string(node) + ", channel " + std::to_string(number)) {}
+
+  Status Send(std::string payload) override {
+    if (!open_) return {StatusCode::kCommFailure, address_ + " is closed"};
+    ++stats_.frames_sent;
+    stats_.bytes_sent += payload.size();
+    if (!hub_->Send(node_, wire::ToAgentChannel{number_, std::move(payload)}))
+      return {StatusCode::kCommFailure, address_ + ": the node is not connected"};
+    return Status::Ok();
+  }
+  // The node closes it, and says so.
+  void Close() override {
+    if (std::exchange(open_, false)) hub_->Send(node_, wire::CloseAgentChannel{number_});
+  }
+  void Abort() override { Close(); }
+  bool open() const override { return open_; }
+  uint64_t id() const override { return id_; }
+  const net::PeerIdentity& peer() const override { return peer_; }
+  const std::string& peer_address() const override { return address_; }
+  net::ConnectionStats stats() const override { return stats_; }
+
+  void CountReceived(size_t bytes) {
+    ++stats_.frames_received;
+    stats_.bytes_received += bytes;
+  }
+  // The hub or its link is gone.
+  void Lose() { open_ = false; }
+
+ private:
+  NodeHub* hub_;  // outlives every open channel
+  const int node_;
+  const uint64_t number_;
+  const uint64_t id_;
+  const net::PeerIdentity peer_;
+  const std::string address_;
+  net::ConnectionStats stats_;
+  bool open_ = true;
+};
+
+NodeHub::NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& events, std::shared_ptr<LogSink> log)
+    : options_(std::move(options)), controller_(controller), events_(events), log_(std::move(log)) {}
+
+NodeHub::~NodeHub() {
+  for (auto& [node, link] : links_)
+    for (auto& [number, channel] : link.channels) channel->Lose();
+}
+
+bool NodeHub::Send(int node, const wire::NodeOrder& order) {
+  const auto found = links_.find(node);
+  if (found == links_.end()) return false;
+  const Status sent = found->second.connection->Send(wire::Encode(options_.job, options_.term, order));
+  if (!sent.ok())
+    log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"node", std::to_string(node)}, {"why", sent.message()}}));
+  return sent.ok();
+}
+
+std::string NodeHub::AddressOf(int node) const {
+  const auto found = links_.find(node);
+  return found == links_.end() ? "" : found->second.address;
+}
+
+void NodeHub::OnFrame(const net::ConnectionPtr& connection, std::string_view payload) {
+  Result<wire::NodeFrame> frame = wire::DecodeFromNode(options_.job, payload);
+  if (!frame.ok()) return Refuse(connection, frame.status().message());
+  if (const auto* hello = std::get_if<wire::NodeHello>(&frame->message)) return OnHello(connection, *hello);
+  const auto found = node_of_.find(connection->id());
+  if (found == node_of_.end()) return Refuse(connection, "speaks before its hello was accepted");
+  const int node = found->second;
+  std::visit(Overloaded{[&](const wire::FromAgentChannel& m) { OnAgentFrame(node, m.channel, m.frame); },
+                        [&](const wire::AgentChannelClosed& m) { OnAgentClosed(node, m.channel); },
+                        [&](const auto&) { events_.OnNodeMessage(node, frame->message); }},
+             frame->message);
+}
+
+std::string NodeHub::WhyRefused(const wire::NodeHello& hello) const {
+  if (hello.nodes != options_.nodes)
+    return "node " + std::to_string(hello.node_rank) + " says --nnodes " + std::to_string(hello.nodes) +
+           ", the controller " + std::to_string(options_.nodes);
+  if (hello.local_ranks != options_.local_ranks)
+    return "node " + std::to_string(hello.node_rank) + " says --nproc " + std::to_string(hello.local_ranks) +
+           ", the controller " + std::to_string(options_.local_ranks);
+  if (hello.node_rank == 0) return "node 0 hosts the controller: give every other node a --node-rank of its own";
+  return "";
+}
+
+void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHello& hello) {
+  const std::string why = WhyRefused(hello);
+  if (!why.empty()) {
+    Refuse(connection, why);
+    (void)connection->Send(
+        wire::Encode(options_.job, options_.term, wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
+    return connection->Close();
+  }
+  const int node = hello.node_rank;
+  // The newest launcher of a node speaks for it: the one before it has lost its connection, or its life.
+  if (const auto before = links_.find(node); before != links_.end()) {
+    const net::ConnectionPtr old = before->second.connection;
+    OnClose(old);
+    old->Abort();
+  }
+  links_[node] = {connection, hello.address, {}};
+  node_of_[connection->id()] = node;
+  log_->Write(LogLevel::kInfo, LogLine("node_joined", {{"node", std::to_string(node)},
+                                                       {"address", hello.address},
+                                                       {"peer", connection->peer_address()},
+                                                       {"processes", std::to_string(hello.lives.size())}}));
+  Send(node, wire::NodeWelcome{true, "", options_.master_address, options_.master_port, options_.beat});
+  events_.OnNodeJoined(node, hello);
+}
+
+void NodeHub::OnAgentFrame(int node, uint64_t number, const std::string& frame) {
+  Link& link = links_.at(node);
+  auto& channel = link.channels[number];
+  if (!channel) {
+    net::PeerIdentity peer = link.connection->peer();
+    peer.role = "agent";
+    channel = std::make_shared<Channel>(*this, node, number, kChannelIdBit | ++channels_made_, std::move(peer));
+  }
+  channel->CountReceived(frame.size());
+  // It may close itself, and its link with it.
+  const std::shared_ptr<Channel> kept = channel;
+  if (kept->open()) controller_.OnAgentFrame(kept, frame);
+}
+
+void NodeHub::OnAgentClosed(int node, uint64_t number) {
+  auto& channels = links_.at(node).channels;
+  const auto found = channels.find(number);
+  if (found == channels.end()) return;
+  const std::shared_ptr<Channel> channel = found->second;
+  channels.erase(found);
+  channel->Lose();
+  controller_.OnAgentClose(channel);
+}
+
+void NodeHub::OnClose(const net::ConnectionPtr& connection) {
+  const auto found = node_of_.find(connection->id());
+  if (found == node_of_.end()) return;
+  const int node = found->second;
+  node_of_.erase(found);
+  const Link link = std::move(links_.at(node));
+  links_.erase(node);
+  log_->Write(LogLevel::kWarning, LogLine("node_lost", {{"node", std::to_string(node)}, {"address", link.address}}));
+  for (const auto& [number, channel] : link.channels) channel->Lose();
+  for (const auto& [number, channel] : link.channels) controller_.OnAgentClose(channel);
+  events_.OnNodeLost(node);
+}
+
+void NodeHub::Refuse(const net::ConnectionPtr& connection, const std::string& why) {
+  ++refused_frames_;
+  log_->Write(LogLevel::kWarning, LogLine("node_refused", {{"peer", connection->peer_address()}, {"why", why}}));
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,81 @@
+// NodeHub: the controller's side of the nodes that are not its own. A node's launcher has one connection; the agents of
+// its ranks speak through it, each on a channel, and look to the Controller like connections of their own.
+//
+// Threads: one, which runs the io_context. Errors: a launcher that does not fit (job, number of nodes, a node that is
+// connected already from elsewhere) is refused with a reason; a frame that is none is counted and dropped.
+// Invariants: nothing of a node reaches the Controller before its hello was accepted. When its connection is lost, its
+// channels are closed.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/controller/controller.h"
+#include "runtime/wire/node_messages.h"
+
+namespace kintsugi {
+
+// What nodes tell, but for what their agents say. `node`: its rank among the nodes.
+class NodeEvents {
+ public:
+  virtual ~NodeEvents() = default;
+  virtual void OnNodeJoined(int node, const wire::NodeHello& hello) = 0;
+  virtual void OnNodeLost(int node) = 0;
+  virtual void OnNodeMessage(int node, const wire::NodeMessage& message) = 0;
+};
+
+struct NodeHubOptions {
+  std::string job;
+  Term term;
+  int nodes = 1;
+  int local_ranks = 1;
+  std::string master_address;
+  uint16_t master_port = 0;
+  Duration beat = std::chrono::milliseconds(250);
+};
+
+class NodeHub final : public NodePort {
+ public:
+  NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& events, std::shared_ptr<LogSink> log);
+  ~NodeHub() override;
+
+  // False: the node is not connected, and nothing was sent.
+  bool Send(int node, const wire::NodeOrder& order);
+  bool connected(int node) const { return links_.count(node) > 0; }
+  bool any_connected() const { return !links_.empty(); }
+  // Of a connected node, as others reach it.
+  std::string AddressOf(int node) const;
+  uint64_t refused_frames() const { return refused_frames_; }
+
+  // NodePort.
+  void OnFrame(const net::ConnectionPtr& connection, std::string_view payload) override;
+  void OnClose(const net::ConnectionPtr& connection) override;
+
+ private:
+  class Channel;
+  struct Link {
+    net::ConnectionPtr connection;
+    std::string address;
+    std::map<uint64_t, std::shared_ptr<Channel>> channels;
+  };
+
+  void OnHello(const net::ConnectionPtr& connection, const wire::NodeHello& hello);
+  std::string WhyRefused(const wire::NodeHello& hello) const;
+  void OnAgentFrame(int node, uint64_t channel, const std::string& frame);
+  void OnAgentClosed(int node, uint64_t channel);
+  void Refuse(const net::ConnectionPtr& connection, const std::string& why);
+
+  const NodeHubOptions options_;
+  Controller& controller_;
+  NodeEvents& events_;
+  std::shared_ptr<LogSink> log_;
+  std::map<int, Link> links_;        // by node
+  std::map<uint64_t, int> node_of_;  // by connection id
+  uint64_t channels_made_ = 0;
+  uint64_t refused_frames_ = 0;
+};
+
+}  // namespace kintsugi

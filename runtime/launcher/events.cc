@@ -1,0 +1,83 @@
+// What workers do, on this host or another: told to the controller, and kept for the result.
+#include <algorithm>
+
+#include "runtime/core/hang_detector.h"
+#include "runtime/launcher/impl.h"
+
+namespace kintsugi {
+namespace {
+
+// Timings of single steps are kept for pictures; a long run keeps the newest.
+constexpr size_t kStepTimingsMax = 200'000;
+
+}  // namespace
+
+void Launcher::Impl::OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) {
+  RankView& view = View(rank);
+  view = {};
+  view.life = result_.lives.size();
+  result_.lives.push_back({rank, incarnation, SteadyClock::SteadyNow(), std::nullopt, ""});
+  controller_->SetInjections(rank, std::move(armed));
+}
+
+void Launcher::Impl::OnPage(Rank rank, Incarnation incarnation, const PageView& page) {
+  MarkStep(rank, page);
+  View(rank).page = page;
+  if (ended_) return;
+  controller_->FeedBeat(rank, incarnation, page.beat,
+                        core::PlaceOf(page.progress, core::GateWord::Unpack(page.gate_word)));
+}
+
+void Launcher::Impl::OnReport(Rank rank, const StepReport& report) {
+  controller_->reports().Record(rank, Step(report.step), report.loss, report.samples);
+}
+
+void Launcher::Impl::OnFired(const Injection& injection, TimePoint at) { result_.fired.push_back({injection, at}); }
+
+void Launcher::Impl::OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
+                              std::optional<TimePoint> since) {
+  if (const auto life = std::exchange(View(rank).life, std::nullopt)) {
+    result_.lives[*life].end = at;
+    result_.lives[*life].cause = cause;
+  }
+  if (!ended_) controller_->Feed(core::ProcessExited{rank, incarnation, cause, since});
+  StopIfDone();
+}
+
+void Launcher::Impl::MarkStep(Rank rank, const PageView& page) {
+  const uint64_t step = UnpackProgress(page.progress).step;
+  RankView& view = View(rank);
+  if (step == view.step) return;
+  if (view.step > 0 && result_.steps.size() < kStepTimingsMax && page.progress_at > view.step_began)
+    result_.steps.push_back({rank, Step(view.step), view.step_began, page.progress_at});
+  view.step = step;
+  view.step_began = page.progress_at;
+}
+
+void Launcher::Impl::ReportProgress() {
+  if (!listener_) return;
+  RunProgress progress;
+  const core::ControllerCore& core = controller_->core();
+  const ReportLedger& reports = controller_->reports();
+  progress.step = reports.newest();
+  progress.loss = reports.LossOf(progress.step);
+  const TimePoint now = SteadyClock::SteadyNow();
+  if (progress.step.value() != progress_step_) {
+    if (progress_step_ > 0 && progress.step.value() > progress_step_) {
+      const double seconds = ToMilliseconds(now - progress_step_at_) / 1000;
+      const double samples = static_cast<double>(reports.SamplesOf(progress.step)) *
+                             static_cast<double>(progress.step.value() - progress_step_);
+      samples_per_second_ = 0.7 * samples_per_second_ + 0.3 * samples / std::max(seconds, 1e-6);
+    }
+    progress_step_ = progress.step.value();
+    progress_step_at_ = now;
+  }
+  progress.samples_per_second = samples_per_second_;
+  progress.world_size = options_.policy.world_size;
+  for (const auto& member : core.members()) progress.ranks_ready += member.life == core::ControllerCore::Life::kReady;
+  progress.incidents = core.incidents();
+  progress.phase = core.phase();
+  listener_(progress);
+}
+
+}  // namespace kintsugi

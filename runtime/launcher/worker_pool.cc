@@ -1,0 +1,184 @@
+#include "runtime/launcher/worker_pool.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <csignal>
+
+namespace kintsugi {
+namespace {
+
+constexpr Duration kSettleInterval = std::chrono::milliseconds(100);
+
+}  // namespace
+
+WorkerPool::WorkerPool(boost::asio::io_context& io, WorkerEvents& events, std::shared_ptr<LogSink> log)
+    : io_(io), events_(events), log_(std::move(log)) {}
+
+// Children first: their callbacks use everything else.
+WorkerPool::~WorkerPool() { slots_.clear(); }
+
+Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
+  options_ = std::move(options);
+  KINTSUGI_ASSIGN_OR_RETURN(const int fd, secret.ToFd());
+  secret_fd_ = UniqueFd(fd);
+  // This pool's own processes, and those of no other node that happens to run on the same host.
+  mark_ = options_.job + "." + std::to_string(options_.node_rank) + "." + std::to_string(getpid());
+  KINTSUGI_ASSIGN_OR_RETURN(guardian_, Guardian::Start("KINTSUGI_LAUNCHER=" + mark_));
+  OutputPrefixer::Options output;
+  if (options_.output_to_stderr) output.stdout_fd = 2;
+  output_ = std::make_unique<OutputPrefixer>(output);
+  return Status::Ok();
+}
+
+void WorkerPool::Spawn(Rank rank, Incarnation incarnation) {
+  Slot& slot = slots_[rank];
+  if (!slot.running()) return Start(rank, incarnation);
+  slot.next = incarnation;
+  (void)slot.child->KillGroup(SIGKILL);
+}
+
+void WorkerPool::Kill(Rank rank, Incarnation incarnation, const std::string& reason) {
+  const auto found = slots_.find(rank);
+  if (found == slots_.end() || found->second.incarnation != incarnation) return;
+  found->second.kill_reason = reason;
+  if (found->second.running()) (void)found->second.child->KillGroup(SIGKILL);
+}
+
+void WorkerPool::KillAll() {
+  for (auto& [rank, slot] : slots_)
+    if (slot.running()) (void)slot.child->KillGroup(SIGKILL);
+}
+
+bool WorkerPool::running() const {
+  return std::any_of(slots_.begin(), slots_.end(), [](const auto& entry) { return entry.second.running(); });
+}
+
+uint64_t WorkerPool::reports_lost() const {
+  uint64_t lost = 0;
+  for (const auto& [rank, slot] : slots_)
+    if (slot.reports) lost += slot.reports->lost();
+  return lost;
+}
+
+std::vector<WorkerPool::Life> WorkerPool::Lives() const {
+  std::vector<Life> lives;
+  for (const auto& [rank, slot] : slots_)
+    if (slot.running() && !slot.next) lives.push_back({rank, slot.incarnation, slot.armed});
+  return lives;
+}
+
+Result<ProcessSpec> WorkerPool::SpecFor(Rank rank, Incarnation incarnation, int page_fd) const {
+  ProcessSpec spec;
+  spec.program = options_.program;
+  spec.args = options_.args;
+  spec.environment = options_.environment;
+  spec.environment["RANK"] = rank.ToString();
+  spec.environment["LOCAL_RANK"] = std::to_string(rank.value() - options_.first_rank.value());
+  spec.environment["NODE_RANK"] = std::to_string(options_.node_rank);
+  spec.environment["WORLD_SIZE"] = std::to_string(options_.world_size);
+  spec.environment["LOCAL_WORLD_SIZE"] = std::to_string(options_.local_ranks);
+  spec.environment["MASTER_ADDR"] = options_.master_address;
+  spec.environment["MASTER_PORT"] = std::to_string(options_.master_port);
+  spec.environment["KINTSUGI_ADDRESS"] = options_.address;
+  spec.environment["KINTSUGI_CONTROLLER"] = options_.controller;
+  spec.environment["KINTSUGI_JOB"] = options_.job;
+  spec.environment["KINTSUGI_LAUNCHER"] = mark_;
+  spec.environment["KINTSUGI_INCARNATION"] = incarnation.ToString();
+  spec.passed_fds = {{secret_fd_.get(), "KINTSUGI_SECRET_FD"}, {page_fd, "KINTSUGI_PAGE_FD"}};
+  return spec;
+}
+
+void WorkerPool::Start(Rank rank, Incarnation incarnation) {
+  Slot& slot = slots_[rank];
+  const auto failed = [&](const Status& why) {
+    log_->Write(LogLevel::kError, LogLine("spawn_failed", {{"rank", rank.ToString()}, {"why", why.message()}}));
+    slot.incarnation = incarnation;
+    events_.OnExited(rank, incarnation, "could not be started: " + why.message(), SteadyClock::SteadyNow(),
+                     std::nullopt);
+  };
+  if (leaving_) return;
+  slot.child.reset();
+  slot.reports.reset();
+  Result<SharedPage> page = SharedPage::Create();
+  if (!page.ok()) return failed(page.status());
+  slot.page.emplace(std::move(page).value());
+  slot.reports.emplace(slot.page->words().reports);
+  slot.incarnation = incarnation;
+  slot.kill_reason.clear();
+  slot.armed.clear();
+  for (const LedgerEntry& entry : ledger_.ForRank(rank)) {
+    slot.armed.push_back(entry.id.ToString() + " " + ToString(entry.injection));
+    (void)ledger_.MarkHanded(entry.id);
+  }
+  events_.OnStarting(rank, incarnation, slot.armed);
+
+  Result<ProcessSpec> spec = SpecFor(rank, incarnation, slot.page->fd());
+  if (!spec.ok()) return failed(spec.status());
+  ChildProcess::Callbacks callbacks;
+  callbacks.on_exit = [this, rank, incarnation](const ExitCause& cause) { OnExit(rank, incarnation, cause); };
+  callbacks.on_line = [this, rank](OutputStream stream, std::string_view line) {
+    if (options_.show_output) output_->WriteLine(rank, stream, line);
+  };
+  callbacks.on_output_end = [this] { TellIfIdle(); };
+  Result<std::unique_ptr<ChildProcess>> child =
+      ChildProcess::Spawn(io_, *spec, std::move(callbacks), {guardian_.get(), &oom_});
+  if (!child.ok()) return failed(child.status());
+  slot.child = std::move(child).value();
+  log_->Write(LogLevel::kInfo, LogLine("spawned", {{"rank", rank.ToString()},
+                                                   {"incarnation", incarnation.ToString()},
+                                                   {"pid", std::to_string(slot.child->pid())}}));
+}
+
+void WorkerPool::OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause) {
+  Slot& slot = slots_[rank];
+  // What it left in its page counts: it may have committed, and told so, a microsecond before it died.
+  ReadPage(rank, slot);
+  std::string text = cause.text;
+  if (!slot.kill_reason.empty()) text += " (" + slot.kill_reason + ")";
+  if (!cause.last_stderr_lines.empty()) text += "; last line of its error output: " + cause.last_stderr_lines.back();
+  log_->Write(leaving_ ? LogLevel::kInfo : LogLevel::kWarning,
+              LogLine("exited", {{"rank", rank.ToString()}, {"incarnation", incarnation.ToString()}, {"cause", text}}));
+  std::optional<TimePoint> since;
+  if (const uint64_t stamp = slot.page->words().fault_ns.load())
+    since = TimePoint(Duration(static_cast<int64_t>(stamp)));
+  events_.OnExited(rank, incarnation, text, cause.time, since);
+  if (const auto next = std::exchange(slot.next, std::nullopt); next && !leaving_)
+    // Not from inside the callback of the child that is being replaced.
+    boost::asio::post(io_, [this, rank, next] { Start(rank, *next); });
+  TellIfIdle();
+}
+
+void WorkerPool::Poll() {
+  for (auto& [rank, slot] : slots_)
+    if (slot.running()) ReadPage(rank, slot);
+  const TimePoint now = SteadyClock::SteadyNow();
+  if (now - last_settled_ < kSettleInterval) return;
+  last_settled_ = now;
+  oom_.Settle();
+}
+
+void WorkerPool::ReadPage(Rank rank, Slot& slot) {
+  if (!slot.page) return;
+  SharedWords& words = slot.page->words();
+  slot.reports->Read([&](const StepReport& report) { events_.OnReport(rank, report); });
+  for (const LedgerEntry& entry : ledger_.MarkFiredMask(rank, words.fired_injections.load()))
+    events_.OnFired(entry.injection, TimePoint(Duration(static_cast<int64_t>(words.fault_ns.load()))));
+  events_.OnPage(rank, slot.incarnation,
+                 {words.beat.load(), words.gate_word.load(), words.progress.load(),
+                  TimePoint(Duration(static_cast<int64_t>(words.progress_ns.load())))});
+}
+
+void WorkerPool::TellReportsAgain() {
+  for (auto& [rank, slot] : slots_)
+    if (slot.page) slot.reports.emplace(slot.page->words().reports);
+  for (auto& [rank, slot] : slots_)
+    if (slot.page) ReadPage(rank, slot);
+}
+
+void WorkerPool::TellIfIdle() {
+  if (!running()) events_.OnIdle();
+}
+
+}  // namespace kintsugi

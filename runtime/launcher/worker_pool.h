@@ -1,0 +1,138 @@
+// WorkerPool: the processes of this host's ranks. Starts and ends them, passes their output on, and reads the pages
+// they share with it: signs of life, places, reports, injections that struck.
+//
+// What it sees goes to a WorkerEvents: the launcher that hosts the controller, or the link of a node to it.
+// Threads: one, which runs the io_context. Errors: what keeps the pool from starting is returned by SetUp; a process
+// that cannot be started is an exit. Invariants: at most one process a rank; a victim is reaped before its successor
+// starts; what a dead rank left in its page is told before its exit.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/base/train_phase.h"
+#include "runtime/inject/ledger.h"
+#include "runtime/net/secret.h"
+#include "runtime/process/child_process.h"
+#include "runtime/process/guardian.h"
+#include "runtime/process/oom_monitor.h"
+#include "runtime/process/output_prefixer.h"
+#include "runtime/process/shared_page.h"
+
+namespace kintsugi {
+
+// What a rank's page says at one instant.
+struct PageView {
+  uint64_t beat = 0;
+  uint64_t gate_word = 0;
+  uint64_t progress = 0;
+  TimePoint progress_at;  // when the progress word was set
+};
+
+class WorkerEvents {
+ public:
+  virtual ~WorkerEvents() = default;
+  // A process is about to start, with these injections armed ("id SPEC").
+  virtual void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) = 0;
+  virtual void OnPage(Rank rank, Incarnation incarnation, const PageView& page) = 0;
+  virtual void OnReport(Rank rank, const StepReport& report) = 0;
+  virtual void OnFired(const Injection& injection, TimePoint at) = 0;
+  // `since`: an injector's stamp, where there is one.
+  virtual void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
+                        std::optional<TimePoint> since) = 0;
+  // No process runs and no output is left.
+  virtual void OnIdle() = 0;
+};
+
+struct WorkerPoolOptions {
+  std::string job;
+  std::string program;
+  std::vector<std::string> args;
+  std::map<std::string, std::string> environment;
+  int world_size = 1;
+  Rank first_rank;  // of this host; LOCAL_RANK counts from it
+  int local_ranks = 1;
+  int node_rank = 0;
+  std::string master_address = "127.0.0.1";
+  uint16_t master_port = 0;
+  std::string controller;             // HOST:PORT, as the ranks reach it
+  std::string address = "127.0.0.1";  // of this host, as other ranks reach it
+  bool show_output = true;
+  bool output_to_stderr = false;
+};
+
+class WorkerPool {
+ public:
+  WorkerPool(boost::asio::io_context& io, WorkerEvents& events, std::shared_ptr<LogSink> log);
+  ~WorkerPool();
+
+  // Before the first process.
+  Status SetUp(WorkerPoolOptions options, const net::Secret& secret);
+  Result<InjectionId> Arm(const Injection& injection) { return ledger_.Add(injection); }
+
+  // Starts a process, once the one before it is reaped.
+  void Spawn(Rank rank, Incarnation incarnation);
+  void Kill(Rank rank, Incarnation incarnation, const std::string& reason);
+  void KillAll();
+  // Processes that end from now on are not replaced, nor are others started.
+  void Leave() { leaving_ = true; }
+  bool running() const;
+  // Looks at every page once, and tells what is there.
+  void Poll();
+  // Reports that are still in the pages are told again: whoever was told may not have got them. A report may be told
+  // twice.
+  void TellReportsAgain();
+  // Lines of output that are still on their way.
+  void Flush() { output_->Flush(std::chrono::seconds(1)); }
+  uint64_t reports_lost() const;
+
+  struct Life {
+    Rank rank;
+    Incarnation incarnation;
+    std::vector<std::string> armed;
+  };
+  // Of every process that runs.
+  std::vector<Life> Lives() const;
+
+ private:
+  struct Slot {
+    Incarnation incarnation;
+    std::unique_ptr<ChildProcess> child;
+    std::optional<SharedPage> page;
+    std::optional<ReportReader> reports;
+    std::optional<Incarnation> next;  // to be started once the present process is reaped
+    std::vector<std::string> armed;
+    std::string kill_reason;
+
+    bool running() const { return child && child->running(); }
+  };
+
+  void Start(Rank rank, Incarnation incarnation);
+  Result<ProcessSpec> SpecFor(Rank rank, Incarnation incarnation, int page_fd) const;
+  void OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause);
+  void ReadPage(Rank rank, Slot& slot);
+  void TellIfIdle();
+
+  boost::asio::io_context& io_;
+  WorkerEvents& events_;
+  std::shared_ptr<LogSink> log_;
+  WorkerPoolOptions options_;
+  std::string mark_;  // in the environment of every process of this pool
+  UniqueFd secret_fd_;
+  OomMonitor oom_;
+  std::unique_ptr<Guardian> guardian_;
+  std::unique_ptr<OutputPrefixer> output_;
+  Ledger ledger_;
+  std::map<Rank, Slot> slots_;
+  TimePoint last_settled_;
+  bool leaving_ = false;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,252 @@
+#include "runtime/wire/node_codec.h"
+
+#include "runtime/wire/node.pb.h"
+
+namespace kintsugi::wire {
+namespace {
+
+using pb::NodeEnvelope;
+
+constexpr size_t kFrameNameMax = 40;
+
+Status OutOfRange(const std::string& field, const std::string& value) {
+  return {StatusCode::kInvalidArgument,
+          "node message: " + field + " " + value.substr(0, kFrameNameMax) + " is out of its range"};
+}
+
+pb::NodeEnvelope Sealed(const std::string& job, Term term) {
+  NodeEnvelope envelope;
+  envelope.set_job(job);
+  envelope.set_term(term.number);
+  envelope.set_controller_id(term.controller_id);
+  return envelope;
+}
+
+Status Open(const std::string& job, std::string_view bytes, NodeEnvelope* envelope, Term* term) {
+  if (!envelope->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return {StatusCode::kDataLoss, "a frame of " + std::to_string(bytes.size()) + " bytes is no node message"};
+  if (envelope->job() != job)
+    return {StatusCode::kInvalidArgument, "the message is of job '" + envelope->job() + "', not '" + job + "'"};
+  *term = {envelope->term(), envelope->controller_id()};
+  return Status::Ok();
+}
+
+Result<Rank> TakeRank(int32_t rank) {
+  if (rank < 0) return OutOfRange("rank", std::to_string(rank));
+  return Rank(rank);
+}
+
+// ---- node -> controller ------------------------------------------------------------------------------------------
+
+void PutLife(const WorkerLife& life, pb::WorkerLife* out) {
+  out->set_rank(life.rank.value());
+  out->set_incarnation(life.incarnation.value());
+  for (const std::string& armed : life.armed) out->add_armed(armed);
+}
+Result<WorkerLife> TakeLife(const pb::WorkerLife& in) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.rank()));
+  return WorkerLife{rank, Incarnation(in.incarnation()), {in.armed().begin(), in.armed().end()}};
+}
+
+void Put(const NodeHello& m, NodeEnvelope* out) {
+  auto* hello = out->mutable_hello();
+  hello->set_node_rank(m.node_rank);
+  hello->set_nodes(m.nodes);
+  hello->set_local_ranks(m.local_ranks);
+  hello->set_address(m.address);
+  for (const WorkerLife& life : m.lives) PutLife(life, hello->add_lives());
+}
+void Put(const WorkerStarting& m, NodeEnvelope* out) { PutLife(m.life, out->mutable_starting()); }
+void Put(const Pages& m, NodeEnvelope* out) {
+  auto* pages = out->mutable_pages();
+  for (const Page& page : m.pages) {
+    auto* one = pages->add_pages();
+    one->set_rank(page.rank.value());
+    one->set_incarnation(page.incarnation.value());
+    one->set_beat(page.beat);
+    one->set_gate_word(page.gate_word);
+    one->set_progress(page.progress);
+    one->set_progress_age_ns(page.progress_age.count());
+  }
+}
+void Put(const WorkerReport& m, NodeEnvelope* out) {
+  auto* report = out->mutable_report();
+  report->set_rank(m.rank.value());
+  report->set_step(m.step);
+  report->set_loss(m.loss);
+  report->mutable_samples()->Add(m.samples.begin(), m.samples.end());
+}
+void Put(const InjectionFired& m, NodeEnvelope* out) {
+  out->mutable_fired()->set_spec(m.spec);
+  out->mutable_fired()->set_age_ns(m.age.count());
+}
+void Put(const WorkerExited& m, NodeEnvelope* out) {
+  auto* exited = out->mutable_exited();
+  exited->set_rank(m.rank.value());
+  exited->set_incarnation(m.incarnation.value());
+  exited->set_cause(m.cause);
+  exited->set_age_ns(m.age.count());
+  exited->set_has_since(m.since_age.has_value());
+  exited->set_since_age_ns(m.since_age.value_or(Duration()).count());
+}
+void Put(const FromAgentChannel& m, NodeEnvelope* out) {
+  out->mutable_from_agent()->set_channel(m.channel);
+  out->mutable_from_agent()->set_frame(m.frame);
+}
+void Put(const AgentChannelClosed& m, NodeEnvelope* out) { out->set_agent_closed(m.channel); }
+void Put(const NodeStop&, NodeEnvelope* out) { out->mutable_stop(); }
+
+Result<NodeMessage> Take(const pb::NodeHello& in) {
+  if (in.nodes() < 1 || in.node_rank() < 0 || in.node_rank() >= in.nodes() || in.local_ranks() < 1)
+    return OutOfRange("node", std::to_string(in.node_rank()) + " of " + std::to_string(in.nodes()));
+  NodeHello hello{in.node_rank(), in.nodes(), in.local_ranks(), in.address(), {}};
+  for (const auto& life : in.lives()) {
+    KINTSUGI_ASSIGN_OR_RETURN(WorkerLife taken, TakeLife(life));
+    hello.lives.push_back(std::move(taken));
+  }
+  return NodeMessage(std::move(hello));
+}
+Result<NodeMessage> Take(const pb::Pages& in) {
+  Pages pages;
+  for (const auto& page : in.pages()) {
+    KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(page.rank()));
+    if (page.progress_age_ns() < 0) return OutOfRange("age", std::to_string(page.progress_age_ns()));
+    pages.pages.push_back({rank, Incarnation(page.incarnation()), page.beat(), page.gate_word(), page.progress(),
+                           Duration(page.progress_age_ns())});
+  }
+  return NodeMessage(std::move(pages));
+}
+Result<NodeMessage> Take(const pb::WorkerReport& in) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.rank()));
+  return NodeMessage(WorkerReport{rank, in.step(), in.loss(), {in.samples().begin(), in.samples().end()}});
+}
+Result<NodeMessage> Take(const pb::Exited& in) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.rank()));
+  if (in.age_ns() < 0 || in.since_age_ns() < 0) return OutOfRange("age", std::to_string(in.age_ns()));
+  WorkerExited exited{rank, Incarnation(in.incarnation()), in.cause(), Duration(in.age_ns()), {}};
+  if (in.has_since()) exited.since_age = Duration(in.since_age_ns());
+  return NodeMessage(std::move(exited));
+}
+
+// ---- controller -> node ------------------------------------------------------------------------------------------
+
+void Put(const NodeWelcome& m, NodeEnvelope* out) {
+  auto* welcome = out->mutable_welcome();
+  welcome->set_accepted(m.accepted);
+  welcome->set_text(m.text);
+  welcome->set_master_address(m.master_address);
+  welcome->set_master_port(m.master_port);
+  welcome->set_beat_ns(m.beat.count());
+}
+void Put(const SpawnWorker& m, NodeEnvelope* out) {
+  out->mutable_spawn()->set_rank(m.rank.value());
+  out->mutable_spawn()->set_incarnation(m.incarnation.value());
+}
+void Put(const KillWorker& m, NodeEnvelope* out) {
+  out->mutable_kill()->set_rank(m.rank.value());
+  out->mutable_kill()->set_incarnation(m.incarnation.value());
+  out->mutable_kill()->set_reason(m.reason);
+}
+void Put(const ToAgentChannel& m, NodeEnvelope* out) {
+  out->mutable_to_agent()->set_channel(m.channel);
+  out->mutable_to_agent()->set_frame(m.frame);
+}
+void Put(const CloseAgentChannel& m, NodeEnvelope* out) { out->set_close_agent(m.channel); }
+void Put(const NodeEnd& m, NodeEnvelope* out) {
+  out->mutable_end()->set_exit_code(m.exit_code);
+  out->mutable_end()->set_text(m.text);
+}
+
+Result<NodeOrder> Take(const pb::NodeWelcome& in) {
+  if (in.master_port() > 65535) return OutOfRange("port", std::to_string(in.master_port()));
+  if (in.accepted() && in.beat_ns() <= 0) return OutOfRange("beat", std::to_string(in.beat_ns()));
+  return NodeOrder(NodeWelcome{in.accepted(), in.text(), in.master_address(), static_cast<uint16_t>(in.master_port()),
+                               Duration(in.beat_ns())});
+}
+
+}  // namespace
+
+std::string Encode(const std::string& job, Term term, const NodeMessage& message) {
+  NodeEnvelope envelope = Sealed(job, term);
+  std::visit([&](const auto& m) { Put(m, &envelope); }, message);
+  return envelope.SerializeAsString();
+}
+
+std::string Encode(const std::string& job, Term term, const NodeOrder& order) {
+  NodeEnvelope envelope = Sealed(job, term);
+  std::visit([&](const auto& m) { Put(m, &envelope); }, order);
+  return envelope.SerializeAsString();
+}
+
+Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes) {
+  NodeEnvelope in;
+  NodeFrame frame;
+  KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &in, &frame.term));
+  const auto with = [&](Result<NodeMessage> message) -> Result<NodeFrame> {
+    if (!message.ok()) return message.status();
+    frame.message = std::move(message).value();
+    return frame;
+  };
+  switch (in.node_case()) {
+    case NodeEnvelope::kHello:
+      return with(Take(in.hello()));
+    case NodeEnvelope::kStarting: {
+      KINTSUGI_ASSIGN_OR_RETURN(WorkerLife life, TakeLife(in.starting()));
+      return with(NodeMessage(WorkerStarting{std::move(life)}));
+    }
+    case NodeEnvelope::kPages:
+      return with(Take(in.pages()));
+    case NodeEnvelope::kReport:
+      return with(Take(in.report()));
+    case NodeEnvelope::kFired:
+      if (in.fired().age_ns() < 0) return OutOfRange("age", std::to_string(in.fired().age_ns()));
+      return with(NodeMessage(InjectionFired{in.fired().spec(), Duration(in.fired().age_ns())}));
+    case NodeEnvelope::kExited:
+      return with(Take(in.exited()));
+    case NodeEnvelope::kFromAgent:
+      return with(NodeMessage(FromAgentChannel{in.from_agent().channel(), in.from_agent().frame()}));
+    case NodeEnvelope::kAgentClosed:
+      return with(NodeMessage(AgentChannelClosed{in.agent_closed()}));
+    case NodeEnvelope::kStop:
+      return with(NodeMessage(NodeStop{}));
+    case NodeEnvelope::NODE_NOT_SET:
+      break;
+  }
+  return Status(StatusCode::kInvalidArgument, "node message: it says nothing");
+}
+
+Result<NodeOrderFrame> DecodeToNode(const std::string& job, std::string_view bytes) {
+  NodeEnvelope in;
+  NodeOrderFrame frame;
+  KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &in, &frame.term));
+  switch (in.controller_case()) {
+    case NodeEnvelope::kWelcome: {
+      KINTSUGI_ASSIGN_OR_RETURN(frame.order, Take(in.welcome()));
+      return frame;
+    }
+    case NodeEnvelope::kSpawn: {
+      KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.spawn().rank()));
+      frame.order = SpawnWorker{rank, Incarnation(in.spawn().incarnation())};
+      return frame;
+    }
+    case NodeEnvelope::kKill: {
+      KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.kill().rank()));
+      frame.order = KillWorker{rank, Incarnation(in.kill().incarnation()), in.kill().reason()};
+      return frame;
+    }
+    case NodeEnvelope::kToAgent:
+      frame.order = ToAgentChannel{in.to_agent().channel(), in.to_agent().frame()};
+      return frame;
+    case NodeEnvelope::kCloseAgent:
+      frame.order = CloseAgentChannel{in.close_agent()};
+      return frame;
+    case NodeEnvelope::kEnd:
+      frame.order = NodeEnd{in.end().exit_code(), in.end().text()};
+      return frame;
+    case NodeEnvelope::CONTROLLER_NOT_SET:
+      break;
+  }
+  return Status(StatusCode::kInvalidArgument, "node message: it orders nothing");
+}
+
+}  // namespace kintsugi::wire

@@ -1,0 +1,265 @@
+"""Runs over several hosts, each a network namespace: one launcher on each, the controller on node 0."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from harness import Failure, must_be_same, only_incident, reference, script
+from live_run import wait_until
+from network import Network
+
+STEPS = ["--steps", "40", "--step-delay-us", "50000"]
+PORT = 29400
+
+
+class NodesRun:
+    """`kintsugi run --nnodes N` on the hosts of a network."""
+
+    def __init__(self, runner, net, nodes, nproc=2, run_args=(), trainer_args=()):
+        self.runner, self.net, self.nodes, self.nproc = runner, net, nodes, nproc
+        self.run_args, self.trainer_args = list(run_args), list(trainer_args)
+        self.secret = runner.folder / "secret"
+        self.secret.write_bytes(os.urandom(32))
+        self.secret.chmod(0o600)
+        self.launchers = {}
+        self.starts = 0
+        for node in range(nodes):
+            self.start(node)
+
+    def line(self, node):
+        line = self.runner.command([*self.run_args, "--nnodes", str(self.nodes), "--node-rank", str(node), "--rendezvous",
+                                    f"{self.net.address(0)}:{PORT}", "--secret-file", str(self.secret), "--run-dir",
+                                    str(self.run_dir(node))], self.trainer_args, self.nproc)
+        if node > 0:  # the summary is node 0's
+            at = line.index("--json")
+            del line[at:at + 2]
+        return line
+
+    def run_dir(self, node):
+        return self.runner.folder / f"node-{node}"
+
+    def start(self, node):
+        self.starts += 1
+        err = open(self.runner.folder / f"node-{node}.{self.starts}.err", "w+b")
+        out = open(self.runner.folder / f"node-{node}.out", "w+b")
+        process = self.net.popen(node, self.line(node), cwd=self.runner.folder, stdout=out, stderr=err)
+        self.launchers[node] = (process, err, out)
+
+    def launcher(self, node):
+        """The process id of the launcher itself, which `ip` became."""
+        return self.launchers[node][0].pid
+
+    def log(self, node):
+        with open(self.launchers[node][1].name, errors="replace") as file:
+            return "".join(line for line in file if not line.startswith("step "))
+
+    def logs(self):
+        return "".join(f"---- node {node}\n{self.log(node)[-3000:]}" for node in self.launchers)
+
+    def status(self):
+        done = self.runner.tool(["status", "--run", str(self.run_dir(0)), "--json"])
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def wait_status(self, condition, what):
+        def look():
+            if self.launchers[0][0].poll() is not None:
+                raise Failure(f"the run ended before: {what}\n{self.logs()}")
+            status = self.status()
+            return status if status and condition(status) else None
+        return wait_until(look, what)
+
+    def wait_step(self, step):
+        return self.wait_status(lambda s: s["step"] >= step and s["phase"] == "RUNNING", f"step {step}")
+
+    def wait_log(self, node, text):
+        wait_until(lambda: text in self.log(node), f"'{text}' in the log of node {node}\n{self.logs()}")
+
+    def finish(self, expect=0, nodes=None, seconds=120):
+        for node in nodes if nodes is not None else self.launchers:
+            process = self.launchers[node][0]
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                raise Failure(f"node {node} does not end\n{self.logs()}") from None
+            if code != expect:
+                raise Failure(f"node {node}: exit code {code}, expected {expect}\n{self.logs()}")
+        orphans = self.runner.orphans()
+        if orphans:
+            raise Failure(f"left running: {orphans}")
+        with open(self.launchers[0][2].name) as file:
+            text = file.read()
+        return json.loads(text) if text.strip() else None
+
+
+def same_bits(runner, run, trainer_args=STEPS):
+    summary = run.finish()
+    must_be_same(reference(runner.bin, trainer_args), summary, run.logs())
+    return summary
+
+
+def a_run_over_two_hosts_has_the_bits_of_one(runner):
+    with Network(2) as net:
+        summary = same_bits(runner, NodesRun(runner, net, 2, trainer_args=STEPS))
+    if summary["incidents"]:
+        raise Failure(f"incidents: {summary['incidents']}")
+
+
+def a_killed_rank_of_another_host_is_replaced_there(runner):
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, run_args=["--inject", "kill:3@12:update"], trainer_args=STEPS)
+        incident = only_incident(same_bits(runner, run))
+        if incident["path"] != "respawn" or incident["ranks"] != [3] or "SIGKILL" not in incident["cause"]:
+            raise Failure(f"{incident}")
+        if incident["detected_ms"] > 1000:
+            raise Failure(f"the injector's stamp came over as a foreign instant: {incident}")
+
+
+def faults_on_every_host(runner):
+    faults = ["throw:0@8:forward", "uce:2@14:backward,level=high", "freeze:1@20:gate", "kill:2@27:param-sync"]
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, run_args=[x for f in faults for x in ("--inject", f)] + ["--silence", "0.6"],
+                       trainer_args=STEPS)
+        summary = same_bits(runner, run)
+    if len(summary["incidents"]) != len(faults):
+        raise Failure(f"{len(summary['incidents'])} incidents, expected {len(faults)}\n{run.logs()}")
+
+
+def a_killed_launcher_comes_back(runner):
+    """Its ranks die with it; a launcher started anew for the same node takes them over."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, trainer_args=STEPS)
+        run.wait_step(5)
+        os.kill(run.launcher(2), signal.SIGKILL)
+        run.wait_log(0, "node_lost")
+        run.start(2)
+        summary = run.finish()
+        must_be_same(reference(runner.bin, STEPS, nproc=6), summary, run.logs())
+
+
+def a_short_cut_costs_nothing(runner):
+    """Less than the silence limit: TCP sends again, nobody is given up."""
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, run_args=["--silence", "3"], trainer_args=STEPS)
+        run.wait_step(5)
+        net.cut(0, 1)
+        time.sleep(0.5)
+        net.heal()
+        summary = same_bits(runner, run)
+    if any(i["path"] != "resume" for i in summary["incidents"]):
+        raise Failure(f"a short cut cost a repair: {summary['incidents']}")
+
+
+def a_node_cut_off_and_back(runner):
+    """Its ranks are given up while nobody can reach them; when the road heals they are ended and replaced."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, trainer_args=STEPS)
+        run.wait_step(5)
+        net.isolate(1)
+        run.wait_log(0, "node_lost")
+        run.wait_status(lambda s: s["phase"] == "ADMIT", "the ladder waits for replacements")
+        net.heal()
+        summary = run.finish()
+        must_be_same(reference(runner.bin, STEPS, nproc=6), summary, run.logs())
+
+
+def one_direction_lost(runner):
+    """The controller hears the node, the node does not hear the controller."""
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, trainer_args=STEPS)
+        run.wait_step(5)
+        net.cut(0, 1, both=False)
+        run.wait_log(0, "node_lost")
+        net.heal()
+        same_bits(runner, run)
+
+
+def a_slow_network(runner):
+    """200 ms one way: everything takes longer, nothing is given up."""
+    steps = ["--steps", "6"]
+    with Network(2) as net:
+        net.delay(0.2)
+        run = NodesRun(runner, net, 2, run_args=["--silence", "2", "--inject", "kill:2@3:update"], trainer_args=steps)
+        summary = same_bits(runner, run, steps)
+        if only_incident(summary)["path"] != "respawn":
+            raise Failure(f"{summary['incidents']}")
+
+
+def a_host_gone_for_good(runner):
+    """Every shard has a holder elsewhere: the others dump, and the checkpoint resumes to the same bits."""
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, run_args=["--node-wait", "1", "--max-respawns", "2"], trainer_args=STEPS)
+        run.wait_step(5)
+        os.kill(run.launcher(1), signal.SIGKILL)
+        summary = run.finish(expect=75, nodes=[0])
+        if summary["incidents"][-1]["path"] != "dump":
+            raise Failure(f"{summary['incidents']}\n{run.logs()}")
+    resumed, _ = runner.run(["--resume", str(runner.folder / "checkpoints")], STEPS)
+    if resumed["final_digest"] != reference(runner.bin, STEPS)["final_digest"]:
+        raise Failure("the resumed run has other bits")
+
+
+def preemption_of_one_node_stops_all(runner):
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, trainer_args=STEPS)
+        run.wait_step(5)
+        os.kill(run.launcher(1), signal.SIGTERM)
+        run.finish(expect=75)
+    resumed, _ = runner.run(["--resume", str(runner.folder / "checkpoints")], STEPS)
+    if resumed["final_digest"] != reference(runner.bin, STEPS)["final_digest"]:
+        raise Failure("the resumed run has other bits")
+
+
+def mistakes(runner):
+    """Each is told where it was made, and harms nobody."""
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, trainer_args=STEPS)
+        run.wait_step(3)
+
+        def intruder(change, said):
+            line = [re.sub("node-1$", "node-x", word) for word in change(run.line(1))]
+            child = net.popen(1, line, cwd=runner.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            _, err = child.communicate(timeout=60)
+            if child.returncode not in (2, 3) or said not in err:
+                raise Failure(f"code {child.returncode}, expected '{said}' in:\n{err}")
+
+        def with_value(option, value):
+            return lambda line: [value if line[max(at - 1, 0)] == option else word for at, word in enumerate(line)]
+
+        other = runner.folder / "other-secret"
+        other.write_bytes(os.urandom(32))
+        other.chmod(0o600)
+        intruder(with_value("--secret-file", str(other)), "secret")
+        intruder(with_value("--nproc", "4"), "--nproc 4")
+        intruder(with_value("--nnodes", "4"), "--nnodes 4")
+        intruder(with_value("--rendezvous", "nowhere"), "HOST:PORT")
+        intruder(with_value("--node-rank", "7"), "outside 0 to 1")
+        other.chmod(0o644)
+        intruder(with_value("--secret-file", str(other)), "chmod 600")
+        other.write_bytes(b"short")
+        other.chmod(0o600)
+        intruder(with_value("--secret-file", str(other)), "32")
+        summary = same_bits(runner, run)
+        if summary["incidents"]:
+            raise Failure(f"strangers caused incidents: {summary['incidents']}")
+
+
+def a_node_that_does_not_come(runner):
+    with Network(2) as net:
+        run = NodesRun(runner, net, 1, run_args=["--join-timeout", "2"], trainer_args=STEPS)
+        run.launchers[0][0].kill()
+        run.nodes = 2
+        run.start(0)
+        if run.launchers[0][0].wait(60) != 3 or "node 1 did not come within 2 s" not in run.log(0):
+            raise Failure(run.logs())
+
+
+TESTS = [(test.__name__.replace("_", " "), test) for test in (
+    a_run_over_two_hosts_has_the_bits_of_one, a_killed_rank_of_another_host_is_replaced_there, faults_on_every_host,
+    a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back, one_direction_lost, a_slow_network,
+    a_host_gone_for_good, preemption_of_one_node_stops_all, mistakes, a_node_that_does_not_come)]
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, TESTS))

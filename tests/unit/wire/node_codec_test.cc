@@ -1,0 +1,133 @@
+// The node codec brings back what went in, and refuses whatever is out of range.
+#include "runtime/wire/node_codec.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/base/random.h"
+#include "runtime/wire/node.pb.h"
+
+namespace kintsugi::wire {
+namespace {
+
+const Term kTerm{7, 3};
+
+template <typename T>
+T There(const T& message) {
+  const auto frame = DecodeFromNode("job", Encode("job", kTerm, NodeMessage(message)));
+  EXPECT_TRUE(frame.ok()) << frame.status().ToString();
+  EXPECT_EQ(frame->term, kTerm);
+  return std::get<T>(frame->message);
+}
+
+template <typename T>
+T Back(const T& order) {
+  const auto frame = DecodeToNode("job", Encode("job", kTerm, NodeOrder(order)));
+  EXPECT_TRUE(frame.ok()) << frame.status().ToString();
+  EXPECT_EQ(frame->term, kTerm);
+  return std::get<T>(frame->order);
+}
+
+TEST(NodeCodec, BringsBackAHello) {
+  const NodeHello got = There(NodeHello{
+      2, 5, 8, "10.0.0.3", {{Rank(16), Incarnation(4), {"0 kill:16@3", "\xff"}}, {Rank(17), Incarnation(1), {}}}});
+  EXPECT_EQ(got.node_rank, 2);
+  EXPECT_EQ(got.nodes, 5);
+  EXPECT_EQ(got.local_ranks, 8);
+  EXPECT_EQ(got.address, "10.0.0.3");
+  ASSERT_EQ(got.lives.size(), 2u);
+  EXPECT_EQ(got.lives[0].rank, Rank(16));
+  EXPECT_EQ(got.lives[0].incarnation, Incarnation(4));
+  EXPECT_EQ(got.lives[0].armed, (std::vector<std::string>{"0 kill:16@3", "\xff"}));
+}
+
+TEST(NodeCodec, BringsBackPagesBitByBit) {
+  const Pages got = There(Pages{{{Rank(3), Incarnation(2), 9, 0xfedcba9876543210, 0x8000000000000001, Duration(17)}}});
+  ASSERT_EQ(got.pages.size(), 1u);
+  EXPECT_EQ(got.pages[0].beat, 9u);
+  EXPECT_EQ(got.pages[0].gate_word, 0xfedcba9876543210u);
+  EXPECT_EQ(got.pages[0].progress, 0x8000000000000001u);
+  EXPECT_EQ(got.pages[0].progress_age, Duration(17));
+}
+
+TEST(NodeCodec, BringsBackWhatAWorkerDid) {
+  EXPECT_EQ(There(WorkerStarting{{Rank(1), Incarnation(2), {"x"}}}).life.armed.size(), 1u);
+  const WorkerReport report = There(WorkerReport{Rank(1), 5, 0.1, {1, 2, ~uint64_t{0}}});
+  EXPECT_EQ(report.loss, 0.1);
+  EXPECT_EQ(report.samples, (std::vector<uint64_t>{1, 2, ~uint64_t{0}}));
+  EXPECT_EQ(There(InjectionFired{"kill:1@2", Duration(5)}).spec, "kill:1@2");
+  const WorkerExited exited =
+      There(WorkerExited{Rank(1), Incarnation(2), "killed by SIGKILL", Duration(3), Duration(4)});
+  EXPECT_EQ(exited.cause, "killed by SIGKILL");
+  EXPECT_EQ(exited.since_age, Duration(4));
+  EXPECT_EQ(There(WorkerExited{Rank(1), Incarnation(2), "", Duration(3), {}}).since_age, std::nullopt);
+}
+
+TEST(NodeCodec, PassesFramesOfAgentsThroughWhateverTheyHold) {
+  const std::string frame("\0\xff\n", 3);
+  EXPECT_EQ(There(FromAgentChannel{9, frame}).frame, frame);
+  EXPECT_EQ(Back(ToAgentChannel{9, frame}).frame, frame);
+  EXPECT_EQ(There(AgentChannelClosed{8}).channel, 8u);
+  EXPECT_EQ(Back(CloseAgentChannel{0}).channel, 0u);
+  (void)There(NodeStop{});
+}
+
+TEST(NodeCodec, BringsBackOrders) {
+  const NodeWelcome welcome = Back(NodeWelcome{true, "", "10.0.0.1", 29500, Duration(250)});
+  EXPECT_EQ(welcome.master_address, "10.0.0.1");
+  EXPECT_EQ(welcome.master_port, 29500);
+  EXPECT_EQ(welcome.beat, Duration(250));
+  EXPECT_EQ(Back(NodeWelcome{.accepted = false, .text = "why"}).text, "why");
+  EXPECT_EQ(Back(SpawnWorker{Rank(4), Incarnation(3)}).incarnation, Incarnation(3));
+  EXPECT_EQ(Back(KillWorker{Rank(4), Incarnation(3), "late"}).reason, "late");
+  EXPECT_EQ(Back(NodeEnd{75, "saved"}).exit_code, 75);
+}
+
+TEST(NodeCodec, RefusesWhatIsOutOfRange) {
+  const auto refused = [](auto fill) {
+    pb::NodeEnvelope envelope;
+    envelope.set_job("job");
+    fill(envelope);
+    const std::string bytes = envelope.SerializeAsString();
+    return !DecodeFromNode("job", bytes).ok() && !DecodeToNode("job", bytes).ok();
+  };
+  EXPECT_TRUE(refused([](auto&) {}));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_starting()->set_rank(-1); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_hello()->set_node_rank(1); }));  // of 0 nodes
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_pages()->add_pages()->set_progress_age_ns(-1); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_exited()->set_age_ns(-1); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_report()->set_rank(-2); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_fired()->set_age_ns(-1); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_spawn()->set_rank(-1); }));
+  EXPECT_TRUE(refused([](auto& e) {
+    e.mutable_welcome()->set_accepted(true);
+    e.mutable_welcome()->set_master_port(70000);
+    e.mutable_welcome()->set_beat_ns(1);
+  }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_welcome()->set_accepted(true); }));  // pages told without end
+}
+
+TEST(NodeCodec, RefusesAnotherJobAndTheOtherDirection) {
+  const std::string stop = Encode("theirs", kTerm, NodeMessage(NodeStop{}));
+  const Status status = DecodeFromNode("mine", stop).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("'theirs'"), std::string::npos);
+  EXPECT_FALSE(DecodeToNode("theirs", stop).ok());
+  EXPECT_FALSE(DecodeFromNode("job", Encode("job", kTerm, NodeOrder(NodeEnd{}))).ok());
+}
+
+TEST(NodeCodec, TakesAnyBytesWithoutHarm) {
+  Random random(5);
+  const std::string whole =
+      Encode("job", kTerm, NodeMessage(NodeHello{1, 2, 2, "10.0.0.1", {{Rank(2), Incarnation(1), {"a"}}}}));
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes = whole;
+    for (uint64_t times = 1 + random.Below(4); times-- > 0;)
+      bytes[random.Below(bytes.size())] = static_cast<char>(random.Next());
+    if (random.Chance(0.3)) bytes.resize(random.Below(bytes.size()));
+    (void)DecodeFromNode("job", bytes);
+    (void)DecodeToNode("job", bytes);
+  }
+}
+
+}  // namespace
+}  // namespace kintsugi::wire

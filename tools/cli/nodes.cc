@@ -1,0 +1,93 @@
+// kintsugi run over several hosts: one launcher on each, node 0 hosts the controller.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <charconv>
+#include <cstring>
+
+#include "runtime/net/tcp_socket.h"
+#include "tools/cli/common.h"
+
+namespace kintsugi::cli {
+namespace {
+
+Status Usage(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
+
+struct Place {
+  std::string host;
+  uint16_t port = 0;
+};
+
+Result<Place> ParsePlace(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos && colon > 0) {
+    const char* end = text.data() + text.size();
+    if (std::from_chars(text.data() + colon + 1, end, port).ptr != end) port = 0;
+  }
+  if (port < 1 || port > 65535)
+    return Usage("--rendezvous '" + text +
+                 "' is not HOST:PORT: name node 0 and a free port there, as in 10.0.0.1:29400");
+  return Place{text.substr(0, colon), static_cast<uint16_t>(port)};
+}
+
+Result<std::shared_ptr<const net::Secret>> ReadSecret(const std::string& file) {
+  constexpr const char* kHowTo =
+      "; make one with: (umask 077; head -c 32 /dev/urandom > FILE), and bring it to every node";
+  if (file.empty()) return Usage("--secret-file is missing: several nodes share one secret" + std::string(kHowTo));
+  const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat found {};
+  if (!fd.valid() || fstat(fd.get(), &found) != 0)
+    return Usage("--secret-file '" + file + "': " + std::strerror(errno) + kHowTo);
+  if ((found.st_mode & 077) != 0)
+    return Usage("--secret-file '" + file + "' can be read by others than its owner: chmod 600 '" + file + "'");
+  Result<std::shared_ptr<const net::Secret>> secret = net::Secret::FromFd(fd.get());
+  if (!secret.ok()) return Usage("--secret-file '" + file + "': " + secret.status().message() + kHowTo);
+  return secret;
+}
+
+}  // namespace
+
+int WorldSize(const RunOptions& options) { return options.nproc * options.node.nodes; }
+
+void AddNodeOptions(CLI::App& app, NodeOptions& o) {
+  app.add_option("--nnodes", o.nodes,
+                 "Hosts that run together; start one launcher on each, with the same arguments\n"
+                 "but for --node-rank")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  app.add_option("--node-rank", o.node_rank, "This host among them, from 0; node 0 hosts the controller")
+      ->capture_default_str();
+  app.add_option("--rendezvous", o.rendezvous, "HOST:PORT on node 0 where the others join");
+  app.add_option("--secret-file", o.secret_file, "32 random bytes that all nodes share, readable by their owner alone");
+  app.add_option("--job", o.job, "Name of the run, the same on all nodes (default: the rendezvous)");
+  app.add_option("--node-address", o.address, "Address of this host as others reach it (default: found out)");
+  app.add_option("--node-wait", o.wait, "Seconds that a lost node may take to come back")->capture_default_str();
+}
+
+Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
+  if (o.nodes == 1) {
+    if (o.node_rank != 0 || !o.rendezvous.empty())
+      return Usage("--node-rank and --rendezvous are for several nodes: give --nnodes too");
+    return Status::Ok();
+  }
+  if (o.node_rank < 0 || o.node_rank >= o.nodes)
+    return Usage("--node-rank " + std::to_string(o.node_rank) + " is outside 0 to " + std::to_string(o.nodes - 1));
+  if (o.rendezvous.empty())
+    return Usage("--rendezvous is missing: HOST:PORT of node 0, where " + std::to_string(o.nodes) + " nodes meet");
+  if (o.wait <= 0) return Usage("--node-wait " + std::to_string(o.wait) + " is no time");
+  KINTSUGI_ASSIGN_OR_RETURN(const Place place, ParsePlace(o.rendezvous));
+  KINTSUGI_ASSIGN_OR_RETURN(launcher->secret, ReadSecret(o.secret_file));
+  launcher->job = o.job.empty() ? "job-" + o.rendezvous : o.job;
+  launcher->nodes = o.nodes;
+  launcher->node_wait = Duration(static_cast<int64_t>(o.wait * 1e9));
+  launcher->node_address = o.address;
+  if (o.address.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(launcher->node_address, net::AddressTowards(place.host, place.port));
+  }
+  launcher->bind_address = place.host;
+  launcher->port = place.port;
+  return Status::Ok();
+}
+
+}  // namespace kintsugi::cli
