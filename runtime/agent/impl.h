@@ -128,6 +128,7 @@ class Agent::Impl {
   Status SaveAt(Step boundary);
   std::vector<std::string> KeysToPoison(const Injection& injection) const;
   void Poison(const Injection& injection);
+  void Flip(const Injection& injection);
   Status Strike(const Injection& injection, Step step);
   Activity activity() const { return activities_.empty() ? Activity::kNone : activities_.back(); }
   void TellActivity();

@@ -39,7 +39,8 @@ Status Agent::Impl::BeginStep(Step step) {
   }
   const Step boundary = step.Previous();
   const uint64_t pause = pause_at_.load(std::memory_order_seq_cst);
-  const bool due = join_.save_every > 0 && boundary.value() % join_.save_every == 0;
+  const auto every = [&](uint64_t steps) { return steps > 0 && boundary.value() % steps == 0; };
+  const bool due = every(join_.save_every) || every(join_.verify_every);
   if (boundary > released_at_ && (due || (pause > 0 && boundary.value() >= pause))) return SaveAt(boundary);
   return Status::Ok();
 }
@@ -188,6 +189,7 @@ Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
   }
   // Memory is damaged once all of it is: how long the poisoning takes is no part of the fault.
   if (due->second.kind == InjectionKind::kUce) Poison(due->second);
+  if (due->second.kind == InjectionKind::kFlip) Flip(due->second);
   // Told before it strikes: the launcher's ledger must know even when this process is gone in the next instruction.
   words().fault_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()));
   words().fired_injections.fetch_or(1ull << (due->first & 63));
@@ -211,11 +213,29 @@ void Agent::Impl::Poison(const Injection& injection) {
   }
 }
 
+void Agent::Impl::Flip(const Injection& injection) {
+  for (const std::string& key : KeysToPoison(injection)) {
+    const ShardedTensor& tensor = registry_.tensors().at(key);
+    auto* bytes = static_cast<uint8_t*>(tensor.memory.data);
+    const uint64_t element = std::max<uint64_t>(DTypeSize(tensor.dtype), 1);
+    const uint64_t count = tensor.memory.size_bytes / element;
+    // A high bit of an element that is not zero: the last bit of a moment is gone with the next update's rounding.
+    for (uint64_t i = 0; i < count; ++i) {
+      uint8_t* at = bytes + (count / 2 + i) % count * element;
+      if (std::all_of(at, at + element, [](uint8_t byte) { return byte == 0; })) continue;
+      at[element > 1 ? element - 2 : 0] ^= 0x40;
+      return;
+    }
+  }
+}
+
 Status Agent::Impl::Strike(const Injection& injection, Step step) {
   switch (injection.kind) {
     case InjectionKind::kKill: kill(getpid(), SIGKILL); pause(); break;
     case InjectionKind::kExit: _exit(injection.exit_code);
     case InjectionKind::kFreeze: kill(getpid(), SIGSTOP); break;
+    case InjectionKind::kFlip:
+      break;  // done, and nobody is told
     case InjectionKind::kThrow:
       injected_throw_ = true;
       return {StatusCode::kInternal, "injected exception: " + ToString(injection)};

@@ -154,6 +154,7 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
   reply.replacement = ever_ran_;
   reply.resume_step = policy_.resume_step;
   reply.save_every = policy_.save_every;
+  reply.verify_every = policy_.verify_every;
   reply.injections = member.injections;
   SendTo(rank, std::move(reply));
   TellAgain(rank);

@@ -103,7 +103,7 @@ class ControllerCore {
   };
   static constexpr size_t kCheckpointsMax = 16;
 
-  enum class SaveState : uint8_t { kNone, kArming, kGathering, kWriting, kRenaming, kFinalVerify };
+  enum class SaveState : uint8_t { kNone, kArming, kGathering, kVerifying, kWriting, kRenaming, kFinalVerify };
 
   Member& At(Rank rank) { return members_[static_cast<size_t>(rank.value())]; }
   bool InWorld(Rank rank) const { return rank.value() >= 0 && rank.value() < policy_.world_size; }
@@ -173,7 +173,11 @@ class ControllerCore {
   void RequestSave(bool then_end);
   void BeginRequestedSave();
   void ArmPause();
-  bool IsPeriodic(kintsugi::Step step) const;
+  bool SavesAt(kintsugi::Step step) const;
+  bool VerifiesAt(kintsugi::Step step) const;
+  // All ranks park there by themselves.
+  bool IsPeriodic(kintsugi::Step step) const { return SavesAt(step) || VerifiesAt(step); }
+  void LeaveSavePoints();
   void LeaveSavePoint(Rank rank);
   void OnPauseAck(Rank rank, const PauseAck& ack);
   void OnSavePoint(Rank rank, kintsugi::Step step);
@@ -186,7 +190,8 @@ class ControllerCore {
   void FinishSave();
   void CancelSave();
   void MaybeFinish();
-  void OnFinalDigests(Rank rank, const PhaseDone& done);
+  void AskForDigests(SaveState state);
+  void OnDigests(Rank rank, const PhaseDone& done);
   void Finish();
   void End(int exit_code, const std::string& text);
   kintsugi::Step CommittedStep(int exit_code) const;
@@ -272,6 +277,9 @@ class ControllerCore {
   kintsugi::Step pause_at_;
   int pause_rounds_ = 0;  // of this pause: each was overtaken
   kintsugi::Step save_step_;
+  bool save_after_verify_ = false;
+  kintsugi::Step
+      verified_step_;  // since the last incident, the newest at which all replicas agreed outside an incident
   std::optional<uint64_t> final_digest_;
   RunEnded ended_;  // with ENDED
   std::optional<kintsugi::Step> gate_open_;     // control-plane gate: the newest one opened

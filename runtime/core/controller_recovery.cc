@@ -110,7 +110,7 @@ void ControllerCore::EnterRepair() {
 
 void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   Member& member = At(rank);
-  if (save_ == SaveState::kFinalVerify) return OnFinalDigests(rank, done);
+  if (save_ == SaveState::kVerifying || save_ == SaveState::kFinalVerify) return OnDigests(rank, done);
   if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) return OnSaveDone(rank, done);
   if (done.phase != phase_ || !member.waiting) return;
   Heard(rank, phase_);

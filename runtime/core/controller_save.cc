@@ -42,6 +42,7 @@ void ControllerCore::BeginRequestedSave() {
   end_after_save_ = end_after_save_ || stop_requested_;
   save_requested_ = false;
   pause_rounds_ = 0;
+  if (save_ == SaveState::kVerifying) save_after_verify_ = true;
   if (save_ == SaveState::kNone || save_ == SaveState::kGathering) ArmPause();
 }
 
@@ -61,9 +62,12 @@ void ControllerCore::ArmPause() {
   }
 }
 
-// All ranks park there by themselves.
-bool ControllerCore::IsPeriodic(kintsugi::Step step) const {
+bool ControllerCore::SavesAt(kintsugi::Step step) const {
   return policy_.save_every > 0 && step.value() % policy_.save_every == 0;
+}
+
+bool ControllerCore::VerifiesAt(kintsugi::Step step) const {
+  return policy_.verify_every > 0 && step.value() % policy_.verify_every == 0;
 }
 
 void ControllerCore::LeaveSavePoint(Rank rank) {
@@ -104,6 +108,9 @@ void ControllerCore::MaybeSave() {
     step = at;
   }
   choice_ = {*step, StepReason::kUpdateBegun};
+  // Replicas that differ are found before they are saved: a checkpoint then never holds what nobody can vouch for.
+  if (policy_.verify_every > 0 && verified_step_ != *step) return AskForDigests(SaveState::kVerifying);
+  if (save_ == SaveState::kNone && !SavesAt(*step)) return LeaveSavePoints();
   StartWriting(*step, Snapshot());
 }
 
@@ -188,6 +195,10 @@ void ControllerCore::FinishSave() {
   const std::string saved = "saved step " + save_step_.ToString() + "; resume with --resume " + policy_.save_directory;
   if (!hopeless_.empty() && end_after_save_) return End(kExitFailed, hopeless_ + "; " + saved);
   if (end_after_save_) return End(kExitResumable, saved);
+  LeaveSavePoints();
+}
+
+void ControllerCore::LeaveSavePoints() {
   for (size_t r = 0; r < members_.size(); ++r)
     if (members_[r].save_point) LeaveSavePoint(Rank(static_cast<int32_t>(r)));
   WatchForHangs();
@@ -198,6 +209,7 @@ void ControllerCore::CancelSave() {
   if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) save_step_ = kintsugi::Step();
   save_ = SaveState::kNone;
   end_after_save_ = false;
+  verified_step_ = kintsugi::Step();
   unacked_.clear();
 }
 
@@ -212,8 +224,11 @@ void ControllerCore::MaybeFinish() {
   const bool overtaken = save_ != SaveState::kNone;
   save_ = SaveState::kNone;  // nobody is left to pause
   end_after_save_ = false;
-  const bool periodic = policy_.save_every > 0 && last->value() > 0 && last->value() % policy_.save_every == 0;
-  if ((overtaken || periodic) && save_step_ != *last) return MaybeSave();
+  const bool periodic = last->value() > 0 && SavesAt(*last);
+  if ((overtaken || periodic) && save_step_ != *last) {
+    save_ = SaveState::kGathering;
+    return MaybeSave();
+  }
   choice_ = {*last, StepReason::kUpdateBegun};
   Finish();
 }

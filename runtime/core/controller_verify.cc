@@ -1,4 +1,5 @@
-// VERIFY: members of a replica group hold equal state, proved by digests, before anyone goes on; and once more at the end.
+// VERIFY: members of a replica group hold equal state, proved by digests, before anyone goes on; once more at the end;
+// and, with `verify_every`, between steps and before every save.
 #include <algorithm>
 
 #include "runtime/core/controller_core.h"
@@ -82,23 +83,33 @@ void ControllerCore::AfterVerify() {
   });
 }
 
-void ControllerCore::Finish() {
-  save_ = SaveState::kFinalVerify;
+void ControllerCore::Finish() { AskForDigests(SaveState::kFinalVerify); }
+
+void ControllerCore::AskForDigests(SaveState state) {
+  save_after_verify_ = save_ == SaveState::kGathering;
+  save_ = state;
   digests_.assign(members_.size(), {});
   save_deadline_ = now_ + policy_.RepairLimit() + policy_.AnswerSlack();
   for (Rank rank : LiveRanks())
     Ask(rank, PhaseOrder{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()});
 }
 
-void ControllerCore::OnFinalDigests(Rank rank, const PhaseDone& done) {
+void ControllerCore::OnDigests(Rank rank, const PhaseDone& done) {
   Member& member = At(rank);
   if (!member.waiting || done.phase != Phase::kVerify) return;
   SetWaiting(member, false);
   if (done.code != StatusCode::kOk) return Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
   digests_[static_cast<size_t>(rank.value())] = done.digests;
   if (!NobodyWaits()) return;
+  const bool final = save_ == SaveState::kFinalVerify;
   save_ = SaveState::kNone;
+  save_deadline_ = TimePoint::Max();
   if (const DigestVerdict verdict = Verdict(); !verdict.equal) return OnMismatch(verdict);
+  if (!final) {
+    verified_step_ = *choice_.step;
+    if (save_after_verify_) save_ = SaveState::kGathering;
+    return MaybeSave();
+  }
   uint64_t digest = 0;
   for (const ReplicaMap::Shard& shard : replicas_.shards())
     digest = Fold(digest, digests_[static_cast<size_t>(shard.holders.front().value())][shard.layout]);

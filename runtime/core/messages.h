@@ -118,6 +118,7 @@ struct JoinReply {
   bool replacement = false;  // the rank lived before
   Step resume_step;          // > 0: the run starts from a checkpoint of this step
   uint64_t save_every = 0;
+  uint64_t verify_every = 0;
   std::vector<std::string> injections;  // armed faults for this rank, as "id SPEC"
 };
 struct LockOrder {};

@@ -17,22 +17,23 @@ struct KindEntry {
   std::string_view keys;  // for messages
 };
 
-constexpr std::array<KindEntry, 6> kKinds{{
+constexpr std::array<KindEntry, 7> kKinds{{
     {InjectionKind::kKill, "kill", "no keys after kill"},
     {InjectionKind::kExit, "exit", "the key code of exit"},
     {InjectionKind::kThrow, "throw", "no keys after throw"},
     {InjectionKind::kFreeze, "freeze", "no keys after freeze"},
     {InjectionKind::kHang, "hang", "the key until of hang"},
     {InjectionKind::kUce, "uce", "the keys level or tensors of uce"},
+    {InjectionKind::kFlip, "flip", "the key tensors of flip"},
 }};
 
 constexpr std::string_view kGrammar =
     "  grammar: KIND:RANK@STEP[:PHASE][,key=value]...\n"
-    "  KIND     kill, exit, throw, freeze, hang or uce\n"
+    "  KIND     kill, exit, throw, freeze, hang, uce or flip\n"
     "  RANK     from 0; STEP: the step being computed, from 1\n"
     "  PHASE    forward (default), backward, gradient-sync, gate, update, param-sync or between\n"
     "  keys     exit: code=1..255 (default 1); hang: until=kill|stop (default kill);\n"
-    "           uce: level=low|high (default low), tensors=PATTERN (* and ?)\n"
+    "           uce: level=low|high (default low); uce, flip: tensors=PATTERN (* and ?)\n"
     "  example: kill:2@7:update   or   uce:1@12:backward,level=high,tensors=adam.*";
 
 // What may stand in a message without harming a terminal; long findings are cut.
@@ -106,7 +107,7 @@ class Parser {
     for (const KindEntry& entry : kKinds) {
       if (entry.name == name) kind_ = &entry;
     }
-    if (kind_ == nullptr) return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze, hang or uce");
+    if (kind_ == nullptr) return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze, hang, uce or flip");
     injection_.kind = kind_->kind;
     uint64_t rank = 0;
     uint64_t step = 0;
@@ -152,6 +153,7 @@ class Parser {
   bool KeyBelongs(std::string_view key) const {
     if (injection_.kind == InjectionKind::kExit) return key == "code";
     if (injection_.kind == InjectionKind::kHang) return key == "until";
+    if (injection_.kind == InjectionKind::kFlip) return key == "tensors";
     return injection_.kind == InjectionKind::kUce && (key == "level" || key == "tensors");
   }
 

@@ -25,6 +25,7 @@ enum class InjectionKind {
   kFreeze,  // SIGSTOP to itself, never continued
   kHang,    // its trainer's thread stands still, its agent lives
   kUce,     // uncorrectable memory error, simulated: tensors are poisoned and the error is signalled at once
+  kFlip,    // one bit of a tensor flips, and nobody is told
 };
 
 // How much of a rank's memory an uncorrectable error makes untrusted.
@@ -47,7 +48,8 @@ struct Injection {
   int exit_code = 1;                // kExit: 1 to 255
   HangUntil until = HangUntil::kKill;  // kHang
   UceLevel level = UceLevel::kLow;  // kUce
-  std::string tensors;              // kUce: pattern of tensor names (see glob.h); empty: all of the rank's first layout
+  std::string tensors;              // kUce, kFlip: pattern of tensor names (see glob.h); empty: all of the rank's first
+                                    // layout. A flip takes the first of them in order of their names
 
   bool operator==(const Injection&) const = default;
 };

@@ -55,6 +55,7 @@ void Put(const core::JoinReply& m, Envelope* out) {
   w->set_replacement(m.replacement);
   w->set_resume_step(m.resume_step.value());
   w->set_save_every(m.save_every);
+  w->set_verify_every(m.verify_every);
   for (const std::string& injection : m.injections) w->add_injections(injection);
 }
 
@@ -112,8 +113,13 @@ Result<core::ControllerMessage> TakeController(const Envelope& in) {
     case Envelope::kJoinReply: {
       const JoinReply& w = in.join_reply();
       KINTSUGI_RETURN_IF_ERROR(CheckStep(w.resume_step()));
-      return core::ControllerMessage(core::JoinReply{w.accepted(), w.text(), w.replacement(), Step(w.resume_step()),
-                                                     w.save_every(), {w.injections().begin(), w.injections().end()}});
+      return core::ControllerMessage(core::JoinReply{w.accepted(),
+                                                     w.text(),
+                                                     w.replacement(),
+                                                     Step(w.resume_step()),
+                                                     w.save_every(),
+                                                     w.verify_every(),
+                                                     {w.injections().begin(), w.injections().end()}});
     }
     case Envelope::kLockOrder: return core::ControllerMessage(core::LockOrder{});
     case Envelope::kStopOrder:

@@ -148,6 +148,45 @@ def inject_is_checked(runner):
         run.finish(expect=75)
 
 
+FLIP = ["--inject", "flip:2@7:backward"]
+
+
+def flip_is_undone(runner):
+    """Replicas are compared every four steps: back to the last checkpoint, which they agreed on."""
+    summary, log = runner.run([*FLIP, "--verify-every", "4", "--save-every", "4"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    incident = only_incident(summary)
+    if (incident["signal"], incident["path"], incident["step"]) != ("digest_mismatch", "reload", 4):
+        raise Failure(f"{incident}")
+    if "0 and 2 hold different state at step 8" not in incident["cause"]:
+        raise Failure(f"{incident}")
+
+
+def flip_is_never_saved(runner):
+    """Between two comparisons, at a save of its own step: they are compared before it."""
+    summary, log = runner.run([*FLIP, "--verify-every", "100", "--save-every", "3"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    incident = only_incident(summary)
+    if (incident["path"], incident["step"]) != ("reload", 6) or "at step 9" not in incident["cause"]:
+        raise Failure(f"{incident}")
+
+
+def flip_without_a_checkpoint(runner):
+    """Nothing tells which copy is right: the run stops, and neither is dumped."""
+    summary, log = runner.run([*FLIP, "--verify-every", "4"], TRAINER, expect=1)
+    if only_incident(summary)["signal"] != "digest_mismatch" or "different state at step 8" not in log:
+        raise Failure(f"{summary['incidents']}\n{log[-2000:]}")
+    if [name for name in os.listdir(runner.folder / "checkpoints") if name.startswith("step")] if os.path.isdir(
+            runner.folder / "checkpoints") else []:
+        raise Failure("a state that nobody can vouch for was saved")
+
+
+def comparing_costs_no_bits(runner):
+    summary, log = runner.run(["--verify-every", "1", "--inject", "kill:1@6:update"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    only_incident(summary)
+
+
 if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("two kills, the second of rank 0", injected(["kill:2@4:update", "kill:0@8:backward"])),
@@ -166,4 +205,8 @@ if __name__ == "__main__":
         ("kill injected into a live run", injected_live(lambda step: f"kill:1@{step}:update", "respawn")),
         ("exception injected into a live run", injected_live(lambda step: f"throw:0@{step}:backward", "retry")),
         ("injections into a live run are checked", inject_is_checked),
+        ("a silent flip is found and undone", flip_is_undone),
+        ("a silent flip is never saved", flip_is_never_saved),
+        ("a silent flip without a checkpoint", flip_without_a_checkpoint),
+        ("comparing every step costs no bits", comparing_costs_no_bits),
     ]))

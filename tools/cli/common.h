@@ -34,6 +34,7 @@ struct RunOptions {
   std::string report;
   int max_respawns = 10;
   uint64_t save_every = 0;
+  uint64_t verify_every = 0;
   std::string save_dir = "kintsugi-checkpoints";
   std::string resume;
   double grace = 30;

@@ -51,6 +51,7 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   policy.join_timeout = Seconds(options.join_timeout);
   policy.grace = Seconds(options.grace);
   policy.save_every = options.save_every;
+  policy.verify_every = options.verify_every;
   std::error_code error;
   if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
   if (!options.resume.empty() && options.node.node_rank == 0) {
@@ -76,6 +77,9 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
   app.add_option("--max-respawns", o.max_respawns, "How often one rank may be replaced")->capture_default_str();
   app.add_option("--save-every", o.save_every, "Save a checkpoint every N steps; 0: never")->capture_default_str();
+  app.add_option("--verify-every", o.verify_every,
+                 "Compare the replicas of every shard each N steps, and before every save; 0: in recovery only")
+      ->capture_default_str();
   app.add_option("--save-dir", o.save_dir, "Root of checkpoints, periodic and dying-gasp; empty: no saves")
       ->capture_default_str();
   app.add_option("--resume", o.resume, "Go on from the newest complete checkpoint in this root");

@@ -126,5 +126,89 @@ TEST(Verify, AMismatchAtTheEndIsAnIncident) {
   EXPECT_NE(bench.Ended()->exit_code, kExitSuccess);
 }
 
+// Replicas are compared every four steps; saves only on request unless `save_every` says otherwise.
+Bench Comparing(uint64_t save_every = 0) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.verify_every = 4;
+  policy.save_every = save_every;
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(8);
+  bench.hold = Phase::kVerify;
+  return bench;
+}
+
+void ParkAll(Bench& bench, uint64_t step) {
+  for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(step)});
+}
+
+void AnswerAll(Bench& bench, uint64_t of_rank_1) {
+  for (int r = 0; r < 4; ++r)
+    bench.Say(r, PhaseDone{.phase = Phase::kVerify, .digests = {{0, r == 1 ? of_rank_1 : 1}}});
+}
+
+TEST(PeriodicVerify, ComparesAtItsStepsAndGoesOn) {
+  Bench bench = Comparing();
+  const size_t before = bench.Orders(Phase::kVerify, 0).size();
+  ParkAll(bench, 8);
+  ASSERT_EQ(bench.Orders(Phase::kVerify, 0).size(), before + 1);
+  EXPECT_TRUE(bench.Sent<ContinueOrder>().empty());
+  AnswerAll(bench, 1);
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 4u);
+  EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty()) << "nobody asked for a save";
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.core.incidents(), 0u);
+}
+
+TEST(PeriodicVerify, CopiesThatDifferGoBackToACheckpointOrStop) {
+  Bench bench = Comparing();
+  ParkAll(bench, 8);
+  AnswerAll(bench, 2);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+  EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty()) << "nobody knows which copy is right";
+
+  Bench saved = Comparing();
+  saved.Say(0, Published{Step(4), "checkpoints"});
+  ParkAll(saved, 8);
+  AnswerAll(saved, 2);
+  AnswerAll(saved, 1);  // VERIFY after the reload
+  EXPECT_EQ(saved.core.phase(), Phase::kRunning);
+  ASSERT_FALSE(saved.Orders(Phase::kRepair, 0).empty());
+  EXPECT_EQ(saved.Orders(Phase::kRepair, 0).back().rung, Rung::kReload);
+  EXPECT_EQ(saved.Orders(Phase::kRepair, 0).back().step, Step(4));
+  // The step that failed comes again, and is compared again.
+  saved.CommitAll(8);
+  const size_t before = saved.Orders(Phase::kVerify, 0).size();
+  ParkAll(saved, 8);
+  EXPECT_EQ(saved.Orders(Phase::kVerify, 0).size(), before + 1);
+}
+
+TEST(PeriodicVerify, ComesBeforeEverySave) {
+  Bench bench = Comparing(3);
+  bench.CommitAll(9);
+  ParkAll(bench, 9);
+  EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty());
+  AnswerAll(bench, 1);
+  EXPECT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
+}
+
+TEST(PeriodicVerify, ASaveAskedForMeanwhileIsMade) {
+  Bench bench = Comparing();
+  ParkAll(bench, 8);
+  bench.Feed(OperatorSave{});
+  EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty());
+  AnswerAll(bench, 1);
+  EXPECT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
+}
+
+TEST(PeriodicVerify, ARankThatDoesNotAnswerIsGivenUp) {
+  Bench bench = Comparing();
+  ParkAll(bench, 8);
+  for (int r = 0; r < 3; ++r) bench.Say(r, PhaseDone{.phase = Phase::kVerify, .digests = {{0, 1}}});
+  bench.Pass(bench.core.policy().RepairLimit() + bench.core.policy().AnswerSlack() + 100ms);
+  EXPECT_EQ(bench.Killed(), std::set<int>{3});
+}
+
 }  // namespace
 }  // namespace kintsugi::core

@@ -93,9 +93,9 @@ inline bool Equal(const FaultReport& a, const FaultReport& b) {
   return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && a6 == b6;
 }
 inline bool Equal(const JoinReply& a, const JoinReply& b) {
-  const auto& [a1, a2, a3, a4, a5, a6] = a;
-  const auto& [b1, b2, b3, b4, b5, b6] = b;
-  return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && a6 == b6;
+  const auto& [a1, a2, a3, a4, a5, a6, a7] = a;
+  const auto& [b1, b2, b3, b4, b5, b6, b7] = b;
+  return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && a6 == b6 && a7 == b7;
 }
 inline bool Equal(const PhaseOrder& a, const PhaseOrder& b) {
   const auto& [a1, a2, a3, a4, a5, a6, a7, a8] = a;

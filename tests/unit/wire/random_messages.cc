@@ -96,7 +96,8 @@ core::AgentMessage RandomMessages::Agent(size_t kind) {
 
 core::ControllerMessage RandomMessages::Controller(size_t kind) {
   switch (kind) {
-    case 0: return core::JoinReply{Flip(), Text(), Flip(), AnyStep(), Any(), Texts()};
+    case 0:
+      return core::JoinReply{Flip(), Text(), Flip(), AnyStep(), Any(), Any(), Texts()};
     case 1: return core::LockOrder{};
     case 2: return core::StopOrder{AnyStep(), Flip()};
     case 3: return PhaseOrder();
