@@ -187,6 +187,7 @@ class Agent::Impl {
   bool resumed_told_ = true;
   bool released_at_save_point_ = false;
   bool fault_told_ = false;
+  Duration slow_{};                   // injected
   std::vector<Activity> activities_;  // open ones, the innermost last
   Generation generation_;
   Step released_at_;

@@ -175,6 +175,8 @@ Status Agent::Impl::ReportMemoryError(const std::vector<std::string>& keys, cons
 
 Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
   words().progress.store(PackProgress(step.value(), phase, activity()), std::memory_order_relaxed);
+  if (slow_.count() > 0 && phase == TrainPhase::kForward) [[unlikely]]
+    std::this_thread::sleep_for(slow_);
   if (!any_armed_.load(std::memory_order_relaxed)) [[likely]] return Status::Ok();
   std::optional<std::pair<uint32_t, Injection>> due;
   {
@@ -234,6 +236,9 @@ Status Agent::Impl::Strike(const Injection& injection, Step step) {
     case InjectionKind::kKill: kill(getpid(), SIGKILL); pause(); break;
     case InjectionKind::kExit: _exit(injection.exit_code);
     case InjectionKind::kFreeze: kill(getpid(), SIGSTOP); break;
+    case InjectionKind::kSlow:
+      slow_ = std::chrono::milliseconds(injection.slow_ms);
+      break;
     case InjectionKind::kFlip:
       break;  // done, and nobody is told
     case InjectionKind::kThrow:

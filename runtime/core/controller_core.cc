@@ -17,7 +17,8 @@ ControllerCore::ControllerCore(Policy policy, Term term)
       term_(term),
       members_(static_cast<size_t>(policy_.world_size)),
       detector_(policy_.silence),
-      hangs_(policy_.Hangs(), policy_.world_size) {
+      hangs_(policy_.Hangs(), policy_.world_size),
+      slow_(policy_.world_size) {
   const Status valid = policy_.Validate();
   KINTSUGI_CHECK(valid.ok(), valid.message());
   if (!policy_.resume_directory.empty()) checkpoints_.push_back({policy_.resume_step, policy_.resume_directory});
@@ -76,7 +77,7 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
         if constexpr (std::is_same_v<M, Beat>) {
           if (current) {
             member.begun = kintsugi::Step(m.place.step);
-            hangs_.OnPlace(rank, m.place, now_);
+            OnPlace(rank, m.place);
           }
           detector_.OnBeat(rank, m.count, now_);
         } else if constexpr (std::is_same_v<M, Ready>) {

@@ -17,6 +17,7 @@
 #include "runtime/core/detector.h"
 #include "runtime/core/hang_detector.h"
 #include "runtime/core/policy.h"
+#include "runtime/core/slow_ranks.h"
 
 namespace kintsugi::core {
 
@@ -83,6 +84,8 @@ class ControllerCore {
   uint64_t incidents() const { return incident_count_; }
   // The one under way; nothing: none is.
   const std::optional<IncidentRecord>& incident() const { return incident_; }
+  // How far a slow rank is behind the others; nothing for a rank that is not slow.
+  std::optional<Duration> LateBy(Rank rank) const { return slow_.LateBy(rank); }
   uint64_t dropped_messages() const { return dropped_; }
   // Whatever is waited for has a deadline; in RUNNING nothing need be waited for. True after every step.
   bool WaitsAreBounded() const;
@@ -166,6 +169,7 @@ class ControllerCore {
   // Hangs and crash loops (controller_hang.cc).
   void WatchForHangs();
   void CheckHangs();
+  void OnPlace(Rank rank, const Progress& place);
   void NoteCrash(Rank rank, const std::string& cause);
 
   // Saves, pauses, the end (controller_save.cc).
@@ -238,6 +242,7 @@ class ControllerCore {
   int unresumed_ = 0;      // in RUNNING: members that have not said Resumed
   FailureDetector detector_;
   HangDetector hangs_;
+  SlowRanks slow_;
   ReplicaMap replicas_;
   bool replicas_known_ = false;
   bool registries_changed_ = true;  // somebody registered something else than what replicas_ was made of

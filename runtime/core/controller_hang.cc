@@ -1,5 +1,5 @@
 // Faults that only their repetition or their duration shows: a step that does not move, and a rank that dies at the
-// same step again and again.
+// same step again and again; and ranks that are slow, which are no fault yet.
 //
 // A hang is met as any fault is: all ranks are stopped. Whoever comes out of its step by that goes on with the others
 // (a collective that waited for ever is retried); whoever does not is killed at the end of STOP and replaced. A rank
@@ -19,8 +19,19 @@ constexpr int kTimesAtOneStep = 3;
 
 void ControllerCore::WatchForHangs() {
   hangs_.Start(now_);
+  slow_.Start();
   for (size_t r = 0; r < members_.size(); ++r)
     if (members_[r].finished || members_[r].save_point) hangs_.OnIdle(Rank(static_cast<int32_t>(r)));
+}
+
+void ControllerCore::OnPlace(Rank rank, const Progress& place) {
+  hangs_.OnPlace(rank, place, now_);
+  if (phase_ != Phase::kRunning) return;
+  slow_.OnPlace(rank, place, now_);
+  const auto step_time = hangs_.step_time();
+  if (!step_time) return;
+  for (const SlowRanks::News& news : slow_.Take(*step_time))
+    out_.push_back(Notice{news.rank, ToString(news, *step_time)});
 }
 
 void ControllerCore::CheckHangs() {

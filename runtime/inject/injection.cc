@@ -17,22 +17,24 @@ struct KindEntry {
   std::string_view keys;  // for messages
 };
 
-constexpr std::array<KindEntry, 7> kKinds{{
+constexpr std::array<KindEntry, 8> kKinds{{
     {InjectionKind::kKill, "kill", "no keys after kill"},
     {InjectionKind::kExit, "exit", "the key code of exit"},
     {InjectionKind::kThrow, "throw", "no keys after throw"},
     {InjectionKind::kFreeze, "freeze", "no keys after freeze"},
     {InjectionKind::kHang, "hang", "the key until of hang"},
     {InjectionKind::kUce, "uce", "the keys level or tensors of uce"},
+    {InjectionKind::kSlow, "slow", "the key ms of slow"},
     {InjectionKind::kFlip, "flip", "the key tensors of flip"},
 }};
 
 constexpr std::string_view kGrammar =
     "  grammar: KIND:RANK@STEP[:PHASE][,key=value]...\n"
-    "  KIND     kill, exit, throw, freeze, hang, uce or flip\n"
+    "  KIND     kill, exit, throw, freeze, hang, slow, uce or flip\n"
     "  RANK     from 0; STEP: the step being computed, from 1\n"
     "  PHASE    forward (default), backward, gradient-sync, gate, update, param-sync or between\n"
     "  keys     exit: code=1..255 (default 1); hang: until=kill|stop (default kill);\n"
+    "           slow: ms=1..3600000 (default 100);\n"
     "           uce: level=low|high (default low); uce, flip: tensors=PATTERN (* and ?)\n"
     "  example: kill:2@7:update   or   uce:1@12:backward,level=high,tensors=adam.*";
 
@@ -107,7 +109,7 @@ class Parser {
     for (const KindEntry& entry : kKinds) {
       if (entry.name == name) kind_ = &entry;
     }
-    if (kind_ == nullptr) return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze, hang, uce or flip");
+    if (kind_ == nullptr) return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze, hang, slow, uce or flip");
     injection_.kind = kind_->kind;
     uint64_t rank = 0;
     uint64_t step = 0;
@@ -153,6 +155,7 @@ class Parser {
   bool KeyBelongs(std::string_view key) const {
     if (injection_.kind == InjectionKind::kExit) return key == "code";
     if (injection_.kind == InjectionKind::kHang) return key == "until";
+    if (injection_.kind == InjectionKind::kSlow) return key == "ms";
     if (injection_.kind == InjectionKind::kFlip) return key == "tensors";
     return injection_.kind == InjectionKind::kUce && (key == "level" || key == "tensors");
   }
@@ -162,6 +165,12 @@ class Parser {
       uint64_t code = 0;
       if (!TakeNumber(",", 1, 255, "an exit code", code)) return false;
       injection_.exit_code = static_cast<int>(code);
+      return true;
+    }
+    if (key == "ms") {
+      uint64_t ms = 0;
+      if (!TakeNumber(",", 1, 3'600'000, "milliseconds", ms)) return false;
+      injection_.slow_ms = static_cast<int>(ms);
       return true;
     }
     const std::string_view value = Take(",");
@@ -205,6 +214,7 @@ std::string ToString(const Injection& injection) {
   out += ":" + injection.rank.ToString() + "@" + injection.step.ToString() + ":";
   out += TrainPhaseName(injection.phase);
   if (injection.exit_code != defaults.exit_code) out += ",code=" + std::to_string(injection.exit_code);
+  if (injection.slow_ms != defaults.slow_ms) out += ",ms=" + std::to_string(injection.slow_ms);
   if (injection.until == HangUntil::kStop) out += ",until=stop";
   if (injection.level == UceLevel::kHigh) out += ",level=high";
   if (!injection.tensors.empty()) out += ",tensors=" + injection.tensors;

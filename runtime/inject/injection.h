@@ -25,6 +25,7 @@ enum class InjectionKind {
   kFreeze,  // SIGSTOP to itself, never continued
   kHang,    // its trainer's thread stands still, its agent lives
   kUce,     // uncorrectable memory error, simulated: tensors are poisoned and the error is signalled at once
+  kSlow,    // every forward pass takes longer from this step on, in this life of the rank
   kFlip,    // one bit of a tensor flips, and nobody is told
 };
 
@@ -47,6 +48,7 @@ struct Injection {
   TrainPhase phase = TrainPhase::kForward;
   int exit_code = 1;                // kExit: 1 to 255
   HangUntil until = HangUntil::kKill;  // kHang
+  int slow_ms = 100;                   // kSlow: 1 to 3,600,000
   UceLevel level = UceLevel::kLow;  // kUce
   std::string tensors;              // kUce, kFlip: pattern of tensor names (see glob.h); empty: all of the rank's first
                                     // layout. A flip takes the first of them in order of their names

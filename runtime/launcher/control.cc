@@ -58,6 +58,8 @@ std::string Launcher::Impl::StatusJson() const {
               {"pid", member.pid},
               {"step", view.step},
               {"respawns", member.respawns}};
+    const auto late = core.LateBy(Rank(static_cast<int32_t>(r)));
+    rank["late_ms"] = late ? json(ToMilliseconds(*late)) : json();
     if (options_.nodes > 1) rank["node"] = NodeOf(Rank(static_cast<int32_t>(r)));
     if (view.page) {
       const auto word = core::GateWord::Unpack(view.page->gate_word);

@@ -55,12 +55,27 @@ def two_deaths_at_a_step(runner):
     must_be_same(reference(runner.bin, TRAINER), summary, log)
 
 
+def slow_rank(runner):
+    """Told with figures, in the log and by `kintsugi status`; nothing is done about it."""
+    steps = ["--steps", "30"]
+    with LiveRun(runner, ["--inject", "slow:1@4,ms=80"], steps) as run:
+        run.wait_status(lambda s: s["ranks"][1]["late_ms"], "the slow rank's figure")
+        status = run.status()
+        if any(rank["late_ms"] for rank in status["ranks"] if rank["rank"] != 1) or status["ranks"][1]["late_ms"] > 200:
+            raise Failure(f"{status['ranks']}")
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, steps), summary, log)
+    if summary["incidents"] or "slow: " not in log or "behind the median rank" not in log:
+        raise Failure(f"{summary['incidents']}\n{log[-3000:]}")
+
+
 if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("a rank hangs in its forward pass", hang("hang:2@5:forward", "respawn", [2])),
         ("rank 0 hangs in its update", hang("hang:0@5:update", "respawn", [0])),
         ("a rank hangs until it is stopped", hang("hang:1@5:backward,until=stop", "retry", [1])),
         ("hangs are not looked for", never_looked_for),
+        ("a slow rank is named", slow_rank),
         ("a rank dies three times at one step", crash_loop),
         ("a rank dies twice at one step", two_deaths_at_a_step),
     ]))

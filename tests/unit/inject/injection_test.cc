@@ -42,7 +42,7 @@ TEST(Injection, FillsDefaults) {
 }
 
 TEST(Injection, RoundTripsEveryKindAndPhase) {
-  for (const char* kind : {"kill", "exit", "throw", "freeze", "uce", "flip"}) {
+  for (const char* kind : {"kill", "exit", "throw", "freeze", "slow", "uce", "flip"}) {
     for (const TrainPhaseNameEntry& phase : kTrainPhases) {
       const std::string spec = std::string(kind) + ":3@9:" + std::string(phase.name);
       const Result<Injection> parsed = ParseInjection(spec);
