@@ -10,6 +10,9 @@ namespace kintsugi {
 namespace {
 
 constexpr Duration kSettleInterval = std::chrono::milliseconds(100);
+// Agents beat every 50 ms.
+constexpr Duration kAliveFor = std::chrono::milliseconds(250);
+constexpr Duration kStacksLimit = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -36,14 +39,33 @@ void WorkerPool::Spawn(Rank rank, Incarnation incarnation) {
   Slot& slot = slots_[rank];
   if (!slot.running()) return Start(rank, incarnation);
   slot.next = incarnation;
-  (void)slot.child->KillGroup(SIGKILL);
+  if (!slot.stacks) (void)slot.child->KillGroup(SIGKILL);
 }
 
 void WorkerPool::Kill(Rank rank, Incarnation incarnation, const std::string& reason) {
   const auto found = slots_.find(rank);
   if (found == slots_.end() || found->second.incarnation != incarnation) return;
-  found->second.kill_reason = reason;
-  if (found->second.running()) (void)found->second.child->KillGroup(SIGKILL);
+  Slot& slot = found->second;
+  slot.kill_reason = reason;
+  if (!slot.running() || slot.stacks) return;
+  const TimePoint beat(Duration(static_cast<int64_t>(slot.page->words().beat_ns.load())));
+  const bool lives = SteadyClock::SteadyNow() - beat < kAliveFor;
+  if (lives && !leaving_) DumpStacks(rank, slot);
+  if (!slot.stacks) (void)slot.child->KillGroup(SIGKILL);
+}
+
+void WorkerPool::DumpStacks(Rank rank, Slot& slot) {
+  auto dump = StackDump::Start(
+      io_, slot.child->pid(), kStacksLimit,
+      [this, rank](std::string_view line) {
+        log_->Write(LogLevel::kWarning, LogLine("stack", {{"rank", rank.ToString()}, {"line", std::string(line)}}));
+      },
+      [&slot] { (void)slot.child->KillGroup(SIGKILL); });  // a slot stays where it is, and its child until it is reaped
+  if (dump.ok()) {
+    slot.stacks = std::move(dump).value();
+    return;
+  }
+  log_->Write(LogLevel::kInfo, LogLine("no_stack", {{"rank", rank.ToString()}, {"why", dump.status().message()}}));
 }
 
 void WorkerPool::KillAll() {
@@ -135,6 +157,7 @@ void WorkerPool::OnExit(Rank rank, Incarnation incarnation, const ExitCause& cau
   Slot& slot = slots_[rank];
   // What it left in its page counts: it may have committed, and told so, a microsecond before it died.
   ReadPage(rank, slot);
+  slot.stacks.reset();
   std::string text = cause.text;
   if (!slot.kill_reason.empty()) text += " (" + slot.kill_reason + ")";
   if (!cause.last_stderr_lines.empty()) text += "; last line of its error output: " + cause.last_stderr_lines.back();

@@ -25,6 +25,7 @@
 #include "runtime/process/oom_monitor.h"
 #include "runtime/process/output_prefixer.h"
 #include "runtime/process/shared_page.h"
+#include "runtime/process/stack_dump.h"
 
 namespace kintsugi {
 
@@ -79,6 +80,8 @@ class WorkerPool {
 
   // Starts a process, once the one before it is reaped.
   void Spawn(Rank rank, Incarnation incarnation);
+  // One that still gives signs of life does not come out of something: first its stacks are logged, which takes a
+  // second at most.
   void Kill(Rank rank, Incarnation incarnation, const std::string& reason);
   void KillAll();
   // Processes that end from now on are not replaced, nor are others started.
@@ -110,6 +113,7 @@ class WorkerPool {
     std::optional<Incarnation> next;  // to be started once the present process is reaped
     std::vector<std::string> armed;
     std::string kill_reason;
+    std::unique_ptr<StackDump> stacks;  // before it is killed
 
     bool running() const { return child && child->running(); }
   };
@@ -118,6 +122,7 @@ class WorkerPool {
   Result<ProcessSpec> SpecFor(Rank rank, Incarnation incarnation, int page_fd) const;
   void OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause);
   void ReadPage(Rank rank, Slot& slot);
+  void DumpStacks(Rank rank, Slot& slot);
   void TellIfIdle();
 
   boost::asio::io_context& io_;

@@ -18,6 +18,8 @@ def hang(spec, path, ranks):
         incident = only_incident(summary)
         if incident["signal"] != "hang" or incident["path"] != path or incident["ranks"] != ranks:
             raise Failure(f"{incident['signal']} of {incident['ranks']}, rung {incident['path']}\n{log[-3000:]}")
+        if path == "respawn" and not ("event=stack rank=%d" % ranks[0] in log and "nanosleep" in log):
+            raise Failure(f"no stack of the hung thread\n{log[-3000:]}")
         place = f"{spec.split(':')[2].split(',')[0]} of step 5"
         if place not in incident["cause"] or "others wait in" not in incident["cause"]:
             raise Failure(f"the cause does not say where: {incident['cause']}")
