@@ -16,9 +16,14 @@
 #include "runtime/controller/report_ledger.h"
 #include "runtime/core/controller_core.h"
 #include "runtime/core/store_table.h"
+#include "runtime/journal/options.h"
 #include "runtime/net/server.h"
 
 namespace kintsugi {
+
+namespace journal {
+class Recorder;
+}
 
 // Who can start and end processes, and who wants to know.
 class ControllerHost {
@@ -48,6 +53,8 @@ class Controller {
 
   // Listens; the port is known afterwards.
   Status Listen();
+  // Everything that goes into the core from now on is recorded; the run never depends on it. REQUIRES: before Start.
+  Status Record(const journal::RecorderOptions& options);
   // Begins the run: the host is asked to spawn every rank.
   void Start();
   uint16_t port() const { return server_->port(); }
@@ -55,7 +62,7 @@ class Controller {
   void Feed(const core::ControllerEvent& event);
   // A sign of life of a rank that a launcher watches, and where it stands.
   void FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, const Progress& place);
-  void SetInjections(Rank rank, std::vector<std::string> injections) { core_.SetInjections(rank, std::move(injections)); }
+  void SetInjections(Rank rank, std::vector<std::string> injections);
 
   const core::ControllerCore& core() const { return core_; }
   ReportLedger& reports() { return reports_; }
@@ -72,6 +79,7 @@ class Controller {
   void AnswerJoin(Rank rank, Incarnation incarnation, const core::Header& header, const core::JoinReply& reply);
   void Disconnect(Rank rank, Incarnation incarnation);
   void ScheduleTick();
+  std::vector<core::ControllerAction> StepCore(const core::ControllerEvent& event);
 
   struct Peer {
     Rank rank;
@@ -84,6 +92,7 @@ class Controller {
   ControllerHost& host_;
   std::shared_ptr<LogSink> log_;
   core::ControllerCore core_;
+  std::unique_ptr<journal::Recorder> recorder_;  // may be null
   core::StoreTable store_;
   ReportLedger reports_;
   std::unique_ptr<net::Server> server_;

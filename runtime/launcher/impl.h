@@ -39,6 +39,7 @@ class Launcher::Impl final : public ControllerHost {
   };
 
   Status SetUp();
+  void Record();
   void WatchSignals();
   void OnSignal(int number);
 

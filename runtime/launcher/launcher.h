@@ -19,6 +19,7 @@
 #include "runtime/core/controller_types.h"
 #include "runtime/core/policy.h"
 #include "runtime/inject/ledger.h"
+#include "runtime/journal/options.h"
 #include "runtime/process/process_spec.h"
 
 namespace kintsugi {
@@ -33,6 +34,7 @@ struct LauncherOptions {
   std::string bind_address = "127.0.0.1";
   uint16_t port = 0;               // of the controller; 0: any
   std::string run_directory;       // holds the control socket; empty: none
+  journal::RecorderOptions journal;  // where it cannot be made, the run goes on unrecorded
   bool show_output = true;         // pass the workers' lines on, prefixed with the rank
   bool output_to_stderr = false;   // where standard output carries JSON
 };
