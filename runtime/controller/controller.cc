@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/base/overloaded.h"
+#include "runtime/journal/recorder.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi {
@@ -47,8 +48,16 @@ Status Controller::Listen() {
   return Status::Ok();
 }
 
+Status Controller::Record(const journal::RecorderOptions& options) {
+  KINTSUGI_ASSIGN_OR_RETURN(recorder_, journal::Recorder::Open(options, options_.policy, options_.term, log_));
+  return Status::Ok();
+}
+
 void Controller::Start() {
-  for (const core::ControllerAction& action : core_.Start(SteadyClock::SteadyNow())) Act(action);
+  const TimePoint now = journal::Recorder::Now();
+  const std::vector<core::ControllerAction> actions = core_.Start(now);
+  if (recorder_) recorder_->Started(now, actions);
+  for (const core::ControllerAction& action : actions) Act(action);
   Answer(store_.Advance(core_.generation()));
   ScheduleTick();
 }
@@ -65,9 +74,27 @@ void Controller::ScheduleTick() {
 
 void Controller::Feed(const core::ControllerEvent& event) {
   const Generation before = core_.generation();
-  const std::vector<core::ControllerAction> actions = core_.Step(event, SteadyClock::SteadyNow());
+  const std::vector<core::ControllerAction> actions = StepCore(event);
   if (core_.generation() != before) Answer(store_.Advance(core_.generation()));
   for (const core::ControllerAction& action : actions) Act(action);
+}
+
+std::vector<core::ControllerAction> Controller::StepCore(const core::ControllerEvent& event) {
+  const TimePoint now = journal::Recorder::Now();
+  try {
+    std::vector<core::ControllerAction> actions = core_.Step(event, now);
+    if (recorder_) recorder_->Stepped(event, now, actions);
+    return actions;
+  } catch (...) {
+    // A failed check ends the run; what led to it can be replayed.
+    if (recorder_) recorder_->Threw(event, now);
+    throw;
+  }
+}
+
+void Controller::SetInjections(Rank rank, std::vector<std::string> injections) {
+  if (recorder_) recorder_->SetInjections(rank, injections);
+  core_.SetInjections(rank, std::move(injections));
 }
 
 void Controller::FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, const Progress& place) {

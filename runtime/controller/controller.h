@@ -16,6 +16,7 @@
 #include "runtime/controller/report_ledger.h"
 #include "runtime/core/controller_core.h"
 #include "runtime/core/store_table.h"
+#include "runtime/journal/options.h"
 #include "runtime/net/server.h"
 
 namespace kintsugi {
@@ -23,6 +24,10 @@ namespace kintsugi {
 // Roles in the handshake.
 inline constexpr std::string_view kAgentRole = "agent";
 inline constexpr std::string_view kLauncherRole = "launcher";
+
+namespace journal {
+class Recorder;
+}
 
 // Who can start and end processes, and who wants to know.
 class ControllerHost {
@@ -66,6 +71,8 @@ class Controller {
   // An agent's frame, or its end, on a connection of its own or on a node's channel.
   void OnAgentFrame(const net::ConnectionPtr& connection, std::string_view payload);
   void OnAgentClose(const net::ConnectionPtr& connection);
+  // Everything that goes into the core from now on is recorded; the run never depends on it. REQUIRES: before Start.
+  Status Record(const journal::RecorderOptions& options);
   // Begins the run: the host is asked to spawn every rank.
   void Start();
   uint16_t port() const { return server_->port(); }
@@ -73,7 +80,7 @@ class Controller {
   void Feed(const core::ControllerEvent& event);
   // A sign of life of a rank that a launcher watches, and where it stands.
   void FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, const Progress& place);
-  void SetInjections(Rank rank, std::vector<std::string> injections) { core_.SetInjections(rank, std::move(injections)); }
+  void SetInjections(Rank rank, std::vector<std::string> injections);
 
   const core::ControllerCore& core() const { return core_; }
   ReportLedger& reports() { return reports_; }
@@ -89,6 +96,7 @@ class Controller {
   void AnswerJoin(Rank rank, Incarnation incarnation, const core::Header& header, const core::JoinReply& reply);
   void Disconnect(Rank rank, Incarnation incarnation);
   void ScheduleTick();
+  std::vector<core::ControllerAction> StepCore(const core::ControllerEvent& event);
 
   struct Peer {
     Rank rank;
@@ -102,6 +110,7 @@ class Controller {
   NodePort* nodes_ = nullptr;
   std::shared_ptr<LogSink> log_;
   core::ControllerCore core_;
+  std::unique_ptr<journal::Recorder> recorder_;  // may be null
   core::StoreTable store_;
   ReportLedger reports_;
   std::unique_ptr<net::Server> server_;

@@ -39,6 +39,7 @@ class Launcher::Impl final : public ControllerHost, public WorkerEvents, public 
   Status SetUp();
   Status CheckInjections();
   WorkerPoolOptions PoolOptions(uint16_t master_port) const;
+  void Record();
   void WatchSignals();
   void OnSignal(int number);
   void Poll();

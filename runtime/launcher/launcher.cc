@@ -118,8 +118,21 @@ Status Launcher::Impl::SetUp() {
                                               OnRequest(request, std::move(respond));
                                             }));
   }
+  // Not before the control socket: the folder may be another run's.
+  if (!options_.journal.path.empty()) Record();
   views_.resize(static_cast<size_t>(options_.policy.world_size));
   return Status::Ok();
+}
+
+void Launcher::Impl::Record() {
+  if (const Status recorded = controller_->Record(options_.journal); !recorded.ok())
+    return log_->Write(LogLevel::kWarning, LogLine("not_recorded", {{"why", recorded.message()}}));
+  // A journal that lies elsewhere is found through the run's folder too.
+  const std::string here = options_.run_directory + "/" + journal::kFileName;
+  if (options_.run_directory.empty() || options_.journal.path == here) return;
+  unlink(here.c_str());
+  if (symlink(options_.journal.path.c_str(), here.c_str()) != 0)
+    log_->Write(LogLevel::kWarning, LogLine("journal_elsewhere", {{"file", options_.journal.path}}));
 }
 
 Result<RunResult> Launcher::Impl::Run() {

@@ -21,6 +21,7 @@
 #include "runtime/core/controller_types.h"
 #include "runtime/core/policy.h"
 #include "runtime/inject/ledger.h"
+#include "runtime/journal/options.h"
 #include "runtime/net/secret.h"
 #include "runtime/process/process_spec.h"
 
@@ -40,6 +41,7 @@ struct LauncherOptions {
   std::string node_address = "127.0.0.1";         // of this host, as ranks of other hosts reach it
   std::shared_ptr<const net::Secret> secret;      // all nodes' own; null: one is made
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
+  journal::RecorderOptions journal;               // where it cannot be made, the run goes on unrecorded
   bool show_output = true;         // pass the workers' lines on, prefixed with the rank
   bool output_to_stderr = false;   // where standard output carries JSON
 };

@@ -77,7 +77,9 @@ Outcome Cluster::Run() {
   Log("plan: seed " + std::to_string(plan_.seed) + ": " + plan_.ToString());
   for (size_t i = 0; i < faults_.size(); ++i)
     if (faults_[i].plan.at) In(*faults_[i].plan.at, [this, i] { Strike(faults_[i]); });
-  for (const ControllerAction& action : core_.Start(Now())) Act(action);
+  const std::vector<ControllerAction> begun = core_.Start(Now());
+  if (hook_) hook_->OnStart(Now(), begun);
+  for (const ControllerAction& action : begun) Act(action);
   Answer(store_.Advance(core_.generation()));
   // Where no launcher starts them, somebody else does.
   for (size_t r = 0; r < world_ && !plan_.policy.can_spawn; ++r)

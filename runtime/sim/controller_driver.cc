@@ -17,6 +17,7 @@ void Cluster::Feed(ControllerEvent event) {
 
 void Cluster::StepController(const ControllerEvent& event) {
   std::vector<ControllerAction> actions = core_.Step(event, Now());
+  if (hook_) hook_->OnStep(event, Now(), actions);
   if (core_.generation() != stored_generation_) {
     stored_generation_ = core_.generation();
     Answer(store_.Advance(stored_generation_));

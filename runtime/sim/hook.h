@@ -19,6 +19,10 @@ class Hook {
   // Before the controller sees `event`; what is put into `after` it sees right after it.
   virtual void BeforeController(const core::ControllerCore& /*core*/, core::ControllerEvent* /*event*/,
                                 std::vector<core::ControllerEvent>* /*after*/) {}
+  // Whatever goes into the controller's core, and what comes out.
+  virtual void OnStart(TimePoint /*now*/, const std::vector<core::ControllerAction>& /*actions*/) {}
+  virtual void OnStep(const core::ControllerEvent& /*event*/, TimePoint /*now*/,
+                      const std::vector<core::ControllerAction>& /*actions*/) {}
   // Before its actions are carried out.
   virtual void AfterController(const core::ControllerCore& /*core*/, const core::ControllerEvent& /*cause*/,
                                std::vector<core::ControllerAction>* /*actions*/) {}

@@ -45,6 +45,8 @@ struct RunOptions {
   double join_timeout = 120;
   std::string json;  // empty: none; "-": standard output
   std::string run_dir;
+  uint64_t journal_mib = 64;  // 0: no journal
+  std::string journal_dir;    // where there is no report; empty: the run's folder
   std::string bind = "127.0.0.1";
   int port = 0;
   std::string log_level = "info";
@@ -117,5 +119,6 @@ void AddController(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);  // ckpt
 void AddReport(CLI::App& app, int& exit_code);
 void AddSim(CLI::App& app, int& exit_code);
+void AddReplay(CLI::App& app, int& exit_code);
 
 }  // namespace kintsugi::cli

@@ -62,6 +62,8 @@ struct Options {
   double silence = 1;
   double hang_factor = 5;
   double hang_least = 5;
+  std::string journal;
+  uint64_t journal_mib = 64;
   std::string log_level = "info";
 };
 
@@ -87,6 +89,8 @@ Status Serve(const Options& options, int& exit_code) {
   KINTSUGI_RETURN_IF_ERROR(controller_options.policy.Validate());
   Controller controller(io, controller_options, secret, host, log);
   KINTSUGI_RETURN_IF_ERROR(controller.Listen());
+  if (!options.journal.empty())
+    KINTSUGI_RETURN_IF_ERROR(controller.Record({.path = options.journal, .bytes_max = options.journal_mib << 20}));
   std::cout << "listening on " << options.bind << ":" << controller.port() << std::endl;
   boost::asio::signal_set signals(io, SIGINT, SIGTERM);
   signals.async_wait([&](const boost::system::error_code& error, int) {
@@ -118,6 +122,11 @@ void AddController(CLI::App& app, int& exit_code) {
                    "Learnt step times without progress that make a hang; 0: never")
       ->capture_default_str();
   command->add_option("--hang-least", options->hang_least, "Shortest such time in seconds")->capture_default_str();
+  command->add_option("--journal", options->journal,
+                      "File to record every decision in, for `kintsugi replay --journal`");
+  command->add_option("--journal-mib", options->journal_mib, "Its greatest size in MiB")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   command->add_option("--log-level", options->log_level, "debug, info, warning, error or off")->capture_default_str();
   command->callback([options, &exit_code] {
     const Status served = Serve(*options, exit_code);

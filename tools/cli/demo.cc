@@ -95,6 +95,7 @@ Status Demonstrate(DemoOptions& demo, int& exit_code) {
   for (const std::string& spec : demo.run.inject) faults += " " + spec;
   Tell(quiet, "2/2  the same run with faults:" + (faults.empty() ? " none" : faults));
   RunOptions disturbed = TrainerRun(demo, program, true);
+  disturbed.journal_dir = demo.run.report;
   if (demo.run.json == "-") disturbed.json = "-";  // keeps the ranks' output off standard output
   KINTSUGI_ASSIGN_OR_RETURN(const RunOutcome faulted, ExecuteRun(disturbed));
   TellIncidents(quiet, faulted.record);

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   kintsugi::cli::AddDemo(app, exit_code);
   kintsugi::cli::AddTalk(app, exit_code);
   kintsugi::cli::AddExplain(app, exit_code);
+  kintsugi::cli::AddReplay(app, exit_code);
   kintsugi::cli::AddController(app, exit_code);
   kintsugi::cli::AddCheckpoint(app, exit_code);
   kintsugi::cli::AddReport(app, exit_code);

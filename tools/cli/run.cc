@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "runtime/launcher/node_launcher.h"
@@ -16,14 +17,45 @@ Duration Seconds(double seconds) { return Duration(static_cast<int64_t>(seconds 
 
 Status Usage(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-// Folders of launchers that were killed: their processes are gone.
+// Journals of runs whose folder is our own are kept for a while: the newest so many.
+constexpr size_t kJournalsKept = 8;
+
+// Folders of launchers that are gone. One with a journal tells of an incident, or of a launcher that was killed.
 void RemoveStale(const std::string& base) {
+  namespace fs = std::filesystem;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
+  std::vector<std::pair<fs::file_time_type, fs::path>> kept;
+  for (const auto& entry : fs::directory_iterator(base, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind("run-", 0) != 0 || std::filesystem::exists("/proc/" + name.substr(4), error)) continue;
-    std::filesystem::remove_all(entry.path(), error);
+    if (name.rfind("run-", 0) != 0 || fs::exists("/proc/" + name.substr(4), error)) continue;
+    const fs::file_time_type written = fs::last_write_time(entry.path() / journal::kFileName, error);
+    if (error)
+      fs::remove_all(entry.path(), error);
+    else
+      kept.emplace_back(written, entry.path());
   }
+  std::sort(kept.rbegin(), kept.rend());
+  for (size_t i = kJournalsKept; i < kept.size(); ++i) fs::remove_all(kept[i].second, error);
+}
+
+// The journal's place: in the report, which outlives the run, else in the run's folder.
+std::string JournalPath(const RunOptions& options, const std::string& run_directory) {
+  if (options.journal_mib == 0) return "";
+  const std::string& report = options.report.empty() ? options.journal_dir : options.report;
+  if (report.empty()) return run_directory + "/" + journal::kFileName;
+  std::error_code error;
+  return std::filesystem::absolute(report, error).string() + "/" + journal::kFileName;
+}
+
+// Our own folder goes with its run, but for the journal of one that had an incident or failed.
+void LeaveRunDirectory(const std::string& directory, const std::string& journal, bool worth_keeping) {
+  std::error_code ignored;
+  if (!worth_keeping || journal != directory + "/" + journal::kFileName || !std::filesystem::exists(journal, ignored)) {
+    std::filesystem::remove_all(directory, ignored);
+    return;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
+    if (entry.path().filename() != journal::kFileName) std::filesystem::remove_all(entry.path(), ignored);
 }
 
 // A folder of this user's own for the control socket of this run.
@@ -100,6 +132,12 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--json", o.json, "Write the summary as JSON to this file; - for standard output")->expected(0, 1)
       ->default_str("-");
   app.add_option("--run-dir", o.run_dir, "Folder of the control socket for status, inject and save");
+  app.add_option(
+         "--journal-mib", o.journal_mib,
+         "Record every decision for `kintsugi replay`, up to so many MiB, in the report's folder or the run's;\n"
+         "0: do not")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   app.add_option("--bind", o.bind, "Address the controller listens on")->capture_default_str();
   app.add_option("--port", o.port, "Port the controller listens on; 0: any free one")->check(CLI::Range(0, 65535));
   app.add_option("--log-level", o.log_level, "debug, info, warning, error or off")->capture_default_str();
@@ -167,11 +205,22 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
 
 Result<RunOutcome> ExecuteRun(const RunOptions& options) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options));
-  Launcher run(prepared->launcher, prepared->log);
+  LauncherOptions& launcher = prepared->launcher;
+  const std::string journal_path = JournalPath(options, launcher.run_directory);
+  launcher.journal.path = journal_path;
+  launcher.journal.bytes_max = options.journal_mib << 20;
+  Launcher run(launcher, prepared->log);
   ProgressDisplay display(options.tokens_per_sample, !options.quiet);
   run.OnProgress([&](const RunProgress& progress) { display.Show(progress); });
-  KINTSUGI_ASSIGN_OR_RETURN(RunResult result, run.Run());
-  RunOutcome outcome{std::move(result), {}};
+  Result<RunResult> result = run.Run();
+  const bool eventful = result.ok() && (result->exit_code != 0 || !result->incidents.empty());
+  if (!prepared->own_directory.empty())
+    LeaveRunDirectory(std::exchange(prepared->own_directory, ""), journal_path, eventful);
+  if (eventful && !journal_path.empty())
+    prepared->log->Write(LogLevel::kInfo,
+                         LogLine("recorded", {{"replay", "kintsugi replay --journal " + journal_path}}));
+  if (!result.ok()) return result.status();
+  RunOutcome outcome{std::move(result).value(), {}};
   outcome.record = MakeRecord(options, outcome.result);
   return outcome;
 }

@@ -1,0 +1,102 @@
+// Fields: every field of everything that goes into a ControllerCore and comes out of it, named once.
+//
+// An archive is anything with All(names, values...): text.h writes and reads fields as words, digest.h hashes them.
+// Invariant: the structured bindings name every field, so a new one does not compile here until it is added; a field
+// that was forgotten would be a recording whose replay differs.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "runtime/core/controller_types.h"
+#include "runtime/core/policy.h"
+#include "runtime/journal/input.h"
+
+namespace kintsugi::journal {
+
+#define KINTSUGI_FIELDS(Type, ...)                    \
+  template <typename Archive, typename S>             \
+  requires std::same_as<std::remove_const_t<S>, Type> \
+  void Fields(Archive& archive, S& s) {               \
+    auto& [__VA_ARGS__] = s;                          \
+    archive.All(#__VA_ARGS__, __VA_ARGS__);           \
+  }
+#define KINTSUGI_NO_FIELDS(Type)                      \
+  template <typename Archive, typename S>             \
+  requires std::same_as<std::remove_const_t<S>, Type> \
+  void Fields(Archive&, S&) { static_assert(std::is_empty_v<Type>); }
+
+// What messages are made of.
+KINTSUGI_FIELDS(Term, number, controller_id)
+KINTSUGI_FIELDS(Progress, step, phase, activity)
+KINTSUGI_FIELDS(FlatRange, start, stop)
+KINTSUGI_FIELDS(TensorSummary, key, dtype, global_shape, local_shape, global_offset, flattened_range, layout)
+KINTSUGI_FIELDS(ObjectSummary, key, kind)
+KINTSUGI_FIELDS(RegistrySummary, tensors, objects)
+KINTSUGI_FIELDS(RepairMove, layout, destination, sources, keys)
+KINTSUGI_FIELDS(SaveEntry, layout, holders, objects_of)
+KINTSUGI_FIELDS(core::GroupClaim, ranks, replicas)
+KINTSUGI_FIELDS(core::Header, term, generation, rank, incarnation)
+
+// Agent -> controller.
+KINTSUGI_FIELDS(core::JoinRequest, pid, host, watched_by_launcher)
+KINTSUGI_FIELDS(core::Ready, registry, layouts, gate)
+KINTSUGI_FIELDS(core::Beat, count, place)
+KINTSUGI_FIELDS(core::FaultReport, kind, text, damaged_keys, step, in_update, since)
+KINTSUGI_FIELDS(core::LockReply, state, step, valid)
+KINTSUGI_FIELDS(core::Parked, state, step, valid)
+KINTSUGI_FIELDS(core::PhaseDone, phase, code, text, bytes_moved, digests)
+KINTSUGI_NO_FIELDS(core::Resumed)
+KINTSUGI_FIELDS(core::Finished, step)
+KINTSUGI_FIELDS(core::GateEntered, step)
+KINTSUGI_FIELDS(core::SavePoint, step)
+KINTSUGI_FIELDS(core::PauseAck, begun)
+KINTSUGI_FIELDS(core::StoreSet, key, value)
+KINTSUGI_FIELDS(core::StoreGet, request, key)
+KINTSUGI_FIELDS(core::Published, step, directory)
+
+// Controller -> agent.
+KINTSUGI_FIELDS(core::JoinReply, accepted, text, replacement, resume_step, save_every, verify_every, injections)
+KINTSUGI_NO_FIELDS(core::LockOrder)
+KINTSUGI_FIELDS(core::StopOrder, step, step_exists)
+KINTSUGI_FIELDS(core::PhaseOrder, phase, step, rung, limit, partners, moves, entries, directory)
+KINTSUGI_FIELDS(core::ResumeOrder, step)
+KINTSUGI_NO_FIELDS(core::ContinueOrder)
+KINTSUGI_FIELDS(core::PauseAt, step)
+KINTSUGI_FIELDS(core::GateOpen, step)
+KINTSUGI_FIELDS(core::StoreReply, request, code, value)
+KINTSUGI_FIELDS(core::InjectOrder, injection)
+KINTSUGI_FIELDS(core::EndOrder, exit_code, text)
+
+// Events. FromAgent is a header and a message: whoever uses fields takes it apart.
+KINTSUGI_FIELDS(core::ConnectionClosed, rank, incarnation)
+KINTSUGI_FIELDS(core::ProcessExited, rank, incarnation, cause, since)
+KINTSUGI_NO_FIELDS(core::OperatorSave)
+KINTSUGI_NO_FIELDS(core::OperatorStop)
+KINTSUGI_FIELDS(core::OperatorInject, rank, injection)
+KINTSUGI_NO_FIELDS(core::Tick)
+KINTSUGI_FIELDS(Injections, rank, injections)
+
+// Actions. Send is a header and a message, IncidentClosed a record.
+KINTSUGI_FIELDS(core::SpawnProcess, rank, incarnation)
+KINTSUGI_FIELDS(core::KillProcess, rank, incarnation, reason)
+KINTSUGI_FIELDS(core::Transition, from, to, incident, attempt, generation, reason)
+KINTSUGI_FIELDS(core::PhaseSpan, phase, attempt, generation, begin, end)
+KINTSUGI_FIELDS(core::RankSpan, rank, phase, attempt, begin, end)
+KINTSUGI_FIELDS(core::RungReason, rung, reason, text)
+KINTSUGI_FIELDS(core::IncidentRecord, id, signal, cause, ranks, step, attempts, term, generation, rung, reasons,
+                fault_at, detected_at, parked_at, rebuilt_at, repaired_at, resumed_at, bytes_moved, sources, phases,
+                rank_spans)
+KINTSUGI_FIELDS(core::StepDecided, step)
+KINTSUGI_FIELDS(core::CheckpointReady, step, directory)
+KINTSUGI_FIELDS(core::RunEnded, exit_code, text, committed, final_digest)
+KINTSUGI_FIELDS(core::Notice, rank, text)
+
+KINTSUGI_FIELDS(core::Policy, world_size, max_respawns, silence, step_timeout, join_timeout, grace, repairs_per_rank,
+                save_every, verify_every, save_directory, resume_directory, resume_step, hang_factor, hang_least,
+                can_spawn)
+
+#undef KINTSUGI_FIELDS
+#undef KINTSUGI_NO_FIELDS
+
+}  // namespace kintsugi::journal

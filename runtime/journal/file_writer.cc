@@ -1,0 +1,131 @@
+#include "runtime/journal/file_writer.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "runtime/base/unique_fd.h"
+
+namespace kintsugi::journal {
+namespace {
+
+constexpr auto kFinishLimit = std::chrono::seconds(1);
+
+Status SystemError(const std::string& what, const std::string& path, int error) {
+  const StatusCode code = error == ENOSPC || error == EDQUOT || error == EFBIG ? StatusCode::kResourceExhausted
+                          : error == EACCES || error == EPERM                  ? StatusCode::kPermissionDenied
+                                                                               : StatusCode::kInvalidArgument;
+  return {code, "cannot " + what + " '" + path + "': " + std::strerror(error)};
+}
+
+// Every signal, also the one for a file that may not grow, is for other threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+struct FileWriter::Shared {
+  std::string path;
+  UniqueFd fd;
+  size_t waiting_bytes_max = 0;
+  OnFailure on_failure;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex.
+  std::string waiting;
+  bool finishing = false;
+  bool failed = false;
+  bool done = false;
+
+  void Run();
+  Status WriteAll(std::string_view bytes);
+};
+
+Status FileWriter::Shared::WriteAll(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return SystemError("write to", path, errno);
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return Status::Ok();
+}
+
+void FileWriter::Shared::Run() {
+  std::unique_lock lock(mutex);
+  while (true) {
+    changed.wait(lock, [this] { return finishing || !waiting.empty(); });
+    if (waiting.empty()) break;
+    const std::string bytes = std::exchange(waiting, {});
+    lock.unlock();
+    const Status written = WriteAll(bytes);
+    if (!written.ok()) on_failure(written);
+    lock.lock();
+    if (written.ok()) continue;
+    failed = true;
+    break;
+  }
+  done = true;
+  changed.notify_all();
+}
+
+Result<std::unique_ptr<FileWriter>> FileWriter::Open(const std::string& path, size_t waiting_bytes_max,
+                                                     OnFailure on_failure) {
+  auto shared = std::make_shared<Shared>();
+  shared->path = path;
+  shared->waiting_bytes_max = waiting_bytes_max;
+  shared->on_failure = std::move(on_failure);
+  // Not truncated but made anew: whoever reads the file of a run before goes on reading that one.
+  struct stat found {};
+  if (lstat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISLNK(found.st_mode))
+    return Status(StatusCode::kInvalidArgument, "cannot write a journal to '" + path + "': it is no file");
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) return SystemError("replace", path, errno);
+  shared->fd = UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!shared->fd.valid()) return SystemError("write", path, errno);
+  const SignalsBlocked blocked;
+  try {
+    std::thread([shared] { shared->Run(); }).detach();
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kResourceExhausted, "no thread to write '" + path + "': " + error.what());
+  }
+  return std::unique_ptr<FileWriter>(new FileWriter(std::move(shared)));
+}
+
+bool FileWriter::Write(std::string&& bytes, bool whatever) {
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->failed || shared_->done) return false;
+  if (!whatever && shared_->waiting.size() + bytes.size() > shared_->waiting_bytes_max) return false;
+  shared_->waiting += bytes;
+  shared_->changed.notify_all();
+  return true;
+}
+
+FileWriter::~FileWriter() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->finishing = true;
+  shared_->changed.notify_all();
+  shared_->changed.wait_for(lock, kFinishLimit, [this] { return shared_->done; });
+}
+
+}  // namespace kintsugi::journal

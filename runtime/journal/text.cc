@@ -1,0 +1,198 @@
+#include "runtime/journal/text.h"
+
+#include <array>
+
+#include "runtime/base/overloaded.h"
+#include "runtime/journal/text_values.h"
+
+namespace kintsugi::journal {
+namespace {
+
+using namespace core;
+
+// By the variants' indices.
+constexpr std::array<std::string_view, std::variant_size_v<AgentMessage>> kAgentNames = {
+    "join",     "ready",   "beat",          "fault",        "locked",    "parked",    "done",     "resumed",
+    "finished", "at_gate", "at_save_point", "pause_stored", "store_set", "store_get", "published"};
+constexpr std::array<std::string_view, std::variant_size_v<ControllerMessage>> kControllerNames = {
+    "joined", "lock", "stop", "order", "resume", "continue", "pause_at", "gate_open", "store_answer", "inject", "end"};
+constexpr std::array<std::string_view, std::variant_size_v<ControllerEvent>> kEventNames = {
+    "", "connection_closed", "process_exited", "operator_save", "operator_stop", "operator_inject", "tick"};
+
+std::string Joined(std::string_view name, const std::string& fields) {
+  return std::string(name) + (fields.empty() ? "" : " ") + fields;
+}
+
+std::string Who(const Header& header, Term term) {
+  std::string text = "rank " + header.rank.ToString() + " inc " + header.incarnation.ToString() + " gen " +
+                     header.generation.ToString();
+  if (header.term != term)
+    text += " term " + std::to_string(header.term.number) + "." + std::to_string(header.term.controller_id);
+  return text + ": ";
+}
+
+// The alternative with this name, its fields read.
+template <size_t I = 0, typename... T, size_t N>
+Result<std::variant<T...>> ReadAlternative(const std::array<std::string_view, N>& names, std::string_view name,
+                                           std::string_view fields, const Reader& reader) {
+  using Variant = std::variant<T...>;
+  if constexpr (I == sizeof...(T)) {
+    return Status(StatusCode::kInvalidArgument, "there is no '" + std::string(name) + "'");
+  } else {
+    using One = std::variant_alternative_t<I, Variant>;
+    if (names[I] != name) return ReadAlternative<I + 1, T...>(names, name, fields, reader);
+    if constexpr (std::is_same_v<One, FromAgent>) {
+      return Status(StatusCode::kInvalidArgument, "an event without a name");
+    } else {
+      One one{};
+      KINTSUGI_RETURN_IF_ERROR(reader.Struct(fields, &one).Annotate(name));
+      return Variant(std::move(one));
+    }
+  }
+}
+template <size_t N, typename... T>
+Result<std::variant<T...>> ReadVariant(std::variant<T...>*, const std::array<std::string_view, N>& names,
+                                       std::string_view text, const Reader& reader) {
+  const size_t blank = text.find(' ');
+  return ReadAlternative<0, T...>(names, text.substr(0, blank),
+                                  blank == text.npos ? std::string_view() : text.substr(blank + 1), reader);
+}
+
+Result<Header> ReadWho(std::string_view text, Term term) {
+  Header header;
+  header.term = term;
+  const auto words = Split(text, ' ');
+  const Status bad(StatusCode::kInvalidArgument,
+                   "'" + std::string(text) + "' does not name a rank as in 'rank 1 inc 2 gen 3'");
+  if (!words || (words->size() != 6 && words->size() != 8)) return bad;
+  const Reader reader{};
+  bool read = (*words)[0] == "rank" && (*words)[2] == "inc" && (*words)[4] == "gen" &&
+              reader.Value((*words)[1], &header.rank) && reader.Value((*words)[3], &header.incarnation) &&
+              reader.Value((*words)[5], &header.generation);
+  if (read && words->size() == 8) {
+    const size_t point = (*words)[7].find('.');
+    read = (*words)[6] == "term" && point != std::string_view::npos &&
+           reader.Value((*words)[7].substr(0, point), &header.term.number) &&
+           reader.Value((*words)[7].substr(point + 1), &header.term.controller_id);
+  }
+  if (!read) return bad;
+  return header;
+}
+
+std::vector<std::string> WriteIncident(const IncidentRecord& record, const Writer& writer) {
+  IncidentRecord brief = record;
+  brief.phases.clear();
+  brief.rank_spans.clear();
+  brief.reasons.clear();
+  std::vector<std::string> lines = {Joined("incident_closed", writer.Struct(brief))};
+  for (const RungReason& reason : record.reasons)
+    lines.push_back("  " + std::string(RungName(reason.rung)) +
+                    (record.rung == reason.rung ? " chosen: " : " refused: ") + WriteString(reason.text));
+  return lines;
+}
+
+}  // namespace
+
+std::string WriteFields(const Policy& policy) { return Writer{}.Struct(policy); }
+
+Result<Policy> ReadPolicy(std::string_view text, Policy policy) {
+  KINTSUGI_RETURN_IF_ERROR(Reader{}.Struct(text, &policy).Annotate("policy"));
+  KINTSUGI_RETURN_IF_ERROR(policy.Validate());
+  return policy;
+}
+
+std::string WriteEvent(const ControllerEvent& event, Term term, TimePoint origin) {
+  const Writer writer{origin};
+  return std::visit(
+      Overloaded{[&](const FromAgent& e) {
+                   return Who(e.header, term) +
+                          std::visit(
+                              [&](const auto& m) { return Joined(kAgentNames[e.message.index()], writer.Struct(m)); },
+                              e.message);
+                 },
+                 [&](const auto& e) { return Joined(kEventNames[event.index()], writer.Struct(e)); }},
+      event);
+}
+
+Result<ControllerEvent> ReadEvent(std::string_view text, Term term, TimePoint origin) {
+  const Reader reader{origin};
+  ControllerEvent* const event = nullptr;
+  if (text.rfind("rank ", 0) != 0) return ReadVariant(event, kEventNames, text, reader);
+  const size_t colon = text.find(": ");
+  if (colon == text.npos)
+    return Status(StatusCode::kInvalidArgument, "'" + std::string(text) + "' says nothing after its rank");
+  FromAgent from;
+  KINTSUGI_ASSIGN_OR_RETURN(from.header, ReadWho(text.substr(0, colon), term));
+  AgentMessage* const message = nullptr;
+  KINTSUGI_ASSIGN_OR_RETURN(from.message, ReadVariant(message, kAgentNames, text.substr(colon + 2), reader));
+  return ControllerEvent(std::move(from));
+}
+
+std::string WriteInput(const Input& input, Term term, TimePoint origin) {
+  return std::visit(Overloaded{
+                        [](const Start&) { return std::string("start"); },
+                        [&](const Injections& i) { return Joined("injections", Writer{origin}.Struct(i)); },
+                        [&](const ControllerEvent& event) { return WriteEvent(event, term, origin); },
+                    },
+                    input.what);
+}
+
+Result<Input> ReadInput(std::string_view text, Term term, TimePoint origin) {
+  Input input;
+  constexpr std::string_view kInjections = "injections";
+  if (text == "start") {
+    input.what = Start{};
+  } else if (text.substr(0, text.find(' ')) == kInjections) {
+    Injections injections;
+    text.remove_prefix(std::min(text.size(), kInjections.size() + 1));
+    KINTSUGI_RETURN_IF_ERROR(Reader{origin}.Struct(text, &injections).Annotate(kInjections));
+    input.what = std::move(injections);
+  } else {
+    KINTSUGI_ASSIGN_OR_RETURN(input.what, ReadEvent(text, term, origin));
+  }
+  return input;
+}
+
+std::vector<std::string> WriteAction(const ControllerAction& action, Term term, TimePoint origin) {
+  const Writer writer{origin};
+  const auto line = [&](std::string_view name, const auto& a) {
+    return std::vector<std::string>{Joined(name, writer.Struct(a))};
+  };
+  return std::visit(
+      Overloaded{
+          [&](const Send& a) {
+            const std::string fields = std::visit([&](const auto& m) { return writer.Struct(m); }, a.message);
+            return std::vector<std::string>{"-> " + Who(a.header, term) +
+                                            Joined(kControllerNames[a.message.index()], fields)};
+          },
+          [&](const SpawnProcess& a) { return line("spawn", a); },
+          [&](const KillProcess& a) { return line("kill", a); },
+          [&](const Transition& a) {
+            return std::vector<std::string>{"== " + std::string(PhaseName(a.from)) + " -> " +
+                                            std::string(PhaseName(a.to)) + ", incident " + std::to_string(a.incident) +
+                                            ", attempt " + std::to_string(a.attempt) + ", gen " +
+                                            a.generation.ToString() + ": " + WriteString(a.reason)};
+          },
+          [&](const IncidentClosed& a) { return WriteIncident(a.record, writer); },
+          [&](const StepDecided& a) { return line("step_decided", a); },
+          [&](const CheckpointReady& a) { return line("checkpoint_ready", a); },
+          [&](const RunEnded& a) { return line("run_ended", a); },
+          [&](const Notice& a) { return line("notice", a); },
+      },
+      action);
+}
+
+std::string WriteMilliseconds(Duration duration) {
+  const int64_t us = duration.count() / 1000;
+  return std::to_string(us / 1000) + "." + std::to_string(1000 + us % 1000).substr(1);
+}
+
+Result<Duration> ReadMilliseconds(std::string_view text) {
+  Duration duration{};
+  if (!text.empty() && text[0] != '-' && Reader{}.Value(std::string(text) + "ms", &duration) &&
+      duration.count() % 1000 == 0)
+    return duration;
+  return Status(StatusCode::kInvalidArgument, "'" + std::string(text) + "' is no time in milliseconds, as in 12.345");
+}
+
+}  // namespace kintsugi::journal
