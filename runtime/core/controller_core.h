@@ -102,6 +102,8 @@ class ControllerCore {
     bool operator==(const Checkpoint&) const = default;
   };
   static constexpr size_t kCheckpointsMax = 16;
+  // While some of many lost ranks still come back, the others are waited for, for at most so many confirmation windows.
+  static constexpr int kReturnWindowsMax = 4;
 
   enum class SaveState : uint8_t { kNone, kArming, kGathering, kWriting, kRenaming, kFinalVerify };
 
@@ -118,6 +120,7 @@ class ControllerCore {
   void OnExited(const ProcessExited& exited);
   void TellAgain(Rank rank);
   void GiveUpLost();
+  bool IsLost(const Member& member) const;
   void OnTick();
   void OnDeadline();
   void OnRelock();
@@ -230,6 +233,7 @@ class ControllerCore {
   int waiting_count_ = 0;  // members with `waiting`
   int ready_count_ = 0;    // members that live and are ready
   int lost_count_ = 0;     // of these, without a connection
+  TimePoint returned_at_;  // when one of these last came back
   int unresumed_ = 0;      // in RUNNING: members that have not said Resumed
   FailureDetector detector_;
   HangDetector hangs_;
