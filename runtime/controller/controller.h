@@ -13,6 +13,7 @@
 #include <string>
 
 #include "runtime/base/log.h"
+#include "runtime/controller/refusal_log.h"
 #include "runtime/controller/report_ledger.h"
 #include "runtime/core/controller_core.h"
 #include "runtime/core/store_table.h"
@@ -64,6 +65,7 @@ class Controller {
 
  private:
   void OnFrame(const net::ConnectionPtr& connection, std::string_view payload);
+  void RefuseFrame(const net::ConnectionPtr& connection, const std::string& why);
   void OnClose(const net::ConnectionPtr& connection);
   void Act(const core::ControllerAction& action);
   void Answer(const std::vector<core::StoreTable::Answer>& answers);
@@ -86,6 +88,7 @@ class Controller {
   core::ControllerCore core_;
   core::StoreTable store_;
   ReportLedger reports_;
+  RefusalLog refusals_;
   std::unique_ptr<net::Server> server_;
   boost::asio::steady_timer tick_;
   net::ConnectionPtr joining_;       // while the core judges its join

@@ -34,7 +34,7 @@ SocketAddress PeerAddress(int fd);
 // Begins a connect; Unavailable names the address and the system's reason.
 Result<UniqueFd> BeginConnect(const SocketAddress& address);
 
-// Takes one connection; invalid with errno set if there is none.
+// Takes one connection; invalid with errno set if there is none. It has the listening socket's options.
 UniqueFd AcceptTcp(int listening_fd);
 
 // TCP_NODELAY, keepalive after 1 s of silence (3 probes, 1 s apart) and TCP_USER_TIMEOUT of 2 s. Keepalive alone never
