@@ -1,5 +1,6 @@
 #include "runtime/controller/controller.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/overloaded.h"
@@ -10,17 +11,20 @@ namespace kintsugi {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(20);
+// Connections beyond one for each rank: ranks that come back before their old connection has ended, and strangers.
+constexpr size_t kSpareConnections = 1024;
 
 }  // namespace
 
-Controller::Controller(boost::asio::io_context& io, ControllerOptions options, std::shared_ptr<const net::Secret> secret,
-                       ControllerHost& host, std::shared_ptr<LogSink> log)
+Controller::Controller(boost::asio::io_context& io, ControllerOptions options,
+                       std::shared_ptr<const net::Secret> secret, ControllerHost& host, std::shared_ptr<LogSink> log)
     : io_(io),
       options_(std::move(options)),
       secret_(std::move(secret)),
       host_(host),
       log_(std::move(log)),
       core_(options_.policy, options_.term),
+      refusals_(log_),
       tick_(io) {}
 
 Controller::~Controller() { tick_.cancel(); }
@@ -31,6 +35,10 @@ Status Controller::Listen() {
   server.bind_address = options_.bind_address;
   server.port = options_.port;
   server.limits = options_.limits;
+  const auto ranks = static_cast<size_t>(options_.policy.world_size);
+  server.connections_max = 2 * ranks + kSpareConnections;
+  // All may come back at once: with fewer places the slow ones among them would be shown out like strangers.
+  server.unauthenticated_max = std::max(server.unauthenticated_max, ranks);
   net::ServerHandlers handlers;
   handlers.on_open = [](const net::ConnectionPtr&) {};
   handlers.on_frame = [this](const net::ConnectionPtr& c, std::string_view payload) { OnFrame(c, payload); };
@@ -42,9 +50,15 @@ Status Controller::Listen() {
     }
   };
   handlers.on_refused = [this](const std::string& peer, net::CloseReason, const Status& why) {
-    log_->Write(LogLevel::kWarning, LogLine("peer_refused", {{"peer", peer}, {"why", why.message()}}));
+    refusals_.Write("peer_refused", peer, why.message(), SteadyClock::SteadyNow());
   };
   KINTSUGI_ASSIGN_OR_RETURN(server_, net::Server::Listen(io_, server, secret_, std::move(handlers)));
+  // Ranks of nodes that pass their messages through one connection need fewer; so this is no error.
+  if (server_->connections_max() < static_cast<size_t>(options_.policy.world_size))
+    log_->Write(LogLevel::kWarning,
+                LogLine("few_descriptors", {{"connections", std::to_string(server_->connections_max())},
+                                            {"ranks", std::to_string(options_.policy.world_size)},
+                                            {"remedy", "raise the limit of open files (ulimit -n)"}}));
   return Status::Ok();
 }
 
@@ -104,32 +118,20 @@ void Controller::FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, co
 void Controller::OnFrame(const net::ConnectionPtr& connection, std::string_view payload) {
   if (connection->peer().role != kLauncherRole) return OnAgentFrame(connection, payload);
   if (nodes_) return nodes_->OnFrame(connection, payload);
-  ++refused_frames_;
-  log_->Write(LogLevel::kWarning,
-              LogLine("frame_refused", {{"peer", connection->peer_address()},
-                                        {"why", "a launcher, but the run has one node: --nnodes"}}));
-  connection->Close();
+  RefuseFrame(connection, "a launcher, but the run has one node: --nnodes");
 }
 
 void Controller::OnAgentFrame(const net::ConnectionPtr& connection, std::string_view payload) {
   Result<wire::AgentFrame> frame = wire::DecodeFromAgent(options_.job, payload);
-  if (!frame.ok()) {
-    ++refused_frames_;
-    log_->Write(LogLevel::kWarning,
-                LogLine("frame_refused", {{"peer", connection->peer_address()}, {"why", frame.status().message()}}));
-    return;
-  }
+  if (!frame.ok()) return RefuseFrame(connection, frame.status().message());
   const core::Header& header = frame->header;
   const auto known = peers_.find(connection->id());
   if (auto* message = std::get_if<core::AgentMessage>(&frame->message))
     if (auto* join = std::get_if<core::JoinRequest>(message)) return OnJoin(connection, header, *join);
-  if (known == peers_.end() || known->second.rank != header.rank || known->second.incarnation != header.incarnation) {
-    // A connection speaks for the life it joined as, and for no other.
-    ++refused_frames_;
-    log_->Write(LogLevel::kWarning, LogLine("frame_refused", {{"peer", connection->peer_address()},
-                                                              {"why", "speaks for rank " + header.rank.ToString()}}));
-    return;
-  }
+  // A connection speaks for the life it joined as, and for no other.
+  if (known == peers_.end() || known->second.rank != header.rank || known->second.incarnation != header.incarnation)
+    return RefuseFrame(connection, "speaks for rank " + header.rank.ToString() + ", incarnation " +
+                                       header.incarnation.ToString() + ", and did not join as that");
   if (const auto* report = std::get_if<wire::RankReport>(&frame->message))
     return reports_.Record(header.rank, Step(report->step), report->loss, report->samples);
   const auto& message = std::get<core::AgentMessage>(frame->message);
@@ -138,12 +140,20 @@ void Controller::OnAgentFrame(const net::ConnectionPtr& connection, std::string_
   Feed(core::FromAgent{header, message});
 }
 
+// A rank keeps its connection: what it says next may make sense. Who has not joined has nothing to lose.
+void Controller::RefuseFrame(const net::ConnectionPtr& connection, const std::string& why) {
+  ++refused_frames_;
+  refusals_.Write("frame_refused", connection->peer_address(), why, SteadyClock::SteadyNow());
+  if (peers_.count(connection->id()) == 0) connection->Close();
+}
+
 void Controller::OnJoin(const net::ConnectionPtr& connection, const core::Header& header,
                         const core::JoinRequest& join) {
   const auto known = peers_.find(connection->id());
   const bool as_another = known != peers_.end() && known->second.rank != header.rank;
   if (as_another || header.rank.value() < 0 || header.rank.value() >= options_.policy.world_size) {
-    ++refused_frames_;
+    RefuseFrame(connection,
+                "joins as rank " + header.rank.ToString() + (as_another ? ", and has joined as another" : ""));
     return connection->Close();
   }
   joining_ = connection;

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "runtime/base/log.h"
+#include "runtime/controller/refusal_log.h"
 #include "runtime/controller/report_ledger.h"
 #include "runtime/core/controller_core.h"
 #include "runtime/core/store_table.h"
@@ -89,6 +90,7 @@ class Controller {
 
  private:
   void OnFrame(const net::ConnectionPtr& connection, std::string_view payload);
+  void RefuseFrame(const net::ConnectionPtr& connection, const std::string& why);
   void Act(const core::ControllerAction& action);
   void Answer(const std::vector<core::StoreTable::Answer>& answers);
   void SendTo(Rank rank, Incarnation incarnation, const core::Header& header, const core::ControllerMessage& message);
@@ -113,6 +115,7 @@ class Controller {
   std::unique_ptr<journal::Recorder> recorder_;  // may be null
   core::StoreTable store_;
   ReportLedger reports_;
+  RefusalLog refusals_;
   std::unique_ptr<net::Server> server_;
   boost::asio::steady_timer tick_;
   net::ConnectionPtr joining_;       // while the core judges its join

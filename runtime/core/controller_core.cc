@@ -147,6 +147,7 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
     member.incarnation = incarnation;
     SetLife(member, Life::kStarting);
   }
+  if (member.life == Life::kReady && !member.connected) returned_at_ = now_;
   SetConnected(member, true);
   member.pid = join.pid;
   member.watched_by_launcher = join.watched_by_launcher;
@@ -173,6 +174,11 @@ void ControllerCore::TellAgain(Rank rank) {
 
 void ControllerCore::MaybeHeal() {
   if (phase_ != Phase::kConfirm || !healable_) return;
+  if (lost_count_ > 0) {
+    const Duration window = policy_.ConfirmWindow();
+    deadline_ = std::max(deadline_, std::min(returned_at_ + window, phase_began_ + kReturnWindowsMax * window));
+    return;
+  }
   if (!std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.connected; })) return;
   SetPhase(Phase::kRunning, "the connection is back");
   incident_->rung = Rung::kResume;
@@ -278,8 +284,15 @@ void ControllerCore::GiveUpLost() {
   if (lost_count_ == 0) return;
   std::vector<Rank> lost;
   for (Rank rank : Ranks([](const Member& m) { return m.life == Life::kReady && !m.connected; }))
-    if (now_ - At(rank).closed_at >= policy_.ConfirmWindow()) lost.push_back(rank);
+    if (IsLost(At(rank))) lost.push_back(rank);
   GiveUp(lost, FaultKind::kConnectionLost, now_ - policy_.ConfirmWindow(), "the control connection did not come back");
+}
+
+// Thousands may be cut off at once. Who is still missing while others come back is not lost: there is a queue.
+bool ControllerCore::IsLost(const Member& member) const {
+  const Duration window = policy_.ConfirmWindow();
+  return now_ - std::max(member.closed_at, returned_at_) >= window ||
+         now_ - member.closed_at >= kReturnWindowsMax * window;
 }
 
 void ControllerCore::OnDeadline() {

@@ -105,6 +105,8 @@ class ControllerCore {
     bool operator==(const Checkpoint&) const = default;
   };
   static constexpr size_t kCheckpointsMax = 16;
+  // While some of many lost ranks still come back, the others are waited for, for at most so many confirmation windows.
+  static constexpr int kReturnWindowsMax = 4;
 
   enum class SaveState : uint8_t { kNone, kArming, kGathering, kVerifying, kWriting, kRenaming, kFinalVerify };
 
@@ -121,6 +123,7 @@ class ControllerCore {
   void OnExited(const ProcessExited& exited);
   void TellAgain(Rank rank);
   void GiveUpLost();
+  bool IsLost(const Member& member) const;
   void OnTick();
   void OnDeadline();
   void OnRelock();
@@ -239,6 +242,7 @@ class ControllerCore {
   int waiting_count_ = 0;  // members with `waiting`
   int ready_count_ = 0;    // members that live and are ready
   int lost_count_ = 0;     // of these, without a connection
+  TimePoint returned_at_;  // when one of these last came back
   int unresumed_ = 0;      // in RUNNING: members that have not said Resumed
   FailureDetector detector_;
   HangDetector hangs_;

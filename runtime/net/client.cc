@@ -20,8 +20,6 @@
 namespace kintsugi::net {
 namespace {
 
-constexpr size_t kReadBufferBytes = 64u << 10;
-
 Status ValidateOptions(const ClientOptions& options) {
   KINTSUGI_RETURN_IF_ERROR(ValidateIdentity(options.self));
   KINTSUGI_RETURN_IF_ERROR(ValidateLimits(options.limits));
@@ -30,6 +28,7 @@ Status ValidateOptions(const ClientOptions& options) {
     return {StatusCode::kInvalidArgument,
             "attempt_deadline and backoff_first must be above zero, and backoff_max not below backoff_first"};
   }
+  if (options.read_buffer_bytes == 0) return {StatusCode::kInvalidArgument, "read_buffer_bytes must be above zero"};
   return Status::Ok();
 }
 
@@ -97,7 +96,7 @@ class Client::Impl final : public TcpOwner, public std::enable_shared_from_this<
   std::optional<boost::asio::posix::stream_descriptor> connecting_;
   TcpConnectionPtr connection_;
   TransportCounters counters_;
-  std::vector<char> read_buffer_ = std::vector<char>(kReadBufferBytes);
+  std::vector<char> read_buffer_ = std::vector<char>(options_.read_buffer_bytes);
 };
 
 template <typename Then>

@@ -23,6 +23,7 @@ struct ClientOptions {
   Duration attempt_deadline = std::chrono::seconds(2);  // for one TCP connect to one address
   Duration backoff_first = std::chrono::milliseconds(10);
   Duration backoff_max = std::chrono::milliseconds(500);
+  size_t read_buffer_bytes = 64u << 10;  // at most so much is taken from the socket at a time
 };
 
 struct ClientHandlers : ConnectionHandlers {

@@ -1,5 +1,8 @@
 #include "runtime/net/server.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -17,8 +20,19 @@ namespace {
 
 constexpr size_t kReadBufferBytes = 64u << 10;
 constexpr int kAcceptsPerTurn = 32;
+constexpr int kPatienceWithSpeakers = 4;
 // After the system had no descriptor or memory for another connection.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+
+// Connections never take the last descriptors: the process opens others too (its ranks' processes, its log).
+ServerOptions FitToDescriptors(ServerOptions options) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return options;
+  const size_t quarter = std::max<size_t>(1, static_cast<size_t>(limit.rlim_cur) / 4);
+  options.connections_max = std::min(options.connections_max, 3 * quarter);
+  options.unauthenticated_max = std::min(options.unauthenticated_max, quarter);
+  return options;
+}
 
 Status ValidateOptions(const ServerOptions& options) {
   KINTSUGI_RETURN_IF_ERROR(ValidateIdentity(options.self));
@@ -40,7 +54,10 @@ class Server::Impl final : public TcpOwner, public std::enable_shared_from_this<
  public:
   Impl(boost::asio::io_context& io, ServerOptions options, std::shared_ptr<const Secret> secret,
        ServerHandlers handlers)
-      : io_(io), options_(std::move(options)), secret_(std::move(secret)), handlers_(std::move(handlers)) {}
+      : io_(io),
+        options_(FitToDescriptors(std::move(options))),
+        secret_(std::move(secret)),
+        handlers_(std::move(handlers)) {}
 
   Status Start();
   void Stop();
@@ -54,6 +71,7 @@ class Server::Impl final : public TcpOwner, public std::enable_shared_from_this<
   const TransportCounters& counters() const { return counters_; }
   size_t open_connections() const { return connections_.size() - unauthenticated_.size(); }
   size_t unauthenticated_connections() const { return unauthenticated_.size(); }
+  const ServerOptions& options() const { return options_; }
 
  private:
   bool full() const { return unauthenticated_.size() >= options_.unauthenticated_max; }
@@ -142,8 +160,9 @@ void Server::Impl::Adopt(UniqueFd fd) {
     if (handlers_.on_refused) {
       handlers_.on_refused(
           peer, CloseReason::kLimit,
-          Status(StatusCode::kResourceExhausted,
-                 "peer " + peer + ": connections are at their limit of " + std::to_string(options_.connections_max)));
+          Status(StatusCode::kResourceExhausted, "peer " + peer + ": connections are at their limit of " +
+                                                     std::to_string(options_.connections_max) +
+                                                     ", at most three quarters of the descriptors (ulimit -n)"));
     }
     return;
   }
@@ -155,15 +174,20 @@ void Server::Impl::Adopt(UniqueFd fd) {
   connection->Start(std::move(fd));
 }
 
+// A client speaks first, at once: who has said nothing goes first. Others may be slow because thousands come back
+// together.
 void Server::Impl::EvictStale() {
-  const TimePoint oldest_allowed = SteadyClock::SteadyNow() - options_.handshake_deadline_when_full;
+  const TimePoint now = SteadyClock::SteadyNow();
   for (const auto& [id, accepted_at] : unauthenticated_) {
-    if (accepted_at > oldest_allowed) break;
-    connections_.at(id)->Fail(
-        CloseReason::kLimit,
-        Status(StatusCode::kResourceExhausted,
-               "handshake: gave way to others, unauthenticated connections are at their limit of " +
-                   std::to_string(options_.unauthenticated_max)));
+    const Duration age = now - accepted_at;
+    if (age < options_.handshake_deadline_when_full) break;
+    const TcpConnectionPtr& connection = connections_.at(id);
+    const bool spoke = connection->stats().bytes_received > 0;
+    if (spoke && age < kPatienceWithSpeakers * options_.handshake_deadline_when_full) continue;
+    connection->Fail(CloseReason::kLimit,
+                     Status(StatusCode::kResourceExhausted,
+                            "handshake: gave way to others, unauthenticated connections are at their limit of " +
+                                std::to_string(options_.unauthenticated_max)));
   }
 }
 
@@ -211,6 +235,8 @@ uint16_t Server::port() const { return impl_->port(); }
 const TransportCounters& Server::counters() const { return impl_->counters(); }
 size_t Server::open_connections() const { return impl_->open_connections(); }
 size_t Server::unauthenticated_connections() const { return impl_->unauthenticated_connections(); }
+size_t Server::connections_max() const { return impl_->options().connections_max; }
+size_t Server::unauthenticated_max() const { return impl_->options().unauthenticated_max; }
 void Server::Stop() { impl_->Stop(); }
 
 }  // namespace kintsugi::net

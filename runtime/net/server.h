@@ -4,6 +4,8 @@
 // Ownership: the io_context outlives the Server; handlers run from it only, and none after Stop or the destructor.
 // Errors: Listen says kUnavailable for a port in use, kInvalidArgument for an address that is not this machine's. What
 // a stranger does wrong is counted, told to on_refused and touches no other connection.
+// Invariants: a quarter of the process's descriptors (RLIMIT_NOFILE at Listen) is left to others: both bounds below are
+// cut to that. A connection that is not authenticated costs at most a few KiB (README.md).
 #pragma once
 
 #include <memory>
@@ -21,8 +23,9 @@ struct ServerOptions {
   uint16_t port = 0;  // 0: any free one, see Server::port
   TransportLimits limits;
   size_t connections_max = 10000;
-  size_t unauthenticated_max = 64;
-  // While unauthenticated_max is reached, a handshake that has lasted this long gives way to others in the backlog.
+  size_t unauthenticated_max = 512;
+  // While unauthenticated_max is reached, a handshake that has lasted this long gives way to others in the backlog; one
+  // in which the client has said something, four times as long.
   Duration handshake_deadline_when_full = std::chrono::milliseconds(250);
 };
 
@@ -43,6 +46,9 @@ class Server {
   const TransportCounters& counters() const;
   size_t open_connections() const;
   size_t unauthenticated_connections() const;
+  // The options' bounds, cut to the descriptors that there are.
+  size_t connections_max() const;
+  size_t unauthenticated_max() const;
 
   // Stops listening and ends all connections at once (frames that the operating system has are still delivered). No
   // handler runs after it.

@@ -96,6 +96,7 @@ Result<UniqueFd> ListenTcp(const std::string& address, uint16_t port) {
   UniqueFd fd = MakeSocket(chosen.storage.ss_family);
   if (!fd.valid()) return ListenError(place, errno);
   SetInt(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  SetTcpOptions(fd.get());
   if (::bind(fd.get(), chosen.get(), chosen.length) != 0 || ::listen(fd.get(), SOMAXCONN) != 0)
     return ListenError(place, errno);
   return fd;
@@ -139,9 +140,7 @@ Result<std::string> AddressTowards(const std::string& host, uint16_t port) {
 }
 
 UniqueFd AcceptTcp(int listening_fd) {
-  UniqueFd fd(::accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (fd.valid()) SetTcpOptions(fd.get());
-  return fd;
+  return UniqueFd(::accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
 void SetTcpOptions(int fd) {

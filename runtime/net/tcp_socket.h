@@ -37,7 +37,7 @@ Result<UniqueFd> BeginConnect(const SocketAddress& address);
 // This host's own address on the way to another, as numbers. Nothing is sent.
 Result<std::string> AddressTowards(const std::string& host, uint16_t port);
 
-// Takes one connection; invalid with errno set if there is none.
+// Takes one connection; invalid with errno set if there is none. It has the listening socket's options.
 UniqueFd AcceptTcp(int listening_fd);
 
 // TCP_NODELAY, keepalive after 1 s of silence (3 probes, 1 s apart) and TCP_USER_TIMEOUT of 2 s. Keepalive alone never

@@ -16,6 +16,10 @@ pb::Envelope Sealed(const std::string& job, const core::Header& header) {
   return envelope;
 }
 
+Status OtherDirection() {
+  return {StatusCode::kInvalidArgument, "control message: the frame holds a message of the other direction"};
+}
+
 Status Open(const std::string& job, std::string_view bytes, pb::Envelope* envelope, core::Header* header) {
   if (!envelope->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     return {StatusCode::kDataLoss, "a frame of " + std::to_string(bytes.size()) + " bytes is no control message"};
@@ -57,6 +61,7 @@ Result<AgentFrame> DecodeFromAgent(const std::string& job, std::string_view byte
   pb::Envelope envelope;
   AgentFrame frame;
   KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &envelope, &frame.header));
+  if (envelope.controller_case() != pb::Envelope::CONTROLLER_NOT_SET) return OtherDirection();
   if (envelope.agent_case() == pb::Envelope::kStepReport) {
     const auto& wire = envelope.step_report();
     frame.message = RankReport{wire.step(), wire.loss(), {wire.samples().begin(), wire.samples().end()}};
@@ -70,6 +75,7 @@ Result<ControllerFrame> DecodeFromController(const std::string& job, std::string
   pb::Envelope envelope;
   ControllerFrame frame;
   KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &envelope, &frame.header));
+  if (envelope.agent_case() != pb::Envelope::AGENT_NOT_SET) return OtherDirection();
   KINTSUGI_ASSIGN_OR_RETURN(frame.message, TakeController(envelope));
   return frame;
 }

@@ -1,5 +1,8 @@
 // kintsugi controller: the decision maker alone. Ranks that something else starts join it by themselves and beat by
 // themselves; lost ones are replaced by whoever starts them.
+#include "runtime/controller/controller.h"
+
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/asio/signal_set.hpp>
@@ -7,7 +10,6 @@
 #include <fstream>
 #include <iostream>
 
-#include "runtime/controller/controller.h"
 #include "tools/cli/common.h"
 
 namespace kintsugi::cli {
@@ -67,7 +69,16 @@ struct Options {
   std::string log_level = "info";
 };
 
+// A descriptor for each rank. No process is started here that would inherit the limit.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 Status Serve(const Options& options, int& exit_code) {
+  RaiseDescriptorLimit();
   KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log, MakeLog(options.log_level));
   if (options.secret_fd < 0)
     return {StatusCode::kInvalidArgument,

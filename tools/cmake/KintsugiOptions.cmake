@@ -2,8 +2,8 @@
 option(KINTSUGI_BUILD_TESTS "Build the tests" ON)
 option(KINTSUGI_BUILD_BENCHMARKS "Build the benchmarks (Google Benchmark)" ON)
 option(KINTSUGI_INSTALL "Generate install rules" ON)
-set(KINTSUGI_SANITIZE "" CACHE STRING "Sanitizers for the whole build: empty, address (with undefined) or thread")
-set_property(CACHE KINTSUGI_SANITIZE PROPERTY STRINGS "" address thread)
+set(KINTSUGI_SANITIZE "" CACHE STRING "Sanitizers for the whole build: empty, address (with undefined), thread, or fuzzer (Clang)")
+set_property(CACHE KINTSUGI_SANITIZE PROPERTY STRINGS "" address thread fuzzer)
 set(KINTSUGI_CUDA AUTO CACHE STRING "CUDA parts: AUTO where the toolkit is found, ON to require it, OFF")
 set_property(CACHE KINTSUGI_CUDA PROPERTY STRINGS AUTO ON OFF)
 

@@ -13,6 +13,11 @@ function(_kintsugi_common target)
   elseif(KINTSUGI_SANITIZE STREQUAL "thread")
     target_compile_options(${target} PUBLIC -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
     target_link_options(${target} PUBLIC -fsanitize=thread)
+  elseif(KINTSUGI_SANITIZE STREQUAL "fuzzer")
+    # Coverage for libFuzzer, which only the programs of tests/fuzz are linked with.
+    target_compile_options(${target} PUBLIC -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer
+                           -fno-sanitize-recover=undefined)
+    target_link_options(${target} PUBLIC -fsanitize=fuzzer-no-link,address,undefined)
   endif()
 endfunction()
 

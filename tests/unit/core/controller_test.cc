@@ -181,6 +181,50 @@ TEST(Controller, NoBeatCanComeOverALostConnection) {
   EXPECT_EQ(bench.Killed(), std::set<int>{2}) << "back, and silent for the whole limit";
 }
 
+TEST(Controller, AStormOfLostConnectionsIsWaitedForWhileItComesBack) {
+  Bench bench(Bench::QuickPolicy(8));
+  bench.Run();
+  const Generation before = bench.core.generation();
+  const Duration window = bench.core.policy().ConfirmWindow();
+  for (int rank = 0; rank < 8; ++rank) bench.Close(rank);
+  for (int rank = 0; rank < 4; ++rank) {  // one after the other, three windows in all
+    bench.Pass(window * 6 / 10);
+    bench.Rejoin(rank);
+  }
+  EXPECT_EQ(bench.core.phase(), Phase::kConfirm);
+  for (int rank = 4; rank < 8; ++rank) bench.Rejoin(rank);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.core.generation(), before);
+  EXPECT_TRUE(bench.Killed().empty());
+}
+
+TEST(Controller, AStormIsWaitedForOnlyWhileItComesBack) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  const Duration window = bench.core.policy().ConfirmWindow();
+  for (int rank = 0; rank < 4; ++rank) bench.Close(rank);
+  bench.Pass(window / 2);
+  for (int rank = 0; rank < 3; ++rank) bench.Rejoin(rank);
+  bench.Pass(window - 20ms);
+  EXPECT_TRUE(bench.Killed().empty());
+  bench.Pass(40ms);
+  EXPECT_EQ(bench.Killed(), std::set<int>{3});
+}
+
+TEST(Controller, ARankThatComesAndGoesDoesNotKeepALostOneForEver) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  const Duration window = bench.core.policy().ConfirmWindow();
+  bench.Close(3);
+  for (int times = 0; times < 20 && bench.Killed().empty(); ++times) {
+    bench.Close(0);
+    bench.Pass(window / 4);
+    bench.Rejoin(0);
+    EXPECT_LE(times, 16) << "four windows are over";
+  }
+  EXPECT_EQ(bench.Killed(), std::set<int>{3});
+}
+
 TEST(Controller, AGapDoesNotHealWhereACollectiveHasFailed) {
   Bench bench(Bench::QuickPolicy(4));
   bench.Run();

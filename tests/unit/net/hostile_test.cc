@@ -1,6 +1,8 @@
 // Strangers and broken peers on the port. Every test has a running connection beside it, which must notice nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/resource.h>
 
 #include "runtime/base/random.h"
 #include "tests/unit/net/net_harness.h"
@@ -162,6 +164,63 @@ TEST_F(Hostile, SilentConnectionsDoNotKeepOthersOut) {
   }));
   EXPECT_GE(server->counters().refused_limit, 13u);
   EXPECT_EQ(server->counters().refused_timeout, 0u);
+}
+
+// Lowers the limit of open files for a while.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t descriptors) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit few = before_;
+    few.rlim_cur = descriptors;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~FewDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(Hostile, AThousandSilentConnectionsLeaveDescriptorsForOthers) {
+  std::unique_ptr<RawPeer> silent[1000];
+  {
+    const FewDescriptors few(256);
+    Begin();
+  }
+  EXPECT_EQ(server->server().unauthenticated_max(), 64u);
+  EXPECT_EQ(server->server().connections_max(), 192u);
+  for (auto& peer : silent) peer = std::make_unique<RawPeer>(server->port());
+  RecordingClient late(loop, secret);
+  late.Connect(server->port());
+  size_t most = 0;
+  ASSERT_TRUE(loop.RunUntil([&] {
+    most = std::max(most, server->server().unauthenticated_connections());
+    return late.opened.size() == 1;
+  }));
+  EXPECT_EQ(most, 64u);
+  EXPECT_GT(server->counters().refused_limit, 800u);
+}
+
+// What a stranger can make the server keep: a frame of the handshake's limit, of which the last byte never comes.
+TEST_F(Hostile, HalfHandshakesKeepLittleMemory) {
+  Begin();
+  std::string half = EncodePreamble(kProtocolVersion);
+  half += Frame(std::string(kHandshakeFrameLimitBytes, 'x'));
+  half.pop_back();
+  constexpr size_t kStrangers = 400;
+  const size_t before = ::mallinfo2().uordblks;
+  std::vector<std::unique_ptr<RawPeer>> strangers;
+  for (size_t i = 0; i < kStrangers; ++i) {
+    strangers.push_back(std::make_unique<RawPeer>(server->port()));
+    strangers.back()->Write(half);
+  }
+  ASSERT_TRUE(loop.RunUntil([&] {
+    size_t heard = 0;
+    for (const auto& stranger : strangers) heard += stranger->Read().size() == kPreambleBytes;
+    return heard == kStrangers;
+  }));
+  EXPECT_EQ(server->server().unauthenticated_connections(), kStrangers);
+  EXPECT_LT((::mallinfo2().uordblks - before) / kStrangers, 8192u);
 }
 
 TEST_F(Hostile, ThousandsOfStrangersComeAndGo) {

@@ -65,6 +65,19 @@ TEST(Codec, RefusesAMessageOfTheOtherDirection) {
               StatusCode::kInvalidArgument);
 }
 
+TEST(Codec, RefusesAMessageOfBothDirections) {
+  RandomMessages random(8);
+  const core::Header header = random.Header();
+  for (size_t kind = 0; kind < kAgentKinds; ++kind) {
+    // Protobuf takes two messages in a row for one: the fields of both.
+    const std::string both = Encode("job", header, random.Agent(kind)) + Encode("job", header, random.Controller(0));
+    for (const Status& status : {DecodeFromAgent("job", both).status(), DecodeFromController("job", both).status()}) {
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_NE(status.message().find("other direction"), std::string::npos) << status.ToString();
+    }
+  }
+}
+
 // One field of an otherwise good envelope is set to what no peer of this version says.
 template <typename Change>
 void ExpectRefused(const char* word, Change change) {

@@ -1,0 +1,45 @@
+// ConnectionSwarm: thousands of ranks in one process, each a real net::Client that joins a controller, answers its
+// orders at once, beats, and comes back when its connection is cut. For bench_connections.
+//
+// It runs in a child process of its own, so that its time and memory are not the controller's; several of them share a
+// large world, since one thread would answer thousands of handshakes in step as no real ranks do. It beats until told
+// otherwise: Cut ends every connection at once, the destructor all of it.
+// Threads: one. Errors: end the process with a message and code 1. Units: in the names.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/base/unique_fd.h"
+#include "runtime/net/secret.h"
+
+namespace kintsugi::bench {
+
+struct SwarmOptions {
+  int first_rank = 0;
+  int ranks = 1000;
+  int beats_per_second = 4;
+  uint16_t port = 0;
+};
+
+inline constexpr const char* kSwarmJob = "connections";
+
+class ConnectionSwarm {
+ public:
+  // Forks; call before the process has threads.
+  ConnectionSwarm(const SwarmOptions& options, std::shared_ptr<const net::Secret> secret);
+  ~ConnectionSwarm();  // ends it and waits
+  ConnectionSwarm(const ConnectionSwarm&) = delete;
+  ConnectionSwarm& operator=(const ConnectionSwarm&) = delete;
+
+  void Cut();
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+  UniqueFd commands_;
+};
+
+}  // namespace kintsugi::bench

@@ -1,0 +1,66 @@
+// Control messages in both directions: what is decoded is in range, and comes back equal when it is encoded again.
+#include "runtime/base/check.h"
+#include "runtime/wire/codec.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/unit/wire/equal.h"
+#include "tests/unit/wire/random_messages.h"
+
+namespace kintsugi::fuzz {
+namespace {
+
+using namespace kintsugi::wire;
+constexpr const char* kJob = "job";
+
+bool TryAgent(std::string_view bytes) {
+  const auto frame = DecodeFromAgent(kJob, bytes);
+  if (!frame.ok()) {
+    KINTSUGI_CHECK(!frame.status().message().empty(), "a refusal without a reason");
+    return false;
+  }
+  const std::string again = std::visit([&](const auto& m) { return Encode(kJob, frame->header, m); }, frame->message);
+  const auto back = DecodeFromAgent(kJob, again);
+  KINTSUGI_CHECK(back.ok() && Equal(back->header, frame->header), "an agent's frame does not come back");
+  KINTSUGI_CHECK(back->message.index() == frame->message.index(), "an agent's frame comes back as another kind");
+  if (const auto* report = std::get_if<RankReport>(&frame->message)) {
+    KINTSUGI_CHECK(Equal(std::get<RankReport>(back->message), *report), "a report comes back changed");
+  } else {
+    KINTSUGI_CHECK(
+        SameMessage(std::get<core::AgentMessage>(back->message), std::get<core::AgentMessage>(frame->message)),
+        "an agent's message comes back changed");
+  }
+  return true;
+}
+
+bool TryController(std::string_view bytes) {
+  const auto frame = DecodeFromController(kJob, bytes);
+  if (!frame.ok()) {
+    KINTSUGI_CHECK(!frame.status().message().empty(), "a refusal without a reason");
+    return false;
+  }
+  const auto back = DecodeFromController(kJob, Encode(kJob, frame->header, frame->message));
+  KINTSUGI_CHECK(back.ok() && Equal(back->header, frame->header), "a controller's frame does not come back");
+  KINTSUGI_CHECK(SameMessage(back->message, frame->message), "a controller's message comes back changed");
+  return true;
+}
+
+}  // namespace
+
+bool Try(std::string_view input) {
+  const bool agent = TryAgent(input);
+  const bool controller = TryController(input);
+  KINTSUGI_CHECK(!(agent && controller), "a frame of both directions");
+  return agent || controller;
+}
+
+std::vector<std::string> Seeds() {
+  RandomMessages random(1);
+  std::vector<std::string> seeds;
+  for (size_t kind = 0; kind < std::variant_size_v<core::AgentMessage>; ++kind)
+    seeds.push_back(Encode(kJob, random.Header(), random.Agent(kind)));
+  for (size_t kind = 0; kind < std::variant_size_v<core::ControllerMessage>; ++kind)
+    seeds.push_back(Encode(kJob, random.Header(), random.Controller(kind)));
+  seeds.push_back(Encode(kJob, random.Header(), random.Report()));
+  return seeds;
+}
+
+}  // namespace kintsugi::fuzz
