@@ -72,6 +72,7 @@ NodeHub::~NodeHub() {
 bool NodeHub::Send(int node, const wire::NodeOrder& order) {
   const auto found = links_.find(node);
   if (found == links_.end()) return false;
+  ended_ = ended_ || std::holds_alternative<wire::NodeEnd>(order);
   const Status sent = found->second.connection->Send(wire::Encode(options_.job, options_.term, order));
   if (!sent.ok())
     log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"node", std::to_string(node)}, {"why", sent.message()}}));
@@ -163,7 +164,8 @@ void NodeHub::OnClose(const net::ConnectionPtr& connection) {
   node_of_.erase(found);
   const Link link = std::move(links_.at(node));
   links_.erase(node);
-  log_->Write(LogLevel::kWarning, LogLine("node_lost", {{"node", std::to_string(node)}, {"address", link.address}}));
+  log_->Write(ended_ ? LogLevel::kInfo : LogLevel::kWarning,
+              LogLine(ended_ ? "node_left" : "node_lost", {{"node", std::to_string(node)}, {"address", link.address}}));
   for (const auto& [number, channel] : link.channels) channel->Lose();
   for (const auto& [number, channel] : link.channels) controller_.OnAgentClose(channel);
   events_.OnNodeLost(node);

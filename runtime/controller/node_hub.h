@@ -76,6 +76,7 @@ class NodeHub final : public NodePort {
   std::map<uint64_t, int> node_of_;  // by connection id
   uint64_t channels_made_ = 0;
   uint64_t refused_frames_ = 0;
+  bool ended_ = false;  // nodes were told that the run is over: they leave
 };
 
 }  // namespace kintsugi

@@ -14,6 +14,8 @@ Status OutOfRange(const std::string& field, const std::string& value) {
           "node message: " + field + " " + value.substr(0, kFrameNameMax) + " is out of its range"};
 }
 
+Status OfTheOtherDirection() { return {StatusCode::kInvalidArgument, "node message: it is of the other direction"}; }
+
 pb::NodeEnvelope Sealed(const std::string& job, Term term) {
   NodeEnvelope envelope;
   envelope.set_job(job);
@@ -182,6 +184,7 @@ Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes)
   NodeEnvelope in;
   NodeFrame frame;
   KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &in, &frame.term));
+  if (in.controller_case() != NodeEnvelope::CONTROLLER_NOT_SET) return OfTheOtherDirection();
   const auto with = [&](Result<NodeMessage> message) -> Result<NodeFrame> {
     if (!message.ok()) return message.status();
     frame.message = std::move(message).value();
@@ -219,6 +222,7 @@ Result<NodeOrderFrame> DecodeToNode(const std::string& job, std::string_view byt
   NodeEnvelope in;
   NodeOrderFrame frame;
   KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &in, &frame.term));
+  if (in.node_case() != NodeEnvelope::NODE_NOT_SET) return OfTheOtherDirection();
   switch (in.controller_case()) {
     case NodeEnvelope::kWelcome: {
       KINTSUGI_ASSIGN_OR_RETURN(frame.order, Take(in.welcome()));
