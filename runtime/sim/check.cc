@@ -158,7 +158,12 @@ void Cluster::CheckEnd() {
   const bool shard_at_risk = ShardAtRisk();
   const bool budget_at_risk = std::any_of(losses_.begin(), losses_.end(),
                                           [&](const auto& loss) { return loss.second > plan_.policy.max_respawns; });
-  const bool gateless = plan_.gate == GateKind::kOff && !losses_.empty();
+  // Without the gate a step that is broken off, in whatever way, may leave the ranks without a common one.
+  const bool broken_off = std::any_of(outcome_.struck.begin(), outcome_.struck.end(), [](const auto& struck) {
+    const FaultType type = struck.first.second;
+    return type == FaultType::kCommError || type == FaultType::kHang || type == FaultType::kThrow;
+  });
+  const bool gateless = plan_.gate == GateKind::kOff && (broken_off || !losses_.empty());
   const bool can_save = !plan_.policy.save_directory.empty();
   for (const auto& p : all_processes_)
     if (p->alive && !p->frozen) return Break(Promise::kTable, end + " leaves rank " + p->rank.ToString() + " behind");

@@ -5,6 +5,7 @@
 
 #include "runtime/sim/campaign.h"
 #include "tools/cli/common.h"
+#include "tools/cli/coverage_picture.h"
 
 namespace kintsugi::cli {
 namespace {
@@ -13,7 +14,7 @@ struct SimOptions {
   std::string seeds = "1..1001";
   int ranks = 0;
   std::string profile = "default";
-  std::string json;
+  std::string json, picture;
   bool log = false;
   bool minimize = false;
 };
@@ -61,12 +62,14 @@ int RunSeeds(const SimOptions& options, const Seeds& seeds, const sim::Profile& 
         << sim::Milliseconds(campaign.RecoveryMax()) << " ms at most; "
         << static_cast<uint64_t>(seconds > 0 ? static_cast<double>(campaign.seeds_run()) / seconds : 0)
         << " seeds a second" << std::endl;
-  if (!options.json.empty()) {
-    const Status written = WriteText(options.json, campaign.Json(seconds));
-    if (!written.ok()) {
-      Complain(written.message());
-      return core::kExitFailed;
-    }
+  Status written;
+  if (!options.json.empty()) written = WriteText(options.json, campaign.Json(seconds));
+  if (written.ok() && !options.picture.empty())
+    written = WriteText(options.picture,
+                        DrawCoverage(campaign, "kintsugi sim --profile " + profile.name + " --seeds " + options.seeds));
+  if (!written.ok()) {
+    Complain(written.message());
+    return core::kExitFailed;
   }
   return campaign.failures().empty() ? core::kExitSuccess : core::kExitFailed;
 }
@@ -82,8 +85,9 @@ int RunSim(const SimOptions& options) {
   const Result<sim::Profile> profile = sim::FindProfile(options.profile);
   if (!profile.ok()) return Refuse(profile.status().Annotate("--profile"));
   if (const Status ranks = sim::CheckRanks(options.ranks); !ranks.ok()) return Refuse(ranks.Annotate("--ranks"));
-  if (!options.json.empty())
-    if (const Status writable = CheckWritable(options.json); !writable.ok()) return Refuse(writable);
+  for (const std::string& file : {options.json, options.picture})
+    if (!file.empty())
+      if (const Status writable = CheckWritable(file); !writable.ok()) return Refuse(writable);
   return RunSeeds(options, *seeds, *profile);
 }
 
@@ -110,6 +114,7 @@ void AddSim(CLI::App& app, int& exit_code) {
   command->add_option("--json", options->json, "Write the figures as JSON to FILE, or to standard output for -")
       ->expected(0, 1)
       ->default_str("-");
+  command->add_option("--picture", options->picture, "Draw the coverage, fault kinds by phases, as SVG into FILE");
   command->add_flag("--log", options->log, "Print everything that happens");
   command->add_flag("--minimize", options->minimize,
                     "Drop faults of a failing seed until the shortest schedule is left");

@@ -154,7 +154,7 @@ std::string Summary(const journal::JournalReader& reader, const journal::Replaye
   text += replayed.failed_check.empty() ? ": every decision reproduced"
                                         : ": reproduced up to the check that failed then too: " + replayed.failed_check;
   if (reader.torn())
-    text += "\nthe journal is torn: its writer died; " + Count(reader.bytes_lost(), "byte") +
+    text += "\nthe journal is torn: its writer died, or is at it; " + Count(reader.bytes_lost(), "byte") +
             " after the last whole record are lost";
   else if (reader.end() == journal::EndReason::kFull)
     text += "\nthe recording ends here: the journal had reached its limit, the run went on";

@@ -28,8 +28,11 @@ size_t Warnings(const MemoryLogSink& log) {
   return count;
 }
 
-void WaitFor(const std::function<bool()>& condition) {
-  while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+// Whether it came to be within a minute: a bound for safety.
+bool ComesTrue(const std::function<bool()>& condition) {
+  for (int ms = 0; ms < 60'000; ++ms, std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+    if (condition()) return true;
+  return false;
 }
 
 class Recording : public testing::Test {
@@ -56,7 +59,9 @@ TEST_F(Recording, EndsWithAMark) {
 TEST_F(Recording, IsReadWhileItGoesOn) {
   const auto recorder = Record({path_}, plan_.policy, inputs_, log_);
   // All but the quiet inputs of the last quarter of a second.
-  WaitFor([&] { return JournalReader::Open(path_).ok() && ReadAll(path_).inputs + 100 > inputs_.size(); });
+  ASSERT_TRUE(ComesTrue([&] {
+    return JournalReader::Open(path_).ok() && ReadAll(path_).inputs + 100 > inputs_.size();
+  })) << "the file does not grow to the whole run";
   const Read read = ReadAll(path_);
   EXPECT_FALSE(read.end);
   EXPECT_FALSE(read.difference);
@@ -99,7 +104,7 @@ TEST_F(Recording, AFullDiskEndsTheRecordingNotTheRun) {
     auto recorder = Recorder::Open({path_}, plan_.policy, {1, 1}, log_).value();
     core::ControllerCore core(plan_.policy, {1, 1});
     for (const Input& input : inputs_) Feed(core, *recorder, input);
-    WaitFor([&] { return Warnings(*log_) > 0; });
+    ASSERT_TRUE(ComesTrue([&] { return Warnings(*log_) > 0; })) << "no warning";
     for (const Input& input : inputs_) recorder->Stepped(core::OperatorSave{}, input.now, {});
     EXPECT_FALSE(recorder->recording());
   }
