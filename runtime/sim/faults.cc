@@ -170,6 +170,8 @@ bool Cluster::StrikeTrainer(const PlannedFault& fault, ProcessPtr p) {
 // Its own work stands still: whatever it waits for does not come, or comes when the step is stopped.
 bool Cluster::Hang(const PlannedFault& fault, ProcessPtr p) {
   if (p->at != TrainerAt::kForward && p->at != TrainerAt::kUpdate) return false;
+  // One that a stop ends does not begin under a stop.
+  if (!fault.lasting && Word(p).locked) return false;
   fault.lasting ? NoteLoss(fault.rank) : NoteDisturbed(fault.rank);
   p->hung = true;
   p->hung_for_good = fault.lasting;

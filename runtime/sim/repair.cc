@@ -32,7 +32,7 @@ void Cluster::Repair(ProcessPtr p) {
   const uint64_t step = p->running->order.step.value();
   const auto& moves = p->running->order.moves;
   if (std::any_of(moves.begin(), moves.end(), [&](const RepairMove& m) { return m.destination == p->rank; }))
-    p->flipped = false;
+    p->flipped = p->damaged = false;  // what strikes it from here on is not mended by what it has received
   if (p->received_step != step) p->received.clear();
   p->received_step = step;
   PushTransfers(generation);
@@ -105,7 +105,6 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
 
 void Cluster::EndTransfer(ProcessPtr p, Transfer& transfer) {
   transfer.done = true;
-  p->damaged = false;
   if (flips_left_ == 0) return;
   --flips_left_;
   NoteLoss(p->rank.value());  // twice in a row costs the process
