@@ -1,5 +1,6 @@
 """A step that does not move while its process lives, and a rank that dies at the same step again and again."""
 import signal
+import subprocess
 import sys
 import time
 
@@ -18,12 +19,23 @@ def hang(spec, path, ranks):
         incident = only_incident(summary)
         if incident["signal"] != "hang" or incident["path"] != path or incident["ranks"] != ranks:
             raise Failure(f"{incident['signal']} of {incident['ranks']}, rung {incident['path']}\n{log[-3000:]}")
-        if path == "respawn" and not ("event=stack rank=%d" % ranks[0] in log and "nanosleep" in log):
+        if path == "respawn" and stacks_can_be_taken() and not ("event=stack rank=%d" % ranks[0] in log and "nanosleep" in log):
             raise Failure(f"no stack of the hung thread\n{log[-3000:]}")
         place = f"{spec.split(':')[2].split(',')[0]} of step 5"
         if place not in incident["cause"] or "others wait in" not in incident["cause"]:
             raise Failure(f"the cause does not say where: {incident['cause']}")
     return test
+
+
+def stacks_can_be_taken():
+    """Not where eu-stack is missing, nor in a container that lets nobody look into another process."""
+    with subprocess.Popen(["sleep", "10"]) as child:
+        try:
+            return subprocess.run(["eu-stack", "-p", str(child.pid)], capture_output=True, check=False).returncode == 0
+        except FileNotFoundError:
+            return False
+        finally:
+            child.kill()
 
 
 def never_looked_for(runner):
