@@ -48,7 +48,7 @@ Status Agent::Impl::Start() {
   if (options_.page_fd < 0) report_reader_.emplace(words().reports);
 
   net::ClientOptions client_options;
-  client_options.self = {options_.job, "agent"};
+  client_options.self = {options_.job, std::string(net::kAgentRole)};
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
   handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };

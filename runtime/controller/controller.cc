@@ -31,7 +31,7 @@ Controller::~Controller() { tick_.cancel(); }
 
 Status Controller::Listen() {
   net::ServerOptions server;
-  server.self = {options_.job, "controller"};
+  server.self = {options_.job, std::string(net::kControllerRole)};
   server.bind_address = options_.bind_address;
   server.port = options_.port;
   server.limits = options_.limits;
@@ -43,7 +43,7 @@ Status Controller::Listen() {
   handlers.on_open = [](const net::ConnectionPtr&) {};
   handlers.on_frame = [this](const net::ConnectionPtr& c, std::string_view payload) { OnFrame(c, payload); };
   handlers.on_close = [this](const net::ConnectionPtr& c, const Status&) {
-    if (c->peer().role == kLauncherRole) {
+    if (c->peer().role == net::kLauncherRole) {
       if (nodes_) nodes_->OnClose(c);
     } else {
       OnAgentClose(c);
@@ -116,7 +116,7 @@ void Controller::FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, co
 }
 
 void Controller::OnFrame(const net::ConnectionPtr& connection, std::string_view payload) {
-  if (connection->peer().role != kLauncherRole) return OnAgentFrame(connection, payload);
+  if (connection->peer().role != net::kLauncherRole) return OnAgentFrame(connection, payload);
   if (nodes_) return nodes_->OnFrame(connection, payload);
   RefuseFrame(connection, "a launcher, but the run has one node: --nnodes");
 }

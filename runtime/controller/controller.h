@@ -22,10 +22,6 @@
 
 namespace kintsugi {
 
-// Roles in the handshake.
-inline constexpr std::string_view kAgentRole = "agent";
-inline constexpr std::string_view kLauncherRole = "launcher";
-
 namespace journal {
 class Recorder;
 }

@@ -138,7 +138,7 @@ void NodeHub::OnAgentFrame(int node, uint64_t number, const std::string& frame) 
   auto& channel = link.channels[number];
   if (!channel) {
     net::PeerIdentity peer = link.connection->peer();
-    peer.role = "agent";
+    peer.role = net::kAgentRole;
     channel = std::make_shared<Channel>(*this, node, number, kChannelIdBit | ++channels_made_, std::move(peer));
   }
   channel->CountReceived(frame.size());

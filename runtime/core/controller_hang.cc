@@ -26,8 +26,7 @@ void ControllerCore::WatchForHangs() {
 
 void ControllerCore::OnPlace(Rank rank, const Progress& place) {
   hangs_.OnPlace(rank, place, now_);
-  if (phase_ != Phase::kRunning) return;
-  slow_.OnPlace(rank, place, now_);
+  if (phase_ != Phase::kRunning || !slow_.OnPlace(rank, place, now_)) return;
   const auto step_time = hangs_.step_time();
   if (!step_time) return;
   for (const SlowRanks::News& news : slow_.Take(*step_time))

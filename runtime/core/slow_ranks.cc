@@ -21,9 +21,9 @@ void SlowRanks::Start() {
   lateness_.clear();
 }
 
-void SlowRanks::OnPlace(Rank rank, const Progress& place, TimePoint now) {
-  if (!place.phase || *place.phase < TrainPhase::kGradientSync || place.activity != Activity::kNone) return;
-  if (place.step < step_) return;
+bool SlowRanks::OnPlace(Rank rank, const Progress& place, TimePoint now) {
+  if (!place.phase || *place.phase < TrainPhase::kGradientSync || place.activity != Activity::kNone) return false;
+  if (place.step < step_) return false;
   if (place.step > step_) {
     // The first one of a step. A step that somebody was not seen in is not judged.
     for (Entry& entry : ranks_) entry.arrived.reset();
@@ -31,9 +31,11 @@ void SlowRanks::OnPlace(Rank rank, const Progress& place, TimePoint now) {
     step_ = place.step;
   }
   Entry& entry = ranks_[static_cast<size_t>(rank.value())];
-  if (entry.arrived) return;
+  if (entry.arrived) return false;
   entry.arrived = now;
-  if (++arrived_ == ranks_.size()) Judge();
+  if (++arrived_ < ranks_.size()) return false;
+  Judge();
+  return true;
 }
 
 void SlowRanks::Judge() {

@@ -25,7 +25,8 @@ class SlowRanks {
 
   // All begin anew: a step that was under way says nothing.
   void Start();
-  void OnPlace(Rank rank, const Progress& place, TimePoint now);
+  // True: with this place the last rank has entered a step, and there may be news.
+  bool OnPlace(Rank rank, const Progress& place, TimePoint now);
 
   struct News {
     Rank rank;

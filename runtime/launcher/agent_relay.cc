@@ -6,7 +6,7 @@ namespace kintsugi {
 
 Status AgentRelay::Listen(const std::string& job, std::shared_ptr<const net::Secret> secret) {
   net::ServerOptions server;
-  server.self = {job, "launcher"};
+  server.self = {job, std::string(net::kLauncherRole)};
   net::ServerHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& c) { (upstream_ ? channels_ : stale_)[c->id()] = c; };
   handlers.on_frame = [this](const net::ConnectionPtr& c, std::string_view payload) { OnFrame(c, payload); };

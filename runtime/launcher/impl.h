@@ -3,12 +3,12 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "runtime/controller/controller.h"
 #include "runtime/controller/node_hub.h"
 #include "runtime/launcher/launcher.h"
+#include "runtime/launcher/stop_signals.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/control_socket.h"
 
@@ -38,10 +38,8 @@ class Launcher::Impl final : public ControllerHost, public WorkerEvents, public 
 
   Status SetUp();
   Status CheckInjections();
-  WorkerPoolOptions PoolOptions(uint16_t master_port) const;
   void Record();
-  void WatchSignals();
-  void OnSignal(int number);
+  void OnSignal(int number, int times);
   void Poll();
   void StopIfDone();
   void EndNow(const std::string& why);
@@ -87,7 +85,7 @@ class Launcher::Impl final : public ControllerHost, public WorkerEvents, public 
   LauncherOptions options_;
   std::shared_ptr<LogSink> log_;
   boost::asio::io_context io_;
-  boost::asio::signal_set signals_;
+  StopSignals signals_;
   boost::asio::steady_timer poll_;
   boost::asio::steady_timer leave_;
   WorkerPool pool_;
@@ -99,7 +97,6 @@ class Launcher::Impl final : public ControllerHost, public WorkerEvents, public 
   std::vector<RankView> views_;
   RunResult result_;
   bool ended_ = false;
-  int signals_seen_ = 0;
   TimePoint last_progress_;
   uint64_t progress_step_ = 0;
   TimePoint progress_step_at_;

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "runtime/launcher/impl.h"
-#include "runtime/launcher/link_limits.h"
+#include "runtime/launcher/node_parts.h"
 
 namespace kintsugi {
 namespace {
@@ -64,23 +64,6 @@ Status Launcher::Impl::CheckInjections() {
   return Status::Ok();
 }
 
-WorkerPoolOptions Launcher::Impl::PoolOptions(uint16_t master_port) const {
-  WorkerPoolOptions pool;
-  pool.job = options_.job;
-  pool.program = options_.program;
-  pool.args = options_.args;
-  pool.environment = options_.environment;
-  pool.world_size = options_.policy.world_size;
-  pool.local_ranks = LocalRanks();
-  pool.master_address = options_.node_address;
-  pool.master_port = master_port;
-  pool.controller = options_.bind_address + ":" + std::to_string(controller_->port());
-  pool.address = options_.node_address;
-  pool.show_output = options_.show_output;
-  pool.output_to_stderr = options_.output_to_stderr;
-  return pool;
-}
-
 Status Launcher::Impl::SetUp() {
   KINTSUGI_RETURN_IF_ERROR(options_.policy.Validate());
   if (options_.policy.world_size % options_.nodes != 0)
@@ -101,7 +84,11 @@ Status Launcher::Impl::SetUp() {
   controller_ = std::make_unique<Controller>(io_, controller, secret, *this, log_);
   KINTSUGI_RETURN_IF_ERROR(controller_->Listen());
   const uint16_t master_port = FreePort(options_.node_address);
-  KINTSUGI_RETURN_IF_ERROR(pool_.SetUp(PoolOptions(master_port), *secret));
+  WorkerPoolOptions pool = PoolOptionsOf(options_, 0);
+  pool.master_address = options_.node_address;
+  pool.master_port = master_port;
+  pool.controller = options_.bind_address + ":" + std::to_string(controller_->port());
+  KINTSUGI_RETURN_IF_ERROR(pool_.SetUp(std::move(pool), *secret));
   if (options_.nodes > 1) {
     hub_ = std::make_unique<NodeHub>(
         NodeHubOptions{
@@ -139,7 +126,7 @@ Result<RunResult> Launcher::Impl::Run() {
   KINTSUGI_RETURN_IF_ERROR(SetUp());
   result_.begin = SteadyClock::SteadyNow();
   result_.resumed_from = options_.policy.resume_step;
-  WatchSignals();
+  signals_.Watch([this](int number, int times) { OnSignal(number, times); });
   StartWhenComplete();
   Poll();
   io_.run();
@@ -178,22 +165,11 @@ void Launcher::Impl::Kill(Rank rank, Incarnation incarnation, const std::string&
   hub_->Send(node, wire::KillWorker{rank, incarnation, reason});
 }
 
-void Launcher::Impl::WatchSignals() {
-  signals_.add(SIGINT);
-  signals_.add(SIGTERM);
-  signals_.async_wait([this](const boost::system::error_code& error, int number) {
-    if (!error) OnSignal(number);
-  });
-}
-
-void Launcher::Impl::OnSignal(int number) {
-  if (++signals_seen_ > 1) return EndNow("ended at once by a second " + SignalName(number));
+void Launcher::Impl::OnSignal(int number, int times) {
+  if (times > 1) return EndNow("ended at once by a second " + SignalName(number));
   log_->Write(LogLevel::kWarning,
               LogLine("stop_requested", {{"signal", SignalName(number)},
                                          {"hint", "finishing the step and saving; a second signal ends at once"}}));
-  signals_.async_wait([this](const boost::system::error_code& error, int next) {
-    if (!error) OnSignal(next);
-  });
   controller_->Feed(core::OperatorStop{});
 }
 

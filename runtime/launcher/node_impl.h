@@ -2,11 +2,11 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "runtime/launcher/agent_relay.h"
 #include "runtime/launcher/node_launcher.h"
+#include "runtime/launcher/stop_signals.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/client.h"
 #include "runtime/net/control_socket.h"
@@ -21,8 +21,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
 
  private:
   Status SetUp();
-  void WatchSignals();
-  void OnSignal(int number);
+  void OnSignal(int number, int times);
   void Poll();
   void StopIfDone();
   void EndNow(int exit_code, const std::string& why);
@@ -54,7 +53,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
   NodeLauncherOptions options_;
   std::shared_ptr<LogSink> log_;
   boost::asio::io_context io_;
-  boost::asio::signal_set signals_;
+  StopSignals signals_;
   boost::asio::steady_timer poll_;
   boost::asio::steady_timer leave_;
   WorkerPool pool_;
@@ -69,7 +68,6 @@ class NodeLauncher::Impl final : public WorkerEvents {
   std::map<Rank, wire::Page> pages_;  // since they were last told
   Status failed_;
   std::optional<NodeResult> ended_;
-  int signals_seen_ = 0;
 };
 
 }  // namespace kintsugi

@@ -3,9 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/overloaded.h"
-#include "runtime/controller/controller.h"
-#include "runtime/launcher/link_limits.h"
 #include "runtime/launcher/node_impl.h"
+#include "runtime/launcher/node_parts.h"
 #include "runtime/process/exit_cause.h"
 #include "runtime/wire/node_codec.h"
 
@@ -39,7 +38,7 @@ Status NodeLauncher::Impl::SetUp() {
       KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
   KINTSUGI_RETURN_IF_ERROR(relay_.Listen(run.job, run.secret));
   net::ClientOptions client;
-  client.self = {run.job, std::string(kLauncherRole)};
+  client.self = {run.job, std::string(net::kLauncherRole)};
   client.limits = LinkLimits(LocalRanks());
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
@@ -59,7 +58,7 @@ Status NodeLauncher::Impl::SetUp() {
 
 Result<NodeResult> NodeLauncher::Impl::Run() {
   KINTSUGI_RETURN_IF_ERROR(SetUp());
-  WatchSignals();
+  signals_.Watch([this](int number, int times) { OnSignal(number, times); });
   Connect(options_.run.policy.join_timeout);
   Poll();
   io_.run();
@@ -69,23 +68,12 @@ Result<NodeResult> NodeLauncher::Impl::Run() {
   return *ended_;
 }
 
-void NodeLauncher::Impl::WatchSignals() {
-  signals_.add(SIGINT);
-  signals_.add(SIGTERM);
-  signals_.async_wait([this](const boost::system::error_code& error, int number) {
-    if (!error) OnSignal(number);
-  });
-}
-
-void NodeLauncher::Impl::OnSignal(int number) {
-  if (++signals_seen_ > 1 || !link_) return EndNow(core::kExitFailed, "ended at once by " + SignalName(number));
+void NodeLauncher::Impl::OnSignal(int number, int times) {
+  if (times > 1 || !link_) return EndNow(core::kExitFailed, "ended at once by " + SignalName(number));
   log_->Write(LogLevel::kWarning,
               LogLine("stop_requested",
                       {{"signal", SignalName(number)},
                        {"hint", "the whole run finishes its step and saves; a second signal ends this node"}}));
-  signals_.async_wait([this](const boost::system::error_code& error, int next) {
-    if (!error) OnSignal(next);
-  });
   Tell(wire::NodeStop{});
 }
 
@@ -164,23 +152,11 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
   if (set_up_) {
     pool_.TellReportsAgain();
   } else {
-    const LauncherOptions& run = options_.run;
-    WorkerPoolOptions pool;
-    pool.job = run.job;
-    pool.program = run.program;
-    pool.args = run.args;
-    pool.environment = run.environment;
-    pool.world_size = run.policy.world_size;
-    pool.first_rank = Rank(options_.node_rank * LocalRanks());
-    pool.local_ranks = LocalRanks();
-    pool.node_rank = options_.node_rank;
+    WorkerPoolOptions pool = PoolOptionsOf(options_.run, options_.node_rank);
     pool.master_address = welcome.master_address;
     pool.master_port = welcome.master_port;
     pool.controller = "127.0.0.1:" + std::to_string(relay_.port());
-    pool.address = run.node_address;
-    pool.show_output = run.show_output;
-    pool.output_to_stderr = run.output_to_stderr;
-    if (const Status ready = pool_.SetUp(std::move(pool), *run.secret); !ready.ok()) {
+    if (const Status ready = pool_.SetUp(std::move(pool), *options_.run.secret); !ready.ok()) {
       failed_ = ready;
       return EndNow(core::kExitStartup, ready.message());
     }

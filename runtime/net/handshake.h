@@ -38,6 +38,11 @@ inline constexpr size_t kSessionIdBytes = 16;
 inline constexpr size_t kNameBytesMax = 128;
 inline constexpr size_t kHandshakeFrameLimitBytes = 1024;
 
+// Who speaks, as Identity::role.
+inline constexpr std::string_view kControllerRole = "controller";
+inline constexpr std::string_view kLauncherRole = "launcher";
+inline constexpr std::string_view kAgentRole = "agent";
+
 using Nonce = std::array<uint8_t, kNonceBytes>;
 using SessionId = std::array<uint8_t, kSessionIdBytes>;
 

@@ -176,8 +176,7 @@ def flip_without_a_checkpoint(runner):
     summary, log = runner.run([*FLIP, "--verify-every", "4"], TRAINER, expect=1)
     if only_incident(summary)["signal"] != "digest_mismatch" or "different state at step 8" not in log:
         raise Failure(f"{summary['incidents']}\n{log[-2000:]}")
-    if [name for name in os.listdir(runner.folder / "checkpoints") if name.startswith("step")] if os.path.isdir(
-            runner.folder / "checkpoints") else []:
+    if list((runner.folder / "checkpoints").glob("step*")):
         raise Failure("a state that nobody can vouch for was saved")
 
 

@@ -1,0 +1,36 @@
+// What the launcher of node 0 and those of other nodes have in common.
+#pragma once
+
+#include "runtime/launcher/launcher.h"
+#include "runtime/launcher/worker_pool.h"
+#include "runtime/net/transport_options.h"
+
+namespace kintsugi {
+
+// Bounds of the connection between them: it carries the frames of all agents of a node, each with a few words around
+// it.
+inline net::TransportLimits LinkLimits(int local_ranks) {
+  net::TransportLimits limits;
+  limits.frame_bytes += 64 * 1024;
+  limits.queue_frames *= static_cast<size_t>(local_ranks) + 1;
+  limits.queue_bytes *= static_cast<size_t>(local_ranks) + 1;
+  return limits;
+}
+
+// All but where the master and the controller are.
+inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank) {
+  const int local_ranks = run.policy.world_size / run.nodes;
+  return {.job = run.job,
+          .program = run.program,
+          .args = run.args,
+          .environment = run.environment,
+          .world_size = run.policy.world_size,
+          .first_rank = Rank(node_rank * local_ranks),
+          .local_ranks = local_ranks,
+          .node_rank = node_rank,
+          .address = run.node_address,
+          .show_output = run.show_output,
+          .output_to_stderr = run.output_to_stderr};
+}
+
+}  // namespace kintsugi
