@@ -6,10 +6,7 @@ namespace kintsugi::wire {
 namespace {
 
 pb::Envelope Sealed(const std::string& job, const core::Header& header) {
-  pb::Envelope envelope;
-  envelope.set_job(job);
-  envelope.set_term(header.term.number);
-  envelope.set_controller_id(header.term.controller_id);
+  auto envelope = SealedFor<pb::Envelope>(job, header.term);
   envelope.set_generation(header.generation.value());
   envelope.set_rank(header.rank.value());
   envelope.set_incarnation(header.incarnation.value());
@@ -21,16 +18,11 @@ Status OtherDirection() {
 }
 
 Status Open(const std::string& job, std::string_view bytes, pb::Envelope* envelope, core::Header* header) {
-  if (!envelope->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    return {StatusCode::kDataLoss, "a frame of " + std::to_string(bytes.size()) + " bytes is no control message"};
-  if (envelope->job() != job)
-    return {StatusCode::kInvalidArgument, "the message is of job '" + envelope->job() + "', not '" + job + "'"};
+  Term term;
+  KINTSUGI_RETURN_IF_ERROR(OpenFor(job, bytes, envelope, &term));
   if (envelope->rank() < 0)
     return {StatusCode::kInvalidArgument, "control message: rank " + std::to_string(envelope->rank()) + " is negative"};
-  *header = {{envelope->term(), envelope->controller_id()},
-             Generation(envelope->generation()),
-             Rank(envelope->rank()),
-             Incarnation(envelope->incarnation())};
+  *header = {term, Generation(envelope->generation()), Rank(envelope->rank()), Incarnation(envelope->incarnation())};
   return Status::Ok();
 }
 

@@ -34,6 +34,25 @@ inline Result<std::vector<Rank>> TakeRanks(const google::protobuf::RepeatedField
   return ranks;
 }
 
+// The part that every envelope has: job and term.
+template <typename E>
+E SealedFor(const std::string& job, Term term) {
+  E envelope;
+  envelope.set_job(job);
+  envelope.set_term(term.number);
+  envelope.set_controller_id(term.controller_id);
+  return envelope;
+}
+template <typename E>
+Status OpenFor(const std::string& job, std::string_view bytes, E* envelope, Term* term) {
+  if (!envelope->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return {StatusCode::kDataLoss, "a frame of " + std::to_string(bytes.size()) + " bytes is no control message"};
+  if (envelope->job() != job)
+    return {StatusCode::kInvalidArgument, "the message is of job '" + envelope->job() + "', not '" + job + "'"};
+  *term = {envelope->term(), envelope->controller_id()};
+  return Status::Ok();
+}
+
 void Put(const core::JoinRequest& m, Envelope* out);
 void Put(const core::Ready& m, Envelope* out);
 void Put(const core::Beat& m, Envelope* out);

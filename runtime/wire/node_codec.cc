@@ -1,5 +1,6 @@
 #include "runtime/wire/node_codec.h"
 
+#include "runtime/wire/codec_parts.h"
 #include "runtime/wire/node.pb.h"
 
 namespace kintsugi::wire {
@@ -7,31 +8,7 @@ namespace {
 
 using pb::NodeEnvelope;
 
-constexpr size_t kFrameNameMax = 40;
-
-Status OutOfRange(const std::string& field, const std::string& value) {
-  return {StatusCode::kInvalidArgument,
-          "node message: " + field + " " + value.substr(0, kFrameNameMax) + " is out of its range"};
-}
-
 Status OfTheOtherDirection() { return {StatusCode::kInvalidArgument, "node message: it is of the other direction"}; }
-
-pb::NodeEnvelope Sealed(const std::string& job, Term term) {
-  NodeEnvelope envelope;
-  envelope.set_job(job);
-  envelope.set_term(term.number);
-  envelope.set_controller_id(term.controller_id);
-  return envelope;
-}
-
-Status Open(const std::string& job, std::string_view bytes, NodeEnvelope* envelope, Term* term) {
-  if (!envelope->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    return {StatusCode::kDataLoss, "a frame of " + std::to_string(bytes.size()) + " bytes is no node message"};
-  if (envelope->job() != job)
-    return {StatusCode::kInvalidArgument, "the message is of job '" + envelope->job() + "', not '" + job + "'"};
-  *term = {envelope->term(), envelope->controller_id()};
-  return Status::Ok();
-}
 
 Result<Rank> TakeRank(int32_t rank) {
   if (rank < 0) return OutOfRange("rank", std::to_string(rank));
@@ -169,13 +146,13 @@ Result<NodeOrder> Take(const pb::NodeWelcome& in) {
 }  // namespace
 
 std::string Encode(const std::string& job, Term term, const NodeMessage& message) {
-  NodeEnvelope envelope = Sealed(job, term);
+  auto envelope = SealedFor<NodeEnvelope>(job, term);
   std::visit([&](const auto& m) { Put(m, &envelope); }, message);
   return envelope.SerializeAsString();
 }
 
 std::string Encode(const std::string& job, Term term, const NodeOrder& order) {
-  NodeEnvelope envelope = Sealed(job, term);
+  auto envelope = SealedFor<NodeEnvelope>(job, term);
   std::visit([&](const auto& m) { Put(m, &envelope); }, order);
   return envelope.SerializeAsString();
 }
@@ -183,7 +160,7 @@ std::string Encode(const std::string& job, Term term, const NodeOrder& order) {
 Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes) {
   NodeEnvelope in;
   NodeFrame frame;
-  KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &in, &frame.term));
+  KINTSUGI_RETURN_IF_ERROR(OpenFor(job, bytes, &in, &frame.term));
   if (in.controller_case() != NodeEnvelope::CONTROLLER_NOT_SET) return OfTheOtherDirection();
   const auto with = [&](Result<NodeMessage> message) -> Result<NodeFrame> {
     if (!message.ok()) return message.status();
@@ -221,7 +198,7 @@ Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes)
 Result<NodeOrderFrame> DecodeToNode(const std::string& job, std::string_view bytes) {
   NodeEnvelope in;
   NodeOrderFrame frame;
-  KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &in, &frame.term));
+  KINTSUGI_RETURN_IF_ERROR(OpenFor(job, bytes, &in, &frame.term));
   if (in.node_case() != NodeEnvelope::NODE_NOT_SET) return OfTheOtherDirection();
   switch (in.controller_case()) {
     case NodeEnvelope::kWelcome: {

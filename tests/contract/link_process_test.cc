@@ -186,18 +186,16 @@ std::pair<Status, Status> OpenWith(LinkPreference low, LinkPreference high, std:
   LinkOptions a = OptionsFor("", Rank(3), Rank(7)), b = OptionsFor("", Rank(7), Rank(3));
   a.prefer = low;
   b.prefer = high;
-  Status status_a;
-  std::thread other([&] {
-    auto link = MakeLink(store, a);
-    if (link.ok()) *kind = (*link)->kind();
-    status_a = link.status();
-  });
-  auto link = MakeLink(store, b);
+  // Both ends live until both are open: an end that is gone again resets the other, which may still be connecting.
+  Result<std::unique_ptr<Link>> link_a = Status(StatusCode::kInternal, "not opened");
+  std::thread other([&] { link_a = MakeLink(store, a); });
+  const auto link_b = MakeLink(store, b);
   other.join();
-  if (link.ok()) {
-    EXPECT_EQ((*link)->kind(), *kind);
+  if (link_a.ok()) *kind = (*link_a)->kind();
+  if (link_b.ok()) {
+    EXPECT_EQ((*link_b)->kind(), *kind);
   }
-  return {status_a, link.status()};
+  return {link_a.status(), link_b.status()};
 }
 
 TEST(MakeLink, PicksSharedMemoryByItself) {

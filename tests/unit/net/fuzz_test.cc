@@ -11,6 +11,7 @@
 #include "runtime/net/frame.h"
 #include "runtime/net/handshake.h"
 #include "tests/unit/net/net_harness.h"
+#include "tests/unit/net/obvious_frames.h"
 
 namespace kintsugi::net {
 namespace {
@@ -49,46 +50,6 @@ void Feed(Random& random, const std::string& stream, Take take) {
   }
 }
 
-struct Decoded {
-  std::vector<std::string> payloads;
-  FrameEvent::Kind end = FrameEvent::Kind::kNeedMore;
-  bool mid_frame = false;
-  bool operator==(const Decoded&) const = default;
-};
-
-// Slow and obvious: the whole stream is there.
-Decoded DecodeObviously(const std::string& stream, size_t limit) {
-  Decoded decoded;
-  size_t at = 0;
-  while (at + 4 <= stream.size()) {
-    uint64_t length = 0;
-    for (int i = 0; i < 4; ++i) length = length * 256 + static_cast<unsigned char>(stream[at + static_cast<size_t>(i)]);
-    if (length == 0 || length > limit) {
-      decoded.end = length == 0 ? FrameEvent::Kind::kEmpty : FrameEvent::Kind::kOversized;
-      return decoded;
-    }
-    if (at + 4 + length > stream.size()) break;
-    decoded.payloads.push_back(stream.substr(at + 4, length));
-    at += 4 + length;
-  }
-  decoded.mid_frame = at < stream.size();
-  return decoded;
-}
-
-Decoded DecodeInPieces(Random& random, const std::string& stream, size_t limit) {
-  FrameDecoder decoder(limit);
-  Decoded decoded;
-  Feed(random, stream, [&](std::string_view bytes) {
-    FrameEvent event;
-    while ((event = decoder.Next(&bytes)).kind == FrameEvent::Kind::kFrame)
-      decoded.payloads.emplace_back(event.payload);
-    decoded.end = event.kind;
-    decoded.mid_frame = event.kind == FrameEvent::Kind::kNeedMore && decoder.mid_frame();
-    return event.kind == FrameEvent::Kind::kNeedMore;
-  });
-  return decoded;
-}
-
 TEST(FrameDecoderFuzz, AgreesWithTheObviousDecoder) {
   constexpr size_t kLimit = 600;
   Random random(20261121);
@@ -100,7 +61,7 @@ TEST(FrameDecoderFuzz, AgreesWithTheObviousDecoder) {
     }
     stream = Mutate(random, std::move(stream));
     const Decoded expected = DecodeObviously(stream, kLimit);
-    const Decoded actual = DecodeInPieces(random, stream, kLimit);
+    const Decoded actual = DecodePieces(kLimit, [&](auto take) { Feed(random, stream, take); });
     ASSERT_EQ(actual.payloads, expected.payloads) << "mutation " << i;
     ASSERT_EQ(actual.end, expected.end) << "mutation " << i;
     ASSERT_EQ(actual.mid_frame, expected.mid_frame) << "mutation " << i;
