@@ -91,6 +91,13 @@ void Controller::Feed(const core::ControllerEvent& event) {
   const std::vector<core::ControllerAction> actions = StepCore(event);
   if (core_.generation() != before) Answer(store_.Advance(core_.generation()));
   for (const core::ControllerAction& action : actions) Act(action);
+  AnswerWaitingJoins();
+}
+
+void Controller::AnswerWaitingJoins() {
+  if (waiting_joins_.empty() || core_.taking_over() || joining_) return;
+  for (const WaitingJoin& waiting : std::exchange(waiting_joins_, {}))
+    if (waiting.connection->open()) OnJoin(waiting.connection, waiting.header, waiting.join);
 }
 
 std::vector<core::ControllerAction> Controller::StepCore(const core::ControllerEvent& event) {
@@ -158,8 +165,12 @@ void Controller::OnJoin(const net::ConnectionPtr& connection, const core::Header
   }
   joining_ = connection;
   Feed(core::FromAgent{header, join});
-  // Not answered: it is to come again.
-  if (const net::ConnectionPtr unanswered = std::exchange(joining_, nullptr)) unanswered->Close();
+  const net::ConnectionPtr unanswered = std::exchange(joining_, nullptr);
+  if (!unanswered) return;
+  // It waits until it is known what was taken over; or it obeys a newer controller, and is no business of ours.
+  if (header.term > core_.term()) return unanswered->Close();
+  waiting_joins_.push_back({unanswered, header, join});
+  AnswerWaitingJoins();
 }
 
 // A refused join must not cost the living process its connection; an accepted one ends the connection before it, so that
@@ -228,6 +239,7 @@ void Controller::Act(const core::ControllerAction& action) {
                  [&](const core::StepDecided&) {},
                  [&](const core::CheckpointReady& a) {
                    log_->Write(LogLevel::kInfo, LogLine("checkpoint", {{"step", a.step.ToString()}, {"directory", a.directory}}));
+                   host_.OnCheckpoint({a.step, a.directory});
                  },
                  [&](const core::RunEnded& a) { host_.OnEnded(a); },
                  [&](const core::Notice& a) { host_.OnNotice(a.rank, a.text); },

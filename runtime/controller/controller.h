@@ -34,6 +34,7 @@ class ControllerHost {
   virtual void Kill(Rank rank, Incarnation incarnation, const std::string& reason) = 0;
   virtual void OnTransition(const core::Transition& transition) = 0;
   virtual void OnIncident(const core::IncidentRecord& record) = 0;
+  virtual void OnCheckpoint(const core::Checkpoint& /*checkpoint*/) {}
   virtual void OnNotice(Rank rank, const std::string& text) = 0;
   virtual void OnEnded(const core::RunEnded& ended) = 0;
 };
@@ -91,6 +92,7 @@ class Controller {
   void Answer(const std::vector<core::StoreTable::Answer>& answers);
   void SendTo(Rank rank, Incarnation incarnation, const core::Header& header, const core::ControllerMessage& message);
   void OnJoin(const net::ConnectionPtr& connection, const core::Header& header, const core::JoinRequest& join);
+  void AnswerWaitingJoins();
   void AnswerJoin(Rank rank, Incarnation incarnation, const core::Header& header, const core::JoinReply& reply);
   void Disconnect(Rank rank, Incarnation incarnation);
   void ScheduleTick();
@@ -99,6 +101,12 @@ class Controller {
   struct Peer {
     Rank rank;
     Incarnation incarnation;
+  };
+
+  struct WaitingJoin {
+    net::ConnectionPtr connection;
+    core::Header header;
+    core::JoinRequest join;
   };
 
   boost::asio::io_context& io_;
@@ -115,6 +123,7 @@ class Controller {
   std::unique_ptr<net::Server> server_;
   boost::asio::steady_timer tick_;
   net::ConnectionPtr joining_;       // while the core judges its join
+  std::vector<WaitingJoin> waiting_joins_;  // while the core takes over; answered afterwards
   std::map<uint64_t, Peer> peers_;   // by connection id: who joined through it
   std::map<Rank, std::pair<Incarnation, net::ConnectionPtr>> connections_;  // of the living incarnations
   uint64_t refused_frames_ = 0;

@@ -104,7 +104,6 @@ std::string NodeHub::WhyRefused(const wire::NodeHello& hello) const {
   if (hello.local_ranks != options_.local_ranks)
     return "node " + std::to_string(hello.node_rank) + " says --nproc " + std::to_string(hello.local_ranks) +
            ", the controller " + std::to_string(options_.local_ranks);
-  if (hello.node_rank == 0) return "node 0 hosts the controller: give every other node a --node-rank of its own";
   return "";
 }
 
@@ -129,7 +128,8 @@ void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHell
                                                        {"address", hello.address},
                                                        {"peer", connection->peer_address()},
                                                        {"processes", std::to_string(hello.lives.size())}}));
-  Send(node, wire::NodeWelcome{true, "", options_.master_address, options_.master_port, options_.beat});
+  Send(node,
+       wire::NodeWelcome{true, "", options_.master_address, options_.master_port, options_.beat, options_.policy});
   events_.OnNodeJoined(node, hello);
 }
 

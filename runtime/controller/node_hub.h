@@ -1,5 +1,5 @@
-// NodeHub: the controller's side of the nodes that are not its own. A node's launcher has one connection; the agents of
-// its ranks speak through it, each on a channel, and look to the Controller like connections of their own.
+// NodeHub: the controller's side of a run's nodes, its own host's among them. A node's launcher has one connection; the
+// agents of its ranks speak through it, each on a channel, and look to the Controller like connections of their own.
 //
 // Threads: one, which runs the io_context. Errors: a launcher that does not fit (job, number of nodes, a node that is
 // connected already from elsewhere) is refused with a reason; a frame that is none is counted and dropped.
@@ -35,6 +35,7 @@ struct NodeHubOptions {
   std::string master_address;
   uint16_t master_port = 0;
   Duration beat = std::chrono::milliseconds(250);
+  std::string policy;  // as words, for whoever may have to take over
 };
 
 class NodeHub final : public NodePort {

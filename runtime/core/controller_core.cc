@@ -137,8 +137,12 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
   if (!unnamed && (header.incarnation < member.incarnation || (header.incarnation == member.incarnation && given_up)))
     return refuse("incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
                   " was given up; the living one is " + member.incarnation.ToString());
-  // A process that has not heard of any generation waits until it is known whether there is a run to come back to.
-  if (taking_over_ && !join.joined_before) return;
+  // A process that has not heard of any generation waits until it is known whether there is a run to come back to: the
+  // driver asks again.
+  if (taking_over_ && !join.joined_before) {
+    member.knocks = true;
+    return MaybeTakenOver();
+  }
   if (policy_.can_spawn && header.incarnation > member.incarnation && !taking_over_)
     return refuse("incarnation " + header.incarnation.ToString() + " was not started by this launcher");
   if (!unnamed && member.connected && join.pid != member.pid)
@@ -238,12 +242,17 @@ void ControllerCore::OnExited(const ProcessExited& exited) {
     member.unconfirmed.reset();
     ReconsiderMajority();
   }
+  if (taking_over_ && member.life == Life::kAbsent)
+    return MaybeTakenOver();  // of a life that this controller never saw
   if (member.incarnation != exited.incarnation || member.life == Life::kDead) return;
   const bool was_ready = member.life == Life::kReady;
   NoteCrash(exited.rank, exited.cause);
   MarkDead(exited.rank);
   member.unconfirmed.reset();
-  if (taking_over_) return RecordFault(exited.rank, FaultKind::kProcessExit, exited.cause, exited.since.value_or(now_));
+  if (taking_over_) {
+    RecordFault(exited.rank, FaultKind::kProcessExit, exited.cause, exited.since.value_or(now_));
+    return MaybeTakenOver();
+  }
   const std::string who = "rank " + exited.rank.ToString() + " " + exited.cause;
   if (!was_ready && !ever_ran_)
     return End(kExitStartup, who + " before it was ready: does the program call Agent::Join and Agent::Run?");

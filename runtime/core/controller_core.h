@@ -60,6 +60,7 @@ class ControllerCore {
     std::optional<Incarnation> unconfirmed;
     Standing standing = Standing::kNew;  // to a controller that takes over
     Generation joined_generation;        // likewise
+    bool knocks = false;                 // likewise: a process that knows no generation waits for an answer
     bool registered = false;             // `registry` and `layouts` are its own
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these
@@ -91,6 +92,8 @@ class ControllerCore {
   const std::optional<IncidentRecord>& incident() const { return incident_; }
   // How far a slow rank is behind the others; nothing for a rank that is not slow.
   std::optional<Duration> LateBy(Rank rank) const { return slow_.LateBy(rank); }
+  // Still listening to what it took over.
+  bool taking_over() const { return taking_over_; }
   uint64_t dropped_messages() const { return dropped_; }
   // Whatever is waited for has a deadline; in RUNNING nothing need be waited for. True after every step.
   bool WaitsAreBounded() const;

@@ -48,8 +48,14 @@ void ControllerCore::OnFound(const ProcessFound& found) {
   member.unconfirmed.reset();
 }
 
+// Once everybody has spoken who can: nobody waits for a process that its launcher knows to have ended, nor for one that
+// waits for us.
 void ControllerCore::MaybeTakenOver() {
-  if (taking_over_ && AllReady()) TakenOver();
+  if (taking_over_ && std::all_of(members_.begin(), members_.end(), [this](const Member& m) {
+        return m.life == Life::kReady || (m.knocks && (m.life == Life::kStarting || !policy_.can_spawn)) ||
+               (m.life != Life::kStarting && !m.unconfirmed);
+      }))
+    TakenOver();
 }
 
 void ControllerCore::TakenOver() {
@@ -85,6 +91,7 @@ void ControllerCore::TakenOver() {
     Member& member = At(rank);
     member.incarnation = std::max(member.incarnation, FirstOfTerm(term_));
     MarkDead(rank);
+    member.needs_repair = ever_ran_;
     RecordFault(rank, FaultKind::kSilence, "neither it nor its launcher came to the new controller", now_);
     member.respawns = 0;  // it may have been on its way, for an earlier loss
   }

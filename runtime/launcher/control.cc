@@ -1,7 +1,7 @@
 // The control socket's requests: status, incidents, inject, save, stop. One JSON object in, one out.
 #include <nlohmann/json.hpp>
 
-#include "runtime/launcher/impl.h"
+#include "runtime/launcher/leader.h"
 
 namespace kintsugi {
 namespace {
@@ -44,7 +44,7 @@ json IncidentJson(const core::IncidentRecord& record, bool over) {
 
 }  // namespace
 
-std::string Launcher::Impl::StatusJson() const {
+std::string Leader::StatusJson() const {
   const core::ControllerCore& core = controller_->core();
   const net::TransportCounters& counters = controller_->counters();
   json ranks = json::array();
@@ -60,7 +60,7 @@ std::string Launcher::Impl::StatusJson() const {
               {"respawns", member.respawns}};
     const auto late = core.LateBy(Rank(static_cast<int32_t>(r)));
     rank["late_ms"] = late ? json(ToMilliseconds(*late)) : json();
-    if (options_.nodes > 1) rank["node"] = NodeOf(Rank(static_cast<int32_t>(r)));
+    if (run().nodes > 1) rank["node"] = NodeOf(Rank(static_cast<int32_t>(r)));
     if (view.page) {
       const auto word = core::GateWord::Unpack(view.page->gate_word);
       const Progress progress = UnpackProgress(view.page->progress);
@@ -70,8 +70,8 @@ std::string Launcher::Impl::StatusJson() const {
     ranks.push_back(std::move(rank));
   }
   return json{{"ok", true},
-              {"job", options_.job},
-              {"address", options_.bind_address + ":" + std::to_string(controller_->port())},
+              {"job", run().job},
+              {"address", run().bind_address + ":" + std::to_string(controller_->port())},
               {"phase", core::PhaseName(core.phase())},
               {"term", core.term().number},
               {"generation", core.generation().value()},
@@ -100,7 +100,7 @@ std::string Launcher::Impl::StatusJson() const {
       .dump();
 }
 
-std::string Launcher::Impl::IncidentsJson() const {
+std::string Leader::IncidentsJson() const {
   json incidents = json::array();
   for (const IncidentResult& incident : result_.incidents) incidents.push_back(IncidentJson(incident.record, true));
   if (const auto& under_way = controller_->core().incident()) incidents.push_back(IncidentJson(*under_way, false));
@@ -108,16 +108,16 @@ std::string Launcher::Impl::IncidentsJson() const {
   return json{{"ok", true}, {"incidents", std::move(incidents)}}.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-void Launcher::Impl::OnRequest(const std::string& request, net::ControlSocket::Respond respond) {
+void Leader::OnRequest(const std::string& request, net::ControlSocket::Respond respond) {
   const json parsed = json::parse(request, nullptr, false);
   const std::string command = parsed.is_object() ? parsed.value("command", "") : "";
   if (command == "status") return respond(StatusJson());
   if (command == "incidents") return respond(IncidentsJson());
   if (command == "save") {
-    if (options_.policy.save_directory.empty())
+    if (run().policy.save_directory.empty())
       return respond(Refuse("this run has no save directory: it was started without --save-dir"));
     controller_->Feed(core::OperatorSave{});
-    return respond(json{{"ok", true}, {"directory", options_.policy.save_directory}}.dump());
+    return respond(json{{"ok", true}, {"directory", run().policy.save_directory}}.dump());
   }
   if (command == "stop") {
     controller_->Feed(core::OperatorStop{});
@@ -126,12 +126,13 @@ void Launcher::Impl::OnRequest(const std::string& request, net::ControlSocket::R
   if (command == "inject") {
     Result<Injection> injection = ParseInjection(parsed.value("spec", ""));
     if (!injection.ok()) return respond(Refuse(injection.status().message()));
-    if (injection->rank.value() >= options_.policy.world_size)
+    if (injection->rank.value() >= run().policy.world_size)
       return respond(Refuse("there is no rank " + injection->rank.ToString()));
-    if (const int node = NodeOf(injection->rank); node != 0)
-      return respond(Refuse("rank " + injection->rank.ToString() + " runs on node " + std::to_string(node) +
+    if (!local_)
+      return respond(Refuse("rank " + injection->rank.ToString() + " runs on node " +
+                            std::to_string(NodeOf(injection->rank)) +
                             ": give the fault to the run there, or with --inject when it starts"));
-    Result<InjectionId> id = pool_.Arm(*injection);
+    Result<InjectionId> id = local_->Arm(*injection);
     if (!id.ok()) return respond(Refuse(id.status().message()));
     controller_->Feed(core::OperatorInject{injection->rank, id->ToString() + " " + ToString(*injection)});
     return respond(json{{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}.dump());

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "runtime/core/hang_detector.h"
-#include "runtime/launcher/impl.h"
+#include "runtime/launcher/leader.h"
 
 namespace kintsugi {
 namespace {
@@ -12,15 +12,16 @@ constexpr size_t kStepTimingsMax = 200'000;
 
 }  // namespace
 
-void Launcher::Impl::OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) {
+void Leader::OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) {
   RankView& view = View(rank);
   view = {};
   view.life = result_.lives.size();
   result_.lives.push_back({rank, incarnation, SteadyClock::SteadyNow(), std::nullopt, ""});
   controller_->SetInjections(rank, std::move(armed));
+  if (!ended_) controller_->Feed(core::ProcessFound{rank, incarnation});
 }
 
-void Launcher::Impl::OnPage(Rank rank, Incarnation incarnation, const PageView& page) {
+void Leader::OnPage(Rank rank, Incarnation incarnation, const PageView& page) {
   MarkStep(rank, page);
   View(rank).page = page;
   if (ended_) return;
@@ -28,14 +29,14 @@ void Launcher::Impl::OnPage(Rank rank, Incarnation incarnation, const PageView& 
                         core::PlaceOf(page.progress, core::GateWord::Unpack(page.gate_word)));
 }
 
-void Launcher::Impl::OnReport(Rank rank, const StepReport& report) {
+void Leader::OnReport(Rank rank, const StepReport& report) {
   controller_->reports().Record(rank, Step(report.step), report.loss, report.samples);
 }
 
-void Launcher::Impl::OnFired(const Injection& injection, TimePoint at) { result_.fired.push_back({injection, at}); }
+void Leader::OnFired(const Injection& injection, TimePoint at) { result_.fired.push_back({injection, at}); }
 
-void Launcher::Impl::OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
-                              std::optional<TimePoint> since) {
+void Leader::OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
+                      std::optional<TimePoint> since) {
   if (const auto life = std::exchange(View(rank).life, std::nullopt)) {
     result_.lives[*life].end = at;
     result_.lives[*life].cause = cause;
@@ -44,7 +45,7 @@ void Launcher::Impl::OnExited(Rank rank, Incarnation incarnation, const std::str
   StopIfDone();
 }
 
-void Launcher::Impl::MarkStep(Rank rank, const PageView& page) {
+void Leader::MarkStep(Rank rank, const PageView& page) {
   const uint64_t step = UnpackProgress(page.progress).step;
   RankView& view = View(rank);
   if (step == view.step) return;
@@ -54,7 +55,7 @@ void Launcher::Impl::MarkStep(Rank rank, const PageView& page) {
   view.step_began = page.progress_at;
 }
 
-void Launcher::Impl::ReportProgress() {
+void Leader::ReportProgress() {
   if (!listener_) return;
   RunProgress progress;
   const core::ControllerCore& core = controller_->core();
@@ -73,7 +74,7 @@ void Launcher::Impl::ReportProgress() {
     progress_step_at_ = now;
   }
   progress.samples_per_second = samples_per_second_;
-  progress.world_size = options_.policy.world_size;
+  progress.world_size = run().policy.world_size;
   for (const auto& member : core.members()) progress.ranks_ready += member.life == core::ControllerCore::Life::kReady;
   progress.incidents = core.incidents();
   progress.phase = core.phase();

@@ -1,10 +1,15 @@
-// NodeLauncher::Impl: the pool of this host's workers, the relay that their agents connect to, and the link to node 0.
+// NodeLauncher::Impl: the pool of this host's workers, the relay that their agents connect to, the link to the leader,
+// the voice among other launchers, and the leader itself where it is this node.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <set>
 
+#include "runtime/core/election.h"
 #include "runtime/launcher/agent_relay.h"
+#include "runtime/launcher/electorate.h"
+#include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_launcher.h"
 #include "runtime/launcher/stop_signals.h"
 #include "runtime/launcher/worker_pool.h"
@@ -19,23 +24,47 @@ class NodeLauncher::Impl final : public WorkerEvents {
   Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> log);
   Result<NodeResult> Run();
 
+  std::function<void(const RunProgress&)> listener_;
+
  private:
   Status SetUp();
   void OnSignal(int number, int times);
   void Poll();
   void StopIfDone();
   void EndNow(int exit_code, const std::string& why);
+  void Fail(Status why);
 
-  // The link.
-  void Connect(Duration limit);
+  // The link to the leader (node_link.cc).
+  void Link(Term term, const wire::NodePlace& place);
+  void Unlink(const std::string& why);
+  void Connect();
   void OnOpen(const net::ConnectionPtr& connection);
   void OnFrame(std::string_view payload);
   void OnClose(const Status& why);
-  void OnNoController(const Status& why);
+  void OnUnreachable(const Status& why);
   void OnWelcome(const wire::NodeWelcome& welcome);
   void OnEnd(const wire::NodeEnd& end);
   void Tell(const wire::NodeMessage& message);
   void TellPages();
+  void Keep(wire::WorkerReport report);
+  void RetellReports(size_t at_most);
+  wire::NodeHello Hello() const;
+
+  // Who leads (node_leading.cc).
+  void Seek();
+  void OnAsked(const wire::NodeHello& hello, const Electorate::Reply& reply);
+  void OnVoteRequest(const wire::VoteRequest& request, const Electorate::Reply& reply);
+  void OnOrder(const wire::NodeOrderFrame& frame);
+  std::string LeadsFrame() const;
+  std::string WhyRefused(const wire::NodeHello& hello) const;
+  core::ElectionCore::Standing Standing() const;
+  void Elect();
+  void Do(const core::ElectionCore::Decision& decision);
+  void Found();
+  void TakeOver(const core::ElectionCore::Lead& lead);
+  void Lead(core::Policy policy, Term term);
+  void StepDown(Term term);
+  void OnLeaderDone();
 
   // WorkerEvents.
   void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) override;
@@ -49,6 +78,8 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnRequest(const std::string& request, net::ControlSocket::Respond respond);
 
   int LocalRanks() const { return options_.run.policy.world_size / options_.run.nodes; }
+  int self() const { return options_.node_rank; }
+  std::string name() const { return "node " + std::to_string(self()); }
 
   NodeLauncherOptions options_;
   std::shared_ptr<LogSink> log_;
@@ -58,14 +89,37 @@ class NodeLauncher::Impl final : public WorkerEvents {
   boost::asio::steady_timer leave_;
   WorkerPool pool_;
   AgentRelay relay_;
+  Electorate electorate_;
+  core::ElectionCore election_;
+  std::unique_ptr<net::ControlSocket> control_;
+
+  // The link.
   std::unique_ptr<net::Client> client_;
   net::ConnectionPtr link_;  // welcomed
+  TimePoint heard_at_;       // anything on it
   Term term_;                // of the newest controller that welcomed us: an older one is not obeyed
-  std::unique_ptr<net::ControlSocket> control_;
-  bool set_up_ = false;  // the pool knows what a welcome says
+  bool set_up_ = false;      // the pool knows what a welcome says
   Duration beat_ = std::chrono::milliseconds(250);
   TimePoint told_pages_;
   std::map<Rank, wire::Page> pages_;  // since they were last told
+  // This node's and those it keeps for others, for leaders to come; and how far the present one has been told of them.
+  std::map<std::pair<uint64_t, Rank>, wire::WorkerReport> reports_;  // by step
+  std::pair<uint64_t, Rank> retold_{UINT64_MAX, Rank()};
+  bool stop_asked_ = false;
+
+  // Who leads.
+  std::optional<wire::NodePlace> leads_;  // where the controller listens, as far as is known, and under which term
+  Term leads_term_;
+  std::unique_ptr<Leader> leader_;  // with this node
+  bool leader_done_ = false;
+  std::set<int> asked_;  // node 0: who has asked, before anybody leads
+  TimePoint seek_until_, asked_at_, announced_at_;
+  std::string last_refusal_;
+  // What a leader must know that takes over.
+  std::string policy_, master_address_;
+  uint16_t master_port_ = 0;
+  wire::NodePulse pulse_;
+
   Status failed_;
   std::optional<NodeResult> ended_;
 };

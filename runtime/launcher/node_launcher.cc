@@ -2,24 +2,25 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/overloaded.h"
 #include "runtime/launcher/node_impl.h"
 #include "runtime/launcher/node_parts.h"
 #include "runtime/process/exit_cause.h"
-#include "runtime/wire/node_codec.h"
 
 namespace kintsugi {
 namespace {
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(10);
-constexpr Duration kLeaveLimit = std::chrono::seconds(10);
 constexpr Duration kLastTurn = std::chrono::milliseconds(20);
+constexpr size_t kRetoldAtOnce = 200;
 
 }  // namespace
 
 NodeLauncher::NodeLauncher(NodeLauncherOptions options, std::shared_ptr<LogSink> log)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(log))) {}
 NodeLauncher::~NodeLauncher() = default;
+void NodeLauncher::OnProgress(std::function<void(const RunProgress&)> listener) {
+  impl_->listener_ = std::move(listener);
+}
 Result<NodeResult> NodeLauncher::Run() { return impl_->Run(); }
 
 NodeLauncher::Impl::Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> log)
@@ -29,23 +30,34 @@ NodeLauncher::Impl::Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> l
       poll_(io_),
       leave_(io_),
       pool_(io_, *this, log_),
-      relay_(io_, log_) {}
+      relay_(io_, log_),
+      electorate_(io_, log_),
+      election_({options_.node_rank, options_.run.policy.world_size, options_.controller_wait}) {}
 
 Status NodeLauncher::Impl::SetUp() {
   const LauncherOptions& run = options_.run;
+  if (run.policy.world_size % run.nodes != 0)
+    return {StatusCode::kInvalidArgument, "a world of " + std::to_string(run.policy.world_size) +
+                                              " ranks does not spread evenly over " + std::to_string(run.nodes) +
+                                              " nodes"};
   for (const Injection& injection : run.injections)
-    if (injection.rank.value() / LocalRanks() == options_.node_rank)
-      KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
+    if (injection.rank.value() / LocalRanks() == self()) KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
   KINTSUGI_RETURN_IF_ERROR(relay_.Listen(run.job, run.secret));
-  net::ClientOptions client;
-  client.self = {run.job, std::string(net::kLauncherRole)};
-  client.limits = LinkLimits(LocalRanks());
-  net::ClientHandlers handlers;
-  handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
-  handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };
-  handlers.on_close = [this](const net::ConnectionPtr&, const Status& why) { OnClose(why); };
-  handlers.on_failed = [this](const Status& why) { OnNoController(why); };
-  KINTSUGI_ASSIGN_OR_RETURN(client_, net::Client::Create(io_, client, run.secret, std::move(handlers)));
+  Electorate::Handlers handlers;
+  handlers.message = [this](const wire::NodeFrame& frame, const Electorate::Reply& reply) {
+    if (const auto* hello = std::get_if<wire::NodeHello>(&frame.message)) return OnAsked(*hello, reply);
+    if (const auto* request = std::get_if<wire::VoteRequest>(&frame.message)) return OnVoteRequest(*request, reply);
+    if (const auto* vote = std::get_if<wire::Vote>(&frame.message); vote && vote->granted)
+      Do(election_.OnVote(vote->node, vote->term, {vote->live, vote->ended}, SteadyClock::SteadyNow()));
+  };
+  handlers.order = [this](const wire::NodeOrderFrame& frame) { OnOrder(frame); };
+  handlers.refused = [this](int, const Status& why) {
+    if (!set_up_) Fail(why.Annotate(name() + " found no controller"));
+  };
+  const bool first = self() == 0;
+  KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(run.job, run.secret, first ? options_.rendezvous_host : run.node_address,
+                                              options_.rendezvous_port, first, std::move(handlers)));
+  if (!first) electorate_.Know({0, options_.rendezvous_host, options_.rendezvous_port});
   if (!run.run_directory.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(
         control_, net::ControlSocket::Listen(io_, run.run_directory + "/control.sock",
@@ -59,13 +71,20 @@ Status NodeLauncher::Impl::SetUp() {
 Result<NodeResult> NodeLauncher::Impl::Run() {
   KINTSUGI_RETURN_IF_ERROR(SetUp());
   signals_.Watch([this](int number, int times) { OnSignal(number, times); });
-  Connect(options_.run.policy.join_timeout);
+  seek_until_ = SteadyClock::SteadyNow() + options_.run.policy.join_timeout;
   Poll();
   io_.run();
   pool_.KillAll();
   if (set_up_) pool_.Flush();
   if (!failed_.ok()) return failed_;
-  return *ended_;
+  if (!leader_) return *ended_;
+  RunResult run = leader_->TakeResult();
+  return NodeResult{run.exit_code, run.text, std::move(run)};
+}
+
+void NodeLauncher::Impl::Fail(Status why) {
+  failed_ = std::move(why);
+  EndNow(core::kExitStartup, failed_.message());
 }
 
 void NodeLauncher::Impl::OnSignal(int number, int times) {
@@ -74,6 +93,7 @@ void NodeLauncher::Impl::OnSignal(int number, int times) {
               LogLine("stop_requested",
                       {{"signal", SignalName(number)},
                        {"hint", "the whole run finishes its step and saves; a second signal ends this node"}}));
+  stop_asked_ = true;
   Tell(wire::NodeStop{});
 }
 
@@ -84,6 +104,10 @@ void NodeLauncher::Impl::Poll() {
     told_pages_ = now;
     TellPages();
   }
+  RetellReports(kRetoldAtOnce);
+  Seek();
+  Elect();
+  if (leader_ && !leader_done_) leader_->Poll();
   poll_.expires_after(kPollInterval);
   poll_.async_wait([this](const boost::system::error_code& error) {
     if (!error) Poll();
@@ -96,118 +120,18 @@ void NodeLauncher::Impl::StopIfDone() {
   leave_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     TellPages();
-    if (!link_) return io_.stop();
-    link_->Close();  // what is queued is sent; OnClose ends
+    // What is queued is sent; OnClose ends, or the leader once all have left.
+    if (link_) return link_->Close();
+    if (!leader_ || leader_done_) io_.stop();
   });
 }
 
 void NodeLauncher::Impl::EndNow(int exit_code, const std::string& why) {
-  if (!ended_) ended_ = NodeResult{exit_code, why};
+  if (!ended_) ended_ = NodeResult{exit_code, why, std::nullopt};
   pool_.Leave();
   pool_.KillAll();
+  if (leader_ && !leader_done_) leader_->EndNow(why);
   io_.stop();
-}
-
-// ---- the link ----------------------------------------------------------------------------------------------------
-
-void NodeLauncher::Impl::Connect(Duration limit) {
-  const Status begun =
-      client_->Connect(options_.controller_host, options_.controller_port, SteadyClock::SteadyNow() + limit);
-  if (!begun.ok()) OnNoController(begun);
-}
-
-void NodeLauncher::Impl::OnOpen(const net::ConnectionPtr& connection) {
-  wire::NodeHello hello{options_.node_rank, options_.run.nodes, LocalRanks(), options_.run.node_address, {}};
-  for (const WorkerPool::Life& life : pool_.Lives()) hello.lives.push_back({life.rank, life.incarnation, life.armed});
-  const Status sent = connection->Send(wire::Encode(options_.run.job, term_, wire::NodeMessage(std::move(hello))));
-  if (!sent.ok()) connection->Abort();
-}
-
-void NodeLauncher::Impl::OnFrame(std::string_view payload) {
-  Result<wire::NodeOrderFrame> frame = wire::DecodeToNode(options_.run.job, payload);
-  if (!frame.ok() || frame->term < term_) {
-    const std::string why =
-        frame.ok() ? "term " + std::to_string(frame->term.number) + " is over" : frame.status().message();
-    return log_->Write(LogLevel::kWarning, LogLine("frame_refused", {{"why", why}}));
-  }
-  term_ = frame->term;
-  std::visit(Overloaded{[&](const wire::NodeWelcome& m) { OnWelcome(m); },
-                        [&](const wire::SpawnWorker& m) {
-                          if (set_up_) pool_.Spawn(m.rank, m.incarnation);
-                        },
-                        [&](const wire::KillWorker& m) { pool_.Kill(m.rank, m.incarnation, m.reason); },
-                        [&](const wire::ToAgentChannel& m) { relay_.Send(m.channel, m.frame); },
-                        [&](const wire::CloseAgentChannel& m) { relay_.Close(m.channel); },
-                        [&](const wire::NodeEnd& m) { OnEnd(m); }},
-             frame->order);
-}
-
-void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
-  if (!welcome.accepted) {
-    failed_ = {StatusCode::kInvalidArgument, "the controller refuses this node: " + welcome.text};
-    return EndNow(core::kExitStartup, failed_.message());
-  }
-  link_ = client_->connection();
-  beat_ = welcome.beat;
-  if (set_up_) {
-    pool_.TellReportsAgain();
-  } else {
-    WorkerPoolOptions pool = PoolOptionsOf(options_.run, options_.node_rank);
-    pool.master_address = welcome.master_address;
-    pool.master_port = welcome.master_port;
-    pool.controller = "127.0.0.1:" + std::to_string(relay_.port());
-    if (const Status ready = pool_.SetUp(std::move(pool), *options_.run.secret); !ready.ok()) {
-      failed_ = ready;
-      return EndNow(core::kExitStartup, ready.message());
-    }
-    set_up_ = true;
-  }
-  log_->Write(
-      LogLevel::kInfo,
-      LogLine("welcomed", {{"node", std::to_string(options_.node_rank)},
-                           {"controller", options_.controller_host + ":" + std::to_string(options_.controller_port)}}));
-  relay_.Attach({[this](uint64_t channel, std::string_view payload) {
-                   Tell(wire::FromAgentChannel{channel, std::string(payload)});
-                 },
-                 [this](uint64_t channel) { Tell(wire::AgentChannelClosed{channel}); }});
-}
-
-void NodeLauncher::Impl::OnClose(const Status& why) {
-  link_.reset();
-  relay_.Detach();
-  if (ended_) return pool_.running() ? void() : io_.stop();
-  log_->Write(LogLevel::kWarning,
-              LogLine("controller_lost", {{"node", std::to_string(options_.node_rank)}, {"why", why.message()}}));
-  Connect(set_up_ ? options_.controller_wait : options_.run.policy.join_timeout);
-}
-
-void NodeLauncher::Impl::OnNoController(const Status& why) {
-  if (ended_) return io_.stop();
-  if (!set_up_) failed_ = why.Annotate("node " + std::to_string(options_.node_rank) + " found no controller");
-  EndNow(core::kExitFailed, "no controller: " + why.message());
-}
-
-void NodeLauncher::Impl::OnEnd(const wire::NodeEnd& end) {
-  ended_ = NodeResult{end.exit_code, end.text};
-  pool_.Leave();
-  pool_.Poll();
-  leave_.expires_after(kLeaveLimit);
-  leave_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) EndNow(ended_->exit_code, ended_->text);
-  });
-  StopIfDone();
-}
-
-void NodeLauncher::Impl::Tell(const wire::NodeMessage& message) {
-  if (!link_) return;
-  const Status sent = link_->Send(wire::Encode(options_.run.job, term_, message));
-  if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"why", sent.message()}}));
-}
-
-void NodeLauncher::Impl::TellPages() {
-  wire::Pages told;
-  for (const auto& [rank, page] : std::exchange(pages_, {})) told.pages.push_back(page);
-  if (!told.pages.empty()) Tell(told);
 }
 
 // ---- workers -----------------------------------------------------------------------------------------------------
@@ -223,7 +147,9 @@ void NodeLauncher::Impl::OnPage(Rank rank, Incarnation incarnation, const PageVi
 }
 
 void NodeLauncher::Impl::OnReport(Rank rank, const StepReport& report) {
-  Tell(wire::WorkerReport{rank, report.step, report.loss, {report.samples.begin(), report.samples.end()}});
+  wire::WorkerReport told{rank, report.step, report.loss, {report.samples.begin(), report.samples.end()}};
+  Tell(told);
+  Keep(std::move(told));
 }
 
 void NodeLauncher::Impl::OnFired(const Injection& injection, TimePoint at) {
@@ -246,14 +172,24 @@ void NodeLauncher::Impl::OnRequest(const std::string& request, net::ControlSocke
   using nlohmann::json;
   const json parsed = json::parse(request, nullptr, false);
   const std::string command = parsed.is_object() ? parsed.value("command", "") : "";
+  const auto refuse = [&](const std::string& why) {
+    respond(json{{"ok", false}, {"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace));
+  };
   if (command == "stop") {
+    stop_asked_ = true;
     Tell(wire::NodeStop{});
     return respond(json{{"ok", link_ != nullptr}}.dump());
   }
-  respond(json{
-      {"ok", false},
-      {"error", "this is node " + std::to_string(options_.node_rank) + ": ask node 0, at " + options_.controller_host}}
-              .dump());
+  Result<Injection> injection = ParseInjection(command == "inject" ? parsed.value("spec", "") : "");
+  if (command == "inject" && injection.ok() && injection->rank.value() / LocalRanks() == self()) {
+    Result<InjectionId> id = pool_.Arm(*injection);
+    if (!id.ok()) return refuse(id.status().message());
+    Tell(wire::NodeInject{injection->rank, id->ToString() + " " + ToString(*injection)});
+    return respond(json{{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}.dump());
+  }
+  if (leader_) return leader_->OnRequest(request, std::move(respond));
+  if (!leads_) return refuse("this is " + name() + ", and nobody leads the run now: ask again in a second");
+  refuse("this is " + name() + ": ask node " + std::to_string(leads_->node) + ", at " + leads_->address);
 }
 
 }  // namespace kintsugi

@@ -1,37 +1,44 @@
-// NodeLauncher: starts and watches the ranks of a host that has no controller, for the controller on node 0. Its agents
-// connect to it, and their frames pass through its one connection.
+// NodeLauncher: the launcher of one of several hosts. It starts and watches this host's ranks for whichever launcher
+// hosts the controller (leads), which may be itself; when that one is lost, the launchers that are left elect another.
 //
-// A lost connection harms no rank: the launcher goes on looking after its processes while it tries to come back, and
-// then says which of them live. Agents join anew, since what was said meanwhile is lost. Threads: one, the caller's,
-// for the length of Run. Signals: SIGINT and SIGTERM ask for an orderly end of the whole run; a second one ends this
-// node at once. Errors: Run: what keeps the node from starting (address, secret, refused by the controller) is
-// returned; how the run ended is in the result. Without a controller for `controller_wait` the node's ranks are ended.
+// Node 0 begins: it leads once every node has asked it who does. A lost connection harms no rank: the launcher goes on
+// looking after its processes while it tries to come back, and says which of them live. Agents join anew, since what
+// was said meanwhile is lost. Without a leader and without a majority to elect one for `controller_wait`, it leads what
+// is here: the ranks save what they have, `latest` stays, and the run ends with 75. Threads: one, the caller's, for the
+// length of Run. Signals: SIGINT and SIGTERM ask for an orderly end of the whole run; a second one ends this node at
+// once. Errors: Run: what keeps the node from starting (address, secret, refused by the others) is returned; how the
+// run ended is in the result.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "runtime/launcher/launcher.h"
 
 namespace kintsugi {
 
 struct NodeLauncherOptions {
-  // As in LauncherOptions; of the policy only the world, join_timeout and grace count, the rest is node 0's.
+  // As in LauncherOptions. The policy is node 0's: the others are told it.
   LauncherOptions run;
-  int node_rank = 1;
-  std::string controller_host;  // node 0
-  uint16_t controller_port = 0;
-  Duration controller_wait = std::chrono::seconds(30);
+  int node_rank = 0;
+  std::string rendezvous_host;  // where node 0 hears the others
+  uint16_t rendezvous_port = 0;
+  Duration controller_wait = std::chrono::seconds(60);
 };
 
 struct NodeResult {
   int exit_code = 0;
   std::string text;
+  std::optional<RunResult> run;  // of the node that led at the end
 };
 
 class NodeLauncher {
  public:
   NodeLauncher(NodeLauncherOptions options, std::shared_ptr<LogSink> log);
   ~NodeLauncher();
+  // While this node leads; called on Run's thread, at most ten times a second.
+  void OnProgress(std::function<void(const RunProgress&)> listener);
   Result<NodeResult> Run();
 
  private:

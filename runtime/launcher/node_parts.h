@@ -1,5 +1,8 @@
-// What the launcher of node 0 and those of other nodes have in common.
+// What launchers of one host and of several have in common.
 #pragma once
+
+#include <algorithm>
+#include <string>
 
 #include "runtime/launcher/launcher.h"
 #include "runtime/launcher/worker_pool.h"
@@ -16,6 +19,14 @@ inline net::TransportLimits LinkLimits(int local_ranks) {
   limits.queue_bytes *= static_cast<size_t>(local_ranks) + 1;
   return limits;
 }
+
+// How often a node and its controller tell each other that they live.
+inline Duration NodeBeat(const core::Policy& policy) {
+  return std::clamp<Duration>(policy.silence / 4, std::chrono::milliseconds(10), std::chrono::milliseconds(250));
+}
+
+// A port that is free now, for the trainer's own use (MASTER_PORT).
+uint16_t FreePort(const std::string& on_address);
 
 // All but where the master and the controller are.
 inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank) {

@@ -1,8 +1,6 @@
-// The other nodes of a run, as node 0 sees them.
-#include <boost/asio/post.hpp>
-
+// The nodes of a run, as its leader sees them.
 #include "runtime/base/overloaded.h"
-#include "runtime/launcher/impl.h"
+#include "runtime/launcher/leader.h"
 
 namespace kintsugi {
 namespace {
@@ -15,27 +13,28 @@ std::string Seconds(Duration duration) {
 
 }  // namespace
 
-void Launcher::Impl::StartWhenComplete() {
+void Leader::StartWhenComplete() {
   if (started_ || ended_) return;
+  // Who takes over listens at once: nodes come while it does.
   for (const auto& [node, state] : nodes_)
-    if (!hub_->connected(node)) return;
+    if (!run().policy.takes_over && !hub_->connected(node)) return;
   started_ = true;
+  TellPlaces(-1);
   controller_->Start();
 }
 
 // A run begins with all of its nodes. Later a lost one may come back, itself or started anew, until the wait is over;
 // then what it was to start fails, and the ladder goes on.
-void Launcher::Impl::CheckNodes() {
+void Leader::CheckNodes() {
   const TimePoint now = SteadyClock::SteadyNow();
-  const Duration limit = started_ ? options_.node_wait : options_.policy.join_timeout;
+  const Duration limit = started_ ? run().node_wait : run().policy.join_timeout;
   for (auto& [node, state] : nodes_) {
     if (hub_->connected(node) || now - state.lost_at < limit) continue;
     if (!started_) {
       result_.exit_code = core::kExitStartup;
-      result_.text = NodeName(node) + " did not come within " + Seconds(limit) + ": is `kintsugi run --node-rank " +
-                     std::to_string(node) + "` running there, with the same --nnodes, --rendezvous and --secret-file?";
+      result_.text = NodeName(node) + " did not come within " + Seconds(limit);
       ended_ = true;
-      return io_.stop();
+      return on_done_();
     }
     // Fed one at a time: the controller may ask for the next process of the rank at once.
     for (const auto& [rank, incarnation] : std::exchange(state.to_spawn, {}))
@@ -44,13 +43,51 @@ void Launcher::Impl::CheckNodes() {
   }
 }
 
-void Launcher::Impl::OnNodeJoined(int node, const wire::NodeHello& hello) {
-  Node& state = nodes_[node];
+std::vector<int> Leader::NodesAway() const {
+  std::vector<int> away;
+  for (const auto& [node, state] : nodes_)
+    if (!hub_->connected(node)) away.push_back(node);
+  return away;
+}
+
+void Leader::PulseNodes() {
+  for (const auto& [node, state] : nodes_)
+    if (hub_->connected(node)) hub_->Send(node, wire::NodePulse{began_, checkpoints_});
+}
+
+// Where each launcher hears the others: all of them to all, or a newcomer's to all and all to the newcomer.
+void Leader::TellPlaces(int newcomer) {
+  wire::NodePlaces all;
+  for (const auto& [node, state] : nodes_)
+    if (state.place.port > 0) all.places.push_back(state.place);
+  for (const auto& [node, state] : nodes_)
+    if (hub_->connected(node))
+      hub_->Send(node, newcomer < 0 || node == newcomer ? all : wire::NodePlaces{{nodes_[newcomer].place}});
+}
+
+void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
+  nodes_[node].place = {node, hello.address, hello.port};
   if (!started_) return StartWhenComplete();
+  TellPlaces(node);
   std::map<Rank, wire::WorkerLife> lives;
   for (const wire::WorkerLife& life : hello.lives)
     if (OfNode(life.rank, node)) lives[life.rank] = life;
-  // What ended while nobody could tell; then what began or is no longer wanted.
+  controller_->core().taking_over() ? FoundLives(node, lives) : ComparedLives(node, lives);
+}
+
+// The controller knows nothing yet: what runs there is what there is.
+void Leader::FoundLives(int node, const std::map<Rank, wire::WorkerLife>& lives) {
+  for (int r = node * LocalRanks(); r < (node + 1) * LocalRanks() && !ended_; ++r) {
+    const auto found = lives.find(Rank(r));
+    if (found != lives.end())
+      OnStarting(Rank(r), found->second.incarnation, found->second.armed);
+    else
+      controller_->Feed(core::ProcessExited{Rank(r), Incarnation(), "had ended", std::nullopt});
+  }
+}
+
+// What ended while nobody could tell; then what began or is no longer wanted.
+void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& lives) {
   using Life = core::ControllerCore::Life;
   const auto members = controller_->core().members();
   for (int r = node * LocalRanks(); r < (node + 1) * LocalRanks(); ++r) {
@@ -59,22 +96,24 @@ void Launcher::Impl::OnNodeJoined(int node, const wire::NodeHello& hello) {
     const auto found = lives.find(rank);
     const bool runs = found != lives.end() && found->second.incarnation == member.incarnation;
     const bool expected =
-        (member.life == Life::kReady || member.life == Life::kStarting) && !state.to_spawn.count(rank);
+        (member.life == Life::kReady || member.life == Life::kStarting) && !nodes_[node].to_spawn.count(rank);
     if (found != lives.end() && !(runs && expected))
       hub_->Send(node, wire::KillWorker{rank, found->second.incarnation, "was given up while its node was away"});
+    else if (member.unconfirmed && !ended_)
+      controller_->Feed(core::ProcessExited{rank, *member.unconfirmed, "had ended", std::nullopt});
     if (expected && !runs && !ended_)
       OnExited(rank, member.incarnation, "had ended when " + NodeName(node) + " came back", SteadyClock::SteadyNow(),
                std::nullopt);
   }
-  for (const auto& [rank, incarnation] : std::exchange(state.to_spawn, {})) Spawn(rank, incarnation);
+  for (const auto& [rank, incarnation] : std::exchange(nodes_[node].to_spawn, {})) Spawn(rank, incarnation);
 }
 
-void Launcher::Impl::OnNodeLost(int node) {
+void Leader::OnNodeLost(int node) {
   nodes_[node].lost_at = SteadyClock::SteadyNow();
   StopIfDone();
 }
 
-void Launcher::Impl::OnNodeMessage(int node, const wire::NodeMessage& message) {
+void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
   const TimePoint now = SteadyClock::SteadyNow();
   std::visit(Overloaded{
                  [&](const wire::WorkerStarting& m) {
@@ -87,7 +126,11 @@ void Launcher::Impl::OnNodeMessage(int node, const wire::NodeMessage& message) {
                               {page.beat, page.gate_word, page.progress, now - page.progress_age});
                  },
                  [&](const wire::WorkerReport& m) {
-                   if (OfNode(m.rank, node)) OnReport(m.rank, {m.step, m.loss, m.samples});
+                   if (m.rank.value() >= run().policy.world_size) return;
+                   OnReport(m.rank, {m.step, m.loss, m.samples});
+                   // Should this node be lost, and the leader with it, the next one still has it.
+                   const int heir = (node + 1) % run().nodes;
+                   if (heir != node) hub_->Send(heir, wire::KeepReport{m});
                  },
                  [&](const wire::InjectionFired& m) {
                    Result<Injection> injection = ParseInjection(m.spec);
@@ -103,13 +146,12 @@ void Launcher::Impl::OnNodeMessage(int node, const wire::NodeMessage& message) {
                    log_->Write(LogLevel::kWarning, LogLine("stop_requested", {{"node", std::to_string(node)}}));
                    controller_->Feed(core::OperatorStop{});
                  },
-                 [&](const auto&) {},  // channels and hellos: the hub's
+                 [&](const wire::NodeInject& m) {
+                   if (OfNode(m.rank, node)) controller_->Feed(core::OperatorInject{m.rank, m.injection});
+                 },
+                 [&](const auto&) {},  // channels and hellos: the hub's; votes: no business of a leader
              },
              message);
-}
-
-void Launcher::Impl::TellNodesOfEnd() {
-  for (const auto& [node, state] : nodes_) hub_->Send(node, wire::NodeEnd{result_.exit_code, result_.text});
 }
 
 }  // namespace kintsugi

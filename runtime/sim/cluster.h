@@ -169,6 +169,7 @@ class Cluster {
   void Kill(const KillProcess& kill);
   void Answer(const std::vector<StoreTable::Answer>& answers);
   void SendDown(const Header& header, const ControllerMessage& message);
+  void AnswerWaitingJoins();
   void AnswerJoin(const Header& header, const JoinReply& reply);
   void OnUp(LinkPtr link, const std::string& frame);
   void OnAgentMessage(const Header& header, const AgentMessage& message);
@@ -312,6 +313,7 @@ class Cluster {
   std::vector<std::unique_ptr<Link>> all_links_;
   std::vector<LinkPtr> links_;  // the controller's connection of each rank
   LinkPtr joining_ = nullptr;
+  std::vector<std::pair<LinkPtr, std::string>> waiting_joins_;  // while the core takes over
   std::vector<Road> roads_;
   std::map<Process::Key, Collective> collectives_;
   std::set<Generation> broken_;

@@ -29,6 +29,13 @@ void Cluster::StepController(const ControllerEvent& event) {
     Break(Promise::kBounds, "one event gives " + std::to_string(actions.size()) + " actions");
   for (const ControllerAction& action : actions) Act(action);
   CheckWaits();
+  AnswerWaitingJoins();
+}
+
+void Cluster::AnswerWaitingJoins() {
+  if (waiting_joins_.empty() || joining_ || controller_down_ || core_->taking_over()) return;
+  for (const auto& [link, join] : std::exchange(waiting_joins_, {}))
+    if (link->controller_open) OnUp(link, join);
 }
 
 void Cluster::Answer(const std::vector<StoreTable::Answer>& answers) {
@@ -131,8 +138,11 @@ void Cluster::OnUp(LinkPtr link, const std::string& bytes) {
     if (log_) Log("<-    " + Describe(header, message));
     joining_ = link;
     Feed(FromAgent{header, *join});
-    if (const LinkPtr unanswered = std::exchange(joining_, nullptr)) CloseAtController(unanswered, true);
-    return;
+    const LinkPtr unanswered = std::exchange(joining_, nullptr);
+    if (!unanswered || controller_down_) return;
+    if (header.term > core_->term()) return CloseAtController(unanswered, true);
+    waiting_joins_.emplace_back(unanswered, bytes);
+    return AnswerWaitingJoins();
   }
   // A connection speaks for the life it joined as, and for no other.
   if (!link->joined || link->rank != header.rank || link->incarnation != header.incarnation) {

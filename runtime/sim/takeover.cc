@@ -18,6 +18,7 @@ constexpr int kStaleTicks = 60;
 bool Cluster::LoseController(bool frozen) {
   if (controller_down_ || stale_ || ended_) return false;
   controller_down_ = true;
+  waiting_joins_.clear();
   store_ = {};
   stored_generation_ = {};
   for (LinkPtr& link : links_)

@@ -7,10 +7,6 @@ namespace kintsugi::wire {
 using namespace pb;
 namespace {
 
-void PutRanks(const std::vector<Rank>& ranks, google::protobuf::RepeatedField<int32_t>* out) {
-  for (Rank rank : ranks) out->Add(rank.value());
-}
-
 // Longer than any run: what is added to an instant must not overflow.
 constexpr int64_t kLimitMax = std::chrono::nanoseconds(std::chrono::hours(24 * 365)).count();
 

@@ -34,6 +34,10 @@ inline Result<std::vector<Rank>> TakeRanks(const google::protobuf::RepeatedField
   return ranks;
 }
 
+inline void PutRanks(const std::vector<Rank>& ranks, google::protobuf::RepeatedField<int32_t>* out) {
+  for (Rank rank : ranks) out->Add(rank.value());
+}
+
 // The part that every envelope has: job and term.
 template <typename E>
 E SealedFor(const std::string& job, Term term) {

@@ -33,6 +33,7 @@ void Put(const NodeHello& m, NodeEnvelope* out) {
   hello->set_nodes(m.nodes);
   hello->set_local_ranks(m.local_ranks);
   hello->set_address(m.address);
+  hello->set_port(m.port);
   for (const WorkerLife& life : m.lives) PutLife(life, hello->add_lives());
 }
 void Put(const WorkerStarting& m, NodeEnvelope* out) { PutLife(m.life, out->mutable_starting()); }
@@ -48,13 +49,13 @@ void Put(const Pages& m, NodeEnvelope* out) {
     one->set_progress_age_ns(page.progress_age.count());
   }
 }
-void Put(const WorkerReport& m, NodeEnvelope* out) {
-  auto* report = out->mutable_report();
+void PutReport(const WorkerReport& m, pb::WorkerReport* report) {
   report->set_rank(m.rank.value());
   report->set_step(m.step);
   report->set_loss(m.loss);
   report->mutable_samples()->Add(m.samples.begin(), m.samples.end());
 }
+void Put(const WorkerReport& m, NodeEnvelope* out) { PutReport(m, out->mutable_report()); }
 void Put(const InjectionFired& m, NodeEnvelope* out) {
   out->mutable_fired()->set_spec(m.spec);
   out->mutable_fired()->set_age_ns(m.age.count());
@@ -74,11 +75,43 @@ void Put(const FromAgentChannel& m, NodeEnvelope* out) {
 }
 void Put(const AgentChannelClosed& m, NodeEnvelope* out) { out->set_agent_closed(m.channel); }
 void Put(const NodeStop&, NodeEnvelope* out) { out->mutable_stop(); }
+void Put(const NodeInject& m, NodeEnvelope* out) {
+  out->mutable_inject()->set_rank(m.rank.value());
+  out->mutable_inject()->set_injection(m.injection);
+}
+void Put(const VoteRequest& m, NodeEnvelope* out) {
+  out->mutable_vote_request()->set_node(m.node);
+  out->mutable_vote_request()->set_term(m.term);
+}
+void Put(const Vote& m, NodeEnvelope* out) {
+  auto* vote = out->mutable_vote();
+  vote->set_node(m.node);
+  vote->set_term(m.term);
+  vote->set_granted(m.granted);
+  PutRanks(m.live, vote->mutable_live());
+  PutRanks(m.ended, vote->mutable_ended());
+}
+
+Status CheckNode(int32_t node) { return node < 0 ? OutOfRange("node", std::to_string(node)) : Status::Ok(); }
+Status CheckPort(uint32_t port) { return port > 65535 ? OutOfRange("port", std::to_string(port)) : Status::Ok(); }
+
+Result<NodeMessage> Take(const pb::VoteRequest& in) {
+  KINTSUGI_RETURN_IF_ERROR(CheckNode(in.node()));
+  return NodeMessage(VoteRequest{in.node(), in.term()});
+}
+Result<NodeMessage> Take(const pb::Vote& in) {
+  KINTSUGI_RETURN_IF_ERROR(CheckNode(in.node()));
+  Vote vote{in.node(), in.term(), in.granted(), {}, {}};
+  KINTSUGI_ASSIGN_OR_RETURN(vote.live, TakeRanks(in.live()));
+  KINTSUGI_ASSIGN_OR_RETURN(vote.ended, TakeRanks(in.ended()));
+  return NodeMessage(std::move(vote));
+}
 
 Result<NodeMessage> Take(const pb::NodeHello& in) {
   if (in.nodes() < 1 || in.node_rank() < 0 || in.node_rank() >= in.nodes() || in.local_ranks() < 1)
     return OutOfRange("node", std::to_string(in.node_rank()) + " of " + std::to_string(in.nodes()));
-  NodeHello hello{in.node_rank(), in.nodes(), in.local_ranks(), in.address(), {}};
+  KINTSUGI_RETURN_IF_ERROR(CheckPort(in.port()));
+  NodeHello hello{in.node_rank(), in.nodes(), in.local_ranks(), in.address(), {}, static_cast<uint16_t>(in.port())};
   for (const auto& life : in.lives()) {
     KINTSUGI_ASSIGN_OR_RETURN(WorkerLife taken, TakeLife(life));
     hello.lives.push_back(std::move(taken));
@@ -95,9 +128,9 @@ Result<NodeMessage> Take(const pb::Pages& in) {
   }
   return NodeMessage(std::move(pages));
 }
-Result<NodeMessage> Take(const pb::WorkerReport& in) {
+Result<WorkerReport> TakeReport(const pb::WorkerReport& in) {
   KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.rank()));
-  return NodeMessage(WorkerReport{rank, in.step(), in.loss(), {in.samples().begin(), in.samples().end()}});
+  return WorkerReport{rank, in.step(), in.loss(), {in.samples().begin(), in.samples().end()}};
 }
 Result<NodeMessage> Take(const pb::Exited& in) {
   KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.rank()));
@@ -116,6 +149,7 @@ void Put(const NodeWelcome& m, NodeEnvelope* out) {
   welcome->set_master_address(m.master_address);
   welcome->set_master_port(m.master_port);
   welcome->set_beat_ns(m.beat.count());
+  welcome->set_policy(m.policy);
 }
 void Put(const SpawnWorker& m, NodeEnvelope* out) {
   out->mutable_spawn()->set_rank(m.rank.value());
@@ -136,11 +170,54 @@ void Put(const NodeEnd& m, NodeEnvelope* out) {
   out->mutable_end()->set_text(m.text);
 }
 
+void Put(const NodePulse& m, NodeEnvelope* out) {
+  auto* pulse = out->mutable_pulse();
+  pulse->set_began(m.began);
+  for (const core::Checkpoint& checkpoint : m.checkpoints) {
+    auto* one = pulse->add_checkpoints();
+    one->set_step(checkpoint.step.value());
+    one->set_directory(checkpoint.directory);
+  }
+}
+void PutPlace(const NodePlace& place, pb::NodePlace* out) {
+  out->set_node(place.node);
+  out->set_address(place.address);
+  out->set_port(place.port);
+}
+void Put(const NodePlaces& m, NodeEnvelope* out) {
+  auto* places = out->mutable_places();
+  for (const NodePlace& place : m.places) PutPlace(place, places->add_places());
+}
+void Put(const KeepReport& m, NodeEnvelope* out) { PutReport(m.report, out->mutable_keep_report()); }
+void Put(const Leads& m, NodeEnvelope* out) { PutPlace(m.controller, out->mutable_leads()); }
+
+Result<NodePlace> Take(const pb::NodePlace& in) {
+  KINTSUGI_RETURN_IF_ERROR(CheckNode(in.node()));
+  KINTSUGI_RETURN_IF_ERROR(CheckPort(in.port()));
+  return NodePlace{in.node(), in.address(), static_cast<uint16_t>(in.port())};
+}
+Result<NodeOrder> Take(const pb::NodePulse& in) {
+  NodePulse pulse{in.began(), {}};
+  for (const auto& checkpoint : in.checkpoints()) {
+    KINTSUGI_RETURN_IF_ERROR(CheckStep(checkpoint.step()));
+    pulse.checkpoints.push_back({Step(checkpoint.step()), checkpoint.directory()});
+  }
+  return NodeOrder(std::move(pulse));
+}
+Result<NodeOrder> Take(const pb::NodePlaces& in) {
+  NodePlaces places;
+  for (const auto& place : in.places()) {
+    KINTSUGI_ASSIGN_OR_RETURN(NodePlace taken, Take(place));
+    places.places.push_back(std::move(taken));
+  }
+  return NodeOrder(std::move(places));
+}
+
 Result<NodeOrder> Take(const pb::NodeWelcome& in) {
-  if (in.master_port() > 65535) return OutOfRange("port", std::to_string(in.master_port()));
+  KINTSUGI_RETURN_IF_ERROR(CheckPort(in.master_port()));
   if (in.accepted() && in.beat_ns() <= 0) return OutOfRange("beat", std::to_string(in.beat_ns()));
   return NodeOrder(NodeWelcome{in.accepted(), in.text(), in.master_address(), static_cast<uint16_t>(in.master_port()),
-                               Duration(in.beat_ns())});
+                               Duration(in.beat_ns()), in.policy()});
 }
 
 }  // namespace
@@ -176,8 +253,10 @@ Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes)
     }
     case NodeEnvelope::kPages:
       return with(Take(in.pages()));
-    case NodeEnvelope::kReport:
-      return with(Take(in.report()));
+    case NodeEnvelope::kReport: {
+      KINTSUGI_ASSIGN_OR_RETURN(WorkerReport report, TakeReport(in.report()));
+      return with(NodeMessage(std::move(report)));
+    }
     case NodeEnvelope::kFired:
       if (in.fired().age_ns() < 0) return OutOfRange("age", std::to_string(in.fired().age_ns()));
       return with(NodeMessage(InjectionFired{in.fired().spec(), Duration(in.fired().age_ns())}));
@@ -189,6 +268,14 @@ Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes)
       return with(NodeMessage(AgentChannelClosed{in.agent_closed()}));
     case NodeEnvelope::kStop:
       return with(NodeMessage(NodeStop{}));
+    case NodeEnvelope::kInject: {
+      KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.inject().rank()));
+      return with(NodeMessage(NodeInject{rank, in.inject().injection()}));
+    }
+    case NodeEnvelope::kVoteRequest:
+      return with(Take(in.vote_request()));
+    case NodeEnvelope::kVote:
+      return with(Take(in.vote()));
     case NodeEnvelope::NODE_NOT_SET:
       break;
   }
@@ -224,6 +311,24 @@ Result<NodeOrderFrame> DecodeToNode(const std::string& job, std::string_view byt
     case NodeEnvelope::kEnd:
       frame.order = NodeEnd{in.end().exit_code(), in.end().text()};
       return frame;
+    case NodeEnvelope::kPulse: {
+      KINTSUGI_ASSIGN_OR_RETURN(frame.order, Take(in.pulse()));
+      return frame;
+    }
+    case NodeEnvelope::kKeepReport: {
+      KINTSUGI_ASSIGN_OR_RETURN(WorkerReport report, TakeReport(in.keep_report()));
+      frame.order = KeepReport{std::move(report)};
+      return frame;
+    }
+    case NodeEnvelope::kPlaces: {
+      KINTSUGI_ASSIGN_OR_RETURN(frame.order, Take(in.places()));
+      return frame;
+    }
+    case NodeEnvelope::kLeads: {
+      KINTSUGI_ASSIGN_OR_RETURN(NodePlace place, Take(in.leads()));
+      frame.order = Leads{std::move(place)};
+      return frame;
+    }
     case NodeEnvelope::CONTROLLER_NOT_SET:
       break;
   }

@@ -1,4 +1,5 @@
-// What a node's launcher and the controller tell each other, as plain data.
+// What launchers tell each other, as plain data: a node's launcher and the one that hosts the controller (leads), and
+// launchers that elect another one.
 //
 // A launcher is its node's one connection to the controller: it starts and ends the ranks of its host, tells what their
 // pages say, and passes the frames of their agents through, each agent on a channel that the launcher numbers. Instants
@@ -13,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
+#include "runtime/core/policy.h"
 
 namespace kintsugi::wire {
 
@@ -30,6 +32,7 @@ struct NodeHello {
   int local_ranks = 1;
   std::string address;  // of the node, as others reach it
   std::vector<WorkerLife> lives;
+  uint16_t port = 0;  // where it hears other launchers
 };
 struct WorkerStarting {
   WorkerLife life;
@@ -71,9 +74,25 @@ struct AgentChannelClosed {
   uint64_t channel = 0;
 };
 struct NodeStop {};  // the node was asked to leave: the whole run saves and ends
+struct NodeInject {  // a fault was armed for one of the node's ranks
+  Rank rank;
+  std::string injection;  // "id SPEC"
+};
+// Between launchers: `node` wants to lead under the term of this number. A hello asks who leads.
+struct VoteRequest {
+  int node = 0;
+  uint64_t term = 0;
+};
+// `live`, `ended`: of the voter's ranks, those whose processes run and those whose processes have ended.
+struct Vote {
+  int node = 0;
+  uint64_t term = 0;
+  bool granted = false;
+  std::vector<Rank> live, ended;
+};
 
 using NodeMessage = std::variant<NodeHello, WorkerStarting, Pages, WorkerReport, InjectionFired, WorkerExited,
-                                 FromAgentChannel, AgentChannelClosed, NodeStop>;
+                                 FromAgentChannel, AgentChannelClosed, NodeStop, NodeInject, VoteRequest, Vote>;
 
 // ---- controller -> node ------------------------------------------------------------------------------------------
 
@@ -82,7 +101,8 @@ struct NodeWelcome {
   std::string text;  // why not
   std::string master_address;
   uint16_t master_port = 0;
-  Duration beat{};  // how often pages are told
+  Duration beat{};     // how often pages are told
+  std::string policy;  // of the run, as words (runtime/journal/text.h): what a launcher needs that takes over
 };
 struct SpawnWorker {
   Rank rank;
@@ -105,6 +125,30 @@ struct NodeEnd {
   std::string text;
 };
 
-using NodeOrder = std::variant<NodeWelcome, SpawnWorker, KillWorker, ToAgentChannel, CloseAgentChannel, NodeEnd>;
+// Every beat: the controller lives. And what one that takes over cannot learn from the ranks.
+struct NodePulse {
+  bool began = false;  // ranks have been in their loops
+  std::vector<core::Checkpoint> checkpoints;
+};
+// Of another node, for a leader that takes over when that node is lost.
+struct KeepReport {
+  WorkerReport report;
+};
+// Where a node's launcher hears others.
+struct NodePlace {
+  int node = 0;
+  std::string address;
+  uint16_t port = 0;
+};
+struct NodePlaces {  // of these nodes; what is known of others stays
+  std::vector<NodePlace> places;
+};
+// Between launchers: who hosts the controller under the envelope's term, and where it listens.
+struct Leads {
+  NodePlace controller;
+};
+
+using NodeOrder = std::variant<NodeWelcome, SpawnWorker, KillWorker, ToAgentChannel, CloseAgentChannel, NodeEnd,
+                               NodePulse, KeepReport, NodePlaces, Leads>;
 
 }  // namespace kintsugi::wire

@@ -33,9 +33,6 @@ class NodesRun:
         line = self.runner.command([*self.run_args, "--nnodes", str(self.nodes), "--node-rank", str(node), "--rendezvous",
                                     f"{self.net.address(0)}:{PORT}", "--secret-file", str(self.secret), "--run-dir",
                                     str(self.run_dir(node))], self.trainer_args, self.nproc)
-        if node > 0:  # the summary is node 0's
-            at = line.index("--json")
-            del line[at:at + 2]
         return line
 
     def run_dir(self, node):
@@ -59,25 +56,25 @@ class NodesRun:
     def logs(self):
         return "".join(f"---- node {node}\n{self.log(node)[-3000:]}" for node in self.launchers)
 
-    def status(self):
-        done = self.runner.tool(["status", "--run", str(self.run_dir(0)), "--json"])
+    def status(self, node=0):
+        done = self.runner.tool(["status", "--run", str(self.run_dir(node)), "--json"])
         return json.loads(done.stdout) if done.returncode == 0 else None
 
-    def wait_status(self, condition, what):
+    def wait_status(self, condition, what, node=0):
         def look():
-            if self.launchers[0][0].poll() is not None:
+            if self.launchers[node][0].poll() is not None:
                 raise Failure(f"the run ended before: {what}\n{self.logs()}")
-            status = self.status()
+            status = self.status(node)
             return status if status and condition(status) else None
         return wait_until(look, what)
 
-    def wait_step(self, step):
-        return self.wait_status(lambda s: s["step"] >= step and s["phase"] == "RUNNING", f"step {step}")
+    def wait_step(self, step, node=0):
+        return self.wait_status(lambda s: s["step"] >= step and s["phase"] == "RUNNING", f"step {step}", node)
 
     def wait_log(self, node, text):
         wait_until(lambda: text in self.log(node), f"'{text}' in the log of node {node}\n{self.logs()}")
 
-    def finish(self, expect=0, nodes=None, seconds=120):
+    def finish(self, expect=0, nodes=None, seconds=120, leader=0):
         for node in nodes if nodes is not None else self.launchers:
             process = self.launchers[node][0]
             try:
@@ -89,7 +86,8 @@ class NodesRun:
         orphans = self.runner.orphans()
         if orphans:
             raise Failure(f"left running: {orphans}")
-        with open(self.launchers[0][2].name) as file:
+        # Whoever led at the end has the summary.
+        with open(self.launchers[leader][2].name) as file:
             text = file.read()
         return json.loads(text) if text.strip() else None
 

@@ -70,9 +70,14 @@ void AddNodeOptions(CLI::App& app, NodeOptions& options);
 Status ApplyNodeOptions(const NodeOptions& options, LauncherOptions* launcher);
 
 // Checks the options as a whole and carries the run out. Errors are mistakes of the caller (exit code 2).
-Result<RunOutcome> ExecuteRun(const RunOptions& options);
-// A node without the controller; its exit code.
-Result<int> ExecuteNode(const RunOptions& options);
+Result<RunOutcome> ExecuteRun(const RunOptions& options);  // on one host
+// Of several nodes, or the one: what this one has to say.
+struct NodeOutcome {
+  int exit_code = 0;
+  std::string text;
+  std::optional<RunOutcome> run;  // where it led at the end
+};
+Result<NodeOutcome> ExecuteNode(const RunOptions& options);
 
 // The checkpoint in `root` to go on from; what it passes over is told on standard error.
 // Errors: kInvalidArgument where there is none.

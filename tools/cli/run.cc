@@ -203,41 +203,56 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
 
 }  // namespace
 
-Result<RunOutcome> ExecuteRun(const RunOptions& options) {
+namespace {
+
+// Of several nodes, the one that leads at the end knows how the run went.
+Result<NodeResult> RunNode(const RunOptions& options, PreparedRun& prepared, ProgressDisplay& display) {
+  NodeLauncherOptions node;
+  node.run = prepared.launcher;
+  node.node_rank = options.node.node_rank;
+  node.rendezvous_host = node.run.bind_address;
+  node.rendezvous_port = node.run.port;
+  node.controller_wait = node.run.node_wait;
+  NodeLauncher launcher(std::move(node), prepared.log);
+  launcher.OnProgress([&](const RunProgress& progress) { display.Show(progress); });
+  return launcher.Run();
+}
+
+Result<NodeResult> RunAlone(PreparedRun& prepared, ProgressDisplay& display) {
+  Launcher launcher(prepared.launcher, prepared.log);
+  launcher.OnProgress([&](const RunProgress& progress) { display.Show(progress); });
+  KINTSUGI_ASSIGN_OR_RETURN(RunResult run, launcher.Run());
+  return NodeResult{run.exit_code, run.text, std::move(run)};
+}
+
+}  // namespace
+
+Result<NodeOutcome> ExecuteNode(const RunOptions& options) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options));
   LauncherOptions& launcher = prepared->launcher;
   const std::string journal_path = JournalPath(options, launcher.run_directory);
   launcher.journal.path = journal_path;
   launcher.journal.bytes_max = options.journal_mib << 20;
-  Launcher run(launcher, prepared->log);
   ProgressDisplay display(options.tokens_per_sample, !options.quiet);
-  run.OnProgress([&](const RunProgress& progress) { display.Show(progress); });
-  Result<RunResult> result = run.Run();
-  const bool eventful = result.ok() && (result->exit_code != 0 || !result->incidents.empty());
+  Result<NodeResult> result =
+      options.node.nodes > 1 ? RunNode(options, *prepared, display) : RunAlone(*prepared, display);
+  const bool eventful = result.ok() && result->run && (result->exit_code != 0 || !result->run->incidents.empty());
   if (!prepared->own_directory.empty())
     LeaveRunDirectory(std::exchange(prepared->own_directory, ""), journal_path, eventful);
   if (eventful && !journal_path.empty())
     prepared->log->Write(LogLevel::kInfo,
                          LogLine("recorded", {{"replay", "kintsugi replay --journal " + journal_path}}));
   if (!result.ok()) return result.status();
-  RunOutcome outcome{std::move(result).value(), {}};
-  outcome.record = MakeRecord(options, outcome.result);
+  NodeOutcome outcome{result->exit_code, result->text, {}};
+  if (!result->run) return outcome;
+  outcome.run.emplace(RunOutcome{*std::move(result->run), {}});
+  outcome.run->record = MakeRecord(options, outcome.run->result);
   return outcome;
 }
 
-Result<int> ExecuteNode(const RunOptions& options) {
-  if (!options.report.empty() || !options.json.empty())
-    return Usage("--report and --json are node 0's: it knows the whole run");
-  KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options));
-  NodeLauncherOptions node;
-  node.run = prepared->launcher;
-  node.node_rank = options.node.node_rank;
-  node.controller_host = node.run.bind_address;
-  node.controller_port = node.run.port;
-  node.controller_wait = node.run.node_wait;
-  KINTSUGI_ASSIGN_OR_RETURN(const NodeResult result, NodeLauncher(std::move(node), prepared->log).Run());
-  if (result.exit_code != 0) Complain(result.text);
-  return result.exit_code;
+Result<RunOutcome> ExecuteRun(const RunOptions& options) {
+  KINTSUGI_ASSIGN_OR_RETURN(NodeOutcome outcome, ExecuteNode(options));
+  return *std::move(outcome.run);
 }
 
 void AddRun(CLI::App& app, int& exit_code) {
@@ -252,21 +267,19 @@ void AddRun(CLI::App& app, int& exit_code) {
       Complain(status.message());
       exit_code = status.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
     };
-    if (options->node.node_rank > 0) {
-      const Result<int> ended = ExecuteNode(*options);
-      return ended.ok() ? void(exit_code = *ended) : complain(ended.status());
-    }
-    Result<RunOutcome> outcome = ExecuteRun(*options);
+    Result<NodeOutcome> outcome = ExecuteNode(*options);
     if (!outcome.ok()) return complain(outcome.status());
-    exit_code = outcome->result.exit_code;
+    exit_code = outcome->exit_code;
     Status written;
-    if (!options->json.empty()) written = WriteText(options->json, SummaryJson(outcome->record).dump());
-    if (written.ok() && !options->report.empty()) written = WriteReport(options->report, outcome->record, nullptr);
+    if (outcome->run && !options->json.empty())
+      written = WriteText(options->json, SummaryJson(outcome->run->record).dump());
+    if (outcome->run && written.ok() && !options->report.empty())
+      written = WriteReport(options->report, outcome->run->record, nullptr);
     if (!written.ok()) {
       Complain(written.message());
       if (exit_code == 0) exit_code = core::kExitFailed;
     }
-    if (exit_code != 0) Complain(outcome->result.text);
+    if (exit_code != 0) Complain(outcome->text);
   });
 }
 

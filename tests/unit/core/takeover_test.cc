@@ -52,10 +52,14 @@ TEST_F(Takeover, OfAnUndisturbedRunChangesNothing) {
 }
 
 TEST_F(Takeover, OrdersNothingBeforeItKnowsWhoIsThere) {
-  for (int rank = 0; rank < 3; ++rank) Arrive(rank);
-  bench.Feed(ProcessExited{Rank(3), Incarnation(3), "killed by SIGKILL", std::nullopt});
+  for (int rank = 0; rank < 2; ++rank) Arrive(rank);
+  bench.Feed(ProcessExited{Rank(2), Incarnation(3), "killed by SIGKILL", std::nullopt});
   EXPECT_EQ(bench.core.phase(), Phase::kConfirm);
   EXPECT_TRUE(bench.Sent<LockOrder>().empty());
+  // Nobody waits longer than for the last one of whom something may be heard.
+  Arrive(3);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<SpawnProcess>().size(), 1u);
 }
 
 TEST_F(Takeover, GoesOnWithTheIncidentItFinds) {

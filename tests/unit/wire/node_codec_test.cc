@@ -28,8 +28,14 @@ T Back(const T& order) {
 }
 
 TEST(NodeCodec, BringsBackAHello) {
-  const NodeHello got = There(NodeHello{
-      2, 5, 8, "10.0.0.3", {{Rank(16), Incarnation(4), {"0 kill:16@3", "\xff"}}, {Rank(17), Incarnation(1), {}}}});
+  const NodeHello got =
+      There(NodeHello{2,
+                      5,
+                      8,
+                      "10.0.0.3",
+                      {{Rank(16), Incarnation(4), {"0 kill:16@3", "\xff"}}, {Rank(17), Incarnation(1), {}}},
+                      29400});
+  EXPECT_EQ(got.port, 29400);
   EXPECT_EQ(got.node_rank, 2);
   EXPECT_EQ(got.nodes, 5);
   EXPECT_EQ(got.local_ranks, 8);
@@ -82,6 +88,25 @@ TEST(NodeCodec, BringsBackOrders) {
   EXPECT_EQ(Back(NodeEnd{75, "saved"}).exit_code, 75);
 }
 
+TEST(NodeCodec, BringsBackWhatAnElectionSays) {
+  EXPECT_EQ(There(VoteRequest{3, 9}).term, 9u);
+  const Vote vote = There(Vote{3, 9, true, {Rank(4), Rank(5)}, {Rank(6)}});
+  EXPECT_TRUE(vote.granted);
+  EXPECT_EQ(vote.live, (std::vector<Rank>{Rank(4), Rank(5)}));
+  EXPECT_EQ(vote.ended, (std::vector<Rank>{Rank(6)}));
+  EXPECT_EQ(There(NodeInject{Rank(2), "0 kill:2@3"}).injection, "0 kill:2@3");
+  EXPECT_EQ(Back(Leads{{2, "10.0.0.3", 4000}}).controller.port, 4000);
+  const NodePlaces places = Back(NodePlaces{{{0, "a", 1}, {7, "b", 65535}}});
+  ASSERT_EQ(places.places.size(), 2u);
+  EXPECT_EQ(places.places[1].address, "b");
+  EXPECT_EQ(Back(KeepReport{{Rank(1), 5, 0.5, {7}}}).report.samples, (std::vector<uint64_t>{7}));
+  const NodePulse pulse = Back(NodePulse{true, {{Step(3), "x"}, {Step(9), "y"}}});
+  EXPECT_TRUE(pulse.began);
+  ASSERT_EQ(pulse.checkpoints.size(), 2u);
+  EXPECT_EQ(pulse.checkpoints[1], (core::Checkpoint{Step(9), "y"}));
+  EXPECT_EQ(Back(NodeWelcome{true, "", "m", 1, Duration(1), "world_size=4"}).policy, "world_size=4");
+}
+
 TEST(NodeCodec, RefusesWhatIsOutOfRange) {
   const auto refused = [](auto fill) {
     pb::NodeEnvelope envelope;
@@ -103,6 +128,11 @@ TEST(NodeCodec, RefusesWhatIsOutOfRange) {
     e.mutable_welcome()->set_master_port(70000);
     e.mutable_welcome()->set_beat_ns(1);
   }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_vote()->add_live(-1); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_vote_request()->set_node(-1); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_leads()->set_port(65536); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_places()->add_places()->set_node(-1); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_pulse()->add_checkpoints()->set_step(~0ull); }));
   EXPECT_TRUE(refused([](auto& e) { e.mutable_welcome()->set_accepted(true); }));  // pages told without end
 }
 

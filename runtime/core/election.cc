@@ -1,0 +1,102 @@
+#include "runtime/core/election.h"
+
+#include <algorithm>
+
+#include "runtime/core/consent.h"
+
+namespace kintsugi::core {
+namespace {
+
+// A connection that broke may be mended at once.
+constexpr Duration kStandAfter = std::chrono::milliseconds(200);
+constexpr Duration kTurn = std::chrono::milliseconds(150);
+constexpr int kTurns = 8;
+constexpr Duration kRound = std::chrono::milliseconds(600);
+constexpr Duration kAskEvery = std::chrono::milliseconds(100);
+
+}  // namespace
+
+// How much later than the lowest node this one stands.
+Duration ElectionCore::Turn() const { return (options_.self % kTurns) * kTurn; }
+
+void ElectionCore::Follow(uint64_t term) {
+  following_ = ever_followed_ = true;
+  followed_ = std::max(followed_, term);
+  leads_ = standing_ = false;
+  if (term > promised_) promised_to_ = -1;
+  promised_ = std::max(promised_, term);
+}
+
+bool ElectionCore::MayFollow(uint64_t term, TimePoint now) const {
+  if (term >= promised_) return true;
+  return !leads_ && term >= followed_ && (promised_to_ == options_.self || now - promised_at_ >= kRound);
+}
+
+void ElectionCore::Lose(TimePoint now) {
+  if (!following_) return;
+  following_ = false;
+  lost_at_ = now;
+  stand_at_ = now + kStandAfter + Turn();
+}
+
+bool ElectionCore::OnRequest(int from, uint64_t term, TimePoint now) {
+  if (following_ || leads_ || term < promised_) return false;
+  if (term == promised_) return promised_to_ == from;
+  promised_ = term;
+  promised_to_ = from;
+  promised_at_ = now;
+  standing_ = false;
+  stand_at_ = now + kRound + Turn();
+  return true;
+}
+
+ElectionCore::Decision ElectionCore::MaybeLead() {
+  std::vector<Vote> votes(static_cast<size_t>(options_.world_size), Vote::kUnknown);
+  const auto count = [&](const std::vector<Rank>& ranks, Vote vote) {
+    for (Rank rank : ranks)
+      if (rank.value() >= 0 && rank.value() < options_.world_size) votes[static_cast<size_t>(rank.value())] = vote;
+  };
+  for (const auto& [node, standing] : votes_) {
+    count(standing.ended, Vote::kEnded);
+    count(standing.live, Vote::kLive);
+  }
+  if (!HasConsent(votes)) return {};
+  leads_ = true;
+  standing_ = false;
+  return {.ask = {}, .lead = Lead{promised_, true}};
+}
+
+ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const Standing& standing, TimePoint) {
+  if (!standing_ || term != promised_) return {};
+  votes_[from] = standing;
+  return MaybeLead();
+}
+
+ElectionCore::Decision ElectionCore::OnTick(TimePoint now, const Standing& own) {
+  if (following_ || leads_ || !ever_followed_) return {};
+  if (now - lost_at_ >= options_.patience) {
+    leads_ = true;
+    standing_ = false;
+    return {.ask = {}, .lead = Lead{++promised_, false}};
+  }
+  if (standing_ && now >= round_ends_) {
+    standing_ = false;
+    stand_at_ = now + Turn();
+  }
+  if (!standing_ && now >= stand_at_) {
+    standing_ = true;
+    ++promised_;
+    promised_to_ = options_.self;
+    votes_.clear();
+    ask_at_ = now;
+    round_ends_ = now + kRound + Turn();
+  }
+  if (!standing_) return {};
+  votes_[options_.self] = own;
+  if (const Decision decision = MaybeLead(); decision.lead) return decision;
+  if (now < ask_at_) return {};
+  ask_at_ = now + kAskEvery;
+  return {.ask = Ask{promised_}, .lead = {}};
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,81 @@
+// ElectionCore: what one launcher decides when the controller's launcher is lost: whom it votes for, when it stands
+// itself, and when it may lead.
+//
+// Terms are numbered; a launcher promises itself to one candidate per number, and never below its newest promise. While
+// it hears its leader it promises nothing to anyone: whoever cannot hear a leader that others hear does not unseat it.
+// A promise that no leader came of within a round does not keep it from going back to the leader it had.
+// A candidate leads once the ranks of the launchers that promised have a majority (consent.h). Candidates stand one
+// after the other, the lowest node first, so that they seldom split the votes.
+// Threads: none; the launcher's driver calls it. Promises live in memory: a launcher that starts anew has lost its
+// ranks as well, so that its vote counts for processes that have ended.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/ids.h"
+
+namespace kintsugi::core {
+
+struct ElectionOptions {
+  int self = 0;
+  int world_size = 0;
+  Duration patience = std::chrono::seconds(60);  // without a majority for so long: lead a part, to save and leave
+};
+
+class ElectionCore {
+ public:
+  // A launcher's ranks: whose processes run, and whose have ended.
+  struct Standing {
+    std::vector<Rank> live, ended;
+  };
+  struct Ask {  // every other launcher for its vote
+    uint64_t term = 0;
+  };
+  struct Lead {
+    uint64_t term = 0;
+    bool majority = true;  // false: nobody may act for the run; save what is here, and leave
+  };
+  struct Decision {
+    std::optional<Ask> ask;
+    std::optional<Lead> lead;
+  };
+
+  explicit ElectionCore(ElectionOptions options) : options_(options) {}
+
+  // Welcomed by the leader of this term.
+  void Follow(uint64_t term);
+  // The leader is not heard any more. Before the first Follow nobody stands: there is no run yet.
+  void Lose(TimePoint now);
+
+  // Whether the candidate has this launcher's promise.
+  bool OnRequest(int from, uint64_t term, TimePoint now);
+  // A promise. Others are no news.
+  Decision OnVote(int from, uint64_t term, const Standing& standing, TimePoint now);
+  Decision OnTick(TimePoint now, const Standing& own);
+
+  // Whether the leader of this term may be obeyed: no newer one was followed, or has a fresh promise.
+  bool MayFollow(uint64_t term, TimePoint now) const;
+  bool leaderless() const { return !following_; }
+
+ private:
+  Duration Turn() const;
+  Decision MaybeLead();
+
+  const ElectionOptions options_;
+  bool following_ = false;
+  bool ever_followed_ = false;
+  bool leads_ = false;
+  TimePoint lost_at_;
+  uint64_t followed_ = 0;  // newest term
+  uint64_t promised_ = 0;
+  int promised_to_ = -1;
+  TimePoint promised_at_;
+  bool standing_ = false;  // as a candidate of term `promised_`
+  TimePoint stand_at_, ask_at_, round_ends_;
+  std::map<int, Standing> votes_;
+};
+
+}  // namespace kintsugi::core

@@ -1,0 +1,94 @@
+#include "runtime/launcher/electorate.h"
+
+#include <utility>
+
+namespace kintsugi {
+namespace {
+
+constexpr Duration kConnectLimit = std::chrono::seconds(2);
+
+}  // namespace
+
+Status Electorate::Listen(const std::string& job, std::shared_ptr<const net::Secret> secret, const std::string& address,
+                          uint16_t port, bool exact, Handlers handlers) {
+  job_ = job;
+  secret_ = std::move(secret);
+  handlers_ = std::move(handlers);
+  net::ServerOptions options;
+  options.self = {job, std::string(net::kLauncherRole)};
+  options.bind_address = address;
+  options.port = port;
+  net::ServerHandlers server;
+  server.on_open = [](const net::ConnectionPtr&) {};
+  server.on_frame = [this](const net::ConnectionPtr& c, std::string_view payload) { OnFrame(c, payload); };
+  server.on_close = [](const net::ConnectionPtr&, const Status&) {};
+  server.on_refused = [this](const std::string& peer, net::CloseReason, const Status& why) {
+    log_->Write(LogLevel::kWarning, LogLine("peer_refused", {{"peer", peer}, {"why", why.message()}}));
+  };
+  Result<std::unique_ptr<net::Server>> listening = net::Server::Listen(io_, options, secret_, server);
+  if (!listening.ok() && !exact) {
+    options.port = 0;
+    listening = net::Server::Listen(io_, options, secret_, server);
+  }
+  KINTSUGI_RETURN_IF_ERROR(listening.status());
+  server_ = std::move(listening).value();
+  return Status::Ok();
+}
+
+void Electorate::OnFrame(const net::ConnectionPtr& connection, std::string_view payload) {
+  Result<wire::NodeFrame> message = wire::DecodeFromNode(job_, payload);
+  if (message.ok())
+    return handlers_.message(*message, [connection](std::string frame) { (void)connection->Send(std::move(frame)); });
+  Result<wire::NodeOrderFrame> order = wire::DecodeToNode(job_, payload);
+  if (order.ok()) return handlers_.order(*order);
+  log_->Write(LogLevel::kWarning,
+              LogLine("frame_refused", {{"peer", connection->peer_address()}, {"why", order.status().message()}}));
+}
+
+void Electorate::Know(const wire::NodePlace& place) {
+  auto& known = places_[place.node];
+  if (known.address == place.address && known.port == place.port) return;
+  known = place;
+  lines_.erase(place.node);
+}
+
+void Electorate::Tell(int node, const std::string& frame) {
+  const auto place = places_.find(node);
+  if (place == places_.end()) return;
+  Line& line = lines_[node];
+  if (!line.client || line.failed) Open(node, place->second, &line);
+  if (const net::ConnectionPtr connection = line.client ? line.client->connection() : nullptr)
+    (void)connection->Send(frame);
+  else
+    line.waiting = frame;
+}
+
+void Electorate::TellAll(const std::string& frame) {
+  for (const auto& [node, place] : places_) Tell(node, frame);
+}
+
+void Electorate::Open(int node, const wire::NodePlace& place, Line* line) {
+  net::ClientOptions options;
+  options.self = {job_, std::string(net::kLauncherRole)};
+  net::ClientHandlers handlers;
+  handlers.on_open = [this, node](const net::ConnectionPtr& connection) {
+    if (std::string frame = std::exchange(lines_[node].waiting, {}); !frame.empty())
+      (void)connection->Send(std::move(frame));
+  };
+  handlers.on_frame = [this](const net::ConnectionPtr& c, std::string_view payload) { OnFrame(c, payload); };
+  // A line is not taken down from inside its own client: the next word opens a new one.
+  handlers.on_close = [this, node](const net::ConnectionPtr&, const Status&) { lines_[node].failed = true; };
+  handlers.on_failed = [this, node](const Status& why) {
+    lines_[node].failed = true;
+    const bool lasting = why.code() == StatusCode::kPermissionDenied || why.code() == StatusCode::kInvalidArgument;
+    if (lasting) handlers_.refused(node, why);
+  };
+  line->failed = false;
+  line->client.reset();
+  Result<std::unique_ptr<net::Client>> client = net::Client::Create(io_, options, secret_, std::move(handlers));
+  if (!client.ok()) return log_->Write(LogLevel::kWarning, LogLine("no_line", {{"why", client.status().message()}}));
+  line->client = std::move(client).value();
+  (void)line->client->Connect(place.address, place.port, SteadyClock::SteadyNow() + kConnectLimit);
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,192 @@
+// The leader itself: set-up, what the controller wants done, transitions, the end.
+#include "runtime/launcher/leader.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "runtime/journal/text.h"
+#include "runtime/launcher/node_parts.h"
+
+namespace kintsugi {
+namespace {
+
+constexpr Duration kProgressInterval = std::chrono::milliseconds(100);
+// How long workers may take to leave once the run has ended.
+constexpr Duration kLeaveLimit = std::chrono::seconds(10);
+constexpr Duration kLastTurn = std::chrono::milliseconds(20);
+
+// What a launcher must know that takes over; where the run stands it learns from the ranks.
+std::string PolicyOfTheRun(core::Policy policy) {
+  policy.takes_over = policy.began = false;
+  policy.checkpoints.clear();
+  return journal::WriteFields(policy);
+}
+
+}  // namespace
+
+Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* local, std::shared_ptr<LogSink> log,
+               std::function<void()> on_done)
+    : io_(io),
+      options_(std::move(options)),
+      local_(local),
+      log_(std::move(log)),
+      on_done_(std::move(on_done)),
+      leave_(io),
+      began_(run().policy.began),
+      checkpoints_(run().policy.checkpoints),
+      views_(static_cast<size_t>(run().policy.world_size)) {
+  if (!run().policy.resume_directory.empty() && !run().policy.takes_over)
+    checkpoints_.push_back({run().policy.resume_step, run().policy.resume_directory});
+  result_.begin = SteadyClock::SteadyNow();
+  result_.resumed_from = run().policy.resume_step;
+}
+
+Leader::~Leader() = default;
+
+Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
+  KINTSUGI_RETURN_IF_ERROR(run().policy.Validate());
+  for (const Injection& injection : run().injections)
+    if (injection.rank.value() >= run().policy.world_size)
+      return {StatusCode::kInvalidArgument, "fault '" + ToString(injection) + "': there is no rank " +
+                                                injection.rank.ToString() + " in a world of " +
+                                                std::to_string(run().policy.world_size)};
+  ControllerOptions controller;
+  controller.policy = run().policy;
+  controller.term = options_.term;
+  controller.job = run().job;
+  controller.bind_address = run().bind_address;
+  controller.port = run().port;
+  if (run().nodes > 1) controller.limits = LinkLimits(LocalRanks());
+  controller_ = std::make_unique<Controller>(io_, controller, std::move(secret), *this, log_);
+  KINTSUGI_RETURN_IF_ERROR(controller_->Listen());
+  if (run().nodes == 1) return Status::Ok();
+  hub_ = std::make_unique<NodeHub>(
+      NodeHubOptions{run().job, options_.term, run().nodes, LocalRanks(), options_.master_address, options_.master_port,
+                     NodeBeat(run().policy), PolicyOfTheRun(run().policy)},
+      *controller_, *this, log_);
+  controller_->ServeNodes(*hub_);
+  for (int node = 0; node < run().nodes; ++node) nodes_[node].lost_at = SteadyClock::SteadyNow();
+  return Status::Ok();
+}
+
+void Leader::Record() {
+  if (run().journal.path.empty()) return;
+  if (const Status recorded = controller_->Record(run().journal); !recorded.ok())
+    return log_->Write(LogLevel::kWarning, LogLine("not_recorded", {{"why", recorded.message()}}));
+  // A journal that lies elsewhere is found through the run's folder too.
+  const std::string here = run().run_directory + "/" + journal::kFileName;
+  if (run().run_directory.empty() || run().journal.path == here) return;
+  unlink(here.c_str());
+  if (symlink(run().journal.path.c_str(), here.c_str()) != 0)
+    log_->Write(LogLevel::kWarning, LogLine("journal_elsewhere", {{"file", run().journal.path}}));
+}
+
+void Leader::Start() {
+  Record();
+  StartWhenComplete();
+}
+
+RunResult Leader::TakeResult() {
+  result_.end = SteadyClock::SteadyNow();
+  result_.reports = controller_->reports().Committed(run().policy.resume_step, result_.committed);
+  if (local_) result_.reports_lost = local_->reports_lost();
+  return std::move(result_);
+}
+
+void Leader::Poll() {
+  const TimePoint now = SteadyClock::SteadyNow();
+  if (now - last_progress_ >= kProgressInterval) {
+    last_progress_ = now;
+    ReportProgress();
+    CheckNodes();
+  }
+  if (hub_ && now - last_pulse_ >= NodeBeat(run().policy)) {
+    last_pulse_ = now;
+    PulseNodes();
+  }
+}
+
+void Leader::Spawn(Rank rank, Incarnation incarnation) {
+  if (local_) return local_->Spawn(rank, incarnation);
+  const int node = NodeOf(rank);
+  if (!hub_->Send(node, wire::SpawnWorker{rank, incarnation})) nodes_[node].to_spawn[rank] = incarnation;
+}
+
+void Leader::Kill(Rank rank, Incarnation incarnation, const std::string& reason) {
+  if (local_) return local_->Kill(rank, incarnation, reason);
+  // A node that is away is told when it comes back.
+  hub_->Send(NodeOf(rank), wire::KillWorker{rank, incarnation, reason});
+}
+
+void Leader::OnTransition(const core::Transition& t) {
+  began_ = began_ || t.to == core::Phase::kRunning;
+  log_->Write(LogLevel::kInfo, LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},
+                                                 {"to", std::string(core::PhaseName(t.to))},
+                                                 {"gen", t.generation.ToString()},
+                                                 {"incident", std::to_string(t.incident)},
+                                                 {"attempt", std::to_string(t.attempt)},
+                                                 {"elapsed_ms", std::to_string(static_cast<int64_t>(ToMilliseconds(
+                                                                    SteadyClock::SteadyNow() - result_.begin)))},
+                                                 {"reason", t.reason}}));
+  ReportProgress();
+}
+
+void Leader::OnIncident(const core::IncidentRecord& record) {
+  IncidentResult incident{record, std::nullopt};
+  // The injector's stamp is the true instant of a fault that it caused.
+  for (size_t i = fired_attributed_; i < result_.fired.size(); ++i) {
+    const FiredInjection& fired = result_.fired[i];
+    const auto& ranks = record.ranks;
+    if (std::find(ranks.begin(), ranks.end(), fired.injection.rank) == ranks.end()) continue;
+    incident.injected = fired;
+    incident.record.fault_at = std::min(fired.at, record.detected_at);
+    fired_attributed_ = i + 1;
+    break;
+  }
+  result_.incidents.push_back(std::move(incident));
+}
+
+void Leader::OnNotice(Rank rank, const std::string& text) {
+  log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
+}
+
+void Leader::OnEnded(const core::RunEnded& ended) {
+  ended_ = true;
+  if (local_) local_->Leave();
+  result_.exit_code = ended.exit_code;
+  result_.text = ended.text;
+  result_.final_digest = ended.final_digest;
+  result_.committed = ended.committed;
+  log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
+              LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
+  for (const auto& [node, state] : nodes_) hub_->Send(node, wire::NodeEnd{result_.exit_code, result_.text});
+  leave_.expires_after(kLeaveLimit);
+  leave_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) EndNow(result_.text);
+  });
+  StopIfDone();
+}
+
+void Leader::EndNow(const std::string& why) {
+  if (!ended_) {
+    ended_ = true;
+    result_.exit_code = core::kExitFailed;
+    result_.text = why;
+  }
+  if (local_) local_->Leave();
+  if (local_) local_->KillAll();
+  on_done_();
+}
+
+void Leader::StopIfDone() {
+  // A node leaves once its own ranks have; until then it may have reports to tell.
+  if (!ended_ || (local_ && local_->running()) || (hub_ && hub_->any_connected())) return;
+  // One turn more, so that lines still in the pipes come out.
+  leave_.expires_after(kLastTurn);
+  leave_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) on_done_();
+  });
+}
+
+}  // namespace kintsugi

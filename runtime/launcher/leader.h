@@ -1,0 +1,134 @@
+// Leader: the controller's side of a run, wherever the run's processes are. One Controller, what is known of every
+// rank's process, the run's result, and the requests of `kintsugi status` and its like.
+//
+// With one host the pool of its workers is at hand. With several, every host's launcher has a connection here, that of
+// the leader's own host too: all nodes are alike, and the leader may be anywhere.
+// Threads: one, which runs the io_context. Errors: Listen: what keeps the controller from starting.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "runtime/controller/controller.h"
+#include "runtime/controller/node_hub.h"
+#include "runtime/launcher/launcher.h"
+#include "runtime/launcher/worker_pool.h"
+#include "runtime/net/control_socket.h"
+
+namespace kintsugi {
+
+struct LeaderOptions {
+  LauncherOptions run;
+  Term term{1, 1};
+  std::string master_address;  // for the trainers' own use
+  uint16_t master_port = 0;
+};
+
+class Leader final : public ControllerHost, public WorkerEvents, public NodeEvents {
+ public:
+  // `local`: with one host its workers; else null. `on_done`: the run is over and everybody has left, or the leader was
+  // told to end at once.
+  Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* local, std::shared_ptr<LogSink> log,
+         std::function<void()> on_done);
+  ~Leader() override;
+
+  Status Listen(std::shared_ptr<const net::Secret> secret);
+  uint16_t port() const { return controller_->port(); }
+  Term term() const { return options_.term; }
+  void OnProgress(std::function<void(const RunProgress&)> listener) { listener_ = std::move(listener); }
+  // Begins the run, or takes it over: at once with one host, else when every node is there.
+  void Start();
+  // Now and then: progress, nodes that do not come back, pulses.
+  void Poll();
+  void Stop() { controller_->Feed(core::OperatorStop{}); }
+  void EndNow(const std::string& why);
+  bool ended() const { return ended_; }
+  std::vector<int> NodesAway() const;
+  RunResult TakeResult();
+  void OnRequest(const std::string& request, net::ControlSocket::Respond respond);
+
+  // WorkerEvents, of this host and of others (events.cc).
+  void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) override;
+  void OnPage(Rank rank, Incarnation incarnation, const PageView& page) override;
+  void OnReport(Rank rank, const StepReport& report) override;
+  void OnFired(const Injection& injection, TimePoint at) override;
+  void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
+                std::optional<TimePoint> since) override;
+  void OnIdle() override { StopIfDone(); }
+
+ private:
+  // What is known of a rank's newest process, wherever it runs.
+  struct RankView {
+    std::optional<PageView> page;
+    uint64_t step = 0;  // newest step begun, and when
+    TimePoint step_began;
+    std::optional<size_t> life;  // index into result_.lives
+  };
+  // A node's part of the run: what waits until its launcher is there.
+  struct Node {
+    std::map<Rank, Incarnation> to_spawn;
+    TimePoint lost_at;  // where it is not connected
+    wire::NodePlace place;
+  };
+
+  const LauncherOptions& run() const { return options_.run; }
+  void Record();
+  void StopIfDone();
+  RankView& View(Rank rank) { return views_[static_cast<size_t>(rank.value())]; }
+
+  // ControllerHost.
+  void Spawn(Rank rank, Incarnation incarnation) override;
+  void Kill(Rank rank, Incarnation incarnation, const std::string& reason) override;
+  void OnTransition(const core::Transition& transition) override;
+  void OnIncident(const core::IncidentRecord& record) override;
+  void OnCheckpoint(const core::Checkpoint& checkpoint) override { checkpoints_.push_back(checkpoint); }
+  void OnNotice(Rank rank, const std::string& text) override;
+  void OnEnded(const core::RunEnded& ended) override;
+
+  void MarkStep(Rank rank, const PageView& page);
+  void ReportProgress();
+
+  // Nodes (nodes.cc).
+  int NodeOf(Rank rank) const { return rank.value() / LocalRanks(); }
+  int LocalRanks() const { return run().policy.world_size / run().nodes; }
+  bool OfNode(Rank rank, int node) const {
+    return rank.value() >= 0 && rank.value() < run().policy.world_size && NodeOf(rank) == node;
+  }
+  void StartWhenComplete();
+  void CheckNodes();
+  void PulseNodes();
+  void TellPlaces(int newcomer);
+  void OnNodeJoined(int node, const wire::NodeHello& hello) override;
+  void OnNodeLost(int node) override;
+  void OnNodeMessage(int node, const wire::NodeMessage& message) override;
+  void ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& lives);
+  void FoundLives(int node, const std::map<Rank, wire::WorkerLife>& lives);
+
+  // Control socket (control.cc).
+  std::string StatusJson() const;
+  std::string IncidentsJson() const;
+
+  boost::asio::io_context& io_;
+  const LeaderOptions options_;
+  WorkerPool* const local_;
+  std::shared_ptr<LogSink> log_;
+  const std::function<void()> on_done_;
+  std::function<void(const RunProgress&)> listener_;
+  boost::asio::steady_timer leave_;
+  std::unique_ptr<Controller> controller_;
+  std::unique_ptr<NodeHub> hub_;  // with several nodes
+  std::map<int, Node> nodes_;
+  bool started_ = false;
+  bool began_ = false;  // ranks were in their loops
+  std::vector<core::Checkpoint> checkpoints_;
+  std::vector<RankView> views_;
+  RunResult result_;
+  bool ended_ = false;
+  TimePoint last_progress_, last_pulse_;
+  uint64_t progress_step_ = 0;
+  TimePoint progress_step_at_;
+  double samples_per_second_ = 0;
+  size_t fired_attributed_ = 0;
+};
+
+}  // namespace kintsugi

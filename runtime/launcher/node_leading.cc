@@ -1,0 +1,191 @@
+// Who leads: asked for at the start, elected when the leader is lost, and, where it is this node, what leading begins.
+#include "runtime/journal/text.h"
+#include "runtime/launcher/node_impl.h"
+#include "runtime/launcher/node_parts.h"
+#include "runtime/wire/node_codec.h"
+
+namespace kintsugi {
+namespace {
+
+constexpr Duration kAskEvery = std::chrono::milliseconds(100);
+constexpr Duration kAnnounceEvery = std::chrono::milliseconds(300);
+
+std::string Seconds(Duration duration) {
+  return std::to_string(static_cast<int64_t>(ToMilliseconds(duration) / 1000)) + " s";
+}
+
+}  // namespace
+
+// ---- the start ---------------------------------------------------------------------------------------------------
+
+void NodeLauncher::Impl::Seek() {
+  if (leads_ || set_up_ || ended_) return;
+  const TimePoint now = SteadyClock::SteadyNow();
+  const bool first = self() == 0;
+  if (first && static_cast<int>(asked_.size()) == options_.run.nodes - 1) return Found();
+  if (now >= seek_until_) {
+    const std::string limit = Seconds(options_.run.policy.join_timeout);
+    if (!first)
+      return Fail(
+          {StatusCode::kDeadlineExceeded, name() + " found no controller: node 0, at " + options_.rendezvous_host +
+                                              ":" + std::to_string(options_.rendezvous_port) + ", named none within " +
+                                              limit + (last_refusal_.empty() ? "" : " (" + last_refusal_ + ")")});
+    int missing = 1;
+    while (asked_.count(missing)) ++missing;
+    return Fail({StatusCode::kDeadlineExceeded,
+                 "node " + std::to_string(missing) + " did not come within " + limit +
+                     ": is `kintsugi run --node-rank " + std::to_string(missing) +
+                     "` running there, with the same --nnodes, --rendezvous and --secret-file?"});
+  }
+  if (first || now - asked_at_ < kAskEvery) return;
+  asked_at_ = now;
+  electorate_.Tell(0, wire::Encode(options_.run.job, Term(), wire::NodeMessage(Hello())));
+}
+
+std::string NodeLauncher::Impl::WhyRefused(const wire::NodeHello& hello) const {
+  const std::string who = "node " + std::to_string(hello.node_rank);
+  if (hello.nodes != options_.run.nodes)
+    return who + " says --nnodes " + std::to_string(hello.nodes) + ", " + name() + " " +
+           std::to_string(options_.run.nodes);
+  if (hello.local_ranks != LocalRanks())
+    return who + " says --nproc " + std::to_string(hello.local_ranks) + ", " + name() + " " +
+           std::to_string(LocalRanks());
+  if (hello.node_rank == self()) return who + " is here: give every node a --node-rank of its own";
+  return "";
+}
+
+// A launcher that is in no run asks who leads.
+void NodeLauncher::Impl::OnAsked(const wire::NodeHello& hello, const Electorate::Reply& reply) {
+  if (const std::string why = WhyRefused(hello); !why.empty()) {
+    log_->Write(LogLevel::kWarning, LogLine("node_refused", {{"node", std::to_string(hello.node_rank)}, {"why", why}}));
+    return reply(
+        wire::Encode(options_.run.job, term_, wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
+  }
+  electorate_.Know({hello.node_rank, hello.address, hello.port});
+  if (leads_ && (leader_ || link_)) return reply(LeadsFrame());
+  if (self() == 0 && !set_up_) asked_.insert(hello.node_rank);
+}
+
+std::string NodeLauncher::Impl::LeadsFrame() const {
+  return wire::Encode(options_.run.job, leads_term_, wire::NodeOrder(wire::Leads{*leads_}));
+}
+
+void NodeLauncher::Impl::OnOrder(const wire::NodeOrderFrame& frame) {
+  if (const auto* refused = std::get_if<wire::NodeWelcome>(&frame.order); refused && !refused->accepted && !set_up_)
+    return Fail({StatusCode::kInvalidArgument, "the controller refuses this node: " + refused->text});
+  const auto* leads = std::get_if<wire::Leads>(&frame.order);
+  if (!leads || ended_ || frame.term < term_ || !election_.MayFollow(frame.term.number, SteadyClock::SteadyNow()))
+    return;
+  if (leader_ && frame.term > leader_->term()) StepDown(frame.term);
+  if (leader_ || (leads_ && frame.term <= leads_term_ && (link_ || leads_->port == leads->controller.port))) return;
+  Link(frame.term, leads->controller);
+}
+
+// ---- elections ---------------------------------------------------------------------------------------------------
+
+core::ElectionCore::Standing NodeLauncher::Impl::Standing() const {
+  std::set<Rank> live;
+  for (const WorkerPool::Life& life : pool_.Lives()) live.insert(life.rank);
+  core::ElectionCore::Standing standing;
+  for (int r = self() * LocalRanks(); r < (self() + 1) * LocalRanks(); ++r)
+    (live.count(Rank(r)) ? standing.live : standing.ended).push_back(Rank(r));
+  return standing;
+}
+
+void NodeLauncher::Impl::Elect() {
+  if (ended_) return;
+  const TimePoint now = SteadyClock::SteadyNow();
+  if (link_ && now - heard_at_ > options_.run.policy.silence) {
+    Unlink("no sign of life for " + Seconds(options_.run.policy.silence));
+    Link(leads_term_, *leads_);
+  }
+  Do(election_.OnTick(now, Standing()));
+  // Whoever comes back, or starts anew, learns from this where the controller is.
+  if (!leader_ || leader_done_ || now - announced_at_ < kAnnounceEvery) return;
+  announced_at_ = now;
+  for (int node : leader_->NodesAway())
+    if (node != self()) electorate_.Tell(node, LeadsFrame());
+}
+
+void NodeLauncher::Impl::OnVoteRequest(const wire::VoteRequest& request, const Electorate::Reply& reply) {
+  const bool granted = election_.OnRequest(request.node, request.term, SteadyClock::SteadyNow());
+  log_->Write(LogLevel::kInfo, LogLine("vote", {{"for", std::to_string(request.node)},
+                                                {"term", std::to_string(request.term)},
+                                                {"granted", granted ? "yes" : "no"}}));
+  const core::ElectionCore::Standing standing = Standing();
+  reply(wire::Encode(options_.run.job, term_,
+                     wire::NodeMessage(wire::Vote{self(), request.term, granted, standing.live, standing.ended})));
+  if (!granted && leads_ && (leader_ || link_)) reply(LeadsFrame());
+}
+
+void NodeLauncher::Impl::Do(const core::ElectionCore::Decision& decision) {
+  if (decision.lead && !decision.lead->majority)
+    log_->Write(
+        LogLevel::kWarning,
+        LogLine("no_majority", {{"node", std::to_string(self())},
+                                {"waited", Seconds(options_.controller_wait)},
+                                {"hint", "the ranks here save what they have, without moving `latest`, and leave"}}));
+  if (decision.ask)
+    electorate_.TellAll(wire::Encode(options_.run.job, {decision.ask->term, static_cast<uint64_t>(self()) + 1},
+                                     wire::NodeMessage(wire::VoteRequest{self(), decision.ask->term})));
+  if (decision.lead) TakeOver(*decision.lead);
+}
+
+// ---- leading -----------------------------------------------------------------------------------------------------
+
+void NodeLauncher::Impl::Found() {
+  core::Policy policy = options_.run.policy;
+  policy.needs_consent = true;
+  policy.consent_wait = options_.run.node_wait;
+  master_address_ = options_.run.node_address;
+  master_port_ = FreePort(master_address_);
+  Lead(std::move(policy), {1, 1});
+}
+
+void NodeLauncher::Impl::TakeOver(const core::ElectionCore::Lead& lead) {
+  Result<core::Policy> policy = journal::ReadPolicy(policy_);
+  if (!policy.ok()) return Fail(policy.status().Annotate("the policy that the leader gave"));
+  policy->takes_over = true;
+  policy->began = pulse_.began;
+  policy->checkpoints = pulse_.checkpoints;
+  policy->needs_consent = true;
+  policy->consent_wait = lead.majority ? options_.run.node_wait : Duration();
+  Lead(std::move(policy).value(), {lead.term, static_cast<uint64_t>(self()) + 1});
+}
+
+void NodeLauncher::Impl::Lead(core::Policy policy, Term term) {
+  LeaderOptions options{options_.run, term, master_address_, master_port_};
+  options.run.policy = std::move(policy);
+  options.run.bind_address = options_.run.node_address;
+  options.run.port = 0;
+  if (term.number > 1 && !options.run.journal.path.empty())
+    options.run.journal.path += ".term" + std::to_string(term.number);
+  leader_ = std::make_unique<Leader>(io_, std::move(options), nullptr, log_, [this] { OnLeaderDone(); });
+  if (Status listening = leader_->Listen(options_.run.secret); !listening.ok()) {
+    leader_.reset();
+    return Fail(std::move(listening));
+  }
+  log_->Write(LogLevel::kInfo, LogLine("leads", {{"node", std::to_string(self())},
+                                                 {"term", std::to_string(term.number)},
+                                                 {"port", std::to_string(leader_->port())}}));
+  leader_->OnProgress(listener_);
+  Link(term, {self(), options_.run.node_address, leader_->port()});
+  leader_->Start();
+  announced_at_ = SteadyClock::SteadyNow();
+  electorate_.TellAll(LeadsFrame());
+}
+
+// Another one leads, under a newer term: this one was not heard, and may not decide any more.
+void NodeLauncher::Impl::StepDown(Term term) {
+  log_->Write(LogLevel::kWarning, LogLine("steps_down", {{"node", std::to_string(self())},
+                                                         {"term", std::to_string(leader_->term().number)},
+                                                         {"newer_term", std::to_string(term.number)}}));
+  leader_.reset();
+}
+
+void NodeLauncher::Impl::OnLeaderDone() {
+  leader_done_ = true;
+  if (!ended_ || !pool_.running()) io_.stop();
+}
+
+}  // namespace kintsugi

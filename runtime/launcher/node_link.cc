@@ -1,0 +1,184 @@
+// The link of a node to whoever leads.
+#include "runtime/base/overloaded.h"
+#include "runtime/core/policy.h"
+#include "runtime/launcher/node_impl.h"
+#include "runtime/launcher/node_parts.h"
+#include "runtime/wire/node_codec.h"
+
+namespace kintsugi {
+namespace {
+
+constexpr Duration kConnectLimit = std::chrono::seconds(5);
+constexpr Duration kLeaveLimit = std::chrono::seconds(10);
+
+}  // namespace
+
+void NodeLauncher::Impl::Link(Term term, const wire::NodePlace& place) {
+  leads_ = place;
+  leads_term_ = term;
+  if (link_) Unlink("another one leads");
+  net::ClientOptions options;
+  options.self = {options_.run.job, std::string(net::kLauncherRole)};
+  options.limits = LinkLimits(LocalRanks());
+  net::ClientHandlers handlers;
+  handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
+  handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };
+  handlers.on_close = [this](const net::ConnectionPtr&, const Status& why) { OnClose(why); };
+  handlers.on_failed = [this](const Status& why) { OnUnreachable(why); };
+  client_.reset();
+  Result<std::unique_ptr<net::Client>> client =
+      net::Client::Create(io_, options, options_.run.secret, std::move(handlers));
+  if (!client.ok()) return Fail(client.status());
+  client_ = std::move(client).value();
+  Connect();
+}
+
+void NodeLauncher::Impl::Connect() {
+  const Status begun = client_->Connect(leads_->address, leads_->port, SteadyClock::SteadyNow() + kConnectLimit);
+  if (!begun.ok()) OnUnreachable(begun);
+}
+
+wire::NodeHello NodeLauncher::Impl::Hello() const {
+  wire::NodeHello hello{self(), options_.run.nodes, LocalRanks(), options_.run.node_address, {}, electorate_.port()};
+  for (const WorkerPool::Life& life : pool_.Lives()) hello.lives.push_back({life.rank, life.incarnation, life.armed});
+  return hello;
+}
+
+void NodeLauncher::Impl::OnOpen(const net::ConnectionPtr& connection) {
+  const Status sent = connection->Send(wire::Encode(options_.run.job, term_, wire::NodeMessage(Hello())));
+  if (!sent.ok()) connection->Abort();
+}
+
+void NodeLauncher::Impl::OnFrame(std::string_view payload) {
+  Result<wire::NodeOrderFrame> frame = wire::DecodeToNode(options_.run.job, payload);
+  // Promised to a newer one, it obeys no older.
+  if (!frame.ok() || frame->term < term_ || !election_.MayFollow(frame->term.number, SteadyClock::SteadyNow())) {
+    const std::string why =
+        frame.ok() ? "term " + std::to_string(frame->term.number) + " is over" : frame.status().message();
+    return log_->Write(LogLevel::kWarning, LogLine("frame_refused", {{"why", why}}));
+  }
+  heard_at_ = SteadyClock::SteadyNow();
+  const bool news = term_ < frame->term;
+  term_ = frame->term;
+  if (news) retold_ = {0, Rank()};
+  std::visit(Overloaded{[&](const wire::NodeWelcome& m) { OnWelcome(m); },
+                        [&](const wire::SpawnWorker& m) {
+                          if (set_up_) pool_.Spawn(m.rank, m.incarnation);
+                        },
+                        [&](const wire::KillWorker& m) { pool_.Kill(m.rank, m.incarnation, m.reason); },
+                        [&](const wire::ToAgentChannel& m) { relay_.Send(m.channel, m.frame); },
+                        [&](const wire::CloseAgentChannel& m) { relay_.Close(m.channel); },
+                        [&](const wire::NodeEnd& m) { OnEnd(m); }, [&](const wire::NodePulse& m) { pulse_ = m; },
+                        [&](const wire::NodePlaces& m) {
+                          for (const wire::NodePlace& place : m.places)
+                            if (place.node != self()) electorate_.Know(place);
+                        },
+                        [&](const wire::KeepReport& m) { Keep(m.report); }, [](const wire::Leads&) {}},
+             frame->order);
+}
+
+void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
+  if (!welcome.accepted)
+    return Fail({StatusCode::kInvalidArgument, "the controller refuses this node: " + welcome.text});
+  link_ = client_->connection();
+  election_.Follow(term_.number);
+  electorate_.Quiet();
+  beat_ = welcome.beat;
+  policy_ = welcome.policy;
+  master_address_ = welcome.master_address;
+  master_port_ = welcome.master_port;
+  if (set_up_) {
+    pool_.TellReportsAgain();
+  } else {
+    WorkerPoolOptions pool = PoolOptionsOf(options_.run, self());
+    pool.master_address = welcome.master_address;
+    pool.master_port = welcome.master_port;
+    pool.controller = "127.0.0.1:" + std::to_string(relay_.port());
+    if (Status ready = pool_.SetUp(std::move(pool), *options_.run.secret); !ready.ok()) return Fail(std::move(ready));
+    set_up_ = true;
+  }
+  log_->Write(LogLevel::kInfo,
+              LogLine("welcomed", {{"node", std::to_string(self())},
+                                   {"term", std::to_string(term_.number)},
+                                   {"controller", leads_->address + ":" + std::to_string(leads_->port)}}));
+  relay_.Attach({[this](uint64_t channel, std::string_view payload) {
+                   Tell(wire::FromAgentChannel{channel, std::string(payload)});
+                 },
+                 [this](uint64_t channel) { Tell(wire::AgentChannelClosed{channel}); }});
+  if (stop_asked_) Tell(wire::NodeStop{});
+}
+
+// By our own decision: no handler of the client's runs.
+void NodeLauncher::Impl::Unlink(const std::string& why) {
+  if (client_) client_->Stop();
+  link_.reset();
+  relay_.Detach();
+  log_->Write(LogLevel::kWarning, LogLine("controller_lost", {{"node", std::to_string(self())}, {"why", why}}));
+  if (set_up_) election_.Lose(SteadyClock::SteadyNow());
+}
+
+void NodeLauncher::Impl::OnClose(const Status& why) {
+  link_.reset();
+  relay_.Detach();
+  if (ended_) {
+    if (!pool_.running() && (!leader_ || leader_done_)) io_.stop();
+    return;
+  }
+  log_->Write(LogLevel::kWarning,
+              LogLine("controller_lost", {{"node", std::to_string(self())},
+                                          {"why", why.message()},
+                                          {"waits", "for it, or for a majority to elect another"}}));
+  if (set_up_) election_.Lose(SteadyClock::SteadyNow());
+  Connect();
+}
+
+void NodeLauncher::Impl::OnUnreachable(const Status& why) {
+  if (ended_) return (!leader_ || leader_done_) ? io_.stop() : void();
+  if (why.code() == StatusCode::kPermissionDenied || why.code() == StatusCode::kInvalidArgument)
+    return Fail(why.Annotate(name() + " found no controller"));
+  last_refusal_ = why.message();
+  if (!set_up_) return leads_.reset();  // ask again who leads
+  Connect();
+}
+
+void NodeLauncher::Impl::OnEnd(const wire::NodeEnd& end) {
+  ended_ = NodeResult{end.exit_code, end.text, std::nullopt};
+  pool_.Leave();
+  pool_.Poll();
+  RetellReports(reports_.size());
+  leave_.expires_after(kLeaveLimit);
+  leave_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) EndNow(ended_->exit_code, ended_->text);
+  });
+  StopIfDone();
+}
+
+void NodeLauncher::Impl::Tell(const wire::NodeMessage& message) {
+  if (!link_) return;
+  const Status sent = link_->Send(wire::Encode(options_.run.job, term_, message));
+  if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"why", sent.message()}}));
+}
+
+// For leaders to come: the present one has it.
+void NodeLauncher::Impl::Keep(wire::WorkerReport report) {
+  const std::pair key(report.step, report.rank);
+  reports_.insert_or_assign(key, std::move(report));
+}
+
+void NodeLauncher::Impl::TellPages() {
+  wire::Pages told;
+  for (const auto& [rank, page] : std::exchange(pages_, {})) told.pages.push_back(page);
+  if (!told.pages.empty()) Tell(told);
+}
+
+// A leader that took over has none of them. A few at a time: the link has a bound.
+void NodeLauncher::Impl::RetellReports(size_t at_most) {
+  auto next = reports_.upper_bound(retold_);
+  for (; link_ && at_most > 0 && next != reports_.end(); ++next, --at_most) {
+    Tell(next->second);
+    retold_ = next->first;
+  }
+  if (link_ && next == reports_.end()) retold_ = {UINT64_MAX, Rank()};  // what comes later is told when it comes
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,118 @@
+"""Runs over several hosts whose controller dies, is cut off or sleeps: another launcher takes over."""
+import os
+import signal
+import sys
+import time
+
+from harness import Failure, must_be_same, reference, script
+from network import Network
+from nodes import NodesRun, STEPS
+
+LONG = ["--steps", "120", "--step-delay-us", "50000"]
+
+
+def wait_leader(run, node, term=2):
+    run.wait_log(node, "leads node=%d term=%d" % (node, term))
+
+
+def must_end_alike(runner, run, summary, nproc):
+    """What a launcher had not passed on of its ranks' reports when it was killed is lost, so the sums of losses and samples
+    may lack a step. The state may not differ."""
+    expected = reference(runner.bin, LONG, nproc=nproc)
+    for field in ("final_digest", "steps"):
+        if expected[field] != summary[field]:
+            raise Failure(f"{field}: {expected[field]} undisturbed, {summary[field]} disturbed\n{run.logs()}")
+    lost = expected["samples_consumed"] - summary["samples_consumed"]
+    if not 0 <= lost <= expected["samples_consumed"] // 10:
+        raise Failure(f"{lost} samples of {expected['samples_consumed']} are not accounted for\n{run.logs()}")
+
+
+def the_controllers_launcher_is_killed(runner):
+    """Its ranks die with it. The others elect one of them; a launcher started anew for node 0 joins it."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, trainer_args=LONG)
+        run.wait_step(8)
+        os.kill(run.launcher(0), signal.SIGKILL)
+        wait_leader(run, 1)
+        run.start(0)
+        summary = run.finish(leader=1)
+        must_end_alike(runner, run, summary, 6)
+        if [i["path"] for i in summary["incidents"]] != ["respawn"]:
+            raise Failure(f"{summary['incidents']}\n{run.logs()}")
+
+
+def the_leader_is_cut_off(runner):
+    """Alone it has no majority and decides nothing. The others go on; when the road heals it steps down."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, trainer_args=LONG)
+        run.wait_step(8)
+        net.isolate(0)
+        wait_leader(run, 1)
+        net.heal()
+        run.wait_log(0, "steps_down")
+        summary = run.finish(leader=1)
+        must_be_same(reference(runner.bin, LONG, nproc=6), summary, run.logs())
+
+
+def a_leader_that_slept_is_refused(runner):
+    """The classic stale leader: stopped, replaced, woken."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, trainer_args=LONG)
+        run.wait_step(8)
+        os.kill(run.launcher(0), signal.SIGSTOP)
+        wait_leader(run, 1)
+        time.sleep(2)
+        os.kill(run.launcher(0), signal.SIGCONT)
+        run.wait_log(0, "steps_down")
+        summary = run.finish(leader=1)
+        must_be_same(reference(runner.bin, LONG, nproc=6), summary, run.logs())
+
+
+def two_leaders_one_after_the_other(runner):
+    """The second one's successor is the first, started anew."""
+    with Network(4) as net:
+        run = NodesRun(runner, net, 4, nproc=1, trainer_args=LONG)
+        for node in (0, 1):
+            run.wait_step(8 + 20 * node, node)
+            os.kill(run.launcher(node), signal.SIGKILL)
+            wait_leader(run, 1 - node, node + 2)
+            run.start(node)
+        summary = run.finish(leader=0)
+        must_end_alike(runner, run, summary, 4)
+
+
+def half_without_the_lowest_rank_saves_and_leaves(runner):
+    """Two hosts, that of the controller gone for good: the other is exactly half. It waits, says so, saves without
+    touching `latest`, and leaves; the checkpoint resumes to the same bits."""
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, run_args=["--node-wait", "3"], trainer_args=LONG)
+        run.wait_step(8)
+        os.kill(run.launcher(0), signal.SIGKILL)
+        run.wait_log(1, "event=no_majority")
+        run.finish(expect=75, nodes=[1], leader=1)
+    if (runner.folder / "checkpoints" / "latest").exists():
+        raise Failure("half of the ranks moved `latest`")
+    resumed, _ = runner.run(["--resume", str(runner.folder / "checkpoints")], LONG)
+    if resumed["final_digest"] != reference(runner.bin, LONG)["final_digest"]:
+        raise Failure("the resumed run has other bits")
+
+
+def a_launcher_killed_within_an_incident(runner):
+    """The controller dies while it repairs a rank of another host."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, run_args=["--inject", "kill:5@12:update"], trainer_args=LONG)
+        run.wait_log(0, "to=LOCK")
+        os.kill(run.launcher(0), signal.SIGKILL)
+        wait_leader(run, 1)
+        run.start(0)
+        summary = run.finish(leader=1)
+        must_end_alike(runner, run, summary, 6)
+
+
+TESTS = [(test.__name__.replace("_", " "), test) for test in (
+    the_controllers_launcher_is_killed, the_leader_is_cut_off, a_leader_that_slept_is_refused,
+    two_leaders_one_after_the_other, half_without_the_lowest_rank_saves_and_leaves,
+    a_launcher_killed_within_an_incident)]
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, TESTS))
