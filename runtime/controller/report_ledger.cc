@@ -1,6 +1,7 @@
 #include "runtime/controller/report_ledger.h"
 
 #include <limits>
+#include <set>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -13,6 +14,8 @@ void ReportLedger::Record(Rank rank, Step step, double loss, std::span<const uin
 
 ReportLedger::Totals ReportLedger::Committed(Step before, Step committed) const {
   Totals totals;
+  std::set<Rank> reporters;
+  uint64_t reports = 0;
   for (uint64_t step = before.value() + 1; step <= committed.value(); ++step) {
     const auto found = steps_.find(step);
     if (found == steps_.end()) {
@@ -25,8 +28,11 @@ ReportLedger::Totals ReportLedger::Committed(Step before, Step committed) const 
                                 entry.samples};
       totals.samples_digest = XXH64(words, sizeof words, 0);
       totals.samples_consumed += entry.samples;
+      reporters.insert(rank);
+      ++reports;
     }
   }
+  totals.missing = reporters.size() * totals.losses.size() - reports;
   return totals;
 }
 

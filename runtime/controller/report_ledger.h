@@ -23,6 +23,9 @@ class ReportLedger {
     std::vector<double> losses;  // one per step of the range, of its lowest rank that reported; NaN where none did
     uint64_t samples_consumed = 0;
     uint64_t samples_digest = 0;
+    // Ranks that reported at all, times steps, without those that are there: reports that were lost on the way, as with a
+    // node whose launcher and ranks ended together. What they said was consumed and is missing from the sums.
+    uint64_t missing = 0;
   };
   // The steps after `before` (0, or the checkpoint that the run began from) up to and including `committed`.
   Totals Committed(Step before, Step committed) const;

@@ -133,7 +133,11 @@ Result<RunResult> Launcher::Impl::Run() {
   pool_.KillAll();
   result_.end = SteadyClock::SteadyNow();
   result_.reports = controller_->reports().Committed(options_.policy.resume_step, result_.committed);
-  result_.reports_lost = pool_.reports_lost();
+  result_.reports_lost = pool_.reports_lost() + result_.reports.missing;
+  if (result_.reports_lost > 0)
+    log_->Write(LogLevel::kWarning,
+                LogLine("reports_lost", {{"reports", std::to_string(result_.reports_lost)},
+                                         {"hint", "of steps that were committed: the sums of samples lack them"}}));
   pool_.Flush();
   return std::move(result_);
 }
