@@ -24,6 +24,7 @@ Controller::Controller(boost::asio::io_context& io, ControllerOptions options,
       host_(host),
       log_(std::move(log)),
       core_(options_.policy, options_.term),
+      reports_(options_.policy.resume_step),
       refusals_(log_),
       tick_(io) {}
 
@@ -112,6 +113,7 @@ void Controller::SetInjections(Rank rank, std::vector<std::string> injections) {
 }
 
 void Controller::FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, const Progress& place) {
+  reports_.Stands(rank, Step(place.step));
   Feed(core::FromAgent{{core_.term(), core_.generation(), rank, incarnation}, core::Beat{count, place}});
 }
 
@@ -132,9 +134,13 @@ void Controller::OnAgentFrame(const net::ConnectionPtr& connection, std::string_
   if (known == peers_.end() || known->second.rank != header.rank || known->second.incarnation != header.incarnation)
     return RefuseFrame(connection, "speaks for rank " + header.rank.ToString() + ", incarnation " +
                                        header.incarnation.ToString() + ", and did not join as that");
-  if (const auto* report = std::get_if<wire::RankReport>(&frame->message))
-    return reports_.Record(header.rank, Step(report->step), report->loss, report->samples);
+  if (const auto* report = std::get_if<wire::RankReport>(&frame->message)) {
+    if (!reports_.Record(header.rank, Step(report->step), report->loss, report->samples))
+      RefuseFrame(connection, "reports step " + std::to_string(report->step) + ", where no other rank is near");
+    return;
+  }
   const auto& message = std::get<core::AgentMessage>(frame->message);
+  if (const auto* beat = std::get_if<core::Beat>(&message)) reports_.Stands(header.rank, Step(beat->place.step));
   if (const auto* set = std::get_if<core::StoreSet>(&message)) return Answer(store_.Set(header, *set));
   if (const auto* get = std::get_if<core::StoreGet>(&message)) return Answer(store_.Get(header, *get));
   Feed(core::FromAgent{header, message});
@@ -214,6 +220,13 @@ void Controller::Answer(const std::vector<core::StoreTable::Answer>& answers) {
            answer.reply);
 }
 
+void Controller::Tell(const core::Notice& notice) {
+  const LineBudget::Answer answer = notices_[notice.rank].Ask(SteadyClock::SteadyNow());
+  if (answer.left_out > 0)
+    host_.OnNotice(notice.rank, std::to_string(answer.left_out) + " notices of this rank were not shown");
+  if (answer.write) host_.OnNotice(notice.rank, notice.text);
+}
+
 void Controller::Act(const core::ControllerAction& action) {
   std::visit(Overloaded{
                  [&](const core::Send& a) { SendTo(a.header.rank, a.header.incarnation, a.header, a.message); },
@@ -229,7 +242,7 @@ void Controller::Act(const core::ControllerAction& action) {
                    log_->Write(LogLevel::kInfo, LogLine("checkpoint", {{"step", a.step.ToString()}, {"directory", a.directory}}));
                  },
                  [&](const core::RunEnded& a) { host_.OnEnded(a); },
-                 [&](const core::Notice& a) { host_.OnNotice(a.rank, a.text); },
+                 [&](const core::Notice& a) { Tell(a); },
              },
              action);
 }

@@ -79,6 +79,7 @@ std::string Launcher::Impl::StatusJson() const {
               {"incidents", core.incidents()},
               {"dropped_messages", core.dropped_messages()},
               {"refused_frames", controller_->refused_frames()},
+              {"refused_reports", controller_->reports().refused()},
               {"connections",
                {{"accepted", counters.accepted},
                 {"authenticated", counters.authenticated},
