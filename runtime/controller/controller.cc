@@ -36,6 +36,7 @@ Status Controller::Listen() {
   server.bind_address = options_.bind_address;
   server.port = options_.port;
   server.limits = options_.limits;
+  server.tls = options_.tls;
   const auto ranks = static_cast<size_t>(options_.policy.world_size);
   server.connections_max = 2 * ranks + kSpareConnections;
   // All may come back at once: with fewer places the slow ones among them would be shown out like strangers.

@@ -54,6 +54,7 @@ struct ControllerOptions {
   std::string bind_address = "127.0.0.1";
   uint16_t port = 0;  // 0: any
   net::TransportLimits limits;
+  std::shared_ptr<const net::TlsContext> tls;  // null: without TLS
 };
 
 class Controller {

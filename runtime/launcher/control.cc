@@ -87,6 +87,7 @@ std::string Launcher::Impl::StatusJson() const {
                  {{"magic", counters.refused_magic},
                   {"version", counters.refused_version},
                   {"job", counters.refused_job},
+                  {"tls", counters.refused_tls},
                   {"secret", counters.refused_secret},
                   {"frame", counters.refused_frame},
                   {"timeout", counters.refused_timeout},

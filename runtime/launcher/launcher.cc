@@ -80,6 +80,7 @@ Status Launcher::Impl::SetUp() {
   controller.job = options_.job;
   controller.bind_address = options_.bind_address;
   controller.port = options_.port;
+  controller.tls = options_.tls;
   if (options_.nodes > 1) controller.limits = LinkLimits(LocalRanks());
   controller_ = std::make_unique<Controller>(io_, controller, secret, *this, log_);
   KINTSUGI_RETURN_IF_ERROR(controller_->Listen());

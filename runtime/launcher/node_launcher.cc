@@ -36,10 +36,11 @@ Status NodeLauncher::Impl::SetUp() {
   for (const Injection& injection : run.injections)
     if (injection.rank.value() / LocalRanks() == options_.node_rank)
       KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
-  KINTSUGI_RETURN_IF_ERROR(relay_.Listen(run.job, run.secret));
+  KINTSUGI_RETURN_IF_ERROR(relay_.Listen(run.job, run.secret, run.tls));
   net::ClientOptions client;
   client.self = {run.job, std::string(net::kLauncherRole)};
   client.limits = LinkLimits(LocalRanks());
+  client.tls = run.tls;
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
   handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };

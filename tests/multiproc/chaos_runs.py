@@ -68,17 +68,20 @@ class SeveralLaunchers:
     def __exit__(self, *_):
         self.close()
 
-    def start(self, node):
+    def line(self, node):
         line = self.runner.command([*self.plan.options, "--nnodes", str(self.nodes), "--node-rank", str(node), "--rendezvous",
                                     self.rendezvous, "--secret-file", str(self.secret), "--node-wait", "3", "--run-dir",
                                     str(self.run_dir(node))], self.plan.trainer + self.plan.slow, self.plan.nproc)
         if node > 0:  # the summary is node 0's
             at = line.index("--json")
             del line[at:at + 2]
+        return line
+
+    def start(self, node):
         err = open(self.runner.folder / f"node-{node}.err", "ab")
         out = open(self.runner.folder / f"node-{node}.out", "ab")
         with err, out:
-            self.launchers[node] = subprocess.Popen(line, cwd=self.runner.folder, stdout=out, stderr=err,
+            self.launchers[node] = subprocess.Popen(self.line(node), cwd=self.runner.folder, stdout=out, stderr=err,
                                                     start_new_session=True)
 
     def close(self):
