@@ -108,7 +108,9 @@ void TcpConnection::OnSealedBytes(std::string_view sealed) {
     OnBytes(plain);
   }
   if (closed() || state_ == State::kDraining) return;
-  if (tls_->failed()) return Drain(CloseReason::kTls, tls_->failure());  // the alert tells the peer
+  // The alert tells the peer. To a client another program on the port is what it is without TLS: it may go.
+  const bool other_program = tls_->foreign() && side_ == TlsChannel::Side::kClient;
+  if (tls_->failed()) return Drain(other_program ? CloseReason::kMagic : CloseReason::kTls, tls_->failure());
   if (tls_->ended()) return OnEndOfStream();
   if (!waiting_writable_) Flush();
 }

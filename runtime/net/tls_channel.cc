@@ -144,7 +144,8 @@ void TlsChannel::OnResult(int result) {
 }
 
 void TlsChannel::Fail() {
-  if (state_ == State::kHandshake && SpeaksNoTls(ERR_GET_REASON(ERR_peek_error()))) output_ = kAlert;
+  foreign_ = state_ == State::kHandshake && SpeaksNoTls(ERR_GET_REASON(ERR_peek_error()));
+  if (foreign_) output_ = kAlert;
   state_ = State::kFailed;
   failure_ = Explain(ssl_);
   ERR_clear_error();

@@ -41,6 +41,7 @@ class TlsChannel {
   bool ended() const { return state_ == State::kEnded; }  // the peer has said farewell
   bool failed() const { return state_ == State::kFailed; }
   const Status& failure() const { return failure_; }
+  bool foreign() const { return foreign_; }  // it failed since the peer does not speak TLS
 
   const std::string& output() const { return output_; }
   void Sent(size_t bytes) { output_.erase(0, bytes); }
@@ -56,6 +57,7 @@ class TlsChannel {
   SSL* const ssl_;
   State state_ = State::kHandshake;
   bool said_farewell_ = false;
+  bool foreign_ = false;
   Status failure_;
   std::string output_;
 };

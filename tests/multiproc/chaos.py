@@ -33,10 +33,12 @@ class Chaos:
         self.broken = []
         self.kinds, self.phases, self.rungs, self.layouts = Counter(), Counter(), Counter(), Counter()
         self.skipped = {}
-        self.worst_resume_ms = 0
+        self.worst_resume_ms, self.worst_run = 0, None
+        self.told = ""  # of the newest run's recoveries
 
     def one(self, plan):
         runner = Runner(self.options.bin_dir)
+        self.told = ""
         try:
             outcome = self.train(runner, plan)
         except (Failure, subprocess.TimeoutExpired, KeyError, OSError, json.JSONDecodeError) as error:
@@ -46,7 +48,7 @@ class Chaos:
             runner.close()
         self.runs += 1
         self.layouts[f"{plan.nodes}x{plan.nproc}" + (f" tp {plan.tp}" if plan.tp > 1 else "")] += 1
-        return outcome
+        return outcome + self.told
 
     def train(self, runner, plan):
         expected = reference(runner.bin, plan.trainer, nproc=plan.ranks)
@@ -64,7 +66,7 @@ class Chaos:
                     self.note(strike)
                 log = run.log()
             self.wait_for_orphans(runner)
-            self.note_incidents(summary)
+            self.note_incidents(summary, plan)
             if code == 0:
                 # What a node had not told yet is lost with it; the run counts and says it. The state has the same bits.
                 told = {} if not strike.node_lost or "event=reports_lost" not in log else {"sums": ()}
@@ -127,18 +129,22 @@ class Chaos:
         self.phases += strike.phases
         self.skipped.update(strike.skipped)
 
-    def note_incidents(self, summary):
-        for incident in summary["incidents"] if summary else []:
+    def note_incidents(self, summary, plan):
+        incidents = summary["incidents"] if summary else []
+        slowest = max((incident["resumed_ms"] or 0 for incident in incidents), default=0)
+        if slowest > self.worst_resume_ms:
+            self.worst_resume_ms, self.worst_run = slowest, plan.number
+        self.told = f"; slowest recovery {slowest:.0f} ms" if slowest else ""
+        for incident in incidents:
             self.rungs[incident["path"] or "none"] += 1
-            if incident["resumed_ms"]:
-                self.worst_resume_ms = max(self.worst_resume_ms, incident["resumed_ms"])
 
     def result(self, minutes):
         return {"schema": 1, "seed": self.options.seed, "minutes": round(minutes, 2), "runs": self.runs,
                 "identical": self.identical, "dumped_and_resumed": self.resumed, "nothing_saved": self.lost,
                 "broken": self.broken, "faults": dict(sorted(self.kinds.items())), "phases": dict(sorted(self.phases.items())),
                 "rungs": dict(sorted(self.rungs.items())), "layouts": dict(sorted(self.layouts.items())),
-                "skipped": self.skipped, "worst_resume_ms": round(self.worst_resume_ms, 1)}
+                "skipped": self.skipped, "worst_resume_ms": round(self.worst_resume_ms, 1),
+                "worst_run": self.worst_run}
 
 
 def parse():

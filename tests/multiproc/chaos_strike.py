@@ -6,6 +6,7 @@ import time
 from collections import Counter
 
 import sockets
+from chaos_plan import RECOVERY_PHASES
 from chaos_runs import POLL_SECONDS, kill, send_signal
 from harness import Failure
 
@@ -44,7 +45,7 @@ class Strike:
             self.do_due()
             status = self.status = self.run.ask("status")
             if status:
-                if fault.in_recovery and status["phase"] == fault.in_recovery:
+                if fault.in_recovery and self.has_come_to(fault.in_recovery, status["phase"]):
                     return True
                 if fault.kind == "flip" and status["phase"] != "RUNNING":
                     pass
@@ -52,6 +53,11 @@ class Strike:
                     return True
             time.sleep(0.0005 if fault.in_recovery else POLL_SECONDS)  # a phase of the recovery may last a millisecond
         return False
+
+    @staticmethod
+    def has_come_to(wanted, phase):
+        """A phase may be over before it is seen: then a later one of the same recovery does."""
+        return phase in RECOVERY_PHASES and RECOVERY_PHASES.index(phase) >= RECOVERY_PHASES.index(wanted)
 
     def carry_out(self, fault):
         if not self.wait(fault):

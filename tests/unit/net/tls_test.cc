@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "runtime/net/tcp_socket.h"
 #include "runtime/net/tls_channel.h"
 #include "tests/unit/net/certificates.h"
 #include "tests/unit/net/net_harness.h"
@@ -143,6 +144,20 @@ TEST_F(Tls, AClientWithTlsIsToldThatTheServerSpeaksNone) {
   EXPECT_THAT(client->failed[0].message(), AnyOf(HasSubstr("not speak TLS"), HasSubstr("reset")));
   EXPECT_GE(plain.counters().refused_magic, 1u);
   EXPECT_THAT(plain.refused.at(0).status.message(), HasSubstr("the peer speaks TLS and this side does not"));
+}
+
+TEST_F(Tls, AClientRetriesWhileAnotherProgramHasThePort) {
+  const UniqueFd listening = ListenTcp("127.0.0.1", 0).value();
+  const auto client = NewClient(context);
+  client->Connect(LocalAddress(listening.get()).port(), milliseconds(300));
+  int visits = 0;
+  ASSERT_TRUE(loop.RunUntil([&] {
+    const UniqueFd visitor = AcceptTcp(listening.get());
+    if (visitor.valid() && ++visits) (void)::send(visitor.get(), "SSH-2.0-OpenSSH\r\n", 17, MSG_NOSIGNAL);
+    return client->failed.size() == 1;
+  }));
+  EXPECT_GT(visits, 1);
+  EXPECT_EQ(client->failed[0].code(), StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(Tls, TheSecretIsStillAskedFor) {
