@@ -112,9 +112,13 @@ TEST_F(Tls, WhoShowsNoCertificateIsRefused) {
   EXPECT_THAT(server->refused.at(0).status.message(), HasSubstr("no certificate"));
 }
 
+// Although its certificate is good.
 TEST_F(Tls, AnOlderVersionIsRefused) {
+  const TlsFiles files = authority.Issue("of-old");
   SSL_CTX* old = SSL_CTX_new(TLS_client_method());
   SSL_CTX_set_max_proto_version(old, TLS1_2_VERSION);
+  ASSERT_EQ(SSL_CTX_use_certificate_file(old, files.certificate.c_str(), SSL_FILETYPE_PEM), 1);
+  ASSERT_EQ(SSL_CTX_use_PrivateKey_file(old, files.key.c_str(), SSL_FILETYPE_PEM), 1);
   SSL* ssl = SSL_new(old);
   RawPeer peer(server->port());
   SSL_set_fd(ssl, peer.fd());
