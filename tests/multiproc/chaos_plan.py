@@ -13,6 +13,8 @@ WEIGHTS = {
 # With several launchers only. `node` is never node 0, whose launcher hosts the controller: that is `launcher-killed`.
 NODE_WEIGHTS = {"node-killed": 3, "node-and-ranks-killed": 2, "shut-node": 3}
 KINDS = [*WEIGHTS, *NODE_WEIGHTS]
+# What a recovery follows at once, so that another fault can strike in it.
+PROVOKES = ("kill", "exit", "throw", "uce", "uce-high", "stop", "shut-data", "node-killed", "node-and-ranks-killed", "hang-stop")
 ENDS_THE_RUN = ("preempt", "launcher-killed")
 LAYOUTS = [(1, 2, 1), (1, 4, 1), (1, 4, 1), (1, 4, 2), (1, 6, 1), (2, 2, 1), (2, 2, 2), (3, 2, 1)]  # nodes, ranks of each, tp
 
@@ -81,7 +83,20 @@ class Plan:
         # The flip is first and found before the next: what happens between would be repaired from the copy that is wrong.
         self.faults.sort(key=lambda fault: (fault.kind != "flip", fault.kind in ENDS_THE_RUN, fault.step))
         self.faults[0].in_recovery = None
+        if not kinds:
+            self.faults = self.provoked(chance)
         self.small_disk = any(fault.kind == "disk-full" for fault in self.faults)
+
+    def provoked(self, chance):
+        """What shall strike in a recovery comes right behind something that leads to one."""
+        faults = []
+        for fault in self.faults:
+            if fault.in_recovery and faults[-1].kind not in PROVOKES:
+                first = Fault(chance, chance.choice(["kill", "kill", "throw", "uce"]), self)
+                first.in_recovery, first.step = None, fault.step
+                faults.append(first)
+            faults.append(fault)
+        return faults
 
     @property
     def options(self):
