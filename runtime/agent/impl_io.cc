@@ -49,6 +49,8 @@ Status Agent::Impl::Start() {
 
   net::ClientOptions client_options;
   client_options.self = {options_.job, std::string(net::kAgentRole)};
+  KINTSUGI_ASSIGN_OR_RETURN(client_options.tls, net::TlsContext::LoadIfAny({options_.tls_certificate, options_.tls_key,
+                                                                            options_.tls_ca}));
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
   handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };

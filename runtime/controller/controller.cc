@@ -24,6 +24,7 @@ Controller::Controller(boost::asio::io_context& io, ControllerOptions options,
       host_(host),
       log_(std::move(log)),
       core_(options_.policy, options_.term),
+      reports_(options_.policy.resume_step),
       refusals_(log_),
       tick_(io) {}
 
@@ -35,6 +36,7 @@ Status Controller::Listen() {
   server.bind_address = options_.bind_address;
   server.port = options_.port;
   server.limits = options_.limits;
+  server.tls = options_.tls;
   const auto ranks = static_cast<size_t>(options_.policy.world_size);
   server.connections_max = 2 * ranks + kSpareConnections;
   // All may come back at once: with fewer places the slow ones among them would be shown out like strangers.
@@ -119,6 +121,7 @@ void Controller::SetInjections(Rank rank, std::vector<std::string> injections) {
 }
 
 void Controller::FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, const Progress& place) {
+  reports_.Stands(rank, Step(place.step));
   Feed(core::FromAgent{{core_.term(), core_.generation(), rank, incarnation}, core::Beat{count, place}});
 }
 
@@ -139,9 +142,13 @@ void Controller::OnAgentFrame(const net::ConnectionPtr& connection, std::string_
   if (known == peers_.end() || known->second.rank != header.rank || known->second.incarnation != header.incarnation)
     return RefuseFrame(connection, "speaks for rank " + header.rank.ToString() + ", incarnation " +
                                        header.incarnation.ToString() + ", and did not join as that");
-  if (const auto* report = std::get_if<wire::RankReport>(&frame->message))
-    return reports_.Record(header.rank, Step(report->step), report->loss, report->samples);
+  if (const auto* report = std::get_if<wire::RankReport>(&frame->message)) {
+    if (!reports_.Record(header.rank, Step(report->step), report->loss, report->samples))
+      RefuseFrame(connection, "reports step " + std::to_string(report->step) + ", where no other rank is near");
+    return;
+  }
   const auto& message = std::get<core::AgentMessage>(frame->message);
+  if (const auto* beat = std::get_if<core::Beat>(&message)) reports_.Stands(header.rank, Step(beat->place.step));
   if (const auto* set = std::get_if<core::StoreSet>(&message)) return Answer(store_.Set(header, *set));
   if (const auto* get = std::get_if<core::StoreGet>(&message)) return Answer(store_.Get(header, *get));
   Feed(core::FromAgent{header, message});
@@ -226,6 +233,13 @@ void Controller::Answer(const std::vector<core::StoreTable::Answer>& answers) {
            answer.reply);
 }
 
+void Controller::Tell(const core::Notice& notice) {
+  const LineBudget::Answer answer = notices_[notice.rank].Ask(SteadyClock::SteadyNow());
+  if (answer.left_out > 0)
+    host_.OnNotice(notice.rank, std::to_string(answer.left_out) + " notices of this rank were not shown");
+  if (answer.write) host_.OnNotice(notice.rank, notice.text);
+}
+
 void Controller::Act(const core::ControllerAction& action) {
   std::visit(Overloaded{
                  [&](const core::Send& a) { SendTo(a.header.rank, a.header.incarnation, a.header, a.message); },
@@ -242,7 +256,7 @@ void Controller::Act(const core::ControllerAction& action) {
                    host_.OnCheckpoint({a.step, a.directory});
                  },
                  [&](const core::RunEnded& a) { host_.OnEnded(a); },
-                 [&](const core::Notice& a) { host_.OnNotice(a.rank, a.text); },
+                 [&](const core::Notice& a) { Tell(a); },
              },
              action);
 }

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "runtime/base/log.h"
+#include "runtime/controller/line_budget.h"
 #include "runtime/controller/refusal_log.h"
 #include "runtime/controller/report_ledger.h"
 #include "runtime/core/controller_core.h"
@@ -54,6 +55,7 @@ struct ControllerOptions {
   std::string bind_address = "127.0.0.1";
   uint16_t port = 0;  // 0: any
   net::TransportLimits limits;
+  std::shared_ptr<const net::TlsContext> tls;  // null: without TLS
 };
 
 class Controller {
@@ -89,6 +91,7 @@ class Controller {
   void OnFrame(const net::ConnectionPtr& connection, std::string_view payload);
   void RefuseFrame(const net::ConnectionPtr& connection, const std::string& why);
   void Act(const core::ControllerAction& action);
+  void Tell(const core::Notice& notice);
   void Answer(const std::vector<core::StoreTable::Answer>& answers);
   void SendTo(Rank rank, Incarnation incarnation, const core::Header& header, const core::ControllerMessage& message);
   void OnJoin(const net::ConnectionPtr& connection, const core::Header& header, const core::JoinRequest& join);
@@ -120,6 +123,7 @@ class Controller {
   core::StoreTable store_;
   ReportLedger reports_;
   RefusalLog refusals_;
+  std::map<Rank, LineBudget> notices_;  // each rank its own: one that floods hides no other
   std::unique_ptr<net::Server> server_;
   boost::asio::steady_timer tick_;
   net::ConnectionPtr joining_;       // while the core judges its join

@@ -1,5 +1,4 @@
-// RefusalLog: lines about what strangers and broken peers did, at most so many a second. A stranger decides how often
-// it is refused; it must not decide how much is written.
+// RefusalLog: lines about what strangers and broken peers did, within a LineBudget.
 //
 // Threads: one. Time: monotonic instants come in as arguments.
 // Invariants: a window has at most kLinesPerWindow lines and one that says how many were left out before it; a line has
@@ -14,14 +13,15 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/controller/line_budget.h"
 
 namespace kintsugi {
 
 class RefusalLog {
  public:
-  static constexpr uint64_t kLinesPerWindow = 20;
+  static constexpr uint64_t kLinesPerWindow = LineBudget::kLinesPerWindow;
   static constexpr size_t kWhyBytesMax = 500;
-  static constexpr Duration kWindow = std::chrono::seconds(1);
+  static constexpr Duration kWindow = LineBudget::kWindow;
 
   explicit RefusalLog(std::shared_ptr<LogSink> sink) : sink_(std::move(sink)) {}
 
@@ -29,9 +29,7 @@ class RefusalLog {
 
  private:
   const std::shared_ptr<LogSink> sink_;
-  TimePoint window_began_;
-  uint64_t lines_ = 0;
-  uint64_t left_out_ = 0;
+  LineBudget budget_;
 };
 
 }  // namespace kintsugi

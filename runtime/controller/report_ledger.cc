@@ -1,18 +1,43 @@
 #include "runtime/controller/report_ledger.h"
 
+#include <algorithm>
 #include <limits>
+#include <set>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace kintsugi {
 
-void ReportLedger::Record(Rank rank, Step step, double loss, std::span<const uint64_t> samples) {
+void ReportLedger::Stands(Rank rank, Step step) {
+  if (leader_ && rank != *leader_ && step.value() <= leader_at_) {
+    next_ = std::max(next_.value_or(0), step.value());
+    return;
+  }
+  if (leader_ && rank != *leader_) next_ = leader_at_;
+  leader_ = rank;
+  leader_at_ = std::max(leader_at_, step.value());
+}
+
+uint64_t ReportLedger::FarthestBut(Rank rank) const {
+  return std::max(before_, rank == leader_ ? next_.value_or(leader_at_) : leader_at_);
+}
+
+bool ReportLedger::Record(Rank rank, Step step, double loss, std::span<const uint64_t> samples) {
+  // Differences, since a place may be any number.
+  const uint64_t farthest = FarthestBut(rank);
+  if (step.value() <= before_ || (step.value() > farthest && step.value() - farthest > kAhead)) {
+    ++refused_;
+    return false;
+  }
   steps_[step.value()][rank] = {loss, samples.size(), XXH64(samples.data(), samples.size_bytes(), 0)};
+  return true;
 }
 
 ReportLedger::Totals ReportLedger::Committed(Step before, Step committed) const {
   Totals totals;
+  std::set<Rank> reporters;
+  uint64_t reports = 0;
   for (uint64_t step = before.value() + 1; step <= committed.value(); ++step) {
     const auto found = steps_.find(step);
     if (found == steps_.end()) {
@@ -25,8 +50,11 @@ ReportLedger::Totals ReportLedger::Committed(Step before, Step committed) const 
                                 entry.samples};
       totals.samples_digest = XXH64(words, sizeof words, 0);
       totals.samples_consumed += entry.samples;
+      reporters.insert(rank);
+      ++reports;
     }
   }
+  totals.missing = reporters.size() * totals.losses.size() - reports;
   return totals;
 }
 

@@ -4,9 +4,11 @@
 
 namespace kintsugi {
 
-Status AgentRelay::Listen(const std::string& job, std::shared_ptr<const net::Secret> secret) {
+Status AgentRelay::Listen(const std::string& job, std::shared_ptr<const net::Secret> secret,
+                          std::shared_ptr<const net::TlsContext> tls) {
   net::ServerOptions server;
   server.self = {job, std::string(net::kLauncherRole)};
+  server.tls = std::move(tls);
   net::ServerHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& c) { (upstream_ ? channels_ : stale_)[c->id()] = c; };
   handlers.on_frame = [this](const net::ConnectionPtr& c, std::string_view payload) { OnFrame(c, payload); };

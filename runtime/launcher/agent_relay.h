@@ -26,7 +26,8 @@ class AgentRelay {
   AgentRelay(boost::asio::io_context& io, std::shared_ptr<LogSink> log) : io_(io), log_(std::move(log)) {}
 
   // Listens on this host alone.
-  Status Listen(const std::string& job, std::shared_ptr<const net::Secret> secret);
+  Status Listen(const std::string& job, std::shared_ptr<const net::Secret> secret,
+                std::shared_ptr<const net::TlsContext> tls);
   uint16_t port() const { return server_->port(); }
 
   void Attach(Upstream upstream);

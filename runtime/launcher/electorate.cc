@@ -9,15 +9,18 @@ constexpr Duration kConnectLimit = std::chrono::seconds(2);
 
 }  // namespace
 
-Status Electorate::Listen(const std::string& job, std::shared_ptr<const net::Secret> secret, const std::string& address,
-                          uint16_t port, bool exact, Handlers handlers) {
+Status Electorate::Listen(const std::string& job, std::shared_ptr<const net::Secret> secret,
+                          std::shared_ptr<const net::TlsContext> tls, const std::string& address, uint16_t port,
+                          bool exact, Handlers handlers) {
   job_ = job;
   secret_ = std::move(secret);
+  tls_ = std::move(tls);
   handlers_ = std::move(handlers);
   net::ServerOptions options;
   options.self = {job, std::string(net::kLauncherRole)};
   options.bind_address = address;
   options.port = port;
+  options.tls = tls_;
   net::ServerHandlers server;
   server.on_open = [](const net::ConnectionPtr&) {};
   server.on_frame = [this](const net::ConnectionPtr& c, std::string_view payload) { OnFrame(c, payload); };
@@ -70,6 +73,7 @@ void Electorate::TellAll(const std::string& frame) {
 void Electorate::Open(int node, const wire::NodePlace& place, Line* line) {
   net::ClientOptions options;
   options.self = {job_, std::string(net::kLauncherRole)};
+  options.tls = tls_;
   net::ClientHandlers handlers;
   handlers.on_open = [this, node](const net::ConnectionPtr& connection) {
     if (std::string frame = std::exchange(lines_[node].waiting, {}); !frame.empty())

@@ -31,8 +31,9 @@ class Electorate {
   Electorate(boost::asio::io_context& io, std::shared_ptr<LogSink> log) : io_(io), log_(std::move(log)) {}
 
   // `exact`: that port and no other; else another one where it is taken.
-  Status Listen(const std::string& job, std::shared_ptr<const net::Secret> secret, const std::string& address,
-                uint16_t port, bool exact, Handlers handlers);
+  Status Listen(const std::string& job, std::shared_ptr<const net::Secret> secret,
+                std::shared_ptr<const net::TlsContext> tls, const std::string& address, uint16_t port, bool exact,
+                Handlers handlers);
   uint16_t port() const { return server_->port(); }
 
   void Know(const wire::NodePlace& place);
@@ -55,6 +56,7 @@ class Electorate {
   std::shared_ptr<LogSink> log_;
   std::string job_;
   std::shared_ptr<const net::Secret> secret_;
+  std::shared_ptr<const net::TlsContext> tls_;
   Handlers handlers_;
   std::unique_ptr<net::Server> server_;
   std::map<int, wire::NodePlace> places_;

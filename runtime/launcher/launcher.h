@@ -23,6 +23,7 @@
 #include "runtime/inject/ledger.h"
 #include "runtime/journal/options.h"
 #include "runtime/net/secret.h"
+#include "runtime/net/tls.h"
 #include "runtime/process/process_spec.h"
 
 namespace kintsugi {
@@ -40,6 +41,7 @@ struct LauncherOptions {
   int nodes = 1;                   // hosts, each with a launcher; the policy's world is spread over them evenly
   std::string node_address = "127.0.0.1";         // of this host, as ranks of other hosts reach it
   std::shared_ptr<const net::Secret> secret;      // all nodes' own; null: one is made
+  std::shared_ptr<const net::TlsContext> tls;     // of all control connections; null: without. Ranks: environment
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
   journal::RecorderOptions journal;               // where it cannot be made, the run goes on unrecorded
   bool show_output = true;         // pass the workers' lines on, prefixed with the rank

@@ -57,6 +57,7 @@ Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   controller.job = run().job;
   controller.bind_address = run().bind_address;
   controller.port = run().port;
+  controller.tls = run().tls;
   if (run().nodes > 1) controller.limits = LinkLimits(LocalRanks());
   controller_ = std::make_unique<Controller>(io_, controller, std::move(secret), *this, log_);
   KINTSUGI_RETURN_IF_ERROR(controller_->Listen());
@@ -90,7 +91,11 @@ void Leader::Start() {
 RunResult Leader::TakeResult() {
   result_.end = SteadyClock::SteadyNow();
   result_.reports = controller_->reports().Committed(run().policy.resume_step, result_.committed);
-  if (local_) result_.reports_lost = local_->reports_lost();
+  result_.reports_lost = result_.reports.missing + (local_ ? local_->reports_lost() : 0);
+  if (result_.reports_lost > 0)
+    log_->Write(LogLevel::kWarning,
+                LogLine("reports_lost", {{"reports", std::to_string(result_.reports_lost)},
+                                         {"hint", "of steps that were committed: the sums of samples lack them"}}));
   return std::move(result_);
 }
 

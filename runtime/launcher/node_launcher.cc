@@ -42,7 +42,7 @@ Status NodeLauncher::Impl::SetUp() {
                                               " nodes"};
   for (const Injection& injection : run.injections)
     if (injection.rank.value() / LocalRanks() == self()) KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
-  KINTSUGI_RETURN_IF_ERROR(relay_.Listen(run.job, run.secret));
+  KINTSUGI_RETURN_IF_ERROR(relay_.Listen(run.job, run.secret, run.tls));
   Electorate::Handlers handlers;
   handlers.message = [this](const wire::NodeFrame& frame, const Electorate::Reply& reply) {
     if (const auto* hello = std::get_if<wire::NodeHello>(&frame.message)) return OnAsked(*hello, reply);
@@ -55,7 +55,7 @@ Status NodeLauncher::Impl::SetUp() {
     if (!set_up_) Fail(why.Annotate(name() + " found no controller"));
   };
   const bool first = self() == 0;
-  KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(run.job, run.secret, first ? options_.rendezvous_host : run.node_address,
+  KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(run.job, run.secret, run.tls, first ? options_.rendezvous_host : run.node_address,
                                               options_.rendezvous_port, first, std::move(handlers)));
   if (!first) electorate_.Know({0, options_.rendezvous_host, options_.rendezvous_port});
   if (!run.run_directory.empty()) {

@@ -20,6 +20,7 @@ void NodeLauncher::Impl::Link(Term term, const wire::NodePlace& place) {
   net::ClientOptions options;
   options.self = {options_.run.job, std::string(net::kLauncherRole)};
   options.limits = LinkLimits(LocalRanks());
+  options.tls = options_.run.tls;
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
   handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };

@@ -35,7 +35,8 @@ Status ValidateOptions(const ClientOptions& options) {
 }  // namespace
 
 // One attempt: for each address a TCP connect, then the handshake. A failed attempt is followed by a pause and the
-// next. `timer_` serves whichever of these is under way; `epoch_` tells handlers of an abandoned one that they are late.
+// next. `timer_` serves whichever of these is under way; `epoch_` tells handlers of an abandoned one that they are
+// late.
 class Client::Impl final : public TcpOwner, public std::enable_shared_from_this<Client::Impl> {
  public:
   Impl(boost::asio::io_context& io, ClientOptions options, std::shared_ptr<const Secret> secret,
@@ -192,7 +193,8 @@ void Client::Impl::BeginHandshake(UniqueFd fd) {
   TransportLimits limits = options_.limits;
   limits.handshake_deadline = std::clamp(left(), Duration(std::chrono::milliseconds(1)), limits.handshake_deadline);
   connection_ = std::make_shared<TcpConnection>(io_, weak_from_this(), ++last_id_, limits,
-                                                MakeClientHandshake(options_.self, secret_, nonce));
+                                                MakeClientHandshake(options_.self, secret_, nonce), options_.tls,
+                                                TlsChannel::Side::kClient);
   connection_->Start(std::move(fd));
 }
 

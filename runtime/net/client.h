@@ -4,7 +4,7 @@
 // own.
 // Ownership: the io_context outlives the Client; handlers run from it only, and none after Stop or the destructor.
 // Errors: on_failed gets kDeadlineExceeded with the last cause when the server could not be reached in time, and at
-// once what no retry can heal: kPermissionDenied (secret), kInvalidArgument (protocol version, job).
+// once what no retry can heal: kPermissionDenied (secret, TLS), kInvalidArgument (protocol version, job).
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/result.h"
 #include "runtime/net/connection.h"
+#include "runtime/net/tls.h"
 #include "runtime/net/transport_options.h"
 
 namespace kintsugi::net {
@@ -23,7 +24,8 @@ struct ClientOptions {
   Duration attempt_deadline = std::chrono::seconds(2);  // for one TCP connect to one address
   Duration backoff_first = std::chrono::milliseconds(10);
   Duration backoff_max = std::chrono::milliseconds(500);
-  size_t read_buffer_bytes = 64u << 10;  // at most so much is taken from the socket at a time
+  size_t read_buffer_bytes = 64u << 10;   // at most so much is taken from the socket at a time
+  std::shared_ptr<const TlsContext> tls;  // null: without TLS
 };
 
 struct ClientHandlers : ConnectionHandlers {

@@ -18,6 +18,7 @@ uint64_t* Refused(TransportCounters* counters, CloseReason reason) {
     case CloseReason::kMagic: return &counters->refused_magic;
     case CloseReason::kVersion: return &counters->refused_version;
     case CloseReason::kJob: return &counters->refused_job;
+    case CloseReason::kTls: return &counters->refused_tls;
     case CloseReason::kSecret: return &counters->refused_secret;
     case CloseReason::kTimeout: return &counters->refused_timeout;
     case CloseReason::kLimit: return &counters->refused_limit;
@@ -31,6 +32,7 @@ uint64_t* Closed(TransportCounters* counters, CloseReason reason) {
   switch (reason) {
     case CloseReason::kPeer: return &counters->closed_peer;
     case CloseReason::kQueue: return &counters->closed_queue;
+    case CloseReason::kTls:
     case CloseReason::kFrameEmpty:
     case CloseReason::kFrameOversized:
     case CloseReason::kFrameTruncated: return &counters->closed_frame;
@@ -47,6 +49,7 @@ std::string_view CloseReasonName(CloseReason reason) {
     case CloseReason::kMagic: return "magic";
     case CloseReason::kVersion: return "version";
     case CloseReason::kJob: return "job";
+    case CloseReason::kTls: return "tls";
     case CloseReason::kSecret: return "secret";
     case CloseReason::kMessage: return "message";
     case CloseReason::kFrameEmpty: return "frame-empty";
@@ -63,6 +66,7 @@ bool MayRetry(CloseReason reason) {
   switch (reason) {
     case CloseReason::kVersion:
     case CloseReason::kJob:
+    case CloseReason::kTls:
     case CloseReason::kSecret: return false;
     default: return true;
   }
@@ -79,6 +83,7 @@ std::vector<std::pair<std::string_view, uint64_t>> TransportCounters::Fields() c
           {"refused_magic", refused_magic},
           {"refused_version", refused_version},
           {"refused_job", refused_job},
+          {"refused_tls", refused_tls},
           {"refused_secret", refused_secret},
           {"refused_frame", refused_frame},
           {"refused_timeout", refused_timeout},

@@ -15,6 +15,7 @@ enum class CloseReason {
   kMagic,           // the first bytes are not Kintsugi's: some other protocol, or garbage
   kVersion,         // the peer speaks another version of the protocol
   kJob,             // the peer belongs to another job
+  kTls,             // the peer speaks no TLS, or one side refuses the other's certificate
   kSecret,          // the peer does not know the job's secret
   kMessage,         // a handshake message that does not parse or comes out of turn
   kFrameEmpty,      // a frame of length zero
@@ -38,6 +39,7 @@ struct TransportCounters {
   uint64_t refused_magic = 0;
   uint64_t refused_version = 0;
   uint64_t refused_job = 0;
+  uint64_t refused_tls = 0;
   uint64_t refused_secret = 0;
   uint64_t refused_frame = 0;  // empty, oversized, truncated frame or malformed message
   uint64_t refused_timeout = 0;
@@ -47,7 +49,7 @@ struct TransportCounters {
   // After it.
   uint64_t closed_local = 0;
   uint64_t closed_peer = 0;
-  uint64_t closed_frame = 0;
+  uint64_t closed_frame = 0;  // or broken TLS
   uint64_t closed_queue = 0;
 
   // What refused_frame and closed_frame consist of.

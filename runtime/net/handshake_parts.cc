@@ -8,6 +8,10 @@ namespace {
 constexpr std::string_view kClientLabel = "kintsugi handshake: the client proves itself to the server";
 constexpr std::string_view kServerLabel = "kintsugi handshake: the server proves itself to the client";
 
+// The first byte of a TLS record, RFC 8446 section 5.1.
+constexpr char kTlsAlert = 21;
+constexpr char kTlsHandshake = 22;
+
 // Each field is preceded by its length, so no two different transcripts have the same bytes.
 void AppendField(std::string* out, std::string_view field) {
   for (int shift = 24; shift >= 0; shift -= 8) out->push_back(static_cast<char>(field.size() >> shift));
@@ -46,6 +50,11 @@ HandshakeReader::Event HandshakeReader::ReadPreamble(std::string_view* bytes) {
   preamble_.append(bytes->substr(0, taken));
   bytes->remove_prefix(taken);
   const size_t comparable = std::min(preamble_.size(), kMagic.size());
+  if (preamble_.front() == kTlsHandshake || preamble_.front() == kTlsAlert) {
+    return Failed(CloseReason::kMagic, StatusCode::kDataLoss,
+                  "handshake: the peer speaks TLS and this side does not: start all processes of a run with the same "
+                  "--tls options");
+  }
   if (preamble_.compare(0, comparable, kMagic, 0, comparable) != 0) {
     return Failed(
         CloseReason::kMagic, StatusCode::kDataLoss,

@@ -53,6 +53,39 @@ int SendQueue::Flush(int fd) {
   return 0;
 }
 
+int SendQueue::FlushSealed(int fd, TlsChannel& tls) {
+  for (;;) {
+    while (!tls.output().empty()) {
+      const ssize_t written = ::send(fd, tls.output().data(), tls.output().size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return errno == EWOULDBLOCK ? EAGAIN : errno;
+      tls.Sent(static_cast<size_t>(written));
+    }
+    Remove(std::exchange(sealed_bytes_, 0));
+    if (entries_.empty() || !tls.open()) return 0;
+    const std::string record = NextRecord();
+    sealed_bytes_ = record.size();
+    tls.Seal(record);
+  }
+}
+
+// As much as fits into one record, so that small frames share one.
+std::string SendQueue::NextRecord() const {
+  std::string record;
+  size_t skip = front_offset_;
+  const auto add = [&](const char* data, size_t size) {
+    const size_t skipped = std::min(skip, size);
+    skip -= skipped;
+    record.append(data + skipped, std::min(size - skipped, TlsChannel::kRecordBytes - record.size()));
+  };
+  for (const Entry& entry : entries_) {
+    if (record.size() == TlsChannel::kRecordBytes) break;
+    add(entry.header.data(), entry.header_bytes);
+    add(entry.body.data(), entry.body.size());
+  }
+  return record;
+}
+
 void SendQueue::Remove(size_t bytes) {
   bytes_ -= bytes;
   bytes_sent_ += bytes;
@@ -67,6 +100,7 @@ void SendQueue::Remove(size_t bytes) {
 void SendQueue::Clear() {
   entries_.clear();
   front_offset_ = 0;
+  sealed_bytes_ = 0;
   bytes_ = 0;
 }
 

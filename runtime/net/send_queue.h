@@ -8,6 +8,7 @@
 #include <string>
 
 #include "runtime/net/frame.h"
+#include "runtime/net/tls_channel.h"
 #include "runtime/net/transport_options.h"
 
 namespace kintsugi::net {
@@ -24,6 +25,8 @@ class SendQueue {
 
   // Writes as much as the socket takes: 0 when the queue is empty, EAGAIN when the socket is full, else the errno.
   int Flush(int fd);
+  // The same through TLS, whose own words go first. What the queue holds waits until the channel is open.
+  int FlushSealed(int fd, TlsChannel& tls);
 
   bool empty() const { return entries_.empty(); }
   size_t frames() const { return entries_.size(); }
@@ -40,11 +43,13 @@ class SendQueue {
     size_t size() const { return header_bytes + body.size(); }
   };
   void Remove(size_t bytes);
+  std::string NextRecord() const;
 
   const size_t frames_max_;
   const size_t bytes_max_;
   std::deque<Entry> entries_;
   size_t front_offset_ = 0;  // bytes of the first entry that are written already
+  size_t sealed_bytes_ = 0;  // of the queue, in the channel's output: removed once that is written
   size_t bytes_ = 0;
   uint64_t frames_sent_ = 0;
   uint64_t bytes_sent_ = 0;

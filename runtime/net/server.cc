@@ -168,7 +168,8 @@ void Server::Impl::Adopt(UniqueFd fd) {
   }
   const uint64_t id = ++last_id_;
   auto connection = std::make_shared<TcpConnection>(io_, weak_from_this(), id, options_.limits,
-                                                    MakeServerHandshake(options_.self, secret_, nonce, session_id));
+                                                    MakeServerHandshake(options_.self, secret_, nonce, session_id),
+                                                    options_.tls, TlsChannel::Side::kServer);
   connections_.emplace(id, connection);
   unauthenticated_.emplace(id, SteadyClock::SteadyNow());
   connection->Start(std::move(fd));

@@ -13,6 +13,7 @@
 
 #include "runtime/base/result.h"
 #include "runtime/net/connection.h"
+#include "runtime/net/tls.h"
 #include "runtime/net/transport_options.h"
 
 namespace kintsugi::net {
@@ -27,6 +28,7 @@ struct ServerOptions {
   // While unauthenticated_max is reached, a handshake that has lasted this long gives way to others in the backlog; one
   // in which the client has said something, four times as long.
   Duration handshake_deadline_when_full = std::chrono::milliseconds(250);
+  std::shared_ptr<const TlsContext> tls;  // null: without TLS; clients that speak it are refused, and the reverse
 };
 
 struct ServerHandlers : ConnectionHandlers {

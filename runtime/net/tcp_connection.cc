@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
@@ -21,11 +22,14 @@ std::string Milliseconds(Duration limit) { return std::to_string(limit / std::ch
 }  // namespace
 
 TcpConnection::TcpConnection(boost::asio::io_context& io, std::weak_ptr<TcpOwner> owner, uint64_t id,
-                             const TransportLimits& limits, std::unique_ptr<Handshake> handshake)
+                             const TransportLimits& limits, std::unique_ptr<Handshake> handshake,
+                             std::shared_ptr<const TlsContext> tls, TlsChannel::Side side)
     : io_(io),
       owner_(std::move(owner)),
       id_(id),
       limits_(limits),
+      tls_context_(std::move(tls)),
+      side_(side),
       handshake_(std::move(handshake)),
       decoder_(limits.frame_bytes),
       queue_(limits) {}
@@ -39,9 +43,18 @@ void TcpConnection::Start(UniqueFd fd) {
   if (error) return Fail(CloseReason::kLimit, Status(StatusCode::kResourceExhausted, "epoll: " + error.message()));
   fd.Release();
   StartTimer(limits_.handshake_deadline);
+  if (Status begun = StartTls(); !begun.ok()) return Fail(CloseReason::kLimit, std::move(begun));
   if (std::string first = handshake_->Begin(); !first.empty()) queue_.PushRaw(std::move(first));
   Flush();
   if (!closed()) WaitReadable();
+}
+
+// A client speaks first: its first words are in the channel's output afterwards.
+Status TcpConnection::StartTls() {
+  if (!tls_context_) return Status::Ok();
+  KINTSUGI_ASSIGN_OR_RETURN(tls_, TlsChannel::Create(*tls_context_, side_));
+  tls_->Receive({});
+  return Status::Ok();
 }
 
 void TcpConnection::WaitReadable() {
@@ -73,7 +86,8 @@ void TcpConnection::OnReadable() {
     if (got == 0) return OnEndOfStream();
     bytes_received_ += static_cast<uint64_t>(got);
     try {
-      OnBytes({buffer.data(), static_cast<size_t>(got)});
+      const std::string_view bytes(buffer.data(), static_cast<size_t>(got));
+      tls_ ? OnSealedBytes(bytes) : OnBytes(bytes);
     } catch (...) {
       Fail(CloseReason::kLocal, Status(StatusCode::kInternal, "a handler threw"));
       throw;
@@ -82,6 +96,23 @@ void TcpConnection::OnReadable() {
     if (static_cast<size_t>(got) < buffer.size()) break;
   }
   WaitReadable();
+}
+
+void TcpConnection::OnSealedBytes(std::string_view sealed) {
+  if (state_ == State::kDraining) return;
+  tls_->Receive(sealed);
+  std::array<char, TlsChannel::kRecordBytes> record;
+  while (!closed()) {
+    const std::string_view plain = tls_->Open(record);
+    if (plain.empty()) break;
+    OnBytes(plain);
+  }
+  if (closed() || state_ == State::kDraining) return;
+  // The alert tells the peer. To a client another program on the port is what it is without TLS: it may go.
+  const bool other_program = tls_->foreign() && side_ == TlsChannel::Side::kClient;
+  if (tls_->failed()) return Drain(other_program ? CloseReason::kMagic : CloseReason::kTls, tls_->failure());
+  if (tls_->ended()) return OnEndOfStream();
+  if (!waiting_writable_) Flush();
 }
 
 void TcpConnection::OnBytes(std::string_view bytes) {
@@ -129,6 +160,11 @@ void TcpConnection::OnFrames(std::string_view bytes) {
 void TcpConnection::OnEndOfStream() {
   switch (state_) {
     case State::kHandshake: {
+      if (tls_ && !tls_->open())
+        return Fail(CloseReason::kPeer,
+                    Status(StatusCode::kCommFailure,
+                           "TLS: the peer closed the connection before TLS was agreed: it may have ended, or not speak "
+                           "TLS: start all processes of a run with the same --tls options"));
       HandshakeFailure failure = handshake_->AtEndOfStream();
       return Fail(failure.reason, std::move(failure.status));
     }
@@ -178,8 +214,14 @@ void TcpConnection::Drain(CloseReason reason, Status status) {
   Flush();
 }
 
+int TcpConnection::FlushQueue() {
+  const int fd = socket_->native_handle();
+  return tls_ ? queue_.FlushSealed(fd, *tls_) : queue_.Flush(fd);
+}
+
 void TcpConnection::Flush() {
-  const int error = queue_.Flush(socket_->native_handle());
+  int error = FlushQueue();
+  if (error == 0 && state_ == State::kDraining && tls_ && tls_->End()) error = FlushQueue();
   if (error == EAGAIN) return WaitWritable();
   if (error != 0) return OnSocketError("send", error);
   if (state_ == State::kDraining && !write_ended_) {

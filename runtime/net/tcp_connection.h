@@ -1,4 +1,5 @@
-// TcpConnection: a socket, its handshake, its frames and its end. Server and Client own it; others see Connection.
+// TcpConnection: a socket, its TLS where there is one, its handshake, its frames and its end. Server and Client own it;
+// others see Connection.
 //
 // Threads: the io_context's one thread.
 // Invariants: OnClosed comes exactly once, posted, unless the owner has gone; kClosed means that the socket is closed.
@@ -12,10 +13,11 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/unique_fd.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/send_queue.h"
+#include "runtime/net/tls_channel.h"
 #include "runtime/net/transport_options.h"
-#include "runtime/base/unique_fd.h"
 
 namespace kintsugi::net {
 
@@ -35,7 +37,7 @@ class TcpOwner {
 class TcpConnection final : public Connection, public std::enable_shared_from_this<TcpConnection> {
  public:
   TcpConnection(boost::asio::io_context& io, std::weak_ptr<TcpOwner> owner, uint64_t id, const TransportLimits& limits,
-                std::unique_ptr<Handshake> handshake);
+                std::unique_ptr<Handshake> handshake, std::shared_ptr<const TlsContext> tls, TlsChannel::Side side);
 
   // Takes the connected socket and begins the handshake.
   void Start(UniqueFd fd);
@@ -63,11 +65,14 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
   void WaitReadable();
   void WaitWritable();
   void OnReadable();
+  Status StartTls();
+  void OnSealedBytes(std::string_view sealed);
   void OnBytes(std::string_view bytes);
   void OnHandshakeBytes(std::string_view* bytes);
   void OnFrames(std::string_view bytes);
   void OnEndOfStream();
   void OnSocketError(const char* operation, int error);
+  int FlushQueue();
   void Flush();
   void Drain(CloseReason reason, Status status);
   void StartTimer(Duration limit);
@@ -78,11 +83,14 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
   const std::weak_ptr<TcpOwner> owner_;
   const uint64_t id_;
   const TransportLimits limits_;
+  const std::shared_ptr<const TlsContext> tls_context_;  // null: without TLS
+  const TlsChannel::Side side_;
 
   State state_ = State::kHandshake;
   bool authenticated_ = false;
   bool waiting_writable_ = false;
   bool write_ended_ = false;
+  std::unique_ptr<TlsChannel> tls_;
   std::unique_ptr<Handshake> handshake_;
   FrameDecoder decoder_;
   SendQueue queue_;

@@ -8,6 +8,7 @@ import struct
 import sys
 
 from harness import Failure, must_be_same, reference, script
+from insider import Insider, field, frame, hello, number, preamble, secret_of
 from live_run import LiveRun, wait_until
 
 LONG = ["--steps", "40", "--step-delay-us", "100000"]  # outlasts the deadline of a handshake, 2 s
@@ -60,28 +61,6 @@ def visited(visit, refusals_min, counter=None):
         if "peer_refused" not in log:
             raise Failure("the log does not tell of the refusal")
     return test
-
-
-# ---- the handshake, by hand (runtime/net/handshake.h) --------------------------------------------------------------
-
-MAGIC = b"KINTSUGI"
-
-
-def preamble(version=1):
-    return MAGIC + struct.pack(">H", version)
-
-
-def frame(payload):
-    return struct.pack(">I", len(payload)) + payload
-
-
-def field(number, payload):
-    """A length-delimited protobuf field of less than 128 bytes."""
-    return bytes([number << 3 | 2, len(payload)]) + payload
-
-
-def hello(job):
-    return frame(field(1, field(1, job.encode()) + field(2, b"agent") + field(3, os.urandom(32))))
 
 
 # ---- visits --------------------------------------------------------------------------------------------------------
@@ -159,6 +138,49 @@ def strangers_during_an_incident(runner):
         raise Failure(f"{len(summary['incidents'])} incidents, one kill")
 
 
+# ---- those who know the secret ---------------------------------------------------------------------------------------
+
+def replayed_handshake(runner):
+    """Every byte of a genuine client's part, once more and in another order of pieces: the server's nonce is another."""
+    with LiveRun(runner, [], LONG) as run:
+        status = run.wait_step(3)
+        with Insider(status["address"], status["job"], secret_of(run.pid)) as genuine:
+            recorded = genuine.said
+        for _ in range(3):
+            say(status["address"], recorded)
+        run.wait_status(lambda s: s["connections"]["refused"]["secret"] >= 3, "three refusals for the secret")
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, LONG), summary, log)
+    if summary["incidents"]:
+        raise Failure(f"a replay caused incidents: {summary['incidents']}")
+
+
+def liars(runner):
+    """They have made the handshake, and are not who they say."""
+    with LiveRun(runner, [], LONG) as run:
+        status = run.wait_step(3)
+        address, job, secret = status["address"], status["job"], secret_of(run.pid)
+        lives = [rank["incarnation"] for rank in status["ranks"]]
+        for rank, incarnation, said in ((1, lives[1], "is rank 1 already"), (1, lives[1] + 1, "was not started by this launcher"),
+                                        (2, 0, "given up"), (3, 2**64 - 1, "was not started by this launcher")):
+            with Insider(address, job, secret) as liar:
+                accepted, text = liar.join(rank, incarnation)
+                if accepted or said not in text:
+                    raise Failure(f"joined as rank {rank}, incarnation {incarnation}: accepted {accepted}, '{text}'")
+        for rank, at, message in ((1, 18, number(1, 9)), (2, 13, number(1, 3) + field(2, b"not mine")), (9, 10, number(1, 1)),
+                                  (0, 25, number(1, 2**60)), (0, 24, number(1, 5) + field(2, b"/nowhere"))):
+            with Insider(address, job, secret) as liar:
+                liar.say(at, message, rank, lives[min(rank, 3)])
+                read_all(liar.peer)  # shown out
+        after = run.wait_status(lambda s: s["refused_frames"] >= 5, "five refused frames")
+        if after["dropped_messages"] < 4:
+            raise Failure(f"four false joins, {after['dropped_messages']} dropped messages")
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, LONG), summary, log)
+    if summary["incidents"]:
+        raise Failure(f"liars caused incidents: {summary['incidents']}")
+
+
 if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("garbage", visited(garbage, 6)),
@@ -169,5 +191,7 @@ if __name__ == "__main__":
         ("another job", visited(wrong_job, 1, "job")),
         ("a wrong secret", visited(wrong_secret, 1, "secret")),
         ("a hundred silent callers", visited(silence, SILENT)),
+        ("a replayed handshake", replayed_handshake),
+        ("peers that lie about their rank or life", liars),
         ("a hundred silent callers during an incident", strangers_during_an_incident),
     ]))

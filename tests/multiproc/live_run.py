@@ -29,6 +29,25 @@ def wait_until(condition, what, seconds=WAIT_SECONDS):
     raise Failure(f"waited {seconds} s in vain: {what}")
 
 
+def ask(control_socket, command, **fields):
+    """One request through the control socket, without a process in between; None while nobody answers."""
+    try:
+        with socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(5)
+            door.connect(str(control_socket))
+            door.sendall(json.dumps({"command": command, **fields}).encode() + b"\n")
+            answer = b""
+            while not answer.endswith(b"\n"):
+                piece = door.recv(1 << 16)
+                if not piece:
+                    return None
+                answer += piece
+    except OSError:
+        return None
+    parsed = json.loads(answer)
+    return parsed if parsed.get("ok") else None
+
+
 class LiveRun:
     def __init__(self, runner, run_args=(), trainer_args=(), nproc=4, command=None):
         self.runner = runner
@@ -62,22 +81,7 @@ class LiveRun:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def ask(self, command, **fields):
-        """One request through the control socket, without a process in between; None while nobody answers."""
-        try:
-            with socket.socket(socket.AF_UNIX) as door:
-                door.settimeout(5)
-                door.connect(str(self.run_dir / "control.sock"))
-                door.sendall(json.dumps({"command": command, **fields}).encode() + b"\n")
-                answer = b""
-                while not answer.endswith(b"\n"):
-                    piece = door.recv(1 << 16)
-                    if not piece:
-                        return None
-                    answer += piece
-        except OSError:
-            return None
-        parsed = json.loads(answer)
-        return parsed if parsed.get("ok") else None
+        return ask(self.run_dir / "control.sock", command, **fields)
 
     def wait_status(self, condition, what):
         def look():

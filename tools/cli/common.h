@@ -10,6 +10,7 @@
 #include "replica/save/find.h"
 #include "runtime/base/log.h"
 #include "runtime/launcher/launcher.h"
+#include "runtime/net/tls.h"
 #include "tools/report/record.h"
 
 namespace kintsugi::cli {
@@ -29,6 +30,7 @@ struct NodeOptions {
 struct RunOptions {
   int nproc = 1;
   NodeOptions node;
+  net::TlsFiles tls;
   int replicas = 2;
   std::vector<std::string> inject;
   std::string report;
@@ -68,6 +70,11 @@ int WorldSize(const RunOptions& options);
 void AddNodeOptions(CLI::App& app, NodeOptions& options);
 // Fills what nodes tell each other: job, secret, addresses. With one node nothing changes.
 Status ApplyNodeOptions(const NodeOptions& options, LauncherOptions* launcher);
+
+// --tls-cert, --tls-key, --tls-ca, or the environment's KINTSUGI_TLS_CERT, _KEY and _CA.
+void AddTlsOptions(CLI::App& app, net::TlsFiles& files);
+// Loads them, and names them to the ranks. Nothing happens where none is named.
+Status ApplyTlsOptions(const net::TlsFiles& files, LauncherOptions* launcher);
 
 // Checks the options as a whole and carries the run out. Errors are mistakes of the caller (exit code 2).
 Result<RunOutcome> ExecuteRun(const RunOptions& options);  // on one host

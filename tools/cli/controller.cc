@@ -60,6 +60,7 @@ struct Options {
   int port = 18800;
   std::string job = "job";
   int secret_fd = -1;
+  net::TlsFiles tls;
   std::string save_dir;
   double silence = 1;
   double hang_factor = 5;
@@ -97,6 +98,7 @@ Status Serve(const Options& options, int& exit_code) {
   controller_options.job = options.job;
   controller_options.bind_address = options.bind;
   controller_options.port = static_cast<uint16_t>(options.port);
+  KINTSUGI_ASSIGN_OR_RETURN(controller_options.tls, net::TlsContext::LoadIfAny(options.tls));
   KINTSUGI_RETURN_IF_ERROR(controller_options.policy.Validate());
   Controller controller(io, controller_options, secret, host, log);
   KINTSUGI_RETURN_IF_ERROR(controller.Listen());
@@ -125,6 +127,7 @@ void AddController(CLI::App& app, int& exit_code) {
   command->add_option("--port", options->port, "Port to listen on; 0: any")->capture_default_str()->check(CLI::Range(0, 65535));
   command->add_option("--job", options->job, "The job's name, as the ranks say it")->capture_default_str();
   command->add_option("--secret-fd", options->secret_fd, "Descriptor of the job's secret");
+  AddTlsOptions(*command, options->tls);
   command->add_option("--save-dir", options->save_dir, "Root of dying-gasp checkpoints");
   command->add_option("--silence", options->silence, "Seconds without a sign of life that make a fault")
       ->capture_default_str();

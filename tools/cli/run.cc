@@ -188,6 +188,7 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
   launcher.bind_address = options.bind;
   launcher.port = static_cast<uint16_t>(options.port);
   KINTSUGI_RETURN_IF_ERROR(ApplyNodeOptions(options.node, &launcher));
+  KINTSUGI_RETURN_IF_ERROR(ApplyTlsOptions(options.tls, &launcher));
   launcher.show_output = !options.quiet;
   launcher.output_to_stderr = options.json == "-";
   launcher.run_directory = options.run_dir;
@@ -260,6 +261,7 @@ void AddRun(CLI::App& app, int& exit_code) {
   CLI::App* run = app.add_subcommand("run", "Start a program on N ranks, watch it and repair it");
   AddRunOptions(*run, *options);
   AddNodeOptions(*run, options->node);
+  AddTlsOptions(*run, options->tls);
   run->add_option("program", options->command, "Program and its arguments, after --")->required();
   run->positionals_at_end();
   run->callback([options, &exit_code] {

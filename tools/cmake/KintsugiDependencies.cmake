@@ -2,7 +2,7 @@
 find_package(Threads REQUIRED)
 find_package(Boost 1.74 REQUIRED)               # Asio, header only
 find_package(Protobuf REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL REQUIRED COMPONENTS SSL Crypto)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)

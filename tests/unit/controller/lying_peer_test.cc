@@ -150,7 +150,7 @@ class LyingPeer : public ::testing::Test, private ControllerHost {
   void Kill(Rank rank, Incarnation, const std::string&) override { given_up.push_back(rank); }
   void OnTransition(const core::Transition& t) override { transitions.push_back(t.reason); }
   void OnIncident(const core::IncidentRecord&) override {}
-  void OnNotice(Rank, const std::string&) override {}
+  void OnNotice(Rank, const std::string& text) override { notices.push_back(text); }
   void OnEnded(const core::RunEnded& ended) override { transitions.push_back(ended.text); }
 
   net::Loop loop;
@@ -159,6 +159,7 @@ class LyingPeer : public ::testing::Test, private ControllerHost {
   std::unique_ptr<Controller> controller;
   std::vector<std::unique_ptr<HonestRank>> ranks;
   std::vector<std::string> transitions;
+  std::vector<std::string> notices;
   std::vector<Rank> given_up;
 };
 
@@ -225,6 +226,24 @@ TEST_F(LyingPeer, AForeignGenerationIsDropped) {
     ExpectDropped(header, core::Finished{Step(5)});
     ExpectDropped(header, core::GateEntered{Step(5)});
   }
+}
+
+TEST_F(LyingPeer, AReportOfAnAbsurdStepIsRefused) {
+  const core::Header header = ranks[0]->header();
+  for (uint64_t step : {uint64_t{0}, ReportLedger::kAhead + 2, uint64_t{1} << 60, ~uint64_t{0}})
+    ranks[0]->SayBytes(wire::Encode(kJob, header, wire::RankReport{step, 0.5, {1, 2}}));
+  ranks[0]->SayBytes(wire::Encode(kJob, header, wire::RankReport{1, 0.5, {1, 2}}));
+  ASSERT_TRUE(Until([&] { return controller->refused_frames() == 4 && controller->reports().newest() == Step(1); }));
+  EXPECT_EQ(controller->reports().refused(), 4u);
+}
+
+TEST_F(LyingPeer, AFloodOfDroppedMessagesIsCountedAndNotWritten) {
+  core::Header header = ranks[0]->header();
+  header.generation = Generation(9);
+  for (int times = 0; times < 500; ++times) ranks[0]->Say(header, core::Finished{Step(5)});
+  ASSERT_TRUE(Until([&] { return controller->core().dropped_messages() >= 500; }));
+  EXPECT_GE(notices.size(), 20u);
+  EXPECT_LE(notices.size(), 3 * (LineBudget::kLinesPerWindow + 1));
 }
 
 }  // namespace

@@ -8,7 +8,27 @@
 #include <boost/asio/io_context.hpp>
 #include <cerrno>
 
+#ifdef KINTSUGI_TEST_TLS
+#include "tests/unit/net/certificates.h"
+#endif
+
 namespace kintsugi::net {
+namespace {
+
+// Every test of the transport runs over TLS where this is built for that.
+std::shared_ptr<const TlsContext> TlsOfAllTests() {
+#ifdef KINTSUGI_TEST_TLS
+  static const std::shared_ptr<const TlsContext> context = [] {
+    Authority authority;
+    return TlsContext::Load(authority.Issue("everybody")).value();
+  }();
+  return context;
+#else
+  return nullptr;
+#endif
+}
+
+}  // namespace
 
 Loop::Loop() : io_(std::make_unique<boost::asio::io_context>()) {}
 Loop::~Loop() = default;
@@ -30,7 +50,12 @@ void Loop::RunFor(Duration time) {
 
 std::shared_ptr<const Secret> NewSecret() { return Secret::Generate().value(); }
 
-ServerOptions RecordingServer::DefaultOptions() { return {.self = {"job", "controller"}}; }
+ServerOptions RecordingServer::DefaultOptions() {
+  ServerOptions options;
+  options.self = {"job", "controller"};
+  options.tls = TlsOfAllTests();
+  return options;
+}
 
 RecordingServer::RecordingServer(Loop& loop, std::shared_ptr<const Secret> secret, ServerOptions options) {
   ServerHandlers handlers;
@@ -49,7 +74,12 @@ RecordingServer::RecordingServer(Loop& loop, std::shared_ptr<const Secret> secre
   server_ = std::move(server).value();
 }
 
-ClientOptions RecordingClient::DefaultOptions() { return {.self = {"job", "agent"}}; }
+ClientOptions RecordingClient::DefaultOptions() {
+  ClientOptions options;
+  options.self = {"job", "agent"};
+  options.tls = TlsOfAllTests();
+  return options;
+}
 
 RecordingClient::RecordingClient(Loop& loop, std::shared_ptr<const Secret> secret, ClientOptions options) {
   ClientHandlers handlers;

@@ -39,6 +39,20 @@ struct Pair {
   }
 };
 
+// Comes in, and then reads nothing: its loop stands still.
+struct DeafClient {
+  Loop loop;
+  RecordingClient client;
+
+  explicit DeafClient(Pair& pair) : client(loop, pair.secret) {
+    client.Connect(pair.server.port());
+    EXPECT_TRUE(pair.loop.RunUntil([&] {
+      loop.RunFor(milliseconds(1));
+      return client.opened.size() == 1;
+    }));
+  }
+};
+
 TEST(Transport, CarriesFramesBothWaysInOrder) {
   Pair pair;
   pair.Open();
@@ -90,8 +104,7 @@ TEST(Transport, DeliversWhatWasSentBeforeAClose) {
 TEST(Transport, EndsAConnectionWhoseQueueIsFull) {
   Pair pair;
   pair.Open();
-  RawPeer deaf(pair.server.port());
-  Authenticate(pair.loop, deaf, pair.secret);
+  DeafClient deaf(pair);
   ASSERT_TRUE(pair.loop.RunUntil([&] { return pair.server.opened.size() == 2; }));
   const ConnectionPtr connection = pair.server.opened[1];
   Status last;
@@ -110,8 +123,7 @@ TEST(Transport, BoundsTheQueueInFramesToo) {
   ServerOptions options = RecordingServer::DefaultOptions();
   options.limits.queue_frames = 4;
   Pair pair(options);
-  RawPeer deaf(pair.server.port());
-  Authenticate(pair.loop, deaf, pair.secret);
+  DeafClient deaf(pair);
   ASSERT_TRUE(pair.loop.RunUntil([&] { return pair.server.opened.size() == 1; }));
   const ConnectionPtr connection = pair.server.opened[0];
   while (connection->stats().queued_frames == 0) ASSERT_TRUE(connection->Send(std::string(1 << 18, 'x')).ok());

@@ -1,0 +1,164 @@
+"""Mutual TLS on the control connections of whole runs: the same bits, and whoever has no certificate stays outside."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import chaos_runs
+from alone import RANKS, TRAINER, Starter
+from harness import Failure, Skip, must_be_same, only_incident, reference, script
+from live_run import LiveRun, wait_until
+
+LONG = ["--steps", "40", "--step-delay-us", "50000"]
+HELLO = b"KINTSUGI\0\1"
+
+
+class Authority:
+    """A CA in a folder, made with the openssl command."""
+
+    def __init__(self, folder, name="ca"):
+        if not shutil.which("openssl"):
+            raise Skip("there is no openssl command to make certificates with")
+        self.folder, self.name = folder, name
+        folder.mkdir(exist_ok=True)
+        self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                     f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+
+    def openssl(self, *arguments):
+        done = subprocess.run(["openssl", *arguments], cwd=self.folder, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Failure(f"openssl {arguments[0]}: {done.stderr}")
+
+    def issue(self, name):
+        """The options of a process with a certificate of this authority."""
+        self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+                     "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        self.openssl("x509", "-req", "-days", "1", "-in", f"{name}.csr", "-CA", f"{self.name}.pem", "-CAkey",
+                     f"{self.name}.key", "-CAcreateserial", "-out", f"{name}.pem")
+        return ["--tls-cert", str(self.folder / f"{name}.pem"), "--tls-key", str(self.folder / f"{name}.key"), "--tls-ca",
+                str(self.folder / f"{self.name}.pem")]
+
+
+def refused(status):
+    return status["connections"]["refused"]
+
+
+def a_run_has_the_same_bits(runner):
+    options = Authority(runner.folder / "tls").issue("host")
+    summary, log = runner.run([*options, "--inject", "kill:2@7:update"], ["--steps", "12"])
+    must_be_same(reference(runner.bin, ["--steps", "12"]), summary, log)
+    if only_incident(summary)["path"] != "respawn":
+        raise Failure(f"{summary['incidents']}")
+
+
+def strangers_stay_outside(runner):
+    """One without TLS, one with TLS and no certificate: refused, counted, and the run goes on."""
+    options = Authority(runner.folder / "tls").issue("host")
+    with LiveRun(runner, options, LONG) as run:
+        host, port = run.wait_step(3)["address"].rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=10) as plain:
+            plain.sendall(HELLO)
+            try:
+                while plain.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+        bare = subprocess.Popen(["openssl", "s_client", "-connect", f"{host}:{port}", "-tls1_3"], text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        run.wait_status(lambda s: refused(s)["tls"] >= 2, "two refusals for want of TLS")
+        told = bare.communicate(timeout=30)[1]  # not earlier: at the end of its input it would leave by itself
+        if "alert certificate required" not in told:
+            raise Failure(f"a client without a certificate was told: {told[-500:]}")
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, LONG), summary, log)
+    if summary["incidents"]:
+        raise Failure(f"strangers caused incidents: {summary['incidents']}")
+    for said in ("does not speak TLS", "shows no certificate"):
+        if said not in log:
+            raise Failure(f"the log does not say '{said}'\n{log[-2000:]}")
+
+
+class TwoLaunchers(chaos_runs.SeveralLaunchers):
+    """Each host has a certificate of its own."""
+
+    class Plan:
+        nodes, nproc, options, trainer, slow = 2, 2, [], LONG, []
+
+    def __init__(self, runner, certificates):
+        self.certificates = certificates
+        super().__init__(runner, self.Plan())
+
+    def line(self, node):
+        line = super().line(node)
+        at = line.index("--nproc")
+        return [*line[:at], *self.certificates[node], *line[at:]]
+
+
+def launchers_of_two_hosts(runner):
+    """A rank and a connection between the hosts are lost on the way."""
+    authority = Authority(runner.folder / "tls")
+    with TwoLaunchers(runner, [authority.issue(f"host-{node}") for node in range(2)]) as run:
+        status = wait_until(lambda: (s := run.status()) and s["step"] >= 5 and s, "step 5")
+        os.kill(status["ranks"][3]["pid"], signal.SIGKILL)
+        wait_until(lambda: run.code() is not None, "the end")
+        summary = run.end()
+    must_be_same(reference(runner.bin, LONG), summary, run.log())
+    if only_incident(summary)["path"] != "respawn":
+        raise Failure(f"{summary['incidents']}")
+
+
+def a_host_of_another_authority(runner):
+    """It is told so at once; node 0 goes on waiting for the right one."""
+    certificates = [Authority(runner.folder / "tls").issue("host-0"), Authority(runner.folder / "other", "other").issue("host-1")]
+    with TwoLaunchers(runner, certificates) as run:
+        code = run.launchers[1].wait(60)
+        status = wait_until(run.status, "an answer of node 0")
+        if code != 3 or not refused(status)["tls"]:
+            raise Failure(f"code {code}, {status['connections']}\n{run.log()}")
+        if "certificate" not in run.log():
+            raise Failure(f"nobody says what is wrong\n{run.log()}")
+
+
+def the_controller_alone(runner):
+    options = Authority(runner.folder / "tls").issue("host")
+    names = dict(zip(("KINTSUGI_TLS_CERT", "KINTSUGI_TLS_KEY", "KINTSUGI_TLS_CA"), options[1::2]))
+    os.environ.update(names)  # as a launcher hands them down; the controller has them as arguments
+    try:
+        with Starter(runner, *options) as starter:
+            starter.start_all()
+            starter.must_end_like(reference(runner.bin, TRAINER, nproc=RANKS))
+    finally:
+        for name in names:
+            del os.environ[name]
+
+
+def mistakes(runner):
+    good = Authority(runner.folder / "tls").issue("host")
+    other = Authority(runner.folder / "other", "other").issue("host")
+    open_key = runner.folder / "open.key"
+    shutil.copy(good[3], open_key)
+    open_key.chmod(0o644)
+    for options, said in (
+            (good[:2], "private key (--tls-key, KINTSUGI_TLS_KEY) '' is missing"),
+            ([*good[:2], "--tls-key", "/nowhere.key", *good[4:]], "'/nowhere.key' cannot be read: No such file"),
+            ([*good[:2], *other[2:4], *good[4:]], "does not belong to the certificate"),
+            ([*good[:4], *other[4:]], "is it issued by the CA"),
+            ([*good[:2], "--tls-key", str(open_key), *good[4:]], "chmod 600")):
+        for command in (["run", "--nproc", "2", *options, "--", runner.byte_lm],
+                        ["controller", "--world-size", "2", "--secret-fd", "0", "--port", "0", *options]):
+            began = time.monotonic()
+            done = runner.tool(command, stdin=subprocess.DEVNULL if command[0] == "run" else open("/dev/zero"))
+            if done.returncode != 2 or said not in done.stderr:
+                raise Failure(f"{command[0]}: code {done.returncode}, expected '{said}' after "
+                              f"{time.monotonic() - began:.1f} s:\n{done.stderr[-1500:]}")
+
+
+TESTS = [(test.__name__.replace("_", " "), test) for test in (
+    a_run_has_the_same_bits, strangers_stay_outside, launchers_of_two_hosts, a_host_of_another_authority,
+    the_controller_alone, mistakes)]
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, TESTS))
