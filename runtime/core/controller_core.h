@@ -56,6 +56,7 @@ class ControllerCore {
     kintsugi::Step crash_step;  // being computed when its process died, and how often in a row that was so
     int crashes = 0;
     bool fresh = false;              // a process that has not held the run's state yet
+    bool from_spare = false;         // a process that was started before it was needed
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these
     int digest_mismatches = 0;
@@ -143,6 +144,9 @@ class ControllerCore {
   void OpenIncident(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
   void MarkDead(Rank rank);
   void MaybeRespawn(Rank rank);
+  // Spares (controller_spares.cc).
+  void OnSpares(const SparesWaiting& spares);
+  bool TakeSpare(Rank rank);
   void EnterLock(const std::string& reason);
   void OnLockReply(Rank rank, const LockReply& reply);
   void AfterLock();
@@ -247,6 +251,7 @@ class ControllerCore {
   FailureDetector detector_;
   HangDetector hangs_;
   SlowRanks slow_;
+  std::map<Rank, SparesWaiting> spares_;  // by each node's first rank
   ReplicaMap replicas_;
   bool replicas_known_ = false;
   bool registries_changed_ = true;  // somebody registered something else than what replicas_ was made of

@@ -70,10 +70,14 @@ struct FromAgentChannel {
 struct AgentChannelClosed {
   uint64_t channel = 0;
 };
+// Warm processes that wait on the node for a rank whose process is gone.
+struct NodeSpares {
+  int waiting = 0;
+};
 struct NodeStop {};  // the node was asked to leave: the whole run saves and ends
 
 using NodeMessage = std::variant<NodeHello, WorkerStarting, Pages, WorkerReport, InjectionFired, WorkerExited,
-                                 FromAgentChannel, AgentChannelClosed, NodeStop>;
+                                 FromAgentChannel, AgentChannelClosed, NodeSpares, NodeStop>;
 
 // ---- controller -> node ------------------------------------------------------------------------------------------
 
