@@ -69,6 +69,8 @@ std::string Launcher::Impl::StatusJson() const {
     }
     ranks.push_back(std::move(rank));
   }
+  json spares{{"wanted", options_.spares * options_.nodes}, {"waiting", 0}};
+  for (const auto& [node, waiting] : spares_) spares["waiting"] = spares["waiting"].get<int>() + waiting;
   return json{{"ok", true},
               {"job", options_.job},
               {"address", options_.bind_address + ":" + std::to_string(controller_->port())},
@@ -96,6 +98,7 @@ std::string Launcher::Impl::StatusJson() const {
                   {"peer", counters.closed_peer},
                   {"frame", counters.closed_frame},
                   {"queue", counters.closed_queue}}}}},
+              {"spares", std::move(spares)},
               {"ranks", std::move(ranks)}}
       .dump();
 }

@@ -44,6 +44,11 @@ void Launcher::Impl::OnExited(Rank rank, Incarnation incarnation, const std::str
   StopIfDone();
 }
 
+void Launcher::Impl::SetSpares(int node, int waiting) {
+  spares_[node] = waiting;
+  if (started_ && !ended_) controller_->Feed(core::SparesWaiting{Rank(node * LocalRanks()), LocalRanks(), waiting});
+}
+
 void Launcher::Impl::MarkStep(Rank rank, const PageView& page) {
   const uint64_t step = UnpackProgress(page.progress).step;
   RankView& view = View(rank);

@@ -60,7 +60,9 @@ class Launcher::Impl final : public ControllerHost, public WorkerEvents, public 
   void OnFired(const Injection& injection, TimePoint at) override;
   void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                 std::optional<TimePoint> since) override;
+  void OnSpares(int waiting) override { SetSpares(0, waiting); }
   void OnIdle() override { StopIfDone(); }
+  void SetSpares(int node, int waiting);
   void MarkStep(Rank rank, const PageView& page);
   void ReportProgress();
 
@@ -92,6 +94,7 @@ class Launcher::Impl final : public ControllerHost, public WorkerEvents, public 
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<NodeHub> hub_;  // with several nodes
   std::map<int, Node> nodes_;     // the others
+  std::map<int, int> spares_;     // waiting on each node
   bool started_ = false;
   std::unique_ptr<net::ControlSocket> control_;
   std::vector<RankView> views_;

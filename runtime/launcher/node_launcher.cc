@@ -151,6 +151,7 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
   beat_ = welcome.beat;
   if (set_up_) {
     pool_.TellReportsAgain();
+    Tell(wire::NodeSpares{pool_.spares_waiting()});
   } else {
     WorkerPoolOptions pool = PoolOptionsOf(options_.run, options_.node_rank);
     pool.master_address = welcome.master_address;

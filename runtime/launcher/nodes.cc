@@ -71,6 +71,7 @@ void Launcher::Impl::OnNodeJoined(int node, const wire::NodeHello& hello) {
 
 void Launcher::Impl::OnNodeLost(int node) {
   nodes_[node].lost_at = SteadyClock::SteadyNow();
+  SetSpares(node, 0);
   StopIfDone();
 }
 
@@ -99,6 +100,7 @@ void Launcher::Impl::OnNodeMessage(int node, const wire::NodeMessage& message) {
                    if (m.since_age) since = now - *m.since_age;
                    OnExited(m.rank, m.incarnation, m.cause, now - m.age, since);
                  },
+                 [&](const wire::NodeSpares& m) { SetSpares(node, m.waiting); },
                  [&](const wire::NodeStop&) {
                    log_->Write(LogLevel::kWarning, LogLine("stop_requested", {{"node", std::to_string(node)}}));
                    controller_->Feed(core::OperatorStop{});

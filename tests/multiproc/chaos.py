@@ -76,9 +76,12 @@ class Plan:
         self.faults = [Fault(chance, chance.choice(KINDS), self.nproc, self.steps) for _ in range(count)]
         self.faults[0].in_recovery = None
         self.faults.sort(key=lambda fault: (fault.kind in ENDS_THE_RUN, fault.step))
+        self.spares = chance.choice([0, 0, 1, 2])
+        self.options += ["--spares", str(self.spares)]
 
     def __str__(self):
         return (f"run {self.number}: {self.nproc} ranks, tp {self.tp}, {self.steps} steps, {self.respawns} respawns, "
+                f"{self.spares} spares, "
                 f"save every {self.save_every}: {'; '.join(map(str, self.faults))}")
 
 
