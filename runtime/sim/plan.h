@@ -101,6 +101,7 @@ struct Plan {
   Duration beat{};
   Duration tick{};
   GateKind gate = GateKind::kTrainer;
+  int spares = 0;       // warm processes that wait on each node
   bool watched = true;  // a launcher reads the ranks' pages; else they beat over their connections
   std::vector<PlannedFault> faults;
 
@@ -119,6 +120,7 @@ struct Profile {
   uint64_t faults_min = 1, faults_max = 3;
   double network = 0.25;  // share of faults that strike a connection
   int ranks = 0;          // 0: the layout's choice
+  int spares_max = 0;     // on each node; above 0 there is at least one
 };
 const std::vector<Profile>& Profiles();
 // kInvalidArgument names the profiles there are.
