@@ -26,8 +26,8 @@ constexpr Peer kMindIoKill{"MindIO TFT, instant respawn", 10800};
 constexpr std::array kKillPeers = {kMindIoKill, Peer{"torchft 0.2.0, defaults", 5100}, Peer{"torchft 0.2.0, tuned", 1700},
                                    Peer{"torchrun", 3700}, Peer{"NVRx 0.4.1", 3800}};
 
-// A spare has to be there before it is needed: a run with one, and one whose program starts slowly, is so much longer.
-constexpr int kStepsForSpares = 10, kStepsForSlowStart = 25;
+// A spare has to be there before it is needed: a run with one is so much longer.
+constexpr int kStepsForSpares = 10, kStepsForSlowSpares = 25;
 constexpr double kDetectKillMs = 20, kParkMs = 100, kExceptionMs = 200, kKillMs = 500;
 constexpr std::array kPoints = {"detected", "parked", "rebuilt", "repaired", "resumed"};
 
@@ -60,8 +60,8 @@ std::string Quoted(const std::string& text) { return "'" + text + "'"; }
 Json RunJob(const Options& options, const Scenario& scenario, const std::filesystem::path& folder) {
   const auto bin = BinDirectory();
   const std::string log = (folder / "log").string();
-  const int steps =
-      options.steps * (scenario.slow_start ? kStepsForSlowStart : scenario.spares > 0 ? kStepsForSpares : 1);
+  const int longer = scenario.slow_start ? kStepsForSlowSpares : kStepsForSpares;
+  const int steps = scenario.spares > 0 ? longer * options.steps : options.steps;
   const std::string slowly = scenario.slow_start ? "/bin/sh -c " + Quoted("sleep 1; exec \"$@\"") + " sh " : "";
   std::string command = Quoted((bin / "kintsugi").string()) + " run --nproc " + std::to_string(options.nproc) +
                         " --json - --log-level info --save-dir '' --silence " + std::to_string(scenario.silence) +
@@ -141,8 +141,6 @@ std::vector<Scenario> Scenarios(const Options& options) {
     const std::string state = ballast == 0 ? "/small" : "/" + std::to_string(ballast) + "MiB";
     all.push_back({"kill" + state, "kill", "update", 1.0, ballast});
     all.push_back({"kill-spare" + state, "kill", "update", 1.0, ballast, 1});      // a warm process waits
-    all.push_back({"kill-slow-start" + state, "kill", "update", 1.0, ballast, 0, true});
-    all.push_back({"kill-slow-start-spare" + state, "kill", "update", 1.0, ballast, 1, true});
     all.push_back({"throw" + state, "throw", "update", 1.0, ballast});            // torn: repaired from its replica
     all.push_back({"throw-retry" + state, "throw", "backward", 1.0, ballast});    // nothing is lost
     all.push_back({"freeze-0.3s" + state, "freeze", "update", 0.3, ballast});
@@ -150,6 +148,8 @@ std::vector<Scenario> Scenarios(const Options& options) {
     all.push_back({"uce-patch" + state, "uce", "backward", 1.0, ballast});
     all.push_back({"uce-rebuild" + state, "uce", "backward,level=high", 1.0, ballast});
   }
+  all.push_back({"kill-slow-start/small", "kill", "update", 1.0, 0, 0, true});
+  all.push_back({"kill-slow-start-spare/small", "kill", "update", 1.0, 0, 1, true});
   if (options.only.empty()) return all;
   std::erase_if(all, [&](const Scenario& s) {
     return std::none_of(options.only.begin(), options.only.end(),
