@@ -24,7 +24,8 @@ def rung_of(incident, expected):
 
 
 def a_spare_takes_the_place(runner):
-    with LiveRun(runner, ["--spares", "1"], TRAINER) as run:
+    report = str(runner.folder / "report")
+    with LiveRun(runner, ["--spares", "1", "--report", report], TRAINER) as run:
         wait_spares(run, 1)
         (spare,) = pids_of(run.log(), "spare_started")
         run.signal_rank(2, signal.SIGKILL)
@@ -32,6 +33,10 @@ def a_spare_takes_the_place(runner):
         summary, log = run.finish()
     must_be_same(reference(runner.bin, TRAINER), summary, log)
     rung_of(only_incident(summary), "spare")
+    replayed = runner.tool(["replay", "--report", report])
+    explained = runner.tool(["explain", "--report", report])
+    if "every decision reproduced" not in replayed.stdout or "spare   CHOSEN" not in explained.stdout:
+        raise Failure(f"{replayed.stdout[-2000:]}{explained.stdout[-2000:]}")
     print(f"        all ranks stepped again {only_incident(summary)['resumed_ms']:.0f} ms after the kill")
 
 
