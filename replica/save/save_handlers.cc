@@ -60,7 +60,7 @@ Status RenameHandler(HandlerContext& call, void* save_context) {
   request.generation = call.generation;
   request.expected_writers = call.partners;
   request.keep = context->keep;
-  request.moves_latest = context->moves_latest;
+  request.moves_latest = call.moves_latest;
   return Publish(request, FilesOf(*context)).status();
 }
 

@@ -25,7 +25,6 @@ struct SaveContext {
   // Takes this rank's mirrored bytes of `step` after a reload; where it is empty the registry's objects are restored.
   std::function<Status(Step step, std::vector<uint8_t> bytes)> take_mirrored;
   int keep = 2;                 // complete checkpoints that stay in the root
-  bool moves_latest = true;     // false for a dump without a quorum
   FileSystem* files = nullptr;  // null: the machine's
 };
 

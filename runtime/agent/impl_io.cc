@@ -143,8 +143,10 @@ void Agent::Impl::OnOpen(const net::ConnectionPtr& connection) {
   connection_ = connection;
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  const core::Header header{{}, core_ ? core_->generation() : Generation(), options_.rank, options_.incarnation};
-  const core::JoinRequest join{static_cast<uint64_t>(getpid()), host, options_.page_fd >= 0};
+  const core::Header header{core_ ? core_->term() : Term(), core_ ? core_->generation() : Generation(), options_.rank,
+                            options_.incarnation};
+  const core::JoinRequest join{static_cast<uint64_t>(getpid()), host, options_.page_fd >= 0,
+                               core_ ? core_->standing() : core::Standing::kNew, core_.has_value()};
   const Status sent = connection->Send(wire::Encode(options_.job, header, core::AgentMessage(join)));
   if (!sent.ok()) connection->Abort();
 }
@@ -161,8 +163,10 @@ void Agent::Impl::OnFrame(std::string_view payload) {
 
 void Agent::Impl::OnJoinReply(const core::Header& header, const core::JoinReply& reply) {
   if (core_) {
+    // A controller that was replaced and does not know it: the one that replaced it will be found.
+    if (header.term < core_->term()) return connection_->Abort();
     if (reply.accepted) {
-      Step_(core::Connected{});
+      Step_(core::Connected{header.term});
       return AskStoreAgain();
     }
     log_->Write(LogLevel::kWarning, LogLine("refused", {{"rank", options_.rank.ToString()}, {"why", reply.text}}));

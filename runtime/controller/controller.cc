@@ -158,14 +158,15 @@ void Controller::OnJoin(const net::ConnectionPtr& connection, const core::Header
   }
   joining_ = connection;
   Feed(core::FromAgent{header, join});
-  joining_.reset();
+  // Not answered: it is to come again.
+  if (const net::ConnectionPtr unanswered = std::exchange(joining_, nullptr)) unanswered->Close();
 }
 
 // A refused join must not cost the living process its connection; an accepted one ends the connection before it, so that
 // a process which was replaced, or forgot to close, learns of it.
 void Controller::AnswerJoin(Rank rank, Incarnation incarnation, const core::Header& header,
                             const core::JoinReply& reply) {
-  const net::ConnectionPtr connection = joining_;
+  const net::ConnectionPtr connection = std::exchange(joining_, nullptr);
   if (!connection) return;
   const Status sent = connection->Send(wire::Encode(options_.job, header, reply));
   if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"rank", rank.ToString()}, {"why", sent.message()}}));

@@ -38,6 +38,7 @@ std::vector<AgentAction> AgentCore::Step(const AgentEvent& event) {
         } else if constexpr (std::is_same_v<E, PauseStored>) {
           if (std::exchange(pause_due_, false)) Send(PauseAck{e.begun});
         } else if constexpr (std::is_same_v<E, Connected>) {
+          term_ = std::max(term_, e.term);
           OnConnected();
         }
       },
@@ -165,6 +166,7 @@ void AgentCore::StartHandler() {
   }
   if (order.phase == Phase::kRollback) {
     offer_valid_ = true;
+    holds_state_ = true;
     faults_.clear();
     word_ = {true, GateState::kCommitted, order.step};
     out_.push_back(SetCommitted{order.step});
@@ -179,6 +181,7 @@ void AgentCore::OnResume(const ResumeOrder& order) {
   if (!locked_ && resumed_) return Send(Resumed{});  // asked again: the answer was lost
   if (trainer_ != Trainer::kParked || !locked_) return;
   locked_ = false;
+  released_ = true;
   stop_.reset();
   done_.reset();
   finished_.reset();
@@ -238,6 +241,11 @@ void AgentCore::OnHandlerDone(const HandlerDone& event) {
   }
   ReportParked();
   StartHandler();
+}
+
+Standing AgentCore::standing() const {
+  if (!released_) return holds_state_ ? Standing::kHolds : Standing::kNew;
+  return locked_ ? Standing::kLocked : Standing::kRunning;
 }
 
 // What this rank said by itself while the connection was down is lost; what it was asked for the controller asks again.

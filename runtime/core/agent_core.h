@@ -50,7 +50,9 @@ struct TrainerAtGate {  // control-plane gate
 struct PauseStored {
   Step begun;
 };
-struct Connected {};  // the control connection is back
+struct Connected {  // the control connection is back, to this controller
+  Term term;
+};
 
 using AgentEvent = std::variant<FromController, GateLocked, TrainerParked, FaultSignal, HandlerDone, TrainerResumed,
                                 TrainerAtSavePoint, TrainerAtGate, PauseStored, Connected>;
@@ -110,6 +112,7 @@ class AgentCore {
   Generation generation() const { return generation_; }
   Term term() const { return term_; }
   bool locked() const { return locked_; }
+  Standing standing() const;
   uint64_t refused() const { return refused_; }
   // The Ready message is the driver's to fill; it is sent again after a reconnect.
   void SetReady(Ready ready) { ready_ = std::move(ready); }
@@ -149,6 +152,8 @@ class AgentCore {
   bool offer_valid_;
   bool locked_ = true;  // a fresh process waits for its first Resume
   bool ended_ = false;
+  bool holds_state_ = false;  // was brought to the run's state
+  bool released_ = false;     // ever
   Trainer trainer_ = Trainer::kInLoop;
   GateWord word_;                       // once the trainer's thread is parked; until then the driver's counts
   bool lock_reply_due_ = false;

@@ -27,6 +27,10 @@ ControllerCore::ControllerCore(Policy policy, Term term)
 std::vector<ControllerAction> ControllerCore::Start(TimePoint now) {
   now_ = now;
   phase_began_ = now;
+  if (policy_.takes_over) {
+    BeginTakeover();
+    return std::exchange(out_, {});
+  }
   generation_ = Generation(1);
   deadline_ = now_ + policy_.join_timeout;
   for (int r = 0; r < policy_.world_size; ++r) {
@@ -53,6 +57,7 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
         if constexpr (std::is_same_v<E, OperatorStop>) RequestSave(true);
         if constexpr (std::is_same_v<E, OperatorInject>)
           if (InWorld(e.rank)) SendTo(e.rank, InjectOrder{e.injection});
+        if constexpr (std::is_same_v<E, ProcessFound>) OnFound(e);
         if constexpr (std::is_same_v<E, Tick>) OnTick();
       },
       event);
@@ -119,6 +124,8 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
     out_.push_back(Send{{term_, generation_, rank, header.incarnation}, JoinReply{.accepted = false, .text = why}});
     Drop(rank, why);
   };
+  // It obeys a newer controller: whoever sees this leaves (the driver closes what is not answered).
+  if (header.term > term_) return Drop(rank, "its controller is of term " + std::to_string(header.term.number));
   if (phase_ == Phase::kEnded) {
     // It may have missed the end with its connection.
     if (header.incarnation == member.incarnation && member.life == Life::kReady)
@@ -131,7 +138,9 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
   if (!unnamed && (header.incarnation < member.incarnation || (header.incarnation == member.incarnation && given_up)))
     return refuse("incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
                   " was given up; the living one is " + member.incarnation.ToString());
-  if (policy_.can_spawn && header.incarnation > member.incarnation)
+  // A process that has not heard of any generation waits until it is known whether there is a run to come back to.
+  if (taking_over_ && !join.joined_before) return;
+  if (policy_.can_spawn && header.incarnation > member.incarnation && !taking_over_)
     return refuse("incarnation " + header.incarnation.ToString() + " was not started by this launcher");
   if (!unnamed && member.connected && join.pid != member.pid)
     return refuse("process " + std::to_string(member.pid) + " is rank " + rank.ToString() + " already, process " +
@@ -148,10 +157,14 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
     member.incarnation = incarnation;
     SetLife(member, Life::kStarting);
   }
+  if (!taking_over_ && member.life == Life::kStarting && join.joined_before && join.standing != Standing::kNew &&
+      ever_ran_ && policy_.takes_over)
+    return GiveUp({rank}, FaultKind::kConnectionLost, now_, "it came too late to the new controller");
   if (member.life == Life::kReady && !member.connected) returned_at_ = now_;
   SetConnected(member, true);
   member.pid = join.pid;
   member.watched_by_launcher = join.watched_by_launcher;
+  if (taking_over_) TakeStanding(member, header, join);
   detector_.Watch(rank, now_);
   JoinReply reply;
   reply.replacement = ever_ran_;
@@ -174,7 +187,7 @@ void ControllerCore::TellAgain(Rank rank) {
 }
 
 void ControllerCore::MaybeHeal() {
-  if (phase_ != Phase::kConfirm || !healable_) return;
+  if (phase_ != Phase::kConfirm || !healable_ || taking_over_) return;
   if (lost_count_ > 0) {
     const Duration window = policy_.ConfirmWindow();
     deadline_ = std::max(deadline_, std::min(returned_at_ + window, phase_began_ + kReturnWindowsMax * window));
@@ -198,7 +211,11 @@ void ControllerCore::OnReady(const Header& header, const Ready& ready) {
   registries_changed_ = registries_changed_ || !(member.registry == ready.registry && member.layouts == ready.layouts);
   member.registry = ready.registry;
   member.layouts = ready.layouts;
-  member.parked = true;
+  member.registered = true;
+  member.unconfirmed.reset();  // a launcher starts no process before the one before it has ended
+  member.parked = !taking_over_ || member.standing != Standing::kRunning;
+  if (taking_over_) return MaybeTakenOver();
+  ReconsiderMajority();
   if (phase_ == Phase::kAdmit && AllReady()) AfterAdmit();
 }
 
@@ -218,10 +235,16 @@ void ControllerCore::OnClosed(const ConnectionClosed& closed) {
 void ControllerCore::OnExited(const ProcessExited& exited) {
   if (!InWorld(exited.rank)) return;
   Member& member = At(exited.rank);
+  if (member.unconfirmed && *member.unconfirmed <= exited.incarnation) {
+    member.unconfirmed.reset();
+    ReconsiderMajority();
+  }
   if (member.incarnation != exited.incarnation || member.life == Life::kDead) return;
   const bool was_ready = member.life == Life::kReady;
   NoteCrash(exited.rank, exited.cause);
   MarkDead(exited.rank);
+  member.unconfirmed.reset();
+  if (taking_over_) return RecordFault(exited.rank, FaultKind::kProcessExit, exited.cause, exited.since.value_or(now_));
   const std::string who = "rank " + exited.rank.ToString() + " " + exited.cause;
   if (!was_ready && !ever_ran_)
     return End(kExitStartup, who + " before it was ready: does the program call Agent::Join and Agent::Run?");
@@ -298,6 +321,8 @@ bool ControllerCore::IsLost(const Member& member) const {
 
 void ControllerCore::OnDeadline() {
   deadline_ = TimePoint::Max();
+  if (taking_over_) return TakenOver();
+  if (awaiting_majority_) return GiveUpMajority();
   if (phase_ == Phase::kConfirm) return EnterLock("no further cause within the confirmation window");
   if (phase_ == Phase::kAdmit && !ever_ran_) {
     for (int r = 0; r < policy_.world_size; ++r)
@@ -366,6 +391,7 @@ void ControllerCore::SetPhase(Phase to, const std::string& reason) {
   deadline_ = TimePoint::Max();
   relock_at_ = TimePoint::Max();
   ran_out_ = false;
+  awaiting_majority_ = false;
   if (listening) return;
   save_deadline_ = TimePoint::Max();
   for (Member& member : members_) SetWaiting(member, false);

@@ -57,6 +57,11 @@ class ControllerCore {
     int crashes = 0;
     bool fresh = false;              // a process that has not held the run's state yet
     bool from_spare = false;         // a process that was started before it was needed
+    // The newest life that was given up and may still live, as far as anybody here can tell.
+    std::optional<Incarnation> unconfirmed;
+    Standing standing = Standing::kNew;  // to a controller that takes over
+    Generation joined_generation;        // likewise
+    bool registered = false;             // `registry` and `layouts` are its own
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these
     int digest_mismatches = 0;
@@ -100,11 +105,6 @@ class ControllerCore {
   static constexpr int kOwnFailure = 2;
   static constexpr int kHandlerFailuresMax = 3 * kOwnFailure;
 
-  struct Checkpoint {
-    kintsugi::Step step;
-    std::string directory;
-    bool operator==(const Checkpoint&) const = default;
-  };
   static constexpr size_t kCheckpointsMax = 16;
   // While some of many lost ranks still come back, the others are waited for, for at most so many confirmation windows.
   static constexpr int kReturnWindowsMax = 4;
@@ -172,6 +172,18 @@ class ControllerCore {
   void OnResumed(Rank rank);
   void AwaitResumed();
   void CloseIncident();
+
+  // Takeover and consent (controller_takeover.cc).
+  void BeginTakeover();
+  void TakeStanding(Member& member, const Header& header, const JoinRequest& join);
+  void OnFound(const ProcessFound& found);
+  void MaybeTakenOver();
+  void TakenOver();
+  void ClaimForLost(std::map<Rank, std::map<int, GroupClaim>>* claims) const;
+  bool HasMajority() const;
+  void AwaitMajority();
+  void ReconsiderMajority();
+  void GiveUpMajority();
 
   // Hangs and crash loops (controller_hang.cc).
   void WatchForHangs();
@@ -257,6 +269,11 @@ class ControllerCore {
   bool registries_changed_ = true;  // somebody registered something else than what replicas_ was made of
   bool ever_ran_ = false;
   uint64_t dropped_ = 0;
+
+  bool taking_over_ = false;                    // listening: nothing is ordered yet
+  bool awaiting_majority_ = false;              // with LOCK: all that live have answered, and are too few
+  TimePoint consent_until_ = TimePoint::Max();  // of this incident
+  bool minority_ = false;                       // it was waited for in vain: save, without `latest`, and leave
 
   // The incident under way, where there is one.
   std::optional<IncidentRecord> incident_;

@@ -24,6 +24,7 @@ void ControllerCore::OpenIncident(Rank rank, FaultKind kind, const std::string& 
   record.fault_at = std::min(since, now_);
   record.detected_at = now_;
   incident_ = record;
+  consent_until_ = TimePoint::Max();
   proven_ = false;
   healable_ = false;
   attempt_ = 0;
@@ -34,6 +35,10 @@ void ControllerCore::OpenIncident(Rank rank, FaultKind kind, const std::string& 
 
 void ControllerCore::Suspect(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
   out_.push_back(Notice{rank, "signal " + std::string(FaultKindName(kind)) + ": " + text});
+  if (taking_over_) {
+    if (kind != FaultKind::kConnectionLost && !incident_) OpenIncident(rank, kind, text, since);
+    return;
+  }
   // In any other phase what is suspected is either part of the incident or comes to light when a wait runs out.
   if (phase_ != Phase::kRunning && phase_ != Phase::kConfirm) return;
   if (phase_ == Phase::kRunning) {
@@ -74,6 +79,7 @@ void ControllerCore::RecordFault(Rank rank, FaultKind kind, const std::string& t
 
 void ControllerCore::MarkDead(Rank rank) {
   Member& member = At(rank);
+  if (member.life != Life::kAbsent) member.unconfirmed = member.incarnation;
   SetLife(member, Life::kDead);
   SetConnected(member, false);
   SetWaiting(member, false);
@@ -108,6 +114,7 @@ void ControllerCore::MaybeRespawn(Rank rank) {
 }
 
 void ControllerCore::EnterLock(const std::string& reason) {
+  if (taking_over_) return;  // once it is known who is there
   KINTSUGI_CHECK(incident_.has_value(), "LOCK without an incident");
   if (attempt_ >= kAttemptsMax + 2 * policy_.world_size)
     return EndWithoutSave("gave up after " + std::to_string(attempt_) + " attempts at one incident; last: " + reason);
@@ -152,6 +159,7 @@ void ControllerCore::OnLockReply(Rank rank, const LockReply& reply) {
 }
 
 void ControllerCore::AfterLock() {
+  if (!minority_ && !HasMajority()) return AwaitMajority();
   std::vector<LockReport> reports;
   for (Rank rank : LiveRanks()) reports.push_back(At(rank).report);
   choice_ = replicas_known_ ? ChooseStep(reports, replicas_) : StepChoice{};
@@ -190,7 +198,10 @@ IncidentSnapshot ControllerCore::Snapshot() const {
   snapshot.step = choice_;
   snapshot.checkpoint_exists = !checkpoints_.empty();
   snapshot.save_possible = !policy_.save_directory.empty();
-  snapshot.leaving = !hopeless_.empty() ? hopeless_ : stop_requested_ ? "a stop was asked for: save and leave" : "";
+  snapshot.leaving = !hopeless_.empty() ? hopeless_
+                     : minority_        ? "no majority of the ranks answers: save and leave"
+                     : stop_requested_  ? "a stop was asked for: save and leave"
+                                        : "";
   for (size_t r = 0; r < members_.size(); ++r) {
     const Member& member = members_[r];
     RankSnapshot rank;
@@ -214,7 +225,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
 
 void ControllerCore::AfterStop() {
   incident_->parked_at = now_;
-  if (!ever_ran_) return RestartStart();
+  if (!ever_ran_) return minority_ ? End(kExitStartup, "no majority of the ranks came") : RestartStart();
   const IncidentSnapshot snapshot = Snapshot();
   decision_ = DecideRung(snapshot, replicas_);
   incident_->reasons = decision_.reasons;

@@ -37,6 +37,9 @@ void ControllerCore::EnterAdmit(const std::string& reason) {
 std::string ControllerCore::FirstRegistryError() const {
   for (const auto& shard : replicas_.shards())
     for (Rank holder : shard.holders) {
+      if (!members_[static_cast<size_t>(holder.value())].registered ||
+          !members_[static_cast<size_t>(shard.holders.front().value())].registered)
+        continue;  // lost with the controller before this one
       const Status same = CompareReplicas(shard.layout, shard.holders.front(),
                                           members_[static_cast<size_t>(shard.holders.front().value())].registry, holder,
                                           members_[static_cast<size_t>(holder.value())].registry);
@@ -55,6 +58,7 @@ void ControllerCore::OnMisfit(const std::string& error) {
 Status ControllerCore::MapReplicas() {
   std::map<Rank, std::map<int, GroupClaim>> claims;
   for (size_t r = 0; r < members_.size(); ++r) claims[Rank(static_cast<int32_t>(r))] = members_[r].layouts;
+  if (policy_.takes_over) ClaimForLost(&claims);
   Result<ReplicaMap> map = ReplicaMap::Build(policy_.world_size, claims);
   KINTSUGI_RETURN_IF_ERROR(map.status());
   const ReplicaMap before = std::exchange(replicas_, std::move(map).value());

@@ -160,10 +160,11 @@ void ControllerCore::OnSaveDone(Rank rank, const PhaseDone& done) {
   save_deadline_ = now_ + policy_.RepairLimit() + policy_.AnswerSlack();
   const auto fit = std::find_if(writers_.begin(), writers_.end(), [this](Rank r) { return !At(r).save_failed; });
   Ask(fit == writers_.end() ? writers_.front() : *fit, PhaseOrder{.phase = Phase::kRename,
-                                                                   .step = save_step_,
-                                                                   .limit = policy_.RepairLimit(),
-                                                                   .partners = writers_,
-                                                                   .directory = policy_.save_directory});
+                                                                  .step = save_step_,
+                                                                  .limit = policy_.RepairLimit(),
+                                                                  .partners = writers_,
+                                                                  .directory = policy_.save_directory,
+                                                                  .moves_latest = !minority_});
 }
 
 void ControllerCore::OnLastSaveFailed(Rank rank, const std::string& text) {
@@ -192,7 +193,9 @@ void ControllerCore::FinishSave() {
   save_ = SaveState::kNone;
   save_deadline_ = TimePoint::Max();
   for (Member& member : members_) SetWaiting(member, false);
-  const std::string saved = "saved step " + save_step_.ToString() + "; resume with --resume " + policy_.save_directory;
+  const std::string saved = "saved step " + save_step_.ToString() +
+                            (minority_ ? " without a majority, not marked as the latest" : "") +
+                            "; resume with --resume " + policy_.save_directory;
   if (!hopeless_.empty() && end_after_save_) return End(kExitFailed, hopeless_ + "; " + saved);
   if (end_after_save_) return End(kExitResumable, saved);
   LeaveSavePoints();

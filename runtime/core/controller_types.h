@@ -40,11 +40,15 @@ struct OperatorInject {
   Rank rank;
   std::string injection;
 };
+// A launcher says that this process runs: news to a controller that took over, and to no other.
+struct ProcessFound {
+  Rank rank;
+  Incarnation incarnation;
+};
 struct Tick {};
 
-using ControllerEvent =
-    std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop, OperatorInject, Tick,
-                 SparesWaiting>;
+using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
+                                     OperatorInject, ProcessFound, Tick, SparesWaiting>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 

@@ -36,8 +36,18 @@ enum class FaultKind : uint8_t {
   kStalled,         // did not finish a phase before its deadline
   kHang,            // its step does not move while its agent lives
   kOperator,        // an operator asked
+  kControllerLost,  // the controller before this one died, and not all ranks went on undisturbed
 };
 std::string_view FaultKindName(FaultKind kind);
+
+// What a process says of itself when it joins: all that a controller knows which took over.
+enum class Standing : uint8_t {
+  kNew,      // has not held the run's state
+  kHolds,    // was brought to the run's state, and never released
+  kLocked,   // was in its loop; its gate is locked
+  kRunning,  // is in its loop, or parked in it with an open gate
+};
+std::string_view StandingName(Standing standing);
 
 // ---- agent -> controller ---------------------------------------------------------------------------------------
 
@@ -45,6 +55,8 @@ struct JoinRequest {
   uint64_t pid = 0;
   std::string host;
   bool watched_by_launcher = false;  // liveness comes through the launcher's page; no Beat messages follow
+  Standing standing = Standing::kNew;
+  bool joined_before = false;  // it has a term and a generation: of a connection, or a controller, before this one
 };
 // Registration is over and the trainer's thread waits inside the guard.
 struct Ready {
@@ -136,6 +148,7 @@ struct PhaseOrder {
   std::vector<RepairMove> moves;
   std::vector<SaveEntry> entries;
   std::string directory;
+  bool moves_latest = true;  // kRename: false for ranks that save without a majority
 };
 struct ResumeOrder {  // back to the loop, from `step`
   Step step;

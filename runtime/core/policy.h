@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
@@ -13,6 +14,12 @@
 #include "runtime/core/hang_detector.h"
 
 namespace kintsugi::core {
+
+struct Checkpoint {
+  Step step;
+  std::string directory;
+  bool operator==(const Checkpoint&) const = default;
+};
 
 struct Policy {
   int world_size = 1;
@@ -30,6 +37,13 @@ struct Policy {
   double hang_factor = 5;                         // so many learnt step times without progress are a hang; 0: never
   Duration hang_least = std::chrono::seconds(5);  // and at least so long
   bool can_spawn = true;                               // a launcher starts replacements; else they come by themselves
+  // Several hosts: a new generation needs the consent of a majority (consent.h). Without it ranks stay parked for so
+  // long, then save what they have and leave.
+  bool needs_consent = false;
+  Duration consent_wait = std::chrono::seconds(60);
+  bool takes_over = false;              // a run that another controller began: its ranks say where it stands
+  bool began = false;                   // with takes_over: it is known that ranks were in their loops
+  std::vector<Checkpoint> checkpoints;  // with takes_over: complete ones, the newest last
 
   // Derived limits.
   Duration ConfirmWindow() const { return silence + silence / 4; }

@@ -73,6 +73,9 @@ Status Decoder::DecodeInput(const pb::Input& in, Input* out) {
     case pb::Input::kClosed:
       event = core::ConnectionClosed{Rank(in.closed().rank()), Incarnation(in.closed().incarnation())};
       break;
+    case pb::Input::kFound:
+      event = core::ProcessFound{Rank(in.found().rank()), Incarnation(in.found().incarnation())};
+      break;
     case pb::Input::kExited: {
       const pb::Exited& e = in.exited();
       if (e.rank() < 0 || e.rank() >= world_size_) return Damaged("there is no rank " + std::to_string(e.rank()));

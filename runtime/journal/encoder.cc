@@ -43,6 +43,10 @@ void Put(const core::ControllerEvent& event, pb::Input* out) {
                    out->mutable_operator_inject()->set_rank(e.rank.value());
                    out->mutable_operator_inject()->set_injection(e.injection);
                  },
+                 [&](const core::ProcessFound& e) {
+                   out->mutable_found()->set_rank(e.rank.value());
+                   out->mutable_found()->set_incarnation(e.incarnation.value());
+                 },
                  [&](const core::Tick&) { out->set_tick(true); },
                  [&](const core::SparesWaiting& e) {
                    out->mutable_spares()->set_first(e.first.value());

@@ -39,7 +39,7 @@ KINTSUGI_FIELDS(core::GroupClaim, ranks, replicas)
 KINTSUGI_FIELDS(core::Header, term, generation, rank, incarnation)
 
 // Agent -> controller.
-KINTSUGI_FIELDS(core::JoinRequest, pid, host, watched_by_launcher)
+KINTSUGI_FIELDS(core::JoinRequest, pid, host, watched_by_launcher, standing, joined_before)
 KINTSUGI_FIELDS(core::Ready, registry, layouts, gate)
 KINTSUGI_FIELDS(core::Beat, count, place)
 KINTSUGI_FIELDS(core::FaultReport, kind, text, damaged_keys, step, in_update, since)
@@ -59,7 +59,7 @@ KINTSUGI_FIELDS(core::Published, step, directory)
 KINTSUGI_FIELDS(core::JoinReply, accepted, text, replacement, resume_step, save_every, verify_every, injections)
 KINTSUGI_NO_FIELDS(core::LockOrder)
 KINTSUGI_FIELDS(core::StopOrder, step, step_exists)
-KINTSUGI_FIELDS(core::PhaseOrder, phase, step, rung, limit, partners, moves, entries, directory)
+KINTSUGI_FIELDS(core::PhaseOrder, phase, step, rung, limit, partners, moves, entries, directory, moves_latest)
 KINTSUGI_FIELDS(core::ResumeOrder, step)
 KINTSUGI_NO_FIELDS(core::ContinueOrder)
 KINTSUGI_FIELDS(core::PauseAt, step)
@@ -74,6 +74,7 @@ KINTSUGI_FIELDS(core::ProcessExited, rank, incarnation, cause, since)
 KINTSUGI_NO_FIELDS(core::OperatorSave)
 KINTSUGI_NO_FIELDS(core::OperatorStop)
 KINTSUGI_FIELDS(core::OperatorInject, rank, injection)
+KINTSUGI_FIELDS(core::ProcessFound, rank, incarnation)
 KINTSUGI_NO_FIELDS(core::Tick)
 KINTSUGI_FIELDS(core::SparesWaiting, first, ranks, waiting)
 KINTSUGI_FIELDS(Injections, rank, injections)
@@ -93,9 +94,10 @@ KINTSUGI_FIELDS(core::CheckpointReady, step, directory)
 KINTSUGI_FIELDS(core::RunEnded, exit_code, text, committed, final_digest)
 KINTSUGI_FIELDS(core::Notice, rank, text)
 
+KINTSUGI_FIELDS(core::Checkpoint, step, directory)
 KINTSUGI_FIELDS(core::Policy, world_size, max_respawns, silence, step_timeout, join_timeout, grace, repairs_per_rank,
                 save_every, verify_every, save_directory, resume_directory, resume_step, hang_factor, hang_least,
-                can_spawn)
+                can_spawn, needs_consent, consent_wait, takes_over, began, checkpoints)
 
 #undef KINTSUGI_FIELDS
 #undef KINTSUGI_NO_FIELDS

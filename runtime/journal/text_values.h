@@ -18,6 +18,7 @@ namespace kintsugi::journal {
 
 inline std::string_view NameOf(core::Phase value) { return core::PhaseName(value); }
 inline std::string_view NameOf(core::FaultKind value) { return core::FaultKindName(value); }
+inline std::string_view NameOf(core::Standing value) { return core::StandingName(value); }
 inline std::string_view NameOf(core::GateState value) { return core::GateStateName(value); }
 inline std::string_view NameOf(Rung value) { return core::RungName(value); }
 inline std::string_view NameOf(StatusCode value) { return StatusCodeName(value); }
@@ -27,7 +28,8 @@ inline std::string_view NameOf(DType value) { return DTypeName(value); }
 inline std::string_view NameOf(ObjectKind value) { return value == ObjectKind::kDerived ? "derived" : "mirrored"; }
 
 inline constexpr core::Phase LastOf(core::Phase) { return core::Phase::kEnded; }
-inline constexpr core::FaultKind LastOf(core::FaultKind) { return core::FaultKind::kOperator; }
+inline constexpr core::FaultKind LastOf(core::FaultKind) { return core::FaultKind::kControllerLost; }
+inline constexpr core::Standing LastOf(core::Standing) { return core::Standing::kRunning; }
 inline constexpr core::GateState LastOf(core::GateState) { return core::GateState::kTorn; }
 inline constexpr Rung LastOf(Rung) { return Rung::kExit; }
 inline constexpr StatusCode LastOf(StatusCode) { return StatusCode::kInternal; }

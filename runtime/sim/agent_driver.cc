@@ -23,13 +23,13 @@ void Cluster::OnDown(ProcessPtr p, const std::string& bytes) {
   }
   if (const auto* reply = std::get_if<JoinReply>(&frame->message)) return OnJoinReply(p, frame->header, *reply);
   if (!p->core) return;
-  p->newest_heard = std::max(p->newest_heard, frame->header.generation);
+  if (frame->header.term >= p->core->term()) p->newest_heard = std::max(p->newest_heard, frame->header.generation);
   StepAgent(p, FromController{frame->header, std::move(frame->message)});
 }
 
 void Cluster::OnJoinReply(ProcessPtr p, const Header& header, const JoinReply& reply) {
   if (!reply.accepted) return Die(p, "exited: " + reply.text);
-  if (p->core) return StepAgent(p, Connected{});
+  if (p->core) return StepAgent(p, Connected{header.term});
   if (p->doomed) {
     NoteLoss(p->rank.value());
     return For(p, Between(100, 20000), [this, p] { Die(p, "exited with code 9"); });

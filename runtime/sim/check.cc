@@ -66,7 +66,7 @@ void Cluster::CheckTransition(const Transition& transition) {
     Break(Promise::kTable,
           "no transition " + std::string(PhaseName(transition.from)) + " -> " + std::string(PhaseName(transition.to)));
   phase_ = transition.to;
-  if (transition.to == Phase::kConfirm) before_confirm_ = core_.generation();
+  if (transition.to == Phase::kConfirm) before_confirm_ = core_->generation();
   if (transition.to == Phase::kLock && lock_generation_.value() > 0 && transition.generation < lock_generation_)
     Break(Promise::kTable, "LOCK of an older generation");
   if (transition.from == Phase::kLock && transition.to != Phase::kEnded) {
@@ -108,19 +108,19 @@ void Cluster::CheckSend(const Send& send) {
 }
 
 void Cluster::CheckKill(const KillProcess& kill) {
-  if (core_.phase() != Phase::kEnded && !losses_.count(kill.rank.value()) && kill.incarnation == Incarnation(1))
+  if (core_->phase() != Phase::kEnded && !losses_.count(kill.rank.value()) && kill.incarnation == Incarnation(1))
     Break(Promise::kInnocent, "rank " + kill.rank.ToString() + ", which nothing struck, is given up: " + kill.reason);
 }
 
 void Cluster::CheckWaits() {
-  if (!core_.WaitsAreBounded())
-    Break(Promise::kBounds, "a wait without a deadline in " + std::string(PhaseName(core_.phase())));
+  if (!core_->WaitsAreBounded())
+    Break(Promise::kBounds, "a wait without a deadline in " + std::string(PhaseName(core_->phase())));
 }
 
 void Cluster::CheckProgress() {
   if (!ended_ && Now() - last_progress_ > kProgressLimit)
-    Break(Promise::kProgress,
-          "nothing moves in " + std::string(PhaseName(core_.phase())) + " for " + Milliseconds(kProgressLimit) + " ms");
+    Break(Promise::kProgress, "nothing moves in " + std::string(PhaseName(core_->phase())) + " for " +
+                                  Milliseconds(kProgressLimit) + " ms");
 }
 
 void Cluster::CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint) {

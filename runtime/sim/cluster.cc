@@ -38,7 +38,7 @@ Cluster::Cluster(Plan plan, LogFunction log, Hook* hook)
       reference_(replicas_, plan_.policy.world_size),
       scheduler_(TimePoint(100s)),
       start_(scheduler_.now()),
-      core_(plan_.policy, Term{1, 1}),
+      core_(std::make_unique<ControllerCore>(plan_.policy, Term{1, 1})),
       processes_(world_, nullptr),
       links_(world_, nullptr),
       roads_(world_),
@@ -77,10 +77,10 @@ Outcome Cluster::Run() {
   Log("plan: seed " + std::to_string(plan_.seed) + ": " + plan_.ToString());
   for (size_t i = 0; i < faults_.size(); ++i)
     if (faults_[i].plan.at) In(*faults_[i].plan.at, [this, i] { Strike(faults_[i]); });
-  const std::vector<ControllerAction> begun = core_.Start(Now());
+  const std::vector<ControllerAction> begun = core_->Start(Now());
   if (hook_) hook_->OnStart(Now(), begun);
   for (const ControllerAction& action : begun) Act(action);
-  Answer(store_.Advance(core_.generation()));
+  Answer(store_.Advance(core_->generation()));
   // Where no launcher starts them, somebody else does.
   for (size_t r = 0; r < world_ && !plan_.policy.can_spawn; ++r)
     StartProcess(Rank(static_cast<int32_t>(r)), Incarnation());
@@ -89,14 +89,14 @@ Outcome Cluster::Run() {
   try {
     while (!scheduler_.empty() && outcome_.violations.empty()) {
       scheduler_.RunNext();
-      if (Now() > hang) Break(Promise::kProgress, "the run hangs in " + std::string(PhaseName(core_.phase())));
+      if (Now() > hang) Break(Promise::kProgress, "the run hangs in " + std::string(PhaseName(core_->phase())));
     }
   } catch (const std::exception& e) {
     Break(Promise::kTable, std::string("exception: ") + e.what());
   }
   if (outcome_.violations.empty()) CheckEnd();
   outcome_.took = Now() - start_;
-  outcome_.incidents = core_.incidents();
+  outcome_.incidents += core_->incidents();
   return outcome_;
 }
 

@@ -175,6 +175,12 @@ class Cluster {
   void CloseAtController(LinkPtr link, bool told);
   void Tick();
 
+  // Controllers that die or sleep (takeover.cc).
+  bool LoseController(bool frozen);
+  void TakeOver();
+  void TellOfProcesses(int node);
+  void Thaw();
+
   // Network (network.cc).
   void SendUp(ProcessPtr p, Generation generation, const AgentMessage& message);
   void Put(LinkPtr link, bool up, std::string frame);
@@ -300,7 +306,10 @@ class Cluster {
   Reference reference_;
   Scheduler scheduler_;
   const TimePoint start_;
-  ControllerCore core_;
+  std::unique_ptr<ControllerCore> core_;
+  std::unique_ptr<ControllerCore> stale_;  // was replaced while it slept
+  bool controller_down_ = false;
+  std::vector<core::Checkpoint> checkpoints_told_;  // to launchers
   StoreTable store_;
   Generation stored_generation_;
   std::vector<std::unique_ptr<Process>> all_processes_;

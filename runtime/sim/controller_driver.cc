@@ -8,21 +8,22 @@ namespace kintsugi::sim {
 using namespace std::chrono_literals;
 
 void Cluster::Feed(ControllerEvent event) {
+  if (controller_down_) return;
   if (!hook_) return StepController(event);
   std::vector<ControllerEvent> after;
-  hook_->BeforeController(core_, &event, &after);
+  hook_->BeforeController(*core_, &event, &after);
   StepController(event);
   for (const ControllerEvent& e : after) StepController(e);
 }
 
 void Cluster::StepController(const ControllerEvent& event) {
-  std::vector<ControllerAction> actions = core_.Step(event, Now());
+  std::vector<ControllerAction> actions = core_->Step(event, Now());
   if (hook_) hook_->OnStep(event, Now(), actions);
-  if (core_.generation() != stored_generation_) {
-    stored_generation_ = core_.generation();
+  if (core_->generation() != stored_generation_) {
+    stored_generation_ = core_->generation();
     Answer(store_.Advance(stored_generation_));
   }
-  if (hook_) hook_->AfterController(core_, event, &actions);
+  if (hook_) hook_->AfterController(*core_, event, &actions);
   // What one event sets off is bounded by the world: orders, kills, spawns, and the records of one incident.
   if (actions.size() > 64 + 16 * world_)
     Break(Promise::kBounds, "one event gives " + std::to_string(actions.size()) + " actions");
@@ -32,7 +33,7 @@ void Cluster::StepController(const ControllerEvent& event) {
 
 void Cluster::Answer(const std::vector<StoreTable::Answer>& answers) {
   for (const StoreTable::Answer& answer : answers)
-    SendDown({core_.term(), core_.generation(), answer.rank, answer.incarnation}, answer.reply);
+    SendDown({core_->term(), core_->generation(), answer.rank, answer.incarnation}, answer.reply);
 }
 
 void Cluster::Act(const ControllerAction& action) {
@@ -56,6 +57,8 @@ void Cluster::Act(const ControllerAction& action) {
     outcome_.attempts_max = std::max(outcome_.attempts_max, record.attempts);
     if (record.rung) outcome_.rungs.insert(*record.rung);
     if (record.resumed_at) outcome_.recoveries.push_back(*record.resumed_at - record.fault_at);
+  } else if (const auto* ready = std::get_if<core::CheckpointReady>(&action)) {
+    checkpoints_told_.push_back({ready->step, ready->directory});
   } else if (const auto* ended = std::get_if<RunEnded>(&action)) {
     Log("ended " + std::to_string(ended->exit_code) + ": " + ended->text);
     if (ended_) Break(Promise::kTable, "the run ended twice");
@@ -75,6 +78,10 @@ void Cluster::Kill(const KillProcess& kill) {
   }
   if (!plan_.policy.can_spawn) return;  // nobody here can reach the process: it joins again, is refused and leaves
   const ProcessPtr p = Newest(kill.rank);
+  if (p && p->incarnation == kill.incarnation && !p->alive && plan_.policy.needs_consent)  // it went with its host
+    return In(Between(10, 2000), [this, rank = kill.rank, incarnation = kill.incarnation] {
+      Feed(ProcessExited{rank, incarnation, "had ended", std::nullopt});
+    });
   if (p && p->incarnation == kill.incarnation) In(Between(10, 2000), [this, p] { Die(p, "killed by SIGKILL"); });
 }
 
@@ -87,7 +94,7 @@ void Cluster::SendDown(const Header& header, const ControllerMessage& message) {
 }
 
 void Cluster::AnswerJoin(const Header& header, const JoinReply& reply) {
-  const LinkPtr link = joining_;
+  const LinkPtr link = std::exchange(joining_, nullptr);
   if (!link) return;
   if (log_) Log("   -> " + Describe(header, ControllerMessage(reply)));
   Put(link, false, wire::Encode(kJob, header, ControllerMessage(reply)));
@@ -125,7 +132,7 @@ void Cluster::OnUp(LinkPtr link, const std::string& bytes) {
     if (log_) Log("<-    " + Describe(header, message));
     joining_ = link;
     Feed(FromAgent{header, *join});
-    joining_ = nullptr;
+    if (const LinkPtr unanswered = std::exchange(joining_, nullptr)) CloseAtController(unanswered, true);
     return;
   }
   // A connection speaks for the life it joined as, and for no other.

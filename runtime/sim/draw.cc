@@ -116,6 +116,8 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   PlannedFault fault;
   fault.type =
       random.Chance(profile.network) ? kNetwork[random.Below(kNetwork.size())] : kCommon[random.Below(kCommon.size())];
+  if (profile.controller > 0 && random.Chance(profile.controller))
+    fault.type = random.Chance(0.5) ? FaultType::kControllerKilled : FaultType::kControllerFrozen;
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
   fault.count = 1 + static_cast<int>(random.Below(3));
   fault.lasting = random.Chance(0.4);
@@ -153,6 +155,12 @@ const std::vector<Profile>& Profiles() {
        .description = "as quick, with one or two warm processes waiting on each node",
        .nodes = 2,
        .spares_max = 2},
+      {.name = "takeover",
+       .description = "as quick, with 2 to 4 faults, of which many kill or freeze the controller",
+       .nodes = 2,
+       .faults_min = 2,
+       .faults_max = 4,
+       .controller = 0.4},
   };
   return kProfiles;
 }
@@ -201,6 +209,10 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.spares = 1 + static_cast<int>(random.Below(static_cast<uint64_t>(profile.spares_max)));
   }
   plan.watched = plan.policy.can_spawn && random.Chance(0.7);
+  if (profile.controller > 0) {
+    plan.policy.needs_consent = plan.policy.can_spawn;
+    plan.policy.consent_wait = 5s;
+  }
   const uint64_t faults = profile.faults_min + random.Below(profile.faults_max - profile.faults_min + 1);
   for (uint64_t i = 0; i < faults; ++i) plan.faults.push_back(DrawFault(random, plan, profile, i == 0));
   return plan;

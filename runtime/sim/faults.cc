@@ -49,7 +49,7 @@ void Cluster::NoteDisturbed(int rank) {
 void Cluster::Strike(Fault& fault) {
   if (fault.fired || ended_) return;
   const ProcessPtr p = Living(fault.plan.rank);
-  const Phase phase = core_.phase();
+  const Phase phase = core_->phase();
   const std::string where = p ? std::string(TrainerAtName(p->at)) : "gone";
   const PlannedFault plan = fault.plan;
   // Marked first: what it sets off may come back here.
@@ -95,6 +95,9 @@ bool Cluster::StrikeProcess(const PlannedFault& fault, ProcessPtr p) {
       For(p, Between(500'000, 3'000'000), [p] { p->slow = 1; });
       return true;
     }
+    case FaultType::kControllerKilled:
+    case FaultType::kControllerFrozen:
+      return LoseController(fault.type == FaultType::kControllerFrozen);
     case FaultType::kSave:
       Feed(OperatorSave{});
       return true;
@@ -181,7 +184,7 @@ bool Cluster::Hang(const PlannedFault& fault, ProcessPtr p) {
 
 // Whoever is sending dies.
 bool Cluster::StrikeSource() {
-  const auto session = repairs_.find(core_.generation());
+  const auto session = repairs_.find(core_->generation());
   if (session == repairs_.end()) return false;
   for (const Transfer& transfer : session->second.transfers) {
     const ProcessPtr source = transfer.source;
@@ -196,12 +199,12 @@ bool Cluster::StrikeSource() {
 // A bit of a copy that nothing had touched, where its partners' were not touched either: VERIFY sees that they differ,
 // and nothing tells which is right. (With a repaired partner the flipped copy would be taken for the right one.)
 bool Cluster::StrikeSilently(ProcessPtr p) {
-  if (!p->core || core_.phase() != Phase::kVerify || p->state.shards.empty() || p->silent_bit) return false;
+  if (!p->core || core_->phase() != Phase::kVerify || p->state.shards.empty() || p->silent_bit) return false;
   std::set<Rank> involved{p->rank};
   for (const Shard& shard : p->state.shards)
     for (Rank holder : replicas_.Holders(shard.layout, p->rank)) involved.insert(holder);
   for (Rank rank : involved)
-    if (core_.members()[static_cast<size_t>(rank.value())].needs_repair) return false;
+    if (core_->members()[static_cast<size_t>(rank.value())].needs_repair) return false;
   for (Rank rank : involved) NoteLoss(rank.value());
   p->silent_bit = 1ull << (p->rank.value() % 64);  // no two ranks' alike
   p->state.shards.front().tensors[0].value ^= p->silent_bit;
@@ -213,7 +216,7 @@ bool Cluster::StrikeSilently(ProcessPtr p) {
 // that flipped meanwhile: the fault is taken back, since no promise covers it.
 void Cluster::TakeBackFlips() {
   for (const ProcessPtr p : processes_) {
-    if (!p || !p->silent_bit || core_.members()[static_cast<size_t>(p->rank.value())].needs_repair) continue;
+    if (!p || !p->silent_bit || core_->members()[static_cast<size_t>(p->rank.value())].needs_repair) continue;
     p->state.shards.front().tensors[0].value ^= std::exchange(p->silent_bit, 0);
     p->flipped = false;
   }

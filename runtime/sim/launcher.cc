@@ -85,6 +85,8 @@ void Cluster::Vanish(ProcessPtr p) {
 void Cluster::Reap(ProcessPtr p, const std::string& cause) {
   if (plan_.policy.can_spawn) {
     given_up_.insert({p->rank, p->incarnation});
+    // What an earlier controller asked for while there is no other, a launcher forgets.
+    if (controller_down_) return next_[static_cast<size_t>(p->rank.value())].reset();
     Feed(ProcessExited{p->rank, p->incarnation, cause, std::nullopt});
     if (const auto next = std::exchange(next_[static_cast<size_t>(p->rank.value())], std::nullopt))
       StartProcess(p->rank, *next);
@@ -105,7 +107,7 @@ void Cluster::Beat(ProcessPtr p) {
   ++p->beats;
   const core::Beat beat{p->beats, PlaceOf(p)};
   if (plan_.watched)  // through the launcher's page
-    Feed(FromAgent{{core_.term(), core_.generation(), p->rank, p->incarnation}, beat});
+    Feed(FromAgent{{core_->term(), core_->generation(), p->rank, p->incarnation}, beat});
   else if (p->core)
     SendUp(p, p->core->generation(), beat);
   if (!ended_) For(p, plan_.beat, [this, p] { Beat(p); });

@@ -84,7 +84,7 @@ void Cluster::TryConnect(ProcessPtr p) {
   if (p->link) return;
   const Duration limit = p->core ? kControllerLoss : plan_.policy.join_timeout;
   if (Now() - *p->alone_since > limit) return Die(p, "exited with code 1: no controller");
-  if (!RoadOf(p->rank).whole())  // a handshake needs both ways
+  if (controller_down_ || !RoadOf(p->rank).whole())  // a handshake needs both ways
     return For(p, Between(20000, 300000), [this, p] { TryConnect(p); });
   p->alone_since.reset();
   all_links_.push_back(std::make_unique<Link>());
@@ -92,7 +92,8 @@ void Cluster::TryConnect(ProcessPtr p) {
   p->link->process = p;
   p->link->rank = p->rank;
   SendUp(p, p->core ? p->core->generation() : Generation(),
-         JoinRequest{p->pid, "host" + p->rank.ToString(), plan_.watched});
+         JoinRequest{p->pid, "host" + p->rank.ToString(), plan_.watched,
+                     p->core ? p->core->standing() : core::Standing::kNew, p->core != nullptr});
 }
 
 // The agent's end is gone, by whatever it took for the other's word.

@@ -36,7 +36,9 @@ std::string_view FaultTypeName(FaultType type) {
                                                                 "slow_link",
                                                                 "bad_frame",
                                                                 "save",
-                                                                "stop"};
+                                                                "stop",
+                                                                "controller_killed",
+                                                                "controller_frozen"};
   return kNames[static_cast<size_t>(type)];
 }
 

@@ -53,8 +53,11 @@ enum class FaultType : uint8_t {
   // The operator.
   kSave,
   kStop,
+  // The controller.
+  kControllerKilled,
+  kControllerFrozen,
 };
-inline constexpr int kFaultTypes = 32;
+inline constexpr int kFaultTypes = 34;
 std::string_view FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.
@@ -119,6 +122,7 @@ struct Profile {
   Duration beat = std::chrono::milliseconds(50);
   uint64_t faults_min = 1, faults_max = 3;
   double network = 0.25;  // share of faults that strike a connection
+  double controller = 0;  // ... and of those that strike the controller
   int ranks = 0;          // 0: the layout's choice
   int spares_max = 0;     // on each node; above 0 there is at least one
 };

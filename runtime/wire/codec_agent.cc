@@ -62,7 +62,7 @@ Result<core::AgentMessage> TakeBeat(const Beat& in) {
 }
 
 Result<core::AgentMessage> TakeFault(const FaultReport& in) {
-  KINTSUGI_RETURN_IF_ERROR(CheckEnum("fault kind", in.kind(), static_cast<uint32_t>(core::FaultKind::kOperator)));
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("fault kind", in.kind(), static_cast<uint32_t>(core::FaultKind::kControllerLost)));
   KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
   if (in.since_ns() < 0) return OutOfRange("instant", std::to_string(in.since_ns()));
   return core::AgentMessage(core::FaultReport{static_cast<core::FaultKind>(in.kind()),
@@ -73,6 +73,12 @@ Result<core::AgentMessage> TakeFault(const FaultReport& in) {
                                               TimePoint(Duration(in.since_ns()))});
 }
 
+Result<core::AgentMessage> TakeJoin(const JoinRequest& in) {
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("standing", in.standing(), static_cast<uint32_t>(core::Standing::kRunning)));
+  return core::AgentMessage(core::JoinRequest{in.pid(), in.host(), in.watched_by_launcher(),
+                                              static_cast<core::Standing>(in.standing()), in.joined_before()});
+}
+
 }  // namespace
 
 void Put(const core::JoinRequest& m, Envelope* out) {
@@ -80,6 +86,8 @@ void Put(const core::JoinRequest& m, Envelope* out) {
   w->set_pid(m.pid);
   w->set_host(m.host);
   w->set_watched_by_launcher(m.watched_by_launcher);
+  w->set_standing(static_cast<uint32_t>(m.standing));
+  w->set_joined_before(m.joined_before);
 }
 
 void Put(const core::Ready& m, Envelope* out) {
@@ -176,8 +184,7 @@ void Put(const core::Published& m, Envelope* out) {
 Result<core::AgentMessage> TakeAgent(const Envelope& in) {
   switch (in.agent_case()) {
     case Envelope::kJoinRequest:
-      return core::AgentMessage(core::JoinRequest{in.join_request().pid(), in.join_request().host(),
-                                                  in.join_request().watched_by_launcher()});
+      return TakeJoin(in.join_request());
     case Envelope::kReady: return TakeReady(in.ready());
     case Envelope::kBeat:
       return TakeBeat(in.beat());

@@ -43,6 +43,7 @@ Result<core::ControllerMessage> TakePhaseOrder(const PhaseOrder& in) {
     m.entries.push_back({entry.layout(), std::move(holders), std::move(objects_of)});
   }
   m.directory = in.directory();
+  m.moves_latest = !in.keeps_latest();
   return core::ControllerMessage(std::move(m));
 }
 
@@ -87,6 +88,7 @@ void Put(const core::PhaseOrder& m, Envelope* out) {
     PutRanks(entry.objects_of, out_entry->mutable_objects_of());
   }
   w->set_directory(m.directory);
+  w->set_keeps_latest(!m.moves_latest);
 }
 
 void Put(const core::ResumeOrder& m, Envelope* out) { out->mutable_resume_order()->set_step(m.step.value()); }

@@ -30,6 +30,13 @@ Campaign RunSeeds(const std::string& name, uint64_t first, uint64_t end) {
   return campaign;
 }
 
+uint64_t Struck(const Campaign& campaign, FaultType type) {
+  uint64_t count = 0;
+  for (const auto& [phase, counts] : campaign.coverage())
+    if (const auto found = counts.find(type); found != counts.end()) count += found->second;
+  return count;
+}
+
 TEST(Cluster, KeepsItsPromisesUnderRandomFaults) {
   const Campaign campaign = RunSeeds("quick", 1, 10001);
   // A test of thousands of seeds that never reaches a phase, a fault or a rung proves less than it seems to.
@@ -38,16 +45,23 @@ TEST(Cluster, KeepsItsPromisesUnderRandomFaults) {
     EXPECT_TRUE(found != campaign.coverage().end() && found->second.count(FaultType::kKill))
         << "no kill in " << PhaseName(static_cast<Phase>(phase));
   }
-  for (int type = 0; type < kFaultTypes; ++type) {
-    uint64_t count = 0;
-    for (const auto& [phase, counts] : campaign.coverage())
-      if (const auto found = counts.find(static_cast<FaultType>(type)); found != counts.end()) count += found->second;
-    EXPECT_GT(count, 0u) << FaultTypeName(static_cast<FaultType>(type)) << " never struck";
-  }
+  for (int type = 0; type < static_cast<int>(FaultType::kControllerKilled); ++type)
+    EXPECT_GT(Struck(campaign, static_cast<FaultType>(type)), 0u)
+        << FaultTypeName(static_cast<FaultType>(type)) << " never struck";
   for (Rung rung : {Rung::kResume, Rung::kRetry, Rung::kPatch, Rung::kRebuild, Rung::kRespawn, Rung::kReload,
                     Rung::kDump, Rung::kExit})
     EXPECT_TRUE(campaign.rungs().count(rung)) << "no run took the rung " << RungName(rung);
   EXPECT_GT(campaign.healed(), 0u);
+}
+
+TEST(Cluster, KeepsItsPromisesWhenControllersDie) {
+  const Campaign campaign = RunSeeds("takeover", 1, 6001);
+  for (FaultType type : {FaultType::kControllerKilled, FaultType::kControllerFrozen})
+    for (int phase = 0; phase < kPhaseCount - 1; ++phase) {
+      const auto found = campaign.coverage().find(static_cast<Phase>(phase));
+      EXPECT_TRUE(found != campaign.coverage().end() && found->second.count(type))
+          << "no " << FaultTypeName(type) << " in " << PhaseName(static_cast<Phase>(phase));
+    }
 }
 
 TEST(Cluster, KeepsItsPromisesOnABadNetwork) { RunSeeds("network", 1, 3001); }

@@ -24,7 +24,9 @@ class Bench {
   };
 
   static Policy QuickPolicy(int world_size);
-  explicit Bench(Policy policy);
+  explicit Bench(Policy policy, Term term = {1, 1});
+
+  void Start() { Absorb(core.Start(now)); }
 
   // From Start to RUNNING with every rank resumed.
   void Run();

@@ -98,7 +98,7 @@ TEST(Codec, RefusesUnknownValuesAndNamesTheField) {
   ExpectRefused("dtype", [](Envelope* e) { e->mutable_ready()->add_tensors()->set_dtype(99); });
   ExpectRefused("object kind", [](Envelope* e) { e->mutable_ready()->add_objects()->set_kind(2); });
   ExpectRefused("rank", [](Envelope* e) { e->mutable_ready()->add_groups()->add_ranks(-7); });
-  ExpectRefused("fault kind", [](Envelope* e) { e->mutable_fault_report()->set_kind(12); });
+  ExpectRefused("fault kind", [](Envelope* e) { e->mutable_fault_report()->set_kind(13); });
   ExpectRefused("instant", [](Envelope* e) { e->mutable_fault_report()->set_since_ns(-1); });
   ExpectRefused("gate state", [](Envelope* e) { e->mutable_lock_reply()->set_state(4); });
   ExpectRefused("gate state", [](Envelope* e) { e->mutable_parked()->set_state(4); });

@@ -62,7 +62,7 @@ KINTSUGI_EQUAL_3(RankReport)
 namespace kintsugi::core {
 using wire::Equal;
 KINTSUGI_EQUAL_2(GroupClaim)
-KINTSUGI_EQUAL_3(JoinRequest)
+KINTSUGI_EQUAL_5(JoinRequest)
 KINTSUGI_EQUAL_3(Ready)
 KINTSUGI_EQUAL_2(Beat)
 KINTSUGI_EQUAL_3(LockReply)
@@ -98,9 +98,10 @@ inline bool Equal(const JoinReply& a, const JoinReply& b) {
   return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && a6 == b6 && a7 == b7;
 }
 inline bool Equal(const PhaseOrder& a, const PhaseOrder& b) {
-  const auto& [a1, a2, a3, a4, a5, a6, a7, a8] = a;
-  const auto& [b1, b2, b3, b4, b5, b6, b7, b8] = b;
-  return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && Equal(a6, b6) && Equal(a7, b7) && a8 == b8;
+  const auto& [a1, a2, a3, a4, a5, a6, a7, a8, a9] = a;
+  const auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9] = b;
+  return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && Equal(a6, b6) && Equal(a7, b7) && a8 == b8 &&
+         a9 == b9;
 }
 }  // namespace kintsugi::core
 

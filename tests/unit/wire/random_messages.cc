@@ -62,19 +62,25 @@ core::PhaseOrder RandomMessages::PhaseOrder() {
     order.moves.push_back({static_cast<int>(AnySigned()), AnyRank(), Ranks(), Texts()});
   for (uint64_t i = Below(4); i > 0; --i) order.entries.push_back({static_cast<int>(AnySigned()), Ranks(), Ranks()});
   order.directory = Text();
+  order.moves_latest = Flip();
   return order;
 }
 
 core::AgentMessage RandomMessages::Agent(size_t kind) {
   switch (kind) {
-    case 0: return core::JoinRequest{Any(), Text(), Flip()};
+    case 0:
+      return core::JoinRequest{Any(), Text(), Flip(), Enum(core::Standing::kRunning), Flip()};
     case 1: return Ready();
     case 2:
       return core::Beat{
           Any(),
           {AnyStep().value(), TrainPhaseFromNumber(Any() % 8), static_cast<Activity>(Any() % kActivityNames.size())}};
     case 3:
-      return core::FaultReport{Enum(core::FaultKind::kOperator), Text(), Texts(), AnyStep(), Flip(),
+      return core::FaultReport{Enum(core::FaultKind::kControllerLost),
+                               Text(),
+                               Texts(),
+                               AnyStep(),
+                               Flip(),
                                TimePoint(Duration(static_cast<int64_t>(Any() >> 1)))};
     case 4: return core::LockReply{Enum(core::GateState::kTorn), AnyStep(), Flip()};
     case 5: return core::Parked{Enum(core::GateState::kTorn), AnyStep(), Flip()};

@@ -1,0 +1,148 @@
+// A controller that takes a run over knows nothing but its policy: agents and launchers say where the run stands. While
+// it listens (CONFIRM) it orders nothing. Where every rank turns out to be in its loop, in one generation, the run was
+// never disturbed and goes on as it is; anything else is an incident, and goes to LOCK.
+//
+// Also here: the consent that a new generation needs, whoever began the run.
+#include <algorithm>
+#include <set>
+
+#include "runtime/core/consent.h"
+#include "runtime/core/controller_core.h"
+
+namespace kintsugi::core {
+namespace {
+
+// Replacements of a rank whose earlier lives this controller has not seen must be newer than all of these.
+Incarnation FirstOfTerm(Term term) { return Incarnation(term.number << 20); }
+
+}  // namespace
+
+void ControllerCore::BeginTakeover() {
+  phase_ = Phase::kConfirm;
+  taking_over_ = true;
+  checkpoints_ = policy_.checkpoints;
+  deadline_ = now_ + policy_.ConfirmWindow();
+  for (Member& member : members_) {
+    member.fresh = true;
+    member.unconfirmed = Incarnation();
+  }
+}
+
+// What it says of itself, before it has a place among the members.
+void ControllerCore::TakeStanding(Member& member, const Header& header, const JoinRequest& join) {
+  member.standing = join.standing;
+  member.joined_generation = header.generation;
+  member.fresh = join.standing == Standing::kNew;
+  member.resumed = join.standing == Standing::kRunning;
+  generation_ = std::max(generation_, header.generation);
+}
+
+void ControllerCore::OnFound(const ProcessFound& found) {
+  if (!taking_over_ || !InWorld(found.rank)) return;
+  Member& member = At(found.rank);
+  if (found.incarnation < member.incarnation ||
+      (found.incarnation == member.incarnation && member.life != Life::kAbsent))
+    return;
+  member.incarnation = found.incarnation;
+  SetLife(member, Life::kStarting);
+  member.unconfirmed.reset();
+}
+
+void ControllerCore::MaybeTakenOver() {
+  if (taking_over_ && AllReady()) TakenOver();
+}
+
+void ControllerCore::TakenOver() {
+  taking_over_ = false;
+  deadline_ = TimePoint::Max();
+  ever_ran_ = policy_.began || std::any_of(members_.begin(), members_.end(), [](const Member& m) {
+                return m.life == Life::kReady && m.standing >= Standing::kLocked;
+              });
+  // Before the run ever went everybody starts from what it registered.
+  for (Member& member : members_) member.needs_repair = member.needs_repair || (ever_ran_ && member.fresh);
+  if (const Status mapped = MapReplicas(); !mapped.ok())
+    out_.push_back(Notice{Rank(0), "the replica map cannot be rebuilt: " + mapped.message()});
+  const bool undisturbed =
+      AllReady() && replicas_known_ && !incident_ &&
+      std::all_of(members_.begin(), members_.end(), [this](const Member& m) {
+        return m.standing == Standing::kRunning && m.joined_generation == generation_ && m.connected;
+      });
+  if (undisturbed) {
+    SetPhase(Phase::kRunning, "term " + std::to_string(term_.number) + ": nothing else is wrong");
+    unresumed_ = 0;
+    WatchForHangs();
+    MaybeFinish();
+    return BeginRequestedSave();
+  }
+  if (!incident_) {
+    OpenIncident(Rank(0), FaultKind::kControllerLost, "the controller died within an incident", now_);
+    incident_->ranks.clear();
+  }
+  std::vector<Rank> missing;
+  for (size_t r = 0; r < members_.size(); ++r)
+    if (members_[r].life == Life::kAbsent) missing.push_back(Rank(static_cast<int32_t>(r)));
+  for (Rank rank : missing) {
+    Member& member = At(rank);
+    member.incarnation = std::max(member.incarnation, FirstOfTerm(term_));
+    MarkDead(rank);
+    RecordFault(rank, FaultKind::kSilence, "neither it nor its launcher came to the new controller", now_);
+    member.respawns = 0;  // it may have been on its way, for an earlier loss
+  }
+  EnterLock(missing.empty() ? "the controller died within an incident" : "ranks are lost with the controller");
+}
+
+// What ranks held that were lost with the controller before: the other members of their groups know. Where a whole
+// group is lost nobody does; then each of its ranks counts as the only holder of something, so that nothing is taken
+// for complete that may not be.
+void ControllerCore::ClaimForLost(std::map<Rank, std::map<int, GroupClaim>>* claims) const {
+  std::set<int> layouts;
+  for (const Member& member : members_)
+    for (const auto& [layout, claim] : member.layouts) {
+      layouts.insert(layout);
+      for (Rank rank : claim.ranks)
+        if (InWorld(rank) && !members_[static_cast<size_t>(rank.value())].registered)
+          (*claims)[rank].emplace(layout, claim);
+    }
+  for (size_t r = 0; r < members_.size(); ++r) {
+    const Rank rank(static_cast<int32_t>(r));
+    if (members_[r].registered) continue;
+    for (int layout : layouts) (*claims)[rank].emplace(layout, GroupClaim{{rank}, 1});
+  }
+}
+
+// ---- consent -------------------------------------------------------------------------------------------------------
+
+// Asked when all live ranks have answered a LOCK: what it takes to begin a generation.
+bool ControllerCore::HasMajority() const {
+  if (!policy_.needs_consent) return true;
+  std::vector<Vote> votes;
+  votes.reserve(members_.size());
+  for (const Member& member : members_) {
+    const bool votes_itself = member.life == Life::kReady && !member.fresh;
+    votes.push_back(votes_itself ? Vote::kLive : member.unconfirmed ? Vote::kUnknown : Vote::kEnded);
+  }
+  return HasConsent(votes);
+}
+
+void ControllerCore::AwaitMajority() {
+  if (consent_until_ == TimePoint::Max()) {
+    consent_until_ = now_ + policy_.consent_wait;
+    out_.push_back(Notice{Rank(0), "no majority: the ranks that answer wait for the others, " +
+                                       std::to_string(static_cast<int>(ToMilliseconds(policy_.consent_wait) / 1000)) +
+                                       " s at most; then they save and leave"});
+  }
+  awaiting_majority_ = true;
+  deadline_ = consent_until_;
+}
+
+// A process was seen to have ended, or ranks came back.
+void ControllerCore::ReconsiderMajority() {
+  if (awaiting_majority_ && phase_ == Phase::kLock && NobodyWaits() && HasMajority()) AfterLock();
+}
+
+void ControllerCore::GiveUpMajority() {
+  minority_ = true;
+  AfterLock();
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,155 @@
+// A controller that takes over: what it makes of what agents and launchers say.
+#include <gtest/gtest.h>
+
+#include "tests/unit/core/bench.h"
+
+namespace kintsugi::core {
+namespace {
+
+using namespace std::chrono_literals;
+using Life = ControllerCore::Life;
+
+Policy Heir(int world_size) {
+  Policy policy = Bench::QuickPolicy(world_size);
+  policy.takes_over = true;
+  policy.needs_consent = true;
+  policy.consent_wait = 3s;
+  return policy;
+}
+
+class Takeover : public testing::Test {
+ protected:
+  explicit Takeover(int world_size = 4) : bench(Heir(world_size), Term{2, 2}) { bench.Start(); }
+
+  // A rank of the run before: its launcher names it, then it joins and says that it is ready.
+  void Arrive(int rank, Standing standing = Standing::kRunning, uint64_t generation = 5, uint64_t step = 9) {
+    bench.Feed(ProcessFound{Rank(rank), Incarnation(3)});
+    bench.standing[static_cast<size_t>(rank)] = {GateState::kCommitted, kintsugi::Step(step), true};
+    const Header header{Term{1, 1}, Generation(generation), Rank(rank), Incarnation(3)};
+    bench.Feed(FromAgent{header, JoinRequest{.pid = 1, .host = "h", .standing = standing, .joined_before = true}});
+    Ready ready;
+    ready.layouts = bench.claims[rank];
+    bench.Say(rank, ready);
+  }
+  void ArriveAll() {
+    for (int rank = 0; rank < 4; ++rank) Arrive(rank);
+  }
+
+  Bench bench;
+};
+
+TEST_F(Takeover, OfAnUndisturbedRunChangesNothing) {
+  ArriveAll();
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.core.generation(), Generation(5));
+  EXPECT_EQ(bench.core.incidents(), 0u);
+  EXPECT_TRUE(bench.Sent<LockOrder>().empty());
+  // It decides from now on.
+  bench.Exit(1);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.core.generation(), Generation(6));
+  EXPECT_EQ(bench.core.incidents(), 1u);
+}
+
+TEST_F(Takeover, OrdersNothingBeforeItKnowsWhoIsThere) {
+  for (int rank = 0; rank < 3; ++rank) Arrive(rank);
+  bench.Feed(ProcessExited{Rank(3), Incarnation(3), "killed by SIGKILL", std::nullopt});
+  EXPECT_EQ(bench.core.phase(), Phase::kConfirm);
+  EXPECT_TRUE(bench.Sent<LockOrder>().empty());
+}
+
+TEST_F(Takeover, GoesOnWithTheIncidentItFinds) {
+  Arrive(0, Standing::kLocked, 6);
+  Arrive(1, Standing::kLocked, 6);
+  Arrive(2, Standing::kRunning, 5);
+  Arrive(3, Standing::kRunning, 5);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.core.generation(), Generation(7));
+  const auto closed = bench.All<IncidentClosed>();
+  ASSERT_EQ(closed.size(), 1u);
+  EXPECT_EQ(closed[0].record.signal, FaultKind::kControllerLost);
+  EXPECT_EQ(closed[0].record.step, kintsugi::Step(9));
+}
+
+TEST_F(Takeover, RepairsARankThatWasLostWithTheController) {
+  for (int rank = 1; rank < 4; ++rank) Arrive(rank);
+  bench.Pass(1300ms);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  const auto closed = bench.All<IncidentClosed>();
+  ASSERT_EQ(closed.size(), 1u);
+  EXPECT_EQ(closed[0].record.rung, Rung::kRespawn);
+  // The life that it starts is newer than any that the controller before can have started.
+  ASSERT_EQ(bench.All<SpawnProcess>().size(), 1u);
+  EXPECT_GT(bench.All<SpawnProcess>()[0].incarnation, Incarnation(1000));
+}
+
+TEST_F(Takeover, AProcessThatKnowsNoRunWaitsUntilItIsKnown) {
+  for (int rank = 0; rank < 3; ++rank) Arrive(rank);
+  bench.Feed(ProcessFound{Rank(3), Incarnation(4)});
+  const Header header{{}, {}, Rank(3), Incarnation(4)};
+  bench.Feed(FromAgent{header, JoinRequest{.pid = 1, .host = "h"}});
+  EXPECT_EQ(bench.member(3).life, Life::kStarting);
+  EXPECT_FALSE(bench.member(3).connected);
+  bench.Pass(1300ms);
+  bench.JoinAndReady(3);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  const auto replies = bench.Sent<JoinReply>();
+  EXPECT_TRUE(replies.back().second.replacement);
+}
+
+TEST_F(Takeover, ACommErrorToldAgainIsNotForgotten) {
+  Arrive(0);
+  bench.Say(0, FaultReport{.kind = FaultKind::kCommError, .text = "reset"});
+  for (int rank = 1; rank < 4; ++rank) Arrive(rank);
+  EXPECT_EQ(bench.core.generation(), Generation(6));
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+}
+
+TEST_F(Takeover, ASmallerPartWaitsAndThenSavesWithoutMovingLatest) {
+  bench.replacements_come = false;
+  Arrive(2);  // half of the ranks, not the lowest
+  Arrive(3);
+  bench.Pass(1300ms);
+  EXPECT_EQ(bench.core.phase(), Phase::kLock);
+  EXPECT_TRUE(bench.core.WaitsAreBounded());
+  bench.Pass(3s);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << bench.Ended()->text;
+  std::vector<PhaseOrder> renames;
+  for (int rank : {2, 3})
+    for (const PhaseOrder& order : bench.Orders(Phase::kRename, rank)) renames.push_back(order);
+  ASSERT_EQ(renames.size(), 1u);
+  EXPECT_FALSE(renames[0].moves_latest);
+}
+
+TEST_F(Takeover, WhoeverIsSeenToHaveEndedBlocksNobody) {
+  bench.replacements_come = false;
+  Arrive(2);
+  Arrive(3);
+  for (int rank : {0, 1}) bench.Feed(ProcessExited{Rank(rank), Incarnation(3), "had ended", std::nullopt});
+  bench.Pass(1300ms);
+  EXPECT_EQ(bench.core.phase(), Phase::kAdmit);  // a majority: it waits for replacements, not for consent
+}
+
+TEST_F(Takeover, TakesNothingForCompleteThatNobodyKnows) {
+  // Ranks 0 and 1 held a layout of their own, and went with the controller: nobody else knows what.
+  for (int rank : {0, 1}) bench.claims[rank][1] = GroupClaim{{Rank(0), Rank(1)}, 2};
+  for (int rank : {2, 3}) bench.claims[rank][1] = GroupClaim{{Rank(2), Rank(3)}, 2};
+  Arrive(2);
+  Arrive(3);
+  for (int rank : {0, 1}) bench.Feed(ProcessExited{Rank(rank), Incarnation(3), "had ended", std::nullopt});
+  bench.Pass(1300ms);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+}
+
+TEST_F(Takeover, AnOlderControllersAgentIsNotAnswered) {
+  ArriveAll();
+  const Header newer{Term{3, 1}, Generation(5), Rank(0), Incarnation(3)};
+  const size_t before = bench.Sent<JoinReply>().size();
+  bench.Feed(FromAgent{newer, JoinRequest{.pid = 1, .host = "h", .joined_before = true}});
+  EXPECT_EQ(bench.Sent<JoinReply>().size(), before);
+}
+
+}  // namespace
+}  // namespace kintsugi::core
