@@ -58,9 +58,10 @@ using GateFunction = Status (*)(Step step, void* context);
 
 class KINTSUGI_EXPORT Agent {
  public:
-  // Connects, proves the secret, joins. Blocks for at most options.join_timeout.
+  // Connects, proves the secret, joins. Blocks for at most options.join_timeout; in a spare first of all until a rank
+  // needs it, so what a program does before it joins is then done, and which rank it is it learns here (rank()).
   // kPermissionDenied: wrong secret. kDeadlineExceeded: no controller. kFailedPrecondition: the controller refuses this
-  // incarnation.
+  // incarnation. kEnded: no rank needed this spare.
   static Result<std::unique_ptr<Agent>> Join(const AgentOptions& options,
                                              std::shared_ptr<LogSink> log = NullLogSink());
   ~Agent();

@@ -11,7 +11,19 @@
 namespace kintsugi {
 
 // Rungs of the recovery ladder, cheapest first (DESIGN section 3).
-enum class Rung : uint8_t { kResume, kRetry, kPatch, kRebuild, kAdopt, kRespawn, kShrink, kReload, kDump, kExit };
+enum class Rung : uint8_t {
+  kResume,
+  kRetry,
+  kPatch,
+  kRebuild,
+  kAdopt,
+  kSpare,
+  kRespawn,
+  kShrink,
+  kReload,
+  kDump,
+  kExit,
+};
 
 // State of one layout that `destination` lacks and each of `sources` holds at the incident's step.
 struct RepairMove {

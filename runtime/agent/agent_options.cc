@@ -29,10 +29,15 @@ Result<int64_t> Number(const char* name, int64_t low, int64_t high) {
 Result<AgentOptions> AgentOptions::FromEnvironment() {
   AgentOptions options;
   KINTSUGI_ASSIGN_OR_RETURN(const int64_t world, Number("WORLD_SIZE", 1, 1'000'000));
-  KINTSUGI_ASSIGN_OR_RETURN(const int64_t rank, Number("RANK", 0, world - 1));
   KINTSUGI_ASSIGN_OR_RETURN(const int64_t secret_fd, Number("KINTSUGI_SECRET_FD", 0, 1 << 20));
   options.world_size = static_cast<int>(world);
-  options.rank = Rank(static_cast<int32_t>(rank));
+  if (std::getenv("KINTSUGI_SPARE_FD")) {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t spare_fd, Number("KINTSUGI_SPARE_FD", 0, 1 << 20));
+    options.spare_fd = static_cast<int>(spare_fd);
+  } else {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t rank, Number("RANK", 0, world - 1));
+    options.rank = Rank(static_cast<int32_t>(rank));
+  }
   options.secret_fd = static_cast<int>(secret_fd);
   if (std::getenv("KINTSUGI_PAGE_FD")) {
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t page_fd, Number("KINTSUGI_PAGE_FD", 0, 1 << 20));

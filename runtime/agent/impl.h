@@ -32,7 +32,7 @@ class Agent::Impl {
   Impl(const AgentOptions& options, std::shared_ptr<LogSink> log);
   ~Impl();
 
-  Status Start();  // connects and joins
+  Status Start();  // connects and joins; a spare waits for its place first
 
   // Registration (impl_guard.cc).
   Status RegisterFault(const std::string& pattern, FaultClass fault_class);
@@ -81,6 +81,11 @@ class Agent::Impl {
   static constexpr size_t kActivitiesMax = 16;
   // What Serve came back with.
   enum class Served { kReleased, kContinued, kEnded };
+
+  Status PrepareClient();
+  void StartThread();
+  Status TakePlace();
+  Status AwaitJoined();
 
   // Agent's thread.
   void ThreadMain();

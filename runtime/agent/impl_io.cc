@@ -9,6 +9,7 @@
 #include "runtime/agent/impl.h"
 #include "runtime/base/overloaded.h"
 #include "runtime/core/hang_detector.h"
+#include "runtime/process/spare_channel.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi {
@@ -46,7 +47,14 @@ Status Agent::Impl::Start() {
   word().store(GateWord::Pack(GateState::kCommitted, 0) | GateWord::kLockBit, std::memory_order_release);
   report_writer_.emplace(words().reports);
   if (options_.page_fd < 0) report_reader_.emplace(words().reports);
+  KINTSUGI_RETURN_IF_ERROR(PrepareClient());
+  StartThread();
+  if (options_.spare_fd >= 0) KINTSUGI_RETURN_IF_ERROR(TakePlace());
+  boost::asio::post(io_, [this] { Connect(); });
+  return AwaitJoined();
+}
 
+Status Agent::Impl::PrepareClient() {
   net::ClientOptions client_options;
   client_options.self = {options_.job, std::string(net::kAgentRole)};
   KINTSUGI_ASSIGN_OR_RETURN(client_options.tls, net::TlsContext::LoadIfAny({options_.tls_certificate, options_.tls_key,
@@ -57,18 +65,31 @@ Status Agent::Impl::Start() {
   handlers.on_close = [this](const net::ConnectionPtr&, const Status& why) { OnDisconnect(why); };
   handlers.on_failed = [this](const Status& why) { OnNoController(why); };
   KINTSUGI_ASSIGN_OR_RETURN(client_, net::Client::Create(io_, client_options, secret_, std::move(handlers)));
+  return Status::Ok();
+}
 
+void Agent::Impl::StartThread() {
   // The host's signals stay with the host's threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { ThreadMain(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  boost::asio::post(io_, [this] {
-    Connect();
-    OnBeat();
-  });
+  boost::asio::post(io_, [this] { OnBeat(); });
+}
 
+// The thread beats already: that is how the launcher sees that this spare is warm. It looks at nothing that changes
+// here before it is told to connect.
+Status Agent::Impl::TakePlace() {
+  (void)secret_->Sign("");  // libcrypto sets itself up at its first use: some milliseconds
+  KINTSUGI_ASSIGN_OR_RETURN(const Place place, AwaitPlace(options_.spare_fd));
+  options_.rank = place.rank;
+  options_.incarnation = place.incarnation;
+  close(std::exchange(options_.spare_fd, -1));
+  return options_.Validate();
+}
+
+Status Agent::Impl::AwaitJoined() {
   std::unique_lock lock(mutex_);
   if (!changed_.wait_for(lock, options_.join_timeout + std::chrono::seconds(1), [&] { return joined_.has_value(); }))
     return {StatusCode::kDeadlineExceeded, "the controller at " + options_.controller_host + ":" +

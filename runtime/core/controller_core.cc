@@ -52,6 +52,7 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
         if constexpr (std::is_same_v<E, FromAgent>) OnMessage(e.header, e.message);
         if constexpr (std::is_same_v<E, ConnectionClosed>) OnClosed(e);
         if constexpr (std::is_same_v<E, ProcessExited>) OnExited(e);
+        if constexpr (std::is_same_v<E, SparesWaiting>) OnSpares(e);
         if constexpr (std::is_same_v<E, OperatorSave>) RequestSave(false);
         if constexpr (std::is_same_v<E, OperatorStop>) RequestSave(true);
         if constexpr (std::is_same_v<E, OperatorInject>)

@@ -56,6 +56,7 @@ class ControllerCore {
     kintsugi::Step crash_step;  // being computed when its process died, and how often in a row that was so
     int crashes = 0;
     bool fresh = false;              // a process that has not held the run's state yet
+    bool from_spare = false;         // a process that was started before it was needed
     // The newest life that was given up and may still live, as far as anybody here can tell.
     std::optional<Incarnation> unconfirmed;
     Standing standing = Standing::kNew;  // to a controller that takes over
@@ -146,6 +147,9 @@ class ControllerCore {
   void OpenIncident(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
   void MarkDead(Rank rank);
   void MaybeRespawn(Rank rank);
+  // Spares (controller_spares.cc).
+  void OnSpares(const SparesWaiting& spares);
+  bool TakeSpare(Rank rank);
   void EnterLock(const std::string& reason);
   void OnLockReply(Rank rank, const LockReply& reply);
   void AfterLock();
@@ -262,6 +266,7 @@ class ControllerCore {
   FailureDetector detector_;
   HangDetector hangs_;
   SlowRanks slow_;
+  std::map<Rank, SparesWaiting> spares_;  // by each node's first rank
   ReplicaMap replicas_;
   bool replicas_known_ = false;
   bool registries_changed_ = true;  // somebody registered something else than what replicas_ was made of

@@ -85,6 +85,7 @@ void ControllerCore::MarkDead(Rank rank) {
   SetWaiting(member, false);
   member.parked = false;
   member.fresh = true;
+  member.from_spare = false;
   member.needs_repair = true;
   member.damaged_keys.clear();
   member.digest_mismatches = 0;
@@ -108,6 +109,7 @@ void ControllerCore::MaybeRespawn(Rank rank) {
   }
   member.incarnation = member.incarnation.Next();
   SetLife(member, Life::kStarting);
+  member.from_spare = TakeSpare(rank);
   out_.push_back(SpawnProcess{rank, member.incarnation});
 }
 
@@ -206,6 +208,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
     rank.rank = Rank(static_cast<int32_t>(r));
     rank.respawns_left = policy_.max_respawns - member.respawns;
     rank.replacement_started = member.life != Life::kDead;
+    rank.spare_takes_over = member.from_spare;
     // A new process has no state yet: for the choice of rung its predecessor's process is what was lost.
     if (member.life != Life::kReady || member.fresh)
       rank.condition = Condition::kGone;

@@ -28,6 +28,12 @@ struct ProcessExited {
   std::string cause;               // "killed by SIGKILL", "exited with code 3", ...
   std::optional<TimePoint> since;  // an injector's stamp, where there is one
 };
+// How many warm processes wait on the node of the ranks from `first` on.
+struct SparesWaiting {
+  Rank first;
+  int ranks = 0;
+  int waiting = 0;
+};
 struct OperatorSave {};
 struct OperatorStop {};  // preemption: finish the step, save, leave
 struct OperatorInject {
@@ -42,7 +48,7 @@ struct ProcessFound {
 struct Tick {};
 
 using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
-                                     OperatorInject, ProcessFound, Tick>;
+                                     OperatorInject, ProcessFound, Tick, SparesWaiting>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 

@@ -76,6 +76,13 @@ Verdict TryAdopt(const Context&) {
   return Refuse(Rung::kAdopt, Refusal::kNotHeld, "the launcher holds no memory of the lost process");
 }
 
+Verdict TrySpare(const Context& c) {
+  for (const RankSnapshot& r : c.incident.ranks)
+    if (r.condition == Condition::kGone && !r.spare_takes_over)
+      return Refuse(Rung::kSpare, Refusal::kNoSpare, "no warm process waited on rank " + r.rank.ToString() + "'s node");
+  return RefuseUnsourced(Rung::kSpare, c);
+}
+
 Verdict TryRespawn(const Context& c) {
   if (const auto* spent = c.WithoutRespawn())
     return Refuse(Rung::kRespawn, Refusal::kNoRespawnLeft, "rank " + spent->rank.ToString() + " has no respawn left");
@@ -115,14 +122,14 @@ bool NeedsStep(Rung rung) { return rung != Rung::kResume && rung < Rung::kReload
 }  // namespace
 
 std::string_view RungName(Rung rung) {
-  constexpr std::array<std::string_view, 10> kNames = {"resume",  "retry",  "patch",  "rebuild", "adopt",
+  constexpr std::array<std::string_view, 11> kNames = {"resume",  "retry",  "patch",  "rebuild", "adopt", "spare",
                                                        "respawn", "shrink", "reload", "dump",    "exit"};
   return kNames[static_cast<size_t>(rung)];
 }
 
 RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
   using Try = Verdict (*)(const Context&);
-  constexpr std::array<Try, 10> kLadder = {TryResume,  TryRetry,  TryPatch,  TryRebuild, TryAdopt,
+  constexpr std::array<Try, 11> kLadder = {TryResume,  TryRetry,  TryPatch,  TryRebuild, TryAdopt, TrySpare,
                                            TryRespawn, TryShrink, TryReload, TryDump,    TryExit};
   const Context context{incident, replicas};
   RungDecision decision{Rung::kExit, {}};

@@ -31,6 +31,7 @@ struct RankSnapshot {
   std::vector<std::string> damaged_keys;  // kDamaged
   int respawns_left = 0;
   bool replacement_started = false;       // kGone: a new process is on its way
+  bool spare_takes_over = false;          // kGone: and it is one that had been waiting, warm, on the rank's node
   bool can_write = true;                  // false: it failed to save before; another holder is asked first
 };
 
@@ -44,8 +45,22 @@ struct IncidentSnapshot {
 };
 
 enum class Refusal : uint8_t {
-  kConfirmedFault, kNothingLost, kStateLost, kProcessGone, kWholeRankTorn, kNoSource, kNotHeld, kNoRespawnLeft,
-  kNotOffered, kNoCheckpoint, kRepairPossible, kNoSaveDirectory, kShardLost, kChosen, kLeaving,
+  kConfirmedFault,
+  kNothingLost,
+  kStateLost,
+  kProcessGone,
+  kWholeRankTorn,
+  kNoSource,
+  kNotHeld,
+  kNoRespawnLeft,
+  kNotOffered,
+  kNoSpare,
+  kNoCheckpoint,
+  kRepairPossible,
+  kNoSaveDirectory,
+  kShardLost,
+  kChosen,
+  kLeaving,
 };
 
 struct RungReason {

@@ -96,6 +96,9 @@ Status Decoder::DecodeInput(const pb::Input& in, Input* out) {
     case pb::Input::kTick:
       event = core::Tick{};
       break;
+    case pb::Input::kSpares:
+      event = core::SparesWaiting{Rank(in.spares().first()), in.spares().ranks(), in.spares().waiting()};
+      break;
     case pb::Input::kInjections: {
       const pb::Injections& i = in.injections();
       if (i.rank() < 0 || i.rank() >= world_size_) return Damaged("there is no rank " + std::to_string(i.rank()));

@@ -48,6 +48,11 @@ void Put(const core::ControllerEvent& event, pb::Input* out) {
                    out->mutable_found()->set_incarnation(e.incarnation.value());
                  },
                  [&](const core::Tick&) { out->set_tick(true); },
+                 [&](const core::SparesWaiting& e) {
+                   out->mutable_spares()->set_first(e.first.value());
+                   out->mutable_spares()->set_ranks(e.ranks);
+                   out->mutable_spares()->set_waiting(e.waiting);
+                 },
              },
              event);
 }

@@ -76,6 +76,7 @@ KINTSUGI_NO_FIELDS(core::OperatorStop)
 KINTSUGI_FIELDS(core::OperatorInject, rank, injection)
 KINTSUGI_FIELDS(core::ProcessFound, rank, incarnation)
 KINTSUGI_NO_FIELDS(core::Tick)
+KINTSUGI_FIELDS(core::SparesWaiting, first, ranks, waiting)
 KINTSUGI_FIELDS(Injections, rank, injections)
 
 // Actions. Send is a header and a message, IncidentClosed a record.

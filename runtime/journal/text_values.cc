@@ -56,8 +56,8 @@ std::string_view TakeName(std::string_view* names) {
 }
 
 bool IsAlwaysSaid(std::string_view name) {
-  constexpr std::string_view kNames[] = {"rank", "incarnation", "phase",     "state",
-                                         "step", "kind",        "exit_code", "world_size"};
+  constexpr std::string_view kNames[] = {"rank", "incarnation", "phase",      "state",  "step",
+                                         "kind", "exit_code",   "world_size", "waiting"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 

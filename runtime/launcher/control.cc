@@ -69,6 +69,8 @@ std::string Leader::StatusJson() const {
     }
     ranks.push_back(std::move(rank));
   }
+  json spares{{"wanted", run().spares * run().nodes}, {"waiting", 0}};
+  for (const auto& [node, waiting] : spares_) spares["waiting"] = spares["waiting"].get<int>() + waiting;
   return json{{"ok", true},
               {"job", run().job},
               {"address", run().bind_address + ":" + std::to_string(controller_->port())},
@@ -98,6 +100,7 @@ std::string Leader::StatusJson() const {
                   {"peer", counters.closed_peer},
                   {"frame", counters.closed_frame},
                   {"queue", counters.closed_queue}}}}},
+              {"spares", std::move(spares)},
               {"ranks", std::move(ranks)}}
       .dump();
 }

@@ -45,6 +45,11 @@ void Leader::OnExited(Rank rank, Incarnation incarnation, const std::string& cau
   StopIfDone();
 }
 
+void Leader::SetSpares(int node, int waiting) {
+  spares_[node] = waiting;
+  if (started_ && !ended_) controller_->Feed(core::SparesWaiting{Rank(node * LocalRanks()), LocalRanks(), waiting});
+}
+
 void Leader::MarkStep(Rank rank, const PageView& page) {
   const uint64_t step = UnpackProgress(page.progress).step;
   RankView& view = View(rank);

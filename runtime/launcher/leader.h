@@ -54,6 +54,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void OnFired(const Injection& injection, TimePoint at) override;
   void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                 std::optional<TimePoint> since) override;
+  void OnSpares(int waiting) override { SetSpares(0, waiting); }
   void OnIdle() override { StopIfDone(); }
 
  private:
@@ -85,6 +86,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void OnNotice(Rank rank, const std::string& text) override;
   void OnEnded(const core::RunEnded& ended) override;
 
+  void SetSpares(int node, int waiting);
   void MarkStep(Rank rank, const PageView& page);
   void ReportProgress();
 
@@ -118,6 +120,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<NodeHub> hub_;  // with several nodes
   std::map<int, Node> nodes_;
+  std::map<int, int> spares_;  // waiting on each node
   bool started_ = false;
   bool began_ = false;  // ranks were in their loops
   std::vector<core::Checkpoint> checkpoints_;

@@ -73,6 +73,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnFired(const Injection& injection, TimePoint at) override;
   void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                 std::optional<TimePoint> since) override;
+  void OnSpares(int waiting) override { Tell(wire::NodeSpares{waiting}); }
   void OnIdle() override { StopIfDone(); }
 
   void OnRequest(const std::string& request, net::ControlSocket::Respond respond);

@@ -106,6 +106,7 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
                    Tell(wire::FromAgentChannel{channel, std::string(payload)});
                  },
                  [this](uint64_t channel) { Tell(wire::AgentChannelClosed{channel}); }});
+  Tell(wire::NodeSpares{pool_.spares_waiting()});
   if (stop_asked_) Tell(wire::NodeStop{});
 }
 

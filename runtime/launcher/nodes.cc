@@ -110,6 +110,7 @@ void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& liv
 
 void Leader::OnNodeLost(int node) {
   nodes_[node].lost_at = SteadyClock::SteadyNow();
+  SetSpares(node, 0);
   StopIfDone();
 }
 
@@ -142,6 +143,7 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                    if (m.since_age) since = now - *m.since_age;
                    OnExited(m.rank, m.incarnation, m.cause, now - m.age, since);
                  },
+                 [&](const wire::NodeSpares& m) { SetSpares(node, m.waiting); },
                  [&](const wire::NodeStop&) {
                    log_->Write(LogLevel::kWarning, LogLine("stop_requested", {{"node", std::to_string(node)}}));
                    controller_->Feed(core::OperatorStop{});

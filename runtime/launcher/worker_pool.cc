@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <csignal>
+#include <utility>
 
 namespace kintsugi {
 namespace {
@@ -20,7 +21,10 @@ WorkerPool::WorkerPool(boost::asio::io_context& io, WorkerEvents& events, std::s
     : io_(io), events_(events), log_(std::move(log)) {}
 
 // Children first: their callbacks use everything else.
-WorkerPool::~WorkerPool() { slots_.clear(); }
+WorkerPool::~WorkerPool() {
+  slots_.clear();
+  spares_.reset();
+}
 
 Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
   options_ = std::move(options);
@@ -32,6 +36,13 @@ Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
   OutputPrefixer::Options output;
   if (options_.output_to_stderr) output.stdout_fd = 2;
   output_ = std::make_unique<OutputPrefixer>(output);
+  const auto launch = [this](std::shared_ptr<Seat> seat, int page_fd, int spare_fd) {
+    ProcessSpec spec = CommonSpec();
+    spec.passed_fds.push_back({page_fd, "KINTSUGI_PAGE_FD"});
+    spec.passed_fds.push_back({spare_fd, "KINTSUGI_SPARE_FD"});
+    return Launch(std::move(seat), spec);
+  };
+  spares_.emplace(options_.spares, launch, log_);
   return Status::Ok();
 }
 
@@ -91,66 +102,9 @@ std::vector<WorkerPool::Life> WorkerPool::Lives() const {
   return lives;
 }
 
-Result<ProcessSpec> WorkerPool::SpecFor(Rank rank, Incarnation incarnation, int page_fd) const {
-  ProcessSpec spec;
-  spec.program = options_.program;
-  spec.args = options_.args;
-  spec.environment = options_.environment;
-  spec.environment["RANK"] = rank.ToString();
-  spec.environment["LOCAL_RANK"] = std::to_string(rank.value() - options_.first_rank.value());
-  spec.environment["NODE_RANK"] = std::to_string(options_.node_rank);
-  spec.environment["WORLD_SIZE"] = std::to_string(options_.world_size);
-  spec.environment["LOCAL_WORLD_SIZE"] = std::to_string(options_.local_ranks);
-  spec.environment["MASTER_ADDR"] = options_.master_address;
-  spec.environment["MASTER_PORT"] = std::to_string(options_.master_port);
-  spec.environment["KINTSUGI_ADDRESS"] = options_.address;
-  spec.environment["KINTSUGI_CONTROLLER"] = options_.controller;
-  spec.environment["KINTSUGI_JOB"] = options_.job;
-  spec.environment["KINTSUGI_LAUNCHER"] = mark_;
-  spec.environment["KINTSUGI_INCARNATION"] = incarnation.ToString();
-  spec.passed_fds = {{secret_fd_.get(), "KINTSUGI_SECRET_FD"}, {page_fd, "KINTSUGI_PAGE_FD"}};
-  return spec;
-}
-
-void WorkerPool::Start(Rank rank, Incarnation incarnation) {
-  Slot& slot = slots_[rank];
-  const auto failed = [&](const Status& why) {
-    log_->Write(LogLevel::kError, LogLine("spawn_failed", {{"rank", rank.ToString()}, {"why", why.message()}}));
-    slot.incarnation = incarnation;
-    events_.OnExited(rank, incarnation, "could not be started: " + why.message(), SteadyClock::SteadyNow(),
-                     std::nullopt);
-  };
-  if (leaving_) return;
-  slot.child.reset();
-  slot.reports.reset();
-  Result<SharedPage> page = SharedPage::Create();
-  if (!page.ok()) return failed(page.status());
-  slot.page.emplace(std::move(page).value());
-  slot.reports.emplace(slot.page->words().reports);
-  slot.incarnation = incarnation;
-  slot.kill_reason.clear();
-  slot.armed.clear();
-  for (const LedgerEntry& entry : ledger_.ForRank(rank)) {
-    slot.armed.push_back(entry.id.ToString() + " " + ToString(entry.injection));
-    (void)ledger_.MarkHanded(entry.id);
-  }
-  events_.OnStarting(rank, incarnation, slot.armed);
-
-  Result<ProcessSpec> spec = SpecFor(rank, incarnation, slot.page->fd());
-  if (!spec.ok()) return failed(spec.status());
-  ChildProcess::Callbacks callbacks;
-  callbacks.on_exit = [this, rank, incarnation](const ExitCause& cause) { OnExit(rank, incarnation, cause); };
-  callbacks.on_line = [this, rank](OutputStream stream, std::string_view line) {
-    if (options_.show_output) output_->WriteLine(rank, stream, line);
-  };
-  callbacks.on_output_end = [this] { TellIfIdle(); };
-  Result<std::unique_ptr<ChildProcess>> child =
-      ChildProcess::Spawn(io_, *spec, std::move(callbacks), {guardian_.get(), &oom_});
-  if (!child.ok()) return failed(child.status());
-  slot.child = std::move(child).value();
-  log_->Write(LogLevel::kInfo, LogLine("spawned", {{"rank", rank.ToString()},
-                                                   {"incarnation", incarnation.ToString()},
-                                                   {"pid", std::to_string(slot.child->pid())}}));
+void WorkerPool::Leave() {
+  leaving_ = true;
+  if (spares_) spares_->End();
 }
 
 void WorkerPool::OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause) {
@@ -177,6 +131,10 @@ void WorkerPool::Poll() {
   for (auto& [rank, slot] : slots_)
     if (slot.running()) ReadPage(rank, slot);
   const TimePoint now = SteadyClock::SteadyNow();
+  if (spares_) {
+    spares_->Poll(AllCompute(), now);
+    TellSpares();
+  }
   if (now - last_settled_ < kSettleInterval) return;
   last_settled_ = now;
   oom_.Settle();

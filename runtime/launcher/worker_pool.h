@@ -4,7 +4,8 @@
 // What it sees goes to a WorkerEvents: the launcher that hosts the controller, or the link of a node to it.
 // Threads: one, which runs the io_context. Errors: what keeps the pool from starting is returned by SetUp; a process
 // that cannot be started is an exit. Invariants: at most one process a rank; a victim is reaped before its successor
-// starts; what a dead rank left in its page is told before its exit.
+// starts; what a dead rank left in its page is told before its exit. Where a spare waits, it is what a rank is started
+// with.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,6 +20,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/train_phase.h"
 #include "runtime/inject/ledger.h"
+#include "runtime/launcher/spare_pool.h"
 #include "runtime/net/secret.h"
 #include "runtime/process/child_process.h"
 #include "runtime/process/guardian.h"
@@ -48,7 +50,9 @@ class WorkerEvents {
   // `since`: an injector's stamp, where there is one.
   virtual void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                         std::optional<TimePoint> since) = 0;
-  // No process runs and no output is left.
+  // So many spares wait from now on.
+  virtual void OnSpares(int waiting) = 0;
+  // No process of a rank runs and no output is left.
   virtual void OnIdle() = 0;
 };
 
@@ -65,6 +69,7 @@ struct WorkerPoolOptions {
   uint16_t master_port = 0;
   std::string controller;             // HOST:PORT, as the ranks reach it
   std::string address = "127.0.0.1";  // of this host, as other ranks reach it
+  int spares = 0;                     // processes that wait, warm, for a rank whose process is gone
   bool show_output = true;
   bool output_to_stderr = false;
 };
@@ -84,8 +89,8 @@ class WorkerPool {
   // second at most.
   void Kill(Rank rank, Incarnation incarnation, const std::string& reason);
   void KillAll();
-  // Processes that end from now on are not replaced, nor are others started.
-  void Leave() { leaving_ = true; }
+  // Processes that end from now on are not replaced, nor are others started; spares end.
+  void Leave();
   bool running() const;
   // Looks at every page once, and tells what is there.
   void Poll();
@@ -95,6 +100,7 @@ class WorkerPool {
   // Lines of output that are still on their way.
   void Flush() { output_->Flush(std::chrono::seconds(1)); }
   uint64_t reports_lost() const;
+  int spares_waiting() const { return spares_told_; }
 
   struct Life {
     Rank rank;
@@ -119,7 +125,13 @@ class WorkerPool {
   };
 
   void Start(Rank rank, Incarnation incarnation);
-  Result<ProcessSpec> SpecFor(Rank rank, Incarnation incarnation, int page_fd) const;
+  Status StartProcess(const Place& place, Slot& slot);
+  bool TakeSpare(const Place& place, Slot& slot);
+  // What every process of this pool is started with.
+  ProcessSpec CommonSpec() const;
+  Result<std::unique_ptr<ChildProcess>> Launch(std::shared_ptr<Seat> seat, const ProcessSpec& spec);
+  bool AllCompute() const;
+  void TellSpares();
   void OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause);
   void ReadPage(Rank rank, Slot& slot);
   void DumpStacks(Rank rank, Slot& slot);
@@ -135,6 +147,8 @@ class WorkerPool {
   std::unique_ptr<Guardian> guardian_;
   std::unique_ptr<OutputPrefixer> output_;
   Ledger ledger_;
+  std::optional<SparePool> spares_;  // once set up
+  int spares_told_ = 0;
   std::map<Rank, Slot> slots_;
   TimePoint last_settled_;
   bool leaving_ = false;

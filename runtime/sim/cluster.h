@@ -204,6 +204,11 @@ class Cluster {
   void Beat(ProcessPtr p);
   Progress PlaceOf(ProcessPtr p) const;
   void Freeze(ProcessPtr p, std::optional<Duration> length);
+  // Spares (spares.cc).
+  void BeginSpares();
+  void StartSpare(int node);
+  bool TakeSpare(Rank rank);
+  void TellSpares(int node);
   ProcessPtr Newest(Rank rank) const { return processes_[static_cast<size_t>(rank.value())]; }
 
   // Agent's driver (agent_driver.cc).
@@ -319,6 +324,7 @@ class Cluster {
   std::set<Generation> broken_;
   std::map<Generation, RepairSession> repairs_;
   std::map<uint64_t, Checkpoint> written_, visible_;
+  std::vector<int> spares_;                       // that wait, by node; empty before the run first runs
   std::vector<std::optional<Incarnation>> next_;  // to be started once the one before is reaped
   uint64_t next_request_ = 1;
   uint64_t refused_frames_ = 0, expected_refusals_ = 0;

@@ -58,6 +58,7 @@ void Cluster::Act(const ControllerAction& action) {
         transition->generation.ToString() + ": " + transition->reason);
     CheckTransition(*transition);
     OnPhase(transition->to);
+    if (transition->to == Phase::kRunning) BeginSpares();
   } else if (const auto* closed = std::get_if<IncidentClosed>(&action)) {
     const IncidentRecord& record = closed->record;
     outcome_.attempts_max = std::max(outcome_.attempts_max, record.attempts);

@@ -151,6 +151,10 @@ const std::vector<Profile>& Profiles() {
        .faults_min = 2,
        .faults_max = 5,
        .network = 0.8},
+      {.name = "spares",
+       .description = "as quick, with one or two warm processes waiting on each node",
+       .nodes = 2,
+       .spares_max = 2},
       {.name = "takeover",
        .description = "as quick, with 2 to 4 faults, of which many kill or freeze the controller",
        .nodes = 2,
@@ -200,6 +204,10 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.policy.save_every = plan.steps / 4 + 1 + random.Below(3);
   plan.gate = random.Chance(0.6) ? GateKind::kTrainer : random.Chance(0.75) ? GateKind::kControlPlane : GateKind::kOff;
   plan.policy.can_spawn = random.Chance(0.75);
+  if (profile.spares_max > 0) {
+    plan.policy.can_spawn = true;
+    plan.spares = 1 + static_cast<int>(random.Below(static_cast<uint64_t>(profile.spares_max)));
+  }
   plan.watched = plan.policy.can_spawn && random.Chance(0.7);
   if (profile.controller > 0) {
     plan.policy.needs_consent = plan.policy.can_spawn;

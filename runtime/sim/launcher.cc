@@ -38,6 +38,7 @@ void Cluster::StartProcess(Rank rank, Incarnation incarnation) {
   if (how == 3) For(p, Between(20000, 400000), [this, p] { Die(p, "killed by SIGSEGV"); });
   if (bad) NoteLate(rank.value());
   Duration boot = Between(5000, 150000);
+  if (!first && TakeSpare(rank)) boot = Between(50, 3000);  // its start-up is over
   if (takes(slow_replacements_)) {
     boot = Between(1'000'000, 7'000'000);  // some come too late
     NoteLate(rank.value());

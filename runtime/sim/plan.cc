@@ -73,7 +73,8 @@ std::string Plan::ToString() const {
                      (gate == GateKind::kTrainer        ? "trainer"
                       : gate == GateKind::kControlPlane ? "control"
                                                         : "off") +
-                     (policy.can_spawn ? "" : ", supervised") + (watched ? ", watched" : "");
+                     (policy.can_spawn ? "" : ", supervised") + (watched ? ", watched" : "") +
+                     (spares > 0 ? ", spares " + std::to_string(spares) : "");
   for (const PlannedFault& fault : faults) text += "; " + fault.ToString();
   return text;
 }

@@ -104,6 +104,7 @@ struct Plan {
   Duration beat{};
   Duration tick{};
   GateKind gate = GateKind::kTrainer;
+  int spares = 0;       // warm processes that wait on each node
   bool watched = true;  // a launcher reads the ranks' pages; else they beat over their connections
   std::vector<PlannedFault> faults;
 
@@ -123,6 +124,7 @@ struct Profile {
   double network = 0.25;  // share of faults that strike a connection
   double controller = 0;  // ... and of those that strike the controller
   int ranks = 0;          // 0: the layout's choice
+  int spares_max = 0;     // on each node; above 0 there is at least one
 };
 const std::vector<Profile>& Profiles();
 // kInvalidArgument names the profiles there are.

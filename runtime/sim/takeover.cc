@@ -67,6 +67,7 @@ void Cluster::TellOfProcesses(int node) {
     else
       Feed(ProcessExited{rank, p->incarnation, "had ended", std::nullopt});
   }
+  if (!spares_.empty()) TellSpares(node);
 }
 
 // It goes on where it stood. Agents and launchers have promised themselves to another: nobody obeys.

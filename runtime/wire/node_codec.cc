@@ -8,6 +8,8 @@ namespace {
 
 using pb::NodeEnvelope;
 
+constexpr uint32_t kSparesMax = 1 << 16;
+
 Status OfTheOtherDirection() { return {StatusCode::kInvalidArgument, "node message: it is of the other direction"}; }
 
 Result<Rank> TakeRank(int32_t rank) {
@@ -74,6 +76,7 @@ void Put(const FromAgentChannel& m, NodeEnvelope* out) {
   out->mutable_from_agent()->set_frame(m.frame);
 }
 void Put(const AgentChannelClosed& m, NodeEnvelope* out) { out->set_agent_closed(m.channel); }
+void Put(const NodeSpares& m, NodeEnvelope* out) { out->set_spares(static_cast<uint32_t>(m.waiting)); }
 void Put(const NodeStop&, NodeEnvelope* out) { out->mutable_stop(); }
 void Put(const NodeInject& m, NodeEnvelope* out) {
   out->mutable_inject()->set_rank(m.rank.value());
@@ -266,6 +269,9 @@ Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes)
       return with(NodeMessage(FromAgentChannel{in.from_agent().channel(), in.from_agent().frame()}));
     case NodeEnvelope::kAgentClosed:
       return with(NodeMessage(AgentChannelClosed{in.agent_closed()}));
+    case NodeEnvelope::kSpares:
+      if (in.spares() > kSparesMax) return OutOfRange("spares", std::to_string(in.spares()));
+      return with(NodeMessage(NodeSpares{static_cast<int>(in.spares())}));
     case NodeEnvelope::kStop:
       return with(NodeMessage(NodeStop{}));
     case NodeEnvelope::kInject: {

@@ -73,6 +73,10 @@ struct FromAgentChannel {
 struct AgentChannelClosed {
   uint64_t channel = 0;
 };
+// Warm processes that wait on the node for a rank whose process is gone.
+struct NodeSpares {
+  int waiting = 0;
+};
 struct NodeStop {};  // the node was asked to leave: the whole run saves and ends
 struct NodeInject {  // a fault was armed for one of the node's ranks
   Rank rank;
@@ -91,8 +95,9 @@ struct Vote {
   std::vector<Rank> live, ended;
 };
 
-using NodeMessage = std::variant<NodeHello, WorkerStarting, Pages, WorkerReport, InjectionFired, WorkerExited,
-                                 FromAgentChannel, AgentChannelClosed, NodeStop, NodeInject, VoteRequest, Vote>;
+using NodeMessage =
+    std::variant<NodeHello, WorkerStarting, Pages, WorkerReport, InjectionFired, WorkerExited, FromAgentChannel,
+                 AgentChannelClosed, NodeStop, NodeInject, NodeSpares, VoteRequest, Vote>;
 
 // ---- controller -> node ------------------------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ constexpr Peer kMindIoKill{"MindIO TFT, instant respawn", 10800};
 constexpr std::array kKillPeers = {kMindIoKill, Peer{"torchft 0.2.0, defaults", 5100}, Peer{"torchft 0.2.0, tuned", 1700},
                                    Peer{"torchrun", 3700}, Peer{"NVRx 0.4.1", 3800}};
 
+// A spare has to be there before it is needed: a run with one is so much longer.
+constexpr int kStepsForSpares = 10, kStepsForSlowSpares = 25;
 constexpr double kDetectKillMs = 20, kParkMs = 100, kExceptionMs = 200, kKillMs = 500;
 constexpr std::array kPoints = {"detected", "parked", "rebuilt", "repaired", "resumed"};
 
@@ -44,6 +46,8 @@ struct Scenario {
   std::string place;  // its phase and settings
   double silence = 1.0;
   uint64_t ballast_mib = 0;
+  int spares = 0;
+  bool slow_start = false;  // the program takes a second more to start, as an interpreter with its imports does
 };
 
 using Times = std::array<double, kPoints.size()>;
@@ -56,10 +60,14 @@ std::string Quoted(const std::string& text) { return "'" + text + "'"; }
 Json RunJob(const Options& options, const Scenario& scenario, const std::filesystem::path& folder) {
   const auto bin = BinDirectory();
   const std::string log = (folder / "log").string();
+  const int longer = scenario.slow_start ? kStepsForSlowSpares : kStepsForSpares;
+  const int steps = scenario.spares > 0 ? longer * options.steps : options.steps;
+  const std::string slowly = scenario.slow_start ? "/bin/sh -c " + Quoted("sleep 1; exec \"$@\"") + " sh " : "";
   std::string command = Quoted((bin / "kintsugi").string()) + " run --nproc " + std::to_string(options.nproc) +
                         " --json - --log-level info --save-dir '' --silence " + std::to_string(scenario.silence) +
-                        " --inject " + scenario.kind + ":2@" + std::to_string(options.steps / 2) + ":" + scenario.place + " -- " +
-                        Quoted((bin / "byte_lm").string()) + " --samples 0 --steps " + std::to_string(options.steps);
+                        " --inject " + scenario.kind + ":2@" + std::to_string(steps / 2) + ":" + scenario.place +
+                        " --spares " + std::to_string(scenario.spares) + " -- " + slowly +
+                        Quoted((bin / "byte_lm").string()) + " --samples 0 --steps " + std::to_string(steps);
   if (scenario.ballast_mib > 0) command += " --ballast-mib " + std::to_string(scenario.ballast_mib);
   command += " 2>" + Quoted(log);
   FILE* const pipe = popen(command.c_str(), "r");
@@ -72,7 +80,7 @@ Json RunJob(const Options& options, const Scenario& scenario, const std::filesys
   if (status == 0 && !summary.is_discarded())
     for (const Json& incident : summary["incidents"])
       // A machine busy with other work may add an alarm of its own; it is another incident and no part of this one.
-      if (incident["fault"] == scenario.kind) return incident;
+      if (incident["fault"] == scenario.kind && (scenario.spares == 0 || incident["path"] == "spare")) return incident;
   Need({StatusCode::kInternal, "the run (status " + std::to_string(status) + ") did not go through its incident; its words are in " +
                                    log + "\n" + command});
   return {};
@@ -120,7 +128,7 @@ void AddFigures(Figures& figures, const Scenario& scenario, const std::vector<Ti
   // Digests of the whole state, rollback, and the step's own beginning.
   figures.Add(AtMost(scenario.name + "/resumed-after-repaired", Median(after), "ms", std::nullopt));
   std::optional<double> budget;
-  if (scenario.kind == "kill") budget = kKillMs;
+  if (scenario.kind == "kill" && !(scenario.slow_start && scenario.spares == 0)) budget = kKillMs;
   if (scenario.kind == "throw") budget = kExceptionMs;
   Figure figure = AtMost(scenario.name + "/resumed-without-transfer", Median(stepping), "ms", budget);
   figure.more["runs"] = Rounded(stepping);
@@ -132,6 +140,7 @@ std::vector<Scenario> Scenarios(const Options& options) {
   for (const uint64_t ballast : {uint64_t{0}, options.ballast_mib}) {
     const std::string state = ballast == 0 ? "/small" : "/" + std::to_string(ballast) + "MiB";
     all.push_back({"kill" + state, "kill", "update", 1.0, ballast});
+    all.push_back({"kill-spare" + state, "kill", "update", 1.0, ballast, 1});     // a warm process waits
     all.push_back({"throw" + state, "throw", "update", 1.0, ballast});            // torn: repaired from its replica
     all.push_back({"throw-retry" + state, "throw", "backward", 1.0, ballast});    // nothing is lost
     all.push_back({"freeze-0.3s" + state, "freeze", "update", 0.3, ballast});
@@ -139,6 +148,8 @@ std::vector<Scenario> Scenarios(const Options& options) {
     all.push_back({"uce-patch" + state, "uce", "backward", 1.0, ballast});
     all.push_back({"uce-rebuild" + state, "uce", "backward,level=high", 1.0, ballast});
   }
+  all.push_back({"kill-slow-start/small", "kill", "update", 1.0, 0, 0, true});
+  all.push_back({"kill-slow-start-spare/small", "kill", "update", 1.0, 0, 1, true});
   if (options.only.empty()) return all;
   std::erase_if(all, [&](const Scenario& s) {
     return std::none_of(options.only.begin(), options.only.end(),

@@ -51,6 +51,11 @@ std::vector<GoldenPlan> GoldenPlans() {
       "process\n"
       "takes its place and gets its state from rank 0.",
       World(2, {In(FaultType::kKill, 1, TrainerAt::kForward, 3)}));
+  sim::Plan with_spare = World(2, {In(FaultType::kKill, 1, TrainerAt::kForward, 3)});
+  with_spare.spares = 1;
+  add("kill_spare",
+      "Rank 1 is killed in the forward pass of step 3, and a warm process waits on its node: that one becomes rank 1.",
+      std::move(with_spare));
   add("exception_retry",
       "Rank 1 throws in the forward pass of step 3, outside of the update: no state is lost. The step is run again "
       "and\n"

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <future>
+
+#include "runtime/process/spare_channel.h"
 #include "tests/inproc/world.h"
 
 namespace kintsugi::inproc {
@@ -67,6 +70,36 @@ TEST_F(Joining, NamesEachFieldThatIsWrong) {
   EXPECT_EQ(refused([](AgentOptions& o) { o.job.clear(); }).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(refused([](AgentOptions& o) { o.secret_fd = -1; }).code(), StatusCode::kInvalidArgument);
   EXPECT_FALSE(refused([](AgentOptions& o) { o.page_fd = o.secret_fd; }).ok()) << "a secret is no page";
+}
+
+TEST_F(Joining, ASpareWaitsForItsPlaceAndJoinsAsThat) {
+  SpareChannel channel = SpareChannel::Create().value();
+  options_.spare_fd = dup(channel.spare_end());
+  channel.CloseSpareEnd();
+  options_.join_timeout = std::chrono::milliseconds(300);  // is for joining, not for waiting
+  auto joined = std::async(std::launch::async, [&] { return kintsugi::Join(options_); });
+  EXPECT_EQ(joined.wait_for(std::chrono::milliseconds(1500)), std::future_status::timeout);
+  EXPECT_FALSE(world_.OnController([&] { return world_.controller().core().members()[2].connected; }));
+  ASSERT_TRUE(channel.Give({Rank(2), Incarnation(4)}).ok());
+  auto agent = joined.get();
+  ASSERT_TRUE(agent.ok()) << agent.status().ToString();
+  EXPECT_EQ((*agent)->rank(), Rank(2));
+  EXPECT_EQ((*agent)->incarnation(), Incarnation(4));
+  EXPECT_TRUE(world_.OnController([&] { return world_.controller().core().members()[2].connected; }));
+}
+
+TEST_F(Joining, ASpareThatNobodyNeedsIsToldSo) {
+  auto channel = std::make_unique<SpareChannel>(SpareChannel::Create().value());
+  options_.spare_fd = dup(channel->spare_end());
+  channel.reset();
+  EXPECT_EQ(kintsugi::Join(options_).status().code(), StatusCode::kEnded);
+}
+
+TEST_F(Joining, ASpareRefusesAPlaceOutsideTheWorld) {
+  SpareChannel channel = SpareChannel::Create().value();
+  options_.spare_fd = dup(channel.spare_end());
+  ASSERT_TRUE(channel.Give({Rank(4), Incarnation(1)}).ok());
+  EXPECT_EQ(kintsugi::Join(options_).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(Joining, AnAgentThatNeverRunsCanBeDestroyedAtAnyMoment) {

@@ -85,6 +85,7 @@ class Plan:
         self.faults[0].in_recovery = None
         if not kinds:
             self.faults = self.provoked(chance)
+        self.spares = chance.choice([0, 0, 1, 2])  # the last draw: earlier ones stay what they were
         self.small_disk = any(fault.kind == "disk-full" for fault in self.faults)
 
     def provoked(self, chance):
@@ -102,7 +103,7 @@ class Plan:
     def options(self):
         options = ["--silence", "0.4", "--hang-least", "0.8", "--step-timeout", "10", "--grace", "10", "--max-respawns",
                    str(self.respawns)]
-        for name, value in (("--save-every", self.save_every), ("--verify-every", self.verify_every)):
+        for name, value in (("--save-every", self.save_every), ("--verify-every", self.verify_every), ("--spares", self.spares)):
             if value:
                 options += [name, str(value)]
         return options

@@ -115,6 +115,17 @@ def a_killed_rank_of_another_host_is_replaced_there(runner):
             raise Failure(f"the injector's stamp came over as a foreign instant: {incident}")
 
 
+def a_spare_of_another_host_takes_the_place(runner):
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, run_args=["--spares", "1"], trainer_args=STEPS)
+        status = run.wait_status(lambda s: s["spares"]["waiting"] == 2, "a spare on each host")
+        os.kill(status["ranks"][3]["pid"], signal.SIGKILL)
+        summary = same_bits(runner, run)
+        incident = only_incident(summary)
+        if incident["path"] != "spare" or "event=spare_took_over rank=3 " not in run.log(1):
+            raise Failure(f"{incident}\n{run.logs()}")
+
+
 def faults_on_every_host(runner):
     faults = ["throw:0@8:forward", "uce:2@14:backward,level=high", "freeze:1@20:gate", "kill:2@27:param-sync"]
     with Network(2) as net:
@@ -255,7 +266,8 @@ def a_node_that_does_not_come(runner):
 
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
-    a_run_over_two_hosts_has_the_bits_of_one, a_killed_rank_of_another_host_is_replaced_there, faults_on_every_host,
+    a_run_over_two_hosts_has_the_bits_of_one, a_killed_rank_of_another_host_is_replaced_there,
+    a_spare_of_another_host_takes_the_place, faults_on_every_host,
     a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back, one_direction_lost, a_slow_network,
     a_host_gone_for_good, preemption_of_one_node_stops_all, mistakes, a_node_that_does_not_come)]
 

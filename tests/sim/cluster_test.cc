@@ -66,6 +66,12 @@ TEST(Cluster, KeepsItsPromisesWhenControllersDie) {
 
 TEST(Cluster, KeepsItsPromisesOnABadNetwork) { RunSeeds("network", 1, 3001); }
 
+TEST(Cluster, KeepsItsPromisesWithSpares) {
+  const Campaign campaign = RunSeeds("spares", 1, 2001);
+  EXPECT_TRUE(campaign.rungs().count(Rung::kSpare));
+  EXPECT_TRUE(campaign.rungs().count(Rung::kRespawn)) << "there is one for every death: nothing is shown";
+}
+
 TEST(Cluster, KeepsItsPromisesOnTwoNodes) { RunSeeds("default", 1, 301); }
 
 }  // namespace

@@ -114,9 +114,8 @@ void AddExplain(CLI::App& app, int& exit_code) {
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", options->as_json, "A JSON list, as \"incidents\" in summary.json");
   command->footer(
-      "Rungs, cheapest first: resume, retry, patch, rebuild, adopt, respawn, shrink, reload, dump, exit. Each says why "
-      "it\n"
-      "was refused; the first that holds is chosen.\n\n"
+      "Rungs, cheapest first: resume, retry, patch, rebuild, adopt, spare, respawn, shrink, reload, dump, exit. Each\n"
+      "says why it was refused; the first that holds is chosen.\n\n"
       "Examples: kintsugi explain --report out\n"
       "          kintsugi explain --run /tmp/kintsugi-0/run-4711 --incident 2\n\n"
       "Exit codes: 0 explained, 1 the run or the report is not there, 2 wrong usage.");

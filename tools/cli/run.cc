@@ -108,6 +108,12 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->take_all();
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
   app.add_option("--max-respawns", o.max_respawns, "How often one rank may be replaced")->capture_default_str();
+  app.add_option(
+         "--spares", o.spares,
+         "Processes on each host that are started beforehand and take the place of a rank whose process is gone;\n"
+         "each holds what the program takes up before it joins. 0: a new process is started then")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
   app.add_option("--save-every", o.save_every, "Save a checkpoint every N steps; 0: never")->capture_default_str();
   app.add_option("--verify-every", o.verify_every,
                  "Compare the replicas of every shard each N steps, and before every save; 0: in recovery only")
@@ -189,6 +195,7 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
   launcher.port = static_cast<uint16_t>(options.port);
   KINTSUGI_RETURN_IF_ERROR(ApplyNodeOptions(options.node, &launcher));
   KINTSUGI_RETURN_IF_ERROR(ApplyTlsOptions(options.tls, &launcher));
+  launcher.spares = options.spares;
   launcher.show_output = !options.quiet;
   launcher.output_to_stderr = options.json == "-";
   launcher.run_directory = options.run_dir;

@@ -19,7 +19,9 @@ struct TalkOptions {
 void PrintStatus(const json& s) {
   std::cout << "job " << s["job"].get<std::string>() << "  phase " << s["phase"].get<std::string>() << "  step "
             << s["step"] << "  generation " << s["generation"] << "  term " << s["term"] << "  incidents "
-            << s["incidents"] << "\n";
+            << s["incidents"];
+  if (s["spares"]["wanted"] > 0) std::cout << "  spares " << s["spares"]["waiting"] << " of " << s["spares"]["wanted"];
+  std::cout << "\n";
   for (const json& rank : s["ranks"]) {
     std::cout << "  rank " << rank["rank"] << "  pid " << rank["pid"] << "  life " << rank["incarnation"] << " ("
               << rank["life"].get<std::string>() << ")  step " << rank["step"] << "  respawns " << rank["respawns"];

@@ -22,12 +22,13 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kFaults =
     {"uce", "lost device memory"},
 }};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kRungs = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRungs = {{
     {"resume", "a false alarm, nothing was lost"},
     {"retry", "nothing was lost, the step was run again"},
     {"patch", "the damaged tensors alone were replaced"},
     {"rebuild", "the process lived on, its memory was rebuilt"},
     {"adopt", "its state was still in memory, a new process took it over"},
+    {"spare", "a warm process that was waiting took the place of the lost one"},
     {"respawn", "a new process took the place of the lost one"},
     {"shrink", "the run went on with fewer ranks"},
     {"reload", "the newest complete checkpoint was loaded"},

@@ -83,6 +83,20 @@ TEST(Ladder, RespawnsAGoneProcess) {
   EXPECT_EQ(ReasonOf(decision, Rung::kAdopt), Refusal::kNotHeld);
 }
 
+TEST(Ladder, TakesSparesWhereOneWaitsForEveryGoneProcess) {
+  IncidentSnapshot incident = With({{1, Condition::kGone}, {2, Condition::kGone}});
+  incident.ranks[1].replacement_started = incident.ranks[2].replacement_started = true;
+  incident.ranks[1].spare_takes_over = true;
+  ExpectRung(incident, Rung::kRespawn);
+  const RungDecision decision = DecideRung(incident, Pairs());
+  EXPECT_EQ(ReasonOf(decision, Rung::kSpare), Refusal::kNoSpare);
+  EXPECT_NE(decision.reasons[static_cast<size_t>(Rung::kSpare)].text.find("rank 2"), std::string::npos);
+  incident.ranks[2].spare_takes_over = true;
+  ExpectRung(incident, Rung::kSpare);
+  incident.ranks[3].condition = Condition::kTorn;  // nobody is left who holds it
+  EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kSpare), Refusal::kNoSource);
+}
+
 TEST(Ladder, CountsAReplacementThatIsOnItsWay) {
   IncidentSnapshot incident = With({{1, Condition::kGone}});
   incident.ranks[1].respawns_left = 0;

@@ -31,6 +31,10 @@ class RandomInputs {
         return core::OperatorStop{};
       case 5:
         return core::OperatorInject{AnyRank(), Text()};
+      case 6:
+        return core::ProcessFound{AnyRank(), Incarnation(Below(9))};
+      case 8:
+        return core::SparesWaiting{AnyRank(), static_cast<int>(Below(9)), static_cast<int>(Below(9))};
       default:
         return core::Tick{};
     }
@@ -105,6 +109,14 @@ inline bool SameEvent(const core::ControllerEvent& a, const core::ControllerEven
   if (const auto* inject = std::get_if<core::OperatorInject>(&a)) {
     const auto& other = std::get<core::OperatorInject>(b);
     return inject->rank == other.rank && inject->injection == other.injection;
+  }
+  if (const auto* process = std::get_if<core::ProcessFound>(&a)) {
+    const auto& other = std::get<core::ProcessFound>(b);
+    return process->rank == other.rank && process->incarnation == other.incarnation;
+  }
+  if (const auto* spares = std::get_if<core::SparesWaiting>(&a)) {
+    const auto& other = std::get<core::SparesWaiting>(b);
+    return spares->first == other.first && spares->ranks == other.ranks && spares->waiting == other.waiting;
   }
   return true;
 }

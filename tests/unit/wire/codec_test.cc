@@ -110,7 +110,8 @@ TEST(Codec, RefusesUnknownValuesAndNamesTheField) {
   ExpectRefused("phase", [](Envelope* e) { e->mutable_phase_done()->set_phase(core::kPhaseCount); });
   ExpectRefused("status code", [](Envelope* e) { e->mutable_phase_done()->set_code(1000); });
   ExpectRefused("phase", [](Envelope* e) { e->mutable_phase_order()->set_phase(core::kPhaseCount); });
-  ExpectRefused("rung", [](Envelope* e) { e->mutable_phase_order()->set_rung(10); });
+  ExpectRefused("rung",
+                [](Envelope* e) { e->mutable_phase_order()->set_rung(static_cast<uint32_t>(Rung::kExit) + 1); });
   ExpectRefused("limit", [](Envelope* e) { e->mutable_phase_order()->set_limit_ns(-1); });
   ExpectRefused("limit", [](Envelope* e) { e->mutable_phase_order()->set_limit_ns(INT64_MAX); });
   ExpectRefused("rank", [](Envelope* e) { e->mutable_phase_order()->add_partners(-1); });

@@ -75,6 +75,7 @@ TEST(NodeCodec, PassesFramesOfAgentsThroughWhateverTheyHold) {
   EXPECT_EQ(There(AgentChannelClosed{8}).channel, 8u);
   EXPECT_EQ(Back(CloseAgentChannel{0}).channel, 0u);
   (void)There(NodeStop{});
+  EXPECT_EQ(There(NodeSpares{3}).waiting, 3);
 }
 
 TEST(NodeCodec, BringsBackOrders) {
@@ -122,6 +123,7 @@ TEST(NodeCodec, RefusesWhatIsOutOfRange) {
   EXPECT_TRUE(refused([](auto& e) { e.mutable_exited()->set_age_ns(-1); }));
   EXPECT_TRUE(refused([](auto& e) { e.mutable_report()->set_rank(-2); }));
   EXPECT_TRUE(refused([](auto& e) { e.mutable_fired()->set_age_ns(-1); }));
+  EXPECT_TRUE(refused([](auto& e) { e.set_spares(1 << 30); }));
   EXPECT_TRUE(refused([](auto& e) { e.mutable_spawn()->set_rank(-1); }));
   EXPECT_TRUE(refused([](auto& e) {
     e.mutable_welcome()->set_accepted(true);

@@ -1,0 +1,91 @@
+#include "runtime/launcher/spare_pool.h"
+
+#include <algorithm>
+#include <csignal>
+
+namespace kintsugi {
+namespace {
+
+// Agents beat every 50 ms. One that has not for so long is not given away,
+constexpr Duration kWarmFor = std::chrono::milliseconds(500);
+// and for so long, is replaced.
+constexpr Duration kSilenceMax = std::chrono::seconds(30);
+
+// When it last beat; nothing: it is still on its way to Agent::Join.
+std::optional<TimePoint> LastBeat(const Spare& spare) {
+  const uint64_t at = spare.page.words().beat_ns.load();
+  if (at == 0) return std::nullopt;
+  return TimePoint(Duration(static_cast<int64_t>(at)));
+}
+
+bool IsWarm(const Spare& spare, TimePoint now) {
+  const std::optional<TimePoint> beat = LastBeat(spare);
+  return beat && spare.child->running() && now - *beat < kWarmFor;
+}
+
+}  // namespace
+
+void SparePool::Poll(bool computing, TimePoint now) {
+  if (ended_) return;
+  for (const Spare& spare : spares_)
+    if (const auto beat = LastBeat(spare); beat && now - *beat >= kSilenceMax && spare.child->running())
+      (void)spare.child->KillGroup(SIGKILL);
+  if (keeper_.MayStart(static_cast<int>(spares_.size()), computing, now)) Start(now);
+}
+
+void SparePool::Start(TimePoint now) {
+  auto seat = std::make_shared<Seat>();
+  Result<SharedPage> page = SharedPage::Create();
+  if (!page.ok()) return OnDeath(Duration(), page.status().message());
+  Result<SpareChannel> channel = SpareChannel::Create();
+  if (!channel.ok()) return OnDeath(Duration(), channel.status().message());
+  Result<std::unique_ptr<ChildProcess>> child = launch_(seat, page->fd(), channel->spare_end());
+  if (!child.ok()) return OnDeath(Duration(), child.status().message());
+  channel->CloseSpareEnd();
+  log_->Write(LogLevel::kInfo, LogLine("spare_started", {{"pid", std::to_string((*child)->pid())}}));
+  spares_.push_back({seat, std::move(child).value(), std::move(page).value(), std::move(channel).value(), now});
+}
+
+std::optional<Spare> SparePool::Take(const Place& place, TimePoint now) {
+  for (auto spare = spares_.begin(); spare != spares_.end(); ++spare) {
+    if (!IsWarm(*spare, now) || !spare->channel.Give(place).ok()) continue;
+    Spare taken = std::move(*spare);
+    spares_.erase(spare);
+    taken.seat->place = place;
+    keeper_.OnTaken();
+    return taken;
+  }
+  return std::nullopt;
+}
+
+void SparePool::OnExit(const Seat* seat, const ExitCause& cause) {
+  const auto found =
+      std::find_if(spares_.begin(), spares_.end(), [&](const Spare& spare) { return spare.seat.get() == seat; });
+  if (found == spares_.end()) return;
+  const TimePoint started = found->started;
+  spares_.erase(found);
+  std::string why = cause.text;
+  if (!cause.last_stderr_lines.empty()) why += "; last line of its error output: " + cause.last_stderr_lines.back();
+  if (!ended_) OnDeath(cause.time - started, why);
+}
+
+void SparePool::OnDeath(Duration lived, const std::string& why) {
+  keeper_.OnDeath(lived);
+  log_->Write(LogLevel::kWarning, LogLine("spare_died", {{"cause", why}}));
+  if (keeper_.gave_up())
+    log_->Write(LogLevel::kWarning,
+                LogLine("no_more_spares", {{"why", std::to_string(SpareKeeper::kDeathsMax) + " died in a row"},
+                                           {"hint", "a spare has no RANK and no LOCAL_RANK before it joins"}}));
+}
+
+void SparePool::End() {
+  ended_ = true;
+  spares_.clear();
+}
+
+int SparePool::waiting(TimePoint now) const {
+  return static_cast<int>(
+      std::count_if(spares_.begin(), spares_.end(), [now](const Spare& spare) { return IsWarm(spare, now); }));
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,108 @@
+// How a rank's process comes to be: a new one, or a spare that has been waiting.
+#include <algorithm>
+#include <utility>
+
+#include "runtime/launcher/worker_pool.h"
+
+namespace kintsugi {
+
+ProcessSpec WorkerPool::CommonSpec() const {
+  ProcessSpec spec;
+  spec.program = options_.program;
+  spec.args = options_.args;
+  spec.environment = options_.environment;
+  spec.environment["NODE_RANK"] = std::to_string(options_.node_rank);
+  spec.environment["WORLD_SIZE"] = std::to_string(options_.world_size);
+  spec.environment["LOCAL_WORLD_SIZE"] = std::to_string(options_.local_ranks);
+  spec.environment["MASTER_ADDR"] = options_.master_address;
+  spec.environment["MASTER_PORT"] = std::to_string(options_.master_port);
+  spec.environment["KINTSUGI_ADDRESS"] = options_.address;
+  spec.environment["KINTSUGI_CONTROLLER"] = options_.controller;
+  spec.environment["KINTSUGI_JOB"] = options_.job;
+  spec.environment["KINTSUGI_LAUNCHER"] = mark_;
+  spec.unset_environment = {"RANK", "LOCAL_RANK", "KINTSUGI_INCARNATION", "KINTSUGI_SPARE_FD"};
+  spec.passed_fds = {{secret_fd_.get(), "KINTSUGI_SECRET_FD"}};
+  return spec;
+}
+
+Result<std::unique_ptr<ChildProcess>> WorkerPool::Launch(std::shared_ptr<Seat> seat, const ProcessSpec& spec) {
+  ChildProcess::Callbacks callbacks;
+  callbacks.on_exit = [this, seat](const ExitCause& cause) {
+    if (const auto place = seat->place) return OnExit(place->rank, place->incarnation, cause);
+    spares_->OnExit(seat.get(), cause);
+  };
+  callbacks.on_line = [this, seat](OutputStream stream, std::string_view line) {
+    if (!options_.show_output) return;
+    if (seat->place) return output_->WriteLine(seat->place->rank, stream, line);
+    output_->WriteText(stream, "[spare] " + std::string(line) + "\n");
+  };
+  callbacks.on_output_end = [this, seat] {
+    if (seat->place) TellIfIdle();
+  };
+  return ChildProcess::Spawn(io_, spec, std::move(callbacks), {guardian_.get(), &oom_});
+}
+
+void WorkerPool::Start(Rank rank, Incarnation incarnation) {
+  if (leaving_) return;
+  Slot& slot = slots_[rank];
+  slot.child.reset();
+  slot.reports.reset();
+  slot.incarnation = incarnation;
+  slot.kill_reason.clear();
+  slot.armed.clear();
+  for (const LedgerEntry& entry : ledger_.ForRank(rank)) {
+    slot.armed.push_back(entry.id.ToString() + " " + ToString(entry.injection));
+    (void)ledger_.MarkHanded(entry.id);
+  }
+  events_.OnStarting(rank, incarnation, slot.armed);
+  const bool from_spare = TakeSpare({rank, incarnation}, slot);
+  const Status started = from_spare ? Status::Ok() : StartProcess({rank, incarnation}, slot);
+  spares_->OnRankStarted(SteadyClock::SteadyNow());
+  if (started.ok())
+    return log_->Write(LogLevel::kInfo, LogLine(from_spare ? "spare_took_over" : "spawned",
+                                                {{"rank", rank.ToString()},
+                                                 {"incarnation", incarnation.ToString()},
+                                                 {"pid", std::to_string(slot.child->pid())}}));
+  log_->Write(LogLevel::kError, LogLine("spawn_failed", {{"rank", rank.ToString()}, {"why", started.message()}}));
+  events_.OnExited(rank, incarnation, "could not be started: " + started.message(), SteadyClock::SteadyNow(),
+                   std::nullopt);
+}
+
+Status WorkerPool::StartProcess(const Place& place, Slot& slot) {
+  KINTSUGI_ASSIGN_OR_RETURN(SharedPage page, SharedPage::Create());
+  ProcessSpec spec = CommonSpec();
+  spec.environment["RANK"] = place.rank.ToString();
+  spec.environment["LOCAL_RANK"] = std::to_string(place.rank.value() - options_.first_rank.value());
+  spec.environment["KINTSUGI_INCARNATION"] = place.incarnation.ToString();
+  spec.passed_fds.push_back({page.fd(), "KINTSUGI_PAGE_FD"});
+  slot.page.emplace(std::move(page));
+  slot.reports.emplace(slot.page->words().reports);
+  KINTSUGI_ASSIGN_OR_RETURN(slot.child, Launch(std::make_shared<Seat>(Seat{place}), spec));
+  return Status::Ok();
+}
+
+// ---- spares ------------------------------------------------------------------------------------------------------
+
+bool WorkerPool::TakeSpare(const Place& place, Slot& slot) {
+  std::optional<Spare> spare = spares_->Take(place, SteadyClock::SteadyNow());
+  if (!spare) return false;
+  slot.page.emplace(std::move(spare->page));
+  slot.reports.emplace(slot.page->words().reports);
+  slot.child = std::move(spare->child);
+  TellSpares();
+  return true;
+}
+
+bool WorkerPool::AllCompute() const {
+  return std::all_of(slots_.begin(), slots_.end(), [](const auto& entry) {
+    const Slot& slot = entry.second;
+    return slot.running() && UnpackProgress(slot.page->words().progress.load()).step > 0;
+  });
+}
+
+void WorkerPool::TellSpares() {
+  const int waiting = spares_->waiting(SteadyClock::SteadyNow());
+  if (waiting != std::exchange(spares_told_, waiting)) events_.OnSpares(waiting);
+}
+
+}  // namespace kintsugi

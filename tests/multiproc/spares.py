@@ -1,0 +1,115 @@
+"""Spares: warm processes that take the place of a rank whose process is gone; the bits stay the same."""
+import json
+import os
+import signal
+import sys
+
+from harness import Failure, must_be_same, only_incident, reference, script
+from live_run import LiveRun, wait_until
+
+TRAINER = ["--steps", "40", "--step-delay-us", "20000"]
+
+
+def wait_spares(run, waiting):
+    return run.wait_status(lambda s: s["spares"]["waiting"] == waiting, f"{waiting} waiting spares")
+
+
+def pids_of(log, event):
+    return [int(line.split("pid=")[1].split()[0]) for line in log.splitlines() if f"event={event} " in line]
+
+
+def rung_of(incident, expected):
+    if incident["path"] != expected:
+        raise Failure(f"rung {incident['path']}, expected {expected}: {json.dumps(incident)[:1500]}")
+
+
+def a_spare_takes_the_place(runner):
+    report = str(runner.folder / "report")
+    with LiveRun(runner, ["--spares", "1", "--report", report], TRAINER) as run:
+        wait_spares(run, 1)
+        (spare,) = pids_of(run.log(), "spare_started")
+        run.signal_rank(2, signal.SIGKILL)
+        run.wait_status(lambda s: s["phase"] == "RUNNING" and s["ranks"][2]["pid"] == spare, "the spare as rank 2")
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    rung_of(only_incident(summary), "spare")
+    replayed = runner.tool(["replay", "--report", report])
+    explained = runner.tool(["explain", "--report", report])
+    if "every decision reproduced" not in replayed.stdout or "spare   CHOSEN" not in explained.stdout:
+        raise Failure(f"{replayed.stdout[-2000:]}{explained.stdout[-2000:]}")
+    print(f"        all ranks stepped again {only_incident(summary)['resumed_ms']:.0f} ms after the kill")
+
+
+def there_is_another_one_afterwards(runner):
+    with LiveRun(runner, ["--spares", "1"], [*TRAINER[:1], "80", *TRAINER[2:]]) as run:
+        for incident in (1, 2):
+            wait_spares(run, 1)
+            run.signal_rank(incident, signal.SIGKILL)
+            run.wait_status(lambda s, n=incident: s["incidents"] == n and s["phase"] == "RUNNING" and
+                            all(rank["life"] == "ready" for rank in s["ranks"]), f"the end of incident {incident}")
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, [*TRAINER[:1], "80", *TRAINER[2:]]), summary, log)
+    for incident in summary["incidents"]:
+        rung_of(incident, "spare")
+
+
+def one_is_not_enough_for_two(runner):
+    with LiveRun(runner, ["--spares", "1"], TRAINER) as run:
+        status = wait_spares(run, 1)
+        for rank in (0, 1):
+            os.kill(status["ranks"][rank]["pid"], signal.SIGKILL)
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    if "spare_took_over" not in log:
+        raise Failure(f"the spare was not used\n{log[-3000:]}")
+    if not any(incident["path"] == "respawn" for incident in summary["incidents"]):
+        raise Failure(f"no respawn: {json.dumps(summary['incidents'])[:1500]}")
+
+
+def a_dead_spare_is_replaced(runner):
+    with LiveRun(runner, ["--spares", "1"], TRAINER) as run:
+        wait_spares(run, 1)
+        (first,) = pids_of(run.log(), "spare_started")
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: len(pids_of(run.log(), "spare_started")) == 2, "another spare")
+        summary, log = run.finish()
+    if summary["incidents"]:
+        raise Failure(f"a spare's death is no incident: {summary['incidents']}")
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+
+
+def a_frozen_spare_is_not_used(runner):
+    with LiveRun(runner, ["--spares", "1"], TRAINER) as run:
+        wait_spares(run, 1)
+        (spare,) = pids_of(run.log(), "spare_started")
+        os.kill(spare, signal.SIGSTOP)
+        wait_spares(run, 0)
+        run.signal_rank(2, signal.SIGKILL)
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    rung_of(only_incident(summary), "respawn")
+
+
+def a_program_that_cannot_be_one(runner):
+    wrapper = runner.folder / "needs_rank"
+    wrapper.write_text(f'#!/bin/sh\n[ -n "$RANK" ] || {{ echo "which rank am I?" >&2; exit 3; }}\nexec {runner.byte_lm} "$@"\n')
+    wrapper.chmod(0o755)
+    line = runner.command(["--run-dir", str(runner.folder / "run-0"), "--spares", "1", "--inject", "kill:2@20"], TRAINER)
+    line[line.index(runner.byte_lm)] = str(wrapper)
+    with LiveRun(runner, command=line) as run:
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    rung_of(only_incident(summary), "respawn")
+    if len(pids_of(log, "spare_started")) != 3 or "no_more_spares" not in log or "which rank am I?" not in log:
+        raise Failure(f"it was tried {len(pids_of(log, 'spare_started'))} times\n{log[-3000:]}")
+
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, [
+        ("a spare takes the place of a killed rank", a_spare_takes_the_place),
+        ("another spare is started afterwards", there_is_another_one_afterwards),
+        ("one spare is not enough for two deaths", one_is_not_enough_for_two),
+        ("a spare that dies is replaced", a_dead_spare_is_replaced),
+        ("a frozen spare is not used", a_frozen_spare_is_not_used),
+        ("a program that needs RANK before it joins is no spare, and runs", a_program_that_cannot_be_one),
+    ]))
