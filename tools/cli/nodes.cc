@@ -56,13 +56,13 @@ void AddNodeOptions(CLI::App& app, NodeOptions& o) {
                  "but for --node-rank")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  app.add_option("--node-rank", o.node_rank, "This host among them, from 0; node 0 hosts the controller")
+  app.add_option("--node-rank", o.node_rank, "This host among them, from 0; node 0 leads first, and any other when it is lost")
       ->capture_default_str();
   app.add_option("--rendezvous", o.rendezvous, "HOST:PORT on node 0 where the others join");
   app.add_option("--secret-file", o.secret_file, "32 random bytes that all nodes share, readable by their owner alone");
   app.add_option("--job", o.job, "Name of the run, the same on all nodes (default: the rendezvous)");
   app.add_option("--node-address", o.address, "Address of this host as others reach it (default: found out)");
-  app.add_option("--node-wait", o.wait, "Seconds that a lost node may take to come back")->capture_default_str();
+  app.add_option("--node-wait", o.wait, "Seconds that a lost node may take to come back, and that a part without a majority waits before it saves and leaves")->capture_default_str();
 }
 
 Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
