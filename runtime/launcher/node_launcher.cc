@@ -55,8 +55,12 @@ Status NodeLauncher::Impl::SetUp() {
     if (!set_up_) Fail(why.Annotate(name() + " found no controller"));
   };
   const bool first = self() == 0;
-  KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(run.job, run.secret, run.tls, first ? options_.rendezvous_host : run.node_address,
-                                              options_.rendezvous_port, first, std::move(handlers)));
+  // Its own port, so that launchers on one host do not take that of the rendezvous, and the same one when it starts
+  // anew.
+  const int port = options_.rendezvous_port + self();
+  KINTSUGI_RETURN_IF_ERROR(
+      electorate_.Listen(run.job, run.secret, run.tls, first ? options_.rendezvous_host : run.node_address,
+                         static_cast<uint16_t>(port <= 65535 ? port : 0), first, std::move(handlers)));
   if (!first) electorate_.Know({0, options_.rendezvous_host, options_.rendezvous_port});
   if (!run.run_directory.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(

@@ -156,6 +156,16 @@ def json_stands_alone(runner):
             raise Failure(f"{option}: standard output holds {done.stdout[:500]}")
 
 
+def json_into_a_pipe(runner):
+    """What is no file is written to where it is: a device must not become a file."""
+    pipe = runner.folder / "pipe"
+    os.mkfifo(pipe)
+    with open(os.open(pipe, os.O_RDWR), "rb", buffering=0) as reader:  # a reader from the start
+        run_of(runner, ["--json", str(pipe)], [runner.byte_lm, *TRAINER], 0, [])
+        if json.loads(reader.read(1 << 20))["exit"] != 0 or not pipe.is_fifo():
+            raise Failure("the pipe got no summary, or is no pipe any more")
+
+
 def report_is_written(runner):
     run_of(runner, ["--report", "report", "--inject", "kill:1@3"], [runner.byte_lm, *TRAINER], 0, [])
     report = runner.folder / "report"
@@ -250,6 +260,7 @@ if __name__ == "__main__":
         ("address of another machine", foreign_address),
         ("unwritable places are found before the run", places_that_cannot_be_written),
         ("JSON stands alone on standard output", json_stands_alone),
+        ("JSON into a pipe leaves it a pipe", json_into_a_pipe),
         ("the report is written", report_is_written),
         ("a failed start has a summary", json_of_a_failed_start),
         ("status, save and inject of no run", status_of_no_run),

@@ -82,11 +82,23 @@ void Complain(const std::string& text) {
   std::cerr << "kintsugi: " << text << std::endl;
 }
 
+namespace {
+
+// A device or a pipe is written to where it is: a file in its place would be there for everybody.
+bool IsWrittenInPlace(const std::string& file) {
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::status(file, error);
+  return std::filesystem::exists(found) && !std::filesystem::is_regular_file(found);
+}
+
+}  // namespace
+
 Status CheckWritable(const std::string& file) {
   if (file == "-") return Status::Ok();
   const Status refused{StatusCode::kUnavailable, "'" + file + "' cannot be written: is the folder there and writable?"};
   std::error_code error;
   if (std::filesystem::is_directory(file, error)) return refused;
+  if (IsWrittenInPlace(file)) return access(file.c_str(), W_OK) == 0 ? Status::Ok() : refused;
   const std::string aside = file + ".tmp";
   const bool writable = std::ofstream(aside).good();
   std::filesystem::remove(aside, error);
@@ -99,17 +111,19 @@ Status WriteText(const std::string& file, const std::string& text) {
     if (!std::cout) return {StatusCode::kUnavailable, "standard output could not be written"};
     return Status::Ok();
   }
-  const std::string aside = file + ".tmp";
+  const bool in_place = IsWrittenInPlace(file);
+  const std::string aside = in_place ? file : file + ".tmp";
   {
-    std::ofstream out(aside, std::ios::trunc);
+    std::ofstream out(aside, in_place ? std::ios::app : std::ios::trunc);
     out << text << '\n';
     out.close();
     if (!out) {
       std::error_code ignored;
-      std::filesystem::remove(aside, ignored);
+      if (!in_place) std::filesystem::remove(aside, ignored);
       return {StatusCode::kUnavailable, "'" + file + "' could not be written: is the folder there, writable and not full?"};
     }
   }
+  if (in_place) return Status::Ok();
   std::error_code error;
   std::filesystem::rename(aside, file, error);
   if (error) return {StatusCode::kUnavailable, "'" + file + "' could not be replaced: " + error.message()};
