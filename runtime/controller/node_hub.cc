@@ -79,11 +79,6 @@ bool NodeHub::Send(int node, const wire::NodeOrder& order) {
   return sent.ok();
 }
 
-std::string NodeHub::AddressOf(int node) const {
-  const auto found = links_.find(node);
-  return found == links_.end() ? "" : found->second.address;
-}
-
 void NodeHub::OnFrame(const net::ConnectionPtr& connection, std::string_view payload) {
   Result<wire::NodeFrame> frame = wire::DecodeFromNode(options_.job, payload);
   if (!frame.ok()) return Refuse(connection, frame.status().message());

@@ -47,8 +47,6 @@ class NodeHub final : public NodePort {
   bool Send(int node, const wire::NodeOrder& order);
   bool connected(int node) const { return links_.count(node) > 0; }
   bool any_connected() const { return !links_.empty(); }
-  // Of a connected node, as others reach it.
-  std::string AddressOf(int node) const;
   uint64_t refused_frames() const { return refused_frames_; }
 
   // NodePort.

@@ -66,7 +66,7 @@ ElectionCore::Decision ElectionCore::MaybeLead() {
   return {.ask = {}, .lead = Lead{promised_, true}};
 }
 
-ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const Standing& standing, TimePoint) {
+ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const Standing& standing) {
   if (!standing_ || term != promised_) return {};
   votes_[from] = standing;
   return MaybeLead();

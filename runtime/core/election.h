@@ -53,7 +53,7 @@ class ElectionCore {
   // Whether the candidate has this launcher's promise.
   bool OnRequest(int from, uint64_t term, TimePoint now);
   // A promise. Others are no news.
-  Decision OnVote(int from, uint64_t term, const Standing& standing, TimePoint now);
+  Decision OnVote(int from, uint64_t term, const Standing& standing);
   Decision OnTick(TimePoint now, const Standing& own);
 
   // Whether the leader of this term may be obeyed: no newer one was followed, or has a fresh promise.

@@ -48,7 +48,7 @@ Status NodeLauncher::Impl::SetUp() {
     if (const auto* hello = std::get_if<wire::NodeHello>(&frame.message)) return OnAsked(*hello, reply);
     if (const auto* request = std::get_if<wire::VoteRequest>(&frame.message)) return OnVoteRequest(*request, reply);
     if (const auto* vote = std::get_if<wire::Vote>(&frame.message); vote && vote->granted)
-      Do(election_.OnVote(vote->node, vote->term, {vote->live, vote->ended}, SteadyClock::SteadyNow()));
+      Do(election_.OnVote(vote->node, vote->term, {vote->live, vote->ended}));
   };
   handlers.order = [this](const wire::NodeOrderFrame& frame) { OnOrder(frame); };
   handlers.refused = [this](int, const Status& why) {

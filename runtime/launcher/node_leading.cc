@@ -96,10 +96,11 @@ void NodeLauncher::Impl::Elect() {
   if (ended_) return;
   const TimePoint now = SteadyClock::SteadyNow();
   if (link_ && now - heard_at_ > options_.run.policy.silence) {
-    Unlink("no sign of life for " + Seconds(options_.run.policy.silence));
+    const auto silence = static_cast<int64_t>(ToMilliseconds(options_.run.policy.silence));
+    Unlink("no sign of life for " + std::to_string(silence) + " ms");
     Link(leads_term_, *leads_);
   }
-  Do(election_.OnTick(now, Standing()));
+  if (election_.leaderless()) Do(election_.OnTick(now, Standing()));
   // Whoever comes back, or starts anew, learns from this where the controller is.
   if (!leader_ || leader_done_ || now - announced_at_ < kAnnounceEvery) return;
   announced_at_ = now;

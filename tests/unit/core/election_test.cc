@@ -68,7 +68,7 @@ class Nodes {
   void Ask(int from, int to, uint64_t term) {
     if (!cores_[static_cast<size_t>(to)].OnRequest(from, term, now)) return;
     Send(to, from,
-         [this, from, to, term] { Do(from, cores_[static_cast<size_t>(from)].OnVote(to, term, Standing(to), now)); });
+         [this, from, to, term] { Do(from, cores_[static_cast<size_t>(from)].OnVote(to, term, Standing(to))); });
   }
 
   Random random_;
