@@ -43,6 +43,12 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t page_fd, Number("KINTSUGI_PAGE_FD", 0, 1 << 20));
     options.page_fd = static_cast<int>(page_fd);
   }
+  for (const auto& [name, number] :
+       {std::pair{"KINTSUGI_DEVICE", &options.device}, {"KINTSUGI_DEVICE_FD", &options.device_fd}})
+    if (std::getenv(name)) {
+      KINTSUGI_ASSIGN_OR_RETURN(const int64_t value, Number(name, 0, 1 << 20));
+      *number = static_cast<int>(value);
+    }
   if (std::getenv("KINTSUGI_INCARNATION")) {
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t life,
                               Number("KINTSUGI_INCARNATION", 0, std::numeric_limits<int64_t>::max()));

@@ -22,12 +22,15 @@ struct AgentOptions {
   int page_fd = -1;              // liveness page of a launcher; -1: the agent beats by itself
   Incarnation incarnation;       // 0: the controller assigns it (no launcher)
   int spare_fd = -1;             // a spare's (`kintsugi run --spares`): Join learns rank and incarnation through it
+  int device = -1;               // index on this node, from a launcher; -1: not known
+  int device_fd = -1;            // where simulated device faults are told; -1: nowhere
   Duration join_timeout = std::chrono::seconds(30);
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends
 
   // RANK, WORLD_SIZE, KINTSUGI_CONTROLLER (HOST:PORT), KINTSUGI_JOB, KINTSUGI_SECRET_FD, KINTSUGI_PAGE_FD,
-  // KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY, KINTSUGI_TLS_CA; in a spare KINTSUGI_SPARE_FD instead of
-  // RANK and incarnation. kInvalidArgument names the variable, its value and what was expected.
+  // KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY, KINTSUGI_TLS_CA; in
+  // a spare KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument names the variable, its value and what
+  // was expected.
   KINTSUGI_EXPORT static Result<AgentOptions> FromEnvironment();
   KINTSUGI_EXPORT Status Validate() const;
 };

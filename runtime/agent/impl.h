@@ -135,6 +135,9 @@ class Agent::Impl {
   void Poison(const Injection& injection);
   void Flip(const Injection& injection);
   Status Strike(const Injection& injection, Step step);
+  // impl_device.cc.
+  Status StrikeDevice(const Injection& injection, Step step);
+  Status DamageMemory(const Injection& injection, Step step);
   Activity activity() const { return activities_.empty() ? Activity::kNone : activities_.back(); }
   void TellActivity();
   void SignalFault(core::FaultReport fault);

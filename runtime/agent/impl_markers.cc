@@ -248,6 +248,8 @@ Status Agent::Impl::Strike(const Injection& injection, Step step) {
       while (injection.until == HangUntil::kKill || Poll().ok())
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return InterruptedStatus("injected hang");
+    case InjectionKind::kDevice:
+      return StrikeDevice(injection, step);
     case InjectionKind::kUce: {
       const bool low = injection.level == UceLevel::kLow;
       return ReportMemoryError(low ? KeysToPoison(injection) : std::vector<std::string>(),

@@ -17,7 +17,7 @@ struct KindEntry {
   std::string_view keys;  // for messages
 };
 
-constexpr std::array<KindEntry, 8> kKinds{{
+constexpr std::array<KindEntry, 9> kKinds{{
     {InjectionKind::kKill, "kill", "no keys after kill"},
     {InjectionKind::kExit, "exit", "the key code of exit"},
     {InjectionKind::kThrow, "throw", "no keys after throw"},
@@ -26,16 +26,18 @@ constexpr std::array<KindEntry, 8> kKinds{{
     {InjectionKind::kUce, "uce", "the keys level or tensors of uce"},
     {InjectionKind::kSlow, "slow", "the key ms of slow"},
     {InjectionKind::kFlip, "flip", "the key tensors of flip"},
+    {InjectionKind::kDevice, "device", "the key xid or tensors of device, one of them"},
 }};
 
 constexpr std::string_view kGrammar =
     "  grammar: KIND:RANK@STEP[:PHASE][,key=value]...\n"
-    "  KIND     kill, exit, throw, freeze, hang, slow, uce or flip\n"
+    "  KIND     kill, exit, throw, freeze, hang, slow, uce, flip or device\n"
     "  RANK     from 0; STEP: the step being computed, from 1\n"
     "  PHASE    forward (default), backward, gradient-sync, gate, update, param-sync or between\n"
     "  keys     exit: code=1..255 (default 1); hang: until=kill|stop (default kill);\n"
     "           slow: ms=1..3600000 (default 100);\n"
-    "           uce: level=low|high (default low); uce, flip: tensors=PATTERN (* and ?)\n"
+    "           uce: level=low|high (default low); uce, flip: tensors=PATTERN (* and ?);\n"
+    "           device: xid=1..9999 (default 94), or tensors=PATTERN: damaged memory of these\n"
     "  example: kill:2@7:update   or   uce:1@12:backward,level=high,tensors=adam.*";
 
 // What may stand in a message without harming a terminal; long findings are cut.
@@ -109,7 +111,8 @@ class Parser {
     for (const KindEntry& entry : kKinds) {
       if (entry.name == name) kind_ = &entry;
     }
-    if (kind_ == nullptr) return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze, hang, slow, uce or flip");
+    if (kind_ == nullptr)
+      return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze, hang, slow, uce, flip or device");
     injection_.kind = kind_->kind;
     uint64_t rank = 0;
     uint64_t step = 0;
@@ -146,7 +149,8 @@ class Parser {
         if (earlier == key) return FailAt(key_at, key, "each key once");
       }
       seen.push_back(key);
-      if (!KeyBelongs(key)) return FailAt(key_at, key, kind_->keys);
+      const bool is_second = kind_->kind == InjectionKind::kDevice && seen.size() > 1;
+      if (!KeyBelongs(key) || is_second) return FailAt(key_at, key, kind_->keys);
       if (!Expect('=', "= and a value") || !ParseValue(key)) return false;
     }
     return true;
@@ -157,6 +161,7 @@ class Parser {
     if (injection_.kind == InjectionKind::kHang) return key == "until";
     if (injection_.kind == InjectionKind::kSlow) return key == "ms";
     if (injection_.kind == InjectionKind::kFlip) return key == "tensors";
+    if (injection_.kind == InjectionKind::kDevice) return key == "tensors" || key == "xid";
     return injection_.kind == InjectionKind::kUce && (key == "level" || key == "tensors");
   }
 
@@ -171,6 +176,12 @@ class Parser {
       uint64_t ms = 0;
       if (!TakeNumber(",", 1, 3'600'000, "milliseconds", ms)) return false;
       injection_.slow_ms = static_cast<int>(ms);
+      return true;
+    }
+    if (key == "xid") {
+      uint64_t xid = 0;
+      if (!TakeNumber(",", 1, 9999, "an Xid", xid)) return false;
+      injection_.xid = static_cast<int>(xid);
       return true;
     }
     const std::string_view value = Take(",");
@@ -215,6 +226,7 @@ std::string ToString(const Injection& injection) {
   out += TrainPhaseName(injection.phase);
   if (injection.exit_code != defaults.exit_code) out += ",code=" + std::to_string(injection.exit_code);
   if (injection.slow_ms != defaults.slow_ms) out += ",ms=" + std::to_string(injection.slow_ms);
+  if (injection.xid != defaults.xid) out += ",xid=" + std::to_string(injection.xid);
   if (injection.until == HangUntil::kStop) out += ",until=stop";
   if (injection.level == UceLevel::kHigh) out += ",level=high";
   if (!injection.tensors.empty()) out += ",tensors=" + injection.tensors;

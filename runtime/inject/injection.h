@@ -27,6 +27,7 @@ enum class InjectionKind {
   kUce,     // uncorrectable memory error, simulated: tensors are poisoned and the error is signalled at once
   kSlow,    // every forward pass takes longer from this step on, in this life of the rank
   kFlip,    // one bit of a tensor flips, and nobody is told
+  kDevice,  // its device reports an Xid (runtime/device says what follows), or damaged memory of named tensors
 };
 
 // How much of a rank's memory an uncorrectable error makes untrusted.
@@ -49,9 +50,10 @@ struct Injection {
   int exit_code = 1;                // kExit: 1 to 255
   HangUntil until = HangUntil::kKill;  // kHang
   int slow_ms = 100;                   // kSlow: 1 to 3,600,000
+  int xid = 94;                        // kDevice, without tensors: 1 to 9,999
   UceLevel level = UceLevel::kLow;  // kUce
-  std::string tensors;              // kUce, kFlip: pattern of tensor names (see glob.h); empty: all of the rank's first
-                                    // layout. A flip takes the first of them in order of their names
+  std::string tensors;  // kUce, kFlip, kDevice: pattern of tensor names (see glob.h); empty: all of the rank's first
+                        // layout. A flip takes the first of them in order of their names. kDevice: empty: an Xid
 
   bool operator==(const Injection&) const = default;
 };

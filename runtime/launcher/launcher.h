@@ -44,6 +44,7 @@ struct LauncherOptions {
   std::shared_ptr<const net::TlsContext> tls;     // of all control connections; null: without. Ranks: environment
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
   int spares = 0;                                 // processes on each host that wait for a rank whose process is gone
+  int devices = 0;                                // of each host, watched through NVML and the kernel's log; 0: none is
   journal::RecorderOptions journal;               // where it cannot be made, the run goes on unrecorded
   bool show_output = true;         // pass the workers' lines on, prefixed with the rank
   bool output_to_stderr = false;   // where standard output carries JSON

@@ -41,6 +41,7 @@ inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank
           .node_rank = node_rank,
           .address = run.node_address,
           .spares = run.spares,
+          .devices = run.devices,
           .show_output = run.show_output,
           .output_to_stderr = run.output_to_stderr};
 }

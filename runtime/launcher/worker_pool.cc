@@ -18,7 +18,7 @@ constexpr Duration kStacksLimit = std::chrono::seconds(1);
 }  // namespace
 
 WorkerPool::WorkerPool(boost::asio::io_context& io, WorkerEvents& events, std::shared_ptr<LogSink> log)
-    : io_(io), events_(events), log_(std::move(log)) {}
+    : io_(io), events_(events), log_(std::move(log)), devices_(io, log_) {}
 
 // Children first: their callbacks use everything else.
 WorkerPool::~WorkerPool() {
@@ -36,6 +36,13 @@ Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
   OutputPrefixer::Options output;
   if (options_.output_to_stderr) output.stdout_fd = 2;
   output_ = std::make_unique<OutputPrefixer>(output);
+  const auto rank_of = [this](int pid) {
+    for (const auto& [rank, slot] : slots_)
+      if (slot.running() && slot.child->pid() == pid) return rank.value() - options_.first_rank.value();
+    return -1;
+  };
+  const auto on_fault = [this](const std::vector<int>& ranks, const std::string& why) { OnDeviceFault(ranks, why); };
+  KINTSUGI_RETURN_IF_ERROR(devices_.SetUp({options_.devices, options_.local_ranks}, rank_of, on_fault));
   const auto launch = [this](std::shared_ptr<Seat> seat, int page_fd, int spare_fd) {
     ProcessSpec spec = CommonSpec();
     spec.passed_fds.push_back({page_fd, "KINTSUGI_PAGE_FD"});
@@ -63,6 +70,15 @@ void WorkerPool::Kill(Rank rank, Incarnation incarnation, const std::string& rea
   const bool lives = SteadyClock::SteadyNow() - beat < kAliveFor;
   if (lives && !leaving_) DumpStacks(rank, slot);
   if (!slot.stacks) (void)slot.child->KillGroup(SIGKILL);
+}
+
+void WorkerPool::OnDeviceFault(const std::vector<int>& local_ranks, const std::string& why) {
+  for (int local_rank : local_ranks) {
+    const auto found = slots_.find(Rank(options_.first_rank.value() + local_rank));
+    if (found == slots_.end() || !found->second.running() || leaving_) continue;
+    found->second.kill_reason = why;
+    if (!found->second.stacks) (void)found->second.child->KillGroup(SIGKILL);
+  }
 }
 
 void WorkerPool::DumpStacks(Rank rank, Slot& slot) {
@@ -136,6 +152,7 @@ void WorkerPool::Poll() {
     TellSpares();
   }
   if (now - last_settled_ < kSettleInterval) return;
+  devices_.Poll(now);
   last_settled_ = now;
   oom_.Settle();
 }

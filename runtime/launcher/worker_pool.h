@@ -20,6 +20,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/train_phase.h"
 #include "runtime/inject/ledger.h"
+#include "runtime/launcher/device_guard.h"
 #include "runtime/launcher/spare_pool.h"
 #include "runtime/net/secret.h"
 #include "runtime/process/child_process.h"
@@ -70,6 +71,7 @@ struct WorkerPoolOptions {
   std::string controller;             // HOST:PORT, as the ranks reach it
   std::string address = "127.0.0.1";  // of this host, as other ranks reach it
   int spares = 0;                     // processes that wait, warm, for a rank whose process is gone
+  int devices = 0;                    // of this host, which are then watched; 0: one for each rank, not watched
   bool show_output = true;
   bool output_to_stderr = false;
 };
@@ -136,6 +138,9 @@ class WorkerPool {
   void ReadPage(Rank rank, Slot& slot);
   void DumpStacks(Rank rank, Slot& slot);
   void TellIfIdle();
+  int DeviceOf(Rank rank) { return devices_.pool().DeviceOf(rank.value() - options_.first_rank.value()); }
+  // Ends the processes of ranks whose device has failed, at once: there is nothing to look at in them.
+  void OnDeviceFault(const std::vector<int>& local_ranks, const std::string& why);
 
   boost::asio::io_context& io_;
   WorkerEvents& events_;
@@ -149,6 +154,7 @@ class WorkerPool {
   Ledger ledger_;
   std::optional<SparePool> spares_;  // once set up
   int spares_told_ = 0;
+  DeviceGuard devices_;
   std::map<Rank, Slot> slots_;
   TimePoint last_settled_;
   bool leaving_ = false;

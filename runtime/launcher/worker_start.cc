@@ -20,8 +20,8 @@ ProcessSpec WorkerPool::CommonSpec() const {
   spec.environment["KINTSUGI_CONTROLLER"] = options_.controller;
   spec.environment["KINTSUGI_JOB"] = options_.job;
   spec.environment["KINTSUGI_LAUNCHER"] = mark_;
-  spec.unset_environment = {"RANK", "LOCAL_RANK", "KINTSUGI_INCARNATION", "KINTSUGI_SPARE_FD"};
-  spec.passed_fds = {{secret_fd_.get(), "KINTSUGI_SECRET_FD"}};
+  spec.unset_environment = {"RANK", "LOCAL_RANK", "KINTSUGI_INCARNATION", "KINTSUGI_SPARE_FD", "KINTSUGI_DEVICE"};
+  spec.passed_fds = {{secret_fd_.get(), "KINTSUGI_SECRET_FD"}, {devices_.fd(), "KINTSUGI_DEVICE_FD"}};
   return spec;
 }
 
@@ -62,7 +62,8 @@ void WorkerPool::Start(Rank rank, Incarnation incarnation) {
     return log_->Write(LogLevel::kInfo, LogLine(from_spare ? "spare_took_over" : "spawned",
                                                 {{"rank", rank.ToString()},
                                                  {"incarnation", incarnation.ToString()},
-                                                 {"pid", std::to_string(slot.child->pid())}}));
+                                                 {"pid", std::to_string(slot.child->pid())},
+                                                 {"device", std::to_string(DeviceOf(rank))}}));
   log_->Write(LogLevel::kError, LogLine("spawn_failed", {{"rank", rank.ToString()}, {"why", started.message()}}));
   events_.OnExited(rank, incarnation, "could not be started: " + started.message(), SteadyClock::SteadyNow(),
                    std::nullopt);
@@ -70,9 +71,14 @@ void WorkerPool::Start(Rank rank, Incarnation incarnation) {
 
 Status WorkerPool::StartProcess(const Place& place, Slot& slot) {
   KINTSUGI_ASSIGN_OR_RETURN(SharedPage page, SharedPage::Create());
+  const int local_rank = place.rank.value() - options_.first_rank.value();
+  const std::optional<int> device = devices_.pool().Assign(local_rank);
+  if (!device)
+    return {StatusCode::kUnavailable, "no device is left for it on this node; excluded: " + devices_.pool().Excluded()};
   ProcessSpec spec = CommonSpec();
+  spec.environment["KINTSUGI_DEVICE"] = std::to_string(*device);
   spec.environment["RANK"] = place.rank.ToString();
-  spec.environment["LOCAL_RANK"] = std::to_string(place.rank.value() - options_.first_rank.value());
+  spec.environment["LOCAL_RANK"] = std::to_string(local_rank);
   spec.environment["KINTSUGI_INCARNATION"] = place.incarnation.ToString();
   spec.passed_fds.push_back({page.fd(), "KINTSUGI_PAGE_FD"});
   slot.page.emplace(std::move(page));
@@ -83,7 +89,9 @@ Status WorkerPool::StartProcess(const Place& place, Slot& slot) {
 
 // ---- spares ------------------------------------------------------------------------------------------------------
 
+// A spare has no device yet: where ranks have devices of their own, it can only stand in on the one that its rank has.
 bool WorkerPool::TakeSpare(const Place& place, Slot& slot) {
+  if (devices_.pool().IsExcluded(DeviceOf(place.rank))) return false;
   std::optional<Spare> spare = spares_->Take(place, SteadyClock::SteadyNow());
   if (!spare) return false;
   slot.page.emplace(std::move(spare->page));

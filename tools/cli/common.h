@@ -36,6 +36,7 @@ struct RunOptions {
   std::string report;
   int max_respawns = 10;
   int spares = 0;
+  int devices = 0;
   uint64_t save_every = 0;
   uint64_t verify_every = 0;
   std::string save_dir = "kintsugi-checkpoints";

@@ -114,6 +114,11 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
          "each holds what the program takes up before it joins. 0: a new process is started then")
       ->check(CLI::Range(0, 64))
       ->capture_default_str();
+  app.add_option("--devices", o.devices,
+                 "Devices of each host. They are watched (NVML, the kernel's log); a rank whose device fails gets one\n"
+                 "that no other has. 0: one for each rank, not watched")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
   app.add_option("--save-every", o.save_every, "Save a checkpoint every N steps; 0: never")->capture_default_str();
   app.add_option("--verify-every", o.verify_every,
                  "Compare the replicas of every shard each N steps, and before every save; 0: in recovery only")
@@ -196,6 +201,7 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
   KINTSUGI_RETURN_IF_ERROR(ApplyNodeOptions(options.node, &launcher));
   KINTSUGI_RETURN_IF_ERROR(ApplyTlsOptions(options.tls, &launcher));
   launcher.spares = options.spares;
+  launcher.devices = options.devices;
   launcher.show_output = !options.quiet;
   launcher.output_to_stderr = options.json == "-";
   launcher.run_directory = options.run_dir;

@@ -42,7 +42,7 @@ TEST(Injection, FillsDefaults) {
 }
 
 TEST(Injection, RoundTripsEveryKindAndPhase) {
-  for (const char* kind : {"kill", "exit", "throw", "freeze", "slow", "uce", "flip"}) {
+  for (const char* kind : {"kill", "exit", "throw", "freeze", "slow", "uce", "flip", "device"}) {
     for (const TrainPhaseNameEntry& phase : kTrainPhases) {
       const std::string spec = std::string(kind) + ":3@9:" + std::string(phase.name);
       const Result<Injection> parsed = ParseInjection(spec);
@@ -51,6 +51,18 @@ TEST(Injection, RoundTripsEveryKindAndPhase) {
       EXPECT_EQ(ToString(*parsed), spec);
     }
   }
+}
+
+TEST(Injection, ADeviceReportsAnXidOrDamagedTensors) {
+  const Result<Injection> fallen = ParseInjection("device:1@5:backward,xid=79");
+  ASSERT_TRUE(fallen.ok()) << fallen.status().ToString();
+  EXPECT_EQ(fallen->xid, 79);
+  EXPECT_EQ(ToString(*fallen), "device:1@5:backward,xid=79");
+  EXPECT_EQ(ParseInjection("device:1@5")->xid, 94);
+  EXPECT_EQ(ToString(*ParseInjection("device:1@5,tensors=adam.*")), "device:1@5:forward,tensors=adam.*");
+  EXPECT_THAT(ErrorOf("device:1@5,xid=95,tensors=adam.*"), HasSubstr("one of them"));
+  EXPECT_THAT(ErrorOf("device:1@5,xid=0"), HasSubstr("an Xid from 1 to 9999"));
+  EXPECT_THAT(ErrorOf("kill:1@5,xid=94"), HasSubstr("no keys after kill"));
 }
 
 TEST(Injection, NamesColumnFindingGrammarAndExample) {

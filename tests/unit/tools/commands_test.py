@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The commands in tools/ teach: --help explains, a wrong option is exit 2, and the verdict of a test run is honest."""
 
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ def run(*command, **variables):
 
 class Commands(unittest.TestCase):
     def test_help_explains_and_builds_nothing(self):
-        for name in ["setup", "test", "demo", "bench", "format", "check_arrows"]:
+        for name in ["setup", "test", "demo", "bench", "format", "check_arrows", "gpu_check"]:
             with self.subTest(name=name):
                 code, output, errors = run(TOOLS / name, "--help")
                 self.assertEqual((code, errors), (0, ""))
@@ -32,6 +33,20 @@ class Commands(unittest.TestCase):
                 code, output, errors = run(TOOLS / command[0], *command[1:])
                 self.assertEqual((code, output), (2, ""))
                 self.assertIn("--help shows what it takes", errors)
+
+    def test_gpu_check_without_a_device_passes_nothing_and_says_why(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, TOOLS / "gpu_check", "--out", folder, "--budget-seconds", "11"]
+            code, output, _ = run(*command)
+            record = json.loads(Path(folder, "gpu.json").read_text())
+            if record["device"]:
+                self.skipTest("there is a device here")
+            self.assertEqual(code, 0)
+            self.assertIn("skipped: no device", output)
+            self.assertEqual({step["verdict"] for step in record["steps"]}, {"skipped"})
+            self.assertGreater(len(record["steps"]), 3)
+            self.assertIn("no device", Path(folder, "gpu.md").read_text())
+            self.assertEqual(run(*command[:-1], "5")[0], 2)
 
     def test_setup_without_debian_names_what_is_needed(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,65 @@
+// DeviceGuard: a node's devices as its launcher sees them: which rank has which, and what happens to them.
+//
+// What: simulated faults come through a pipe that every rank's process has; with `watch` NVML and the kernel's log are
+// asked too. An event is handed on with its verdict and with the ranks that it reaches; an excluded device is given to
+// nobody. Threads: one, which runs the io_context; the watcher's threads post to it. Errors: SetUp: a pipe that cannot
+// be made.
+#pragma once
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/base/unique_fd.h"
+#include "runtime/device/device_pool.h"
+#include "runtime/device/device_watcher.h"
+
+namespace kintsugi {
+
+struct DeviceGuardOptions {
+  int devices = 0;  // 0: one for each rank of the node, and none is watched
+  int ranks = 1;    // of the node
+};
+
+class DeviceGuard {
+ public:
+  // `local_ranks`: whose processes must end, with the text for their exit's cause.
+  using OnFault = std::function<void(const std::vector<int>& local_ranks, const std::string& why)>;
+  // The rank of the node whose process has this pid, or -1.
+  using FindRank = std::function<int(int pid)>;
+
+  DeviceGuard(boost::asio::io_context& io, std::shared_ptr<LogSink> log);
+  ~DeviceGuard();
+
+  Status SetUp(const DeviceGuardOptions& options, FindRank find_rank, OnFault on_fault);
+  // Where processes tell simulated faults.
+  int fd() const { return write_fd_.get(); }
+  device::DevicePool& pool() { return *pool_; }
+  // Says which watchers are stuck.
+  void Poll(TimePoint now);
+
+ private:
+  void Read();
+  void OnEvent(const device::DeviceEvent& event);
+  void Watch();
+
+  boost::asio::io_context& io_;
+  const std::shared_ptr<LogSink> log_;
+  FindRank find_rank_;
+  OnFault on_fault_;
+  std::optional<device::DevicePool> pool_;
+  UniqueFd write_fd_;
+  boost::asio::posix::stream_descriptor pipe_;
+  std::array<char, 4096> bytes_{};
+  std::string line_;
+  std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);
+  std::unique_ptr<device::DeviceWatcher> watcher_;
+};
+
+}  // namespace kintsugi
