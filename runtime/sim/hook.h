@@ -31,6 +31,8 @@ class Hook {
                           std::vector<core::AgentAction>* /*actions*/) {}
   // Before the rendezvous store sees a write or a read of this sender.
   virtual void BeforeStore(Generation /*current*/, core::Header* /*header*/) {}
+  // Before a launcher judges by them what it holds of a process that has ended.
+  virtual void BeforeHeld(core::LastWords* /*last*/) {}
   // A source died in mid-stream: whether the chunk that was on its way counts as received.
   virtual bool CountsLostChunk() { return false; }
 };
