@@ -118,6 +118,7 @@ class Cluster {
     std::vector<uint64_t> values;
     std::vector<std::optional<Object>> objects;
     size_t entered = 0;
+    uint64_t sum = 0;  // once complete
     bool complete = false;
   };
   struct Transfer {
@@ -197,7 +198,7 @@ class Cluster {
   void SendUp(ProcessPtr p, Generation generation, const AgentMessage& message);
   void Put(LinkPtr link, bool up, std::string frame);
   void Arrive(LinkPtr link, bool up, std::string frame);
-  void Deliver(LinkPtr link, bool up, const std::string& frame);
+  void Deliver(LinkPtr link, bool up, std::string frame);
   void Connect(ProcessPtr p);
   void TryConnect(ProcessPtr p);
   void LoseAtAgent(LinkPtr link);

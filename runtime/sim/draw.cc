@@ -9,7 +9,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr int kRanksMax = 256;
+constexpr int kRanksMax = 20'000;
+constexpr int kGroupMax = 64;  // of data-parallel ranks in a large world
 
 GroupClaim Group(int first, int last, int stride, int replicas) {
   GroupClaim claim;
@@ -22,9 +23,35 @@ void Claim(Claims* claims, int layout, const GroupClaim& group) {
   for (Rank rank : group.ranks) (*claims)[rank][layout] = group;
 }
 
+// The largest size of groups that cuts n ranks without a rest, and a group into `parts`.
+int GroupSize(int n, int parts) {
+  int size = kGroupMax;
+  while (size > parts && (n % size != 0 || size % parts != 0)) --size;
+  return size;
+}
+
+// As a large job is cut: model-parallel by data-parallel, the data-parallel ranks of a group side by side or far apart;
+// or experts in halves of the dense groups.
+void DrawLargeLayout(Random& random, int n, Plan* plan) {
+  const uint64_t kind = random.Below(3);
+  const int size = GroupSize(n, kind == 2 && n % 4 == 0 ? 4 : 2);
+  const int groups = n / size;
+  plan->layout_name = "mp" + std::to_string(groups) + " x dp" + std::to_string(size) + " r2";
+  for (int group = 0; group < groups; ++group) {
+    const bool apart = kind == 1;
+    const int first = apart ? group : group * size, stride = apart ? groups : 1;
+    Claim(&plan->claims, 0, Group(first, first + (size - 1) * stride, stride, 2));
+    if (kind != 2 || size % 4 != 0) continue;
+    Claim(&plan->claims, 1, Group(first, first + size / 2 - 1, 1, 2));
+    Claim(&plan->claims, 1, Group(first + size / 2, first + size - 1, 1, 2));
+  }
+  if (kind == 2 && size % 4 == 0) plan->layout_name += " + expert dp" + std::to_string(size / 2) + " r2";
+}
+
 // n ranks, even. One data-parallel group; two tensor-parallel ones; or two halves of experts beside the dense group.
 void DrawLayout(Random& random, int n, Plan* plan) {
   plan->policy.world_size = n;
+  if (n > kSmallWorld) return DrawLargeLayout(random, n, plan);
   const std::string dp = "dp" + std::to_string(n);
   const uint64_t kind = n >= 4 ? random.Below(4) : 0;
   if (kind <= 1) {
@@ -76,6 +103,10 @@ constexpr std::array kNetwork = {FaultType::kShortGap,     FaultType::kShortGap,
                                  FaultType::kCutDown,      FaultType::kPartition,     FaultType::kSlowLink,
                                  FaultType::kBadFrame};
 
+constexpr std::array kIncidents = {FaultType::kKill,    FaultType::kExit,          FaultType::kFreeze,
+                                   FaultType::kThrow,   FaultType::kThrowInUpdate, FaultType::kUceLow,
+                                   FaultType::kUceHigh, FaultType::kCommError,     FaultType::kBitFlip};
+
 bool IsOfPhase(FaultType type) { return type == FaultType::kSourceLost || type == FaultType::kSilentFlip; }
 
 void DrawPlace(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
@@ -118,6 +149,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
       random.Chance(profile.network) ? kNetwork[random.Below(kNetwork.size())] : kCommon[random.Below(kCommon.size())];
   if (profile.controller > 0 && random.Chance(profile.controller))
     fault.type = random.Chance(0.5) ? FaultType::kControllerKilled : FaultType::kControllerFrozen;
+  if (profile.incident) fault.type = kIncidents[random.Below(kIncidents.size())];
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
   fault.count = 1 + static_cast<int>(random.Below(3));
   fault.lasting = random.Chance(0.4);
@@ -142,6 +174,18 @@ const std::vector<Profile>& Profiles() {
        .faults_max = 6,
        .ranks = 8},
       {.name = "quick", .description = "2 to 8 ranks, a few steps of some milliseconds, 1 to 3 faults", .nodes = 2},
+      {.name = "one",
+       .description = "64 ranks, 8 to a node, and one incident: for runs of thousands of ranks (--ranks)",
+       .steps_min = 4,
+       .steps_max = 4,
+       .step_time = 50ms,
+       .beat = 250ms,
+       .faults_min = 1,
+       .faults_max = 1,
+       .network = 0,
+       .ranks = 64,
+       .node_ranks = 8,
+       .incident = true},
       {.name = "network",
        .description = "as quick, with 2 to 5 faults that mostly strike connections",
        .nodes = 2,
@@ -194,7 +238,7 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   constexpr std::array kRanks = {2, 4, 4, 4, 4, 8};
   const int drawn = kRanks[random.Below(kRanks.size())];
   DrawLayout(random, ranks > 0 ? ranks : profile.ranks > 0 ? profile.ranks : drawn, &plan);
-  plan.nodes = profile.nodes;
+  plan.nodes = profile.node_ranks > 0 ? std::max(1, plan.policy.world_size / profile.node_ranks) : profile.nodes;
   plan.step_time = profile.step_time;
   plan.beat = profile.beat;
   plan.tick = 20ms;
@@ -217,6 +261,11 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.spares = 1 + static_cast<int>(random.Below(static_cast<uint64_t>(profile.spares_max)));
   }
   plan.watched = plan.policy.can_spawn && random.Chance(0.7);
+  if (profile.incident) {
+    plan.policy.can_spawn = plan.watched = true;
+    plan.policy.max_respawns = 10;
+    if (plan.gate == GateKind::kOff) plan.gate = GateKind::kTrainer;
+  }
   if (profile.controller > 0) {
     plan.policy.needs_consent = plan.policy.can_spawn;
     plan.policy.consent_wait = 5s;

@@ -110,13 +110,16 @@ void Cluster::Rebuild(ProcessPtr p) {
   p->gets.clear();
   // An address is good for one generation: it names it.
   SendUp(p, p->group, StoreSet{"addr/" + p->rank.ToString(), {static_cast<uint8_t>(p->group.value() & 0xFF)}});
-  for (size_t r = 0; r < world_; ++r) {
+  const auto meet = [&](size_t r) {
     const Rank peer(static_cast<int32_t>(r));
-    if (peer == p->rank) continue;
     const uint64_t request = next_request_++;
     p->gets[request] = peer;
     SendUp(p, p->group, StoreGet{request, "addr/" + peer.ToString()});
-  }
+  };
+  const auto self = static_cast<size_t>(p->rank.value());
+  for (size_t r = 0; r < world_ && world_ <= kSmallWorld; ++r)
+    if (r != self) meet(r);
+  for (size_t hop = 1; hop < world_ && world_ > kSmallWorld; hop *= 2) meet((self + hop) % world_);
 }
 
 void Cluster::OnStoreReply(ProcessPtr p, const StoreReply& reply) {

@@ -112,6 +112,9 @@ struct Plan {
   std::string ToString() const;
 };
 
+// In a larger world nobody meets everybody: ranks are cut into groups and connect along a tree, as large jobs do.
+inline constexpr int kSmallWorld = 256;
+
 // A family of runs.
 struct Profile {
   std::string name;
@@ -126,6 +129,8 @@ struct Profile {
   int ranks = 0;          // 0: the layout's choice
   bool adopts = false;    // launchers hold the memory of processes that are gone
   int spares_max = 0;     // on each node; above 0 there is at least one
+  int node_ranks = 0;     // ranks of a node, where it is these that are given and not the nodes
+  bool incident = false;  // the one fault opens an incident that can be repaired
 };
 const std::vector<Profile>& Profiles();
 // kInvalidArgument names the profiles there are.

@@ -11,16 +11,16 @@ namespace {
 
 constexpr int kFailuresMax = 5;
 
-Campaign RunSeeds(const std::string& name, uint64_t first, uint64_t end) {
+Campaign RunSeeds(const std::string& name, uint64_t first, uint64_t end, int ranks = 0) {
   const Profile profile = FindProfile(name).value();
   Campaign campaign;
   for (uint64_t seed = first; seed < end && campaign.failures().size() < kFailuresMax; ++seed) {
-    const Plan plan = DrawPlan(seed, profile, 0);
+    const Plan plan = DrawPlan(seed, profile, ranks);
     campaign.Add(plan, Cluster(plan).Run());
   }
   for (const Campaign::Failure& failure : campaign.failures())
     ADD_FAILURE() << "seed " << failure.seed << " breaks " << failure.violation.ToString()
-                  << "\n  replay: " << ReplayCommand(failure.seed, name, 0);
+                  << "\n  replay: " << ReplayCommand(failure.seed, name, ranks);
   std::string summary = name + ": " + std::to_string(campaign.seeds_run()) + " seeds, " +
                         std::to_string(campaign.incidents()) + " incidents, " + std::to_string(campaign.healed()) +
                         " healed;";
@@ -73,6 +73,11 @@ TEST(Cluster, KeepsItsPromisesWithSpares) {
 }
 
 TEST(Cluster, KeepsItsPromisesOnTwoNodes) { RunSeeds("default", 1, 301); }
+
+TEST(Cluster, KeepsItsPromisesInLargerWorlds) {
+  RunSeeds("one", 1, 101);
+  RunSeeds("one", 1, 11, 2000);
+}
 
 }  // namespace
 }  // namespace kintsugi::sim
