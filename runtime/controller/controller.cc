@@ -257,6 +257,7 @@ void Controller::Act(const core::ControllerAction& action) {
                  },
                  [&](const core::RunEnded& a) { host_.OnEnded(a); },
                  [&](const core::Notice& a) { Tell(a); },
+                 [&](const core::AskWitness&) { host_.OnAskWitness(); },
              },
              action);
 }

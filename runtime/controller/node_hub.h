@@ -36,6 +36,8 @@ struct NodeHubOptions {
   uint16_t master_port = 0;
   Duration beat = std::chrono::milliseconds(250);
   std::string policy;  // as words, for whoever may have to take over
+  std::string run;     // names the run to a witness
+  bool witness = false;
 };
 
 class NodeHub final : public NodePort {

@@ -18,7 +18,8 @@ ControllerCore::ControllerCore(Policy policy, Term term)
       members_(static_cast<size_t>(policy_.world_size)),
       detector_(policy_.silence),
       hangs_(policy_.Hangs(), policy_.world_size),
-      slow_(policy_.world_size) {
+      slow_(policy_.world_size),
+      tie_rule_(policy_.tie_rule) {
   const Status valid = policy_.Validate();
   KINTSUGI_CHECK(valid.ok(), valid.message());
   if (!policy_.resume_directory.empty()) checkpoints_.push_back({policy_.resume_step, policy_.resume_directory});
@@ -46,6 +47,7 @@ std::vector<ControllerAction> ControllerCore::Start(TimePoint now) {
 std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event, TimePoint now) {
   now_ = now;
   if (phase_ == Phase::kEnded && !std::holds_alternative<FromAgent>(event)) return {};
+  if (CheckWord(); phase_ == Phase::kEnded && !out_.empty()) return std::exchange(out_, {});
   std::visit(
       [this](const auto& e) {
         using E = std::decay_t<decltype(e)>;
@@ -59,6 +61,8 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
         if constexpr (std::is_same_v<E, OperatorInject>)
           if (InWorld(e.rank)) SendTo(e.rank, InjectOrder{e.injection});
         if constexpr (std::is_same_v<E, ProcessFound>) OnFound(e);
+        if constexpr (std::is_same_v<E, TieRuleTaken>) tie_rule_ = e.rule, CheckWord(), ReconsiderMajority();
+        if constexpr (std::is_same_v<E, WitnessWord>) word_until_ = e.until, CheckWord(), ReconsiderMajority();
         if constexpr (std::is_same_v<E, Tick>) OnTick();
       },
       event);
@@ -240,7 +244,7 @@ void ControllerCore::OnClosed(const ConnectionClosed& closed) {
 void ControllerCore::OnExited(const ProcessExited& exited) {
   if (!InWorld(exited.rank)) return;
   Member& member = At(exited.rank);
-  if (member.unconfirmed && *member.unconfirmed <= exited.incarnation) {
+  if (!exited.never_began && member.unconfirmed && *member.unconfirmed <= exited.incarnation) {
     member.unconfirmed.reset();
     ReconsiderMajority();
     MaybeExitsKnown();
@@ -250,8 +254,9 @@ void ControllerCore::OnExited(const ProcessExited& exited) {
   if (member.incarnation != exited.incarnation || member.life == Life::kDead) return;
   const bool was_ready = member.life == Life::kReady;
   NoteCrash(exited.rank, exited.cause);
+  const std::optional<Incarnation> before = exited.never_began ? member.unconfirmed : std::nullopt;
   MarkDead(exited.rank);
-  member.unconfirmed.reset();
+  member.unconfirmed = before;
   if (taking_over_) {
     RecordFault(exited.rank, FaultKind::kProcessExit, exited.cause, exited.since.value_or(now_));
     return MaybeTakenOver();
@@ -405,6 +410,7 @@ void ControllerCore::SetPhase(Phase to, const std::string& reason) {
   ran_out_ = false;
   awaiting_exits_ = false;
   awaiting_majority_ = false;
+  if (to == Phase::kLock || to == Phase::kRunning || to == Phase::kEnded) by_word_ = false;
   if (listening) return;
   save_deadline_ = TimePoint::Max();
   for (Member& member : members_) SetWaiting(member, false);

@@ -98,6 +98,9 @@ class ControllerCore {
   std::optional<Duration> LateBy(Rank rank) const { return slow_.LateBy(rank); }
   // Still listening to what it took over.
   bool taking_over() const { return taking_over_; }
+  TieRule tie_rule() const { return tie_rule_; }
+  // No majority was to be had: what is here saves and leaves.
+  bool minority() const { return minority_; }
   uint64_t dropped_messages() const { return dropped_; }
   // Whatever is waited for has a deadline; in RUNNING nothing need be waited for. True after every step.
   bool WaitsAreBounded() const;
@@ -186,7 +189,10 @@ class ControllerCore {
   void MaybeTakenOver();
   void TakenOver();
   void ClaimForLost(std::map<Rank, std::map<int, GroupClaim>>* claims) const;
+  Consent CountVotes() const;
   bool HasMajority() const;
+  void AskWitnessWhereItDecides();
+  void CheckWord();
   void AwaitMajority();
   void ReconsiderMajority();
   void GiveUpMajority();
@@ -289,6 +295,9 @@ class ControllerCore {
   bool awaited_exits_ = false;                  // it was waited for, in this LOCK
   bool awaiting_majority_ = false;              // with LOCK: all that live have answered, and are too few
   TimePoint consent_until_ = TimePoint::Max();  // of this incident
+  TieRule tie_rule_ = TieRule::kLowestRank;
+  TimePoint word_until_;                        // the witness's lease is ours until then
+  bool by_word_ = false;                        // this attempt rests on it
   bool minority_ = false;                       // it was waited for in vain: save, without `latest`, and leave
 
   // The incident under way, where there is one.

@@ -164,6 +164,7 @@ void ControllerCore::OnLockReply(Rank rank, const LockReply& reply) {
 
 void ControllerCore::AfterLock() {
   if (!minority_ && !HasMajority()) return AwaitMajority();
+  by_word_ = !minority_ && policy_.needs_consent && CountVotes() == Consent::kAskWitness;
   std::vector<LockReport> reports;
   for (Rank rank : LiveRanks()) reports.push_back(At(rank).report);
   AddHeld(&reports);

@@ -28,6 +28,7 @@ struct ProcessExited {
   Incarnation incarnation;
   std::string cause;               // "killed by SIGKILL", "exited with code 3", ...
   std::optional<TimePoint> since;  // an injector's stamp, where there is one
+  bool never_began = false;        // its node is away: nothing is known of the processes before it
 };
 // What a launcher still has of the process of a rank that has ended; nothing: nothing. Told before the exit, and again
 // to a controller that takes over.
@@ -52,10 +53,19 @@ struct ProcessFound {
   Rank rank;
   Incarnation incarnation;
 };
+// What decides an even split from now on (witness.h).
+struct TieRuleTaken {
+  TieRule rule = TieRule::kLowestRank;
+};
+// This side holds the witness's lease until then; an instant that is over: it does not.
+struct WitnessWord {
+  TimePoint until;
+};
 struct Tick {};
 
-using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
-                                     OperatorInject, ProcessFound, Tick, SparesWaiting, StateHeld>;
+using ControllerEvent =
+    std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop, OperatorInject, ProcessFound,
+                 Tick, SparesWaiting, StateHeld, TieRuleTaken, WitnessWord>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 
@@ -136,9 +146,11 @@ struct Notice {
   Rank rank;
   std::string text;
 };
+// An even split: the witness's lease is wanted, to have and to hold.
+struct AskWitness {};
 
 using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
-                                      CheckpointReady, RunEnded, Notice>;
+                                      CheckpointReady, RunEnded, Notice, AskWitness>;
 
 // Exit codes of a run (documented in README and --help).
 inline constexpr int kExitSuccess = 0;

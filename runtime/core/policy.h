@@ -11,6 +11,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
+#include "runtime/core/consent.h"
 #include "runtime/core/hang_detector.h"
 
 namespace kintsugi::core {
@@ -42,6 +43,7 @@ struct Policy {
   // long, then save what they have and leave.
   bool needs_consent = false;
   Duration consent_wait = std::chrono::seconds(60);
+  TieRule tie_rule = TieRule::kLowestRank;  // what decides an even split, to begin with
   bool takes_over = false;              // a run that another controller began: its ranks say where it stands
   bool began = false;                   // with takes_over: it is known that ranks were in their loops
   std::vector<Checkpoint> checkpoints;  // with takes_over: complete ones, the newest last

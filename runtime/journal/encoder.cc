@@ -36,6 +36,7 @@ void Put(const core::ControllerEvent& event, pb::Input* out) {
                    exited->set_incarnation(e.incarnation.value());
                    exited->set_cause(e.cause);
                    if (e.since) exited->set_since_ns(e.since->nanoseconds());
+                   exited->set_never_began(e.never_began);
                  },
                  [&](const core::OperatorSave&) { out->set_operator_save(true); },
                  [&](const core::OperatorStop&) { out->set_operator_stop(true); },
@@ -62,6 +63,8 @@ void Put(const core::ControllerEvent& event, pb::Input* out) {
                    held->set_step(e.held->step.value());
                    held->set_clean(e.held->clean);
                  },
+                 [&](const core::TieRuleTaken& e) { out->set_tie_rule(static_cast<uint32_t>(e.rule)); },
+                 [&](const core::WitnessWord& e) { out->set_witness_until_ns(e.until.nanoseconds()); },
              },
              event);
 }

@@ -71,7 +71,7 @@ KINTSUGI_FIELDS(core::EndOrder, exit_code, text)
 
 // Events. FromAgent is a header and a message: whoever uses fields takes it apart.
 KINTSUGI_FIELDS(core::ConnectionClosed, rank, incarnation)
-KINTSUGI_FIELDS(core::ProcessExited, rank, incarnation, cause, since)
+KINTSUGI_FIELDS(core::ProcessExited, rank, incarnation, cause, since, never_began)
 KINTSUGI_NO_FIELDS(core::OperatorSave)
 KINTSUGI_NO_FIELDS(core::OperatorStop)
 KINTSUGI_FIELDS(core::OperatorInject, rank, injection)
@@ -79,6 +79,8 @@ KINTSUGI_FIELDS(core::ProcessFound, rank, incarnation)
 KINTSUGI_NO_FIELDS(core::Tick)
 KINTSUGI_FIELDS(core::SparesWaiting, first, ranks, waiting)
 KINTSUGI_FIELDS(core::StateHeld, rank, held)
+KINTSUGI_FIELDS(core::TieRuleTaken, rule)
+KINTSUGI_FIELDS(core::WitnessWord, until)
 KINTSUGI_FIELDS(Injections, rank, injections)
 
 // Actions. Send is a header and a message, IncidentClosed a record.
@@ -95,11 +97,12 @@ KINTSUGI_FIELDS(core::StepDecided, step)
 KINTSUGI_FIELDS(core::CheckpointReady, step, directory)
 KINTSUGI_FIELDS(core::RunEnded, exit_code, text, committed, final_digest)
 KINTSUGI_FIELDS(core::Notice, rank, text)
+KINTSUGI_NO_FIELDS(core::AskWitness)
 
 KINTSUGI_FIELDS(core::Checkpoint, step, directory)
 KINTSUGI_FIELDS(core::Policy, world_size, max_respawns, silence, step_timeout, join_timeout, grace, repairs_per_rank,
                 save_every, verify_every, save_directory, resume_directory, resume_step, hang_factor, hang_least,
-                can_spawn, adopts, needs_consent, consent_wait, takes_over, began, checkpoints)
+                can_spawn, adopts, needs_consent, consent_wait, tie_rule, takes_over, began, checkpoints)
 
 #undef KINTSUGI_FIELDS
 #undef KINTSUGI_NO_FIELDS

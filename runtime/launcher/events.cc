@@ -49,6 +49,12 @@ void Leader::OnExited(Rank rank, Incarnation incarnation, const std::string& cau
   StopIfDone();
 }
 
+// Its node is away. Whether the process before it lives there nobody knows, so that this is no end of that one.
+void Leader::OnNotBegun(Rank rank, Incarnation incarnation) {
+  const std::string why = "could not be started: node " + std::to_string(NodeOf(rank)) + " is gone";
+  if (!ended_) controller_->Feed(core::ProcessExited{rank, incarnation, why, std::nullopt, true});
+}
+
 void Leader::SetSpares(int node, int waiting) {
   spares_[node] = waiting;
   if (started_ && !ended_) controller_->Feed(core::SparesWaiting{Rank(node * LocalRanks()), LocalRanks(), waiting});

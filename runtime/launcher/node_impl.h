@@ -12,6 +12,7 @@
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_launcher.h"
 #include "runtime/launcher/stop_signals.h"
+#include "runtime/launcher/witness.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/client.h"
 #include "runtime/net/control_socket.h"
@@ -43,6 +44,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnClose(const Status& why);
   void OnUnreachable(const Status& why);
   void OnWelcome(const wire::NodeWelcome& welcome);
+  void OnPulse(const wire::NodePulse& pulse);
   void OnEnd(const wire::NodeEnd& end);
   void Tell(const wire::NodeMessage& message);
   void TellPages();
@@ -65,6 +67,8 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void Lead(core::Policy policy, Term term);
   void StepDown(Term term);
   void OnLeaderDone();
+  void PollWitness();
+  void OnWord(TimePoint until);
 
   // WorkerEvents.
   void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) override;
@@ -121,6 +125,13 @@ class NodeLauncher::Impl final : public WorkerEvents {
   std::string policy_, master_address_;
   uint16_t master_port_ = 0;
   wire::NodePulse pulse_;
+  std::string run_id_;  // names the run to the witness
+
+  // Even splits.
+  std::unique_ptr<Witness> witness_;  // null: none
+  core::TieRule tie_rule_ = core::TieRule::kLowestRank;
+  uint64_t tie_order_ = 0;     // the newest one taken of the present leader
+  bool lease_wanted_ = false;  // an election or the leader here asked for it
 
   Status failed_;
   std::optional<NodeResult> ended_;

@@ -32,7 +32,12 @@ NodeLauncher::Impl::Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> l
       pool_(io_, *this, log_),
       relay_(io_, log_),
       electorate_(io_, log_),
-      election_({options_.node_rank, options_.run.policy.world_size, options_.controller_wait}) {}
+      election_({options_.node_rank, options_.run.policy.world_size, options_.controller_wait}) {
+  if (options_.run.witness.empty()) return;
+  witness_ = std::make_unique<Witness>(io_, options_.run.witness, log_, [this](TimePoint until) { OnWord(until); });
+  tie_rule_ = core::TieRule::kNobody;  // until the leader says otherwise
+  election_.SetTieRule(tie_rule_);
+}
 
 Status NodeLauncher::Impl::SetUp() {
   const LauncherOptions& run = options_.run;
@@ -111,6 +116,7 @@ void NodeLauncher::Impl::Poll() {
   RetellReports(kRetoldAtOnce);
   Seek();
   Elect();
+  if (witness_) PollWitness();
   if (leader_ && !leader_done_) leader_->Poll();
   poll_.expires_after(kPollInterval);
   poll_.async_wait([this](const boost::system::error_code& error) {

@@ -50,6 +50,8 @@ std::string NodeLauncher::Impl::WhyRefused(const wire::NodeHello& hello) const {
   if (hello.local_ranks != LocalRanks())
     return who + " says --nproc " + std::to_string(hello.local_ranks) + ", " + name() + " " +
            std::to_string(LocalRanks());
+  if (hello.witness != (witness_ != nullptr))
+    return who + (hello.witness ? " has" : " lacks") + " --witness: give it to every node, or to none";
   if (hello.node_rank == self()) return who + " is here: give every node a --node-rank of its own";
   return "";
 }
@@ -129,6 +131,7 @@ void NodeLauncher::Impl::Do(const core::ElectionCore::Decision& decision) {
   if (decision.ask)
     electorate_.TellAll(wire::Encode(options_.run.job, {decision.ask->term, static_cast<uint64_t>(self()) + 1},
                                      wire::NodeMessage(wire::VoteRequest{self(), decision.ask->term})));
+  lease_wanted_ = lease_wanted_ || decision.ask_witness;
   if (decision.lead) TakeOver(*decision.lead);
 }
 
@@ -140,6 +143,9 @@ void NodeLauncher::Impl::Found() {
   policy.consent_wait = options_.run.node_wait;
   master_address_ = options_.run.node_address;
   master_port_ = FreePort(master_address_);
+  uint64_t number = 0;
+  if (Status drawn = net::FillRandom(&number, sizeof number); !drawn.ok()) return Fail(std::move(drawn));
+  run_id_ = options_.run.job + "/" + std::to_string(number);
   Lead(std::move(policy), {1, 1});
 }
 
@@ -155,7 +161,9 @@ void NodeLauncher::Impl::TakeOver(const core::ElectionCore::Lead& lead) {
 }
 
 void NodeLauncher::Impl::Lead(core::Policy policy, Term term) {
-  LeaderOptions options{options_.run, term, master_address_, master_port_};
+  policy.tie_rule = tie_rule_;
+  LeaderOptions options{
+      options_.run, term, master_address_, master_port_, run_id_, pulse_.generation, [this] { lease_wanted_ = true; }};
   options.run.policy = std::move(policy);
   options.run.bind_address = options_.run.node_address;
   options.run.port = 0;
@@ -172,6 +180,7 @@ void NodeLauncher::Impl::Lead(core::Policy policy, Term term) {
   leader_->OnProgress(listener_);
   Link(term, {self(), options_.run.node_address, leader_->port()});
   leader_->Start();
+  if (witness_) leader_->TakeWord(witness_->held_until());
   announced_at_ = SteadyClock::SteadyNow();
   electorate_.TellAll(LeadsFrame());
 }
@@ -182,11 +191,27 @@ void NodeLauncher::Impl::StepDown(Term term) {
                                                          {"term", std::to_string(leader_->term().number)},
                                                          {"newer_term", std::to_string(term.number)}}));
   leader_.reset();
+  lease_wanted_ = false;
 }
 
 void NodeLauncher::Impl::OnLeaderDone() {
   leader_done_ = true;
   if (!ended_ || !pool_.running()) io_.stop();
+}
+
+// ---- the witness -------------------------------------------------------------------------------------------------
+
+void NodeLauncher::Impl::PollWitness() {
+  const bool leads = leader_ && !leader_done_;
+  witness_->Poll({run_id_, name(), pulse_.generation, lease_wanted_ && !ended_, leads && !ended_,
+                  leads && leader_->ended_for_all()});
+  const std::optional<bool> reachable = witness_->reachable();
+  if (leads && reachable) leader_->WantTieRule(*reachable ? core::TieRule::kWitness : core::TieRule::kLowestRank);
+}
+
+void NodeLauncher::Impl::OnWord(TimePoint until) {
+  election_.OnWitness(until);
+  if (leader_) leader_->TakeWord(until);
 }
 
 }  // namespace kintsugi

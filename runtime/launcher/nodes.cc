@@ -21,6 +21,7 @@ void Leader::StartWhenComplete() {
   started_ = true;
   TellPlaces(-1);
   controller_->Start();
+  if (ties_) controller_->Feed(core::TieRuleTaken{tie_rule_});
 }
 
 // A run begins with all of its nodes. Later a lost one may come back, itself or started anew, until the wait is over;
@@ -36,9 +37,13 @@ void Leader::CheckNodes() {
       ended_ = true;
       return on_done_();
     }
-    // Fed one at a time: the controller may ask for the next process of the rank at once.
-    for (const auto& [rank, incarnation] : std::exchange(state.to_spawn, {}))
-      OnExited(rank, incarnation, "could not be started: " + NodeName(node) + " is gone", now, std::nullopt);
+    // What waits for the node, and what it was told when its connection was dead already and nobody knew. Fed one at a
+    // time: the controller may ask for the next process of the rank at once.
+    state.to_spawn.clear();
+    for (int r = node * LocalRanks(); r < (node + 1) * LocalRanks() && !ended_; ++r) {
+      const auto& member = controller_->core().members()[static_cast<size_t>(r)];
+      if (member.life == core::ControllerCore::Life::kStarting) OnNotBegun(Rank(r), member.incarnation);
+    }
     if (ended_) return;
   }
 }
@@ -52,7 +57,24 @@ std::vector<int> Leader::NodesAway() const {
 
 void Leader::PulseNodes() {
   for (const auto& [node, state] : nodes_)
-    if (hub_->connected(node)) hub_->Send(node, wire::NodePulse{began_, checkpoints_});
+    if (hub_->connected(node))
+      hub_->Send(node,
+                 wire::NodePulse{began_, checkpoints_, running_generation_, ties_ ? ties_->order() : core::TieOrder{}});
+}
+
+void Leader::TakeTieRule(core::TieRule rule) {
+  tie_rule_ = rule;
+  if (started_ && !ended_) controller_->Feed(core::TieRuleTaken{rule});
+}
+
+void Leader::TakeWord(TimePoint until) {
+  if (started_ && !ended_) controller_->Feed(core::WitnessWord{until});
+}
+
+void Leader::WantTieRule(std::optional<core::TieRule> wanted) {
+  if (!ties_) return;
+  const core::TieRule before = ties_->order().rule;
+  if (ties_->Decide(wanted).rule != before) PulseNodes();
 }
 
 // Where each launcher hears the others: all of them to all, or a newcomer's to all and all to the newcomer.
@@ -67,6 +89,7 @@ void Leader::TellPlaces(int newcomer) {
 
 void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
   nodes_[node].place = {node, hello.address, hello.port};
+  if (ties_) ties_->OnAway(node);
   if (!started_) return StartWhenComplete();
   TellPlaces(node);
   std::map<Rank, wire::WorkerLife> lives;
@@ -110,6 +133,7 @@ void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& liv
 
 void Leader::OnNodeLost(int node) {
   nodes_[node].lost_at = SteadyClock::SteadyNow();
+  if (ties_) ties_->OnAway(node);
   SetSpares(node, 0);
   StopIfDone();
 }
@@ -146,6 +170,9 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                  [&](const wire::NodeSpares& m) { SetSpares(node, m.waiting); },
                  [&](const wire::NodeHeld& m) {
                    if (OfNode(m.rank, node)) OnHeld(m.rank, m.held);
+                 },
+                 [&](const wire::TieRuleKept& m) {
+                   if (ties_) ties_->OnTaken(node, m.number);
                  },
                  [&](const wire::NodeStop&) {
                    log_->Write(LogLevel::kWarning, LogLine("stop_requested", {{"node", std::to_string(node)}}));

@@ -16,6 +16,7 @@
 #include "runtime/base/ids.h"
 #include "runtime/core/held_state.h"
 #include "runtime/core/policy.h"
+#include "runtime/core/witness.h"
 
 namespace kintsugi::wire {
 
@@ -34,6 +35,7 @@ struct NodeHello {
   std::string address;  // of the node, as others reach it
   std::vector<WorkerLife> lives;
   uint16_t port = 0;  // where it hears other launchers
+  bool witness = false;  // it knows one: all nodes do, or none
 };
 struct WorkerStarting {
   WorkerLife life;
@@ -101,9 +103,14 @@ struct Vote {
   std::vector<Rank> live, ended;
 };
 
+// The leader's order of this number about even splits was taken: the node goes by it.
+struct TieRuleKept {
+  uint64_t number = 0;
+};
+
 using NodeMessage =
     std::variant<NodeHello, WorkerStarting, Pages, WorkerReport, InjectionFired, WorkerExited, FromAgentChannel,
-                 AgentChannelClosed, NodeStop, NodeInject, NodeSpares, NodeHeld, VoteRequest, Vote>;
+                 AgentChannelClosed, NodeStop, NodeInject, NodeSpares, NodeHeld, VoteRequest, Vote, TieRuleKept>;
 
 // ---- controller -> node ------------------------------------------------------------------------------------------
 
@@ -114,6 +121,7 @@ struct NodeWelcome {
   uint16_t master_port = 0;
   Duration beat{};     // how often pages are told
   std::string policy;  // of the run, as words (runtime/journal/text.h): what a launcher needs that takes over
+  std::string run;     // names the run to a witness, beyond its job
 };
 struct SpawnWorker {
   Rank rank;
@@ -140,6 +148,8 @@ struct NodeEnd {
 struct NodePulse {
   bool began = false;  // ranks have been in their loops
   std::vector<core::Checkpoint> checkpoints;
+  Generation generation;  // in which all ranks were last in their loops
+  core::TieOrder tie;     // what decides an even split; number 0: no witness is known
 };
 // Of another node, for a leader that takes over when that node is lost.
 struct KeepReport {

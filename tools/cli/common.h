@@ -25,6 +25,7 @@ struct NodeOptions {
   std::string job;
   std::string address;  // of this host, as others reach it; empty: found out
   double wait = 60;     // seconds that a lost node may be away
+  std::string witness;  // HOST:PORT of etcd, several with commas
 };
 
 struct RunOptions {

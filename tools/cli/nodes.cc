@@ -18,17 +18,37 @@ struct Place {
   uint16_t port = 0;
 };
 
-Result<Place> ParsePlace(const std::string& text) {
+Result<Place> ParsePlace(const std::string& option, const std::string& text, const std::string& hint) {
   const size_t colon = text.rfind(':');
   int port = 0;
   if (colon != std::string::npos && colon > 0) {
     const char* end = text.data() + text.size();
     if (std::from_chars(text.data() + colon + 1, end, port).ptr != end) port = 0;
   }
-  if (port < 1 || port > 65535)
-    return Usage("--rendezvous '" + text +
-                 "' is not HOST:PORT: name node 0 and a free port there, as in 10.0.0.1:29400");
+  if (port < 1 || port > 65535) return Usage(option + " '" + text + "' is not HOST:PORT: " + hint);
   return Place{text.substr(0, colon), static_cast<uint16_t>(port)};
+}
+
+constexpr const char* kRendezvousHint = "name node 0 and a free port there, as in 10.0.0.1:29400";
+
+Result<std::vector<net::HttpEndpoint>> ParseWitness(const std::string& text) {
+  constexpr std::string_view kHttp = "http://", kHttps = "https://";
+  std::vector<net::HttpEndpoint> endpoints;
+  for (size_t at = 0; at < text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    std::string one = text.substr(at, comma - at);
+    at = comma + 1;
+    if (one.rfind(kHttps, 0) == 0)
+      return Usage(
+          "--witness '" + one +
+          "': TLS to etcd is not spoken; give it a plain listener that only the nodes can reach, or a local proxy "
+          "that speaks TLS (etcd grpc-proxy or stunnel)");
+    if (one.rfind(kHttp, 0) == 0) one.erase(0, kHttp.size());
+    KINTSUGI_ASSIGN_OR_RETURN(const Place place,
+                              ParsePlace("--witness", one, "name etcd and its client port, as in 10.0.0.9:2379"));
+    endpoints.push_back({place.host, place.port});
+  }
+  return endpoints;
 }
 
 Result<std::shared_ptr<const net::Secret>> ReadSecret(const std::string& file) {
@@ -62,11 +82,17 @@ void AddNodeOptions(CLI::App& app, NodeOptions& o) {
   app.add_option("--secret-file", o.secret_file, "32 random bytes that all nodes share, readable by their owner alone");
   app.add_option("--job", o.job, "Name of the run, the same on all nodes (default: the rendezvous)");
   app.add_option("--node-address", o.address, "Address of this host as others reach it (default: found out)");
+  app.add_option(
+      "--witness", o.witness,
+      "etcd, as HOST:PORT[,HOST:PORT...] of one cluster, the same on all nodes: where exactly half of the ranks\n"
+      "are cut off, the half that gets its lease goes on, the other parks. Without it, or while it was already\n"
+      "out of reach before: the half with the lowest rank");
   app.add_option("--node-wait", o.wait, "Seconds that a lost node may take to come back, and that a part without a majority waits before it saves and leaves")->capture_default_str();
 }
 
 Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   if (o.nodes == 1) {
+    if (!o.witness.empty()) return Usage("--witness decides between nodes: give --nnodes too");
     if (o.node_rank != 0 || !o.rendezvous.empty())
       return Usage("--node-rank and --rendezvous are for several nodes: give --nnodes too");
     return Status::Ok();
@@ -76,7 +102,8 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   if (o.rendezvous.empty())
     return Usage("--rendezvous is missing: HOST:PORT of node 0, where " + std::to_string(o.nodes) + " nodes meet");
   if (o.wait <= 0) return Usage("--node-wait " + std::to_string(o.wait) + " is no time");
-  KINTSUGI_ASSIGN_OR_RETURN(const Place place, ParsePlace(o.rendezvous));
+  KINTSUGI_ASSIGN_OR_RETURN(const Place place, ParsePlace("--rendezvous", o.rendezvous, kRendezvousHint));
+  KINTSUGI_ASSIGN_OR_RETURN(launcher->witness, ParseWitness(o.witness));
   KINTSUGI_ASSIGN_OR_RETURN(launcher->secret, ReadSecret(o.secret_file));
   launcher->job = o.job.empty() ? "job-" + o.rendezvous : o.job;
   launcher->nodes = o.nodes;

@@ -147,6 +147,29 @@ TEST_F(Takeover, TakesNothingForCompleteThatNobodyKnows) {
   EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
 }
 
+// A replacement that could not even be started says nothing about the process before it, which may live behind a cut.
+TEST(Consent, AReplacementThatNeverBeganConfirmsNoDeath) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.needs_consent = true;
+  policy.consent_wait = 5s;
+  Bench bench(policy);
+  bench.Run();
+  bench.replacements_come = false;
+  for (int rank : {1, 2, 3}) {
+    bench.mute.insert(rank);
+    bench.silent.insert(rank);
+    bench.Close(rank);
+  }
+  bench.Pass(1500ms);
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  for (int rank : {1, 2, 3})
+    bench.Feed(ProcessExited{Rank(rank), bench.member(rank).incarnation, "could not be started", std::nullopt, true});
+  EXPECT_EQ(bench.core.phase(), Phase::kLock);
+  bench.Pass(5s);
+  ASSERT_TRUE(bench.Ended());
+  for (const PhaseOrder& order : bench.Orders(Phase::kRename, 0)) EXPECT_FALSE(order.moves_latest);
+}
+
 TEST_F(Takeover, AnOlderControllersAgentIsNotAnswered) {
   ArriveAll();
   const Header newer{Term{3, 1}, Generation(5), Rank(0), Incarnation(3)};
