@@ -4,7 +4,9 @@
 
 #include <new>
 
+#include "kernels/host_multilinear.h"
 #include "kernels/host_xxh3.h"
+#include "kernels/multilinear.h"
 
 namespace kintsugi {
 namespace {
@@ -57,12 +59,14 @@ std::string_view ChecksumName(ChecksumAlgorithm algorithm) {
     case ChecksumAlgorithm::kNone: return "none";
     case ChecksumAlgorithm::kCrc32c: return "crc32c";
     case ChecksumAlgorithm::kXxh3: return "xxh3-64";
+    case ChecksumAlgorithm::kMultilinear:
+      return "multilinear-64";
   }
   return "unknown";
 }
 
 std::optional<ChecksumAlgorithm> ChecksumFromNumber(uint32_t number) {
-  if (number > static_cast<uint32_t>(ChecksumAlgorithm::kXxh3)) return std::nullopt;
+  if (number > static_cast<uint32_t>(ChecksumAlgorithm::kMultilinear)) return std::nullopt;
   return static_cast<ChecksumAlgorithm>(number);
 }
 
@@ -71,6 +75,8 @@ uint64_t BlockChecksum(ChecksumAlgorithm algorithm, const void* data, uint64_t s
     case ChecksumAlgorithm::kNone: return 0;
     case ChecksumAlgorithm::kCrc32c: return static_cast<uint32_t>(~ExtendCrc(kCrcStart, data, size_bytes));
     case ChecksumAlgorithm::kXxh3: return Xxh3().hash(data, size_bytes);
+    case ChecksumAlgorithm::kMultilinear:
+      return internal::MultilinearSum(data, size_bytes, 0) + internal::MultilinearOfZeros(size_bytes);
   }
   return 0;
 }
@@ -97,17 +103,24 @@ RunningChecksum& RunningChecksum::operator=(RunningChecksum&&) noexcept = defaul
 
 void RunningChecksum::Reset() {
   crc_ = kCrcStart;
+  sum_ = 0;
+  size_bytes_ = 0;
   if (xxh3_) Xxh3().reset(xxh3_->state);
 }
 
 void RunningChecksum::Update(const void* data, uint64_t size_bytes) {
   if (size_bytes == 0) return;
   if (algorithm_ == ChecksumAlgorithm::kCrc32c) crc_ = ExtendCrc(crc_, data, size_bytes);
+  if (algorithm_ == ChecksumAlgorithm::kMultilinear) {
+    sum_ += internal::MultilinearSum(data, size_bytes, size_bytes_);
+    size_bytes_ += size_bytes;
+  }
   if (xxh3_) Xxh3().update(xxh3_->state, data, size_bytes);
 }
 
 uint64_t RunningChecksum::Value() const {
   if (algorithm_ == ChecksumAlgorithm::kCrc32c) return static_cast<uint32_t>(~crc_);
+  if (algorithm_ == ChecksumAlgorithm::kMultilinear) return sum_ + internal::MultilinearOfZeros(size_bytes_);
   return xxh3_ ? Xxh3().digest(xxh3_->state) : 0;
 }
 

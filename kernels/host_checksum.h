@@ -1,7 +1,8 @@
 // Checksums of host memory: one value per block of at most 1 MiB of state, and a hash over small lists of values.
 //
-// kCrc32c is the standard CRC-32C ("123456789" gives 0xE3069283), computed by ISA-L; kXxh3 is XXH3-64 (Collet). Both run
-// at memory speed. Neither is a MAC: they find damage, not an adversary.
+// kCrc32c is the standard CRC-32C ("123456789" gives 0xE3069283), computed by ISA-L; kXxh3 is XXH3-64 (Collet);
+// kMultilinear is the order-free sum of multilinear.h, which a device computes at the speed of its memory. All run at
+// memory speed here. None is a MAC: they find damage, not an adversary.
 // Threads: free functions are pure; a RunningChecksum belongs to one thread.
 // Units: bytes.
 #pragma once
@@ -16,7 +17,7 @@
 namespace kintsugi {
 
 // The numbers are part of the wire format.
-enum class ChecksumAlgorithm : uint8_t { kNone = 0, kCrc32c = 1, kXxh3 = 2 };
+enum class ChecksumAlgorithm : uint8_t { kNone = 0, kCrc32c = 1, kXxh3 = 2, kMultilinear = 3 };
 
 KINTSUGI_EXPORT std::string_view ChecksumName(ChecksumAlgorithm algorithm);
 KINTSUGI_EXPORT std::optional<ChecksumAlgorithm> ChecksumFromNumber(uint32_t number);
@@ -45,6 +46,8 @@ class KINTSUGI_EXPORT RunningChecksum {
   struct Xxh3State;
   ChecksumAlgorithm algorithm_;
   uint32_t crc_ = 0;
+  uint64_t sum_ = 0;         // kMultilinear
+  uint64_t size_bytes_ = 0;  // kMultilinear
   std::unique_ptr<Xxh3State> xxh3_;
 };
 

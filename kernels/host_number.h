@@ -1,6 +1,7 @@
 // The value of one element, and the element of a value: the rules of host_cast.h for single numbers. Internal to
 // kernels.
 //
+// What casts of floats of at most 32 bits use is compiled for devices too.
 // A format is read into a carrier that holds each of its values exactly (float, double or int64_t) and written from
 // one.
 #pragma once
@@ -11,6 +12,8 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+
+#include "kernels/portable.h"
 
 namespace kintsugi::internal {
 
@@ -39,14 +42,14 @@ using E5M2 = FloatFormat<uint8_t, 5, 2>;
 
 // bits / 2^shift, to nearest, ties to even. REQUIRES: 0 < shift < the bits of a word, no overflow.
 template <typename Word>
-constexpr Word RoundedShift(Word bits, int shift) {
+KINTSUGI_HOST_DEVICE constexpr Word RoundedShift(Word bits, int shift) {
   return (bits + ((Word{1} << (shift - 1)) - 1) + ((bits >> shift) & 1)) >> shift;
 }
 
 // From a wide format to a narrower one with a range that is not larger. In words of the wide format: compilers work on
 // several at a time.
 template <typename Wide, typename Narrow>
-constexpr typename Narrow::Bits RoundTo(typename Wide::Bits bits) {
+KINTSUGI_HOST_DEVICE constexpr typename Narrow::Bits RoundTo(typename Wide::Bits bits) {
   using Word = typename Wide::Bits;
   constexpr int kShift = Wide::kFraction - Narrow::kFraction;
   constexpr auto kInfinity = static_cast<Word>(Wide::kInfinity), kOverflow = static_cast<Word>(Narrow::kOverflow);
@@ -72,13 +75,13 @@ constexpr typename Narrow::Bits RoundTo(typename Wide::Bits bits) {
   return with_sign(RoundedShift(fraction, shift));
 }
 
-inline float QuietNan(bool negative) {
+KINTSUGI_HOST_DEVICE inline float QuietNan(bool negative) {
   return std::bit_cast<float>(static_cast<uint32_t>(Binary32::kNan | (uint64_t{negative} << Binary32::kSignShift)));
 }
 
 // A narrow format's value as a float.
 template <typename Narrow>
-float Widen(typename Narrow::Bits bits) {
+KINTSUGI_HOST_DEVICE float Widen(typename Narrow::Bits bits) {
   const bool negative = (bits >> Narrow::kSignShift) & 1;
   const uint64_t magnitude = bits & ((uint64_t{1} << Narrow::kSignShift) - 1);
   if (Narrow::kHasInfinity ? magnitude > Narrow::kInfinity : magnitude == Narrow::kNan) return QuietNan(negative);

@@ -137,6 +137,16 @@ Result<std::vector<uint8_t>> ReplicaDefaults::MirroredOf(Rank rank, Step step) c
                     self_.ToString() + ": they were neither captured here nor received in a repair");
 }
 
+std::vector<uint8_t> ReplicaDefaults::PackMirrored(Step step) const {
+  std::vector<Rank> ranks = {self_};
+  for (const auto& link : partners_) ranks.push_back(link->peer());
+  return mirrored_.Pack(ranks, step);
+}
+
+Status ReplicaDefaults::TakeMirrored(Step step, const std::vector<uint8_t>& packed) {
+  return mirrored_.Unpack(packed, step);
+}
+
 // ---- digests -----------------------------------------------------------------------------------------------------
 
 Result<std::map<int, StateDigest>> ReplicaDefaults::Digests() {

@@ -47,6 +47,8 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   Status Open(HandlerContext& call) override;
   Status Mirror(Step step, const std::vector<uint8_t>& mine) override;
   Result<std::vector<uint8_t>> Mirrored(Step step) const override;
+  std::vector<uint8_t> PackMirrored(Step step) const override;
+  Status TakeMirrored(Step step, const std::vector<uint8_t>& packed) override;
   Result<std::map<int, StateDigest>> Digests() override;
   void Abort() override;
 

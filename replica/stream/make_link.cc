@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "replica/stream/gloo_link.h"
+#include "replica/stream/nccl_link.h"
 #include "replica/stream/peer_process.h"
 #include "replica/stream/shared_memory_link.h"
 #include "replica/stream/shared_segment.h"
+#include "replica/stream/staged_link.h"
 #include "replica/stream/store_wait.h"
 
 namespace kintsugi {
@@ -27,6 +29,7 @@ struct Offer {
   int32_t fd = -1;
   uint32_t shared_memory = 0;  // offer: possible on this side; answer: the link goes through shared memory
   uint32_t only = 0;           // shared memory or nothing
+  int32_t nccl = 0;            // its version where this side can and would; both the same: the link goes over NCCL
 
   static constexpr uint64_t kMagic = 0x6b696e7473754f66;
 };
@@ -48,7 +51,7 @@ Offer Describe(const LinkOptions& options) {
   return {.host = ThisHost(),
           .start_ticks = StartTicks(getpid()),
           .pid = getpid(),
-          .shared_memory = options.prefer != LinkPreference::kGloo,
+          .shared_memory = options.prefer != LinkPreference::kGloo && options.prefer != LinkPreference::kNccl,
           .only = options.prefer == LinkPreference::kSharedMemory};
 }
 
@@ -65,6 +68,7 @@ class Opener {
   Result<std::unique_ptr<Link>> Open() {
     if (options_.self == options_.peer)
       return Status(StatusCode::kInvalidArgument, "link '" + options_.name + "': a rank has no link to itself");
+    if (options_.prefer == LinkPreference::kNccl) LoadDevice();
     auto link = low_ ? OpenLow() : OpenHigh();
     if (link.ok()) return link;
     return link.status().Annotate("opening link '" + options_.name + "' of generation " +
@@ -76,6 +80,7 @@ class Opener {
   // The lower rank makes the segment, the higher one tries to open it and decides.
   Result<std::unique_ptr<Link>> OpenLow() {
     Offer mine = Describe(options_);
+    mine.nccl = nccl_version();
     std::optional<SharedSegment> segment;
     if (mine.shared_memory) {
       mine.nonce = (uint64_t{std::random_device()()} << 32) | std::random_device()();
@@ -86,6 +91,7 @@ class Opener {
     }
     KINTSUGI_RETURN_IF_ERROR(store_.Set(prefix_ + "/offer", Encode(mine)));
     KINTSUGI_ASSIGN_OR_RETURN(const Offer answer, Get("answer"));
+    if (answer.nccl != 0 && answer.nccl == mine.nccl) return OpenNccl();
     if (!answer.shared_memory || !segment) return OpenGloo(answer);
     segment->CloseDescriptor();
     auto process = PeerProcess::Watch(answer.pid);
@@ -97,6 +103,7 @@ class Opener {
   Result<std::unique_ptr<Link>> OpenHigh() {
     KINTSUGI_ASSIGN_OR_RETURN(const Offer offer, Get("offer"));
     Offer mine = Describe(options_);
+    mine.nccl = nccl_version();
     std::optional<PeerProcess> process;
     std::optional<SharedSegment> segment;
     if (mine.shared_memory && offer.shared_memory && offer.host == mine.host) {
@@ -108,6 +115,7 @@ class Opener {
     }
     mine.shared_memory = process && segment;
     KINTSUGI_RETURN_IF_ERROR(store_.Set(prefix_ + "/answer", Encode(mine)));
+    if (offer.nccl != 0 && offer.nccl == mine.nccl) return OpenNccl();
     if (!mine.shared_memory) return OpenGloo(offer);
     return MakeSharedMemoryLink(std::move(*segment), 1, options_.peer, std::move(*process));
   }
@@ -123,7 +131,42 @@ class Opener {
                                                                       .deadline = options_.deadline,
                                                                       .address = options_.address,
                                                                       .cancel = options_.cancel}));
-    return MakeGlooLink(std::move(group), options_.peer);
+    auto link = MakeGlooLink(std::move(group), options_.peer);
+    if (!device_) return link;
+    if (nccl_ && theirs.nccl != nccl_->version)
+      Note(theirs.nccl == 0
+               ? "the peer has or wants none"
+               : "the peer has " + NcclVersionText(theirs.nccl) + ", this rank " + NcclVersionText(nccl_->version));
+    return StageThroughHost(std::move(link), device_);
+  }
+
+  Result<std::unique_ptr<Link>> OpenNccl() {
+    return MakeNcclLink(store_, nccl_, device_,
+                        {.prefix = prefix_ + "/nccl",
+                         .self = options_.self,
+                         .peer = options_.peer,
+                         .deadline = options_.deadline,
+                         .cancel = options_.cancel});
+  }
+
+  void LoadDevice() {
+    auto device = CudaDevice::Open(options_.device);
+    if (!device.ok()) return Note(device.status().message());
+    device_ = std::move(device).value();
+    auto nccl = LoadNccl();
+    if (!nccl.ok()) return Note(nccl.status().message());
+    nccl_ = std::move(nccl).value();
+  }
+
+  int32_t nccl_version() const { return nccl_ ? nccl_->version : 0; }
+
+  void Note(const std::string& reason) const {
+    if (options_.log)
+      options_.log->Write(LogLevel::kWarning, LogLine("nccl_unavailable", {{"gen", options_.generation.ToString()},
+                                                                           {"rank", options_.self.ToString()},
+                                                                           {"peer", options_.peer.ToString()},
+                                                                           {"reason", reason},
+                                                                           {"instead", "gloo"}}));
   }
 
   Result<Offer> Get(const std::string& key) {
@@ -137,6 +180,8 @@ class Opener {
   const LinkOptions& options_;
   const bool low_;
   const std::string prefix_;
+  std::shared_ptr<CudaDevice> device_;   // with kNccl, where there is one
+  std::shared_ptr<const NcclApi> nccl_;  // and where NCCL can be loaded
 };
 
 }  // namespace

@@ -1,9 +1,10 @@
 // MakeLink: opens the best link between two ranks.
 //
 // Both ranks call it with the same generation and name; one link per name. Where both find, by trying, that they share
-// memory, the link goes through shared memory, else over Gloo.
-// Threads: any, one call per link. Errors: the Store's; kDeadlineExceeded and kCancelled name the peer.
-// Ownership: the link does not refer to the options after the call.
+// memory, the link goes through shared memory, else over Gloo. With kNccl on both sides it goes over NCCL where both
+// ranks have a device and the same version of NCCL; where they have not, over Gloo, device memory by way of the host,
+// and the log says why. Threads: any, one call per link. Errors: the Store's; kDeadlineExceeded and kCancelled name the
+// peer. Ownership: the link does not refer to the options after the call.
 #pragma once
 
 #include <memory>
@@ -13,6 +14,7 @@
 #include "callbacks/handlers/store.h"
 #include "replica/stream/abortable_gloo.h"
 #include "replica/stream/link.h"
+#include "runtime/base/log.h"
 
 namespace kintsugi {
 
@@ -20,6 +22,7 @@ enum class LinkPreference : uint8_t {
   kAutomatic,
   kSharedMemory,  // kFailedPrecondition where it is not possible
   kGloo,
+  kNccl,  // else Gloo
 };
 
 struct LinkOptions {
@@ -31,6 +34,8 @@ struct LinkOptions {
   CancelToken* cancel = nullptr;  // ends opening; afterwards it is the owner who calls Abort
   LinkPreference prefer = LinkPreference::kAutomatic;  // where the two ranks differ, the one that restricts wins
   GlooAddress address;
+  int device = -1;               // kNccl: the CUDA device of this rank
+  std::shared_ptr<LogSink> log;  // may be null
 };
 
 KINTSUGI_EXPORT Result<std::unique_ptr<Link>> MakeLink(Store& store, const LinkOptions& options);

@@ -43,6 +43,10 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t page_fd, Number("KINTSUGI_PAGE_FD", 0, 1 << 20));
     options.page_fd = static_cast<int>(page_fd);
   }
+  if (std::getenv("KINTSUGI_STATE_FD")) {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t state_fd, Number("KINTSUGI_STATE_FD", 0, 1 << 20));
+    options.state_fd = static_cast<int>(state_fd);
+  }
   if (std::getenv("KINTSUGI_INCARNATION")) {
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t life,
                               Number("KINTSUGI_INCARNATION", 0, std::numeric_limits<int64_t>::max()));

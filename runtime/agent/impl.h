@@ -20,10 +20,13 @@
 
 #include "callbacks/state/shared_memory.h"
 #include "runtime/agent.h"
+#include "runtime/agent/object_slots.h"
 #include "runtime/core/agent_core.h"
+#include "runtime/core/held_state.h"
 #include "runtime/inject/injection.h"
 #include "runtime/net/client.h"
 #include "runtime/process/shared_page.h"
+#include "runtime/process/state_channel.h"
 
 namespace kintsugi {
 
@@ -128,6 +131,13 @@ class Agent::Impl {
   void MoveWord(core::GateState state, Step step);
   void FinishLoop(const Status& status, bool threw);
   Status MirrorObjects(Step step);
+  // State that outlives the process (impl_adopt.cc).
+  std::optional<uint64_t> StateShape() const;
+  void OfferState();
+  void KeepObjects(Step step);
+  Status AdoptState(Step step);
+  void MarkState(core::StateMark mark);
+  Status PrepareState(const core::RunOnTrainer& run);
   Status PassGate(Step step);
   Status AwaitVerdict(Step step);
   Status SaveAt(Step boundary);
@@ -193,6 +203,9 @@ class Agent::Impl {
   bool released_at_save_point_ = false;
   bool fault_told_ = false;
   Duration slow_{};                   // injected
+  std::optional<StateChannel> state_channel_;
+  std::optional<ObjectSlots> object_slots_;
+  bool adopted_ = false;
   std::vector<Activity> activities_;  // open ones, the innermost last
   Generation generation_;
   Step released_at_;

@@ -62,7 +62,9 @@ Status Agent::Impl::Report(Step step, double loss, std::span<const uint64_t> sam
 }
 
 Status Agent::Impl::MirrorObjects(Step step) {
-  return service_->Mirror(step, registry_.CaptureMirrored());
+  KINTSUGI_RETURN_IF_ERROR(service_->Mirror(step, registry_.CaptureMirrored()));
+  KeepObjects(step);
+  return Status::Ok();
 }
 
 Status Agent::Impl::BeginUpdate(Step step) {
@@ -169,6 +171,7 @@ Status Agent::Impl::ReportMemoryError(const std::vector<std::string>& keys, cons
   fault.step = Step(UnpackProgress(words().progress.load()).step);
   fault.since = SteadyClock::SteadyNow();
   if (fault.in_update) MoveWord(GateState::kTorn, now.step);
+  MarkState(core::StateMark::kWriting);
   SignalFault(std::move(fault));
   return InterruptedStatus("memory error");
 }

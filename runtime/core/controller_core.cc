@@ -53,6 +53,7 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
         if constexpr (std::is_same_v<E, ConnectionClosed>) OnClosed(e);
         if constexpr (std::is_same_v<E, ProcessExited>) OnExited(e);
         if constexpr (std::is_same_v<E, SparesWaiting>) OnSpares(e);
+        if constexpr (std::is_same_v<E, StateHeld>) OnHeld(e);
         if constexpr (std::is_same_v<E, OperatorSave>) RequestSave(false);
         if constexpr (std::is_same_v<E, OperatorStop>) RequestSave(true);
         if constexpr (std::is_same_v<E, OperatorInject>)
@@ -245,6 +246,7 @@ void ControllerCore::OnExited(const ProcessExited& exited) {
   if (member.unconfirmed && *member.unconfirmed <= exited.incarnation && came) {
     member.unconfirmed.reset();
     ReconsiderMajority();
+    MaybeExitsKnown();
   }
   if (taking_over_ && member.life == Life::kAbsent)
     return MaybeTakenOver();  // of a life that this controller never saw
@@ -334,6 +336,7 @@ bool ControllerCore::IsLost(const Member& member) const {
 void ControllerCore::OnDeadline() {
   deadline_ = TimePoint::Max();
   if (taking_over_) return TakenOver();
+  if (awaiting_exits_) return AfterLock();
   if (awaiting_majority_) return GiveUpMajority();
   if (phase_ == Phase::kConfirm) return EnterLock("no further cause within the confirmation window");
   if (phase_ == Phase::kAdmit && !ever_ran_) {
@@ -403,6 +406,7 @@ void ControllerCore::SetPhase(Phase to, const std::string& reason) {
   deadline_ = TimePoint::Max();
   relock_at_ = TimePoint::Max();
   ran_out_ = false;
+  awaiting_exits_ = false;
   awaiting_majority_ = false;
   if (listening) return;
   save_deadline_ = TimePoint::Max();

@@ -55,6 +55,7 @@ class ControllerCore {
     int respawns = 0;
     kintsugi::Step crash_step;  // being computed when its process died, and how often in a row that was so
     int crashes = 0;
+    kintsugi::Step hang_step;        // in which it was asked to come out of a hang
     bool fresh = false;              // a process that has not held the run's state yet
     bool from_spare = false;         // a process that was started before it was needed
     // The newest life that was given up and may still live, as far as anybody here can tell.
@@ -63,6 +64,8 @@ class ControllerCore {
     Generation joined_generation;        // likewise
     bool knocks = false;                 // likewise: a process that knows no generation waits for an answer
     bool registered = false;             // `registry` and `layouts` are its own
+    std::optional<HeldState> held;       // of the process before this one, by its launcher
+    Incarnation doubted;                 // the newest life whose memory is not to be adopted
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these
     int digest_mismatches = 0;
@@ -188,6 +191,14 @@ class ControllerCore {
   void ReconsiderMajority();
   void GiveUpMajority();
 
+  // Held memory (controller_adopt.cc).
+  void OnHeld(const StateHeld& told);
+  void DoubtHeld(Rank rank);
+  bool Adopts(Rank rank) const;
+  void AddHeld(std::vector<LockReport>* reports) const;
+  bool AwaitExits();
+  void MaybeExitsKnown();
+
   // Hangs and crash loops (controller_hang.cc).
   void WatchForHangs();
   void CheckHangs();
@@ -274,6 +285,8 @@ class ControllerCore {
   uint64_t dropped_ = 0;
 
   bool taking_over_ = false;                    // listening: nothing is ordered yet
+  bool awaiting_exits_ = false;                 // with LOCK: what the dead left may be the only copy of a shard
+  bool awaited_exits_ = false;                  // it was waited for, in this LOCK
   bool awaiting_majority_ = false;              // with LOCK: all that live have answered, and are too few
   TimePoint consent_until_ = TimePoint::Max();  // of this incident
   bool minority_ = false;                       // it was waited for in vain: save, without `latest`, and leave

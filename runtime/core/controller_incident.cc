@@ -80,6 +80,9 @@ void ControllerCore::RecordFault(Rank rank, FaultKind kind, const std::string& t
 void ControllerCore::MarkDead(Rank rank) {
   Member& member = At(rank);
   if (member.life != Life::kAbsent) member.unconfirmed = member.incarnation;
+  // Whoever comes after it must not take its memory for good.
+  if (member.needs_repair && !member.fresh) member.doubted = member.incarnation;
+  if (member.held && member.held->of <= member.doubted) member.held.reset();
   SetLife(member, Life::kDead);
   SetConnected(member, false);
   SetWaiting(member, false);
@@ -142,6 +145,7 @@ void ControllerCore::EnterLock(const std::string& reason) {
   }
   gate_open_.reset();
   gate_counts_.clear();
+  awaited_exits_ = false;
   Order(LiveRanks(), policy_.LockLimit(), [](Rank) { return LockOrder{}; });
   if (NobodyWaits()) AfterLock();
 }
@@ -162,7 +166,9 @@ void ControllerCore::AfterLock() {
   if (!minority_ && !HasMajority()) return AwaitMajority();
   std::vector<LockReport> reports;
   for (Rank rank : LiveRanks()) reports.push_back(At(rank).report);
+  AddHeld(&reports);
   choice_ = replicas_known_ ? ChooseStep(reports, replicas_) : StepChoice{};
+  if (AwaitExits()) return;
   SetPhase(Phase::kStop, std::string(StepReasonName(choice_.reason)));
   const StopOrder order{choice_.step.value_or(kintsugi::Step()), choice_.step.has_value()};
   // Who hangs has had its time already; where nobody is to blame, all may be busy.
@@ -208,6 +214,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
     rank.rank = Rank(static_cast<int32_t>(r));
     rank.respawns_left = policy_.max_respawns - member.respawns;
     rank.replacement_started = member.life != Life::kDead;
+    rank.held = member.held;
     rank.spare_takes_over = member.from_spare;
     // A new process has no state yet: for the choice of rung its predecessor's process is what was lost.
     if (member.life != Life::kReady || member.fresh)

@@ -136,6 +136,7 @@ void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
     PutAside(reload_, done.text);
     return EnterLock(checkpoint_damage_);
   }
+  if (done.phase == Phase::kRepair && Adopts(rank)) DoubtHeld(rank);
   if (!incident_) OpenIncident(rank, FaultKind::kHandlerFailed, done.text, now_);
   member.handler_failures += echo ? kEchoFailure : kOwnFailure;
   if (member.handler_failures >= kHandlerFailuresMax) {

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/core/held_state.h"
 #include "runtime/core/ladder.h"
 #include "runtime/core/messages.h"
 #include "runtime/core/phase.h"
@@ -28,6 +29,12 @@ struct ProcessExited {
   std::string cause;               // "killed by SIGKILL", "exited with code 3", ...
   std::optional<TimePoint> since;  // an injector's stamp, where there is one
 };
+// What a launcher still has of the process of a rank that has ended; nothing: nothing. Told before the exit, and again
+// to a controller that takes over.
+struct StateHeld {
+  Rank rank;
+  std::optional<HeldState> held;
+};
 // How many warm processes wait on the node of the ranks from `first` on.
 struct SparesWaiting {
   Rank first;
@@ -48,7 +55,7 @@ struct ProcessFound {
 struct Tick {};
 
 using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
-                                     OperatorInject, ProcessFound, Tick, SparesWaiting>;
+                                     OperatorInject, ProcessFound, Tick, SparesWaiting, StateHeld>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 

@@ -18,10 +18,10 @@ struct Context {
       if (r.condition == condition) return &r;
     return nullptr;
   }
-  // A rank whose lost state no intact rank holds.
-  std::optional<std::pair<int, Rank>> Unsourced() const {
+  // A rank whose lost state no intact rank holds; `adopting`: nor its own launcher.
+  std::optional<std::pair<int, Rank>> Unsourced(bool adopting = true) const {
     for (const RankSnapshot& r : incident.ranks) {
-      if (r.condition == Condition::kGood) continue;
+      if (r.condition == Condition::kGood || (adopting && CanAdopt(incident, replicas, r))) continue;
       for (int layout : replicas.LayoutsOf(r.rank))
         if (SourcesFor(incident, replicas, layout, r.rank).empty()) return std::pair{layout, r.rank};
     }
@@ -33,6 +33,14 @@ struct Context {
     return nullptr;
   }
 };
+
+// An error of a process's own may have written anywhere before it ended it; then VERIFY has to compare.
+bool Vouched(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank) {
+  const std::vector<int> layouts = replicas.LayoutsOf(rank.rank);
+  return rank.held->clean || std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
+           return !SourcesFor(incident, replicas, layout, rank.rank).empty();
+         });
+}
 
 using Verdict = std::optional<RungReason>;  // nothing: the rung holds
 
@@ -72,8 +80,22 @@ Verdict TryRebuild(const Context& c) {
   return RefuseUnsourced(Rung::kRebuild, c);
 }
 
-Verdict TryAdopt(const Context&) {
-  return Refuse(Rung::kAdopt, Refusal::kNotHeld, "the launcher holds no memory of the lost process");
+Verdict TryAdopt(const Context& c) {
+  for (const RankSnapshot& r : c.incident.ranks) {
+    if (r.condition != Condition::kGone || CanAdopt(c.incident, c.replicas, r)) continue;
+    const std::string of_rank = " of rank " + r.rank.ToString() + "'s lost process";
+    if (!r.held) return Refuse(Rung::kAdopt, Refusal::kNotHeld, "the launcher holds no whole memory" + of_rank);
+    if (!Vouched(c.incident, c.replicas, r))
+      return Refuse(
+          Rung::kAdopt, Refusal::kHeldInDoubt,
+          "an error of its own ended rank " + r.rank.ToString() + ", and no replica can vouch for its memory");
+    return Refuse(
+        Rung::kAdopt, Refusal::kHeldElsewhere,
+        "the memory" + of_rank + " stands at step " + r.held->step.ToString() + ", not where all others meet");
+  }
+  if (const auto* spent = c.WithoutRespawn())
+    return Refuse(Rung::kAdopt, Refusal::kNoRespawnLeft, "rank " + spent->rank.ToString() + " has no respawn left");
+  return RefuseUnsourced(Rung::kAdopt, c);
 }
 
 Verdict TrySpare(const Context& c) {
@@ -108,7 +130,7 @@ Verdict TryDump(const Context& c) {
     return Refuse(Rung::kDump, Refusal::kNoSaveDirectory, "no save directory is set");
   if (!c.incident.step.step)
     return Refuse(Rung::kDump, Refusal::kShardLost, "there is no step that every shard still holds");
-  if (const auto lost = c.Unsourced())
+  if (const auto lost = c.Unsourced(/*adopting=*/false))  // only the living write
     return Refuse(Rung::kDump, Refusal::kShardLost, "no intact rank holds layout " + std::to_string(lost->first) +
                                                         " of rank " + lost->second.ToString());
   return std::nullopt;
@@ -159,13 +181,22 @@ std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap&
   return sources;
 }
 
+bool CanAdopt(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank) {
+  return rank.condition == Condition::kGone && rank.held && rank.held->step == incident.step.step &&
+         Vouched(incident, replicas, rank);
+}
+
 std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
   std::vector<RepairMove> moves;
   for (const RankSnapshot& r : incident.ranks) {
     if (r.condition == Condition::kGood) continue;
+    const bool adopt = CanAdopt(incident, replicas, r);
     for (int layout : replicas.LayoutsOf(r.rank))
-      moves.push_back({layout, r.rank, SourcesFor(incident, replicas, layout, r.rank),
-                       r.condition == Condition::kDamaged ? r.damaged_keys : std::vector<std::string>{}});
+      if (adopt)
+        moves.push_back({layout, r.rank, {}, {}, true});
+      else
+        moves.push_back({layout, r.rank, SourcesFor(incident, replicas, layout, r.rank),
+                         r.condition == Condition::kDamaged ? r.damaged_keys : std::vector<std::string>{}});
   }
   return moves;
 }

@@ -37,6 +37,7 @@ struct Policy {
   double hang_factor = 5;                         // so many learnt step times without progress are a hang; 0: never
   Duration hang_least = std::chrono::seconds(5);  // and at least so long
   bool can_spawn = true;                               // a launcher starts replacements; else they come by themselves
+  bool adopts = false;                                 // launchers hold the memory of processes that are gone
   // Several hosts: a new generation needs the consent of a majority (consent.h). Without it ranks stay parked for so
   // long, then save what they have and leave.
   bool needs_consent = false;

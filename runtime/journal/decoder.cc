@@ -99,6 +99,13 @@ Status Decoder::DecodeInput(const pb::Input& in, Input* out) {
     case pb::Input::kSpares:
       event = core::SparesWaiting{Rank(in.spares().first()), in.spares().ranks(), in.spares().waiting()};
       break;
+    case pb::Input::kHeld: {
+      core::StateHeld told{Rank(in.held().rank()), std::nullopt};
+      if (in.held().held())
+        told.held = core::HeldState{Incarnation(in.held().of()), Step(in.held().step()), in.held().clean()};
+      event = told;
+      break;
+    }
     case pb::Input::kInjections: {
       const pb::Injections& i = in.injections();
       if (i.rank() < 0 || i.rank() >= world_size_) return Damaged("there is no rank " + std::to_string(i.rank()));

@@ -53,6 +53,15 @@ void Put(const core::ControllerEvent& event, pb::Input* out) {
                    out->mutable_spares()->set_ranks(e.ranks);
                    out->mutable_spares()->set_waiting(e.waiting);
                  },
+                 [&](const core::StateHeld& e) {
+                   auto* held = out->mutable_held();
+                   held->set_rank(e.rank.value());
+                   held->set_held(e.held.has_value());
+                   if (!e.held) return;
+                   held->set_of(e.held->of.value());
+                   held->set_step(e.held->step.value());
+                   held->set_clean(e.held->clean);
+                 },
              },
              event);
 }

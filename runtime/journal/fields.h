@@ -33,7 +33,8 @@ KINTSUGI_FIELDS(FlatRange, start, stop)
 KINTSUGI_FIELDS(TensorSummary, key, dtype, global_shape, local_shape, global_offset, flattened_range, layout)
 KINTSUGI_FIELDS(ObjectSummary, key, kind)
 KINTSUGI_FIELDS(RegistrySummary, tensors, objects)
-KINTSUGI_FIELDS(RepairMove, layout, destination, sources, keys)
+KINTSUGI_FIELDS(RepairMove, layout, destination, sources, keys, adopt)
+KINTSUGI_FIELDS(core::HeldState, of, step, clean)
 KINTSUGI_FIELDS(SaveEntry, layout, holders, objects_of)
 KINTSUGI_FIELDS(core::GroupClaim, ranks, replicas)
 KINTSUGI_FIELDS(core::Header, term, generation, rank, incarnation)
@@ -77,6 +78,7 @@ KINTSUGI_FIELDS(core::OperatorInject, rank, injection)
 KINTSUGI_FIELDS(core::ProcessFound, rank, incarnation)
 KINTSUGI_NO_FIELDS(core::Tick)
 KINTSUGI_FIELDS(core::SparesWaiting, first, ranks, waiting)
+KINTSUGI_FIELDS(core::StateHeld, rank, held)
 KINTSUGI_FIELDS(Injections, rank, injections)
 
 // Actions. Send is a header and a message, IncidentClosed a record.
@@ -97,7 +99,7 @@ KINTSUGI_FIELDS(core::Notice, rank, text)
 KINTSUGI_FIELDS(core::Checkpoint, step, directory)
 KINTSUGI_FIELDS(core::Policy, world_size, max_respawns, silence, step_timeout, join_timeout, grace, repairs_per_rank,
                 save_every, verify_every, save_directory, resume_directory, resume_step, hang_factor, hang_least,
-                can_spawn, needs_consent, consent_wait, takes_over, began, checkpoints)
+                can_spawn, adopts, needs_consent, consent_wait, takes_over, began, checkpoints)
 
 #undef KINTSUGI_FIELDS
 #undef KINTSUGI_NO_FIELDS

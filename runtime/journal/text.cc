@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, std::variant_size_v<ControllerMessage>> k
     "joined", "lock", "stop", "order", "resume", "continue", "pause_at", "gate_open", "store_answer", "inject", "end"};
 constexpr std::array<std::string_view, std::variant_size_v<ControllerEvent>> kEventNames = {
     "",     "connection_closed", "process_exited", "operator_save", "operator_stop", "operator_inject", "process_found",
-    "tick", "spares_waiting"};
+    "tick", "spares_waiting",    "state_held"};
 
 std::string Joined(std::string_view name, const std::string& fields) {
   return std::string(name) + (fields.empty() ? "" : " ") + fields;

@@ -35,6 +35,10 @@ void Leader::OnReport(Rank rank, const StepReport& report) {
 
 void Leader::OnFired(const Injection& injection, TimePoint at) { result_.fired.push_back({injection, at}); }
 
+void Leader::OnHeld(Rank rank, const std::optional<core::HeldState>& held) {
+  if (!ended_) controller_->Feed(core::StateHeld{rank, held});
+}
+
 void Leader::OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                       std::optional<TimePoint> since) {
   if (const auto life = std::exchange(View(rank).life, std::nullopt)) {

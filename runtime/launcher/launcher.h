@@ -43,6 +43,7 @@ struct LauncherOptions {
   std::shared_ptr<const net::Secret> secret;      // all nodes' own; null: one is made
   std::shared_ptr<const net::TlsContext> tls;     // of all control connections; null: without. Ranks: environment
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
+  bool adopt = true;                              // hold the state memory of processes that are gone
   int spares = 0;                                 // processes on each host that wait for a rank whose process is gone
   journal::RecorderOptions journal;               // where it cannot be made, the run goes on unrecorded
   bool show_output = true;         // pass the workers' lines on, prefixed with the rank

@@ -52,6 +52,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void OnPage(Rank rank, Incarnation incarnation, const PageView& page) override;
   void OnReport(Rank rank, const StepReport& report) override;
   void OnFired(const Injection& injection, TimePoint at) override;
+  void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override;
   void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                 std::optional<TimePoint> since) override;
   void OnSpares(int waiting) override { SetSpares(0, waiting); }

@@ -71,6 +71,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnPage(Rank rank, Incarnation incarnation, const PageView& page) override;
   void OnReport(Rank rank, const StepReport& report) override;
   void OnFired(const Injection& injection, TimePoint at) override;
+  void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override { Tell(wire::NodeHeld{rank, held}); }
   void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                 std::optional<TimePoint> since) override;
   void OnSpares(int waiting) override { Tell(wire::NodeSpares{waiting}); }

@@ -90,6 +90,7 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
   master_port_ = welcome.master_port;
   if (set_up_) {
     pool_.TellReportsAgain();
+    pool_.TellHeldAgain();
   } else {
     WorkerPoolOptions pool = PoolOptionsOf(options_.run, self());
     pool.master_address = welcome.master_address;

@@ -144,6 +144,9 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                    OnExited(m.rank, m.incarnation, m.cause, now - m.age, since);
                  },
                  [&](const wire::NodeSpares& m) { SetSpares(node, m.waiting); },
+                 [&](const wire::NodeHeld& m) {
+                   if (OfNode(m.rank, node)) OnHeld(m.rank, m.held);
+                 },
                  [&](const wire::NodeStop&) {
                    log_->Write(LogLevel::kWarning, LogLine("stop_requested", {{"node", std::to_string(node)}}));
                    controller_->Feed(core::OperatorStop{});

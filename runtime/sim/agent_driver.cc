@@ -137,6 +137,7 @@ void Cluster::TakeRelease(ProcessPtr p) {
   p->resumed_told = false;
   p->throw_next = p->throw_in_update = false;
   p->received.clear();
+  Mark(p, core::StateMark::kWhole);
   if (!p->damaged)
     CheckState(p, p->released_at, "released in generation " + release.generation.ToString(), Promise::kSameStep);
   const auto [first, is_first] = released_.emplace(release.generation, release.step.value());

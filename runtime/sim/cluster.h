@@ -116,6 +116,8 @@ class Cluster {
     };
     std::optional<Key> blocked_in;  // collective
     std::map<uint64_t, Rank> gets;  // outstanding reads of the store
+    core::StateMark mark = core::StateMark::kNotYet;
+    bool adopted = false;
     // What a repair has brought so far: outlives the generation, not the step.
     std::map<int, uint64_t> received;  // chunks by layout, a bit each
     uint64_t received_step = 0;
@@ -143,6 +145,15 @@ class Cluster {
   struct Checkpoint {
     std::map<std::pair<int, Rank>, Tensors> shards;  // by layout and first holder
     std::map<Rank, Object> objects;
+  };
+  // What a launcher still has of a rank's process that ended.
+  struct Left {
+    std::optional<core::HeldState> held;
+    RankState state;
+    ObjectHistory objects;
+    std::map<Rank, ObjectHistory> mirrored;
+    bool damaged = false;
+    uint64_t silent_bit = 0;
   };
   struct Fault {
     PlannedFault plan;
@@ -292,6 +303,11 @@ class Cluster {
   void StartSpare(int node);
   bool TakeSpare(Rank rank);
   void TellSpares(int node);
+  // Held memory (adopt.cc).
+  void Mark(ProcessPtr p, core::StateMark mark);
+  void TellHeld(ProcessPtr p, const std::string& cause);
+  void TellHeldAgain(Rank rank);
+  bool Adopt(ProcessPtr p);
   ProcessPtr Newest(Rank rank) const { return processes_[static_cast<size_t>(rank.value())]; }
 
   // Agent's driver (agent_driver.cc).
@@ -423,6 +439,7 @@ class Cluster {
   std::set<Generation> broken_;
   std::map<Generation, RepairSession> repairs_;
   std::map<uint64_t, Checkpoint> written_, visible_;
+  std::map<Rank, Left> left_;                     // by launchers
   std::vector<int> spares_;                       // that wait, by node; empty before the run first runs
   std::vector<std::optional<Incarnation>> next_;  // to be started once the one before is reaped
   uint64_t next_request_ = 1;

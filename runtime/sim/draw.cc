@@ -213,6 +213,13 @@ const std::vector<Profile>& Profiles() {
        .description = "as quick, with one or two warm processes waiting on each node",
        .nodes = 2,
        .spares_max = 2},
+      {.name = "adopt",
+       .description = "as quick, with 1 to 4 faults, and launchers that hold the memory of processes that are gone",
+       .nodes = 2,
+       .faults_min = 1,
+       .faults_max = 4,
+       .controller = 0.15,
+       .adopts = true},
       {.name = "takeover",
        .description = "as quick, with 2 to 4 faults, of which many kill or freeze the controller",
        .nodes = 2,
@@ -286,6 +293,7 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.policy.save_every = plan.steps / 4 + 1 + random.Below(3);
   plan.gate = random.Chance(0.6) ? GateKind::kTrainer : random.Chance(0.75) ? GateKind::kControlPlane : GateKind::kOff;
   plan.policy.can_spawn = random.Chance(0.75);
+  if (profile.adopts) plan.policy.can_spawn = plan.policy.adopts = true;
   if (profile.spares_max > 0) {
     plan.policy.can_spawn = true;
     plan.spares = 1 + static_cast<int>(random.Below(static_cast<uint64_t>(profile.spares_max)));

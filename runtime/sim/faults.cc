@@ -244,6 +244,7 @@ void Cluster::Damage(ProcessPtr p, bool low) {
                      .step = kintsugi::Step(p->begun),
                      .since = Now()};
   p->damaged = true;
+  Mark(p, core::StateMark::kWriting);
   p->received.clear();
   if (low) {
     Shard& shard = p->state.shards.front();

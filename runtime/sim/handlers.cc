@@ -161,6 +161,7 @@ void Cluster::Verify(ProcessPtr p) {
 
 void Cluster::Rollback(ProcessPtr p) {
   const uint64_t step = p->running->order.step.value();
+  Mark(p, core::StateMark::kWriting);
   Trainer(p, Between(50, 5000), [this, p, step] {
     const Object* object = ObjectOf(p, p->rank, step);
     if (!object)

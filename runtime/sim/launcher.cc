@@ -89,6 +89,7 @@ void Cluster::Reap(ProcessPtr p, const std::string& cause) {
   if (plan_.policy.can_spawn) {
     given_up_.insert({p->rank, p->incarnation});
     // What an earlier controller asked for while there is no other, a launcher forgets.
+    TellHeld(p, cause);
     if (controller_down_) return next_[static_cast<size_t>(p->rank.value())].reset();
     Feed(ProcessExited{p->rank, p->incarnation, cause, std::nullopt});
     if (const auto next = std::exchange(next_[static_cast<size_t>(p->rank.value())], std::nullopt))

@@ -135,6 +135,7 @@ struct Profile {
   double network = 0.25;  // share of faults that strike a connection
   double controller = 0;  // ... and of those that strike the controller
   int ranks = 0;          // 0: the layout's choice
+  bool adopts = false;    // launchers hold the memory of processes that are gone
   int spares_max = 0;     // on each node; above 0 there is at least one
   bool elections = false;   // of launchers, on 2 to 4 nodes
   bool comparison = false;  // of replicas every few steps; the first fault flips a bit

@@ -27,12 +27,18 @@ void Cluster::Repair(ProcessPtr p) {
   const Generation generation = p->running->generation;
   RepairSession& session = repairs_[generation];
   if (session.transfers.empty())
-    for (const RepairMove& move : p->running->order.moves) session.transfers.push_back({move, nullptr, false});
+    for (const RepairMove& move : p->running->order.moves) session.transfers.push_back({move, nullptr, move.adopt});
   session.members[p->rank] = p;
   const uint64_t step = p->running->order.step.value();
   const auto& moves = p->running->order.moves;
-  if (std::any_of(moves.begin(), moves.end(), [&](const RepairMove& m) { return m.destination == p->rank; }))
+  const auto mine =
+      std::find_if(moves.begin(), moves.end(), [&](const RepairMove& m) { return m.destination == p->rank; });
+  if (mine != moves.end() && !mine->adopt) {
     p->flipped = p->damaged = false;  // what strikes it from here on is not mended by what it has received
+    Mark(p, core::StateMark::kWriting);
+  }
+  if (mine != moves.end() && mine->adopt && !Adopt(p))
+    return Finish(p, {.phase = Phase::kRepair, .code = StatusCode::kNotFound, .text = "the launcher holds nothing"});
   if (p->received_step != step) p->received.clear();
   p->received_step = step;
   PushTransfers(generation);
@@ -153,6 +159,7 @@ void Cluster::LeaveTransfer(ProcessPtr p, RepairSession& session, Transfer& tran
 void Cluster::Reload(ProcessPtr p) {
   const uint64_t step = p->running->order.step.value();
   p->received.clear();
+  Mark(p, core::StateMark::kWriting);
   for (Shard& shard : p->state.shards) shard.tensors[0].value = Mix(shard.tensors[0].value, 2);
   Trainer(p, Between(1000, 30000), [this, p, step] {
     const auto found = visible_.find(step);

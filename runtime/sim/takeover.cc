@@ -64,8 +64,10 @@ void Cluster::TellOfProcesses(int node) {
     if (plan_.NodeOf(rank.value()) != node || !p) continue;
     if (p->alive)
       Feed(core::ProcessFound{rank, p->incarnation});
-    else
+    else {
+      TellHeldAgain(rank);
       Feed(ProcessExited{rank, p->incarnation, "had ended", std::nullopt});
+    }
   }
   if (!spares_.empty()) TellSpares(node);
 }

@@ -30,8 +30,11 @@ Result<core::ControllerMessage> TakePhaseOrder(const PhaseOrder& in) {
   for (const Move& move : in.moves()) {
     if (move.destination() < 0) return OutOfRange("rank", std::to_string(move.destination()));
     KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> sources, TakeRanks(move.sources()));
-    m.moves.push_back(
-        {move.layout(), Rank(move.destination()), std::move(sources), {move.keys().begin(), move.keys().end()}});
+    m.moves.push_back({move.layout(),
+                       Rank(move.destination()),
+                       std::move(sources),
+                       {move.keys().begin(), move.keys().end()},
+                       move.adopt()});
   }
   for (const Entry& entry : in.entries()) {
     KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> holders, TakeRanks(entry.holders()));
@@ -76,6 +79,7 @@ void Put(const core::PhaseOrder& m, Envelope* out) {
     out_move->set_destination(move.destination.value());
     PutRanks(move.sources, out_move->mutable_sources());
     for (const std::string& key : move.keys) out_move->add_keys(key);
+    out_move->set_adopt(move.adopt);
   }
   for (const SaveEntry& entry : m.entries) {
     Entry* out_entry = w->add_entries();

@@ -77,6 +77,15 @@ void Put(const FromAgentChannel& m, NodeEnvelope* out) {
 }
 void Put(const AgentChannelClosed& m, NodeEnvelope* out) { out->set_agent_closed(m.channel); }
 void Put(const NodeSpares& m, NodeEnvelope* out) { out->set_spares(static_cast<uint32_t>(m.waiting)); }
+void Put(const NodeHeld& m, NodeEnvelope* out) {
+  auto* held = out->mutable_held();
+  held->set_rank(m.rank.value());
+  held->set_held(m.held.has_value());
+  if (!m.held) return;
+  held->set_of(m.held->of.value());
+  held->set_step(m.held->step.value());
+  held->set_clean(m.held->clean);
+}
 void Put(const NodeStop&, NodeEnvelope* out) { out->mutable_stop(); }
 void Put(const NodeInject& m, NodeEnvelope* out) {
   out->mutable_inject()->set_rank(m.rank.value());
@@ -272,6 +281,13 @@ Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes)
     case NodeEnvelope::kSpares:
       if (in.spares() > kSparesMax) return OutOfRange("spares", std::to_string(in.spares()));
       return with(NodeMessage(NodeSpares{static_cast<int>(in.spares())}));
+    case NodeEnvelope::kHeld: {
+      KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.held().rank()));
+      NodeHeld held{rank, std::nullopt};
+      if (in.held().held())
+        held.held = core::HeldState{Incarnation(in.held().of()), Step(in.held().step()), in.held().clean()};
+      return with(NodeMessage(held));
+    }
     case NodeEnvelope::kStop:
       return with(NodeMessage(NodeStop{}));
     case NodeEnvelope::kInject: {

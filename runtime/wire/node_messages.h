@@ -14,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
+#include "runtime/core/held_state.h"
 #include "runtime/core/policy.h"
 
 namespace kintsugi::wire {
@@ -77,6 +78,11 @@ struct AgentChannelClosed {
 struct NodeSpares {
   int waiting = 0;
 };
+// What this node's launcher still has of the process of a rank that ended.
+struct NodeHeld {
+  Rank rank;
+  std::optional<core::HeldState> held;
+};
 struct NodeStop {};  // the node was asked to leave: the whole run saves and ends
 struct NodeInject {  // a fault was armed for one of the node's ranks
   Rank rank;
@@ -97,7 +103,7 @@ struct Vote {
 
 using NodeMessage =
     std::variant<NodeHello, WorkerStarting, Pages, WorkerReport, InjectionFired, WorkerExited, FromAgentChannel,
-                 AgentChannelClosed, NodeStop, NodeInject, NodeSpares, VoteRequest, Vote>;
+                 AgentChannelClosed, NodeStop, NodeInject, NodeSpares, NodeHeld, VoteRequest, Vote>;
 
 // ---- controller -> node ------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ class LinkContract : public testing::TestWithParam<std::string> {
   LinkPair links_ = MakePair(GetParam());
 };
 
-INSTANTIATE_TEST_SUITE_P(Links, LinkContract, testing::Values("in-process", "shared-memory", "gloo"), KindName);
+INSTANTIATE_TEST_SUITE_P(Links, LinkContract, testing::Values("in-process", "shared-memory", "gloo", "nccl"), KindName);
 
 std::vector<uint8_t> Pattern(uint64_t seed, size_t size) {
   Random random(seed);

@@ -25,7 +25,10 @@ inline LinkOptions OptionsFor(const std::string& kind, Rank self, Rank peer) {
           .peer = peer,
           .name = "contract",
           .deadline = In(std::chrono::seconds(30)),
-          .prefer = kind == "gloo" ? LinkPreference::kGloo : LinkPreference::kSharedMemory};
+          .prefer = kind == "gloo"   ? LinkPreference::kGloo
+                    : kind == "nccl" ? LinkPreference::kNccl
+                                     : LinkPreference::kSharedMemory,
+          .device = kind == "nccl" ? 0 : -1};
 }
 
 inline LinkPair MakePair(const std::string& kind) {

@@ -40,7 +40,7 @@ class LinkProcess : public testing::TestWithParam<std::string> {
   DirectoryStore store_{directory_.path()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Links, LinkProcess, testing::Values("shared-memory", "gloo"), KindName);
+INSTANTIATE_TEST_SUITE_P(Links, LinkProcess, testing::Values("shared-memory", "gloo", "nccl"), KindName);
 
 TEST_P(LinkProcess, CarriesHeapAndSharedMemoryBetweenProcesses) {
   constexpr size_t kSize = 7 << 20;

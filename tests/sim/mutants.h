@@ -27,5 +27,6 @@ struct Mutant {
 std::vector<Mutant> ControllerMutants();
 std::vector<Mutant> AgentMutants();
 std::vector<Mutant> ElectionMutants();
+std::vector<Mutant> HeldMutants();
 
 }  // namespace kintsugi::sim

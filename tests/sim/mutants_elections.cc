@@ -112,7 +112,7 @@ std::vector<Mutant> ElectionMutants() {
       {"quorum_off_by_one", "a leader has a majority", "elections", 5, Promise::kOneDecider, Of<OneRankMore>(), true},
       {"both_halves_lead", "of two halves the one with the lowest rank leads", "elections", 5, Promise::kOneDecider,
        Of<EverybodyLeads>(), true},
-      {"stale_leader_obeyed", "an agent obeys no older term", "takeover", 0, Promise::kOneDecider, Of<ObeysAnyTerm>(),
+      {"stale_leader_obeyed", "an agent obeys no older term", "takeover", 174, Promise::kOneDecider, Of<ObeysAnyTerm>(),
        true},
       {"orders_while_listening", "who takes over orders nothing while it listens", "elections", 17,
        Promise::kUpdateOnce, Of<OrdersWhileListening>(), true},

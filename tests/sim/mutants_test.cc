@@ -18,6 +18,7 @@ std::vector<Mutant> AllMutants() {
   std::vector<Mutant> all = ControllerMutants();
   for (Mutant& mutant : AgentMutants()) all.push_back(std::move(mutant));
   for (Mutant& mutant : ElectionMutants()) all.push_back(std::move(mutant));
+  for (Mutant& mutant : HeldMutants()) all.push_back(std::move(mutant));
   return all;
 }
 

@@ -35,6 +35,7 @@ struct RunOptions {
   std::vector<std::string> inject;
   std::string report;
   int max_respawns = 10;
+  bool no_adopt = false;
   int spares = 0;
   uint64_t save_every = 0;
   uint64_t verify_every = 0;

@@ -108,6 +108,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->take_all();
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
   app.add_option("--max-respawns", o.max_respawns, "How often one rank may be replaced")->capture_default_str();
+  app.add_flag(
+      "--no-adopt", o.no_adopt,
+      "Do not hold the state memory (Agent::AllocateState) of a process that is gone for the one that replaces\n"
+      "it: state is then always streamed from a replica, and no host has a rank's state in memory twice");
   app.add_option(
          "--spares", o.spares,
          "Processes on each host that are started beforehand and take the place of a rank whose process is gone;\n"
@@ -195,6 +199,8 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
   launcher.port = static_cast<uint16_t>(options.port);
   KINTSUGI_RETURN_IF_ERROR(ApplyNodeOptions(options.node, &launcher));
   KINTSUGI_RETURN_IF_ERROR(ApplyTlsOptions(options.tls, &launcher));
+  launcher.adopt = !options.no_adopt;
+  launcher.policy.adopts = launcher.adopt;
   launcher.spares = options.spares;
   launcher.show_output = !options.quiet;
   launcher.output_to_stderr = options.json == "-";

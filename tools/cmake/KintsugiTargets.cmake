@@ -87,3 +87,17 @@ function(kintsugi_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()
+
+# kintsugi_cuda_library(<name> SOURCES ... DEPS ...): kernels compiled by nvcc, where KINTSUGI_HAVE_CUDA. Alias kintsugi::<name>.
+#   Not part of libkintsugi or of the installed package, which run on machines without a toolkit or a device.
+function(kintsugi_cuda_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  set(target kintsugi_${name})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  add_library(kintsugi::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_VISIBILITY_PRESET hidden)
+  target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
+  # Relaxed: std::bit_cast and its like are constexpr functions of the host's library.
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-Wall>")
+  target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE CUDA::cudart_static)
+endfunction()

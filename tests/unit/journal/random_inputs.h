@@ -33,6 +33,11 @@ class RandomInputs {
         return core::OperatorInject{AnyRank(), Text()};
       case 6:
         return core::ProcessFound{AnyRank(), Incarnation(Below(9))};
+      case 9: {
+        core::StateHeld told{AnyRank(), std::nullopt};
+        if (Below(2)) told.held = core::HeldState{Incarnation(Below(9)), Step(Below(99)), Below(2) == 0};
+        return told;
+      }
       case 8:
         return core::SparesWaiting{AnyRank(), static_cast<int>(Below(9)), static_cast<int>(Below(9))};
       default:
@@ -117,6 +122,10 @@ inline bool SameEvent(const core::ControllerEvent& a, const core::ControllerEven
   if (const auto* spares = std::get_if<core::SparesWaiting>(&a)) {
     const auto& other = std::get<core::SparesWaiting>(b);
     return spares->first == other.first && spares->ranks == other.ranks && spares->waiting == other.waiting;
+  }
+  if (const auto* told = std::get_if<core::StateHeld>(&a)) {
+    const auto& other = std::get<core::StateHeld>(b);
+    return told->rank == other.rank && told->held == other.held;
   }
   return true;
 }

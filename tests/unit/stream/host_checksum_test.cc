@@ -44,7 +44,7 @@ TEST(BlockChecksum, AgreesWithTheObviousCrc) {
 
 TEST(RunningChecksum, DoesNotDependOnHowBytesAreCut) {
   const auto bytes = RandomBytes(7, 300000);
-  for (auto algorithm : {ChecksumAlgorithm::kCrc32c, ChecksumAlgorithm::kXxh3}) {
+  for (auto algorithm : {ChecksumAlgorithm::kCrc32c, ChecksumAlgorithm::kXxh3, ChecksumAlgorithm::kMultilinear}) {
     const uint64_t whole = BlockChecksum(algorithm, bytes.data(), bytes.size());
     Random random(3);
     RunningChecksum running(algorithm);
@@ -81,7 +81,7 @@ TEST(StreamCopy, CopiesAndChecksumsEveryByteAtEveryAlignment) {
 
 TEST(ChecksumFromNumber, RefusesUnknownNumbers) {
   EXPECT_EQ(ChecksumFromNumber(1), ChecksumAlgorithm::kCrc32c);
-  EXPECT_FALSE(ChecksumFromNumber(3).has_value());
+  EXPECT_FALSE(ChecksumFromNumber(4).has_value());
 }
 
 }  // namespace

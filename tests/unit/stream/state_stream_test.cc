@@ -121,7 +121,8 @@ class Transfer {
 };
 
 TEST(StateStream, BringsEveryByteUnderEveryChecksum) {
-  for (auto algorithm : {ChecksumAlgorithm::kNone, ChecksumAlgorithm::kCrc32c, ChecksumAlgorithm::kXxh3}) {
+  for (auto algorithm : {ChecksumAlgorithm::kNone, ChecksumAlgorithm::kCrc32c, ChecksumAlgorithm::kXxh3,
+                         ChecksumAlgorithm::kMultilinear}) {
     State source(1), target(0);
     Transfer transfer(1);
     transfer.send_options[0] = {.checksum = algorithm, .objects = {1, 2, 3}};

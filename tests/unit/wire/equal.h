@@ -54,7 +54,7 @@ inline bool Equal(const double& a, const double& b) { return std::bit_cast<uint6
   }
 
 KINTSUGI_EQUAL_2(RegistrySummary)
-KINTSUGI_EQUAL_4(RepairMove)
+KINTSUGI_EQUAL_5(RepairMove)
 KINTSUGI_EQUAL_3(SaveEntry)
 KINTSUGI_EQUAL_3(RankReport)
 }  // namespace kintsugi::wire

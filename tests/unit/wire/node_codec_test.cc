@@ -76,6 +76,9 @@ TEST(NodeCodec, PassesFramesOfAgentsThroughWhateverTheyHold) {
   EXPECT_EQ(Back(CloseAgentChannel{0}).channel, 0u);
   (void)There(NodeStop{});
   EXPECT_EQ(There(NodeSpares{3}).waiting, 3);
+  EXPECT_EQ(There(NodeHeld{Rank(3), std::nullopt}).held, std::nullopt);
+  const core::HeldState held{Incarnation(4), Step(7), true};
+  EXPECT_EQ(There(NodeHeld{Rank(3), held}).held, held);
 }
 
 TEST(NodeCodec, BringsBackOrders) {

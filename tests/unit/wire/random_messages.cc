@@ -59,7 +59,7 @@ core::PhaseOrder RandomMessages::PhaseOrder() {
   order.limit = Duration(static_cast<int64_t>(Below(1'000'000'000'000'000)));
   order.partners = Ranks();
   for (uint64_t i = Below(4); i > 0; --i)
-    order.moves.push_back({static_cast<int>(AnySigned()), AnyRank(), Ranks(), Texts()});
+    order.moves.push_back({static_cast<int>(AnySigned()), AnyRank(), Ranks(), Texts(), Flip()});
   for (uint64_t i = Below(4); i > 0; --i) order.entries.push_back({static_cast<int>(AnySigned()), Ranks(), Ranks()});
   order.directory = Text();
   order.moves_latest = Flip();

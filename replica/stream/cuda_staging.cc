@@ -1,0 +1,78 @@
+#include "replica/stream/cuda_staging.h"
+
+#include <algorithm>
+
+namespace kintsugi {
+namespace {
+
+constexpr unsigned kStreamNonBlocking = 1;
+constexpr unsigned kEventDisableTiming = 2;
+constexpr uint64_t kSlotBytesMin = 1 << 20;
+
+}  // namespace
+
+Result<std::unique_ptr<CudaLane>> CudaLane::Make(std::shared_ptr<CudaDevice> device, int slots) {
+  KINTSUGI_RETURN_IF_ERROR(device->Bind());
+  std::unique_ptr<CudaLane> lane(new CudaLane(device));
+  const CudaDriver& driver = device->driver();
+  KINTSUGI_RETURN_IF_ERROR(device->Check(driver.stream_create(&lane->stream_, kStreamNonBlocking), "cuStreamCreate"));
+  lane->slots_.resize(static_cast<size_t>(slots));
+  for (Slot& slot : lane->slots_)
+    KINTSUGI_RETURN_IF_ERROR(device->Check(driver.event_create(&slot.event, kEventDisableTiming), "cuEventCreate"));
+  return lane;
+}
+
+CudaLane::~CudaLane() {
+  if (!device_->Bind().ok()) return;
+  const CudaDriver& driver = device_->driver();
+  for (Slot& slot : slots_) {
+    Free(slot);
+    if (slot.event) driver.event_destroy(slot.event);
+  }
+  if (stream_) driver.stream_destroy(stream_);
+}
+
+void CudaLane::Free(Slot& slot) {
+  if (slot.pinned) device_->driver().host_free(slot.pinned);
+  if (slot.device) device_->driver().memory_free(slot.device);
+  slot.pinned = nullptr;
+  slot.device = 0;
+  slot.capacity_bytes = 0;
+}
+
+Status CudaLane::Grow(Slot& slot, uint64_t size_bytes) {
+  if (slot.capacity_bytes >= size_bytes) return Status::Ok();
+  const CudaDriver& driver = device_->driver();
+  Free(slot);
+  const uint64_t capacity = std::max(size_bytes, kSlotBytesMin);
+  void* pinned = nullptr;
+  KINTSUGI_RETURN_IF_ERROR(device_->Check(driver.host_allocate(&pinned, capacity, 0), "cuMemHostAlloc"));
+  slot.pinned = static_cast<uint8_t*>(pinned);
+  KINTSUGI_RETURN_IF_ERROR(device_->Check(driver.memory_allocate(&slot.device, capacity), "cuMemAlloc"));
+  slot.capacity_bytes = capacity;
+  return Status::Ok();
+}
+
+Status CudaLane::CopyToDevice(uint64_t to, const void* from, uint64_t size_bytes) {
+  return device_->Check(device_->driver().copy_to_device(to, from, size_bytes, stream_), "cuMemcpyHtoDAsync");
+}
+
+Status CudaLane::CopyToHost(void* to, uint64_t from, uint64_t size_bytes) {
+  return device_->Check(device_->driver().copy_to_host(to, from, size_bytes, stream_), "cuMemcpyDtoHAsync");
+}
+
+Status CudaLane::Record(Slot& slot) {
+  slot.busy = true;
+  return device_->Check(device_->driver().event_record(slot.event, stream_), "cuEventRecord");
+}
+
+Result<bool> CudaLane::IsDone(Slot& slot) {
+  if (!slot.busy) return true;
+  const int result = device_->driver().event_query(slot.event);
+  if (result == kCudaNotReady) return false;
+  KINTSUGI_RETURN_IF_ERROR(device_->Check(result, "cuEventQuery"));
+  slot.busy = false;
+  return true;
+}
+
+}  // namespace kintsugi

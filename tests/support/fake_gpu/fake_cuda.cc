@@ -1,0 +1,89 @@
+// A fake libcuda for tests of the host's side of links: one device whose memory is heap. It says nothing about a real
+// one.
+#include "tests/support/fake_gpu/fake_cuda.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+namespace kintsugi::fake {
+namespace {
+
+struct Event {
+  std::shared_ptr<std::atomic<bool>> done = std::make_shared<std::atomic<bool>>(true);
+};
+
+std::mutex memory_mutex;
+std::map<uint64_t, size_t>& DeviceMemory() {
+  static auto* memory = new std::map<uint64_t, size_t>;
+  return *memory;
+}
+
+constexpr int kInvalidValue = 1;
+constexpr int kNotReady = 600;
+
+}  // namespace
+}  // namespace kintsugi::fake
+
+using namespace kintsugi::fake;
+
+FAKE_GPU_EXPORT int cuInit(unsigned) { return 0; }
+FAKE_GPU_EXPORT int cuDeviceGetCount(int* count) { return *count = 1, 0; }
+FAKE_GPU_EXPORT int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
+FAKE_GPU_EXPORT int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &memory_mutex, 0; }
+FAKE_GPU_EXPORT int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+FAKE_GPU_EXPORT int cuCtxSetCurrent(void*) { return 0; }
+FAKE_GPU_EXPORT int cuStreamCreate(void** stream, unsigned) { return *stream = new Stream, 0; }
+FAKE_GPU_EXPORT int cuStreamDestroy_v2(void* stream) { return delete static_cast<Stream*>(stream), 0; }
+FAKE_GPU_EXPORT int cuEventCreate(void** event, unsigned) { return *event = new Event, 0; }
+FAKE_GPU_EXPORT int cuEventDestroy_v2(void* event) { return delete static_cast<Event*>(event), 0; }
+
+FAKE_GPU_EXPORT int cuEventRecord(void* event, void* stream) {
+  auto done = std::make_shared<std::atomic<bool>>(false);
+  static_cast<Event*>(event)->done = done;
+  static_cast<Stream*>(stream)->Enqueue([done] { *done = true; });
+  return 0;
+}
+
+FAKE_GPU_EXPORT int cuEventQuery(void* event) { return *static_cast<Event*>(event)->done ? 0 : kNotReady; }
+
+FAKE_GPU_EXPORT int cuMemAlloc_v2(uint64_t* at, size_t size) {
+  void* memory = std::malloc(size);
+  std::lock_guard lock(memory_mutex);
+  DeviceMemory()[reinterpret_cast<uint64_t>(memory)] = size;
+  *at = reinterpret_cast<uint64_t>(memory);
+  return 0;
+}
+
+FAKE_GPU_EXPORT int cuMemFree_v2(uint64_t at) {
+  std::lock_guard lock(memory_mutex);
+  if (DeviceMemory().erase(at) == 0) return kInvalidValue;
+  std::free(reinterpret_cast<void*>(at));
+  return 0;
+}
+
+FAKE_GPU_EXPORT int cuMemHostAlloc(void** at, size_t size, unsigned) { return *at = std::malloc(size), 0; }
+FAKE_GPU_EXPORT int cuMemFreeHost(void* at) { return std::free(at), 0; }
+
+FAKE_GPU_EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t size, void* stream) {
+  static_cast<Stream*>(stream)->Enqueue([=] { std::memcpy(reinterpret_cast<void*>(to), from, size); });
+  return 0;
+}
+
+FAKE_GPU_EXPORT int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void* stream) {
+  static_cast<Stream*>(stream)->Enqueue([=] { std::memcpy(to, reinterpret_cast<const void*>(from), size); });
+  return 0;
+}
+
+FAKE_GPU_EXPORT int cuPointerGetAttribute(void* value, int attribute, uint64_t at) {
+  std::lock_guard lock(memory_mutex);
+  auto next = DeviceMemory().upper_bound(at);
+  if (attribute != 2 || next == DeviceMemory().begin()) return kInvalidValue;
+  --next;
+  if (at >= next->first + next->second) return kInvalidValue;
+  *static_cast<unsigned*>(value) = 2;
+  return 0;
+}
+
+FAKE_GPU_EXPORT int cuGetErrorName(int, const char** name) { return *name = "FAKE_ERROR", 0; }

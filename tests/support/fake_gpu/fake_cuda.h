@@ -1,0 +1,56 @@
+// The fake device behind fake_cuda.cc and fake_nccl.cc: streams that are threads, device memory that is heap.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#define FAKE_GPU_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace kintsugi::fake {
+
+// Runs what is enqueued, in order.
+class Stream {
+ public:
+  Stream() : worker_([this] { Work(); }) {}
+  ~Stream() {
+    {
+      std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    worker_.join();
+  }
+  void Enqueue(std::function<void()> work) {
+    {
+      std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(work));
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  void Work() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return ended_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      auto work = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      work();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool ended_ = false;
+  std::thread worker_;
+};
+
+}  // namespace kintsugi::fake
