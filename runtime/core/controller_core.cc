@@ -189,7 +189,7 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
 void ControllerCore::TellAgain(Rank rank) {
   // What was sent while the connection was down is lost; every order may be given twice.
   Member& member = At(rank);
-  if (member.life != Life::kReady) return;
+  if (member.life != Life::kReady || taking_over_) return;
   if (member.waiting && member.order) SendTo(rank, *member.order);
   if ((phase_ == Phase::kRunning || phase_ == Phase::kConfirm) && !member.resumed) SendTo(rank, ResumeOrder{resume_step_});
   if (save_ == SaveState::kArming && unacked_.count(rank)) SendTo(rank, PauseAt{pause_at_});
@@ -244,7 +244,10 @@ void ControllerCore::OnClosed(const ConnectionClosed& closed) {
 void ControllerCore::OnExited(const ProcessExited& exited) {
   if (!InWorld(exited.rank)) return;
   Member& member = At(exited.rank);
-  if (!exited.never_began && member.unconfirmed && *member.unconfirmed <= exited.incarnation) {
+  // Of a process that was asked for and never came nobody knows what it says of the one before it: its node may be
+  // away, with that one alive.
+  const bool came = !exited.never_began && (member.incarnation != exited.incarnation || member.life != Life::kStarting);
+  if (member.unconfirmed && *member.unconfirmed <= exited.incarnation && came) {
     member.unconfirmed.reset();
     ReconsiderMajority();
     MaybeExitsKnown();

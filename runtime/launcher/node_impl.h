@@ -6,7 +6,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <set>
 
-#include "runtime/core/election.h"
+#include "runtime/core/allegiance.h"
 #include "runtime/launcher/agent_relay.h"
 #include "runtime/launcher/electorate.h"
 #include "runtime/launcher/leader.h"

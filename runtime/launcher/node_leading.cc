@@ -76,11 +76,14 @@ void NodeLauncher::Impl::OnOrder(const wire::NodeOrderFrame& frame) {
   if (const auto* refused = std::get_if<wire::NodeWelcome>(&frame.order); refused && !refused->accepted && !set_up_)
     return Fail({StatusCode::kInvalidArgument, "the controller refuses this node: " + refused->text});
   const auto* leads = std::get_if<wire::Leads>(&frame.order);
-  if (!leads || ended_ || frame.term < term_ || !election_.MayFollow(frame.term.number, SteadyClock::SteadyNow()))
-    return;
-  if (leader_ && frame.term > leader_->term()) StepDown(frame.term);
-  if (leader_ || (leads_ && frame.term <= leads_term_ && (link_ || leads_->port == leads->controller.port))) return;
-  Link(frame.term, leads->controller);
+  if (!leads || ended_) return;
+  core::Allegiance mine{.obeyed = term_, .leading = {}, .follows = {}, .linked = link_ != nullptr};
+  if (leader_) mine.leading = leader_->term();
+  if (leads_) mine.follows = leads_term_;
+  const bool same_place = leads_ && leads_->port == leads->controller.port;
+  const core::LeadsAnswer answer = core::AnswerLeads(election_, mine, frame.term, same_place, SteadyClock::SteadyNow());
+  if (answer.steps_down) StepDown(frame.term);
+  if (answer.links) Link(frame.term, leads->controller);
 }
 
 // ---- elections ---------------------------------------------------------------------------------------------------

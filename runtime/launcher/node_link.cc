@@ -54,7 +54,7 @@ void NodeLauncher::Impl::OnOpen(const net::ConnectionPtr& connection) {
 void NodeLauncher::Impl::OnFrame(std::string_view payload) {
   Result<wire::NodeOrderFrame> frame = wire::DecodeToNode(options_.run.job, payload);
   // Promised to a newer one, it obeys no older.
-  if (!frame.ok() || frame->term < term_ || !election_.MayFollow(frame->term.number, SteadyClock::SteadyNow())) {
+  if (!frame.ok() || !core::MayObey(election_, term_, frame->term, SteadyClock::SteadyNow())) {
     const std::string why =
         frame.ok() ? "term " + std::to_string(frame->term.number) + " is over" : frame.status().message();
     return log_->Write(LogLevel::kWarning, LogLine("frame_refused", {{"why", why}}));

@@ -24,11 +24,19 @@ void Cluster::OnDown(ProcessPtr p, const std::string& bytes) {
   if (const auto* reply = std::get_if<JoinReply>(&frame->message)) return OnJoinReply(p, frame->header, *reply);
   if (!p->core) return;
   if (frame->header.term >= p->core->term()) p->newest_heard = std::max(p->newest_heard, frame->header.generation);
+  const bool older = frame->header.term < p->newest_term;
+  p->newest_term = std::max(p->newest_term, frame->header.term);
+  const uint64_t refused = p->core->refused();
+  const Term term = frame->header.term;
   StepAgent(p, FromController{frame->header, std::move(frame->message)});
+  if (older && p->core->refused() == refused)
+    Break(Promise::kOneDecider, "rank " + p->rank.ToString() + " obeys term " + std::to_string(term.number) +
+                                    " and has heard of term " + std::to_string(p->newest_term.number));
 }
 
 void Cluster::OnJoinReply(ProcessPtr p, const Header& header, const JoinReply& reply) {
   if (!reply.accepted) return Die(p, "exited: " + reply.text);
+  p->newest_term = std::max(p->newest_term, header.term);
   if (p->core) return StepAgent(p, Connected{header.term});
   if (p->doomed) {
     NoteLoss(p->rank.value());

@@ -12,11 +12,13 @@
 
 #include "runtime/core/agent_core.h"
 #include "runtime/core/controller_core.h"
+#include "runtime/core/election.h"
 #include "runtime/core/store_table.h"
 #include "runtime/sim/hook.h"
 #include "runtime/sim/outcome.h"
 #include "runtime/sim/plan.h"
 #include "runtime/sim/scheduler.h"
+#include "runtime/wire/node_messages.h"
 
 namespace kintsugi::sim {
 
@@ -27,9 +29,13 @@ class Cluster {
  public:
   // `log` and `hook` may be null.
   explicit Cluster(Plan plan, LogFunction log = nullptr, Hook* hook = nullptr);
+  ~Cluster();
   Outcome Run();
 
  private:
+  struct Launcher;
+  struct NodeLine;
+  struct Seat;
   struct Process;
   struct Link;
   using ProcessPtr = Process*;
@@ -48,6 +54,7 @@ class Cluster {
     Incarnation incarnation;  // of the life that it speaks for, once joined
     bool joined = false;
     bool controller_open = true;  // the controller's end
+    Seat* seat = nullptr;         // whose end that is, where there are several
     Direction up, down;
   };
   // The road between a rank's host and the controller, for all its connections.
@@ -67,6 +74,8 @@ class Cluster {
     std::optional<TimePoint> alone_since;  // without a connection
     std::unique_ptr<AgentCore> core;
     Generation newest_heard;
+    Term newest_term;
+    bool reaped = false;  // its launcher has seen its end
     uint64_t beats = 0;
     // Trainer.
     TrainerAt at = TrainerAt::kBoot;
@@ -81,6 +90,8 @@ class Cluster {
     RankState state;
     bool damaged = false;     // by a memory fault, until repaired
     bool flipped = false;     // by a bit that nobody saw, until VERIFY has
+    bool rotten = false;      // a bit of its state flipped between steps
+    bool tainted = false;     // what it holds was computed with that
     uint64_t silent_bit = 0;  // the one that flipped in an untouched copy
     int slow = 1;             // its steps take so many times as long
     uint64_t gradient = 0;
@@ -119,6 +130,7 @@ class Cluster {
     std::vector<std::optional<Object>> objects;
     size_t entered = 0;
     uint64_t sum = 0;  // once complete
+    bool tainted = false;
     bool complete = false;
   };
   struct Transfer {
@@ -193,6 +205,76 @@ class Cluster {
   void TakeOver();
   void TellOfProcesses(int node);
   void Thaw();
+
+  // Launchers and their elections (elections.cc).
+  void BeginElections();
+  void BeginLauncher(Launcher& l, int node);
+  bool Over() const;
+  Launcher& LauncherOf(Rank rank);
+  void AtLauncher(Launcher& l, Duration delay, Task what);
+  core::ElectionCore::Standing StandingOf(const Launcher& l) const;
+  void Poll(Launcher& l);
+  void PollSeat(Launcher& l, Seat& seat);
+  std::string LeadsFrame(const Seat& seat) const;
+  void TellLauncher(int from, int to, std::string frame);
+  void Hear(Launcher& l, const std::string& frame);
+  void OnVoteRequest(Launcher& l, const wire::VoteRequest& request);
+  void OnLeads(Launcher& l, Term term, const wire::Leads& leads);
+  void Do(Launcher& l, core::ElectionCore::Decision decision);
+  void Lead(Launcher& l, const core::ElectionCore::Lead& lead);
+  void StepDown(Launcher& l, Term term);
+  void LinkTo(Launcher& l, Term term, Seat* seat);
+  void Unlink(Launcher& l, const std::string& why);
+  void Dial(Launcher& l);
+  void TryDial(Launcher& l);
+  void Tell(Launcher& l, const wire::NodeMessage& message);
+  void TellPages(Launcher& l);
+  void OnLineFrame(Launcher& l, NodeLine* line, const std::string& bytes);
+  void OnWelcome(Launcher& l);
+  void SpawnHere(Launcher& l, Rank rank, Incarnation incarnation);
+  void KillHere(Rank rank, Incarnation incarnation);
+  void ReapHere(ProcessPtr p, const std::string& cause);
+  void EndHere(Launcher& l);
+
+  // Controllers where there are several (seats.cc).
+  void Sit(Seat* seat);
+  template <typename What>
+  void AtSeat(Seat* seat, What what);
+  bool Relay(LinkPtr link, bool up, const std::string& frame);
+  void CloseAtSeat(LinkPtr link, bool told);
+  void NoteBegun();
+  Seat* SeatFor(ProcessPtr p);
+  void TickSeats();
+  bool CutBetween(int from, int to) const;
+  bool IsCut(LinkPtr link, bool up);
+  void PutLine(NodeLine* line, bool up, std::string frame);
+  void ArriveLine(NodeLine* line, bool up, const std::string& frame);
+  void CloseLine(NodeLine* line);
+  void CloseSeat(Seat& seat);
+  void HealNodes();
+  void OnLineUp(NodeLine* line, const std::string& bytes);
+  bool SendToNode(int node, const wire::NodeOrder& order);
+  void SpawnThere(Rank rank, Incarnation incarnation);
+  void FoundLives(int node, const wire::NodeHello& hello);
+  void ComparedLives(int node, const wire::NodeHello& hello);
+  void CheckNodes(Seat& seat);
+  void PulseNodes(Seat& seat);
+  // What strikes them (fault_nodes.cc).
+  bool StrikeNodes(const PlannedFault& fault);
+  void NoteAllDisturbed();
+  bool LoseLauncher(Launcher& l, bool host_gone, bool comes_back);
+  void VanishHere(ProcessPtr p);
+  void RestartLauncher(Launcher& l);
+  bool FreezeLauncher(Launcher& l, Duration length);
+  bool CutNodes(const PlannedFault& fault);
+  // What they promise (check_elections.cc).
+  void CheckPromise(Launcher& l, int candidate, uint64_t term);
+  void CheckLead(const Launcher& l, const core::ElectionCore::Lead& lead);
+  void CheckTermObeyed(const Launcher& l, Term term);
+  void CheckActs(const Send& send);
+  std::map<int, bool> ConsentTo(Generation generation) const;
+  int WeightOf(const std::map<int, bool>& ranks) const;
+  void CheckEndElected();
 
   // Network (network.cc).
   void SendUp(ProcessPtr p, Generation generation, const AgentMessage& message);
@@ -288,6 +370,10 @@ class Cluster {
   bool StrikeLink(const PlannedFault& fault, ProcessPtr p);
   bool StrikeSource();
   bool StrikeSilently(ProcessPtr p);
+  // Bits that flip between steps (rot.cc).
+  bool FlipState(ProcessPtr p);
+  void LoseRot(ProcessPtr p);
+  bool CheckTaint(ProcessPtr p, uint64_t step);
   void TakeBackFlips();
   bool SendBadFrame(ProcessPtr p, int kind);
   bool LoseNode(int rank);
@@ -312,6 +398,7 @@ class Cluster {
   void CheckObeyed(ProcessPtr p, Generation generation, const char* what);
   void CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint);
   void CheckEnd();
+  void CheckSuccess();
   bool ShardAtRisk() const;
 
   const Plan plan_;
@@ -328,6 +415,17 @@ class Cluster {
   std::unique_ptr<ControllerCore> stale_;  // was replaced while it slept
   bool controller_down_ = false;
   std::vector<core::Checkpoint> checkpoints_told_;  // to launchers
+  std::vector<std::unique_ptr<Launcher>> launchers_;  // by node; none: one controller, in a place of its own
+  std::vector<std::unique_ptr<Seat>> seats_;
+  std::vector<std::unique_ptr<NodeLine>> lines_;
+  Seat* seated_ = nullptr;   // whose are the members that a seat exchanges; the newest where none is stepped
+  Seat* stepped_ = nullptr;  // the one that is stepped
+  std::map<std::pair<int, int>, int> node_cuts_;  // from, to
+  std::map<uint64_t, int> led_;                   // for the checkers: by whom, by term
+  std::map<std::pair<int, uint64_t>, std::map<int, bool>>
+      promised_ranks_;                                  // to a candidate in a term; whether they lived
+  std::set<std::pair<Generation, Term>> acted_;         // who repaired in a generation
+  std::map<Generation, std::map<Term, int>> consents_;  // with what weight it began
   StoreTable store_;
   Generation stored_generation_;
   std::vector<std::unique_ptr<Process>> all_processes_;
@@ -347,6 +445,8 @@ class Cluster {
   uint64_t next_request_ = 1;
   uint64_t refused_frames_ = 0, expected_refusals_ = 0;
   int flips_left_ = 0;
+  uint64_t compared_at_ = 0;  // the step at which a bit that flipped must be found
+  bool hidden_ = false;       // it was lost with its rank, or copied: no comparison can find it any more
   std::vector<Fault> faults_;
   std::map<int, int> bad_replacements_, slow_replacements_, fast_replacements_;
   std::map<Phase, int> entered_;

@@ -28,6 +28,7 @@ void Cluster::Enter(ProcessPtr p, Meeting kind, uint64_t step, uint64_t value, s
   collective.here[r] = true;
   collective.values[r] = value;
   if (object) collective.objects[r] = object;
+  collective.tainted |= p->tainted;
   if (collective.entered < world_) return;
   collective.complete = true;
   for (const uint64_t each : collective.values) collective.sum += each;
@@ -57,6 +58,7 @@ void Cluster::Leave(ProcessPtr p, const Process::Key& key) {
   switch (p->at) {
     case TrainerAt::kGradients:
       p->gradient = collective.sum;
+      p->tainted |= collective.tainted;
       return BeginUpdate(p);
     case TrainerAt::kGate:
       return PassGate(p);

@@ -53,7 +53,7 @@ void DrawLayout(Random& random, int n, Plan* plan) {
   plan->policy.world_size = n;
   if (n > kSmallWorld) return DrawLargeLayout(random, n, plan);
   const std::string dp = "dp" + std::to_string(n);
-  const uint64_t kind = n >= 4 ? random.Below(4) : 0;
+  const uint64_t drawn = n >= 4 ? random.Below(4) : 0, kind = n % 4 == 0 ? drawn : 0;
   if (kind <= 1) {
     plan->layout_name = dp + " r2";
     Claim(&plan->claims, 0, Group(0, n - 1, 1, 2));
@@ -107,11 +107,21 @@ constexpr std::array kIncidents = {FaultType::kKill,    FaultType::kExit,       
                                    FaultType::kThrow,   FaultType::kThrowInUpdate, FaultType::kUceLow,
                                    FaultType::kUceHigh, FaultType::kCommError,     FaultType::kBitFlip};
 
+constexpr std::array kLaunchers = {FaultType::kControllerKilled, FaultType::kControllerKilled,
+                                   FaultType::kControllerFrozen, FaultType::kControllerFrozen,
+                                   FaultType::kStandbyKilled,    FaultType::kNodeLost,
+                                   FaultType::kNodesCut,         FaultType::kNodesCut,
+                                   FaultType::kNodesCutOneWay,   FaultType::kNodesCutInHalves};
+// What may come between: of one rank.
+constexpr std::array kOfRanks = {FaultType::kKill,          FaultType::kKill,    FaultType::kExit, FaultType::kThrow,
+                                 FaultType::kThrowInUpdate, FaultType::kUceHigh, FaultType::kSave, FaultType::kStop};
+
 bool IsOfPhase(FaultType type) { return type == FaultType::kSourceLost || type == FaultType::kSilentFlip; }
 
 void DrawPlace(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
   const bool hang = fault->type == FaultType::kHang;
-  const bool needs_trainer = hang || fault->type == FaultType::kThrow || fault->type == FaultType::kThrowInUpdate;
+  const bool needs_trainer = hang || fault->type == FaultType::kStateFlip || fault->type == FaultType::kThrow ||
+                             fault->type == FaultType::kThrowInUpdate;
   const bool gap = fault->type == FaultType::kShortGap || fault->type == FaultType::kLongGap;
   if (IsOfPhase(fault->type)) {
     fault->in_phase = fault->type == FaultType::kSourceLost ? Phase::kRepair : Phase::kVerify;
@@ -149,6 +159,10 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
       random.Chance(profile.network) ? kNetwork[random.Below(kNetwork.size())] : kCommon[random.Below(kCommon.size())];
   if (profile.controller > 0 && random.Chance(profile.controller))
     fault.type = random.Chance(0.5) ? FaultType::kControllerKilled : FaultType::kControllerFrozen;
+  if (profile.elections)
+    fault.type =
+        random.Chance(0.65) ? kLaunchers[random.Below(kLaunchers.size())] : kOfRanks[random.Below(kOfRanks.size())];
+  if (profile.comparison && first) fault.type = FaultType::kStateFlip;
   if (profile.incident) fault.type = kIncidents[random.Below(kIncidents.size())];
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
   fault.count = 1 + static_cast<int>(random.Below(3));
@@ -212,6 +226,27 @@ const std::vector<Profile>& Profiles() {
        .faults_min = 2,
        .faults_max = 4,
        .controller = 0.4},
+      {.name = "elections",
+       .description =
+           "2 to 4 nodes whose launchers elect who leads; 1 to 4 faults, most of them strike launchers and the "
+           "roads between nodes",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 40,
+       .step_time = 20ms,
+       .faults_min = 1,
+       .faults_max = 4,
+       .network = 0,
+       .elections = true},
+      {.name = "comparison",
+       .description =
+           "as quick, with longer runs, replicas compared every 1 to 4 steps, a bit that flips, and up to 2 other "
+           "faults",
+       .nodes = 2,
+       .steps_min = 8,
+       .steps_max = 20,
+       .network = 0.1,
+       .comparison = true},
   };
   return kProfiles;
 }
@@ -237,8 +272,11 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   plan.seed = seed;
   constexpr std::array kRanks = {2, 4, 4, 4, 4, 8};
   const int drawn = kRanks[random.Below(kRanks.size())];
+  plan.nodes = profile.elections ? 2 + static_cast<int>(random.Below(3)) : profile.nodes;
+  plan.elections = profile.elections;
+  if (profile.elections && ranks == 0) ranks = plan.nodes * (random.Chance(0.7) ? 2 : 4);
   DrawLayout(random, ranks > 0 ? ranks : profile.ranks > 0 ? profile.ranks : drawn, &plan);
-  plan.nodes = profile.node_ranks > 0 ? std::max(1, plan.policy.world_size / profile.node_ranks) : profile.nodes;
+  if (profile.node_ranks > 0) plan.nodes = std::max(1, plan.policy.world_size / profile.node_ranks);
   plan.step_time = profile.step_time;
   plan.beat = profile.beat;
   plan.tick = 20ms;
@@ -266,6 +304,11 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.policy.max_respawns = 10;
     if (plan.gate == GateKind::kOff) plan.gate = GateKind::kTrainer;
   }
+  if (profile.elections) {
+    plan.policy.can_spawn = plan.policy.needs_consent = plan.watched = true;
+    plan.policy.consent_wait = 3s;
+  }
+  if (profile.comparison) plan.policy.verify_every = 1 + random.Below(4);
   if (profile.controller > 0) {
     plan.policy.needs_consent = plan.policy.can_spawn;
     plan.policy.consent_wait = 5s;

@@ -75,7 +75,7 @@ void Cluster::Finish(ProcessPtr p, PhaseDone done) {
   // A rank that says it was repaired is: what it holds now is what its sources hold.
   if (done.phase == Phase::kRepair && done.code == StatusCode::kOk) CheckRepaired(p, run);
   p->hangs = false;
-  const bool at_save_point = done.phase == Phase::kDump || done.phase == Phase::kRename;
+  const bool at_save_point = done.phase == Phase::kDump || done.phase == Phase::kRename || done.phase == Phase::kVerify;
   p->running.reset();
   p->blocked_in.reset();
   p->gets.clear();

@@ -52,13 +52,13 @@ void Cluster::Put(LinkPtr link, bool up, std::string frame) {
 }
 
 void Cluster::Arrive(LinkPtr link, bool up, std::string frame) {
-  const Road& road = RoadOf(link->rank);
   Direction& way = up ? link->up : link->down;
-  if ((up ? road.cuts_up : road.cuts_down) > 0) return way.held.push_back(std::move(frame));
+  if (IsCut(link, up)) return way.held.push_back(std::move(frame));
   Deliver(link, up, std::move(frame));
 }
 
 void Cluster::Deliver(LinkPtr link, bool up, std::string frame) {
+  if (Relay(link, up, frame)) return;
   Direction& way = up ? link->up : link->down;
   way.frames -= 1;
   way.bytes -= frame.size();
@@ -82,6 +82,11 @@ void Cluster::Connect(ProcessPtr p) {
 
 void Cluster::TryConnect(ProcessPtr p) {
   if (p->link) return;
+  Seat* seat = nullptr;
+  if (!launchers_.empty() && !(seat = SeatFor(p))) {  // its launcher keeps it waiting until there is a controller
+    p->alone_since = Now();
+    return For(p, Between(5000, 50000), [this, p] { TryConnect(p); });
+  }
   const Duration limit = p->core ? kControllerLoss : plan_.policy.join_timeout;
   if (Now() - *p->alone_since > limit) return Die(p, "exited with code 1: no controller");
   if (controller_down_ || !RoadOf(p->rank).whole())  // a handshake needs both ways
@@ -90,6 +95,7 @@ void Cluster::TryConnect(ProcessPtr p) {
   all_links_.push_back(std::make_unique<Link>());
   p->link = all_links_.back().get();
   p->link->process = p;
+  p->link->seat = seat;
   p->link->rank = p->rank;
   SendUp(p, p->core ? p->core->generation() : Generation(),
          JoinRequest{p->pid, "host" + p->rank.ToString(), plan_.watched,

@@ -111,6 +111,9 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
 
 void Cluster::EndTransfer(ProcessPtr p, Transfer& transfer) {
   transfer.done = true;
+  LoseRot(p);
+  if (transfer.source) LoseRot(transfer.source);
+  p->tainted = transfer.source && transfer.source->tainted;
   if (flips_left_ == 0) return;
   --flips_left_;
   NoteLoss(p->rank.value());  // twice in a row costs the process
@@ -171,7 +174,7 @@ void Cluster::Reload(ProcessPtr p) {
       p->mirrored[partner].Clear();
       p->mirrored[partner].Put(step, found->second.objects.at(partner));
     }
-    p->damaged = p->flipped = false;
+    p->damaged = p->flipped = p->rotten = p->tainted = false;
     p->silent_bit = 0;
     Finish(p, {.phase = Phase::kRepair});
   });

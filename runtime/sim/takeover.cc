@@ -16,7 +16,7 @@ constexpr int kStaleTicks = 60;
 }  // namespace
 
 bool Cluster::LoseController(bool frozen) {
-  if (controller_down_ || stale_ || ended_) return false;
+  if (controller_down_ || stale_ || ended_ || !launchers_.empty()) return false;
   controller_down_ = true;
   waiting_joins_.clear();
   store_ = {};

@@ -64,6 +64,21 @@ TEST(Cluster, KeepsItsPromisesWhenControllersDie) {
     }
 }
 
+TEST(Cluster, KeepsItsPromisesWhenLaunchersElect) {
+  const Campaign campaign = RunSeeds("elections", 1, 5001);
+  for (FaultType type :
+       {FaultType::kControllerKilled, FaultType::kControllerFrozen, FaultType::kStandbyKilled, FaultType::kNodeLost,
+        FaultType::kNodesCut, FaultType::kNodesCutOneWay, FaultType::kNodesCutInHalves})
+    EXPECT_GT(Struck(campaign, type), 300u) << FaultTypeName(type);
+  for (const int exit_code : {kExitSuccess, kExitResumable}) EXPECT_GT(campaign.exits().at(exit_code), 500u);
+}
+
+TEST(Cluster, FindsBitsThatFlipByComparison) {
+  const Campaign campaign = RunSeeds("comparison", 1, 3001);
+  EXPECT_GT(Struck(campaign, FaultType::kStateFlip), 2000u);
+  EXPECT_TRUE(campaign.rungs().count(Rung::kReload));
+}
+
 TEST(Cluster, KeepsItsPromisesOnABadNetwork) { RunSeeds("network", 1, 3001); }
 
 TEST(Cluster, KeepsItsPromisesWithSpares) {

@@ -26,6 +26,7 @@ struct Mutant {
 // In the order of the table in mutants_test.cc.
 std::vector<Mutant> ControllerMutants();
 std::vector<Mutant> AgentMutants();
+std::vector<Mutant> ElectionMutants();
 std::vector<Mutant> HeldMutants();
 
 }  // namespace kintsugi::sim

@@ -135,6 +135,27 @@ TEST_F(Takeover, WhoeverIsSeenToHaveEndedBlocksNobody) {
   EXPECT_EQ(bench.core.phase(), Phase::kAdmit);  // a majority: it waits for replacements, not for consent
 }
 
+TEST_F(Takeover, AProcessThatNeverCameProvesNothingOfTheOneBefore) {
+  bench.replacements_come = false;
+  Arrive(2);
+  Arrive(3);
+  bench.Pass(1300ms);
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  // Their node is away: what was to be started there was not, and what ran there may still run.
+  for (int rank : {0, 1}) {
+    ASSERT_EQ(bench.core.members()[static_cast<size_t>(rank)].life, Life::kStarting);
+    bench.Exit(rank, "could not be started: its node is gone");
+  }
+  EXPECT_EQ(bench.core.phase(), Phase::kLock) << "it acts without a majority";
+}
+
+TEST_F(Takeover, OrdersNothingWhileItListens) {
+  Arrive(0, Standing::kLocked);
+  Arrive(0, Standing::kLocked);  // its connection broke meanwhile
+  EXPECT_EQ(bench.core.phase(), Phase::kConfirm);
+  EXPECT_TRUE(bench.Sent<ResumeOrder>().empty());
+}
+
 TEST_F(Takeover, TakesNothingForCompleteThatNobodyKnows) {
   // Ranks 0 and 1 held a layout of their own, and went with the controller: nobody else knows what.
   for (int rank : {0, 1}) bench.claims[rank][1] = GroupClaim{{Rank(0), Rank(1)}, 2};
