@@ -99,6 +99,9 @@ std::string NodeHub::WhyRefused(const wire::NodeHello& hello) const {
   if (hello.local_ranks != options_.local_ranks)
     return "node " + std::to_string(hello.node_rank) + " says --nproc " + std::to_string(hello.local_ranks) +
            ", the controller " + std::to_string(options_.local_ranks);
+  if (hello.controllers != options_.controllers)
+    return "node " + std::to_string(hello.node_rank) + " knows " + std::to_string(hello.controllers) +
+           " controllers, the one that leads " + std::to_string(options_.controllers);
   if (hello.witness != options_.witness)
     return "node " + std::to_string(hello.node_rank) + (hello.witness ? " has" : " lacks") +
            " --witness: give it to every node, or to none";

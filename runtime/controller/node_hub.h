@@ -38,6 +38,7 @@ struct NodeHubOptions {
   std::string policy;  // as words, for whoever may have to take over
   std::string run;     // names the run to a witness
   bool witness = false;
+  int controllers = 0;  // processes without ranks that may lead
 };
 
 class NodeHub final : public NodePort {

@@ -172,8 +172,8 @@ void ControllerCore::AfterLock() {
   if (AwaitExits()) return;
   SetPhase(Phase::kStop, std::string(StepReasonName(choice_.reason)));
   const StopOrder order{choice_.step.value_or(kintsugi::Step()), choice_.step.has_value()};
-  // Who hangs has had its time already; where nobody is to blame, all may be busy.
-  const bool hung = incident_->signal == FaultKind::kHang && !incident_->ranks.empty();
+  // Who hangs has had its time already: one rank the learnt limit, all together the longest healthy step.
+  const bool hung = incident_->signal == FaultKind::kHang;
   Duration limit = hung ? std::min(hangs_.Limit(), policy_.StopLimit()) : policy_.StopLimit();
   // What is left of the grace period is for writing.
   if (stop_requested_) limit = std::min(limit, policy_.grace / 4);

@@ -45,6 +45,7 @@ struct LauncherOptions {
   std::shared_ptr<const net::TlsContext> tls;     // of all control connections; null: without. Ranks: environment
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
   bool adopt = true;                              // hold the state memory of processes that are gone
+  int controllers = 0;                            // processes without ranks that may lead several nodes
   std::vector<net::HttpEndpoint> witness;         // etcd, which decides even splits of several nodes; empty: none
   int spares = 0;                                 // processes on each host that wait for a rank whose process is gone
   journal::RecorderOptions journal;               // where it cannot be made, the run goes on unrecorded

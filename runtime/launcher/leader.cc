@@ -67,11 +67,12 @@ Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   if (run().nodes == 1) return Status::Ok();
   hub_ = std::make_unique<NodeHub>(
       NodeHubOptions{run().job, options_.term, run().nodes, LocalRanks(), options_.master_address, options_.master_port,
-                     NodeBeat(run().policy), PolicyOfTheRun(run().policy), options_.run_id, !run().witness.empty()},
+                     NodeBeat(run().policy), PolicyOfTheRun(run().policy), options_.run_id, !run().witness.empty(),
+                     run().controllers},
       *controller_, *this, log_);
   controller_->ServeNodes(*hub_);
-  if (!run().witness.empty()) ties_.emplace(run().nodes, run().policy.tie_rule);
-  for (int node = 0; node < run().nodes; ++node) nodes_[node].lost_at = SteadyClock::SteadyNow();
+  if (!run().witness.empty()) ties_.emplace(run().nodes + run().controllers, run().policy.tie_rule);
+  for (int node = 0; node < run().nodes + run().controllers; ++node) nodes_[node].lost_at = SteadyClock::SteadyNow();
   return Status::Ok();
 }
 

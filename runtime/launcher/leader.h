@@ -110,6 +110,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   bool OfNode(Rank rank, int node) const {
     return rank.value() >= 0 && rank.value() < run().policy.world_size && NodeOf(rank) == node;
   }
+  bool HasRanks(int node) const { return node < run().nodes; }
   void StartWhenComplete();
   void CheckNodes();
   void OnNotBegun(Rank rank, Incarnation incarnation);

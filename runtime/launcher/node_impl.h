@@ -4,7 +4,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <set>
+#include <map>
 
 #include "runtime/core/allegiance.h"
 #include "runtime/launcher/agent_relay.h"
@@ -54,6 +54,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
 
   // Who leads (node_leading.cc).
   void Seek();
+  void NobodyFound();
   void OnAsked(const wire::NodeHello& hello, const Electorate::Reply& reply);
   void OnVoteRequest(const wire::VoteRequest& request, const Electorate::Reply& reply);
   void OnOrder(const wire::NodeOrderFrame& frame);
@@ -84,8 +85,15 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnRequest(const std::string& request, net::ControlSocket::Respond respond);
 
   int LocalRanks() const { return options_.run.policy.world_size / options_.run.nodes; }
-  int self() const { return options_.node_rank; }
-  std::string name() const { return "node " + std::to_string(self()); }
+  bool has_ranks() const { return options_.controller < 0; }
+  int self() const { return has_ranks() ? options_.node_rank : options_.run.nodes + options_.controller; }
+  std::string name() const { return Name(self()); }
+  std::string Name(int node) const {
+    return node < options_.run.nodes ? "node " + std::to_string(node)
+                                     : "controller " + std::to_string(node - options_.run.nodes);
+  }
+  // Whoever leads first.
+  bool founds() const { return options_.controllers.empty() ? self() == 0 : options_.controller == 0; }
 
   NodeLauncherOptions options_;
   std::shared_ptr<LogSink> log_;
@@ -118,7 +126,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
   Term leads_term_;
   std::unique_ptr<Leader> leader_;  // with this node
   bool leader_done_ = false;
-  std::set<int> asked_;  // node 0: who has asked, before anybody leads
+  std::map<int, wire::NodeHello> asked_;  // of whoever leads first: nodes that have asked, before anybody leads
   TimePoint seek_until_, asked_at_, announced_at_;
   std::string last_refusal_;
   // What a leader must know that takes over.

@@ -21,38 +21,50 @@ std::string Seconds(Duration duration) {
 void NodeLauncher::Impl::Seek() {
   if (leads_ || set_up_ || ended_) return;
   const TimePoint now = SteadyClock::SteadyNow();
-  const bool first = self() == 0;
-  if (first && static_cast<int>(asked_.size()) == options_.run.nodes - 1) return Found();
-  if (now >= seek_until_) {
-    const std::string limit = Seconds(options_.run.policy.join_timeout);
-    if (!first)
-      return Fail(
-          {StatusCode::kDeadlineExceeded, name() + " found no controller: node 0, at " + options_.rendezvous_host +
-                                              ":" + std::to_string(options_.rendezvous_port) + ", named none within " +
-                                              limit + (last_refusal_.empty() ? "" : " (" + last_refusal_ + ")")});
-    int missing = 1;
-    while (asked_.count(missing)) ++missing;
-    return Fail({StatusCode::kDeadlineExceeded,
-                 "node " + std::to_string(missing) + " did not come within " + limit +
-                     ": is `kintsugi run --node-rank " + std::to_string(missing) +
-                     "` running there, with the same --nnodes, --rendezvous and --secret-file?"});
-  }
-  if (first || now - asked_at_ < kAskEvery) return;
+  const int others = options_.run.nodes - (has_ranks() ? 1 : 0);
+  if (founds() && static_cast<int>(asked_.size()) == others) return Found();
+  if (now >= seek_until_) return NobodyFound();
+  if (founds() || now - asked_at_ < kAskEvery) return;
   asked_at_ = now;
-  electorate_.Tell(0, wire::Encode(options_.run.job, Term(), wire::NodeMessage(Hello())));
+  const std::string frame = wire::Encode(options_.run.job, Term(), wire::NodeMessage(Hello()));
+  if (options_.controllers.empty()) electorate_.Tell(0, frame);
+  for (int k = 0; k < options_.run.controllers; ++k)
+    if (k != options_.controller) electorate_.Tell(options_.run.nodes + k, frame);
+}
+
+void NodeLauncher::Impl::NobodyFound() {
+  const std::string limit = Seconds(options_.run.policy.join_timeout);
+  if (!founds()) {
+    const std::string whom =
+        !options_.controllers.empty()
+            ? "controller 0, at " + options_.controllers.front().ToString()
+            : "node 0, at " + options_.rendezvous_host + ":" + std::to_string(options_.rendezvous_port);
+    return Fail({StatusCode::kDeadlineExceeded, name() + " found no controller: " + whom + ", named none within " +
+                                                    limit + (last_refusal_.empty() ? "" : " (" + last_refusal_ + ")")});
+  }
+  int missing = has_ranks() ? 1 : 0;
+  while (asked_.count(missing)) ++missing;
+  Fail({StatusCode::kDeadlineExceeded, "node " + std::to_string(missing) + " did not come within " + limit +
+                                           ": is `kintsugi run --node-rank " + std::to_string(missing) +
+                                           "` running there, with the same --nnodes, " +
+                                           (has_ranks() ? "--rendezvous" : "--controller") + " and --secret-file?"});
 }
 
 std::string NodeLauncher::Impl::WhyRefused(const wire::NodeHello& hello) const {
-  const std::string who = "node " + std::to_string(hello.node_rank);
+  const std::string who = Name(hello.node_rank);
   if (hello.nodes != options_.run.nodes)
     return who + " says --nnodes " + std::to_string(hello.nodes) + ", " + name() + " " +
            std::to_string(options_.run.nodes);
   if (hello.local_ranks != LocalRanks())
     return who + " says --nproc " + std::to_string(hello.local_ranks) + ", " + name() + " " +
            std::to_string(LocalRanks());
+  if (hello.controllers != options_.run.controllers)
+    return who + " knows " + std::to_string(hello.controllers) + " controllers, " + name() + " " +
+           std::to_string(options_.run.controllers) + ": name the same to all";
   if (hello.witness != (witness_ != nullptr))
     return who + (hello.witness ? " has" : " lacks") + " --witness: give it to every node, or to none";
-  if (hello.node_rank == self()) return who + " is here: give every node a --node-rank of its own";
+  if (hello.node_rank == self())
+    return who + " is here: give every node a --node-rank of its own, every controller a --controller-rank";
   return "";
 }
 
@@ -65,7 +77,7 @@ void NodeLauncher::Impl::OnAsked(const wire::NodeHello& hello, const Electorate:
   }
   electorate_.Know({hello.node_rank, hello.address, hello.port});
   if (leads_ && (leader_ || link_)) return reply(LeadsFrame());
-  if (self() == 0 && !set_up_) asked_.insert(hello.node_rank);
+  if (founds() && !set_up_ && hello.node_rank < options_.run.nodes) asked_.insert_or_assign(hello.node_rank, hello);
 }
 
 std::string NodeLauncher::Impl::LeadsFrame() const {
@@ -92,6 +104,7 @@ core::ElectionCore::Standing NodeLauncher::Impl::Standing() const {
   std::set<Rank> live;
   for (const WorkerPool::Life& life : pool_.Lives()) live.insert(life.rank);
   core::ElectionCore::Standing standing;
+  if (!has_ranks()) return standing;
   for (int r = self() * LocalRanks(); r < (self() + 1) * LocalRanks(); ++r)
     (live.count(Rank(r)) ? standing.live : standing.ended).push_back(Rank(r));
   return standing;
@@ -125,6 +138,8 @@ void NodeLauncher::Impl::OnVoteRequest(const wire::VoteRequest& request, const E
 }
 
 void NodeLauncher::Impl::Do(const core::ElectionCore::Decision& decision) {
+  if (decision.give_up)
+    return EndNow(core::kExitFailed, name() + " was cut off from the run for " + Seconds(options_.controller_wait));
   if (decision.lead && !decision.lead->majority)
     log_->Write(
         LogLevel::kWarning,
@@ -144,8 +159,9 @@ void NodeLauncher::Impl::Found() {
   core::Policy policy = options_.run.policy;
   policy.needs_consent = true;
   policy.consent_wait = options_.run.node_wait;
-  master_address_ = options_.run.node_address;
-  master_port_ = FreePort(master_address_);
+  // Where rank 0 runs.
+  master_address_ = has_ranks() ? options_.run.node_address : asked_.at(0).address;
+  if (!has_ranks()) master_port_ = asked_.at(0).master_port;
   uint64_t number = 0;
   if (Status drawn = net::FillRandom(&number, sizeof number); !drawn.ok()) return Fail(std::move(drawn));
   run_id_ = options_.run.job + "/" + std::to_string(number);

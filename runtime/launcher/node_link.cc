@@ -40,8 +40,15 @@ void NodeLauncher::Impl::Connect() {
 }
 
 wire::NodeHello NodeLauncher::Impl::Hello() const {
-  wire::NodeHello hello{self(), options_.run.nodes, LocalRanks(),       options_.run.node_address,
-                        {},     electorate_.port(), witness_ != nullptr};
+  wire::NodeHello hello{.node_rank = self(),
+                        .nodes = options_.run.nodes,
+                        .local_ranks = LocalRanks(),
+                        .address = options_.run.node_address,
+                        .lives = {},
+                        .port = electorate_.port(),
+                        .witness = witness_ != nullptr,
+                        .controllers = options_.run.controllers,
+                        .master_port = master_port_};
   for (const WorkerPool::Life& life : pool_.Lives()) hello.lives.push_back({life.rank, life.incarnation, life.armed});
   return hello;
 }
@@ -92,7 +99,9 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
   run_id_ = welcome.run;
   tie_order_ = 0;
   if (!leader_) lease_wanted_ = false;  // it is of no use to a follower
-  if (set_up_) {
+  if (!has_ranks()) {
+    set_up_ = true;
+  } else if (set_up_) {
     pool_.TellReportsAgain();
     pool_.TellHeldAgain();
   } else {

@@ -17,7 +17,7 @@ void Leader::StartWhenComplete() {
   if (started_ || ended_) return;
   // Who takes over listens at once: nodes come while it does.
   for (const auto& [node, state] : nodes_)
-    if (!run().policy.takes_over && !hub_->connected(node)) return;
+    if (!run().policy.takes_over && HasRanks(node) && !hub_->connected(node)) return;
   started_ = true;
   TellPlaces(-1);
   controller_->Start();
@@ -30,7 +30,7 @@ void Leader::CheckNodes() {
   const TimePoint now = SteadyClock::SteadyNow();
   const Duration limit = started_ ? run().node_wait : run().policy.join_timeout;
   for (auto& [node, state] : nodes_) {
-    if (hub_->connected(node) || now - state.lost_at < limit) continue;
+    if (!HasRanks(node) || hub_->connected(node) || now - state.lost_at < limit) continue;
     if (!started_) {
       result_.exit_code = core::kExitStartup;
       result_.text = NodeName(node) + " did not come within " + Seconds(limit);
@@ -92,6 +92,7 @@ void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
   if (ties_) ties_->OnAway(node);
   if (!started_) return StartWhenComplete();
   TellPlaces(node);
+  if (!HasRanks(node)) return;
   std::map<Rank, wire::WorkerLife> lives;
   for (const wire::WorkerLife& life : hello.lives)
     if (OfNode(life.rank, node)) lives[life.rank] = life;
@@ -134,7 +135,7 @@ void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& liv
 void Leader::OnNodeLost(int node) {
   nodes_[node].lost_at = SteadyClock::SteadyNow();
   if (ties_) ties_->OnAway(node);
-  SetSpares(node, 0);
+  if (HasRanks(node)) SetSpares(node, 0);
   StopIfDone();
 }
 
@@ -167,7 +168,9 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                    if (m.since_age) since = now - *m.since_age;
                    OnExited(m.rank, m.incarnation, m.cause, now - m.age, since);
                  },
-                 [&](const wire::NodeSpares& m) { SetSpares(node, m.waiting); },
+                 [&](const wire::NodeSpares& m) {
+                   if (HasRanks(node)) SetSpares(node, m.waiting);
+                 },
                  [&](const wire::NodeHeld& m) {
                    if (OfNode(m.rank, node)) OnHeld(m.rank, m.held);
                  },

@@ -37,6 +37,8 @@ void Put(const NodeHello& m, NodeEnvelope* out) {
   hello->set_address(m.address);
   hello->set_port(m.port);
   hello->set_witness(m.witness);
+  hello->set_controllers(m.controllers);
+  hello->set_master_port(m.master_port);
   for (const WorkerLife& life : m.lives) PutLife(life, hello->add_lives());
 }
 void Put(const WorkerStarting& m, NodeEnvelope* out) { PutLife(m.life, out->mutable_starting()); }
@@ -122,11 +124,20 @@ Result<NodeMessage> Take(const pb::Vote& in) {
 }
 
 Result<NodeMessage> Take(const pb::NodeHello& in) {
-  if (in.nodes() < 1 || in.node_rank() < 0 || in.node_rank() >= in.nodes() || in.local_ranks() < 1)
+  const int64_t ids = int64_t{in.nodes()} + in.controllers();
+  if (in.nodes() < 1 || in.controllers() < 0 || in.node_rank() < 0 || in.node_rank() >= ids || in.local_ranks() < 1)
     return OutOfRange("node", std::to_string(in.node_rank()) + " of " + std::to_string(in.nodes()));
   KINTSUGI_RETURN_IF_ERROR(CheckPort(in.port()));
-  NodeHello hello{in.node_rank(), in.nodes(), in.local_ranks(), in.address(), {}, static_cast<uint16_t>(in.port()),
-                  in.witness()};
+  KINTSUGI_RETURN_IF_ERROR(CheckPort(in.master_port()));
+  NodeHello hello{in.node_rank(),
+                  in.nodes(),
+                  in.local_ranks(),
+                  in.address(),
+                  {},
+                  static_cast<uint16_t>(in.port()),
+                  in.witness(),
+                  in.controllers(),
+                  static_cast<uint16_t>(in.master_port())};
   for (const auto& life : in.lives()) {
     KINTSUGI_ASSIGN_OR_RETURN(WorkerLife taken, TakeLife(life));
     hello.lives.push_back(std::move(taken));

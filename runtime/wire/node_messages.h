@@ -36,6 +36,8 @@ struct NodeHello {
   std::vector<WorkerLife> lives;
   uint16_t port = 0;  // where it hears other launchers
   bool witness = false;  // it knows one: all nodes do, or none
+  int controllers = 0;   // processes without ranks that may lead; their `node_rank` goes on where the nodes' ends
+  uint16_t master_port = 0;  // free on its host, for the trainers' own use
 };
 struct WorkerStarting {
   WorkerLife life;

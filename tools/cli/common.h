@@ -26,6 +26,8 @@ struct NodeOptions {
   std::string address;  // of this host, as others reach it; empty: found out
   double wait = 60;     // seconds that a lost node may be away
   std::string witness;  // HOST:PORT of etcd, several with commas
+  std::string controllers;   // HOST:PORT of each process that holds the controller and no ranks; empty: the nodes lead
+  int controller_rank = -1;  // which of them this process is; -1: a node
 };
 
 struct RunOptions {
@@ -73,6 +75,8 @@ int WorldSize(const RunOptions& options);
 void AddNodeOptions(CLI::App& app, NodeOptions& options);
 // Fills what nodes tell each other: job, secret, addresses. With one node nothing changes.
 Status ApplyNodeOptions(const NodeOptions& options, LauncherOptions* launcher);
+// REQUIRES: ApplyNodeOptions took them.
+std::vector<net::HttpEndpoint> ControllersOf(const NodeOptions& options);
 
 // --tls-cert, --tls-key, --tls-ca, or the environment's KINTSUGI_TLS_CERT, _KEY and _CA.
 void AddTlsOptions(CLI::App& app, net::TlsFiles& files);
@@ -88,6 +92,8 @@ struct NodeOutcome {
   std::optional<RunOutcome> run;  // where it led at the end
 };
 Result<NodeOutcome> ExecuteNode(const RunOptions& options);
+// The same, with its reports and its complaints: the exit code.
+int RunAndReport(const RunOptions& options);
 
 // The checkpoint in `root` to go on from; what it passes over is told on standard error.
 // Errors: kInvalidArgument where there is none.

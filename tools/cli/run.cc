@@ -86,7 +86,10 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   policy.verify_every = options.verify_every;
   std::error_code error;
   if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
-  if (!options.resume.empty() && options.node.node_rank == 0) {
+  // Known to whoever leads first.
+  const bool leads_first =
+      options.node.controllers.empty() ? options.node.node_rank == 0 : options.node.controller_rank == 0;
+  if (!options.resume.empty() && leads_first) {
     KINTSUGI_ASSIGN_OR_RETURN(const checkpoint::CheckpointInfo found,
                               FindToResume(std::filesystem::absolute(options.resume, error).string()));
     policy.resume_directory = found.path;
@@ -173,7 +176,8 @@ struct PreparedRun {
 };
 
 Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
-  if (options.command.empty())
+  const bool starts_ranks = options.node.controller_rank < 0;
+  if (options.command.empty() && starts_ranks)
     return Usage("no program: write it after --, as in: kintsugi run --nproc 4 -- ./byte_lm --steps 100");
   if (WorldSize(options) % options.replicas != 0)
     return Usage("--replicas " + std::to_string(options.replicas) + " does not divide " +
@@ -190,8 +194,10 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
   if (!options.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(options.report));
   if (!options.json.empty()) KINTSUGI_RETURN_IF_ERROR(CheckWritable(options.json));
   launcher.job = "job-" + std::to_string(getpid()) + "-" + std::to_string(SteadyClock::SteadyNow().nanoseconds());
-  launcher.program = options.command.front();
-  launcher.args.assign(options.command.begin() + 1, options.command.end());
+  if (starts_ranks) {
+    launcher.program = options.command.front();
+    launcher.args.assign(options.command.begin() + 1, options.command.end());
+  }
   launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(options.replicas);
   launcher.environment["OPENBLAS_NUM_THREADS"] = "1";
   launcher.environment["OMP_NUM_THREADS"] = "1";
@@ -227,6 +233,8 @@ Result<NodeResult> RunNode(const RunOptions& options, PreparedRun& prepared, Pro
   node.rendezvous_host = node.run.bind_address;
   node.rendezvous_port = node.run.port;
   node.controller_wait = node.run.node_wait;
+  node.controllers = ControllersOf(options.node);
+  node.controller = options.node.controller_rank;
   NodeLauncher launcher(std::move(node), prepared.log);
   launcher.OnProgress([&](const RunProgress& progress) { display.Show(progress); });
   return launcher.Run();
@@ -269,6 +277,27 @@ Result<RunOutcome> ExecuteRun(const RunOptions& options) {
   return *std::move(outcome.run);
 }
 
+int RunAndReport(const RunOptions& options) {
+  const auto complain = [&](const Status& status) {
+    Complain(status.message());
+    return status.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
+  };
+  Result<NodeOutcome> outcome = ExecuteNode(options);
+  if (!outcome.ok()) return complain(outcome.status());
+  int exit_code = outcome->exit_code;
+  Status written;
+  if (outcome->run && !options.json.empty())
+    written = WriteText(options.json, SummaryJson(outcome->run->record).dump());
+  if (outcome->run && written.ok() && !options.report.empty())
+    written = WriteReport(options.report, outcome->run->record, nullptr);
+  if (!written.ok()) {
+    Complain(written.message());
+    if (exit_code == 0) exit_code = core::kExitFailed;
+  }
+  if (exit_code != 0) Complain(outcome->text);
+  return exit_code;
+}
+
 void AddRun(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* run = app.add_subcommand("run", "Start a program on N ranks, watch it and repair it");
@@ -277,25 +306,7 @@ void AddRun(CLI::App& app, int& exit_code) {
   AddTlsOptions(*run, options->tls);
   run->add_option("program", options->command, "Program and its arguments, after --")->required();
   run->positionals_at_end();
-  run->callback([options, &exit_code] {
-    const auto complain = [&](const Status& status) {
-      Complain(status.message());
-      exit_code = status.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
-    };
-    Result<NodeOutcome> outcome = ExecuteNode(*options);
-    if (!outcome.ok()) return complain(outcome.status());
-    exit_code = outcome->exit_code;
-    Status written;
-    if (outcome->run && !options->json.empty())
-      written = WriteText(options->json, SummaryJson(outcome->run->record).dump());
-    if (outcome->run && written.ok() && !options->report.empty())
-      written = WriteReport(options->report, outcome->run->record, nullptr);
-    if (!written.ok()) {
-      Complain(written.message());
-      if (exit_code == 0) exit_code = core::kExitFailed;
-    }
-    if (exit_code != 0) Complain(outcome->text);
-  });
+  run->callback([options, &exit_code] { exit_code = RunAndReport(*options); });
 }
 
 }  // namespace kintsugi::cli

@@ -35,8 +35,12 @@ TEST(NodeCodec, BringsBackAHello) {
                       "10.0.0.3",
                       {{Rank(16), Incarnation(4), {"0 kill:16@3", "\xff"}}, {Rank(17), Incarnation(1), {}}},
                       29400,
-                      true});
+                      true,
+                      3,
+                      29500});
   EXPECT_TRUE(got.witness);
+  EXPECT_EQ(got.controllers, 3);
+  EXPECT_EQ(got.master_port, 29500);
   EXPECT_EQ(got.port, 29400);
   EXPECT_EQ(got.node_rank, 2);
   EXPECT_EQ(got.nodes, 5);
