@@ -31,6 +31,7 @@ struct RepairMove {
   Rank destination;
   std::vector<Rank> sources;      // at least one; preferred first
   std::vector<std::string> keys;  // empty: every tensor of the layout and the mirrored objects
+  Rank snapshot_of{-1};           // reload from memory: the rank whose snapshot the sources keep; else -1
 };
 
 // One shard of one layout that a rank writes in a save.

@@ -222,6 +222,7 @@ HandlerContext Agent::Impl::ContextOf(const core::RunOnTrainer& run, CancelToken
   call.moves = run.order.moves;
   call.entries = run.order.entries;
   call.directory = run.order.directory;
+  call.from_snapshot = run.order.from_snapshot;
   call.moves_latest = run.order.moves_latest;
   return call;
 }

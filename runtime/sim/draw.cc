@@ -118,6 +118,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
       random.Chance(profile.network) ? kNetwork[random.Below(kNetwork.size())] : kCommon[random.Below(kCommon.size())];
   if (profile.controller > 0 && random.Chance(profile.controller))
     fault.type = random.Chance(0.5) ? FaultType::kControllerKilled : FaultType::kControllerFrozen;
+  if (profile.groups > 0 && random.Chance(profile.groups)) fault.type = FaultType::kGroupLost;
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
   fault.count = 1 + static_cast<int>(random.Below(3));
   fault.lasting = random.Chance(0.4);
@@ -155,6 +156,14 @@ const std::vector<Profile>& Profiles() {
        .description = "as quick, with one or two warm processes waiting on each node",
        .nodes = 2,
        .spares_max = 2},
+      {.name = "snapshots",
+       .description = "as quick, with 10 to 40 steps of 20 ms, in-memory snapshots, and whole groups lost often",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 40,
+       .step_time = 20ms,
+       .faults_max = 4,
+       .groups = 0.35},
       {.name = "takeover",
        .description = "as quick, with 2 to 4 faults, of which many kill or freeze the controller",
        .nodes = 2,
@@ -209,6 +218,12 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.spares = 1 + static_cast<int>(random.Below(static_cast<uint64_t>(profile.spares_max)));
   }
   plan.watched = plan.policy.can_spawn && random.Chance(0.7);
+  if (profile.groups > 0) {
+    plan.policy.snapshot_auto = random.Chance(0.15);
+    if (!plan.policy.snapshot_auto) plan.policy.snapshot_every = 1 + random.Below(5);
+    if (random.Chance(0.5)) plan.policy.verify_every = 1 + random.Below(6);
+    if (random.Chance(0.5)) plan.policy.save_directory.clear(), plan.policy.save_every = 0;
+  }
   if (profile.controller > 0) {
     plan.policy.needs_consent = plan.policy.can_spawn;
     plan.policy.consent_wait = 5s;

@@ -43,6 +43,7 @@ void Cluster::RunHandler(ProcessPtr p) {
     case Phase::kRebuild:
       return Rebuild(p);
     case Phase::kRepair:
+      if (p->running->order.from_snapshot) return ReloadFromMemory(p);
       return p->running->order.rung == Rung::kReload ? Reload(p) : Repair(p);
     case Phase::kVerify:
       return Verify(p);
@@ -75,7 +76,7 @@ void Cluster::Finish(ProcessPtr p, PhaseDone done) {
   // A rank that says it was repaired is: what it holds now is what its sources hold.
   if (done.phase == Phase::kRepair && done.code == StatusCode::kOk) CheckRepaired(p, run);
   p->hangs = false;
-  const bool at_save_point = done.phase == Phase::kDump || done.phase == Phase::kRename;
+  const bool at_save_point = done.phase == Phase::kDump || done.phase == Phase::kRename || done.phase == Phase::kVerify;
   p->running.reset();
   p->blocked_in.reset();
   p->gets.clear();

@@ -33,6 +33,9 @@ class Hook {
   virtual void BeforeStore(Generation /*current*/, core::Header* /*header*/) {}
   // A source died in mid-stream: whether the chunk that was on its way counts as received.
   virtual bool CountsLostChunk() { return false; }
+  // In-memory snapshots: whether a copy that the gate overtook counts as whole, and whether one of another step does.
+  virtual bool CountsUnfinishedCopy() { return false; }
+  virtual bool TakesAnyStep() { return false; }
 };
 
 }  // namespace kintsugi::sim

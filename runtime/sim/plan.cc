@@ -38,7 +38,8 @@ std::string_view FaultTypeName(FaultType type) {
                                                                 "save",
                                                                 "stop",
                                                                 "controller_killed",
-                                                                "controller_frozen"};
+                                                                "controller_frozen",
+                                                                "group_lost"};
   return kNames[static_cast<size_t>(type)];
 }
 
@@ -74,7 +75,10 @@ std::string Plan::ToString() const {
                       : gate == GateKind::kControlPlane ? "control"
                                                         : "off") +
                      (policy.can_spawn ? "" : ", supervised") + (watched ? ", watched" : "") +
-                     (spares > 0 ? ", spares " + std::to_string(spares) : "");
+                     (spares > 0 ? ", spares " + std::to_string(spares) : "") +
+                     (policy.snapshot_auto        ? ", snapshots auto"
+                      : policy.snapshot_every > 0 ? ", snapshot every " + std::to_string(policy.snapshot_every)
+                                                  : "");
   for (const PlannedFault& fault : faults) text += "; " + fault.ToString();
   return text;
 }

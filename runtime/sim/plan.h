@@ -56,8 +56,10 @@ enum class FaultType : uint8_t {
   // The controller.
   kControllerKilled,
   kControllerFrozen,
+  // All that hold one shard.
+  kGroupLost,
 };
-inline constexpr int kFaultTypes = 34;
+inline constexpr int kFaultTypes = 35;
 std::string_view FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.
@@ -125,6 +127,7 @@ struct Profile {
   double controller = 0;  // ... and of those that strike the controller
   int ranks = 0;          // 0: the layout's choice
   int spares_max = 0;     // on each node; above 0 there is at least one
+  double groups = 0;      // share of faults that take all holders of a shard; above 0 snapshots are made
 };
 const std::vector<Profile>& Profiles();
 // kInvalidArgument names the profiles there are.

@@ -26,5 +26,6 @@ struct Mutant {
 // In the order of the table in mutants_test.cc.
 std::vector<Mutant> ControllerMutants();
 std::vector<Mutant> AgentMutants();
+std::vector<Mutant> SnapshotMutants();
 
 }  // namespace kintsugi::sim

@@ -17,6 +17,7 @@ constexpr uint64_t kSeedsMax = 3000;  // within so many a mutant must be caught
 std::vector<Mutant> AllMutants() {
   std::vector<Mutant> all = ControllerMutants();
   for (Mutant& mutant : AgentMutants()) all.push_back(std::move(mutant));
+  for (Mutant& mutant : SnapshotMutants()) all.push_back(std::move(mutant));
   return all;
 }
 
