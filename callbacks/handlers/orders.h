@@ -34,6 +34,7 @@ struct RepairMove {
   // The destination maps the memory of the process before it, which its launcher holds: nothing is streamed. The agent
   // does it; a repair handler sees no such moves.
   bool adopt = false;
+  Rank snapshot_of{-1};  // reload from memory: the rank whose snapshot the sources keep; else -1
 };
 
 // One shard of one layout that a rank writes in a save.

@@ -61,6 +61,7 @@ class Agent::Impl {
   StateRegistry registry_;
   HandlerRegistry handlers_;
   std::shared_ptr<StateService> service_;
+  std::shared_ptr<SnapshotService> snapshots_;
   std::map<int, core::GroupClaim> layouts_;
   GateMode gate_mode_ = GateMode::kControlPlane;
   GateFunction gate_function_ = nullptr;
@@ -110,6 +111,11 @@ class Agent::Impl {
   void OnDisconnect(const Status& why);
   void OnNoController(const Status& why);
   void Arm(const std::string& injection);
+  // In-memory snapshots (impl_snapshot.cc).
+  void ArmSnapshot(const core::ArmSnapshot& arm);
+  void TellOfSnapshot(Generation generation, SnapshotReport report);
+  void AbortSnapshot();
+  bool StillAt(Step step) const;  // any thread: the state of `step` is whole, and nobody has touched it since
   void OnStoreAnswered(const core::StoreReply& reply);
   void AskStoreAgain();
   bool EnterStore(Generation generation);  // with mutex_; false: it is older
@@ -141,6 +147,7 @@ class Agent::Impl {
   Status PassGate(Step step);
   Status AwaitVerdict(Step step);
   Status SaveAt(Step boundary);
+  void TakeSnapshot(Step boundary);
   std::vector<std::string> KeysToPoison(const Injection& injection) const;
   void Poison(const Injection& injection);
   void Flip(const Injection& injection);
@@ -193,6 +200,7 @@ class Agent::Impl {
 
   std::atomic<bool> any_armed_{false};
   std::atomic<uint64_t> pause_at_{0};
+  std::atomic<uint64_t> snapshot_at_{0};  // whoever takes it out answers for it
   std::atomic<bool> ended_{false};
 
   // Trainer's thread only.

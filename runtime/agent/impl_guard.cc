@@ -226,6 +226,7 @@ HandlerContext Agent::Impl::ContextOf(const core::RunOnTrainer& run, CancelToken
                [](const RepairMove& move) { return !move.adopt; });
   call.entries = run.order.entries;
   call.directory = run.order.directory;
+  call.from_snapshot = run.order.from_snapshot;
   call.moves_latest = run.order.moves_latest;
   return call;
 }

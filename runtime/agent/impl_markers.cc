@@ -38,6 +38,8 @@ Status Agent::Impl::BeginStep(Step step) {
     Post(core::TrainerResumed{});
   }
   const Step boundary = step.Previous();
+  if (snapshot_at_.load(std::memory_order_seq_cst) == boundary.value() && boundary.value() > 0) [[unlikely]]
+    TakeSnapshot(boundary);
   const uint64_t pause = pause_at_.load(std::memory_order_seq_cst);
   const auto every = [&](uint64_t steps) { return steps > 0 && boundary.value() % steps == 0; };
   const bool due = every(join_.save_every) || every(join_.verify_every);

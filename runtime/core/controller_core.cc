@@ -19,7 +19,8 @@ ControllerCore::ControllerCore(Policy policy, Term term)
       detector_(policy_.silence),
       hangs_(policy_.Hangs(), policy_.world_size),
       slow_(policy_.world_size),
-      tie_rule_(policy_.tie_rule) {
+      tie_rule_(policy_.tie_rule),
+      snapshot_interval_(std::max<uint64_t>(policy_.snapshot_every, 1)) {
   const Status valid = policy_.Validate();
   KINTSUGI_CHECK(valid.ok(), valid.message());
   if (!policy_.resume_directory.empty()) checkpoints_.push_back({policy_.resume_step, policy_.resume_directory});
@@ -116,6 +117,8 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
           OnSavePoint(rank, m.step);
         } else if constexpr (std::is_same_v<M, PauseAck>) {
           OnPauseAck(rank, m);
+        } else if constexpr (std::is_same_v<M, SnapshotReport>) {
+          OnSnapshotReport(rank, m);
         }
         // StoreSet and StoreGet never reach the core: the driver's StoreTable answers them.
       },
@@ -172,6 +175,7 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
   if (member.life == Life::kReady && !member.connected) returned_at_ = now_;
   SetConnected(member, true);
   member.pid = join.pid;
+  if (std::exchange(member.host, join.host) != join.host) snapshot_partners_.clear();
   member.watched_by_launcher = join.watched_by_launcher;
   if (taking_over_) TakeStanding(member, header, join);
   detector_.Watch(rank, now_);
@@ -193,6 +197,7 @@ void ControllerCore::TellAgain(Rank rank) {
   if (member.waiting && member.order) SendTo(rank, *member.order);
   if ((phase_ == Phase::kRunning || phase_ == Phase::kConfirm) && !member.resumed) SendTo(rank, ResumeOrder{resume_step_});
   if (save_ == SaveState::kArming && unacked_.count(rank)) SendTo(rank, PauseAt{pause_at_});
+  OrderSnapshot(rank);
 }
 
 void ControllerCore::MaybeHeal() {
@@ -209,6 +214,7 @@ void ControllerCore::MaybeHeal() {
   CloseIncident();
   WatchForHangs();
   AwaitResumed();
+  ArmSnapshot();
   MaybeFinish();
   BeginRequestedSave();
 }
@@ -294,6 +300,7 @@ void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report, bool cu
     member.needs_repair = true;
     member.damaged_keys.clear();
   }
+  if (memory) SuspectSnapshots(rank, report.step);
   Fault(rank, report.kind, report.text, report.since);
 }
 

@@ -18,6 +18,8 @@
 #include "runtime/core/hang_detector.h"
 #include "runtime/core/policy.h"
 #include "runtime/core/slow_ranks.h"
+#include "runtime/core/snapshot_partners.h"
+#include "runtime/core/snapshot_table.h"
 
 namespace kintsugi::core {
 
@@ -51,6 +53,7 @@ class ControllerCore {
     TimePoint closed_at;             // where not connected
     bool watched_by_launcher = false;
     uint64_t pid = 0;
+    std::string host;
     kintsugi::Step begun;            // step being computed
     int respawns = 0;
     kintsugi::Step crash_step;  // being computed when its process died, and how often in a row that was so
@@ -96,6 +99,10 @@ class ControllerCore {
   const std::optional<IncidentRecord>& incident() const { return incident_; }
   // How far a slow rank is behind the others; nothing for a rank that is not slow.
   std::optional<Duration> LateBy(Rank rank) const { return slow_.LateBy(rank); }
+  // In-memory snapshots: the newest that counts (0: none), and how many attempts counted and did not.
+  kintsugi::Step newest_snapshot() const { return snapshots_.newest(); }
+  uint64_t snapshots_made() const { return snapshots_made_; }
+  uint64_t snapshots_abandoned() const { return snapshots_abandoned_; }
   // Still listening to what it took over.
   bool taking_over() const { return taking_over_; }
   TieRule tie_rule() const { return tie_rule_; }
@@ -211,6 +218,18 @@ class ControllerCore {
   void OnPlace(Rank rank, const Progress& place);
   void NoteCrash(Rank rank, const std::string& cause);
 
+  // In-memory snapshots (controller_snapshot.cc).
+  void ArmSnapshot();
+  void OrderSnapshot(Rank rank);
+  void ChooseSnapshotPartnersOnce();
+  void OnSnapshotReport(Rank rank, const SnapshotReport& report);
+  void SettleSnapshot();
+  // Damaged memory may have been copied before it was noticed.
+  void SuspectSnapshots(Rank rank, kintsugi::Step computing);
+  void LookForSnapshot(IncidentSnapshot* incident) const;
+  // The snapshot that a reload goes back to cannot be used as it is.
+  void OnSnapshotUnreadable(Rank rank, const std::string& why);
+
   // Saves, pauses, the end (controller_save.cc).
   void EnterDump();
   void RequestSave(bool then_end);
@@ -311,6 +330,7 @@ class ControllerCore {
   RungDecision decision_;
   std::vector<RepairMove> moves_;
   Checkpoint reload_;             // with the rung reload: fixed when it was chosen
+  bool reload_snapshot_ = false;  // ... the in-memory snapshot of choice_.step instead
   Digests digests_;
   TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
   bool ran_out_ = false;                    // with relock_at_: a handler's limit ran out
@@ -318,6 +338,15 @@ class ControllerCore {
   kintsugi::Step hang_step_;  // of the newest hang, and how often in a row that was so
   int hangs_at_step_ = 0;
   std::string hopeless_;  // why no repair is tried any more; empty: it is
+
+  // In-memory snapshots.
+  SnapshotTable snapshots_;
+  std::vector<SnapshotPartner> snapshot_partners_;  // by rank; empty: to be chosen
+  std::vector<std::vector<Rank>> snapshots_of_;     // the same, the other way round
+  uint64_t snapshot_interval_ = 1;
+  uint64_t snapshot_margin_ = 1;  // steps ahead at which one is ordered; grows when orders come late
+  std::string snapshots_off_;     // why no more are made
+  uint64_t snapshots_made_ = 0, snapshots_abandoned_ = 0;
 
   // Saving.
   SaveState save_ = SaveState::kNone;

@@ -98,6 +98,7 @@ void ControllerCore::MarkDead(Rank rank) {
   member.save_point.reset();
   member.at_gate.reset();
   detector_.Forget(rank);
+  snapshots_.Forget(rank);
 }
 
 void ControllerCore::MaybeRespawn(Rank rank) {
@@ -131,6 +132,7 @@ void ControllerCore::EnterLock(const std::string& reason) {
   incident_->rebuilt_at.reset();
   incident_->repaired_at.reset();
   moves_.clear();
+  snapshots_.Disarm();
   for (size_t r = 0; r < members_.size(); ++r) {
     Member& member = members_[r];
     // Until it answers, a rank offers nothing; a process that joins during LOCK answers to the next one.
@@ -204,6 +206,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
   IncidentSnapshot snapshot;
   snapshot.step = choice_;
   snapshot.checkpoint_exists = !checkpoints_.empty();
+  if (snapshot.checkpoint_exists) snapshot.checkpoint = checkpoints_.back().step;
   snapshot.save_possible = !policy_.save_directory.empty();
   snapshot.leaving = !hopeless_.empty() ? hopeless_
                      : minority_        ? "no majority of the ranks answers: save and leave"
@@ -234,13 +237,15 @@ IncidentSnapshot ControllerCore::Snapshot() const {
 void ControllerCore::AfterStop() {
   incident_->parked_at = now_;
   if (!ever_ran_) return minority_ ? End(kExitStartup, "no majority of the ranks came") : RestartStart();
-  const IncidentSnapshot snapshot = Snapshot();
+  IncidentSnapshot snapshot = Snapshot();
+  LookForSnapshot(&snapshot);
   decision_ = DecideRung(snapshot, replicas_);
   incident_->reasons = decision_.reasons;
   incident_->rung = decision_.rung;
   if (decision_.rung == Rung::kReload) {
-    reload_ = checkpoints_.back();
-    choice_ = {reload_.step, StepReason::kAbandoned};
+    reload_snapshot_ = ReloadsFromSnapshot(snapshot);
+    if (!reload_snapshot_) reload_ = checkpoints_.back();
+    choice_ = {reload_snapshot_ ? *snapshot.snapshot : reload_.step, StepReason::kAbandoned};
     for (Member& member : members_) member.needs_repair = true, member.damaged_keys.clear();
   }
   incident_->step = choice_.step;
@@ -251,7 +256,10 @@ void ControllerCore::AfterStop() {
                                                         : decision_.reasons[decision_.reasons.size() - 2].text;
     return EndWithoutSave("no rung of the ladder holds: " + why);
   }
-  if (decision_.rung != Rung::kReload) moves_ = PlanMoves(snapshot, replicas_);
+  if (decision_.rung != Rung::kReload)
+    moves_ = PlanMoves(snapshot, replicas_);
+  else if (reload_snapshot_)
+    moves_ = snapshots_.PlanMoves(replicas_, *choice_.step);
   EnterClean(std::string(RungName(decision_.rung)));
 }
 

@@ -77,6 +77,7 @@ void ControllerCore::TakenOver() {
     SetPhase(Phase::kRunning, "term " + std::to_string(term_.number) + ": nothing else is wrong");
     unresumed_ = 0;
     WatchForHangs();
+    ArmSnapshot();
     MaybeFinish();
     return BeginRequestedSave();
   }

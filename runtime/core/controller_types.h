@@ -135,6 +135,14 @@ struct CheckpointReady {
   Step step;
   std::string directory;
 };
+// An attempt at an in-memory snapshot has ended: it counts, or it does not and `text` says why.
+struct SnapshotSettled {
+  Step step;
+  bool counts = false;
+  Rank rank;  // who could not, where it does not count
+  std::string text;
+  Duration cost{};  // CPU time of the rank with the most, where it counts
+};
 struct RunEnded {
   int exit_code = 0;
   std::string text;
@@ -150,7 +158,7 @@ struct Notice {
 struct AskWitness {};
 
 using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
-                                      CheckpointReady, RunEnded, Notice, AskWitness>;
+                                      CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled>;
 
 // Exit codes of a run (documented in README and --help).
 inline constexpr int kExitSuccess = 0;

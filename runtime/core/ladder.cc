@@ -118,8 +118,10 @@ Verdict TryShrink(const Context&) {
 Verdict TryReload(const Context& c) {
   if (!c.Unsourced() && c.incident.step.step)
     return Refuse(Rung::kReload, Refusal::kRepairPossible, "every shard is still held: nothing needs to be read back");
-  if (!c.incident.checkpoint_exists)
-    return Refuse(Rung::kReload, Refusal::kNoCheckpoint, "there is no complete checkpoint to go back to");
+  if (!c.incident.checkpoint_exists && !c.incident.snapshot)
+    return Refuse(Rung::kReload, Refusal::kNoCheckpoint,
+                  "there is no complete checkpoint to go back to" +
+                      (c.incident.no_snapshot.empty() ? "" : ", and " + c.incident.no_snapshot));
   if (const auto* spent = c.WithoutRespawn())
     return Refuse(Rung::kReload, Refusal::kNoRespawnLeft, "rank " + spent->rank.ToString() + " has no respawn left");
   return std::nullopt;
@@ -138,6 +140,20 @@ Verdict TryDump(const Context& c) {
 
 Verdict TryExit(const Context&) { return std::nullopt; }
 
+// What the chosen rung is chosen for.
+std::string Choice(Rung rung, const IncidentSnapshot& incident) {
+  if (rung != Rung::kReload) return "cheapest rung whose preconditions hold";
+  const std::string checkpoint =
+      incident.checkpoint ? "checkpoint of step " + incident.checkpoint->ToString() : "no complete checkpoint";
+  if (ReloadsFromSnapshot(incident))
+    return "back to the in-memory snapshot of step " + incident.snapshot->ToString() +
+           "; newest on disk: " + checkpoint;
+  if (incident.snapshot)
+    return "back to the " + checkpoint + "; the in-memory snapshot, of step " + incident.snapshot->ToString() +
+           ", is not newer";
+  return "back to the " + checkpoint + (incident.no_snapshot.empty() ? "" : "; " + incident.no_snapshot);
+}
+
 // Without a common step no rung below reload can hold, whatever its own preconditions say.
 bool NeedsStep(Rung rung) { return rung != Rung::kResume && rung < Rung::kReload; }
 
@@ -147,6 +163,11 @@ std::string_view RungName(Rung rung) {
   constexpr std::array<std::string_view, 11> kNames = {"resume",  "retry",  "patch",  "rebuild", "adopt", "spare",
                                                        "respawn", "shrink", "reload", "dump",    "exit"};
   return kNames[static_cast<size_t>(rung)];
+}
+
+bool ReloadsFromSnapshot(const IncidentSnapshot& incident) {
+  if (!incident.snapshot) return false;
+  return !incident.checkpoint_exists || !incident.checkpoint || *incident.snapshot > *incident.checkpoint;
 }
 
 RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
@@ -167,7 +188,7 @@ RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& repl
       continue;
     }
     decision.rung = rung;
-    decision.reasons.push_back({rung, Refusal::kChosen, "cheapest rung whose preconditions hold"});
+    decision.reasons.push_back({rung, Refusal::kChosen, Choice(rung, incident)});
     return decision;
   }
   return decision;

@@ -42,6 +42,9 @@ struct IncidentSnapshot {
   StepChoice step;
   bool confirmed = true;            // false: the signal healed, nothing was stopped
   bool checkpoint_exists = false;   // a complete checkpoint that a reload can use
+  std::optional<Step> checkpoint;   // ... and its step
+  std::optional<Step> snapshot;     // the newest in-memory snapshot that counts and is still held whole
+  std::string no_snapshot;          // why there is none; empty where none is made
   bool save_possible = false;       // a save directory is set
   std::string leaving;              // why what can be saved is saved and nothing repaired any more; empty: it is
 };
@@ -79,6 +82,9 @@ struct RungDecision {
 };
 
 RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas);
+
+// Whether a reload goes back to the in-memory snapshot: it is newer than the newest checkpoint, or there is none.
+bool ReloadsFromSnapshot(const IncidentSnapshot& incident);
 
 // Ranks that hold `layout`'s shard of `rank` intact at S, ascending.
 std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap& replicas, int layout, Rank rank);

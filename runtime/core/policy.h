@@ -32,6 +32,8 @@ struct Policy {
   int repairs_per_rank = 2;                            // repaired copies of a rank that differ before it is respawned
   uint64_t save_every = 0;                             // steps; 0: never
   uint64_t verify_every = 0;                           // steps between comparisons of replicas; 0: in recovery only
+  uint64_t snapshot_every = 0;                         // steps between in-memory snapshots; 0: none
+  bool snapshot_auto = false;                          // ... chosen from their cost (snapshot_table.h)
   std::string save_directory;                          // empty: no dump is possible
   std::string resume_directory;                        // the checkpoint a run starts from; empty: fresh
   Step resume_step;

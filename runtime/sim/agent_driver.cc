@@ -102,6 +102,7 @@ void Cluster::ActAgent(ProcessPtr p, const AgentAction& action) {
                  },
                  [&](const StoreAnswered& a) { OnStoreReply(p, a.reply); },
                  [&](const ArmInjection&) {},
+                 [&](const core::ArmSnapshot& a) { ArmSnapshot(p, a); },
                  [&](const EndTrainer& a) { Die(p, "ended with " + std::to_string(a.exit_code)); },
              },
              action);
@@ -112,6 +113,7 @@ void Cluster::LockGate(ProcessPtr p) {
   const bool dropped = std::exchange(p->release, std::nullopt).has_value();
   const GateWord before = Word(p);
   p->word |= GateWord::kLockBit;
+  AbortSnapshot(p);
   if (dropped) StepAgent(p, TrainerParked{TrainerParked::Outcome::kInterrupted, before, {}});
   StepAgent(p, GateLocked{before});
   // The control plane's gate is waited for under the lock bit too.

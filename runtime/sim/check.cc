@@ -52,7 +52,7 @@ void Cluster::CheckRepaired(ProcessPtr p, const RunOnTrainer& run) {
   const auto& moves = run.order.moves;
   const bool receives = std::any_of(moves.begin(), moves.end(),
                                     [&](const RepairMove& m) { return m.destination == p->rank && m.keys.empty(); });
-  if (!receives || p->flipped || p->damaged) return;
+  if ((!receives && !run.order.from_snapshot) || p->flipped || p->damaged) return;
   CheckState(p, run.order.step.value(), "repaired in generation " + run.generation.ToString(), Promise::kSameStep);
 }
 

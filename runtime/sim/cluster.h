@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 
+#include "callbacks/state/snapshot_slots.h"
 #include "runtime/core/agent_core.h"
 #include "runtime/core/controller_core.h"
 #include "runtime/core/election.h"
@@ -62,6 +63,17 @@ class Cluster {
     int cuts_up = 0, cuts_down = 0;
     Duration extra{};
     bool whole() const { return cuts_up == 0 && cuts_down == 0; }
+  };
+
+  struct HeldSnapshot {
+    uint64_t step = 0;
+    RankState state;
+    std::map<Rank, Object> objects;  // of the owner's replica groups
+  };
+  struct HeldSnapshots {
+    SnapshotSlots slots;
+    uint64_t attempt = 0;  // what was begun in an older one is void
+    std::array<HeldSnapshot, SnapshotSlots::kPlaces> places;
   };
 
   struct Process {
@@ -121,6 +133,10 @@ class Cluster {
     // What a repair has brought so far: outlives the generation, not the step.
     std::map<int, uint64_t> received;  // chunks by layout, a bit each
     uint64_t received_step = 0;
+    // In-memory snapshots.
+    std::map<Rank, HeldSnapshots> snapshots;    // by owner
+    std::optional<core::ArmSnapshot> snapshot;  // ordered, its boundary still to come
+    uint64_t snapshot_epoch = 0;                // what was begun in an older one is void
   };
   enum class Meeting : uint8_t { kGradients, kGate, kParams, kConnect, kRollback };
 
@@ -360,6 +376,21 @@ class Cluster {
   void Rename(ProcessPtr p);
   const Object* ObjectOf(ProcessPtr p, Rank rank, uint64_t step) const;
 
+  // In-memory snapshots (snapshots.cc).
+  void ArmSnapshot(ProcessPtr p, const core::ArmSnapshot& arm);
+  void TellOfSnapshot(ProcessPtr p, Generation generation, SnapshotReport report);
+  void AbortSnapshot(ProcessPtr p);
+  bool StillAt(ProcessPtr p, uint64_t step) const;
+  void TakeSnapshot(ProcessPtr p);
+  using Arm = std::shared_ptr<const core::ArmSnapshot>;
+  void CopyPiece(ProcessPtr p, const Arm& arm, size_t number, uint64_t attempt, Duration piece);
+  SnapshotReport ReportOn(Rank owner, const HeldSnapshot& held) const;
+  void SendSnapshot(ProcessPtr p, const Arm& arm, const HeldSnapshot& snapshot);
+  const HeldSnapshot* FindSnapshot(ProcessPtr p, Rank owner, uint64_t step) const;
+  bool CheckSnapshot(ProcessPtr p, Rank owner, uint64_t step);
+  void ReloadFromMemory(ProcessPtr p);
+  void TakeObjects(ProcessPtr p, const HeldSnapshot& held, int layout);
+
   // Faults (faults.cc, fault_network.cc).
   void OnPhase(Phase phase);
   void OnTrainerAt(ProcessPtr p);
@@ -377,6 +408,7 @@ class Cluster {
   void TakeBackFlips();
   bool SendBadFrame(ProcessPtr p, int kind);
   bool LoseNode(int rank);
+  bool LoseGroup(int rank);
   void Damage(ProcessPtr p, bool low);
   bool TakeDamage(ProcessPtr p);
   ProcessPtr Living(int rank) const;

@@ -164,6 +164,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
         random.Chance(0.65) ? kLaunchers[random.Below(kLaunchers.size())] : kOfRanks[random.Below(kOfRanks.size())];
   if (profile.comparison && first) fault.type = FaultType::kStateFlip;
   if (profile.incident) fault.type = kIncidents[random.Below(kIncidents.size())];
+  if (profile.groups > 0 && random.Chance(profile.groups)) fault.type = FaultType::kGroupLost;
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
   fault.count = 1 + static_cast<int>(random.Below(3));
   fault.lasting = random.Chance(0.4);
@@ -220,6 +221,14 @@ const std::vector<Profile>& Profiles() {
        .faults_max = 4,
        .controller = 0.15,
        .adopts = true},
+      {.name = "snapshots",
+       .description = "as quick, with 10 to 40 steps of 20 ms, in-memory snapshots, and whole groups lost often",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 40,
+       .step_time = 20ms,
+       .faults_max = 4,
+       .groups = 0.35},
       {.name = "takeover",
        .description = "as quick, with 2 to 4 faults, of which many kill or freeze the controller",
        .nodes = 2,
@@ -309,6 +318,12 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.policy.consent_wait = 3s;
   }
   if (profile.comparison) plan.policy.verify_every = 1 + random.Below(4);
+  if (profile.groups > 0) {
+    plan.policy.snapshot_auto = random.Chance(0.15);
+    if (!plan.policy.snapshot_auto) plan.policy.snapshot_every = 1 + random.Below(5);
+    if (random.Chance(0.5)) plan.policy.verify_every = 1 + random.Below(6);
+    if (random.Chance(0.5)) plan.policy.save_directory.clear(), plan.policy.save_every = 0;
+  }
   if (profile.controller > 0) {
     plan.policy.needs_consent = plan.policy.can_spawn;
     plan.policy.consent_wait = 5s;

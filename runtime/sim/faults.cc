@@ -88,6 +88,8 @@ bool Cluster::StrikeProcess(const PlannedFault& fault, ProcessPtr p) {
       return true;
     case FaultType::kNodeLost:
       return LoseNode(fault.rank);
+    case FaultType::kGroupLost:
+      return LoseGroup(fault.rank);
     case FaultType::kSlowRank: {
       if (!p) return false;
       NoteDisturbed(fault.rank);

@@ -43,6 +43,7 @@ void Cluster::RunHandler(ProcessPtr p) {
     case Phase::kRebuild:
       return Rebuild(p);
     case Phase::kRepair:
+      if (p->running->order.from_snapshot) return ReloadFromMemory(p);
       return p->running->order.rung == Rung::kReload ? Reload(p) : Repair(p);
     case Phase::kVerify:
       return Verify(p);

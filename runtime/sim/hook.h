@@ -40,6 +40,9 @@ class Hook {
   virtual void BeforeHeld(core::LastWords* /*last*/) {}
   // A source died in mid-stream: whether the chunk that was on its way counts as received.
   virtual bool CountsLostChunk() { return false; }
+  // In-memory snapshots: whether a copy that the gate overtook counts as whole, and whether one of another step does.
+  virtual bool CountsUnfinishedCopy() { return false; }
+  virtual bool TakesAnyStep() { return false; }
 };
 
 }  // namespace kintsugi::sim

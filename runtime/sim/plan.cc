@@ -43,7 +43,8 @@ std::string_view FaultTypeName(FaultType type) {
                                                                 "nodes_cut",
                                                                 "nodes_cut_one_way",
                                                                 "nodes_cut_in_halves",
-                                                                "state_flip"};
+                                                                "state_flip",
+                                                                "group_lost"};
   return kNames[static_cast<size_t>(type)];
 }
 
@@ -81,7 +82,10 @@ std::string Plan::ToString() const {
                                                         : "off") +
                      (policy.can_spawn ? "" : ", supervised") + (watched ? ", watched" : "") +
                      (elections ? ", " + std::to_string(nodes) + " nodes elect" : "") +
-                     (spares > 0 ? ", spares " + std::to_string(spares) : "");
+                     (spares > 0 ? ", spares " + std::to_string(spares) : "") +
+                     (policy.snapshot_auto        ? ", snapshots auto"
+                      : policy.snapshot_every > 0 ? ", snapshot every " + std::to_string(policy.snapshot_every)
+                                                  : "");
   for (const PlannedFault& fault : faults) text += "; " + fault.ToString();
   return text;
 }

@@ -63,8 +63,10 @@ enum class FaultType : uint8_t {
   kNodesCutInHalves,
   // A bit of committed state, between steps.
   kStateFlip,
+  // All that hold one shard.
+  kGroupLost,
 };
-inline constexpr int kFaultTypes = 39;
+inline constexpr int kFaultTypes = 40;
 std::string_view FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.
@@ -141,6 +143,7 @@ struct Profile {
   bool comparison = false;  // of replicas every few steps; the first fault flips a bit
   int node_ranks = 0;     // ranks of a node, where it is these that are given and not the nodes
   bool incident = false;  // the one fault opens an incident that can be repaired
+  double groups = 0;      // share of faults that take all holders of a shard; above 0 snapshots are made
 };
 const std::vector<Profile>& Profiles();
 // kInvalidArgument names the profiles there are.

@@ -54,7 +54,9 @@ void Cluster::PushTransfers(Generation generation) {
       const auto from = session.members.find(source);
       if (from == session.members.end()) continue;
       transfer.source = from->second;
-      if (!from->second->damaged)
+      if (transfer.move.snapshot_of.value() >= 0) {
+        if (!CheckSnapshot(from->second, transfer.move.snapshot_of, from->second->running->order.step.value())) return;
+      } else if (!from->second->damaged)
         CheckState(from->second, from->second->running->order.step.value(), "a source", Promise::kSameStep);
       SendChunk(generation, i, 0);
       break;
@@ -95,7 +97,15 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
     const auto here = s.members.find(p->rank);
     if (t.done || t.source != source || source->frozen || here == s.members.end() || here->second != p) return;
     const int in = t.move.layout;
-    if (chunk < kTensorsPerLayout) {
+    const HeldSnapshot* held = t.move.snapshot_of.value() < 0
+                                   ? nullptr
+                                   : FindSnapshot(source, t.move.snapshot_of, p->running->order.step.value());
+    if (held) {
+      if (chunk < kTensorsPerLayout)
+        p->state.Of(in)[chunk] = held->state.Of(in)[chunk];
+      else
+        TakeObjects(p, *held, in);
+    } else if (chunk < kTensorsPerLayout) {
       p->state.Of(in)[chunk] = source->state.Of(in)[chunk];
     } else {
       // Objects of the whole replica group: this rank must be able to serve the others later.
@@ -119,7 +129,8 @@ void Cluster::EndTransfer(ProcessPtr p, Transfer& transfer) {
   NoteLoss(p->rank.value());  // twice in a row costs the process
   last_progress_ = Now();
   Log("a bit flips in what rank " + p->rank.ToString() + " received");
-  p->state.Of(transfer.move.layout)[1].value ^= 4;
+  // Another bit on each rank: two flips that are alike would be no flips to whoever compares them.
+  p->state.Of(transfer.move.layout)[1].value ^= uint64_t{4} << (p->rank.value() % 32);
   p->received.clear();  // its checksum will tell
   p->flipped = true;
 }

@@ -28,5 +28,6 @@ std::vector<Mutant> ControllerMutants();
 std::vector<Mutant> AgentMutants();
 std::vector<Mutant> ElectionMutants();
 std::vector<Mutant> HeldMutants();
+std::vector<Mutant> SnapshotMutants();
 
 }  // namespace kintsugi::sim

@@ -19,6 +19,7 @@ std::vector<Mutant> AllMutants() {
   for (Mutant& mutant : AgentMutants()) all.push_back(std::move(mutant));
   for (Mutant& mutant : ElectionMutants()) all.push_back(std::move(mutant));
   for (Mutant& mutant : HeldMutants()) all.push_back(std::move(mutant));
+  for (Mutant& mutant : SnapshotMutants()) all.push_back(std::move(mutant));
   return all;
 }
 

@@ -42,6 +42,7 @@ struct RunOptions {
   int spares = 0;
   uint64_t save_every = 0;
   uint64_t verify_every = 0;
+  std::string snapshot_every = "0";  // a number of steps, or "auto"
   std::string save_dir = "kintsugi-checkpoints";
   std::string resume;
   double grace = 30;
@@ -98,6 +99,9 @@ int RunAndReport(const RunOptions& options);
 // The checkpoint in `root` to go on from; what it passes over is told on standard error.
 // Errors: kInvalidArgument where there is none.
 Result<checkpoint::CheckpointInfo> FindToResume(const std::string& root);
+
+// Of --snapshot-every: "auto", or a number of steps. kInvalidArgument says what stands there.
+Status TakeSnapshotEvery(const std::string& text, core::Policy* policy);
 
 // The run as a record for reports.
 RunRecord MakeRecord(const RunOptions& options, const RunResult& result);

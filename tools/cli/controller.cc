@@ -65,6 +65,7 @@ struct Options {
   int secret_fd = -1;
   net::TlsFiles tls;
   std::string save_dir;
+  std::string snapshot_every = "0";
   double silence = 1;
   double hang_factor = 5;
   double hang_least = 5;
@@ -157,6 +158,7 @@ Status Serve(const Options& options, int& exit_code) {
   controller_options.policy.hang_factor = options.hang_factor;
   controller_options.policy.hang_least = Duration(static_cast<int64_t>(options.hang_least * 1e9));
   controller_options.policy.save_directory = options.save_dir;
+  KINTSUGI_RETURN_IF_ERROR(TakeSnapshotEvery(options.snapshot_every, &controller_options.policy));
   controller_options.job = options.job;
   controller_options.bind_address = options.bind;
   controller_options.port = static_cast<uint16_t>(options.port);
@@ -193,6 +195,10 @@ void AddController(CLI::App& app, int& exit_code) {
   AddTlsOptions(*command, options->tls);
   AddLeadingOptions(*command, options->run);
   command->add_option("--save-dir", options->save_dir, "Root of dying-gasp checkpoints");
+  command
+      ->add_option("--snapshot-every", options->snapshot_every,
+                   "In-memory snapshots each N steps, or 'auto', as in kintsugi run")
+      ->capture_default_str();
   command->add_option("--silence", options->silence, "Seconds without a sign of life that make a fault")
       ->capture_default_str();
   command

@@ -84,6 +84,8 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   policy.grace = Seconds(options.grace);
   policy.save_every = options.save_every;
   policy.verify_every = options.verify_every;
+  policy.adopts = !options.no_adopt;
+  KINTSUGI_RETURN_IF_ERROR(TakeSnapshotEvery(options.snapshot_every, &policy));
   std::error_code error;
   if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
   // Known to whoever leads first.
@@ -124,6 +126,11 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--save-every", o.save_every, "Save a checkpoint every N steps; 0: never")->capture_default_str();
   app.add_option("--verify-every", o.verify_every,
                  "Compare the replicas of every shard each N steps, and before every save; 0: in recovery only")
+      ->capture_default_str();
+  app.add_option(
+         "--snapshot-every", o.snapshot_every,
+         "Keep a copy of every rank's state in its own and in a partner's memory each N steps, to go back to where\n"
+         "no replica is left; 'auto': as often as takes 1 % of a rank's time; 0: never")
       ->capture_default_str();
   app.add_option("--save-dir", o.save_dir, "Root of checkpoints, periodic and dying-gasp; empty: no saves")
       ->capture_default_str();
@@ -206,7 +213,6 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
   KINTSUGI_RETURN_IF_ERROR(ApplyNodeOptions(options.node, &launcher));
   KINTSUGI_RETURN_IF_ERROR(ApplyTlsOptions(options.tls, &launcher));
   launcher.adopt = !options.no_adopt;
-  launcher.policy.adopts = launcher.adopt;
   launcher.spares = options.spares;
   launcher.show_output = !options.quiet;
   launcher.output_to_stderr = options.json == "-";
