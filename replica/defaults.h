@@ -88,7 +88,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   mutable std::mutex mutex_;  // guards what Abort touches
   std::atomic<bool> aborted_{false};
   std::shared_ptr<CancelToken> opening_;
-  std::vector<Rank> group_;  // this rank and its partners
+  std::vector<Rank> group_;                      // this rank and its partners
   std::vector<std::shared_ptr<Link>> partners_;  // changed by Open only, on the trainer's thread, under the mutex
 };
 

@@ -1,8 +1,8 @@
 // SnapshotService: in-memory snapshots, as the agent asks for them. Implemented in replica and installed next to its
 // default handlers, so that runtime never includes replica.
 //
-// A snapshot of step S is a copy of everything a rank holds of S, taken while step S + 1 computes: between the commit of
-// S and the update of S + 1 nobody writes that state. The rank keeps the copy, and its partner keeps another.
+// A snapshot of step S is a copy of everything a rank holds of S, taken while step S + 1 computes: between the commit
+// of S and the update of S + 1 nobody writes that state. The rank keeps the copy, and its partner keeps another.
 // Threads: Prepare and Abort come on the agent's thread, Take on the trainer's; none of them waits for a copy. Reports
 // come on a thread of the service.
 // Errors: come as reports; each Prepare of a generation is answered by exactly one report on the rank's own snapshot

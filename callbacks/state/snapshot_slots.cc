@@ -27,8 +27,6 @@ std::optional<int> SnapshotSlots::Find(Step step) const {
   return std::nullopt;
 }
 
-std::optional<int> SnapshotSlots::making() const {
-  return making_ ? std::optional(making_->place) : std::nullopt;
-}
+std::optional<int> SnapshotSlots::making() const { return making_ ? std::optional(making_->place) : std::nullopt; }
 
 }  // namespace kintsugi

@@ -27,8 +27,9 @@ Result<std::vector<SnapshotTensor>> Snapshots::OwnTensors() const {
   return tensors;
 }
 
-// Reads what the trainer may begin to overwrite at any moment: whatever a piece then held is thrown away, since the gate
-// word says so afterwards (a sequence lock whose counter is the word). Known to ThreadSanitizer: tools/lib/tsan.supp.
+// Reads what the trainer may begin to overwrite at any moment: whatever a piece then held is thrown away, since the
+// gate word says so afterwards (a sequence lock whose counter is the word). Known to ThreadSanitizer:
+// tools/lib/tsan.supp.
 Status Snapshots::CopyTensors(const SnapshotLinks& links, Step step, const Snapshot& into) const {
   uint64_t bytes = 0;
   for (const Memory& memory : into.memory) bytes += memory.size_bytes;
@@ -40,8 +41,8 @@ Status Snapshots::CopyTensors(const SnapshotLinks& links, Step step, const Snaps
       StreamCopy(static_cast<uint8_t*>(into.memory[i].data) + at, from + at, piece);
       std::atomic_thread_fence(std::memory_order_acquire);
       if (links.aborted() || !links.session().unchanged(step))
-        return {StatusCode::kCancelled, "the next gate came after " + std::to_string(done) + " of " +
-                                            std::to_string(bytes) + " bytes"};
+        return {StatusCode::kCancelled,
+                "the next gate came after " + std::to_string(done) + " of " + std::to_string(bytes) + " bytes"};
       done += piece;
     }
   }
@@ -84,8 +85,7 @@ Status Snapshots::Send(SnapshotLinks& links, const SnapshotOrder& order, const S
   }
   const StreamLimits limits{.bytes_per_second_min = options_.bytes_per_second_min,
                             .deadline = SteadyClock::SteadyNow() + links.session().limit};
-  KINTSUGI_RETURN_IF_ERROR(
-      SendFrame(*link, FrameKind::kSnapshotOffer, offer.SerializeAsString(), limits.deadline));
+  KINTSUGI_RETURN_IF_ERROR(SendFrame(*link, FrameKind::kSnapshotOffer, offer.SerializeAsString(), limits.deadline));
   return SendState(*link, snapshot.Items(), order.step,
                    {.checksum = options_.checksum, .objects = snapshot.objects, .limits = limits});
 }

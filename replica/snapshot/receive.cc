@@ -56,8 +56,7 @@ Status Snapshots::ReceiveOne(SnapshotLinks& links, Rank owner, Link& link, const
   stream::SnapshotOffer offer;
   offer.ParseFromString(body);
   KINTSUGI_ASSIGN_OR_RETURN(const auto tensors, TensorsOf(offer, owner));
-  KINTSUGI_ASSIGN_OR_RETURN(const auto kept,
-                            store_.Begin(owner, report->step, Step(offer.keep()), tensors));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto kept, store_.Begin(owner, report->step, Step(offer.keep()), tensors));
   ReceiveLedger ledger;
   StreamResult result;
   Status status = ReceiveState({&link}, kept->Items(), report->step, ledger,

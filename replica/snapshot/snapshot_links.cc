@@ -30,7 +30,8 @@ Status SnapshotLinks::Open(const SnapshotOrder& order) {
     for (Rank owner : order.of)
       if (!in_[owner]) edges.push_back({owner, owner});
   }
-  // Ascending by peer, as everywhere: nobody waits in a circle. Of the two between one pair both ends take the same first.
+  // Ascending by peer, as everywhere: nobody waits in a circle. Of the two between one pair both ends take the same
+  // first.
   std::sort(edges.begin(), edges.end(),
             [](const Edge& a, const Edge& b) { return std::pair(a.peer, a.from) < std::pair(b.peer, b.from); });
   Status first;

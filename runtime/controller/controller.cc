@@ -265,11 +265,12 @@ void Controller::Act(const core::ControllerAction& action) {
                  },
                  [&](const core::Notice& a) { Tell(a); },
                  [&](const core::SnapshotSettled& a) {
-                   log_->Write(LogLevel::kDebug, LogLine("snapshot", {{"step", a.step.ToString()},
-                                                                      {"counts", a.counts ? "yes" : "no"},
-                                                                      {"rank", a.rank.ToString()},
-                                                                      {"why", a.text},
-                                                                      {"cost_us", std::to_string(a.cost.count() / 1000)}}));
+                   log_->Write(LogLevel::kDebug,
+                               LogLine("snapshot", {{"step", a.step.ToString()},
+                                                    {"counts", a.counts ? "yes" : "no"},
+                                                    {"rank", a.rank.ToString()},
+                                                    {"why", a.text},
+                                                    {"cost_us", std::to_string(a.cost.count() / 1000)}}));
                  },
              },
              action);

@@ -105,9 +105,9 @@ struct EndTrainer {
   std::string text;
 };
 
-using AgentAction = std::variant<SendMessage, LockGate, Interrupt, RunOnTrainer, CancelHandler, SetCommitted,
-                                 ReleaseTrainer, ContinueTrainer, StorePause, OpenGate, StoreAnswered, ArmInjection,
-                                 EndTrainer, ArmSnapshot>;
+using AgentAction =
+    std::variant<SendMessage, LockGate, Interrupt, RunOnTrainer, CancelHandler, SetCommitted, ReleaseTrainer,
+                 ContinueTrainer, StorePause, OpenGate, StoreAnswered, ArmInjection, EndTrainer, ArmSnapshot>;
 
 class AgentCore {
  public:

@@ -2,8 +2,8 @@
 //
 // The controller names a step that every rank has yet to reach, with the rank that keeps each second copy and the
 // snapshot that must stay. Each rank copies at the boundary after that step, or says why not; when all have spoken the
-// snapshot counts or does not, and the next one is ordered. Nothing here is waited for: an attempt that a fault overtakes
-// is void, and the newest snapshot that counts stays.
+// snapshot counts or does not, and the next one is ordered. Nothing here is waited for: an attempt that a fault
+// overtakes is void, and the newest snapshot that counts stays.
 #include <algorithm>
 #include <utility>
 
@@ -28,7 +28,8 @@ void ControllerCore::ChooseSnapshotPartnersOnce() {
   int alone = 0;
   for (size_t r = 0; r < members_.size(); ++r) {
     const SnapshotPartner& partner = snapshot_partners_[r];
-    if (partner.rank) snapshots_of_[static_cast<size_t>(partner.rank->value())].push_back(Rank(static_cast<int32_t>(r)));
+    if (partner.rank)
+      snapshots_of_[static_cast<size_t>(partner.rank->value())].push_back(Rank(static_cast<int32_t>(r)));
     if (partner.rank || alone++ > 0) continue;
     why = "rank " + std::to_string(r) + " has no partner for its in-memory snapshots: " + partner.why;
   }
@@ -53,8 +54,8 @@ void ControllerCore::ArmSnapshot() {
 void ControllerCore::OrderSnapshot(Rank rank) {
   if (!snapshots_.Awaits(rank)) return;
   const auto r = static_cast<size_t>(rank.value());
-  SendTo(rank, SnapshotOrder{snapshots_.armed_step(), snapshots_.newest(),
-                             snapshot_partners_[r].rank.value_or(kNobody), snapshots_of_[r]});
+  SendTo(rank, SnapshotOrder{snapshots_.armed_step(), snapshots_.newest(), snapshot_partners_[r].rank.value_or(kNobody),
+                             snapshots_of_[r]});
 }
 
 void ControllerCore::OnSnapshotReport(Rank rank, const SnapshotReport& report) {
@@ -111,8 +112,8 @@ void ControllerCore::LookForSnapshot(IncidentSnapshot* incident) const {
 }
 
 void ControllerCore::OnSnapshotUnreadable(Rank rank, const std::string& why) {
-  out_.push_back(Notice{rank, "the in-memory snapshot of step " + choice_.step->ToString() +
-                                  " cannot be used as it is: " + why});
+  out_.push_back(
+      Notice{rank, "the in-memory snapshot of step " + choice_.step->ToString() + " cannot be used as it is: " + why});
   snapshots_.Spoil(rank);
   EnterLock("what rank " + rank.ToString() + " holds of the in-memory snapshot cannot be used: " + why);
 }

@@ -124,7 +124,8 @@ std::string Choice(Rung rung, const IncidentSnapshot& incident) {
   const std::string checkpoint =
       incident.checkpoint ? "checkpoint of step " + incident.checkpoint->ToString() : "no complete checkpoint";
   if (ReloadsFromSnapshot(incident))
-    return "back to the in-memory snapshot of step " + incident.snapshot->ToString() + "; newest on disk: " + checkpoint;
+    return "back to the in-memory snapshot of step " + incident.snapshot->ToString() +
+           "; newest on disk: " + checkpoint;
   if (incident.snapshot)
     return "back to the " + checkpoint + "; the in-memory snapshot, of step " + incident.snapshot->ToString() +
            ", is not newer";

@@ -120,8 +120,9 @@ struct Published {   // a checkpoint became visible
   std::string directory;
 };
 
-using AgentMessage = std::variant<JoinRequest, Ready, Beat, FaultReport, LockReply, Parked, PhaseDone, Resumed,
-                                  Finished, GateEntered, SavePoint, PauseAck, StoreSet, StoreGet, Published, SnapshotReport>;
+using AgentMessage =
+    std::variant<JoinRequest, Ready, Beat, FaultReport, LockReply, Parked, PhaseDone, Resumed, Finished, GateEntered,
+                 SavePoint, PauseAck, StoreSet, StoreGet, Published, SnapshotReport>;
 
 // ---- controller -> agent ---------------------------------------------------------------------------------------
 

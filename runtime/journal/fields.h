@@ -100,8 +100,8 @@ KINTSUGI_FIELDS(core::SnapshotSettled, step, counts, rank, text, cost)
 
 KINTSUGI_FIELDS(core::Checkpoint, step, directory)
 KINTSUGI_FIELDS(core::Policy, world_size, max_respawns, silence, step_timeout, join_timeout, grace, repairs_per_rank,
-                save_every, verify_every, snapshot_every, snapshot_auto, save_directory, resume_directory, resume_step, hang_factor, hang_least,
-                can_spawn, needs_consent, consent_wait, takes_over, began, checkpoints)
+                save_every, verify_every, snapshot_every, snapshot_auto, save_directory, resume_directory, resume_step,
+                hang_factor, hang_least, can_spawn, needs_consent, consent_wait, takes_over, began, checkpoints)
 
 #undef KINTSUGI_FIELDS
 #undef KINTSUGI_NO_FIELDS

@@ -12,12 +12,11 @@ using namespace core;
 
 // By the variants' indices.
 constexpr std::array<std::string_view, std::variant_size_v<AgentMessage>> kAgentNames = {
-    "join",     "ready",   "beat",          "fault",        "locked",    "parked",    "done",     "resumed",
-    "finished", "at_gate", "at_save_point", "pause_stored", "store_set", "store_get", "published",
-    "snapshot_copied"};
+    "join",     "ready",   "beat",          "fault",        "locked",    "parked",    "done",      "resumed",
+    "finished", "at_gate", "at_save_point", "pause_stored", "store_set", "store_get", "published", "snapshot_copied"};
 constexpr std::array<std::string_view, std::variant_size_v<ControllerMessage>> kControllerNames = {
-    "joined", "lock", "stop", "order", "resume", "continue", "pause_at", "gate_open", "store_answer", "inject", "end",
-    "snapshot_at"};
+    "joined",   "lock",      "stop",         "order",  "resume", "continue",
+    "pause_at", "gate_open", "store_answer", "inject", "end",    "snapshot_at"};
 constexpr std::array<std::string_view, std::variant_size_v<ControllerEvent>> kEventNames = {
     "",     "connection_closed", "process_exited", "operator_save", "operator_stop", "operator_inject", "process_found",
     "tick", "spares_waiting"};

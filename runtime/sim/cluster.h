@@ -121,9 +121,9 @@ class Cluster {
     std::map<int, uint64_t> received;  // chunks by layout, a bit each
     uint64_t received_step = 0;
     // In-memory snapshots.
-    std::map<Rank, HeldSnapshots> snapshots;     // by owner
-    std::optional<core::ArmSnapshot> snapshot;   // ordered, its boundary still to come
-    uint64_t snapshot_epoch = 0;                 // what was begun in an older one is void
+    std::map<Rank, HeldSnapshots> snapshots;    // by owner
+    std::optional<core::ArmSnapshot> snapshot;  // ordered, its boundary still to come
+    uint64_t snapshot_epoch = 0;                // what was begun in an older one is void
   };
   enum class Meeting : uint8_t { kGradients, kGate, kParams, kConnect, kRollback };
 

@@ -1,5 +1,5 @@
-// In-memory snapshots of virtual ranks: copied piece by piece while the step computes, sent to the partner, given back in
-// a reload. Mirrors runtime/agent and replica/snapshot around the same SnapshotSlots and the same AgentCore.
+// In-memory snapshots of virtual ranks: copied piece by piece while the step computes, sent to the partner, given back
+// in a reload. Mirrors runtime/agent and replica/snapshot around the same SnapshotSlots and the same AgentCore.
 #include <algorithm>
 
 #include "runtime/sim/cluster.h"
@@ -95,16 +95,13 @@ void Cluster::SendSnapshot(ProcessPtr p, const Arm& arm, const HeldSnapshot& sna
   if (partner.value() < 0) return tell(mine);
   const ProcessPtr q = Newest(partner);
   if (!q || !q->alive || !q->core || q->core->generation() != arm->generation || q->core->locked()) {
-    const auto failed = std::make_shared<const SnapshotReport>(SnapshotReport{.owner = p->rank,
-                                                                              .step = arm->order.step,
-                                                                              .code = StatusCode::kCommFailure,
-                                                                              .text = "no link to the partner"});
+    const auto failed = std::make_shared<const SnapshotReport>(SnapshotReport{
+        .owner = p->rank, .step = arm->order.step, .code = StatusCode::kCommFailure, .text = "no link to the partner"});
     return For(p, Between(10, 2000), [tell, failed] { tell(failed); });
   }
   HeldSnapshots& theirs = q->snapshots[p->rank];
   theirs.places[static_cast<size_t>(theirs.slots.Begin(arm->order.step, arm->order.keep))].step = 0;
-  For(q, Between(50, 20000), [this, p, q, arm, held, tell, mine, here = p->snapshot_epoch,
-                                 attempt = ++theirs.attempt] {
+  For(q, Between(50, 20000), [this, p, q, arm, held, tell, mine, here = p->snapshot_epoch, attempt = ++theirs.attempt] {
     HeldSnapshots& kept = q->snapshots[p->rank];
     if (kept.attempt != attempt) return;
     if (!p->alive || p->snapshot_epoch != here) return kept.slots.Abandon();  // the link closed in mid-stream
@@ -131,7 +128,8 @@ bool Cluster::CheckSnapshot(ProcessPtr p, Rank owner, uint64_t step) {
   const std::string what = "rank " + p->rank.ToString() + " is to give back the in-memory snapshot of rank " +
                            owner.ToString() + " at step " + std::to_string(step);
   const HeldSnapshot* held = FindSnapshot(p, owner, step);
-  if (!held) Break(Promise::kCheckpoint, what + " and does not hold it");
+  if (!held)
+    Break(Promise::kCheckpoint, what + " and does not hold it");
   else if (held->state.shards != reference_.At(step, owner).shards)
     Break(Promise::kCheckpoint, what + ", which is not of that step");
   return outcome_.violations.empty();

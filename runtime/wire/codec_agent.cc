@@ -90,9 +90,8 @@ Result<core::AgentMessage> TakeSnapshotReport(const SnapshotReport& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckEnum("status code", in.code(), static_cast<uint32_t>(StatusCode::kInternal)));
   if (in.owner() < 0) return OutOfRange("rank", std::to_string(in.owner()));
   if (in.cost_ns() < 0 || in.cost_ns() > kCostMax) return OutOfRange("cost", std::to_string(in.cost_ns()));
-  kintsugi::SnapshotReport m{Rank(in.owner()), Step(in.step()),        static_cast<StatusCode>(in.code()),
-                             in.text(),        {},                     Duration(in.cost_ns()),
-                             Step(in.begun())};
+  kintsugi::SnapshotReport m{Rank(in.owner()),       Step(in.step()), static_cast<StatusCode>(in.code()), in.text(), {},
+                             Duration(in.cost_ns()), Step(in.begun())};
   for (const auto& [layout, digest] : in.digests()) m.digests[layout] = digest;
   return core::AgentMessage(std::move(m));
 }
@@ -231,7 +230,8 @@ Result<core::AgentMessage> TakeAgent(const Envelope& in) {
           core::StoreSet{in.store_set().key(), {in.store_set().value().begin(), in.store_set().value().end()}});
     case Envelope::kStoreGet:
       return core::AgentMessage(core::StoreGet{in.store_get().request(), in.store_get().key()});
-    case Envelope::kSnapshotReport: return TakeSnapshotReport(in.snapshot_report());
+    case Envelope::kSnapshotReport:
+      return TakeSnapshotReport(in.snapshot_report());
     case Envelope::kPublished:
       KINTSUGI_RETURN_IF_ERROR(CheckStep(in.published().step()));
       return core::AgentMessage(core::Published{Step(in.published().step()), in.published().directory()});

@@ -30,7 +30,8 @@ Result<core::ControllerMessage> TakePhaseOrder(const PhaseOrder& in) {
   for (const Move& move : in.moves()) {
     if (move.destination() < 0) return OutOfRange("rank", std::to_string(move.destination()));
     KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> sources, TakeRanks(move.sources()));
-    if (move.snapshot_of() < 0 || move.snapshot_of() > INT32_MAX) return OutOfRange("rank", std::to_string(move.snapshot_of()));
+    if (move.snapshot_of() < 0 || move.snapshot_of() > INT32_MAX)
+      return OutOfRange("rank", std::to_string(move.snapshot_of()));
     m.moves.push_back({move.layout(),
                        Rank(move.destination()),
                        std::move(sources),
@@ -159,7 +160,8 @@ Result<core::ControllerMessage> TakeController(const Envelope& in) {
       return core::ControllerMessage(core::StoreReply{
           w.request(), static_cast<StatusCode>(w.code()), {w.value().begin(), w.value().end()}});
     }
-    case Envelope::kSnapshotOrder: return TakeSnapshotOrder(in.snapshot_order());
+    case Envelope::kSnapshotOrder:
+      return TakeSnapshotOrder(in.snapshot_order());
     case Envelope::kInjectOrder: return core::ControllerMessage(core::InjectOrder{in.inject_order().injection()});
     case Envelope::kEndOrder:
       return core::ControllerMessage(core::EndOrder{in.end_order().exit_code(), in.end_order().text()});

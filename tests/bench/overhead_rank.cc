@@ -173,8 +173,8 @@ RankFigures ReadRank(const std::filesystem::path& folder, int rank) {
   const auto file = folder / ("rank-" + std::to_string(rank) + ".json");
   const Json json = Json::parse(std::ifstream(file), nullptr, false);
   if (json.is_discarded()) Need({StatusCode::kNotFound, "rank " + std::to_string(rank) + " left no figures in " + file.string()});
-  return {json["step_ms"],           json["agent_cpu_share"], json["launcher_cpu_share"],
-          json["snapshot_cpu_share"], json["barrier_us"],      json["mirror_us"]};
+  return {json["step_ms"],    json["agent_cpu_share"], json["launcher_cpu_share"], json["snapshot_cpu_share"],
+          json["barrier_us"], json["mirror_us"]};
 }
 
 }  // namespace kintsugi::bench

@@ -1,8 +1,9 @@
 // bench_snapshot: what in-memory snapshots cost a training step.
 //
-// Four ranks of byte_lm in blocks with (A) and without (B) snapshots, in the order A B B A, so that a drift of the machine
-// cancels out. The budget is on CPU time: the threads that copy, send and receive, on the rank that has the most to do.
-// With an interval of 1 a snapshot is under way all the time: an upper bound. --every auto shows what it settles at.
+// Four ranks of byte_lm in blocks with (A) and without (B) snapshots, in the order A B B A, so that a drift of the
+// machine cancels out. The budget is on CPU time: the threads that copy, send and receive, on the rank that has the
+// most to do. With an interval of 1 a snapshot is under way all the time: an upper bound. --every auto shows what it
+// settles at.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,10 +33,26 @@ std::vector<RankFigures> Block(RankOptions options, const std::string& every) {
   options.folder = folder.path();
   const auto self = std::filesystem::read_symlink("/proc/self/exe");
   const std::vector<std::string> words = {(self.parent_path() / "kintsugi").string(),
-                                          "run", "--quiet", "--nproc", std::to_string(options.world_size), "--save-dir", "",
-                                          "--silence", "10", "--snapshot-every", every, "--", self.string(), "--worker",
-                                          "--folder", folder.path().string(), "--batch", std::to_string(options.batch),
-                                          "--steps", std::to_string(options.steps), "--mib",
+                                          "run",
+                                          "--quiet",
+                                          "--nproc",
+                                          std::to_string(options.world_size),
+                                          "--save-dir",
+                                          "",
+                                          "--silence",
+                                          "10",
+                                          "--snapshot-every",
+                                          every,
+                                          "--",
+                                          self.string(),
+                                          "--worker",
+                                          "--folder",
+                                          folder.path().string(),
+                                          "--batch",
+                                          std::to_string(options.batch),
+                                          "--steps",
+                                          std::to_string(options.steps),
+                                          "--mib",
                                           std::to_string(options.ballast_mib)};
   const pid_t child = fork();
   if (child < 0) Need({StatusCode::kResourceExhausted, "cannot fork the launcher"});
@@ -50,7 +67,8 @@ std::vector<RankFigures> Block(RankOptions options, const std::string& every) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    Need({StatusCode::kInternal, "a run with --snapshot-every " + every + " ended with status " + std::to_string(status)});
+    Need({StatusCode::kInternal,
+          "a run with --snapshot-every " + every + " ended with status " + std::to_string(status)});
   std::vector<RankFigures> all;
   for (int rank = 0; rank < options.world_size; ++rank) all.push_back(ReadRank(folder.path(), rank));
   return all;
@@ -79,7 +97,9 @@ void Measure(const Options& options, Figures& figures) {
   }
   Figure step = AtMost("step", Median(with_ms), "ms", {});
   step.baseline = Median(without_ms);
-  step.more = {{"every", options.every}, {"mib", options.rank.ballast_mib}, {"runs", Rounded(with_ms)},
+  step.more = {{"every", options.every},
+               {"mib", options.rank.ballast_mib},
+               {"runs", Rounded(with_ms)},
                {"baseline_runs", Rounded(without_ms)}};
   figures.Add(step);
   Figure wall = AtMost("wall-clock-overhead", Median(differences), "%", {});
@@ -98,7 +118,8 @@ int Main(int argc, char** argv) {
   app.add_option("--groups", options.groups, "Groups of four blocks: with, without, without, with snapshots")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--steps", options.rank.steps, "Measured steps of a block")->check(CLI::Range(1, 1000000))
+  app.add_option("--steps", options.rank.steps, "Measured steps of a block")
+      ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   app.add_option("--every", options.every, "Steps between snapshots, or 'auto'")->capture_default_str();
   app.add_option("--mib", options.rank.ballast_mib, "Further registered state of each rank")->capture_default_str();

@@ -25,7 +25,8 @@ class MixedStepsCount : public Hook {
   void AfterController(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) override {
     for (const ControllerAction& action : *actions)
       if (const auto* send = std::get_if<Send>(&action))
-        if (const auto* order = std::get_if<SnapshotOrder>(&send->message)) partner_[send->header.rank] = order->partner;
+        if (const auto* order = std::get_if<SnapshotOrder>(&send->message))
+          partner_[send->header.rank] = order->partner;
   }
   void BeforeController(const ControllerCore& core, ControllerEvent* event,
                         std::vector<ControllerEvent>* after) override {

@@ -131,8 +131,9 @@ void AddController(CLI::App& app, int& exit_code) {
   command->add_option("--secret-fd", options->secret_fd, "Descriptor of the job's secret");
   AddTlsOptions(*command, options->tls);
   command->add_option("--save-dir", options->save_dir, "Root of dying-gasp checkpoints");
-  command->add_option("--snapshot-every", options->snapshot_every,
-                      "In-memory snapshots each N steps, or 'auto', as in kintsugi run")
+  command
+      ->add_option("--snapshot-every", options->snapshot_every,
+                   "In-memory snapshots each N steps, or 'auto', as in kintsugi run")
       ->capture_default_str();
   command->add_option("--silence", options->silence, "Seconds without a sign of life that make a fault")
       ->capture_default_str();

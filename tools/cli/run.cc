@@ -119,9 +119,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--verify-every", o.verify_every,
                  "Compare the replicas of every shard each N steps, and before every save; 0: in recovery only")
       ->capture_default_str();
-  app.add_option("--snapshot-every", o.snapshot_every,
-                 "Keep a copy of every rank's state in its own and in a partner's memory each N steps, to go back to where\n"
-                 "no replica is left; 'auto': as often as takes 1 % of a rank's time; 0: never")
+  app.add_option(
+         "--snapshot-every", o.snapshot_every,
+         "Keep a copy of every rank's state in its own and in a partner's memory each N steps, to go back to where\n"
+         "no replica is left; 'auto': as often as takes 1 % of a rank's time; 0: never")
       ->capture_default_str();
   app.add_option("--save-dir", o.save_dir, "Root of checkpoints, periodic and dying-gasp; empty: no saves")
       ->capture_default_str();

@@ -101,7 +101,8 @@ TEST(SnapshotPartners, AreThoseOfTheSlowRule) {
   Random random(11);
   for (int round = 0; round < 400; ++round) {
     const int size = 1 << random.Below(4), world = size * static_cast<int>(1 + random.Below(6));
-    const ReplicaMap replicas = Blocks(world, size, 1 << random.Below(static_cast<uint64_t>(std::countr_zero(static_cast<unsigned>(size))) + 1));
+    const ReplicaMap replicas = Blocks(
+        world, size, 1 << random.Below(static_cast<uint64_t>(std::countr_zero(static_cast<unsigned>(size))) + 1));
     std::vector<std::string> hosts;
     const uint64_t nodes = 1 + random.Below(4);
     const bool mixed = random.Chance(0.3);

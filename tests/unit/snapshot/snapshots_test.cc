@@ -23,13 +23,13 @@ struct TestRank {
       auto& data = *tensors.emplace_back(std::make_unique<std::vector<float>>(elements));
       for (size_t i = 0; i < elements; ++i) data[i] = value + static_cast<float>(i % 1000);
       const auto count = static_cast<int64_t>(elements);
-      const Status added = registry.AddTensor(
-          {.key = key,
-           .global_shape = {count},
-           .local_shape = {count},
-           .global_offset = {0},
-           .layout = key[0] == 'e' ? 1 : 0,
-           .memory = {.data = data.data(), .size_bytes = elements * sizeof(float)}});
+      const Status added =
+          registry.AddTensor({.key = key,
+                              .global_shape = {count},
+                              .local_shape = {count},
+                              .global_offset = {0},
+                              .layout = key[0] == 'e' ? 1 : 0,
+                              .memory = {.data = data.data(), .size_bytes = elements * sizeof(float)}});
       EXPECT_TRUE(added.ok()) << added.ToString();
     }
     service = std::make_unique<ReplicaDefaults>(registry);
@@ -218,8 +218,7 @@ TEST_F(SnapshotsTest, AnIncidentEndsWhatIsUnderWayAndTheNextGenerationGoesOn) {
   for (auto& rank : ranks) rank->snapshots->Abort();
   Take(8);
   for (auto& rank : ranks) rank->snapshots->AwaitQuiet();
-  for (int i = 0; i < 3; ++i)
-    EXPECT_FALSE(ranks[static_cast<size_t>(i)]->snapshots->Checked(Rank(i), Step(8)).ok());
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(ranks[static_cast<size_t>(i)]->snapshots->Checked(Rank(i), Step(8)).ok());
   MakeOne(2, 12, 4);
   EXPECT_TRUE(ranks[0]->snapshots->Checked(Rank(2), Step(12)).ok());
   EXPECT_TRUE(ranks[0]->snapshots->Checked(Rank(2), Step(4)).ok());
