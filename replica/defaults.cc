@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "replica/snapshot/snapshots.h"
+
 namespace kintsugi {
 namespace {
 
@@ -74,6 +76,8 @@ Status ReplicaDefaults::Open(HandlerContext& call) {
     aborted_.store(false);
     opening_ = opening;
     old.swap(partners_);
+    group_ = call.partners;
+    group_.push_back(call.rank);
   }
   old.clear();
   if (self_ == kUnknownSelf && call.rank != kUnknownSelf) {
@@ -137,6 +141,19 @@ Result<std::vector<uint8_t>> ReplicaDefaults::MirroredOf(Rank rank, Step step) c
                     self_.ToString() + ": they were neither captured here nor received in a repair");
 }
 
+std::vector<uint8_t> ReplicaDefaults::PackMirrored(Step step) const {
+  std::vector<Rank> group;
+  {
+    std::lock_guard lock(mutex_);
+    group = group_;
+  }
+  return mirrored_.Pack(group, step);
+}
+
+Status ReplicaDefaults::TakeMirrored(Step step, const std::vector<uint8_t>& packed) {
+  return mirrored_.Unpack(packed, step);
+}
+
 // ---- digests -----------------------------------------------------------------------------------------------------
 
 Result<std::map<int, StateDigest>> ReplicaDefaults::Digests() {
@@ -155,13 +172,45 @@ Result<std::map<int, StateDigest>> ReplicaDefaults::Digests() {
 // ---- repair ------------------------------------------------------------------------------------------------------
 
 Status ReplicaDefaults::Repair(HandlerContext& call) {
-  if (call.rung == Rung::kReload) {
+  self_ = call.rank;
+  if (snapshots_) snapshots_->AwaitQuiet();
+  EnterLedgers(call.from_snapshot);
+  if (call.from_snapshot) KINTSUGI_RETURN_IF_ERROR(RestoreOwn(call));
+  if (call.rung == Rung::kReload && !call.from_snapshot) {
+    ledgers_.clear();
     if (load_) return load_(call, load_context_);
     return {StatusCode::kFailedPrecondition,
             "this rank is to reload '" + call.directory +
                 "', but no loader is installed: install the default save handlers, or register a repair handler"};
   }
-  self_ = call.rank;
+  KINTSUGI_RETURN_IF_ERROR(WorkOff(call));
+  if (!call.from_snapshot || !registry_.HasMirrored()) return Status::Ok();
+  // As after a reload from disk: the rollback takes the live ones.
+  KINTSUGI_ASSIGN_OR_RETURN(const auto objects, Mirrored(call.step));
+  return registry_.RestoreMirrored(objects);
+}
+
+void ReplicaDefaults::EnterLedgers(bool from_snapshot) {
+  if (std::exchange(ledgers_from_snapshot_, from_snapshot) != from_snapshot) ledgers_.clear();
+}
+
+Status ReplicaDefaults::RestoreOwn(HandlerContext& call) {
+  if (!snapshots_)
+    return {StatusCode::kFailedPrecondition,
+            "this rank is to go back to an in-memory snapshot, but keeps none: join through kintsugi::Join"};
+  std::vector<int> comes;  // layouts that come from elsewhere
+  for (const RepairMove& move : call.moves)
+    if (move.destination == call.rank) comes.push_back(move.layout);
+  if (!comes.empty() && std::all_of(registry_.tensors().begin(), registry_.tensors().end(), [&](const auto& entry) {
+        return std::find(comes.begin(), comes.end(), entry.second.layout) != comes.end();
+      }))
+    return Status::Ok();
+  KINTSUGI_ASSIGN_OR_RETURN(const auto own, snapshots_->Checked(call.rank, call.step));
+  KINTSUGI_RETURN_IF_ERROR(snapshots_->Restore(*own, comes));
+  return mirrored_.Unpack(own->objects, call.step);
+}
+
+Status ReplicaDefaults::WorkOff(HandlerContext& call) {
   for (size_t i = 0; i < call.moves.size(); ++i) {
     const RepairMove& move = call.moves[i];
     Status status;
@@ -212,12 +261,19 @@ Result<std::vector<StreamItem>> ReplicaDefaults::ItemsOf(const RepairMove& move)
 }
 
 Status ReplicaDefaults::ServeMove(HandlerContext& call, const RepairMove& move, size_t number) {
-  KINTSUGI_ASSIGN_OR_RETURN(const auto items, ItemsOf(move));
+  std::shared_ptr<const Snapshot> snapshot;
+  if (move.snapshot_of.value() >= 0) {
+    KINTSUGI_ASSIGN_OR_RETURN(snapshot, snapshots_->Checked(move.snapshot_of, call.step));
+  }
+  const auto held = snapshot ? Result<std::vector<StreamItem>>(snapshot->ItemsOf(move.layout)) : ItemsOf(move);
+  KINTSUGI_ASSIGN_OR_RETURN(const auto items, held);
   ActiveLinks links(*call.cancel);
   KINTSUGI_ASSIGN_OR_RETURN(auto link, OpenFor(call, move, number, call.rank));
   links.Add(std::move(link));
   SendOptions options{.checksum = options_.checksum, .limits = LimitsOf(call)};
-  if (move.keys.empty()) {
+  if (snapshot) {
+    options.objects = snapshot->objects;
+  } else if (move.keys.empty()) {
     // With those of the whole group: the receiver may have to serve any of them next.
     std::vector<Rank> group = call.partners;
     group.push_back(call.rank);

@@ -32,6 +32,9 @@ struct ReplicaOptions {
   GlooAddress address;
 };
 
+class Snapshots;
+struct Snapshot;
+
 class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
  public:
   explicit ReplicaDefaults(const StateRegistry& registry, ReplicaOptions options = {});
@@ -43,10 +46,15 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   static Status RepairHandler(HandlerContext& call, void* context);
   // What repair does on the rung reload: reads a checkpoint. Whoever brings the save handlers sets it.
   void SetLoader(HandlerFunction load, void* context);
+  // Where a reload from memory takes what it gives back; outlives this object. Null: there is no such reload.
+  void SetSnapshots(Snapshots* snapshots) { snapshots_ = snapshots; }
 
   Status Open(HandlerContext& call) override;
   Status Mirror(Step step, const std::vector<uint8_t>& mine) override;
   Result<std::vector<uint8_t>> Mirrored(Step step) const override;
+  // Those of this rank's replica groups at `step`, as far as they are known. Any thread.
+  std::vector<uint8_t> PackMirrored(Step step) const override;
+  Status TakeMirrored(Step step, const std::vector<uint8_t>& packed) override;
   Result<std::map<int, StateDigest>> Digests() override;
   void Abort() override;
 
@@ -58,9 +66,13 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   class ActiveLinks;
 
   Status OpenLinks(HandlerContext& call, CancelToken& cancel);
+  Status RestoreOwn(HandlerContext& call);
+  Status WorkOff(HandlerContext& call);
   Status ServeMove(HandlerContext& call, const RepairMove& move, size_t number);
   Status ReceiveMove(HandlerContext& call, const RepairMove& move, size_t number);
   Result<std::vector<StreamItem>> ItemsOf(const RepairMove& move) const;
+  // Keeps what has arrived only while repairs go on from the same kind of source.
+  void EnterLedgers(bool from_snapshot);
   Result<std::unique_ptr<Link>> OpenFor(HandlerContext& call, const RepairMove& move, size_t number, Rank source);
   StreamLimits LimitsOf(const HandlerContext& call) const;
 
@@ -68,13 +80,16 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   const ReplicaOptions options_;
   HandlerFunction load_ = nullptr;
   void* load_context_ = nullptr;
+  Snapshots* snapshots_ = nullptr;
   Rank self_{-1};  // known from the first Open on
   MirrorStore mirrored_;
   std::map<std::string, ReceiveLedger> ledgers_;  // by layout and keys; trainer's thread only
+  bool ledgers_from_snapshot_ = false;
 
   mutable std::mutex mutex_;  // guards what Abort touches
   std::atomic<bool> aborted_{false};
   std::shared_ptr<CancelToken> opening_;
+  std::vector<Rank> group_;                      // this rank and its partners
   std::vector<std::shared_ptr<Link>> partners_;  // changed by Open only, on the trainer's thread, under the mutex
 };
 

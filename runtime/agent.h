@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "callbacks/handlers/handlers.h"
+#include "callbacks/handlers/snapshot_service.h"
 #include "callbacks/handlers/state_service.h"
 #include "callbacks/state/registry.h"
 #include "runtime/agent/agent_options.h"
@@ -83,6 +84,8 @@ class KINTSUGI_EXPORT Agent {
   Status RegisterHandler(HandlerKind kind, HandlerFunction function, void* context);
   // The state plane that kintsugi::Join installs; the agent keeps a reference.
   Status SetStateService(std::shared_ptr<StateService> service);
+  // Likewise; without one no in-memory snapshots are made.
+  Status SetSnapshotService(std::shared_ptr<SnapshotService> service);
   const StateRegistry& registry() const;
   Status SetGate(GateMode mode, GateFunction function = nullptr, void* context = nullptr);
   // An error whose text contains `pattern` is of this class; the first match wins, anything else is an exception.

@@ -52,6 +52,7 @@ struct HandlerContext {
   std::vector<RepairMove> moves;   // repair: all moves of the incident, in the order every rank works them off
   std::vector<SaveEntry> entries;  // save: what this rank writes
   std::string directory;           // save, rename: the checkpoint root; repair on reload: the checkpoint to read
+  bool from_snapshot = false;      // repair on reload: from the in-memory snapshot of `step`, not from `directory`
   bool moves_latest = true;        // rename: false where a minority saves; the checkpoint is visible, `latest` stays
   uint64_t bytes_moved = 0;        // repair: set by the handler on the receiving side
 };

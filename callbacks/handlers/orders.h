@@ -29,8 +29,12 @@ enum class Rung : uint8_t {
 struct RepairMove {
   int layout = 0;
   Rank destination;
-  std::vector<Rank> sources;      // at least one; preferred first
+  std::vector<Rank> sources;      // at least one, unless it adopts; preferred first
   std::vector<std::string> keys;  // empty: every tensor of the layout and the mirrored objects
+  // The destination maps the memory of the process before it, which its launcher holds: nothing is streamed. The agent
+  // does it; a repair handler sees no such moves.
+  bool adopt = false;
+  Rank snapshot_of{-1};  // reload from memory: the rank whose snapshot the sources keep; else -1
 };
 
 // One shard of one layout that a rank writes in a save.

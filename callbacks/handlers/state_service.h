@@ -28,6 +28,11 @@ class KINTSUGI_EXPORT StateService {
   virtual Status Mirror(Step step, const std::vector<uint8_t>& mine) = 0;
   // Own mirrored bytes of `step`: captured here, or received in a repair. kNotFound otherwise.
   virtual Result<std::vector<uint8_t>> Mirrored(Step step) const = 0;
+  // Everything that is known of `step`, this rank's bytes and its partners', as one text; and the way back, in a
+  // process that goes on with the memory of the one before it. TakeMirrored: kDataLoss, it is no such text or of
+  // another step.
+  virtual std::vector<uint8_t> PackMirrored(Step step) const = 0;
+  virtual Status TakeMirrored(Step step, const std::vector<uint8_t>& packed) = 0;
   // Digest per layout over all registered tensors, and over the mirrored objects where the layouts' members share them.
   virtual Result<std::map<int, StateDigest>> Digests() = 0;
   virtual void Abort() = 0;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,7 +19,35 @@ Status Exhausted(const char* call, uint64_t size_bytes) {
                                               " bytes of shared state memory: " + std::strerror(errno)};
 }
 
+// The size of a file that cannot shrink under a mapping.
+Result<uint64_t> SealedSize(int fd) {
+  struct stat file = {};
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &file) != 0 || file.st_size <= 0)
+    return Status(StatusCode::kInvalidArgument, "descriptor " + std::to_string(fd) + " is no sealed memory file");
+  return static_cast<uint64_t>(file.st_size);
+}
+
 }  // namespace
+
+Result<SharedMemory> SharedMemory::Open(UniqueFd file) {
+  KINTSUGI_ASSIGN_OR_RETURN(const uint64_t size_bytes, SealedSize(file.get()));
+  void* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (data == MAP_FAILED) return Exhausted("mmap", size_bytes);
+  return SharedMemory(Memory{data, size_bytes, MemoryKind::kShared, -1, file.Release(), 0});
+}
+
+Status SharedMemory::Replace(const UniqueFd& file) {
+  KINTSUGI_ASSIGN_OR_RETURN(const uint64_t size_bytes, SealedSize(file.get()));
+  const uint64_t mapped = memory_.size_bytes > 0 ? memory_.size_bytes : 1;
+  if (size_bytes != mapped)
+    return {StatusCode::kInvalidArgument,
+            "a memory file of " + std::to_string(size_bytes) + " bytes in place of " + std::to_string(mapped)};
+  if (mmap(memory_.data, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED)
+    return Exhausted("mmap", mapped);
+  if (dup3(file.get(), memory_.shared_fd, O_CLOEXEC) < 0) return Exhausted("dup3", mapped);
+  return Status::Ok();
+}
 
 Result<SharedMemory> SharedMemory::Allocate(uint64_t size_bytes) {
   const int fd = memfd_create("kintsugi-state", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -2,7 +2,7 @@
 // straight out of it. Nothing is left behind when the process is killed: the file has no name.
 //
 // Ownership: unmapped and closed with the object; registered tensors must not outlive it.
-// Errors: kResourceExhausted names the size asked for.
+// Errors: kResourceExhausted names the size asked for; kInvalidArgument: a file that was handed over is no such file.
 // Units: bytes; every allocation starts on a page.
 #pragma once
 
@@ -10,12 +10,18 @@
 
 #include "callbacks/state/descriptors.h"
 #include "runtime/base/result.h"
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi {
 
 class KINTSUGI_EXPORT SharedMemory {
  public:
   static Result<SharedMemory> Allocate(uint64_t size_bytes);
+  // Maps a file that Allocate made, here or in another process.
+  static Result<SharedMemory> Open(UniqueFd file);
+  // Puts the bytes of `file` in place of these: same address, same descriptor, same size. Both processes' bytes are the
+  // same from then on; what was here before is gone.
+  Status Replace(const UniqueFd& file);
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;

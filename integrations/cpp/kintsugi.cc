@@ -2,17 +2,21 @@
 
 #include "replica/defaults.h"
 #include "replica/save/save_handlers.h"
+#include "replica/snapshot/snapshots.h"
 
 namespace kintsugi {
 namespace {
 
 // What the default handlers share; the agent keeps it alive as its state service.
 struct StatePlane {
-  explicit StatePlane(const StateRegistry& registry) : replica(registry) {
+  explicit StatePlane(const StateRegistry& registry)
+      : replica(registry), snapshots(registry, [this](Step step) { return replica.PackMirrored(step); }) {
+    replica.SetSnapshots(&snapshots);
     save.registry = &registry;
     save.mirrored_of = [this](Rank rank, Step step) { return replica.MirroredOf(rank, step); };
   }
   ReplicaDefaults replica;
+  Snapshots snapshots;
   checkpoint::SaveContext save;
 };
 
@@ -28,6 +32,7 @@ Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr
   KINTSUGI_RETURN_IF_ERROR(agent->RegisterHandler(HandlerKind::kSave, checkpoint::SaveHandler, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(agent->RegisterHandler(HandlerKind::kRename, checkpoint::RenameHandler, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(agent->SetStateService(std::shared_ptr<StateService>(plane, &plane->replica)));
+  KINTSUGI_RETURN_IF_ERROR(agent->SetSnapshotService(std::shared_ptr<SnapshotService>(plane, &plane->snapshots)));
   return agent;
 }
 

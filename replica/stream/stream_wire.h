@@ -13,7 +13,7 @@
 
 namespace kintsugi {
 
-enum class FrameKind : uint32_t { kManifest = 1, kRequest = 2, kEnd = 3 };
+enum class FrameKind : uint32_t { kManifest = 1, kRequest = 2, kEnd = 3, kSnapshotOffer = 4 };
 
 struct Frame {
   FrameKind kind = FrameKind::kEnd;

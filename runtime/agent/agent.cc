@@ -61,6 +61,12 @@ Status Agent::SetStateService(std::shared_ptr<StateService> service) {
   return Status::Ok();
 }
 
+Status Agent::SetSnapshotService(std::shared_ptr<SnapshotService> service) {
+  if (impl_->running_) return {StatusCode::kFailedPrecondition, "the snapshot service was set after Agent::Run began"};
+  impl_->snapshots_ = std::move(service);
+  return Status::Ok();
+}
+
 Status Agent::SetGate(GateMode mode, GateFunction function, void* context) {
   if (impl_->running_) return {StatusCode::kFailedPrecondition, "the gate was set after Agent::Run began"};
   if ((mode == GateMode::kTrainer) != (function != nullptr))

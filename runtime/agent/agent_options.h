@@ -20,6 +20,7 @@ struct AgentOptions {
   int secret_fd = -1;            // the job's secret (32 bytes), see `kintsugi run`
   std::string tls_certificate, tls_key, tls_ca;  // PEM files (runtime/net/tls.h); all empty: without TLS
   int page_fd = -1;              // liveness page of a launcher; -1: the agent beats by itself
+  int state_fd = -1;             // where the launcher takes the state's memory files (state_channel.h); -1: it does not
   Incarnation incarnation;       // 0: the controller assigns it (no launcher)
   int spare_fd = -1;             // a spare's (`kintsugi run --spares`): Join learns rank and incarnation through it
   int device = -1;               // index on this node, from a launcher; -1: not known
@@ -28,9 +29,9 @@ struct AgentOptions {
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends
 
   // RANK, WORLD_SIZE, KINTSUGI_CONTROLLER (HOST:PORT), KINTSUGI_JOB, KINTSUGI_SECRET_FD, KINTSUGI_PAGE_FD,
-  // KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY, KINTSUGI_TLS_CA; in
-  // a spare KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument names the variable, its value and what
-  // was expected.
+  // KINTSUGI_STATE_FD, KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY,
+  // KINTSUGI_TLS_CA; in a spare KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument names the variable,
+  // its value and what was expected.
   KINTSUGI_EXPORT static Result<AgentOptions> FromEnvironment();
   KINTSUGI_EXPORT Status Validate() const;
 };

@@ -20,10 +20,13 @@
 
 #include "callbacks/state/shared_memory.h"
 #include "runtime/agent.h"
+#include "runtime/agent/object_slots.h"
 #include "runtime/core/agent_core.h"
+#include "runtime/core/held_state.h"
 #include "runtime/inject/injection.h"
 #include "runtime/net/client.h"
 #include "runtime/process/shared_page.h"
+#include "runtime/process/state_channel.h"
 
 namespace kintsugi {
 
@@ -58,6 +61,7 @@ class Agent::Impl {
   StateRegistry registry_;
   HandlerRegistry handlers_;
   std::shared_ptr<StateService> service_;
+  std::shared_ptr<SnapshotService> snapshots_;
   std::map<int, core::GroupClaim> layouts_;
   GateMode gate_mode_ = GateMode::kControlPlane;
   GateFunction gate_function_ = nullptr;
@@ -107,6 +111,11 @@ class Agent::Impl {
   void OnDisconnect(const Status& why);
   void OnNoController(const Status& why);
   void Arm(const std::string& injection);
+  // In-memory snapshots (impl_snapshot.cc).
+  void ArmSnapshot(const core::ArmSnapshot& arm);
+  void TellOfSnapshot(Generation generation, SnapshotReport report);
+  void AbortSnapshot();
+  bool StillAt(Step step) const;  // any thread: the state of `step` is whole, and nobody has touched it since
   void OnStoreAnswered(const core::StoreReply& reply);
   void AskStoreAgain();
   bool EnterStore(Generation generation);  // with mutex_; false: it is older
@@ -128,9 +137,17 @@ class Agent::Impl {
   void MoveWord(core::GateState state, Step step);
   void FinishLoop(const Status& status, bool threw);
   Status MirrorObjects(Step step);
+  // State that outlives the process (impl_adopt.cc).
+  std::optional<uint64_t> StateShape() const;
+  void OfferState();
+  void KeepObjects(Step step);
+  Status AdoptState(Step step);
+  void MarkState(core::StateMark mark);
+  Status PrepareState(const core::RunOnTrainer& run);
   Status PassGate(Step step);
   Status AwaitVerdict(Step step);
   Status SaveAt(Step boundary);
+  void TakeSnapshot(Step boundary);
   std::vector<std::string> KeysToPoison(const Injection& injection) const;
   void Poison(const Injection& injection);
   void Flip(const Injection& injection);
@@ -186,6 +203,7 @@ class Agent::Impl {
 
   std::atomic<bool> any_armed_{false};
   std::atomic<uint64_t> pause_at_{0};
+  std::atomic<uint64_t> snapshot_at_{0};  // whoever takes it out answers for it
   std::atomic<bool> ended_{false};
 
   // Trainer's thread only.
@@ -196,6 +214,9 @@ class Agent::Impl {
   bool released_at_save_point_ = false;
   bool fault_told_ = false;
   Duration slow_{};                   // injected
+  std::optional<StateChannel> state_channel_;
+  std::optional<ObjectSlots> object_slots_;
+  bool adopted_ = false;
   std::vector<Activity> activities_;  // open ones, the innermost last
   Generation generation_;
   Step released_at_;

@@ -57,6 +57,7 @@ Status Agent::Impl::Run(LoopFunction loop, void* context) {
   KINTSUGI_RETURN_IF_ERROR(CheckReady(loop));
   has_mirrored_ = registry_.HasMirrored();
   registry_.Seal();
+  OfferState();
   for (const std::string& injection : join_.injections) Arm(injection);
   running_ = true;
   boost::asio::post(io_, [this, ready = MakeReady()] { core_->SetReady(ready); });
@@ -120,6 +121,7 @@ void Agent::Impl::FinishLoop(const Status& status, bool threw) {
   core::FaultReport fault = Classify(status);
   // Interrupted with no incident in sight: something was aborted under the trainer.
   if (!threw && interrupted) fault.kind = core::FaultKind::kCommError;
+  if (fault.kind == core::FaultKind::kMemoryHigh) MarkState(core::StateMark::kWriting);
   Park(Outcome::kFault, std::move(fault));
 }
 
@@ -172,6 +174,7 @@ Agent::Impl::Served Agent::Impl::Serve() {
         release_.reset();
         continue_ = false;
         word().store(GateWord::Pack(GateState::kCommitted, released_at_.value()), std::memory_order_release);
+        MarkState(core::StateMark::kWhole);
         return Served::kReleased;
       } else {
         continue_ = false;
@@ -219,9 +222,11 @@ HandlerContext Agent::Impl::ContextOf(const core::RunOnTrainer& run, CancelToken
   call.store = &store;
   call.rung = run.order.rung;
   call.partners = run.order.partners;
-  call.moves = run.order.moves;
+  std::copy_if(run.order.moves.begin(), run.order.moves.end(), std::back_inserter(call.moves),
+               [](const RepairMove& move) { return !move.adopt; });
   call.entries = run.order.entries;
   call.directory = run.order.directory;
+  call.from_snapshot = run.order.from_snapshot;
   call.moves_latest = run.order.moves_latest;
   return call;
 }
@@ -234,6 +239,7 @@ Status Agent::Impl::CallHandlers(const core::RunOnTrainer& run, CancelToken& can
     KINTSUGI_ASSIGN_OR_RETURN(done->digests, service_->Digests());
     return Status::Ok();
   }
+  KINTSUGI_RETURN_IF_ERROR(PrepareState(run));
   if (run.order.phase == core::Phase::kRollback) return RollBack(call);
   KINTSUGI_RETURN_IF_ERROR(handlers_.Call(*HandlerOf(run.order.phase), call));
   done->bytes_moved = call.bytes_moved;
@@ -256,7 +262,10 @@ Status Agent::Impl::RollBack(HandlerContext& call) {
   }
   if (handlers_.Has(HandlerKind::kRollback)) KINTSUGI_RETURN_IF_ERROR(handlers_.Call(HandlerKind::kRollback, call));
   // Partners that were replaced hold nothing of ours yet.
-  return has_mirrored_ ? service_->Mirror(call.step, objects) : Status::Ok();
+  if (!has_mirrored_) return Status::Ok();
+  KINTSUGI_RETURN_IF_ERROR(service_->Mirror(call.step, objects));
+  KeepObjects(call.step);
+  return Status::Ok();
 }
 
 }  // namespace kintsugi

@@ -35,6 +35,7 @@ Agent::Impl::~Impl() {
     io_.stop();
   });
   thread_.join();
+  if (snapshots_) snapshots_->Stop();
 }
 
 Status Agent::Impl::Start() {
@@ -259,6 +260,7 @@ void Agent::Impl::Act(const core::AgentAction& action) {
           [&](const core::StoreAnswered& a) { OnStoreAnswered(a.reply); },
           [&](const core::ArmInjection& a) { Arm(a.injection); },
           [&](const core::EndTrainer& a) { DoEnd(a.exit_code, a.text); },
+          [&](const core::ArmSnapshot& a) { ArmSnapshot(a); },
       },
       action);
 }
@@ -293,6 +295,7 @@ void Agent::Impl::LockGate() {
     before = GateWord::Unpack(word().fetch_or(GateWord::kLockBit, std::memory_order_acq_rel));
   }
   changed_.notify_all();
+  AbortSnapshot();
   if (dropped) Step_(core::TrainerParked{core::TrainerParked::Outcome::kInterrupted, before, {}});
   Step_(core::GateLocked{before});
 }
@@ -333,6 +336,7 @@ void Agent::Impl::DoEnd(int exit_code, const std::string& text) {
   }
   changed_.notify_all();
   if (cancel) cancel->Cancel();
+  AbortSnapshot();
   CallStop();
 }
 

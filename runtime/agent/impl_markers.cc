@@ -38,6 +38,8 @@ Status Agent::Impl::BeginStep(Step step) {
     Post(core::TrainerResumed{});
   }
   const Step boundary = step.Previous();
+  if (snapshot_at_.load(std::memory_order_seq_cst) == boundary.value() && boundary.value() > 0) [[unlikely]]
+    TakeSnapshot(boundary);
   const uint64_t pause = pause_at_.load(std::memory_order_seq_cst);
   const auto every = [&](uint64_t steps) { return steps > 0 && boundary.value() % steps == 0; };
   const bool due = every(join_.save_every) || every(join_.verify_every);
@@ -62,7 +64,9 @@ Status Agent::Impl::Report(Step step, double loss, std::span<const uint64_t> sam
 }
 
 Status Agent::Impl::MirrorObjects(Step step) {
-  return service_->Mirror(step, registry_.CaptureMirrored());
+  KINTSUGI_RETURN_IF_ERROR(service_->Mirror(step, registry_.CaptureMirrored()));
+  KeepObjects(step);
+  return Status::Ok();
 }
 
 Status Agent::Impl::BeginUpdate(Step step) {
@@ -169,6 +173,7 @@ Status Agent::Impl::ReportMemoryError(const std::vector<std::string>& keys, cons
   fault.step = Step(UnpackProgress(words().progress.load()).step);
   fault.since = SteadyClock::SteadyNow();
   if (fault.in_update) MoveWord(GateState::kTorn, now.step);
+  MarkState(core::StateMark::kWriting);
   SignalFault(std::move(fault));
   return InterruptedStatus("memory error");
 }

@@ -255,8 +255,24 @@ void Controller::Act(const core::ControllerAction& action) {
                    log_->Write(LogLevel::kInfo, LogLine("checkpoint", {{"step", a.step.ToString()}, {"directory", a.directory}}));
                    host_.OnCheckpoint({a.step, a.directory});
                  },
-                 [&](const core::RunEnded& a) { host_.OnEnded(a); },
+                 [&](const core::RunEnded& a) {
+                   if (core_.snapshots_made() + core_.snapshots_abandoned() > 0)
+                     log_->Write(LogLevel::kInfo,
+                                 LogLine("snapshots", {{"made", std::to_string(core_.snapshots_made())},
+                                                       {"abandoned", std::to_string(core_.snapshots_abandoned())},
+                                                       {"newest", core_.newest_snapshot().ToString()}}));
+                   host_.OnEnded(a);
+                 },
                  [&](const core::Notice& a) { Tell(a); },
+                 [&](const core::AskWitness&) { host_.OnAskWitness(); },
+                 [&](const core::SnapshotSettled& a) {
+                   log_->Write(LogLevel::kDebug,
+                               LogLine("snapshot", {{"step", a.step.ToString()},
+                                                    {"counts", a.counts ? "yes" : "no"},
+                                                    {"rank", a.rank.ToString()},
+                                                    {"why", a.text},
+                                                    {"cost_us", std::to_string(a.cost.count() / 1000)}}));
+                 },
              },
              action);
 }

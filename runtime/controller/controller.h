@@ -38,6 +38,7 @@ class ControllerHost {
   virtual void OnCheckpoint(const core::Checkpoint& /*checkpoint*/) {}
   virtual void OnNotice(Rank rank, const std::string& text) = 0;
   virtual void OnEnded(const core::RunEnded& ended) = 0;
+  virtual void OnAskWitness() {}  // its word is given with Feed
 };
 
 // Whoever speaks to the launchers of other nodes (node_hub.h).

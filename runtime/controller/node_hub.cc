@@ -99,6 +99,12 @@ std::string NodeHub::WhyRefused(const wire::NodeHello& hello) const {
   if (hello.local_ranks != options_.local_ranks)
     return "node " + std::to_string(hello.node_rank) + " says --nproc " + std::to_string(hello.local_ranks) +
            ", the controller " + std::to_string(options_.local_ranks);
+  if (hello.controllers != options_.controllers)
+    return "node " + std::to_string(hello.node_rank) + " knows " + std::to_string(hello.controllers) +
+           " controllers, the one that leads " + std::to_string(options_.controllers);
+  if (hello.witness != options_.witness)
+    return "node " + std::to_string(hello.node_rank) + (hello.witness ? " has" : " lacks") +
+           " --witness: give it to every node, or to none";
   return "";
 }
 
@@ -123,8 +129,8 @@ void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHell
                                                        {"address", hello.address},
                                                        {"peer", connection->peer_address()},
                                                        {"processes", std::to_string(hello.lives.size())}}));
-  Send(node,
-       wire::NodeWelcome{true, "", options_.master_address, options_.master_port, options_.beat, options_.policy});
+  Send(node, wire::NodeWelcome{true, "", options_.master_address, options_.master_port, options_.beat, options_.policy,
+                               options_.run});
   events_.OnNodeJoined(node, hello);
 }
 

@@ -36,6 +36,9 @@ struct NodeHubOptions {
   uint16_t master_port = 0;
   Duration beat = std::chrono::milliseconds(250);
   std::string policy;  // as words, for whoever may have to take over
+  std::string run;     // names the run to a witness
+  bool witness = false;
+  int controllers = 0;  // processes without ranks that may lead
 };
 
 class NodeHub final : public NodePort {

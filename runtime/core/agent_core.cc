@@ -40,6 +40,8 @@ std::vector<AgentAction> AgentCore::Step(const AgentEvent& event) {
         } else if constexpr (std::is_same_v<E, Connected>) {
           term_ = std::max(term_, e.term);
           OnConnected();
+        } else if constexpr (std::is_same_v<E, SnapshotCopied>) {
+          OnSnapshotCopied(e);
         }
       },
       event);
@@ -78,6 +80,8 @@ void AgentCore::OnMessage(const FromController& event) {
           if (locked_) return;
           at_gate_.reset();
           out_.push_back(OpenGate{m.step});
+        } else if constexpr (std::is_same_v<M, SnapshotOrder>) {
+          OnSnapshotOrder(m);
         } else if constexpr (std::is_same_v<M, InjectOrder>) {
           out_.push_back(ArmInjection{m.injection});
         } else if constexpr (std::is_same_v<M, EndOrder>) {
@@ -98,6 +102,8 @@ bool AgentCore::Advance(Generation generation) {
   order_.reset();
   done_.reset();
   at_gate_.reset();
+  snapshot_step_.reset();
+  snapshot_reports_.clear();
   resumed_ = false;
   std::erase_if(faults_, [](const FaultReport& fault) {
     return fault.kind != FaultKind::kMemoryLow && fault.kind != FaultKind::kMemoryHigh;
@@ -226,6 +232,24 @@ void AgentCore::OnParked(const TrainerParked& event) {
   StartHandler();
 }
 
+void AgentCore::OnSnapshotOrder(const SnapshotOrder& order) {
+  // Given again because the connection was lost: what is known is told, what is under way goes on.
+  if (locked_) return;
+  if (snapshot_step_ == order.step) {
+    for (const SnapshotReport& report : snapshot_reports_) Send(report);
+    return;
+  }
+  snapshot_step_ = order.step;
+  snapshot_reports_.clear();
+  out_.push_back(ArmSnapshot{generation_, order});
+}
+
+void AgentCore::OnSnapshotCopied(const SnapshotCopied& event) {
+  if (event.generation != generation_ || locked_ || snapshot_step_ != event.report.step) return;
+  snapshot_reports_.push_back(event.report);
+  Send(event.report);
+}
+
 void AgentCore::Report(const FaultReport& fault) {
   // Memory that is not to be trusted is no offer; where only named tensors are damaged, the controller keeps account.
   if (fault.kind == FaultKind::kMemoryHigh) offer_valid_ = false;
@@ -256,6 +280,7 @@ void AgentCore::OnConnected() {
   if (finished_) Send(Finished{*finished_});
   if (at_save_point_) Send(SavePoint{word_.step});
   if (at_gate_) Send(GateEntered{*at_gate_});
+  for (const SnapshotReport& report : snapshot_reports_) Send(report);
 }
 
 }  // namespace kintsugi::core

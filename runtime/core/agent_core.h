@@ -50,12 +50,16 @@ struct TrainerAtGate {  // control-plane gate
 struct PauseStored {
   Step begun;
 };
+struct SnapshotCopied {  // a copy was made or failed, by an order of that generation
+  Generation generation;
+  SnapshotReport report;
+};
 struct Connected {  // the control connection is back, to this controller
   Term term;
 };
 
 using AgentEvent = std::variant<FromController, GateLocked, TrainerParked, FaultSignal, HandlerDone, TrainerResumed,
-                                TrainerAtSavePoint, TrainerAtGate, PauseStored, Connected>;
+                                TrainerAtSavePoint, TrainerAtGate, PauseStored, Connected, SnapshotCopied>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 
@@ -92,14 +96,18 @@ struct StoreAnswered {
 struct ArmInjection {
   std::string injection;
 };
+struct ArmSnapshot {  // answer with SnapshotCopied, for one's own copy and for each that comes in
+  Generation generation;
+  SnapshotOrder order;
+};
 struct EndTrainer {
   int exit_code = 0;
   std::string text;
 };
 
-using AgentAction = std::variant<SendMessage, LockGate, Interrupt, RunOnTrainer, CancelHandler, SetCommitted,
-                                 ReleaseTrainer, ContinueTrainer, StorePause, OpenGate, StoreAnswered, ArmInjection,
-                                 EndTrainer>;
+using AgentAction =
+    std::variant<SendMessage, LockGate, Interrupt, RunOnTrainer, CancelHandler, SetCommitted, ReleaseTrainer,
+                 ContinueTrainer, StorePause, OpenGate, StoreAnswered, ArmInjection, EndTrainer, ArmSnapshot>;
 
 class AgentCore {
  public:
@@ -134,6 +142,8 @@ class AgentCore {
   void OnParked(const TrainerParked& event);
   void OnHandlerDone(const HandlerDone& event);
   void OnConnected();
+  void OnSnapshotOrder(const SnapshotOrder& order);
+  void OnSnapshotCopied(const SnapshotCopied& event);
   void Report(const FaultReport& fault);
   void ReportParked();
   void StartHandler();
@@ -171,6 +181,8 @@ class AgentCore {
   bool at_save_point_ = false;
   std::optional<kintsugi::Step> finished_;
   std::optional<kintsugi::Step> at_gate_;
+  std::optional<kintsugi::Step> snapshot_step_;   // under way, or the newest of this generation
+  std::vector<SnapshotReport> snapshot_reports_;  // on that step
   std::vector<AgentAction> out_;
   uint64_t refused_ = 0;
 };

@@ -1,12 +1,14 @@
 // Consent: whether those who answer may act for the whole run (DESIGN section 3, "Who decides").
 //
-// Rule: of n ranks, 2 x (live ones that answer) + (ranks whose processes are known to have ended) must exceed n; where
-// it equals n, the side that holds the lowest rank not known to have ended acts. Two sides that cannot hear each other
-// never both act: they share no live rank, so if both reached n, they would hold n together with the ended ones, which
-// both then know alike, and of those that are left only one side holds the lowest.
+// Rule: of n ranks, 2 x (live ones that answer) + (ranks whose processes are known to have ended) must exceed n. Two
+// sides that cannot hear each other never both reach that: they share no live rank, so both together would count more
+// than all ranks twice. Where it equals n on both sides, each counts as many ranks that it cannot see as it has itself,
+// and something else must decide: the lowest rank not known to have ended, which only one side holds, or a witness
+// outside, which lends its word to one side at a time.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace kintsugi::core {
@@ -18,7 +20,25 @@ enum class Vote : uint8_t {
   kLive,     // it answers
 };
 
+// What decides an even split. Sides that go by different rules never meet: no launcher goes by the lowest rank while
+// another asks the witness (witness.h).
+enum class TieRule : uint8_t {
+  kLowestRank,  // the side that holds the lowest rank not known to have ended
+  kNobody,      // no side acts
+  kWitness,     // the side that holds the witness's lease
+};
+std::string_view TieRuleName(TieRule rule);
+
+enum class Consent : uint8_t {
+  kNo,
+  kAskWitness,  // whoever holds its lease has the consent
+  kYes,
+};
+
 // votes[rank]; an empty world needs nobody's consent.
-bool HasConsent(const std::vector<Vote>& votes);
+Consent ConsentOf(const std::vector<Vote>& votes, TieRule rule);
+inline bool HasConsent(const std::vector<Vote>& votes) {
+  return ConsentOf(votes, TieRule::kLowestRank) == Consent::kYes;
+}
 
 }  // namespace kintsugi::core

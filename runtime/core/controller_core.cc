@@ -18,7 +18,9 @@ ControllerCore::ControllerCore(Policy policy, Term term)
       members_(static_cast<size_t>(policy_.world_size)),
       detector_(policy_.silence),
       hangs_(policy_.Hangs(), policy_.world_size),
-      slow_(policy_.world_size) {
+      slow_(policy_.world_size),
+      tie_rule_(policy_.tie_rule),
+      snapshot_interval_(std::max<uint64_t>(policy_.snapshot_every, 1)) {
   const Status valid = policy_.Validate();
   KINTSUGI_CHECK(valid.ok(), valid.message());
   if (!policy_.resume_directory.empty()) checkpoints_.push_back({policy_.resume_step, policy_.resume_directory});
@@ -46,6 +48,7 @@ std::vector<ControllerAction> ControllerCore::Start(TimePoint now) {
 std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event, TimePoint now) {
   now_ = now;
   if (phase_ == Phase::kEnded && !std::holds_alternative<FromAgent>(event)) return {};
+  if (CheckWord(); phase_ == Phase::kEnded && !out_.empty()) return std::exchange(out_, {});
   std::visit(
       [this](const auto& e) {
         using E = std::decay_t<decltype(e)>;
@@ -53,11 +56,14 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
         if constexpr (std::is_same_v<E, ConnectionClosed>) OnClosed(e);
         if constexpr (std::is_same_v<E, ProcessExited>) OnExited(e);
         if constexpr (std::is_same_v<E, SparesWaiting>) OnSpares(e);
+        if constexpr (std::is_same_v<E, StateHeld>) OnHeld(e);
         if constexpr (std::is_same_v<E, OperatorSave>) RequestSave(false);
         if constexpr (std::is_same_v<E, OperatorStop>) RequestSave(true);
         if constexpr (std::is_same_v<E, OperatorInject>)
           if (InWorld(e.rank)) SendTo(e.rank, InjectOrder{e.injection});
         if constexpr (std::is_same_v<E, ProcessFound>) OnFound(e);
+        if constexpr (std::is_same_v<E, TieRuleTaken>) tie_rule_ = e.rule, CheckWord(), ReconsiderMajority();
+        if constexpr (std::is_same_v<E, WitnessWord>) word_until_ = e.until, CheckWord(), ReconsiderMajority();
         if constexpr (std::is_same_v<E, Tick>) OnTick();
       },
       event);
@@ -111,6 +117,8 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
           OnSavePoint(rank, m.step);
         } else if constexpr (std::is_same_v<M, PauseAck>) {
           OnPauseAck(rank, m);
+        } else if constexpr (std::is_same_v<M, SnapshotReport>) {
+          OnSnapshotReport(rank, m);
         }
         // StoreSet and StoreGet never reach the core: the driver's StoreTable answers them.
       },
@@ -167,6 +175,7 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
   if (member.life == Life::kReady && !member.connected) returned_at_ = now_;
   SetConnected(member, true);
   member.pid = join.pid;
+  if (std::exchange(member.host, join.host) != join.host) snapshot_partners_.clear();
   member.watched_by_launcher = join.watched_by_launcher;
   if (taking_over_) TakeStanding(member, header, join);
   detector_.Watch(rank, now_);
@@ -184,10 +193,11 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
 void ControllerCore::TellAgain(Rank rank) {
   // What was sent while the connection was down is lost; every order may be given twice.
   Member& member = At(rank);
-  if (member.life != Life::kReady) return;
+  if (member.life != Life::kReady || taking_over_) return;
   if (member.waiting && member.order) SendTo(rank, *member.order);
   if ((phase_ == Phase::kRunning || phase_ == Phase::kConfirm) && !member.resumed) SendTo(rank, ResumeOrder{resume_step_});
   if (save_ == SaveState::kArming && unacked_.count(rank)) SendTo(rank, PauseAt{pause_at_});
+  OrderSnapshot(rank);
 }
 
 void ControllerCore::MaybeHeal() {
@@ -204,6 +214,7 @@ void ControllerCore::MaybeHeal() {
   CloseIncident();
   WatchForHangs();
   AwaitResumed();
+  ArmSnapshot();
   MaybeFinish();
   BeginRequestedSave();
 }
@@ -239,17 +250,22 @@ void ControllerCore::OnClosed(const ConnectionClosed& closed) {
 void ControllerCore::OnExited(const ProcessExited& exited) {
   if (!InWorld(exited.rank)) return;
   Member& member = At(exited.rank);
-  if (member.unconfirmed && *member.unconfirmed <= exited.incarnation) {
+  // Of a process that was asked for and never came nobody knows what it says of the one before it: its node may be
+  // away, with that one alive.
+  const bool came = !exited.never_began && (member.incarnation != exited.incarnation || member.life != Life::kStarting);
+  if (member.unconfirmed && *member.unconfirmed <= exited.incarnation && came) {
     member.unconfirmed.reset();
     ReconsiderMajority();
+    MaybeExitsKnown();
   }
   if (taking_over_ && member.life == Life::kAbsent)
     return MaybeTakenOver();  // of a life that this controller never saw
   if (member.incarnation != exited.incarnation || member.life == Life::kDead) return;
   const bool was_ready = member.life == Life::kReady;
   NoteCrash(exited.rank, exited.cause);
+  const std::optional<Incarnation> before = exited.never_began ? member.unconfirmed : std::nullopt;
   MarkDead(exited.rank);
-  member.unconfirmed.reset();
+  member.unconfirmed = before;
   if (taking_over_) {
     RecordFault(exited.rank, FaultKind::kProcessExit, exited.cause, exited.since.value_or(now_));
     return MaybeTakenOver();
@@ -284,6 +300,7 @@ void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report, bool cu
     member.needs_repair = true;
     member.damaged_keys.clear();
   }
+  if (memory) SuspectSnapshots(rank, report.step);
   Fault(rank, report.kind, report.text, report.since);
 }
 
@@ -331,6 +348,7 @@ bool ControllerCore::IsLost(const Member& member) const {
 void ControllerCore::OnDeadline() {
   deadline_ = TimePoint::Max();
   if (taking_over_) return TakenOver();
+  if (awaiting_exits_) return AfterLock();
   if (awaiting_majority_) return GiveUpMajority();
   if (phase_ == Phase::kConfirm) return EnterLock("no further cause within the confirmation window");
   if (phase_ == Phase::kAdmit && !ever_ran_) {
@@ -400,7 +418,9 @@ void ControllerCore::SetPhase(Phase to, const std::string& reason) {
   deadline_ = TimePoint::Max();
   relock_at_ = TimePoint::Max();
   ran_out_ = false;
+  awaiting_exits_ = false;
   awaiting_majority_ = false;
+  if (to == Phase::kLock || to == Phase::kRunning || to == Phase::kEnded) by_word_ = false;
   if (listening) return;
   save_deadline_ = TimePoint::Max();
   for (Member& member : members_) SetWaiting(member, false);

@@ -18,6 +18,8 @@
 #include "runtime/core/hang_detector.h"
 #include "runtime/core/policy.h"
 #include "runtime/core/slow_ranks.h"
+#include "runtime/core/snapshot_partners.h"
+#include "runtime/core/snapshot_table.h"
 
 namespace kintsugi::core {
 
@@ -51,10 +53,12 @@ class ControllerCore {
     TimePoint closed_at;             // where not connected
     bool watched_by_launcher = false;
     uint64_t pid = 0;
+    std::string host;
     kintsugi::Step begun;            // step being computed
     int respawns = 0;
     kintsugi::Step crash_step;  // being computed when its process died, and how often in a row that was so
     int crashes = 0;
+    kintsugi::Step hang_step;        // in which it was asked to come out of a hang
     bool fresh = false;              // a process that has not held the run's state yet
     bool from_spare = false;         // a process that was started before it was needed
     // The newest life that was given up and may still live, as far as anybody here can tell.
@@ -63,6 +67,8 @@ class ControllerCore {
     Generation joined_generation;        // likewise
     bool knocks = false;                 // likewise: a process that knows no generation waits for an answer
     bool registered = false;             // `registry` and `layouts` are its own
+    std::optional<HeldState> held;       // of the process before this one, by its launcher
+    Incarnation doubted;                 // the newest life whose memory is not to be adopted
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these
     int digest_mismatches = 0;
@@ -93,8 +99,15 @@ class ControllerCore {
   const std::optional<IncidentRecord>& incident() const { return incident_; }
   // How far a slow rank is behind the others; nothing for a rank that is not slow.
   std::optional<Duration> LateBy(Rank rank) const { return slow_.LateBy(rank); }
+  // In-memory snapshots: the newest that counts (0: none), and how many attempts counted and did not.
+  kintsugi::Step newest_snapshot() const { return snapshots_.newest(); }
+  uint64_t snapshots_made() const { return snapshots_made_; }
+  uint64_t snapshots_abandoned() const { return snapshots_abandoned_; }
   // Still listening to what it took over.
   bool taking_over() const { return taking_over_; }
+  TieRule tie_rule() const { return tie_rule_; }
+  // No majority was to be had: what is here saves and leaves.
+  bool minority() const { return minority_; }
   uint64_t dropped_messages() const { return dropped_; }
   // Whatever is waited for has a deadline; in RUNNING nothing need be waited for. True after every step.
   bool WaitsAreBounded() const;
@@ -183,16 +196,39 @@ class ControllerCore {
   void MaybeTakenOver();
   void TakenOver();
   void ClaimForLost(std::map<Rank, std::map<int, GroupClaim>>* claims) const;
+  Consent CountVotes() const;
   bool HasMajority() const;
+  void AskWitnessWhereItDecides();
+  void CheckWord();
   void AwaitMajority();
   void ReconsiderMajority();
   void GiveUpMajority();
+
+  // Held memory (controller_adopt.cc).
+  void OnHeld(const StateHeld& told);
+  void DoubtHeld(Rank rank);
+  bool Adopts(Rank rank) const;
+  void AddHeld(std::vector<LockReport>* reports) const;
+  bool AwaitExits();
+  void MaybeExitsKnown();
 
   // Hangs and crash loops (controller_hang.cc).
   void WatchForHangs();
   void CheckHangs();
   void OnPlace(Rank rank, const Progress& place);
   void NoteCrash(Rank rank, const std::string& cause);
+
+  // In-memory snapshots (controller_snapshot.cc).
+  void ArmSnapshot();
+  void OrderSnapshot(Rank rank);
+  void ChooseSnapshotPartnersOnce();
+  void OnSnapshotReport(Rank rank, const SnapshotReport& report);
+  void SettleSnapshot();
+  // Damaged memory may have been copied before it was noticed.
+  void SuspectSnapshots(Rank rank, kintsugi::Step computing);
+  void LookForSnapshot(IncidentSnapshot* incident) const;
+  // The snapshot that a reload goes back to cannot be used as it is.
+  void OnSnapshotUnreadable(Rank rank, const std::string& why);
 
   // Saves, pauses, the end (controller_save.cc).
   void EnterDump();
@@ -274,8 +310,13 @@ class ControllerCore {
   uint64_t dropped_ = 0;
 
   bool taking_over_ = false;                    // listening: nothing is ordered yet
+  bool awaiting_exits_ = false;                 // with LOCK: what the dead left may be the only copy of a shard
+  bool awaited_exits_ = false;                  // it was waited for, in this LOCK
   bool awaiting_majority_ = false;              // with LOCK: all that live have answered, and are too few
   TimePoint consent_until_ = TimePoint::Max();  // of this incident
+  TieRule tie_rule_ = TieRule::kLowestRank;
+  TimePoint word_until_;                        // the witness's lease is ours until then
+  bool by_word_ = false;                        // this attempt rests on it
   bool minority_ = false;                       // it was waited for in vain: save, without `latest`, and leave
 
   // The incident under way, where there is one.
@@ -289,6 +330,7 @@ class ControllerCore {
   RungDecision decision_;
   std::vector<RepairMove> moves_;
   Checkpoint reload_;             // with the rung reload: fixed when it was chosen
+  bool reload_snapshot_ = false;  // ... the in-memory snapshot of choice_.step instead
   Digests digests_;
   TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
   bool ran_out_ = false;                    // with relock_at_: a handler's limit ran out
@@ -296,6 +338,15 @@ class ControllerCore {
   kintsugi::Step hang_step_;  // of the newest hang, and how often in a row that was so
   int hangs_at_step_ = 0;
   std::string hopeless_;  // why no repair is tried any more; empty: it is
+
+  // In-memory snapshots.
+  SnapshotTable snapshots_;
+  std::vector<SnapshotPartner> snapshot_partners_;  // by rank; empty: to be chosen
+  std::vector<std::vector<Rank>> snapshots_of_;     // the same, the other way round
+  uint64_t snapshot_interval_ = 1;
+  uint64_t snapshot_margin_ = 1;  // steps ahead at which one is ordered; grows when orders come late
+  std::string snapshots_off_;     // why no more are made
+  uint64_t snapshots_made_ = 0, snapshots_abandoned_ = 0;
 
   // Saving.
   SaveState save_ = SaveState::kNone;

@@ -43,8 +43,12 @@ void ControllerCore::CheckHangs() {
   hang_step_ = step;
   const std::string text = hang->ToString();
   const TimePoint since = now_ - hang->still;
-  if (!hang->all && hangs_at_step_ > 1)
-    return GiveUp(hang->ranks, FaultKind::kHang, since, text + ", not for the first time");
+  if (!hang->all) {
+    std::vector<Rank> asked;
+    for (Rank rank : hang->ranks)
+      if (std::exchange(At(rank).hang_step, step) == step) asked.push_back(rank);
+    if (!asked.empty()) return GiveUp(asked, FaultKind::kHang, since, text + ", not for the first time");
+  }
   if (hang->all) {
     // Nobody is to blame: who does not come out of STOP will be.
     if (hangs_at_step_ >= kTimesAtOneStep)

@@ -80,6 +80,9 @@ void ControllerCore::RecordFault(Rank rank, FaultKind kind, const std::string& t
 void ControllerCore::MarkDead(Rank rank) {
   Member& member = At(rank);
   if (member.life != Life::kAbsent) member.unconfirmed = member.incarnation;
+  // Whoever comes after it must not take its memory for good.
+  if (member.needs_repair && !member.fresh) member.doubted = member.incarnation;
+  if (member.held && member.held->of <= member.doubted) member.held.reset();
   SetLife(member, Life::kDead);
   SetConnected(member, false);
   SetWaiting(member, false);
@@ -95,6 +98,7 @@ void ControllerCore::MarkDead(Rank rank) {
   member.save_point.reset();
   member.at_gate.reset();
   detector_.Forget(rank);
+  snapshots_.Forget(rank);
 }
 
 void ControllerCore::MaybeRespawn(Rank rank) {
@@ -128,6 +132,7 @@ void ControllerCore::EnterLock(const std::string& reason) {
   incident_->rebuilt_at.reset();
   incident_->repaired_at.reset();
   moves_.clear();
+  snapshots_.Disarm();
   for (size_t r = 0; r < members_.size(); ++r) {
     Member& member = members_[r];
     // Until it answers, a rank offers nothing; a process that joins during LOCK answers to the next one.
@@ -142,6 +147,7 @@ void ControllerCore::EnterLock(const std::string& reason) {
   }
   gate_open_.reset();
   gate_counts_.clear();
+  awaited_exits_ = false;
   Order(LiveRanks(), policy_.LockLimit(), [](Rank) { return LockOrder{}; });
   if (NobodyWaits()) AfterLock();
 }
@@ -160,13 +166,16 @@ void ControllerCore::OnLockReply(Rank rank, const LockReply& reply) {
 
 void ControllerCore::AfterLock() {
   if (!minority_ && !HasMajority()) return AwaitMajority();
+  by_word_ = !minority_ && policy_.needs_consent && CountVotes() == Consent::kAskWitness;
   std::vector<LockReport> reports;
   for (Rank rank : LiveRanks()) reports.push_back(At(rank).report);
+  AddHeld(&reports);
   choice_ = replicas_known_ ? ChooseStep(reports, replicas_) : StepChoice{};
+  if (AwaitExits()) return;
   SetPhase(Phase::kStop, std::string(StepReasonName(choice_.reason)));
   const StopOrder order{choice_.step.value_or(kintsugi::Step()), choice_.step.has_value()};
-  // Who hangs has had its time already; where nobody is to blame, all may be busy.
-  const bool hung = incident_->signal == FaultKind::kHang && !incident_->ranks.empty();
+  // Who hangs has had its time already: one rank the learnt limit, all together the longest healthy step.
+  const bool hung = incident_->signal == FaultKind::kHang;
   Duration limit = hung ? std::min(hangs_.Limit(), policy_.StopLimit()) : policy_.StopLimit();
   // What is left of the grace period is for writing.
   if (stop_requested_) limit = std::min(limit, policy_.grace / 4);
@@ -197,6 +206,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
   IncidentSnapshot snapshot;
   snapshot.step = choice_;
   snapshot.checkpoint_exists = !checkpoints_.empty();
+  if (snapshot.checkpoint_exists) snapshot.checkpoint = checkpoints_.back().step;
   snapshot.save_possible = !policy_.save_directory.empty();
   snapshot.leaving = !hopeless_.empty() ? hopeless_
                      : minority_        ? "no majority of the ranks answers: save and leave"
@@ -208,6 +218,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
     rank.rank = Rank(static_cast<int32_t>(r));
     rank.respawns_left = policy_.max_respawns - member.respawns;
     rank.replacement_started = member.life != Life::kDead;
+    rank.held = member.held;
     rank.spare_takes_over = member.from_spare;
     // A new process has no state yet: for the choice of rung its predecessor's process is what was lost.
     if (member.life != Life::kReady || member.fresh)
@@ -226,13 +237,15 @@ IncidentSnapshot ControllerCore::Snapshot() const {
 void ControllerCore::AfterStop() {
   incident_->parked_at = now_;
   if (!ever_ran_) return minority_ ? End(kExitStartup, "no majority of the ranks came") : RestartStart();
-  const IncidentSnapshot snapshot = Snapshot();
+  IncidentSnapshot snapshot = Snapshot();
+  LookForSnapshot(&snapshot);
   decision_ = DecideRung(snapshot, replicas_);
   incident_->reasons = decision_.reasons;
   incident_->rung = decision_.rung;
   if (decision_.rung == Rung::kReload) {
-    reload_ = checkpoints_.back();
-    choice_ = {reload_.step, StepReason::kAbandoned};
+    reload_snapshot_ = ReloadsFromSnapshot(snapshot);
+    if (!reload_snapshot_) reload_ = checkpoints_.back();
+    choice_ = {reload_snapshot_ ? *snapshot.snapshot : reload_.step, StepReason::kAbandoned};
     for (Member& member : members_) member.needs_repair = true, member.damaged_keys.clear();
   }
   incident_->step = choice_.step;
@@ -243,7 +256,10 @@ void ControllerCore::AfterStop() {
                                                         : decision_.reasons[decision_.reasons.size() - 2].text;
     return EndWithoutSave("no rung of the ladder holds: " + why);
   }
-  if (decision_.rung != Rung::kReload) moves_ = PlanMoves(snapshot, replicas_);
+  if (decision_.rung != Rung::kReload)
+    moves_ = PlanMoves(snapshot, replicas_);
+  else if (reload_snapshot_)
+    moves_ = snapshots_.PlanMoves(replicas_, *choice_.step);
   EnterClean(std::string(RungName(decision_.rung)));
 }
 

@@ -68,6 +68,7 @@ Status ControllerCore::MapReplicas() {
     return {StatusCode::kInvalidArgument, error};
   }
   replicas_known_ = true;
+  snapshot_partners_.clear();
   registries_changed_ = false;
   return Status::Ok();
 }
@@ -93,8 +94,11 @@ bool ControllerCore::Reloads() const {
 void ControllerCore::EnterRepair() {
   if (incident_) incident_->rebuilt_at = now_;
   const bool reload = Reloads();
+  const bool from_snapshot = reload && ever_ran_ && reload_snapshot_;
   const std::string& directory = ever_ran_ ? reload_.directory : policy_.resume_directory;
-  SetPhase(Phase::kRepair, reload ? "from " + directory : std::to_string(moves_.size()) + " moves");
+  SetPhase(Phase::kRepair, from_snapshot ? "from the in-memory snapshot of step " + choice_.step->ToString()
+                           : reload      ? "from " + directory
+                                         : std::to_string(moves_.size()) + " moves");
   if (!reload && moves_.empty()) return AfterPhase();
   if (incident_)
     for (const RepairMove& move : moves_)
@@ -108,7 +112,8 @@ void ControllerCore::EnterRepair() {
                       .limit = policy_.RepairLimit(),
                       .partners = replicas_.Partners(rank),
                       .moves = moves_,
-                      .directory = reload ? directory : std::string()};
+                      .directory = reload && !from_snapshot ? directory : std::string(),
+                      .from_snapshot = from_snapshot};
   });
 }
 
@@ -132,10 +137,12 @@ void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
   // It is the checkpoint that failed, not the rank: the one before it is tried, or nothing is left to try.
   const bool unreadable = done.code == StatusCode::kDataLoss || done.code == StatusCode::kNotFound;
   if (phase_ == Phase::kRepair && Reloads() && unreadable) {
+    if (ever_ran_ && reload_snapshot_) return OnSnapshotUnreadable(rank, done.text);
     if (!ever_ran_) return End(kExitStartup, "cannot resume from " + policy_.resume_directory + ": " + done.text);
     PutAside(reload_, done.text);
     return EnterLock(checkpoint_damage_);
   }
+  if (done.phase == Phase::kRepair && Adopts(rank)) DoubtHeld(rank);
   if (!incident_) OpenIncident(rank, FaultKind::kHandlerFailed, done.text, now_);
   member.handler_failures += echo ? kEchoFailure : kOwnFailure;
   if (member.handler_failures >= kHandlerFailuresMax) {
@@ -174,6 +181,7 @@ void ControllerCore::EnterRunning() {
   SetPhase(Phase::kRunning, "step " + choice_.step->ToString());
   ever_ran_ = true;
   resume_step_ = *choice_.step;
+  snapshots_.DropAfter(resume_step_);
   out_.push_back(StepDecided{resume_step_});
   unresumed_ = 0;
   for (Rank rank : LiveRanks()) {
@@ -204,6 +212,7 @@ void ControllerCore::OnResumed(Rank rank) {
   if (unresumed_ > 0) return;
   deadline_ = TimePoint::Max();
   WatchForHangs();
+  ArmSnapshot();
   if (!incident_) return;
   incident_->resumed_at = now_;
   CloseIncident();

@@ -77,6 +77,7 @@ void ControllerCore::TakenOver() {
     SetPhase(Phase::kRunning, "term " + std::to_string(term_.number) + ": nothing else is wrong");
     unresumed_ = 0;
     WatchForHangs();
+    ArmSnapshot();
     MaybeFinish();
     return BeginRequestedSave();
   }
@@ -119,16 +120,21 @@ void ControllerCore::ClaimForLost(std::map<Rank, std::map<int, GroupClaim>>* cla
 
 // ---- consent -------------------------------------------------------------------------------------------------------
 
-// Asked when all live ranks have answered a LOCK: what it takes to begin a generation.
-bool ControllerCore::HasMajority() const {
-  if (!policy_.needs_consent) return true;
+Consent ControllerCore::CountVotes() const {
   std::vector<Vote> votes;
   votes.reserve(members_.size());
   for (const Member& member : members_) {
     const bool votes_itself = member.life == Life::kReady && !member.fresh;
     votes.push_back(votes_itself ? Vote::kLive : member.unconfirmed ? Vote::kUnknown : Vote::kEnded);
   }
-  return HasConsent(votes);
+  return ConsentOf(votes, tie_rule_);
+}
+
+// Asked when all live ranks have answered a LOCK: what it takes to begin a generation.
+bool ControllerCore::HasMajority() const {
+  if (!policy_.needs_consent) return true;
+  const Consent consent = CountVotes();
+  return consent == Consent::kYes || (consent == Consent::kAskWitness && now_ < word_until_);
 }
 
 void ControllerCore::AwaitMajority() {
@@ -140,11 +146,26 @@ void ControllerCore::AwaitMajority() {
   }
   awaiting_majority_ = true;
   deadline_ = consent_until_;
+  AskWitnessWhereItDecides();
 }
 
-// A process was seen to have ended, or ranks came back.
+// Nothing waits for its answer that would not wait anyway.
+void ControllerCore::AskWitnessWhereItDecides() {
+  if (now_ < deadline_ && CountVotes() == Consent::kAskWitness) out_.push_back(AskWitness{});
+}
+
+// A process was seen to have ended, ranks came back, or the witness has spoken.
 void ControllerCore::ReconsiderMajority() {
-  if (awaiting_majority_ && phase_ == Phase::kLock && NobodyWaits() && HasMajority()) AfterLock();
+  if (!awaiting_majority_ || phase_ != Phase::kLock || !NobodyWaits()) return;
+  HasMajority() ? AfterLock() : AskWitnessWhereItDecides();
+}
+
+// An attempt that rests on the witness's word ends with it, before anything else is done: what was decided since would
+// be decided by two.
+void ControllerCore::CheckWord() {
+  if (!by_word_ || HasMajority()) return;
+  by_word_ = false;
+  EnterLock("the witness's word is not ours any more");
 }
 
 void ControllerCore::GiveUpMajority() {

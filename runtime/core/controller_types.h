@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/core/held_state.h"
 #include "runtime/core/ladder.h"
 #include "runtime/core/messages.h"
 #include "runtime/core/phase.h"
@@ -27,6 +28,13 @@ struct ProcessExited {
   Incarnation incarnation;
   std::string cause;               // "killed by SIGKILL", "exited with code 3", ...
   std::optional<TimePoint> since;  // an injector's stamp, where there is one
+  bool never_began = false;        // its node is away: nothing is known of the processes before it
+};
+// What a launcher still has of the process of a rank that has ended; nothing: nothing. Told before the exit, and again
+// to a controller that takes over.
+struct StateHeld {
+  Rank rank;
+  std::optional<HeldState> held;
 };
 // How many warm processes wait on the node of the ranks from `first` on.
 struct SparesWaiting {
@@ -45,10 +53,19 @@ struct ProcessFound {
   Rank rank;
   Incarnation incarnation;
 };
+// What decides an even split from now on (witness.h).
+struct TieRuleTaken {
+  TieRule rule = TieRule::kLowestRank;
+};
+// This side holds the witness's lease until then; an instant that is over: it does not.
+struct WitnessWord {
+  TimePoint until;
+};
 struct Tick {};
 
-using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
-                                     OperatorInject, ProcessFound, Tick, SparesWaiting>;
+using ControllerEvent =
+    std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop, OperatorInject, ProcessFound,
+                 Tick, SparesWaiting, StateHeld, TieRuleTaken, WitnessWord>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 
@@ -118,6 +135,14 @@ struct CheckpointReady {
   Step step;
   std::string directory;
 };
+// An attempt at an in-memory snapshot has ended: it counts, or it does not and `text` says why.
+struct SnapshotSettled {
+  Step step;
+  bool counts = false;
+  Rank rank;  // who could not, where it does not count
+  std::string text;
+  Duration cost{};  // CPU time of the rank with the most, where it counts
+};
 struct RunEnded {
   int exit_code = 0;
   std::string text;
@@ -129,9 +154,11 @@ struct Notice {
   Rank rank;
   std::string text;
 };
+// An even split: the witness's lease is wanted, to have and to hold.
+struct AskWitness {};
 
 using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
-                                      CheckpointReady, RunEnded, Notice>;
+                                      CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled>;
 
 // Exit codes of a run (documented in README and --help).
 inline constexpr int kExitSuccess = 0;

@@ -47,7 +47,9 @@ void ControllerCore::OnMismatch(const DigestVerdict& verdict) {
                            " and " + verdict.odd.back().ToString() + " hold different state at step " +
                            choice_.step->ToString();
   if (!ever_ran_) return End(kExitStartup, text + ": replicas must start equal (same seed, same initialisation)");
+  if (Adopts(verdict.expected)) DoubtHeld(verdict.expected);  // nobody untouched is left to tell
   for (Rank rank : verdict.odd) {
+    if (Adopts(rank)) DoubtHeld(rank);
     // Untouched copies that differ: nothing tells which is right, so none is an offer any more, and none is dumped.
     At(rank).needs_repair = true;
     At(rank).damaged_keys.clear();
@@ -72,6 +74,7 @@ void ControllerCore::AfterVerify() {
     member.needs_repair = false;
     member.damaged_keys.clear();
     member.digest_mismatches = 0;
+    member.held.reset();
   }
   SetPhase(Phase::kRollback, "digests agree");
   Order(LiveRanks(), policy_.HandlerLimit(), [&](Rank rank) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/core/consent.h"
-
 namespace kintsugi::core {
 namespace {
 
@@ -17,7 +15,7 @@ constexpr Duration kAskEvery = std::chrono::milliseconds(100);
 }  // namespace
 
 // How much later than the lowest node this one stands.
-Duration ElectionCore::Turn() const { return (options_.self % kTurns) * kTurn; }
+Duration ElectionCore::Turn() const { return (options_.turn.value_or(options_.self) % kTurns) * kTurn; }
 
 void ElectionCore::Follow(uint64_t term) {
   following_ = ever_followed_ = true;
@@ -50,7 +48,7 @@ bool ElectionCore::OnRequest(int from, uint64_t term, TimePoint now) {
   return true;
 }
 
-ElectionCore::Decision ElectionCore::MaybeLead() {
+ElectionCore::Decision ElectionCore::MaybeLead(TimePoint now) {
   std::vector<Vote> votes(static_cast<size_t>(options_.world_size), Vote::kUnknown);
   const auto count = [&](const std::vector<Rank>& ranks, Vote vote) {
     for (Rank rank : ranks)
@@ -60,7 +58,10 @@ ElectionCore::Decision ElectionCore::MaybeLead() {
     count(standing.ended, Vote::kEnded);
     count(standing.live, Vote::kLive);
   }
-  if (!HasConsent(votes)) return {};
+  const Consent consent = ConsentOf(votes, tie_rule_);
+  const bool ask = consent == Consent::kAskWitness;
+  if (consent == Consent::kNo || (ask && now >= word_until_))
+    return {.ask = {}, .lead = {}, .give_up = false, .ask_witness = ask};
   leads_ = true;
   standing_ = false;
   return {.ask = {}, .lead = Lead{promised_, true}};
@@ -69,12 +70,13 @@ ElectionCore::Decision ElectionCore::MaybeLead() {
 ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const Standing& standing) {
   if (!standing_ || term != promised_) return {};
   votes_[from] = standing;
-  return MaybeLead();
+  return MaybeLead(TimePoint::Max());
 }
 
 ElectionCore::Decision ElectionCore::OnTick(TimePoint now, const Standing& own) {
   if (following_ || leads_ || !ever_followed_) return {};
   if (now - lost_at_ >= options_.patience) {
+    if (!options_.has_ranks) return {.ask = {}, .lead = {}, .give_up = true};
     leads_ = true;
     standing_ = false;
     return {.ask = {}, .lead = Lead{++promised_, false}};
@@ -93,10 +95,11 @@ ElectionCore::Decision ElectionCore::OnTick(TimePoint now, const Standing& own) 
   }
   if (!standing_) return {};
   votes_[options_.self] = own;
-  if (const Decision decision = MaybeLead(); decision.lead) return decision;
-  if (now < ask_at_) return {};
+  Decision decision = MaybeLead(now);
+  if (decision.lead || now < ask_at_) return decision;
   ask_at_ = now + kAskEvery;
-  return {.ask = Ask{promised_}, .lead = {}};
+  decision.ask = Ask{promised_};
+  return decision;
 }
 
 }  // namespace kintsugi::core

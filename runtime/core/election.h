@@ -4,7 +4,8 @@
 // Terms are numbered; a launcher promises itself to one candidate per number, and never below its newest promise. While
 // it hears its leader it promises nothing to anyone: whoever cannot hear a leader that others hear does not unseat it.
 // A promise that no leader came of within a round does not keep it from going back to the leader it had.
-// A candidate leads once the ranks of the launchers that promised have a majority (consent.h). Candidates stand one
+// A candidate leads once the ranks of the launchers that promised have a majority (consent.h); where these are exactly
+// half and a witness decides, once it also holds the witness's lease. Candidates stand one
 // after the other, the lowest node first, so that they seldom split the votes.
 // Threads: none; the launcher's driver calls it. Promises live in memory: a launcher that starts anew has lost its
 // ranks as well, so that its vote counts for processes that have ended.
@@ -16,6 +17,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
+#include "runtime/core/consent.h"
 
 namespace kintsugi::core {
 
@@ -23,6 +25,8 @@ struct ElectionOptions {
   int self = 0;
   int world_size = 0;
   Duration patience = std::chrono::seconds(60);  // without a majority for so long: lead a part, to save and leave
+  std::optional<int> turn;                       // who stands first: the lowest; `self` where it is not set
+  bool has_ranks = true;                         // whoever has none leads no part: it gives up instead
 };
 
 class ElectionCore {
@@ -41,6 +45,8 @@ class ElectionCore {
   struct Decision {
     std::optional<Ask> ask;
     std::optional<Lead> lead;
+    bool give_up = false;
+    bool ask_witness = false;  // its lease would make a leader of this one
   };
 
   explicit ElectionCore(ElectionOptions options) : options_(options) {}
@@ -56,13 +62,18 @@ class ElectionCore {
   Decision OnVote(int from, uint64_t term, const Standing& standing);
   Decision OnTick(TimePoint now, const Standing& own);
 
+  // What decides where exactly half have promised; and until when the witness's lease is held here.
+  void SetTieRule(TieRule rule) { tie_rule_ = rule; }
+  void OnWitness(TimePoint until) { word_until_ = until; }
+
   // Whether the leader of this term may be obeyed: no newer one was followed, or has a fresh promise.
   bool MayFollow(uint64_t term, TimePoint now) const;
   bool leaderless() const { return !following_; }
 
  private:
   Duration Turn() const;
-  Decision MaybeLead();
+  // `now`: the end of time where it is not known; no lease lasts so long.
+  Decision MaybeLead(TimePoint now);
 
   const ElectionOptions options_;
   bool following_ = false;
@@ -76,6 +87,8 @@ class ElectionCore {
   bool standing_ = false;  // as a candidate of term `promised_`
   TimePoint stand_at_, ask_at_, round_ends_;
   std::map<int, Standing> votes_;
+  TieRule tie_rule_ = TieRule::kLowestRank;
+  TimePoint word_until_;
 };
 
 }  // namespace kintsugi::core

@@ -18,10 +18,10 @@ struct Context {
       if (r.condition == condition) return &r;
     return nullptr;
   }
-  // A rank whose lost state no intact rank holds.
-  std::optional<std::pair<int, Rank>> Unsourced() const {
+  // A rank whose lost state no intact rank holds; `adopting`: nor its own launcher.
+  std::optional<std::pair<int, Rank>> Unsourced(bool adopting = true) const {
     for (const RankSnapshot& r : incident.ranks) {
-      if (r.condition == Condition::kGood) continue;
+      if (r.condition == Condition::kGood || (adopting && CanAdopt(incident, replicas, r))) continue;
       for (int layout : replicas.LayoutsOf(r.rank))
         if (SourcesFor(incident, replicas, layout, r.rank).empty()) return std::pair{layout, r.rank};
     }
@@ -33,6 +33,14 @@ struct Context {
     return nullptr;
   }
 };
+
+// An error of a process's own may have written anywhere before it ended it; then VERIFY has to compare.
+bool Vouched(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank) {
+  const std::vector<int> layouts = replicas.LayoutsOf(rank.rank);
+  return rank.held->clean || std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
+           return !SourcesFor(incident, replicas, layout, rank.rank).empty();
+         });
+}
 
 using Verdict = std::optional<RungReason>;  // nothing: the rung holds
 
@@ -72,8 +80,22 @@ Verdict TryRebuild(const Context& c) {
   return RefuseUnsourced(Rung::kRebuild, c);
 }
 
-Verdict TryAdopt(const Context&) {
-  return Refuse(Rung::kAdopt, Refusal::kNotHeld, "the launcher holds no memory of the lost process");
+Verdict TryAdopt(const Context& c) {
+  for (const RankSnapshot& r : c.incident.ranks) {
+    if (r.condition != Condition::kGone || CanAdopt(c.incident, c.replicas, r)) continue;
+    const std::string of_rank = " of rank " + r.rank.ToString() + "'s lost process";
+    if (!r.held) return Refuse(Rung::kAdopt, Refusal::kNotHeld, "the launcher holds no whole memory" + of_rank);
+    if (!Vouched(c.incident, c.replicas, r))
+      return Refuse(
+          Rung::kAdopt, Refusal::kHeldInDoubt,
+          "an error of its own ended rank " + r.rank.ToString() + ", and no replica can vouch for its memory");
+    return Refuse(
+        Rung::kAdopt, Refusal::kHeldElsewhere,
+        "the memory" + of_rank + " stands at step " + r.held->step.ToString() + ", not where all others meet");
+  }
+  if (const auto* spent = c.WithoutRespawn())
+    return Refuse(Rung::kAdopt, Refusal::kNoRespawnLeft, "rank " + spent->rank.ToString() + " has no respawn left");
+  return RefuseUnsourced(Rung::kAdopt, c);
 }
 
 Verdict TrySpare(const Context& c) {
@@ -96,8 +118,10 @@ Verdict TryShrink(const Context&) {
 Verdict TryReload(const Context& c) {
   if (!c.Unsourced() && c.incident.step.step)
     return Refuse(Rung::kReload, Refusal::kRepairPossible, "every shard is still held: nothing needs to be read back");
-  if (!c.incident.checkpoint_exists)
-    return Refuse(Rung::kReload, Refusal::kNoCheckpoint, "there is no complete checkpoint to go back to");
+  if (!c.incident.checkpoint_exists && !c.incident.snapshot)
+    return Refuse(Rung::kReload, Refusal::kNoCheckpoint,
+                  "there is no complete checkpoint to go back to" +
+                      (c.incident.no_snapshot.empty() ? "" : ", and " + c.incident.no_snapshot));
   if (const auto* spent = c.WithoutRespawn())
     return Refuse(Rung::kReload, Refusal::kNoRespawnLeft, "rank " + spent->rank.ToString() + " has no respawn left");
   return std::nullopt;
@@ -108,13 +132,27 @@ Verdict TryDump(const Context& c) {
     return Refuse(Rung::kDump, Refusal::kNoSaveDirectory, "no save directory is set");
   if (!c.incident.step.step)
     return Refuse(Rung::kDump, Refusal::kShardLost, "there is no step that every shard still holds");
-  if (const auto lost = c.Unsourced())
+  if (const auto lost = c.Unsourced(/*adopting=*/false))  // only the living write
     return Refuse(Rung::kDump, Refusal::kShardLost, "no intact rank holds layout " + std::to_string(lost->first) +
                                                         " of rank " + lost->second.ToString());
   return std::nullopt;
 }
 
 Verdict TryExit(const Context&) { return std::nullopt; }
+
+// What the chosen rung is chosen for.
+std::string Choice(Rung rung, const IncidentSnapshot& incident) {
+  if (rung != Rung::kReload) return "cheapest rung whose preconditions hold";
+  const std::string checkpoint =
+      incident.checkpoint ? "checkpoint of step " + incident.checkpoint->ToString() : "no complete checkpoint";
+  if (ReloadsFromSnapshot(incident))
+    return "back to the in-memory snapshot of step " + incident.snapshot->ToString() +
+           "; newest on disk: " + checkpoint;
+  if (incident.snapshot)
+    return "back to the " + checkpoint + "; the in-memory snapshot, of step " + incident.snapshot->ToString() +
+           ", is not newer";
+  return "back to the " + checkpoint + (incident.no_snapshot.empty() ? "" : "; " + incident.no_snapshot);
+}
 
 // Without a common step no rung below reload can hold, whatever its own preconditions say.
 bool NeedsStep(Rung rung) { return rung != Rung::kResume && rung < Rung::kReload; }
@@ -125,6 +163,11 @@ std::string_view RungName(Rung rung) {
   constexpr std::array<std::string_view, 11> kNames = {"resume",  "retry",  "patch",  "rebuild", "adopt", "spare",
                                                        "respawn", "shrink", "reload", "dump",    "exit"};
   return kNames[static_cast<size_t>(rung)];
+}
+
+bool ReloadsFromSnapshot(const IncidentSnapshot& incident) {
+  if (!incident.snapshot) return false;
+  return !incident.checkpoint_exists || !incident.checkpoint || *incident.snapshot > *incident.checkpoint;
 }
 
 RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
@@ -145,7 +188,7 @@ RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& repl
       continue;
     }
     decision.rung = rung;
-    decision.reasons.push_back({rung, Refusal::kChosen, "cheapest rung whose preconditions hold"});
+    decision.reasons.push_back({rung, Refusal::kChosen, Choice(rung, incident)});
     return decision;
   }
   return decision;
@@ -159,13 +202,22 @@ std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap&
   return sources;
 }
 
+bool CanAdopt(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank) {
+  return rank.condition == Condition::kGone && rank.held && rank.held->step == incident.step.step &&
+         Vouched(incident, replicas, rank);
+}
+
 std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
   std::vector<RepairMove> moves;
   for (const RankSnapshot& r : incident.ranks) {
     if (r.condition == Condition::kGood) continue;
+    const bool adopt = CanAdopt(incident, replicas, r);
     for (int layout : replicas.LayoutsOf(r.rank))
-      moves.push_back({layout, r.rank, SourcesFor(incident, replicas, layout, r.rank),
-                       r.condition == Condition::kDamaged ? r.damaged_keys : std::vector<std::string>{}});
+      if (adopt)
+        moves.push_back({layout, r.rank, {}, {}, true});
+      else
+        moves.push_back({layout, r.rank, SourcesFor(incident, replicas, layout, r.rank),
+                         r.condition == Condition::kDamaged ? r.damaged_keys : std::vector<std::string>{}});
   }
   return moves;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "callbacks/handlers/orders.h"
+#include "runtime/core/held_state.h"
 #include "runtime/core/policy.h"
 #include "runtime/core/replica_map.h"
 #include "runtime/core/step_choice.h"
@@ -31,6 +32,7 @@ struct RankSnapshot {
   std::vector<std::string> damaged_keys;  // kDamaged
   int respawns_left = 0;
   bool replacement_started = false;       // kGone: a new process is on its way
+  std::optional<HeldState> held;          // kGone: what its launcher still has of the lost process
   bool spare_takes_over = false;          // kGone: and it is one that had been waiting, warm, on the rank's node
   bool can_write = true;                  // false: it failed to save before; another holder is asked first
 };
@@ -40,6 +42,9 @@ struct IncidentSnapshot {
   StepChoice step;
   bool confirmed = true;            // false: the signal healed, nothing was stopped
   bool checkpoint_exists = false;   // a complete checkpoint that a reload can use
+  std::optional<Step> checkpoint;   // ... and its step
+  std::optional<Step> snapshot;     // the newest in-memory snapshot that counts and is still held whole
+  std::string no_snapshot;          // why there is none; empty where none is made
   bool save_possible = false;       // a save directory is set
   std::string leaving;              // why what can be saved is saved and nothing repaired any more; empty: it is
 };
@@ -52,6 +57,8 @@ enum class Refusal : uint8_t {
   kWholeRankTorn,
   kNoSource,
   kNotHeld,
+  kHeldElsewhere,
+  kHeldInDoubt,
   kNoRespawnLeft,
   kNotOffered,
   kNoSpare,
@@ -76,10 +83,17 @@ struct RungDecision {
 
 RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas);
 
+// Whether a reload goes back to the in-memory snapshot: it is newer than the newest checkpoint, or there is none.
+bool ReloadsFromSnapshot(const IncidentSnapshot& incident);
+
 // Ranks that hold `layout`'s shard of `rank` intact at S, ascending.
 std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap& replicas, int layout, Rank rank);
 
-// The moves that bring every rank to S; empty where nothing moves. REQUIRES: each has a source.
+// Whether the memory of `rank`'s lost process is its state at S: adopted, it needs no source. What a process left that
+// died of an error of its own counts only where a replica can vouch for it, which VERIFY then asks.
+bool CanAdopt(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank);
+
+// The moves that bring every rank to S; empty where nothing moves. REQUIRES: each has a source, or can be adopted.
 std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const ReplicaMap& replicas);
 
 // Who writes what in a save at S: one entry per distinct shard, its writer the first intact holder that

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "callbacks/handlers/orders.h"
+#include "callbacks/handlers/snapshot_service.h"
 #include "callbacks/state/registry.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
@@ -119,8 +120,9 @@ struct Published {   // a checkpoint became visible
   std::string directory;
 };
 
-using AgentMessage = std::variant<JoinRequest, Ready, Beat, FaultReport, LockReply, Parked, PhaseDone, Resumed,
-                                  Finished, GateEntered, SavePoint, PauseAck, StoreSet, StoreGet, Published>;
+using AgentMessage =
+    std::variant<JoinRequest, Ready, Beat, FaultReport, LockReply, Parked, PhaseDone, Resumed, Finished, GateEntered,
+                 SavePoint, PauseAck, StoreSet, StoreGet, Published, SnapshotReport>;
 
 // ---- controller -> agent ---------------------------------------------------------------------------------------
 
@@ -148,6 +150,7 @@ struct PhaseOrder {
   std::vector<RepairMove> moves;
   std::vector<SaveEntry> entries;
   std::string directory;
+  bool from_snapshot = false;  // kRepair with rung reload: from memory, not from `directory`
   bool moves_latest = true;  // kRename: false for ranks that save without a majority
 };
 struct ResumeOrder {  // back to the loop, from `step`
@@ -174,7 +177,7 @@ struct EndOrder {
 };
 
 using ControllerMessage = std::variant<JoinReply, LockOrder, StopOrder, PhaseOrder, ResumeOrder, ContinueOrder, PauseAt,
-                                       GateOpen, StoreReply, InjectOrder, EndOrder>;
+                                       GateOpen, StoreReply, InjectOrder, EndOrder, SnapshotOrder>;
 
 struct Header {
   Term term;

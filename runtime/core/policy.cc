@@ -35,6 +35,8 @@ Status Policy::Validate() const {
   if (save_every > 0 && save_directory.empty())
     return {StatusCode::kInvalidArgument,
             "save every " + std::to_string(save_every) + " steps, but no save directory is set"};
+  if (snapshot_auto && snapshot_every > 0)
+    return OutOfRange("snapshot interval", std::to_string(snapshot_every), "it is either a number of steps or 'auto'");
   return Status::Ok();
 }
 

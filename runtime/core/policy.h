@@ -11,6 +11,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
+#include "runtime/core/consent.h"
 #include "runtime/core/hang_detector.h"
 
 namespace kintsugi::core {
@@ -31,16 +32,20 @@ struct Policy {
   int repairs_per_rank = 2;                            // repaired copies of a rank that differ before it is respawned
   uint64_t save_every = 0;                             // steps; 0: never
   uint64_t verify_every = 0;                           // steps between comparisons of replicas; 0: in recovery only
+  uint64_t snapshot_every = 0;                         // steps between in-memory snapshots; 0: none
+  bool snapshot_auto = false;                          // ... chosen from their cost (snapshot_table.h)
   std::string save_directory;                          // empty: no dump is possible
   std::string resume_directory;                        // the checkpoint a run starts from; empty: fresh
   Step resume_step;
   double hang_factor = 5;                         // so many learnt step times without progress are a hang; 0: never
   Duration hang_least = std::chrono::seconds(5);  // and at least so long
   bool can_spawn = true;                               // a launcher starts replacements; else they come by themselves
+  bool adopts = false;                                 // launchers hold the memory of processes that are gone
   // Several hosts: a new generation needs the consent of a majority (consent.h). Without it ranks stay parked for so
   // long, then save what they have and leave.
   bool needs_consent = false;
   Duration consent_wait = std::chrono::seconds(60);
+  TieRule tie_rule = TieRule::kLowestRank;  // what decides an even split, to begin with
   bool takes_over = false;              // a run that another controller began: its ranks say where it stands
   bool began = false;                   // with takes_over: it is known that ranks were in their loops
   std::vector<Checkpoint> checkpoints;  // with takes_over: complete ones, the newest last

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/ids.h"
@@ -41,7 +42,7 @@ class StoreTable {
     uint64_t request = 0;
   };
   Generation generation_;
-  std::map<std::string, std::vector<uint8_t>> values_;
+  std::unordered_map<std::string, std::vector<uint8_t>> values_;
   std::map<std::string, std::vector<Waiting>> waiting_;
   std::map<Rank, size_t> waiting_of_;
 };

@@ -79,7 +79,8 @@ Status Decoder::DecodeInput(const pb::Input& in, Input* out) {
     case pb::Input::kExited: {
       const pb::Exited& e = in.exited();
       if (e.rank() < 0 || e.rank() >= world_size_) return Damaged("there is no rank " + std::to_string(e.rank()));
-      core::ProcessExited exited{Rank(e.rank()), Incarnation(e.incarnation()), e.cause(), std::nullopt};
+      core::ProcessExited exited{Rank(e.rank()), Incarnation(e.incarnation()), e.cause(), std::nullopt,
+                                 e.never_began()};
       if (e.has_since_ns()) exited.since = TimePoint(Duration(e.since_ns()));
       event = std::move(exited);
       break;
@@ -98,6 +99,20 @@ Status Decoder::DecodeInput(const pb::Input& in, Input* out) {
       break;
     case pb::Input::kSpares:
       event = core::SparesWaiting{Rank(in.spares().first()), in.spares().ranks(), in.spares().waiting()};
+      break;
+    case pb::Input::kHeld: {
+      core::StateHeld told{Rank(in.held().rank()), std::nullopt};
+      if (in.held().held())
+        told.held = core::HeldState{Incarnation(in.held().of()), Step(in.held().step()), in.held().clean()};
+      event = told;
+      break;
+    }
+    case pb::Input::kTieRule:
+      if (in.tie_rule() > static_cast<uint32_t>(core::TieRule::kWitness)) return Damaged("a tie rule of no kind");
+      event = core::TieRuleTaken{static_cast<core::TieRule>(in.tie_rule())};
+      break;
+    case pb::Input::kWitnessUntilNs:
+      event = core::WitnessWord{TimePoint(Duration(in.witness_until_ns()))};
       break;
     case pb::Input::kInjections: {
       const pb::Injections& i = in.injections();

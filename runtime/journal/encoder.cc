@@ -36,6 +36,7 @@ void Put(const core::ControllerEvent& event, pb::Input* out) {
                    exited->set_incarnation(e.incarnation.value());
                    exited->set_cause(e.cause);
                    if (e.since) exited->set_since_ns(e.since->nanoseconds());
+                   exited->set_never_began(e.never_began);
                  },
                  [&](const core::OperatorSave&) { out->set_operator_save(true); },
                  [&](const core::OperatorStop&) { out->set_operator_stop(true); },
@@ -53,6 +54,17 @@ void Put(const core::ControllerEvent& event, pb::Input* out) {
                    out->mutable_spares()->set_ranks(e.ranks);
                    out->mutable_spares()->set_waiting(e.waiting);
                  },
+                 [&](const core::StateHeld& e) {
+                   auto* held = out->mutable_held();
+                   held->set_rank(e.rank.value());
+                   held->set_held(e.held.has_value());
+                   if (!e.held) return;
+                   held->set_of(e.held->of.value());
+                   held->set_step(e.held->step.value());
+                   held->set_clean(e.held->clean);
+                 },
+                 [&](const core::TieRuleTaken& e) { out->set_tie_rule(static_cast<uint32_t>(e.rule)); },
+                 [&](const core::WitnessWord& e) { out->set_witness_until_ns(e.until.nanoseconds()); },
              },
              event);
 }

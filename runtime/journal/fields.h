@@ -33,7 +33,8 @@ KINTSUGI_FIELDS(FlatRange, start, stop)
 KINTSUGI_FIELDS(TensorSummary, key, dtype, global_shape, local_shape, global_offset, flattened_range, layout)
 KINTSUGI_FIELDS(ObjectSummary, key, kind)
 KINTSUGI_FIELDS(RegistrySummary, tensors, objects)
-KINTSUGI_FIELDS(RepairMove, layout, destination, sources, keys)
+KINTSUGI_FIELDS(RepairMove, layout, destination, sources, keys, adopt, snapshot_of)
+KINTSUGI_FIELDS(core::HeldState, of, step, clean)
 KINTSUGI_FIELDS(SaveEntry, layout, holders, objects_of)
 KINTSUGI_FIELDS(core::GroupClaim, ranks, replicas)
 KINTSUGI_FIELDS(core::Header, term, generation, rank, incarnation)
@@ -54,12 +55,14 @@ KINTSUGI_FIELDS(core::PauseAck, begun)
 KINTSUGI_FIELDS(core::StoreSet, key, value)
 KINTSUGI_FIELDS(core::StoreGet, request, key)
 KINTSUGI_FIELDS(core::Published, step, directory)
+KINTSUGI_FIELDS(SnapshotReport, owner, step, code, text, digests, cost, begun)
 
 // Controller -> agent.
 KINTSUGI_FIELDS(core::JoinReply, accepted, text, replacement, resume_step, save_every, verify_every, injections)
 KINTSUGI_NO_FIELDS(core::LockOrder)
 KINTSUGI_FIELDS(core::StopOrder, step, step_exists)
-KINTSUGI_FIELDS(core::PhaseOrder, phase, step, rung, limit, partners, moves, entries, directory, moves_latest)
+KINTSUGI_FIELDS(core::PhaseOrder, phase, step, rung, limit, partners, moves, entries, directory, from_snapshot,
+                moves_latest)
 KINTSUGI_FIELDS(core::ResumeOrder, step)
 KINTSUGI_NO_FIELDS(core::ContinueOrder)
 KINTSUGI_FIELDS(core::PauseAt, step)
@@ -67,16 +70,20 @@ KINTSUGI_FIELDS(core::GateOpen, step)
 KINTSUGI_FIELDS(core::StoreReply, request, code, value)
 KINTSUGI_FIELDS(core::InjectOrder, injection)
 KINTSUGI_FIELDS(core::EndOrder, exit_code, text)
+KINTSUGI_FIELDS(SnapshotOrder, step, keep, partner, of)
 
 // Events. FromAgent is a header and a message: whoever uses fields takes it apart.
 KINTSUGI_FIELDS(core::ConnectionClosed, rank, incarnation)
-KINTSUGI_FIELDS(core::ProcessExited, rank, incarnation, cause, since)
+KINTSUGI_FIELDS(core::ProcessExited, rank, incarnation, cause, since, never_began)
 KINTSUGI_NO_FIELDS(core::OperatorSave)
 KINTSUGI_NO_FIELDS(core::OperatorStop)
 KINTSUGI_FIELDS(core::OperatorInject, rank, injection)
 KINTSUGI_FIELDS(core::ProcessFound, rank, incarnation)
 KINTSUGI_NO_FIELDS(core::Tick)
 KINTSUGI_FIELDS(core::SparesWaiting, first, ranks, waiting)
+KINTSUGI_FIELDS(core::StateHeld, rank, held)
+KINTSUGI_FIELDS(core::TieRuleTaken, rule)
+KINTSUGI_FIELDS(core::WitnessWord, until)
 KINTSUGI_FIELDS(Injections, rank, injections)
 
 // Actions. Send is a header and a message, IncidentClosed a record.
@@ -93,11 +100,14 @@ KINTSUGI_FIELDS(core::StepDecided, step)
 KINTSUGI_FIELDS(core::CheckpointReady, step, directory)
 KINTSUGI_FIELDS(core::RunEnded, exit_code, text, committed, final_digest)
 KINTSUGI_FIELDS(core::Notice, rank, text)
+KINTSUGI_NO_FIELDS(core::AskWitness)
+KINTSUGI_FIELDS(core::SnapshotSettled, step, counts, rank, text, cost)
 
 KINTSUGI_FIELDS(core::Checkpoint, step, directory)
 KINTSUGI_FIELDS(core::Policy, world_size, max_respawns, silence, step_timeout, join_timeout, grace, repairs_per_rank,
-                save_every, verify_every, save_directory, resume_directory, resume_step, hang_factor, hang_least,
-                can_spawn, needs_consent, consent_wait, takes_over, began, checkpoints)
+                save_every, verify_every, snapshot_every, snapshot_auto, save_directory, resume_directory, resume_step,
+                hang_factor, hang_least, can_spawn, adopts, needs_consent, consent_wait, tie_rule, takes_over, began,
+                checkpoints)
 
 #undef KINTSUGI_FIELDS
 #undef KINTSUGI_NO_FIELDS

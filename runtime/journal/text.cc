@@ -12,13 +12,23 @@ using namespace core;
 
 // By the variants' indices.
 constexpr std::array<std::string_view, std::variant_size_v<AgentMessage>> kAgentNames = {
-    "join",     "ready",   "beat",          "fault",        "locked",    "parked",    "done",     "resumed",
-    "finished", "at_gate", "at_save_point", "pause_stored", "store_set", "store_get", "published"};
+    "join",     "ready",   "beat",          "fault",        "locked",    "parked",    "done",      "resumed",
+    "finished", "at_gate", "at_save_point", "pause_stored", "store_set", "store_get", "published", "snapshot_copied"};
 constexpr std::array<std::string_view, std::variant_size_v<ControllerMessage>> kControllerNames = {
-    "joined", "lock", "stop", "order", "resume", "continue", "pause_at", "gate_open", "store_answer", "inject", "end"};
-constexpr std::array<std::string_view, std::variant_size_v<ControllerEvent>> kEventNames = {
-    "",     "connection_closed", "process_exited", "operator_save", "operator_stop", "operator_inject", "process_found",
-    "tick", "spares_waiting"};
+    "joined",   "lock",      "stop",         "order",  "resume", "continue",
+    "pause_at", "gate_open", "store_answer", "inject", "end",    "snapshot_at"};
+constexpr std::array<std::string_view, std::variant_size_v<ControllerEvent>> kEventNames = {"",
+                                                                                            "connection_closed",
+                                                                                            "process_exited",
+                                                                                            "operator_save",
+                                                                                            "operator_stop",
+                                                                                            "operator_inject",
+                                                                                            "process_found",
+                                                                                            "tick",
+                                                                                            "spares_waiting",
+                                                                                            "state_held",
+                                                                                            "tie_rule_taken",
+                                                                                            "witness_word"};
 
 std::string Joined(std::string_view name, const std::string& fields) {
   return std::string(name) + (fields.empty() ? "" : " ") + fields;
@@ -179,6 +189,8 @@ std::vector<std::string> WriteAction(const ControllerAction& action, Term term, 
           [&](const CheckpointReady& a) { return line("checkpoint_ready", a); },
           [&](const RunEnded& a) { return line("run_ended", a); },
           [&](const Notice& a) { return line("notice", a); },
+          [&](const AskWitness& a) { return line("ask_witness", a); },
+          [&](const SnapshotSettled& a) { return line("snapshot_settled", a); },
       },
       action);
 }

@@ -19,6 +19,7 @@ namespace kintsugi::journal {
 inline std::string_view NameOf(core::Phase value) { return core::PhaseName(value); }
 inline std::string_view NameOf(core::FaultKind value) { return core::FaultKindName(value); }
 inline std::string_view NameOf(core::Standing value) { return core::StandingName(value); }
+inline std::string_view NameOf(core::TieRule value) { return core::TieRuleName(value); }
 inline std::string_view NameOf(core::GateState value) { return core::GateStateName(value); }
 inline std::string_view NameOf(Rung value) { return core::RungName(value); }
 inline std::string_view NameOf(StatusCode value) { return StatusCodeName(value); }
@@ -30,6 +31,7 @@ inline std::string_view NameOf(ObjectKind value) { return value == ObjectKind::k
 inline constexpr core::Phase LastOf(core::Phase) { return core::Phase::kEnded; }
 inline constexpr core::FaultKind LastOf(core::FaultKind) { return core::FaultKind::kControllerLost; }
 inline constexpr core::Standing LastOf(core::Standing) { return core::Standing::kRunning; }
+inline constexpr core::TieRule LastOf(core::TieRule) { return core::TieRule::kWitness; }
 inline constexpr core::GateState LastOf(core::GateState) { return core::GateState::kTorn; }
 inline constexpr Rung LastOf(Rung) { return Rung::kExit; }
 inline constexpr StatusCode LastOf(StatusCode) { return StatusCode::kInternal; }

@@ -35,6 +35,10 @@ void Leader::OnReport(Rank rank, const StepReport& report) {
 
 void Leader::OnFired(const Injection& injection, TimePoint at) { result_.fired.push_back({injection, at}); }
 
+void Leader::OnHeld(Rank rank, const std::optional<core::HeldState>& held) {
+  if (!ended_) controller_->Feed(core::StateHeld{rank, held});
+}
+
 void Leader::OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                       std::optional<TimePoint> since) {
   if (const auto life = std::exchange(View(rank).life, std::nullopt)) {
@@ -43,6 +47,12 @@ void Leader::OnExited(Rank rank, Incarnation incarnation, const std::string& cau
   }
   if (!ended_) controller_->Feed(core::ProcessExited{rank, incarnation, cause, since});
   StopIfDone();
+}
+
+// Its node is away. Whether the process before it lives there nobody knows, so that this is no end of that one.
+void Leader::OnNotBegun(Rank rank, Incarnation incarnation) {
+  const std::string why = "could not be started: node " + std::to_string(NodeOf(rank)) + " is gone";
+  if (!ended_) controller_->Feed(core::ProcessExited{rank, incarnation, why, std::nullopt, true});
 }
 
 void Leader::SetSpares(int node, int waiting) {

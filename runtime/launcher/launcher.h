@@ -22,6 +22,7 @@
 #include "runtime/core/policy.h"
 #include "runtime/inject/ledger.h"
 #include "runtime/journal/options.h"
+#include "runtime/net/http.h"
 #include "runtime/net/secret.h"
 #include "runtime/net/tls.h"
 #include "runtime/process/process_spec.h"
@@ -43,6 +44,9 @@ struct LauncherOptions {
   std::shared_ptr<const net::Secret> secret;      // all nodes' own; null: one is made
   std::shared_ptr<const net::TlsContext> tls;     // of all control connections; null: without. Ranks: environment
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
+  bool adopt = true;                              // hold the state memory of processes that are gone
+  int controllers = 0;                            // processes without ranks that may lead several nodes
+  std::vector<net::HttpEndpoint> witness;         // etcd, which decides even splits of several nodes; empty: none
   int spares = 0;                                 // processes on each host that wait for a rank whose process is gone
   int devices = 0;                                // of each host, watched through NVML and the kernel's log; 0: none is
   journal::RecorderOptions journal;               // where it cannot be made, the run goes on unrecorded

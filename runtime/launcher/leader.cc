@@ -20,6 +20,7 @@ constexpr Duration kLastTurn = std::chrono::milliseconds(20);
 std::string PolicyOfTheRun(core::Policy policy) {
   policy.takes_over = policy.began = false;
   policy.checkpoints.clear();
+  policy.tie_rule = core::TieRule::kLowestRank;
   return journal::WriteFields(policy);
 }
 
@@ -33,6 +34,8 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* l
       log_(std::move(log)),
       on_done_(std::move(on_done)),
       leave_(io),
+      tie_rule_(run().policy.tie_rule),
+      running_generation_(options_.generation),
       began_(run().policy.began),
       checkpoints_(run().policy.checkpoints),
       views_(static_cast<size_t>(run().policy.world_size)) {
@@ -64,10 +67,12 @@ Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   if (run().nodes == 1) return Status::Ok();
   hub_ = std::make_unique<NodeHub>(
       NodeHubOptions{run().job, options_.term, run().nodes, LocalRanks(), options_.master_address, options_.master_port,
-                     NodeBeat(run().policy), PolicyOfTheRun(run().policy)},
+                     NodeBeat(run().policy), PolicyOfTheRun(run().policy), options_.run_id, !run().witness.empty(),
+                     run().controllers},
       *controller_, *this, log_);
   controller_->ServeNodes(*hub_);
-  for (int node = 0; node < run().nodes; ++node) nodes_[node].lost_at = SteadyClock::SteadyNow();
+  if (!run().witness.empty()) ties_.emplace(run().nodes + run().controllers, run().policy.tie_rule);
+  for (int node = 0; node < run().nodes + run().controllers; ++node) nodes_[node].lost_at = SteadyClock::SteadyNow();
   return Status::Ok();
 }
 
@@ -126,6 +131,7 @@ void Leader::Kill(Rank rank, Incarnation incarnation, const std::string& reason)
 
 void Leader::OnTransition(const core::Transition& t) {
   began_ = began_ || t.to == core::Phase::kRunning;
+  if (t.to == core::Phase::kRunning) running_generation_ = t.generation;
   log_->Write(LogLevel::kInfo, LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},
                                                  {"to", std::string(core::PhaseName(t.to))},
                                                  {"gen", t.generation.ToString()},

@@ -11,6 +11,7 @@
 
 #include "runtime/controller/controller.h"
 #include "runtime/controller/node_hub.h"
+#include "runtime/core/witness.h"
 #include "runtime/launcher/launcher.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/control_socket.h"
@@ -22,6 +23,9 @@ struct LeaderOptions {
   Term term{1, 1};
   std::string master_address;  // for the trainers' own use
   uint16_t master_port = 0;
+  std::string run_id;     // names the run to a witness
+  Generation generation;  // with a run that is taken over: the newest in which all ranks were in their loops
+  std::function<void()> on_ask_witness;
 };
 
 class Leader final : public ControllerHost, public WorkerEvents, public NodeEvents {
@@ -42,6 +46,14 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void Poll();
   void Stop() { controller_->Feed(core::OperatorStop{}); }
   void EndNow(const std::string& why);
+  // With a witness: what this node goes by at even splits; until when it holds the lease; what all nodes should go by.
+  void TakeTieRule(core::TieRule rule);
+  void TakeWord(TimePoint until);
+  void WantTieRule(std::optional<core::TieRule> wanted);
+  // The run has ended, and not for want of a majority.
+  bool ended_for_all() const {
+    return ended_ && controller_->core().phase() == core::Phase::kEnded && !controller_->core().minority();
+  }
   bool ended() const { return ended_; }
   std::vector<int> NodesAway() const;
   RunResult TakeResult();
@@ -52,6 +64,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void OnPage(Rank rank, Incarnation incarnation, const PageView& page) override;
   void OnReport(Rank rank, const StepReport& report) override;
   void OnFired(const Injection& injection, TimePoint at) override;
+  void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override;
   void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                 std::optional<TimePoint> since) override;
   void OnSpares(int waiting) override { SetSpares(0, waiting); }
@@ -85,6 +98,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void OnCheckpoint(const core::Checkpoint& checkpoint) override { checkpoints_.push_back(checkpoint); }
   void OnNotice(Rank rank, const std::string& text) override;
   void OnEnded(const core::RunEnded& ended) override;
+  void OnAskWitness() override { options_.on_ask_witness(); }
 
   void SetSpares(int node, int waiting);
   void MarkStep(Rank rank, const PageView& page);
@@ -96,8 +110,10 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   bool OfNode(Rank rank, int node) const {
     return rank.value() >= 0 && rank.value() < run().policy.world_size && NodeOf(rank) == node;
   }
+  bool HasRanks(int node) const { return node < run().nodes; }
   void StartWhenComplete();
   void CheckNodes();
+  void OnNotBegun(Rank rank, Incarnation incarnation);
   void PulseNodes();
   void TellPlaces(int newcomer);
   void OnNodeJoined(int node, const wire::NodeHello& hello) override;
@@ -121,6 +137,9 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   std::unique_ptr<NodeHub> hub_;  // with several nodes
   std::map<int, Node> nodes_;
   std::map<int, int> spares_;  // waiting on each node
+  std::optional<core::TieAgreement> ties_;  // with a witness
+  core::TieRule tie_rule_ = core::TieRule::kNobody;
+  Generation running_generation_;  // the newest in which all ranks were in their loops
   bool started_ = false;
   bool began_ = false;  // ranks were in their loops
   std::vector<core::Checkpoint> checkpoints_;

@@ -4,14 +4,15 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <set>
+#include <map>
 
-#include "runtime/core/election.h"
+#include "runtime/core/allegiance.h"
 #include "runtime/launcher/agent_relay.h"
 #include "runtime/launcher/electorate.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_launcher.h"
 #include "runtime/launcher/stop_signals.h"
+#include "runtime/launcher/witness.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/client.h"
 #include "runtime/net/control_socket.h"
@@ -43,6 +44,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnClose(const Status& why);
   void OnUnreachable(const Status& why);
   void OnWelcome(const wire::NodeWelcome& welcome);
+  void OnPulse(const wire::NodePulse& pulse);
   void OnEnd(const wire::NodeEnd& end);
   void Tell(const wire::NodeMessage& message);
   void TellPages();
@@ -52,6 +54,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
 
   // Who leads (node_leading.cc).
   void Seek();
+  void NobodyFound();
   void OnAsked(const wire::NodeHello& hello, const Electorate::Reply& reply);
   void OnVoteRequest(const wire::VoteRequest& request, const Electorate::Reply& reply);
   void OnOrder(const wire::NodeOrderFrame& frame);
@@ -65,12 +68,15 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void Lead(core::Policy policy, Term term);
   void StepDown(Term term);
   void OnLeaderDone();
+  void PollWitness();
+  void OnWord(TimePoint until);
 
   // WorkerEvents.
   void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) override;
   void OnPage(Rank rank, Incarnation incarnation, const PageView& page) override;
   void OnReport(Rank rank, const StepReport& report) override;
   void OnFired(const Injection& injection, TimePoint at) override;
+  void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override { Tell(wire::NodeHeld{rank, held}); }
   void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                 std::optional<TimePoint> since) override;
   void OnSpares(int waiting) override { Tell(wire::NodeSpares{waiting}); }
@@ -79,8 +85,15 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnRequest(const std::string& request, net::ControlSocket::Respond respond);
 
   int LocalRanks() const { return options_.run.policy.world_size / options_.run.nodes; }
-  int self() const { return options_.node_rank; }
-  std::string name() const { return "node " + std::to_string(self()); }
+  bool has_ranks() const { return options_.controller < 0; }
+  int self() const { return has_ranks() ? options_.node_rank : options_.run.nodes + options_.controller; }
+  std::string name() const { return Name(self()); }
+  std::string Name(int node) const {
+    return node < options_.run.nodes ? "node " + std::to_string(node)
+                                     : "controller " + std::to_string(node - options_.run.nodes);
+  }
+  // Whoever leads first.
+  bool founds() const { return options_.controllers.empty() ? self() == 0 : options_.controller == 0; }
 
   NodeLauncherOptions options_;
   std::shared_ptr<LogSink> log_;
@@ -113,13 +126,20 @@ class NodeLauncher::Impl final : public WorkerEvents {
   Term leads_term_;
   std::unique_ptr<Leader> leader_;  // with this node
   bool leader_done_ = false;
-  std::set<int> asked_;  // node 0: who has asked, before anybody leads
+  std::map<int, wire::NodeHello> asked_;  // of whoever leads first: nodes that have asked, before anybody leads
   TimePoint seek_until_, asked_at_, announced_at_;
   std::string last_refusal_;
   // What a leader must know that takes over.
   std::string policy_, master_address_;
   uint16_t master_port_ = 0;
   wire::NodePulse pulse_;
+  std::string run_id_;  // names the run to the witness
+
+  // Even splits.
+  std::unique_ptr<Witness> witness_;  // null: none
+  core::TieRule tie_rule_ = core::TieRule::kLowestRank;
+  uint64_t tie_order_ = 0;     // the newest one taken of the present leader
+  bool lease_wanted_ = false;  // an election or the leader here asked for it
 
   Status failed_;
   std::optional<NodeResult> ended_;

@@ -13,6 +13,12 @@ constexpr Duration kPollInterval = std::chrono::milliseconds(10);
 constexpr Duration kLastTurn = std::chrono::milliseconds(20);
 constexpr size_t kRetoldAtOnce = 200;
 
+// Controllers stand for election before nodes do: a node that leads takes its host's processors from its ranks.
+int Turn(const NodeLauncherOptions& options) {
+  return options.controller >= 0 ? options.controller
+                                 : options.node_rank + static_cast<int>(options.controllers.size());
+}
+
 }  // namespace
 
 NodeLauncher::NodeLauncher(NodeLauncherOptions options, std::shared_ptr<LogSink> log)
@@ -32,7 +38,13 @@ NodeLauncher::Impl::Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> l
       pool_(io_, *this, log_),
       relay_(io_, log_),
       electorate_(io_, log_),
-      election_({options_.node_rank, options_.run.policy.world_size, options_.controller_wait}) {}
+      election_(
+          {self(), options_.run.policy.world_size, options_.controller_wait, Turn(options_), options_.controller < 0}) {
+  if (options_.run.witness.empty()) return;
+  witness_ = std::make_unique<Witness>(io_, options_.run.witness, log_, [this](TimePoint until) { OnWord(until); });
+  tie_rule_ = core::TieRule::kNobody;  // until the leader says otherwise
+  election_.SetTieRule(tie_rule_);
+}
 
 Status NodeLauncher::Impl::SetUp() {
   const LauncherOptions& run = options_.run;
@@ -54,14 +66,26 @@ Status NodeLauncher::Impl::SetUp() {
   handlers.refused = [this](int, const Status& why) {
     if (!set_up_) Fail(why.Annotate(name() + " found no controller"));
   };
-  const bool first = self() == 0;
-  // Its own port, so that launchers on one host do not take that of the rendezvous, and the same one when it starts
-  // anew.
-  const int port = options_.rendezvous_port + self();
-  KINTSUGI_RETURN_IF_ERROR(
-      electorate_.Listen(run.job, run.secret, run.tls, first ? options_.rendezvous_host : run.node_address,
-                         static_cast<uint16_t>(port <= 65535 ? port : 0), first, std::move(handlers)));
-  if (!first) electorate_.Know({0, options_.rendezvous_host, options_.rendezvous_port});
+  std::string host = run.node_address;
+  int port = 0;
+  if (!has_ranks()) {
+    host = options_.controllers[static_cast<size_t>(options_.controller)].host;
+    port = options_.controllers[static_cast<size_t>(options_.controller)].port;
+  } else if (options_.controllers.empty()) {
+    // Its own port, so that launchers on one host do not take that of the rendezvous, and the same one when it starts
+    // anew.
+    if (self() == 0) host = options_.rendezvous_host;
+    port = options_.rendezvous_port + self();
+  }
+  const bool exact = !has_ranks() || founds();
+  KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(
+      run.job, run.secret, run.tls, host, static_cast<uint16_t>(port <= 65535 ? port : 0), exact, std::move(handlers)));
+  for (size_t k = 0; k < options_.controllers.size(); ++k)
+    if (static_cast<int>(k) != options_.controller)
+      electorate_.Know({run.nodes + static_cast<int>(k), options_.controllers[k].host, options_.controllers[k].port});
+  if (options_.controllers.empty() && self() != 0)
+    electorate_.Know({0, options_.rendezvous_host, options_.rendezvous_port});
+  if (has_ranks()) master_port_ = FreePort(run.node_address);
   if (!run.run_directory.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(
         control_, net::ControlSocket::Listen(io_, run.run_directory + "/control.sock",
@@ -79,7 +103,7 @@ Result<NodeResult> NodeLauncher::Impl::Run() {
   Poll();
   io_.run();
   pool_.KillAll();
-  if (set_up_) pool_.Flush();
+  if (set_up_ && has_ranks()) pool_.Flush();
   if (!failed_.ok()) return failed_;
   if (!leader_) return *ended_;
   RunResult run = leader_->TakeResult();
@@ -93,6 +117,8 @@ void NodeLauncher::Impl::Fail(Status why) {
 
 void NodeLauncher::Impl::OnSignal(int number, int times) {
   if (times > 1 || !link_) return EndNow(core::kExitFailed, "ended at once by " + SignalName(number));
+  // A standby is not missed.
+  if (!has_ranks() && !leader_) return EndNow(core::kExitSuccess, name() + " left, by " + SignalName(number));
   log_->Write(LogLevel::kWarning,
               LogLine("stop_requested",
                       {{"signal", SignalName(number)},
@@ -111,6 +137,7 @@ void NodeLauncher::Impl::Poll() {
   RetellReports(kRetoldAtOnce);
   Seek();
   Elect();
+  if (witness_) PollWitness();
   if (leader_ && !leader_done_) leader_->Poll();
   poll_.expires_after(kPollInterval);
   poll_.async_wait([this](const boost::system::error_code& error) {
@@ -193,7 +220,7 @@ void NodeLauncher::Impl::OnRequest(const std::string& request, net::ControlSocke
   }
   if (leader_) return leader_->OnRequest(request, std::move(respond));
   if (!leads_) return refuse("this is " + name() + ", and nobody leads the run now: ask again in a second");
-  refuse("this is " + name() + ": ask node " + std::to_string(leads_->node) + ", at " + leads_->address);
+  refuse("this is " + name() + ": ask " + Name(leads_->node) + ", at " + leads_->address);
 }
 
 }  // namespace kintsugi

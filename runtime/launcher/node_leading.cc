@@ -21,36 +21,50 @@ std::string Seconds(Duration duration) {
 void NodeLauncher::Impl::Seek() {
   if (leads_ || set_up_ || ended_) return;
   const TimePoint now = SteadyClock::SteadyNow();
-  const bool first = self() == 0;
-  if (first && static_cast<int>(asked_.size()) == options_.run.nodes - 1) return Found();
-  if (now >= seek_until_) {
-    const std::string limit = Seconds(options_.run.policy.join_timeout);
-    if (!first)
-      return Fail(
-          {StatusCode::kDeadlineExceeded, name() + " found no controller: node 0, at " + options_.rendezvous_host +
-                                              ":" + std::to_string(options_.rendezvous_port) + ", named none within " +
-                                              limit + (last_refusal_.empty() ? "" : " (" + last_refusal_ + ")")});
-    int missing = 1;
-    while (asked_.count(missing)) ++missing;
-    return Fail({StatusCode::kDeadlineExceeded,
-                 "node " + std::to_string(missing) + " did not come within " + limit +
-                     ": is `kintsugi run --node-rank " + std::to_string(missing) +
-                     "` running there, with the same --nnodes, --rendezvous and --secret-file?"});
-  }
-  if (first || now - asked_at_ < kAskEvery) return;
+  const int others = options_.run.nodes - (has_ranks() ? 1 : 0);
+  if (founds() && static_cast<int>(asked_.size()) == others) return Found();
+  if (now >= seek_until_) return NobodyFound();
+  if (founds() || now - asked_at_ < kAskEvery) return;
   asked_at_ = now;
-  electorate_.Tell(0, wire::Encode(options_.run.job, Term(), wire::NodeMessage(Hello())));
+  const std::string frame = wire::Encode(options_.run.job, Term(), wire::NodeMessage(Hello()));
+  if (options_.controllers.empty()) electorate_.Tell(0, frame);
+  for (int k = 0; k < options_.run.controllers; ++k)
+    if (k != options_.controller) electorate_.Tell(options_.run.nodes + k, frame);
+}
+
+void NodeLauncher::Impl::NobodyFound() {
+  const std::string limit = Seconds(options_.run.policy.join_timeout);
+  if (!founds()) {
+    const std::string whom =
+        !options_.controllers.empty()
+            ? "controller 0, at " + options_.controllers.front().ToString()
+            : "node 0, at " + options_.rendezvous_host + ":" + std::to_string(options_.rendezvous_port);
+    return Fail({StatusCode::kDeadlineExceeded, name() + " found no controller: " + whom + ", named none within " +
+                                                    limit + (last_refusal_.empty() ? "" : " (" + last_refusal_ + ")")});
+  }
+  int missing = has_ranks() ? 1 : 0;
+  while (asked_.count(missing)) ++missing;
+  Fail({StatusCode::kDeadlineExceeded, "node " + std::to_string(missing) + " did not come within " + limit +
+                                           ": is `kintsugi run --node-rank " + std::to_string(missing) +
+                                           "` running there, with the same --nnodes, " +
+                                           (has_ranks() ? "--rendezvous" : "--controller") + " and --secret-file?"});
 }
 
 std::string NodeLauncher::Impl::WhyRefused(const wire::NodeHello& hello) const {
-  const std::string who = "node " + std::to_string(hello.node_rank);
+  const std::string who = Name(hello.node_rank);
   if (hello.nodes != options_.run.nodes)
     return who + " says --nnodes " + std::to_string(hello.nodes) + ", " + name() + " " +
            std::to_string(options_.run.nodes);
   if (hello.local_ranks != LocalRanks())
     return who + " says --nproc " + std::to_string(hello.local_ranks) + ", " + name() + " " +
            std::to_string(LocalRanks());
-  if (hello.node_rank == self()) return who + " is here: give every node a --node-rank of its own";
+  if (hello.controllers != options_.run.controllers)
+    return who + " knows " + std::to_string(hello.controllers) + " controllers, " + name() + " " +
+           std::to_string(options_.run.controllers) + ": name the same to all";
+  if (hello.witness != (witness_ != nullptr))
+    return who + (hello.witness ? " has" : " lacks") + " --witness: give it to every node, or to none";
+  if (hello.node_rank == self())
+    return who + " is here: give every node a --node-rank of its own, every controller a --controller-rank";
   return "";
 }
 
@@ -63,7 +77,7 @@ void NodeLauncher::Impl::OnAsked(const wire::NodeHello& hello, const Electorate:
   }
   electorate_.Know({hello.node_rank, hello.address, hello.port});
   if (leads_ && (leader_ || link_)) return reply(LeadsFrame());
-  if (self() == 0 && !set_up_) asked_.insert(hello.node_rank);
+  if (founds() && !set_up_ && hello.node_rank < options_.run.nodes) asked_.insert_or_assign(hello.node_rank, hello);
 }
 
 std::string NodeLauncher::Impl::LeadsFrame() const {
@@ -74,11 +88,14 @@ void NodeLauncher::Impl::OnOrder(const wire::NodeOrderFrame& frame) {
   if (const auto* refused = std::get_if<wire::NodeWelcome>(&frame.order); refused && !refused->accepted && !set_up_)
     return Fail({StatusCode::kInvalidArgument, "the controller refuses this node: " + refused->text});
   const auto* leads = std::get_if<wire::Leads>(&frame.order);
-  if (!leads || ended_ || frame.term < term_ || !election_.MayFollow(frame.term.number, SteadyClock::SteadyNow()))
-    return;
-  if (leader_ && frame.term > leader_->term()) StepDown(frame.term);
-  if (leader_ || (leads_ && frame.term <= leads_term_ && (link_ || leads_->port == leads->controller.port))) return;
-  Link(frame.term, leads->controller);
+  if (!leads || ended_) return;
+  core::Allegiance mine{.obeyed = term_, .leading = {}, .follows = {}, .linked = link_ != nullptr};
+  if (leader_) mine.leading = leader_->term();
+  if (leads_) mine.follows = leads_term_;
+  const bool same_place = leads_ && leads_->port == leads->controller.port;
+  const core::LeadsAnswer answer = core::AnswerLeads(election_, mine, frame.term, same_place, SteadyClock::SteadyNow());
+  if (answer.steps_down) StepDown(frame.term);
+  if (answer.links) Link(frame.term, leads->controller);
 }
 
 // ---- elections ---------------------------------------------------------------------------------------------------
@@ -87,6 +104,7 @@ core::ElectionCore::Standing NodeLauncher::Impl::Standing() const {
   std::set<Rank> live;
   for (const WorkerPool::Life& life : pool_.Lives()) live.insert(life.rank);
   core::ElectionCore::Standing standing;
+  if (!has_ranks()) return standing;
   for (int r = self() * LocalRanks(); r < (self() + 1) * LocalRanks(); ++r)
     (live.count(Rank(r)) ? standing.live : standing.ended).push_back(Rank(r));
   return standing;
@@ -120,6 +138,8 @@ void NodeLauncher::Impl::OnVoteRequest(const wire::VoteRequest& request, const E
 }
 
 void NodeLauncher::Impl::Do(const core::ElectionCore::Decision& decision) {
+  if (decision.give_up)
+    return EndNow(core::kExitFailed, name() + " was cut off from the run for " + Seconds(options_.controller_wait));
   if (decision.lead && !decision.lead->majority)
     log_->Write(
         LogLevel::kWarning,
@@ -129,6 +149,7 @@ void NodeLauncher::Impl::Do(const core::ElectionCore::Decision& decision) {
   if (decision.ask)
     electorate_.TellAll(wire::Encode(options_.run.job, {decision.ask->term, static_cast<uint64_t>(self()) + 1},
                                      wire::NodeMessage(wire::VoteRequest{self(), decision.ask->term})));
+  lease_wanted_ = lease_wanted_ || decision.ask_witness;
   if (decision.lead) TakeOver(*decision.lead);
 }
 
@@ -138,8 +159,12 @@ void NodeLauncher::Impl::Found() {
   core::Policy policy = options_.run.policy;
   policy.needs_consent = true;
   policy.consent_wait = options_.run.node_wait;
-  master_address_ = options_.run.node_address;
-  master_port_ = FreePort(master_address_);
+  // Where rank 0 runs.
+  master_address_ = has_ranks() ? options_.run.node_address : asked_.at(0).address;
+  if (!has_ranks()) master_port_ = asked_.at(0).master_port;
+  uint64_t number = 0;
+  if (Status drawn = net::FillRandom(&number, sizeof number); !drawn.ok()) return Fail(std::move(drawn));
+  run_id_ = options_.run.job + "/" + std::to_string(number);
   Lead(std::move(policy), {1, 1});
 }
 
@@ -155,7 +180,9 @@ void NodeLauncher::Impl::TakeOver(const core::ElectionCore::Lead& lead) {
 }
 
 void NodeLauncher::Impl::Lead(core::Policy policy, Term term) {
-  LeaderOptions options{options_.run, term, master_address_, master_port_};
+  policy.tie_rule = tie_rule_;
+  LeaderOptions options{
+      options_.run, term, master_address_, master_port_, run_id_, pulse_.generation, [this] { lease_wanted_ = true; }};
   options.run.policy = std::move(policy);
   options.run.bind_address = options_.run.node_address;
   options.run.port = 0;
@@ -172,6 +199,7 @@ void NodeLauncher::Impl::Lead(core::Policy policy, Term term) {
   leader_->OnProgress(listener_);
   Link(term, {self(), options_.run.node_address, leader_->port()});
   leader_->Start();
+  if (witness_) leader_->TakeWord(witness_->held_until());
   announced_at_ = SteadyClock::SteadyNow();
   electorate_.TellAll(LeadsFrame());
 }
@@ -182,11 +210,27 @@ void NodeLauncher::Impl::StepDown(Term term) {
                                                          {"term", std::to_string(leader_->term().number)},
                                                          {"newer_term", std::to_string(term.number)}}));
   leader_.reset();
+  lease_wanted_ = false;
 }
 
 void NodeLauncher::Impl::OnLeaderDone() {
   leader_done_ = true;
   if (!ended_ || !pool_.running()) io_.stop();
+}
+
+// ---- the witness -------------------------------------------------------------------------------------------------
+
+void NodeLauncher::Impl::PollWitness() {
+  const bool leads = leader_ && !leader_done_;
+  witness_->Poll({run_id_, name(), pulse_.generation, lease_wanted_ && !ended_, leads && !ended_,
+                  leads && leader_->ended_for_all()});
+  const std::optional<bool> reachable = witness_->reachable();
+  if (leads && reachable) leader_->WantTieRule(*reachable ? core::TieRule::kWitness : core::TieRule::kLowestRank);
+}
+
+void NodeLauncher::Impl::OnWord(TimePoint until) {
+  election_.OnWitness(until);
+  if (leader_) leader_->TakeWord(until);
 }
 
 }  // namespace kintsugi

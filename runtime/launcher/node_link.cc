@@ -40,7 +40,15 @@ void NodeLauncher::Impl::Connect() {
 }
 
 wire::NodeHello NodeLauncher::Impl::Hello() const {
-  wire::NodeHello hello{self(), options_.run.nodes, LocalRanks(), options_.run.node_address, {}, electorate_.port()};
+  wire::NodeHello hello{.node_rank = self(),
+                        .nodes = options_.run.nodes,
+                        .local_ranks = LocalRanks(),
+                        .address = options_.run.node_address,
+                        .lives = {},
+                        .port = electorate_.port(),
+                        .witness = witness_ != nullptr,
+                        .controllers = options_.run.controllers,
+                        .master_port = master_port_};
   for (const WorkerPool::Life& life : pool_.Lives()) hello.lives.push_back({life.rank, life.incarnation, life.armed});
   return hello;
 }
@@ -53,7 +61,7 @@ void NodeLauncher::Impl::OnOpen(const net::ConnectionPtr& connection) {
 void NodeLauncher::Impl::OnFrame(std::string_view payload) {
   Result<wire::NodeOrderFrame> frame = wire::DecodeToNode(options_.run.job, payload);
   // Promised to a newer one, it obeys no older.
-  if (!frame.ok() || frame->term < term_ || !election_.MayFollow(frame->term.number, SteadyClock::SteadyNow())) {
+  if (!frame.ok() || !core::MayObey(election_, term_, frame->term, SteadyClock::SteadyNow())) {
     const std::string why =
         frame.ok() ? "term " + std::to_string(frame->term.number) + " is over" : frame.status().message();
     return log_->Write(LogLevel::kWarning, LogLine("frame_refused", {{"why", why}}));
@@ -69,7 +77,7 @@ void NodeLauncher::Impl::OnFrame(std::string_view payload) {
                         [&](const wire::KillWorker& m) { pool_.Kill(m.rank, m.incarnation, m.reason); },
                         [&](const wire::ToAgentChannel& m) { relay_.Send(m.channel, m.frame); },
                         [&](const wire::CloseAgentChannel& m) { relay_.Close(m.channel); },
-                        [&](const wire::NodeEnd& m) { OnEnd(m); }, [&](const wire::NodePulse& m) { pulse_ = m; },
+                        [&](const wire::NodeEnd& m) { OnEnd(m); }, [&](const wire::NodePulse& m) { OnPulse(m); },
                         [&](const wire::NodePlaces& m) {
                           for (const wire::NodePlace& place : m.places)
                             if (place.node != self()) electorate_.Know(place);
@@ -88,8 +96,14 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
   policy_ = welcome.policy;
   master_address_ = welcome.master_address;
   master_port_ = welcome.master_port;
-  if (set_up_) {
+  run_id_ = welcome.run;
+  tie_order_ = 0;
+  if (!leader_) lease_wanted_ = false;  // it is of no use to a follower
+  if (!has_ranks()) {
+    set_up_ = true;
+  } else if (set_up_) {
     pool_.TellReportsAgain();
+    pool_.TellHeldAgain();
   } else {
     WorkerPoolOptions pool = PoolOptionsOf(options_.run, self());
     pool.master_address = welcome.master_address;
@@ -141,6 +155,20 @@ void NodeLauncher::Impl::OnUnreachable(const Status& why) {
   last_refusal_ = why.message();
   if (!set_up_) return leads_.reset();  // ask again who leads
   Connect();
+}
+
+void NodeLauncher::Impl::OnPulse(const wire::NodePulse& pulse) {
+  pulse_ = pulse;
+  if (!witness_ || pulse.tie.number <= tie_order_) return;
+  tie_order_ = pulse.tie.number;
+  if (pulse.tie.rule != tie_rule_) {
+    tie_rule_ = pulse.tie.rule;
+    election_.SetTieRule(tie_rule_);
+    if (leader_) leader_->TakeTieRule(tie_rule_);
+    log_->Write(LogLevel::kInfo, LogLine("even_splits", {{"node", std::to_string(self())},
+                                                         {"decided_by", std::string(core::TieRuleName(tie_rule_))}}));
+  }
+  Tell(wire::TieRuleKept{tie_order_});
 }
 
 void NodeLauncher::Impl::OnEnd(const wire::NodeEnd& end) {

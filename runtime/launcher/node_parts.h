@@ -40,6 +40,7 @@ inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank
           .local_ranks = local_ranks,
           .node_rank = node_rank,
           .address = run.node_address,
+          .adopt = run.adopt,
           .spares = run.spares,
           .devices = run.devices,
           .show_output = run.show_output,

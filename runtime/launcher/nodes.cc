@@ -17,10 +17,11 @@ void Leader::StartWhenComplete() {
   if (started_ || ended_) return;
   // Who takes over listens at once: nodes come while it does.
   for (const auto& [node, state] : nodes_)
-    if (!run().policy.takes_over && !hub_->connected(node)) return;
+    if (!run().policy.takes_over && HasRanks(node) && !hub_->connected(node)) return;
   started_ = true;
   TellPlaces(-1);
   controller_->Start();
+  if (ties_) controller_->Feed(core::TieRuleTaken{tie_rule_});
 }
 
 // A run begins with all of its nodes. Later a lost one may come back, itself or started anew, until the wait is over;
@@ -29,16 +30,20 @@ void Leader::CheckNodes() {
   const TimePoint now = SteadyClock::SteadyNow();
   const Duration limit = started_ ? run().node_wait : run().policy.join_timeout;
   for (auto& [node, state] : nodes_) {
-    if (hub_->connected(node) || now - state.lost_at < limit) continue;
+    if (!HasRanks(node) || hub_->connected(node) || now - state.lost_at < limit) continue;
     if (!started_) {
       result_.exit_code = core::kExitStartup;
       result_.text = NodeName(node) + " did not come within " + Seconds(limit);
       ended_ = true;
       return on_done_();
     }
-    // Fed one at a time: the controller may ask for the next process of the rank at once.
-    for (const auto& [rank, incarnation] : std::exchange(state.to_spawn, {}))
-      OnExited(rank, incarnation, "could not be started: " + NodeName(node) + " is gone", now, std::nullopt);
+    // What waits for the node, and what it was told when its connection was dead already and nobody knew. Fed one at a
+    // time: the controller may ask for the next process of the rank at once.
+    state.to_spawn.clear();
+    for (int r = node * LocalRanks(); r < (node + 1) * LocalRanks() && !ended_; ++r) {
+      const auto& member = controller_->core().members()[static_cast<size_t>(r)];
+      if (member.life == core::ControllerCore::Life::kStarting) OnNotBegun(Rank(r), member.incarnation);
+    }
     if (ended_) return;
   }
 }
@@ -52,7 +57,24 @@ std::vector<int> Leader::NodesAway() const {
 
 void Leader::PulseNodes() {
   for (const auto& [node, state] : nodes_)
-    if (hub_->connected(node)) hub_->Send(node, wire::NodePulse{began_, checkpoints_});
+    if (hub_->connected(node))
+      hub_->Send(node,
+                 wire::NodePulse{began_, checkpoints_, running_generation_, ties_ ? ties_->order() : core::TieOrder{}});
+}
+
+void Leader::TakeTieRule(core::TieRule rule) {
+  tie_rule_ = rule;
+  if (started_ && !ended_) controller_->Feed(core::TieRuleTaken{rule});
+}
+
+void Leader::TakeWord(TimePoint until) {
+  if (started_ && !ended_) controller_->Feed(core::WitnessWord{until});
+}
+
+void Leader::WantTieRule(std::optional<core::TieRule> wanted) {
+  if (!ties_) return;
+  const core::TieRule before = ties_->order().rule;
+  if (ties_->Decide(wanted).rule != before) PulseNodes();
 }
 
 // Where each launcher hears the others: all of them to all, or a newcomer's to all and all to the newcomer.
@@ -67,8 +89,10 @@ void Leader::TellPlaces(int newcomer) {
 
 void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
   nodes_[node].place = {node, hello.address, hello.port};
+  if (ties_) ties_->OnAway(node);
   if (!started_) return StartWhenComplete();
   TellPlaces(node);
+  if (!HasRanks(node)) return;
   std::map<Rank, wire::WorkerLife> lives;
   for (const wire::WorkerLife& life : hello.lives)
     if (OfNode(life.rank, node)) lives[life.rank] = life;
@@ -110,7 +134,8 @@ void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& liv
 
 void Leader::OnNodeLost(int node) {
   nodes_[node].lost_at = SteadyClock::SteadyNow();
-  SetSpares(node, 0);
+  if (ties_) ties_->OnAway(node);
+  if (HasRanks(node)) SetSpares(node, 0);
   StopIfDone();
 }
 
@@ -143,7 +168,15 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                    if (m.since_age) since = now - *m.since_age;
                    OnExited(m.rank, m.incarnation, m.cause, now - m.age, since);
                  },
-                 [&](const wire::NodeSpares& m) { SetSpares(node, m.waiting); },
+                 [&](const wire::NodeSpares& m) {
+                   if (HasRanks(node)) SetSpares(node, m.waiting);
+                 },
+                 [&](const wire::NodeHeld& m) {
+                   if (OfNode(m.rank, node)) OnHeld(m.rank, m.held);
+                 },
+                 [&](const wire::TieRuleKept& m) {
+                   if (ties_) ties_->OnTaken(node, m.number);
+                 },
                  [&](const wire::NodeStop&) {
                    log_->Write(LogLevel::kWarning, LogLine("stop_requested", {{"node", std::to_string(node)}}));
                    controller_->Feed(core::OperatorStop{});

@@ -16,12 +16,14 @@
 #include "runtime/process/child_process.h"
 #include "runtime/process/shared_page.h"
 #include "runtime/process/spare_channel.h"
+#include "runtime/process/state_channel.h"
 
 namespace kintsugi {
 
 // Whose process it is. Shared with the process's callbacks, which outlive the change.
 struct Seat {
-  std::optional<Place> place;  // none: it is a spare
+  std::optional<Place> place;         // none: it is a spare
+  std::optional<StateChannel> state;  // until a rank's keeper has it
 };
 
 struct Spare {

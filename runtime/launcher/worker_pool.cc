@@ -47,7 +47,7 @@ Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
     ProcessSpec spec = CommonSpec();
     spec.passed_fds.push_back({page_fd, "KINTSUGI_PAGE_FD"});
     spec.passed_fds.push_back({spare_fd, "KINTSUGI_SPARE_FD"});
-    return Launch(std::move(seat), spec);
+    return Launch(std::move(seat), std::move(spec));
   };
   spares_.emplace(options_.spares, launch, log_);
   return Status::Ok();
@@ -120,6 +120,7 @@ std::vector<WorkerPool::Life> WorkerPool::Lives() const {
 
 void WorkerPool::Leave() {
   leaving_ = true;
+  for (auto& [rank, slot] : slots_) slot.state.Forget();
   if (spares_) spares_->End();
 }
 
@@ -136,6 +137,7 @@ void WorkerPool::OnExit(Rank rank, Incarnation incarnation, const ExitCause& cau
   std::optional<TimePoint> since;
   if (const uint64_t stamp = slot.page->words().fault_ns.load())
     since = TimePoint(Duration(static_cast<int64_t>(stamp)));
+  if (options_.adopt) events_.OnHeld(rank, slot.state.OnExit(incarnation, slot.page->words(), cause));
   events_.OnExited(rank, incarnation, text, cause.time, since);
   if (const auto next = std::exchange(slot.next, std::nullopt); next && !leaving_)
     // Not from inside the callback of the child that is being replaced.
@@ -160,6 +162,7 @@ void WorkerPool::Poll() {
 void WorkerPool::ReadPage(Rank rank, Slot& slot) {
   if (!slot.page) return;
   SharedWords& words = slot.page->words();
+  slot.state.Poll(words);
   slot.reports->Read([&](const StepReport& report) { events_.OnReport(rank, report); });
   for (const LedgerEntry& entry : ledger_.MarkFiredMask(rank, words.fired_injections.load()))
     events_.OnFired(entry.injection, TimePoint(Duration(static_cast<int64_t>(words.fault_ns.load()))));
@@ -173,6 +176,11 @@ void WorkerPool::TellReportsAgain() {
     if (slot.page) slot.reports.emplace(slot.page->words().reports);
   for (auto& [rank, slot] : slots_)
     if (slot.page) ReadPage(rank, slot);
+}
+
+void WorkerPool::TellHeldAgain() {
+  for (auto& [rank, slot] : slots_)
+    if (slot.state.held()) events_.OnHeld(rank, slot.state.held());
 }
 
 void WorkerPool::TellIfIdle() {

@@ -22,6 +22,7 @@
 #include "runtime/inject/ledger.h"
 #include "runtime/launcher/device_guard.h"
 #include "runtime/launcher/spare_pool.h"
+#include "runtime/launcher/state_keeper.h"
 #include "runtime/net/secret.h"
 #include "runtime/process/child_process.h"
 #include "runtime/process/guardian.h"
@@ -48,6 +49,8 @@ class WorkerEvents {
   virtual void OnPage(Rank rank, Incarnation incarnation, const PageView& page) = 0;
   virtual void OnReport(Rank rank, const StepReport& report) = 0;
   virtual void OnFired(const Injection& injection, TimePoint at) = 0;
+  // What is held of the process that is about to be told as ended.
+  virtual void OnHeld(Rank rank, const std::optional<core::HeldState>& held) = 0;
   // `since`: an injector's stamp, where there is one.
   virtual void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                         std::optional<TimePoint> since) = 0;
@@ -70,6 +73,7 @@ struct WorkerPoolOptions {
   uint16_t master_port = 0;
   std::string controller;             // HOST:PORT, as the ranks reach it
   std::string address = "127.0.0.1";  // of this host, as other ranks reach it
+  bool adopt = true;                  // state memory is kept for the process that comes after
   int spares = 0;                     // processes that wait, warm, for a rank whose process is gone
   int devices = 0;                    // of this host, which are then watched; 0: one for each rank, not watched
   bool show_output = true;
@@ -99,6 +103,7 @@ class WorkerPool {
   // Reports that are still in the pages are told again: whoever was told may not have got them. A report may be told
   // twice.
   void TellReportsAgain();
+  void TellHeldAgain();
   // Lines of output that are still on their way.
   void Flush() { output_->Flush(std::chrono::seconds(1)); }
   uint64_t reports_lost() const;
@@ -118,6 +123,7 @@ class WorkerPool {
     std::unique_ptr<ChildProcess> child;
     std::optional<SharedPage> page;
     std::optional<ReportReader> reports;
+    StateKeeper state;
     std::optional<Incarnation> next;  // to be started once the present process is reaped
     std::vector<std::string> armed;
     std::string kill_reason;
@@ -131,7 +137,7 @@ class WorkerPool {
   bool TakeSpare(const Place& place, Slot& slot);
   // What every process of this pool is started with.
   ProcessSpec CommonSpec() const;
-  Result<std::unique_ptr<ChildProcess>> Launch(std::shared_ptr<Seat> seat, const ProcessSpec& spec);
+  Result<std::unique_ptr<ChildProcess>> Launch(std::shared_ptr<Seat> seat, ProcessSpec spec);
   bool AllCompute() const;
   void TellSpares();
   void OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause);

@@ -20,12 +20,20 @@ ProcessSpec WorkerPool::CommonSpec() const {
   spec.environment["KINTSUGI_CONTROLLER"] = options_.controller;
   spec.environment["KINTSUGI_JOB"] = options_.job;
   spec.environment["KINTSUGI_LAUNCHER"] = mark_;
-  spec.unset_environment = {"RANK", "LOCAL_RANK", "KINTSUGI_INCARNATION", "KINTSUGI_SPARE_FD", "KINTSUGI_DEVICE"};
+  spec.unset_environment = {"RANK",           "LOCAL_RANK", "KINTSUGI_INCARNATION", "KINTSUGI_SPARE_FD", "KINTSUGI_STATE_FD",
+                            "KINTSUGI_DEVICE"};
   spec.passed_fds = {{secret_fd_.get(), "KINTSUGI_SECRET_FD"}, {devices_.fd(), "KINTSUGI_DEVICE_FD"}};
   return spec;
 }
 
-Result<std::unique_ptr<ChildProcess>> WorkerPool::Launch(std::shared_ptr<Seat> seat, const ProcessSpec& spec) {
+Result<std::unique_ptr<ChildProcess>> WorkerPool::Launch(std::shared_ptr<Seat> seat, ProcessSpec spec) {
+  std::optional<StateChannel> state;  // the process's end
+  if (options_.adopt) {
+    KINTSUGI_ASSIGN_OR_RETURN(auto ends, StateChannel::CreatePair());
+    seat->state.emplace(std::move(ends.first));
+    state.emplace(std::move(ends.second));
+    spec.passed_fds.push_back({state->fd(), "KINTSUGI_STATE_FD"});
+  }
   ChildProcess::Callbacks callbacks;
   callbacks.on_exit = [this, seat](const ExitCause& cause) {
     if (const auto place = seat->place) return OnExit(place->rank, place->incarnation, cause);
@@ -83,7 +91,10 @@ Status WorkerPool::StartProcess(const Place& place, Slot& slot) {
   spec.passed_fds.push_back({page.fd(), "KINTSUGI_PAGE_FD"});
   slot.page.emplace(std::move(page));
   slot.reports.emplace(slot.page->words().reports);
-  KINTSUGI_ASSIGN_OR_RETURN(slot.child, Launch(std::make_shared<Seat>(Seat{place}), spec));
+  auto seat = std::make_shared<Seat>();
+  seat->place = place;
+  KINTSUGI_ASSIGN_OR_RETURN(slot.child, Launch(seat, std::move(spec)));
+  if (seat->state) slot.state.Attach(std::move(*seat->state));
   return Status::Ok();
 }
 
@@ -97,6 +108,7 @@ bool WorkerPool::TakeSpare(const Place& place, Slot& slot) {
   slot.page.emplace(std::move(spare->page));
   slot.reports.emplace(slot.page->words().reports);
   slot.child = std::move(spare->child);
+  if (spare->seat->state) slot.state.Attach(std::move(*spare->seat->state));
   TellSpares();
   return true;
 }

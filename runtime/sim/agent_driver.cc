@@ -24,11 +24,19 @@ void Cluster::OnDown(ProcessPtr p, const std::string& bytes) {
   if (const auto* reply = std::get_if<JoinReply>(&frame->message)) return OnJoinReply(p, frame->header, *reply);
   if (!p->core) return;
   if (frame->header.term >= p->core->term()) p->newest_heard = std::max(p->newest_heard, frame->header.generation);
+  const bool older = frame->header.term < p->newest_term;
+  p->newest_term = std::max(p->newest_term, frame->header.term);
+  const uint64_t refused = p->core->refused();
+  const Term term = frame->header.term;
   StepAgent(p, FromController{frame->header, std::move(frame->message)});
+  if (older && p->core->refused() == refused)
+    Break(Promise::kOneDecider, "rank " + p->rank.ToString() + " obeys term " + std::to_string(term.number) +
+                                    " and has heard of term " + std::to_string(p->newest_term.number));
 }
 
 void Cluster::OnJoinReply(ProcessPtr p, const Header& header, const JoinReply& reply) {
   if (!reply.accepted) return Die(p, "exited: " + reply.text);
+  p->newest_term = std::max(p->newest_term, header.term);
   if (p->core) return StepAgent(p, Connected{header.term});
   if (p->doomed) {
     NoteLoss(p->rank.value());
@@ -94,6 +102,7 @@ void Cluster::ActAgent(ProcessPtr p, const AgentAction& action) {
                  },
                  [&](const StoreAnswered& a) { OnStoreReply(p, a.reply); },
                  [&](const ArmInjection&) {},
+                 [&](const core::ArmSnapshot& a) { ArmSnapshot(p, a); },
                  [&](const EndTrainer& a) { Die(p, "ended with " + std::to_string(a.exit_code)); },
              },
              action);
@@ -104,6 +113,7 @@ void Cluster::LockGate(ProcessPtr p) {
   const bool dropped = std::exchange(p->release, std::nullopt).has_value();
   const GateWord before = Word(p);
   p->word |= GateWord::kLockBit;
+  AbortSnapshot(p);
   if (dropped) StepAgent(p, TrainerParked{TrainerParked::Outcome::kInterrupted, before, {}});
   StepAgent(p, GateLocked{before});
   // The control plane's gate is waited for under the lock bit too.
@@ -129,6 +139,7 @@ void Cluster::TakeRelease(ProcessPtr p) {
   p->resumed_told = false;
   p->throw_next = p->throw_in_update = false;
   p->received.clear();
+  Mark(p, core::StateMark::kWhole);
   if (!p->damaged)
     CheckState(p, p->released_at, "released in generation " + release.generation.ToString(), Promise::kSameStep);
   const auto [first, is_first] = released_.emplace(release.generation, release.step.value());

@@ -17,6 +17,7 @@ constexpr Duration kProgressLimit = 90s;
 
 // At `step` a rank holds exactly what an undisturbed run holds there.
 void Cluster::CheckState(ProcessPtr p, uint64_t step, const std::string& when, Promise promise) {
+  if (CheckTaint(p, step)) return;
   const RankState& expected = reference_.At(step, p->rank);
   const std::string who = "rank " + p->rank.ToString() + ", " + when + ": ";
   for (size_t i = 0; i < expected.shards.size(); ++i)
@@ -40,6 +41,7 @@ void Cluster::CheckCommit(ProcessPtr p) {
   if (samples_[p->begun][r] != (p->begun - 1) * world_ + r)
     Break(Promise::kSamplesOnce, "rank " + p->rank.ToString() + " commits step " + std::to_string(p->begun) +
                                      " with sample " + std::to_string(samples_[p->begun][r]));
+  if (CheckTaint(p, p->begun)) return;
   // The objects were checked when the loop was entered and move by one rule; what they feed is in the tensors.
   const RankState& expected = reference_.At(p->begun, p->rank);
   if (p->state.shards == expected.shards) return;
@@ -50,7 +52,7 @@ void Cluster::CheckRepaired(ProcessPtr p, const RunOnTrainer& run) {
   const auto& moves = run.order.moves;
   const bool receives = std::any_of(moves.begin(), moves.end(),
                                     [&](const RepairMove& m) { return m.destination == p->rank && m.keys.empty(); });
-  if (!receives || p->flipped || p->damaged) return;
+  if ((!receives && !run.order.from_snapshot) || p->flipped || p->damaged) return;
   CheckState(p, run.order.step.value(), "repaired in generation " + run.generation.ToString(), Promise::kSameStep);
 }
 
@@ -77,7 +79,8 @@ void Cluster::CheckTransition(const Transition& transition) {
   }
   if (transition.from == Phase::kConfirm && transition.to == Phase::kRunning) {
     ++outcome_.healed;
-    if (transition.generation != before_confirm_) Break(Promise::kTable, "a healed gap cost a generation");
+    if (before_confirm_ && transition.generation != before_confirm_)
+      Break(Promise::kTable, "a healed gap cost a generation");
   }
   if (transition.to == Phase::kRunning) ever_running_ = true;
   if (transition.from == Phase::kEnded) Break(Promise::kTable, "a transition after the end");
@@ -88,13 +91,14 @@ void Cluster::CheckSpawn(Rank rank, Incarnation incarnation) {
     Break(Promise::kTable, "rank " + rank.ToString() + " is started beyond its budget");
   if (ended_) Break(Promise::kTable, "a process is started after the end");
   const ProcessPtr before = Newest(rank);
-  if (!before) return;
+  if (!before || !launchers_.empty()) return;
   if (incarnation <= before->incarnation) Break(Promise::kOneDecider, "incarnations do not grow");
   if (before->alive && !given_up_.count({rank, before->incarnation}))
     Break(Promise::kOneDecider, "rank " + rank.ToString() + " is started while it lives");
 }
 
 void Cluster::CheckSend(const Send& send) {
+  CheckActs(send);
   const auto* reply = std::get_if<JoinReply>(&send.message);
   if (reply && !reply->accepted) return;
   const auto* order = std::get_if<PhaseOrder>(&send.message);
@@ -118,12 +122,13 @@ void Cluster::CheckWaits() {
 }
 
 void Cluster::CheckProgress() {
-  if (!ended_ && Now() - last_progress_ > kProgressLimit)
+  if (!Over() && Now() - last_progress_ > kProgressLimit)
     Break(Promise::kProgress, "nothing moves in " + std::string(PhaseName(core_->phase())) + " for " +
                                   Milliseconds(kProgressLimit) + " ms");
 }
 
 void Cluster::CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint) {
+  if (hidden_) return;
   const auto broken = [&](const std::string& what) {
     Break(Promise::kCheckpoint, "the checkpoint of step " + std::to_string(step) + " lacks or spoils " + what);
   };
@@ -148,6 +153,16 @@ bool Cluster::ShardAtRisk() const {
   });
 }
 
+void Cluster::CheckSuccess() {
+  compared_at_ = 0;                      // all are compared at the end
+  for (const ProcessPtr p : processes_)  // but for one that came when its rank had said its last word
+    if (p->core && !p->damaged) CheckState(p, plan_.steps, "at the end", Promise::kBitIdentical);
+  for (uint64_t step = 1; step <= plan_.steps; ++step)
+    for (size_t r = 0; r < world_; ++r)
+      if (samples_[step][r] != (step - 1) * world_ + r)
+        Break(Promise::kSamplesOnce, "sample " + std::to_string((step - 1) * world_ + r) + " was not consumed");
+}
+
 // The end's own: success is complete, a resumable end has a checkpoint, and nothing is given up that could have been
 // repaired.
 void Cluster::CheckEnd() {
@@ -169,13 +184,7 @@ void Cluster::CheckEnd() {
     if (p->alive && !p->frozen) return Break(Promise::kTable, end + " leaves rank " + p->rank.ToString() + " behind");
   switch (ended_->exit_code) {
     case kExitSuccess:
-      for (const ProcessPtr p : processes_)  // but for one that came when its rank had said its last word
-        if (p->core && !p->damaged) CheckState(p, plan_.steps, "at the end", Promise::kBitIdentical);
-      for (uint64_t step = 1; step <= plan_.steps; ++step)
-        for (size_t r = 0; r < world_; ++r)
-          if (samples_[step][r] != (step - 1) * world_ + r)
-            Break(Promise::kSamplesOnce, "sample " + std::to_string((step - 1) * world_ + r) + " was not consumed");
-      return;
+      return CheckSuccess();
     case kExitResumable:
       if (visible_.empty()) return Break(Promise::kCheckpoint, end + " without a checkpoint");
       if (!stop_asked_ && !shard_at_risk && !budget_at_risk && !gateless)

@@ -1,7 +1,7 @@
 // The run's loop, its time and its log.
-#include "runtime/sim/cluster.h"
-
 #include <array>
+
+#include "runtime/sim/elections.h"
 
 namespace kintsugi::sim {
 
@@ -77,6 +77,7 @@ Outcome Cluster::Run() {
   Log("plan: seed " + std::to_string(plan_.seed) + ": " + plan_.ToString());
   for (size_t i = 0; i < faults_.size(); ++i)
     if (faults_[i].plan.at) In(*faults_[i].plan.at, [this, i] { Strike(faults_[i]); });
+  BeginElections();
   const std::vector<ControllerAction> begun = core_->Start(Now());
   if (hook_) hook_->OnStart(Now(), begun);
   for (const ControllerAction& action : begun) Act(action);
@@ -84,7 +85,7 @@ Outcome Cluster::Run() {
   // Where no launcher starts them, somebody else does.
   for (size_t r = 0; r < world_ && !plan_.policy.can_spawn; ++r)
     StartProcess(Rank(static_cast<int32_t>(r)), Incarnation());
-  In(plan_.tick, [this] { Tick(); });
+  In(plan_.tick, [this] { launchers_.empty() ? Tick() : TickSeats(); });
   const TimePoint hang = start_ + kHang + 2 * static_cast<int64_t>(plan_.steps) * plan_.step_time;
   try {
     while (!scheduler_.empty() && outcome_.violations.empty()) {
@@ -94,7 +95,7 @@ Outcome Cluster::Run() {
   } catch (const std::exception& e) {
     Break(Promise::kTable, std::string("exception: ") + e.what());
   }
-  if (outcome_.violations.empty()) CheckEnd();
+  if (outcome_.violations.empty()) launchers_.empty() ? CheckEnd() : CheckEndElected();
   outcome_.took = Now() - start_;
   outcome_.incidents += core_->incidents();
   return outcome_;

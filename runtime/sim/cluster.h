@@ -10,13 +10,16 @@
 #include <memory>
 #include <set>
 
+#include "callbacks/state/snapshot_slots.h"
 #include "runtime/core/agent_core.h"
 #include "runtime/core/controller_core.h"
+#include "runtime/core/election.h"
 #include "runtime/core/store_table.h"
 #include "runtime/sim/hook.h"
 #include "runtime/sim/outcome.h"
 #include "runtime/sim/plan.h"
 #include "runtime/sim/scheduler.h"
+#include "runtime/wire/node_messages.h"
 
 namespace kintsugi::sim {
 
@@ -27,9 +30,13 @@ class Cluster {
  public:
   // `log` and `hook` may be null.
   explicit Cluster(Plan plan, LogFunction log = nullptr, Hook* hook = nullptr);
+  ~Cluster();
   Outcome Run();
 
  private:
+  struct Launcher;
+  struct NodeLine;
+  struct Seat;
   struct Process;
   struct Link;
   using ProcessPtr = Process*;
@@ -48,6 +55,7 @@ class Cluster {
     Incarnation incarnation;  // of the life that it speaks for, once joined
     bool joined = false;
     bool controller_open = true;  // the controller's end
+    Seat* seat = nullptr;         // whose end that is, where there are several
     Direction up, down;
   };
   // The road between a rank's host and the controller, for all its connections.
@@ -55,6 +63,17 @@ class Cluster {
     int cuts_up = 0, cuts_down = 0;
     Duration extra{};
     bool whole() const { return cuts_up == 0 && cuts_down == 0; }
+  };
+
+  struct HeldSnapshot {
+    uint64_t step = 0;
+    RankState state;
+    std::map<Rank, Object> objects;  // of the owner's replica groups
+  };
+  struct HeldSnapshots {
+    SnapshotSlots slots;
+    uint64_t attempt = 0;  // what was begun in an older one is void
+    std::array<HeldSnapshot, SnapshotSlots::kPlaces> places;
   };
 
   struct Process {
@@ -67,6 +86,8 @@ class Cluster {
     std::optional<TimePoint> alone_since;  // without a connection
     std::unique_ptr<AgentCore> core;
     Generation newest_heard;
+    Term newest_term;
+    bool reaped = false;  // its launcher has seen its end
     uint64_t beats = 0;
     // Trainer.
     TrainerAt at = TrainerAt::kBoot;
@@ -81,6 +102,8 @@ class Cluster {
     RankState state;
     bool damaged = false;     // by a memory fault, until repaired
     bool flipped = false;     // by a bit that nobody saw, until VERIFY has
+    bool rotten = false;      // a bit of its state flipped between steps
+    bool tainted = false;     // what it holds was computed with that
     uint64_t silent_bit = 0;  // the one that flipped in an untouched copy
     int slow = 1;             // its steps take so many times as long
     uint64_t gradient = 0;
@@ -105,9 +128,15 @@ class Cluster {
     };
     std::optional<Key> blocked_in;  // collective
     std::map<uint64_t, Rank> gets;  // outstanding reads of the store
+    core::StateMark mark = core::StateMark::kNotYet;
+    bool adopted = false;
     // What a repair has brought so far: outlives the generation, not the step.
     std::map<int, uint64_t> received;  // chunks by layout, a bit each
     uint64_t received_step = 0;
+    // In-memory snapshots.
+    std::map<Rank, HeldSnapshots> snapshots;    // by owner
+    std::optional<core::ArmSnapshot> snapshot;  // ordered, its boundary still to come
+    uint64_t snapshot_epoch = 0;                // what was begun in an older one is void
   };
   enum class Meeting : uint8_t { kGradients, kGate, kParams, kConnect, kRollback };
 
@@ -116,6 +145,8 @@ class Cluster {
     std::vector<uint64_t> values;
     std::vector<std::optional<Object>> objects;
     size_t entered = 0;
+    uint64_t sum = 0;  // once complete
+    bool tainted = false;
     bool complete = false;
   };
   struct Transfer {
@@ -130,6 +161,15 @@ class Cluster {
   struct Checkpoint {
     std::map<std::pair<int, Rank>, Tensors> shards;  // by layout and first holder
     std::map<Rank, Object> objects;
+  };
+  // What a launcher still has of a rank's process that ended.
+  struct Left {
+    std::optional<core::HeldState> held;
+    RankState state;
+    ObjectHistory objects;
+    std::map<Rank, ObjectHistory> mirrored;
+    bool damaged = false;
+    uint64_t silent_bit = 0;
   };
   struct Fault {
     PlannedFault plan;
@@ -182,11 +222,81 @@ class Cluster {
   void TellOfProcesses(int node);
   void Thaw();
 
+  // Launchers and their elections (elections.cc).
+  void BeginElections();
+  void BeginLauncher(Launcher& l, int node);
+  bool Over() const;
+  Launcher& LauncherOf(Rank rank);
+  void AtLauncher(Launcher& l, Duration delay, Task what);
+  core::ElectionCore::Standing StandingOf(const Launcher& l) const;
+  void Poll(Launcher& l);
+  void PollSeat(Launcher& l, Seat& seat);
+  std::string LeadsFrame(const Seat& seat) const;
+  void TellLauncher(int from, int to, std::string frame);
+  void Hear(Launcher& l, const std::string& frame);
+  void OnVoteRequest(Launcher& l, const wire::VoteRequest& request);
+  void OnLeads(Launcher& l, Term term, const wire::Leads& leads);
+  void Do(Launcher& l, core::ElectionCore::Decision decision);
+  void Lead(Launcher& l, const core::ElectionCore::Lead& lead);
+  void StepDown(Launcher& l, Term term);
+  void LinkTo(Launcher& l, Term term, Seat* seat);
+  void Unlink(Launcher& l, const std::string& why);
+  void Dial(Launcher& l);
+  void TryDial(Launcher& l);
+  void Tell(Launcher& l, const wire::NodeMessage& message);
+  void TellPages(Launcher& l);
+  void OnLineFrame(Launcher& l, NodeLine* line, const std::string& bytes);
+  void OnWelcome(Launcher& l);
+  void SpawnHere(Launcher& l, Rank rank, Incarnation incarnation);
+  void KillHere(Rank rank, Incarnation incarnation);
+  void ReapHere(ProcessPtr p, const std::string& cause);
+  void EndHere(Launcher& l);
+
+  // Controllers where there are several (seats.cc).
+  void Sit(Seat* seat);
+  template <typename What>
+  void AtSeat(Seat* seat, What what);
+  bool Relay(LinkPtr link, bool up, const std::string& frame);
+  void CloseAtSeat(LinkPtr link, bool told);
+  void NoteBegun();
+  Seat* SeatFor(ProcessPtr p);
+  void TickSeats();
+  bool CutBetween(int from, int to) const;
+  bool IsCut(LinkPtr link, bool up);
+  void PutLine(NodeLine* line, bool up, std::string frame);
+  void ArriveLine(NodeLine* line, bool up, const std::string& frame);
+  void CloseLine(NodeLine* line);
+  void CloseSeat(Seat& seat);
+  void HealNodes();
+  void OnLineUp(NodeLine* line, const std::string& bytes);
+  bool SendToNode(int node, const wire::NodeOrder& order);
+  void SpawnThere(Rank rank, Incarnation incarnation);
+  void FoundLives(int node, const wire::NodeHello& hello);
+  void ComparedLives(int node, const wire::NodeHello& hello);
+  void CheckNodes(Seat& seat);
+  void PulseNodes(Seat& seat);
+  // What strikes them (fault_nodes.cc).
+  bool StrikeNodes(const PlannedFault& fault);
+  void NoteAllDisturbed();
+  bool LoseLauncher(Launcher& l, bool host_gone, bool comes_back);
+  void VanishHere(ProcessPtr p);
+  void RestartLauncher(Launcher& l);
+  bool FreezeLauncher(Launcher& l, Duration length);
+  bool CutNodes(const PlannedFault& fault);
+  // What they promise (check_elections.cc).
+  void CheckPromise(Launcher& l, int candidate, uint64_t term);
+  void CheckLead(const Launcher& l, const core::ElectionCore::Lead& lead);
+  void CheckTermObeyed(const Launcher& l, Term term);
+  void CheckActs(const Send& send);
+  std::map<int, bool> ConsentTo(Generation generation) const;
+  int WeightOf(const std::map<int, bool>& ranks) const;
+  void CheckEndElected();
+
   // Network (network.cc).
   void SendUp(ProcessPtr p, Generation generation, const AgentMessage& message);
   void Put(LinkPtr link, bool up, std::string frame);
   void Arrive(LinkPtr link, bool up, std::string frame);
-  void Deliver(LinkPtr link, bool up, const std::string& frame);
+  void Deliver(LinkPtr link, bool up, std::string frame);
   void Connect(ProcessPtr p);
   void TryConnect(ProcessPtr p);
   void LoseAtAgent(LinkPtr link);
@@ -209,6 +319,11 @@ class Cluster {
   void StartSpare(int node);
   bool TakeSpare(Rank rank);
   void TellSpares(int node);
+  // Held memory (adopt.cc).
+  void Mark(ProcessPtr p, core::StateMark mark);
+  void TellHeld(ProcessPtr p, const std::string& cause);
+  void TellHeldAgain(Rank rank);
+  bool Adopt(ProcessPtr p);
   ProcessPtr Newest(Rank rank) const { return processes_[static_cast<size_t>(rank.value())]; }
 
   // Agent's driver (agent_driver.cc).
@@ -261,6 +376,21 @@ class Cluster {
   void Rename(ProcessPtr p);
   const Object* ObjectOf(ProcessPtr p, Rank rank, uint64_t step) const;
 
+  // In-memory snapshots (snapshots.cc).
+  void ArmSnapshot(ProcessPtr p, const core::ArmSnapshot& arm);
+  void TellOfSnapshot(ProcessPtr p, Generation generation, SnapshotReport report);
+  void AbortSnapshot(ProcessPtr p);
+  bool StillAt(ProcessPtr p, uint64_t step) const;
+  void TakeSnapshot(ProcessPtr p);
+  using Arm = std::shared_ptr<const core::ArmSnapshot>;
+  void CopyPiece(ProcessPtr p, const Arm& arm, size_t number, uint64_t attempt, Duration piece);
+  SnapshotReport ReportOn(Rank owner, const HeldSnapshot& held) const;
+  void SendSnapshot(ProcessPtr p, const Arm& arm, const HeldSnapshot& snapshot);
+  const HeldSnapshot* FindSnapshot(ProcessPtr p, Rank owner, uint64_t step) const;
+  bool CheckSnapshot(ProcessPtr p, Rank owner, uint64_t step);
+  void ReloadFromMemory(ProcessPtr p);
+  void TakeObjects(ProcessPtr p, const HeldSnapshot& held, int layout);
+
   // Faults (faults.cc, fault_network.cc).
   void OnPhase(Phase phase);
   void OnTrainerAt(ProcessPtr p);
@@ -271,9 +401,14 @@ class Cluster {
   bool StrikeLink(const PlannedFault& fault, ProcessPtr p);
   bool StrikeSource();
   bool StrikeSilently(ProcessPtr p);
+  // Bits that flip between steps (rot.cc).
+  bool FlipState(ProcessPtr p);
+  void LoseRot(ProcessPtr p);
+  bool CheckTaint(ProcessPtr p, uint64_t step);
   void TakeBackFlips();
   bool SendBadFrame(ProcessPtr p, int kind);
   bool LoseNode(int rank);
+  bool LoseGroup(int rank);
   void Damage(ProcessPtr p, bool low);
   bool TakeDamage(ProcessPtr p);
   ProcessPtr Living(int rank) const;
@@ -295,6 +430,7 @@ class Cluster {
   void CheckObeyed(ProcessPtr p, Generation generation, const char* what);
   void CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint);
   void CheckEnd();
+  void CheckSuccess();
   bool ShardAtRisk() const;
 
   const Plan plan_;
@@ -311,6 +447,17 @@ class Cluster {
   std::unique_ptr<ControllerCore> stale_;  // was replaced while it slept
   bool controller_down_ = false;
   std::vector<core::Checkpoint> checkpoints_told_;  // to launchers
+  std::vector<std::unique_ptr<Launcher>> launchers_;  // by node; none: one controller, in a place of its own
+  std::vector<std::unique_ptr<Seat>> seats_;
+  std::vector<std::unique_ptr<NodeLine>> lines_;
+  Seat* seated_ = nullptr;   // whose are the members that a seat exchanges; the newest where none is stepped
+  Seat* stepped_ = nullptr;  // the one that is stepped
+  std::map<std::pair<int, int>, int> node_cuts_;  // from, to
+  std::map<uint64_t, int> led_;                   // for the checkers: by whom, by term
+  std::map<std::pair<int, uint64_t>, std::map<int, bool>>
+      promised_ranks_;                                  // to a candidate in a term; whether they lived
+  std::set<std::pair<Generation, Term>> acted_;         // who repaired in a generation
+  std::map<Generation, std::map<Term, int>> consents_;  // with what weight it began
   StoreTable store_;
   Generation stored_generation_;
   std::vector<std::unique_ptr<Process>> all_processes_;
@@ -324,11 +471,14 @@ class Cluster {
   std::set<Generation> broken_;
   std::map<Generation, RepairSession> repairs_;
   std::map<uint64_t, Checkpoint> written_, visible_;
+  std::map<Rank, Left> left_;                     // by launchers
   std::vector<int> spares_;                       // that wait, by node; empty before the run first runs
   std::vector<std::optional<Incarnation>> next_;  // to be started once the one before is reaped
   uint64_t next_request_ = 1;
   uint64_t refused_frames_ = 0, expected_refusals_ = 0;
   int flips_left_ = 0;
+  uint64_t compared_at_ = 0;  // the step at which a bit that flipped must be found
+  bool hidden_ = false;       // it was lost with its rank, or copied: no comparison can find it any more
   std::vector<Fault> faults_;
   std::map<int, int> bad_replacements_, slow_replacements_, fast_replacements_;
   std::map<Phase, int> entered_;

@@ -28,8 +28,10 @@ void Cluster::Enter(ProcessPtr p, Meeting kind, uint64_t step, uint64_t value, s
   collective.here[r] = true;
   collective.values[r] = value;
   if (object) collective.objects[r] = object;
+  collective.tainted |= p->tainted;
   if (collective.entered < world_) return;
   collective.complete = true;
+  for (const uint64_t each : collective.values) collective.sum += each;
   for (const ProcessPtr each : processes_) {
     // Now and then a thread that could go on is not let run at once.
     const Duration late = random_.Chance(0.05) ? Between(1000, 20000) : Between(20, 1500);
@@ -55,8 +57,8 @@ void Cluster::Leave(ProcessPtr p, const Process::Key& key) {
   p->objects.KeepNewest(2);
   switch (p->at) {
     case TrainerAt::kGradients:
-      p->gradient = 0;
-      for (const uint64_t value : collective.values) p->gradient += value;
+      p->gradient = collective.sum;
+      p->tainted |= collective.tainted;
       return BeginUpdate(p);
     case TrainerAt::kGate:
       return PassGate(p);
@@ -87,7 +89,8 @@ void Cluster::Fail(ProcessPtr p) {
 }
 
 void Cluster::BreakGroup(Generation generation) {
-  broken_.insert(generation);
+  // Whoever breaks what is broken already adds no more than another moment at which others may notice.
+  if (!broken_.insert(generation).second && world_ > kSmallWorld) return;
   for (const ProcessPtr p : processes_) {
     if (!p || !p->blocked_in || p->blocked_in->generation != generation) continue;
     // What had come together may still arrive at some and not at others.

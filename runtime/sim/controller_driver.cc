@@ -49,7 +49,7 @@ void Cluster::Act(const ControllerAction& action) {
     SendDown(send->header, send->message);
   } else if (const auto* spawn = std::get_if<SpawnProcess>(&action)) {
     CheckSpawn(spawn->rank, spawn->incarnation);
-    Spawn(spawn->rank, spawn->incarnation);
+    launchers_.empty() ? Spawn(spawn->rank, spawn->incarnation) : SpawnThere(spawn->rank, spawn->incarnation);
   } else if (const auto* kill = std::get_if<KillProcess>(&action)) {
     CheckKill(*kill);
     Kill(*kill);
@@ -59,6 +59,7 @@ void Cluster::Act(const ControllerAction& action) {
     CheckTransition(*transition);
     OnPhase(transition->to);
     if (transition->to == Phase::kRunning) BeginSpares();
+    if (transition->to == Phase::kRunning && seated_) NoteBegun();
   } else if (const auto* closed = std::get_if<IncidentClosed>(&action)) {
     const IncidentRecord& record = closed->record;
     outcome_.attempts_max = std::max(outcome_.attempts_max, record.attempts);
@@ -82,6 +83,10 @@ void Cluster::Kill(const KillProcess& kill) {
   if (link && link->incarnation == kill.incarnation) {
     const LinkPtr closing = std::exchange(link, nullptr);
     CloseAtController(closing, true);
+  }
+  if (!launchers_.empty()) {  // a node that is away is told when it comes back
+    SendToNode(plan_.NodeOf(kill.rank.value()), wire::KillWorker{kill.rank, kill.incarnation, kill.reason});
+    return;
   }
   if (!plan_.policy.can_spawn) return;  // nobody here can reach the process: it joins again, is refused and leaves
   const ProcessPtr p = Newest(kill.rank);
@@ -114,6 +119,7 @@ void Cluster::AnswerJoin(const Header& header, const JoinReply& reply) {
 
 // The controller's end is gone: what is on its way to it is lost. `told`: the other end will learn of it.
 void Cluster::CloseAtController(LinkPtr link, bool told) {
+  if (link->seat && link->seat != stepped_) return CloseAtSeat(link, told);
   if (!std::exchange(link->controller_open, false)) return;
   if (told) Put(link, false, "");
   LinkPtr& current = links_[static_cast<size_t>(link->rank.value())];

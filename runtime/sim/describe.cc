@@ -42,6 +42,10 @@ std::string Describe(const Header& header, const AgentMessage& message) {
                  [](const StoreSet& m) { return "store set " + m.key; },
                  [](const StoreGet& m) { return "store get " + m.key; },
                  [](const Published& m) { return "published " + m.step.ToString(); },
+                 [](const SnapshotReport& m) {
+                   return "snapshot " + m.step.ToString() + " of rank " + m.owner.ToString() + ": " +
+                          std::string(StatusCodeName(m.code)) + (m.text.empty() ? "" : ", " + m.text);
+                 },
              },
              message);
 }
@@ -68,6 +72,10 @@ std::string Describe(const Header& header, const ControllerMessage& message) {
                                  std::string(StatusCodeName(m.code));
                         },
                         [](const InjectOrder& m) { return "inject " + m.injection; },
+                        [](const SnapshotOrder& m) {
+                          return "snapshot at " + m.step.ToString() + ", keep " + m.keep.ToString() + ", partner " +
+                                 m.partner.ToString();
+                        },
                         [](const EndOrder& m) { return "end with " + std::to_string(m.exit_code) + ": " + m.text; },
                     },
                     message);

@@ -9,7 +9,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr int kRanksMax = 256;
+constexpr int kRanksMax = 20'000;
+constexpr int kGroupMax = 64;  // of data-parallel ranks in a large world
 
 GroupClaim Group(int first, int last, int stride, int replicas) {
   GroupClaim claim;
@@ -22,11 +23,37 @@ void Claim(Claims* claims, int layout, const GroupClaim& group) {
   for (Rank rank : group.ranks) (*claims)[rank][layout] = group;
 }
 
+// The largest size of groups that cuts n ranks without a rest, and a group into `parts`.
+int GroupSize(int n, int parts) {
+  int size = kGroupMax;
+  while (size > parts && (n % size != 0 || size % parts != 0)) --size;
+  return size;
+}
+
+// As a large job is cut: model-parallel by data-parallel, the data-parallel ranks of a group side by side or far apart;
+// or experts in halves of the dense groups.
+void DrawLargeLayout(Random& random, int n, Plan* plan) {
+  const uint64_t kind = random.Below(3);
+  const int size = GroupSize(n, kind == 2 && n % 4 == 0 ? 4 : 2);
+  const int groups = n / size;
+  plan->layout_name = "mp" + std::to_string(groups) + " x dp" + std::to_string(size) + " r2";
+  for (int group = 0; group < groups; ++group) {
+    const bool apart = kind == 1;
+    const int first = apart ? group : group * size, stride = apart ? groups : 1;
+    Claim(&plan->claims, 0, Group(first, first + (size - 1) * stride, stride, 2));
+    if (kind != 2 || size % 4 != 0) continue;
+    Claim(&plan->claims, 1, Group(first, first + size / 2 - 1, 1, 2));
+    Claim(&plan->claims, 1, Group(first + size / 2, first + size - 1, 1, 2));
+  }
+  if (kind == 2 && size % 4 == 0) plan->layout_name += " + expert dp" + std::to_string(size / 2) + " r2";
+}
+
 // n ranks, even. One data-parallel group; two tensor-parallel ones; or two halves of experts beside the dense group.
 void DrawLayout(Random& random, int n, Plan* plan) {
   plan->policy.world_size = n;
+  if (n > kSmallWorld) return DrawLargeLayout(random, n, plan);
   const std::string dp = "dp" + std::to_string(n);
-  const uint64_t kind = n >= 4 ? random.Below(4) : 0;
+  const uint64_t drawn = n >= 4 ? random.Below(4) : 0, kind = n % 4 == 0 ? drawn : 0;
   if (kind <= 1) {
     plan->layout_name = dp + " r2";
     Claim(&plan->claims, 0, Group(0, n - 1, 1, 2));
@@ -76,11 +103,25 @@ constexpr std::array kNetwork = {FaultType::kShortGap,     FaultType::kShortGap,
                                  FaultType::kCutDown,      FaultType::kPartition,     FaultType::kSlowLink,
                                  FaultType::kBadFrame};
 
+constexpr std::array kIncidents = {FaultType::kKill,    FaultType::kExit,          FaultType::kFreeze,
+                                   FaultType::kThrow,   FaultType::kThrowInUpdate, FaultType::kUceLow,
+                                   FaultType::kUceHigh, FaultType::kCommError,     FaultType::kBitFlip};
+
+constexpr std::array kLaunchers = {FaultType::kControllerKilled, FaultType::kControllerKilled,
+                                   FaultType::kControllerFrozen, FaultType::kControllerFrozen,
+                                   FaultType::kStandbyKilled,    FaultType::kNodeLost,
+                                   FaultType::kNodesCut,         FaultType::kNodesCut,
+                                   FaultType::kNodesCutOneWay,   FaultType::kNodesCutInHalves};
+// What may come between: of one rank.
+constexpr std::array kOfRanks = {FaultType::kKill,          FaultType::kKill,    FaultType::kExit, FaultType::kThrow,
+                                 FaultType::kThrowInUpdate, FaultType::kUceHigh, FaultType::kSave, FaultType::kStop};
+
 bool IsOfPhase(FaultType type) { return type == FaultType::kSourceLost || type == FaultType::kSilentFlip; }
 
 void DrawPlace(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
   const bool hang = fault->type == FaultType::kHang;
-  const bool needs_trainer = hang || fault->type == FaultType::kThrow || fault->type == FaultType::kThrowInUpdate;
+  const bool needs_trainer = hang || fault->type == FaultType::kStateFlip || fault->type == FaultType::kThrow ||
+                             fault->type == FaultType::kThrowInUpdate;
   const bool gap = fault->type == FaultType::kShortGap || fault->type == FaultType::kLongGap;
   if (IsOfPhase(fault->type)) {
     fault->in_phase = fault->type == FaultType::kSourceLost ? Phase::kRepair : Phase::kVerify;
@@ -118,6 +159,12 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
       random.Chance(profile.network) ? kNetwork[random.Below(kNetwork.size())] : kCommon[random.Below(kCommon.size())];
   if (profile.controller > 0 && random.Chance(profile.controller))
     fault.type = random.Chance(0.5) ? FaultType::kControllerKilled : FaultType::kControllerFrozen;
+  if (profile.elections)
+    fault.type =
+        random.Chance(0.65) ? kLaunchers[random.Below(kLaunchers.size())] : kOfRanks[random.Below(kOfRanks.size())];
+  if (profile.comparison && first) fault.type = FaultType::kStateFlip;
+  if (profile.incident) fault.type = kIncidents[random.Below(kIncidents.size())];
+  if (profile.groups > 0 && random.Chance(profile.groups)) fault.type = FaultType::kGroupLost;
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
   fault.count = 1 + static_cast<int>(random.Below(3));
   fault.lasting = random.Chance(0.4);
@@ -142,6 +189,18 @@ const std::vector<Profile>& Profiles() {
        .faults_max = 6,
        .ranks = 8},
       {.name = "quick", .description = "2 to 8 ranks, a few steps of some milliseconds, 1 to 3 faults", .nodes = 2},
+      {.name = "one",
+       .description = "64 ranks, 8 to a node, and one incident: for runs of thousands of ranks (--ranks)",
+       .steps_min = 4,
+       .steps_max = 4,
+       .step_time = 50ms,
+       .beat = 250ms,
+       .faults_min = 1,
+       .faults_max = 1,
+       .network = 0,
+       .ranks = 64,
+       .node_ranks = 8,
+       .incident = true},
       {.name = "network",
        .description = "as quick, with 2 to 5 faults that mostly strike connections",
        .nodes = 2,
@@ -155,12 +214,48 @@ const std::vector<Profile>& Profiles() {
        .description = "as quick, with one or two warm processes waiting on each node",
        .nodes = 2,
        .spares_max = 2},
+      {.name = "adopt",
+       .description = "as quick, with 1 to 4 faults, and launchers that hold the memory of processes that are gone",
+       .nodes = 2,
+       .faults_min = 1,
+       .faults_max = 4,
+       .controller = 0.15,
+       .adopts = true},
+      {.name = "snapshots",
+       .description = "as quick, with 10 to 40 steps of 20 ms, in-memory snapshots, and whole groups lost often",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 40,
+       .step_time = 20ms,
+       .faults_max = 4,
+       .groups = 0.35},
       {.name = "takeover",
        .description = "as quick, with 2 to 4 faults, of which many kill or freeze the controller",
        .nodes = 2,
        .faults_min = 2,
        .faults_max = 4,
        .controller = 0.4},
+      {.name = "elections",
+       .description =
+           "2 to 4 nodes whose launchers elect who leads; 1 to 4 faults, most of them strike launchers and the "
+           "roads between nodes",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 40,
+       .step_time = 20ms,
+       .faults_min = 1,
+       .faults_max = 4,
+       .network = 0,
+       .elections = true},
+      {.name = "comparison",
+       .description =
+           "as quick, with longer runs, replicas compared every 1 to 4 steps, a bit that flips, and up to 2 other "
+           "faults",
+       .nodes = 2,
+       .steps_min = 8,
+       .steps_max = 20,
+       .network = 0.1,
+       .comparison = true},
   };
   return kProfiles;
 }
@@ -186,8 +281,11 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   plan.seed = seed;
   constexpr std::array kRanks = {2, 4, 4, 4, 4, 8};
   const int drawn = kRanks[random.Below(kRanks.size())];
+  plan.nodes = profile.elections ? 2 + static_cast<int>(random.Below(3)) : profile.nodes;
+  plan.elections = profile.elections;
+  if (profile.elections && ranks == 0) ranks = plan.nodes * (random.Chance(0.7) ? 2 : 4);
   DrawLayout(random, ranks > 0 ? ranks : profile.ranks > 0 ? profile.ranks : drawn, &plan);
-  plan.nodes = profile.nodes;
+  if (profile.node_ranks > 0) plan.nodes = std::max(1, plan.policy.world_size / profile.node_ranks);
   plan.step_time = profile.step_time;
   plan.beat = profile.beat;
   plan.tick = 20ms;
@@ -204,11 +302,28 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.policy.save_every = plan.steps / 4 + 1 + random.Below(3);
   plan.gate = random.Chance(0.6) ? GateKind::kTrainer : random.Chance(0.75) ? GateKind::kControlPlane : GateKind::kOff;
   plan.policy.can_spawn = random.Chance(0.75);
+  if (profile.adopts) plan.policy.can_spawn = plan.policy.adopts = true;
   if (profile.spares_max > 0) {
     plan.policy.can_spawn = true;
     plan.spares = 1 + static_cast<int>(random.Below(static_cast<uint64_t>(profile.spares_max)));
   }
   plan.watched = plan.policy.can_spawn && random.Chance(0.7);
+  if (profile.incident) {
+    plan.policy.can_spawn = plan.watched = true;
+    plan.policy.max_respawns = 10;
+    if (plan.gate == GateKind::kOff) plan.gate = GateKind::kTrainer;
+  }
+  if (profile.elections) {
+    plan.policy.can_spawn = plan.policy.needs_consent = plan.watched = true;
+    plan.policy.consent_wait = 3s;
+  }
+  if (profile.comparison) plan.policy.verify_every = 1 + random.Below(4);
+  if (profile.groups > 0) {
+    plan.policy.snapshot_auto = random.Chance(0.15);
+    if (!plan.policy.snapshot_auto) plan.policy.snapshot_every = 1 + random.Below(5);
+    if (random.Chance(0.5)) plan.policy.verify_every = 1 + random.Below(6);
+    if (random.Chance(0.5)) plan.policy.save_directory.clear(), plan.policy.save_every = 0;
+  }
   if (profile.controller > 0) {
     plan.policy.needs_consent = plan.policy.can_spawn;
     plan.policy.consent_wait = 5s;

@@ -47,7 +47,7 @@ void Cluster::NoteDisturbed(int rank) {
 }
 
 void Cluster::Strike(Fault& fault) {
-  if (fault.fired || ended_) return;
+  if (fault.fired || Over()) return;
   const ProcessPtr p = Living(fault.plan.rank);
   const Phase phase = core_->phase();
   const std::string where = p ? std::string(TrainerAtName(p->at)) : "gone";
@@ -55,8 +55,8 @@ void Cluster::Strike(Fault& fault) {
   // Marked first: what it sets off may come back here.
   fault.fired = true;
   Log("!! " + plan.ToString() + " (" + where + ")");
-  const bool done =
-      StrikeProcess(plan, p) || StrikeTrainer(plan, p) || StrikeReplacement(plan, p) || StrikeLink(plan, p);
+  const bool done = StrikeNodes(plan) || StrikeProcess(plan, p) || StrikeTrainer(plan, p) ||
+                    StrikeReplacement(plan, p) || StrikeLink(plan, p);
   if (!done) {
     Log("   ... finds nothing to strike");
     fault.fired = false;
@@ -88,6 +88,8 @@ bool Cluster::StrikeProcess(const PlannedFault& fault, ProcessPtr p) {
       return true;
     case FaultType::kNodeLost:
       return LoseNode(fault.rank);
+    case FaultType::kGroupLost:
+      return LoseGroup(fault.rank);
     case FaultType::kSlowRank: {
       if (!p) return false;
       NoteDisturbed(fault.rank);
@@ -111,6 +113,7 @@ bool Cluster::StrikeProcess(const PlannedFault& fault, ProcessPtr p) {
 }
 
 bool Cluster::LoseNode(int rank) {
+  if (!launchers_.empty()) return false;
   std::vector<ProcessPtr> lost;
   for (const ProcessPtr p : processes_)
     if (p && p->alive && plan_.NodeOf(p->rank.value()) == plan_.NodeOf(rank)) lost.push_back(p);
@@ -163,6 +166,8 @@ bool Cluster::StrikeTrainer(const PlannedFault& fault, ProcessPtr p) {
       NoteLoss(fault.rank, 1 + fault.count / 2);
       Die(p, "killed by SIGKILL");
       return true;
+    case FaultType::kStateFlip:
+      return FlipState(p);
     case FaultType::kSilentFlip:
       return StrikeSilently(p);
     default:
@@ -241,6 +246,7 @@ void Cluster::Damage(ProcessPtr p, bool low) {
                      .step = kintsugi::Step(p->begun),
                      .since = Now()};
   p->damaged = true;
+  Mark(p, core::StateMark::kWriting);
   p->received.clear();
   if (low) {
     Shard& shard = p->state.shards.front();

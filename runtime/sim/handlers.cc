@@ -43,6 +43,7 @@ void Cluster::RunHandler(ProcessPtr p) {
     case Phase::kRebuild:
       return Rebuild(p);
     case Phase::kRepair:
+      if (p->running->order.from_snapshot) return ReloadFromMemory(p);
       return p->running->order.rung == Rung::kReload ? Reload(p) : Repair(p);
     case Phase::kVerify:
       return Verify(p);
@@ -75,7 +76,7 @@ void Cluster::Finish(ProcessPtr p, PhaseDone done) {
   // A rank that says it was repaired is: what it holds now is what its sources hold.
   if (done.phase == Phase::kRepair && done.code == StatusCode::kOk) CheckRepaired(p, run);
   p->hangs = false;
-  const bool at_save_point = done.phase == Phase::kDump || done.phase == Phase::kRename;
+  const bool at_save_point = done.phase == Phase::kDump || done.phase == Phase::kRename || done.phase == Phase::kVerify;
   p->running.reset();
   p->blocked_in.reset();
   p->gets.clear();
@@ -110,13 +111,16 @@ void Cluster::Rebuild(ProcessPtr p) {
   p->gets.clear();
   // An address is good for one generation: it names it.
   SendUp(p, p->group, StoreSet{"addr/" + p->rank.ToString(), {static_cast<uint8_t>(p->group.value() & 0xFF)}});
-  for (size_t r = 0; r < world_; ++r) {
+  const auto meet = [&](size_t r) {
     const Rank peer(static_cast<int32_t>(r));
-    if (peer == p->rank) continue;
     const uint64_t request = next_request_++;
     p->gets[request] = peer;
     SendUp(p, p->group, StoreGet{request, "addr/" + peer.ToString()});
-  }
+  };
+  const auto self = static_cast<size_t>(p->rank.value());
+  for (size_t r = 0; r < world_ && world_ <= kSmallWorld; ++r)
+    if (r != self) meet(r);
+  for (size_t hop = 1; hop < world_ && world_ > kSmallWorld; hop *= 2) meet((self + hop) % world_);
 }
 
 void Cluster::OnStoreReply(ProcessPtr p, const StoreReply& reply) {
@@ -158,6 +162,7 @@ void Cluster::Verify(ProcessPtr p) {
 
 void Cluster::Rollback(ProcessPtr p) {
   const uint64_t step = p->running->order.step.value();
+  Mark(p, core::StateMark::kWriting);
   Trainer(p, Between(50, 5000), [this, p, step] {
     const Object* object = ObjectOf(p, p->rank, step);
     if (!object)

@@ -9,6 +9,7 @@
 
 #include "runtime/core/agent_core.h"
 #include "runtime/core/controller_core.h"
+#include "runtime/core/election.h"
 
 namespace kintsugi::sim {
 
@@ -31,8 +32,17 @@ class Hook {
                           std::vector<core::AgentAction>* /*actions*/) {}
   // Before the rendezvous store sees a write or a read of this sender.
   virtual void BeforeStore(Generation /*current*/, core::Header* /*header*/) {}
+  // A launcher votes, says what its ranks are, and decides.
+  virtual void OnVote(int /*node*/, int /*candidate*/, uint64_t /*term*/, bool* /*granted*/) {}
+  virtual void OnStanding(int /*node*/, core::ElectionCore::Standing* /*standing*/) {}
+  virtual void OnElection(int /*node*/, core::ElectionCore::Decision* /*decision*/) {}
+  // Before a launcher judges by them what it holds of a process that has ended.
+  virtual void BeforeHeld(core::LastWords* /*last*/) {}
   // A source died in mid-stream: whether the chunk that was on its way counts as received.
   virtual bool CountsLostChunk() { return false; }
+  // In-memory snapshots: whether a copy that the gate overtook counts as whole, and whether one of another step does.
+  virtual bool CountsUnfinishedCopy() { return false; }
+  virtual bool TakesAnyStep() { return false; }
 };
 
 }  // namespace kintsugi::sim

@@ -17,7 +17,7 @@ void Cluster::Spawn(Rank rank, Incarnation incarnation) {
 }
 
 void Cluster::StartProcess(Rank rank, Incarnation incarnation) {
-  if (ended_) return;
+  if (Over()) return;
   Log("start rank " + rank.ToString() + " inc " + incarnation.ToString());
   all_processes_.push_back(std::make_unique<Process>());
   const ProcessPtr p = all_processes_.back().get();
@@ -56,6 +56,7 @@ void Cluster::Die(ProcessPtr p, const std::string& cause) {
   Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " dies at " +
       std::string(TrainerAtName(p->at)) + ": " + cause);
   p->alive = false;
+  if (!ended_) LoseRot(p);
   p->deferred.clear();
   last_progress_ = Now();
   if (p->group.value() > 0) In(Between(10, 3000), [this, group = p->group] { BreakGroup(group); });
@@ -72,6 +73,7 @@ void Cluster::Vanish(ProcessPtr p) {
   Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " vanishes at " +
       std::string(TrainerAtName(p->at)));
   p->alive = false;
+  LoseRot(p);
   p->deferred.clear();
   if (p->group.value() > 0) In(Between(10, 3000), [this, group = p->group] { BreakGroup(group); });
   LeaveSession(p);
@@ -83,9 +85,11 @@ void Cluster::Vanish(ProcessPtr p) {
 }
 
 void Cluster::Reap(ProcessPtr p, const std::string& cause) {
+  if (!launchers_.empty()) return ReapHere(p, cause);
   if (plan_.policy.can_spawn) {
     given_up_.insert({p->rank, p->incarnation});
     // What an earlier controller asked for while there is no other, a launcher forgets.
+    TellHeld(p, cause);
     if (controller_down_) return next_[static_cast<size_t>(p->rank.value())].reset();
     Feed(ProcessExited{p->rank, p->incarnation, cause, std::nullopt});
     if (const auto next = std::exchange(next_[static_cast<size_t>(p->rank.value())], std::nullopt))
@@ -105,6 +109,10 @@ Progress Cluster::PlaceOf(ProcessPtr p) const {
 
 void Cluster::Beat(ProcessPtr p) {
   ++p->beats;
+  if (!launchers_.empty()) {  // its page, which its launcher reads
+    if (!Over()) For(p, plan_.beat, [this, p] { Beat(p); });
+    return;
+  }
   const core::Beat beat{p->beats, PlaceOf(p)};
   if (plan_.watched)  // through the launcher's page
     Feed(FromAgent{{core_->term(), core_->generation(), p->rank, p->incarnation}, beat});

@@ -48,17 +48,17 @@ void Cluster::Put(LinkPtr link, bool up, std::string frame) {
     return up ? LoseAtAgent(link) : CloseAtController(link, false);
   }
   way.last = std::max(way.last + 1ns, Now() + Latency(link->rank));
-  scheduler_.At(way.last, [this, link, up, frame = std::move(frame)] { Arrive(link, up, frame); });
+  scheduler_.At(way.last, [this, link, up, frame = std::move(frame)]() mutable { Arrive(link, up, std::move(frame)); });
 }
 
 void Cluster::Arrive(LinkPtr link, bool up, std::string frame) {
-  const Road& road = RoadOf(link->rank);
   Direction& way = up ? link->up : link->down;
-  if ((up ? road.cuts_up : road.cuts_down) > 0) return way.held.push_back(std::move(frame));
-  Deliver(link, up, frame);
+  if (IsCut(link, up)) return way.held.push_back(std::move(frame));
+  Deliver(link, up, std::move(frame));
 }
 
-void Cluster::Deliver(LinkPtr link, bool up, const std::string& frame) {
+void Cluster::Deliver(LinkPtr link, bool up, std::string frame) {
+  if (Relay(link, up, frame)) return;
   Direction& way = up ? link->up : link->down;
   way.frames -= 1;
   way.bytes -= frame.size();
@@ -70,7 +70,7 @@ void Cluster::Deliver(LinkPtr link, bool up, const std::string& frame) {
   }
   const ProcessPtr p = link->process;
   if (frame.empty()) return For(p, 0ns, [this, link] { LoseAtAgent(link); });
-  For(p, 0ns, [this, p, link, frame = frame] {
+  For(p, 0ns, [this, p, link, frame = std::move(frame)] {
     if (p->link == link) OnDown(p, frame);
   });
 }
@@ -82,6 +82,11 @@ void Cluster::Connect(ProcessPtr p) {
 
 void Cluster::TryConnect(ProcessPtr p) {
   if (p->link) return;
+  Seat* seat = nullptr;
+  if (!launchers_.empty() && !(seat = SeatFor(p))) {  // its launcher keeps it waiting until there is a controller
+    p->alone_since = Now();
+    return For(p, Between(5000, 50000), [this, p] { TryConnect(p); });
+  }
   const Duration limit = p->core ? kControllerLoss : plan_.policy.join_timeout;
   if (Now() - *p->alone_since > limit) return Die(p, "exited with code 1: no controller");
   if (controller_down_ || !RoadOf(p->rank).whole())  // a handshake needs both ways
@@ -90,6 +95,7 @@ void Cluster::TryConnect(ProcessPtr p) {
   all_links_.push_back(std::make_unique<Link>());
   p->link = all_links_.back().get();
   p->link->process = p;
+  p->link->seat = seat;
   p->link->rank = p->rank;
   SendUp(p, p->core ? p->core->generation() : Generation(),
          JoinRequest{p->pid, "host" + p->rank.ToString(), plan_.watched,
@@ -136,7 +142,8 @@ void Cluster::Heal(Rank rank, bool up, bool down) {
     if (link->rank != rank) continue;
     for (const bool way_up : {true, false}) {
       if ((way_up ? road.cuts_up : road.cuts_down) > 0) continue;
-      for (std::string& frame : std::exchange((way_up ? link->up : link->down).held, {})) Deliver(link, way_up, frame);
+      for (std::string& frame : std::exchange((way_up ? link->up : link->down).held, {}))
+        Deliver(link, way_up, std::move(frame));
     }
   }
 }

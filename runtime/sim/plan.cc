@@ -38,7 +38,13 @@ std::string_view FaultTypeName(FaultType type) {
                                                                 "save",
                                                                 "stop",
                                                                 "controller_killed",
-                                                                "controller_frozen"};
+                                                                "controller_frozen",
+                                                                "standby_killed",
+                                                                "nodes_cut",
+                                                                "nodes_cut_one_way",
+                                                                "nodes_cut_in_halves",
+                                                                "state_flip",
+                                                                "group_lost"};
   return kNames[static_cast<size_t>(type)];
 }
 
@@ -68,13 +74,18 @@ std::string PlannedFault::ToString() const {
 std::string Plan::ToString() const {
   std::string text = layout_name + ", " + std::to_string(steps) + " steps of " + Milliseconds(step_time) +
                      " ms, respawns " + std::to_string(policy.max_respawns) + ", save every " +
-                     std::to_string(policy.save_every) + (policy.save_directory.empty() ? " (nowhere)" : "") +
-                     ", gate " +
+                     std::to_string(policy.save_every) +
+                     (policy.verify_every > 0 ? ", compare every " + std::to_string(policy.verify_every) : "") +
+                     (policy.save_directory.empty() ? " (nowhere)" : "") + ", gate " +
                      (gate == GateKind::kTrainer        ? "trainer"
                       : gate == GateKind::kControlPlane ? "control"
                                                         : "off") +
                      (policy.can_spawn ? "" : ", supervised") + (watched ? ", watched" : "") +
-                     (spares > 0 ? ", spares " + std::to_string(spares) : "");
+                     (elections ? ", " + std::to_string(nodes) + " nodes elect" : "") +
+                     (spares > 0 ? ", spares " + std::to_string(spares) : "") +
+                     (policy.snapshot_auto        ? ", snapshots auto"
+                      : policy.snapshot_every > 0 ? ", snapshot every " + std::to_string(policy.snapshot_every)
+                                                  : "");
   for (const PlannedFault& fault : faults) text += "; " + fault.ToString();
   return text;
 }

@@ -56,8 +56,17 @@ enum class FaultType : uint8_t {
   // The controller.
   kControllerKilled,
   kControllerFrozen,
+  // Launchers, and the roads between their nodes.
+  kStandbyKilled,
+  kNodesCut,
+  kNodesCutOneWay,
+  kNodesCutInHalves,
+  // A bit of committed state, between steps.
+  kStateFlip,
+  // All that hold one shard.
+  kGroupLost,
 };
-inline constexpr int kFaultTypes = 34;
+inline constexpr int kFaultTypes = 40;
 std::string_view FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.
@@ -105,12 +114,16 @@ struct Plan {
   Duration tick{};
   GateKind gate = GateKind::kTrainer;
   int spares = 0;       // warm processes that wait on each node
+  bool elections = false;  // a launcher on each node, and who leads is for them to find out
   bool watched = true;  // a launcher reads the ranks' pages; else they beat over their connections
   std::vector<PlannedFault> faults;
 
   int NodeOf(int rank) const { return rank * nodes / policy.world_size; }
   std::string ToString() const;
 };
+
+// In a larger world nobody meets everybody: ranks are cut into groups and connect along a tree, as large jobs do.
+inline constexpr int kSmallWorld = 256;
 
 // A family of runs.
 struct Profile {
@@ -124,7 +137,13 @@ struct Profile {
   double network = 0.25;  // share of faults that strike a connection
   double controller = 0;  // ... and of those that strike the controller
   int ranks = 0;          // 0: the layout's choice
+  bool adopts = false;    // launchers hold the memory of processes that are gone
   int spares_max = 0;     // on each node; above 0 there is at least one
+  bool elections = false;   // of launchers, on 2 to 4 nodes
+  bool comparison = false;  // of replicas every few steps; the first fault flips a bit
+  int node_ranks = 0;     // ranks of a node, where it is these that are given and not the nodes
+  bool incident = false;  // the one fault opens an incident that can be repaired
+  double groups = 0;      // share of faults that take all holders of a shard; above 0 snapshots are made
 };
 const std::vector<Profile>& Profiles();
 // kInvalidArgument names the profiles there are.

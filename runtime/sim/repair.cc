@@ -27,12 +27,18 @@ void Cluster::Repair(ProcessPtr p) {
   const Generation generation = p->running->generation;
   RepairSession& session = repairs_[generation];
   if (session.transfers.empty())
-    for (const RepairMove& move : p->running->order.moves) session.transfers.push_back({move, nullptr, false});
+    for (const RepairMove& move : p->running->order.moves) session.transfers.push_back({move, nullptr, move.adopt});
   session.members[p->rank] = p;
   const uint64_t step = p->running->order.step.value();
   const auto& moves = p->running->order.moves;
-  if (std::any_of(moves.begin(), moves.end(), [&](const RepairMove& m) { return m.destination == p->rank; }))
+  const auto mine =
+      std::find_if(moves.begin(), moves.end(), [&](const RepairMove& m) { return m.destination == p->rank; });
+  if (mine != moves.end() && !mine->adopt) {
     p->flipped = p->damaged = false;  // what strikes it from here on is not mended by what it has received
+    Mark(p, core::StateMark::kWriting);
+  }
+  if (mine != moves.end() && mine->adopt && !Adopt(p))
+    return Finish(p, {.phase = Phase::kRepair, .code = StatusCode::kNotFound, .text = "the launcher holds nothing"});
   if (p->received_step != step) p->received.clear();
   p->received_step = step;
   PushTransfers(generation);
@@ -48,7 +54,9 @@ void Cluster::PushTransfers(Generation generation) {
       const auto from = session.members.find(source);
       if (from == session.members.end()) continue;
       transfer.source = from->second;
-      if (!from->second->damaged)
+      if (transfer.move.snapshot_of.value() >= 0) {
+        if (!CheckSnapshot(from->second, transfer.move.snapshot_of, from->second->running->order.step.value())) return;
+      } else if (!from->second->damaged)
         CheckState(from->second, from->second->running->order.step.value(), "a source", Promise::kSameStep);
       SendChunk(generation, i, 0);
       break;
@@ -89,7 +97,15 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
     const auto here = s.members.find(p->rank);
     if (t.done || t.source != source || source->frozen || here == s.members.end() || here->second != p) return;
     const int in = t.move.layout;
-    if (chunk < kTensorsPerLayout) {
+    const HeldSnapshot* held = t.move.snapshot_of.value() < 0
+                                   ? nullptr
+                                   : FindSnapshot(source, t.move.snapshot_of, p->running->order.step.value());
+    if (held) {
+      if (chunk < kTensorsPerLayout)
+        p->state.Of(in)[chunk] = held->state.Of(in)[chunk];
+      else
+        TakeObjects(p, *held, in);
+    } else if (chunk < kTensorsPerLayout) {
       p->state.Of(in)[chunk] = source->state.Of(in)[chunk];
     } else {
       // Objects of the whole replica group: this rank must be able to serve the others later.
@@ -105,12 +121,16 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
 
 void Cluster::EndTransfer(ProcessPtr p, Transfer& transfer) {
   transfer.done = true;
+  LoseRot(p);
+  if (transfer.source) LoseRot(transfer.source);
+  p->tainted = transfer.source && transfer.source->tainted;
   if (flips_left_ == 0) return;
   --flips_left_;
   NoteLoss(p->rank.value());  // twice in a row costs the process
   last_progress_ = Now();
   Log("a bit flips in what rank " + p->rank.ToString() + " received");
-  p->state.Of(transfer.move.layout)[1].value ^= 4;
+  // Another bit on each rank: two flips that are alike would be no flips to whoever compares them.
+  p->state.Of(transfer.move.layout)[1].value ^= uint64_t{4} << (p->rank.value() % 32);
   p->received.clear();  // its checksum will tell
   p->flipped = true;
 }
@@ -150,6 +170,7 @@ void Cluster::LeaveTransfer(ProcessPtr p, RepairSession& session, Transfer& tran
 void Cluster::Reload(ProcessPtr p) {
   const uint64_t step = p->running->order.step.value();
   p->received.clear();
+  Mark(p, core::StateMark::kWriting);
   for (Shard& shard : p->state.shards) shard.tensors[0].value = Mix(shard.tensors[0].value, 2);
   Trainer(p, Between(1000, 30000), [this, p, step] {
     const auto found = visible_.find(step);
@@ -164,7 +185,7 @@ void Cluster::Reload(ProcessPtr p) {
       p->mirrored[partner].Clear();
       p->mirrored[partner].Put(step, found->second.objects.at(partner));
     }
-    p->damaged = p->flipped = false;
+    p->damaged = p->flipped = p->rotten = p->tainted = false;
     p->silent_bit = 0;
     Finish(p, {.phase = Phase::kRepair});
   });

@@ -25,6 +25,8 @@ void Cluster::Save(ProcessPtr p) {
 void Cluster::Rename(ProcessPtr p) {
   const uint64_t step = p->running->order.step.value();
   Trainer(p, Between(100, 3000), [this, p, step] {
+    // A dying gasp is not compared: what it saves may hold a bit that flipped since the last comparison.
+    if (Word(p).locked && compared_at_ > 0) hidden_ = true;
     CheckCheckpoint(step, written_[step]);
     visible_[step] = written_[step];
     SendUp(p, p->running->generation, Published{kintsugi::Step(step), p->running->order.directory});

@@ -76,16 +76,15 @@ class Scheduler {
       free_.pop_back();
       tasks_[slot] = std::move(task);
     }
-    heap_.push_back({std::max(when, now_), ++number_, slot});
-    std::push_heap(heap_.begin(), heap_.end(), Later);
+    Push({std::max(when, now_), ++number_, slot});
   }
 
   // Runs the next task. REQUIRES: not empty.
   void RunNext() {
-    std::pop_heap(heap_.begin(), heap_.end(), Later);
-    const Entry entry = heap_.back();
-    heap_.pop_back();
+    const Entry entry = Pop();
     now_ = entry.at;
+    // The tasks of a large world are spread over more memory than any cache holds.
+    if (!heap_.empty()) Fetch(tasks_[heap_.front().slot]);
     // Taken out first: the task may add others.
     Task task = std::move(tasks_[entry.slot]);
     free_.push_back(entry.slot);
@@ -98,7 +97,44 @@ class Scheduler {
     uint64_t number = 0;
     uint32_t slot = 0;
   };
-  static bool Later(const Entry& a, const Entry& b) { return a.at != b.at ? a.at > b.at : a.number > b.number; }
+  static bool Earlier(const Entry& a, const Entry& b) { return a.at != b.at ? a.at < b.at : a.number < b.number; }
+
+  static void Fetch(const Task& task) {
+#if defined(__GNUC__)
+    for (size_t line = 0; line < sizeof(Task); line += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(&task) + line, 1);
+#else
+    static_cast<void>(task);
+#endif
+  }
+
+  // A heap of which every entry has four children: with a hundred thousand of them half the misses of one of two.
+  static constexpr size_t kChildren = 4;
+
+  void Push(const Entry& entry) {
+    size_t i = heap_.size();
+    heap_.push_back(entry);
+    for (; i > 0 && Earlier(entry, heap_[(i - 1) / kChildren]); i = (i - 1) / kChildren)
+      heap_[i] = heap_[(i - 1) / kChildren];
+    heap_[i] = entry;
+  }
+
+  Entry Pop() {
+    const Entry first = heap_.front(), last = heap_.back();
+    heap_.pop_back();
+    if (heap_.empty()) return first;
+    size_t i = 0;
+    for (size_t child = 1; child < heap_.size(); child = i * kChildren + 1) {
+      const size_t end = std::min(child + kChildren, heap_.size());
+      for (size_t other = child + 1; other < end; ++other)
+        if (Earlier(heap_[other], heap_[child])) child = other;
+      if (!Earlier(heap_[child], last)) break;
+      heap_[i] = heap_[child];
+      i = child;
+    }
+    heap_[i] = last;
+    return first;
+  }
 
   TimePoint now_;
   uint64_t number_ = 0;

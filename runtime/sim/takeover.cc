@@ -16,7 +16,7 @@ constexpr int kStaleTicks = 60;
 }  // namespace
 
 bool Cluster::LoseController(bool frozen) {
-  if (controller_down_ || stale_ || ended_) return false;
+  if (controller_down_ || stale_ || ended_ || !launchers_.empty()) return false;
   controller_down_ = true;
   waiting_joins_.clear();
   store_ = {};
@@ -64,8 +64,10 @@ void Cluster::TellOfProcesses(int node) {
     if (plan_.NodeOf(rank.value()) != node || !p) continue;
     if (p->alive)
       Feed(core::ProcessFound{rank, p->incarnation});
-    else
+    else {
+      TellHeldAgain(rank);
       Feed(ProcessExited{rank, p->incarnation, "had ended", std::nullopt});
+    }
   }
   if (!spares_.empty()) TellSpares(node);
 }

@@ -35,6 +35,7 @@ void Cluster::BeginStep(ProcessPtr p, uint64_t step) {
   if (Word(p).locked) return Park(p, TrainerParked::Outcome::kInterrupted);
   if (!std::exchange(p->resumed_told, true)) StepAgent(p, TrainerResumed{});
   const uint64_t boundary = step - 1;
+  if (p->snapshot && p->snapshot->order.step.value() == boundary) TakeSnapshot(p);
   const auto every = [&](uint64_t steps) { return steps > 0 && boundary % steps == 0; };
   const bool due = every(plan_.policy.save_every) || every(plan_.policy.verify_every);
   if (boundary > p->released_at && (due || (p->pause > 0 && boundary >= p->pause))) {

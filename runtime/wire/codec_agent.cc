@@ -1,9 +1,14 @@
+#include <chrono>
+
 #include "runtime/wire/codec_parts.h"
 
 namespace kintsugi::wire {
 
 using namespace pb;
 namespace {
+
+// Longer than any copy: what is computed from it must not overflow.
+constexpr int64_t kCostMax = std::chrono::nanoseconds(std::chrono::hours(24 * 365)).count();
 
 Result<core::AgentMessage> TakeReady(const Ready& in) {
   core::Ready m;
@@ -77,6 +82,18 @@ Result<core::AgentMessage> TakeJoin(const JoinRequest& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckEnum("standing", in.standing(), static_cast<uint32_t>(core::Standing::kRunning)));
   return core::AgentMessage(core::JoinRequest{in.pid(), in.host(), in.watched_by_launcher(),
                                               static_cast<core::Standing>(in.standing()), in.joined_before()});
+}
+
+Result<core::AgentMessage> TakeSnapshotReport(const SnapshotReport& in) {
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.begun()));
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("status code", in.code(), static_cast<uint32_t>(StatusCode::kInternal)));
+  if (in.owner() < 0) return OutOfRange("rank", std::to_string(in.owner()));
+  if (in.cost_ns() < 0 || in.cost_ns() > kCostMax) return OutOfRange("cost", std::to_string(in.cost_ns()));
+  kintsugi::SnapshotReport m{Rank(in.owner()),       Step(in.step()), static_cast<StatusCode>(in.code()), in.text(), {},
+                             Duration(in.cost_ns()), Step(in.begun())};
+  for (const auto& [layout, digest] : in.digests()) m.digests[layout] = digest;
+  return core::AgentMessage(std::move(m));
 }
 
 }  // namespace
@@ -166,6 +183,17 @@ void Put(const core::GateEntered& m, Envelope* out) { out->mutable_gate_entered(
 void Put(const core::SavePoint& m, Envelope* out) { out->mutable_save_point()->set_step(m.step.value()); }
 void Put(const core::PauseAck& m, Envelope* out) { out->mutable_pause_ack()->set_step(m.begun.value()); }
 
+void Put(const kintsugi::SnapshotReport& m, Envelope* out) {
+  auto* w = out->mutable_snapshot_report();
+  w->set_owner(m.owner.value());
+  w->set_step(m.step.value());
+  w->set_code(static_cast<uint32_t>(m.code));
+  w->set_text(m.text);
+  for (const auto& [layout, digest] : m.digests) (*w->mutable_digests())[layout] = digest;
+  w->set_cost_ns(m.cost.count());
+  w->set_begun(m.begun.value());
+}
+
 void Put(const core::StoreSet& m, Envelope* out) {
   out->mutable_store_set()->set_key(m.key);
   out->mutable_store_set()->set_value(m.value.data(), m.value.size());
@@ -202,6 +230,8 @@ Result<core::AgentMessage> TakeAgent(const Envelope& in) {
           core::StoreSet{in.store_set().key(), {in.store_set().value().begin(), in.store_set().value().end()}});
     case Envelope::kStoreGet:
       return core::AgentMessage(core::StoreGet{in.store_get().request(), in.store_get().key()});
+    case Envelope::kSnapshotReport:
+      return TakeSnapshotReport(in.snapshot_report());
     case Envelope::kPublished:
       KINTSUGI_RETURN_IF_ERROR(CheckStep(in.published().step()));
       return core::AgentMessage(core::Published{Step(in.published().step()), in.published().directory()});

@@ -30,8 +30,14 @@ Result<core::ControllerMessage> TakePhaseOrder(const PhaseOrder& in) {
   for (const Move& move : in.moves()) {
     if (move.destination() < 0) return OutOfRange("rank", std::to_string(move.destination()));
     KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> sources, TakeRanks(move.sources()));
-    m.moves.push_back(
-        {move.layout(), Rank(move.destination()), std::move(sources), {move.keys().begin(), move.keys().end()}});
+    if (move.snapshot_of() < 0 || move.snapshot_of() > INT32_MAX)
+      return OutOfRange("rank", std::to_string(move.snapshot_of()));
+    m.moves.push_back({move.layout(),
+                       Rank(move.destination()),
+                       std::move(sources),
+                       {move.keys().begin(), move.keys().end()},
+                       move.adopt(),
+                       Rank(static_cast<int32_t>(move.snapshot_of() - 1))});
   }
   for (const Entry& entry : in.entries()) {
     KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> holders, TakeRanks(entry.holders()));
@@ -39,8 +45,20 @@ Result<core::ControllerMessage> TakePhaseOrder(const PhaseOrder& in) {
     m.entries.push_back({entry.layout(), std::move(holders), std::move(objects_of)});
   }
   m.directory = in.directory();
+  m.from_snapshot = in.from_snapshot();
   m.moves_latest = !in.keeps_latest();
   return core::ControllerMessage(std::move(m));
+}
+
+Result<core::ControllerMessage> TakeSnapshotOrder(const SnapshotOrder& in) {
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.keep()));
+  if (in.step() == 0 || in.step() == in.keep())
+    return OutOfRange("snapshot", std::to_string(in.step()) + ", keeping " + std::to_string(in.keep()));
+  if (in.partner() < -1) return OutOfRange("rank", std::to_string(in.partner()));
+  KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> of, TakeRanks(in.of()));
+  return core::ControllerMessage(
+      kintsugi::SnapshotOrder{Step(in.step()), Step(in.keep()), Rank(in.partner()), std::move(of)});
 }
 
 }  // namespace
@@ -76,6 +94,8 @@ void Put(const core::PhaseOrder& m, Envelope* out) {
     out_move->set_destination(move.destination.value());
     PutRanks(move.sources, out_move->mutable_sources());
     for (const std::string& key : move.keys) out_move->add_keys(key);
+    out_move->set_adopt(move.adopt);
+    out_move->set_snapshot_of(int64_t{move.snapshot_of.value()} + 1);
   }
   for (const SaveEntry& entry : m.entries) {
     Entry* out_entry = w->add_entries();
@@ -84,12 +104,20 @@ void Put(const core::PhaseOrder& m, Envelope* out) {
     PutRanks(entry.objects_of, out_entry->mutable_objects_of());
   }
   w->set_directory(m.directory);
+  w->set_from_snapshot(m.from_snapshot);
   w->set_keeps_latest(!m.moves_latest);
 }
 
 void Put(const core::ResumeOrder& m, Envelope* out) { out->mutable_resume_order()->set_step(m.step.value()); }
 void Put(const core::ContinueOrder&, Envelope* out) { out->mutable_continue_order(); }
 void Put(const core::PauseAt& m, Envelope* out) { out->mutable_pause_at()->set_step(m.step.value()); }
+void Put(const kintsugi::SnapshotOrder& m, Envelope* out) {
+  auto* w = out->mutable_snapshot_order();
+  w->set_step(m.step.value());
+  w->set_keep(m.keep.value());
+  w->set_partner(m.partner.value());
+  PutRanks(m.of, w->mutable_of());
+}
 void Put(const core::GateOpen& m, Envelope* out) { out->mutable_gate_open()->set_step(m.step.value()); }
 
 void Put(const core::StoreReply& m, Envelope* out) {
@@ -134,6 +162,8 @@ Result<core::ControllerMessage> TakeController(const Envelope& in) {
       return core::ControllerMessage(core::StoreReply{
           w.request(), static_cast<StatusCode>(w.code()), {w.value().begin(), w.value().end()}});
     }
+    case Envelope::kSnapshotOrder:
+      return TakeSnapshotOrder(in.snapshot_order());
     case Envelope::kInjectOrder: return core::ControllerMessage(core::InjectOrder{in.inject_order().injection()});
     case Envelope::kEndOrder:
       return core::ControllerMessage(core::EndOrder{in.end_order().exit_code(), in.end_order().text()});

@@ -36,6 +36,9 @@ void Put(const NodeHello& m, NodeEnvelope* out) {
   hello->set_local_ranks(m.local_ranks);
   hello->set_address(m.address);
   hello->set_port(m.port);
+  hello->set_witness(m.witness);
+  hello->set_controllers(m.controllers);
+  hello->set_master_port(m.master_port);
   for (const WorkerLife& life : m.lives) PutLife(life, hello->add_lives());
 }
 void Put(const WorkerStarting& m, NodeEnvelope* out) { PutLife(m.life, out->mutable_starting()); }
@@ -77,6 +80,16 @@ void Put(const FromAgentChannel& m, NodeEnvelope* out) {
 }
 void Put(const AgentChannelClosed& m, NodeEnvelope* out) { out->set_agent_closed(m.channel); }
 void Put(const NodeSpares& m, NodeEnvelope* out) { out->set_spares(static_cast<uint32_t>(m.waiting)); }
+void Put(const NodeHeld& m, NodeEnvelope* out) {
+  auto* held = out->mutable_held();
+  held->set_rank(m.rank.value());
+  held->set_held(m.held.has_value());
+  if (!m.held) return;
+  held->set_of(m.held->of.value());
+  held->set_step(m.held->step.value());
+  held->set_clean(m.held->clean);
+}
+void Put(const TieRuleKept& m, NodeEnvelope* out) { out->set_tie_rule_kept(m.number); }
 void Put(const NodeStop&, NodeEnvelope* out) { out->mutable_stop(); }
 void Put(const NodeInject& m, NodeEnvelope* out) {
   out->mutable_inject()->set_rank(m.rank.value());
@@ -111,10 +124,20 @@ Result<NodeMessage> Take(const pb::Vote& in) {
 }
 
 Result<NodeMessage> Take(const pb::NodeHello& in) {
-  if (in.nodes() < 1 || in.node_rank() < 0 || in.node_rank() >= in.nodes() || in.local_ranks() < 1)
+  const int64_t ids = int64_t{in.nodes()} + in.controllers();
+  if (in.nodes() < 1 || in.controllers() < 0 || in.node_rank() < 0 || in.node_rank() >= ids || in.local_ranks() < 1)
     return OutOfRange("node", std::to_string(in.node_rank()) + " of " + std::to_string(in.nodes()));
   KINTSUGI_RETURN_IF_ERROR(CheckPort(in.port()));
-  NodeHello hello{in.node_rank(), in.nodes(), in.local_ranks(), in.address(), {}, static_cast<uint16_t>(in.port())};
+  KINTSUGI_RETURN_IF_ERROR(CheckPort(in.master_port()));
+  NodeHello hello{in.node_rank(),
+                  in.nodes(),
+                  in.local_ranks(),
+                  in.address(),
+                  {},
+                  static_cast<uint16_t>(in.port()),
+                  in.witness(),
+                  in.controllers(),
+                  static_cast<uint16_t>(in.master_port())};
   for (const auto& life : in.lives()) {
     KINTSUGI_ASSIGN_OR_RETURN(WorkerLife taken, TakeLife(life));
     hello.lives.push_back(std::move(taken));
@@ -153,6 +176,7 @@ void Put(const NodeWelcome& m, NodeEnvelope* out) {
   welcome->set_master_port(m.master_port);
   welcome->set_beat_ns(m.beat.count());
   welcome->set_policy(m.policy);
+  welcome->set_run(m.run);
 }
 void Put(const SpawnWorker& m, NodeEnvelope* out) {
   out->mutable_spawn()->set_rank(m.rank.value());
@@ -181,6 +205,9 @@ void Put(const NodePulse& m, NodeEnvelope* out) {
     one->set_step(checkpoint.step.value());
     one->set_directory(checkpoint.directory);
   }
+  pulse->set_generation(m.generation.value());
+  pulse->set_tie_number(m.tie.number);
+  pulse->set_tie_rule(static_cast<uint32_t>(m.tie.rule));
 }
 void PutPlace(const NodePlace& place, pb::NodePlace* out) {
   out->set_node(place.node);
@@ -200,7 +227,9 @@ Result<NodePlace> Take(const pb::NodePlace& in) {
   return NodePlace{in.node(), in.address(), static_cast<uint16_t>(in.port())};
 }
 Result<NodeOrder> Take(const pb::NodePulse& in) {
-  NodePulse pulse{in.began(), {}};
+  KINTSUGI_RETURN_IF_ERROR(CheckEnum("tie rule", in.tie_rule(), static_cast<uint32_t>(core::TieRule::kWitness)));
+  NodePulse pulse{
+      in.began(), {}, Generation(in.generation()), {in.tie_number(), static_cast<core::TieRule>(in.tie_rule())}};
   for (const auto& checkpoint : in.checkpoints()) {
     KINTSUGI_RETURN_IF_ERROR(CheckStep(checkpoint.step()));
     pulse.checkpoints.push_back({Step(checkpoint.step()), checkpoint.directory()});
@@ -220,7 +249,7 @@ Result<NodeOrder> Take(const pb::NodeWelcome& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckPort(in.master_port()));
   if (in.accepted() && in.beat_ns() <= 0) return OutOfRange("beat", std::to_string(in.beat_ns()));
   return NodeOrder(NodeWelcome{in.accepted(), in.text(), in.master_address(), static_cast<uint16_t>(in.master_port()),
-                               Duration(in.beat_ns()), in.policy()});
+                               Duration(in.beat_ns()), in.policy(), in.run()});
 }
 
 }  // namespace
@@ -272,6 +301,15 @@ Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes)
     case NodeEnvelope::kSpares:
       if (in.spares() > kSparesMax) return OutOfRange("spares", std::to_string(in.spares()));
       return with(NodeMessage(NodeSpares{static_cast<int>(in.spares())}));
+    case NodeEnvelope::kHeld: {
+      KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.held().rank()));
+      NodeHeld held{rank, std::nullopt};
+      if (in.held().held())
+        held.held = core::HeldState{Incarnation(in.held().of()), Step(in.held().step()), in.held().clean()};
+      return with(NodeMessage(held));
+    }
+    case NodeEnvelope::kTieRuleKept:
+      return with(NodeMessage(TieRuleKept{in.tie_rule_kept()}));
     case NodeEnvelope::kStop:
       return with(NodeMessage(NodeStop{}));
     case NodeEnvelope::kInject: {

@@ -14,7 +14,9 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
+#include "runtime/core/held_state.h"
 #include "runtime/core/policy.h"
+#include "runtime/core/witness.h"
 
 namespace kintsugi::wire {
 
@@ -33,6 +35,9 @@ struct NodeHello {
   std::string address;  // of the node, as others reach it
   std::vector<WorkerLife> lives;
   uint16_t port = 0;  // where it hears other launchers
+  bool witness = false;  // it knows one: all nodes do, or none
+  int controllers = 0;   // processes without ranks that may lead; their `node_rank` goes on where the nodes' ends
+  uint16_t master_port = 0;  // free on its host, for the trainers' own use
 };
 struct WorkerStarting {
   WorkerLife life;
@@ -77,6 +82,11 @@ struct AgentChannelClosed {
 struct NodeSpares {
   int waiting = 0;
 };
+// What this node's launcher still has of the process of a rank that ended.
+struct NodeHeld {
+  Rank rank;
+  std::optional<core::HeldState> held;
+};
 struct NodeStop {};  // the node was asked to leave: the whole run saves and ends
 struct NodeInject {  // a fault was armed for one of the node's ranks
   Rank rank;
@@ -95,9 +105,14 @@ struct Vote {
   std::vector<Rank> live, ended;
 };
 
+// The leader's order of this number about even splits was taken: the node goes by it.
+struct TieRuleKept {
+  uint64_t number = 0;
+};
+
 using NodeMessage =
     std::variant<NodeHello, WorkerStarting, Pages, WorkerReport, InjectionFired, WorkerExited, FromAgentChannel,
-                 AgentChannelClosed, NodeStop, NodeInject, NodeSpares, VoteRequest, Vote>;
+                 AgentChannelClosed, NodeStop, NodeInject, NodeSpares, NodeHeld, VoteRequest, Vote, TieRuleKept>;
 
 // ---- controller -> node ------------------------------------------------------------------------------------------
 
@@ -108,6 +123,7 @@ struct NodeWelcome {
   uint16_t master_port = 0;
   Duration beat{};     // how often pages are told
   std::string policy;  // of the run, as words (runtime/journal/text.h): what a launcher needs that takes over
+  std::string run;     // names the run to a witness, beyond its job
 };
 struct SpawnWorker {
   Rank rank;
@@ -134,6 +150,8 @@ struct NodeEnd {
 struct NodePulse {
   bool began = false;  // ranks have been in their loops
   std::vector<core::Checkpoint> checkpoints;
+  Generation generation;  // in which all ranks were last in their loops
+  core::TieOrder tie;     // what decides an even split; number 0: no witness is known
 };
 // Of another node, for a leader that takes over when that node is lost.
 struct KeepReport {

@@ -15,6 +15,7 @@ namespace {
 using namespace byte_lm;  // NOLINT
 
 constexpr const char* kAgentThread = "kintsugi-agent";
+constexpr const char* kSnapshotThread = "kintsugi-snap";
 constexpr int kReplicas = 2;
 
 template <typename T>
@@ -61,16 +62,18 @@ class Meter {
     figures.step_ms = wall_ns / 1e6 / static_cast<double>(options_.steps);
     figures.agent_cpu_share = (end_.agent_ns - begin_.agent_ns) / wall_ns;
     figures.launcher_cpu_share = (end_.launcher_ns - begin_.launcher_ns) / wall_ns;
+    figures.snapshot_cpu_share = (end_.snapshot_ns - begin_.snapshot_ns) / wall_ns;
     return figures;
   }
 
  private:
   struct Instant {
     TimePoint wall;
-    double agent_ns = 0, launcher_ns = 0;
+    double agent_ns = 0, launcher_ns = 0, snapshot_ns = 0;
   };
   static Instant Now() {
-    return {SteadyClock::SteadyNow(), CpuNanoseconds(getpid(), kAgentThread), CpuNanoseconds(getppid())};
+    return {SteadyClock::SteadyNow(), CpuNanoseconds(getpid(), kAgentThread), CpuNanoseconds(getppid()),
+            CpuNanoseconds(getpid(), kSnapshotThread)};
   }
 
   const RankOptions options_;
@@ -81,6 +84,7 @@ void WriteRank(const RankOptions& options, Rank rank, const RankFigures& figures
   const Json json = {{"step_ms", figures.step_ms},
                      {"agent_cpu_share", figures.agent_cpu_share},
                      {"launcher_cpu_share", figures.launcher_cpu_share},
+                     {"snapshot_cpu_share", figures.snapshot_cpu_share},
                      {"barrier_us", figures.barrier_us},
                      {"mirror_us", figures.mirror_us}};
   std::ofstream(options.folder / ("rank-" + rank.ToString() + ".json")) << json;
@@ -122,6 +126,7 @@ void RunWithAgent(const RankOptions& options) {
   worker_options.train = Training(options);
   worker_options.replicas = kReplicas;
   worker_options.sample_count = 0;
+  worker_options.ballast_mib = options.ballast_mib;
   worker_options.on_step = [&](Step step) { meter.AtStep(step); };
   const auto worker = Must(Worker::Create(*agent, worker_options, text));
   Need(worker->Run());
@@ -168,7 +173,8 @@ RankFigures ReadRank(const std::filesystem::path& folder, int rank) {
   const auto file = folder / ("rank-" + std::to_string(rank) + ".json");
   const Json json = Json::parse(std::ifstream(file), nullptr, false);
   if (json.is_discarded()) Need({StatusCode::kNotFound, "rank " + std::to_string(rank) + " left no figures in " + file.string()});
-  return {json["step_ms"], json["agent_cpu_share"], json["launcher_cpu_share"], json["barrier_us"], json["mirror_us"]};
+  return {json["step_ms"],    json["agent_cpu_share"], json["launcher_cpu_share"], json["snapshot_cpu_share"],
+          json["barrier_us"], json["mirror_us"]};
 }
 
 }  // namespace kintsugi::bench

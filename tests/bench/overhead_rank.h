@@ -16,6 +16,7 @@ struct RankOptions {
   int64_t batch = 8;
   int64_t steps = 100;   // measured
   int64_t warmup = 10;   // before them
+  uint64_t ballast_mib = 0;  // of further registered state
   int probes = 0;        // without the agent: barriers and mirror exchanges to time after the steps
   std::filesystem::path folder;
 };
@@ -24,6 +25,7 @@ struct RankFigures {
   double step_ms = 0;              // mean over the measured steps
   double agent_cpu_share = 0;      // CPU time of the agent's threads by wall time
   double launcher_cpu_share = 0;   // the same of all threads of the launcher, controller included
+  double snapshot_cpu_share = 0;   // ... of those that copy in-memory snapshots
   double barrier_us = 0;           // medians over the probes
   double mirror_us = 0;
 };

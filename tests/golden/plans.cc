@@ -56,6 +56,13 @@ std::vector<GoldenPlan> GoldenPlans() {
   add("kill_spare",
       "Rank 1 is killed in the forward pass of step 3, and a warm process waits on its node: that one becomes rank 1.",
       std::move(with_spare));
+  sim::Plan with_memory = World(2, {In(sim::FaultType::kKill, 1, sim::TrainerAt::kForward, 3)});
+  with_memory.policy.adopts = true;
+  add("kill_adopt",
+      "Rank 1 is killed in the forward pass of step 3. Its launcher still has its memory, which stands at step 2, "
+      "where the\n"
+      "other waits: the new process maps it, and nothing is streamed.",
+      std::move(with_memory));
   add("exception_retry",
       "Rank 1 throws in the forward pass of step 3, outside of the update: no state is lost. The step is run again "
       "and\n"

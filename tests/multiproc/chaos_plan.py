@@ -10,11 +10,13 @@ WEIGHTS = {
     "hang-stop": 1, "flip": 2, "shut-control": 2, "shut-data": 2, "disk-full": 2, "save": 2, "garbage": 1,
     "launcher-pause": 1, "preempt": 1, "launcher-killed": 1,
 }
-# With several launchers only. `node` is never node 0, whose launcher hosts the controller: that is `launcher-killed`.
-NODE_WEIGHTS = {"node-killed": 3, "node-and-ranks-killed": 2, "shut-node": 3}
+# With several launchers only. `node` is never node 0, which leads first. `controller-killed` strikes whoever leads, so that
+# another takes over, and stands for `launcher-killed`, which ends a run of one launcher.
+NODE_WEIGHTS = {"node-killed": 3, "node-and-ranks-killed": 2, "shut-node": 3, "controller-killed": 3}
 KINDS = [*WEIGHTS, *NODE_WEIGHTS]
 # What a recovery follows at once, so that another fault can strike in it.
-PROVOKES = ("kill", "exit", "throw", "uce", "uce-high", "stop", "shut-data", "node-killed", "node-and-ranks-killed", "hang-stop")
+PROVOKES = ("kill", "exit", "throw", "uce", "uce-high", "stop", "shut-data", "node-killed", "node-and-ranks-killed", "controller-killed",
+            "hang-stop")
 ENDS_THE_RUN = ("preempt", "launcher-killed")
 LAYOUTS = [(1, 2, 1), (1, 4, 1), (1, 4, 1), (1, 4, 2), (1, 6, 1), (2, 2, 1), (2, 2, 2), (3, 2, 1)]  # nodes, ranks of each, tp
 
@@ -40,7 +42,7 @@ class Fault:
         when = f"in {self.in_recovery}" if self.in_recovery else f"at step {self.step}"
         heals = f" for {self.length:.2f} s" if self.heals else " for good"
         where = {"disk-full": heals, "garbage": "", "save": "", "launcher-pause": f" of node {self.node} for {self.length:.2f} s",
-                 "preempt": f" of node {self.node}", "launcher-killed": "", "shut-node": f" {self.node}",
+                 "preempt": f" of node {self.node}", "launcher-killed": "", "controller-killed": heals, "shut-node": f" {self.node}",
                  "node-killed": f" {self.node}{heals}", "node-and-ranks-killed": f" {self.node}{heals}"}
         return f"{self.kind}{where.get(self.kind, f' of rank {self.rank}')} {when}"
 
@@ -66,6 +68,8 @@ class Plan:
         self.verify_every = chance.choice([0, 0, 0, 1, 3])
         self.respawns = chance.choice([100, 100, 100, 1, 0])
         weights = {**WEIGHTS, **(NODE_WEIGHTS if self.nodes > 1 else {})}
+        if self.nodes > 1:
+            del weights["launcher-killed"]
         weights = {kind: weight for kind, weight in weights.items() if not kinds or kind in kinds} or WEIGHTS
         drawn = chance.choices(list(weights), list(weights.values()), k=chance.randrange(1, 5))
         # A second flip before the first is found could hit both copies of one shard, and nobody could tell.

@@ -49,7 +49,7 @@ def free_port():
 
 
 class SeveralLaunchers:
-    """`kintsugi run --nnodes N`: the launchers of N nodes, all on this host. Node 0's hosts the controller."""
+    """`kintsugi run --nnodes N`: the launchers of N nodes, all on this host. Any of them may host the controller."""
 
     def __init__(self, runner, plan):
         self.runner, self.plan, self.nodes = runner, plan, plan.nodes
@@ -57,7 +57,9 @@ class SeveralLaunchers:
         self.secret = runner.folder / "secret"
         self.secret.write_bytes(os.urandom(32))
         self.secret.chmod(0o600)
-        self.launchers, self.logs = {}, {}
+        self.launchers = {}
+        self.leader = 0      # as far as is known
+        self.coming = set()  # nodes whose launcher is gone and will be started anew
         runner.live.append(self)
         for node in range(self.nodes):
             self.start(node)
@@ -69,15 +71,12 @@ class SeveralLaunchers:
         self.close()
 
     def line(self, node):
-        line = self.runner.command([*self.plan.options, "--nnodes", str(self.nodes), "--node-rank", str(node), "--rendezvous",
-                                    self.rendezvous, "--secret-file", str(self.secret), "--node-wait", "3", "--run-dir",
+        return self.runner.command([*self.plan.options, "--nnodes", str(self.nodes), "--node-rank", str(node), "--rendezvous",
+                                    self.rendezvous, "--secret-file", str(self.secret), "--node-wait", "3", "--join-timeout", "20", "--run-dir",
                                     str(self.run_dir(node))], self.plan.trainer + self.plan.slow, self.plan.nproc)
-        if node > 0:  # the summary is node 0's
-            at = line.index("--json")
-            del line[at:at + 2]
-        return line
 
     def start(self, node):
+        self.coming.discard(node)
         err = open(self.runner.folder / f"node-{node}.err", "ab")
         out = open(self.runner.folder / f"node-{node}.out", "ab")
         with err, out:
@@ -93,14 +92,21 @@ class SeveralLaunchers:
     def run_dir(self, node):
         return self.runner.folder / f"node-{node}"
 
-    def launcher(self, node=0):
-        return self.launchers[node].pid
+    def launcher(self, node=None):
+        """Of the node that leads, where none is named."""
+        return self.launchers[self.leader if node is None else node].pid
 
     def signal(self, number, node=0):
         self.launchers[node].send_signal(number)
 
     def ask(self, command, **fields):
-        return self.ask_node(0, command, **fields)
+        """Only the launcher that leads answers; while there is none, nobody."""
+        for node in sorted(self.launchers, key=lambda node: node != self.leader):
+            answer = self.ask_node(node, command, **fields)
+            if answer:
+                self.leader = node
+                return answer
+        return None
 
     def ask_node(self, node, command, **fields):
         return ask(self.run_dir(node) / "control.sock", command, **fields)
@@ -108,9 +114,20 @@ class SeveralLaunchers:
     def status(self):
         return self.ask("status")
 
+    def told(self):
+        """Summaries, by node: only who led at its end has one."""
+        texts = {node: (self.runner.folder / f"node-{node}.out").read_text() for node in self.launchers}
+        return {node: json.loads(text) for node, text in texts.items() if text.strip()}
+
     def code(self):
-        """Node 0's, once it has ended. (Where another launcher can take the controller over, that one's.)"""
-        return self.launchers[0].poll()
+        """Of the launcher that led to the end; where there was none, of any that was not killed. None: the run goes on."""
+        codes = {node: process.poll() for node, process in self.launchers.items()}
+        for node in self.told():
+            if codes[node] is not None and codes[node] != -signal.SIGKILL:
+                return codes[node]
+        if self.coming or any(code is None for code in codes.values()):
+            return None
+        return next((code for code in codes.values() if code != -signal.SIGKILL), -signal.SIGKILL)
 
     def end(self):
         limit = time.monotonic() + LEAVE_SECONDS
@@ -119,16 +136,15 @@ class SeveralLaunchers:
                 process.wait(max(0.1, limit - time.monotonic()))
             except subprocess.TimeoutExpired:
                 raise Failure(f"the launcher of node {node} does not end\n{self.log()}") from None
-        text = (self.runner.folder / "node-0.out").read_text()
-        return json.loads(text) if text.strip() else None
+        return next(iter(self.told().values()), None)
 
     def log(self):
-        """All nodes' words, node 0's last."""
+        """All nodes' words, the leader's last."""
         parts = []
-        for node in reversed(range(self.nodes)):
+        for node in sorted(range(self.nodes), key=lambda node: (node == self.leader, node)):
             with open(self.runner.folder / f"node-{node}.err", errors="replace") as file:
                 words = "".join(line for line in file if not line.startswith("step "))
-            parts.append(f"---- node {node}\n{words if node == 0 else words[-6000:]}")
+            parts.append(f"---- node {node}\n{words if node == self.leader else words[-6000:]}")
         return "".join(parts)
 
 

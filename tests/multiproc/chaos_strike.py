@@ -134,7 +134,7 @@ class Strike:
     def shut_node(self, fault, _status):
         """The connection of a node's launcher to the controller."""
         pid = self.run.launcher(fault.node)
-        doors = sockets.listening_ports(self.run.launcher(0))
+        doors = sockets.listening_ports(self.run.launcher())
         found = [c for c in sockets.connections(pid) if c[2] in doors]
         return bool(found) and sockets.shut(pid, found[0][0])
 
@@ -182,13 +182,25 @@ class Strike:
             kill(pid)
         return self.comes_back(fault)
 
+    def controller_killed(self, fault, _status):
+        """Whoever leads: another takes over, if it has a majority; else once this one is back."""
+        if self.run.coming:  # two at once may leave nobody who knows the run
+            return False
+        fault.node = self.run.leader
+        return self.node_killed(fault, None)
+
     def comes_back(self, fault):
         self.node_lost = True
+        if not fault.heals:
+            return True
+        self.run.coming.add(fault.node)
 
         def start():
             self.run.launchers[fault.node].wait()
-            if not self.over():
+            others = [process for node, process in self.run.launchers.items() if node != fault.node]
+            if any(process.poll() is None for process in others):
                 self.run.start(fault.node)
-        if fault.heals:
-            self.do_later(fault.length, start)
+            else:
+                self.run.coming.discard(fault.node)
+        self.do_later(fault.length, start)
         return True

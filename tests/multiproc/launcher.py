@@ -172,7 +172,7 @@ def report_is_written(runner):
     for name in ("summary.json", "trace.json", "record.json", "index.html"):
         if not (report / name).stat().st_size:
             raise Failure(f"{name} is empty")
-    if json.loads((report / "summary.json").read_text())["incidents"][0]["path"] != "respawn":
+    if json.loads((report / "summary.json").read_text())["incidents"][0]["path"] != "adopt":
         raise Failure("the summary does not tell the incident")
     json.loads((report / "trace.json").read_text())
 

@@ -117,7 +117,7 @@ def a_killed_rank_of_another_host_is_replaced_there(runner):
 
 def a_spare_of_another_host_takes_the_place(runner):
     with Network(2) as net:
-        run = NodesRun(runner, net, 2, run_args=["--spares", "1"], trainer_args=STEPS)
+        run = NodesRun(runner, net, 2, run_args=["--no-adopt", "--spares", "1"], trainer_args=STEPS)
         status = run.wait_status(lambda s: s["spares"]["waiting"] == 2, "a spare on each host")
         os.kill(status["ranks"][3]["pid"], signal.SIGKILL)
         summary = same_bits(runner, run)

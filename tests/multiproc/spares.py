@@ -25,7 +25,7 @@ def rung_of(incident, expected):
 
 def a_spare_takes_the_place(runner):
     report = str(runner.folder / "report")
-    with LiveRun(runner, ["--spares", "1", "--report", report], TRAINER) as run:
+    with LiveRun(runner, ["--no-adopt", "--spares", "1", "--report", report], TRAINER) as run:
         wait_spares(run, 1)
         (spare,) = pids_of(run.log(), "spare_started")
         run.signal_rank(2, signal.SIGKILL)
@@ -41,7 +41,7 @@ def a_spare_takes_the_place(runner):
 
 
 def there_is_another_one_afterwards(runner):
-    with LiveRun(runner, ["--spares", "1"], [*TRAINER[:1], "80", *TRAINER[2:]]) as run:
+    with LiveRun(runner, ["--no-adopt", "--spares", "1"], [*TRAINER[:1], "80", *TRAINER[2:]]) as run:
         for incident in (1, 2):
             wait_spares(run, 1)
             run.signal_rank(incident, signal.SIGKILL)
@@ -54,7 +54,7 @@ def there_is_another_one_afterwards(runner):
 
 
 def one_is_not_enough_for_two(runner):
-    with LiveRun(runner, ["--spares", "1"], TRAINER) as run:
+    with LiveRun(runner, ["--no-adopt", "--spares", "1"], TRAINER) as run:
         status = wait_spares(run, 1)
         for rank in (0, 1):
             os.kill(status["ranks"][rank]["pid"], signal.SIGKILL)
@@ -67,7 +67,7 @@ def one_is_not_enough_for_two(runner):
 
 
 def a_dead_spare_is_replaced(runner):
-    with LiveRun(runner, ["--spares", "1"], TRAINER) as run:
+    with LiveRun(runner, ["--no-adopt", "--spares", "1"], TRAINER) as run:
         wait_spares(run, 1)
         (first,) = pids_of(run.log(), "spare_started")
         os.kill(first, signal.SIGKILL)
@@ -79,7 +79,7 @@ def a_dead_spare_is_replaced(runner):
 
 
 def a_frozen_spare_is_not_used(runner):
-    with LiveRun(runner, ["--spares", "1"], TRAINER) as run:
+    with LiveRun(runner, ["--no-adopt", "--spares", "1"], TRAINER) as run:
         wait_spares(run, 1)
         (spare,) = pids_of(run.log(), "spare_started")
         os.kill(spare, signal.SIGSTOP)
@@ -94,7 +94,7 @@ def a_program_that_cannot_be_one(runner):
     wrapper = runner.folder / "needs_rank"
     wrapper.write_text(f'#!/bin/sh\n[ -n "$RANK" ] || {{ echo "which rank am I?" >&2; exit 3; }}\nexec {runner.byte_lm} "$@"\n')
     wrapper.chmod(0o755)
-    line = runner.command(["--run-dir", str(runner.folder / "run-0"), "--spares", "1", "--inject", "kill:2@20"], TRAINER)
+    line = runner.command(["--run-dir", str(runner.folder / "run-0"), "--no-adopt", "--spares", "1", "--inject", "kill:2@20"], TRAINER)
     line[line.index(runner.byte_lm)] = str(wrapper)
     with LiveRun(runner, command=line) as run:
         summary, log = run.finish()

@@ -54,6 +54,22 @@ def the_leader_is_cut_off(runner):
         must_be_same(reference(runner.bin, LONG, nproc=6), summary, run.logs())
 
 
+def a_leader_cut_off_for_good_saves_and_leaves(runner):
+    """Nobody tells it whether the others live: however long they are away, it has no majority."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, run_args=["--node-wait", "3", "--replicas", "3"], trainer_args=LONG)
+        run.wait_step(8)
+        for node in (1, 2):
+            net.cut(0, node)
+        process = run.launchers[0][0]
+        if process.wait(60) != 75 or "without a majority" not in run.log(0):
+            raise Failure(f"node 0: exit code {process.returncode}\n{run.logs()}")
+        net.heal()
+        run.finish(expect=75, nodes=[1, 2], leader=1)
+        if "without a majority" in run.log(1):
+            raise Failure(run.logs())
+
+
 def a_leader_that_slept_is_refused(runner):
     """The classic stale leader: stopped, replaced, woken."""
     with Network(3) as net:
@@ -110,7 +126,7 @@ def a_launcher_killed_within_an_incident(runner):
 
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
-    the_controllers_launcher_is_killed, the_leader_is_cut_off, a_leader_that_slept_is_refused,
+    the_controllers_launcher_is_killed, the_leader_is_cut_off, a_leader_cut_off_for_good_saves_and_leaves, a_leader_that_slept_is_refused,
     two_leaders_one_after_the_other, half_without_the_lowest_rank_saves_and_leaves,
     a_launcher_killed_within_an_incident)]
 

@@ -106,7 +106,7 @@ def launchers_of_two_hosts(runner):
         wait_until(lambda: run.code() is not None, "the end")
         summary = run.end()
     must_be_same(reference(runner.bin, LONG), summary, run.log())
-    if only_incident(summary)["path"] != "respawn":
+    if only_incident(summary)["path"] != "adopt":
         raise Failure(f"{summary['incidents']}")
 
 

@@ -50,16 +50,18 @@ def killed_while(runner, places, tp, run_args=(), more=(), expect=0):
         return run.finish(expect)
 
 
-def with_gate(letters, tp):
+def with_gate(letters, tp, adopts=False):
+    """What the victim had committed counts where its launcher holds it: then S = K even if all others wait at the gate."""
     def test(runner):
         places = {**{rank: LETTERS[letter] for rank, letter in zip(SURVIVORS, letters)}, VICTIM: DONE}
-        summary, log = killed_while(runner, places, tp)
+        summary, log = killed_while(runner, places, tp, [] if adopts else ["--no-adopt"])
         must_be_same(reference(runner.bin, trainer(tp)), summary, log)
         incident = only_incident(summary)
-        expected = K - 1 if set(letters) == {"G"} else K
-        if incident["step"] != expected or incident["path"] != "respawn" or incident["ranks"] != [VICTIM]:
+        expected = K - 1 if set(letters) == {"G"} and not adopts else K
+        rung = "adopt" if adopts else "respawn"
+        if incident["step"] != expected or incident["path"] != rung or incident["ranks"] != [VICTIM]:
             raise Failure(f"S = {incident['step']} by {incident['path']} for {incident['ranks']}, expected {expected} by "
-                          f"respawn for [{VICTIM}]\n{log[-3000:]}")
+                          f"{rung} for [{VICTIM}]\n{log[-3000:]}")
     return test
 
 
@@ -78,7 +80,7 @@ def without_gate(letters, run_args, rung, code=0):
     """Letters: ranks 0 to 3."""
     def test(runner):
         places = dict(enumerate(LETTERS[letter] for letter in letters))
-        summary, log = killed_while(runner, places, 1, run_args, ["--gate", "off"], code)
+        summary, log = killed_while(runner, places, 1, ["--no-adopt", *run_args], ["--gate", "off"], code)
         incident = only_incident(summary)
         if incident["path"] != rung:
             raise Failure(f"rung {incident['path']}, expected {rung}: {json.dumps(incident['reasons'])}\n{log[-3000:]}")
@@ -117,6 +119,8 @@ def tests(full):
                 continue  # nobody is held: the kill would come at no particular moment
             if full or (tp == 1 and "D" not in letters) or "".join(letters) in ("GUD", "DGG"):
                 yield f"{''.join(letters)} tp {tp}", with_gate(letters, tp)
+    for letters in ("GGG", "GUD"):
+        yield f"{letters}, its memory is held", with_gate(letters, 1, adopts=True)
     for letters in ("BIMI", "BBBB", "IBIM"):
         yield f"{letters} before the gate", before_the_gate(letters)
     yield "gate off: the same bits", gate_off_without_fault

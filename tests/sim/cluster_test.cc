@@ -11,16 +11,16 @@ namespace {
 
 constexpr int kFailuresMax = 5;
 
-Campaign RunSeeds(const std::string& name, uint64_t first, uint64_t end) {
+Campaign RunSeeds(const std::string& name, uint64_t first, uint64_t end, int ranks = 0) {
   const Profile profile = FindProfile(name).value();
   Campaign campaign;
   for (uint64_t seed = first; seed < end && campaign.failures().size() < kFailuresMax; ++seed) {
-    const Plan plan = DrawPlan(seed, profile, 0);
+    const Plan plan = DrawPlan(seed, profile, ranks);
     campaign.Add(plan, Cluster(plan).Run());
   }
   for (const Campaign::Failure& failure : campaign.failures())
     ADD_FAILURE() << "seed " << failure.seed << " breaks " << failure.violation.ToString()
-                  << "\n  replay: " << ReplayCommand(failure.seed, name, 0);
+                  << "\n  replay: " << ReplayCommand(failure.seed, name, ranks);
   std::string summary = name + ": " + std::to_string(campaign.seeds_run()) + " seeds, " +
                         std::to_string(campaign.incidents()) + " incidents, " + std::to_string(campaign.healed()) +
                         " healed;";
@@ -64,6 +64,21 @@ TEST(Cluster, KeepsItsPromisesWhenControllersDie) {
     }
 }
 
+TEST(Cluster, KeepsItsPromisesWhenLaunchersElect) {
+  const Campaign campaign = RunSeeds("elections", 1, 5001);
+  for (FaultType type :
+       {FaultType::kControllerKilled, FaultType::kControllerFrozen, FaultType::kStandbyKilled, FaultType::kNodeLost,
+        FaultType::kNodesCut, FaultType::kNodesCutOneWay, FaultType::kNodesCutInHalves})
+    EXPECT_GT(Struck(campaign, type), 300u) << FaultTypeName(type);
+  for (const int exit_code : {kExitSuccess, kExitResumable}) EXPECT_GT(campaign.exits().at(exit_code), 500u);
+}
+
+TEST(Cluster, FindsBitsThatFlipByComparison) {
+  const Campaign campaign = RunSeeds("comparison", 1, 3001);
+  EXPECT_GT(Struck(campaign, FaultType::kStateFlip), 1500u);
+  EXPECT_TRUE(campaign.rungs().count(Rung::kReload));
+}
+
 TEST(Cluster, KeepsItsPromisesOnABadNetwork) { RunSeeds("network", 1, 3001); }
 
 TEST(Cluster, KeepsItsPromisesWithSpares) {
@@ -73,6 +88,11 @@ TEST(Cluster, KeepsItsPromisesWithSpares) {
 }
 
 TEST(Cluster, KeepsItsPromisesOnTwoNodes) { RunSeeds("default", 1, 301); }
+
+TEST(Cluster, KeepsItsPromisesInLargerWorlds) {
+  RunSeeds("one", 1, 101);
+  RunSeeds("one", 1, 11, 2000);
+}
 
 }  // namespace
 }  // namespace kintsugi::sim

@@ -26,5 +26,8 @@ struct Mutant {
 // In the order of the table in mutants_test.cc.
 std::vector<Mutant> ControllerMutants();
 std::vector<Mutant> AgentMutants();
+std::vector<Mutant> ElectionMutants();
+std::vector<Mutant> HeldMutants();
+std::vector<Mutant> SnapshotMutants();
 
 }  // namespace kintsugi::sim

@@ -17,6 +17,9 @@ constexpr uint64_t kSeedsMax = 3000;  // within so many a mutant must be caught
 std::vector<Mutant> AllMutants() {
   std::vector<Mutant> all = ControllerMutants();
   for (Mutant& mutant : AgentMutants()) all.push_back(std::move(mutant));
+  for (Mutant& mutant : ElectionMutants()) all.push_back(std::move(mutant));
+  for (Mutant& mutant : HeldMutants()) all.push_back(std::move(mutant));
+  for (Mutant& mutant : SnapshotMutants()) all.push_back(std::move(mutant));
   return all;
 }
 

@@ -52,6 +52,7 @@ TEST(Replay, RanksAndProfileAreWhatWasAskedFor) {
   EXPECT_FALSE(CheckRanks(7).ok());
   EXPECT_FALSE(CheckRanks(-2).ok());
   EXPECT_TRUE(CheckRanks(0).ok());
+  EXPECT_TRUE(CheckRanks(10000).ok());
   EXPECT_TRUE(Cluster(DrawPlan(3, FindProfile("quick").value(), 32)).Run().violations.empty());
 }
 

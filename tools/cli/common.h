@@ -25,6 +25,9 @@ struct NodeOptions {
   std::string job;
   std::string address;  // of this host, as others reach it; empty: found out
   double wait = 60;     // seconds that a lost node may be away
+  std::string witness;  // HOST:PORT of etcd, several with commas
+  std::string controllers;   // HOST:PORT of each process that holds the controller and no ranks; empty: the nodes lead
+  int controller_rank = -1;  // which of them this process is; -1: a node
 };
 
 struct RunOptions {
@@ -35,10 +38,12 @@ struct RunOptions {
   std::vector<std::string> inject;
   std::string report;
   int max_respawns = 10;
+  bool no_adopt = false;
   int spares = 0;
   int devices = 0;
   uint64_t save_every = 0;
   uint64_t verify_every = 0;
+  std::string snapshot_every = "0";  // a number of steps, or "auto"
   std::string save_dir = "kintsugi-checkpoints";
   std::string resume;
   double grace = 30;
@@ -72,6 +77,8 @@ int WorldSize(const RunOptions& options);
 void AddNodeOptions(CLI::App& app, NodeOptions& options);
 // Fills what nodes tell each other: job, secret, addresses. With one node nothing changes.
 Status ApplyNodeOptions(const NodeOptions& options, LauncherOptions* launcher);
+// REQUIRES: ApplyNodeOptions took them.
+std::vector<net::HttpEndpoint> ControllersOf(const NodeOptions& options);
 
 // --tls-cert, --tls-key, --tls-ca, or the environment's KINTSUGI_TLS_CERT, _KEY and _CA.
 void AddTlsOptions(CLI::App& app, net::TlsFiles& files);
@@ -87,10 +94,15 @@ struct NodeOutcome {
   std::optional<RunOutcome> run;  // where it led at the end
 };
 Result<NodeOutcome> ExecuteNode(const RunOptions& options);
+// The same, with its reports and its complaints: the exit code.
+int RunAndReport(const RunOptions& options);
 
 // The checkpoint in `root` to go on from; what it passes over is told on standard error.
 // Errors: kInvalidArgument where there is none.
 Result<checkpoint::CheckpointInfo> FindToResume(const std::string& root);
+
+// Of --snapshot-every: "auto", or a number of steps. kInvalidArgument says what stands there.
+Status TakeSnapshotEvery(const std::string& text, core::Policy* policy);
 
 // The run as a record for reports.
 RunRecord MakeRecord(const RunOptions& options, const RunResult& result);

@@ -54,14 +54,18 @@ class StandAlone final : public ControllerHost {
   std::optional<boost::asio::steady_timer> leave_;
 };
 
+constexpr const char* kDefaultJob = "job";
+
 struct Options {
-  int world_size = 1;
+  int world_size = 0;
+  RunOptions run;  // with run.node.controllers: leads the launchers of several nodes
   std::string bind = "127.0.0.1";
   int port = 18800;
-  std::string job = "job";
+  std::string job = kDefaultJob;
   int secret_fd = -1;
   net::TlsFiles tls;
   std::string save_dir;
+  std::string snapshot_every = "0";
   double silence = 1;
   double hang_factor = 5;
   double hang_least = 5;
@@ -78,7 +82,66 @@ void RaiseDescriptorLimit() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// What both kinds are told by the same options.
+RunOptions OverLaunchers(const Options& options) {
+  RunOptions run = options.run;
+  run.tls = options.tls;
+  run.save_dir = options.save_dir;
+  run.silence = options.silence;
+  run.hang_factor = options.hang_factor;
+  run.hang_least = options.hang_least;
+  run.log_level = options.log_level;
+  run.journal_mib = options.journal_mib;
+  if (options.job != kDefaultJob) run.node.job = options.job;
+  run.replicas = 1;  // the nodes tell it to their programs
+  if (run.node.controller_rank < 0) run.node.controller_rank = 0;
+  return run;
+}
+
+void AddLeadingOptions(CLI::App& app, RunOptions& o) {
+  app.add_option(
+      "--rendezvous", o.node.controllers,
+      "HOST:PORT[,HOST:PORT...] of this controller and its standbys, the same list for each: leads the launchers\n"
+      "of `kintsugi run --nnodes N --controller LIST` instead of ranks; when it dies a standby takes over");
+  app.add_option("--controller-rank", o.node.controller_rank,
+                 "Which of the list this one is (default: 0, which leads first)")
+      ->check(CLI::Range(0, 1000));
+  app.add_option("--nnodes", o.node.nodes, "With --rendezvous: hosts that run ranks")->check(CLI::Range(1, 100000));
+  app.add_option("--nproc", o.nproc, "With --rendezvous: ranks on each of them")->check(CLI::Range(1, 4096));
+  app.add_option("--secret-file", o.node.secret_file, "With --rendezvous: 32 random bytes that all share");
+  app.add_option("--witness", o.node.witness, "With --rendezvous: etcd that decides even splits, HOST:PORT[,...]");
+  app.add_option("--node-wait", o.node.wait, "With --rendezvous: seconds that a lost node may take to come back")
+      ->capture_default_str();
+  app.add_option("--max-respawns", o.max_respawns, "With --rendezvous: how often one rank may be replaced")
+      ->capture_default_str();
+  app.add_option("--save-every", o.save_every, "With --rendezvous: save every N steps; 0: never")
+      ->capture_default_str();
+  app.add_option("--verify-every", o.verify_every,
+                 "With --rendezvous: compare replicas each N steps; 0: in recovery only")
+      ->capture_default_str();
+  app.add_option("--resume", o.resume, "With --rendezvous: go on from the newest complete checkpoint in this root");
+  app.add_option("--grace", o.grace, "With --rendezvous: seconds to save after a stop was asked for")
+      ->capture_default_str();
+  app.add_option("--step-timeout", o.step_timeout, "With --rendezvous: longest healthy step in seconds")
+      ->capture_default_str();
+  app.add_option("--join-timeout", o.join_timeout,
+                 "With --rendezvous: seconds from a program's start to its being ready")
+      ->capture_default_str();
+  app.add_option("--json", o.json,
+                 "With --rendezvous: summary of the run, of whoever leads at its end; - for standard output");
+  app.add_option("--report", o.report, "With --rendezvous: folder for its report");
+  app.add_option("--run-dir", o.run_dir, "With --rendezvous: folder of the control socket");
+}
+
 Status Serve(const Options& options, int& exit_code) {
+  if (!options.run.node.controllers.empty()) {
+    exit_code = RunAndReport(OverLaunchers(options));
+    return Status::Ok();
+  }
+  if (options.world_size == 0)
+    return {StatusCode::kInvalidArgument,
+            "--world-size is missing: the number of ranks that join by themselves (or give --rendezvous, to lead "
+            "launchers)"};
   RaiseDescriptorLimit();
   KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log, MakeLog(options.log_level));
   if (options.secret_fd < 0)
@@ -95,6 +158,7 @@ Status Serve(const Options& options, int& exit_code) {
   controller_options.policy.hang_factor = options.hang_factor;
   controller_options.policy.hang_least = Duration(static_cast<int64_t>(options.hang_least * 1e9));
   controller_options.policy.save_directory = options.save_dir;
+  KINTSUGI_RETURN_IF_ERROR(TakeSnapshotEvery(options.snapshot_every, &controller_options.policy));
   controller_options.job = options.job;
   controller_options.bind_address = options.bind;
   controller_options.port = static_cast<uint16_t>(options.port);
@@ -122,13 +186,19 @@ void AddController(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("controller", "Decide alone, for ranks that something else starts (RANK, WORLD_SIZE,\n"
                                        "KINTSUGI_CONTROLLER=HOST:PORT, KINTSUGI_JOB and KINTSUGI_SECRET_FD set)");
-  command->add_option("--world-size", options->world_size, "Number of ranks")->required()->check(CLI::Range(1, 1000000));
+  command->add_option("--world-size", options->world_size, "Number of ranks that join by themselves")
+      ->check(CLI::Range(1, 1000000));
   command->add_option("--bind", options->bind, "Address to listen on")->capture_default_str();
   command->add_option("--port", options->port, "Port to listen on; 0: any")->capture_default_str()->check(CLI::Range(0, 65535));
-  command->add_option("--job", options->job, "The job's name, as the ranks say it")->capture_default_str();
+  command->add_option("--job", options->job, "The job's name, as the ranks or nodes say it")->capture_default_str();
   command->add_option("--secret-fd", options->secret_fd, "Descriptor of the job's secret");
   AddTlsOptions(*command, options->tls);
+  AddLeadingOptions(*command, options->run);
   command->add_option("--save-dir", options->save_dir, "Root of dying-gasp checkpoints");
+  command
+      ->add_option("--snapshot-every", options->snapshot_every,
+                   "In-memory snapshots each N steps, or 'auto', as in kintsugi run")
+      ->capture_default_str();
   command->add_option("--silence", options->silence, "Seconds without a sign of life that make a fault")
       ->capture_default_str();
   command

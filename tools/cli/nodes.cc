@@ -18,18 +18,55 @@ struct Place {
   uint16_t port = 0;
 };
 
-Result<Place> ParsePlace(const std::string& text) {
+Result<Place> ParsePlace(const std::string& option, const std::string& text, const std::string& hint) {
   const size_t colon = text.rfind(':');
   int port = 0;
   if (colon != std::string::npos && colon > 0) {
     const char* end = text.data() + text.size();
     if (std::from_chars(text.data() + colon + 1, end, port).ptr != end) port = 0;
   }
-  if (port < 1 || port > 65535)
-    return Usage("--rendezvous '" + text +
-                 "' is not HOST:PORT: name node 0 and a free port there, as in 10.0.0.1:29400");
+  if (port < 1 || port > 65535) return Usage(option + " '" + text + "' is not HOST:PORT: " + hint);
   return Place{text.substr(0, colon), static_cast<uint16_t>(port)};
 }
+
+constexpr const char* kRendezvousHint = "name node 0 and a free port there, as in 10.0.0.1:29400";
+
+std::vector<std::string> Pieces(const std::string& text) {
+  std::vector<std::string> pieces;
+  for (size_t at = 0; at < text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    pieces.push_back(text.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return pieces;
+}
+
+Result<std::vector<net::HttpEndpoint>> ParsePlaces(const std::string& option, const std::string& text,
+                                                   const std::string& hint) {
+  std::vector<net::HttpEndpoint> places;
+  for (const std::string& one : Pieces(text)) {
+    KINTSUGI_ASSIGN_OR_RETURN(const Place place, ParsePlace(option, one, hint));
+    places.push_back({place.host, place.port});
+  }
+  return places;
+}
+
+Result<std::vector<net::HttpEndpoint>> ParseWitness(const std::string& text) {
+  constexpr std::string_view kHttp = "http://", kHttps = "https://";
+  std::string plain;
+  for (std::string one : Pieces(text)) {
+    if (one.rfind(kHttps, 0) == 0)
+      return Usage(
+          "--witness '" + one +
+          "': TLS to etcd is not spoken; give it a plain listener that only the nodes can reach, or a local proxy "
+          "that speaks TLS (etcd grpc-proxy or stunnel)");
+    if (one.rfind(kHttp, 0) == 0) one.erase(0, kHttp.size());
+    plain += (plain.empty() ? "" : ",") + one;
+  }
+  return ParsePlaces("--witness", plain, "name etcd and its client port, as in 10.0.0.9:2379");
+}
+
+constexpr const char* kControllersHint = "name each controller's host and its own port there, as in 10.0.0.7:29400";
 
 Result<std::shared_ptr<const net::Secret>> ReadSecret(const std::string& file) {
   constexpr const char* kHowTo =
@@ -59,35 +96,66 @@ void AddNodeOptions(CLI::App& app, NodeOptions& o) {
   app.add_option("--node-rank", o.node_rank, "This host among them, from 0; node 0 leads first, and any other when it is lost")
       ->capture_default_str();
   app.add_option("--rendezvous", o.rendezvous, "HOST:PORT on node 0 where the others join");
+  app.add_option(
+      "--controller", o.controllers,
+      "HOST:PORT[,HOST:PORT...] of `kintsugi controller --rendezvous`, instead of --rendezvous: processes that\n"
+      "lead the run and have no ranks; when one dies another takes over");
   app.add_option("--secret-file", o.secret_file, "32 random bytes that all nodes share, readable by their owner alone");
   app.add_option("--job", o.job, "Name of the run, the same on all nodes (default: the rendezvous)");
   app.add_option("--node-address", o.address, "Address of this host as others reach it (default: found out)");
+  app.add_option(
+      "--witness", o.witness,
+      "etcd, as HOST:PORT[,HOST:PORT...] of one cluster, the same on all nodes: where exactly half of the ranks\n"
+      "are cut off, the half that gets its lease goes on, the other parks. Without it, or while it was already\n"
+      "out of reach before: the half with the lowest rank");
   app.add_option("--node-wait", o.wait, "Seconds that a lost node may take to come back, and that a part without a majority waits before it saves and leaves")->capture_default_str();
 }
 
 Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   if (o.nodes == 1) {
-    if (o.node_rank != 0 || !o.rendezvous.empty())
-      return Usage("--node-rank and --rendezvous are for several nodes: give --nnodes too");
+    if (!o.witness.empty()) return Usage("--witness decides between nodes: give --nnodes too");
+    if (o.node_rank != 0 || !o.rendezvous.empty() || !o.controllers.empty())
+      return Usage("--node-rank, --rendezvous and --controller are for several nodes: give --nnodes too");
     return Status::Ok();
   }
   if (o.node_rank < 0 || o.node_rank >= o.nodes)
     return Usage("--node-rank " + std::to_string(o.node_rank) + " is outside 0 to " + std::to_string(o.nodes - 1));
-  if (o.rendezvous.empty())
-    return Usage("--rendezvous is missing: HOST:PORT of node 0, where " + std::to_string(o.nodes) + " nodes meet");
+  if (o.rendezvous.empty() && o.controllers.empty())
+    return Usage("--rendezvous is missing: HOST:PORT of node 0, where " + std::to_string(o.nodes) +
+                 " nodes meet (or --controller, of those that lead)");
+  if (!o.rendezvous.empty() && !o.controllers.empty())
+    return Usage("--rendezvous and --controller: either the nodes lead, or the controllers do");
   if (o.wait <= 0) return Usage("--node-wait " + std::to_string(o.wait) + " is no time");
-  KINTSUGI_ASSIGN_OR_RETURN(const Place place, ParsePlace(o.rendezvous));
+  Place place;
+  if (o.controllers.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(place, ParsePlace("--rendezvous", o.rendezvous, kRendezvousHint));
+  } else {
+    const char* option = o.controller_rank < 0 ? "--controller" : "--rendezvous";
+    KINTSUGI_ASSIGN_OR_RETURN(const auto controllers, ParsePlaces(option, o.controllers, kControllersHint));
+    launcher->controllers = static_cast<int>(controllers.size());
+    if (o.controller_rank >= launcher->controllers)
+      return Usage("--controller-rank " + std::to_string(o.controller_rank) + " is outside 0 to " +
+                   std::to_string(launcher->controllers - 1));
+    const auto& own = controllers[static_cast<size_t>(std::max(0, o.controller_rank))];
+    place = {own.host, own.port};
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(launcher->witness, ParseWitness(o.witness));
   KINTSUGI_ASSIGN_OR_RETURN(launcher->secret, ReadSecret(o.secret_file));
-  launcher->job = o.job.empty() ? "job-" + o.rendezvous : o.job;
+  launcher->job = o.job.empty() ? "job-" + o.rendezvous + Pieces(o.controllers + ",").front() : o.job;
   launcher->nodes = o.nodes;
   launcher->node_wait = Duration(static_cast<int64_t>(o.wait * 1e9));
-  launcher->node_address = o.address;
-  if (o.address.empty()) {
+  launcher->node_address = o.controller_rank < 0 ? o.address : place.host;
+  if (launcher->node_address.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(launcher->node_address, net::AddressTowards(place.host, place.port));
   }
   launcher->bind_address = place.host;
   launcher->port = place.port;
   return Status::Ok();
+}
+
+std::vector<net::HttpEndpoint> ControllersOf(const NodeOptions& o) {
+  Result<std::vector<net::HttpEndpoint>> places = ParsePlaces("", o.controllers, "");
+  return places.ok() ? *std::move(places) : std::vector<net::HttpEndpoint>();
 }
 
 }  // namespace kintsugi::cli

@@ -84,9 +84,14 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   policy.grace = Seconds(options.grace);
   policy.save_every = options.save_every;
   policy.verify_every = options.verify_every;
+  policy.adopts = !options.no_adopt;
+  KINTSUGI_RETURN_IF_ERROR(TakeSnapshotEvery(options.snapshot_every, &policy));
   std::error_code error;
   if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
-  if (!options.resume.empty() && options.node.node_rank == 0) {
+  // Known to whoever leads first.
+  const bool leads_first =
+      options.node.controllers.empty() ? options.node.node_rank == 0 : options.node.controller_rank == 0;
+  if (!options.resume.empty() && leads_first) {
     KINTSUGI_ASSIGN_OR_RETURN(const checkpoint::CheckpointInfo found,
                               FindToResume(std::filesystem::absolute(options.resume, error).string()));
     policy.resume_directory = found.path;
@@ -108,6 +113,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->take_all();
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
   app.add_option("--max-respawns", o.max_respawns, "How often one rank may be replaced")->capture_default_str();
+  app.add_flag(
+      "--no-adopt", o.no_adopt,
+      "Do not hold the state memory (Agent::AllocateState) of a process that is gone for the one that replaces\n"
+      "it: state is then always streamed from a replica, and no host has a rank's state in memory twice");
   app.add_option(
          "--spares", o.spares,
          "Processes on each host that are started beforehand and take the place of a rank whose process is gone;\n"
@@ -122,6 +131,11 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--save-every", o.save_every, "Save a checkpoint every N steps; 0: never")->capture_default_str();
   app.add_option("--verify-every", o.verify_every,
                  "Compare the replicas of every shard each N steps, and before every save; 0: in recovery only")
+      ->capture_default_str();
+  app.add_option(
+         "--snapshot-every", o.snapshot_every,
+         "Keep a copy of every rank's state in its own and in a partner's memory each N steps, to go back to where\n"
+         "no replica is left; 'auto': as often as takes 1 % of a rank's time; 0: never")
       ->capture_default_str();
   app.add_option("--save-dir", o.save_dir, "Root of checkpoints, periodic and dying-gasp; empty: no saves")
       ->capture_default_str();
@@ -174,7 +188,8 @@ struct PreparedRun {
 };
 
 Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
-  if (options.command.empty())
+  const bool starts_ranks = options.node.controller_rank < 0;
+  if (options.command.empty() && starts_ranks)
     return Usage("no program: write it after --, as in: kintsugi run --nproc 4 -- ./byte_lm --steps 100");
   if (WorldSize(options) % options.replicas != 0)
     return Usage("--replicas " + std::to_string(options.replicas) + " does not divide " +
@@ -191,8 +206,10 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
   if (!options.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(options.report));
   if (!options.json.empty()) KINTSUGI_RETURN_IF_ERROR(CheckWritable(options.json));
   launcher.job = "job-" + std::to_string(getpid()) + "-" + std::to_string(SteadyClock::SteadyNow().nanoseconds());
-  launcher.program = options.command.front();
-  launcher.args.assign(options.command.begin() + 1, options.command.end());
+  if (starts_ranks) {
+    launcher.program = options.command.front();
+    launcher.args.assign(options.command.begin() + 1, options.command.end());
+  }
   launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(options.replicas);
   launcher.environment["OPENBLAS_NUM_THREADS"] = "1";
   launcher.environment["OMP_NUM_THREADS"] = "1";
@@ -200,6 +217,7 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
   launcher.port = static_cast<uint16_t>(options.port);
   KINTSUGI_RETURN_IF_ERROR(ApplyNodeOptions(options.node, &launcher));
   KINTSUGI_RETURN_IF_ERROR(ApplyTlsOptions(options.tls, &launcher));
+  launcher.adopt = !options.no_adopt;
   launcher.spares = options.spares;
   launcher.devices = options.devices;
   launcher.show_output = !options.quiet;
@@ -227,6 +245,8 @@ Result<NodeResult> RunNode(const RunOptions& options, PreparedRun& prepared, Pro
   node.rendezvous_host = node.run.bind_address;
   node.rendezvous_port = node.run.port;
   node.controller_wait = node.run.node_wait;
+  node.controllers = ControllersOf(options.node);
+  node.controller = options.node.controller_rank;
   NodeLauncher launcher(std::move(node), prepared.log);
   launcher.OnProgress([&](const RunProgress& progress) { display.Show(progress); });
   return launcher.Run();
@@ -269,6 +289,27 @@ Result<RunOutcome> ExecuteRun(const RunOptions& options) {
   return *std::move(outcome.run);
 }
 
+int RunAndReport(const RunOptions& options) {
+  const auto complain = [&](const Status& status) {
+    Complain(status.message());
+    return status.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
+  };
+  Result<NodeOutcome> outcome = ExecuteNode(options);
+  if (!outcome.ok()) return complain(outcome.status());
+  int exit_code = outcome->exit_code;
+  Status written;
+  if (outcome->run && !options.json.empty())
+    written = WriteText(options.json, SummaryJson(outcome->run->record).dump());
+  if (outcome->run && written.ok() && !options.report.empty())
+    written = WriteReport(options.report, outcome->run->record, nullptr);
+  if (!written.ok()) {
+    Complain(written.message());
+    if (exit_code == 0) exit_code = core::kExitFailed;
+  }
+  if (exit_code != 0) Complain(outcome->text);
+  return exit_code;
+}
+
 void AddRun(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* run = app.add_subcommand("run", "Start a program on N ranks, watch it and repair it");
@@ -277,25 +318,7 @@ void AddRun(CLI::App& app, int& exit_code) {
   AddTlsOptions(*run, options->tls);
   run->add_option("program", options->command, "Program and its arguments, after --")->required();
   run->positionals_at_end();
-  run->callback([options, &exit_code] {
-    const auto complain = [&](const Status& status) {
-      Complain(status.message());
-      exit_code = status.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
-    };
-    Result<NodeOutcome> outcome = ExecuteNode(*options);
-    if (!outcome.ok()) return complain(outcome.status());
-    exit_code = outcome->exit_code;
-    Status written;
-    if (outcome->run && !options->json.empty())
-      written = WriteText(options->json, SummaryJson(outcome->run->record).dump());
-    if (outcome->run && written.ok() && !options->report.empty())
-      written = WriteReport(options->report, outcome->run->record, nullptr);
-    if (!written.ok()) {
-      Complain(written.message());
-      if (exit_code == 0) exit_code = core::kExitFailed;
-    }
-    if (exit_code != 0) Complain(outcome->text);
-  });
+  run->callback([options, &exit_code] { exit_code = RunAndReport(*options); });
 }
 
 }  // namespace kintsugi::cli

@@ -31,7 +31,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRungs =
     {"spare", "a warm process that was waiting took the place of the lost one"},
     {"respawn", "a new process took the place of the lost one"},
     {"shrink", "the run went on with fewer ranks"},
-    {"reload", "the newest complete checkpoint was loaded"},
+    {"reload", "the newest complete in-memory snapshot or checkpoint was loaded"},
     {"dump", "the survivors wrote a complete checkpoint"},
     {"exit", "the run ended"},
 }};

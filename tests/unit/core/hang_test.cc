@@ -222,6 +222,19 @@ TEST(Hang, HangingAtTheSameStepAgainIsNotForgiven) {
   EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kRespawn);
 }
 
+TEST(Hang, ADeadlockOfAllHasTheLearntLimitToComeOutOfItsStep) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  Steps(bench, 1, 9);
+  bench.CommitAll(8);
+  bench.hold = Phase::kStop;
+  bench.Pass(4s);  // the step timeout: only then is it a deadlock
+  ASSERT_EQ(bench.core.phase(), Phase::kStop);
+  EXPECT_TRUE(bench.Killed().empty());
+  bench.Pass(2s + 1200ms);  // the learnt limit, and the time to say so
+  EXPECT_EQ(bench.Killed(), (std::set<int>{0, 1, 2, 3}));
+}
+
 TEST(Hang, ADeadlockOfAllIsTriedThreeTimesThenSaved) {
   Bench bench(HangPolicy());
   bench.Run();

@@ -135,6 +135,27 @@ TEST_F(Takeover, WhoeverIsSeenToHaveEndedBlocksNobody) {
   EXPECT_EQ(bench.core.phase(), Phase::kAdmit);  // a majority: it waits for replacements, not for consent
 }
 
+TEST_F(Takeover, AProcessThatNeverCameProvesNothingOfTheOneBefore) {
+  bench.replacements_come = false;
+  Arrive(2);
+  Arrive(3);
+  bench.Pass(1300ms);
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  // Their node is away: what was to be started there was not, and what ran there may still run.
+  for (int rank : {0, 1}) {
+    ASSERT_EQ(bench.core.members()[static_cast<size_t>(rank)].life, Life::kStarting);
+    bench.Exit(rank, "could not be started: its node is gone");
+  }
+  EXPECT_EQ(bench.core.phase(), Phase::kLock) << "it acts without a majority";
+}
+
+TEST_F(Takeover, OrdersNothingWhileItListens) {
+  Arrive(0, Standing::kLocked);
+  Arrive(0, Standing::kLocked);  // its connection broke meanwhile
+  EXPECT_EQ(bench.core.phase(), Phase::kConfirm);
+  EXPECT_TRUE(bench.Sent<ResumeOrder>().empty());
+}
+
 TEST_F(Takeover, TakesNothingForCompleteThatNobodyKnows) {
   // Ranks 0 and 1 held a layout of their own, and went with the controller: nobody else knows what.
   for (int rank : {0, 1}) bench.claims[rank][1] = GroupClaim{{Rank(0), Rank(1)}, 2};
@@ -145,6 +166,29 @@ TEST_F(Takeover, TakesNothingForCompleteThatNobodyKnows) {
   bench.Pass(1300ms);
   ASSERT_TRUE(bench.Ended());
   EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+}
+
+// A replacement that could not even be started says nothing about the process before it, which may live behind a cut.
+TEST(Consent, AReplacementThatNeverBeganConfirmsNoDeath) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.needs_consent = true;
+  policy.consent_wait = 5s;
+  Bench bench(policy);
+  bench.Run();
+  bench.replacements_come = false;
+  for (int rank : {1, 2, 3}) {
+    bench.mute.insert(rank);
+    bench.silent.insert(rank);
+    bench.Close(rank);
+  }
+  bench.Pass(1500ms);
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  for (int rank : {1, 2, 3})
+    bench.Feed(ProcessExited{Rank(rank), bench.member(rank).incarnation, "could not be started", std::nullopt, true});
+  EXPECT_EQ(bench.core.phase(), Phase::kLock);
+  bench.Pass(5s);
+  ASSERT_TRUE(bench.Ended());
+  for (const PhaseOrder& order : bench.Orders(Phase::kRename, 0)) EXPECT_FALSE(order.moves_latest);
 }
 
 TEST_F(Takeover, AnOlderControllersAgentIsNotAnswered) {

@@ -22,6 +22,7 @@ class RandomInputs {
         return core::ConnectionClosed{AnyRank(), Incarnation(Below(9))};
       case 2: {
         core::ProcessExited exited{AnyRank(), Incarnation(Below(9)), Text(), std::nullopt};
+        exited.never_began = Below(2) == 1;
         if (Below(2)) exited.since = TimePoint(Duration(static_cast<int64_t>(Below(1'000'000'000))));
         return exited;
       }
@@ -33,8 +34,17 @@ class RandomInputs {
         return core::OperatorInject{AnyRank(), Text()};
       case 6:
         return core::ProcessFound{AnyRank(), Incarnation(Below(9))};
+      case 9: {
+        core::StateHeld told{AnyRank(), std::nullopt};
+        if (Below(2)) told.held = core::HeldState{Incarnation(Below(9)), Step(Below(99)), Below(2) == 0};
+        return told;
+      }
       case 8:
         return core::SparesWaiting{AnyRank(), static_cast<int>(Below(9)), static_cast<int>(Below(9))};
+      case 10:
+        return core::TieRuleTaken{static_cast<core::TieRule>(Below(3))};
+      case 11:
+        return core::WitnessWord{TimePoint(Duration(static_cast<int64_t>(Below(1'000'000'000))))};
       default:
         return core::Tick{};
     }
@@ -104,7 +114,7 @@ inline bool SameEvent(const core::ControllerEvent& a, const core::ControllerEven
   if (const auto* exited = std::get_if<core::ProcessExited>(&a)) {
     const auto& other = std::get<core::ProcessExited>(b);
     return exited->rank == other.rank && exited->incarnation == other.incarnation && exited->cause == other.cause &&
-           exited->since == other.since;
+           exited->since == other.since && exited->never_began == other.never_began;
   }
   if (const auto* inject = std::get_if<core::OperatorInject>(&a)) {
     const auto& other = std::get<core::OperatorInject>(b);
@@ -118,6 +128,12 @@ inline bool SameEvent(const core::ControllerEvent& a, const core::ControllerEven
     const auto& other = std::get<core::SparesWaiting>(b);
     return spares->first == other.first && spares->ranks == other.ranks && spares->waiting == other.waiting;
   }
+  if (const auto* told = std::get_if<core::StateHeld>(&a)) {
+    const auto& other = std::get<core::StateHeld>(b);
+    return told->rank == other.rank && told->held == other.held;
+  }
+  if (const auto* tie = std::get_if<core::TieRuleTaken>(&a)) return tie->rule == std::get<core::TieRuleTaken>(b).rule;
+  if (const auto* word = std::get_if<core::WitnessWord>(&a)) return word->until == std::get<core::WitnessWord>(b).until;
   return true;
 }
 

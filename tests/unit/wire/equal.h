@@ -53,10 +53,23 @@ inline bool Equal(const double& a, const double& b) { return std::bit_cast<uint6
     return Equal(a1, b1) && Equal(a2, b2) && Equal(a3, b3) && Equal(a4, b4) && Equal(a5, b5);   \
   }
 
+#define KINTSUGI_EQUAL_6(T)                                                                                    \
+  inline bool Equal(const T& a, const T& b) {                                                                  \
+    const auto& [a1, a2, a3, a4, a5, a6] = a;                                                                  \
+    const auto& [b1, b2, b3, b4, b5, b6] = b;                                                                  \
+    return Equal(a1, b1) && Equal(a2, b2) && Equal(a3, b3) && Equal(a4, b4) && Equal(a5, b5) && Equal(a6, b6); \
+  }
+
 KINTSUGI_EQUAL_2(RegistrySummary)
-KINTSUGI_EQUAL_4(RepairMove)
+KINTSUGI_EQUAL_6(RepairMove)
 KINTSUGI_EQUAL_3(SaveEntry)
 KINTSUGI_EQUAL_3(RankReport)
+KINTSUGI_EQUAL_4(SnapshotOrder)
+inline bool Equal(const SnapshotReport& a, const SnapshotReport& b) {
+  const auto& [a1, a2, a3, a4, a5, a6, a7] = a;
+  const auto& [b1, b2, b3, b4, b5, b6, b7] = b;
+  return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && a6 == b6 && a7 == b7;
+}
 }  // namespace kintsugi::wire
 
 namespace kintsugi::core {
@@ -98,10 +111,10 @@ inline bool Equal(const JoinReply& a, const JoinReply& b) {
   return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && a6 == b6 && a7 == b7;
 }
 inline bool Equal(const PhaseOrder& a, const PhaseOrder& b) {
-  const auto& [a1, a2, a3, a4, a5, a6, a7, a8, a9] = a;
-  const auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9] = b;
+  const auto& [a1, a2, a3, a4, a5, a6, a7, a8, a9, a10] = a;
+  const auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10] = b;
   return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && Equal(a6, b6) && Equal(a7, b7) && a8 == b8 &&
-         a9 == b9;
+         a9 == b9 && a10 == b10;
 }
 }  // namespace kintsugi::core
 

@@ -34,7 +34,13 @@ TEST(NodeCodec, BringsBackAHello) {
                       8,
                       "10.0.0.3",
                       {{Rank(16), Incarnation(4), {"0 kill:16@3", "\xff"}}, {Rank(17), Incarnation(1), {}}},
-                      29400});
+                      29400,
+                      true,
+                      3,
+                      29500});
+  EXPECT_TRUE(got.witness);
+  EXPECT_EQ(got.controllers, 3);
+  EXPECT_EQ(got.master_port, 29500);
   EXPECT_EQ(got.port, 29400);
   EXPECT_EQ(got.node_rank, 2);
   EXPECT_EQ(got.nodes, 5);
@@ -76,6 +82,10 @@ TEST(NodeCodec, PassesFramesOfAgentsThroughWhateverTheyHold) {
   EXPECT_EQ(Back(CloseAgentChannel{0}).channel, 0u);
   (void)There(NodeStop{});
   EXPECT_EQ(There(NodeSpares{3}).waiting, 3);
+  EXPECT_EQ(There(NodeHeld{Rank(3), std::nullopt}).held, std::nullopt);
+  const core::HeldState held{Incarnation(4), Step(7), true};
+  EXPECT_EQ(There(NodeHeld{Rank(3), held}).held, held);
+  EXPECT_EQ(There(TieRuleKept{7}).number, 7u);
 }
 
 TEST(NodeCodec, BringsBackOrders) {
@@ -101,11 +111,16 @@ TEST(NodeCodec, BringsBackWhatAnElectionSays) {
   ASSERT_EQ(places.places.size(), 2u);
   EXPECT_EQ(places.places[1].address, "b");
   EXPECT_EQ(Back(KeepReport{{Rank(1), 5, 0.5, {7}}}).report.samples, (std::vector<uint64_t>{7}));
-  const NodePulse pulse = Back(NodePulse{true, {{Step(3), "x"}, {Step(9), "y"}}});
+  const NodePulse pulse =
+      Back(NodePulse{true, {{Step(3), "x"}, {Step(9), "y"}}, Generation(4), {6, core::TieRule::kWitness}});
+  EXPECT_EQ(pulse.generation, Generation(4));
+  EXPECT_EQ(pulse.tie.number, 6u);
+  EXPECT_EQ(pulse.tie.rule, core::TieRule::kWitness);
   EXPECT_TRUE(pulse.began);
   ASSERT_EQ(pulse.checkpoints.size(), 2u);
   EXPECT_EQ(pulse.checkpoints[1], (core::Checkpoint{Step(9), "y"}));
   EXPECT_EQ(Back(NodeWelcome{true, "", "m", 1, Duration(1), "world_size=4"}).policy, "world_size=4");
+  EXPECT_EQ(Back(NodeWelcome{true, "", "m", 1, Duration(1), "", "job/1"}).run, "job/1");
 }
 
 TEST(NodeCodec, RefusesWhatIsOutOfRange) {

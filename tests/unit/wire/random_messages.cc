@@ -59,9 +59,11 @@ core::PhaseOrder RandomMessages::PhaseOrder() {
   order.limit = Duration(static_cast<int64_t>(Below(1'000'000'000'000'000)));
   order.partners = Ranks();
   for (uint64_t i = Below(4); i > 0; --i)
-    order.moves.push_back({static_cast<int>(AnySigned()), AnyRank(), Ranks(), Texts()});
+    order.moves.push_back({static_cast<int>(AnySigned()), AnyRank(), Ranks(), Texts(), Flip(),
+                           Rank(static_cast<int32_t>(Below(1000)) - 1)});
   for (uint64_t i = Below(4); i > 0; --i) order.entries.push_back({static_cast<int>(AnySigned()), Ranks(), Ranks()});
   order.directory = Text();
+  order.from_snapshot = Flip();
   order.moves_latest = Flip();
   return order;
 }
@@ -96,7 +98,14 @@ core::AgentMessage RandomMessages::Agent(size_t kind) {
     case 11: return core::PauseAck{AnyStep()};
     case 12: return core::StoreSet{Text(), Bytes()};
     case 13: return core::StoreGet{Any(), Text()};
-    default: return core::Published{AnyStep(), Text()};
+    case 14:
+      return core::Published{AnyStep(), Text()};
+    default: {
+      SnapshotReport report{AnyRank(), AnyStep(), Enum(StatusCode::kInternal), Text(), {}, {}, AnyStep()};
+      report.cost = Duration(static_cast<int64_t>(Below(1'000'000'000'000'000)));
+      for (uint64_t i = Below(4); i > 0; --i) report.digests[static_cast<int>(AnySigned())] = Any();
+      return report;
+    }
   }
 }
 
@@ -113,7 +122,13 @@ core::ControllerMessage RandomMessages::Controller(size_t kind) {
     case 7: return core::GateOpen{AnyStep()};
     case 8: return core::StoreReply{Any(), Enum(StatusCode::kInternal), Bytes()};
     case 9: return core::InjectOrder{Text()};
-    default: return core::EndOrder{static_cast<int>(AnySigned()), Text()};
+    case 10:
+      return core::EndOrder{static_cast<int>(AnySigned()), Text()};
+    default: {
+      // Never of step 0, nor of the one it keeps.
+      const Step step(1 + Any() % core::GateWord::kStepMask);
+      return SnapshotOrder{step, step.Previous(), Flip() ? AnyRank() : Rank(-1), Ranks()};
+    }
   }
 }
 

@@ -1,0 +1,119 @@
+// The owner's side of an in-memory snapshot: the copy, and what goes to the partner.
+#include <algorithm>
+
+#include "kernels/host_copy.h"
+#include "replica/snapshot/snapshot_links.h"
+#include "replica/snapshot/snapshots.h"
+#include "replica/snapshot/thread_cost.h"
+#include "replica/stream/manifest.pb.h"
+#include "replica/stream/stream_wire.h"
+
+namespace kintsugi {
+namespace {
+
+// Between two looks at the gate word: some tens of microseconds of copying.
+constexpr uint64_t kPieceBytes = 256 << 10;
+
+}  // namespace
+
+Result<std::vector<SnapshotTensor>> Snapshots::OwnTensors() const {
+  std::vector<SnapshotTensor> tensors;
+  for (const auto& [key, tensor] : registry_.tensors()) {
+    if (tensor.memory.kind == MemoryKind::kDevice)
+      return Status(StatusCode::kFailedPrecondition,
+                    "tensor '" + key + "' lies in device memory, which in-memory snapshots do not reach");
+    tensors.push_back({tensor.layout, key, tensor.memory.size_bytes});
+  }
+  return tensors;
+}
+
+// Reads what the trainer may begin to overwrite at any moment: whatever a piece then held is thrown away, since the
+// gate word says so afterwards (a sequence lock whose counter is the word). Known to ThreadSanitizer:
+// tools/lib/tsan.supp.
+Status Snapshots::CopyTensors(const SnapshotLinks& links, Step step, const Snapshot& into) const {
+  uint64_t bytes = 0;
+  for (const Memory& memory : into.memory) bytes += memory.size_bytes;
+  uint64_t done = 0;
+  for (size_t i = 0; i < into.tensors.size(); ++i) {
+    const auto* from = static_cast<const uint8_t*>(registry_.tensors().at(into.tensors[i].key).memory.data);
+    for (uint64_t at = 0; at < into.tensors[i].size_bytes; at += kPieceBytes) {
+      const uint64_t piece = std::min(kPieceBytes, into.tensors[i].size_bytes - at);
+      StreamCopy(static_cast<uint8_t*>(into.memory[i].data) + at, from + at, piece);
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (links.aborted() || !links.session().unchanged(step))
+        return {StatusCode::kCancelled,
+                "the next gate came after " + std::to_string(done) + " of " + std::to_string(bytes) + " bytes"};
+      done += piece;
+    }
+  }
+  return Status::Ok();
+}
+
+Status Snapshots::CopyOwn(const SnapshotLinks& links, const SnapshotOrder& order, SnapshotReport* report) {
+  KINTSUGI_RETURN_IF_ERROR(ready_);
+  if (!own_ || own_->step != order.step)
+    return {StatusCode::kUnavailable, "the boundary came before the rank was ready for it"};
+  const Rank self = links.session().self;
+  Status copied = CopyTensors(links, order.step, *own_);
+  if (copied.ok()) own_->objects = objects_(order.step);
+  // The objects of two steps are kept: those of this one until the update of the next.
+  if (copied.ok() && (links.aborted() || !links.session().unchanged(order.step)))
+    copied = {StatusCode::kCancelled, "the next gate came before the objects were copied"};
+  std::optional<std::map<int, uint64_t>> digests;
+  if (copied.ok()) digests = own_->Digests(links.aborted());
+  if (copied.ok() && !digests) copied = {StatusCode::kCancelled, "an incident has begun"};
+  if (!copied.ok()) {
+    store_.Abandon(self);
+    return copied;
+  }
+  report->digests = own_->digests = *digests;
+  store_.Finish(self);
+  return Status::Ok();
+}
+
+Status Snapshots::Send(SnapshotLinks& links, const SnapshotOrder& order, const Snapshot& snapshot) const {
+  const auto link = links.out();
+  if (!link) return {StatusCode::kCommFailure, "the link to rank " + order.partner.ToString() + " did not open"};
+  stream::SnapshotOffer offer;
+  offer.set_step(order.step.value());
+  offer.set_keep(order.keep.value());
+  for (const SnapshotTensor& tensor : snapshot.tensors) {
+    auto* entry = offer.add_tensors();
+    entry->set_layout(tensor.layout);
+    entry->set_key(tensor.key);
+    entry->set_size_bytes(tensor.size_bytes);
+  }
+  const StreamLimits limits{.bytes_per_second_min = options_.bytes_per_second_min,
+                            .deadline = SteadyClock::SteadyNow() + links.session().limit};
+  KINTSUGI_RETURN_IF_ERROR(SendFrame(*link, FrameKind::kSnapshotOffer, offer.SerializeAsString(), limits.deadline));
+  return SendState(*link, snapshot.Items(), order.step,
+                   {.checksum = options_.checksum, .objects = snapshot.objects, .limits = limits});
+}
+
+void Snapshots::Copy(SnapshotLinks& links, const SnapshotOrder& order) {
+  const ThreadCost cost;
+  SnapshotReport report{.owner = links.session().self, .step = order.step};
+  Status status;
+  try {
+    status = CopyOwn(links, order, &report);
+    {
+      // The rest reads the copy: a repair may have the state.
+      std::lock_guard lock(mutex_);
+      copying_ = false;
+    }
+    changed_.notify_all();
+    if (status.ok() && order.partner.value() >= 0) {
+      status = Send(links, order, *own_);
+      if (!status.ok()) links.DropOut();
+    }
+  } catch (const std::exception& e) {
+    status = {StatusCode::kInternal, e.what()};
+  }
+  own_.reset();
+  report.code = status.code();
+  report.text = status.message();
+  report.cost = cost.Spent();
+  if (!links.aborted()) links.session().report(std::move(report));
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,108 @@
+#include "replica/snapshot/snapshot_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+namespace kintsugi {
+namespace {
+
+constexpr uint64_t kAlignment = 64;  // of each tensor: a cache line
+
+uint64_t Aligned(uint64_t size_bytes) { return (size_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+Result<std::shared_ptr<Snapshot>> Allocate(Rank owner, const std::vector<SnapshotTensor>& tensors) {
+  uint64_t bytes = 0;
+  for (const SnapshotTensor& tensor : tensors) bytes += Aligned(tensor.size_bytes);
+  auto block = SharedMemory::Allocate(bytes);
+  if (!block.ok()) return block.status().Annotate("the in-memory snapshot of rank " + owner.ToString());
+  auto snapshot = std::make_shared<Snapshot>();
+  snapshot->block.emplace(std::move(block).value());
+  // Touched here, where nobody waits: a first write into a fresh page takes several times as long.
+  std::memset(snapshot->block->memory().data, 0, bytes);
+  snapshot->tensors = tensors;
+  uint64_t at = 0;
+  for (const SnapshotTensor& tensor : tensors) {
+    snapshot->memory.push_back(SliceOf(snapshot->block->memory(), at, tensor.size_bytes));
+    at += Aligned(tensor.size_bytes);
+  }
+  return snapshot;
+}
+
+}  // namespace
+
+std::vector<StreamItem> Snapshot::ItemsOf(int layout) const {
+  std::vector<StreamItem> items;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].layout == layout) items.push_back({tensors[i].key, memory[i]});
+  return items;
+}
+
+std::vector<StreamItem> Snapshot::Items() const {
+  std::vector<StreamItem> items;
+  for (size_t i = 0; i < tensors.size(); ++i) items.push_back({tensors[i].key, memory[i]});
+  return items;
+}
+
+std::optional<std::map<int, uint64_t>> Snapshot::Digests(const std::atomic<bool>& stop) const {
+  std::set<int> layouts;
+  for (const SnapshotTensor& tensor : tensors) layouts.insert(tensor.layout);
+  std::map<int, uint64_t> found;
+  for (int layout : layouts) {
+    const auto digest = DigestState(ItemsOf(layout), stop);
+    if (!digest) return std::nullopt;
+    found[layout] = *digest;
+  }
+  return found;
+}
+
+Result<std::shared_ptr<Snapshot>> SnapshotStore::Begin(Rank owner, Step step, Step keep,
+                                                       const std::vector<SnapshotTensor>& tensors) {
+  std::shared_ptr<Snapshot> snapshot;
+  size_t place = 0;
+  {
+    std::lock_guard lock(mutex_);
+    Owner& of = owners_[owner];
+    place = static_cast<size_t>(of.slots.Begin(step, keep));
+    snapshot = std::exchange(of.places[place], nullptr);
+  }
+  // Somebody may still read it, or it held other tensors.
+  if (!snapshot || snapshot.use_count() > 1 || snapshot->tensors != tensors) {
+    snapshot.reset();
+    KINTSUGI_ASSIGN_OR_RETURN(snapshot, Allocate(owner, tensors));
+  }
+  snapshot->step = step;
+  snapshot->objects.clear();
+  snapshot->digests.clear();
+  std::lock_guard lock(mutex_);
+  owners_[owner].places[place] = snapshot;
+  return snapshot;
+}
+
+void SnapshotStore::Finish(Rank owner) {
+  std::lock_guard lock(mutex_);
+  owners_[owner].slots.Finish();
+}
+
+void SnapshotStore::Abandon(Rank owner) {
+  std::lock_guard lock(mutex_);
+  owners_[owner].slots.Abandon();
+}
+
+std::shared_ptr<const Snapshot> SnapshotStore::Find(Rank owner, Step step) const {
+  std::lock_guard lock(mutex_);
+  const auto of = owners_.find(owner);
+  if (of == owners_.end()) return nullptr;
+  const auto place = of->second.slots.Find(step);
+  return place ? of->second.places[static_cast<size_t>(*place)] : nullptr;
+}
+
+void SnapshotStore::KeepOnly(const std::vector<Rank>& owners, Step keep) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(owners_, [&](const auto& entry) {
+    return std::find(owners.begin(), owners.end(), entry.first) == owners.end() && !entry.second.slots.Find(keep) &&
+           !entry.second.slots.making();
+  });
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,84 @@
+#include "runtime/agent/object_slots.h"
+
+#include <atomic>
+#include <cstring>
+#include <string>
+
+namespace kintsugi {
+
+// Followed by its bytes.
+struct ObjectSlots::Slot {
+  static constexpr uint64_t kMagic = 0x6b74736f626a6374;
+  std::atomic<uint64_t> magic;
+  std::atomic<uint64_t> step_and_one;  // 0: none
+  std::atomic<uint64_t> size_bytes;
+  std::atomic<uint64_t> unused;
+};
+
+namespace {
+
+constexpr uint64_t kSlots = 2;
+constexpr uint64_t kBytesMin = 4096;
+
+}  // namespace
+
+uint64_t ObjectSlots::Capacity() const { return memory_.memory().size_bytes / kSlots - sizeof(Slot); }
+
+ObjectSlots::Slot* ObjectSlots::At(uint64_t number) const {
+  auto* begin = static_cast<uint8_t*>(memory_.memory().data);
+  return reinterpret_cast<Slot*>(begin + (number % kSlots) * (sizeof(Slot) + Capacity()));
+}
+
+Result<ObjectSlots> ObjectSlots::Create(uint64_t bytes_per_step) {
+  uint64_t capacity = kBytesMin;
+  while (capacity < bytes_per_step) capacity *= 2;
+  KINTSUGI_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Allocate(kSlots * (sizeof(Slot) + capacity)));
+  ObjectSlots slots(std::move(memory));
+  for (uint64_t i = 0; i < kSlots; ++i) slots.At(i)->magic.store(Slot::kMagic);
+  return slots;
+}
+
+Result<ObjectSlots> ObjectSlots::Open(UniqueFd file) {
+  KINTSUGI_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Open(std::move(file)));
+  const uint64_t size = memory.memory().size_bytes;
+  const Status refused(StatusCode::kInvalidArgument, "the memory file that was held has no mirrored objects in it");
+  if (size < kSlots * (sizeof(Slot) + kBytesMin) || size % (kSlots * alignof(Slot)) != 0) return refused;
+  ObjectSlots slots(std::move(memory));
+  for (uint64_t i = 0; i < kSlots; ++i)
+    if (slots.At(i)->magic.load() != Slot::kMagic) return refused;
+  return slots;
+}
+
+void ObjectSlots::Fill(Step step, const std::vector<uint8_t>& bytes) {
+  Slot* slot = At(step.value());
+  slot->step_and_one.store(0);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  slot->size_bytes.store(bytes.size());
+  if (!bytes.empty()) std::memcpy(reinterpret_cast<uint8_t*>(slot + 1), bytes.data(), bytes.size());
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  slot->step_and_one.store(step.value() + 1);
+}
+
+Result<bool> ObjectSlots::Write(Step step, const std::vector<uint8_t>& bytes) {
+  if (bytes.size() <= Capacity()) {
+    Fill(step, bytes);
+    return false;
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(ObjectSlots larger, Create(bytes.size()));
+  if (step.value() > 0)
+    if (Result<std::vector<uint8_t>> before = Read(step.Previous()); before.ok()) larger.Fill(step.Previous(), *before);
+  larger.Fill(step, bytes);
+  *this = std::move(larger);
+  return true;
+}
+
+Result<std::vector<uint8_t>> ObjectSlots::Read(Step step) const {
+  const Slot* slot = At(step.value());
+  const uint64_t size = slot->size_bytes.load();
+  if (slot->step_and_one.load() != step.value() + 1 || size > Capacity())
+    return Status(StatusCode::kNotFound, "no mirrored objects of step " + step.ToString() + " are held");
+  const auto* begin = reinterpret_cast<const uint8_t*>(slot + 1);
+  return std::vector<uint8_t>(begin, begin + size);
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,31 @@
+// Allegiance: whom a launcher obeys, and what it does when it hears who leads.
+//
+// Rule: nothing of an older term than the newest it has obeyed, and nothing that ElectionCore's promises exclude.
+// Whoever leads gives way to a newer term, and to no other. Terms are compared whole: of two parts that lead under one
+// number, the one with the higher id is the newer. Threads: none.
+#pragma once
+
+#include <optional>
+
+#include "runtime/core/election.h"
+
+namespace kintsugi::core {
+
+// `obeyed`: the newest term of which an order was carried out.
+bool MayObey(const ElectionCore& election, Term obeyed, Term term, TimePoint now);
+
+struct Allegiance {
+  Term obeyed;
+  std::optional<Term> leading;  // this launcher hosts that controller
+  std::optional<Term> follows;  // the controller that it is linked to, or tries to reach
+  bool linked = false;          // welcomed there
+};
+struct LeadsAnswer {
+  bool steps_down = false;  // the controller here has been replaced
+  bool links = false;       // to the controller that was named
+};
+// Heard: a controller of `term` leads. `same_place`: it listens where the one does that is followed already.
+LeadsAnswer AnswerLeads(const ElectionCore& election, const Allegiance& mine, Term term, bool same_place,
+                        TimePoint now);
+
+}  // namespace kintsugi::core

@@ -1,0 +1,27 @@
+#include "runtime/core/held_state.h"
+
+namespace kintsugi::core {
+
+std::optional<Step> StepHeld(const GateWord& word) {
+  switch (word.state) {
+    case GateState::kCommitted:
+      return Step(word.step);
+    case GateState::kAtGate:
+      if (word.step.value() == 0) return std::nullopt;  // updates are numbered from 1
+      return Step(word.step).Previous();
+    case GateState::kUpdating:
+    case GateState::kTorn:
+      break;
+  }
+  return std::nullopt;
+}
+
+std::optional<HeldState> HeldAfter(const std::optional<HeldState>& before, const LastWords& last) {
+  if (last.mark == StateMark::kNotYet) return before;
+  if (last.mark != StateMark::kWhole || !last.offered) return std::nullopt;
+  const std::optional<Step> step = StepHeld(last.word);
+  if (!step) return std::nullopt;
+  return HeldState{last.of, *step, last.clean};
+}
+
+}  // namespace kintsugi::core

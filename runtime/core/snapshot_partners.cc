@@ -1,0 +1,98 @@
+#include "runtime/core/snapshot_partners.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace kintsugi::core {
+namespace {
+
+// Ranks that keep no more than a certain number of copies; those that are taken out are jumped over.
+class Free {
+ public:
+  explicit Free(size_t n) : next_(n + 1) { std::iota(next_.begin(), next_.end(), size_t{0}); }
+  void TakeOut(size_t i) { next_[i] = i + 1; }
+  // The first from `i` on; n: none.
+  size_t From(size_t i) {
+    size_t found = i;
+    while (next_[found] != found) found = next_[found];
+    while (next_[i] != found) i = std::exchange(next_[i], found);
+    return found;
+  }
+
+ private:
+  std::vector<size_t> next_;
+};
+
+class Chooser {
+ public:
+  Chooser(const ReplicaMap& replicas, const std::vector<std::string>& hosts)
+      : replicas_(replicas), n_(hosts.size()), host_(n_), run_end_(n_), kept_(n_, 0) {
+    std::map<std::string, size_t> numbers;
+    for (size_t i = 0; i < n_; ++i) host_[i] = numbers.emplace(hosts[i], numbers.size()).first->second;
+    on_host_.resize(numbers.size());
+    for (size_t i = n_; i-- > 0;) {
+      run_end_[i] = i + 1 < n_ && host_[i] == host_[i + 1] ? run_end_[i + 1] : i + 1;
+      ++on_host_[host_[i]];
+    }
+  }
+
+  SnapshotPartner Choose(size_t rank) {
+    const std::vector<Rank>& group = replicas_.Partners(Rank(static_cast<int32_t>(rank)));
+    const auto here = static_cast<size_t>(std::count_if(
+        group.begin(), group.end(), [&](Rank r) { return host_[static_cast<size_t>(r.value())] == host_[rank]; }));
+    const bool elsewhere = n_ - on_host_[host_[rank]] > group.size() - here;
+    if (!elsewhere && n_ - 1 == group.size())
+      return {std::nullopt, n_ == 1 ? "there is no other rank" : "every other rank is in its replica groups"};
+    const size_t found = Find(rank, group, elsewhere);
+    ++kept_[found];
+    if (kept_[found] > levels_.size() - 1) levels_.emplace_back(n_);
+    for (size_t level = 0; level < kept_[found]; ++level) levels_[level].TakeOut(found);
+    return {Rank(static_cast<int32_t>(found)),
+            elsewhere ? "" : "no rank outside its replica groups is on another host"};
+  }
+
+ private:
+  // REQUIRES: one fits.
+  size_t Find(size_t rank, const std::vector<Rank>& group, bool elsewhere) {
+    for (size_t level = 0;; ++level) {
+      if (level == levels_.size()) levels_.emplace_back(n_);
+      // Upwards from the rank, then from the beginning.
+      size_t found = Scan(level, rank + 1, n_, rank, group, elsewhere);
+      if (found == n_) found = Scan(level, 0, rank, rank, group, elsewhere);
+      if (found != n_) return found;
+    }
+  }
+
+  size_t Scan(size_t level, size_t begin, size_t end, size_t rank, const std::vector<Rank>& group, bool elsewhere) {
+    for (size_t i = levels_[level].From(begin); i < end; i = levels_[level].From(i)) {
+      if (elsewhere && host_[i] == host_[rank])
+        i = run_end_[i];
+      else if (std::binary_search(group.begin(), group.end(), Rank(static_cast<int32_t>(i))))
+        ++i;
+      else
+        return i;
+    }
+    return n_;
+  }
+
+  const ReplicaMap& replicas_;
+  const size_t n_;
+  std::vector<size_t> host_;     // its number, by rank
+  std::vector<size_t> run_end_;  // by rank: the first one behind it on another host
+  std::vector<size_t> on_host_;  // ranks, by host
+  std::vector<size_t> kept_;     // copies, by rank
+  std::vector<Free> levels_;     // those that keep at most 0, 1, ... copies
+};
+
+}  // namespace
+
+std::vector<SnapshotPartner> ChooseSnapshotPartners(const ReplicaMap& replicas, const std::vector<std::string>& hosts) {
+  Chooser chooser(replicas, hosts);
+  std::vector<SnapshotPartner> partners;
+  partners.reserve(hosts.size());
+  for (size_t rank = 0; rank < hosts.size(); ++rank) partners.push_back(chooser.Choose(rank));
+  return partners;
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,135 @@
+#include "runtime/core/snapshot_table.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+namespace {
+
+size_t IndexOf(Rank rank) { return static_cast<size_t>(rank.value()); }
+
+}  // namespace
+
+uint64_t SnapshotInterval(Duration cost, Duration step_time) {
+  if (cost.count() <= 0 || step_time.count() <= 0) return 1;
+  const double steps = static_cast<double>(cost.count()) / (kSnapshotShare * static_cast<double>(step_time.count()));
+  return static_cast<uint64_t>(std::clamp(std::ceil(steps), 1.0, 1e9));
+}
+
+void SnapshotTable::Arm(Step step, const std::vector<SnapshotPartner>& partners) {
+  KINTSUGI_CHECK(!armed_, "an attempt at a snapshot is under way");
+  Armed armed;
+  armed.step = step;
+  for (const SnapshotPartner& partner : partners) {
+    armed.partners.push_back(partner.rank);
+    armed.open += partner.rank ? 2 : 1;
+  }
+  armed.copies.resize(partners.size());
+  armed.digests.resize(partners.size());
+  armed_ = std::move(armed);
+}
+
+bool SnapshotTable::Awaits(Rank rank) const { return armed_ && !armed_->copies[IndexOf(rank)].own_told; }
+
+void SnapshotTable::Fail(Rank rank, const SnapshotReport& report, const std::string& what) {
+  // That one can make none at all is told before that another was late.
+  const bool graver = armed_->failure && report.code == StatusCode::kFailedPrecondition &&
+                      armed_->failure->code != StatusCode::kFailedPrecondition;
+  if (!armed_->failure || graver) armed_->failure = Failure{rank, report.code, what};
+}
+
+bool SnapshotTable::Take(Rank reporter, const SnapshotReport& report) {
+  if (!armed_ || report.step != armed_->step || report.owner.value() < 0 ||
+      IndexOf(report.owner) >= armed_->copies.size())
+    return false;
+  Copy& copy = armed_->copies[IndexOf(report.owner)];
+  const std::optional<Rank> partner = armed_->partners[IndexOf(report.owner)];
+  if (reporter == report.owner) {
+    if (std::exchange(copy.own_told, true)) return false;
+    --armed_->open;
+    armed_->digests[IndexOf(reporter)] = report.digests;
+    // Where nothing was sent nothing is kept, and nobody will say so.
+    if (report.code != StatusCode::kOk && partner && !std::exchange(copy.kept_told, true)) --armed_->open;
+    if (report.code != StatusCode::kOk) Fail(reporter, report, report.text);
+  } else if (partner == reporter) {
+    if (std::exchange(copy.kept_told, true)) return false;
+    --armed_->open;
+    copy.kept_digests = report.digests;
+    if (report.code != StatusCode::kOk)
+      Fail(reporter, report, "its copy for rank " + report.owner.ToString() + ": " + report.text);
+  } else {
+    return false;
+  }
+  armed_->cost = std::max(armed_->cost, report.cost);
+  if (copy.own_told && copy.kept_told && partner && !armed_->failure &&
+      copy.kept_digests != armed_->digests[IndexOf(report.owner)])
+    armed_->failure = Failure{*partner, StatusCode::kDataLoss,
+                              "its copy for rank " + report.owner.ToString() + " has not the digest of the original"};
+  return true;
+}
+
+void SnapshotTable::Count() {
+  KINTSUGI_CHECK(settled() && !armed_->failure, "a snapshot counts that is not complete");
+  const size_t ranks = armed_->partners.size();
+  counted_ = Counted{armed_->step, std::move(armed_->partners), std::vector<bool>(ranks, false)};
+  armed_.reset();
+}
+
+void SnapshotTable::Forget(Rank rank) {
+  if (counted_) counted_->lost[IndexOf(rank)] = true;
+}
+
+void SnapshotTable::Spoil(Rank rank) {
+  if (!counted_) return;
+  if (counted_->lost[IndexOf(rank)]) return counted_.reset();
+  counted_->lost[IndexOf(rank)] = true;
+}
+
+void SnapshotTable::DropAfter(Step step) {
+  if (counted_ && counted_->step > step) counted_.reset();
+  if (armed_ && armed_->step > step) armed_.reset();
+}
+
+std::vector<Rank> SnapshotTable::HoldersOf(Rank owner) const {
+  std::vector<Rank> holders;
+  if (counted_->Has(owner)) holders.push_back(owner);
+  const auto partner = counted_->partners[IndexOf(owner)];
+  if (partner && counted_->Has(*partner)) holders.push_back(*partner);
+  return holders;
+}
+
+std::optional<Rank> SnapshotTable::OwnerFor(const ReplicaMap& replicas, int layout, Rank rank) const {
+  if (!HoldersOf(rank).empty()) return rank;
+  for (Rank owner : replicas.Holders(layout, rank))
+    if (!HoldersOf(owner).empty()) return owner;
+  return std::nullopt;
+}
+
+SnapshotTable::Usable SnapshotTable::FindUsable(const ReplicaMap& replicas) const {
+  if (!counted_) return {std::nullopt, "no in-memory snapshot is complete"};
+  for (const ReplicaMap::Shard& shard : replicas.shards())
+    if (!OwnerFor(replicas, shard.layout, shard.holders.front()))
+      return {std::nullopt, "of the in-memory snapshot of step " + counted_->step.ToString() + " no copy of layout " +
+                                std::to_string(shard.layout) + " of rank " + shard.holders.front().ToString() +
+                                " is left: who kept it is lost too"};
+  return {counted_->step, ""};
+}
+
+std::vector<RepairMove> SnapshotTable::PlanMoves(const ReplicaMap& replicas, Step step) const {
+  KINTSUGI_CHECK(counted_ && counted_->step == step, "no snapshot of step " + step.ToString() + " counts");
+  std::vector<RepairMove> moves;
+  for (size_t r = 0; r < counted_->lost.size(); ++r) {
+    const Rank rank(static_cast<int32_t>(r));
+    if (counted_->Has(rank)) continue;
+    for (int layout : replicas.LayoutsOf(rank)) {
+      const auto owner = OwnerFor(replicas, layout, rank);
+      KINTSUGI_CHECK(owner.has_value(), "no copy is left of layout " + std::to_string(layout));
+      moves.push_back({layout, rank, HoldersOf(*owner), {}, false, *owner});
+    }
+  }
+  return moves;
+}
+
+}  // namespace kintsugi::core

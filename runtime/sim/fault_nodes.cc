@@ -1,0 +1,156 @@
+// What strikes launchers and the roads between them (profile `elections`).
+#include "runtime/sim/elections.h"
+
+namespace kintsugi::sim {
+
+using namespace std::chrono_literals;
+
+bool Cluster::StrikeNodes(const PlannedFault& fault) {
+  if (launchers_.empty()) return false;
+  Launcher& leading = *launchers_[static_cast<size_t>(seated_->node)];
+  Launcher& of_rank = *launchers_[static_cast<size_t>(plan_.NodeOf(fault.rank))];
+  switch (fault.type) {
+    case FaultType::kControllerKilled:
+      return LoseLauncher(leading, false, fault.lasting);
+    case FaultType::kStandbyKilled:
+      return &of_rank != &leading && LoseLauncher(of_rank, false, fault.lasting);
+    case FaultType::kNodeLost:
+      return LoseLauncher(fault.count == 1 ? leading : of_rank, true, fault.lasting);
+    case FaultType::kControllerFrozen:
+      return FreezeLauncher(leading, fault.lasting ? Between(1'200'000, 6'000'000) : Between(20'000, 900'000));
+    case FaultType::kNodesCut:
+    case FaultType::kNodesCutOneWay:
+    case FaultType::kNodesCutInHalves:
+      return CutNodes(fault);
+    case FaultType::kSave:
+      if (seated_->alive) AtSeat(seated_, [this] { Feed(OperatorSave{}); });
+      return seated_->alive;
+    case FaultType::kStop:
+      if (!of_rank.alive || !of_rank.linked) return false;
+      stop_asked_ = true;
+      Tell(of_rank, wire::NodeStop{});
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whoever is disturbed may be taken for lost, by one part or another.
+void Cluster::NoteAllDisturbed() {
+  for (int r = 0; r < plan_.policy.world_size; ++r) NoteLate(r);
+}
+
+// The launcher's process and all of its ranks end; or the host is gone, and nobody tells.
+bool Cluster::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
+  if (!l.alive || l.ended) return false;
+  NoteAllDisturbed();
+  l.alive = false;
+  l.frozen = false;
+  l.deferred.clear();
+  if (NodeLine* line = std::exchange(l.line, nullptr)) {
+    line->open_here = false;
+    if (!host_gone)
+      PutLine(line, true, "");
+    else
+      In(Between(2'000'000, 4'000'000), [this, line] { AtSeat(line->seat, [this, line] { CloseLine(line); }); });
+  }
+  l.linked = l.dials = false;
+  if (Seat* seat = std::exchange(l.seat, nullptr)) {
+    seat->alive = false;
+    for (const auto& [node, line] : seat->lines) {
+      line->open_there = false;
+      if (!host_gone) PutLine(line, false, "");
+    }
+  }
+  for (const ProcessPtr p : processes_) {
+    if (!p || plan_.NodeOf(p->rank.value()) != l.node) continue;
+    next_[static_cast<size_t>(p->rank.value())].reset();
+    if (p->alive) VanishHere(p);
+  }
+  if (comes_back) In(Between(300'000, 3'000'000), [this, &l] { RestartLauncher(l); });
+  return true;
+}
+
+void Cluster::VanishHere(ProcessPtr p) {
+  Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " ends with its launcher");
+  p->alive = false;
+  p->reaped = true;
+  p->deferred.clear();
+  if (p->group.value() > 0) In(Between(10, 3000), [this, group = p->group] { BreakGroup(group); });
+  LeaveSession(p);
+  if (const LinkPtr link = std::exchange(p->link, nullptr)) link->down.open = link->up.open = false;
+}
+
+// It knows nothing, not even its promises; and it has no ranks.
+void Cluster::RestartLauncher(Launcher& l) {
+  if (Over() || l.alive) return;
+  Log("the launcher of node " + std::to_string(l.node) + " is started anew");
+  const uint64_t life = l.life;
+  const int node = l.node;
+  l = Launcher();
+  l.life = life + 1;
+  BeginLauncher(l, node);
+}
+
+bool Cluster::FreezeLauncher(Launcher& l, Duration length) {
+  if (!l.alive || l.frozen || l.ended) return false;
+  NoteAllDisturbed();
+  l.frozen = true;
+  In(length, [this, &l] {
+    if (!l.alive || !l.frozen) return;
+    Log("the launcher of node " + std::to_string(l.node) + " thaws");
+    l.frozen = false;
+    for (Task& task : std::exchange(l.deferred, {})) {
+      if (!l.alive) return;
+      task();
+    }
+  });
+  return true;
+}
+
+// Two sides that do not hear each other, or of which one does not hear the other.
+bool Cluster::CutNodes(const PlannedFault& fault) {
+  if (plan_.nodes < 2) return false;
+  std::vector<bool> side(static_cast<size_t>(plan_.nodes));
+  for (int node = 0; node < plan_.nodes; ++node)
+    side[static_cast<size_t>(node)] =
+        fault.type == FaultType::kNodesCutInHalves ? 2 * node >= plan_.nodes : random_.Chance(0.5);
+  if (std::count(side.begin(), side.end(), side[0]) == plan_.nodes) side.back() = !side.back();
+  const Duration length = fault.lasting ? Between(1'500'000, 9'000'000) : Between(50'000, 900'000);
+  NoteAllDisturbed();
+  std::vector<std::pair<int, int>> roads;
+  for (int a = 0; a < plan_.nodes; ++a)
+    for (int b = 0; b < plan_.nodes; ++b) {
+      if (side[static_cast<size_t>(a)] == side[static_cast<size_t>(b)]) continue;
+      if (fault.type != FaultType::kNodesCutOneWay || side[static_cast<size_t>(a)]) roads.emplace_back(a, b);
+    }
+  std::string cut;
+  for (const auto& [a, b] : roads) {
+    ++node_cuts_[{a, b}];
+    cut += " " + std::to_string(a) + ">" + std::to_string(b);
+  }
+  Log("cut for " + Milliseconds(length) + " ms:" + cut);
+  // Keepalive, at the end that tells nobody.
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    NodeLine* line = lines_[i].get();
+    const int a = line->launcher->node, b = line->seat->node;
+    if (!line->open_there || !(CutBetween(a, b) || CutBetween(b, a))) continue;
+    const Duration keepalive = Between(2'000'000, 4'000'000);
+    if (keepalive < length) In(keepalive, [this, line] { AtSeat(line->seat, [this, line] { CloseLine(line); }); });
+  }
+  if (random_.Chance(0.5))  // the ranks' own connections take the same roads
+    for (const ProcessPtr p : processes_)
+      if (p && p->alive && p->group.value() > 0) {
+        BreakGroup(p->group);
+        break;
+      }
+  In(length, [this, roads] {
+    for (const auto& road : roads) --node_cuts_[road];
+    Log("a cut between nodes heals");
+    last_progress_ = Now();
+    HealNodes();
+  });
+  return true;
+}
+
+}  // namespace kintsugi::sim

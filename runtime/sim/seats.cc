@@ -1,0 +1,228 @@
+// Controllers where there are several launchers: mirrors the leader's side (runtime/launcher/nodes.cc, NodeHub).
+#include <algorithm>
+
+#include "runtime/base/overloaded.h"
+#include "runtime/core/hang_detector.h"
+#include "runtime/sim/describe.h"
+#include "runtime/sim/elections.h"
+
+namespace kintsugi::sim {
+
+using namespace std::chrono_literals;
+
+void Cluster::Sit(Seat* seat) {
+  if (seat == seated_) return;
+  for (Seat* each : {seated_, seat}) {  // the one before gets its own back, then the other gives
+    std::swap(each->core, core_);
+    std::swap(each->store, store_);
+    std::swap(each->stored_generation, stored_generation_);
+    std::swap(each->links, links_);
+    std::swap(each->joining, joining_);
+    std::swap(each->waiting_joins, waiting_joins_);
+    std::swap(each->checkpoints_told, checkpoints_told_);
+    std::swap(each->ended, ended_);
+    std::swap(each->phase, phase_);
+    std::swap(each->lock_generation, lock_generation_);
+    std::swap(each->before_confirm, before_confirm_);
+    std::swap(each->spawns, spawns_);
+    std::swap(each->given_up, given_up_);
+  }
+  seated_ = seat;
+}
+
+// Whatever an agent and its controller say passes through the agent's launcher.
+bool Cluster::Relay(LinkPtr link, bool up, const std::string& frame) {
+  if (!link->seat || stepped_ == link->seat) return false;
+  Launcher& l = LauncherOf(link->rank);
+  if (!l.alive) return true;
+  if (l.frozen) {
+    l.deferred.push_back(Task([this, link, up, frame = frame] { Deliver(link, up, frame); }));
+    return true;
+  }
+  if (!up) return !l.linked || l.leads != link->seat;
+  AtSeat(link->seat, [this, link, frame = frame] { Deliver(link, true, frame); });
+  return true;
+}
+
+void Cluster::CloseAtSeat(LinkPtr link, bool told) {
+  AtSeat(link->seat, [this, link, told] { CloseAtController(link, told); });
+}
+
+Cluster::Seat* Cluster::SeatFor(ProcessPtr p) {
+  const Launcher& l = LauncherOf(p->rank);
+  return l.linked && !l.frozen ? l.leads : nullptr;
+}
+
+void Cluster::NoteBegun() { seated_->began = true; }
+
+void Cluster::TickSeats() {
+  for (size_t i = 0; i < seats_.size(); ++i) {
+    Seat* seat = seats_[i].get();
+    if (seat->alive && !launchers_[static_cast<size_t>(seat->node)]->frozen)
+      AtSeat(seat, [this] { Feed(core::Tick{}); });
+  }
+  CheckProgress();
+  if (!Over()) In(plan_.tick, [this] { TickSeats(); });
+}
+
+// ---- lines ---------------------------------------------------------------------------------------------------------
+
+bool Cluster::CutBetween(int from, int to) const {
+  const auto found = node_cuts_.find({from, to});
+  return found != node_cuts_.end() && found->second > 0;
+}
+
+void Cluster::PutLine(NodeLine* line, bool up, std::string frame) {
+  TimePoint& last = line->last[up];
+  last = std::max(last + 1ns, Now() + Between(50, 2000));
+  scheduler_.At(last, [this, line, up, frame = std::move(frame)] { ArriveLine(line, up, frame); });
+}
+
+void Cluster::ArriveLine(NodeLine* line, bool up, const std::string& frame) {
+  const int here = line->launcher->node, there = line->seat->node;
+  if (CutBetween(up ? here : there, up ? there : here)) return line->held[up].push_back(frame);
+  if (!up)
+    return AtLauncher(*line->launcher, {}, [this, line, frame = frame] {
+      if (line->open_here) OnLineFrame(*line->launcher, line, frame);
+    });
+  // Bytes for an end that is gone come back as a reset.
+  if (!line->open_there || !line->seat->alive) return frame.empty() ? void() : PutLine(line, false, "");
+  AtSeat(line->seat, [this, line, frame = frame] { OnLineUp(line, frame); });
+}
+
+void Cluster::CloseLine(NodeLine* line) {
+  if (!std::exchange(line->open_there, false)) return;
+  Seat& seat = *line->seat;
+  const auto found = seat.lines.find(line->launcher->node);
+  if (found == seat.lines.end() || found->second != line) return;
+  seat.lines.erase(found);
+  seat.lost_at[line->launcher->node] = Now();
+  for (size_t r = 0; r < world_; ++r)
+    if (links_[r] && plan_.NodeOf(static_cast<int>(r)) == line->launcher->node) CloseAtController(links_[r], false);
+}
+
+void Cluster::CloseSeat(Seat& seat) {
+  seat.alive = false;
+  for (const auto& [node, line] : seat.lines) {
+    line->open_there = false;
+    PutLine(line, false, "");
+  }
+  seat.lines.clear();
+}
+
+void Cluster::HealNodes() {
+  for (size_t i = 0; i < lines_.size(); ++i)
+    for (const bool up : {false, true})
+      for (std::string& frame : std::exchange(lines_[i]->held[up], {})) ArriveLine(lines_[i].get(), up, frame);
+  for (size_t i = 0; i < all_links_.size(); ++i)
+    for (const bool up : {false, true})
+      for (std::string& frame : std::exchange((up ? all_links_[i]->up : all_links_[i]->down).held, {}))
+        Arrive(all_links_[i].get(), up, std::move(frame));
+}
+
+bool Cluster::IsCut(LinkPtr link, bool up) {
+  if (!link->seat) return (up ? RoadOf(link->rank).cuts_up : RoadOf(link->rank).cuts_down) > 0;
+  const int here = plan_.NodeOf(link->rank.value()), there = link->seat->node;
+  return CutBetween(up ? here : there, up ? there : here);
+}
+
+// ---- a seat's nodes (seated) ---------------------------------------------------------------------------------------
+
+void Cluster::OnLineUp(NodeLine* line, const std::string& bytes) {
+  Seat& seat = *line->seat;
+  const int node = line->launcher->node;
+  if (bytes.empty()) return CloseLine(line);
+  const Result<wire::NodeFrame> frame = wire::DecodeFromNode(kJob, bytes);
+  if (!frame.ok()) return Break(Promise::kBadInput, "a node's frame cannot be read: " + frame.status().message());
+  if (const auto* hello = std::get_if<wire::NodeHello>(&frame->message)) {
+    if (const auto before = seat.lines.find(node); before != seat.lines.end()) CloseLine(before->second);
+    seat.lines[node] = line;
+    SendToNode(node, wire::NodeWelcome{true, "", "host", 1, plan_.beat, ""});
+    return core_->taking_over() ? FoundLives(node, *hello) : ComparedLives(node, *hello);
+  }
+  if (const auto* pages = std::get_if<wire::Pages>(&frame->message)) {
+    for (const wire::Page& page : pages->pages)
+      Feed(FromAgent{{core_->term(), core_->generation(), page.rank, page.incarnation},
+                     core::Beat{page.beat, core::PlaceOf(page.progress, GateWord::Unpack(page.gate_word))}});
+  } else if (const auto* exited = std::get_if<wire::WorkerExited>(&frame->message)) {
+    given_up_.insert({exited->rank, exited->incarnation});
+    if (!ended_) Feed(ProcessExited{exited->rank, exited->incarnation, exited->cause, std::nullopt});
+  } else if (std::holds_alternative<wire::NodeStop>(frame->message)) {
+    Feed(OperatorStop{});
+  }
+}
+
+bool Cluster::SendToNode(int node, const wire::NodeOrder& order) {
+  const auto found = seated_->lines.find(node);
+  if (found == seated_->lines.end()) return false;
+  PutLine(found->second, false, wire::Encode(kJob, seated_->term, order));
+  return true;
+}
+
+void Cluster::SpawnThere(Rank rank, Incarnation incarnation) {
+  const int node = plan_.NodeOf(rank.value());
+  if (!SendToNode(node, wire::SpawnWorker{rank, incarnation})) seated_->to_spawn[node][rank] = incarnation;
+}
+
+// The controller knows nothing yet: what runs there is what there is.
+void Cluster::FoundLives(int node, const wire::NodeHello& hello) {
+  std::map<Rank, Incarnation> lives;
+  for (const wire::WorkerLife& life : hello.lives) lives[life.rank] = life.incarnation;
+  for (int r = 0; r < plan_.policy.world_size && !ended_; ++r) {
+    if (plan_.NodeOf(r) != node) continue;
+    const auto found = lives.find(Rank(r));
+    if (found != lives.end())
+      Feed(core::ProcessFound{Rank(r), found->second});
+    else
+      Feed(ProcessExited{Rank(r), Incarnation(), "had ended", std::nullopt});
+  }
+}
+
+// What ended while nobody could tell; then what began or is no longer wanted.
+void Cluster::ComparedLives(int node, const wire::NodeHello& hello) {
+  using Life = ControllerCore::Life;
+  std::map<Rank, Incarnation> lives;
+  for (const wire::WorkerLife& life : hello.lives) lives[life.rank] = life.incarnation;
+  auto& to_spawn = seated_->to_spawn[node];
+  const std::vector<ControllerCore::Member> members = core_->members();
+  for (int r = 0; r < plan_.policy.world_size; ++r) {
+    if (plan_.NodeOf(r) != node) continue;
+    const Rank rank(r);
+    const auto& member = members[static_cast<size_t>(r)];
+    const auto found = lives.find(rank);
+    const bool runs = found != lives.end() && found->second == member.incarnation;
+    const bool expected = (member.life == Life::kReady || member.life == Life::kStarting) && !to_spawn.count(rank);
+    if (found != lives.end() && !(runs && expected))
+      SendToNode(node, wire::KillWorker{rank, found->second, "was given up while its node was away"});
+    else if (member.unconfirmed && !ended_)
+      Feed(ProcessExited{rank, *member.unconfirmed, "had ended", std::nullopt});
+    if (expected && !runs && !ended_)
+      Feed(ProcessExited{rank, member.incarnation, "had ended when its node came back", std::nullopt});
+  }
+  for (const auto& [rank, incarnation] : std::exchange(to_spawn, {})) SpawnThere(rank, incarnation);
+}
+
+void Cluster::CheckNodes(Seat& seat) {
+  AtSeat(&seat, [this, &seat] {
+    for (auto& [node, lost_at] : seat.lost_at) {
+      if (seat.lines.count(node) || Now() - lost_at < plan_.policy.consent_wait) continue;
+      for (const auto& [rank, incarnation] : std::exchange(seat.to_spawn[node], {}))
+        if (!ended_) Feed(ProcessExited{rank, incarnation, "could not be started: its node is gone", std::nullopt});
+    }
+  });
+}
+
+void Cluster::PulseNodes(Seat& seat) {
+  AtSeat(&seat, [this, &seat] {
+    for (const auto& [node, line] : seat.lines) {
+      SendToNode(node, wire::NodePulse{seat.began, checkpoints_told_});
+      if (ended_) SendToNode(node, wire::NodeEnd{ended_->exit_code, ended_->text});
+    }
+    // Once all who are here have left, nobody is told any more.
+    if (ended_ &&
+        std::all_of(seat.lines.begin(), seat.lines.end(), [](const auto& l) { return l.second->launcher->ended; }))
+      CloseSeat(seat);
+  });
+}
+
+}  // namespace kintsugi::sim

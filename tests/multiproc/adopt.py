@@ -1,0 +1,164 @@
+"""Adopting: what a process leaves in memory files is mapped by the one that replaces it; nothing is streamed, the bits are
+those of the undisturbed run."""
+import json
+import os
+import signal
+import sys
+
+from harness import Failure, must_be_same, only_incident, reference, script
+from live_run import LiveRun, wait_until
+
+TRAINER = ["--steps", "12", "--step-delay-us", "5000"]
+LONG = ["--steps", "60", "--step-delay-us", "20000"]
+SINGLE = ["--replicas", "1"]
+
+
+def expect(incident, path, streamed=None):
+    if incident["path"] != path:
+        raise Failure(f"rung {incident['path']}, expected {path}: {json.dumps(incident)[:2000]}")
+    if streamed is not None and (incident["bytes_streamed"] > 0) != streamed:
+        raise Failure(f"{incident['bytes_streamed']} bytes were streamed")
+
+
+def killed(phase, path, run_args=()):
+    def test(runner):
+        report = str(runner.folder / "report")
+        summary, log = runner.run([*run_args, "--inject", f"kill:2@5:{phase}", "--report", report], TRAINER)
+        must_be_same(reference(runner.bin, TRAINER, run_args), summary, log)
+        expect(only_incident(summary), path, streamed=path != "adopt")
+        explained = runner.tool(["explain", "--report", report]).stdout
+        replayed = runner.tool(["replay", "--report", report]).stdout
+        if f"{path}" not in explained or "CHOSEN" not in explained or "every decision reproduced" not in replayed:
+            raise Failure(f"{explained[-2000:]}{replayed[-2000:]}")
+    return test
+
+
+def off(runner):
+    summary, log = runner.run(["--no-adopt", "--inject", "kill:2@5:forward"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    expect(only_incident(summary), "respawn", streamed=True)
+
+
+def every_rank_once(runner):
+    """All four, one after the other, without a second copy of anything anywhere."""
+    faults = [word for rank in range(4) for word in ("--inject", f"kill:{rank}@{3 + 2 * rank}:backward")]
+    summary, log = runner.run([*SINGLE, *faults], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER, SINGLE), summary, log)
+    if [i["path"] for i in summary["incidents"]] != ["adopt"] * 4:
+        raise Failure(json.dumps(summary["incidents"])[:2000])
+
+
+def whole_group(runner):
+    """Ranks 0 and 2 hold one shard, alone; both die at once."""
+    with LiveRun(runner, [], LONG) as run:
+        status = run.wait_status(lambda s: s["step"] >= 5, "some steps")
+        for rank in (0, 2):
+            os.kill(status["ranks"][rank]["pid"], signal.SIGKILL)
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, LONG), summary, log)
+    if any(i["path"] not in ("adopt", "respawn") for i in summary["incidents"]):
+        raise Failure(json.dumps(summary["incidents"])[:2000])
+
+
+def stopped_and_killed_by_the_controller(runner):
+    """The only copy of a shard belongs to a process that the controller itself ends: it waits for what that left."""
+    with LiveRun(runner, [*SINGLE, "--silence", "0.5"], LONG) as run:
+        run.wait_status(lambda s: s["step"] >= 5, "some steps")
+        run.signal_rank(1, signal.SIGSTOP)
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, LONG, SINGLE), summary, log)
+    expect(only_incident(summary), "adopt", streamed=False)
+
+
+def again_and_again(runner):
+    """The replacement is killed before it is in its loop: what it was to adopt is still there."""
+    with LiveRun(runner, SINGLE, LONG) as run:
+        status = run.wait_status(lambda s: s["step"] >= 5, "some steps")
+        first = status["ranks"][3]["pid"]
+        os.kill(first, signal.SIGKILL)
+        for _ in range(3):
+            seen = []
+
+            def another():
+                ranks = run.status()["ranks"]
+                seen[:] = [ranks[3]["pid"]]
+                return ranks[3]["pid"] not in (0, first)
+            wait_until(another, "a replacement")
+            first = seen[0]
+            try:
+                os.kill(first, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, LONG, SINGLE), summary, log)
+    if any(i["path"] != "adopt" for i in summary["incidents"]):
+        raise Failure(json.dumps(summary["incidents"])[:2000])
+
+
+def a_flipped_bit_is_not_adopted(runner):
+    """Its replica's digest differs: the state is streamed after all."""
+    summary, log = runner.run(["--inject", "flip:2@5:forward", "--inject", "kill:2@5:backward"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    incident = only_incident(summary)
+    expect(incident, "respawn", streamed=True)
+    if incident["attempts"] < 2 or "hold different state" not in log:
+        raise Failure(f"{json.dumps(incident)[:1500]}\n{log[-2000:]}")
+
+
+def a_crash_alone_is_not_trusted(runner):
+    """SIGSEGV, and no replica to compare with: there is nothing to go on from."""
+    with LiveRun(runner, SINGLE, LONG) as run:
+        run.wait_status(lambda s: s["step"] >= 5, "some steps")
+        run.signal_rank(1, signal.SIGSEGV)
+        summary, log = run.finish(expect=1)
+    if "no replica can vouch" not in json.dumps(summary["incidents"]):
+        raise Failure(json.dumps(summary["incidents"])[:2000])
+
+
+def a_spare_adopts(runner):
+    with LiveRun(runner, ["--spares", "1"], LONG) as run:
+        run.wait_status(lambda s: s["spares"]["waiting"] == 1, "a warm spare")
+        run.signal_rank(2, signal.SIGKILL)
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, LONG), summary, log)
+    expect(only_incident(summary), "adopt", streamed=False)
+    if "event=spare_took_over" not in log:
+        raise Failure(log[-3000:])
+
+
+def nothing_is_held_for_ever(runner):
+    """Once the replacement runs its host has the state once: the launcher has let go of every memory file but those."""
+    def held(run):
+        files = [os.readlink(f"/proc/{run.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{run.pid}/fd")]
+        return sum("kintsugi-state" in name for name in files)
+    with LiveRun(runner, [], LONG) as run:
+        run.wait_status(lambda s: s["step"] >= 3, "some steps")
+        before = held(run)
+        run.signal_rank(2, signal.SIGKILL)
+        run.wait_status(lambda s: s["incidents"] == 1 and s["phase"] == "RUNNING", "the end of the incident")
+        wait_until(lambda: held(run) == before, f"{before} memory files in the launcher again")
+        summary, _ = run.finish()
+    if before == 0:
+        raise Failure("the launcher holds no state at all")
+    expect(only_incident(summary), "adopt")
+
+
+TESTS = [
+    ("killed in its forward pass", killed("forward", "adopt")),
+    ("killed at the gate", killed("gate", "adopt")),
+    ("killed in its update: torn, so it is streamed", killed("update", "respawn")),
+    ("killed after its update", killed("param-sync", "adopt")),
+    ("killed, and no replica anywhere", killed("backward", "adopt", SINGLE)),
+    ("switched off", off),
+    ("every rank in turn, without replicas", every_rank_once),
+    ("a whole replica group at once", whole_group),
+    ("ended by the controller, and the only copy", stopped_and_killed_by_the_controller),
+    ("replacements that are killed too", again_and_again),
+    ("a flipped bit", a_flipped_bit_is_not_adopted),
+    ("a crash without a replica", a_crash_alone_is_not_trusted),
+    ("a spare adopts", a_spare_adopts),
+    ("nothing is held for ever", nothing_is_held_for_ever),
+]
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, TESTS))

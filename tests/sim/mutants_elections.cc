@@ -1,0 +1,128 @@
+// Mutants of who decides (votes, quorums, terms, takeovers), of comparisons between steps, and of spares.
+#include <algorithm>
+
+#include "tests/sim/mutants.h"
+
+namespace kintsugi::sim {
+namespace {
+
+using Extra = std::vector<ControllerEvent>;
+using Bend = std::function<void(const ControllerCore&, ControllerEvent*, Extra*)>;
+
+class BentIn : public Hook {
+ public:
+  explicit BentIn(Bend bend) : bend_(std::move(bend)) {}
+  void BeforeController(const ControllerCore& core, ControllerEvent* event, Extra* after) override {
+    bend_(core, event, after);
+  }
+
+ private:
+  Bend bend_;
+};
+
+std::function<std::unique_ptr<Hook>()> In(Bend bend) {
+  return [bend] { return std::make_unique<BentIn>(bend); };
+}
+
+template <typename T>
+std::function<std::unique_ptr<Hook>()> Of() {
+  return [] { return std::make_unique<T>(); };
+}
+
+// It forgets to whom it has promised itself.
+struct VotesTwice : Hook {
+  void OnVote(int, int, uint64_t, bool* granted) override { *granted = true; }
+};
+
+// One rank more than the voter has is counted as ended.
+struct OneRankMore : Hook {
+  void OnStanding(int, ElectionCore::Standing* standing) override {
+    for (int rank = 0;; ++rank) {
+      const auto has = [rank](const std::vector<Rank>& ranks) {
+        return std::find(ranks.begin(), ranks.end(), Rank(rank)) != ranks.end();
+      };
+      if (has(standing->live) || has(standing->ended)) continue;
+      standing->ended.push_back(Rank(rank));
+      return;
+    }
+  }
+};
+
+// Both halves of an even split lead, or any part that has waited long enough.
+struct EverybodyLeads : Hook {
+  void OnElection(int, ElectionCore::Decision* decision) override {
+    if (decision->lead) decision->lead->majority = true;
+  }
+};
+
+struct ObeysAnyTerm : Hook {
+  void BeforeAgent(Rank, const AgentCore& core, AgentEvent* event) override {
+    if (auto* message = std::get_if<FromController>(event))
+      message->header.term = std::max(message->header.term, core.term());
+  }
+};
+
+// Orders go out while a controller that takes over still listens.
+struct OrdersWhileListening : Hook {
+  void AfterController(const ControllerCore& core, const ControllerEvent& cause,
+                       std::vector<ControllerAction>* actions) override {
+    const auto* from = std::get_if<FromAgent>(&cause);
+    const auto* join = from ? std::get_if<JoinRequest>(&from->message) : nullptr;
+    if (join && core.taking_over() && join->standing == core::Standing::kLocked)
+      actions->push_back(
+          Send{{core.term(), core.generation(), from->header.rank, from->header.incarnation}, ResumeOrder{}});
+  }
+};
+
+// What ranks say of their groups is not heard by a controller that takes over: each is alone with its state.
+void GroupsUnheard(const ControllerCore& core, ControllerEvent* event, Extra*) {
+  auto* from = std::get_if<FromAgent>(event);
+  auto* ready = from ? std::get_if<Ready>(&from->message) : nullptr;
+  if (!ready || !core.taking_over()) return;
+  for (auto& [layout, claim] : ready->layouts) claim = {{from->header.rank}, 1};
+}
+
+// Copies that differ are taken for equal, or the answer of a comparison is whatever the first rank said.
+void MismatchIgnored(const ControllerCore&, ControllerEvent* event, Extra*) {
+  auto* from = std::get_if<FromAgent>(event);
+  auto* done = from ? std::get_if<PhaseDone>(&from->message) : nullptr;
+  if (done && done->phase == Phase::kVerify)
+    for (auto& [layout, digest] : done->digests) digest = 1;
+}
+
+// A comparison that is due is not made.
+struct ComparisonSkipped : Hook {
+  void AfterController(const ControllerCore& core, const ControllerEvent&,
+                       std::vector<ControllerAction>* actions) override {
+    if (core.phase() != Phase::kRunning) return;
+    for (ControllerAction& action : *actions) {
+      auto* send = std::get_if<Send>(&action);
+      const auto* order = send ? std::get_if<PhaseOrder>(&send->message) : nullptr;
+      if (order && order->phase == Phase::kVerify) send->message = ContinueOrder{};
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<Mutant> ElectionMutants() {
+  return {
+      {"votes_twice", "a launcher promises itself to one candidate in a term", "elections", 25, Promise::kOneDecider,
+       Of<VotesTwice>(), true},
+      {"quorum_off_by_one", "a leader has a majority", "elections", 5, Promise::kOneDecider, Of<OneRankMore>(), true},
+      {"both_halves_lead", "of two halves the one with the lowest rank leads", "elections", 5, Promise::kOneDecider,
+       Of<EverybodyLeads>(), true},
+      {"stale_leader_obeyed", "an agent obeys no older term", "takeover", 174, Promise::kOneDecider, Of<ObeysAnyTerm>(),
+       true},
+      {"orders_while_listening", "who takes over orders nothing while it listens", "elections", 17,
+       Promise::kUpdateOnce, Of<OrdersWhileListening>(), true},
+      {"groups_unheard", "who takes over learns the replica groups", "takeover", 7, Promise::kInnocent,
+       In(GroupsUnheard), true},
+      {"mismatch_ignored", "replicas that differ are found by the comparison", "comparison", 3, Promise::kBitIdentical,
+       In(MismatchIgnored), true},
+      {"comparison_skipped", "a comparison that is due is made", "comparison", 20, Promise::kBitIdentical,
+       Of<ComparisonSkipped>(), true},
+  };
+}
+
+}  // namespace kintsugi::sim

@@ -1,0 +1,217 @@
+// Memory that outlives its process: what is held after an end, and what the ladder and the controller make of it.
+#include <gtest/gtest.h>
+
+#include "runtime/core/held_state.h"
+#include "tests/unit/core/bench.h"
+
+namespace kintsugi::core {
+namespace {
+
+// Four ranks; 0 and 2 hold one shard, 1 and 3 the other; all have committed step 5.
+Bench Running(int max_respawns = 10) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.adopts = true;
+  policy.max_respawns = max_respawns;
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(5);
+  return bench;
+}
+
+IncidentRecord Last(const Bench& bench) { return bench.All<IncidentClosed>().back().record; }
+
+void Hold(Bench& bench, int rank, uint64_t step, bool clean = true) {
+  bench.Feed(StateHeld{Rank(rank), HeldState{bench.member(rank).incarnation, Step(step), clean}});
+}
+
+TEST(HeldAfter, IsWhatAWholeProcessLeaves) {
+  const HeldState before{Incarnation(1), Step(3), true};
+  for (const bool offered : {false, true})
+    for (const auto mark : {StateMark::kNotYet, StateMark::kWriting, StateMark::kWhole})
+      for (int state = 0; state < 8; ++state)
+        for (const uint64_t step : {0, 1, 9}) {
+          const GateWord word{false, static_cast<GateState>(state), Step(step)};
+          const auto held = HeldAfter(before, {Incarnation(2), mark, word, offered, false});
+          // The predecessor's memory stays what it was until the process has begun to write.
+          if (mark == StateMark::kNotYet) {
+            EXPECT_EQ(held, before);
+            continue;
+          }
+          std::optional<HeldState> expected;
+          if (mark == StateMark::kWhole && offered && state == 0)
+            expected = HeldState{Incarnation(2), Step(step), false};
+          if (mark == StateMark::kWhole && offered && state == 1 && step > 0)
+            expected = HeldState{Incarnation(2), Step(step - 1), false};
+          EXPECT_EQ(held, expected) << state << " " << step;
+        }
+  EXPECT_EQ(HeldAfter(std::nullopt, {Incarnation(2), StateMark::kNotYet, {}, true, true}), std::nullopt);
+}
+
+TEST(Adopt, IsTheRungWhereTheMemoryStandsAtTheStep) {
+  Bench bench = Running();
+  Hold(bench, 1, 5);
+  bench.Exit(1);
+  EXPECT_EQ(Last(bench).rung, Rung::kAdopt);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  const std::vector<PhaseOrder> orders = bench.Orders(Phase::kRepair, 1);
+  ASSERT_EQ(orders.size(), 1u);
+  ASSERT_EQ(orders[0].moves.size(), 1u);
+  EXPECT_TRUE(orders[0].moves[0].adopt);
+  EXPECT_TRUE(orders[0].moves[0].sources.empty());
+  // What was held is live again: the next death leaves nothing unless its launcher says so.
+  bench.Exit(1);
+  EXPECT_EQ(Last(bench).rung, Rung::kRespawn);
+}
+
+TEST(Adopt, IsRefusedWhereTheMemoryStandsElsewhere) {
+  Bench bench = Running();
+  Hold(bench, 1, 4);
+  bench.Exit(1);
+  EXPECT_EQ(Last(bench).rung, Rung::kRespawn);
+  const auto& reasons = Last(bench).reasons;
+  const auto adopt = std::find_if(reasons.begin(), reasons.end(), [](const auto& r) { return r.rung == Rung::kAdopt; });
+  ASSERT_NE(adopt, reasons.end());
+  EXPECT_EQ(adopt->reason, Refusal::kHeldElsewhere) << adopt->text;
+}
+
+TEST(Adopt, BringsAWholeReplicaGroupBack) {
+  Bench bench = Running();
+  Hold(bench, 1, 5);
+  Hold(bench, 3, 5);
+  bench.hold = Phase::kLock;
+  bench.Exit(1);
+  bench.hold.reset();
+  bench.Exit(3);
+  EXPECT_EQ(Last(bench).rung, Rung::kAdopt);
+  EXPECT_EQ(Last(bench).step, Step(5));
+}
+
+TEST(Adopt, DoesNotTrustACrashThatNobodyVouchesFor) {
+  Bench bench = Running();
+  Hold(bench, 1, 5, /*clean=*/false);
+  bench.Exit(1, "killed by SIGSEGV");
+  EXPECT_EQ(Last(bench).rung, Rung::kAdopt) << "its replica compares";
+
+  Bench both = Running();
+  Hold(both, 1, 5, /*clean=*/false);
+  Hold(both, 3, 5, /*clean=*/false);
+  both.hold = Phase::kLock;
+  both.Exit(1, "killed by SIGSEGV");
+  both.hold.reset();
+  both.Exit(3, "killed by SIGSEGV");
+  ASSERT_TRUE(both.Ended().has_value());
+  EXPECT_NE(both.Ended()->exit_code, 0);
+}
+
+TEST(Adopt, OneOfTwoLostRanksIsStreamedTheOtherNot) {
+  Bench bench = Running();
+  Hold(bench, 1, 5);
+  bench.hold = Phase::kLock;
+  bench.Exit(1);
+  bench.hold.reset();
+  bench.Exit(2);
+  EXPECT_EQ(Last(bench).rung, Rung::kRespawn);
+  const std::vector<PhaseOrder> orders = bench.Orders(Phase::kRepair, 0);
+  ASSERT_FALSE(orders.empty());
+  for (const RepairMove& move : orders.back().moves) EXPECT_EQ(move.adopt, move.destination == Rank(1));
+}
+
+TEST(Adopt, MemoryThatDiffersFromTheReplicaIsStreamedInstead) {
+  Bench bench = Running();
+  Hold(bench, 1, 5);
+  bench.digests[1][0] = 99;
+  bench.hold = Phase::kRollback;
+  bench.Exit(1);
+  // The mismatch is a fault of its own; the second attempt streams.
+  const std::vector<PhaseOrder> orders = bench.Orders(Phase::kRepair, 1);
+  ASSERT_GE(orders.size(), 2u);
+  EXPECT_TRUE(orders[0].moves[0].adopt);
+  EXPECT_FALSE(orders[1].moves[0].adopt);
+  EXPECT_EQ(orders[1].moves[0].sources, std::vector<Rank>{Rank(3)});
+}
+
+TEST(Adopt, TwoAdoptedCopiesThatDifferAreBothInDoubt) {
+  Bench bench = Running();
+  Hold(bench, 1, 5);
+  Hold(bench, 3, 5);
+  bench.digests[3][0] = 99;
+  bench.hold = Phase::kLock;
+  bench.Exit(1);
+  bench.hold.reset();
+  bench.Exit(3);
+  ASSERT_TRUE(bench.Ended().has_value()) << "nothing tells which is right, and there is no checkpoint";
+  EXPECT_NE(bench.Ended()->exit_code, 0);
+}
+
+TEST(Adopt, FailsOnceThenTheStateIsStreamed) {
+  Bench bench = Running();
+  Hold(bench, 1, 5);
+  bench.hold = Phase::kRepair;
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kRepair);
+  bench.hold.reset();
+  bench.Say(1, PhaseDone{Phase::kRepair, StatusCode::kNotFound, "the launcher holds nothing", 0, {}});
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_FALSE(bench.Orders(Phase::kRepair, 1).back().moves[0].adopt);
+}
+
+TEST(Adopt, AReplacementThatDiesBeforeItRunsLeavesWhatItWasToAdopt) {
+  Bench bench = Running();
+  Hold(bench, 1, 5);
+  const Incarnation first = bench.member(1).incarnation;
+  bench.hold = Phase::kVerify;
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kVerify);
+  bench.hold.reset();
+  bench.Feed(StateHeld{Rank(1), HeldState{first, Step(5), true}});  // its launcher still has it
+  bench.Exit(1);
+  EXPECT_EQ(Last(bench).rung, Rung::kAdopt);
+}
+
+TEST(Adopt, WhatWasInDoubtWhenItsProcessDiedStaysSo) {
+  Bench bench = Running();
+  const Incarnation first = bench.member(1).incarnation;
+  bench.hold = Phase::kRepair;
+  bench.Say(1, FaultReport{FaultKind::kMemoryHigh, "double bit error", {}, Step(6), false, bench.now});
+  ASSERT_EQ(bench.core.phase(), Phase::kRepair);
+  bench.hold.reset();
+  bench.Feed(StateHeld{Rank(1), HeldState{first, Step(5), true}});
+  bench.Exit(1);
+  bench.Feed(StateHeld{Rank(1), HeldState{first, Step(5), true}});
+  EXPECT_EQ(Last(bench).rung, Rung::kRespawn);
+}
+
+TEST(Adopt, WaitsForTheWordOfALauncherWhereAShardMayBeHeldByNobodyElse) {
+  Bench bench = Running();
+  bench.silent = {1, 3};
+  bench.mute = {1, 3};
+  bench.replacements_come = false;
+  bench.Pass(bench.core.policy().silence + std::chrono::milliseconds(50));
+  ASSERT_EQ(bench.core.phase(), Phase::kLock) << "both copies of a shard are gone, and their processes not reaped yet";
+  EXPECT_TRUE(bench.core.WaitsAreBounded());
+  bench.mute.clear();
+  for (int r : {1, 3}) {
+    bench.Feed(StateHeld{Rank(r), HeldState{Incarnation(1), Step(5), true}});
+    bench.Feed(ProcessExited{Rank(r), Incarnation(1), "killed by SIGKILL", std::nullopt});
+  }
+  EXPECT_EQ(bench.core.incident()->rung, Rung::kAdopt);
+}
+
+TEST(Adopt, DoesNotWaitForThatWordForEver) {
+  Bench bench = Running();
+  bench.silent = {1, 3};
+  bench.mute = {1, 3};
+  bench.replacements_come = false;
+  bench.Pass(bench.core.policy().silence + std::chrono::seconds(2));
+  ASSERT_TRUE(bench.Ended().has_value());
+}
+
+TEST(Adopt, NeedsARespawn) {
+  Bench bench = Running(/*max_respawns=*/0);
+  Hold(bench, 1, 5);
+  bench.Exit(1);
+  EXPECT_NE(Last(bench).rung, Rung::kAdopt);
+}
+
+}  // namespace
+}  // namespace kintsugi::core
