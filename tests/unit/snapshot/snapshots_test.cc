@@ -220,6 +220,7 @@ TEST_F(SnapshotsTest, AnIncidentEndsWhatIsUnderWayAndTheNextGenerationGoesOn) {
   for (auto& rank : ranks) rank->snapshots->AwaitQuiet();
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(ranks[static_cast<size_t>(i)]->snapshots->Checked(Rank(i), Step(8)).ok());
   MakeOne(2, 12, 4);
+  EXPECT_EQ(ranks[0]->Report(2, 12).code, StatusCode::kOk);  // the partner's word comes after the owner's
   EXPECT_TRUE(ranks[0]->snapshots->Checked(Rank(2), Step(12)).ok());
   EXPECT_TRUE(ranks[0]->snapshots->Checked(Rank(2), Step(4)).ok());
 }
