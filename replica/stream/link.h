@@ -34,6 +34,11 @@ class KINTSUGI_EXPORT PieceObserver {
   virtual void Passed(const void* data, uint64_t size_bytes) = 0;
   // On the receiving side, where the link copies by itself: copies the next bytes and takes note of them in one pass.
   virtual void Copy(void* to, const void* from, uint64_t size_bytes);
+  // The block size (a power of two) of the kMultilinear checksums that would do instead of the next bytes, where these
+  // lie on a device and the link can compute them there; 0: the bytes themselves. Asked when a message begins.
+  virtual uint64_t WantsBlockSums() const { return 0; }
+  // The checksums of the next bytes: whole blocks, but for the last one of a message.
+  virtual void PassedSums(const uint64_t* /*sums*/, uint64_t /*count*/) {}
 };
 
 class KINTSUGI_EXPORT Link {

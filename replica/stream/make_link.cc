@@ -146,7 +146,8 @@ class Opener {
                          .self = options_.self,
                          .peer = options_.peer,
                          .deadline = options_.deadline,
-                         .cancel = options_.cancel});
+                         .cancel = options_.cancel,
+                         .kernels = options_.kernels});
   }
 
   void LoadDevice() {

@@ -12,6 +12,7 @@
 
 #include "callbacks/handlers/cancel.h"
 #include "callbacks/handlers/store.h"
+#include "kernels/byte_kernels.h"
 #include "replica/stream/abortable_gloo.h"
 #include "replica/stream/link.h"
 #include "runtime/base/log.h"
@@ -35,7 +36,8 @@ struct LinkOptions {
   LinkPreference prefer = LinkPreference::kAutomatic;  // where the two ranks differ, the one that restricts wins
   GlooAddress address;
   int device = -1;               // kNccl: the CUDA device of this rank
-  std::shared_ptr<LogSink> log;  // may be null
+  std::shared_ptr<const ByteKernels> kernels;  // kNccl: checksums on the device; may be null
+  std::shared_ptr<LogSink> log;                // may be null
 };
 
 KINTSUGI_EXPORT Result<std::unique_ptr<Link>> MakeLink(Store& store, const LinkOptions& options);

@@ -31,6 +31,7 @@ class NcclLink final : public Link {
         peer_(options.peer),
         low_(options.self < options.peer),
         piece_bytes_(options.piece_bytes),
+        kernels_(options.kernels),
         send_lane_(std::move(send_lane)),
         receive_lane_(std::move(receive_lane)),
         communicators_(std::move(communicators)) {}
@@ -121,74 +122,132 @@ class NcclLink final : public Link {
         wait.deadline);
   }
 
+  // How an observer of a message comes to know its bytes.
+  enum class Watch { kNothing, kHostBytes, kCopies, kDeviceSums };
+
+  Watch WatchOf(bool on_device, const PieceObserver* observer) const {
+    if (!observer) return Watch::kNothing;
+    if (!on_device) return Watch::kHostBytes;
+    const uint64_t block = observer->WantsBlockSums();
+    return kernels_ && block >= kSumBlockBytesMin && piece_bytes_ % block == 0 ? Watch::kDeviceSums : Watch::kCopies;
+  }
+
+  // Enqueues the checksums of the piece at `from`, and their way to the slot's host buffer.
+  Status SumOnDevice(CudaLane& lane, Slot& slot, uint64_t from, uint64_t size_bytes, const PieceObserver& observer) {
+    const uint64_t block = observer.WantsBlockSums(), count = SumBlocks(size_bytes, block);
+    KINTSUGI_RETURN_IF_ERROR(lane.Grow(slot, count * sizeof(uint64_t)));
+    const BlockSums sums{reinterpret_cast<uint64_t*>(slot.device), block};
+    KINTSUGI_RETURN_IF_ERROR(
+        kernels_->Checksum(reinterpret_cast<const void*>(from), size_bytes, sums, KernelStream{lane.stream()}));
+    return lane.CopyToHost(slot.pinned, slot.device, count * sizeof(uint64_t));
+  }
+
+  static void TellSums(const Slot& slot, uint64_t size_bytes, PieceObserver& observer) {
+    observer.PassedSums(reinterpret_cast<const uint64_t*>(slot.pinned),
+                        SumBlocks(size_bytes, observer.WantsBlockSums()));
+  }
+
+  uint64_t PartOf(uint64_t size_bytes, uint64_t piece) const {
+    return std::min(piece_bytes_, size_bytes - piece * piece_bytes_);
+  }
+
+  // Calls start(piece, slot) for each piece, once finish(piece, slot) was called for the one that had its slot before;
+  // so at most as many are on their way as there are slots.
+  template <typename Start, typename Finish>
+  Status RunPieces(Wait& wait, uint64_t size_bytes, const Start& start, const Finish& finish) {
+    auto& slots = wait.lane.slots();
+    const uint64_t pieces = size_bytes / piece_bytes_ + (size_bytes % piece_bytes_ != 0), ahead = slots.size();
+    const auto end = [&](uint64_t piece) -> Status {
+      Slot& slot = slots[piece % ahead];
+      KINTSUGI_RETURN_IF_ERROR(Await(wait, slot));
+      finish(piece, slot);
+      return Status::Ok();
+    };
+    for (uint64_t piece = 0; piece < pieces; ++piece) {
+      if (piece >= ahead) KINTSUGI_RETURN_IF_ERROR(end(piece - ahead));
+      Slot& slot = slots[piece % ahead];
+      KINTSUGI_RETURN_IF_ERROR(Await(wait, slot));  // the header's
+      KINTSUGI_RETURN_IF_ERROR(start(piece, slot));
+      KINTSUGI_RETURN_IF_ERROR(wait.lane.Record(slot));
+    }
+    for (uint64_t piece = pieces - std::min(pieces, ahead); piece < pieces; ++piece)
+      KINTSUGI_RETURN_IF_ERROR(end(piece));
+    return Status::Ok();
+  }
+
   Status SendPieces(Wait& wait, const Memory& memory, uint64_t offset, uint64_t size_bytes, PieceObserver* observer) {
     auto* data = static_cast<uint8_t*>(memory.data) + offset;
     CudaLane& lane = wait.lane;
-    Slot& first = lane.slots()[0];
-    KINTSUGI_RETURN_IF_ERROR(lane.Grow(first, sizeof(Header)));
-    const Header header{.size_bytes = size_bytes};
-    std::memcpy(first.pinned, &header, sizeof(header));
-    KINTSUGI_RETURN_IF_ERROR(lane.CopyToDevice(first.device, first.pinned, sizeof(header)));
-    KINTSUGI_RETURN_IF_ERROR(Put(wait, first.device, sizeof(header)));
-    KINTSUGI_RETURN_IF_ERROR(lane.Record(first));
+    KINTSUGI_RETURN_IF_ERROR(SendHeader(wait, size_bytes));
     const bool on_device = memory.kind == MemoryKind::kDevice;
-    size_t turn = 1;
-    for (uint64_t at = 0; at < size_bytes; at += piece_bytes_, ++turn) {
-      Slot& slot = lane.slots()[turn % lane.slots().size()];
-      const uint64_t part = std::min(piece_bytes_, size_bytes - at);
-      KINTSUGI_RETURN_IF_ERROR(Await(wait, slot));
-      if (!on_device || observer) KINTSUGI_RETURN_IF_ERROR(lane.Grow(slot, part));
-      uint64_t from = reinterpret_cast<uint64_t>(data + at);
-      if (on_device && observer) {
-        KINTSUGI_RETURN_IF_ERROR(lane.CopyToHost(slot.pinned, from, part));
-        KINTSUGI_RETURN_IF_ERROR(lane.Record(slot));
-        KINTSUGI_RETURN_IF_ERROR(Await(wait, slot));
-        observer->Passed(slot.pinned, part);
-      } else if (!on_device) {
-        if (observer)
-          observer->Copy(slot.pinned, data + at, part);
-        else
-          std::memcpy(slot.pinned, data + at, part);
-        KINTSUGI_RETURN_IF_ERROR(lane.CopyToDevice(slot.device, slot.pinned, part));
-        from = slot.device;
+    const Watch watch = WatchOf(on_device, observer);
+    const auto start = [&](uint64_t piece, Slot& slot) -> Status {
+      const uint64_t part = PartOf(size_bytes, piece);
+      uint8_t* at = data + piece * piece_bytes_;
+      if (on_device) {
+        const auto from = reinterpret_cast<uint64_t>(at);
+        if (watch == Watch::kDeviceSums) KINTSUGI_RETURN_IF_ERROR(SumOnDevice(lane, slot, from, part, *observer));
+        if (watch == Watch::kCopies) {
+          KINTSUGI_RETURN_IF_ERROR(lane.Grow(slot, part));
+          KINTSUGI_RETURN_IF_ERROR(lane.CopyToHost(slot.pinned, from, part));
+        }
+        return Put(wait, from, part);
       }
-      KINTSUGI_RETURN_IF_ERROR(Put(wait, from, part));
-      KINTSUGI_RETURN_IF_ERROR(lane.Record(slot));
-    }
-    for (Slot& slot : lane.slots()) KINTSUGI_RETURN_IF_ERROR(Await(wait, slot));
-    return Status::Ok();
+      KINTSUGI_RETURN_IF_ERROR(lane.Grow(slot, part));
+      if (observer)
+        observer->Copy(slot.pinned, at, part);
+      else
+        std::memcpy(slot.pinned, at, part);
+      KINTSUGI_RETURN_IF_ERROR(lane.CopyToDevice(slot.device, slot.pinned, part));
+      return Put(wait, slot.device, part);
+    };
+    const auto finish = [&](uint64_t piece, Slot& slot) {
+      const uint64_t part = PartOf(size_bytes, piece);
+      if (watch == Watch::kDeviceSums) TellSums(slot, part, *observer);
+      if (watch == Watch::kCopies) observer->Passed(slot.pinned, part);
+    };
+    KINTSUGI_RETURN_IF_ERROR(RunPieces(wait, size_bytes, start, finish));
+    return Await(wait, lane.slots()[0]);  // the header of an empty message
   }
 
   Status ReceivePieces(Wait& wait, uint8_t* data, uint64_t size_bytes, PieceObserver* observer) {
     CudaLane& lane = wait.lane;
     KINTSUGI_ASSIGN_OR_RETURN(const uint64_t sent, ReceiveHeader(wait));
     if (sent != size_bytes) return internal::LinkSizeMismatch(*this, size_bytes, sent);
-    const bool on_device = lane.device().IsDeviceMemory(data), staged = !on_device || observer;
-    const size_t slots = lane.slots().size();
-    const uint64_t pieces = size_bytes / piece_bytes_ + (size_bytes % piece_bytes_ != 0);
-    const auto part_of = [&](uint64_t piece) { return std::min(piece_bytes_, size_bytes - piece * piece_bytes_); };
-    const auto finish = [&](uint64_t piece) -> Status {
-      Slot& slot = lane.slots()[piece % slots];
-      KINTSUGI_RETURN_IF_ERROR(Await(wait, slot));
-      uint8_t* target = data + piece * piece_bytes_;
-      if (on_device && observer) observer->Passed(slot.pinned, part_of(piece));
-      if (!on_device && observer) observer->Copy(target, slot.pinned, part_of(piece));
-      if (!on_device && !observer) std::memcpy(target, slot.pinned, part_of(piece));
-      return Status::Ok();
-    };
-    for (uint64_t piece = 0; piece < pieces; ++piece) {
-      if (piece >= slots) KINTSUGI_RETURN_IF_ERROR(finish(piece - slots));
-      Slot& slot = lane.slots()[piece % slots];
-      const uint64_t part = part_of(piece);
+    const bool on_device = lane.device().IsDeviceMemory(data);
+    const Watch watch = WatchOf(on_device, observer);
+    const auto start = [&](uint64_t piece, Slot& slot) -> Status {
+      const uint64_t part = PartOf(size_bytes, piece);
+      const bool staged = !on_device || watch == Watch::kCopies;
       if (staged) KINTSUGI_RETURN_IF_ERROR(lane.Grow(slot, part));
       const uint64_t to = on_device ? reinterpret_cast<uint64_t>(data + piece * piece_bytes_) : slot.device;
       KINTSUGI_RETURN_IF_ERROR(Take(wait, to, part));
-      if (staged) KINTSUGI_RETURN_IF_ERROR(lane.CopyToHost(slot.pinned, to, part));
-      KINTSUGI_RETURN_IF_ERROR(lane.Record(slot));
-    }
-    for (uint64_t piece = pieces - std::min<uint64_t>(pieces, slots); piece < pieces; ++piece)
-      KINTSUGI_RETURN_IF_ERROR(finish(piece));
-    return Status::Ok();
+      if (watch == Watch::kDeviceSums) return SumOnDevice(lane, slot, to, part, *observer);
+      return staged ? lane.CopyToHost(slot.pinned, to, part) : Status::Ok();
+    };
+    const auto finish = [&](uint64_t piece, Slot& slot) {
+      const uint64_t part = PartOf(size_bytes, piece);
+      uint8_t* target = data + piece * piece_bytes_;
+      if (watch == Watch::kDeviceSums) return TellSums(slot, part, *observer);
+      if (watch == Watch::kCopies) return observer->Passed(slot.pinned, part);
+      if (on_device) return;
+      if (observer)
+        observer->Copy(target, slot.pinned, part);
+      else
+        std::memcpy(target, slot.pinned, part);
+    };
+    return RunPieces(wait, size_bytes, start, finish);
+  }
+
+  Status SendHeader(Wait& wait, uint64_t size_bytes) {
+    CudaLane& lane = wait.lane;
+    Slot& slot = lane.slots()[0];
+    KINTSUGI_RETURN_IF_ERROR(lane.Grow(slot, sizeof(Header)));
+    const Header header{.size_bytes = size_bytes};
+    std::memcpy(slot.pinned, &header, sizeof(header));
+    KINTSUGI_RETURN_IF_ERROR(lane.CopyToDevice(slot.device, slot.pinned, sizeof(header)));
+    KINTSUGI_RETURN_IF_ERROR(Put(wait, slot.device, sizeof(header)));
+    return lane.Record(slot);
   }
 
   Result<uint64_t> ReceiveHeader(Wait& wait) {
@@ -210,6 +269,7 @@ class NcclLink final : public Link {
   const Rank peer_;
   const bool low_;
   const uint64_t piece_bytes_;
+  const std::shared_ptr<const ByteKernels> kernels_;
   std::unique_ptr<CudaLane> send_lane_, receive_lane_;
   const std::unique_ptr<NcclCommunicators> communicators_;  // freed before the lanes
 };

@@ -10,13 +10,15 @@
 // on a thread of its own; the destructor waits for that, so that nothing is written into device memory afterwards.
 // A peer that dies or aborts is seen at once over sockets; over NVLink and in shared memory NCCL says nothing, and the
 // runtime aborts. After a message of another size (kDataLoss) the sender waits for its deadline or abort in the same
-// way. An observer sees host bytes; of device memory each piece is copied to the host for it.
+// way. Of device memory an observer that can do with
+// checksums gets these, computed on the device behind each piece; any other observer sees a copy of the bytes.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "callbacks/handlers/store.h"
+#include "kernels/byte_kernels.h"
 #include "replica/stream/link.h"
 #include "replica/stream/nccl_communicators.h"
 
@@ -31,6 +33,7 @@ struct NcclLinkOptions {
   uint64_t piece_bytes = 64 << 20;
   int in_flight = 3;
   int ctas_max = 16;
+  std::shared_ptr<const ByteKernels> kernels;  // of the device; null: observers get copies
 };
 
 // Both ranks call it with the same prefix, as two ranks of one NCCL version.

@@ -32,6 +32,13 @@ class BlockObserver final : public PieceObserver {
   explicit BlockObserver(ChecksumAlgorithm algorithm) : running_(algorithm) {}
   void Passed(const void* data, uint64_t size_bytes) override;
   void Copy(void* to, const void* from, uint64_t size_bytes) override;
+  // Device memory: blocks begin with a run, so that a link's checksums are the stream's.
+  uint64_t WantsBlockSums() const override {
+    return running_.algorithm() == ChecksumAlgorithm::kMultilinear && filled_ == 0 ? kStreamBlockBytes : 0;
+  }
+  void PassedSums(const uint64_t* sums, uint64_t count) override {
+    checksums_.insert(checksums_.end(), sums, sums + count);
+  }
   // Ends a run: its last block may be short.
   void EndRun();
   std::vector<uint64_t>& checksums() { return checksums_; }

@@ -6,6 +6,8 @@ from harness import Failure, must_be_same, only_incident, reference, script
 from live_run import LiveRun
 
 TRAINER = ["--steps", "12"]
+# As on a device: what a process had in its memory is gone with it.
+ON_DEVICE = ["--no-adopt"]
 LONG = ["--steps", "40", "--step-delay-us", "20000"]
 
 
@@ -22,7 +24,7 @@ def expect(summary, log, rung, ranks, signal, cause):
         raise Failure(f"expected {rung} of {ranks} after {signal}: {cause}\n{json.dumps(incident)[:2000]}\n{log[-3000:]}")
 
 
-def process_is_replaced(xid, words, devices, expected, run_args=()):
+def process_is_replaced(xid, words, devices, expected, run_args=ON_DEVICE, rung="respawn"):
     """A fault that ends rank 1's process; `expected` are the devices of its two lives."""
     def test(runner):
         options = ["--inject", f"device:1@5:backward,xid={xid}", *run_args]
@@ -30,7 +32,7 @@ def process_is_replaced(xid, words, devices, expected, run_args=()):
             options += ["--devices", str(devices)]
         summary, log = runner.run(options, TRAINER)
         must_be_same(reference(runner.bin, TRAINER), summary, log)
-        expect(summary, log, "respawn", [1], "process_exit", f"Xid {xid}, {words}")
+        expect(summary, log, rung, [1], "process_exit", f"Xid {xid}, {words}")
         if lives(log, 1) != expected:
             raise Failure(f"rank 1 lived on devices {lives(log, 1)}, expected {expected}\n{log[-3000:]}")
     return test
@@ -56,12 +58,12 @@ def damage_is_patched(runner):
 
 def all_ranks_of_a_shared_device(runner):
     """Four ranks on three devices: 0 and 3 share one, which needs a reset."""
-    summary, log = runner.run(["--devices", "3", "--inject", "device:3@5:backward,xid=95"], TRAINER)
+    summary, log = runner.run([*ON_DEVICE, "--devices", "3", "--inject", "device:3@5:backward,xid=95"], TRAINER)
     must_be_same(reference(runner.bin, TRAINER), summary, log)
     for rank in (0, 3):
         if len(lives(log, rank)) != 2 or lives(log, rank)[1] == 0:
             raise Failure(f"rank {rank} lived on devices {lives(log, rank)}\n{log[-3000:]}")
-    if any(incident["path"] not in ("respawn",) for incident in summary["incidents"]):
+    if any(incident["path"] != "respawn" for incident in summary["incidents"]):
         raise Failure(json.dumps(summary["incidents"])[:2000])
 
 
@@ -74,7 +76,7 @@ def without_a_device_left(runner):
 
 
 def ordered_while_it_runs(runner):
-    with LiveRun(runner, [], LONG) as run:
+    with LiveRun(runner, ON_DEVICE, LONG) as run:
         step = run.wait_step(5)["step"]
         done = runner.tool(["inject", "--run", str(run.run_dir), f"device:2@{step + 8}:forward,xid=94"])
         if done.returncode != 0:
@@ -87,6 +89,8 @@ def ordered_while_it_runs(runner):
 TESTS = {
     "Xid 94, contained: a new process on the same device": process_is_replaced(94, "contained memory error", 5, [1, 1]),
     "Xid 94 where nobody counts devices": process_is_replaced(94, "contained memory error", 0, [1, 1]),
+    "Xid 94 of a rank whose state lies on the host":
+        process_is_replaced(94, "contained memory error", 5, [1, 1], (), "adopt"),
     "Xid 31: a new process on the same device": process_is_replaced(31, "memory management fault", 5, [1, 1]),
     "Xid 95, uncontained: a device that nobody has": process_is_replaced(95, "uncontained memory error", 5, [1, 4]),
     "Xid 79, off the bus: a device that nobody has": process_is_replaced(79, "the device has fallen off the bus", 5, [1, 4]),

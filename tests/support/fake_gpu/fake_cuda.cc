@@ -87,3 +87,8 @@ FAKE_GPU_EXPORT int cuPointerGetAttribute(void* value, int attribute, uint64_t a
 }
 
 FAKE_GPU_EXPORT int cuGetErrorName(int, const char** name) { return *name = "FAKE_ERROR", 0; }
+
+// Not a driver's: what a test's kernels run their work with.
+FAKE_GPU_EXPORT void fakeStreamRun(void* stream, void (*work)(void*), void* argument) {
+  static_cast<Stream*>(stream)->Enqueue([=] { work(argument); });
+}

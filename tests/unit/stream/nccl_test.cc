@@ -1,5 +1,6 @@
 // The host's side of the NCCL link and groups, over fakes of libnccl and libcuda (tests/support/fake_gpu). Nothing here
 // says what a device does.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -9,10 +10,13 @@
 #include <optional>
 #include <thread>
 
+#include "kernels/host_checksum.h"
 #include "replica/stream/make_link.h"
 #include "replica/stream/nccl_groups.h"
 #include "replica/stream/nccl_link.h"
+#include "replica/stream/receive_ledger.h"
 #include "replica/stream/staged_link.h"
+#include "replica/stream/state_stream.h"
 #include "tests/support/memory_store.h"
 
 namespace kintsugi {
@@ -42,7 +46,8 @@ class Nccl : public testing::Test {
   }
 
   // The ends of a link between ranks 1 and 2.
-  std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> Pair(uint64_t piece_bytes = 1000, int in_flight = 2) {
+  std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> Pair(uint64_t piece_bytes = 1000, int in_flight = 2,
+                                                               std::shared_ptr<const ByteKernels> kernels = nullptr) {
     MemoryStore store;
     const auto open = [&](int self, int peer) {
       auto link = MakeNcclLink(store, api_, device_,
@@ -51,7 +56,8 @@ class Nccl : public testing::Test {
                                 .peer = Rank(peer),
                                 .deadline = In(30s),
                                 .piece_bytes = piece_bytes,
-                                .in_flight = in_flight});
+                                .in_flight = in_flight,
+                                .kernels = kernels});
       EXPECT_TRUE(link.ok()) << link.status().ToString();
       return link.ok() ? std::move(link).value() : nullptr;
     };
@@ -135,6 +141,99 @@ TEST_F(Nccl, MessagesOfManyPiecesCrossBetweenDeviceAndHostMemory) {
     low.reset(), high.reset();
     Free(source), Free(target);
   }
+}
+
+// The host's kernels, run on the fake device's stream.
+class StreamKernels final : public ByteKernels {
+ public:
+  StreamKernels() { run_ = reinterpret_cast<decltype(run_)>(dlsym(dlopen(FAKE_GPU, RTLD_NOW), "fakeStreamRun")); }
+  std::string_view kind() const override { return "fake"; }
+  bool CanCast(ElementType, ElementType) const override { return false; }
+  Status Copy(std::span<const CopyPart>, KernelStream) const override { return Unused(); }
+  Status Cast(std::span<const CastPart>, KernelStream) const override { return Unused(); }
+  Status Compare(const void*, const void*, uint64_t, uint64_t*, KernelStream) const override { return Unused(); }
+  Status Pack(std::span<const PackPart>, void*, uint64_t, const BlockSums*, KernelStream) const override {
+    return Unused();
+  }
+  Status Unpack(std::span<const PackPart>, const void*, uint64_t, const BlockSums*, const uint64_t*, uint64_t*,
+                KernelStream) const override {
+    return Unused();
+  }
+  Status Checksum(const void* data, uint64_t size_bytes, const BlockSums& sums, KernelStream stream) const override {
+    auto* work =
+        new std::function<void()>([=] { EXPECT_TRUE(HostKernels().Checksum(data, size_bytes, sums, {}).ok()); });
+    const auto run = [](void* argument) {
+      const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(argument));
+      (*owned)();
+    };
+    run_(stream.handle, run, work);
+    return Status::Ok();
+  }
+
+ private:
+  static Status Unused() { return {StatusCode::kInternal, "a link needs no such kernel"}; }
+  void (*run_)(void*, void (*)(void*), void*) = nullptr;
+};
+
+// Takes checksums; bytes that come all the same are a failure.
+class SumsOnly final : public PieceObserver {
+ public:
+  void Passed(const void*, uint64_t) override { ADD_FAILURE() << "bytes were copied to the host"; }
+  uint64_t WantsBlockSums() const override { return kSumBlockBytesMin; }
+  void PassedSums(const uint64_t* sums, uint64_t count) override { all.insert(all.end(), sums, sums + count); }
+  std::vector<uint64_t> all;
+};
+
+TEST_F(Nccl, DeviceMemoryIsChecksummedOnTheDevice) {
+  constexpr size_t kSize = 5 * kSumBlockBytesMin + 77;
+  auto [low, high] = Pair(2 * kSumBlockBytesMin, 2, std::make_shared<StreamKernels>());
+  uint8_t *source = DeviceMemory(kSize, 0), *target = DeviceMemory(kSize, 0x77);
+  for (size_t i = 0; i < kSize; ++i) source[i] = static_cast<uint8_t>(i * 7 + i / 256);
+  std::vector<uint64_t> expected;
+  for (size_t at = 0; at < kSize; at += kSumBlockBytesMin)
+    expected.push_back(
+        BlockChecksum(ChecksumAlgorithm::kMultilinear, source + at, std::min<uint64_t>(kSumBlockBytesMin, kSize - at)));
+  SumsOnly sent, received;
+  std::thread sender([&, &link = *low] {
+    const Memory memory{.data = source, .size_bytes = kSize, .kind = MemoryKind::kDevice, .device = 0};
+    EXPECT_TRUE(link.Send(memory, 0, kSize, In(30s), &sent).ok());
+  });
+  ASSERT_TRUE(high->Receive(target, kSize, In(30s), &received).ok());
+  sender.join();
+  EXPECT_EQ(std::memcmp(source, target, kSize), 0);
+  EXPECT_EQ(sent.all, expected);
+  EXPECT_EQ(received.all, expected);
+  low.reset(), high.reset();
+  Free(source), Free(target);
+}
+
+// The state stream asks for these by itself, and its receiver compares them.
+TEST_F(Nccl, TheStateStreamMovesDeviceMemoryWithChecksumsOfTheDevice) {
+  constexpr size_t kSize = (5 << 20) + 12345;
+  auto [low, high] = Pair(2 << 20, 2, std::make_shared<StreamKernels>());
+  uint8_t *source = DeviceMemory(kSize, 0), *target = DeviceMemory(kSize, 0x77);
+  for (size_t i = 0; i < kSize; ++i) source[i] = static_cast<uint8_t>(i * 13 + i / 999);
+  const auto items = [](uint8_t* at) {
+    const Memory memory{.data = at, .size_bytes = kSize, .kind = MemoryKind::kDevice, .device = 0};
+    return std::vector<StreamItem>{{"weight", memory}};
+  };
+  SendOptions options;
+  options.checksum = ChecksumAlgorithm::kMultilinear;
+  options.limits.deadline = In(60s);
+  Status sent;
+  std::thread sender([&, &link = *low] { sent = SendState(link, items(source), Step(3), options); });
+  ReceiveOptions wanted;
+  wanted.limits.deadline = In(60s);
+  ReceiveLedger ledger;
+  StreamResult result;
+  const Status received = ReceiveState({high.get()}, items(target), Step(3), ledger, wanted, &result);
+  sender.join();
+  EXPECT_TRUE(sent.ok()) << sent.ToString();
+  EXPECT_TRUE(received.ok()) << received.ToString();
+  EXPECT_EQ(result.blocks_damaged, 0u);
+  EXPECT_EQ(std::memcmp(source, target, kSize), 0);
+  low.reset(), high.reset();
+  Free(source), Free(target);
 }
 
 // Over NVLink nobody is told of a death: the kernel spins.
