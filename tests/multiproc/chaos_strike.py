@@ -2,6 +2,7 @@
 import random
 import signal
 import socket
+import threading
 import time
 from collections import Counter
 
@@ -111,7 +112,8 @@ class Strike:
     def stop_for(self, pid, seconds):
         if not pid or not send_signal(pid, signal.SIGSTOP):
             return False
-        self.do_later(seconds, lambda: send_signal(pid, signal.SIGCONT))
+        # Not do_later: a question to a launcher that is stopped is waited for, and the pause would last as long.
+        threading.Timer(seconds, send_signal, (pid, signal.SIGCONT)).start()
         return True
 
     def launcher_pause(self, fault, _status):
