@@ -89,7 +89,10 @@ class Plan:
         self.faults[0].in_recovery = None
         if not kinds:
             self.faults = self.provoked(chance)
-        self.spares = chance.choice([0, 0, 1, 2])  # the last draw: earlier ones stay what they were
+        # The last draws: earlier ones stay what they were.
+        self.spares = chance.choice([0, 0, 1, 2])
+        self.snapshot_every = chance.choice([0, 0, 2, 5])
+        self.adopts = chance.random() < 0.6
         self.small_disk = any(fault.kind == "disk-full" for fault in self.faults)
 
     def provoked(self, chance):
@@ -107,12 +110,14 @@ class Plan:
     def options(self):
         options = ["--silence", "0.4", "--hang-least", "0.8", "--step-timeout", "10", "--grace", "10", "--max-respawns",
                    str(self.respawns)]
-        for name, value in (("--save-every", self.save_every), ("--verify-every", self.verify_every), ("--spares", self.spares)):
+        for name, value in (("--save-every", self.save_every), ("--verify-every", self.verify_every), ("--spares", self.spares),
+                            ("--snapshot-every", self.snapshot_every)):
             if value:
                 options += [name, str(value)]
-        return options
+        return options if self.adopts else [*options, "--no-adopt"]
 
     def __str__(self):
         layout = f"{self.nodes} nodes of {self.nproc} ranks" if self.nodes > 1 else f"{self.nproc} ranks"
         return (f"run {self.number}: {layout}, tp {self.tp}, {self.steps} steps, {self.respawns} respawns, "
-                f"save every {self.save_every}, verify every {self.verify_every}: {'; '.join(map(str, self.faults))}")
+                f"save every {self.save_every}, verify every {self.verify_every}, {self.spares} spares, "
+                f"snapshot every {self.snapshot_every}{'' if self.adopts else ', no adopt'}: {'; '.join(map(str, self.faults))}")

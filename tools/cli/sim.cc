@@ -35,27 +35,44 @@ Result<Seeds> ParseSeeds(const std::string& text) {
                 "--seeds is '" + text + "'; it is A..B with A less than B (B is not run), for example 1..1001");
 }
 
+// `all`: every profile but the one that is a single incident of a world of any size.
+Result<std::vector<sim::Profile>> FindProfiles(const std::string& name) {
+  std::vector<sim::Profile> found;
+  if (name == "all") {
+    for (const sim::Profile& profile : sim::Profiles())
+      if (!profile.incident) found.push_back(profile);
+    return found;
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(sim::Profile profile, sim::FindProfile(name));
+  found.push_back(std::move(profile));
+  return found;
+}
+
+void RunSeed(const SimOptions& options, uint64_t seed, const sim::Profile& profile, const sim::LogFunction& log,
+             std::ostream& words, sim::Campaign* campaign) {
+  const sim::Plan plan = sim::DrawPlan(seed, profile, options.ranks);
+  const sim::Outcome outcome = sim::Cluster(plan, log).Run();
+  campaign->Add(plan, outcome);
+  if (outcome.violations.empty()) return;
+  const sim::Violation& violation = outcome.violations.front();
+  words << "seed " << seed << " breaks " << violation.ToString() << "\n  " << plan.ToString()
+        << "\n  replay: " << sim::ReplayCommand(seed, profile.name, options.ranks) << '\n';
+  if (!options.minimize) return;
+  const sim::Plan shortest = sim::Minimize(plan, violation.promise);
+  words << "  shortest schedule, " << shortest.faults.size() << " of " << plan.faults.size() << " faults:\n";
+  for (const sim::PlannedFault& fault : shortest.faults) words << "    " << fault.ToString() << '\n';
+  if (shortest.faults.empty()) words << "    none: the run breaks it by itself\n";
+}
+
 // Where standard output is the JSON's, words go to standard error.
-int RunSeeds(const SimOptions& options, const Seeds& seeds, const sim::Profile& profile) {
+int RunSeeds(const SimOptions& options, const Seeds& seeds, const std::vector<sim::Profile>& profiles) {
   std::ostream& words = options.json == "-" ? std::cerr : std::cout;
   sim::LogFunction log;
   if (options.log) log = [&words](const std::string& line) { words << line << '\n'; };
   sim::Campaign campaign;
   const auto began = std::chrono::steady_clock::now();
-  for (uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
-    const sim::Plan plan = sim::DrawPlan(seed, profile, options.ranks);
-    const sim::Outcome outcome = sim::Cluster(plan, log).Run();
-    campaign.Add(plan, outcome);
-    if (outcome.violations.empty()) continue;
-    const sim::Violation& violation = outcome.violations.front();
-    words << "seed " << seed << " breaks " << violation.ToString() << "\n  " << plan.ToString()
-          << "\n  replay: " << sim::ReplayCommand(seed, profile.name, options.ranks) << '\n';
-    if (!options.minimize) continue;
-    const sim::Plan shortest = sim::Minimize(plan, violation.promise);
-    words << "  shortest schedule, " << shortest.faults.size() << " of " << plan.faults.size() << " faults:\n";
-    for (const sim::PlannedFault& fault : shortest.faults) words << "    " << fault.ToString() << '\n';
-    if (shortest.faults.empty()) words << "    none: the run breaks it by itself\n";
-  }
+  for (const sim::Profile& profile : profiles)
+    for (uint64_t seed = seeds.first; seed < seeds.end; ++seed) RunSeed(options, seed, profile, log, words, &campaign);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   words << campaign.seeds_run() << " seeds, " << campaign.incidents() << " incidents, " << campaign.failures().size()
         << " failing; recovery " << sim::Milliseconds(campaign.RecoveryMedian()) << " ms in the middle, "
@@ -65,8 +82,8 @@ int RunSeeds(const SimOptions& options, const Seeds& seeds, const sim::Profile& 
   Status written;
   if (!options.json.empty()) written = WriteText(options.json, campaign.Json(seconds));
   if (written.ok() && !options.picture.empty())
-    written = WriteText(options.picture,
-                        DrawCoverage(campaign, "kintsugi sim --profile " + profile.name + " --seeds " + options.seeds));
+    written = WriteText(options.picture, DrawCoverage(campaign, "kintsugi sim --profile " + options.profile +
+                                                                    " --seeds " + options.seeds));
   if (!written.ok()) {
     Complain(written.message());
     return core::kExitFailed;
@@ -82,19 +99,19 @@ int Refuse(const Status& why) {
 int RunSim(const SimOptions& options) {
   const Result<Seeds> seeds = ParseSeeds(options.seeds);
   if (!seeds.ok()) return Refuse(seeds.status());
-  const Result<sim::Profile> profile = sim::FindProfile(options.profile);
-  if (!profile.ok()) return Refuse(profile.status().Annotate("--profile"));
+  const Result<std::vector<sim::Profile>> profiles = FindProfiles(options.profile);
+  if (!profiles.ok()) return Refuse(profiles.status().Annotate("--profile"));
   if (const Status ranks = sim::CheckRanks(options.ranks); !ranks.ok()) return Refuse(ranks.Annotate("--ranks"));
   for (const std::string& file : {options.json, options.picture})
     if (!file.empty())
       if (const Status writable = CheckWritable(file); !writable.ok()) return Refuse(writable);
-  return RunSeeds(options, *seeds, *profile);
+  return RunSeeds(options, *seeds, *profiles);
 }
 
 std::string Footer() {
   std::string text = "Profiles:\n";
   for (const sim::Profile& profile : sim::Profiles()) text += "  " + profile.name + ": " + profile.description + "\n";
-  return text +
+  return text + "  all: the seeds in each of them but 'one'\n" +
          "\nA seed is a replay: the same seed gives the same run, byte for byte, on every machine. A seed that breaks "
          "a promise\n"
          "prints the command that runs it again with its whole log.\n\n"
