@@ -46,7 +46,7 @@ void Make(Bench& bench) {
   for (int r = 0; r < 4; ++r) bench.Say(r, Report(r, orders[static_cast<size_t>(r)].step, orders[0].step.value() + 1));
 }
 
-const RungReason& Chosen(const Bench& bench) { return bench.All<IncidentClosed>().back().record.reasons.back(); }
+RungReason Chosen(const Bench& bench) { return bench.All<IncidentClosed>().back().record.reasons.back(); }
 
 TEST(Snapshots, AreOrderedOnceAllRanksRun) {
   const Bench bench = Running();
