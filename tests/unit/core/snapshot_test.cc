@@ -226,8 +226,8 @@ TEST(Snapshots, ACopyThatCannotBeReadIsTakenFromElsewhere) {
   bench.Say(1, PhaseDone{.phase = Phase::kRepair, .code = StatusCode::kDataLoss, .text = "damaged"});
   ASSERT_EQ(bench.core.phase(), Phase::kRunning) << bench.Ended().value_or(RunEnded{}).text;
   bool moved = false;
-  for (const RepairMove& move : bench.Orders(Phase::kRepair, 1).back().moves)
-    moved = moved || move.destination == Rank(1);
+  const std::vector<PhaseOrder> orders = bench.Orders(Phase::kRepair, 1);
+  for (const RepairMove& move : orders.back().moves) moved = moved || move.destination == Rank(1);
   EXPECT_TRUE(moved) << "rank 1's own copy was no good";
 }
 
