@@ -33,8 +33,8 @@ std::optional<uint64_t> Agent::Impl::StateShape() const {
 }
 
 void Agent::Impl::OfferState() {
+  if (options_.state_fd < 0) return;  // no launcher, or one that holds nothing
   const std::optional<uint64_t> shape = StateShape();
-  if (options_.state_fd < 0) return;
   state_channel_.emplace(UniqueFd(options_.state_fd));
   const auto without = [this](const std::string& why) {
     log_->Write(LogLevel::kInfo, LogLine("state_not_held", {{"why", why}}));
