@@ -132,6 +132,7 @@ Status Worker::Update(Step step) {
     }
     trainer_->UpdatePiece(i);
   }
+  KINTSUGI_RETURN_IF_ERROR(trainer_->FinishUpdate());
   return agent_.EndUpdate(step);
 }
 
