@@ -75,7 +75,7 @@ Result<std::unique_ptr<DeviceSession>> DeviceSession::Open(const DevicePlace& pl
 
 Result<float*> DeviceSession::AllocateState(size_t count) {
   state_.emplace_back(*compute_, count);
-  if (state_.back().data() == nullptr) return compute_->status();
+  KINTSUGI_RETURN_IF_ERROR(compute_->status());
   return state_.back().data();
 }
 
