@@ -97,7 +97,7 @@ Status ReplicaDefaults::OpenLinks(HandlerContext& call, CancelToken& cancel) {
                                                                 .name = "mirror",
                                                                 .deadline = call.deadline,
                                                                 .cancel = &cancel,
-                                                                .prefer = options_.prefer,
+                                                                .prefer = HostLink(options_.prefer),
                                                                 .address = options_.address}));
     std::lock_guard lock(mutex_);
     if (aborted_) return {StatusCode::kCancelled, "opening links to the replica partners was aborted"};
@@ -162,8 +162,8 @@ Result<std::map<int, StateDigest>> ReplicaDefaults::Digests() {
   for (const auto& [key, tensor] : registry_.tensors()) layouts[tensor.layout].push_back({key, tensor.memory});
   std::map<int, StateDigest> digests;
   for (const auto& [layout, items] : layouts) {
-    const auto digest = DigestState(items, aborted_);
-    if (!digest) return Status(StatusCode::kCancelled, "the digest of layout " + std::to_string(layout) + " was aborted");
+    const auto digest = DigestState(items, aborted_, registry_.device_memory().get());
+    if (!digest.ok()) return digest.status().Annotate("layout " + std::to_string(layout));
     digests[layout] = *digest;
   }
   return digests;
@@ -228,19 +228,26 @@ Status ReplicaDefaults::WorkOff(HandlerContext& call) {
 
 Result<std::unique_ptr<Link>> ReplicaDefaults::OpenFor(HandlerContext& call, const RepairMove& move, size_t number,
                                                        Rank source) {
-  return MakeLink(*call.store,
-                  {.generation = call.generation,
-                   .self = call.rank,
-                   .peer = call.rank == source ? move.destination : source,
-                   .name = "repair/" + std::to_string(number) + "/layout" + std::to_string(move.layout),
-                   .deadline = call.deadline,
-                   .cancel = call.cancel,
-                   .prefer = options_.prefer,
-                   .address = options_.address});
+  return MakeLink(*call.store, {.generation = call.generation,
+                                .self = call.rank,
+                                .peer = call.rank == source ? move.destination : source,
+                                .name = "repair/" + std::to_string(number) + "/layout" + std::to_string(move.layout),
+                                .deadline = call.deadline,
+                                .cancel = call.cancel,
+                                .prefer = HasDeviceTensors(move.layout) ? options_.prefer : HostLink(options_.prefer),
+                                .address = options_.address,
+                                .memory = registry_.device_memory()});
 }
 
 StreamLimits ReplicaDefaults::LimitsOf(const HandlerContext& call) const {
   return {.bytes_per_second_min = options_.bytes_per_second_min, .deadline = call.deadline};
+}
+
+bool ReplicaDefaults::HasDeviceTensors(int layout) const {
+  const auto& tensors = registry_.tensors();
+  return std::any_of(tensors.begin(), tensors.end(), [layout](const auto& entry) {
+    return entry.second.layout == layout && entry.second.memory.kind == MemoryKind::kDevice;
+  });
 }
 
 Result<std::vector<StreamItem>> ReplicaDefaults::ItemsOf(const RepairMove& move) const {
@@ -248,9 +255,7 @@ Result<std::vector<StreamItem>> ReplicaDefaults::ItemsOf(const RepairMove& move)
   for (const auto& [key, tensor] : registry_.tensors()) {
     if (tensor.layout != move.layout) continue;
     if (!move.keys.empty() && std::find(move.keys.begin(), move.keys.end(), key) == move.keys.end()) continue;
-    if (tensor.memory.kind == MemoryKind::kDevice)
-      return Status(StatusCode::kFailedPrecondition, "tensor '" + key + "' lies in device memory, which the default repair "
-                                                     "does not reach: register a repair handler");
+    KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
     items.push_back({key, tensor.memory});
   }
   if (!move.keys.empty() && items.size() != move.keys.size())
@@ -271,6 +276,8 @@ Status ReplicaDefaults::ServeMove(HandlerContext& call, const RepairMove& move, 
   KINTSUGI_ASSIGN_OR_RETURN(auto link, OpenFor(call, move, number, call.rank));
   links.Add(std::move(link));
   SendOptions options{.checksum = options_.checksum, .limits = LimitsOf(call)};
+  if (options.checksum != ChecksumAlgorithm::kNone && HasDeviceTensors(move.layout))
+    options.checksum = ChecksumAlgorithm::kMultilinear;
   if (snapshot) {
     options.objects = snapshot->objects;
   } else if (move.keys.empty()) {

@@ -1,13 +1,14 @@
-// ReplicaDefaults: the state service and the default `repair` handler, built on the state registry and the state stream.
+// ReplicaDefaults: the state service and the default `repair` handler, built on the state registry and the state
+// stream.
 //
-// The repair handler works off the moves in order: where this rank is a source it serves the destination, where it is the
-// destination it receives straight into registered memory, from all sources at once. Mirrored objects travel with the
-// moves.
-// Threads: as StateService and the handler table say; MirroredOf from any thread.
-// Ownership: refers to the registry, which outlives it; owns its links.
-// Errors: kCancelled after Abort or a cancelled call; kFailedPrecondition for a reload without a loader; the stream's.
-// Invariants: what was received is remembered per (step, manifest) across generations until the next Digests: a repair that
-// VERIFY finds wanting starts from nothing.
+// The repair handler works off the moves in order: where this rank is a source it serves the destination, where it is
+// the destination it receives straight into registered memory, from all sources at once. Mirrored objects travel with
+// the moves. Tensors in device memory are reached through the registry's DeviceMemory: over NCCL where both ranks ask
+// for it, else by way of pinned host memory. Threads: as StateService and the handler table say; MirroredOf from any
+// thread. Ownership: refers to the registry, which outlives it; owns its links. Errors: kCancelled after Abort or a
+// cancelled call; kFailedPrecondition for a reload without a loader; the stream's. Invariants: what was received is
+// remembered per (step, manifest) across generations until the next Digests: a repair that VERIFY finds wanting starts
+// from nothing.
 #pragma once
 
 #include <atomic>
@@ -26,8 +27,10 @@
 namespace kintsugi {
 
 struct ReplicaOptions {
+  // Of blocks on their way; for tensors in device memory it is multilinear-64, which a device computes, unless kNone.
   ChecksumAlgorithm checksum = ChecksumAlgorithm::kCrc32c;
   double bytes_per_second_min = 50e6;
+  // kNccl is for moves of layouts that have tensors in device memory; everything else then goes by kAutomatic.
   LinkPreference prefer = LinkPreference::kAutomatic;
   GlooAddress address;
 };
@@ -71,6 +74,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   Status ServeMove(HandlerContext& call, const RepairMove& move, size_t number);
   Status ReceiveMove(HandlerContext& call, const RepairMove& move, size_t number);
   Result<std::vector<StreamItem>> ItemsOf(const RepairMove& move) const;
+  bool HasDeviceTensors(int layout) const;
   // Keeps what has arrived only while repairs go on from the same kind of source.
   void EnterLedgers(bool from_snapshot);
   Result<std::unique_ptr<Link>> OpenFor(HandlerContext& call, const RepairMove& move, size_t number, Rank source);

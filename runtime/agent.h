@@ -29,11 +29,13 @@
 #include "callbacks/handlers/handlers.h"
 #include "callbacks/handlers/snapshot_service.h"
 #include "callbacks/handlers/state_service.h"
+#include "callbacks/state/device_memory.h"
 #include "callbacks/state/registry.h"
 #include "runtime/agent/agent_options.h"
 #include "runtime/base/export.h"
 #include "runtime/base/log.h"
 #include "runtime/base/train_phase.h"
+#include "runtime/device/damage_map.h"
 
 namespace kintsugi {
 
@@ -73,6 +75,8 @@ class KINTSUGI_EXPORT Agent {
   int world_size() const;
   JoinKind join_kind() const;
   Incarnation incarnation() const;
+  // Index of this rank's device on its node, where the launcher says so (--devices N); else -1.
+  int device() const;
 
   // ---- before Run ------------------------------------------------------------------------------------------------
 
@@ -92,6 +96,9 @@ class KINTSUGI_EXPORT Agent {
   Status RegisterFault(const std::string& pattern, FaultClass fault_class);
   // State memory that other processes of this host can map: the fastest to repair from. Lives as long as the agent.
   Result<Memory> AllocateState(uint64_t size_bytes);
+  // How registered tensors of kind kDevice are reached: needed for each of them unless the trainer brings handlers of
+  // its own and no state service. CudaMemory (replica/device/cuda_memory.h) is one.
+  Status SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory);
   // Completes the description of memory that lies inside an AllocateState allocation; leaves any other as it is.
   void DescribeMemory(Memory* memory) const;
 
@@ -114,6 +121,15 @@ class KINTSUGI_EXPORT Agent {
   // Passes the gate: from here to EndUpdate nothing but local arithmetic.
   Status BeginUpdate(Step step);
   Status EndUpdate(Step step);
+  // The same where a device does the work and the host only enqueues it. `inputs` stands behind everything that the
+  // update needs (the reduced gradients); the gate is entered once it is done. `update` stands behind the update's
+  // kernels and belongs to the commit: until it is done, the rank counts as being within the update. At an incident the
+  // trainer's thread waits for it in the guard for at most AgentOptions::device_limit; an update that is not done then,
+  // or failed, is torn, and the rank's state comes from a replica. Save points and snapshots wait for it too. Fences
+  // live as long as the agent; one of each, recorded anew in every step, will do. Waits end with kInterrupted at an
+  // incident.
+  Status BeginUpdate(Step step, const DeviceFence& inputs);
+  Status EndUpdate(Step step, const DeviceFence& update);
   // For long stretches without a collective: kInterrupted once an incident has begun.
   Status Poll() const;
 
@@ -126,6 +142,16 @@ class KINTSUGI_EXPORT Agent {
   // Registered tensors are damaged (or, with no keys, all of this rank's memory). Tells the controller at once; return
   // the status from the loop.
   Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text);
+
+  // A CUDA call failed. `error` is its cudaError_t, `query` what something trivial gave right after it
+  // (runtime/device/cuda_error.h); `damaged`: addresses, where an event named them. Return the status from the loop.
+  //   no fault of the device (kInternal):            an exception as any other
+  //   context alive, damage within registered tensors: these get fresh memory and are streamed (patch)
+  //   context alive, other damage:                     all of this rank's memory is streamed (rebuild)
+  //   context lost, no device (kEnded):                Run returns kEnded with exit code 1: leave, a new process comes
+  // REQUIRES: nothing of the trainer's uses the device meanwhile.
+  Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
+                         const std::string& text);
 
   // Whether EnterPhase just carried out an injected `throw`; see Mark.
   bool TakeInjectedThrow();

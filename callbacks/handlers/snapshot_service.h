@@ -20,6 +20,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/export.h"
 #include "runtime/base/ids.h"
+#include "runtime/base/result.h"
 #include "runtime/base/status.h"
 
 namespace kintsugi {
@@ -58,6 +59,8 @@ class KINTSUGI_EXPORT SnapshotService {
     // Whether the registered tensors still are those of `step`: no lock, no update since. Any thread.
     std::function<bool(Step step)> unchanged;
     std::function<void(SnapshotReport report)> report;
+    // Whether the device has finished the update that was committed last; an error: it never will. Null: there is none.
+    std::function<Result<bool>()> settled;
   };
 
   virtual ~SnapshotService() = default;

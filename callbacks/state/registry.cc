@@ -152,6 +152,25 @@ std::vector<uint8_t> StateRegistry::CaptureMirrored() const {
   return out;
 }
 
+Status StateRegistry::SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory) {
+  if (sealed_)
+    return {StatusCode::kFailedPrecondition,
+            "device memory handed over after training began: hand it over before Agent::Run"};
+  device_memory_ = std::move(memory);
+  return Status::Ok();
+}
+
+Result<const DeviceMemory*> StateRegistry::DeviceOf(const ShardedTensor& tensor) const {
+  if (tensor.memory.kind != MemoryKind::kDevice) return nullptr;
+  if (device_memory_ && device_memory_->device() == tensor.memory.device) return device_memory_.get();
+  return Status(StatusCode::kFailedPrecondition,
+                "tensor '" + tensor.key + "' lies on device " + std::to_string(tensor.memory.device) + ", but " +
+                    (device_memory_ ? "the device memory that was handed over is device " +
+                                          std::to_string(device_memory_->device()) + "'s"
+                                    : "no device memory was handed over") +
+                    ": Agent::SetDeviceMemory");
+}
+
 Status StateRegistry::RestoreMirrored(const std::vector<uint8_t>& bytes) const {
   const auto bad = [&](const std::string& what) {
     return Status(StatusCode::kDataLoss, "mirrored objects (" + std::to_string(bytes.size()) + " bytes): " + what);

@@ -9,11 +9,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "callbacks/state/descriptors.h"
+#include "callbacks/state/device_memory.h"
 #include "callbacks/state/summary.h"
 #include "runtime/base/result.h"
 
@@ -43,6 +45,13 @@ class KINTSUGI_EXPORT StateRegistry {
   Status RestoreMirrored(const std::vector<uint8_t>& bytes) const;
   bool HasMirrored() const;
 
+  // How tensors in device memory are reached; before Seal. Null: they cannot be.
+  Status SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory);
+  const std::shared_ptr<const DeviceMemory>& device_memory() const { return device_memory_; }
+  // The device memory that a tensor lies in; null for one in host memory. kFailedPrecondition names key and device
+  // where it lies on a device that nobody handed over.
+  Result<const DeviceMemory*> DeviceOf(const ShardedTensor& tensor) const;
+
  private:
   // That `key` may be registered now.
   Status CheckOpen(std::string_view what, const std::string& key) const;
@@ -52,6 +61,7 @@ class KINTSUGI_EXPORT StateRegistry {
   std::map<std::string, ShardedTensor> tensors_;
   std::map<std::string, ShardedObject> objects_;
   std::map<uintptr_t, std::string> by_address_;  // start of each non-empty tensor's memory -> key
+  std::shared_ptr<const DeviceMemory> device_memory_;
   bool sealed_ = false;
 };
 

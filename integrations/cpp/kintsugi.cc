@@ -9,8 +9,10 @@ namespace {
 
 // What the default handlers share; the agent keeps it alive as its state service.
 struct StatePlane {
-  explicit StatePlane(const StateRegistry& registry)
-      : replica(registry), snapshots(registry, [this](Step step) { return replica.PackMirrored(step); }) {
+  StatePlane(const StateRegistry& registry, const ReplicaOptions& options)
+      : replica(registry, options),
+        snapshots(
+            registry, [this](Step step) { return replica.PackMirrored(step); }, options) {
     replica.SetSnapshots(&snapshots);
     save.registry = &registry;
     save.mirrored_of = [this](Rank rank, Step step) { return replica.MirroredOf(rank, step); };
@@ -22,9 +24,10 @@ struct StatePlane {
 
 }  // namespace
 
-Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr<LogSink> log) {
+Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr<LogSink> log,
+                                    const ReplicaOptions& replica) {
   KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Agent> agent, Agent::Join(options, std::move(log)));
-  auto plane = std::make_shared<StatePlane>(agent->registry());
+  auto plane = std::make_shared<StatePlane>(agent->registry(), replica);
   plane->save.job = options.job;
   plane->replica.SetLoader(checkpoint::LoadHandler, &plane->save);
   KINTSUGI_RETURN_IF_ERROR(

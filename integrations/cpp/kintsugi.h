@@ -8,13 +8,15 @@
 #include <memory>
 
 #include "integrations/cpp/gloo_world.h"
+#include "replica/defaults.h"
 #include "replica/stream/gloo_group.h"
 #include "runtime/agent.h"
 
 namespace kintsugi {
 
-// Errors: as Agent::Join.
+// `replica`: how the default handlers move state. Errors: as Agent::Join.
 KINTSUGI_EXPORT Result<std::unique_ptr<Agent>> Join(const AgentOptions& options,
-                                                    std::shared_ptr<LogSink> log = NullLogSink());
+                                                    std::shared_ptr<LogSink> log = NullLogSink(),
+                                                    const ReplicaOptions& replica = {});
 
 }  // namespace kintsugi

@@ -17,10 +17,32 @@ constexpr std::array<uint8_t, kAlignment> kZeros{};
 DataWriter::DataWriter(std::unique_ptr<WritableFile> file, std::string name, std::function<Status()> poll)
     : file_(std::move(file)), name_(std::move(name)), poll_(std::move(poll)) {}
 
-Result<Extent> DataWriter::Append(std::span<const uint8_t> bytes) {
+Extent DataWriter::Begin(uint64_t size_bytes) {
   if (const uint64_t gap = Aligned(end_) - end_; gap > 0) Gather(std::span(kZeros).first(gap));
-  Extent extent{name_, end_, bytes.size(), {}};
-  extent.blocks.reserve(BlockCount(bytes.size()));
+  Extent extent{name_, end_, size_bytes, {}};
+  extent.blocks.reserve(BlockCount(size_bytes));
+  return extent;
+}
+
+Result<Extent> DataWriter::AppendFrom(const DeviceMemory& device, const Memory& memory) {
+  if (!buffer_) {
+    KINTSUGI_ASSIGN_OR_RETURN(buffer_, device.AllocateHost(kWriteBytes));
+  }
+  Extent extent = Begin(memory.size_bytes);
+  const auto* const from = static_cast<const uint8_t*>(memory.data);
+  for (uint64_t at = 0; at < memory.size_bytes; at += kWriteBytes) {
+    const std::span<const uint8_t> now(buffer_.get(), std::min(kWriteBytes, memory.size_bytes - at));
+    KINTSUGI_RETURN_IF_ERROR(poll_());
+    KINTSUGI_RETURN_IF_ERROR(device.Read(buffer_.get(), from + at, now.size()));
+    AppendBlocks(now, &extent.blocks);
+    Gather(now);
+    KINTSUGI_RETURN_IF_ERROR(Write());
+  }
+  return extent;
+}
+
+Result<Extent> DataWriter::Append(std::span<const uint8_t> bytes) {
+  Extent extent = Begin(bytes.size());
   while (!bytes.empty()) {
     const auto now = bytes.first(std::min<size_t>(bytes.size(), kWriteBytes));
     AppendBlocks(now, &extent.blocks);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "callbacks/state/descriptors.h"
+#include "callbacks/state/device_memory.h"
 #include "replica/save/file_system.h"
 #include "replica/save/manifest.h"
 
@@ -22,6 +24,8 @@ class DataWriter {
 
   // Bytes stay where they are, unchanged, until Finish.
   Result<Extent> Append(std::span<const uint8_t> bytes);
+  // The same for memory of a device, which goes through a pinned buffer of one write's size.
+  Result<Extent> AppendFrom(const DeviceMemory& device, const Memory& memory);
   // Writes what is left and syncs.
   Status Finish();
   uint64_t size_bytes() const { return end_; }
@@ -29,6 +33,8 @@ class DataWriter {
  private:
   Status Write();
   void Gather(std::span<const uint8_t> bytes);
+  // Where the next range of this size goes.
+  Extent Begin(uint64_t size_bytes);
 
   std::unique_ptr<WritableFile> file_;
   const std::string name_;
@@ -36,6 +42,7 @@ class DataWriter {
   std::vector<WritableFile::Piece> pieces_;
   uint64_t pending_ = 0;  // bytes in pieces_, not yet written
   uint64_t end_ = 0;      // of the file, pieces_ included
+  std::shared_ptr<uint8_t> buffer_;  // of what comes from a device
 };
 
 }  // namespace kintsugi::checkpoint

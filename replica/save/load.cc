@@ -32,7 +32,12 @@ class Loader {
   Status FindSources();
   // Looks through one part for what is missing; with `own` only at shards that this rank itself held.
   Status Search(const ListedPart& listed, bool own);
+  struct Source {
+    const ShardedTensor* tensor;
+    Extent extent;
+  };
   Status ReadSources();
+  Status ReadTensor(ReadableFile& file, const std::string& path, const Source& source);
   Status ExplainMissing() const;
   Status Poll() const;
 
@@ -42,12 +47,9 @@ class Loader {
   const TimePoint begin_ = SteadyClock::SteadyNow();
   Loaded loaded_;
   std::map<std::string, const ShardedTensor*> missing_;
-  std::map<std::string, StoredTensor> unlike_;  // same key, another shard: for the message
-  struct Source {
-    const ShardedTensor* tensor;
-    Extent extent;
-  };
+  std::map<std::string, StoredTensor> unlike_;          // same key, another shard: for the message
   std::map<std::string, std::vector<Source>> sources_;  // by file
+  std::shared_ptr<uint8_t> buffer_;                     // a block on its way to a device
   bool mirrored_missing_;
   std::optional<Extent> mirrored_;
 };
@@ -110,10 +112,7 @@ Status Loader::Search(const ListedPart& listed, bool own) {
 
 Status Loader::FindSources() {
   for (const auto& [key, tensor] : registry_.tensors()) {
-    if (tensor.memory.kind == MemoryKind::kDevice)
-      return {StatusCode::kFailedPrecondition, "tensor '" + key + "' is on device " +
-                                                   std::to_string(tensor.memory.device) +
-                                                   ": load it in a repair handler of your own"};
+    KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
     missing_.emplace(key, &tensor);
   }
   for (const bool own : {true, false})
@@ -125,6 +124,21 @@ Status Loader::FindSources() {
   return Status::Ok();
 }
 
+Status Loader::ReadTensor(ReadableFile& file, const std::string& path, const Source& source) {
+  const std::string what = "tensor '" + source.tensor->key + "'";
+  auto* const data = static_cast<uint8_t*>(source.tensor->memory.data);
+  const auto poll = [this] { return Poll(); };
+  KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_.DeviceOf(*source.tensor));
+  if (!device) return ReadExtent(file, path, source.extent, what, data, poll);
+  if (!buffer_) {
+    KINTSUGI_ASSIGN_OR_RETURN(buffer_, device->AllocateHost(kBlockBytes));
+  }
+  const auto take = [&](uint64_t offset, const uint8_t* block, uint64_t size_bytes) {
+    return device->Write(data + offset, block, size_bytes, {.deadline = request_.deadline}).Annotate(what);
+  };
+  return ReadExtent(file, path, source.extent, what, buffer_.get(), take, poll);
+}
+
 Status Loader::ReadSources() {
   const auto poll = [this] { return Poll(); };
   for (auto& [name, sources] : sources_) {
@@ -134,8 +148,7 @@ Status Loader::ReadSources() {
     const std::string path = Join(request_.path, name);
     KINTSUGI_ASSIGN_OR_RETURN(const auto file, files_.Open(path));
     for (const Source& source : sources) {
-      KINTSUGI_RETURN_IF_ERROR(ReadExtent(*file, path, source.extent, "tensor '" + source.tensor->key + "'",
-                                          static_cast<uint8_t*>(source.tensor->memory.data), poll));
+      KINTSUGI_RETURN_IF_ERROR(ReadTensor(*file, path, source));
       loaded_.bytes += source.extent.size_bytes;
     }
   }

@@ -1,4 +1,5 @@
-// Load: fills a rank's registered tensors from a native checkpoint, straight into their memory.
+// Load: fills a rank's registered tensors from a native checkpoint, straight into their memory; of a device by way of a
+// pinned buffer of one block.
 //
 // Each tensor comes from a part that stores exactly the same shard: key, dtype, global shape, box, flattened range,
 // layout. Shards that this rank itself held go first. Another layout of the same tensors is the reshard engine's matter

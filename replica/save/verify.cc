@@ -40,29 +40,42 @@ void VerifyPart(const CheckpointInfo& info, const Part& part, FileSystem& files,
   });
 }
 
+// Reads block by block to where place(offset) says; take() sees each that agrees with its checksum.
+template <typename Place, typename Take>
+Status ReadBlocks(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
+                  const Place& place, const Take& take, const std::function<Status()>& poll) {
+  std::vector<Checksum> found;
+  for (uint64_t at = 0; at < extent.size_bytes; at += kReadBytes) {
+    const uint64_t size = std::min(kReadBytes, extent.size_bytes - at), block = at / kBlockBytes;
+    KINTSUGI_RETURN_IF_ERROR(poll());
+    uint8_t* const target = place(at);
+    KINTSUGI_RETURN_IF_ERROR(file.Read(extent.offset + at, target, size).Annotate(what));
+    found.clear();
+    AppendBlocks({target, size}, &found);
+    if (found.front() != extent.blocks[block])
+      return {StatusCode::kDataLoss, what + " is damaged in block " + std::to_string(block) + " of " +
+                                         std::to_string(extent.blocks.size()) + ": '" + path + "' from byte " +
+                                         std::to_string(extent.offset + block * kBlockBytes) +
+                                         " on does not match its checksum: use another checkpoint"};
+    KINTSUGI_RETURN_IF_ERROR(take(at, target, size));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
                   uint8_t* data, const std::function<Status()>& poll) {
   std::vector<uint8_t> buffer(data ? 0 : std::min(extent.size_bytes, kReadBytes));
-  std::vector<Checksum> found;
-  for (uint64_t at = 0; at < extent.size_bytes; at += kReadBytes) {
-    const uint64_t size = std::min(kReadBytes, extent.size_bytes - at);
-    KINTSUGI_RETURN_IF_ERROR(poll());
-    uint8_t* const target = data ? data + at : buffer.data();
-    KINTSUGI_RETURN_IF_ERROR(file.Read(extent.offset + at, target, size).Annotate(what));
-    found.clear();
-    AppendBlocks({target, size}, &found);
-    for (size_t i = 0; i < found.size(); ++i) {
-      const uint64_t block = at / kBlockBytes + i;
-      if (found[i] == extent.blocks[block]) continue;
-      return {StatusCode::kDataLoss, what + " is damaged in block " + std::to_string(block) + " of " +
-                                         std::to_string(extent.blocks.size()) + ": '" + path + "' from byte " +
-                                         std::to_string(extent.offset + block * kBlockBytes) +
-                                         " on does not match its checksum: use another checkpoint"};
-    }
-  }
-  return Status::Ok();
+  return ReadBlocks(
+      file, path, extent, what, [&](uint64_t at) { return data ? data + at : buffer.data(); },
+      [](uint64_t, const uint8_t*, uint64_t) { return Status::Ok(); }, poll);
+}
+
+Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
+                  uint8_t* buffer, const TakeBlock& take, const std::function<Status()>& poll) {
+  return ReadBlocks(
+      file, path, extent, what, [&](uint64_t) { return buffer; }, take, poll);
 }
 
 Status Verify(const std::string& path, FileSystem& files) {

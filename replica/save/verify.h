@@ -19,5 +19,10 @@ KINTSUGI_EXPORT Status Verify(const std::string& path, FileSystem& files = Posix
 // compares every block. `what` ("tensor 'w'") is for messages; `poll` is asked between two reads, its error ends them.
 Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
                   uint8_t* data, const std::function<Status()>& poll);
+// The same, each block handed to `take`, once it was compared, with its place in the extent; its error ends the
+// reading. `buffer` has room for a block.
+using TakeBlock = std::function<Status(uint64_t offset, const uint8_t* block, uint64_t size_bytes)>;
+Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
+                  uint8_t* buffer, const TakeBlock& take, const std::function<Status()>& poll);
 
 }  // namespace kintsugi::checkpoint

@@ -122,10 +122,7 @@ Status PartWriter::Plan() {
   for (const SaveEntry& entry : request_.entries) {
     std::vector<uint64_t> sizes;
     for (const ShardedTensor* tensor : registry_.TensorsOfLayout(entry.layout)) {
-      if (tensor->memory.kind == MemoryKind::kDevice)
-        return {StatusCode::kFailedPrecondition, "tensor '" + tensor->key + "' is on device " +
-                                                     std::to_string(tensor->memory.device) +
-                                                     ": copy it to host memory in a save handler of your own"};
+      KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(*tensor).status());
       sizes.push_back(tensor->memory.size_bytes);
     }
     planned_.push_back(PlanFile(ShardName(entry.layout, Sorted(entry.holders)), sizes));
@@ -172,9 +169,12 @@ Status PartWriter::WriteShard(const SaveEntry& entry, Planned planned) {
   StoredShard shard{entry.layout, Sorted(entry.holders), planned.name, planned.size_bytes, {}};
   DataWriter writer(std::move(planned.file), planned.name, [this] { return Poll(); });
   for (const ShardedTensor* tensor : registry_.TensorsOfLayout(entry.layout)) {
-    KINTSUGI_ASSIGN_OR_RETURN(
-        Extent extent, writer.Append({static_cast<const uint8_t*>(tensor->memory.data), tensor->memory.size_bytes}));
-    shard.tensors.push_back({*tensor, std::move(extent)});
+    const Memory& memory = tensor->memory;
+    KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_.DeviceOf(*tensor));
+    auto extent = device ? writer.AppendFrom(*device, memory)
+                         : writer.Append({static_cast<const uint8_t*>(memory.data), memory.size_bytes});
+    if (!extent.ok()) return extent.status().Annotate("tensor '" + tensor->key + "'");
+    shard.tensors.push_back({*tensor, std::move(extent).value()});
   }
   KINTSUGI_RETURN_IF_ERROR(writer.Finish());
   KINTSUGI_CHECK(writer.size_bytes() == shard.file_bytes, "a shard's file has another size than planned");

@@ -2,11 +2,12 @@
 //
 // The part goes into the unfinished folder of its step and generation (names.h) and is not visible until Publish has
 // found all parts there. No staging copy of the state: tensors are gathered into writes of several MiB, each block's
-// checksum is taken just before its bytes are written.
+// checksum is taken just before its bytes are written. Tensors on a device go through a pinned buffer of 4 MiB.
 //
 // Threads: the caller's; the state must not change meanwhile (the trainer is parked).
 // Errors: as FileSystem says, with step, generation and rank in front; kCancelled and kDeadlineExceeded between two
-// writes; kInvalidArgument for a request that contradicts itself; kFailedPrecondition for memory on a device. After any
+// writes; kInvalidArgument for a request that contradicts itself; kFailedPrecondition for memory on a device
+// that the registry does not reach; the device's own. After any
 // error but a refused request the unfinished folder is removed: that save cannot become complete any more, and its
 // space may be what the next attempt lacks. Attempts of older generations for the same step are removed at the start.
 #pragma once

@@ -13,15 +13,16 @@ namespace {
 
 // Between two looks at the gate word: some tens of microseconds of copying.
 constexpr uint64_t kPieceBytes = 256 << 10;
+// The same on a device: large enough for the bus.
+constexpr uint64_t kDevicePieceBytes = 8 << 20;
+constexpr Duration kSettlePause = std::chrono::microseconds(100);
 
 }  // namespace
 
 Result<std::vector<SnapshotTensor>> Snapshots::OwnTensors() const {
   std::vector<SnapshotTensor> tensors;
   for (const auto& [key, tensor] : registry_.tensors()) {
-    if (tensor.memory.kind == MemoryKind::kDevice)
-      return Status(StatusCode::kFailedPrecondition,
-                    "tensor '" + key + "' lies in device memory, which in-memory snapshots do not reach");
+    KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
     tensors.push_back({tensor.layout, key, tensor.memory.size_bytes});
   }
   return tensors;
@@ -30,15 +31,35 @@ Result<std::vector<SnapshotTensor>> Snapshots::OwnTensors() const {
 // Reads what the trainer may begin to overwrite at any moment: whatever a piece then held is thrown away, since the
 // gate word says so afterwards (a sequence lock whose counter is the word). Known to ThreadSanitizer:
 // tools/lib/tsan.supp.
+// The step is committed on the host; its device may be still on its way there.
+Status Snapshots::AwaitDevice(const SnapshotLinks& links, Step step) const {
+  const auto& settled = links.session().settled;
+  while (settled) {
+    KINTSUGI_ASSIGN_OR_RETURN(const bool done, settled());
+    if (done) break;
+    if (links.aborted() || !links.session().unchanged(step))
+      return {StatusCode::kCancelled, "the next gate came before the device had finished step " + step.ToString()};
+    std::this_thread::sleep_for(kSettlePause);
+  }
+  return Status::Ok();
+}
+
 Status Snapshots::CopyTensors(const SnapshotLinks& links, Step step, const Snapshot& into) const {
   uint64_t bytes = 0;
   for (const Memory& memory : into.memory) bytes += memory.size_bytes;
   uint64_t done = 0;
   for (size_t i = 0; i < into.tensors.size(); ++i) {
-    const auto* from = static_cast<const uint8_t*>(registry_.tensors().at(into.tensors[i].key).memory.data);
-    for (uint64_t at = 0; at < into.tensors[i].size_bytes; at += kPieceBytes) {
-      const uint64_t piece = std::min(kPieceBytes, into.tensors[i].size_bytes - at);
-      StreamCopy(static_cast<uint8_t*>(into.memory[i].data) + at, from + at, piece);
+    const ShardedTensor& tensor = registry_.tensors().at(into.tensors[i].key);
+    KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_.DeviceOf(tensor));
+    const auto* from = static_cast<const uint8_t*>(tensor.memory.data);
+    const uint64_t piece_bytes = device ? kDevicePieceBytes : kPieceBytes;
+    for (uint64_t at = 0; at < into.tensors[i].size_bytes; at += piece_bytes) {
+      const uint64_t piece = std::min(piece_bytes, into.tensors[i].size_bytes - at);
+      auto* to = static_cast<uint8_t*>(into.memory[i].data) + at;
+      if (device)
+        KINTSUGI_RETURN_IF_ERROR(device->Read(to, from + at, piece, {.stop = &links.aborted()}));
+      else
+        StreamCopy(to, from + at, piece);
       std::atomic_thread_fence(std::memory_order_acquire);
       if (links.aborted() || !links.session().unchanged(step))
         return {StatusCode::kCancelled,
@@ -54,7 +75,8 @@ Status Snapshots::CopyOwn(const SnapshotLinks& links, const SnapshotOrder& order
   if (!own_ || own_->step != order.step)
     return {StatusCode::kUnavailable, "the boundary came before the rank was ready for it"};
   const Rank self = links.session().self;
-  Status copied = CopyTensors(links, order.step, *own_);
+  Status copied = AwaitDevice(links, order.step);
+  if (copied.ok()) copied = CopyTensors(links, order.step, *own_);
   if (copied.ok()) own_->objects = objects_(order.step);
   // The objects of two steps are kept: those of this one until the update of the next.
   if (copied.ok() && (links.aborted() || !links.session().unchanged(order.step)))

@@ -14,7 +14,7 @@ Result<std::shared_ptr<Link>> SnapshotLinks::OpenOne(Rank from, Rank to, Step st
                                  .name = "snapshot/" + from.ToString() + "-" + to.ToString() + "/" + step.ToString(),
                                  .deadline = SteadyClock::SteadyNow() + session_.limit,
                                  .cancel = &cancel_,
-                                 .prefer = options_.prefer,
+                                 .prefer = HostLink(options_.prefer),
                                  .address = options_.address}));
   return std::shared_ptr<Link>(std::move(link));
 }

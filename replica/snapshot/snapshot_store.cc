@@ -11,7 +11,8 @@ constexpr uint64_t kAlignment = 64;  // of each tensor: a cache line
 
 uint64_t Aligned(uint64_t size_bytes) { return (size_bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-Result<std::shared_ptr<Snapshot>> Allocate(Rank owner, const std::vector<SnapshotTensor>& tensors) {
+Result<std::shared_ptr<Snapshot>> Allocate(Rank owner, const std::vector<SnapshotTensor>& tensors,
+                                           const DeviceMemory* device) {
   uint64_t bytes = 0;
   for (const SnapshotTensor& tensor : tensors) bytes += Aligned(tensor.size_bytes);
   auto block = SharedMemory::Allocate(bytes);
@@ -20,6 +21,7 @@ Result<std::shared_ptr<Snapshot>> Allocate(Rank owner, const std::vector<Snapsho
   snapshot->block.emplace(std::move(block).value());
   // Touched here, where nobody waits: a first write into a fresh page takes several times as long.
   std::memset(snapshot->block->memory().data, 0, bytes);
+  if (device) snapshot->pinned = device->Pin(snapshot->block->memory().data, bytes);
   snapshot->tensors = tensors;
   uint64_t at = 0;
   for (const SnapshotTensor& tensor : tensors) {
@@ -50,7 +52,7 @@ std::optional<std::map<int, uint64_t>> Snapshot::Digests(const std::atomic<bool>
   std::map<int, uint64_t> found;
   for (int layout : layouts) {
     const auto digest = DigestState(ItemsOf(layout), stop);
-    if (!digest) return std::nullopt;
+    if (!digest.ok()) return std::nullopt;
     found[layout] = *digest;
   }
   return found;
@@ -69,7 +71,7 @@ Result<std::shared_ptr<Snapshot>> SnapshotStore::Begin(Rank owner, Step step, St
   // Somebody may still read it, or it held other tensors.
   if (!snapshot || snapshot.use_count() > 1 || snapshot->tensors != tensors) {
     snapshot.reset();
-    KINTSUGI_ASSIGN_OR_RETURN(snapshot, Allocate(owner, tensors));
+    KINTSUGI_ASSIGN_OR_RETURN(snapshot, Allocate(owner, tensors, registry_.device_memory().get()));
   }
   snapshot->step = step;
   snapshot->objects.clear();

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "callbacks/state/registry.h"
 #include "callbacks/state/shared_memory.h"
 #include "callbacks/state/snapshot_slots.h"
 #include "replica/stream/state_stream.h"
@@ -38,6 +39,7 @@ struct Snapshot {
   std::vector<uint8_t> objects;         // MirrorStore::Pack of the owner's replica groups
   std::map<int, uint64_t> digests;      // by layout, taken when it was made
   std::optional<SharedMemory> block;    // what `memory` lies in
+  std::shared_ptr<void> pinned;         // while the block is pinned for the device; gone before it
 
   std::vector<StreamItem> ItemsOf(int layout) const;
   std::vector<StreamItem> Items() const;
@@ -47,6 +49,9 @@ struct Snapshot {
 
 class SnapshotStore {
  public:
+  // Memory is pinned for the registry's device where it has one.
+  explicit SnapshotStore(const StateRegistry& registry) : registry_(registry) {}
+
   // A place for a snapshot that is about to be made, its memory mapped and touched.
   Result<std::shared_ptr<Snapshot>> Begin(Rank owner, Step step, Step keep, const std::vector<SnapshotTensor>& tensors);
   // It is whole. REQUIRES: no other one of this owner was begun since.
@@ -62,6 +67,7 @@ class SnapshotStore {
     SnapshotSlots slots;
     std::array<std::shared_ptr<Snapshot>, SnapshotSlots::kPlaces> places;
   };
+  const StateRegistry& registry_;
   mutable std::mutex mutex_;
   std::map<Rank, Owner> owners_;
 };

@@ -17,7 +17,7 @@ const std::atomic<bool> kNever{false};
 }  // namespace
 
 Snapshots::Snapshots(const StateRegistry& registry, Objects objects, ReplicaOptions options)
-    : registry_(registry), objects_(std::move(objects)), options_(std::move(options)) {}
+    : registry_(registry), objects_(std::move(objects)), options_(std::move(options)), store_(registry) {}
 
 Snapshots::~Snapshots() { Stop(); }
 
@@ -157,8 +157,13 @@ Status Snapshots::Restore(const Snapshot& snapshot, const std::vector<int>& exce
     if (found == snapshot.tensors.end() || found->size_bytes != tensor.memory.size_bytes)
       return {StatusCode::kDataLoss, "tensor '" + key + "' of " + std::to_string(tensor.memory.size_bytes) +
                                          " bytes is not in the in-memory snapshot of step " + snapshot.step.ToString()};
-    StreamCopy(tensor.memory.data, snapshot.memory[static_cast<size_t>(found - snapshot.tensors.begin())].data,
-               found->size_bytes);
+    const void* held = snapshot.memory[static_cast<size_t>(found - snapshot.tensors.begin())].data;
+    KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_.DeviceOf(tensor));
+    if (device)
+      KINTSUGI_RETURN_IF_ERROR(
+          device->Write(tensor.memory.data, held, found->size_bytes).Annotate("tensor '" + key + "'"));
+    else
+      StreamCopy(tensor.memory.data, held, found->size_bytes);
   }
   return Status::Ok();
 }

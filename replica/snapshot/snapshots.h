@@ -64,6 +64,7 @@ class KINTSUGI_EXPORT Snapshots final : public SnapshotService {
   Status ReceiveOne(SnapshotLinks& links, Rank owner, Link& link, const std::string& offer, SnapshotReport* report);
   void Copy(SnapshotLinks& links, const SnapshotOrder& order);
   Status CopyOwn(const SnapshotLinks& links, const SnapshotOrder& order, SnapshotReport* report);
+  Status AwaitDevice(const SnapshotLinks& links, Step step) const;
   Status CopyTensors(const SnapshotLinks& links, Step step, const Snapshot& into) const;
   Status Send(SnapshotLinks& links, const SnapshotOrder& order, const Snapshot& snapshot) const;
   Result<std::vector<SnapshotTensor>> OwnTensors() const;

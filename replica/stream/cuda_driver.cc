@@ -6,7 +6,7 @@ namespace kintsugi {
 namespace {
 
 constexpr int kPointerMemoryType = 2;
-constexpr unsigned kMemoryTypeDevice = 2;
+constexpr unsigned kMemoryTypeHost = 1, kMemoryTypeDevice = 2;
 
 Result<CudaDriver> Load(const std::string& path) {
   const auto library = SharedLibrary::Open(
@@ -38,6 +38,8 @@ Result<CudaDriver> Load(const std::string& path) {
   need("cuMemcpyDtoHAsync_v2", driver.copy_to_host);
   need("cuPointerGetAttribute", driver.pointer_attribute);
   need("cuGetErrorName", driver.error_name);
+  (void)library->Bind("cuMemHostRegister_v2", driver.host_register);
+  (void)library->Bind("cuMemHostUnregister", driver.host_unregister);
   KINTSUGI_RETURN_IF_ERROR(status);
   return driver;
 }
@@ -67,10 +69,17 @@ CudaDevice::~CudaDevice() {
 
 Status CudaDevice::Bind() const { return Check(driver_.context_set(context_), "cuCtxSetCurrent"); }
 
-bool CudaDevice::IsDeviceMemory(const void* data) const {
+unsigned CudaDevice::MemoryType(const void* data) const {
   unsigned type = 0;
-  return driver_.pointer_attribute(&type, kPointerMemoryType, reinterpret_cast<uint64_t>(data)) == 0 &&
-         type == kMemoryTypeDevice;
+  const int known = driver_.pointer_attribute(&type, kPointerMemoryType, reinterpret_cast<uint64_t>(data));
+  return known == 0 ? type : 0;
+}
+
+bool CudaDevice::IsDeviceMemory(const void* data) const { return MemoryType(data) == kMemoryTypeDevice; }
+
+bool CudaDevice::IsPinned(const void* data, uint64_t size_bytes) const {
+  return MemoryType(data) == kMemoryTypeHost &&
+         (size_bytes == 0 || MemoryType(static_cast<const uint8_t*>(data) + size_bytes - 1) == kMemoryTypeHost);
 }
 
 Status CudaDevice::Check(int result, const char* call) const {

@@ -39,6 +39,8 @@ struct CudaDriver {
   int (*copy_to_host)(void*, uint64_t, size_t, void* stream) = nullptr;
   int (*pointer_attribute)(void*, int attribute, uint64_t) = nullptr;
   int (*error_name)(int, const char**) = nullptr;
+  int (*host_register)(void*, size_t, unsigned flags) = nullptr;  // may be null, as the next
+  int (*host_unregister)(void*) = nullptr;
 };
 
 inline constexpr int kCudaNotReady = 600;
@@ -55,6 +57,8 @@ class KINTSUGI_EXPORT CudaDevice {
   Status Bind() const;
   // Whether the address lies in device memory; what the driver does not know is host memory.
   bool IsDeviceMemory(const void* data) const;
+  // Whether all of it is host memory that the driver has pinned.
+  bool IsPinned(const void* data, uint64_t size_bytes) const;
   // "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2) on device 0"; Ok for 0.
   Status Check(int result, const char* call) const;
 
@@ -62,6 +66,8 @@ class KINTSUGI_EXPORT CudaDevice {
   int ordinal() const { return ordinal_; }
 
  private:
+  // What the driver knows of the address; 0: nothing.
+  unsigned MemoryType(const void* data) const;
   CudaDevice(const CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
 
   const CudaDriver driver_;

@@ -1,6 +1,7 @@
 #include "replica/stream/cuda_staging.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kintsugi {
 namespace {
@@ -26,31 +27,40 @@ CudaLane::~CudaLane() {
   if (!device_->Bind().ok()) return;
   const CudaDriver& driver = device_->driver();
   for (Slot& slot : slots_) {
-    Free(slot);
+    if (slot.pinned) driver.host_free(slot.pinned);
+    if (slot.device) driver.memory_free(slot.device);
     if (slot.event) driver.event_destroy(slot.event);
   }
   if (stream_) driver.stream_destroy(stream_);
 }
 
-void CudaLane::Free(Slot& slot) {
-  if (slot.pinned) device_->driver().host_free(slot.pinned);
-  if (slot.device) device_->driver().memory_free(slot.device);
-  slot.pinned = nullptr;
-  slot.device = 0;
-  slot.capacity_bytes = 0;
-}
-
-Status CudaLane::Grow(Slot& slot, uint64_t size_bytes) {
-  if (slot.capacity_bytes >= size_bytes) return Status::Ok();
+Status CudaLane::GrowHost(Slot& slot, uint64_t size_bytes) {
+  if (slot.pinned_bytes >= size_bytes) return Status::Ok();
   const CudaDriver& driver = device_->driver();
-  Free(slot);
+  if (slot.pinned) driver.host_free(std::exchange(slot.pinned, nullptr));
+  slot.pinned_bytes = 0;
   const uint64_t capacity = std::max(size_bytes, kSlotBytesMin);
   void* pinned = nullptr;
   KINTSUGI_RETURN_IF_ERROR(device_->Check(driver.host_allocate(&pinned, capacity, 0), "cuMemHostAlloc"));
   slot.pinned = static_cast<uint8_t*>(pinned);
-  KINTSUGI_RETURN_IF_ERROR(device_->Check(driver.memory_allocate(&slot.device, capacity), "cuMemAlloc"));
-  slot.capacity_bytes = capacity;
+  slot.pinned_bytes = capacity;
   return Status::Ok();
+}
+
+Status CudaLane::GrowDevice(Slot& slot, uint64_t size_bytes) {
+  if (slot.device_bytes >= size_bytes) return Status::Ok();
+  const CudaDriver& driver = device_->driver();
+  if (slot.device) driver.memory_free(std::exchange(slot.device, 0));
+  slot.device_bytes = 0;
+  const uint64_t capacity = std::max(size_bytes, kSlotBytesMin);
+  KINTSUGI_RETURN_IF_ERROR(device_->Check(driver.memory_allocate(&slot.device, capacity), "cuMemAlloc"));
+  slot.device_bytes = capacity;
+  return Status::Ok();
+}
+
+Status CudaLane::Grow(Slot& slot, uint64_t size_bytes) {
+  KINTSUGI_RETURN_IF_ERROR(GrowHost(slot, size_bytes));
+  return GrowDevice(slot, size_bytes);
 }
 
 Status CudaLane::CopyToDevice(uint64_t to, const void* from, uint64_t size_bytes) {

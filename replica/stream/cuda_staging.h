@@ -19,7 +19,7 @@ class CudaLane {
     void* event = nullptr;
     uint8_t* pinned = nullptr;
     uint64_t device = 0;
-    uint64_t capacity_bytes = 0;
+    uint64_t pinned_bytes = 0, device_bytes = 0;  // of the buffers
     bool busy = false;  // an event is under way
   };
 
@@ -30,6 +30,8 @@ class CudaLane {
 
   // Makes the slot's buffers hold `size_bytes`. REQUIRES: the slot is not busy.
   Status Grow(Slot& slot, uint64_t size_bytes);
+  // The same for the pinned buffer alone.
+  Status GrowHost(Slot& slot, uint64_t size_bytes);
   Status CopyToDevice(uint64_t to, const void* from, uint64_t size_bytes);
   Status CopyToHost(void* to, uint64_t from, uint64_t size_bytes);
   Status Record(Slot& slot);
@@ -42,7 +44,7 @@ class CudaLane {
 
  private:
   explicit CudaLane(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
-  void Free(Slot& slot);
+  Status GrowDevice(Slot& slot, uint64_t size_bytes);
 
   const std::shared_ptr<CudaDevice> device_;
   void* stream_ = nullptr;

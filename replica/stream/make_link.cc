@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "replica/device/cuda_memory.h"
 #include "replica/stream/gloo_link.h"
 #include "replica/stream/nccl_link.h"
 #include "replica/stream/peer_process.h"
@@ -63,13 +64,15 @@ class Opener {
         low_(options.self < options.peer),
         prefix_("link/" + options.generation.ToString() + "/" + options.name + "/" +
                 std::min(options.self, options.peer).ToString() + "-" +
-                std::max(options.self, options.peer).ToString()) {}
+                std::max(options.self, options.peer).ToString()),
+        memory_(options.memory) {}
 
   Result<std::unique_ptr<Link>> Open() {
     if (options_.self == options_.peer)
       return Status(StatusCode::kInvalidArgument, "link '" + options_.name + "': a rank has no link to itself");
     if (options_.prefer == LinkPreference::kNccl) LoadDevice();
     auto link = low_ ? OpenLow() : OpenHigh();
+    if (link.ok() && memory_ && (*link)->kind() != "nccl") return StageThroughHost(std::move(link).value(), memory_);
     if (link.ok()) return link;
     return link.status().Annotate("opening link '" + options_.name + "' of generation " +
                                   options_.generation.ToString() + " from rank " + options_.self.ToString() +
@@ -131,29 +134,31 @@ class Opener {
                                                                       .deadline = options_.deadline,
                                                                       .address = options_.address,
                                                                       .cancel = options_.cancel}));
-    auto link = MakeGlooLink(std::move(group), options_.peer);
-    if (!device_) return link;
     if (nccl_ && theirs.nccl != nccl_->version)
       Note(theirs.nccl == 0
                ? "the peer has or wants none"
                : "the peer has " + NcclVersionText(theirs.nccl) + ", this rank " + NcclVersionText(nccl_->version));
-    return StageThroughHost(std::move(link), device_);
+    return MakeGlooLink(std::move(group), options_.peer);
   }
 
   Result<std::unique_ptr<Link>> OpenNccl() {
-    return MakeNcclLink(store_, nccl_, device_,
+    return MakeNcclLink(store_, nccl_, cuda_->cuda(),
                         {.prefix = prefix_ + "/nccl",
                          .self = options_.self,
                          .peer = options_.peer,
                          .deadline = options_.deadline,
                          .cancel = options_.cancel,
-                         .kernels = options_.kernels});
+                         .kernels = cuda_->kernels()});
   }
 
   void LoadDevice() {
-    auto device = CudaDevice::Open(options_.device);
-    if (!device.ok()) return Note(device.status().message());
-    device_ = std::move(device).value();
+    cuda_ = std::dynamic_pointer_cast<const CudaMemory>(memory_);
+    if (!cuda_) {
+      auto opened = CudaMemory::Open(options_.device, options_.kernels);
+      if (!opened.ok()) return Note(opened.status().message());
+      cuda_ = std::move(opened).value();
+      if (!memory_) memory_ = cuda_;
+    }
     auto nccl = LoadNccl();
     if (!nccl.ok()) return Note(nccl.status().message());
     nccl_ = std::move(nccl).value();
@@ -181,8 +186,9 @@ class Opener {
   const LinkOptions& options_;
   const bool low_;
   const std::string prefix_;
-  std::shared_ptr<CudaDevice> device_;   // with kNccl, where there is one
-  std::shared_ptr<const NcclApi> nccl_;  // and where NCCL can be loaded
+  std::shared_ptr<const DeviceMemory> memory_;
+  std::shared_ptr<const CudaMemory> cuda_;  // with kNccl, where there is a device
+  std::shared_ptr<const NcclApi> nccl_;     // and where NCCL can be loaded
 };
 
 }  // namespace

@@ -1,74 +1,70 @@
 #include "replica/stream/staged_link.h"
 
-#include <thread>
-
-#include "replica/stream/cuda_staging.h"
+#include <algorithm>
+#include <atomic>
 
 namespace kintsugi {
 namespace {
 
-using namespace std::chrono_literals;
+constexpr uint64_t kBufferBytesMin = 1 << 20;
 
 class StagedLink final : public Link {
  public:
-  StagedLink(std::unique_ptr<Link> link, std::shared_ptr<CudaDevice> device)
+  StagedLink(std::unique_ptr<Link> link, std::shared_ptr<const DeviceMemory> device)
       : device_(std::move(device)), link_(std::move(link)) {}
 
   Status Send(const Memory& memory, uint64_t offset, uint64_t size_bytes, TimePoint deadline,
               PieceObserver* observer) override {
     if (memory.kind != MemoryKind::kDevice) return link_->Send(memory, offset, size_bytes, deadline, observer);
-    KINTSUGI_ASSIGN_OR_RETURN(uint8_t* const host, Stage(send_, size_bytes));
-    const uint64_t from = reinterpret_cast<uint64_t>(memory.data) + offset;
-    KINTSUGI_RETURN_IF_ERROR(Copy(
-        *send_, [&] { return send_->CopyToHost(host, from, size_bytes); }, "send", deadline));
+    KINTSUGI_ASSIGN_OR_RETURN(uint8_t* const host, send_.Hold(*device_, size_bytes));
+    const auto* from = static_cast<const uint8_t*>(memory.data) + offset;
+    KINTSUGI_RETURN_IF_ERROR(Explain(device_->Read(host, from, size_bytes, {deadline, &aborted_}), "send"));
     return link_->Send({.data = host, .size_bytes = size_bytes}, 0, size_bytes, deadline, observer);
   }
 
   Status Receive(void* data, uint64_t size_bytes, TimePoint deadline, PieceObserver* observer) override {
-    if (!device_->IsDeviceMemory(data)) return link_->Receive(data, size_bytes, deadline, observer);
-    KINTSUGI_ASSIGN_OR_RETURN(uint8_t* const host, Stage(receive_, size_bytes));
+    if (!device_->Holds(data)) return link_->Receive(data, size_bytes, deadline, observer);
+    KINTSUGI_ASSIGN_OR_RETURN(uint8_t* const host, receive_.Hold(*device_, size_bytes));
     KINTSUGI_RETURN_IF_ERROR(link_->Receive(host, size_bytes, deadline, observer));
-    return Copy(
-        *receive_, [&] { return receive_->CopyToDevice(reinterpret_cast<uint64_t>(data), host, size_bytes); },
-        "receive", deadline);
+    return Explain(device_->Write(data, host, size_bytes, {deadline, &aborted_}), "receive");
   }
 
-  void Abort() override { link_->Abort(); }
+  void Abort() override {
+    aborted_ = true;
+    link_->Abort();
+  }
   Rank peer() const override { return link_->peer(); }
   std::string_view kind() const override { return link_->kind(); }
 
  private:
-  // A pinned buffer of so many bytes; the thread has the device's context afterwards.
-  Result<uint8_t*> Stage(std::unique_ptr<CudaLane>& lane, uint64_t size_bytes) {
-    KINTSUGI_RETURN_IF_ERROR(device_->Bind());
-    if (!lane) {
-      KINTSUGI_ASSIGN_OR_RETURN(lane, CudaLane::Make(device_, 1));
+  // Of one direction, and so of one thread.
+  struct Buffer {
+    Result<uint8_t*> Hold(const DeviceMemory& device, uint64_t wanted_bytes) {
+      if (size_bytes < wanted_bytes || !host) {
+        host.reset();
+        size_bytes = std::max(wanted_bytes, kBufferBytesMin);
+        KINTSUGI_ASSIGN_OR_RETURN(host, device.AllocateHost(size_bytes));
+      }
+      return host.get();
     }
-    KINTSUGI_RETURN_IF_ERROR(lane->Grow(lane->slots()[0], size_bytes));
-    return lane->slots()[0].pinned;
+    std::shared_ptr<uint8_t> host;
+    uint64_t size_bytes = 0;
+  };
+
+  Status Explain(const Status& copied, std::string_view what) const {
+    if (copied.code() == StatusCode::kCancelled) return internal::LinkAborted(*this, what);
+    return copied.Annotate(std::string(what) + " with rank " + peer().ToString());
   }
 
-  template <typename Start>
-  Status Copy(CudaLane& lane, const Start& start, const char* what, TimePoint deadline) {
-    const TimePoint begin = SteadyClock::SteadyNow();
-    KINTSUGI_RETURN_IF_ERROR(start());
-    KINTSUGI_RETURN_IF_ERROR(lane.Record(lane.slots()[0]));
-    for (;;) {
-      KINTSUGI_ASSIGN_OR_RETURN(const bool done, lane.IsDone(lane.slots()[0]));
-      if (done) return Status::Ok();
-      if (SteadyClock::SteadyNow() >= deadline) return internal::LinkDeadline(*this, what, begin, deadline);
-      std::this_thread::sleep_for(20us);
-    }
-  }
-
-  const std::shared_ptr<CudaDevice> device_;
-  std::unique_ptr<CudaLane> send_, receive_;  // each of one thread, as the link's directions
+  const std::shared_ptr<const DeviceMemory> device_;
+  Buffer send_, receive_;
+  std::atomic<bool> aborted_{false};
   const std::unique_ptr<Link> link_;
 };
 
 }  // namespace
 
-std::unique_ptr<Link> StageThroughHost(std::unique_ptr<Link> link, std::shared_ptr<CudaDevice> device) {
+std::unique_ptr<Link> StageThroughHost(std::unique_ptr<Link> link, std::shared_ptr<const DeviceMemory> device) {
   return std::make_unique<StagedLink>(std::move(link), std::move(device));
 }
 

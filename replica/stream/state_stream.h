@@ -18,16 +18,17 @@
 
 #include <atomic>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "callbacks/state/descriptors.h"
+#include "callbacks/state/device_memory.h"
 #include "kernels/host_checksum.h"
 #include "replica/stream/link.h"
 #include "replica/stream/receive_ledger.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
+#include "runtime/base/result.h"
 
 namespace kintsugi {
 
@@ -75,10 +76,13 @@ KINTSUGI_EXPORT Status SendState(Link& link, const std::vector<StreamItem>& item
 KINTSUGI_EXPORT Status ReceiveState(const std::vector<Link*>& sources, const std::vector<StreamItem>& items, Step step,
                                     ReceiveLedger& ledger, const ReceiveOptions& options, StreamResult* result);
 
-// Digest of the items as they lie in memory: per item XXH3-64 over the CRC-32C of its blocks, in order; over all items
-// XXH3-64 of keys, sizes and these. Equal states have equal digests on every machine.
+// Digest of the items as they lie in memory: per item XXH3-64 over the multilinear-64 checksums of its blocks, in
+// order; over all items XXH3-64 of keys, sizes and these. Equal states have equal digests on every machine, wherever
+// they lie and whoever computes them. REQUIRES: host memory.
 KINTSUGI_EXPORT uint64_t DigestState(const std::vector<StreamItem>& items);
-// The same, given up soon after `stop` is set.
-KINTSUGI_EXPORT std::optional<uint64_t> DigestState(const std::vector<StreamItem>& items, const std::atomic<bool>& stop);
+// The same, given up soon after `stop` is set: kCancelled. Items in device memory are summed up there where `device`
+// can, else read through a pinned buffer of 4 MiB. Errors: the device's; kFailedPrecondition without `device`.
+KINTSUGI_EXPORT Result<uint64_t> DigestState(const std::vector<StreamItem>& items, const std::atomic<bool>& stop,
+                                             const DeviceMemory* device = nullptr);
 
 }  // namespace kintsugi

@@ -21,6 +21,7 @@ Incarnation Agent::incarnation() const { return impl_->options_.incarnation; }
 int Agent::exit_code() const { return impl_->exit_code_; }
 const StateRegistry& Agent::registry() const { return impl_->registry_; }
 
+int Agent::device() const { return impl_->options_.device; }
 JoinKind Agent::join_kind() const {
   if (impl_->join_.replacement) return JoinKind::kReplacement;
   return impl_->join_.resume_step.value() > 0 ? JoinKind::kResumed : JoinKind::kFresh;
@@ -100,6 +101,10 @@ void Agent::DescribeMemory(Memory* memory) const {
   }
 }
 
+Status Agent::SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory) {
+  return impl_->registry_.SetDeviceMemory(std::move(memory));
+}
+
 Status Agent::Run(LoopFunction loop, void* context) { return impl_->Run(loop, context); }
 Status Agent::BeginStep(Step step) { return impl_->BeginStep(step); }
 Status Agent::EnterPhase(Step step, TrainPhase phase) { return impl_->EnterPhase(step, phase); }
@@ -107,12 +112,21 @@ Status Agent::Report(Step step, double loss, std::span<const uint64_t> samples) 
   return impl_->Report(step, loss, samples);
 }
 Status Agent::BeginUpdate(Step step) { return impl_->BeginUpdate(step); }
-Status Agent::EndUpdate(Step step) { return impl_->EndUpdate(step); }
+Status Agent::BeginUpdate(Step step, const DeviceFence& inputs) {
+  KINTSUGI_RETURN_IF_ERROR(impl_->AwaitFence(inputs, "inputs of the update"));
+  return impl_->BeginUpdate(step);
+}
+Status Agent::EndUpdate(Step step) { return impl_->EndUpdate(step, nullptr); }
+Status Agent::EndUpdate(Step step, const DeviceFence& update) { return impl_->EndUpdate(step, &update); }
 Status Agent::Poll() const { return impl_->Poll(); }
 Status Agent::BeginActivity(Activity activity) { return impl_->BeginActivity(activity); }
 Status Agent::EndActivity() { return impl_->EndActivity(); }
 Status Agent::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text) {
   return impl_->ReportMemoryError(keys, text);
+}
+Status Agent::ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
+                              const std::string& text) {
+  return impl_->ReportCudaError(error, query, damaged, text);
 }
 bool Agent::TakeInjectedThrow() { return std::exchange(impl_->injected_throw_, false); }
 

@@ -25,6 +25,8 @@ struct AgentOptions {
   int spare_fd = -1;             // a spare's (`kintsugi run --spares`): Join learns rank and incarnation through it
   int device = -1;               // index on this node, from a launcher; -1: not known
   int device_fd = -1;            // where simulated device faults are told; -1: nowhere
+  // An update that its device has not finished this long after an incident began is torn (Agent::EndUpdate).
+  Duration device_limit = std::chrono::seconds(5);
   Duration join_timeout = std::chrono::seconds(30);
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends
 

@@ -46,11 +46,16 @@ class Agent::Impl {
   Status EnterPhase(Step step, TrainPhase phase);
   Status Report(Step step, double loss, std::span<const uint64_t> samples);
   Status BeginUpdate(Step step);
-  Status EndUpdate(Step step);
+  Status EndUpdate(Step step, const DeviceFence* update);
+  // Until the device has come to the fence, or an incident begins.
+  Status AwaitFence(const DeviceFence& fence, const char* what) const;
   Status Poll() const;
   Status BeginActivity(Activity activity);
   Status EndActivity();
   Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text);
+  // impl_device.cc
+  Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
+                         const std::string& text);
 
   // Rendezvous store of one generation (impl_store.cc). What is behind the newest generation is cancelled.
   Status StoreSet(Generation generation, const std::string& key, const std::vector<uint8_t>& value);
@@ -136,6 +141,7 @@ class Agent::Impl {
   // Moves the word and keeps its lock bit, which the agent's thread may set at any moment.
   void MoveWord(core::GateState state, Step step);
   void FinishLoop(const Status& status, bool threw);
+  void DropOut();
   Status MirrorObjects(Step step);
   // State that outlives the process (impl_adopt.cc).
   std::optional<uint64_t> StateShape() const;
@@ -155,6 +161,10 @@ class Agent::Impl {
   // impl_device.cc.
   Status StrikeDevice(const Injection& injection, Step step);
   Status DamageMemory(const Injection& injection, Step step);
+  Status ReportDamage(const std::vector<device::AddressRange>& damaged, const std::string& text);
+  // impl_commit.cc: the device's half of a commit.
+  Status SettleUpdate();
+  Result<bool> IsSettled() const;  // any thread
   Activity activity() const { return activities_.empty() ? Activity::kNone : activities_.back(); }
   void TellActivity();
   void SignalFault(core::FaultReport fault);
@@ -205,6 +215,8 @@ class Agent::Impl {
   std::atomic<uint64_t> pause_at_{0};
   std::atomic<uint64_t> snapshot_at_{0};  // whoever takes it out answers for it
   std::atomic<bool> ended_{false};
+  // Behind the update that was committed last, until the trainer's thread has seen that it is done.
+  std::atomic<const DeviceFence*> update_fence_{nullptr};
 
   // Trainer's thread only.
   std::vector<std::pair<std::string, FaultClass>> fault_patterns_;
@@ -213,6 +225,7 @@ class Agent::Impl {
   bool resumed_told_ = true;
   bool released_at_save_point_ = false;
   bool fault_told_ = false;
+  std::optional<std::string> leaves_;  // why this process is to be replaced
   Duration slow_{};                   // injected
   std::optional<StateChannel> state_channel_;
   std::optional<ObjectSlots> object_slots_;

@@ -1,9 +1,11 @@
-// Faults of a device, simulated: what its driver would report, and memory that it damaged.
+// Faults of a device: what a trainer reports of it, and simulated ones (what its driver would report, damaged memory).
 #include <unistd.h>
 
 #include <thread>
 
 #include "runtime/agent/impl.h"
+#include "runtime/device/cuda_error.h"
+#include "runtime/device/cuda_fresh_memory.h"
 #include "runtime/device/damage_map.h"
 #include "runtime/device/device_event.h"
 
@@ -12,13 +14,31 @@ namespace {
 
 using device::AddressRange;
 
-// The whole pages of a tensor's memory, which is what a device takes out of use; empty where it has no whole page.
+// The whole pages of a tensor's memory, which is what a device takes out of use; empty where it has no whole page. On a
+// device all of it: how its memory was mapped is known to its driver.
 AddressRange PagesOf(const Memory& memory) {
+  if (memory.kind == MemoryKind::kDevice) return {reinterpret_cast<uint64_t>(memory.data), memory.size_bytes};
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const auto start = reinterpret_cast<uint64_t>(memory.data), end = start + memory.size_bytes;
   const uint64_t from = (start + page - 1) / page * page, to = end / page * page;
   return {from, from < to ? to - from : 0};
 }
+
+// Fresh memory where the tensor lies; the driver is loaded when the first tensor on a device needs it.
+class FreshByKind final : public device::FreshMemory {
+ public:
+  Status Replace(const Memory& memory, const AddressRange& range) override {
+    if (memory.kind != MemoryKind::kDevice) return host_->Replace(memory, range);
+    if (!device_) {
+      KINTSUGI_ASSIGN_OR_RETURN(device_, device::CudaFreshMemory(memory.device));
+    }
+    return device_->Replace(memory, range);
+  }
+
+ private:
+  const std::unique_ptr<device::FreshMemory> host_ = device::HostFreshMemory();
+  std::unique_ptr<device::FreshMemory> device_;
+};
 
 }  // namespace
 
@@ -41,18 +61,48 @@ Status Agent::Impl::StrikeDevice(const Injection& injection, Step step) {
 
 // As a trainer does whose device names damaged addresses while its context lives.
 Status Agent::Impl::DamageMemory(const Injection& injection, Step step) {
-  const auto& tensors = registry_.tensors();
   std::vector<AddressRange> damaged;
-  for (const std::string& key : KeysToPoison(injection)) damaged.push_back(PagesOf(tensors.at(key).memory));
-  const std::string text = "device memory error at step " + step.ToString() + ": " + ToString(injection);
+  for (const std::string& key : KeysToPoison(injection)) damaged.push_back(PagesOf(registry_.tensors().at(key).memory));
+  return ReportDamage(damaged, "device memory error at step " + step.ToString() + ": " + ToString(injection));
+}
+
+// Fresh memory for what is damaged, where that is registered tensors and nothing else; else the whole rank counts.
+Status Agent::Impl::ReportDamage(const std::vector<AddressRange>& damaged, const std::string& text) {
+  const auto& tensors = registry_.tensors();
   const device::Damage damage = device::FindDamage(tensors, damaged);
-  if (!damage.IsPatchable()) return ReportMemoryError({}, text + "; no registered tensor has a whole page there");
-  const auto fresh = device::HostFreshMemory();
-  const Status replaced = device::ReplaceDamaged(tensors, damage, *fresh);
+  if (!damage.IsPatchable())
+    return ReportMemoryError({}, text + "; the damage is not within whole pages of registered tensors");
+  FreshByKind fresh;
+  const Status replaced = device::ReplaceDamaged(tensors, damage, fresh);
   if (!replaced.ok()) return ReportMemoryError({}, text + "; " + replaced.message());
   std::vector<std::string> keys;
   for (const device::TensorDamage& tensor : damage.tensors) keys.push_back(tensor.key);
   return ReportMemoryError(keys, text);
+}
+
+Status Agent::Impl::ReportCudaError(int error, int query, const std::vector<AddressRange>& damaged,
+                                    const std::string& text) {
+  const device::CudaErrorClass found = device::ClassifyCudaError(error, query, !damaged.empty());
+  const std::string what = found.name + ": " + text;
+  log_->Write(LogLevel::kWarning, LogLine("cuda_error", {{"rank", options_.rank.ToString()},
+                                                         {"error", found.name},
+                                                         {"context_lost", found.context_lost ? "yes" : "no"},
+                                                         {"rung", std::string(device::CudaRungName(found.rung))}}));
+  switch (found.rung) {
+    case device::CudaRung::kNone:
+      return {StatusCode::kInternal, what + " (no fault of the device)"};
+    case device::CudaRung::kPatch:
+      return ReportDamage(damaged, what);
+    case device::CudaRung::kRebuild:
+      return ReportMemoryError({}, what);
+    case device::CudaRung::kRespawn:
+    case device::CudaRung::kRespawnElsewhere:
+      break;
+  }
+  // No process can have a second context: whatever it does from here on fails.
+  leaves_ = what + (found.context_lost ? "; the context is lost" : "; there is no usable device") +
+            ": this process is to be replaced";
+  return {StatusCode::kEnded, *leaves_};
 }
 
 }  // namespace kintsugi

@@ -47,6 +47,8 @@ Status Agent::Impl::CheckReady(LoopFunction loop) const {
     if (object.kind == ObjectKind::kDerived && !handlers_.Has(HandlerKind::kRollback))
       return {StatusCode::kFailedPrecondition,
               "object '" + key + "' is derived, but no handler 'rollback' is registered that computes it from the step"};
+  for (const auto& [key, tensor] : registry_.tensors())
+    if (service_) KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
   if (registry_.HasMirrored() && !service_)
     return {StatusCode::kFailedPrecondition,
             "mirrored objects need the state service: join through kintsugi::Join, or SetStateService"};
@@ -114,6 +116,9 @@ void Agent::Impl::FinishLoop(const Status& status, bool threw) {
   const GateWord now = Word();
   if (now.state == GateState::kUpdating) MoveWord(GateState::kTorn, now.step);
   if (now.state == GateState::kAtGate) MoveWord(GateState::kCommitted, now.step.Previous());
+  if (leaves_) return DropOut();
+  const Status settled = SettleUpdate();
+  if (!settled.ok() && !fault_told_) return Park(Outcome::kFault, Classify(settled));
   if (status.ok()) return Park(Outcome::kFinished);
   const bool interrupted = status.code() == StatusCode::kInterrupted || status.code() == StatusCode::kCancelled;
   if (!threw && fault_told_) return Park(Outcome::kInterrupted);
@@ -123,6 +128,13 @@ void Agent::Impl::FinishLoop(const Status& status, bool threw) {
   if (!threw && interrupted) fault.kind = core::FaultKind::kCommError;
   if (fault.kind == core::FaultKind::kMemoryHigh) MarkState(core::StateMark::kWriting);
   Park(Outcome::kFault, std::move(fault));
+}
+
+// The run goes on with a new process; this one is of no more use to it.
+void Agent::Impl::DropOut() {
+  boost::asio::post(io_, [this] { DoEnd(1, *leaves_); });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return end_.has_value(); });
 }
 
 void Agent::Impl::MoveWord(GateState state, Step step) {

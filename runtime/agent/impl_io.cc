@@ -8,6 +8,7 @@
 
 #include "runtime/agent/impl.h"
 #include "runtime/base/overloaded.h"
+#include "runtime/core/device_commit.h"
 #include "runtime/core/hang_detector.h"
 #include "runtime/process/spare_channel.h"
 #include "runtime/wire/codec.h"
@@ -293,6 +294,7 @@ void Agent::Impl::LockGate() {
     verdict_.reset();
     dropped = std::exchange(release_, std::nullopt);
     before = GateWord::Unpack(word().fetch_or(GateWord::kLockBit, std::memory_order_acq_rel));
+    before = core::WithDevice(before, update_fence_.load(std::memory_order_acquire) != nullptr);
   }
   changed_.notify_all();
   AbortSnapshot();

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <thread>
 
 #include "runtime/agent/impl.h"
-#include "runtime/inject/glob.h"
 
 namespace kintsugi {
 namespace {
@@ -48,6 +46,7 @@ Status Agent::Impl::BeginStep(Step step) {
 }
 
 Status Agent::Impl::SaveAt(Step boundary) {
+  KINTSUGI_RETURN_IF_ERROR(SettleUpdate());
   Post(core::TrainerAtSavePoint{boundary});
   switch (Serve()) {
     case Served::kContinued: return Status::Ok();
@@ -70,6 +69,10 @@ Status Agent::Impl::MirrorObjects(Step step) {
 }
 
 Status Agent::Impl::BeginUpdate(Step step) {
+  if (const DeviceFence* before = update_fence_.load(std::memory_order_relaxed)) {
+    KINTSUGI_RETURN_IF_ERROR(AwaitFence(*before, "update before this one"));
+    update_fence_.store(nullptr, std::memory_order_release);
+  }
   uint64_t expected = GateWord::Pack(GateState::kCommitted, step.value() - 1);
   // A call that is refused below must not push a good step out of the mirror.
   if (has_mirrored_ && word().load(std::memory_order_acquire) == expected)
@@ -118,7 +121,7 @@ Status Agent::Impl::AwaitVerdict(Step step) {
   return go_on ? Status::Ok() : InterruptedStatus("gate");
 }
 
-Status Agent::Impl::EndUpdate(Step step) {
+Status Agent::Impl::EndUpdate(Step step, const DeviceFence* update) {
   uint64_t found = word().load(std::memory_order_relaxed);
   for (;;) {
     const bool updating = (found & ~GateWord::kLockBit) == GateWord::Pack(GateState::kUpdating, step.value());
@@ -129,6 +132,8 @@ Status Agent::Impl::EndUpdate(Step step) {
                                                    now.step.ToString() + "): call BeginUpdate(" + step.ToString() +
                                                    ") first"};
     }
+    // Before the word says committed: who reads that looks for the fence next.
+    if (update) update_fence_.store(update, std::memory_order_release);
     const uint64_t committed = GateWord::Pack(GateState::kCommitted, step.value()) | (found & GateWord::kLockBit);
     if (word().compare_exchange_weak(found, committed)) break;
   }
@@ -201,39 +206,6 @@ Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
   words().fault_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()));
   words().fired_injections.fetch_or(1ull << (due->first & 63));
   return Strike(due->second, step);
-}
-
-std::vector<std::string> Agent::Impl::KeysToPoison(const Injection& injection) const {
-  std::vector<std::string> keys;
-  for (const auto& [key, tensor] : registry_.tensors()) {
-    if (tensor.memory.kind == MemoryKind::kDevice) continue;
-    const bool hit = injection.tensors.empty() ? tensor.layout == 0 : GlobMatch(injection.tensors, key);
-    if (injection.level == UceLevel::kHigh || hit) keys.push_back(key);
-  }
-  return keys;
-}
-
-void Agent::Impl::Poison(const Injection& injection) {
-  for (const std::string& key : KeysToPoison(injection)) {
-    const Memory& memory = registry_.tensors().at(key).memory;
-    std::memset(memory.data, 0xFF, memory.size_bytes);  // not a number in every float type
-  }
-}
-
-void Agent::Impl::Flip(const Injection& injection) {
-  for (const std::string& key : KeysToPoison(injection)) {
-    const ShardedTensor& tensor = registry_.tensors().at(key);
-    auto* bytes = static_cast<uint8_t*>(tensor.memory.data);
-    const uint64_t element = std::max<uint64_t>(DTypeSize(tensor.dtype), 1);
-    const uint64_t count = tensor.memory.size_bytes / element;
-    // A high bit of an element that is not zero: the last bit of a moment is gone with the next update's rounding.
-    for (uint64_t i = 0; i < count; ++i) {
-      uint8_t* at = bytes + (count / 2 + i) % count * element;
-      if (std::all_of(at, at + element, [](uint8_t byte) { return byte == 0; })) continue;
-      at[element > 1 ? element - 2 : 0] ^= 0x40;
-      return;
-    }
-  }
 }
 
 Status Agent::Impl::Strike(const Injection& injection, Step step) {

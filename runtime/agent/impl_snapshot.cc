@@ -28,6 +28,7 @@ void Agent::Impl::ArmSnapshot(const core::ArmSnapshot& arm) {
   session.store = std::make_shared<AgentStore>(*this, arm.generation);
   session.limit = std::chrono::seconds(60);
   session.unchanged = [this](Step step) { return StillAt(step); };
+  session.settled = [this] { return IsSettled(); };
   session.report = [this, generation = arm.generation](SnapshotReport report) {
     boost::asio::post(io_, [this, generation, report = std::move(report)] { TellOfSnapshot(generation, report); });
   };

@@ -63,7 +63,7 @@ Status Alone(Tweaks tweaks) {
 
 TEST(Registry, OverlapIsRefusedAtOnceAndNamesBothKeys) {
   const Status status = Alone({.before_registration = [](ToyTrainer& t) {
-    t.descriptions()[0].memory.data = t.momentum().data();
+    t.descriptions()[0].memory.data = t.momentum();
     t.descriptions()[0].memory.kind = MemoryKind::kHeap;
   }});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -37,7 +37,7 @@ void ToyTrainer::Start() {
     if (agent_) exit_code_ = agent_->exit_code();
     if (weights_) {
       final_state_.assign(weights_, weights_ + kCount);
-      final_state_.insert(final_state_.end(), momentum_.begin(), momentum_.end());
+      final_state_.insert(final_state_.end(), momentum_, momentum_ + kCount);
     }
     weights_ = nullptr;
     agent_.reset();
@@ -63,23 +63,30 @@ Status ToyTrainer::Main() {
 }
 
 Status ToyTrainer::Describe() {
-  KINTSUGI_ASSIGN_OR_RETURN(const Memory weights, agent_->AllocateState(kCount * sizeof(float)));
+  constexpr uint64_t kBytes = kCount * sizeof(float);
+  const auto& allocate = setup_.tweaks.allocate;
+  KINTSUGI_ASSIGN_OR_RETURN(const Memory weights,
+                            allocate ? Result<Memory>(allocate(kBytes)) : agent_->AllocateState(kBytes));
+  momentum_heap_.assign(kCount, 0.0f);
+  const Memory momentum = allocate ? allocate(kBytes) : Memory{.data = momentum_heap_.data(), .size_bytes = kBytes};
   weights_ = static_cast<float*>(weights.data);
-  momentum_.assign(kCount, 0.0f);
+  momentum_ = static_cast<float*>(momentum.data);
+  if (setup_.tweaks.device) KINTSUGI_RETURN_IF_ERROR(agent_->SetDeviceMemory(setup_.tweaks.device));
   for (size_t i = 0; i < kCount; ++i) weights_[i] = 0.01f * static_cast<float>(100 * shard() + static_cast<int>(i));
   rng_ = 1000u + static_cast<uint64_t>(rank());
   for (int r = 0; r < setup_.agent.world_size; ++r) group_.push_back(Rank(r));
   const auto describe = [&](const char* key, const Memory& memory) {
     ShardedTensor tensor;
     tensor.key = key;
-    tensor.local_shape = {static_cast<int64_t>(kCount)};
-    tensor.global_shape = {static_cast<int64_t>(kCount) * stride()};
-    tensor.global_offset = {static_cast<int64_t>(kCount) * shard()};
+    const auto count = static_cast<int64_t>(memory.size_bytes / sizeof(float));
+    tensor.local_shape = {count};
+    tensor.global_shape = {count * stride()};
+    tensor.global_offset = {count * shard()};
     tensor.memory = memory;
     descriptions_.push_back(tensor);
   };
   describe("weights", weights);
-  describe("momentum", {.data = momentum_.data(), .size_bytes = kCount * sizeof(float)});
+  describe("momentum", momentum);
   return Status::Ok();
 }
 
@@ -184,7 +191,8 @@ Status ToyTrainer::Update(Step step, const std::vector<float>& gradient) {
   }
   ++updates_;
   schedule_ = step.value();
-  return agent_->EndUpdate(step);
+  const DeviceFence* fence = setup_.tweaks.update_fence ? setup_.tweaks.update_fence(*this, step) : nullptr;
+  return fence ? agent_->EndUpdate(step, *fence) : agent_->EndUpdate(step);
 }
 
 Status ToyTrainer::Gate(Step step) {
@@ -209,7 +217,7 @@ Status ToyTrainer::Pass(Step step, Point point) {
       return agent_->ReportMemoryError({"weights"}, "double bit error, says the script");
     case Fault::kMemoryHigh:
       std::fill(weights_, weights_ + kCount, std::numeric_limits<float>::quiet_NaN());
-      std::fill(momentum_.begin(), momentum_.end(), std::numeric_limits<float>::quiet_NaN());
+      std::fill(momentum_, momentum_ + kCount, std::numeric_limits<float>::quiet_NaN());
       return agent_->ReportMemoryError({}, "device memory lost, says the script");
   }
   return Status::Ok();

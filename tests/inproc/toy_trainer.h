@@ -27,6 +27,12 @@ struct Tweaks {
   std::function<Status(HandlerKind, HandlerContext&, ToyTrainer&)> handler;  // before the trainer's own
   std::function<Status(ToyTrainer&, Step)> at_step;                          // after BeginStep
   bool register_handlers = true;
+  // State in device memory, which must be readable as if it were the host's: how it is allocated (at least so many
+  // bytes) and reached. Null: host memory.
+  std::function<Memory(uint64_t size_bytes)> allocate;
+  std::shared_ptr<const DeviceMemory> device;
+  // What stands behind an update; null: the host does it.
+  std::function<const DeviceFence*(ToyTrainer&, Step)> update_fence;
 };
 
 struct TrainerSetup {
@@ -40,7 +46,7 @@ struct TrainerSetup {
 
 class ToyTrainer {
  public:
-  static constexpr size_t kCount = 32;  // floats in each of the two tensors
+  static constexpr size_t kCount = 32;  // floats in each of the two tensors (in those of Tweaks::allocate the first 32)
 
   ToyTrainer(TrainerSetup setup, Hub& hub, Script& script);
   ~ToyTrainer();
@@ -60,7 +66,7 @@ class ToyTrainer {
 
   // For tweaks.
   std::vector<ShardedTensor>& descriptions() { return descriptions_; }
-  std::vector<float>& momentum() { return momentum_; }
+  float* momentum() { return momentum_; }
   float* weights() { return weights_; }
   std::vector<Rank>& group() { return group_; }
   TrainerSetup& setup() { return setup_; }
@@ -91,7 +97,8 @@ class ToyTrainer {
   int exit_code_ = -1;
   JoinKind join_kind_ = JoinKind::kFresh;
   float* weights_ = nullptr;
-  std::vector<float> momentum_, final_state_;
+  float* momentum_ = nullptr;
+  std::vector<float> momentum_heap_, final_state_;
   uint64_t rng_ = 0;
   uint64_t schedule_ = 0;  // derived: the newest committed step
   std::atomic<uint64_t> updates_{0};

@@ -1,4 +1,4 @@
-// A fake libcuda for tests of the host's side of links: one device whose memory is heap. It says nothing about a real
+// A fake libcuda for tests of the host's side: one device whose memory is heap. It says nothing about a real
 // one.
 #include "tests/support/fake_gpu/fake_cuda.h"
 
@@ -15,13 +15,33 @@ struct Event {
 };
 
 std::mutex memory_mutex;
-std::map<uint64_t, size_t>& DeviceMemory() {
-  static auto* memory = new std::map<uint64_t, size_t>;
+using Ranges = std::map<uint64_t, size_t>;
+Ranges& DeviceMemory() {
+  static auto* memory = new Ranges;
+  return *memory;
+}
+Ranges& PinnedMemory() {
+  static auto* memory = new Ranges;
   return *memory;
 }
 
 constexpr int kInvalidValue = 1;
 constexpr int kNotReady = 600;
+
+// With the mutex.
+bool Holds(const Ranges& ranges, uint64_t at) {
+  auto next = ranges.upper_bound(at);
+  if (next == ranges.begin()) return false;
+  --next;
+  return at < next->first + next->second;
+}
+
+bool IsDevice(uint64_t at, size_t size) {
+  if (size == 0) return true;
+  if (IsMapped(at) && IsMapped(at + size - 1)) return true;
+  std::lock_guard lock(memory_mutex);
+  return Holds(DeviceMemory(), at) && Holds(DeviceMemory(), at + size - 1);
+}
 
 }  // namespace
 }  // namespace kintsugi::fake
@@ -63,26 +83,42 @@ FAKE_GPU_EXPORT int cuMemFree_v2(uint64_t at) {
   return 0;
 }
 
-FAKE_GPU_EXPORT int cuMemHostAlloc(void** at, size_t size, unsigned) { return *at = std::malloc(size), 0; }
-FAKE_GPU_EXPORT int cuMemFreeHost(void* at) { return std::free(at), 0; }
+FAKE_GPU_EXPORT int cuMemHostRegister_v2(void* at, size_t size, unsigned) {
+  std::lock_guard lock(memory_mutex);
+  return PinnedMemory().emplace(reinterpret_cast<uint64_t>(at), size).second ? 0 : kInvalidValue;
+}
+FAKE_GPU_EXPORT int cuMemHostUnregister(void* at) {
+  std::lock_guard lock(memory_mutex);
+  return PinnedMemory().erase(reinterpret_cast<uint64_t>(at)) == 1 ? 0 : kInvalidValue;
+}
+FAKE_GPU_EXPORT int cuMemHostAlloc(void** at, size_t size, unsigned) {
+  *at = std::malloc(size);
+  return cuMemHostRegister_v2(*at, size, 0);
+}
+FAKE_GPU_EXPORT int cuMemFreeHost(void* at) {
+  if (cuMemHostUnregister(at) != 0) return kInvalidValue;
+  std::free(at);
+  return 0;
+}
 
 FAKE_GPU_EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t size, void* stream) {
+  if (!IsDevice(to, size)) return kInvalidValue;
   static_cast<Stream*>(stream)->Enqueue([=] { std::memcpy(reinterpret_cast<void*>(to), from, size); });
   return 0;
 }
 
 FAKE_GPU_EXPORT int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void* stream) {
+  if (!IsDevice(from, size)) return kInvalidValue;
   static_cast<Stream*>(stream)->Enqueue([=] { std::memcpy(to, reinterpret_cast<const void*>(from), size); });
   return 0;
 }
 
 FAKE_GPU_EXPORT int cuPointerGetAttribute(void* value, int attribute, uint64_t at) {
+  if (attribute != 2) return kInvalidValue;
+  const bool device = IsDevice(at, 1);
   std::lock_guard lock(memory_mutex);
-  auto next = DeviceMemory().upper_bound(at);
-  if (attribute != 2 || next == DeviceMemory().begin()) return kInvalidValue;
-  --next;
-  if (at >= next->first + next->second) return kInvalidValue;
-  *static_cast<unsigned*>(value) = 2;
+  if (!device && !Holds(PinnedMemory(), at)) return kInvalidValue;
+  *static_cast<unsigned*>(value) = device ? 2 : 1;
   return 0;
 }
 

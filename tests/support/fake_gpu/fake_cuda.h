@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -12,6 +13,9 @@
 #define FAKE_GPU_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace kintsugi::fake {
+
+// fake_cuda_mapping.cc: whether the address was mapped by cuMemMap.
+bool IsMapped(uint64_t at);
 
 // Runs what is enqueued, in order.
 class Stream {

@@ -31,6 +31,11 @@ constexpr int kInvalidValue = 1;
 
 }  // namespace
 
+bool kintsugi::fake::IsMapped(uint64_t at) {
+  std::lock_guard lock(mapping_mutex);
+  return Find(at) != nullptr;
+}
+
 // A handle is a descriptor; who holds it is not counted, so that only the test's end closes it.
 FAKE_GPU_EXPORT int cuMemCreate(uint64_t* handle, size_t size, const void*, unsigned long long) {
   const int fd = memfd_create("fake device memory", MFD_CLOEXEC);

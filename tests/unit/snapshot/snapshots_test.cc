@@ -241,7 +241,7 @@ TEST_F(SnapshotsTest, BringsMirroredObjectsOfTheWholeGroup) {
   EXPECT_EQ(*ranks[2]->service->Mirrored(Step(4)), (std::vector<uint8_t>{2, 4}));
 }
 
-TEST(Snapshots, OfDeviceMemoryAreRefused) {
+TEST(Snapshots, OfDeviceMemoryThatNobodyHandedOverAreRefused) {
   StateRegistry registry;
   ASSERT_TRUE(registry
                   .AddTensor({.key = "d",
@@ -274,7 +274,7 @@ TEST(Snapshots, OfDeviceMemoryAreRefused) {
     ASSERT_TRUE(changed.wait_for(lock, 20s, [&] { return report.has_value(); }));
   }
   EXPECT_EQ(report->code, StatusCode::kFailedPrecondition);
-  EXPECT_NE(report->text.find("device memory"), std::string::npos);
+  EXPECT_NE(report->text.find("SetDeviceMemory"), std::string::npos);
   snapshots.Stop();
 }
 

@@ -15,8 +15,8 @@
 #include "replica/stream/nccl_groups.h"
 #include "replica/stream/nccl_link.h"
 #include "replica/stream/receive_ledger.h"
-#include "replica/stream/staged_link.h"
 #include "replica/stream/state_stream.h"
+#include "tests/support/fake_gpu/stream_kernels.h"
 #include "tests/support/memory_store.h"
 
 namespace kintsugi {
@@ -143,38 +143,6 @@ TEST_F(Nccl, MessagesOfManyPiecesCrossBetweenDeviceAndHostMemory) {
   }
 }
 
-// The host's kernels, run on the fake device's stream.
-class StreamKernels final : public ByteKernels {
- public:
-  StreamKernels() { run_ = reinterpret_cast<decltype(run_)>(dlsym(dlopen(FAKE_GPU, RTLD_NOW), "fakeStreamRun")); }
-  std::string_view kind() const override { return "fake"; }
-  bool CanCast(ElementType, ElementType) const override { return false; }
-  Status Copy(std::span<const CopyPart>, KernelStream) const override { return Unused(); }
-  Status Cast(std::span<const CastPart>, KernelStream) const override { return Unused(); }
-  Status Compare(const void*, const void*, uint64_t, uint64_t*, KernelStream) const override { return Unused(); }
-  Status Pack(std::span<const PackPart>, void*, uint64_t, const BlockSums*, KernelStream) const override {
-    return Unused();
-  }
-  Status Unpack(std::span<const PackPart>, const void*, uint64_t, const BlockSums*, const uint64_t*, uint64_t*,
-                KernelStream) const override {
-    return Unused();
-  }
-  Status Checksum(const void* data, uint64_t size_bytes, const BlockSums& sums, KernelStream stream) const override {
-    auto* work =
-        new std::function<void()>([=] { EXPECT_TRUE(HostKernels().Checksum(data, size_bytes, sums, {}).ok()); });
-    const auto run = [](void* argument) {
-      const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(argument));
-      (*owned)();
-    };
-    run_(stream.handle, run, work);
-    return Status::Ok();
-  }
-
- private:
-  static Status Unused() { return {StatusCode::kInternal, "a link needs no such kernel"}; }
-  void (*run_)(void*, void (*)(void*), void*) = nullptr;
-};
-
 // Takes checksums; bytes that come all the same are a failure.
 class SumsOnly final : public PieceObserver {
  public:
@@ -186,7 +154,7 @@ class SumsOnly final : public PieceObserver {
 
 TEST_F(Nccl, DeviceMemoryIsChecksummedOnTheDevice) {
   constexpr size_t kSize = 5 * kSumBlockBytesMin + 77;
-  auto [low, high] = Pair(2 * kSumBlockBytesMin, 2, std::make_shared<StreamKernels>());
+  auto [low, high] = Pair(2 * kSumBlockBytesMin, 2, std::make_shared<StreamKernels>(FAKE_GPU));
   uint8_t *source = DeviceMemory(kSize, 0), *target = DeviceMemory(kSize, 0x77);
   for (size_t i = 0; i < kSize; ++i) source[i] = static_cast<uint8_t>(i * 7 + i / 256);
   std::vector<uint64_t> expected;
@@ -210,7 +178,7 @@ TEST_F(Nccl, DeviceMemoryIsChecksummedOnTheDevice) {
 // The state stream asks for these by itself, and its receiver compares them.
 TEST_F(Nccl, TheStateStreamMovesDeviceMemoryWithChecksumsOfTheDevice) {
   constexpr size_t kSize = (5 << 20) + 12345;
-  auto [low, high] = Pair(2 << 20, 2, std::make_shared<StreamKernels>());
+  auto [low, high] = Pair(2 << 20, 2, std::make_shared<StreamKernels>(FAKE_GPU));
   uint8_t *source = DeviceMemory(kSize, 0), *target = DeviceMemory(kSize, 0x77);
   for (size_t i = 0; i < kSize; ++i) source[i] = static_cast<uint8_t>(i * 13 + i / 999);
   const auto items = [](uint8_t* at) {

@@ -1,0 +1,76 @@
+// CudaMemory and CudaFence: DeviceMemory and DeviceFence (callbacks/state/device_memory.h) for CUDA devices.
+//
+//   auto memory = CudaMemory::Open(ordinal);                     the driver is loaded at run time
+//   auto kernels = MakeCudaKernels(ordinal);                     optional: kintsugi::kernels_cuda, digests on the
+//   device auto memory = CudaMemory::Open(ordinal, std::move(*kernels)); agent->SetDeviceMemory(*memory);
+//
+// What: copies on streams of its own, in pieces of 4 MiB through pinned buffers, two in flight; to and from pinned host
+// memory directly. Each call takes a lane (stream, buffers) from a free list and gives it back; there are as many as
+// calls at once. A lane whose device did not come to an end in time is never used or freed again. Threads, Order,
+// Errors: as callbacks/state/device_memory.h. Memory: 8 MiB of pinned memory per call at once.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "callbacks/state/device_memory.h"
+#include "kernels/byte_kernels.h"
+#include "replica/stream/cuda_driver.h"
+
+namespace kintsugi {
+
+class CudaLane;
+
+class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
+ public:
+  // `kernels` are of the same device (null: none; checksums are then computed on the host). `path`: that driver library
+  // and no other. Errors: as CudaDevice::Open.
+  static Result<std::shared_ptr<CudaMemory>> Open(int ordinal, std::shared_ptr<const ByteKernels> kernels = nullptr,
+                                                  const std::string& path = "");
+  explicit CudaMemory(std::shared_ptr<CudaDevice> device, std::shared_ptr<const ByteKernels> kernels = nullptr);
+  ~CudaMemory() override;
+
+  int device() const override { return device_->ordinal(); }
+  bool Holds(const void* data) const override { return device_->IsDeviceMemory(data); }
+  Status Read(void* host, const void* from, uint64_t size_bytes, const CopyLimit& limit = {}) const override;
+  Status Write(void* to, const void* host, uint64_t size_bytes, const CopyLimit& limit = {}) const override;
+  bool CanSum() const override { return kernels_ != nullptr; }
+  Status BlockSums(const void* data, uint64_t size_bytes, uint64_t block_bytes, uint64_t* sums,
+                   const CopyLimit& limit = {}) const override;
+  Result<std::shared_ptr<uint8_t>> AllocateHost(uint64_t size_bytes) const override;
+  std::shared_ptr<void> Pin(void* host, uint64_t size_bytes) const override;
+
+  const std::shared_ptr<CudaDevice>& cuda() const { return device_; }
+  const std::shared_ptr<const ByteKernels>& kernels() const { return kernels_; }
+
+ private:
+  class Use;
+  Result<std::unique_ptr<CudaLane>> TakeLane() const;
+
+  const std::shared_ptr<CudaDevice> device_;
+  const std::shared_ptr<const ByteKernels> kernels_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<CudaLane>> free_;  // guarded by mutex_
+};
+
+// An event on a stream of the trainer's. One object is recorded again for every update:
+//   fence->Record(stream); agent->EndUpdate(step, *fence);
+class KINTSUGI_EXPORT CudaFence final : public DeviceFence {
+ public:
+  static Result<std::unique_ptr<CudaFence>> Make(std::shared_ptr<CudaDevice> device);
+  ~CudaFence() override;
+
+  // Stands behind everything that was enqueued on `stream` (CUstream or cudaStream_t; null: the legacy default stream).
+  Status Record(void* stream);
+  // True before the first Record.
+  Result<bool> IsDone() const override;
+
+ private:
+  explicit CudaFence(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
+  const std::shared_ptr<CudaDevice> device_;
+  void* event_ = nullptr;
+};
+
+}  // namespace kintsugi
