@@ -16,6 +16,7 @@ ProcessSpec WorkerPool::CommonSpec() const {
   spec.environment["LOCAL_WORLD_SIZE"] = std::to_string(options_.local_ranks);
   spec.environment["MASTER_ADDR"] = options_.master_address;
   spec.environment["MASTER_PORT"] = std::to_string(options_.master_port);
+  spec.environment["KINTSUGI_DEVICES"] = std::to_string(options_.devices > 0 ? options_.devices : options_.local_ranks);
   spec.environment["KINTSUGI_ADDRESS"] = options_.address;
   spec.environment["KINTSUGI_CONTROLLER"] = options_.controller;
   spec.environment["KINTSUGI_JOB"] = options_.job;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "integrations/examples/byte_lm/aligned_buffer.h"
 #include "runtime/base/check.h"
@@ -10,13 +12,7 @@
 namespace kintsugi::byte_lm {
 namespace {
 
-// The constants of one update of one parameter, rounded to float once.
-struct AdamConstants {
-  float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, inverse_correction1, inverse_correction2;
-  float epsilon, learning_rate, decay;
-};
-
-AdamConstants ConstantsOf(const TrainConfig& c, const UpdateScalars& s, bool decays) {
+AdamConstants<float> ConstantsOf(const TrainConfig& c, const UpdateScalars& s, bool decays) {
   const double step = static_cast<double>(s.step);
   return {static_cast<float>(s.gradient_scale),
           static_cast<float>(c.beta1),
@@ -30,45 +26,17 @@ AdamConstants ConstantsOf(const TrainConfig& c, const UpdateScalars& s, bool dec
           decays ? static_cast<float>(s.learning_rate * c.weight_decay) : 0.0f};
 }
 
-void AdamLoop(const AdamConstants& k, size_t count, const float* __restrict gradient, float* __restrict master,
-              float* __restrict exp_avg, float* __restrict exp_avg_sq) {
-  for (size_t i = 0; i < count; ++i) {
-    const float g = gradient[i] * k.gradient_scale;
-    const float mean = k.beta1 * exp_avg[i] + k.one_minus_beta1 * g;
-    const float square = k.beta2 * exp_avg_sq[i] + k.one_minus_beta2 * g * g;
-    const float direction = mean * k.inverse_correction1 / (std::sqrt(square * k.inverse_correction2) + k.epsilon);
-    exp_avg[i] = mean;
-    exp_avg_sq[i] = square;
-    master[i] -= k.learning_rate * direction + k.decay * master[i];
-  }
-}
-
-// Eight running sums: one alone would make every addition wait for the one before it.
-double SumOfSquaresOf(const float* values, size_t count) {
-  constexpr size_t kLanes = 8;
-  double sums[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const double value = values[i + lane];
-      sums[lane] += value * value;
-    }
-  }
-  for (; i < count; ++i) sums[i % kLanes] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  double total = 0;
-  for (double sum : sums) total += sum;
-  return total;
-}
-
 }  // namespace
 
-AdamShard::AdamShard(const TrainConfig& config, const ParameterTable& table, int shard, OptimizerState state)
-    : config_(config), table_(table), range_(table.ShardRange(shard)), state_(state) {
+AdamShard::AdamShard(const TrainConfig& config, const ParameterTable& table, int shard, OptimizerState state,
+                     Compute<float>& compute)
+    : config_(config), table_(table), range_(table.ShardRange(shard)), state_(state), compute_(compute) {
   for (const float* array : {state_.master, state_.exp_avg, state_.exp_avg_sq}) {
     KINTSUGI_CHECK(array != nullptr && reinterpret_cast<uintptr_t>(array) % kAlignmentBytes == 0,
                    "byte_lm: optimizer state must lie on a 64-byte boundary");
   }
   CutPieces();
+  sums_ = ComputeArray<double>(compute_, pieces_.size());
 }
 
 void AdamShard::CutPieces() {
@@ -96,18 +64,25 @@ void AdamShard::AddPieces(size_t parameter, size_t begin, size_t end, size_t pie
 
 void AdamShard::Initialize(const float* parameters) {
   for (const UpdatePiece& piece : pieces_) {
-    std::memcpy(state_.master + piece.state_begin, parameters + piece.flat_begin, piece.count * sizeof(float));
-    std::fill_n(state_.exp_avg + piece.state_begin, piece.count, 0.0f);
-    std::fill_n(state_.exp_avg_sq + piece.state_begin, piece.count, 0.0f);
+    compute_.Copy(piece.count, parameters + piece.flat_begin, state_.master + piece.state_begin);
+    compute_.Fill(piece.count, 0.0f, state_.exp_avg + piece.state_begin);
+    compute_.Fill(piece.count, 0.0f, state_.exp_avg_sq + piece.state_begin);
   }
 }
 
 double AdamShard::SumOfSquares(const float* gradients) const {
+  const auto counts = [this](const UpdatePiece& piece) {
+    return !table_[piece.parameter].replicated || table_.tp_rank() == 0;
+  };
+  for (size_t i = 0; i < pieces_.size(); ++i)
+    if (counts(pieces_[i]))
+      compute_.SumOfSquares(pieces_[i].count, gradients + pieces_[i].flat_begin, sums_.data() + i);
+  std::vector<double> sums(pieces_.size());
+  if (!compute_.Download(sums.data(), sums_.data(), sums.size() * sizeof(double)).ok())
+    return std::numeric_limits<double>::quiet_NaN();
   double total = 0;
-  for (const UpdatePiece& piece : pieces_) {
-    if (table_[piece.parameter].replicated && table_.tp_rank() != 0) continue;
-    total += SumOfSquaresOf(gradients + piece.flat_begin, piece.count);
-  }
+  for (size_t i = 0; i < pieces_.size(); ++i)
+    if (counts(pieces_[i])) total += sums[i];
   return total;
 }
 
@@ -116,9 +91,9 @@ void AdamShard::Update(size_t index, const UpdateScalars& scalars, const float* 
   const ParameterKind kind = table_[piece.parameter].kind;
   const bool decays =
       kind == ParameterKind::kMatrix || kind == ParameterKind::kResidualMatrix || kind == ParameterKind::kHead;
-  AdamLoop(ConstantsOf(config_, scalars, decays), piece.count, gradients + piece.flat_begin,
-           state_.master + piece.state_begin, state_.exp_avg + piece.state_begin,
-           state_.exp_avg_sq + piece.state_begin);
+  compute_.AdamUpdate(ConstantsOf(config_, scalars, decays), piece.count, gradients + piece.flat_begin,
+                      state_.master + piece.state_begin, state_.exp_avg + piece.state_begin,
+                      state_.exp_avg_sq + piece.state_begin);
 }
 
 double ClipScale(double norm, double clip) {

@@ -5,7 +5,8 @@
 // strike, between two of them. A range inside one large parameter is cut into kPiecesMin pieces.
 //
 // Threads: one user at a time.
-// Ownership: the three state arrays are the caller's: 64-byte aligned, ShardRange().size() floats each.
+// Ownership: the three state arrays are the caller's, in the compute's memory, 64-byte aligned, ShardRange().size()
+// floats each. The compute outlives the shard.
 // Units: steps count from 1.
 // Invariants: UpdatePiece is arithmetic on this rank's memory alone: no communication, no allocation, no failure.
 // Elements of the range that belong to no parameter are never written.
@@ -16,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "integrations/examples/byte_lm/compute.h"
 #include "integrations/examples/byte_lm/config.h"
 #include "integrations/examples/byte_lm/parameter_table.h"
 
@@ -46,7 +48,8 @@ class AdamShard {
  public:
   static constexpr size_t kPiecesMin = 4;
 
-  AdamShard(const TrainConfig& config, const ParameterTable& table, int shard, OptimizerState state);
+  AdamShard(const TrainConfig& config, const ParameterTable& table, int shard, OptimizerState state,
+            Compute<float>& compute = HostCompute<float>());
 
   FlatSpan range() const { return range_; }
   const std::vector<UpdatePiece>& pieces() const { return pieces_; }
@@ -56,7 +59,8 @@ class AdamShard {
   void Initialize(const float* parameters);
 
   // This rank's part of the squared global gradient norm. Replicated parameters count on tensor-parallel rank 0 alone,
-  // so that the sum over shard group and tensor-parallel group counts every element once.
+  // so that the sum over shard group and tensor-parallel group counts every element once. NaN after an error of the
+  // compute, whose next wait tells which.
   double SumOfSquares(const float* gradients) const;
 
   // REQUIRES: index < pieces().size().
@@ -70,7 +74,9 @@ class AdamShard {
   const ParameterTable& table_;
   const FlatSpan range_;
   const OptimizerState state_;
+  Compute<float>& compute_;
   std::vector<UpdatePiece> pieces_;
+  mutable ComputeArray<double> sums_;  // of each piece
 };
 
 // What a gradient of this norm is multiplied with so that it stays within `clip`; clip 0 means no limit.

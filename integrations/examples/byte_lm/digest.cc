@@ -43,11 +43,15 @@ std::string Digest::Hex() const {
 }
 
 Digest DigestState(const ParameterTable& table, const float* parameters, const AdamShard& optimizer) {
+  return DigestState(table, parameters, optimizer.pieces(), optimizer.state());
+}
+
+Digest DigestState(const ParameterTable& table, const float* parameters, const std::vector<UpdatePiece>& pieces,
+                   const OptimizerState& state) {
   Hasher hasher;
   AddParameters(table, parameters, hasher);
-  const OptimizerState& state = optimizer.state();
   for (const float* array : {state.master, state.exp_avg, state.exp_avg_sq}) {
-    for (const UpdatePiece& piece : optimizer.pieces()) hasher.Add(array + piece.state_begin, piece.count);
+    for (const UpdatePiece& piece : pieces) hasher.Add(array + piece.state_begin, piece.count);
   }
   return hasher.Finish();
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "integrations/examples/byte_lm/adam_shard.h"
 #include "integrations/examples/byte_lm/parameter_table.h"
@@ -21,6 +22,10 @@ struct Digest {
 
 // XXH3 (128 bits) over the parameters in table order, then master, exp_avg and exp_avg_sq of this rank's pieces.
 Digest DigestState(const ParameterTable& table, const float* parameters, const AdamShard& optimizer);
+
+// The same, with arrays that lie elsewhere than the optimizer's own: copies of a device's.
+Digest DigestState(const ParameterTable& table, const float* parameters, const std::vector<UpdatePiece>& pieces,
+                   const OptimizerState& state);
 
 // XXH3 over the parameters alone: equal on all data-parallel ranks.
 Digest DigestParameters(const ParameterTable& table, const float* parameters);

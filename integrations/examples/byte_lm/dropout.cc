@@ -17,31 +17,37 @@ uint64_t ReadLittleEndian(const uint8_t* bytes) {
   return value;
 }
 
-// SplitMix64's mixer; see runtime/base/random.h. Written out here because a mask needs tens of thousands of draws.
-inline uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
-}
-
 }  // namespace
 
 DropoutGenerator::DropoutGenerator(uint64_t seed, int dp_rank)
     : key_(DeriveSeed(seed, SeedPurpose::kDropout, static_cast<uint64_t>(dp_rank))) {}
 
+DropoutDraws DropoutGenerator::Draw(double probability, size_t count) {
+  const DropoutDraws draws{key_, counter_ + 1, static_cast<uint32_t>(probability * 0x1.0p32)};
+  counter_ += (count + 1) / 2;
+  return draws;
+}
+
 template <typename Real>
 void DropoutGenerator::FillMask(double probability, size_t count, Real* mask) {
-  const uint32_t dropped_below = static_cast<uint32_t>(probability * 0x1.0p32);
-  const Real kept = static_cast<Real>(1.0 / (1.0 - probability));
-  for (size_t i = 0; i < count; i += 2) {
-    const uint64_t draw = Mix(key_ + 0x9E3779B97F4A7C15ull * ++counter_);
-    mask[i] = static_cast<uint32_t>(draw) < dropped_below ? Real{0} : kept;
-    if (i + 1 < count) mask[i + 1] = static_cast<uint32_t>(draw >> 32) < dropped_below ? Real{0} : kept;
-  }
+  MaskFromDraws(Draw(probability, count), probability, count, mask);
 }
 
 template void DropoutGenerator::FillMask<float>(double, size_t, float*);
 template void DropoutGenerator::FillMask<double>(double, size_t, double*);
+
+template <typename Real>
+void MaskFromDraws(const DropoutDraws& draws, double probability, size_t count, Real* mask) {
+  const Real kept = static_cast<Real>(1.0 / (1.0 - probability));
+  for (size_t i = 0; i < count; i += 2) {
+    const uint64_t draw = DrawOfPair(draws, i / 2);
+    mask[i] = static_cast<uint32_t>(draw) < draws.dropped_below ? Real{0} : kept;
+    if (i + 1 < count) mask[i + 1] = static_cast<uint32_t>(draw >> 32) < draws.dropped_below ? Real{0} : kept;
+  }
+}
+
+template void MaskFromDraws<float>(const DropoutDraws&, double, size_t, float*);
+template void MaskFromDraws<double>(const DropoutDraws&, double, size_t, double*);
 
 void DropoutGenerator::Capture(std::vector<uint8_t>* out) const {
   AppendLittleEndian(key_, out);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "integrations/examples/byte_lm/dropout_draw.h"
 #include "runtime/base/status.h"
 
 namespace kintsugi::byte_lm {
@@ -22,6 +23,9 @@ class DropoutGenerator {
 
   // Tensor-parallel ranks of one data-parallel rank draw the same masks: they hold the same activations.
   DropoutGenerator(uint64_t seed, int dp_rank);
+
+  // Takes the draws for a mask of `count` elements out of the stream. REQUIRES: 0 <= probability < 1.
+  DropoutDraws Draw(double probability, size_t count);
 
   // mask[i] becomes 0 with this probability, else 1 / (1 - probability). REQUIRES: 0 <= probability < 1.
   template <typename Real>
@@ -35,5 +39,9 @@ class DropoutGenerator {
   uint64_t key_;
   uint64_t counter_ = 0;  // 64-bit draws so far; each serves two mask elements
 };
+
+// What FillMask does with its draws.
+template <typename Real>
+void MaskFromDraws(const DropoutDraws& draws, double probability, size_t count, Real* mask);
 
 }  // namespace kintsugi::byte_lm

@@ -1,44 +1,41 @@
-// ProcessGroups: the Gloo groups of one generation, built by the rebuild_group handler and aborted by the stop handler.
+// ProcessGroups: the trainer's groups of one generation, built by the rebuild_group handler, aborted by the stop
+// handler and ended by the clean handler. Over Gloo for host memory (gloo_process_groups.h), over NCCL for a device's
+// (device/nccl_process_groups.h).
 //
-// Threads: Abort from any; everything else is the trainer's. Ownership: one device for all groups of a generation.
+// Threads: Abort from any; everything else is the trainer's.
 #pragma once
 
 #include <condition_variable>
-#include <memory>
 #include <mutex>
 
 #include "callbacks/handlers/handlers.h"
-#include "integrations/examples/byte_lm/collectives.h"
-#include "integrations/examples/byte_lm/rank_layout.h"
 #include "integrations/examples/byte_lm/trainer.h"
-#include "replica/stream/gloo_group.h"
 
 namespace kintsugi::byte_lm {
 
 class ProcessGroups {
  public:
-  explicit ProcessGroups(const RankLayout& layout) : layout_(layout) {}
+  virtual ~ProcessGroups() = default;
 
   // Connects all groups of call.generation through call.store; the old ones are gone before.
-  Status Connect(HandlerContext& call);
-  void Destroy();
-  void Abort();
+  virtual Status Connect(HandlerContext& call) = 0;
+  // Ok when nothing can write late any more.
+  virtual Status Destroy(TimePoint deadline) = 0;
+  virtual void Abort();
 
-  Groups groups();
-  Status Barrier();  // over all ranks: the gate
+  virtual Groups groups() = 0;
+  virtual Status Barrier() = 0;  // over all ranks: the gate
   // Waits until Abort and returns kCancelled, as a collective does that is aborted under its caller.
   Status AwaitAbort();
 
- private:
-  class GlooCollectives;
-  struct Connected;
+ protected:
+  // A new generation takes work.
+  void Arm();
 
-  const RankLayout layout_;
-  std::shared_ptr<Connected> connected_;
-  std::mutex mutex_;   // guards what Abort uses
+ private:
+  std::mutex mutex_;
   std::condition_variable changed_;
-  GlooDevice device_;     // of the newest generation
-  bool aborted_ = false;  // the newest generation
+  bool aborted_ = false;  // guarded by mutex_: the newest generation
 };
 
 }  // namespace kintsugi::byte_lm

@@ -29,8 +29,8 @@ uint8_t Draw(std::span<const float> logits, double temperature, Random& random) 
 
 }  // namespace
 
-Sampler::Sampler(const ModelConfig& config, const ParameterTable& table)
-    : context_(config.context), model_(config, table, 1) {}
+Sampler::Sampler(const ModelConfig& config, const ParameterTable& table, Compute<float>& compute)
+    : context_(config.context), compute_(compute), loss_(compute, 1), model_(config, table, 1, compute) {}
 
 Result<std::string> Sampler::Generate(const float* parameters, const SampleOptions& options, Collectives& tp) {
   Random random(DeriveSeed(options.seed, SeedPurpose::kSampling, 0));
@@ -41,9 +41,11 @@ Result<std::string> Sampler::Generate(const float* parameters, const SampleOptio
     std::vector<uint8_t> window(static_cast<size_t>(context_) + 1, 0);
     const size_t seen = std::min(text.size(), static_cast<size_t>(context_));
     std::copy(text.end() - static_cast<std::ptrdiff_t>(seen), text.end(), window.begin());
-    double loss = 0;
-    KINTSUGI_RETURN_IF_ERROR(model_.Forward(parameters, window, nullptr, tp, &loss));
-    const uint8_t next = Draw(model_.Logits(0, static_cast<int64_t>(seen) - 1), options.temperature, random);
+    KINTSUGI_RETURN_IF_ERROR(model_.Forward(parameters, window, nullptr, tp, loss_.data()));
+    const std::span<const float> scores = model_.Logits(0, static_cast<int64_t>(seen) - 1);
+    std::vector<float> logits(scores.size());
+    KINTSUGI_RETURN_IF_ERROR(compute_.Download(logits.data(), scores.data(), scores.size_bytes()));
+    const uint8_t next = Draw(logits, options.temperature, random);
     text.push_back(static_cast<char>(next));
   }
   return text.substr(prompt_size);

@@ -3,7 +3,7 @@
 // Threads: one user at a time. Under tensor parallelism all ranks of the group generate together, with equal arguments,
 // and get the same text.
 // Ownership: owns activations for one window; the table must outlive it.
-// Errors: the group's failures are returned at once.
+// Errors: the group's and the compute's failures are returned at once.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,15 @@ struct SampleOptions {
 
 class Sampler {
  public:
-  Sampler(const ModelConfig& config, const ParameterTable& table);
+  Sampler(const ModelConfig& config, const ParameterTable& table, Compute<float>& compute = HostCompute<float>());
 
   // Returns what follows the prompt: arbitrary bytes, to be made printable by whoever prints them.
   Result<std::string> Generate(const float* parameters, const SampleOptions& options, Collectives& tp);
 
  private:
   const int64_t context_;
+  Compute<float>& compute_;
+  ComputeArray<double> loss_;  // computed beside the scores, of no use here
   Model<float> model_;
 };
 

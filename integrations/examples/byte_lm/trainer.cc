@@ -20,7 +20,9 @@ Result<std::unique_ptr<Trainer>> Trainer::Create(const TrainerOptions& options, 
                                                   options.layout.dp_size));
   ParameterTable table(options.model, options.layout.tp_rank, options.layout.tp_size, options.layout.shards());
   KINTSUGI_ASSIGN_OR_RETURN(State state, AllocateState(options, table.ShardRange(0).size()));
-  return std::unique_ptr<Trainer>(new Trainer(options, std::move(table), std::move(batches), std::move(state)));
+  std::unique_ptr<Trainer> trainer(new Trainer(options, std::move(table), std::move(batches), std::move(state)));
+  KINTSUGI_RETURN_IF_ERROR(trainer->compute_.status());
+  return trainer;
 }
 
 Result<Trainer::State> Trainer::AllocateState(const TrainerOptions& options, size_t count) {
@@ -32,24 +34,33 @@ Result<Trainer::State> Trainer::AllocateState(const TrainerOptions& options, siz
     if (options.allocate_state) {
       KINTSUGI_ASSIGN_OR_RETURN(*pointer, options.allocate_state(name, count));
     } else {
-      state.owned.emplace_back(count);
+      state.owned.emplace_back(ComputeOf(options), count);
       *pointer = state.owned.back().data();
+      if (*pointer == nullptr) return ComputeOf(options).status();
     }
   }
   return state;
 }
 
 Trainer::Trainer(const TrainerOptions& options, ParameterTable table, BatchIterator batches, State state)
-    : options_(options), table_(std::move(table)), batches_(std::move(batches)), state_(std::move(state)),
-      model_(options.model, table_, options.train.batch),
-      optimizer_(options.train, table_, options.layout.shard(), state_.pointers),
-      dropout_(options.train.seed, options.layout.dp_rank), parameters_(table_.flat_size()),
-      gradients_(table_.flat_size() + 1) {
+    : options_(options),
+      compute_(ComputeOf(options)),
+      table_(std::move(table)),
+      batches_(std::move(batches)),
+      state_(std::move(state)),
+      model_(options.model, table_, options.train.batch, compute_),
+      optimizer_(options.train, table_, options.layout.shard(), state_.pointers, compute_),
+      dropout_(options.train.seed, options.layout.dp_rank),
+      parameters_(compute_, table_.flat_size()),
+      loss_sum_(compute_, 1),
+      gradients_(compute_, table_.flat_size() + 1) {
   Reinitialize();
 }
 
 void Trainer::Reinitialize() {
-  InitializeParameters(table_, options_.train.seed, parameters_.data());
+  std::vector<float> initial(table_.flat_size());
+  InitializeParameters(table_, options_.train.seed, initial.data());
+  compute_.Upload(parameters_.data(), initial.data(), initial.size() * sizeof(float));
   optimizer_.Initialize(parameters_.data());
   dropout_ = DropoutGenerator(options_.train.seed, options_.layout.dp_rank);
 }
@@ -60,7 +71,7 @@ Status Trainer::Forward(Step step) {
   batches_.Fill(step, options_.layout.dp_rank, &batch_);
   update_.step = static_cast<int64_t>(step.value());
   update_.learning_rate = LearningRate(options_.train, update_.step);
-  return model_.Forward(parameters_.data(), batch_.windows, &dropout_, *groups_.tensor_parallel, &loss_);
+  return model_.Forward(parameters_.data(), batch_.windows, &dropout_, *groups_.tensor_parallel, loss_sum_.data());
 }
 
 Status Trainer::Backward() {
@@ -68,19 +79,21 @@ Status Trainer::Backward() {
 }
 
 Status Trainer::SyncGradients() {
-  float* loss = &gradients_[table_.flat_size()];
-  *loss = static_cast<float>(loss_);
+  float* loss = gradients_.data() + table_.flat_size();
+  compute_.Narrow(loss_sum_.data(), loss);
   if (groups_.data_parallel->size() > 1) {
     KINTSUGI_RETURN_IF_ERROR(groups_.data_parallel->AllReduceSum(gradients_.data(), gradients_.size()));
-    const float share = 1.0f / static_cast<float>(options_.layout.dp_size);
-    for (size_t i = 0; i < gradients_.size(); ++i) gradients_[i] *= share;
+    compute_.Scale(gradients_.size(), 1.0f / static_cast<float>(options_.layout.dp_size), gradients_.data());
   }
-  loss_ = *loss;
+  float mean = 0;
+  KINTSUGI_RETURN_IF_ERROR(compute_.Download(&mean, loss, sizeof(mean)));
+  loss_ = mean;
   return Status::Ok();
 }
 
 Status Trainer::SyncNorm() {
   const double mine = optimizer_.SumOfSquares(gradients_.data());
+  KINTSUGI_RETURN_IF_ERROR(compute_.Settle());
   KINTSUGI_ASSIGN_OR_RETURN(const double shards, GatherSum(*groups_.shard, mine));
   KINTSUGI_ASSIGN_OR_RETURN(const double total, GatherSum(*groups_.tensor_parallel, shards));
   gradient_norm_ = std::sqrt(total);
@@ -93,9 +106,32 @@ void Trainer::UpdatePiece(size_t index) {
   if (!skips_update_) optimizer_.Update(index, update_, gradients_.data());
 }
 
+Status Trainer::FinishUpdate() { return compute_.SettleThroughAbort(); }
+
 Status Trainer::SyncParameters() {
   const FlatSpan range = optimizer_.range();
-  return groups_.shard->AllGather(optimizer_.state().master, range.size(), parameters_.data());
+  KINTSUGI_RETURN_IF_ERROR(groups_.shard->AllGather(optimizer_.state().master, range.size(), parameters_.data()));
+  return compute_.Settle();
+}
+
+Digest Trainer::StateDigest() const {
+  std::vector<float> parameters(parameters_.size());
+  if (!compute_.Download(parameters.data(), parameters_.data(), parameters.size() * sizeof(float)).ok()) return {};
+  const OptimizerState& live = optimizer_.state();
+  std::vector<float> copies[3];
+  const float* const arrays[] = {live.master, live.exp_avg, live.exp_avg_sq};
+  for (size_t i = 0; i < 3; ++i) {
+    copies[i].resize(optimizer_.range().size());
+    if (!compute_.Download(copies[i].data(), arrays[i], copies[i].size() * sizeof(float)).ok()) return {};
+  }
+  return DigestState(table_, parameters.data(), optimizer_.pieces(),
+                     {copies[0].data(), copies[1].data(), copies[2].data()});
+}
+
+Digest Trainer::ParametersDigest() const {
+  std::vector<float> parameters(parameters_.size());
+  if (!compute_.Download(parameters.data(), parameters_.data(), parameters.size() * sizeof(float)).ok()) return {};
+  return DigestParameters(table_, parameters.data());
 }
 
 int64_t Trainer::GlobalTokensPerStep() const {
@@ -121,7 +157,7 @@ ShardedObject Trainer::DropoutObject() {
 }
 
 Result<std::string> Trainer::Generate(const SampleOptions& options) {
-  Sampler sampler(options_.model, table_);
+  Sampler sampler(options_.model, table_, compute_);
   return sampler.Generate(parameters_.data(), options, *groups_.tensor_parallel);
 }
 

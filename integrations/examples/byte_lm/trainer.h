@@ -1,7 +1,8 @@
 // Trainer: one rank's training step, stage by stage, so that a caller can put its gate, its commit and its faults
 // between any two of them.
 //
-//   Forward(k)  Backward()  SyncGradients()  SyncNorm()  | gate |  UpdatePiece(0 .. n-1)  | commit |  SyncParameters()
+//   Forward(k)  Backward()  SyncGradients()  SyncNorm()
+//   | gate |  UpdatePiece(0 .. n-1)  FinishUpdate()  | commit |  SyncParameters()
 //
 // What survives a step is the optimizer state (registered, replicated), the dropout generator (mirrored) and nothing
 // else: parameters are derived from the masters by SyncParameters, the learning rate and the position in the data from
@@ -11,9 +12,9 @@
 // Threads: one thread runs all stages.
 // Ownership: owns parameters, gradients and activations, and the optimizer state unless an allocator is given. The text
 // and the groups must outlive their use.
-// Errors: a stage returns the failure of its group at once and unchanged. The update itself cannot fail.
-// Units: losses in nats per byte; steps count from 1.
-// Invariants: equal inputs give equal bits, on every run and on every rank that holds the same shard.
+// Errors: a stage returns the failure of its group, and of a device, at once and unchanged. On the host the update
+// itself cannot fail. Units: losses in nats per byte; steps count from 1. Invariants: equal inputs give equal bits, on
+// every run and on every rank that holds the same shard.
 #pragma once
 
 #include <functional>
@@ -25,6 +26,7 @@
 #include "integrations/examples/byte_lm/adam_shard.h"
 #include "integrations/examples/byte_lm/batch_iterator.h"
 #include "integrations/examples/byte_lm/collectives.h"
+#include "integrations/examples/byte_lm/compute.h"
 #include "integrations/examples/byte_lm/config.h"
 #include "integrations/examples/byte_lm/digest.h"
 #include "integrations/examples/byte_lm/dropout.h"
@@ -49,7 +51,8 @@ struct TrainerOptions {
   ModelConfig model;
   TrainConfig train;
   RankLayout layout;
-  StateAllocator allocate_state;  // empty: the trainer's own memory
+  StateAllocator allocate_state;      // in the compute's memory; empty: the trainer's own
+  Compute<float>* compute = nullptr;  // null: the host; outlives the trainer
 };
 
 class Trainer {
@@ -68,6 +71,7 @@ class Trainer {
   Status SyncNorm();       // global norm, and from it the clipping
   size_t piece_count() const { return optimizer_.pieces().size(); }
   void UpdatePiece(size_t index);
+  Status FinishUpdate();    // the pieces are done, on a device too; an abort does not end what is only arithmetic
   Status SyncParameters();  // parameters from the masters of the shard group; also after a repair or a load
 
   // Global mean loss of the step whose SyncGradients came last: the same bits on every rank.
@@ -89,8 +93,9 @@ class Trainer {
   // Everything random and derived back to step 0 without communication: for a rank whose memory is untrusted.
   void Reinitialize();
 
-  Digest StateDigest() const { return DigestState(table_, parameters_.data(), optimizer_); }
-  Digest ParametersDigest() const { return DigestParameters(table_, parameters_.data()); }
+  // Of copies on the host. All zeros after an error of a device.
+  Digest StateDigest() const;
+  Digest ParametersDigest() const;
   // Collective over the tensor-parallel group.
   Result<std::string> Generate(const SampleOptions& options);
 
@@ -98,26 +103,32 @@ class Trainer {
   const AdamShard& optimizer() const { return optimizer_; }
   const RankLayout& layout() const { return options_.layout; }
   const BatchIterator& batches() const { return batches_; }
+  // In the compute's memory.
   const float* parameters() const { return parameters_.data(); }
   const float* gradients() const { return gradients_.data(); }
 
  private:
   struct State {
     OptimizerState pointers;
-    std::vector<AlignedBuffer<float>> owned;
+    std::vector<ComputeArray<float>> owned;
   };
+  static Compute<float>& ComputeOf(const TrainerOptions& options) {
+    return options.compute ? *options.compute : HostCompute<float>();
+  }
   static Result<State> AllocateState(const TrainerOptions& options, size_t count);
   Trainer(const TrainerOptions& options, ParameterTable table, BatchIterator batches, State state);
 
   const TrainerOptions options_;
+  Compute<float>& compute_;
   const ParameterTable table_;
   const BatchIterator batches_;
   State state_;
   Model<float> model_;
   AdamShard optimizer_;
   DropoutGenerator dropout_;
-  AlignedBuffer<float> parameters_;
-  AlignedBuffer<float> gradients_;  // one element longer than the parameters: the loss travels with the gradients
+  ComputeArray<float> parameters_;
+  ComputeArray<double> loss_sum_;  // of this rank's last forward pass, one number
+  ComputeArray<float> gradients_;  // one element longer than the parameters: the loss travels with the gradients
   Groups groups_;
   Batch batch_;
   UpdateScalars update_;

@@ -4,15 +4,27 @@
 #include <cstring>
 #include <thread>
 
+#include "integrations/examples/byte_lm/device/nccl_process_groups.h"
+#include "integrations/examples/byte_lm/gloo_process_groups.h"
+
 namespace kintsugi::byte_lm {
 namespace {
 
 Worker& Self(void* context) { return *static_cast<Worker*>(context); }
 
+std::unique_ptr<ProcessGroups> GroupsFor(const WorkerOptions& options, const RankLayout& layout) {
+  if (options.device == nullptr) return std::make_unique<GlooProcessGroups>(layout);
+  return std::make_unique<device::NcclProcessGroups>(layout, options.device->nccl(), options.device->compute());
+}
+
 }  // namespace
 
 Worker::Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout)
-    : agent_(agent), options_(options), layout_(layout), groups_(layout), holds_(agent.rank(), options.holds) {
+    : agent_(agent),
+      options_(options),
+      layout_(layout),
+      groups_(GroupsFor(options, layout)),
+      holds_(agent.rank(), options.holds) {
   if (agent.join_kind() == JoinKind::kReplacement) holds_.Clear();
 }
 
@@ -25,9 +37,9 @@ Result<std::unique_ptr<Worker>> Worker::Create(Agent& agent, const WorkerOptions
   trainer.model = options.model;
   trainer.train = options.train;
   trainer.layout = layout;
-  // Optimizer state in memory that a replica's process can map: the fastest to repair from.
-  trainer.allocate_state = [&agent](const std::string&, size_t count) -> Result<float*> {
-    KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, agent.AllocateState(count * sizeof(float)));
+  if (options.device) trainer.compute = &options.device->compute();
+  trainer.allocate_state = [self = worker.get()](const std::string&, size_t count) -> Result<float*> {
+    KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, self->AllocateState(count * sizeof(float)));
     return static_cast<float*>(memory.data);
   };
   KINTSUGI_ASSIGN_OR_RETURN(worker->trainer_, Trainer::Create(trainer, text));
@@ -35,50 +47,74 @@ Result<std::unique_ptr<Worker>> Worker::Create(Agent& agent, const WorkerOptions
   return worker;
 }
 
+Result<Memory> Worker::AllocateState(uint64_t size_bytes) {
+  if (options_.device == nullptr) return agent_.AllocateState(size_bytes);
+  const size_t count = (size_bytes + sizeof(float) - 1) / sizeof(float);
+  KINTSUGI_ASSIGN_OR_RETURN(float* const data, options_.device->AllocateState(count));
+  Memory memory{.data = data, .size_bytes = size_bytes};
+  DescribeMemory(&memory);
+  return memory;
+}
+
+void Worker::DescribeMemory(Memory* memory) const {
+  if (options_.device == nullptr) return agent_.DescribeMemory(memory);
+  memory->kind = MemoryKind::kDevice;
+  memory->device = options_.device->device()->ordinal();
+}
+
 Status Worker::Register() {
   std::vector<Rank> group;
   for (int rank : layout_.DataParallelGroup()) group.push_back(Rank(rank));
   KINTSUGI_RETURN_IF_ERROR(agent_.SetReplicaLayout(0, group, layout_.replicas));
   for (ShardedTensor tensor : trainer_->StateTensors()) {
-    agent_.DescribeMemory(&tensor.memory);
+    DescribeMemory(&tensor.memory);
     KINTSUGI_RETURN_IF_ERROR(agent_.RegisterTensor(tensor));
   }
-  if (options_.ballast_mib > 0) {
-    const int64_t bytes = static_cast<int64_t>(options_.ballast_mib) << 20;
-    KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, agent_.AllocateState(static_cast<uint64_t>(bytes)));
-    // A replacement's copy comes from a replica: touching every page twice would only delay it.
-    if (agent_.join_kind() != JoinKind::kReplacement)
-      std::memset(memory.data, 0x40 + layout_.shard(), memory.size_bytes);
-    ShardedTensor ballast;
-    ballast.key = "ballast";
-    ballast.dtype = DType::kUInt8;
-    ballast.local_shape = {bytes};
-    ballast.global_shape = {bytes * layout_.shards()};
-    ballast.global_offset = {bytes * layout_.shard()};
-    ballast.memory = memory;
-    KINTSUGI_RETURN_IF_ERROR(agent_.RegisterTensor(ballast));
-  }
+  if (options_.ballast_mib > 0) KINTSUGI_RETURN_IF_ERROR(RegisterBallast());
   // The dropout generator's state lives on this rank alone, so partners mirror it; schedule and data position follow
   // from the step.
   KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject(trainer_->DropoutObject()));
   KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject({.key = "schedule", .kind = ObjectKind::kDerived}));
   KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject({.key = "data_position", .kind = ObjectKind::kDerived}));
+  return RegisterHandlers();
+}
 
+Status Worker::RegisterBallast() {
+  const int64_t bytes = static_cast<int64_t>(options_.ballast_mib) << 20;
+  KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, AllocateState(static_cast<uint64_t>(bytes)));
+  // A replacement's copy comes from a replica: touching every page twice would only delay it.
+  if (agent_.join_kind() != JoinKind::kReplacement) {
+    if (options_.device)
+      options_.device->compute().Fill(memory.size_bytes / sizeof(float), static_cast<float>(layout_.shard()),
+                                      static_cast<float*>(memory.data));
+    else
+      std::memset(memory.data, 0x40 + layout_.shard(), memory.size_bytes);
+  }
+  ShardedTensor ballast;
+  ballast.key = "ballast";
+  ballast.dtype = DType::kUInt8;
+  ballast.local_shape = {bytes};
+  ballast.global_shape = {bytes * layout_.shards()};
+  ballast.global_offset = {bytes * layout_.shard()};
+  ballast.memory = memory;
+  return agent_.RegisterTensor(ballast);
+}
+
+Status Worker::RegisterHandlers() {
   const auto on = [this](HandlerKind kind, HandlerFunction function) {
     return agent_.RegisterHandler(kind, function, this);
   };
   KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kStop, [](HandlerContext&, void* self) {
-    Self(self).groups_.Abort();
+    Self(self).groups_->Abort();
     return Status::Ok();
   }));
-  KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kClean, [](HandlerContext&, void* self) {
-    Self(self).groups_.Destroy();
+  KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kClean, [](HandlerContext& call, void* self) {
     Self(self).holds_.Clear();
-    return Status::Ok();
+    return Self(self).groups_->Destroy(call.deadline);
   }));
   KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRebuildGroup, [](HandlerContext& call, void* self) {
-    Status connected = Self(self).groups_.Connect(call);
-    if (connected.ok()) Self(self).trainer_->SetGroups(Self(self).groups_.groups());
+    Status connected = Self(self).groups_->Connect(call);
+    if (connected.ok()) Self(self).trainer_->SetGroups(Self(self).groups_->groups());
     return connected;
   }));
   // Parameters follow from the masters; learning rate and data position from the step's number.
@@ -132,16 +168,17 @@ Status Worker::Update(Step step) {
     }
     trainer_->UpdatePiece(i);
   }
+  KINTSUGI_RETURN_IF_ERROR(trainer_->FinishUpdate());
   return agent_.EndUpdate(step);
 }
 
 Status Worker::PassGate(Step step) {
-  KINTSUGI_RETURN_IF_ERROR(groups_.Barrier());
+  KINTSUGI_RETURN_IF_ERROR(groups_->Barrier());
   return HoldBack(Hold::Point::kGate, step);
 }
 
 Status Worker::HoldBack(Hold::Point point, Step step) {
-  return holds_.Take(point, step) ? groups_.AwaitAbort() : Status::Ok();
+  return holds_.Take(point, step) ? groups_->AwaitAbort() : Status::Ok();
 }
 
 Status Worker::WriteSamples() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "integrations/cpp/kintsugi.h"
+#include "integrations/examples/byte_lm/device/device_session.h"
 #include "integrations/examples/byte_lm/hold.h"
 #include "integrations/examples/byte_lm/process_groups.h"
 #include "integrations/examples/byte_lm/trainer.h"
@@ -23,6 +24,7 @@ struct WorkerOptions {
   int sample_count = 1;       // texts to write after training, by rank 0
   uint64_t step_delay_us = 0; // makes steps longer without work, for measurements
   std::vector<Hold> holds;    // ranks kept back, for tests
+  device::DeviceSession* device = nullptr;  // null: on the host; outlives agent and worker
   std::function<void(Step)> on_step;  // called at the top of every step, for measurements; may be empty
 };
 
@@ -37,6 +39,12 @@ class Worker {
  private:
   Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout);
   Status Register();
+  Status RegisterBallast();
+  Status RegisterHandlers();
+  // State memory: on the host where a replica's process can map it, the fastest to repair from; or the device's.
+  Result<Memory> AllocateState(uint64_t size_bytes);
+  // Completes the description of memory inside what AllocateState gave.
+  void DescribeMemory(Memory* memory) const;
   Status Loop(Step first);
   Status TrainStep(Step step);
   Status Update(Step step);
@@ -48,7 +56,7 @@ class Worker {
   Agent& agent_;
   const WorkerOptions options_;
   const RankLayout layout_;
-  ProcessGroups groups_;
+  const std::unique_ptr<ProcessGroups> groups_;
   Holds holds_;
   std::unique_ptr<Trainer> trainer_;
   std::vector<std::string> samples_;

@@ -69,7 +69,7 @@ FAKE_GPU_EXPORT int cuEventRecord(void* event, void* stream) {
 FAKE_GPU_EXPORT int cuEventQuery(void* event) { return *static_cast<Event*>(event)->done ? 0 : kNotReady; }
 
 FAKE_GPU_EXPORT int cuMemAlloc_v2(uint64_t* at, size_t size) {
-  void* memory = std::malloc(size);
+  void* memory = std::aligned_alloc(256, (size + 255) / 256 * 256);  // as a device aligns
   std::lock_guard lock(memory_mutex);
   DeviceMemory()[reinterpret_cast<uint64_t>(memory)] = size;
   *at = reinterpret_cast<uint64_t>(memory);

@@ -17,7 +17,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/support/fake_gpu/fake_cuda.h"
@@ -29,7 +31,7 @@
 namespace kintsugi::fake {
 namespace {
 
-enum { kSuccess = 0, kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7 };
+enum { kSuccess = 0, kInvalidArgument = 4, kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7 };
 
 struct Id {
   char internal[128];
@@ -71,27 +73,40 @@ class Comm {
     if (init_.joinable()) init_.join();
     while (operations_ > 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
     std::this_thread::sleep_for(std::chrono::milliseconds(abort_ms_));
-    for (int socket : sockets_) close(socket);
+    for (int socket : sockets_)
+      if (socket >= 0) close(socket);
   }
 
   int state() { return state_ == kSuccess && Clock::now() < busy_until_ ? int{kInProgress} : state_.load(); }
 
-  int Operate(Stream* stream, std::function<bool(Comm&)> operation) {
-    if (const int now = state(); now != kSuccess) {
-      if (now == kInProgress) Forbidden("a call while an earlier one is in progress");
-      return now;
-    }
+  // A message to or from one rank; those of one group run at once, several with one rank in their order.
+  struct Transfer {
+    int peer;
+    char* data;
+    size_t size;
+    bool out;
+  };
+
+  // Why nothing can be enqueued now; kSuccess: it can.
+  int Refusal() {
+    const int now = state();
+    if (now == kInProgress) Forbidden("a call while an earlier one is in progress");
+    return now;
+  }
+
+  int Operate(Stream* stream, std::vector<Transfer> transfers) {
+    if (const int refusal = Refusal(); refusal != kSuccess) return refusal;
+    for (const Transfer& transfer : transfers)
+      if (transfer.peer < 0 || transfer.peer >= ranks_ || transfer.peer == rank_) return kInvalidArgument;
     ++operations_;
-    stream->Enqueue([this, operation] {
-      if (state_ == kSuccess && !operation(*this) && !aborted_) state_ = kRemoteError;
+    stream->Enqueue([this, transfers = std::move(transfers)]() mutable {
+      if (state_ == kSuccess && !Move(transfers) && !aborted_) state_ = kRemoteError;
       --operations_;
     });
     busy_until_ = Clock::now() + std::chrono::milliseconds(progress_ms_);
     return state();
   }
 
-  bool Put(const void* data, size_t size) { return Move(static_cast<char*>(const_cast<void*>(data)), size, true); }
-  bool Take(void* data, size_t size) { return Move(static_cast<char*>(data), size, false); }
   void Revoke() { revoked_ = true; }
 
   std::atomic<int> inside{0};
@@ -99,29 +114,45 @@ class Comm {
  private:
   bool stopped() const { return aborted_ || revoked_; }
 
-  bool Move(char* data, size_t size, bool out) {
-    while (size > 0) {
-      if (stopped()) return false;
-      pollfd wait{sockets_[0], static_cast<short>(out ? POLLOUT : POLLIN), 0};
-      if (poll(&wait, 1, 1) <= 0) continue;
-      const ssize_t moved = out ? send(sockets_[0], data, size, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                : recv(sockets_[0], data, size, MSG_DONTWAIT);
-      if (moved > 0) {
-        data += moved;
-        size -= static_cast<size_t>(moved);
-      } else if (moved == 0 || (errno != EAGAIN && errno != EINTR)) {
-        // The kernel of a silent transport spins until the abort flag is set.
-        while (silent_ && !stopped()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return false;
+  bool Move(std::vector<Transfer>& transfers) {
+    for (;;) {
+      std::vector<Transfer*> active;
+      std::vector<pollfd> waits;
+      for (Transfer& one : transfers) {
+        const auto same = [&](const Transfer* other) { return other->peer == one.peer && other->out == one.out; };
+        if (one.size == 0 || std::any_of(active.begin(), active.end(), same)) continue;
+        active.push_back(&one);
+        waits.push_back({sockets_[static_cast<size_t>(one.peer)], static_cast<short>(one.out ? POLLOUT : POLLIN), 0});
       }
+      if (active.empty()) return true;
+      if (stopped()) return false;
+      if (poll(waits.data(), waits.size(), 1) <= 0) continue;
+      for (size_t i = 0; i < active.size(); ++i)
+        if (waits[i].revents != 0 && !Step(waits[i].fd, *active[i])) return false;
     }
-    return true;
   }
 
-  sockaddr_un Address() const {
+  // Some bytes of one transfer; false when its peer is gone.
+  bool Step(int socket, Transfer& one) {
+    const ssize_t moved = one.out ? send(socket, one.data, one.size, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                  : recv(socket, one.data, one.size, MSG_DONTWAIT);
+    if (moved > 0) {
+      one.data += moved;
+      one.size -= static_cast<size_t>(moved);
+      return true;
+    }
+    if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    // The kernel of a silent transport spins until the abort flag is set.
+    while (silent_ && !stopped()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return false;
+  }
+
+  // Each rank listens at its own.
+  sockaddr_un AddressOf(int rank) const {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path + 1, ids_[0].internal, 32);
+    std::memcpy(address.sun_path + 33, &rank, sizeof(rank));
     return address;
   }
 
@@ -138,47 +169,60 @@ class Comm {
     return size == 0;
   }
 
-  // Rank 0 waits for all the others, compares what they were given, and lets them go.
+  struct Hello {
+    uint64_t given;
+    int rank;
+  };
+
+  // A socket to every rank: a rank dials those below it and is dialled by those above. Who listens compares what both
+  // were given.
   void Connect() {
-    uint64_t given = static_cast<uint64_t>(ranks_);
+    Hello mine{static_cast<uint64_t>(ranks_), rank_};
     for (const Id& id : ids_)
-      for (char c : id.internal) given = given * 1099511628211u + static_cast<unsigned char>(c);
+      for (char c : id.internal) mine.given = mine.given * 1099511628211u + static_cast<unsigned char>(c);
+    sockets_.assign(static_cast<size_t>(ranks_), -1);
+    constexpr socklen_t kLength = offsetof(sockaddr_un, sun_path) + 33 + sizeof(int);
+    const sockaddr_un here = AddressOf(rank_);
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(listener, reinterpret_cast<const sockaddr*>(&here), kLength) != 0 || listen(listener, 128) != 0)
+      Forbidden("an id was used twice");
     char verdict = 1;
-    const sockaddr_un address = Address();
-    const auto* at = reinterpret_cast<const sockaddr*>(&address);
-    constexpr socklen_t kLength = offsetof(sockaddr_un, sun_path) + 33;
-    if (rank_ == 0) {
-      const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      if (bind(listener, at, kLength) != 0 || listen(listener, 128) != 0) Forbidden("an id was used twice");
-      while (static_cast<int>(sockets_.size()) < ranks_ - 1 && !aborted_) {
-        pollfd wait{listener, POLLIN, 0};
-        if (poll(&wait, 1, 1) <= 0) continue;
-        const int other = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-        uint64_t theirs = 0;
-        if (other < 0) continue;
-        if (!Exact(other, reinterpret_cast<char*>(&theirs), sizeof(theirs), false)) {
-          close(other);
-          continue;
-        }
-        if (theirs != given) verdict = 2;
-        sockets_.push_back(other);
-      }
-      close(listener);
-      for (int socket : sockets_) Exact(socket, &verdict, 1, true);
-    } else {
-      while (!aborted_) {
-        const int other = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (connect(other, at, kLength) == 0) {
-          sockets_.push_back(other);
-          if (!Exact(other, reinterpret_cast<char*>(&given), sizeof(given), true) || !Exact(other, &verdict, 1, false))
-            verdict = 3;
-          break;
-        }
+    for (int peer = 0; peer < rank_ && verdict == 1 && !aborted_; ++peer)
+      verdict = Dial(AddressOf(peer), kLength, peer, mine);
+    for (int waiting = ranks_ - 1 - rank_; waiting > 0 && verdict == 1 && !aborted_;) {
+      pollfd wait{listener, POLLIN, 0};
+      if (poll(&wait, 1, 1) <= 0) continue;
+      const int other = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+      Hello theirs{};
+      if (other < 0) continue;
+      if (!Exact(other, reinterpret_cast<char*>(&theirs), sizeof(theirs), false) || theirs.rank <= rank_ ||
+          theirs.rank >= ranks_) {
         close(other);
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        continue;
       }
+      if (theirs.given != mine.given) verdict = 2;
+      sockets_[static_cast<size_t>(theirs.rank)] = other;
+      Exact(other, &verdict, 1, true);
+      --waiting;
     }
+    close(listener);
     if (!aborted_) state_ = verdict == 1 ? kSuccess : verdict == 2 ? kInvalidUsage : kRemoteError;
+  }
+
+  char Dial(const sockaddr_un& address, socklen_t length, int peer, Hello mine) {
+    while (!aborted_) {
+      const int other = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (connect(other, reinterpret_cast<const sockaddr*>(&address), length) == 0) {
+        sockets_[static_cast<size_t>(peer)] = other;
+        char verdict = 3;
+        if (!Exact(other, reinterpret_cast<char*>(&mine), sizeof(mine), true) || !Exact(other, &verdict, 1, false))
+          return 3;
+        return verdict;
+      }
+      close(other);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return 3;
   }
 
   const int ranks_, rank_;
@@ -205,6 +249,18 @@ class Inside {
   Comm& comm_;
 };
 
+thread_local std::map<std::pair<Comm*, Stream*>, std::vector<Comm::Transfer>> grouped;
+
+int Transfer(void* comm, void* stream, const Comm::Transfer& transfer, int type) {
+  auto* const of = static_cast<Comm*>(comm);
+  const Inside inside(*of);
+  if (type != 0) return kInvalidArgument;  // bytes are all that is needed
+  if (group_depth == 0) return of->Operate(static_cast<Stream*>(stream), {transfer});
+  if (const int refusal = of->Refusal(); refusal != kSuccess) return refusal;
+  grouped[{of, static_cast<Stream*>(stream)}].push_back(transfer);
+  return kSuccess;
+}
+
 int Create(void** comm, int ranks, int rank, const std::vector<Id>& ids, const Config* config) {
   if (config->magic != 0xcafebeef || config->blocking != 0) Forbidden("a communicator that is not non-blocking");
   if (rank < 0 || rank >= ranks) return 4;
@@ -223,7 +279,6 @@ FAKE_GPU_EXPORT const char* ncclGetErrorString(int code) {
 }
 FAKE_GPU_EXPORT const char* ncclGetLastError(void*) { return ""; }
 FAKE_GPU_EXPORT int ncclGroupStart() { return ++group_depth, 0; }
-FAKE_GPU_EXPORT int ncclGroupEnd() { return --group_depth, 0; }
 
 FAKE_GPU_EXPORT int ncclGetUniqueId(Id* id) {
   std::random_device random;
@@ -241,14 +296,24 @@ FAKE_GPU_EXPORT int ncclCommGetAsyncError(void* comm, int* state) {
   return *state = static_cast<Comm*>(comm)->state(), 0;
 }
 
-FAKE_GPU_EXPORT int ncclSend(const void* data, size_t size, int, int, void* comm, void* stream) {
-  const Inside inside(*static_cast<Comm*>(comm));
-  return static_cast<Comm*>(comm)->Operate(static_cast<Stream*>(stream), [=](Comm& c) { return c.Put(data, size); });
+FAKE_GPU_EXPORT int ncclSend(const void* data, size_t size, int type, int peer, void* comm, void* stream) {
+  return Transfer(comm, stream, {peer, static_cast<char*>(const_cast<void*>(data)), size, true}, type);
 }
 
-FAKE_GPU_EXPORT int ncclRecv(void* data, size_t size, int, int, void* comm, void* stream) {
-  const Inside inside(*static_cast<Comm*>(comm));
-  return static_cast<Comm*>(comm)->Operate(static_cast<Stream*>(stream), [=](Comm& c) { return c.Take(data, size); });
+FAKE_GPU_EXPORT int ncclRecv(void* data, size_t size, int type, int peer, void* comm, void* stream) {
+  return Transfer(comm, stream, {peer, static_cast<char*>(data), size, false}, type);
+}
+
+// What was asked for within the group runs at once, for each communicator.
+FAKE_GPU_EXPORT int ncclGroupEnd() {
+  if (--group_depth > 0) return kSuccess;
+  int result = kSuccess;
+  for (auto& [key, transfers] : std::exchange(grouped, {})) {
+    const Inside inside(*key.first);
+    const int enqueued = key.first->Operate(key.second, std::move(transfers));
+    if (enqueued != kSuccess) result = enqueued;
+  }
+  return result;
 }
 
 #ifndef FAKE_NCCL_LACKS_ABORT
