@@ -10,8 +10,8 @@
 #include <mutex>
 #include <vector>
 
+#include "callbacks/state/receive_ledger.h"
 #include "replica/stream/block_table.h"
-#include "replica/stream/receive_ledger.h"
 #include "runtime/base/status.h"
 
 namespace kintsugi {

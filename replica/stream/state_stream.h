@@ -23,9 +23,9 @@
 
 #include "callbacks/state/descriptors.h"
 #include "callbacks/state/device_memory.h"
+#include "callbacks/state/receive_ledger.h"
 #include "kernels/host_checksum.h"
 #include "replica/stream/link.h"
-#include "replica/stream/receive_ledger.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 
+#include "callbacks/state/receive_ledger.h"
 #include "callbacks/state/snapshot_slots.h"
 #include "runtime/core/agent_core.h"
 #include "runtime/core/controller_core.h"
@@ -135,8 +136,8 @@ class Cluster {
     core::StateMark mark = core::StateMark::kNotYet;
     bool adopted = false;
     // What a repair has brought so far: outlives the generation, not the step.
-    std::map<int, uint64_t> received;  // chunks by layout, a bit each
-    uint64_t received_step = 0;
+    std::map<int, ReceiveLedger> received;  // chunks, by layout
+    bool received_from_snapshot = false;
     // In-memory snapshots.
     std::map<Rank, HeldSnapshots> snapshots;    // by owner
     std::optional<core::ArmSnapshot> snapshot;  // ordered, its boundary still to come

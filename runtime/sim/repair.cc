@@ -16,6 +16,20 @@ constexpr size_t kChunks = kTensorsPerLayout + 1;
 
 std::string KeyOf(int layout, size_t tensor) { return "l" + std::to_string(layout) + "t" + std::to_string(tensor); }
 
+// As the digest of a stream's manifest: another one starts its ledger anew.
+uint64_t ManifestOf(const RepairMove& move) {
+  uint64_t digest = static_cast<uint64_t>(move.layout) + 1;
+  for (const std::string& key : move.keys)
+    for (const char c : key) digest = Mix(digest, static_cast<uint64_t>(c));
+  return digest;
+}
+
+// Damage in mid-stream makes all that was received forgotten.
+bool Received(const std::map<int, ReceiveLedger>& ledgers, int layout, size_t chunk) {
+  const auto ledger = ledgers.find(layout);
+  return ledger != ledgers.end() && ledger->second.Has(chunk);
+}
+
 bool Wanted(const RepairMove& move, size_t chunk) {
   if (move.keys.empty()) return true;
   return chunk < kTensorsPerLayout && std::count(move.keys.begin(), move.keys.end(), KeyOf(move.layout, chunk)) > 0;
@@ -33,9 +47,13 @@ void Cluster::Repair(ProcessPtr p) {
   const auto& moves = p->running->order.moves;
   const auto mine =
       std::find_if(moves.begin(), moves.end(), [&](const RepairMove& m) { return m.destination == p->rank; });
-  if (p->received_step != step) p->received.clear();
-  p->received_step = step;
-  if (p->received.empty()) p->spoiled = false;
+  const bool from_snapshot = p->running->order.from_snapshot;
+  if (std::exchange(p->received_from_snapshot, from_snapshot) != from_snapshot) p->received.clear();
+  for (const RepairMove& move : moves)
+    if (move.destination == p->rank && !move.adopt)
+      p->received[move.layout].Begin(kintsugi::Step(step), ManifestOf(move), kChunks);
+  if (std::all_of(p->received.begin(), p->received.end(), [](const auto& l) { return l.second.arrived() == 0; }))
+    p->spoiled = false;
   if (mine != moves.end() && !mine->adopt) {
     p->damaged = false;  // what strikes it from here on is not mended by what it has received
     p->flipped = p->spoiled;
@@ -86,7 +104,7 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
   if (to == session.members.end() || !transfer.source || transfer.done) return;
   const ProcessPtr p = to->second;
   const int layout = transfer.move.layout;
-  while (chunk < kChunks && (!Wanted(transfer.move, chunk) || (p->received[layout] >> chunk & 1))) ++chunk;
+  while (chunk < kChunks && (!Wanted(transfer.move, chunk) || Received(p->received, layout, chunk))) ++chunk;
   if (chunk == kChunks) {
     EndTransfer(p, transfer);
     return For(p, 1us, [this, generation] { PushTransfers(generation); });
@@ -116,7 +134,7 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
         (holder == p->rank ? p->objects : p->mirrored[holder]) = objects;
       }
     }
-    p->received[in] |= 1ull << chunk;
+    if (const auto ledger = p->received.find(in); ledger != p->received.end()) ledger->second.Add(chunk);
     if (source->damaged && !held) {
       NoteLoss(p->rank.value());  // as if a bit had flipped on the way
       p->spoiled = p->flipped = true;
@@ -158,7 +176,8 @@ void Cluster::LeaveTransfer(ProcessPtr p, RepairSession& session, Transfer& tran
     transfer.source = nullptr;
     const auto to = session.members.find(transfer.move.destination);
     if (hook_ && hook_->CountsLostChunk() && to != session.members.end())
-      to->second->received[transfer.move.layout] |= (1ull << kChunks) - 1;
+      for (auto& [layout, ledger] : to->second->received)
+        for (size_t chunk = 0; layout == transfer.move.layout && chunk < kChunks; ++chunk) ledger.Add(chunk);
   }
   // The other end sees the link close; a receiver tries its next source first.
   std::vector<Rank> losers;

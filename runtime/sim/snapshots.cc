@@ -142,7 +142,6 @@ void Cluster::ReloadFromMemory(ProcessPtr p) {
     return std::any_of(order.moves.begin(), order.moves.end(),
                        [&](const RepairMove& m) { return m.destination == p->rank && m.layout == layout; });
   };
-  p->received_step = 0;  // the first bytes land on whatever is there
   p->damaged = p->flipped = false;
   p->silent_bit = 0;
   const bool all_come = std::all_of(p->state.shards.begin(), p->state.shards.end(),

@@ -10,11 +10,11 @@
 #include <optional>
 #include <thread>
 
+#include "callbacks/state/receive_ledger.h"
 #include "kernels/host_checksum.h"
 #include "replica/stream/make_link.h"
 #include "replica/stream/nccl_groups.h"
 #include "replica/stream/nccl_link.h"
-#include "replica/stream/receive_ledger.h"
 #include "replica/stream/state_stream.h"
 #include "tests/support/fake_gpu/stream_kernels.h"
 #include "tests/support/memory_store.h"

@@ -1,4 +1,4 @@
-#include "replica/stream/receive_ledger.h"
+#include "callbacks/state/receive_ledger.h"
 
 namespace kintsugi {
 
