@@ -50,7 +50,11 @@ class Session {
     }
     for (;;) {
       in_work_ = job_.plan.Take(source_);
-      if (in_work_.empty()) return SayEnd(job_.plan.failure());
+      if (in_work_.empty()) {
+        const Status failure = job_.plan.failure();
+        const Status said = SayEnd(failure);
+        return failure.ok() ? said : failure;
+      }
       // One request at a time: a link may hold a send back until it is received, and the source is busy sending blocks.
       KINTSUGI_RETURN_IF_ERROR(Ask(in_work_));
       KINTSUGI_RETURN_IF_ERROR(TakeBlocks(in_work_));
