@@ -111,6 +111,7 @@ void Leader::Poll() {
     ReportProgress();
     CheckNodes();
   }
+  if (hub_) TellPlaces();
   if (hub_ && now - last_pulse_ >= NodeBeat(run().policy)) {
     last_pulse_ = now;
     PulseNodes();

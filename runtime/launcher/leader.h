@@ -115,7 +115,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void CheckNodes();
   void OnNotBegun(Rank rank, Incarnation incarnation);
   void PulseNodes();
-  void TellPlaces(int newcomer);
+  void TellPlaces();
   void OnNodeJoined(int node, const wire::NodeHello& hello) override;
   void OnNodeLost(int node) override;
   void OnNodeMessage(int node, const wire::NodeMessage& message) override;
@@ -136,6 +136,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<NodeHub> hub_;  // with several nodes
   std::map<int, Node> nodes_;
+  std::map<int, bool> newcomers_;  // since others were last told: whether it listens elsewhere than before
   std::map<int, int> spares_;  // waiting on each node
   std::optional<core::TieAgreement> ties_;  // with a witness
   core::TieRule tie_rule_ = core::TieRule::kNobody;

@@ -19,7 +19,7 @@ void Leader::StartWhenComplete() {
   for (const auto& [node, state] : nodes_)
     if (!run().policy.takes_over && HasRanks(node) && !hub_->connected(node)) return;
   started_ = true;
-  TellPlaces(-1);
+  TellPlaces();
   controller_->Start();
   if (ties_) controller_->Feed(core::TieRuleTaken{tie_rule_});
 }
@@ -77,22 +77,34 @@ void Leader::WantTieRule(std::optional<core::TieRule> wanted) {
   if (ties_->Decide(wanted).rule != before) PulseNodes();
 }
 
-// Where each launcher hears the others: all of them to all, or a newcomer's to all and all to the newcomer.
-void Leader::TellPlaces(int newcomer) {
-  wire::NodePlaces all;
-  for (const auto& [node, state] : nodes_)
+// Where each launcher hears the others: all of them to whoever has come, and to the others what has changed. At the
+// next poll, for all at once: a thousand nodes that come back together would else be told of each other one by one.
+void Leader::TellPlaces() {
+  if (newcomers_.empty() || !started_) return;
+  wire::NodePlaces all, changed;
+  for (const auto& [node, state] : nodes_) {
     if (state.place.port > 0) all.places.push_back(state.place);
-  for (const auto& [node, state] : nodes_)
-    if (hub_->connected(node))
-      hub_->Send(node, newcomer < 0 || node == newcomer ? all : wire::NodePlaces{{nodes_[newcomer].place}});
+    if (const auto newcomer = newcomers_.find(node); newcomer != newcomers_.end() && newcomer->second)
+      changed.places.push_back(state.place);
+  }
+  for (const auto& [node, state] : nodes_) {
+    if (!hub_->connected(node)) continue;
+    if (newcomers_.count(node))
+      hub_->Send(node, all);
+    else if (!changed.places.empty())
+      hub_->Send(node, changed);
+  }
+  newcomers_.clear();
 }
 
 void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
-  nodes_[node].place = {node, hello.address, hello.port};
+  wire::NodePlace& place = nodes_[node].place;
+  const bool moved = place.address != hello.address || place.port != hello.port;
+  place = {node, hello.address, hello.port};
+  newcomers_[node] = newcomers_[node] || moved;
   if (ended_) return void(hub_->Send(node, wire::NodeEnd{result_.exit_code, result_.text}));  // came back too late
   if (ties_) ties_->OnAway(node);
   if (!started_) return StartWhenComplete();
-  TellPlaces(node);
   if (!HasRanks(node)) return;
   std::map<Rank, wire::WorkerLife> lives;
   for (const wire::WorkerLife& life : hello.lives)
@@ -114,10 +126,13 @@ void Leader::FoundLives(int node, const std::map<Rank, wire::WorkerLife>& lives)
 // What ended while nobody could tell; then what began or is no longer wanted.
 void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& lives) {
   using Life = core::ControllerCore::Life;
-  const auto members = controller_->core().members();
+  const auto& now = controller_->core().members();
+  // As they are before the first of them is told of: what that sets off changes them.
+  const std::vector<core::ControllerCore::Member> members(now.begin() + node * LocalRanks(),
+                                                          now.begin() + (node + 1) * LocalRanks());
   for (int r = node * LocalRanks(); r < (node + 1) * LocalRanks(); ++r) {
     const Rank rank(r);
-    const auto& member = members[static_cast<size_t>(r)];
+    const auto& member = members[static_cast<size_t>(r - node * LocalRanks())];
     const auto found = lives.find(rank);
     const bool runs = found != lives.end() && found->second.incarnation == member.incarnation;
     const bool expected =

@@ -8,12 +8,16 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
-#include <deque>
+#include <functional>
 #include <iostream>
+#include <map>
+#include <set>
 
 #include "runtime/base/overloaded.h"
 #include "runtime/net/client.h"
+#include "runtime/net/handshake.h"
 #include "runtime/wire/codec.h"
+#include "runtime/wire/node_codec.h"
 #include "tests/bench/figures.h"
 
 namespace kintsugi::bench {
@@ -31,17 +35,21 @@ constexpr int kNiceness = 10;
   std::_Exit(1);
 }
 
-// One rank: what an agent without a trainer would say.
-class SwarmRank {
+// A connection that comes back whenever it is lost.
+class SwarmLink {
  public:
-  SwarmRank(boost::asio::io_context& io, Rank rank, uint16_t port, std::shared_ptr<const net::Secret> secret)
-      : port_(port), header_{{}, {}, rank, {}} {
+  SwarmLink(boost::asio::io_context& io, std::string_view role, uint16_t port,
+            std::shared_ptr<const net::Secret> secret, std::function<void()> on_open,
+            std::function<void(std::string_view)> on_frame)
+      : port_(port) {
     net::ClientOptions options;
-    options.self = {kSwarmJob, "agent"};
+    options.self = {kSwarmJob, std::string(role)};
     options.read_buffer_bytes = kReadBufferBytes;
     net::ClientHandlers handlers;
-    handlers.on_open = [this](const net::ConnectionPtr&) { Say(core::JoinRequest{Pid(), "localhost", false}); };
-    handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };
+    handlers.on_open = [on_open = std::move(on_open)](const net::ConnectionPtr&) { on_open(); };
+    handlers.on_frame = [on_frame = std::move(on_frame)](const net::ConnectionPtr&, std::string_view payload) {
+      on_frame(payload);
+    };
     handlers.on_close = [this](const net::ConnectionPtr&, const Status&) { Connect(); };
     handlers.on_failed = [](const Status& why) { Die(why.ToString()); };
     auto client = net::Client::Create(io, std::move(options), std::move(secret), std::move(handlers));
@@ -50,27 +58,39 @@ class SwarmRank {
     Connect();
   }
 
-  void Beat() {
-    if (!joined_) return;
-    ++beats_;
-    Say(core::Beat{beats_, {beats_, TrainPhase::kForward, Activity::kNone}});
+  void Send(std::string frame) {
+    const net::ConnectionPtr connection = client_->connection();
+    if (connection) (void)connection->Send(std::move(frame));
   }
   void Cut() {
     if (const auto connection = client_->connection()) connection->Abort();
   }
 
  private:
-  uint64_t Pid() const { return 1000 + static_cast<uint64_t>(header_.rank.value()); }
-
   void Connect() {
     const Status begun = client_->Connect("127.0.0.1", port_, SteadyClock::SteadyNow() + std::chrono::seconds(60));
     if (!begun.ok()) Die(begun.ToString());
   }
 
-  void Say(const core::AgentMessage& message) {
-    const net::ConnectionPtr connection = client_->connection();
-    if (connection) (void)connection->Send(wire::Encode(kSwarmJob, header_, message));
+  const uint16_t port_;
+  std::unique_ptr<net::Client> client_;
+};
+
+// One rank: what an agent without a trainer would say, wherever its frames go.
+class SwarmAgent {
+ public:
+  SwarmAgent(Rank rank, bool watched, std::function<void(std::string)> send)
+      : watched_(watched), send_(std::move(send)), header_{{}, {}, rank, {}} {}
+
+  void Join() { Say(core::JoinRequest{1000 + static_cast<uint64_t>(header_.rank.value()), "localhost", watched_}); }
+  // A process of this incarnation has begun.
+  void Begin(Incarnation incarnation) { header_.incarnation = incarnation; }
+  void Beat() {
+    if (joined_) Say(core::Beat{++beats_, {beats_, TrainPhase::kForward, Activity::kNone}});
   }
+  wire::Page Page() { return {rank(), header_.incarnation, ++beats_, 0, PackProgress(1, TrainPhase::kForward), {}}; }
+  Rank rank() const { return header_.rank; }
+  Incarnation incarnation() const { return header_.incarnation; }
 
   void OnFrame(std::string_view payload) {
     const auto frame = wire::DecodeFromController(kSwarmJob, payload);
@@ -98,19 +118,116 @@ class SwarmRank {
                frame->message);
   }
 
-  const uint16_t port_;
+ private:
+  void Say(const core::AgentMessage& message) { send_(wire::Encode(kSwarmJob, header_, message)); }
+
+  const bool watched_;
+  const std::function<void(std::string)> send_;
   core::Header header_;
-  std::unique_ptr<net::Client> client_;
   uint64_t beats_ = 0;
   bool joined_ = false;
+};
+
+// Whoever has a connection: a rank, or a node with its ranks.
+class SwarmMember {
+ public:
+  virtual ~SwarmMember() = default;
+  virtual void Beat() = 0;
+  virtual void Cut() = 0;
+};
+
+class SwarmRank final : public SwarmMember {
+ public:
+  SwarmRank(boost::asio::io_context& io, Rank rank, uint16_t port, std::shared_ptr<const net::Secret> secret)
+      : agent_(rank, false, [this](std::string frame) { link_.Send(std::move(frame)); }),
+        link_(
+            io, net::kAgentRole, port, std::move(secret), [this] { agent_.Join(); },
+            [this](std::string_view payload) { agent_.OnFrame(payload); }) {}
+  void Beat() override { agent_.Beat(); }
+  void Cut() override { link_.Cut(); }
+
+ private:
+  SwarmAgent agent_;
+  SwarmLink link_;
+};
+
+// A launcher whose processes begin at once. An agent's channel has the number of its rank.
+class SwarmNode final : public SwarmMember {
+ public:
+  SwarmNode(boost::asio::io_context& io, int node, const SwarmOptions& options,
+            std::shared_ptr<const net::Secret> secret)
+      : hello_{node, options.nodes, options.ranks_per_node, "127.0.0.1", {}},
+        link_(
+            io, net::kLauncherRole, options.port, std::move(secret), [this] { OnOpen(); },
+            [this](std::string_view payload) { OnFrame(payload); }) {
+    for (int r = node * options.ranks_per_node; r < (node + 1) * options.ranks_per_node; ++r)
+      agents_.emplace(r, SwarmAgent(Rank(r), true, [this, r](std::string frame) {
+                        Tell(wire::FromAgentChannel{static_cast<uint64_t>(r) + channels_, std::move(frame)});
+                      }));
+  }
+  void Beat() override {
+    wire::Pages pages;
+    for (auto& [rank, agent] : agents_)
+      if (begun_.count(rank)) pages.pages.push_back(agent.Page());
+    if (!pages.pages.empty()) Tell(pages);
+  }
+  void Cut() override { link_.Cut(); }
+
+ private:
+  void OnOpen() {
+    hello_.lives.clear();
+    for (auto& [rank, agent] : agents_)
+      if (begun_.count(rank)) hello_.lives.push_back({agent.rank(), agent.incarnation(), {}});
+    Tell(hello_);
+  }
+
+  void OnFrame(std::string_view payload) {
+    const auto frame = wire::DecodeToNode(kSwarmJob, payload);
+    if (!frame.ok()) Die(frame.status().ToString());
+    term_ = frame->term;
+    std::visit(Overloaded{
+                   [&](const wire::NodeWelcome& welcome) {
+                     if (!welcome.accepted) Die("a node was refused: " + welcome.text);
+                     channels_ += kChannelsPerConnection;  // its agents open new ones
+                     for (auto& [rank, agent] : agents_)
+                       if (begun_.count(rank)) agent.Join();
+                   },
+                   [&](const wire::SpawnWorker& spawn) {
+                     SwarmAgent& agent = agents_.at(spawn.rank.value());
+                     agent.Begin(spawn.incarnation);
+                     begun_.insert(spawn.rank.value());
+                     Tell(wire::WorkerStarting{{spawn.rank, spawn.incarnation, {}}});
+                     agent.Join();
+                   },
+                   [&](const wire::ToAgentChannel& m) {
+                     if (m.channel >= channels_) agents_.at(static_cast<int>(m.channel - channels_)).OnFrame(m.frame);
+                   },
+                   [&](const wire::KillWorker& kill) { Die("a rank was given up: " + kill.reason); },
+                   [&](const wire::NodeEnd& end) { Die("the run ended: " + end.text); },
+                   [](const auto&) {},
+               },
+               frame->order);
+  }
+  void Tell(const wire::NodeMessage& message) { link_.Send(wire::Encode(kSwarmJob, term_, message)); }
+
+  static constexpr uint64_t kChannelsPerConnection = 1 << 20;
+  wire::NodeHello hello_;
+  Term term_;
+  uint64_t channels_ = 0;  // the number of rank 0's channel
+  std::map<int, SwarmAgent> agents_;
+  std::set<int> begun_;
+  SwarmLink link_;
 };
 
 class Swarm {
  public:
   Swarm(const SwarmOptions& options, const std::shared_ptr<const net::Secret>& secret, int commands)
       : options_(options), timer_(io_), commands_(io_, commands) {
-    for (int rank = 0; rank < options.ranks; ++rank)
-      ranks_.push_back(std::make_unique<SwarmRank>(io_, Rank(options.first_rank + rank), options.port, secret));
+    for (int rank = 0; rank < options.ranks && options.ranks_per_node == 0; ++rank)
+      members_.push_back(std::make_unique<SwarmRank>(io_, Rank(options.first_rank + rank), options.port, secret));
+    for (int rank = 0; rank < options.ranks && options.ranks_per_node > 0; rank += options.ranks_per_node)
+      members_.push_back(
+          std::make_unique<SwarmNode>(io_, (options.first_rank + rank) / options.ranks_per_node, options, secret));
     began_ = SteadyClock::SteadyNow();
     Beat();
     Listen();
@@ -118,11 +235,11 @@ class Swarm {
   void Run() { io_.run(); }
 
  private:
-  // The ranks take turns, so that their beats are spread evenly over time.
+  // They take turns, so that their beats are spread evenly over time.
   void Beat() {
     const double elapsed = ToMilliseconds(SteadyClock::SteadyNow() - began_) / 1000;
-    const auto due = static_cast<uint64_t>(elapsed * options_.ranks * options_.beats_per_second);
-    for (; sent_ < due; ++sent_) ranks_[sent_ % ranks_.size()]->Beat();
+    const auto due = static_cast<uint64_t>(elapsed * static_cast<double>(members_.size()) * options_.beats_per_second);
+    for (; sent_ < due; ++sent_) members_[sent_ % members_.size()]->Beat();
     timer_.expires_after(kBeatSlice);
     timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error) Beat();
@@ -133,7 +250,7 @@ class Swarm {
     commands_.async_read_some(boost::asio::buffer(&command_, 1),
                               [this](const boost::system::error_code& error, size_t) {
                                 if (error || command_ != kCut) std::_Exit(0);
-                                for (const auto& rank : ranks_) rank->Cut();
+                                for (const auto& member : members_) member->Cut();
                                 Listen();
                               });
   }
@@ -143,7 +260,7 @@ class Swarm {
   boost::asio::steady_timer timer_;
   boost::asio::posix::stream_descriptor commands_;
   char command_ = 0;
-  std::vector<std::unique_ptr<SwarmRank>> ranks_;
+  std::vector<std::unique_ptr<SwarmMember>> members_;
   TimePoint began_;
   uint64_t sent_ = 0;
 };

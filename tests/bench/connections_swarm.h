@@ -1,5 +1,7 @@
-// ConnectionSwarm: thousands of ranks in one process, each a real net::Client that joins a controller, answers its
-// orders at once, beats, and comes back when its connection is cut. For bench_connections.
+// ConnectionSwarm: thousands of ranks in one process that join a controller, answer its orders at once, beat, and come
+// back when their connections are cut. For bench_connections. Each rank has a connection of its own, or, with
+// `ranks_per_node`, each node has one: it says what a launcher says, passes its ranks' frames on, and tells their
+// pages.
 //
 // It runs in a child process of its own, so that its time and memory are not the controller's; several of them share a
 // large world, since one thread would answer thousands of handshakes in step as no real ranks do. It beats until told
@@ -20,6 +22,8 @@ namespace kintsugi::bench {
 struct SwarmOptions {
   int first_rank = 0;
   int ranks = 1000;
+  int ranks_per_node = 0;  // 0: direct connections
+  int nodes = 0;           // of the whole run; `first_rank` and `ranks` are multiples of `ranks_per_node`
   int beats_per_second = 4;
   uint16_t port = 0;
 };
