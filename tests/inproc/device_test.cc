@@ -152,17 +152,20 @@ TEST(CudaError, ThatCostTheContextEndsTheProcessAndAnotherTakesItsPlace) {
 INSTANTIATE_TEST_SUITE_P(Kernels, DeviceState, testing::Bool(),
                          [](const auto& test) { return test.param ? "WithKernels" : "WithoutKernels"; });
 
-// ---- an update that its device has not finished
-// -----------------------------------------------------------------------
+// ---- an update that its device has not finished --------------------------------------------------------------------
 
-// Until a repair has begun: what an update left behind on its device is known by then.
+// Until an incident's repair has begun (a run begins with an empty one): what an update left behind on its device is
+// known by then.
 void AwaitRepair(const World& world) {
   const auto begun = [&] {
     const auto transitions = world.transitions();
-    return std::any_of(transitions.begin(), transitions.end(),
-                       [](const core::Transition& transition) { return transition.to == core::Phase::kRepair; });
+    const auto to = [](core::Phase phase) {
+      return [phase](const core::Transition& transition) { return transition.to == phase; };
+    };
+    const auto lock = std::find_if(transitions.begin(), transitions.end(), to(core::Phase::kLock));
+    return std::any_of(lock, transitions.end(), to(core::Phase::kRepair));
   };
-  while (!begun()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!begun() && world.incidents().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 TEST(DeviceUpdate, UnderWayAtAnIncidentIsFinishedBeforeItsRankParks) {
@@ -216,6 +219,7 @@ TEST(DeviceUpdate, ThatHangsIsFoundWithoutAnyOtherFault) {
   AwaitRepair(world);
   device.Release();
   ExpectSameAsUndisturbed(world);
+  ASSERT_FALSE(world.incidents().empty());
   EXPECT_EQ(world.incidents().front().signal, core::FaultKind::kHang);
   EXPECT_GT(world.incidents().front().bytes_moved, 0u);
 }
@@ -312,6 +316,27 @@ TEST_F(DeviceCopies, ASavedRunGoesOnFromItsCheckpoint) {
     EXPECT_EQ(second.trainer(rank).join_kind(), JoinKind::kResumed);
     EXPECT_EQ(second.trainer(rank).updates(), 3u);
   }
+}
+
+TEST_F(DeviceCopies, ASavePointWaitsForTheDevice) {
+  options_.policy.save_every = 3;
+  options_.tweaks[-1] = device_.Hold();
+  World world(options_);
+  device_.Stall(1, Step(3), false);
+  world.StartAll();
+  const auto at_save_point = [&](std::initializer_list<size_t> ranks) {
+    return world.OnController([&] {
+      const auto& members = world.controller().core().members();
+      return std::all_of(ranks.begin(), ranks.end(), [&](size_t rank) { return members[rank].save_point.has_value(); });
+    });
+  };
+  while (!at_save_point({0, 2, 3})) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_FALSE(at_save_point({1}));
+  EXPECT_TRUE(std::filesystem::is_empty(root_));
+  device_.Release();
+  ExpectSameAsUndisturbed(world);
+  EXPECT_TRUE(world.incidents().empty());
 }
 
 TEST_F(DeviceCopies, ABitThatFlipsOnTheDeviceIsFoundAndTheRunGoesBackToItsCheckpoint) {

@@ -90,10 +90,9 @@ const DeviceFence* TestDevice::Defer(ToyTrainer& trainer, Step step) {
     bool stalled = false;
     changed_.wait(lock, [&] {
       const bool stalls = rank == stalled_rank_ && step >= stalled_from_;
-      stalled = stalled || stalls;
+      stalled = stalled || (stalls && lost_);
       return !stalls;
     });
-    // An update that was stalled is one that never happened.
     if (!stalled) std::copy(updated.begin(), updated.end(), weights);
   });
   run_(
@@ -117,10 +116,11 @@ Status TestDevice::Synchronize(ToyTrainer& trainer) {
   }
 }
 
-void TestDevice::Stall(int rank, Step step) {
+void TestDevice::Stall(int rank, Step step, bool lost) {
   std::lock_guard lock(mutex_);
   stalled_rank_ = rank;
   stalled_from_ = step;
+  lost_ = lost;
 }
 
 void TestDevice::Release() {

@@ -24,8 +24,8 @@ class TestDevice {
   static Memory AllocateMapped(uint64_t size_bytes);
   int checksums() const { return kernels_->checksums; }
 
-  // The trainer's updates from `step` on do not come to an end before Release.
-  void Stall(int rank, Step step);
+  // The rank's updates from `step` on do not come to an end before Release; with `lost` they have then never happened.
+  void Stall(int rank, Step step, bool lost = true);
   void Release();
 
  private:
@@ -47,6 +47,7 @@ class TestDevice {
   std::vector<uint64_t> allocated_;
   int stalled_rank_ = -1;
   Step stalled_from_;
+  bool lost_ = false;
 };
 
 }  // namespace kintsugi::inproc
