@@ -145,7 +145,7 @@ class KINTSUGI_EXPORT Agent {
 
   // A CUDA call failed. `error` is its cudaError_t, `query` what something trivial gave right after it
   // (runtime/device/cuda_error.h); `damaged`: addresses, where an event named them. Return the status from the loop.
-  //   no fault of the device (kInternal):            an exception as any other
+  //   no fault of the device (kInternal):              an exception as any other
   //   context alive, damage within registered tensors: these get fresh memory and are streamed (patch)
   //   context alive, other damage:                     all of this rank's memory is streamed (rebuild)
   //   context lost, no device (kEnded):                Run returns kEnded with exit code 1: leave, a new process comes

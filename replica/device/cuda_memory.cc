@@ -31,12 +31,8 @@ class CudaMemory::Use {
     const TimePoint until = SteadyClock::SteadyNow() + kGrace;
     bool quiet = true;
     for (Slot& slot : lane_->slots()) quiet = quiet && Await(slot, {.deadline = until}).ok();
-    if (!quiet) {
-      (void)lane_.release();  // the device may still write into its buffers
-      return;
-    }
     std::lock_guard lock(memory_.mutex_);
-    memory_.free_.push_back(std::move(lane_));
+    (quiet ? memory_.free_ : memory_.stuck_).push_back(std::move(lane_));
   }
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
@@ -104,7 +100,16 @@ Result<std::shared_ptr<CudaMemory>> CudaMemory::Open(int ordinal, std::shared_pt
 CudaMemory::CudaMemory(std::shared_ptr<CudaDevice> device, std::shared_ptr<const ByteKernels> kernels)
     : device_(std::move(device)), kernels_(std::move(kernels)) {}
 
-CudaMemory::~CudaMemory() = default;
+CudaMemory::~CudaMemory() {
+  for (auto& lane : stuck_) {
+    const auto done = [&](Slot& slot) {
+      const auto is_done = lane->IsDone(slot);
+      return is_done.ok() && *is_done;
+    };
+    // The device may still write into its buffers.
+    if (!device_->Bind().ok() || !std::all_of(lane->slots().begin(), lane->slots().end(), done)) (void)lane.release();
+  }
+}
 
 Result<std::unique_ptr<CudaLane>> CudaMemory::TakeLane() const {
   KINTSUGI_RETURN_IF_ERROR(device_->Bind());

@@ -1,13 +1,15 @@
 // CudaMemory and CudaFence: DeviceMemory and DeviceFence (callbacks/state/device_memory.h) for CUDA devices.
 //
-//   auto memory = CudaMemory::Open(ordinal);                     the driver is loaded at run time
-//   auto kernels = MakeCudaKernels(ordinal);                     optional: kintsugi::kernels_cuda, digests on the
-//   device auto memory = CudaMemory::Open(ordinal, std::move(*kernels)); agent->SetDeviceMemory(*memory);
+//   auto memory = CudaMemory::Open(ordinal);  // the driver is loaded at run time
+//   agent->SetDeviceMemory(*memory);
 //
+// Kernels are optional: with those of MakeCudaKernels (library kintsugi::kernels_cuda) the device computes checksums
+// itself, so that a digest needs no copy to the host.
 // What: copies on streams of its own, in pieces of 4 MiB through pinned buffers, two in flight; to and from pinned host
 // memory directly. Each call takes a lane (stream, buffers) from a free list and gives it back; there are as many as
-// calls at once. A lane whose device did not come to an end in time is never used or freed again. Threads, Order,
-// Errors: as callbacks/state/device_memory.h. Memory: 8 MiB of pinned memory per call at once.
+// calls at once. A lane whose device did not come to an end in time is not used again, and freed only if it has come to
+// one when this object goes.
+// Threads, Order, Errors: as callbacks/state/device_memory.h. Memory: 8 MiB of pinned memory per call at once.
 #pragma once
 
 #include <memory>
@@ -52,7 +54,7 @@ class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
   const std::shared_ptr<CudaDevice> device_;
   const std::shared_ptr<const ByteKernels> kernels_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<CudaLane>> free_;  // guarded by mutex_
+  mutable std::vector<std::unique_ptr<CudaLane>> free_, stuck_;  // guarded by mutex_
 };
 
 // An event on a stream of the trainer's. One object is recorded again for every update:

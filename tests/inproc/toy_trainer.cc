@@ -182,7 +182,8 @@ std::vector<float> ToyTrainer::Gradient(Step step) {
 }
 
 Status ToyTrainer::Update(Step step, const std::vector<float>& gradient) {
-  KINTSUGI_RETURN_IF_ERROR(agent_->BeginUpdate(step));
+  const DeviceFence* inputs = setup_.tweaks.input_fence ? setup_.tweaks.input_fence(*this, step) : nullptr;
+  KINTSUGI_RETURN_IF_ERROR(inputs ? agent_->BeginUpdate(step, *inputs) : agent_->BeginUpdate(step));
   const float rate = 0.1f / std::sqrt(static_cast<float>(schedule_ + 1));
   for (size_t i = 0; i < kCount; ++i) {
     if (i == kCount / 2) KINTSUGI_RETURN_IF_ERROR(Pass(step, Point::kUpdate));

@@ -31,7 +31,8 @@ struct Tweaks {
   // bytes) and reached. Null: host memory.
   std::function<Memory(uint64_t size_bytes)> allocate;
   std::shared_ptr<const DeviceMemory> device;
-  // What stands behind an update; null: the host does it.
+  // What stands behind an update's inputs and behind the update; null: the host does it.
+  std::function<const DeviceFence*(ToyTrainer&, Step)> input_fence;
   std::function<const DeviceFence*(ToyTrainer&, Step)> update_fence;
 };
 

@@ -54,6 +54,7 @@ AgentOptions World::OptionsOf(int rank, uint16_t port) {
   options.job = "inproc";
   options.secret_fd = secret_fd_;
   options.join_timeout = 60s;
+  options.device_limit = options_.device_limit;
   options.controller_loss_timeout = options_.loss_timeout;
   return options;
 }

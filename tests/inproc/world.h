@@ -28,6 +28,7 @@ struct WorldOptions {
   bool mirrored = true;
   std::map<int, int> page_fds;  // pages that no launcher reads: the rank's first process gives no sign of life
   core::Policy policy;  // world_size and can_spawn are set by World
+  Duration device_limit = std::chrono::seconds(60);
   Duration loss_timeout = std::chrono::seconds(2);
   std::map<int, Tweaks> tweaks;  // by rank; -1: of all others
 

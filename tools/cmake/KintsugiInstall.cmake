@@ -98,6 +98,10 @@ set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/kintsugi")
 install(TARGETS kintsugi_kintsugi kintsugi_shared ${kintsugi_libraries} ${kintsugi_helpers} EXPORT kintsugi-targets
         ARCHIVE COMPONENT devel LIBRARY COMPONENT runtime NAMELINK_COMPONENT devel)
 install(EXPORT kintsugi-targets NAMESPACE kintsugi:: DESTINATION "${package_folder}" COMPONENT devel)
+# Apart from the rest: only who asks for it needs the CUDA Toolkit.
+if(KINTSUGI_HAVE_CUDA)
+  install(EXPORT kintsugi-cuda-targets NAMESPACE kintsugi:: DESTINATION "${package_folder}" COMPONENT devel)
+endif()
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/kintsugi-config.cmake.in"
   "${PROJECT_BINARY_DIR}/kintsugi-config.cmake" INSTALL_DESTINATION "${package_folder}"
   NO_SET_AND_CHECK_MACRO)

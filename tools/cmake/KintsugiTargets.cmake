@@ -89,15 +89,22 @@ function(kintsugi_test name)
 endfunction()
 
 # kintsugi_cuda_library(<name> SOURCES ... DEPS ...): kernels compiled by nvcc, where KINTSUGI_HAVE_CUDA. Alias kintsugi::<name>.
-#   Not part of libkintsugi or of the installed package, which run on machines without a toolkit or a device.
+#   Not part of libkintsugi, which runs on machines without a toolkit or a device; in the package its component `cuda`.
 function(kintsugi_cuda_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;DEPS" ${ARGN})
   set(target kintsugi_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(kintsugi::${name} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_VISIBILITY_PRESET hidden)
-  target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_VISIBILITY_PRESET hidden)
+  target_include_directories(${target} PUBLIC
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>"
+    "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/kintsugi>")
   # Relaxed: std::bit_cast and its like are constexpr functions of the host's library.
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-Wall>")
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE CUDA::cudart_static)
+  if(KINTSUGI_INSTALL)
+    _kintsugi_room(room)
+    install(FILES ${ARG_HEADERS} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kintsugi/${room}" COMPONENT devel)
+    install(TARGETS ${target} EXPORT kintsugi-cuda-targets ARCHIVE COMPONENT devel)
+  endif()
 endfunction()
