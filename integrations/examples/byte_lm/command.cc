@@ -79,16 +79,22 @@ Status ReadHolds(Options& options) {
 }
 
 // Opened before the rank joins, and so before anybody waits for it; null on the host.
-Result<std::unique_ptr<device::DeviceSession>> OpenDevice(const Options& options,
-                                                          const device::LauncherFactory& launcher) {
+Result<std::unique_ptr<device::DeviceSession>> OpenDevice(const Options& options, const device::CodeFactory& code) {
   if (options.device == "cpu") return std::unique_ptr<device::DeviceSession>();
   const auto place = device::DevicePlace::FromEnvironment();
   device::DeviceSession::PrepareEnvironment(place);
-  return device::DeviceSession::Open(place, launcher);
+  return device::DeviceSession::Open(place, code);
+}
+
+// State on devices goes from one to the other; where NCCL cannot, by way of their hosts.
+ReplicaOptions ReplicaOptionsFor(const Options& options) {
+  ReplicaOptions replica;
+  if (options.worker.device) replica.prefer = LinkPreference::kNccl;
+  return replica;
 }
 
 // The exit code, or why this rank could not train.
-Result<int> Train(Options& options, const device::LauncherFactory& launcher) {
+Result<int> Train(Options& options, const device::CodeFactory& code) {
   options.worker.gate = options.gate == "on";
   KINTSUGI_RETURN_IF_ERROR(ReadHolds(options));
   auto& train = options.worker.train;
@@ -96,10 +102,10 @@ Result<int> Train(Options& options, const device::LauncherFactory& launcher) {
   KINTSUGI_RETURN_IF_ERROR(Validate(options.worker.model, options.worker.tensor_parallel));
   KINTSUGI_RETURN_IF_ERROR(Validate(options.worker.train));
   KINTSUGI_ASSIGN_OR_RETURN(const auto text, TextData::Load(options.data));
-  KINTSUGI_ASSIGN_OR_RETURN(const auto device, OpenDevice(options, launcher));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto device, OpenDevice(options, code));
   options.worker.device = device.get();
   KINTSUGI_ASSIGN_OR_RETURN(const auto agent_options, AgentOptions::FromEnvironment());
-  KINTSUGI_ASSIGN_OR_RETURN(auto agent, Join(agent_options, std::make_shared<StderrLog>()));
+  KINTSUGI_ASSIGN_OR_RETURN(auto agent, Join(agent_options, std::make_shared<StderrLog>(), ReplicaOptionsFor(options)));
   KINTSUGI_ASSIGN_OR_RETURN(auto worker, Worker::Create(*agent, options.worker, text));
   const Status trained = worker->Run();
   if (!trained.ok() && trained.code() != StatusCode::kEnded) return trained;
@@ -110,7 +116,7 @@ Result<int> Train(Options& options, const device::LauncherFactory& launcher) {
 
 }  // namespace
 
-int RunCommand(int argc, char** argv, const device::LauncherFactory& launcher) {
+int RunCommand(int argc, char** argv, const device::CodeFactory& code) {
   Options options;
   if (const char* replicas = std::getenv("KINTSUGI_REPLICAS")) options.worker.replicas = std::atoi(replicas);
   CLI::App app{
@@ -118,7 +124,7 @@ int RunCommand(int argc, char** argv, const device::LauncherFactory& launcher) {
       "Example: kintsugi run --nproc 4 -- byte_lm --steps 200 --tp 2"};
   AddOptions(app, options);
   CLI11_PARSE(app, argc, argv);
-  const Result<int> exit_code = Train(options, launcher);
+  const Result<int> exit_code = Train(options, code);
   if (exit_code.ok()) return *exit_code;
   std::cerr << "byte_lm: " << exit_code.status().ToString() << std::endl;
   return exit_code.status().code() == StatusCode::kInvalidArgument ? 2 : 1;

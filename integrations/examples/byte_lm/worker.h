@@ -48,6 +48,10 @@ class Worker {
   Status Loop(Step first);
   Status TrainStep(Step step);
   Status Update(Step step);
+  // The commit: on a device it counts once the update's last kernel is done.
+  Status Commit(Step step);
+  // Tells the agent of a device's error, so that it may judge what follows; gives what the loop returns.
+  Status Judge(Status status);
   Status PassGate(Step step);
   // Where a test keeps this rank back: waits for the groups' abort.
   Status HoldBack(Hold::Point point, Step step);
