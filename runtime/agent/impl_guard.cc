@@ -215,12 +215,10 @@ void Agent::Impl::RunOrder(const core::RunOnTrainer& run) {
   }
   done.code = status.code();
   done.text = status.message();
+  std::optional<core::Published> published;
   if (run.order.phase == core::Phase::kRename && status.ok())
-    boost::asio::post(io_, [this, generation = run.generation,
-                            published = core::Published{run.order.step, run.order.directory}] {
-      Send(generation, published);
-    });
-  Post(core::HandlerDone{run.generation, std::move(done)});
+    published = core::Published{run.order.step, run.order.directory};
+  Post(core::HandlerDone{run.generation, std::move(done), std::move(published)});
 }
 
 HandlerContext Agent::Impl::ContextOf(const core::RunOnTrainer& run, CancelToken& cancel, Store& store) const {

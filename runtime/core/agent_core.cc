@@ -69,8 +69,10 @@ void AgentCore::OnMessage(const FromController& event) {
         } else if constexpr (std::is_same_v<M, PhaseOrder>) {
           OnPhaseOrder(m);
         } else if constexpr (std::is_same_v<M, ResumeOrder>) {
+          published_.reset();
           OnResume(m);
         } else if constexpr (std::is_same_v<M, ContinueOrder>) {
+          published_.reset();
           OnContinue();
         } else if constexpr (std::is_same_v<M, PauseAt>) {
           pause_due_ = true;
@@ -170,10 +172,14 @@ void AgentCore::StartHandler() {
                                       [&](const RepairMove& move) { return move.destination == rank_; });
     if (receives || order.rung == Rung::kReload) offer_valid_ = false;
   }
+  // What is damaged from here on the digests do not prove.
+  if (order.phase == Phase::kVerify) verified_faults_ = faults_.size();
   if (order.phase == Phase::kRollback) {
-    offer_valid_ = true;
+    faults_.erase(faults_.begin(),
+                  faults_.begin() + static_cast<ptrdiff_t>(std::min(verified_faults_, faults_.size())));
+    offer_valid_ = std::none_of(faults_.begin(), faults_.end(),
+                                [](const FaultReport& fault) { return fault.kind == FaultKind::kMemoryHigh; });
     holds_state_ = true;
-    faults_.clear();
     word_ = {true, GateState::kCommitted, order.step};
     out_.push_back(SetCommitted{order.step});
   }
@@ -259,6 +265,11 @@ void AgentCore::Report(const FaultReport& fault) {
 
 void AgentCore::OnHandlerDone(const HandlerDone& event) {
   trainer_ = Trainer::kParked;
+  // It is there, whatever became of the order meanwhile; and it is told again until the run has gone on.
+  if (event.published) {
+    published_ = event.published;
+    Send(*published_);
+  }
   if (event.generation == generation_) {
     done_ = {running_, event.done};
     Send(event.done);
@@ -274,6 +285,7 @@ Standing AgentCore::standing() const {
 
 // What this rank said by itself while the connection was down is lost; what it was asked for the controller asks again.
 void AgentCore::OnConnected() {
+  if (published_) Send(*published_);
   if (ready_) Send(*ready_);
   for (const FaultReport& fault : faults_) Send(fault);
   if (locked_) return;

@@ -39,6 +39,7 @@ struct FaultSignal {
 struct HandlerDone {
   Generation generation;
   PhaseDone done;
+  std::optional<Published> published = {};  // what the RENAME that is done made visible
 };
 struct TrainerResumed {};
 struct TrainerAtSavePoint {
@@ -171,12 +172,14 @@ class AgentCore {
   std::optional<PhaseOrder> order_;     // to be run once the trainer's thread is free
   Work running_;                        // with kInHandler, and of `done_`
   Generation running_generation_;
+  std::optional<Published> published_;              // until the run has gone on
   std::optional<std::pair<Work, PhaseDone>> done_;  // the newest answer of this generation, in case it is lost
   kintsugi::Step pause_;                // stored; 0: none
   bool pause_due_ = false;              // the controller waits for PauseAck
   // Said unasked, and said again when the connection comes back.
   std::optional<Ready> ready_;
   std::vector<FaultReport> faults_;     // of this generation; damaged memory until it is repaired
+  size_t verified_faults_ = 0;          // of these: known when the digests were taken
   bool resumed_ = false;
   bool at_save_point_ = false;
   std::optional<kintsugi::Step> finished_;

@@ -108,7 +108,7 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
           OnResumed(rank);
         } else if constexpr (std::is_same_v<M, Finished>) {
           member.finished = m.step;
-          hangs_.OnIdle(rank);
+          hangs_.OnIdle(rank, now_);
           OnResumed(rank);  // a loop that had nothing left to do says no more than this
           MaybeFinish();
         } else if constexpr (std::is_same_v<M, GateEntered>) {
@@ -150,6 +150,7 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
   // driver asks again.
   if (taking_over_ && !join.joined_before) {
     member.knocks = true;
+    if (member.life == Life::kStarting) member.unconfirmed.reset();  // found, and new: the one before it has ended
     return MaybeTakenOver();
   }
   if (policy_.can_spawn && header.incarnation > member.incarnation && !taking_over_)
@@ -280,7 +281,8 @@ void ControllerCore::OnExited(const ProcessExited& exited) {
   if (phase_ == Phase::kDump || phase_ == Phase::kRename) return;
   MaybeRespawn(exited.rank);
   if (At(exited.rank).life == Life::kDead && phase_ != Phase::kLock && phase_ != Phase::kStop)
-    EnterLock("the replacement of rank " + exited.rank.ToString() + " died, no respawn is left");
+    return EnterLock("the replacement of rank " + exited.rank.ToString() + " died, no respawn is left");
+  ReconsiderMajority();
 }
 
 void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report, bool current) {

@@ -34,6 +34,8 @@ struct DigestVerdict {
 // digests[rank][layout]; ranks past the end and layouts that are not there have nothing to compare.
 using Digests = std::vector<std::map<int, uint64_t>>;
 DigestVerdict CompareDigests(const ReplicaMap& replicas, const Digests& digests, const std::set<Rank>& repaired);
+// With what was recorded of that very step: who differs from it is wrong, whoever it is.
+DigestVerdict CompareWithRecord(const ReplicaMap& replicas, const Digests& digests, const Digests& recorded);
 
 class ControllerCore {
  public:

@@ -21,7 +21,7 @@ void ControllerCore::WatchForHangs() {
   hangs_.Start(now_);
   slow_.Start();
   for (size_t r = 0; r < members_.size(); ++r)
-    if (members_[r].finished || members_[r].save_point) hangs_.OnIdle(Rank(static_cast<int32_t>(r)));
+    if (members_[r].finished || members_[r].save_point) hangs_.OnIdle(Rank(static_cast<int32_t>(r)), now_);
 }
 
 void ControllerCore::OnPlace(Rank rank, const Progress& place) {

@@ -89,7 +89,7 @@ void ControllerCore::MarkDead(Rank rank) {
   member.parked = false;
   member.fresh = true;
   member.from_spare = false;
-  member.needs_repair = true;
+  member.needs_repair = ever_ran_;  // before that a new process registers the state anew
   member.damaged_keys.clear();
   member.digest_mismatches = 0;
   member.handler_failures = 0;

@@ -91,7 +91,7 @@ void ControllerCore::OnPauseAck(Rank rank, const PauseAck& ack) {
 void ControllerCore::OnSavePoint(Rank rank, kintsugi::Step step) {
   Member& member = At(rank);
   member.save_point = step;
-  hangs_.OnIdle(rank);
+  hangs_.OnIdle(rank, now_);
   // Said again after a lost connection, or a pause that has moved on meanwhile.
   const bool passing = save_ == SaveState::kNone || ((save_ == SaveState::kArming || save_ == SaveState::kGathering) &&
                                                      step < pause_at_);
@@ -204,7 +204,7 @@ void ControllerCore::FinishSave() {
 void ControllerCore::LeaveSavePoints() {
   for (size_t r = 0; r < members_.size(); ++r)
     if (members_[r].save_point) LeaveSavePoint(Rank(static_cast<int32_t>(r)));
-  WatchForHangs();
+  slow_.Start();
   MaybeFinish();
 }
 

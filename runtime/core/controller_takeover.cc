@@ -45,7 +45,7 @@ void ControllerCore::OnFound(const ProcessFound& found) {
     return;
   member.incarnation = found.incarnation;
   SetLife(member, Life::kStarting);
-  member.unconfirmed.reset();
+  member.unconfirmed = found.incarnation;  // it may be in the run, and have promised itself to another
 }
 
 // Once everybody has spoken who can: nobody waits for a process that its launcher knows to have ended, nor for one that

@@ -15,17 +15,19 @@ uint64_t Fold(uint64_t digest, uint64_t next) {
   return z ^ (z >> 31);
 }
 
+// 0: a rank without a state service reports nothing, and has nothing to compare.
+uint64_t DigestOf(const Digests& digests, Rank rank, int layout) {
+  const auto r = static_cast<size_t>(rank.value());
+  if (r >= digests.size()) return 0;
+  const auto found = digests[r].find(layout);
+  return found == digests[r].end() ? 0 : found->second;
+}
+
 }  // namespace
 
 DigestVerdict CompareDigests(const ReplicaMap& replicas, const Digests& digests, const std::set<Rank>& repaired) {
   for (const ReplicaMap::Shard& shard : replicas.shards()) {
-    // A rank without a state service reports nothing: it then has nothing to compare.
-    const auto digest = [&](Rank holder) -> uint64_t {
-      const auto r = static_cast<size_t>(holder.value());
-      if (r >= digests.size()) return 0;
-      const auto found = digests[r].find(shard.layout);
-      return found == digests[r].end() ? 0 : found->second;
-    };
+    const auto digest = [&](Rank holder) { return DigestOf(digests, holder, shard.layout); };
     const auto untouched = std::find_if(shard.holders.begin(), shard.holders.end(),
                                         [&](Rank holder) { return !repaired.count(holder); });
     const Rank expected = untouched == shard.holders.end() ? shard.holders.front() : *untouched;
@@ -42,10 +44,28 @@ DigestVerdict CompareDigests(const ReplicaMap& replicas, const Digests& digests,
   return {};
 }
 
+DigestVerdict CompareWithRecord(const ReplicaMap& replicas, const Digests& digests, const Digests& recorded) {
+  for (const ReplicaMap::Shard& shard : replicas.shards()) {
+    DigestVerdict verdict{false, true, shard.layout, shard.holders.front(), {}};
+    for (Rank holder : shard.holders) {
+      if (DigestOf(digests, holder, shard.layout) == DigestOf(recorded, holder, shard.layout))
+        verdict.expected = holder;
+      else
+        verdict.odd.push_back(holder);
+    }
+    if (!verdict.odd.empty()) return verdict;
+  }
+  return {};
+}
+
 void ControllerCore::OnMismatch(const DigestVerdict& verdict) {
-  const std::string text = "layout " + std::to_string(verdict.layout) + ": ranks " + verdict.expected.ToString() +
-                           " and " + verdict.odd.back().ToString() + " hold different state at step " +
-                           choice_.step->ToString();
+  const std::string where = " at step " + choice_.step->ToString();
+  const std::string text =
+      "layout " + std::to_string(verdict.layout) +
+      (verdict.odd.back() == verdict.expected
+           ? ": rank " + verdict.expected.ToString() + " holds other state than its snapshot" + where
+           : ": ranks " + verdict.expected.ToString() + " and " + verdict.odd.back().ToString() +
+                 " hold different state" + where);
   if (!ever_ran_) return End(kExitStartup, text + ": replicas must start equal (same seed, same initialisation)");
   if (Adopts(verdict.expected)) DoubtHeld(verdict.expected);  // nobody untouched is left to tell
   for (Rank rank : verdict.odd) {
@@ -61,6 +81,9 @@ void ControllerCore::OnMismatch(const DigestVerdict& verdict) {
 }
 
 DigestVerdict ControllerCore::Verdict() const {
+  const bool from_snapshot = phase_ == Phase::kVerify && Reloads() && ever_ran_ && reload_snapshot_;
+  if (from_snapshot && snapshots_.newest() == *choice_.step)
+    return CompareWithRecord(replicas_, digests_, snapshots_.recorded());
   std::set<Rank> repaired;
   for (size_t r = 0; r < members_.size(); ++r)
     if (members_[r].needs_repair) repaired.insert(Rank(static_cast<int32_t>(r)));

@@ -37,6 +37,12 @@ void ElectionCore::Lose(TimePoint now) {
   stand_at_ = now + kStandAfter + Turn();
 }
 
+void ElectionCore::StepDown(TimePoint now) {
+  leads_ = false;
+  following_ = true;
+  Lose(now);
+}
+
 bool ElectionCore::OnRequest(int from, uint64_t term, TimePoint now) {
   if (following_ || leads_ || term < promised_) return false;
   if (term == promised_) return promised_to_ == from;

@@ -55,6 +55,8 @@ class ElectionCore {
   void Follow(uint64_t term);
   // The leader is not heard any more. Before the first Follow nobody stands: there is no run yet.
   void Lose(TimePoint now);
+  // This one led; a newer leader was heard of. It may be gone by the time one gets there.
+  void StepDown(TimePoint now);
 
   // Whether the candidate has this launcher's promise.
   bool OnRequest(int from, uint64_t term, TimePoint now);

@@ -75,23 +75,30 @@ void HangDetector::OnPlace(Rank rank, const Progress& place, TimePoint now) {
   Watched& watched = At(rank);
   if (watched.place == place) return;
   if (watched.place.step != place.step) {
-    if (watched.step_began && place.step == watched.place.step + 1)
-      samples_[sample_count_++ % kSamplesMax] = now - *watched.step_began;
-    // The first step of a start was not seen from its beginning.
-    if (watched.step_began) watched.first_step = false;
+    EndStep(watched, place.step == watched.place.step + 1, now);
     watched.step_began = now;
   }
   // A step with something else in it says nothing about steps.
   if (place.activity != Activity::kNone) watched.step_began.reset();
   watched.place = place;
   watched.moved = now;
-  watched.idle = false;
+}
+
+void HangDetector::EndStep(Watched& watched, bool whole, TimePoint now) {
+  if (!watched.step_began) return;  // the first step of a start was not seen from its beginning
+  if (whole) samples_[sample_count_++ % kSamplesMax] = now - *watched.step_began;
+  watched.first_step = false;
+  watched.step_began.reset();
+}
+
+void HangDetector::OnIdle(Rank rank, TimePoint now) {
+  EndStep(At(rank), true, now);
+  At(rank).idle = true;
 }
 
 void HangDetector::OnActive(Rank rank, TimePoint now) {
   At(rank).idle = false;
   At(rank).moved = now;
-  At(rank).step_began.reset();  // it waited in between
 }
 
 std::optional<Duration> HangDetector::step_time() const {

@@ -50,10 +50,10 @@ class HangDetector {
   void Start(TimePoint now);
   // Where a rank stands; a place that was told before is no sign of progress.
   void OnPlace(Rank rank, const Progress& place, TimePoint now);
+  // The rank waits for others outside of its loop (a save point, the end): it cannot hang, and its step is over.
+  void OnIdle(Rank rank, TimePoint now);
   // It is in its loop again, where it was.
   void OnActive(Rank rank, TimePoint now);
-  // The rank waits for others outside of its loop (a save point, the end): it cannot hang.
-  void OnIdle(Rank rank) { At(rank).idle = true; }
   // Call regularly while all ranks are in their loops; nothing while none hangs.
   std::optional<Hang> OnTick(TimePoint now);
 
@@ -72,6 +72,7 @@ class HangDetector {
     bool first_step = true;               // since Start
     bool idle = false;
   };
+  void EndStep(Watched& watched, bool whole, TimePoint now);
   Watched& At(Rank rank) { return ranks_[static_cast<size_t>(rank.value())]; }
   Duration LimitOf(const Watched& watched) const;
 

@@ -73,7 +73,8 @@ bool SnapshotTable::Take(Rank reporter, const SnapshotReport& report) {
 void SnapshotTable::Count() {
   KINTSUGI_CHECK(settled() && !armed_->failure, "a snapshot counts that is not complete");
   const size_t ranks = armed_->partners.size();
-  counted_ = Counted{armed_->step, std::move(armed_->partners), std::vector<bool>(ranks, false)};
+  counted_ =
+      Counted{armed_->step, std::move(armed_->partners), std::move(armed_->digests), std::vector<bool>(ranks, false)};
   armed_.reset();
 }
 

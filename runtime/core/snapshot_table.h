@@ -53,6 +53,8 @@ class SnapshotTable {
 
   // 0: none counts.
   Step newest() const { return counted_ ? counted_->step : Step(); }
+  // Its digests, by rank and layout. REQUIRES: one counts.
+  const std::vector<std::map<int, uint64_t>>& recorded() const { return counted_->digests; }
   // The process is gone, and what it kept.
   void Forget(Rank rank);
   // What the rank holds of the newest snapshot cannot be used; where it holds nothing of it, nobody's can.
@@ -86,6 +88,7 @@ class SnapshotTable {
   struct Counted {
     Step step;
     std::vector<std::optional<Rank>> partners;
+    std::vector<std::map<int, uint64_t>> digests;
     std::vector<bool> lost;  // the rank's process, or what it holds
     bool Has(Rank holder) const { return !lost[static_cast<size_t>(holder.value())]; }
   };

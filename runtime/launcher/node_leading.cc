@@ -211,6 +211,7 @@ void NodeLauncher::Impl::StepDown(Term term) {
                                                          {"newer_term", std::to_string(term.number)}}));
   leader_.reset();
   lease_wanted_ = false;
+  election_.StepDown(SteadyClock::SteadyNow());
 }
 
 void NodeLauncher::Impl::OnLeaderDone() {

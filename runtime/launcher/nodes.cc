@@ -89,6 +89,7 @@ void Leader::TellPlaces(int newcomer) {
 
 void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
   nodes_[node].place = {node, hello.address, hello.port};
+  if (ended_) return void(hub_->Send(node, wire::NodeEnd{result_.exit_code, result_.text}));  // came back too late
   if (ties_) ties_->OnAway(node);
   if (!started_) return StartWhenComplete();
   TellPlaces(node);

@@ -154,9 +154,13 @@ bool Cluster::ShardAtRisk() const {
 }
 
 void Cluster::CheckSuccess() {
-  compared_at_ = 0;                      // all are compared at the end
-  for (const ProcessPtr p : processes_)  // but for one that came when its rank had said its last word
-    if (p->core && !p->damaged) CheckState(p, plan_.steps, "at the end", Promise::kBitIdentical);
+  compared_at_ = 0;  // all are compared at the end
+  // But for those that came when their ranks had said their last word, to this controller or to one that it replaced.
+  const auto came_late = [this](ProcessPtr p) {
+    return !p->core || (!launchers_.empty() && Word(p).step.value() < plan_.steps);
+  };
+  for (const ProcessPtr p : processes_)
+    if (!came_late(p) && !p->damaged) CheckState(p, plan_.steps, "at the end", Promise::kBitIdentical);
   for (uint64_t step = 1; step <= plan_.steps; ++step)
     for (size_t r = 0; r < world_; ++r)
       if (samples_[step][r] != (step - 1) * world_ + r)

@@ -55,9 +55,11 @@ void Cluster::CheckTermObeyed(const Launcher& l, Term term) {
 }
 
 // Who consents to this generation: processes that have heard of it from this controller; and who has ended. Of a rank
-// whose new process holds nothing yet the one before has ended.
+// whose new process holds nothing yet the one before has ended, and one that was never started can side with nobody.
 std::map<int, bool> Cluster::ConsentTo(Generation generation) const {
   std::map<int, bool> ranks;
+  for (int r = 0; r < plan_.policy.world_size; ++r)
+    if (!Newest(Rank(r))) ranks[r] = false;
   for (const ProcessPtr p : processes_) {
     if (!p) continue;
     const bool consents = p->core && p->newest_term == seated_->term && p->core->generation() >= generation;

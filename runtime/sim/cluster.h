@@ -26,6 +26,9 @@ namespace kintsugi::sim {
 // Takes one line of the event log.
 using LogFunction = std::function<void(const std::string&)>;
 
+// How long processes may take to leave once the run has ended (runtime/launcher).
+inline constexpr Duration kLeaveLimit = std::chrono::seconds(10);
+
 class Cluster {
  public:
   // `log` and `hook` may be null.
@@ -102,6 +105,7 @@ class Cluster {
     RankState state;
     bool damaged = false;     // by a memory fault, until repaired
     bool flipped = false;     // by a bit that nobody saw, until VERIFY has
+    bool spoiled = false;     // by what it received from damaged memory, until VERIFY has
     bool rotten = false;      // a bit of its state flipped between steps
     bool tainted = false;     // what it holds was computed with that
     uint64_t silent_bit = 0;  // the one that flipped in an untouched copy
@@ -207,6 +211,7 @@ class Cluster {
   void StepController(const ControllerEvent& event);
   void Act(const ControllerAction& action);
   void Kill(const KillProcess& kill);
+  void EndStragglers();
   void Answer(const std::vector<StoreTable::Answer>& answers);
   void SendDown(const Header& header, const ControllerMessage& message);
   void AnswerWaitingJoins();
@@ -275,6 +280,7 @@ class Cluster {
   void ComparedLives(int node, const wire::NodeHello& hello);
   void CheckNodes(Seat& seat);
   void PulseNodes(Seat& seat);
+  void EndSeat(Seat& seat);
   // What strikes them (fault_nodes.cc).
   bool StrikeNodes(const PlannedFault& fault);
   void NoteAllDisturbed();

@@ -71,9 +71,18 @@ void Cluster::Act(const ControllerAction& action) {
     Log("ended " + std::to_string(ended->exit_code) + ": " + ended->text);
     if (ended_) Break(Promise::kTable, "the run ended twice");
     ended_ = *ended;
+    if (seated_) EndSeat(*seated_);
+    if (!seated_ && plan_.policy.can_spawn) In(kLeaveLimit, [this] { EndStragglers(); });
   } else if (const auto* notice = std::get_if<Notice>(&action)) {
     Log("notice rank " + notice->rank.ToString() + ": " + notice->text);
   }
+}
+
+// Its launcher ends what is still there; but whoever nothing has struck leaves when it is told to.
+void Cluster::EndStragglers() {
+  for (const auto& p : all_processes_)
+    if (p->alive && (losses_.count(p->rank.value()) || disturbed_.count(p->rank.value()) || core_->term().number > 1))
+      Die(p.get(), "killed by SIGKILL");
 }
 
 void Cluster::Kill(const KillProcess& kill) {

@@ -18,8 +18,6 @@ constexpr Duration kAnnounceEvery = 300ms;
 constexpr Duration kPagesEvery = 100ms;
 // How long a launcher waits for a majority before it leads its part, to save.
 constexpr Duration kPatience = 4s;
-// How long processes may take to leave once the run has ended.
-constexpr Duration kLeaveLimit = 10s;
 
 std::string NodeName(int node) { return "node " + std::to_string(node); }
 
@@ -83,7 +81,7 @@ ElectionCore::Standing Cluster::StandingOf(const Launcher& l) const {
 
 void Cluster::Poll(Launcher& l) {
   if (Over() || (l.ended && !(l.seat && l.seat->alive))) return;
-  if (l.term == Term() && Now() - l.heard_at > plan_.policy.join_timeout) return EndHere(l);  // nobody leads
+  if (l.term == Term() && !l.seat && Now() - l.heard_at > plan_.policy.join_timeout) return EndHere(l);  // nobody leads
   if (l.linked && Now() - l.heard_at > plan_.policy.silence) {
     Unlink(l, "no sign of life");
     Dial(l);
@@ -210,6 +208,7 @@ void Cluster::StepDown(Launcher& l, Term term) {
   Log(NodeName(l.node) + " steps down for term " + std::to_string(term.number));
   CloseSeat(*l.seat);
   l.seat = nullptr;
+  l.election->StepDown(Now());
 }
 
 // ---- the link to the leader ----------------------------------------------------------------------------------------

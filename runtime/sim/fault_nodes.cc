@@ -87,6 +87,8 @@ void Cluster::RestartLauncher(Launcher& l) {
   Log("the launcher of node " + std::to_string(l.node) + " is started anew");
   const uint64_t life = l.life;
   const int node = l.node;
+  // Its promise of a term may go to another now, and count for the processes that ended with it.
+  for (const auto& [term, candidate] : l.promised) led_.erase(term);
   l = Launcher();
   l.life = life + 1;
   BeginLauncher(l, node);

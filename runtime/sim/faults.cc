@@ -9,6 +9,9 @@ using namespace std::chrono_literals;
 
 void Cluster::OnPhase(Phase phase) {
   if (phase == Phase::kLock) TakeBackFlips();
+  if (phase == Phase::kRollback)  // digests agree: what had flipped is repaired
+    for (const ProcessPtr p : processes_)
+      if (p) p->silent_bit = 0;
   const int nth = ++entered_[phase];
   for (size_t i = 0; i < faults_.size(); ++i)
     if (const PlannedFault& plan = faults_[i].plan; plan.in_phase == phase && plan.nth == nth && !faults_[i].fired)

@@ -85,7 +85,10 @@ void Cluster::Finish(ProcessPtr p, PhaseDone done) {
   Go(p, at_save_point && !Word(p).locked && p->begun <= plan_.steps && Word(p).step.value() < plan_.steps
             ? TrainerAt::kSavePoint
             : TrainerAt::kParked);
-  if (p->alive) StepAgent(p, HandlerDone{run.generation, std::move(done)});
+  std::optional<Published> published;
+  if (done.phase == Phase::kRename && done.code == StatusCode::kOk)
+    published = Published{run.order.step, run.order.directory};
+  if (p->alive) StepAgent(p, HandlerDone{run.generation, std::move(done), std::move(published)});
 }
 
 void Cluster::Cancel(ProcessPtr p) {
@@ -146,6 +149,7 @@ const Object* Cluster::ObjectOf(ProcessPtr p, Rank rank, uint64_t step) const {
 }
 
 void Cluster::Verify(ProcessPtr p) {
+  p->received.clear();  // what differs is sent again, all of it
   Trainer(p, Between(100, 5000), [this, p] {
     PhaseDone done{.phase = Phase::kVerify};
     for (const Shard& shard : p->state.shards) {

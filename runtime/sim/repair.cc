@@ -33,14 +33,16 @@ void Cluster::Repair(ProcessPtr p) {
   const auto& moves = p->running->order.moves;
   const auto mine =
       std::find_if(moves.begin(), moves.end(), [&](const RepairMove& m) { return m.destination == p->rank; });
+  if (p->received_step != step) p->received.clear();
+  p->received_step = step;
+  if (p->received.empty()) p->spoiled = false;
   if (mine != moves.end() && !mine->adopt) {
-    p->flipped = p->damaged = false;  // what strikes it from here on is not mended by what it has received
+    p->damaged = false;  // what strikes it from here on is not mended by what it has received
+    p->flipped = p->spoiled;
     Mark(p, core::StateMark::kWriting);
   }
   if (mine != moves.end() && mine->adopt && !Adopt(p))
     return Finish(p, {.phase = Phase::kRepair, .code = StatusCode::kNotFound, .text = "the launcher holds nothing"});
-  if (p->received_step != step) p->received.clear();
-  p->received_step = step;
   PushTransfers(generation);
 }
 
@@ -115,6 +117,10 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
       }
     }
     p->received[in] |= 1ull << chunk;
+    if (source->damaged && !held) {
+      NoteLoss(p->rank.value());  // as if a bit had flipped on the way
+      p->spoiled = p->flipped = true;
+    }
     SendChunk(generation, i, chunk + 1);
   });
 }

@@ -29,7 +29,6 @@ void Cluster::Rename(ProcessPtr p) {
     if (Word(p).locked && compared_at_ > 0) hidden_ = true;
     CheckCheckpoint(step, written_[step]);
     visible_[step] = written_[step];
-    SendUp(p, p->running->generation, Published{kintsugi::Step(step), p->running->order.directory});
     Finish(p, {.phase = Phase::kRename});
   });
 }

@@ -138,6 +138,7 @@ void Cluster::OnLineUp(NodeLine* line, const std::string& bytes) {
     if (const auto before = seat.lines.find(node); before != seat.lines.end()) CloseLine(before->second);
     seat.lines[node] = line;
     SendToNode(node, wire::NodeWelcome{true, "", "host", 1, plan_.beat, ""});
+    if (ended_) return void(SendToNode(node, wire::NodeEnd{ended_->exit_code, ended_->text}));
     return core_->taking_over() ? FoundLives(node, *hello) : ComparedLives(node, *hello);
   }
   if (const auto* pages = std::get_if<wire::Pages>(&frame->message)) {
@@ -202,22 +203,31 @@ void Cluster::ComparedLives(int node, const wire::NodeHello& hello) {
   for (const auto& [rank, incarnation] : std::exchange(to_spawn, {})) SpawnThere(rank, incarnation);
 }
 
+// The leader's launcher waits for the others, but not for ever.
+void Cluster::EndSeat(Seat& seat) {
+  for (const auto& [node, line] : seat.lines) SendToNode(node, wire::NodeEnd{ended_->exit_code, ended_->text});
+  Launcher& l = *launchers_[static_cast<size_t>(seat.node)];
+  AtLauncher(l, kLeaveLimit, [this, &l, &seat] {
+    if (!seat.alive) return;
+    EndHere(l);
+    CloseSeat(seat);
+  });
+}
+
 void Cluster::CheckNodes(Seat& seat) {
   AtSeat(&seat, [this, &seat] {
     for (auto& [node, lost_at] : seat.lost_at) {
       if (seat.lines.count(node) || Now() - lost_at < plan_.policy.consent_wait) continue;
       for (const auto& [rank, incarnation] : std::exchange(seat.to_spawn[node], {}))
-        if (!ended_) Feed(ProcessExited{rank, incarnation, "could not be started: its node is gone", std::nullopt});
+        if (!ended_)
+          Feed(ProcessExited{rank, incarnation, "could not be started: its node is gone", std::nullopt, true});
     }
   });
 }
 
 void Cluster::PulseNodes(Seat& seat) {
   AtSeat(&seat, [this, &seat] {
-    for (const auto& [node, line] : seat.lines) {
-      SendToNode(node, wire::NodePulse{seat.began, checkpoints_told_});
-      if (ended_) SendToNode(node, wire::NodeEnd{ended_->exit_code, ended_->text});
-    }
+    for (const auto& [node, line] : seat.lines) SendToNode(node, wire::NodePulse{seat.began, checkpoints_told_});
     // Once all who are here have left, nobody is told any more.
     if (ended_ &&
         std::all_of(seat.lines.begin(), seat.lines.end(), [](const auto& l) { return l.second->launcher->ended; }))

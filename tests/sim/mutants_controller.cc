@@ -224,7 +224,7 @@ std::vector<Mutant> ControllerMutants() {
       {"any_term", "the controller looks at a message's term", "network", 174, Promise::kInnocent, In(AnyTerm)},
       {"always_moving", "a step that does not move is a fault", "quick", 36, Promise::kProgress, In(AlwaysMoving),
        true},
-      {"any_exit", "the exit of an older incarnation is not the living one's", "quick", 66, Promise::kTable,
+      {"any_exit", "the exit of an older incarnation is not the living one's", "quick", 66, Promise::kInnocent,
        In(AnyExit)},
       {"digest_not_compared", "VERIFY compares digests", "quick", 13, Promise::kSameStep, In(NoDigest)},
       {"lock_one_short", "LOCK waits for every live rank", "quick", 34, Promise::kInnocent, Short<LockReply>()},
@@ -253,7 +253,7 @@ std::vector<Mutant> ControllerMutants() {
       {"part_forgotten", "a save has every shard", "quick", 1, Promise::kCheckpoint, Out(ForgetsASender)},
       {"store_not_fenced", "the rendezvous store refuses an older generation", "quick", 215, Promise::kOneDecider,
        [] { return std::make_unique<StoreFence>(); }},
-      {"chunk_not_resent", "a chunk that did not arrive is sent again", "quick", 2052, Promise::kUpdateOnce,
+      {"chunk_not_resent", "a chunk that did not arrive is sent again", "default", 113, Promise::kSameStep,
        [] { return std::make_unique<LostChunk>(); }},
   };
 }

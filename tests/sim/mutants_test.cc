@@ -12,7 +12,7 @@
 namespace kintsugi::sim {
 namespace {
 
-constexpr uint64_t kSeedsMax = 3000;  // within so many a mutant must be caught
+constexpr uint64_t kSeedsMax = 2000;  // within so many a mutant must be caught
 
 std::vector<Mutant> AllMutants() {
   std::vector<Mutant> all = ControllerMutants();

@@ -345,6 +345,36 @@ TEST(Agent, SavesAgainAtALaterStepOfTheSameGeneration) {
   }
 }
 
+TEST(Agent, DamageAfterTheDigestsIsNotForgottenByTheRollback) {
+  AgentBench bench;
+  bench.Start();
+  bench.Do(FaultSignal{{.kind = FaultKind::kMemoryHigh}});
+  bench.Halt(5, Committed(6));
+  bench.Complete(Phase::kVerify, 5, 6);
+  bench.Do(FaultSignal{{.kind = FaultKind::kMemoryHigh, .text = "later"}});
+  bench.Complete(Phase::kRollback, 5, 6);  // was on its way
+  bench.Order(LockOrder{}, 6);
+  EXPECT_FALSE(Said<LockReply>(bench.Do(GateLocked{Committed(6)})).at(0).valid);
+  const auto faults = Said<FaultReport>(bench.Do(Connected{Term{3, 1}}));
+  ASSERT_EQ(faults.size(), 1u) << "what was there before is repaired and proved";
+  EXPECT_EQ(faults[0].text, "later");
+}
+
+TEST(Agent, TellsOfACheckpointUntilTheRunHasGoneOn) {
+  AgentBench bench;
+  bench.Start();
+  bench.Halt(5, Committed(6));
+  bench.Run(Phase::kRename, 5, 6);
+  bench.Order(LockOrder{}, 6);  // a fault overtakes the answer
+  const HandlerDone done{Generation(5), {.phase = Phase::kRename}, Published{Step(6), "saves"}};
+  EXPECT_EQ(Said<Published>(bench.Do(done)).size(), 1u);
+  const auto again = bench.Do(Connected{Term{3, 1}});
+  ASSERT_EQ(Said<Published>(again).size(), 1u) << "the connection may have taken it along";
+  EXPECT_EQ(Said<Published>(again)[0].directory, "saves");
+  bench.Order(ResumeOrder{Step(6)}, 6);
+  EXPECT_TRUE(Said<Published>(bench.Do(Connected{Term{3, 1}})).empty());
+}
+
 TEST(Agent, ListensToNobodyAfterTheEnd) {
   AgentBench bench;
   bench.Start();

@@ -131,6 +131,20 @@ TEST(ControllerAdmit, StartsAgainWhatDiedBeforeTheRunBegan) {
   EXPECT_EQ(bench.Orders(Phase::kClean, 1).size(), 1u) << "its contexts of the first attempt are destroyed";
 }
 
+TEST(ControllerAdmit, WhoComesInItsPlaceBeforeTheRunBeganIsNotTakenForDamaged) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.hold = Phase::kRebuild;
+  bench.Run();
+  bench.hold = Phase::kStop;
+  bench.Exit(0);  // its replacement is ready before the others have stopped
+  ASSERT_EQ(bench.core.phase(), Phase::kStop);
+  ASSERT_EQ(bench.member(0).life, ControllerCore::Life::kReady);
+  bench.hold.reset();
+  bench.Say(1, Parked{GateState::kCommitted, Step(0), true});
+  EXPECT_EQ(bench.Killed(), std::set<int>{});
+  EXPECT_EQ(bench.All<SpawnProcess>().size(), 3u);
+}
+
 TEST(ControllerAdmit, SaysWhoseRegistrationDoesNotFit) {
   Bench bench(Bench::QuickPolicy(2));
   bench.claims[1][0].replicas = 1;

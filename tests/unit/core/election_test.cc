@@ -130,6 +130,18 @@ TEST(Election, APromiseHoldsForARound) {
   EXPECT_FALSE(core.MayFollow(4, now + 10s));
 }
 
+TEST(Election, WhoSteppedDownForALeaderThatIsGoneStandsAgain) {
+  ElectionCore core({0, 2, 60s});
+  TimePoint now(100s);
+  core.Follow(4);
+  core.Lose(now);
+  now = now + 1s;
+  ASSERT_TRUE(core.OnTick(now, {{Rank(0), Rank(1)}, {}}).lead);
+  core.StepDown(now);  // it has not followed itself yet, nor the other
+  EXPECT_TRUE(core.leaderless());
+  EXPECT_TRUE(core.OnTick(now + 1s, {{Rank(0), Rank(1)}, {}}).lead);
+}
+
 TEST(Election, AHalfWithoutTheLowestRankWaitsAndLeadsOnlyToLeave) {
   Nodes nodes(2, 1);
   nodes.Down(0);

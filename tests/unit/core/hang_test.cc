@@ -133,13 +133,35 @@ TEST(HangDetector, OurOwnSleepDoesNotCount) {
 
 TEST(HangDetector, WhoWaitsOutsideItsLoopCannotHang) {
   HangDetector hangs = Learnt();
-  hangs.OnIdle(Rank(2));
+  hangs.OnIdle(Rank(2), At(0s));
   for (int r : {0, 1, 3}) hangs.OnPlace(Rank(r), In(6, TrainPhase::kForward), At(400ms));
   const auto hang = Tick(hangs, 0s, 3s);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->ranks, (std::vector<Rank>{Rank(0), Rank(1), Rank(3)}));
   hangs.OnActive(Rank(2), At(3s));
   EXPECT_FALSE(hangs.OnTick(At(3100ms)));
+}
+
+TEST(HangDetector, LearnsWhereEveryStepEndsAtASavePoint) {
+  HangDetector hangs(kLimits, 2);
+  hangs.Start(At(0s));
+  for (int step = 1; step <= 4; ++step)
+    for (int r = 0; r < 2; ++r) {
+      const Duration begin = 60s * step;  // comparing and saving take long, and are no part of it
+      hangs.OnActive(Rank(r), At(begin));
+      hangs.OnPlace(Rank(r), In(static_cast<uint64_t>(step), TrainPhase::kForward), At(begin));
+      hangs.OnPlace(Rank(r), In(static_cast<uint64_t>(step), TrainPhase::kParamSync), At(begin + 300ms));
+      hangs.OnIdle(Rank(r), At(begin + 400ms));
+    }
+  EXPECT_EQ(hangs.step_time(), 400ms);
+  for (int r = 0; r < 2; ++r) hangs.OnActive(Rank(r), At(300s));
+  hangs.OnTick(At(300s));
+  hangs.OnPlace(Rank(0), In(5, TrainPhase::kGradientSync), At(300s));
+  hangs.OnPlace(Rank(1), In(5, TrainPhase::kForward), At(300s));
+  EXPECT_FALSE(Tick(hangs, 300s, 301900ms));
+  const auto hang = Tick(hangs, 301900ms, 302100ms);
+  ASSERT_TRUE(hang) << "it is no first step: what was learnt holds";
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{Rank(1)});
 }
 
 TEST(HangDetector, CanBeSwitchedOff) {
@@ -207,6 +229,24 @@ TEST(Hang, ARankThatDoesNotIsReplaced) {
   EXPECT_EQ(bench.core.phase(), Phase::kLock) << "its agent is muted too";
   bench.Pass(10s);
   EXPECT_EQ(bench.Killed(), std::set<int>{2});
+}
+
+TEST(Hang, IsFoundWhereEveryStepEndsWithAComparison) {
+  Policy policy = HangPolicy();
+  policy.verify_every = 1;
+  Bench bench(policy);
+  bench.Run();
+  for (uint64_t step = 1; step <= 4; ++step) {
+    for (int r = 0; r < 4; ++r) bench.places[r] = In(step, TrainPhase::kForward);
+    bench.Pass(100ms);
+    bench.CommitAll(step);
+    for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(step)});
+  }
+  for (int r = 0; r < 4; ++r) bench.places[r] = In(5, r == 1 ? TrainPhase::kForward : TrainPhase::kGradientSync);
+  bench.Pass(2200ms);
+  ASSERT_EQ(bench.All<IncidentClosed>().size(), 1u);
+  EXPECT_EQ(bench.All<IncidentClosed>()[0].record.signal, FaultKind::kHang);
+  EXPECT_EQ(bench.All<IncidentClosed>()[0].record.ranks, std::vector<Rank>{Rank(1)});
 }
 
 TEST(Hang, HangingAtTheSameStepAgainIsNotForgiven) {

@@ -8,12 +8,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
+uint64_t DigestOf(int rank) { return 100 + static_cast<uint64_t>(rank % 2); }
+
 // Four ranks, shards {0, 2} and {1, 3}, a snapshot every four steps.
 Bench Running(void (*change)(Policy*) = nullptr) {
   Policy policy = Bench::QuickPolicy(4);
   policy.snapshot_every = 4;
   if (change) change(&policy);
   Bench bench(policy);
+  for (int r = 0; r < 4; ++r) bench.digests[r][0] = DigestOf(r);
   bench.Run();
   return bench;
 }
@@ -29,7 +32,7 @@ SnapshotReport Report(int owner, Step step, uint64_t begun) {
   SnapshotReport report;
   report.owner = Rank(owner);
   report.step = step;
-  report.digests[0] = 100 + static_cast<uint64_t>(owner % 2);
+  report.digests[0] = DigestOf(owner);
   report.begun = Step(begun);
   report.cost = 1ms;
   return report;
@@ -179,6 +182,33 @@ TEST(Snapshots, AWholeGroupThatIsLostComesBackFromThem) {
   EXPECT_TRUE(orders.back().directory.empty());
   EXPECT_EQ(orders.back().moves.size(), 2u);
   EXPECT_EQ(bench.Sent<ResumeOrder>().back().second.step, Step(4));
+}
+
+// Nobody is untouched then, and two copies that differ do not tell which is wrong. The record does.
+TEST(Snapshots, WhoComesBackOtherThanRecordedIsTheOneThatPays) {
+  for (int wrong : {0, 2}) {
+    Bench bench = Running([](Policy* policy) { policy->save_directory.clear(); });
+    Make(bench);
+    bench.CommitAll(6);
+    bench.hold = Phase::kLock;
+    bench.Exit(0);
+    bench.hold = Phase::kVerify;
+    bench.Exit(2);
+    const auto verify = [&] {
+      for (int r = 0; r < 4; ++r)
+        bench.Say(r, PhaseDone{.phase = Phase::kVerify, .digests = {{0, r == wrong ? 7 : DigestOf(r)}}});
+    };
+    verify();
+    EXPECT_EQ(bench.Killed(), std::set<int>{}) << "it is given another try";
+    verify();
+    EXPECT_EQ(bench.Killed(), std::set<int>{wrong});
+  }
+}
+
+TEST(Snapshots, AShardWithoutAReplicaIsHeldAgainstItsRecord) {
+  EXPECT_FALSE(
+      CompareWithRecord(ReplicaMap::Build(1, {{Rank(0), {{0, {{Rank(0)}, 1}}}}}).value(), {{{0, 7}}}, {{{0, 8}}})
+          .equal);
 }
 
 TEST(Snapshots, ANewerCheckpointGoesFirst) {

@@ -144,9 +144,24 @@ TEST_F(Takeover, AProcessThatNeverCameProvesNothingOfTheOneBefore) {
   // Their node is away: what was to be started there was not, and what ran there may still run.
   for (int rank : {0, 1}) {
     ASSERT_EQ(bench.core.members()[static_cast<size_t>(rank)].life, Life::kStarting);
-    bench.Exit(rank, "could not be started: its node is gone");
+    bench.Feed(ProcessExited{.rank = Rank(rank),
+                             .incarnation = bench.member(rank).incarnation,
+                             .cause = "could not be started: its node is gone",
+                             .since = std::nullopt,
+                             .never_began = true});
   }
   EXPECT_EQ(bench.core.phase(), Phase::kLock) << "it acts without a majority";
+}
+
+TEST_F(Takeover, AProcessThatIsFoundMayHavePromisedItselfToAnother) {
+  bench.replacements_come = false;
+  Arrive(0);
+  Arrive(1);
+  for (int rank : {2, 3}) bench.Feed(ProcessFound{Rank(rank), Incarnation(3)});
+  bench.claims.clear();
+  bench.Exit(0);
+  bench.Pass(1300ms);
+  EXPECT_EQ(bench.core.phase(), Phase::kLock) << "one rank of four, and two that may side with another controller";
 }
 
 TEST_F(Takeover, OrdersNothingWhileItListens) {
