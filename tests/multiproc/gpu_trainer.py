@@ -9,6 +9,7 @@ for are skipped and say so.
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,8 @@ from pathlib import Path
 from harness import Failure, Runner, Skip, main, must_be_same, only_incident
 
 SMALL = ["--steps", "10", "--layers", "1", "--width", "16", "--heads", "2", "--context", "16", "--batch", "2"]
-DEVICE = ["--steps", "30"]
+ROOT = Path(__file__).resolve().parents[2]
+DEVICE = ["--steps", "30", "--data", str(ROOT / "runtime")]  # text that is there on any machine
 QUICK = ["--hang-least", "2"]
 POINTS = ["detected", "parked", "rebuilt", "repaired", "resumed"]
 SECONDS_PER_RUN = 60  # what a run on a device may take; several ranks take turns on it
@@ -27,9 +29,9 @@ class World:
 
     def __init__(self, options):
         self.options = options
-        self.trainer = ["--device", "cuda", *(SMALL if options.emulated else DEVICE)]
+        self.trainer = ["--device", "cuda", "--timings", *(SMALL if options.emulated else DEVICE)]
         self.end = time.monotonic() + options.budget_seconds
-        self.references = {}
+        self.undisturbed = None
         self.figures = []
 
     def run(self, runner, run_args=(), trainer_args=(), expect=0):
@@ -41,18 +43,22 @@ class World:
         return runner.run(["--devices", "1", "--no-adopt", *run_args], [*self.trainer, *trainer_args],
                           nproc=self.options.ranks, timeout=min(left, 4 * SECONDS_PER_RUN), expect=expect)
 
-    def reference(self, trainer_args=()):
+    def reference(self):
         """The undisturbed run, made once."""
-        key = tuple(trainer_args)
-        if key not in self.references:
+        if self.undisturbed is None:
             runner = Runner(self.options.bin_dir)
             try:
-                self.references[key], _ = self.run(runner, trainer_args=trainer_args)
+                self.undisturbed, _ = self.run(runner)
             finally:
                 runner.close()
-        return self.references[key]
+        return self.undisturbed
 
-    def record(self, name, incident):
+    def record(self, name, incident, log):
+        # What a new process spends before it joins, and all ranks on their groups: the last of each is the incident's.
+        for event in ("device_opened", "groups_connected"):
+            times = re.findall(rf"event={event}\b.*?elapsed_ms=([0-9.e+]+)", log)
+            if times:
+                self.figures.append({"id": f"trainer/{name}/{event}", "value": float(times[-1]), "unit": "ms", "ok": True})
         for point in POINTS:
             value = incident.get(point + "_ms")
             if value is not None:
@@ -62,13 +68,13 @@ class World:
 def struck(world, name, spec, paths, run_args=(), trainer_args=()):
     """One fault; the rungs that may mend it."""
     def test(runner):
-        expected = world.reference(trainer_args)
+        expected = world.reference()  # `trainer_args` change times alone
         summary, log = world.run(runner, ["--inject", spec, *run_args], trainer_args)
         must_be_same(expected, summary, log)
         incident = only_incident(summary)
         if incident["path"] not in paths:
             raise Failure(f"rung {incident['path']}, expected {paths}\n{json.dumps(incident)[:2000]}\n{log[-3000:]}")
-        world.record(name, incident)
+        world.record(name, incident, log)
     return test
 
 
@@ -93,7 +99,8 @@ def tests_of(world):
         ("damaged device memory of named tensors",
          struck(world, "damaged", "uce:1@5:backward,tensors=*exp_avg*", ["patch"])),
         ("hangs beside a collective that the others are in",
-         struck(world, "hang", "hang:1@5:forward", ["respawn"], QUICK)),
+         # Steps long enough that several are seen: what a step takes is learnt.
+         struck(world, "hang", "hang:1@7:forward", ["respawn"], QUICK, ["--step-delay-us", "50000"])),
         ("a spare with a context takes the place of a killed rank",
          struck(world, "spare", f"kill:{last}@8:backward", ["spare"], ["--spares", "1"],
                 ["--step-delay-us", "200000"])),

@@ -22,6 +22,7 @@ struct Options {
   std::vector<std::string> data;
   std::string gate = "on";
   std::string device = "cpu";
+  bool timings = false;
   std::vector<std::string> hold;
 };
 
@@ -51,6 +52,7 @@ void AddOptions(CLI::App& app, Options& o) {
                  "Where to train: cpu, or cuda: on an NVIDIA device, with cuBLAS and NCCL, the state in its memory")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
+  app.add_flag("--timings", o.timings, "Say on standard error how long the device and each generation's groups took");
   app.add_option("--ballast-mib", o.worker.ballast_mib, "Extra registered state, for transfer measurements");
   app.add_option("--samples", o.worker.sample_count, "Texts to write after training")
       ->check(CLI::Range(0, 100))
@@ -78,12 +80,16 @@ Status ReadHolds(Options& options) {
   return Status::Ok();
 }
 
-// Opened before the rank joins, and so before anybody waits for it; null on the host.
-Result<std::unique_ptr<device::DeviceSession>> OpenDevice(const Options& options, const device::CodeFactory& code) {
-  if (options.device == "cpu") return std::unique_ptr<device::DeviceSession>();
-  const auto place = device::DevicePlace::FromEnvironment();
-  device::DeviceSession::PrepareEnvironment(place);
-  return device::DeviceSession::Open(place, code);
+void Say(const Options& options, const std::string& event, double milliseconds) {
+  if (options.timings) std::cerr << "event=" << event << " elapsed_ms=" << milliseconds << std::endl;
+}
+
+Result<std::unique_ptr<device::DeviceSession>> OpenDevice(const Options& options, const device::DevicePlace& place,
+                                                          const device::CodeFactory& code) {
+  const TimePoint start = SteadyClock::SteadyNow();
+  KINTSUGI_ASSIGN_OR_RETURN(auto session, device::DeviceSession::Open(place, code));
+  Say(options, "device_opened", ToMilliseconds(SteadyClock::SteadyNow() - start));
+  return session;
 }
 
 // State on devices goes from one to the other; where NCCL cannot, by way of their hosts.
@@ -102,10 +108,25 @@ Result<int> Train(Options& options, const device::CodeFactory& code) {
   KINTSUGI_RETURN_IF_ERROR(Validate(options.worker.model, options.worker.tensor_parallel));
   KINTSUGI_RETURN_IF_ERROR(Validate(options.worker.train));
   KINTSUGI_ASSIGN_OR_RETURN(const auto text, TextData::Load(options.data));
-  KINTSUGI_ASSIGN_OR_RETURN(const auto device, OpenDevice(options, code));
+  // Opened before the rank joins, and so before anybody waits for it. It outlives the agent.
+  std::unique_ptr<device::DeviceSession> device;
+  auto place = device::DevicePlace::FromEnvironment();
+  if (options.device == "cuda") {
+    device::DeviceSession::PrepareEnvironment(place);
+    KINTSUGI_ASSIGN_OR_RETURN(device, OpenDevice(options, place, code));
+  }
   options.worker.device = device.get();
+  options.worker.on_connected = [&options](Generation generation, double milliseconds) {
+    Say(options, "groups_connected gen=" + generation.ToString(), milliseconds);
+  };
   KINTSUGI_ASSIGN_OR_RETURN(const auto agent_options, AgentOptions::FromEnvironment());
   KINTSUGI_ASSIGN_OR_RETURN(auto agent, Join(agent_options, std::make_shared<StderrLog>(), ReplicaOptionsFor(options)));
+  // A spare learns only now which device its rank has.
+  if (device && agent->device() >= 0 && agent->device() != place.ordinal) {
+    place.ordinal = agent->device();
+    KINTSUGI_ASSIGN_OR_RETURN(device, OpenDevice(options, place, code));
+    options.worker.device = device.get();
+  }
   KINTSUGI_ASSIGN_OR_RETURN(auto worker, Worker::Create(*agent, options.worker, text));
   const Status trained = worker->Run();
   if (!trained.ok() && trained.code() != StatusCode::kEnded) return trained;

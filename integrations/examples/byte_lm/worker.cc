@@ -113,17 +113,22 @@ Status Worker::RegisterHandlers() {
     Self(self).holds_.Clear();
     return Self(self).groups_->Destroy(call.deadline);
   }));
-  KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRebuildGroup, [](HandlerContext& call, void* self) {
-    Status connected = Self(self).groups_->Connect(call);
-    if (connected.ok()) Self(self).trainer_->SetGroups(Self(self).groups_->groups());
-    return connected;
-  }));
+  KINTSUGI_RETURN_IF_ERROR(
+      on(HandlerKind::kRebuildGroup, [](HandlerContext& call, void* self) { return Self(self).RebuildGroups(call); }));
   // Parameters follow from the masters; learning rate and data position from the step's number.
   KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRollback, [](HandlerContext&, void* self) {
     return Self(self).trainer_->SyncParameters();
   }));
   if (!options_.gate) return agent_.SetGate(GateMode::kOff);
   return agent_.SetGate(GateMode::kTrainer, [](Step step, void* self) { return Self(self).PassGate(step); }, this);
+}
+
+Status Worker::RebuildGroups(HandlerContext& call) {
+  const TimePoint start = SteadyClock::SteadyNow();
+  KINTSUGI_RETURN_IF_ERROR(groups_->Connect(call));
+  trainer_->SetGroups(groups_->groups());
+  if (options_.on_connected) options_.on_connected(call.generation, ToMilliseconds(SteadyClock::SteadyNow() - start));
+  return Status::Ok();
 }
 
 Status Worker::Run() {

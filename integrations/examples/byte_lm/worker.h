@@ -25,6 +25,7 @@ struct WorkerOptions {
   uint64_t step_delay_us = 0; // makes steps longer without work, for measurements
   std::vector<Hold> holds;    // ranks kept back, for tests
   device::DeviceSession* device = nullptr;  // null: on the host; outlives agent and worker
+  std::function<void(Generation, double)> on_connected;  // milliseconds that a generation's groups took; may be empty
   std::function<void(Step)> on_step;  // called at the top of every step, for measurements; may be empty
 };
 
@@ -41,6 +42,7 @@ class Worker {
   Status Register();
   Status RegisterBallast();
   Status RegisterHandlers();
+  Status RebuildGroups(HandlerContext& call);
   // State memory: on the host where a replica's process can map it, the fastest to repair from; or the device's.
   Result<Memory> AllocateState(uint64_t size_bytes);
   // Completes the description of memory inside what AllocateState gave.
