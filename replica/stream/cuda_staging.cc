@@ -1,6 +1,7 @@
 #include "replica/stream/cuda_staging.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace kintsugi {
@@ -83,6 +84,17 @@ Result<bool> CudaLane::IsDone(Slot& slot) {
   KINTSUGI_RETURN_IF_ERROR(device_->Check(result, "cuEventQuery"));
   slot.busy = false;
   return true;
+}
+
+bool CudaLane::WaitEmpty(Duration limit) {
+  if (!device_->Bind().ok() || !Record(slots_.front()).ok()) return true;
+  const TimePoint deadline = SteadyClock::SteadyNow() + limit;
+  for (;;) {
+    const Result<bool> done = IsDone(slots_.front());
+    if (!done.ok() || *done) return true;
+    if (SteadyClock::SteadyNow() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
 }
 
 }  // namespace kintsugi

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "replica/stream/cuda_driver.h"
+#include "runtime/base/clock.h"
 
 namespace kintsugi {
 
@@ -37,6 +38,9 @@ class CudaLane {
   Status Record(Slot& slot);
   // True when the slot's event is behind.
   Result<bool> IsDone(Slot& slot);
+
+  // Waits until nothing is under way on the stream; false after `limit`. True where the device is lost.
+  bool WaitEmpty(Duration limit);
 
   void* stream() const { return stream_; }
   std::vector<Slot>& slots() { return slots_; }

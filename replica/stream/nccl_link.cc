@@ -36,11 +36,13 @@ class NcclLink final : public Link {
         receive_lane_(std::move(receive_lane)),
         communicators_(std::move(communicators)) {}
 
-  // The communicators go first: then nothing is under way in the buffers. Where they could not be freed, these stay
-  // too.
+  // The communicators go first, then what was enqueued behind their work (copies, checksums): then nothing is under way
+  // in the buffers. Where that does not come to an end, these stay too.
   ~NcclLink() override {
     communicators_->Abort();
-    if (communicators_->WaitAborted(kNcclAbortLimit)) return;
+    if (communicators_->WaitAborted(kNcclAbortLimit) && send_lane_->WaitEmpty(kNcclAbortLimit) &&
+        receive_lane_->WaitEmpty(kNcclAbortLimit))
+      return;
     static_cast<void>(send_lane_.release());
     static_cast<void>(receive_lane_.release());
   }

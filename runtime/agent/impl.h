@@ -164,6 +164,7 @@ class Agent::Impl {
   Status ReportDamage(const std::vector<device::AddressRange>& damaged, const std::string& text);
   // impl_commit.cc: the device's half of a commit.
   Status SettleUpdate();
+  void NoteSettled();
   Result<bool> IsSettled() const;  // any thread
   Activity activity() const { return activities_.empty() ? Activity::kNone : activities_.back(); }
   void TellActivity();

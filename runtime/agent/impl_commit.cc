@@ -59,6 +59,15 @@ Status Agent::Impl::SettleUpdate() {
   return failed.Annotate("update " + step.ToString());
 }
 
+// Trainer's thread, at the top of a step: what is done is said, so that a fault in this step finds a committed update
+// and not one under way. An error waits for the next update or incident, which ask again.
+void Agent::Impl::NoteSettled() {
+  const DeviceFence* const fence = update_fence_.load(std::memory_order_relaxed);
+  if (!fence) return;
+  const Result<bool> done = fence->IsDone();
+  if (done.ok() && *done) update_fence_.store(nullptr, std::memory_order_release);
+}
+
 Result<bool> Agent::Impl::IsSettled() const {
   const DeviceFence* const fence = update_fence_.load(std::memory_order_acquire);
   return fence ? fence->IsDone() : true;

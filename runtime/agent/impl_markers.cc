@@ -30,6 +30,7 @@ Status Agent::Impl::BeginStep(Step step) {
   words().progress.store(PackProgress(step.value(), TrainPhase::kForward, activity()), std::memory_order_seq_cst);
   words().progress_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()), std::memory_order_relaxed);
   if (word().load(std::memory_order_acquire) & GateWord::kLockBit) return InterruptedStatus("BeginStep");
+  NoteSettled();
   if (!resumed_told_) {
     resumed_told_ = true;
     words().resumed_generation.store(generation_.value(), std::memory_order_release);

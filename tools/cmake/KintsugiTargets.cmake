@@ -56,16 +56,16 @@ function(kintsugi_library name)
 endfunction()
 
 # kintsugi_program(<name> SOURCES ... DEPS ...): a program in build/<preset>/bin. Benchmarks are called bench_<name>
-# (tools/bench finds them); the others are built together by the target `programs`.
+# (tools/bench finds them); the others, but for those of tests, are built together by the target `programs`.
 function(kintsugi_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   _kintsugi_common(${name})
-  if(NOT name MATCHES "^bench_")
+  _kintsugi_room(room)
+  if(NOT name MATCHES "^bench_" AND NOT room MATCHES "^tests(/|$)")
     set_property(GLOBAL APPEND PROPERTY KINTSUGI_PROGRAMS ${name})
-    _kintsugi_room(room)
     if(KINTSUGI_INSTALL AND room MATCHES "^tools(/|$)")
       install(TARGETS ${name} RUNTIME COMPONENT runtime)
     endif()

@@ -22,6 +22,7 @@ struct Options {
   std::vector<std::string> data;
   std::string gate = "on";
   std::string device = "cpu";
+  bool timings = false;
   std::vector<std::string> hold;
 };
 
@@ -51,6 +52,7 @@ void AddOptions(CLI::App& app, Options& o) {
                  "Where to train: cpu, or cuda: on an NVIDIA device, with cuBLAS and NCCL, the state in its memory")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
+  app.add_flag("--timings", o.timings, "Say on standard error how long the device and each generation's groups took");
   app.add_option("--ballast-mib", o.worker.ballast_mib, "Extra registered state, for transfer measurements");
   app.add_option("--samples", o.worker.sample_count, "Texts to write after training")
       ->check(CLI::Range(0, 100))
@@ -78,17 +80,27 @@ Status ReadHolds(Options& options) {
   return Status::Ok();
 }
 
-// Opened before the rank joins, and so before anybody waits for it; null on the host.
-Result<std::unique_ptr<device::DeviceSession>> OpenDevice(const Options& options,
-                                                          const device::LauncherFactory& launcher) {
-  if (options.device == "cpu") return std::unique_ptr<device::DeviceSession>();
-  const auto place = device::DevicePlace::FromEnvironment();
-  device::DeviceSession::PrepareEnvironment(place);
-  return device::DeviceSession::Open(place, launcher);
+void Say(const Options& options, const std::string& event, double milliseconds) {
+  if (options.timings) std::cerr << "event=" << event << " elapsed_ms=" << milliseconds << std::endl;
+}
+
+Result<std::unique_ptr<device::DeviceSession>> OpenDevice(const Options& options, const device::DevicePlace& place,
+                                                          const device::CodeFactory& code) {
+  const TimePoint start = SteadyClock::SteadyNow();
+  KINTSUGI_ASSIGN_OR_RETURN(auto session, device::DeviceSession::Open(place, code));
+  Say(options, "device_opened", ToMilliseconds(SteadyClock::SteadyNow() - start));
+  return session;
+}
+
+// State on devices goes from one to the other; where NCCL cannot, by way of their hosts.
+ReplicaOptions ReplicaOptionsFor(const Options& options) {
+  ReplicaOptions replica;
+  if (options.worker.device) replica.prefer = LinkPreference::kNccl;
+  return replica;
 }
 
 // The exit code, or why this rank could not train.
-Result<int> Train(Options& options, const device::LauncherFactory& launcher) {
+Result<int> Train(Options& options, const device::CodeFactory& code) {
   options.worker.gate = options.gate == "on";
   KINTSUGI_RETURN_IF_ERROR(ReadHolds(options));
   auto& train = options.worker.train;
@@ -96,10 +108,25 @@ Result<int> Train(Options& options, const device::LauncherFactory& launcher) {
   KINTSUGI_RETURN_IF_ERROR(Validate(options.worker.model, options.worker.tensor_parallel));
   KINTSUGI_RETURN_IF_ERROR(Validate(options.worker.train));
   KINTSUGI_ASSIGN_OR_RETURN(const auto text, TextData::Load(options.data));
-  KINTSUGI_ASSIGN_OR_RETURN(const auto device, OpenDevice(options, launcher));
+  // Opened before the rank joins, and so before anybody waits for it. It outlives the agent.
+  std::unique_ptr<device::DeviceSession> device;
+  auto place = device::DevicePlace::FromEnvironment();
+  if (options.device == "cuda") {
+    device::DeviceSession::PrepareEnvironment(place);
+    KINTSUGI_ASSIGN_OR_RETURN(device, OpenDevice(options, place, code));
+  }
   options.worker.device = device.get();
+  options.worker.on_connected = [&options](Generation generation, double milliseconds) {
+    Say(options, "groups_connected gen=" + generation.ToString(), milliseconds);
+  };
   KINTSUGI_ASSIGN_OR_RETURN(const auto agent_options, AgentOptions::FromEnvironment());
-  KINTSUGI_ASSIGN_OR_RETURN(auto agent, Join(agent_options, std::make_shared<StderrLog>()));
+  KINTSUGI_ASSIGN_OR_RETURN(auto agent, Join(agent_options, std::make_shared<StderrLog>(), ReplicaOptionsFor(options)));
+  // A spare learns only now which device its rank has.
+  if (device && agent->device() >= 0 && agent->device() != place.ordinal) {
+    place.ordinal = agent->device();
+    KINTSUGI_ASSIGN_OR_RETURN(device, OpenDevice(options, place, code));
+    options.worker.device = device.get();
+  }
   KINTSUGI_ASSIGN_OR_RETURN(auto worker, Worker::Create(*agent, options.worker, text));
   const Status trained = worker->Run();
   if (!trained.ok() && trained.code() != StatusCode::kEnded) return trained;
@@ -110,7 +137,7 @@ Result<int> Train(Options& options, const device::LauncherFactory& launcher) {
 
 }  // namespace
 
-int RunCommand(int argc, char** argv, const device::LauncherFactory& launcher) {
+int RunCommand(int argc, char** argv, const device::CodeFactory& code) {
   Options options;
   if (const char* replicas = std::getenv("KINTSUGI_REPLICAS")) options.worker.replicas = std::atoi(replicas);
   CLI::App app{
@@ -118,7 +145,7 @@ int RunCommand(int argc, char** argv, const device::LauncherFactory& launcher) {
       "Example: kintsugi run --nproc 4 -- byte_lm --steps 200 --tp 2"};
   AddOptions(app, options);
   CLI11_PARSE(app, argc, argv);
-  const Result<int> exit_code = Train(options, launcher);
+  const Result<int> exit_code = Train(options, code);
   if (exit_code.ok()) return *exit_code;
   std::cerr << "byte_lm: " << exit_code.status().ToString() << std::endl;
   return exit_code.status().code() == StatusCode::kInvalidArgument ? 2 : 1;

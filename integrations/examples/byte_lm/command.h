@@ -7,6 +7,6 @@
 
 namespace kintsugi::byte_lm {
 
-int RunCommand(int argc, char** argv, const device::LauncherFactory& launcher);
+int RunCommand(int argc, char** argv, const device::CodeFactory& code);
 
 }  // namespace kintsugi::byte_lm

@@ -2,5 +2,5 @@
 #include "integrations/examples/byte_lm/command.h"
 
 int main(int argc, char** argv) {
-  return kintsugi::byte_lm::RunCommand(argc, argv, kintsugi::byte_lm::device::MakeCudaLauncher);
+  return kintsugi::byte_lm::RunCommand(argc, argv, kintsugi::byte_lm::device::MakeCudaCode);
 }

@@ -66,6 +66,7 @@ Status Worker::Register() {
   std::vector<Rank> group;
   for (int rank : layout_.DataParallelGroup()) group.push_back(Rank(rank));
   KINTSUGI_RETURN_IF_ERROR(agent_.SetReplicaLayout(0, group, layout_.replicas));
+  if (options_.device) KINTSUGI_RETURN_IF_ERROR(agent_.SetDeviceMemory(options_.device->memory()));
   for (ShardedTensor tensor : trainer_->StateTensors()) {
     DescribeMemory(&tensor.memory);
     KINTSUGI_RETURN_IF_ERROR(agent_.RegisterTensor(tensor));
@@ -112,11 +113,8 @@ Status Worker::RegisterHandlers() {
     Self(self).holds_.Clear();
     return Self(self).groups_->Destroy(call.deadline);
   }));
-  KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRebuildGroup, [](HandlerContext& call, void* self) {
-    Status connected = Self(self).groups_->Connect(call);
-    if (connected.ok()) Self(self).trainer_->SetGroups(Self(self).groups_->groups());
-    return connected;
-  }));
+  KINTSUGI_RETURN_IF_ERROR(
+      on(HandlerKind::kRebuildGroup, [](HandlerContext& call, void* self) { return Self(self).RebuildGroups(call); }));
   // Parameters follow from the masters; learning rate and data position from the step's number.
   KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRollback, [](HandlerContext&, void* self) {
     return Self(self).trainer_->SyncParameters();
@@ -125,14 +123,22 @@ Status Worker::RegisterHandlers() {
   return agent_.SetGate(GateMode::kTrainer, [](Step step, void* self) { return Self(self).PassGate(step); }, this);
 }
 
+Status Worker::RebuildGroups(HandlerContext& call) {
+  const TimePoint start = SteadyClock::SteadyNow();
+  KINTSUGI_RETURN_IF_ERROR(groups_->Connect(call));
+  trainer_->SetGroups(groups_->groups());
+  if (options_.on_connected) options_.on_connected(call.generation, ToMilliseconds(SteadyClock::SteadyNow() - start));
+  return Status::Ok();
+}
+
 Status Worker::Run() {
   return agent_.Run([](Step first, void* self) { return Self(self).Loop(first); }, this);
 }
 
 Status Worker::Loop(Step first) {
   for (Step step = first.Next(); step.value() <= static_cast<uint64_t>(options_.train.steps); step = step.Next())
-    KINTSUGI_RETURN_IF_ERROR(TrainStep(step));
-  return WriteSamples();
+    if (Status status = TrainStep(step); !status.ok()) return Judge(std::move(status));
+  return Judge(WriteSamples());
 }
 
 Status Worker::TrainStep(Step step) {
@@ -168,8 +174,21 @@ Status Worker::Update(Step step) {
     }
     trainer_->UpdatePiece(i);
   }
-  KINTSUGI_RETURN_IF_ERROR(trainer_->FinishUpdate());
-  return agent_.EndUpdate(step);
+  return Commit(step);
+}
+
+Status Worker::Commit(Step step) {
+  if (options_.device == nullptr) return agent_.EndUpdate(step);
+  KINTSUGI_RETURN_IF_ERROR(options_.device->compute().status());
+  KINTSUGI_RETURN_IF_ERROR(options_.device->fence().Record(options_.device->compute().stream().handle()));
+  return agent_.EndUpdate(step, options_.device->fence());
+}
+
+Status Worker::Judge(Status status) {
+  if (options_.device == nullptr || status.code() != StatusCode::kInternal) return status;
+  const int query = options_.device->compute().stream().Query();
+  if (query == 0 || query == kCudaNotReady) return status;  // the context is alive: a fault as any other
+  return agent_.ReportCudaError(query, query, {}, status.message());
 }
 
 Status Worker::PassGate(Step step) {

@@ -25,6 +25,7 @@ struct WorkerOptions {
   uint64_t step_delay_us = 0; // makes steps longer without work, for measurements
   std::vector<Hold> holds;    // ranks kept back, for tests
   device::DeviceSession* device = nullptr;  // null: on the host; outlives agent and worker
+  std::function<void(Generation, double)> on_connected;  // milliseconds that a generation's groups took; may be empty
   std::function<void(Step)> on_step;  // called at the top of every step, for measurements; may be empty
 };
 
@@ -41,6 +42,7 @@ class Worker {
   Status Register();
   Status RegisterBallast();
   Status RegisterHandlers();
+  Status RebuildGroups(HandlerContext& call);
   // State memory: on the host where a replica's process can map it, the fastest to repair from; or the device's.
   Result<Memory> AllocateState(uint64_t size_bytes);
   // Completes the description of memory inside what AllocateState gave.
@@ -48,6 +50,10 @@ class Worker {
   Status Loop(Step first);
   Status TrainStep(Step step);
   Status Update(Step step);
+  // The commit: on a device it counts once the update's last kernel is done.
+  Status Commit(Step step);
+  // Tells the agent of a device's error, so that it may judge what follows; gives what the loop returns.
+  Status Judge(Status status);
   Status PassGate(Step step);
   // Where a test keeps this rank back: waits for the groups' abort.
   Status HoldBack(Hold::Point point, Step step);

@@ -23,11 +23,11 @@ void RunEmulated(const Work& work) {
 class EmulatedLauncher final : public KernelLauncher {
  public:
   // `library`: the fake libcuda whose streams run the work.
-  static Result<std::shared_ptr<const KernelLauncher>> Make(const std::string& library) {
+  static Result<DeviceCode> Make(const std::string& library) {
     void* const handle = dlopen(library.c_str(), RTLD_NOW);
     auto* const run = handle ? reinterpret_cast<Run>(dlsym(handle, "fakeStreamRun")) : nullptr;
     if (!run) return Status(StatusCode::kNotFound, "'" + library + "' is no fake libcuda");
-    return std::shared_ptr<const KernelLauncher>(new EmulatedLauncher(run));
+    return DeviceCode{std::shared_ptr<const KernelLauncher>(new EmulatedLauncher(run)), nullptr};
   }
 
   Status Launch(const Kernel& kernel, void* stream) const override {

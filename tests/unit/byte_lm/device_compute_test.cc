@@ -48,10 +48,9 @@ TEST(DeviceCompute, TheFirstErrorStaysAndNothingIsLaunchedAfterIt) {
     mutable int launches_ = 0;
   };
   const auto launcher = std::make_shared<Broken>();
-  const auto session =
-      device::DeviceSession::Open({}, [&](int) -> Result<std::shared_ptr<const device::KernelLauncher>> {
-        return std::shared_ptr<const device::KernelLauncher>(launcher);
-      }).value();
+  const auto session = device::DeviceSession::Open({}, [&](int) -> Result<device::DeviceCode> {
+                         return device::DeviceCode{launcher, nullptr};
+                       }).value();
   EXPECT_EQ(session->AllocateState(16).status().message(), "launch 1");
   session->compute().Fill(1, 0.0f, nullptr);
   EXPECT_EQ(session->compute().Settle().message(), "launch 1");

@@ -41,7 +41,7 @@ TEST(DeviceSession, SaysThatADeviceDoesNotExistOrABuildHasNoKernels) {
   const Status absent = DeviceSession::Open(place, [](int) { return EmulatedLauncher::Make(FAKE_GPU); }).status();
   EXPECT_EQ(absent.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(absent.message().find("--devices N"), std::string::npos) << absent.ToString();
-  const Status bare = DeviceSession::Open({}, [](int) -> Result<std::shared_ptr<const KernelLauncher>> {
+  const Status bare = DeviceSession::Open({}, [](int) -> Result<DeviceCode> {
                         return Status(StatusCode::kFailedPrecondition, "built without kernels");
                       }).status();
   EXPECT_EQ(bare.code(), StatusCode::kInvalidArgument);

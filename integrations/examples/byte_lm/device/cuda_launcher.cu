@@ -4,6 +4,7 @@
 #include <string>
 
 #include "integrations/examples/byte_lm/device/kernel_launcher.h"
+#include "kernels/cuda_kernels.h"
 
 namespace kintsugi::byte_lm::device {
 namespace {
@@ -47,14 +48,15 @@ class CudaLauncher final : public KernelLauncher {
 
 }  // namespace
 
-Result<std::shared_ptr<const KernelLauncher>> MakeCudaLauncher(int ordinal) {
+Result<DeviceCode> MakeCudaCode(int ordinal) {
   KINTSUGI_RETURN_IF_ERROR(CudaStatus(StatusCode::kUnavailable, cudaSetDevice(ordinal), "cudaSetDevice"));
   // Whether this build has code for the device, said now and not in the first step.
   cudaFuncAttributes attributes{};
   KINTSUGI_RETURN_IF_ERROR(CudaStatus(StatusCode::kUnavailable,
                                       cudaFuncGetAttributes(&attributes, RunKernel<FillKernel>),
                                       "byte_lm's kernels on this device"));
-  return std::shared_ptr<const KernelLauncher>(std::make_shared<CudaLauncher>(ordinal));
+  KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<const ByteKernels> state_kernels, MakeCudaKernels(ordinal));
+  return DeviceCode{std::make_shared<CudaLauncher>(ordinal), std::move(state_kernels)};
 }
 
 }  // namespace kintsugi::byte_lm::device

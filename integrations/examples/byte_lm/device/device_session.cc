@@ -50,17 +50,17 @@ void DeviceSession::PrepareEnvironment(const DevicePlace& place) {
   SetUnlessSet("NCCL_RAS_ENABLE", "0");
 }
 
-Result<std::unique_ptr<DeviceSession>> DeviceSession::Open(const DevicePlace& place, const LauncherFactory& factory) {
+Result<std::unique_ptr<DeviceSession>> DeviceSession::Open(const DevicePlace& place, const CodeFactory& factory) {
   std::unique_ptr<DeviceSession> session(new DeviceSession);
-  auto launcher = factory(place.ordinal);
-  if (!launcher.ok() && launcher.status().code() == StatusCode::kFailedPrecondition)
-    return Missing(launcher.status(), "use that one");
+  auto code = factory(place.ordinal);
+  if (!code.ok() && code.status().code() == StatusCode::kFailedPrecondition)
+    return Missing(code.status(), "use that one");
   auto device = CudaDevice::Open(place.ordinal);
   if (!device.ok())
     return Missing(device.status(), device.status().code() == StatusCode::kNotFound
                                         ? "install the NVIDIA driver"
                                         : "`kintsugi run --devices N` says how many devices this host has");
-  if (!launcher.ok()) return Missing(launcher.status(), "update the driver, or build for this device");
+  if (!code.ok()) return Missing(code.status(), "update the driver, or build for this device");
   auto cublas = LoadCublas();
   if (!cublas.ok()) return Missing(cublas.status(), "install cuBLAS 12 or newer (on PyPI: nvidia-cublas)");
   auto nccl = LoadNccl();
@@ -68,8 +68,9 @@ Result<std::unique_ptr<DeviceSession>> DeviceSession::Open(const DevicePlace& pl
   session->nccl_ = std::move(nccl).value();
   KINTSUGI_ASSIGN_OR_RETURN(session->stream_, DeviceStream::Make(std::move(device).value()));
   KINTSUGI_ASSIGN_OR_RETURN(auto products, MatrixProducts::Make(std::move(cublas).value(), *session->stream_));
-  session->compute_ =
-      std::make_unique<DeviceCompute>(*session->stream_, std::move(launcher).value(), std::move(products));
+  session->compute_ = std::make_unique<DeviceCompute>(*session->stream_, code->launcher, std::move(products));
+  session->memory_ = std::make_shared<CudaMemory>(session->device(), code->state_kernels);
+  KINTSUGI_ASSIGN_OR_RETURN(session->fence_, CudaFence::Make(session->device()));
   return session;
 }
 

@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "integrations/examples/byte_lm/device/device_compute.h"
+#include "replica/device/cuda_memory.h"
 #include "replica/stream/nccl_api.h"
 
 namespace kintsugi::byte_lm::device {
 
-using LauncherFactory = std::function<Result<std::shared_ptr<const KernelLauncher>>(int ordinal)>;
+using CodeFactory = std::function<Result<DeviceCode>(int ordinal)>;
 
 // Where a process stands on its host, as a launcher tells it.
 struct DevicePlace {
@@ -35,13 +36,16 @@ class DeviceSession {
   // Variables that the user has set stay as they are. Ranks that share a device get a host id of their own each: NCCL
   // refuses two ranks with the same host and bus id.
   static void PrepareEnvironment(const DevicePlace& place);
-  static Result<std::unique_ptr<DeviceSession>> Open(const DevicePlace& place, const LauncherFactory& launcher);
+  static Result<std::unique_ptr<DeviceSession>> Open(const DevicePlace& place, const CodeFactory& code);
 
   // Zeroed, until the session ends.
   Result<float*> AllocateState(size_t count);
 
   const std::shared_ptr<CudaDevice>& device() const { return stream_->device_pointer(); }
   const std::shared_ptr<const NcclApi>& nccl() const { return nccl_; }
+  // How the agent reaches the state, and what stands behind an update.
+  const std::shared_ptr<CudaMemory>& memory() const { return memory_; }
+  CudaFence& fence() { return *fence_; }
   DeviceCompute& compute() { return *compute_; }
 
  private:
@@ -50,6 +54,8 @@ class DeviceSession {
   std::shared_ptr<const NcclApi> nccl_;
   std::unique_ptr<DeviceStream> stream_;
   std::unique_ptr<DeviceCompute> compute_;
+  std::shared_ptr<CudaMemory> memory_;
+  std::unique_ptr<CudaFence> fence_;
   std::vector<ComputeArray<float>> state_;
 };
 

@@ -62,6 +62,13 @@ Status DeviceStream::CopyToHost(void* to, const void* from, size_t size_bytes) {
   return Status::Ok();
 }
 
+int DeviceStream::Query() const {
+  const CudaDriver& driver = device_->driver();
+  static_cast<void>(device_->Bind());
+  const int recorded = driver.event_record(event_, stream_);
+  return recorded != 0 ? recorded : driver.event_query(event_);
+}
+
 Result<bool> DeviceStream::IsDone() {
   const int result = device_->driver().event_query(event_);
   if (result == kCudaNotReady) return false;

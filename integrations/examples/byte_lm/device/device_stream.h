@@ -45,6 +45,9 @@ class DeviceStream {
   // work.
   Status Drain(TimePoint deadline);
 
+  // What something trivial gives now: 0 or kCudaNotReady where the context is alive, else the error that ended it.
+  int Query() const;
+
   // Asked during every wait that an abort may end; empty: nothing.
   void Watch(std::function<Status()> watch) { watch_ = std::move(watch); }
 

@@ -1,4 +1,4 @@
-// KernelLauncher: starts a kernel of byte_lm on a stream. MakeCudaLauncher's does it on a device; tests run the bodies
+// KernelLauncher: starts a kernel of byte_lm on a stream. MakeCudaCode's does it on a device; tests run the bodies
 // on the CPU (tests/support/fake_gpu/emulated_launcher.h).
 //
 // Threads: any; the thread has the device's context. Errors: kInternal is an error of the launch; an error of the
@@ -11,6 +11,7 @@
 #include "integrations/examples/byte_lm/device/element_kernels.h"
 #include "integrations/examples/byte_lm/device/row_kernels.h"
 #include "integrations/examples/byte_lm/device/sum_kernels.h"
+#include "kernels/byte_kernels.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi::byte_lm::device {
@@ -28,8 +29,14 @@ class KernelLauncher {
   virtual Status Launch(const Kernel& kernel, void* stream) const = 0;
 };
 
-// kFailedPrecondition where the program was built without the CUDA Toolkit.
-// kUnavailable where the runtime finds no such device or cannot run this build's code on it.
-Result<std::shared_ptr<const KernelLauncher>> MakeCudaLauncher(int ordinal);
+// What a program brings for its devices.
+struct DeviceCode {
+  std::shared_ptr<const KernelLauncher> launcher;
+  std::shared_ptr<const ByteKernels> state_kernels;  // checksums of state on the device; null: on the host
+};
+
+// kFailedPrecondition where the program was built without the CUDA Toolkit. kUnavailable where the runtime finds no
+// such device or cannot run this build's code on it.
+Result<DeviceCode> MakeCudaCode(int ordinal);
 
 }  // namespace kintsugi::byte_lm::device

@@ -3,7 +3,7 @@
 
 namespace kintsugi::byte_lm::device {
 
-Result<std::shared_ptr<const KernelLauncher>> MakeCudaLauncher(int) {
+Result<DeviceCode> MakeCudaCode(int) {
   return Status(StatusCode::kFailedPrecondition,
                 "this byte_lm was built without CUDA kernels; build it where nvcc is (cmake --preset cuda)");
 }
