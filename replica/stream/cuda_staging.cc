@@ -27,12 +27,13 @@ Result<std::unique_ptr<CudaLane>> CudaLane::Make(std::shared_ptr<CudaDevice> dev
 CudaLane::~CudaLane() {
   if (!device_->Bind().ok()) return;
   const CudaDriver& driver = device_->driver();
+  // First: a copy behind an operation that was aborted may still be on its way into a buffer.
+  if (stream_) driver.stream_destroy(stream_);
   for (Slot& slot : slots_) {
     if (slot.pinned) driver.host_free(slot.pinned);
     if (slot.device) driver.memory_free(slot.device);
     if (slot.event) driver.event_destroy(slot.event);
   }
-  if (stream_) driver.stream_destroy(stream_);
 }
 
 Status CudaLane::GrowHost(Slot& slot, uint64_t size_bytes) {
