@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "integrations/examples/byte_lm/process_groups.h"
+#include "integrations/examples/byte_lm/gloo_process_groups.h"
 #include "integrations/examples/byte_lm/worker.h"
 #include "replica/defaults.h"
 #include "tests/support/directory_store.h"
@@ -149,7 +149,7 @@ void RunWithoutAgent(const RankOptions& options, Rank rank) {
   call.deadline = SteadyClock::SteadyNow() + std::chrono::seconds(60);
   call.cancel = &never;
   call.store = &store;
-  ProcessGroups groups(trainer_options.layout);
+  GlooProcessGroups groups(trainer_options.layout);
   Need(groups.Connect(call));
   trainer->SetGroups(groups.groups());
   Need(trainer->SyncParameters());
