@@ -102,8 +102,8 @@ def a_suspect_step(runner):
 
 def one_that_the_gate_overtakes(runner):
     """More state than can be copied while a step computes: each attempt is given up, and the run never waits."""
-    trainer = ["--steps", "30", "--ballast-mib", "128"]
-    summary, log = runner.run([*NOWHERE, "--snapshot-every", "1", "--inject", "kill:1@20:update"], trainer, timeout=300)
+    trainer = ["--steps", "80", "--ballast-mib", "128"]  # long enough for one attempt to end on a machine that is busy
+    summary, log = runner.run([*NOWHERE, "--snapshot-every", "1", "--inject", "kill:1@60:update"], trainer, timeout=300)
     must_be_same(reference(runner.bin, trainer), summary, log)
     _, abandoned, _ = totals(log)
     if abandoned < 1:
