@@ -45,7 +45,9 @@ void ControllerCore::OnFound(const ProcessFound& found) {
     return;
   member.incarnation = found.incarnation;
   SetLife(member, Life::kStarting);
-  member.unconfirmed = found.incarnation;  // it may be in the run, and have promised itself to another
+  member.unconfirmed.reset();
+  if (!member.knocks)
+    member.unconfirmed = found.incarnation;  // it may be in the run, and have promised itself to another
 }
 
 // Once everybody has spoken who can: nobody waits for a process that its launcher knows to have ended, nor for one that
@@ -146,6 +148,11 @@ void ControllerCore::AwaitMajority() {
   }
   awaiting_majority_ = true;
   deadline_ = consent_until_;
+  // Who was found at the take-over and has not come may hang: once its launcher has ended it, and it is ours, it
+  // counts.
+  for (size_t r = 0; r < members_.size(); ++r)
+    if (members_[r].life == Life::kStarting && members_[r].unconfirmed == members_[r].incarnation)
+      Kill(Rank(static_cast<int32_t>(r)), "it did not come to the new controller");
   AskWitnessWhereItDecides();
 }
 

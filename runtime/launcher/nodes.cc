@@ -141,7 +141,11 @@ void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& liv
       hub_->Send(node, wire::KillWorker{rank, found->second.incarnation, "was given up while its node was away"});
     else if (member.unconfirmed && !ended_)
       controller_->Feed(core::ProcessExited{rank, *member.unconfirmed, "had ended", std::nullopt});
-    if (expected && !runs && !ended_)
+    if (!expected || runs || ended_) continue;
+    if (found != lives.end())  // the one before it still runs: that it was never begun is no end of that one
+      controller_->Feed(core::ProcessExited{rank, member.incarnation, "was not begun: an earlier process still runs",
+                                            std::nullopt, true});
+    else
       OnExited(rank, member.incarnation, "had ended when " + NodeName(node) + " came back", SteadyClock::SteadyNow(),
                std::nullopt);
   }

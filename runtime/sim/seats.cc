@@ -198,7 +198,8 @@ void Cluster::ComparedLives(int node, const wire::NodeHello& hello) {
     else if (member.unconfirmed && !ended_)
       Feed(ProcessExited{rank, *member.unconfirmed, "had ended", std::nullopt});
     if (expected && !runs && !ended_)
-      Feed(ProcessExited{rank, member.incarnation, "had ended when its node came back", std::nullopt});
+      Feed(ProcessExited{rank, member.incarnation, "had ended when its node came back", std::nullopt,
+                         found != lives.end()});
   }
   for (const auto& [rank, incarnation] : std::exchange(to_spawn, {})) SpawnThere(rank, incarnation);
 }
@@ -229,7 +230,7 @@ void Cluster::PulseNodes(Seat& seat) {
   AtSeat(&seat, [this, &seat] {
     for (const auto& [node, line] : seat.lines) SendToNode(node, wire::NodePulse{seat.began, checkpoints_told_});
     // Once all who are here have left, nobody is told any more.
-    if (ended_ &&
+    if (ended_ && launchers_[static_cast<size_t>(seat.node)]->ended &&
         std::all_of(seat.lines.begin(), seat.lines.end(), [](const auto& l) { return l.second->launcher->ended; }))
       CloseSeat(seat);
   });

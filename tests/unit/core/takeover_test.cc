@@ -164,6 +164,19 @@ TEST_F(Takeover, AProcessThatIsFoundMayHavePromisedItselfToAnother) {
   EXPECT_EQ(bench.core.phase(), Phase::kLock) << "one rank of four, and two that may side with another controller";
 }
 
+// One that was found and does not come may hang, as it did when the controller died.
+TEST_F(Takeover, WhoWasFoundAndDoesNotComeIsEndedWhereItsVoteIsMissing) {
+  Arrive(1);
+  Arrive(2);
+  for (int rank : {0, 3}) bench.Feed(ProcessFound{Rank(rank), Incarnation(3)});
+  bench.Pass(1300ms);
+  EXPECT_EQ(bench.Killed(), (std::set<int>{0, 3}));
+  EXPECT_EQ(bench.core.phase(), Phase::kLock) << "until their launchers say that they have ended";
+  for (int rank : {0, 3}) bench.Feed(ProcessExited{Rank(rank), Incarnation(3), "killed by SIGKILL", std::nullopt});
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kRespawn);
+}
+
 TEST_F(Takeover, OrdersNothingWhileItListens) {
   Arrive(0, Standing::kLocked);
   Arrive(0, Standing::kLocked);  // its connection broke meanwhile
