@@ -156,7 +156,7 @@ def a_controller_started_anew_stands_by(runner):
     led.wait_log("controller-1", "event=leads node=3 term=2")
     led.processes["controller-0"].wait()
     led.start("controller-0", led.controller_line(0))
-    led.wait_log("controller-1", "node_joined node=2")
+    led.wait_log("controller-0", "event=welcomed node=2 term=2")  # who has not followed anybody does not stand
     led.signal(1, signal.SIGKILL)
     led.wait_log("controller-0", "event=leads node=2 term=3")
     led.finish(leader=0, gone=["controller-1"])
