@@ -112,6 +112,7 @@ void Leader::Poll() {
     CheckNodes();
   }
   if (hub_) TellPlaces();
+  tells_at_once_ = true;
   if (hub_ && now - last_pulse_ >= NodeBeat(run().policy)) {
     last_pulse_ = now;
     PulseNodes();

@@ -137,6 +137,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   std::unique_ptr<NodeHub> hub_;  // with several nodes
   std::map<int, Node> nodes_;
   std::map<int, bool> newcomers_;  // since others were last told: whether it listens elsewhere than before
+  bool tells_at_once_ = true;      // once between two polls
   std::map<int, int> spares_;  // waiting on each node
   std::optional<core::TieAgreement> ties_;  // with a witness
   core::TieRule tie_rule_ = core::TieRule::kNobody;

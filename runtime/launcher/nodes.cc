@@ -77,8 +77,9 @@ void Leader::WantTieRule(std::optional<core::TieRule> wanted) {
   if (ties_->Decide(wanted).rule != before) PulseNodes();
 }
 
-// Where each launcher hears the others: all of them to whoever has come, and to the others what has changed. At the
-// next poll, for all at once: a thousand nodes that come back together would else be told of each other one by one.
+// Where each launcher hears the others: all of them to whoever has come, and to the others what has changed. One that
+// comes alone is told at once, the next ones together, at the next poll: a thousand nodes that come back would else be
+// told of each other one by one.
 void Leader::TellPlaces() {
   if (newcomers_.empty() || !started_) return;
   wire::NodePlaces all, changed;
@@ -105,6 +106,7 @@ void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
   if (ended_) return void(hub_->Send(node, wire::NodeEnd{result_.exit_code, result_.text}));  // came back too late
   if (ties_) ties_->OnAway(node);
   if (!started_) return StartWhenComplete();
+  if (std::exchange(tells_at_once_, false)) TellPlaces();
   if (!HasRanks(node)) return;
   std::map<Rank, wire::WorkerLife> lives;
   for (const wire::WorkerLife& life : hello.lives)
