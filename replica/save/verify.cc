@@ -7,8 +7,6 @@
 namespace kintsugi::checkpoint {
 namespace {
 
-// One block: its checksum is taken while its bytes are in the near cache, and the system reads ahead by itself.
-constexpr uint64_t kReadBytes = kBlockBytes;
 constexpr size_t kDamagesNamed = 8;
 
 struct Damages {
@@ -40,13 +38,14 @@ void VerifyPart(const CheckpointInfo& info, const Part& part, FileSystem& files,
   });
 }
 
-// Reads block by block to where place(offset) says; take() sees each that agrees with its checksum.
+// Reads block by block to where place(offset) says; take() sees each that agrees with its checksum, which is taken
+// while the bytes are in the near cache. The system reads ahead by itself.
 template <typename Place, typename Take>
 Status ReadBlocks(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
                   const Place& place, const Take& take, const std::function<Status()>& poll) {
   std::vector<Checksum> found;
-  for (uint64_t at = 0; at < extent.size_bytes; at += kReadBytes) {
-    const uint64_t size = std::min(kReadBytes, extent.size_bytes - at), block = at / kBlockBytes;
+  for (uint64_t at = 0; at < extent.size_bytes; at += kBlockBytes) {
+    const uint64_t size = std::min(kBlockBytes, extent.size_bytes - at), block = at / kBlockBytes;
     KINTSUGI_RETURN_IF_ERROR(poll());
     uint8_t* const target = place(at);
     KINTSUGI_RETURN_IF_ERROR(file.Read(extent.offset + at, target, size).Annotate(what));
@@ -66,7 +65,7 @@ Status ReadBlocks(ReadableFile& file, const std::string& path, const Extent& ext
 
 Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
                   uint8_t* data, const std::function<Status()>& poll) {
-  std::vector<uint8_t> buffer(data ? 0 : std::min(extent.size_bytes, kReadBytes));
+  std::vector<uint8_t> buffer(data ? 0 : std::min(extent.size_bytes, kBlockBytes));
   return ReadBlocks(
       file, path, extent, what, [&](uint64_t at) { return data ? data + at : buffer.data(); },
       [](uint64_t, const uint8_t*, uint64_t) { return Status::Ok(); }, poll);

@@ -15,6 +15,17 @@
 
 namespace kintsugi::byte_lm {
 
+// A few thousand letters, always the same.
+inline const TextData& Text() {
+  static const TextData text = TextData::FromBytes([] {
+    std::string bytes;
+    Random random(9);
+    for (int i = 0; i < 6000; ++i) bytes.push_back(static_cast<char>('a' + random.Below(12)));
+    return bytes;
+  }());
+  return text;
+}
+
 // A network and a schedule that take a fraction of a second.
 inline TrainerOptions TinyOptions() {
   TrainerOptions options;

@@ -17,16 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const TextData& Text() {
-  static const TextData text = TextData::FromBytes([] {
-    std::string bytes;
-    Random random(9);
-    for (int i = 0; i < 6000; ++i) bytes.push_back(static_cast<char>('a' + random.Below(12)));
-    return bytes;
-  }());
-  return text;
-}
-
 // A world of ranks on one device, a thread each.
 class DeviceWorld {
  public:

@@ -12,16 +12,6 @@
 namespace kintsugi::byte_lm {
 namespace {
 
-const TextData& Text() {
-  static const TextData text = TextData::FromBytes([] {
-    std::string bytes;
-    Random random(9);
-    for (int i = 0; i < 6000; ++i) bytes.push_back(static_cast<char>('a' + random.Below(12)));
-    return bytes;
-  }());
-  return text;
-}
-
 TEST(Trainer, TwoRunsGiveTheSameBits) {
   Cluster a(TinyOptions(), Text(), 4, 1, 2), b(TinyOptions(), Text(), 4, 1, 2);
   const auto losses_a = a.Train(1, 5), losses_b = b.Train(1, 5);
