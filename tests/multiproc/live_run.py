@@ -109,6 +109,16 @@ class LiveRun:
         os.kill(pid, number)
         return pid
 
+    def strike(self, kind, *ranks, place="forward", ahead=10):
+        """Orders `kind` for each of the ranks, all in the same step, some steps from now. Unlike a signal it never hits
+        an update by chance, whose half-done state would leave another rung than the one looked for."""
+        step = self.status()["step"] + ahead
+        for rank in ranks:
+            done = self.runner.tool(["inject", "--run", str(self.run_dir), f"{kind}:{rank}@{step}:{place}"])
+            if done.returncode != 0:
+                raise Failure(f"could not inject: {done.stderr}{done.stdout}")
+        return step
+
     def signal(self, number):
         self.process.send_signal(number)
 
