@@ -62,18 +62,22 @@ class NodeHub::Channel final : public net::Connection {
 };
 
 NodeHub::NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& events, std::shared_ptr<LogSink> log)
-    : options_(std::move(options)), controller_(controller), events_(events), log_(std::move(log)) {}
+    : options_(std::move(options)),
+      controller_(controller),
+      events_(events),
+      log_(std::move(log)),
+      links_(static_cast<size_t>(options_.nodes + options_.controllers)) {}
 
 NodeHub::~NodeHub() {
-  for (auto& [node, link] : links_)
+  for (Link& link : links_)
     for (auto& [number, channel] : link.channels) channel->Lose();
 }
 
 bool NodeHub::Send(int node, const wire::NodeOrder& order) {
-  const auto found = links_.find(node);
-  if (found == links_.end()) return false;
+  const net::ConnectionPtr& connection = LinkOf(node).connection;
+  if (!connection) return false;
   ended_ = ended_ || std::holds_alternative<wire::NodeEnd>(order);
-  const Status sent = found->second.connection->Send(wire::Encode(options_.job, options_.term, order));
+  const Status sent = connection->Send(wire::Encode(options_.job, options_.term, order));
   if (!sent.ok())
     log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"node", std::to_string(node)}, {"why", sent.message()}}));
   return sent.ok();
@@ -118,12 +122,11 @@ void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHell
   }
   const int node = hello.node_rank;
   // The newest launcher of a node speaks for it: the one before it has lost its connection, or its life.
-  if (const auto before = links_.find(node); before != links_.end()) {
-    const net::ConnectionPtr old = before->second.connection;
+  if (const net::ConnectionPtr old = LinkOf(node).connection) {
     OnClose(old);
     old->Abort();
   }
-  links_[node] = {connection, hello.address, {}};
+  LinkOf(node) = {connection, hello.address, {}};
   node_of_[connection->id()] = node;
   log_->Write(LogLevel::kInfo, LogLine("node_joined", {{"node", std::to_string(node)},
                                                        {"address", hello.address},
@@ -135,7 +138,7 @@ void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHell
 }
 
 void NodeHub::OnAgentFrame(int node, uint64_t number, const std::string& frame) {
-  Link& link = links_.at(node);
+  Link& link = LinkOf(node);
   auto& channel = link.channels[number];
   if (!channel) {
     net::PeerIdentity peer = link.connection->peer();
@@ -149,7 +152,7 @@ void NodeHub::OnAgentFrame(int node, uint64_t number, const std::string& frame) 
 }
 
 void NodeHub::OnAgentClosed(int node, uint64_t number) {
-  auto& channels = links_.at(node).channels;
+  auto& channels = LinkOf(node).channels;
   const auto found = channels.find(number);
   if (found == channels.end()) return;
   const std::shared_ptr<Channel> channel = found->second;
@@ -163,8 +166,7 @@ void NodeHub::OnClose(const net::ConnectionPtr& connection) {
   if (found == node_of_.end()) return;
   const int node = found->second;
   node_of_.erase(found);
-  const Link link = std::move(links_.at(node));
-  links_.erase(node);
+  const Link link = std::exchange(LinkOf(node), {});
   log_->Write(ended_ ? LogLevel::kInfo : LogLevel::kWarning,
               LogLine(ended_ ? "node_left" : "node_lost", {{"node", std::to_string(node)}, {"address", link.address}}));
   for (const auto& [number, channel] : link.channels) channel->Lose();

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/log.h"
@@ -48,8 +49,8 @@ class NodeHub final : public NodePort {
 
   // False: the node is not connected, and nothing was sent.
   bool Send(int node, const wire::NodeOrder& order);
-  bool connected(int node) const { return links_.count(node) > 0; }
-  bool any_connected() const { return !links_.empty(); }
+  bool connected(int node) const { return links_[static_cast<size_t>(node)].connection != nullptr; }
+  bool any_connected() const { return !node_of_.empty(); }
   uint64_t refused_frames() const { return refused_frames_; }
 
   // NodePort.
@@ -59,11 +60,12 @@ class NodeHub final : public NodePort {
  private:
   class Channel;
   struct Link {
-    net::ConnectionPtr connection;
+    net::ConnectionPtr connection;  // null: the node is not connected
     std::string address;
     std::map<uint64_t, std::shared_ptr<Channel>> channels;
   };
 
+  Link& LinkOf(int node) { return links_[static_cast<size_t>(node)]; }
   void OnHello(const net::ConnectionPtr& connection, const wire::NodeHello& hello);
   std::string WhyRefused(const wire::NodeHello& hello) const;
   void OnAgentFrame(int node, uint64_t channel, const std::string& frame);
@@ -74,8 +76,8 @@ class NodeHub final : public NodePort {
   Controller& controller_;
   NodeEvents& events_;
   std::shared_ptr<LogSink> log_;
-  std::map<int, Link> links_;        // by node
-  std::map<uint64_t, int> node_of_;  // by connection id
+  std::vector<Link> links_;                    // by node
+  std::unordered_map<uint64_t, int> node_of_;  // by connection id
   uint64_t channels_made_ = 0;
   uint64_t refused_frames_ = 0;
   bool ended_ = false;  // nodes were told that the run is over: they leave

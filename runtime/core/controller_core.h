@@ -52,11 +52,11 @@ class ControllerCore {
     Incarnation incarnation;
     Life life = Life::kAbsent;
     bool connected = false;
+    kintsugi::Step begun;            // step being computed
     TimePoint closed_at;             // where not connected
     bool watched_by_launcher = false;
     uint64_t pid = 0;
     std::string host;
-    kintsugi::Step begun;            // step being computed
     int respawns = 0;
     kintsugi::Step crash_step;  // being computed when its process died, and how often in a row that was so
     int crashes = 0;

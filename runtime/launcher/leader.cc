@@ -72,7 +72,8 @@ Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
       *controller_, *this, log_);
   controller_->ServeNodes(*hub_);
   if (!run().witness.empty()) ties_.emplace(run().nodes + run().controllers, run().policy.tie_rule);
-  for (int node = 0; node < run().nodes + run().controllers; ++node) nodes_[node].lost_at = SteadyClock::SteadyNow();
+  const TimePoint now = SteadyClock::SteadyNow();
+  for (int node = 0; node < run().nodes + run().controllers; ++node) nodes_.push_back({node, {}, now, {}, {}});
   return Status::Ok();
 }
 
@@ -113,16 +114,17 @@ void Leader::Poll() {
   }
   if (hub_) TellPlaces();
   tells_at_once_ = true;
-  if (hub_ && now - last_pulse_ >= NodeBeat(run().policy)) {
+  const Duration beat = NodeBeat(run().policy);
+  if (hub_ && now - last_pulse_ >= beat / 4) {
     last_pulse_ = now;
-    PulseNodes();
+    PulseNodes(beat + beat / 4);
   }
 }
 
 void Leader::Spawn(Rank rank, Incarnation incarnation) {
   if (local_) return local_->Spawn(rank, incarnation);
   const int node = NodeOf(rank);
-  if (!hub_->Send(node, wire::SpawnWorker{rank, incarnation})) nodes_[node].to_spawn[rank] = incarnation;
+  if (!hub_->Send(node, wire::SpawnWorker{rank, incarnation})) NodeAt(node).to_spawn[rank] = incarnation;
 }
 
 void Leader::Kill(Rank rank, Incarnation incarnation, const std::string& reason) {
@@ -173,7 +175,7 @@ void Leader::OnEnded(const core::RunEnded& ended) {
   result_.committed = ended.committed;
   log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
               LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
-  for (const auto& [node, state] : nodes_) hub_->Send(node, wire::NodeEnd{result_.exit_code, result_.text});
+  for (const Node& node : nodes_) hub_->Send(node.number, wire::NodeEnd{result_.exit_code, result_.text});
   leave_.expires_after(kLeaveLimit);
   leave_.async_wait([this](const boost::system::error_code& error) {
     if (!error) EndNow(result_.text);

@@ -80,8 +80,10 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   };
   // A node's part of the run: what waits until its launcher is there.
   struct Node {
+    int number = 0;
     std::map<Rank, Incarnation> to_spawn;
-    TimePoint lost_at;  // where it is not connected
+    TimePoint lost_at;    // where it is not connected
+    TimePoint pulsed_at;  // last sign of the leader's life
     wire::NodePlace place;
   };
 
@@ -114,7 +116,9 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void StartWhenComplete();
   void CheckNodes();
   void OnNotBegun(Rank rank, Incarnation incarnation);
-  void PulseNodes();
+  Node& NodeAt(int node) { return nodes_[static_cast<size_t>(node)]; }
+  void Pulse(Node& node);
+  void PulseNodes(Duration silent_for);
   void TellPlaces();
   void OnNodeJoined(int node, const wire::NodeHello& hello) override;
   void OnNodeLost(int node) override;
@@ -135,7 +139,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   boost::asio::steady_timer leave_;
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<NodeHub> hub_;  // with several nodes
-  std::map<int, Node> nodes_;
+  std::vector<Node> nodes_;
   std::map<int, bool> newcomers_;  // since others were last told: whether it listens elsewhere than before
   bool tells_at_once_ = true;      // once between two polls
   std::map<int, int> spares_;  // waiting on each node

@@ -1,6 +1,7 @@
 // The nodes of a run, as its leader sees them.
 #include "runtime/base/overloaded.h"
 #include "runtime/launcher/leader.h"
+#include "runtime/launcher/node_parts.h"
 
 namespace kintsugi {
 namespace {
@@ -16,8 +17,8 @@ std::string Seconds(Duration duration) {
 void Leader::StartWhenComplete() {
   if (started_ || ended_) return;
   // Who takes over listens at once: nodes come while it does.
-  for (const auto& [node, state] : nodes_)
-    if (!run().policy.takes_over && HasRanks(node) && !hub_->connected(node)) return;
+  for (const Node& node : nodes_)
+    if (!run().policy.takes_over && HasRanks(node.number) && !hub_->connected(node.number)) return;
   started_ = true;
   TellPlaces();
   controller_->Start();
@@ -29,18 +30,18 @@ void Leader::StartWhenComplete() {
 void Leader::CheckNodes() {
   const TimePoint now = SteadyClock::SteadyNow();
   const Duration limit = started_ ? run().node_wait : run().policy.join_timeout;
-  for (auto& [node, state] : nodes_) {
-    if (!HasRanks(node) || hub_->connected(node) || now - state.lost_at < limit) continue;
+  for (Node& node : nodes_) {
+    if (!HasRanks(node.number) || hub_->connected(node.number) || now - node.lost_at < limit) continue;
     if (!started_) {
       result_.exit_code = core::kExitStartup;
-      result_.text = NodeName(node) + " did not come within " + Seconds(limit);
+      result_.text = NodeName(node.number) + " did not come within " + Seconds(limit);
       ended_ = true;
       return on_done_();
     }
     // What waits for the node, and what it was told when its connection was dead already and nobody knew. Fed one at a
     // time: the controller may ask for the next process of the rank at once.
-    state.to_spawn.clear();
-    for (int r = node * LocalRanks(); r < (node + 1) * LocalRanks() && !ended_; ++r) {
+    node.to_spawn.clear();
+    for (int r = node.number * LocalRanks(); r < (node.number + 1) * LocalRanks() && !ended_; ++r) {
       const auto& member = controller_->core().members()[static_cast<size_t>(r)];
       if (member.life == core::ControllerCore::Life::kStarting) OnNotBegun(Rank(r), member.incarnation);
     }
@@ -50,16 +51,23 @@ void Leader::CheckNodes() {
 
 std::vector<int> Leader::NodesAway() const {
   std::vector<int> away;
-  for (const auto& [node, state] : nodes_)
-    if (!hub_->connected(node)) away.push_back(node);
+  for (const Node& node : nodes_)
+    if (!hub_->connected(node.number)) away.push_back(node.number);
   return away;
 }
 
-void Leader::PulseNodes() {
-  for (const auto& [node, state] : nodes_)
-    if (hub_->connected(node))
-      hub_->Send(node,
-                 wire::NodePulse{began_, checkpoints_, running_generation_, ties_ ? ties_->order() : core::TieOrder{}});
+void Leader::Pulse(Node& node) {
+  node.pulsed_at = SteadyClock::SteadyNow();
+  hub_->Send(node.number,
+             wire::NodePulse{began_, checkpoints_, running_generation_, ties_ ? ties_->order() : core::TieOrder{}});
+}
+
+// A node that tells its pages is answered at once, which costs less than a round of all; here are those that have
+// nothing to tell.
+void Leader::PulseNodes(Duration silent_for) {
+  const TimePoint now = SteadyClock::SteadyNow();
+  for (Node& node : nodes_)
+    if (hub_->connected(node.number) && now - node.pulsed_at >= silent_for) Pulse(node);
 }
 
 void Leader::TakeTieRule(core::TieRule rule) {
@@ -74,7 +82,7 @@ void Leader::TakeWord(TimePoint until) {
 void Leader::WantTieRule(std::optional<core::TieRule> wanted) {
   if (!ties_) return;
   const core::TieRule before = ties_->order().rule;
-  if (ties_->Decide(wanted).rule != before) PulseNodes();
+  if (ties_->Decide(wanted).rule != before) PulseNodes(Duration());
 }
 
 // Where each launcher hears the others: all of them to whoever has come, and to the others what has changed. One that
@@ -83,23 +91,23 @@ void Leader::WantTieRule(std::optional<core::TieRule> wanted) {
 void Leader::TellPlaces() {
   if (newcomers_.empty() || !started_) return;
   wire::NodePlaces all, changed;
-  for (const auto& [node, state] : nodes_) {
-    if (state.place.port > 0) all.places.push_back(state.place);
-    if (const auto newcomer = newcomers_.find(node); newcomer != newcomers_.end() && newcomer->second)
-      changed.places.push_back(state.place);
+  for (const Node& node : nodes_) {
+    if (node.place.port > 0) all.places.push_back(node.place);
+    if (const auto newcomer = newcomers_.find(node.number); newcomer != newcomers_.end() && newcomer->second)
+      changed.places.push_back(node.place);
   }
-  for (const auto& [node, state] : nodes_) {
-    if (!hub_->connected(node)) continue;
-    if (newcomers_.count(node))
-      hub_->Send(node, all);
+  for (const Node& node : nodes_) {
+    if (!hub_->connected(node.number)) continue;
+    if (newcomers_.count(node.number))
+      hub_->Send(node.number, all);
     else if (!changed.places.empty())
-      hub_->Send(node, changed);
+      hub_->Send(node.number, changed);
   }
   newcomers_.clear();
 }
 
 void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
-  wire::NodePlace& place = nodes_[node].place;
+  wire::NodePlace& place = NodeAt(node).place;
   const bool moved = place.address != hello.address || place.port != hello.port;
   place = {node, hello.address, hello.port};
   newcomers_[node] = newcomers_[node] || moved;
@@ -138,7 +146,7 @@ void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& liv
     const auto found = lives.find(rank);
     const bool runs = found != lives.end() && found->second.incarnation == member.incarnation;
     const bool expected =
-        (member.life == Life::kReady || member.life == Life::kStarting) && !nodes_[node].to_spawn.count(rank);
+        (member.life == Life::kReady || member.life == Life::kStarting) && !NodeAt(node).to_spawn.count(rank);
     if (found != lives.end() && !(runs && expected))
       hub_->Send(node, wire::KillWorker{rank, found->second.incarnation, "was given up while its node was away"});
     else if (member.unconfirmed && !ended_)
@@ -151,11 +159,11 @@ void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& liv
       OnExited(rank, member.incarnation, "had ended when " + NodeName(node) + " came back", SteadyClock::SteadyNow(),
                std::nullopt);
   }
-  for (const auto& [rank, incarnation] : std::exchange(nodes_[node].to_spawn, {})) Spawn(rank, incarnation);
+  for (const auto& [rank, incarnation] : std::exchange(NodeAt(node).to_spawn, {})) Spawn(rank, incarnation);
 }
 
 void Leader::OnNodeLost(int node) {
-  nodes_[node].lost_at = SteadyClock::SteadyNow();
+  NodeAt(node).lost_at = SteadyClock::SteadyNow();
   if (ties_) ties_->OnAway(node);
   if (HasRanks(node)) SetSpares(node, 0);
   StopIfDone();
@@ -172,6 +180,8 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                      if (OfNode(page.rank, node))
                        OnPage(page.rank, page.incarnation,
                               {page.beat, page.gate_word, page.progress, now - page.progress_age});
+                   // A node may tell more often; its own limit is a multiple of the beat.
+                   if (now - NodeAt(node).pulsed_at >= NodeBeat(run().policy) / 2) Pulse(NodeAt(node));
                  },
                  [&](const wire::WorkerReport& m) {
                    if (m.rank.value() >= run().policy.world_size) return;
