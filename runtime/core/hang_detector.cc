@@ -75,7 +75,7 @@ void HangDetector::OnPlace(Rank rank, const Progress& place, TimePoint now) {
   Watched& watched = At(rank);
   if (watched.place == place) return;
   if (watched.place.step != place.step) {
-    EndStep(watched, place.step == watched.place.step + 1, now);
+    EndStep(watched, std::max(place.step, watched.place.step) - watched.place.step, now);
     watched.step_began = now;
   }
   // A step with something else in it says nothing about steps.
@@ -84,15 +84,16 @@ void HangDetector::OnPlace(Rank rank, const Progress& place, TimePoint now) {
   watched.moved = now;
 }
 
-void HangDetector::EndStep(Watched& watched, bool whole, TimePoint now) {
+// Of steps shorter than a beat only some are seen: they share the time between two that were.
+void HangDetector::EndStep(Watched& watched, uint64_t steps, TimePoint now) {
   if (!watched.step_began) return;  // the first step of a start was not seen from its beginning
-  if (whole) samples_[sample_count_++ % kSamplesMax] = now - *watched.step_began;
+  if (steps > 0) samples_[sample_count_++ % kSamplesMax] = (now - *watched.step_began) / static_cast<int64_t>(steps);
   watched.first_step = false;
   watched.step_began.reset();
 }
 
 void HangDetector::OnIdle(Rank rank, TimePoint now) {
-  EndStep(At(rank), true, now);
+  EndStep(At(rank), 1, now);
   At(rank).idle = true;
 }
 

@@ -72,7 +72,7 @@ class HangDetector {
     bool first_step = true;               // since Start
     bool idle = false;
   };
-  void EndStep(Watched& watched, bool whole, TimePoint now);
+  void EndStep(Watched& watched, uint64_t steps, TimePoint now);
   Watched& At(Rank rank) { return ranks_[static_cast<size_t>(rank.value())]; }
   Duration LimitOf(const Watched& watched) const;
 

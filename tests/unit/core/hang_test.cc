@@ -38,6 +38,24 @@ TEST(HangDetector, LearnsTheStep) {
   EXPECT_EQ(HangDetector(kLimits, 4).step_time(), std::nullopt);
 }
 
+// A beat comes every 250 ms: of steps of 10 ms one in 25 is seen to begin.
+TEST(HangDetector, LearnsStepsThatAreShorterThanABeat) {
+  HangDetector hangs(kLimits, 1);
+  hangs.Start(At(0s));
+  for (int64_t beat = 0; beat < 8; ++beat)
+    hangs.OnPlace(Rank(0), In(static_cast<uint64_t>(1 + 25 * beat), TrainPhase::kForward), At(250ms * beat));
+  EXPECT_EQ(hangs.step_time(), 10ms);
+  EXPECT_EQ(hangs.Limit(), 1s) << "never below the least";
+}
+
+TEST(HangDetector, AStepThatIsTakenBackSaysNothing) {
+  HangDetector hangs(kLimits, 1);
+  hangs.Start(At(0s));
+  for (int64_t at = 0; at < 8; ++at)
+    hangs.OnPlace(Rank(0), In(static_cast<uint64_t>(20 - at), TrainPhase::kForward), At(400ms * at));
+  EXPECT_EQ(hangs.step_time(), std::nullopt);
+}
+
 TEST(HangDetector, TheOneTheOthersWaitForHangs) {
   HangDetector hangs = Learnt();
   for (int r : {0, 1, 3}) hangs.OnPlace(Rank(r), In(5, TrainPhase::kGradientSync), At(100ms));
