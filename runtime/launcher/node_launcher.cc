@@ -118,7 +118,10 @@ void NodeLauncher::Impl::Fail(Status why) {
 void NodeLauncher::Impl::OnSignal(int number, int times) {
   if (times > 1 || !link_) return EndNow(core::kExitFailed, "ended at once by " + SignalName(number));
   // A standby is not missed.
-  if (!has_ranks() && !leader_) return EndNow(core::kExitSuccess, name() + " left, by " + SignalName(number));
+  if (!has_ranks() && !leader_) {
+    log_->Write(LogLevel::kInfo, LogLine("standby_left", {{"signal", SignalName(number)}}));
+    return EndNow(core::kExitSuccess, name() + " left, by " + SignalName(number));
+  }
   log_->Write(LogLevel::kWarning,
               LogLine("stop_requested",
                       {{"signal", SignalName(number)},

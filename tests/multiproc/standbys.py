@@ -177,6 +177,32 @@ def without_any_controller_a_node_leads(runner):
     must_be_same(reference(runner.bin, LONG), summary, led.logs())
 
 
+def a_standby_is_told_to_leave(runner):
+    """It is not missed."""
+    led = Led(runner)
+    led.wait_step(0, 8)
+    led.signal(2, signal.SIGTERM)
+    if led.processes["controller-2"].wait(30) != 0 or "event=standby_left signal=SIGTERM" not in led.log("controller-2"):
+        raise Failure(led.logs())
+    summary = led.finish(leader=0)
+    if summary["incidents"]:
+        raise Failure(f"{summary['incidents']}\n{led.logs()}")
+
+
+def the_one_that_leads_is_told_to_leave(runner):
+    """The whole run saves and ends."""
+    led = Led(runner)
+    led.wait_step(0, 8)
+    led.signal(0, signal.SIGTERM)
+    codes = {name: process.wait(60) for name, process in led.processes.items()}
+    if set(codes.values()) != {75}:
+        raise Failure(f"{codes}\n{led.logs()}")
+    saves = runner.folder / "checkpoints"
+    done = runner.tool(["ckpt", "verify", str(saves / (saves / "latest").read_text().strip())])
+    if done.returncode != 0:
+        raise Failure(f"{done.stdout}{done.stderr}{led.logs()}")
+
+
 def mistakes(runner):
     secret = runner.folder / "other"
     secret.write_bytes(os.urandom(32))
@@ -196,7 +222,7 @@ def mistakes(runner):
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     an_undisturbed_run, the_controller_is_killed_while_training, two_controllers_one_after_the_other,
     killed_within_an_incident, frozen_and_thawed, a_controller_started_anew_stands_by, without_any_controller_a_node_leads,
-    mistakes)]
+    a_standby_is_told_to_leave, the_one_that_leads_is_told_to_leave, mistakes)]
 
 if __name__ == "__main__":
     sys.exit(script(__doc__, TESTS))
