@@ -10,8 +10,25 @@
 namespace kintsugi::fake {
 namespace {
 
-struct Event {
-  std::shared_ptr<std::atomic<bool>> done = std::make_shared<std::atomic<bool>>(true);
+// As a driver's: one thread may ask while another records it anew.
+class Event {
+ public:
+  void Record(Stream& stream) {
+    const auto done = std::make_shared<std::atomic<bool>>(false);
+    {
+      std::lock_guard lock(mutex_);
+      done_ = done;
+    }
+    stream.Enqueue([done] { *done = true; });
+  }
+  bool done() {
+    std::lock_guard lock(mutex_);
+    return *done_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<std::atomic<bool>> done_ = std::make_shared<std::atomic<bool>>(true);
 };
 
 std::mutex memory_mutex;
@@ -60,13 +77,11 @@ FAKE_GPU_EXPORT int cuEventCreate(void** event, unsigned) { return *event = new 
 FAKE_GPU_EXPORT int cuEventDestroy_v2(void* event) { return delete static_cast<Event*>(event), 0; }
 
 FAKE_GPU_EXPORT int cuEventRecord(void* event, void* stream) {
-  auto done = std::make_shared<std::atomic<bool>>(false);
-  static_cast<Event*>(event)->done = done;
-  static_cast<Stream*>(stream)->Enqueue([done] { *done = true; });
+  static_cast<Event*>(event)->Record(*static_cast<Stream*>(stream));
   return 0;
 }
 
-FAKE_GPU_EXPORT int cuEventQuery(void* event) { return *static_cast<Event*>(event)->done ? 0 : kNotReady; }
+FAKE_GPU_EXPORT int cuEventQuery(void* event) { return static_cast<Event*>(event)->done() ? 0 : kNotReady; }
 
 FAKE_GPU_EXPORT int cuMemAlloc_v2(uint64_t* at, size_t size) {
   void* memory = std::aligned_alloc(256, (size + 255) / 256 * 256);  // as a device aligns
