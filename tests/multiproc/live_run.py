@@ -19,14 +19,14 @@ WAIT_SECONDS = 60  # a safety net: nothing here takes that long unless something
 
 
 def wait_until(condition, what, seconds=WAIT_SECONDS):
-    """Polls until the condition gives something true, and returns it."""
+    """Polls until the condition gives something true, and returns it. `what`: a text, or what gives it at the end."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         result = condition()
         if result:
             return result
         time.sleep(POLL_SECONDS)
-    raise Failure(f"waited {seconds} s in vain: {what}")
+    raise Failure(f"waited {seconds} s in vain: {what() if callable(what) else what}")
 
 
 def ask(control_socket, command, **fields):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from harness import Failure, must_be_same, only_incident, reference, script
+from harness import Failure, must_be_same, only_incident, reference, same_training, script
 from live_run import wait_until
 from network import Network
 
@@ -72,7 +72,7 @@ class NodesRun:
         return self.wait_status(lambda s: s["step"] >= step and s["phase"] == "RUNNING", f"step {step}", node)
 
     def wait_log(self, node, text):
-        wait_until(lambda: text in self.log(node), f"'{text}' in the log of node {node}\n{self.logs()}")
+        wait_until(lambda: text in self.log(node), lambda: f"'{text}' in the log of node {node}\n{self.logs()}")
 
     def finish(self, expect=0, nodes=None, seconds=120, leader=0):
         for node in nodes if nodes is not None else self.launchers:
@@ -136,6 +136,18 @@ def faults_on_every_host(runner):
         raise Failure(f"{len(summary['incidents'])} incidents, expected {len(faults)}\n{run.logs()}")
 
 
+def must_end_alike(runner, run, summary, trainer_args, nproc):
+    """What a launcher had not passed on of its ranks' reports when it was killed is lost, so the sums of losses and samples
+    may lack a step. The state may not differ."""
+    expected = reference(runner.bin, trainer_args, nproc=nproc)
+    difference = same_training(expected, summary, reports_lost=True)
+    if difference:
+        raise Failure(f"{difference}\n{run.logs()}")
+    lost = expected["samples_consumed"] - summary["samples_consumed"]
+    if not 0 <= lost <= expected["samples_consumed"] // 10:
+        raise Failure(f"{lost} samples of {expected['samples_consumed']} are not accounted for\n{run.logs()}")
+
+
 def a_killed_launcher_comes_back(runner):
     """Its ranks die with it; a launcher started anew for the same node takes them over."""
     with Network(3) as net:
@@ -144,8 +156,7 @@ def a_killed_launcher_comes_back(runner):
         os.kill(run.launcher(2), signal.SIGKILL)
         run.wait_log(0, "node_lost")
         run.start(2)
-        summary = run.finish()
-        must_be_same(reference(runner.bin, STEPS, nproc=6), summary, run.logs())
+        must_end_alike(runner, run, run.finish(), STEPS, 6)
 
 
 def a_short_cut_costs_nothing(runner):

@@ -73,7 +73,7 @@ class Led:
         wait_until(look, f"step {step}, led by controller {number}")
 
     def wait_log(self, name, text):
-        wait_until(lambda: text in self.log(name), f"'{text}' in the log of {name}\n{self.logs()}")
+        wait_until(lambda: text in self.log(name), lambda: f"'{text}' in the log of {name}\n{self.logs()}")
 
     def signal(self, number, what):
         self.processes[f"controller-{number}"].send_signal(what)

@@ -1,30 +1,27 @@
 """Runs over several hosts whose controller dies, is cut off or sleeps: another launcher takes over."""
 import os
+import re
 import signal
 import sys
 import time
 
 from harness import Failure, must_be_same, reference, script
+from live_run import wait_until
 from network import Network
-from nodes import NodesRun, STEPS
+from nodes import NodesRun, STEPS, must_end_alike
 
 LONG = ["--steps", "120", "--step-delay-us", "50000"]
 
 
-def wait_leader(run, node, term=2):
-    run.wait_log(node, "leads node=%d term=%d" % (node, term))
-
-
-def must_end_alike(runner, run, summary, nproc):
-    """What a launcher had not passed on of its ranks' reports when it was killed is lost, so the sums of losses and samples
-    may lack a step. The state may not differ."""
-    expected = reference(runner.bin, LONG, nproc=nproc)
-    for field in ("final_digest", "steps"):
-        if expected[field] != summary[field]:
-            raise Failure(f"{field}: {expected[field]} undisturbed, {summary[field]} disturbed\n{run.logs()}")
-    lost = expected["samples_consumed"] - summary["samples_consumed"]
-    if not 0 <= lost <= expected["samples_consumed"] // 10:
-        raise Failure(f"{lost} samples of {expected['samples_consumed']} are not accounted for\n{run.logs()}")
+def wait_leader(run, after=1):
+    """Who leads with a term after that one, and the term: the lowest node has the first turn, but on a busy machine the next
+    one's may come before it has spoken."""
+    def look():
+        found = [(int(term), int(node)) for number in run.launchers
+                 for node, term in re.findall(r"event=leads node=(\d+) term=(\d+)", run.log(number))]
+        term, node = max(found, default=(0, None))
+        return (node, term) if term > after else None
+    return wait_until(look, lambda: f"a leader after term {after}\n{run.logs()}")
 
 
 def the_controllers_launcher_is_killed(runner):
@@ -33,10 +30,10 @@ def the_controllers_launcher_is_killed(runner):
         run = NodesRun(runner, net, 3, trainer_args=LONG)
         run.wait_step(8)
         os.kill(run.launcher(0), signal.SIGKILL)
-        wait_leader(run, 1)
+        leader, _ = wait_leader(run)
         run.start(0)
-        summary = run.finish(leader=1)
-        must_end_alike(runner, run, summary, 6)
+        summary = run.finish(leader=leader)
+        must_end_alike(runner, run, summary, LONG, 6)
         if [i["path"] for i in summary["incidents"]] != ["respawn"]:
             raise Failure(f"{summary['incidents']}\n{run.logs()}")
 
@@ -47,10 +44,10 @@ def the_leader_is_cut_off(runner):
         run = NodesRun(runner, net, 3, trainer_args=LONG)
         run.wait_step(8)
         net.isolate(0)
-        wait_leader(run, 1)
+        leader, _ = wait_leader(run)
         net.heal()
         run.wait_log(0, "steps_down")
-        summary = run.finish(leader=1)
+        summary = run.finish(leader=leader)
         must_be_same(reference(runner.bin, LONG, nproc=6), summary, run.logs())
 
 
@@ -65,8 +62,8 @@ def a_leader_cut_off_for_good_saves_and_leaves(runner):
         if process.wait(60) != 75 or "without a majority" not in run.log(0):
             raise Failure(f"node 0: exit code {process.returncode}\n{run.logs()}")
         net.heal()
-        run.finish(expect=75, nodes=[1, 2], leader=1)
-        if "without a majority" in run.log(1):
+        run.finish(expect=75, nodes=[1, 2])
+        if "without a majority" in run.log(1) + run.log(2):
             raise Failure(run.logs())
 
 
@@ -76,25 +73,27 @@ def a_leader_that_slept_is_refused(runner):
         run = NodesRun(runner, net, 3, trainer_args=LONG)
         run.wait_step(8)
         os.kill(run.launcher(0), signal.SIGSTOP)
-        wait_leader(run, 1)
+        leader, _ = wait_leader(run)
         time.sleep(2)
         os.kill(run.launcher(0), signal.SIGCONT)
         run.wait_log(0, "steps_down")
-        summary = run.finish(leader=1)
+        summary = run.finish(leader=leader)
         must_be_same(reference(runner.bin, LONG, nproc=6), summary, run.logs())
 
 
 def two_leaders_one_after_the_other(runner):
-    """The second one's successor is the first, started anew."""
+    """The second one's successor may be the first, started anew."""
     with Network(4) as net:
         run = NodesRun(runner, net, 4, nproc=1, trainer_args=LONG)
-        for node in (0, 1):
-            run.wait_step(8 + 20 * node, node)
-            os.kill(run.launcher(node), signal.SIGKILL)
-            wait_leader(run, 1 - node, node + 2)
-            run.start(node)
-        summary = run.finish(leader=0)
-        must_end_alike(runner, run, summary, 4)
+        leader, term = 0, 1
+        for step in (8, 28):
+            run.wait_step(step, leader)
+            killed = leader
+            os.kill(run.launcher(killed), signal.SIGKILL)
+            leader, term = wait_leader(run, term)
+            run.start(killed)
+        summary = run.finish(leader=leader)
+        must_end_alike(runner, run, summary, LONG, 4)
 
 
 def half_without_the_lowest_rank_saves_and_leaves(runner):
@@ -119,10 +118,10 @@ def a_launcher_killed_within_an_incident(runner):
         run = NodesRun(runner, net, 3, run_args=["--inject", "kill:5@12:update"], trainer_args=LONG)
         run.wait_log(0, "to=LOCK")
         os.kill(run.launcher(0), signal.SIGKILL)
-        wait_leader(run, 1)
+        leader, _ = wait_leader(run)
         run.start(0)
-        summary = run.finish(leader=1)
-        must_end_alike(runner, run, summary, 6)
+        summary = run.finish(leader=leader)
+        must_end_alike(runner, run, summary, LONG, 6)
 
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (

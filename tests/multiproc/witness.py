@@ -8,8 +8,8 @@ import sys
 from harness import Failure, Skip, must_be_same, reference, script
 from live_run import wait_until
 from network import Network
-from nodes import NodesRun
-from takeovers import LONG, must_end_alike
+from nodes import NodesRun, must_end_alike
+from takeovers import LONG
 
 CLIENT_PORT = 2379
 ETCD_HOST = 2  # behind the two of the run
@@ -105,7 +105,7 @@ def the_roads_between_the_halves_are_cut(runner):
         must_have_left_latest(runner)
         net.heal()
         run.start(1)
-        must_end_alike(runner, run, run.finish(), 4)
+        must_end_alike(runner, run, run.finish(), LONG, 4)
 
 
 def hold_back(net, host):
@@ -142,7 +142,7 @@ def the_controllers_host_is_gone(runner):
         os.kill(run.launcher(0), signal.SIGKILL)
         run.wait_log(1, "event=leads node=1")
         run.start(0)
-        must_end_alike(runner, run, run.finish(leader=1), 4)
+        must_end_alike(runner, run, run.finish(leader=1), LONG, 4)
 
 
 def a_holder_that_slept_is_refused(runner):
@@ -164,7 +164,7 @@ def a_holder_that_slept_is_refused(runner):
         run.wait_log(0, "word is not ours any more")
         net.heal()
         run.wait_log(0, "steps_down")
-        must_end_alike(runner, run, run.finish(leader=1), 4)
+        must_end_alike(runner, run, run.finish(leader=1), LONG, 4)
 
 
 def the_witness_is_gone_before_the_split(runner):
@@ -181,7 +181,7 @@ def the_witness_is_gone_before_the_split(runner):
         must_have_left_latest(runner)
         net.heal()
         run.start(1)
-        must_end_alike(runner, run, run.finish(), 4)
+        must_end_alike(runner, run, run.finish(), LONG, 4)
 
 
 def the_witness_and_the_road_go_together(runner):
