@@ -87,9 +87,8 @@ void NodeHub::OnFrame(const net::ConnectionPtr& connection, std::string_view pay
   Result<wire::NodeFrame> frame = wire::DecodeFromNode(options_.job, payload);
   if (!frame.ok()) return Refuse(connection, frame.status().message());
   if (const auto* hello = std::get_if<wire::NodeHello>(&frame->message)) return OnHello(connection, *hello);
-  const auto found = node_of_.find(connection->id());
-  if (found == node_of_.end()) return Refuse(connection, "speaks before its hello was accepted");
-  const int node = found->second;
+  const int node = connection->mark();
+  if (node < 0) return Refuse(connection, "speaks before its hello was accepted");
   std::visit(Overloaded{[&](const wire::FromAgentChannel& m) { OnAgentFrame(node, m.channel, m.frame); },
                         [&](const wire::AgentChannelClosed& m) { OnAgentClosed(node, m.channel); },
                         [&](const auto&) { events_.OnNodeMessage(node, frame->message); }},
@@ -120,6 +119,10 @@ void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHell
         wire::Encode(options_.job, options_.term, wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
     return connection->Close();
   }
+  if (connection->mark() >= 0) {
+    Refuse(connection, "says hello twice");
+    return connection->Close();
+  }
   const int node = hello.node_rank;
   // The newest launcher of a node speaks for it: the one before it has lost its connection, or its life.
   if (const net::ConnectionPtr old = LinkOf(node).connection) {
@@ -127,7 +130,8 @@ void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHell
     old->Abort();
   }
   LinkOf(node) = {connection, hello.address, {}};
-  node_of_[connection->id()] = node;
+  connection->set_mark(node);
+  ++connected_;
   log_->Write(LogLevel::kInfo, LogLine("node_joined", {{"node", std::to_string(node)},
                                                        {"address", hello.address},
                                                        {"peer", connection->peer_address()},
@@ -162,10 +166,10 @@ void NodeHub::OnAgentClosed(int node, uint64_t number) {
 }
 
 void NodeHub::OnClose(const net::ConnectionPtr& connection) {
-  const auto found = node_of_.find(connection->id());
-  if (found == node_of_.end()) return;
-  const int node = found->second;
-  node_of_.erase(found);
+  const int node = connection->mark();
+  if (node < 0) return;
+  connection->set_mark(-1);
+  --connected_;
   const Link link = std::exchange(LinkOf(node), {});
   log_->Write(ended_ ? LogLevel::kInfo : LogLevel::kWarning,
               LogLine(ended_ ? "node_left" : "node_lost", {{"node", std::to_string(node)}, {"address", link.address}}));

@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/log.h"
@@ -50,7 +49,7 @@ class NodeHub final : public NodePort {
   // False: the node is not connected, and nothing was sent.
   bool Send(int node, const wire::NodeOrder& order);
   bool connected(int node) const { return links_[static_cast<size_t>(node)].connection != nullptr; }
-  bool any_connected() const { return !node_of_.empty(); }
+  bool any_connected() const { return connected_ > 0; }
   uint64_t refused_frames() const { return refused_frames_; }
 
   // NodePort.
@@ -76,8 +75,8 @@ class NodeHub final : public NodePort {
   Controller& controller_;
   NodeEvents& events_;
   std::shared_ptr<LogSink> log_;
-  std::vector<Link> links_;                    // by node
-  std::unordered_map<uint64_t, int> node_of_;  // by connection id
+  std::vector<Link> links_;  // by node; a connection's mark is its node
+  int connected_ = 0;
   uint64_t channels_made_ = 0;
   uint64_t refused_frames_ = 0;
   bool ended_ = false;  // nodes were told that the run is over: they leave

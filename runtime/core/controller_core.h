@@ -97,6 +97,7 @@ class ControllerCore {
   const std::vector<Member>& members() const { return members_; }
   const Policy& policy() const { return policy_; }
   uint64_t incidents() const { return incident_count_; }
+  int ranks_ready() const { return ready_count_; }
   // The one under way; nothing: none is.
   const std::optional<IncidentRecord>& incident() const { return incident_; }
   // How far a slow rank is behind the others; nothing for a rank that is not slow.

@@ -39,6 +39,7 @@ class FailureDetector {
   Duration silence_;
   std::vector<Watched> watched_;  // by rank: looked through at every tick
   TimePoint last_tick_;
+  TimePoint next_look_;  // before this nobody can have been silent for the limit
 };
 
 }  // namespace kintsugi::core

@@ -90,7 +90,7 @@ void Leader::ReportProgress() {
   }
   progress.samples_per_second = samples_per_second_;
   progress.world_size = run().policy.world_size;
-  for (const auto& member : core.members()) progress.ranks_ready += member.life == core::ControllerCore::Life::kReady;
+  progress.ranks_ready = core.ranks_ready();
   progress.incidents = core.incidents();
   progress.phase = core.phase();
   listener_(progress);

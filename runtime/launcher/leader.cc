@@ -114,10 +114,10 @@ void Leader::Poll() {
   }
   if (hub_) TellPlaces();
   tells_at_once_ = true;
-  const Duration beat = NodeBeat(run().policy);
-  if (hub_ && now - last_pulse_ >= beat / 4) {
+  const Duration slack = NodeBeat(run().policy) / 4;
+  if (hub_ && now - last_pulse_ >= slack) {
     last_pulse_ = now;
-    PulseNodes(beat + beat / 4);
+    PulseNodes(PulseEvery() + slack);
   }
 }
 

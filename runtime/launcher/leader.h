@@ -117,6 +117,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void CheckNodes();
   void OnNotBegun(Rank rank, Incarnation incarnation);
   Node& NodeAt(int node) { return nodes_[static_cast<size_t>(node)]; }
+  Duration PulseEvery() const;
   void Pulse(Node& node);
   void PulseNodes(Duration silent_for);
   void TellPlaces();

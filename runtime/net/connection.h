@@ -49,6 +49,13 @@ class Connection {
   virtual const PeerIdentity& peer() const = 0;
   virtual const std::string& peer_address() const = 0;  // "127.0.0.1:41234"
   virtual ConnectionStats stats() const = 0;
+
+  // A number that whoever it was handed to remembers with it; -1 until then.
+  void set_mark(int mark) { mark_ = mark; }
+  int mark() const { return mark_; }
+
+ private:
+  int mark_ = -1;
 };
 
 using ConnectionPtr = std::shared_ptr<Connection>;

@@ -1,5 +1,10 @@
 #include "runtime/wire/node_codec.h"
 
+#include <google/protobuf/arena.h>
+
+#include <array>
+#include <cstddef>
+
 #include "runtime/wire/codec_parts.h"
 #include "runtime/wire/node.pb.h"
 
@@ -146,6 +151,7 @@ Result<NodeMessage> Take(const pb::NodeHello& in) {
 }
 Result<NodeMessage> Take(const pb::Pages& in) {
   Pages pages;
+  pages.pages.reserve(static_cast<size_t>(in.pages_size()));
   for (const auto& page : in.pages()) {
     KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(page.rank()));
     if (page.progress_age_ns() < 0) return OutOfRange("age", std::to_string(page.progress_age_ns()));
@@ -267,14 +273,20 @@ std::string Encode(const std::string& job, Term term, const NodeOrder& order) {
 }
 
 Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes) {
-  NodeEnvelope in;
+  // Pages come four times a second from every node, with a small message for each rank: these lie here, not in the heap.
+  alignas(std::max_align_t) std::array<char, 4096> room;
+  google::protobuf::ArenaOptions options;
+  options.initial_block = room.data();
+  options.initial_block_size = room.size();
+  google::protobuf::Arena arena(options);
+  auto& in = *google::protobuf::Arena::CreateMessage<NodeEnvelope>(&arena);
   NodeFrame frame;
   KINTSUGI_RETURN_IF_ERROR(OpenFor(job, bytes, &in, &frame.term));
   if (in.controller_case() != NodeEnvelope::CONTROLLER_NOT_SET) return OfTheOtherDirection();
   const auto with = [&](Result<NodeMessage> message) -> Result<NodeFrame> {
     if (!message.ok()) return message.status();
     frame.message = std::move(message).value();
-    return frame;
+    return std::move(frame);
   };
   switch (in.node_case()) {
     case NodeEnvelope::kHello:
