@@ -58,8 +58,8 @@ std::vector<int> Leader::NodesAway() const {
   return away;
 }
 
-// Within the silence limit a node of a large run hears its leader twice, of any other four times: answering is a third of
-// what a thousand nodes cost.
+// Within the silence limit a node of a large run hears its leader twice, of any other four times: answering is a third
+// of what a thousand nodes cost.
 Duration Leader::PulseEvery() const { return NodeBeat(run().policy) * (run().nodes > kManyNodes ? 2 : 1); }
 
 void Leader::Pulse(Node& node) {

@@ -273,7 +273,7 @@ std::string Encode(const std::string& job, Term term, const NodeOrder& order) {
 }
 
 Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes) {
-  // Pages come four times a second from every node, with a small message for each rank: these lie here, not in the heap.
+  // Pages come four times a second from every node, a small message for each rank: they lie here, not in the heap.
   alignas(std::max_align_t) std::array<char, 4096> room;
   google::protobuf::ArenaOptions options;
   options.initial_block = room.data();
