@@ -10,16 +10,6 @@
 namespace kintsugi::byte_lm {
 namespace {
 
-const TextData& Text() {
-  static const TextData text = TextData::FromBytes([] {
-    std::string bytes;
-    Random random(4);
-    for (int i = 0; i < 4000; ++i) bytes.push_back(static_cast<char>('a' + random.Below(20)));
-    return bytes;
-  }());
-  return text;
-}
-
 size_t GlobalIndex(const Parameter& p, size_t local) {
   if (p.local_shape.size() == 1) return local + static_cast<size_t>(p.global_offset[0]);
   const size_t columns = static_cast<size_t>(p.local_shape[1]);
