@@ -41,7 +41,7 @@ CLEAN = {
 }
 
 
-def run(files, git=False):
+def run(files, git=False, tracked=False):
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             path = Path(folder, name)
@@ -49,6 +49,8 @@ def run(files, git=False):
             path.write_text(text)
         if git:
             subprocess.run(["git", "init", "--quiet", folder], check=True)
+        if tracked:
+            subprocess.run(["git", "-C", folder, "add", "--all"], check=True)
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             code = check_arrows.main(["--root", folder])
@@ -136,11 +138,17 @@ class CheckArrows(unittest.TestCase):
         self.see("docs/index.md:1", "does not belong at the top level", files={"docs/index.md": ""})
         self.see("notes.txt:1", "does not belong at the top level", files={"notes.txt": ""})
 
-    def test_with_git_ignored_files_are_left_out_and_untracked_ones_are_not(self):
-        stray = {**CLEAN, "stray.log": "", ".gitignore": "*.log\n"}
-        code, output = run(stray, git=True)
+    def test_with_git_only_what_it_tracks_can_be_out_of_place(self):
+        """A run leaves checkpoints and reports where it was started, perhaps in the repository."""
+        left = {**CLEAN, "kintsugi-checkpoints/latest": "step_0000000012\n", "report/index.html": ""}
+        code, output = run(left, git=True)
         self.assertEqual(code, 0, output)
-        self.assertEqual(run({**stray, "stray.txt": ""}, git=True)[0], 1)
+        self.assertEqual(run(left, git=True, tracked=True)[0], 1)
+
+    def test_with_git_new_sources_in_our_folders_are_looked_at_before_they_are_added(self):
+        wrong = '#include "replica/stream/link.h"\n'
+        self.assertEqual(run({**CLEAN, "runtime/a.h": wrong}, git=True)[0], 1)
+        self.assertEqual(run({**CLEAN, "runtime/a.h": wrong, ".gitignore": "a.h\n"}, git=True)[0], 0)
 
     def test_a_wrong_option_is_refused_with_the_usage(self):
         done = subprocess.run([sys.executable, SCRIPT, "--rot", "x"], capture_output=True, text=True, check=False)
