@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "replica/stream/loop_turns.h"
 #include "replica/stream/sigpipe_guard.h"
 
 namespace kintsugi {
@@ -33,6 +34,8 @@ namespace internal {
 // What one device, its contexts and their buffers share.
 class AbortDomain {
  public:
+  explicit AbortDomain(std::shared_ptr<LoopTurns> turns) : turns_(std::move(turns)) {}
+  LoopTurns& turns() const { return *turns_; }
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
   void Check() const {
     if (aborted()) throw GlooAborted("aborted by the runtime");
@@ -46,6 +49,7 @@ class AbortDomain {
   std::mutex& mutex() { return mutex_; }
 
  private:
+  const std::shared_ptr<LoopTurns> turns_;
   std::atomic<bool> aborted_{false};
   std::mutex mutex_;  // guards both sets; held while Abort touches their members, so that none is destroyed under it
   std::unordered_set<UnboundBuffer*> buffers_;
@@ -60,8 +64,12 @@ using internal::AbortDomain;
 
 class AbortableBuffer final : public UnboundBuffer {
  public:
-  AbortableBuffer(std::shared_ptr<AbortDomain> domain, std::unique_ptr<UnboundBuffer> inner)
-      : UnboundBuffer(inner->ptr, inner->size), domain_(std::move(domain)), inner_(std::move(inner)) {
+  AbortableBuffer(std::shared_ptr<AbortDomain> domain, std::shared_ptr<Context> context,
+                  std::unique_ptr<UnboundBuffer> inner)
+      : UnboundBuffer(inner->ptr, inner->size),
+        domain_(std::move(domain)),
+        context_(std::move(context)),
+        inner_(std::move(inner)) {
     domain_->Add(inner_.get());
   }
   ~AbortableBuffer() override { domain_->Remove(inner_.get()); }
@@ -80,16 +88,19 @@ class AbortableBuffer final : public UnboundBuffer {
   void abortWaitSend() override { inner_->abortWaitSend(); }
   void send(int rank, uint64_t slot, size_t offset, size_t length) override {
     domain_->Check();
+    NeedPair(rank);
     const SigpipeGuard guard;
     inner_->send(rank, slot, offset, length);
   }
   void recv(int rank, uint64_t slot, size_t offset, size_t length) override {
     domain_->Check();
+    NeedPair(rank);
     const SigpipeGuard guard;  // posting a receive writes a notice to the peer
     inner_->recv(rank, slot, offset, length);
   }
   void recv(std::vector<int> ranks, uint64_t slot, size_t offset, size_t length) override {
     domain_->Check();
+    for (const int rank : ranks) NeedPair(rank);
     const SigpipeGuard guard;  // posting a receive writes a notice to the peer
     inner_->recv(std::move(ranks), slot, offset, length);
   }
@@ -99,7 +110,16 @@ class AbortableBuffer final : public UnboundBuffer {
     return timeout == gloo::transport::kUnsetTimeout ? kNever : timeout;
   }
 
+  // Gloo would follow a null pointer.
+  void NeedPair(int rank) const {
+    if (context_->getPair(rank) == nullptr)
+      throw gloo::InvalidOperationException("rank " + std::to_string(context_->rank) +
+                                            " of the group is not connected to rank " + std::to_string(rank) +
+                                            ": connect with GlooJoin::every_pair");
+  }
+
   std::shared_ptr<AbortDomain> domain_;
+  std::shared_ptr<Context> context_;
   std::unique_ptr<UnboundBuffer> inner_;
 };
 
@@ -109,7 +129,12 @@ class AbortableContext final : public Context {
       : Context(inner->rank, inner->size), domain_(std::move(domain)), inner_(std::move(inner)) {
     domain_->Add(this);
   }
-  ~AbortableContext() override { domain_->Remove(this); }
+  ~AbortableContext() override {
+    domain_->Remove(this);
+    // Each pair that ends waits for a turn.
+    const LoopTurns::Asked turns(domain_->turns());
+    inner_.reset();
+  }
 
   std::unique_ptr<Pair>& getPair(int peer) override {
     if (!connected_) {
@@ -134,7 +159,7 @@ class AbortableContext final : public Context {
     // The first buffer says that connecting is over: from here on the buffers' waits are what Abort ends.
     if (!connected_.exchange(true)) domain_->Remove(this);
     domain_->Check();
-    return std::make_unique<AbortableBuffer>(domain_, inner_->createUnboundBuffer(data, length));
+    return std::make_unique<AbortableBuffer>(domain_, inner_, inner_->createUnboundBuffer(data, length));
   }
 
   // REQUIRES: the domain's mutex. Wakes a thread that waits in Pair::connect. The other pairs are left alone: closing resets
@@ -161,6 +186,8 @@ void AbortDomain::Abort() {
     buffer->abortWaitSend();
     buffer->abortWaitRecv();
   }
+  if (connecting_.empty()) return;
+  const LoopTurns::Asked turns(*turns_);
   for (AbortableContext* context : connecting_) context->EndConnecting();
 }
 
@@ -200,7 +227,8 @@ Result<std::shared_ptr<AbortableDevice>> AbortableDevice::Create(const GlooAddre
   (by_interface ? attributes.iface : attributes.hostname) = by_interface ? address.interface_name : address.hostname;
   try {
     const SigpipeGuard guard;  // for the device's own thread, which inherits the mask
-    return std::make_shared<AbortableDevice>(gloo::transport::tcp::CreateDevice(attributes));
+    LoopTurns::Device made = LoopTurns::MakeDevice(attributes);
+    return std::make_shared<AbortableDevice>(std::move(made.device), std::move(made.turns));
   } catch (const std::exception& e) {
     return Status(StatusCode::kInvalidArgument,
                   "Gloo cannot listen on " +
@@ -209,12 +237,13 @@ Result<std::shared_ptr<AbortableDevice>> AbortableDevice::Create(const GlooAddre
   }
 }
 
-AbortableDevice::AbortableDevice(std::shared_ptr<gloo::transport::Device> inner)
-    : inner_(std::move(inner)), domain_(std::make_shared<AbortDomain>()) {}
+AbortableDevice::AbortableDevice(std::shared_ptr<gloo::transport::Device> inner, std::shared_ptr<LoopTurns> turns)
+    : inner_(std::move(inner)), domain_(std::make_shared<AbortDomain>(std::move(turns))) {}
 AbortableDevice::~AbortableDevice() = default;
 
 void AbortableDevice::Abort() { domain_->Abort(); }
 bool AbortableDevice::aborted() const { return domain_->aborted(); }
+LoopTurns& AbortableDevice::turns() const { return domain_->turns(); }
 std::string AbortableDevice::str() const { return "abortable " + inner_->str(); }
 const std::string& AbortableDevice::getPCIBusID() const { return inner_->getPCIBusID(); }
 int AbortableDevice::getInterfaceSpeed() const { return inner_->getInterfaceSpeed(); }

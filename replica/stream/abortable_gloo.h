@@ -39,6 +39,7 @@ struct KINTSUGI_EXPORT GlooAborted : public gloo::IoException {
   using gloo::IoException::IoException;
 };
 
+class LoopTurns;
 namespace internal {
 class AbortDomain;
 }
@@ -48,11 +49,13 @@ class KINTSUGI_EXPORT AbortableDevice final : public gloo::transport::Device {
   // kInvalidArgument where the address cannot be used.
   static Result<std::shared_ptr<AbortableDevice>> Create(const GlooAddress& address = {});
 
-  explicit AbortableDevice(std::shared_ptr<gloo::transport::Device> inner);
+  AbortableDevice(std::shared_ptr<gloo::transport::Device> inner, std::shared_ptr<LoopTurns> turns);
   ~AbortableDevice() override;
 
   void Abort();
   bool aborted() const;
+  // For whoever waits for the device's loop.
+  LoopTurns& turns() const;
 
   std::string str() const override;
   const std::string& getPCIBusID() const override;

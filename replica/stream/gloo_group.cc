@@ -5,70 +5,60 @@
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
-#include <gloo/rendezvous/context.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "replica/stream/gloo_store.h"
+#include "replica/stream/gloo_rendezvous.h"
 
 namespace kintsugi {
-namespace {
 
-// Gloo's own timeout closes every pair of a context, healthy ones too: it must never fire. The runtime aborts instead.
-constexpr std::chrono::milliseconds kNever = std::chrono::hours(24);
-
-std::string Place(const GlooGroupOptions& options) {
-  return "group '" + options.prefix + "' rank " + std::to_string(options.rank) + " of " + std::to_string(options.size);
+std::string GlooPlace(const std::string& prefix, const std::string& name, int rank, int size) {
+  return "group '" + prefix + (name.empty() ? "" : "/" + name) + "' rank " + std::to_string(rank) + " of " +
+         std::to_string(size);
 }
-
-Status ConnectContext(Store& store, const GlooGroupOptions& options, const GlooDevice& device,
-                      gloo::rendezvous::Context& context) {
-  const TimePoint start = SteadyClock::SteadyNow();
-  const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(options.deadline - start);
-  // Zero would mean "for ever" to Gloo.
-  context.setTimeout(std::clamp<std::chrono::milliseconds>(limit, std::chrono::milliseconds(1), kNever));
-  const auto elapsed = [&] {
-    return " after " + std::to_string(static_cast<int64_t>(ToMilliseconds(SteadyClock::SteadyNow() - start))) +
-           " ms of " + std::to_string(limit.count());
-  };
-  try {
-    GlooStore rendezvous(store, options.prefix, options.deadline, *device);
-    std::shared_ptr<gloo::transport::Device> transport = device;
-    context.connectFullMesh(rendezvous, transport);
-  } catch (const GlooStoreError& e) {
-    return e.status.Annotate("connecting " + Place(options) + elapsed());
-  } catch (const std::exception& e) {
-    if (device->aborted()) return {StatusCode::kCancelled, "connecting " + Place(options) + " was aborted" + elapsed()};
-    const bool late = SteadyClock::SteadyNow() >= options.deadline;
-    return {late ? StatusCode::kDeadlineExceeded : StatusCode::kCommFailure,
-            "connecting " + Place(options) + " failed" + elapsed() + ": " + e.what()};
-  }
-  if (device->aborted()) return {StatusCode::kCancelled, "connecting " + Place(options) + " was aborted" + elapsed()};
-  context.setTimeout(kNever);
-  return Status::Ok();
-}
-
-}  // namespace
 
 Result<std::unique_ptr<GlooGroup>> GlooGroup::Connect(Store& store, const GlooGroupOptions& options) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
-    return Status(StatusCode::kInvalidArgument, Place(options) + ": the rank must lie in [0, size)");
-  GlooDevice device = options.device;
-  if (!device) {
-    KINTSUGI_ASSIGN_OR_RETURN(device, AbortableDevice::Create(options.address));
-  }
-  auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
-  {
-    CancelToken never;
-    CancelToken::Subscription subscription(options.cancel ? *options.cancel : never, [&] { device->Abort(); });
-    KINTSUGI_RETURN_IF_ERROR(ConnectContext(store, options, device, *context));
-  }
-  return std::unique_ptr<GlooGroup>(new GlooGroup(options, std::move(device), std::move(context)));
+    return Status(StatusCode::kInvalidArgument,
+                  GlooPlace(options.prefix, "", options.rank, options.size) + ": the rank must lie in [0, size)");
+  GlooMembers all;
+  for (int rank = 0; rank < options.size; ++rank) all.ranks.push_back(rank);
+  const GlooJoin join{.prefix = options.prefix,
+                      .rank = options.rank,
+                      .deadline = options.deadline,
+                      .device = options.device,
+                      .address = options.address,
+                      .cancel = options.cancel};
+  KINTSUGI_ASSIGN_OR_RETURN(auto groups, ConnectAll(store, join, {all}));
+  return std::move(groups.front());
 }
 
-GlooGroup::GlooGroup(GlooGroupOptions options, GlooDevice device, std::shared_ptr<gloo::Context> context)
-    : options_(std::move(options)), device_(std::move(device)), context_(std::move(context)) {}
+Result<std::vector<std::unique_ptr<GlooGroup>>> GlooGroup::ConnectAll(Store& store, const GlooJoin& join,
+                                                                      const std::vector<GlooMembers>& groups) {
+  for (const GlooMembers& group : groups)
+    if (std::count(group.ranks.begin(), group.ranks.end(), join.rank) != 1)
+      return Status(StatusCode::kInvalidArgument, "group '" + join.prefix + "/" + group.name + "' of " +
+                                                      std::to_string(group.ranks.size()) + " members: rank " +
+                                                      std::to_string(join.rank) + " must be a member, once");
+  GlooJoin with_device = join;
+  if (!with_device.device) {
+    KINTSUGI_ASSIGN_OR_RETURN(with_device.device, AbortableDevice::Create(join.address));
+  }
+  const GlooDevice& device = with_device.device;
+  CancelToken never;
+  CancelToken::Subscription subscription(join.cancel ? *join.cancel : never, [&] { device->Abort(); });
+  KINTSUGI_ASSIGN_OR_RETURN(auto contexts, ConnectGlooContexts(store, with_device, groups));
+  std::vector<std::unique_ptr<GlooGroup>> connected;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    std::string place = GlooPlace(join.prefix, groups[i].name, contexts[i]->rank, contexts[i]->size);
+    connected.push_back(std::unique_ptr<GlooGroup>(new GlooGroup(std::move(place), device, std::move(contexts[i]))));
+  }
+  return connected;
+}
+
+GlooGroup::GlooGroup(std::string place, GlooDevice device, std::shared_ptr<gloo::Context> context)
+    : place_(std::move(place)), device_(std::move(device)), context_(std::move(context)) {}
 GlooGroup::~GlooGroup() = default;
 
 Status GlooGroup::Run(const char* what, const std::function<void()>& collective) {
@@ -76,8 +66,8 @@ Status GlooGroup::Run(const char* what, const std::function<void()>& collective)
     collective();
     return Status::Ok();
   } catch (const std::exception& e) {
-    if (device_->aborted()) return {StatusCode::kCancelled, std::string(what) + " of " + Place(options_) + " was aborted"};
-    return {StatusCode::kCommFailure, std::string(what) + " of " + Place(options_) + " failed: " + e.what()};
+    if (device_->aborted()) return {StatusCode::kCancelled, std::string(what) + " of " + place_ + " was aborted"};
+    return {StatusCode::kCommFailure, std::string(what) + " of " + place_ + " failed: " + e.what()};
   }
 }
 

@@ -2,6 +2,8 @@
 //
 // Results are deterministic: one fixed algorithm (ring) for every size, so that the same inputs give the same bits in every
 // run, on every rank of the group.
+// A rank connects to the members its collectives talk to (2 log2(size) of them), not to all: connecting and ending is what an
+// incident waits for. Several groups connect together, through one publication in the store (ConnectAll).
 // Threads: one thread runs collectives; Abort may come from any thread at any moment and ends the running collective within
 // a millisecond.
 // Errors: kCancelled after Abort; kCommFailure when a peer is gone; connecting adds the Store's own errors and
@@ -15,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "callbacks/handlers/cancel.h"
 #include "callbacks/handlers/store.h"
@@ -25,9 +28,26 @@
 
 namespace kintsugi {
 
+// What connecting needs, for one group or several.
+struct GlooJoin {
+  std::string prefix;             // names the rendezvous in the store; no two of one store share it
+  int rank = 0;                   // of this rank among those that meet
+  TimePoint deadline;             // of connecting
+  GlooDevice device;              // null: made for these groups
+  GlooAddress address;            // of that device
+  CancelToken* cancel = nullptr;  // ends connecting; afterwards it is the owner who calls Abort
+  bool every_pair = false;        // all members connect to each other, for collectives of one's own that need it
+};
+
+// A group by its members' ranks, in the group's order, which is the same on all of them.
+struct GlooMembers {
+  std::string name;  // no two groups of one rank share it
+  std::vector<int> ranks;
+};
+
 struct GlooGroupOptions {
-  std::string prefix;             // names the group in the store; no two groups of one store share it
-  int rank = 0;                   // within the group
+  std::string prefix;  // names the group in the store; no two groups of one store share it
+  int rank = 0;        // within the group
   int size = 1;
   TimePoint deadline;             // of connecting
   GlooDevice device;              // null: the group makes its own
@@ -35,11 +55,17 @@ struct GlooGroupOptions {
   CancelToken* cancel = nullptr;  // ends connecting; afterwards it is the owner who calls Abort
 };
 
+// Names a rank's place in a group in errors.
+std::string GlooPlace(const std::string& prefix, const std::string& name, int rank, int size);
+
 class KINTSUGI_EXPORT GlooGroup {
  public:
-  // Connects all ranks of the group. Bounded by the deadline, by `cancel` and by the store's own cancellation; a peer that
-  // dies after it published its address counts as absent.
+  // Connects all ranks of the group. Bounded by the deadline, by `cancel` and by the store's own cancellation; a peer
+  // that dies after it published its address counts as absent.
   static Result<std::unique_ptr<GlooGroup>> Connect(Store& store, const GlooGroupOptions& options);
+  // The same for several groups at once, in their order; this rank is a member of each.
+  static Result<std::vector<std::unique_ptr<GlooGroup>>> ConnectAll(Store& store, const GlooJoin& join,
+                                                                    const std::vector<GlooMembers>& groups);
   ~GlooGroup();
   GlooGroup(const GlooGroup&) = delete;
   GlooGroup& operator=(const GlooGroup&) = delete;
@@ -55,14 +81,15 @@ class KINTSUGI_EXPORT GlooGroup {
   Status Barrier();
 
   void Abort() { device_->Abort(); }
-  int rank() const { return options_.rank; }
-  int size() const { return options_.size; }
+  int rank() const { return context_->rank; }
+  int size() const { return context_->size; }
   const GlooDevice& device() const { return device_; }
-  // For collectives of one's own: Gloo's functions that take an options object are abortable on it.
+  // For collectives of one's own: Gloo's functions that take an options object are abortable on it. One that talks to
+  // other members than those above throws, naming both, unless GlooJoin::every_pair was set.
   const std::shared_ptr<gloo::Context>& context() const { return context_; }
 
  private:
-  GlooGroup(GlooGroupOptions options, GlooDevice device, std::shared_ptr<gloo::Context> context);
+  GlooGroup(std::string place, GlooDevice device, std::shared_ptr<gloo::Context> context);
   Status Run(const char* what, const std::function<void()>& collective);
   template <typename T>
   Status Sum(T* data, size_t count);
@@ -71,7 +98,7 @@ class KINTSUGI_EXPORT GlooGroup {
   template <typename T>
   Status Cast(T* data, size_t count, int root);
 
-  const GlooGroupOptions options_;
+  const std::string place_;
   GlooDevice device_;
   std::shared_ptr<gloo::Context> context_;
 };

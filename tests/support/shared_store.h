@@ -53,7 +53,7 @@ class SharedStore final : public Store {
   }
 
  private:
-  static constexpr uint32_t kEntries = 4096, kKeyBytes = 200, kValueBytes = 1024;
+  static constexpr uint32_t kEntries = 4096, kKeyBytes = 200, kValueBytes = 16384;
   struct Entry {
     std::atomic<bool> is_ready{false};
     uint32_t value_bytes = 0;

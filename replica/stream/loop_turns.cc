@@ -1,0 +1,63 @@
+#include "replica/stream/loop_turns.h"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <system_error>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+namespace {
+
+namespace tcp = gloo::transport::tcp;
+
+constexpr std::chrono::nanoseconds kPeriod = std::chrono::microseconds(200);
+
+}  // namespace
+
+LoopTurns::LoopTurns() : timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+  if (timer_ < 0) throw std::system_error(errno, std::system_category(), "timerfd_create");
+}
+LoopTurns::~LoopTurns() { close(timer_); }
+
+LoopTurns::Device LoopTurns::MakeDevice(const tcp::attr& attributes) {
+  auto turns = std::make_shared<LoopTurns>();
+  // The deleter keeps the handler until the device's thread is gone.
+  const std::shared_ptr<tcp::Device> device(new tcp::Device(tcp::CreateDeviceAttr(attributes)),
+                                            [turns](tcp::Device* ending) {
+                                              const Asked asked(*turns);
+                                              delete ending;
+                                            });
+  device->registerDescriptor(turns->timer_, EPOLLIN, turns.get());
+  return {device, std::move(turns)};
+}
+
+void LoopTurns::handleEvents(int) {
+  uint64_t expirations;
+  // Nothing to read means that it was disarmed meanwhile.
+  [[maybe_unused]] const ssize_t size = read(timer_, &expirations, sizeof(expirations));
+}
+
+void LoopTurns::Ask() {
+  std::lock_guard lock(mutex_);
+  if (asked_++ == 0) Arm(true);
+}
+
+void LoopTurns::Leave() {
+  std::lock_guard lock(mutex_);
+  KINTSUGI_CHECK(asked_ > 0, "turns were given back more often than asked for");
+  if (--asked_ == 0) Arm(false);
+}
+
+void LoopTurns::Arm(bool armed) {
+  itimerspec spec{};
+  if (armed) spec.it_value.tv_nsec = spec.it_interval.tv_nsec = kPeriod.count();
+  KINTSUGI_CHECK(timerfd_settime(timer_, 0, &spec, nullptr) == 0, "a timer that was created can be set");
+}
+
+}  // namespace kintsugi
