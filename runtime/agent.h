@@ -12,9 +12,11 @@
 // The loop returns a status at once when any call (or a collective of its own) gives one that is not ok; the guard parks
 // the thread, runs the handlers of the incident on it and calls the loop again from the step all ranks agreed on.
 //
-// Threads: every call but Poll's atomics is for the trainer's one thread; the agent has one thread of its own, which calls
-// the stop handler and nothing else of the trainer's.
-// Ownership: handlers' contexts, registered memory and objects outlive the agent.
+// Threads: calls are for the trainer's one thread, and a second one in the loop is refused by name; Poll, ReportMemoryError
+// and ReportCudaError are for any. The agent has two threads of its own; one of them calls the stop handler and nothing else
+// of the trainer's.
+// Ownership: handlers' contexts, registered memory and objects outlive Run: once that has returned, no handler runs or will
+// run, and nothing of the trainer's is read any more.
 // Errors: kInterrupted: return it from the loop. kFailedPrecondition: the call's order is wrong, the message says how.
 // The agent installs no signal handler and never ends the process (an injected fault, asked for by name, does).
 #pragma once
@@ -54,6 +56,22 @@ enum class GateMode : uint8_t {
 // What an error that leaves the loop means for its rank.
 enum class FaultClass : uint8_t { kException, kCommError, kMemoryError };
 
+// When an error happened, as far as its reporter knows: state that was used after that may be wrong, and with it the
+// updates that were computed from it.
+struct ErrorTime {
+  enum class Known : uint8_t { kNow, kAt, kUnknown };
+  Known known = Known::kNow;
+  TimePoint at;  // kAt
+
+  // The access itself failed: nothing of what is damaged has been used.
+  static ErrorTime Now() { return {}; }
+  // Not before then. Where this rank has contributed gradients since, their updates are suspect, and the run goes back to
+  // a snapshot or a checkpoint from before them.
+  static ErrorTime At(TimePoint at) { return {Known::kAt, at}; }
+  // The newest update that this rank contributed to is suspect.
+  static ErrorTime Unknown() { return {Known::kUnknown, {}}; }
+};
+
 // Runs from `first_step` to the end of training. Ok: training is complete.
 using LoopFunction = Status (*)(Step first_step, void* context);
 // A barrier over all ranks; kCommFailure or kCancelled when it was aborted. Must not throw.
@@ -88,6 +106,10 @@ class KINTSUGI_EXPORT Agent {
   Status RegisterHandler(HandlerKind kind, HandlerFunction function, void* context);
   // The state plane that kintsugi::Join installs; the agent keeps a reference.
   Status SetStateService(std::shared_ptr<StateService> service);
+  std::shared_ptr<StateService> state_service() const;
+  // What is registered for a kind now: whoever takes one place of the defaults that kintsugi::Join installed can call what
+  // stood there. Null function: nothing is.
+  HandlerRegistry::Entry handler(HandlerKind kind) const;
   // Likewise; without one no in-memory snapshots are made.
   Status SetSnapshotService(std::shared_ptr<SnapshotService> service);
   const StateRegistry& registry() const;
@@ -111,7 +133,7 @@ class KINTSUGI_EXPORT Agent {
 
   // ---- in the loop -----------------------------------------------------------------------------------------------
 
-  // The top of step k. Parks here for periodic and ordered saves.
+  // The top of step k, which follows the newest committed one; once a step and pass of the loop. Parks here for periodic and ordered saves.
   Status BeginStep(Step step);
   // Progress inside a step, for the launcher, and the place where an injected fault strikes.
   Status EnterPhase(Step step, TrainPhase phase);
@@ -139,9 +161,11 @@ class KINTSUGI_EXPORT Agent {
   Status BeginActivity(Activity activity);
   Status EndActivity();
 
-  // Registered tensors are damaged (or, with no keys, all of this rank's memory). Tells the controller at once; return
-  // the status from the loop.
-  Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text);
+  // Registered tensors are damaged (or, with no keys, all of this rank's memory), since `when`. Tells the controller at
+  // once; return the status from the loop. Any thread: another than the trainer's need not bring it out of its loop.
+  // kInvalidArgument names a key that is not registered: then nothing was told.
+  Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text,
+                           ErrorTime when = ErrorTime::Now());
 
   // A CUDA call failed. `error` is its cudaError_t, `query` what something trivial gave right after it
   // (runtime/device/cuda_error.h); `damaged`: addresses, where an event named them. Return the status from the loop.
@@ -149,9 +173,9 @@ class KINTSUGI_EXPORT Agent {
   //   context alive, damage within registered tensors: these get fresh memory and are streamed (patch)
   //   context alive, other damage:                     all of this rank's memory is streamed (rebuild)
   //   context lost, no device (kEnded):                Run returns kEnded with exit code 1: leave, a new process comes
-  // REQUIRES: nothing of the trainer's uses the device meanwhile.
-  Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
-                         const std::string& text);
+  // Any thread. REQUIRES: nothing of the trainer's uses the device meanwhile.
+  Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged, const std::string& text,
+                         ErrorTime when = ErrorTime::Now());
 
   // Whether EnterPhase just carried out an injected `throw`; see Mark.
   bool TakeInjectedThrow();

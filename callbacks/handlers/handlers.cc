@@ -33,6 +33,10 @@ bool HandlerRegistry::Has(HandlerKind kind) const {
   return IsKnown(kind) && entries_[static_cast<size_t>(kind)].function != nullptr;
 }
 
+HandlerRegistry::Entry HandlerRegistry::Get(HandlerKind kind) const {
+  return IsKnown(kind) ? entries_[static_cast<size_t>(kind)] : Entry{};
+}
+
 Status HandlerRegistry::Call(HandlerKind kind, HandlerContext& call) const {
   if (!IsKnown(kind)) return UnknownKind(kind);
   const Entry& entry = entries_[static_cast<size_t>(kind)];

@@ -2,7 +2,7 @@
 //
 // | kind          | thread                  | phase    | what ok means                                               |
 // |---------------|-------------------------|----------|-------------------------------------------------------------|
-// | stop          | the agent's own         | STOP     | no collective of the old generation blocks the trainer      |
+// | stop          | one of the agent's      | STOP     | no collective of the old generation blocks the trainer      |
 // | clean         | the trainer's, parked   | CLEAN    | the old contexts are destroyed, nothing can write late      |
 // | rebuild_group | the trainer's, parked   | REBUILD  | the process groups of the new generation are connected      |
 // | repair        | the trainer's, parked   | REPAIR   | this rank's part of every move is done                      |
@@ -13,7 +13,9 @@
 //
 // Every handler is idempotent: an incident may be planned again at any point, and then the handler is called again with
 // a newer generation. It returns soon after `cancel` is set and before `deadline`; a process whose handler does not is
-// killed and respawned. A handler that returns an error or throws makes its rank a fault of the incident.
+// killed and respawned. stop has a limit of its own (10 s, or the step timeout where that is less): while it runs the agent
+// gives signs of life, and no other handler runs beside it. When Agent::Run has returned no handler runs or will run. A
+// handler that returns an error or throws makes its rank a fault of the incident.
 // A trainer must have stop, clean and rebuild_group, and rollback where an object is derived or anything else follows from the
 // state; kintsugi::Join installs repair, save and rename.
 // Collectives inside rebuild_group and rollback are allowed; they must be abortable by the stop handler.
@@ -46,7 +48,11 @@ struct HandlerContext {
   TimePoint deadline;
   CancelToken* cancel = nullptr;   // set when a newer generation supersedes this call; never null
   Store* store = nullptr;          // rendezvous of this generation; null in stop and exit
-  Rung rung = Rung::kResume;       // repair: how this incident is repaired
+  // How this incident is repaired; kResume in stop, where that is not decided yet, and outside of an incident (the run's
+  // start, a save at a boundary).
+  Rung rung = Rung::kResume;
+  std::vector<Rank> fault_ranks;     // whom the incident began with, as far as is known now; empty outside of one
+  std::vector<Rank> replaced_ranks;  // those whose process is a new one, which has held nothing of the run; empty in stop
   // The other members of this rank's replica groups, ascending; save and rename: all ranks that write a part.
   std::vector<Rank> partners;
   std::vector<RepairMove> moves;   // repair: all moves of the incident, in the order every rank works them off
@@ -55,6 +61,9 @@ struct HandlerContext {
   bool from_snapshot = false;      // repair on reload: from the in-memory snapshot of `step`, not from `directory`
   bool moves_latest = true;        // rename: false where a minority saves; the checkpoint is visible, `latest` stays
   uint64_t bytes_moved = 0;        // repair: set by the handler on the receiving side
+  // repair on a resume from a directory in a form of the trainer's own, where `step` is 0: the step that was loaded, set
+  // by the handler and equal on all ranks.
+  Step loaded_step;
 };
 
 using HandlerFunction = Status (*)(HandlerContext& call, void* context);
@@ -64,15 +73,18 @@ class KINTSUGI_EXPORT HandlerRegistry {
   // The last registration of a kind wins. kInvalidArgument on a null function or an unknown kind.
   Status Register(HandlerKind kind, HandlerFunction function, void* context);
   bool Has(HandlerKind kind) const;
+  struct Entry {
+    HandlerFunction function = nullptr;
+    void* context = nullptr;
+  };
+  // What is registered, for a handler that does something before or after the one it takes the place of; null function:
+  // nothing is.
+  Entry Get(HandlerKind kind) const;
   // Calls the handler and turns what it throws into kInternal. A missing `exit` is fine; any other missing handler is
   // kFailedPrecondition and names the kind.
   Status Call(HandlerKind kind, HandlerContext& call) const;
 
  private:
-  struct Entry {
-    HandlerFunction function = nullptr;
-    void* context = nullptr;
-  };
   std::array<Entry, kHandlerKinds> entries_{};
 };
 

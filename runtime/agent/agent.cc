@@ -24,7 +24,7 @@ const StateRegistry& Agent::registry() const { return impl_->registry_; }
 int Agent::device() const { return impl_->options_.device; }
 JoinKind Agent::join_kind() const {
   if (impl_->join_.replacement) return JoinKind::kReplacement;
-  return impl_->join_.resume_step.value() > 0 ? JoinKind::kResumed : JoinKind::kFresh;
+  return impl_->join_.resumes || impl_->join_.resume_step.value() > 0 ? JoinKind::kResumed : JoinKind::kFresh;
 }
 
 Status Agent::RegisterTensor(const ShardedTensor& tensor) { return impl_->registry_.AddTensor(tensor); }
@@ -61,6 +61,9 @@ Status Agent::SetStateService(std::shared_ptr<StateService> service) {
   impl_->service_ = std::move(service);
   return Status::Ok();
 }
+
+std::shared_ptr<StateService> Agent::state_service() const { return impl_->service_; }
+HandlerRegistry::Entry Agent::handler(HandlerKind kind) const { return impl_->handlers_.Get(kind); }
 
 Status Agent::SetSnapshotService(std::shared_ptr<SnapshotService> service) {
   if (impl_->running_) return {StatusCode::kFailedPrecondition, "the snapshot service was set after Agent::Run began"};
@@ -121,12 +124,12 @@ Status Agent::EndUpdate(Step step, const DeviceFence& update) { return impl_->En
 Status Agent::Poll() const { return impl_->Poll(); }
 Status Agent::BeginActivity(Activity activity) { return impl_->BeginActivity(activity); }
 Status Agent::EndActivity() { return impl_->EndActivity(); }
-Status Agent::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text) {
-  return impl_->ReportMemoryError(keys, text);
+Status Agent::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when) {
+  return impl_->ReportMemoryError(keys, text, when);
 }
 Status Agent::ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
-                              const std::string& text) {
-  return impl_->ReportCudaError(error, query, damaged, text);
+                              const std::string& text, ErrorTime when) {
+  return impl_->ReportCudaError(error, query, damaged, text, when);
 }
 bool Agent::TakeInjectedThrow() { return std::exchange(impl_->injected_throw_, false); }
 

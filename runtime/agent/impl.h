@@ -1,13 +1,15 @@
-// Agent::Impl: the driver around AgentCore. Two threads: the trainer's (impl_guard.cc, impl_markers.cc) and the agent's
-// own (impl_io.cc), which runs the connection, the beat, the core and the stop handler.
+// Agent::Impl: the driver around AgentCore. Three threads: the trainer's (impl_guard.cc, impl_markers.cc), the agent's
+// own (impl_io.cc), which runs the connection, the beat and the core, and one that calls the stop handler (StopCaller).
 //
 // What the two share: the gate word (atomics in the page), the inbox (mutex_ and changed_), a few atomics. The core, the
 // client and the term belong to the agent's thread. Handlers, the state service and the registry are the trainer's until
 // Run sets running_, and constant afterwards: the agent's thread looks at them only when it has seen running_.
+// Once Run has returned nothing of the trainer's is called or read: Leave closes the agent's thread to it (CloseToTrainer).
 // Order: the agent's thread locks the gate and drops untaken verdicts and releases under mutex_, and the trainer's takes
 // them under it, so whoever comes second sees what the first did.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -21,6 +23,7 @@
 #include "callbacks/state/shared_memory.h"
 #include "runtime/agent.h"
 #include "runtime/agent/object_slots.h"
+#include "runtime/agent/stop_caller.h"
 #include "runtime/core/agent_core.h"
 #include "runtime/core/held_state.h"
 #include "runtime/inject/injection.h"
@@ -52,10 +55,10 @@ class Agent::Impl {
   Status Poll() const;
   Status BeginActivity(Activity activity);
   Status EndActivity();
-  Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text);
+  Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when);
   // impl_device.cc
-  Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
-                         const std::string& text);
+  Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged, const std::string& text,
+                         ErrorTime when);
 
   // Rendezvous store of one generation (impl_store.cc). What is behind the newest generation is cancelled.
   Status StoreSet(Generation generation, const std::string& key, const std::vector<uint8_t>& value);
@@ -110,7 +113,13 @@ class Agent::Impl {
   void LockGate();
   void DoInterrupt(const core::StopOrder& order);
   void DoEnd(int exit_code, const std::string& text);
-  void CallStop();
+  // The stop handler, on its own thread (impl_stop.cc).
+  void CallStop(Duration limit);
+  void CallStopHandler(CancelToken& cancel);
+  void OnStopReturned(uint64_t request);
+  void AwaitPark();
+  void OnStopTimer(std::function<void()> late, Duration limit);
+  void EndStopTimer();
   void ForwardReports();
   void OnCancelHandler();
   void OnDisconnect(const Status& why);
@@ -133,6 +142,8 @@ class Agent::Impl {
   void RunLoop(LoopFunction loop, void* context);
   Status CheckReady(LoopFunction loop) const;
   Status Leave();
+  // Returns when no handler runs, none will, and nothing reads registered memory.
+  void CloseToTrainer();
   void RunOrder(const core::RunOnTrainer& run);
   HandlerContext ContextOf(const core::RunOnTrainer& run, CancelToken& cancel, Store& store) const;
   Status CallHandlers(const core::RunOnTrainer& run, CancelToken& cancel, core::PhaseDone* done);
@@ -140,12 +151,21 @@ class Agent::Impl {
   core::FaultReport Classify(const Status& status) const;
   // Moves the word and keeps its lock bit, which the agent's thread may set at any moment.
   void MoveWord(core::GateState state, Step step);
+  // Any thread: an update that is under way becomes torn; false: none is.
+  bool TearUpdate();
+  // Any thread: the first update that may hold damage from `when`; 0: none.
+  Step SuspectFrom(ErrorTime when) const;
+  // That the loop has one thread; that `step` is the one that a right program computes now.
+  Status CheckThread(const char* where);
+  Status CheckStep(const char* where, Step step) const;
+  Status CheckLayouts() const;
   void FinishLoop(const Status& status, bool threw);
-  void DropOut();
+  bool DropsOut();
   Status MirrorObjects(Step step);
   // State that outlives the process (impl_adopt.cc).
   std::optional<uint64_t> StateShape() const;
   void OfferState();
+  std::string OutsideMemory() const;
   void KeepObjects(Step step);
   Status AdoptState(Step step);
   void MarkState(core::StateMark mark);
@@ -161,11 +181,12 @@ class Agent::Impl {
   // impl_device.cc.
   Status StrikeDevice(const Injection& injection, Step step);
   Status DamageMemory(const Injection& injection, Step step);
-  Status ReportDamage(const std::vector<device::AddressRange>& damaged, const std::string& text);
+  Status ReportDamage(const std::vector<device::AddressRange>& damaged, const std::string& text, ErrorTime when);
   // impl_commit.cc: the device's half of a commit.
   Status SettleUpdate();
   void NoteSettled();
   Result<bool> IsSettled() const;  // any thread
+  void NoteBegun(Step step, TimePoint now);
   Activity activity() const { return activities_.empty() ? Activity::kNone : activities_.back(); }
   void TellActivity();
   void SignalFault(core::FaultReport fault);
@@ -183,11 +204,19 @@ class Agent::Impl {
   boost::asio::io_context io_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::steady_timer beat_timer_;
+  boost::asio::steady_timer stop_timer_;  // the stop handler, then the trainer's thread on its way out of its step
   std::shared_ptr<const net::Secret> secret_;
   std::unique_ptr<net::Client> client_;
   net::ConnectionPtr connection_;
   std::optional<core::AgentCore> core_;
   std::thread thread_;
+  // Agent's thread only.
+  bool trainer_left_ = false;
+  uint64_t stop_request_ = 0;  // the newest
+  uint64_t stop_timer_use_ = 0;
+  core::StopOrder stop_order_;
+  // Set in Run before running_, constant afterwards.
+  std::unique_ptr<StopCaller> stop_caller_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -211,6 +240,13 @@ class Agent::Impl {
   std::vector<core::StoreSet> store_sets_;
   uint64_t next_store_request_ = 1;
   std::vector<std::pair<uint32_t, Injection>> armed_;
+  struct StopContext {
+    Generation generation;
+    Duration limit{};
+    std::vector<Rank> fault_ranks;
+  };
+  std::optional<std::string> leaves_;  // why this process is to be replaced
+  StopContext stop_context_;  // of the newest request
 
   std::atomic<bool> any_armed_{false};
   std::atomic<uint64_t> pause_at_{0};
@@ -218,6 +254,12 @@ class Agent::Impl {
   std::atomic<bool> ended_{false};
   // Behind the update that was committed last, until the trainer's thread has seen that it is done.
   std::atomic<const DeviceFence*> update_fence_{nullptr};
+  // The thread that the loop runs on; 0: it has called nothing yet.
+  std::atomic<uintptr_t> loop_thread_{0};
+  std::atomic<bool> fault_told_{false};
+  // When this process began each of its newest steps, in nanoseconds; 0: it did not.
+  static constexpr size_t kBegunKept = 64;
+  std::array<std::atomic<int64_t>, kBegunKept> begun_ns_{};
 
   // Trainer's thread only.
   std::vector<std::pair<std::string, FaultClass>> fault_patterns_;
@@ -225,8 +267,8 @@ class Agent::Impl {
   bool ever_released_ = false;
   bool resumed_told_ = true;
   bool released_at_save_point_ = false;
-  bool fault_told_ = false;
-  std::optional<std::string> leaves_;  // why this process is to be replaced
+  Step begun_;                         // in this pass of the loop
+  std::string warning_;                // of what was registered, for the controller's log
   Duration slow_{};                   // injected
   std::optional<StateChannel> state_channel_;
   std::optional<ObjectSlots> object_slots_;

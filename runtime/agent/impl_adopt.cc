@@ -32,15 +32,34 @@ std::optional<uint64_t> Agent::Impl::StateShape() const {
   return HashBytes(shape.data(), shape.size());
 }
 
+// Which tensors no launcher can hold; one of them is enough.
+std::string Agent::Impl::OutsideMemory() const {
+  constexpr size_t kNamed = 4;
+  std::string named;
+  size_t count = 0;
+  for (const auto& [key, tensor] : registry_.tensors()) {
+    const bool inside = std::any_of(
+        state_memory_.begin(), state_memory_.end(),
+        [&t = tensor](const SharedMemory& state) { return state.memory().shared_fd == t.memory.shared_fd; });
+    if (tensor.memory.kind == MemoryKind::kShared && inside) continue;
+    if (++count <= kNamed) named += (count > 1 ? ", '" : "'") + key + "'";
+  }
+  if (count == 0) return "no tensor is registered";
+  if (count > kNamed) named += " and " + std::to_string(count - kNamed) + " more";
+  return "tensor" + std::string(count > 1 ? "s " : " ") + named + " of " + std::to_string(registry_.tensors().size()) +
+         " outside of Agent::AllocateState";
+}
+
 void Agent::Impl::OfferState() {
   if (options_.state_fd < 0) return;  // no launcher, or one that holds nothing
   const std::optional<uint64_t> shape = StateShape();
   state_channel_.emplace(UniqueFd(options_.state_fd));
   const auto without = [this](const std::string& why) {
-    log_->Write(LogLevel::kInfo, LogLine("state_not_held", {{"why", why}}));
+    log_->Write(LogLevel::kWarning, LogLine("state_not_held", {{"why", why}}));
+    warning_ = "when its process is lost its state cannot be adopted, all of it will be streamed: " + why;
     state_channel_.reset();
   };
-  if (!shape || state_memory_.empty()) return without("registered tensors lie outside Agent::AllocateState");
+  if (!shape || state_memory_.empty()) return without(OutsideMemory());
   std::vector<int> files;
   for (const SharedMemory& state : state_memory_) files.push_back(state.memory().shared_fd);
   if (const Status offered = state_channel_->Send(StateWord::kTensors, *shape, files); !offered.ok())

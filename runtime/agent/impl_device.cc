@@ -1,6 +1,7 @@
 // Faults of a device: what a trainer reports of it, and simulated ones (what its driver would report, damaged memory).
 #include <unistd.h>
 
+#include <boost/asio/post.hpp>
 #include <thread>
 
 #include "runtime/agent/impl.h"
@@ -63,25 +64,26 @@ Status Agent::Impl::StrikeDevice(const Injection& injection, Step step) {
 Status Agent::Impl::DamageMemory(const Injection& injection, Step step) {
   std::vector<AddressRange> damaged;
   for (const std::string& key : KeysToPoison(injection)) damaged.push_back(PagesOf(registry_.tensors().at(key).memory));
-  return ReportDamage(damaged, "device memory error at step " + step.ToString() + ": " + ToString(injection));
+  return ReportDamage(damaged, "device memory error at step " + step.ToString() + ": " + ToString(injection),
+                      ErrorTime::Now());
 }
 
 // Fresh memory for what is damaged, where that is registered tensors and nothing else; else the whole rank counts.
-Status Agent::Impl::ReportDamage(const std::vector<AddressRange>& damaged, const std::string& text) {
+Status Agent::Impl::ReportDamage(const std::vector<AddressRange>& damaged, const std::string& text, ErrorTime when) {
   const auto& tensors = registry_.tensors();
   const device::Damage damage = device::FindDamage(tensors, damaged);
   if (!damage.IsPatchable())
-    return ReportMemoryError({}, text + "; the damage is not within whole pages of registered tensors");
+    return ReportMemoryError({}, text + "; the damage is not within whole pages of registered tensors", when);
   FreshByKind fresh;
   const Status replaced = device::ReplaceDamaged(tensors, damage, fresh);
-  if (!replaced.ok()) return ReportMemoryError({}, text + "; " + replaced.message());
+  if (!replaced.ok()) return ReportMemoryError({}, text + "; " + replaced.message(), when);
   std::vector<std::string> keys;
   for (const device::TensorDamage& tensor : damage.tensors) keys.push_back(tensor.key);
-  return ReportMemoryError(keys, text);
+  return ReportMemoryError(keys, text, when);
 }
 
 Status Agent::Impl::ReportCudaError(int error, int query, const std::vector<AddressRange>& damaged,
-                                    const std::string& text) {
+                                    const std::string& text, ErrorTime when) {
   const device::CudaErrorClass found = device::ClassifyCudaError(error, query, !damaged.empty());
   const std::string what = found.name + ": " + text;
   log_->Write(LogLevel::kWarning, LogLine("cuda_error", {{"rank", options_.rank.ToString()},
@@ -92,17 +94,23 @@ Status Agent::Impl::ReportCudaError(int error, int query, const std::vector<Addr
     case device::CudaRung::kNone:
       return {StatusCode::kInternal, what + " (no fault of the device)"};
     case device::CudaRung::kPatch:
-      return ReportDamage(damaged, what);
+      return ReportDamage(damaged, what, when);
     case device::CudaRung::kRebuild:
-      return ReportMemoryError({}, what);
+      return ReportMemoryError({}, what, when);
     case device::CudaRung::kRespawn:
     case device::CudaRung::kRespawnElsewhere:
       break;
   }
   // No process can have a second context: whatever it does from here on fails.
-  leaves_ = what + (found.context_lost ? "; the context is lost" : "; there is no usable device") +
-            ": this process is to be replaced";
-  return {StatusCode::kEnded, *leaves_};
+  const std::string why = what + (found.context_lost ? "; the context is lost" : "; there is no usable device") +
+                          ": this process is to be replaced";
+  {
+    std::lock_guard lock(mutex_);
+    leaves_ = why;
+  }
+  // The run goes on with a new process; the stop handler frees the trainer's thread, wherever it is.
+  boost::asio::post(io_, [this, why] { DoEnd(1, why); });
+  return {StatusCode::kEnded, why};
 }
 
 }  // namespace kintsugi

@@ -14,13 +14,20 @@ using Outcome = core::TrainerParked::Outcome;
 
 std::optional<HandlerKind> HandlerOf(core::Phase phase) {
   switch (phase) {
-    case core::Phase::kClean: return HandlerKind::kClean;
-    case core::Phase::kRebuild: return HandlerKind::kRebuildGroup;
-    case core::Phase::kRepair: return HandlerKind::kRepair;
-    case core::Phase::kRollback: return HandlerKind::kRollback;
-    case core::Phase::kDump: return HandlerKind::kSave;
-    case core::Phase::kRename: return HandlerKind::kRename;
-    default: return std::nullopt;
+    case core::Phase::kClean:
+      return HandlerKind::kClean;
+    case core::Phase::kRebuild:
+      return HandlerKind::kRebuildGroup;
+    case core::Phase::kRepair:
+      return HandlerKind::kRepair;
+    case core::Phase::kRollback:
+      return HandlerKind::kRollback;
+    case core::Phase::kDump:
+      return HandlerKind::kSave;
+    case core::Phase::kRename:
+      return HandlerKind::kRename;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -33,7 +40,7 @@ Status Agent::Impl::RegisterFault(const std::string& pattern, FaultClass fault_c
 }
 
 core::Ready Agent::Impl::MakeReady() const {
-  return {registry_.Summary(), layouts_, gate_mode_ != GateMode::kOff};
+  return {registry_.Summary(), layouts_, gate_mode_ != GateMode::kOff, warning_};
 }
 
 Status Agent::Impl::CheckReady(LoopFunction loop) const {
@@ -45,13 +52,37 @@ Status Agent::Impl::CheckReady(LoopFunction loop) const {
               "no handler '" + std::string(HandlerKindName(kind)) + "' is registered: Agent::Run needs it"};
   for (const auto& [key, object] : registry_.objects())
     if (object.kind == ObjectKind::kDerived && !handlers_.Has(HandlerKind::kRollback))
-      return {StatusCode::kFailedPrecondition,
-              "object '" + key + "' is derived, but no handler 'rollback' is registered that computes it from the step"};
+      return {
+          StatusCode::kFailedPrecondition,
+          "object '" + key + "' is derived, but no handler 'rollback' is registered that computes it from the step"};
+  KINTSUGI_RETURN_IF_ERROR(CheckLayouts());
   for (const auto& [key, tensor] : registry_.tensors())
     if (service_) KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
   if (registry_.HasMirrored() && !service_)
     return {StatusCode::kFailedPrecondition,
             "mirrored objects need the state service: join through kintsugi::Join, or SetStateService"};
+  return Status::Ok();
+}
+
+// What no layout holds would never be repaired, and nobody would notice.
+Status Agent::Impl::CheckLayouts() const {
+  std::map<int, size_t> tensors;
+  for (const auto& [key, tensor] : registry_.tensors()) {
+    ++tensors[tensor.layout];
+    if (layouts_.count(tensor.layout)) continue;
+    std::string declared;
+    for (const auto& [layout, claim] : layouts_) declared += (declared.empty() ? "" : ", ") + std::to_string(layout);
+    return {StatusCode::kFailedPrecondition,
+            "tensor '" + key + "' is of layout " + std::to_string(tensor.layout) +
+                ", which nobody declared: call SetReplicaLayout(" + std::to_string(tensor.layout) +
+                ", group, replicas), with a group of this rank alone where no other holds it (declared: " +
+                (declared.empty() ? "none" : declared) + ")"};
+  }
+  for (const auto& [layout, claim] : layouts_)
+    if (!tensors.count(layout) && !(registry_.tensors().empty() && registry_.HasMirrored()))
+      return {
+          StatusCode::kFailedPrecondition,
+          "layout " + std::to_string(layout) + " was declared (SetReplicaLayout), but no registered tensor is of it"};
   return Status::Ok();
 }
 
@@ -61,6 +92,9 @@ Status Agent::Impl::Run(LoopFunction loop, void* context) {
   registry_.Seal();
   OfferState();
   for (const std::string& injection : join_.injections) Arm(injection);
+  stop_caller_ = std::make_unique<StopCaller>(
+      [this](CancelToken& cancel) { CallStopHandler(cancel); },
+      [this](uint64_t request) { boost::asio::post(io_, [this, request] { OnStopReturned(request); }); });
   running_ = true;
   boost::asio::post(io_, [this, ready = MakeReady()] { core_->SetReady(ready); });
   Park(Outcome::kReady);
@@ -76,6 +110,8 @@ Status Agent::Impl::Run(LoopFunction loop, void* context) {
 void Agent::Impl::RunLoop(LoopFunction loop, void* context) {
   resumed_told_ = false;
   fault_told_ = false;
+  begun_ = Step();
+  loop_thread_ = 0;
   activities_.clear();  // whatever was open was left by an exception or a status
   Status status;
   bool threw = true;
@@ -97,6 +133,7 @@ Status Agent::Impl::Leave() {
     if (end_) end = *end_;
   }
   exit_code_ = end.exit_code;
+  CloseToTrainer();
   CancelToken never;
   HandlerContext call;
   call.rank = options_.rank;
@@ -116,7 +153,7 @@ void Agent::Impl::FinishLoop(const Status& status, bool threw) {
   const GateWord now = Word();
   if (now.state == GateState::kUpdating) MoveWord(GateState::kTorn, now.step);
   if (now.state == GateState::kAtGate) MoveWord(GateState::kCommitted, now.step.Previous());
-  if (leaves_) return DropOut();
+  if (DropsOut()) return;
   const Status settled = SettleUpdate();
   if (!settled.ok() && !fault_told_) return Park(Outcome::kFault, Classify(settled));
   if (status.ok()) return Park(Outcome::kFinished);
@@ -130,11 +167,12 @@ void Agent::Impl::FinishLoop(const Status& status, bool threw) {
   Park(Outcome::kFault, std::move(fault));
 }
 
-// The run goes on with a new process; this one is of no more use to it.
-void Agent::Impl::DropOut() {
-  boost::asio::post(io_, [this] { DoEnd(1, *leaves_); });
+// This process is to be replaced: its end is on the way.
+bool Agent::Impl::DropsOut() {
   std::unique_lock lock(mutex_);
+  if (!leaves_) return false;
   changed_.wait(lock, [&] { return end_.has_value(); });
+  return true;
 }
 
 void Agent::Impl::MoveWord(GateState state, Step step) {
@@ -203,6 +241,7 @@ void Agent::Impl::RunOrder(const core::RunOnTrainer& run) {
     std::lock_guard lock(mutex_);
     cancel = cancel_;
   }
+  stop_caller_->AwaitIdle();  // what it aborts is what the handlers below destroy and make anew
   core::PhaseDone done;
   done.phase = run.order.phase;
   Status status;
@@ -231,6 +270,8 @@ HandlerContext Agent::Impl::ContextOf(const core::RunOnTrainer& run, CancelToken
   call.cancel = &cancel;
   call.store = &store;
   call.rung = run.order.rung;
+  call.fault_ranks = run.order.fault_ranks;
+  call.replaced_ranks = run.order.replaced_ranks;
   call.partners = run.order.partners;
   std::copy_if(run.order.moves.begin(), run.order.moves.end(), std::back_inserter(call.moves),
                [](const RepairMove& move) { return !move.adopt; });
@@ -253,6 +294,7 @@ Status Agent::Impl::CallHandlers(const core::RunOnTrainer& run, CancelToken& can
   if (run.order.phase == core::Phase::kRollback) return RollBack(call);
   KINTSUGI_RETURN_IF_ERROR(handlers_.Call(*HandlerOf(run.order.phase), call));
   done->bytes_moved = call.bytes_moved;
+  done->loaded = call.loaded_step;
   // The agent's own channels belong to the generation just as the trainer's groups do.
   if (run.order.phase == core::Phase::kRebuild && service_) return service_->Open(call);
   return Status::Ok();

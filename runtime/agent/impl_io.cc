@@ -1,4 +1,4 @@
-// The agent's own thread: connection, beat, core, stop handler.
+// The agent's own thread: connection, beat, core.
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -24,13 +24,14 @@ constexpr Duration kBeatInterval = std::chrono::milliseconds(50);
 }  // namespace
 
 Agent::Impl::Impl(const AgentOptions& options, std::shared_ptr<LogSink> log)
-    : options_(options), log_(std::move(log)), work_(boost::asio::make_work_guard(io_)), beat_timer_(io_) {}
+    : options_(options), log_(std::move(log)), work_(boost::asio::make_work_guard(io_)), beat_timer_(io_), stop_timer_(io_) {}
 
 Agent::Impl::~Impl() {
   if (!thread_.joinable()) return;
   boost::asio::post(io_, [this] {
     ended_ = true;
     beat_timer_.cancel();
+    stop_timer_.cancel();
     if (client_) client_->Stop();
     work_.reset();
     io_.stop();
@@ -279,7 +280,7 @@ void Agent::Impl::OnCancelHandler() {
   }
   changed_.notify_all();
   if (cancel) cancel->Cancel();
-  CallStop();
+  CallStop(stop_order_.stop_limit);
   if (dropped)  // the trainer's thread had not taken it yet
     Post(core::HandlerDone{dropped->generation, {dropped->order.phase, StatusCode::kCancelled, "superseded", 0, {}}});
 }
@@ -308,21 +309,8 @@ void Agent::Impl::DoInterrupt(const core::StopOrder& order) {
     verdict_ = order;
   }
   changed_.notify_all();
-  CallStop();
-}
-
-void Agent::Impl::CallStop() {
-  if (!running_) return;  // nothing runs that could be stopped, and the trainer may still be registering
-  if (service_) service_->Abort();
-  CancelToken never;
-  HandlerContext call;
-  call.rank = options_.rank;
-  call.world_size = options_.world_size;
-  call.generation = core_ ? core_->generation() : Generation();
-  call.deadline = TimePoint::Max();
-  call.cancel = &never;
-  const Status stopped = handlers_.Call(HandlerKind::kStop, call);
-  if (!stopped.ok()) log_->Write(LogLevel::kError, LogLine("stop_failed", {{"why", stopped.message()}}));
+  stop_order_ = order;
+  CallStop(order.stop_limit);
 }
 
 void Agent::Impl::DoEnd(int exit_code, const std::string& text) {
@@ -339,7 +327,8 @@ void Agent::Impl::DoEnd(int exit_code, const std::string& text) {
   changed_.notify_all();
   if (cancel) cancel->Cancel();
   AbortSnapshot();
-  CallStop();
+  stop_order_.fault_ranks.clear();
+  CallStop(stop_order_.stop_limit);
 }
 
 void Agent::Impl::Arm(const std::string& injection) {

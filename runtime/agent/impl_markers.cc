@@ -1,5 +1,6 @@
 // What the trainer calls in its loop. Without an incident BeginUpdate and EndUpdate are three compare-and-swaps on one
 // word: no lock, no allocation, no system call.
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,9 +27,40 @@ Status Agent::Impl::Poll() const {
   return Status::Ok();
 }
 
+// Two threads in one loop are told apart by who came first since the loop was entered.
+Status Agent::Impl::CheckThread(const char* where) {
+  const auto self = static_cast<uintptr_t>(pthread_self());
+  uintptr_t owner = loop_thread_.load(std::memory_order_relaxed);
+  if (owner == self) [[likely]] return Status::Ok();
+  if (owner == 0 && loop_thread_.compare_exchange_strong(owner, self)) return Status::Ok();
+  return {StatusCode::kFailedPrecondition,
+          std::string(where) + " on a second thread: the loop and its marks belong to one thread"};
+}
+
+// Under a lock the word may be anywhere: what follows then is settled by the incident.
+Status Agent::Impl::CheckStep(const char* where, Step step) const {
+  const GateWord now = Word();
+  if (now.locked) return Status::Ok();
+  const Step next = now.state == GateState::kCommitted ? now.step.Next() : now.step;
+  if (step == next) [[likely]] return Status::Ok();
+  return {StatusCode::kFailedPrecondition,
+          std::string(where) + "(" + step.ToString() + ") while the rank is " +
+              std::string(core::GateStateName(now.state)) + "(" + now.step.ToString() + "): step " + next.ToString() +
+              " is the one to compute; each step has its update, an empty one where it is skipped"};
+}
+
 Status Agent::Impl::BeginStep(Step step) {
+  KINTSUGI_RETURN_IF_ERROR(CheckThread("BeginStep"));
+  if (const GateWord now = Word(); !now.locked && now.state != GateState::kCommitted) [[unlikely]]
+    return {StatusCode::kFailedPrecondition,
+            "BeginStep(" + step.ToString() + ") within update " + now.step.ToString() + ": EndUpdate ends it"};
+  KINTSUGI_RETURN_IF_ERROR(CheckStep("BeginStep", step));
+  if (std::exchange(begun_, step) == step && !Word().locked) [[unlikely]]
+    return {StatusCode::kFailedPrecondition, "BeginStep(" + step.ToString() + ") twice"};
+  const TimePoint now = SteadyClock::SteadyNow();
+  NoteBegun(step, now);
   words().progress.store(PackProgress(step.value(), TrainPhase::kForward, activity()), std::memory_order_seq_cst);
-  words().progress_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()), std::memory_order_relaxed);
+  words().progress_ns.store(static_cast<uint64_t>(now.nanoseconds()), std::memory_order_relaxed);
   if (word().load(std::memory_order_acquire) & GateWord::kLockBit) return InterruptedStatus("BeginStep");
   NoteSettled();
   if (!resumed_told_) {
@@ -70,6 +102,7 @@ Status Agent::Impl::MirrorObjects(Step step) {
 }
 
 Status Agent::Impl::BeginUpdate(Step step) {
+  KINTSUGI_RETURN_IF_ERROR(CheckThread("BeginUpdate"));
   if (const DeviceFence* before = update_fence_.load(std::memory_order_relaxed)) {
     KINTSUGI_RETURN_IF_ERROR(AwaitFence(*before, "update before this one"));
     update_fence_.store(nullptr, std::memory_order_release);
@@ -169,22 +202,62 @@ void Agent::Impl::SignalFault(core::FaultReport fault) {
   Post(core::FaultSignal{std::move(fault)});
 }
 
-Status Agent::Impl::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text) {
-  const GateWord now = Word();
+bool Agent::Impl::TearUpdate() {
+  uint64_t found = word().load();
+  for (;;) {
+    const GateWord now = GateWord::Unpack(found);
+    if (now.state != GateState::kUpdating) return false;
+    const uint64_t torn = GateWord::Pack(GateState::kTorn, now.step.value()) | (found & GateWord::kLockBit);
+    if (word().compare_exchange_weak(found, torn)) return true;
+  }
+}
+
+void Agent::Impl::NoteBegun(Step step, TimePoint now) {
+  begun_ns_[step.value() % kBegunKept].store(now.nanoseconds(), std::memory_order_relaxed);
+}
+
+// This rank's part in update s was over when it began step s + 1; of the newest it is not known, and it counts.
+Step Agent::Impl::SuspectFrom(ErrorTime when) const {
+  if (when.known == ErrorTime::Known::kNow) return {};
+  const uint64_t newest = Word().step.value();
+  const uint64_t begun = UnpackProgress(words().progress.load()).step;
+  const auto begun_ns = [&](uint64_t step) {
+    return begun_ns_[step % kBegunKept].load(std::memory_order_relaxed);
+  };
+  Step from;
+  for (uint64_t step = newest; step > 0 && newest - step < kBegunKept - 2 && begun_ns(step) > 0; --step) {
+    const bool over = step < begun && begun_ns(step + 1) <= when.at.nanoseconds();
+    if (when.known == ErrorTime::Known::kAt && over) break;
+    from = Step(step);
+    if (when.known == ErrorTime::Known::kUnknown) break;
+    if (newest - step == kBegunKept - 3) return Step(1);  // older than all that is remembered
+  }
+  return from;
+}
+
+Status Agent::Impl::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when) {
+  if (!running_)
+    return {StatusCode::kFailedPrecondition, "a memory error was reported before Agent::Run: " + text};
+  for (const std::string& key : keys)
+    if (!registry_.tensors().count(key))
+      return {StatusCode::kInvalidArgument, "memory error in tensor '" + key + "', which is not registered: " + text};
   core::FaultReport fault;
-  fault.in_update = now.state == GateState::kUpdating;
+  fault.suspect_from = SuspectFrom(when);
   fault.kind = keys.empty() ? core::FaultKind::kMemoryHigh : core::FaultKind::kMemoryLow;
   fault.damaged_keys = keys;
   fault.text = text;
   fault.step = Step(UnpackProgress(words().progress.load()).step);
-  fault.since = SteadyClock::SteadyNow();
-  if (fault.in_update) MoveWord(GateState::kTorn, now.step);
+  fault.since = when.known == ErrorTime::Known::kAt ? std::min(when.at, SteadyClock::SteadyNow())
+                                                    : SteadyClock::SteadyNow();
+  fault.in_update = TearUpdate();
   MarkState(core::StateMark::kWriting);
   SignalFault(std::move(fault));
   return InterruptedStatus("memory error");
 }
 
 Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
+  // After its commit a step is still marked: its parameters are gathered.
+  if (step != Word().step) KINTSUGI_RETURN_IF_ERROR(CheckStep("EnterPhase", step));
   words().progress.store(PackProgress(step.value(), phase, activity()), std::memory_order_relaxed);
   if (slow_.count() > 0 && phase == TrainPhase::kForward) [[unlikely]]
     std::this_thread::sleep_for(slow_);
@@ -231,7 +304,8 @@ Status Agent::Impl::Strike(const Injection& injection, Step step) {
     case InjectionKind::kUce: {
       const bool low = injection.level == UceLevel::kLow;
       return ReportMemoryError(low ? KeysToPoison(injection) : std::vector<std::string>(),
-                               "injected memory error at step " + step.ToString() + ": " + ToString(injection));
+                               "injected memory error at step " + step.ToString() + ": " + ToString(injection),
+                               ErrorTime::Now());
     }
   }
   return Status::Ok();

@@ -3,6 +3,7 @@
 #include <boost/asio/post.hpp>
 
 #include "runtime/agent/impl.h"
+#include "runtime/core/store_table.h"
 
 namespace kintsugi {
 
@@ -17,6 +18,12 @@ bool Agent::Impl::EnterStore(Generation generation) {
 
 Status Agent::Impl::StoreSet(Generation generation, const std::string& key, const std::vector<uint8_t>& value) {
   if (ended_) return {StatusCode::kCancelled, "store key '" + key + "': the run has ended"};
+  using core::StoreTable;
+  if (key.size() > StoreTable::kKeyBytesMax || value.size() > StoreTable::kValueBytesMax)
+    return {StatusCode::kResourceExhausted,
+            "store key '" + key.substr(0, 64) + "' of " + std::to_string(key.size()) + " bytes with a value of " +
+                std::to_string(value.size()) + ": the limits are " + std::to_string(StoreTable::kKeyBytesMax) +
+                " and " + std::to_string(StoreTable::kValueBytesMax) + ", the store is for addresses and ids"};
   core::StoreSet set{key, value};
   {
     std::lock_guard lock(mutex_);

@@ -62,9 +62,11 @@ enum class Activity : uint8_t {
   kEval = 2,     // evaluation between steps
   kSave = 3,     // a save of the trainer's own
   kCompile = 4,  // kernels or graphs are compiled
+  kWait = 5,     // for a neighbour (a pipeline's send or receive): who waits so is never who hangs
 };
 
-inline constexpr std::array<std::string_view, 5> kActivityNames = {"none", "warmup", "eval", "save", "compile"};
+inline constexpr std::array<std::string_view, 6> kActivityNames = {"none", "warmup", "eval",
+                                                                   "save", "compile", "wait"};
 
 constexpr std::string_view ActivityName(Activity activity) { return kActivityNames[static_cast<size_t>(activity)]; }
 

@@ -25,6 +25,9 @@ std::vector<AgentAction> AgentCore::Step(const AgentEvent& event) {
           Report(e.fault);
         } else if constexpr (std::is_same_v<E, HandlerDone>) {
           OnHandlerDone(e);
+        } else if constexpr (std::is_same_v<E, StopReturned>) {
+          stopping_ = false;
+          if (trainer_ == Trainer::kParked) ReportParked();
         } else if constexpr (std::is_same_v<E, TrainerResumed>) {
           if (locked_) return;
           resumed_ = true;
@@ -142,14 +145,14 @@ void AgentCore::OnGateLocked(const GateLocked& event) {
 
 void AgentCore::OnStop(const StopOrder& order) {
   stop_ = order;
+  stopping_ = true;
   out_.push_back(Interrupt{order});
-  if (trainer_ == Trainer::kParked) ReportParked();
 }
 
 void AgentCore::ReportParked() {
   // An update that was not begun is abandoned: at_gate(k) is k - 1 once its thread is parked.
   if (word_.state == GateState::kAtGate) word_ = {word_.locked, GateState::kCommitted, word_.step.Previous()};
-  if (!stop_) return;
+  if (!stop_ || stopping_) return;
   stop_.reset();
   Send(Parked{word_.state, word_.step, offer_valid_ && word_.state == GateState::kCommitted});
 }

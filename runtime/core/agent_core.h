@@ -41,6 +41,7 @@ struct HandlerDone {
   PhaseDone done;
   std::optional<Published> published = {};  // what the RENAME that is done made visible
 };
+struct StopReturned {};  // the stop handler that Interrupt asked for last has returned: the trainer is not in its way
 struct TrainerResumed {};
 struct TrainerAtSavePoint {
   Step step;
@@ -60,7 +61,7 @@ struct Connected {  // the control connection is back, to this controller
 };
 
 using AgentEvent = std::variant<FromController, GateLocked, TrainerParked, FaultSignal, HandlerDone, TrainerResumed,
-                                TrainerAtSavePoint, TrainerAtGate, PauseStored, Connected, SnapshotCopied>;
+                                TrainerAtSavePoint, TrainerAtGate, PauseStored, Connected, SnapshotCopied, StopReturned>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ struct SendMessage {
   AgentMessage message;
 };
 struct LockGate {};            // answer with GateLocked, also where it is locked already
-struct Interrupt {             // tell the gate its verdict, abort collectives, make the trainer park
+struct Interrupt {  // tell the gate its verdict, abort collectives, make the trainer park; answer with StopReturned
   StopOrder verdict;
 };
 struct RunOnTrainer {          // answer with HandlerDone
@@ -122,6 +123,8 @@ class AgentCore {
   Term term() const { return term_; }
   bool locked() const { return locked_; }
   Standing standing() const;
+  // STOP was ordered, and the trainer's thread has not come out of its step yet.
+  bool awaits_trainer() const { return stop_.has_value() && !stopping_ && trainer_ != Trainer::kParked; }
   uint64_t refused() const { return refused_; }
   // The Ready message is the driver's to fill; it is sent again after a reconnect.
   void SetReady(Ready ready) { ready_ = std::move(ready); }
@@ -169,6 +172,7 @@ class AgentCore {
   GateWord word_;                       // once the trainer's thread is parked; until then the driver's counts
   bool lock_reply_due_ = false;
   std::optional<StopOrder> stop_;       // to be answered with Parked
+  bool stopping_ = false;               // the stop handler runs: nobody is parked before it has returned
   std::optional<PhaseOrder> order_;     // to be run once the trainer's thread is free
   Work running_;                        // with kInHandler, and of `done_`
   Generation running_generation_;

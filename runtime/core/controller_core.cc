@@ -19,11 +19,12 @@ ControllerCore::ControllerCore(Policy policy, Term term)
       detector_(policy_.silence),
       hangs_(policy_.Hangs(), policy_.world_size),
       slow_(policy_.world_size),
+      phase_times_(policy_.Phases()),
       tie_rule_(policy_.tie_rule),
       snapshot_interval_(std::max<uint64_t>(policy_.snapshot_every, 1)) {
   const Status valid = policy_.Validate();
   KINTSUGI_CHECK(valid.ok(), valid.message());
-  if (!policy_.resume_directory.empty()) checkpoints_.push_back({policy_.resume_step, policy_.resume_directory});
+  if (!policy_.resume_directory.empty() && !policy_.resume_by_trainer) checkpoints_.push_back({policy_.resume_step, policy_.resume_directory});
 }
 
 std::vector<ControllerAction> ControllerCore::Start(TimePoint now) {
@@ -131,9 +132,17 @@ void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report, bool cu
     if (current) Suspect(rank, report.kind, report.text, report.since);
     return;
   }
+  // Its agent has watched it exceed a limit: nothing is to be asked of it any more.
+  if (report.kind == FaultKind::kStalled && current) {
+    const bool hung = incident_ && incident_->signal == FaultKind::kHang;
+    return GiveUp({rank}, hung ? FaultKind::kHang : FaultKind::kStalled, report.since, report.text);
+  }
   // What the trainer ran into before it was stopped is settled by where it parks; damaged memory is news at any time.
   const bool memory = report.kind == FaultKind::kMemoryLow || report.kind == FaultKind::kMemoryHigh;
   if (!current && !memory) return Drop(rank, "the fault is of an older generation: " + report.text);
+  if (report.kind == FaultKind::kException) NoteFailure(rank, report);
+  if (memory && report.suspect_from.value() > 0)
+    suspect_from_ = std::min(suspect_from_.value_or(report.suspect_from), report.suspect_from);
   if (report.kind == FaultKind::kMemoryLow && !report.in_update) {
     if (!member.needs_repair || !member.damaged_keys.empty())
       member.damaged_keys.insert(member.damaged_keys.end(), report.damaged_keys.begin(), report.damaged_keys.end());
@@ -143,6 +152,9 @@ void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report, bool cu
     member.damaged_keys.clear();
   }
   if (memory) SuspectSnapshots(rank, report.step);
+  if (memory && current && NoteDamage(rank, report))
+    return GiveUp({rank}, report.kind, report.since,
+                  report.text + "; again and again at step " + report.step.ToString() + ": a new process takes over");
   Fault(rank, report.kind, report.text, report.since);
 }
 
@@ -209,7 +221,7 @@ void ControllerCore::OnDeadline() {
   // In a phase of handlers all may hang because one does. They are cancelled; who does not come out of that, or hangs
   // again and again, is the one.
   if (IsHandlerPhase(phase_) && late.size() == LiveRanks().size()) {
-    ran_out_ = true;
+    ran_out_ = had_its_time_ = true;
     return OnRelock();
   }
   const bool hung = phase_ == Phase::kStop && incident_ && incident_->signal == FaultKind::kHang;
@@ -293,6 +305,11 @@ void ControllerCore::Ask(Rank rank, ControllerMessage message) {
   Member& member = At(rank);
   SetWaiting(member, true);
   member.wait_began = now_;
+  if (auto* order = std::get_if<PhaseOrder>(&message); order && incident_) {
+    order->fault_ranks = NamedFaults();
+    order->replaced_ranks = replaced_;
+    if (order->rung == Rung::kResume) order->rung = decision_.rung;
+  }
   member.order = message;
   SendTo(rank, std::move(message));
 }

@@ -61,6 +61,11 @@ class ControllerCore {
     kintsugi::Step crash_step;  // being computed when its process died, and how often in a row that was so
     int crashes = 0;
     kintsugi::Step hang_step;        // in which it was asked to come out of a hang
+    int hangs = 0;                   // ... so often
+    kintsugi::Step failure_step;     // being computed when its trainer failed, and how often in a row that was so
+    int failures = 0;
+    kintsugi::Step damage_step;      // the same of its memory
+    int damages = 0;
     bool fresh = false;              // a process that has not held the run's state yet
     bool from_spare = false;         // a process that was started before it was needed
     // The newest life that was given up and may still live, as far as anybody here can tell.
@@ -125,6 +130,8 @@ class ControllerCore {
   static constexpr int kHandlerFailuresMax = 3 * kOwnFailure;
 
   static constexpr size_t kCheckpointsMax = 16;
+  // Every rank is told of every one of these.
+  static constexpr size_t kFaultRanksNamed = 256;
   // While some of many lost ranks still come back, the others are waited for, for at most so many confirmation windows.
   static constexpr int kReturnWindowsMax = 4;
 
@@ -172,6 +179,13 @@ class ControllerCore {
   void OnParked(Rank rank, const Parked& parked);
   void AfterStop();
   IncidentSnapshot Snapshot() const;
+  std::vector<Rank> NamedFaults() const;
+  // What the incident began with, for last words.
+  std::string FirstCause() const;
+  // The newest checkpoint that is older than what may be damaged.
+  const Checkpoint* Reloadable() const;
+  bool IsSuspect(kintsugi::Step step) const { return suspect_from_ && step >= *suspect_from_; }
+  void NoteAttempt(const std::string& ended_by);
   void RestartStart();
   void EnterClean(const std::string& reason);
   void AfterClean();
@@ -187,6 +201,7 @@ class ControllerCore {
   void AfterVerify();
   DigestVerdict Verdict() const;
   void OnMismatch(const DigestVerdict& verdict);
+  Status TakeLoaded();
   void EnterRunning();
   void OnResumed(Rank rank);
   void AwaitResumed();
@@ -219,7 +234,13 @@ class ControllerCore {
   void WatchForHangs();
   void CheckHangs();
   void OnPlace(Rank rank, const Progress& place);
+  void BlameHang(const Hang& hang);
+  bool BlameWhoLeft(const Hang& hang);
   void NoteCrash(Rank rank, const std::string& cause);
+  void NoteFailure(Rank rank, const FaultReport& report);
+  void CountFailures();
+  bool NoteDamage(Rank rank, const FaultReport& report);
+  bool IsRetriedInVain();
 
   // In-memory snapshots (controller_snapshot.cc).
   void ArmSnapshot();
@@ -305,12 +326,14 @@ class ControllerCore {
   FailureDetector detector_;
   HangDetector hangs_;
   SlowRanks slow_;
+  PhaseTimes phase_times_;
   std::map<Rank, SparesWaiting> spares_;  // by each node's first rank
   ReplicaMap replicas_;
   bool replicas_known_ = false;
   bool registries_changed_ = true;  // somebody registered something else than what replicas_ was made of
   bool ever_ran_ = false;
   uint64_t dropped_ = 0;
+  std::string told_warning_;  // of a registration, the newest
 
   bool taking_over_ = false;                    // listening: nothing is ordered yet
   bool awaiting_exits_ = false;                 // with LOCK: what the dead left may be the only copy of a shard
@@ -328,10 +351,16 @@ class ControllerCore {
   bool proven_ = false;    // a signal of this incident proves by itself that something broke
   bool healable_ = false;  // nothing but lost connections so far
   int attempt_ = 0;
+  bool had_its_time_ = false;     // a handler ran out of its limit: who does not come out of STOP soon is the one
+  std::map<Rank, FaultReport> failures_;  // of trainers, that CountFailures has not seen
+  std::optional<Rung> tried_;     // what this attempt has chosen
+  std::optional<kintsugi::Step> suspect_from_;  // updates from this one on may hold damage that was found later
+  std::map<Rank, kintsugi::Step> loaded_;       // resume by the trainer's loader: what each has loaded
   StepChoice choice_;
   kintsugi::Step resume_step_;  // where the run last went on from
   RungDecision decision_;
   std::vector<RepairMove> moves_;
+  std::vector<Rank> replaced_;  // whose process is a new one, in this attempt: the first ones
   Checkpoint reload_;             // with the rung reload: fixed when it was chosen
   bool reload_snapshot_ = false;  // ... the in-memory snapshot of choice_.step instead
   Digests digests_;
@@ -340,6 +369,10 @@ class ControllerCore {
 
   kintsugi::Step hang_step_;  // of the newest hang, and how often in a row that was so
   int hangs_at_step_ = 0;
+  kintsugi::Step retry_step_;  // of the newest retry, and how often in a row that was so
+  int retries_at_step_ = 0;
+  kintsugi::Step failed_step_;  // at which trainers failed, and how often in a row they did, whoever it was
+  int failures_at_step_ = 0;
   std::string hopeless_;  // why no repair is tried any more; empty: it is
 
   // In-memory snapshots.

@@ -1,5 +1,5 @@
-// The first half of an incident: signals, CONFIRM, LOCK, STOP, and the choice of a rung. A fault in any later phase adds
-// to the broken set and comes back here: recovery from faults during recovery is this same path.
+// The first half of an incident: signals, CONFIRM, LOCK, STOP, and the choice of a rung. A fault in any later phase
+// adds to the broken set and comes back here: recovery from faults during recovery is this same path.
 #include <algorithm>
 #include <utility>
 
@@ -9,10 +9,28 @@
 namespace kintsugi::core {
 namespace {
 
+int LayoutOf(const RegistrySummary& registry, const std::string& key) {
+  for (const TensorSummary& tensor : registry.tensors)
+    if (tensor.key == key) return tensor.layout;
+  return 0;
+}
+
 // More attempts than any sequence of real faults needs: something is wrong that recovery cannot mend.
 constexpr int kAttemptsMax = 100;
+// So many are told of in an incident's record.
+constexpr int kAttemptsTold = 16;
 
 }  // namespace
+
+std::vector<RungReason> ReasonsOf(const IncidentRecord& record) {
+  std::vector<RungReason> reasons;
+  for (const AttemptRecord& attempt : record.earlier)
+    if (attempt.rung)
+      reasons.push_back({*attempt.rung, Refusal::kChosen,
+                         "tried in attempt " + std::to_string(attempt.attempt) + ", which ended: " + attempt.ended_by});
+  reasons.insert(reasons.end(), record.reasons.begin(), record.reasons.end());
+  return reasons;
+}
 
 void ControllerCore::OpenIncident(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
   IncidentRecord record;
@@ -28,6 +46,8 @@ void ControllerCore::OpenIncident(Rank rank, FaultKind kind, const std::string& 
   proven_ = false;
   healable_ = false;
   attempt_ = 0;
+  tried_.reset();
+  had_its_time_ = false;
   decision_ = {};
   choice_ = {};
   moves_.clear();
@@ -123,6 +143,7 @@ void ControllerCore::EnterLock(const std::string& reason) {
   if (attempt_ >= kAttemptsMax + 2 * policy_.world_size)
     return EndWithoutSave("gave up after " + std::to_string(attempt_) + " attempts at one incident; last: " + reason);
   CancelSave();
+  NoteAttempt(reason);
   SetPhase(Phase::kLock, reason);
   ++attempt_;
   generation_ = generation_.Next();
@@ -132,6 +153,7 @@ void ControllerCore::EnterLock(const std::string& reason) {
   incident_->rebuilt_at.reset();
   incident_->repaired_at.reset();
   moves_.clear();
+  replaced_.clear();
   snapshots_.Disarm();
   for (size_t r = 0; r < members_.size(); ++r) {
     Member& member = members_[r];
@@ -152,12 +174,20 @@ void ControllerCore::EnterLock(const std::string& reason) {
   if (NobodyWaits()) AfterLock();
 }
 
+void ControllerCore::NoteAttempt(const std::string& ended_by) {
+  if (attempt_ == 0) return;
+  auto& earlier = incident_->earlier;
+  earlier.push_back({attempt_, std::exchange(tried_, std::nullopt), ended_by});
+  // The first ones tell how it began, the newest where it got to.
+  if (earlier.size() > kAttemptsTold) earlier.erase(earlier.begin() + kAttemptsTold / 2);
+}
+
 void ControllerCore::OnLockReply(Rank rank, const LockReply& reply) {
   Member& member = At(rank);
   if (phase_ != Phase::kLock || !member.waiting) return;
   Heard(rank, phase_);
-  const bool damaged_only = member.needs_repair && !member.damaged_keys.empty() && reply.state != GateState::kUpdating &&
-                            reply.state != GateState::kTorn;
+  const bool damaged_only = member.needs_repair && !member.damaged_keys.empty() &&
+                            reply.state != GateState::kUpdating && reply.state != GateState::kTorn;
   // A rank with a few damaged tensors still stands at a step, but its shard is not an offer.
   member.report = {rank, reply.state, reply.step, reply.valid && !member.needs_repair};
   if (member.needs_repair && !damaged_only) member.damaged_keys.clear();
@@ -173,13 +203,16 @@ void ControllerCore::AfterLock() {
   choice_ = replicas_known_ ? ChooseStep(reports, replicas_) : StepChoice{};
   if (AwaitExits()) return;
   SetPhase(Phase::kStop, std::string(StepReasonName(choice_.reason)));
-  const StopOrder order{choice_.step.value_or(kintsugi::Step()), choice_.step.has_value()};
   // Who hangs has had its time already: one rank the learnt limit, all together the longest healthy step.
-  const bool hung = incident_->signal == FaultKind::kHang;
+  const bool hung = std::exchange(had_its_time_, false) || incident_->signal == FaultKind::kHang;
   Duration limit = hung ? std::min(hangs_.Limit(), policy_.StopLimit()) : policy_.StopLimit();
   // What is left of the grace period is for writing.
-  if (stop_requested_) limit = std::min(limit, policy_.grace / 4);
-  Order(LiveRanks(), limit, [&](Rank) { return order; });
+  Duration stop_limit = policy_.StopHandlerLimit();
+  if (stop_requested_) limit = std::min(limit, policy_.grace / 4), stop_limit = std::min(stop_limit, policy_.grace / 8);
+  const StopOrder order{choice_.step.value_or(kintsugi::Step()), choice_.step.has_value(), stop_limit, limit,
+                        NamedFaults()};
+  // Who exceeds one of the two limits is told of by its agent; here their sum is the bound.
+  Order(LiveRanks(), order.stop_limit + order.park_limit, [&](Rank) { return order; });
   if (NobodyWaits()) AfterStop();
 }
 
@@ -205,8 +238,10 @@ void ControllerCore::OnParked(Rank rank, const Parked& parked) {
 IncidentSnapshot ControllerCore::Snapshot() const {
   IncidentSnapshot snapshot;
   snapshot.step = choice_;
-  snapshot.checkpoint_exists = !checkpoints_.empty();
-  if (snapshot.checkpoint_exists) snapshot.checkpoint = checkpoints_.back().step;
+  const Checkpoint* checkpoint = Reloadable();
+  snapshot.checkpoint_exists = checkpoint != nullptr;
+  if (checkpoint) snapshot.checkpoint = checkpoint->step;
+  if (choice_.step && IsSuspect(*choice_.step)) snapshot.suspect_from = suspect_from_;
   snapshot.save_possible = !policy_.save_directory.empty();
   snapshot.leaving = !hopeless_.empty() ? hopeless_
                      : minority_        ? "no majority of the ranks answers: save and leave"
@@ -227,7 +262,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
       rank.condition = Condition::kGood;
     else
       rank.condition = member.damaged_keys.empty() ? Condition::kTorn : Condition::kDamaged;
-    rank.damaged_keys = member.damaged_keys;
+    for (const std::string& key : member.damaged_keys) rank.damaged[LayoutOf(member.registry, key)].push_back(key);
     rank.can_write = !member.save_failed;
     snapshot.ranks.push_back(std::move(rank));
   }
@@ -236,15 +271,21 @@ IncidentSnapshot ControllerCore::Snapshot() const {
 
 void ControllerCore::AfterStop() {
   incident_->parked_at = now_;
+  CountFailures();
   if (!ever_ran_) return minority_ ? End(kExitStartup, "no majority of the ranks came") : RestartStart();
   IncidentSnapshot snapshot = Snapshot();
   LookForSnapshot(&snapshot);
   decision_ = DecideRung(snapshot, replicas_);
+  if (decision_.rung == Rung::kRetry && IsRetriedInVain()) {
+    snapshot.leaving = hopeless_;
+    decision_ = DecideRung(snapshot, replicas_);
+  }
   incident_->reasons = decision_.reasons;
   incident_->rung = decision_.rung;
+  tried_ = decision_.rung;
   if (decision_.rung == Rung::kReload) {
     reload_snapshot_ = ReloadsFromSnapshot(snapshot);
-    if (!reload_snapshot_) reload_ = checkpoints_.back();
+    if (!reload_snapshot_) reload_ = *Reloadable();
     choice_ = {reload_snapshot_ ? *snapshot.snapshot : reload_.step, StepReason::kAbandoned};
     for (Member& member : members_) member.needs_repair = true, member.damaged_keys.clear();
   }
@@ -254,7 +295,7 @@ void ControllerCore::AfterStop() {
     const std::string why = !hopeless_.empty()          ? hopeless_
                             : decision_.reasons.empty() ? ""
                                                         : decision_.reasons[decision_.reasons.size() - 2].text;
-    return EndWithoutSave("no rung of the ladder holds: " + why);
+    return EndWithoutSave(FirstCause() + "no rung of the ladder holds: " + why);
   }
   if (decision_.rung != Rung::kReload)
     moves_ = PlanMoves(snapshot, replicas_);
@@ -282,9 +323,40 @@ void ControllerCore::RestartStart() {
   EnterClean("the run has not begun");
 }
 
+std::string ControllerCore::FirstCause() const {
+  if (!incident_ || !hopeless_.empty()) return "";
+  std::string text;
+  for (Rank rank : incident_->ranks) {
+    if (!text.empty() && text.size() > 40) {
+      text += ", ...";
+      break;
+    }
+    text += (text.empty() ? "rank " : ", ") + rank.ToString();
+  }
+  return text + (text.empty() ? "" : ": ") + incident_->cause + "; ";
+}
+
+const Checkpoint* ControllerCore::Reloadable() const {
+  const auto found = std::find_if(checkpoints_.rbegin(), checkpoints_.rend(),
+                                  [this](const Checkpoint& checkpoint) { return !IsSuspect(checkpoint.step); });
+  return found == checkpoints_.rend() ? nullptr : &*found;
+}
+
+// Whom an incident began with, as handlers are told it: the first ones, where a whole storm did.
+std::vector<Rank> ControllerCore::NamedFaults() const {
+  if (!incident_) return {};
+  std::vector<Rank> named(
+      incident_->ranks.begin(),
+      incident_->ranks.begin() + static_cast<ptrdiff_t>(std::min(incident_->ranks.size(), kFaultRanksNamed)));
+  std::sort(named.begin(), named.end());
+  return named;
+}
+
 void ControllerCore::EnterClean(const std::string& reason) {
   SetPhase(Phase::kClean, reason);
-  const PhaseOrder order{.phase = Phase::kClean, .step = *choice_.step, .limit = policy_.HandlerLimit()};
+  const PhaseOrder order{.phase = Phase::kClean,
+                         .step = *choice_.step,
+                         .limit = phase_times_.Limit(Phase::kClean, policy_.HandlerLimit())};
   Order(Ranks([](const Member& m) { return m.life == Life::kReady && m.parked; }), order.limit,
         [&](Rank) { return order; });
   if (NobodyWaits()) AfterClean();

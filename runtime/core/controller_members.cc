@@ -63,6 +63,7 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
   JoinReply reply;
   reply.replacement = ever_ran_;
   reply.resume_step = policy_.resume_step;
+  reply.resumes = !policy_.resume_directory.empty();
   reply.save_every = policy_.save_every;
   reply.verify_every = policy_.verify_every;
   reply.injections = member.injections;
@@ -108,6 +109,9 @@ void ControllerCore::OnReady(const Header& header, const Ready& ready) {
   registries_changed_ = registries_changed_ || !(member.registry == ready.registry && member.layouts == ready.layouts);
   member.registry = ready.registry;
   member.layouts = ready.layouts;
+  // Ranks are mostly alike: said once.
+  if (!ready.warning.empty() && std::exchange(told_warning_, ready.warning) != ready.warning)
+    out_.push_back(Notice{header.rank, ready.warning});
   member.registered = true;
   member.unconfirmed.reset();  // a launcher starts no process before the one before it has ended
   member.parked = !taking_over_ || member.standing != Standing::kRunning;

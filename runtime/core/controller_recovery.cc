@@ -78,17 +78,20 @@ void ControllerCore::AfterAdmit() {
   if (registries_changed_)
     if (const Status mapped = MapReplicas(); !mapped.ok()) return OnMisfit(mapped.message());
   if (phase_ == Phase::kAdmit) SetPhase(Phase::kRebuild, "all ranks are ready");
+  if (ever_ran_) replaced_ = Ranks([](const Member& m) { return m.fresh; });
+  replaced_.resize(std::min(replaced_.size(), kFaultRanksNamed));
   if (!choice_.step) choice_ = {policy_.resume_step, StepReason::kAbandoned};
-  Order(LiveRanks(), policy_.HandlerLimit(), [&](Rank rank) {
+  const Duration limit = phase_times_.Limit(Phase::kRebuild, policy_.HandlerLimit());
+  Order(LiveRanks(), limit, [&](Rank rank) {
     return PhaseOrder{.phase = Phase::kRebuild,
                       .step = *choice_.step,
-                      .limit = policy_.HandlerLimit(),
+                      .limit = limit,
                       .partners = replicas_.Partners(rank)};
   });
 }
 
 bool ControllerCore::Reloads() const {
-  return ever_ran_ ? decision_.rung == Rung::kReload : policy_.resume_step.value() > 0;
+  return ever_ran_ ? decision_.rung == Rung::kReload : policy_.resume_step.value() > 0 || policy_.resume_by_trainer;
 }
 
 void ControllerCore::EnterRepair() {
@@ -125,8 +128,11 @@ void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   Heard(rank, phase_);
   if (done.code != StatusCode::kOk) return OnPhaseFailed(rank, done);
   if (incident_) incident_->bytes_moved += done.bytes_moved;
+  if (phase_ == Phase::kRepair && policy_.resume_by_trainer && !ever_ran_) loaded_[rank] = done.loaded;
   if (phase_ == Phase::kVerify) digests_[static_cast<size_t>(rank.value())] = done.digests;
-  if (NobodyWaits() && relock_at_ == TimePoint::Max()) AfterPhase();
+  if (!NobodyWaits() || relock_at_ != TimePoint::Max()) return;
+  phase_times_.Note(phase_, now_ - phase_began_);
+  AfterPhase();
 }
 
 void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
@@ -165,10 +171,14 @@ void ControllerCore::AfterPhase() {
     case Phase::kClean: return AfterClean();
     case Phase::kRebuild: return EnterRepair();
     case Phase::kRepair: {
+      if (policy_.resume_by_trainer && !ever_ran_)
+        if (const Status told = TakeLoaded(); !told.ok()) return End(kExitStartup, told.message());
       if (incident_) incident_->repaired_at = now_;
       digests_.assign(members_.size(), {});
       SetPhase(Phase::kVerify, "compare digests in each replica group");
-      const PhaseOrder order{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()};
+      const PhaseOrder order{.phase = Phase::kVerify,
+                             .step = *choice_.step,
+                             .limit = phase_times_.Limit(Phase::kVerify, policy_.RepairLimit())};
       return Order(LiveRanks(), order.limit, [&](Rank) { return order; });
     }
     case Phase::kVerify: return AfterVerify();
@@ -177,10 +187,29 @@ void ControllerCore::AfterPhase() {
   }
 }
 
+// The step from which the run goes on is the one that every rank's loader found.
+Status ControllerCore::TakeLoaded() {
+  const auto loaded = std::exchange(loaded_, {});
+  if (loaded.empty()) return {StatusCode::kInternal, "nobody loaded " + policy_.resume_directory};
+  const auto& [first, step] = *loaded.begin();
+  for (const auto& [rank, other] : loaded)
+    if (other != step || step.value() == 0)
+      return {StatusCode::kFailedPrecondition,
+              "cannot resume from " + policy_.resume_directory +
+                  (step.value() == 0 ? ": the repair handler of rank " + first.ToString() +
+                                           " did not say which step it loaded (HandlerContext::loaded_step)"
+                                     : ": rank " + first.ToString() + " loaded step " + step.ToString() + ", rank " +
+                                           rank.ToString() + " step " + other.ToString())};
+  choice_ = {step, StepReason::kAbandoned};
+  checkpoints_ = {{step, policy_.resume_directory}};
+  return Status::Ok();
+}
+
 void ControllerCore::EnterRunning() {
   SetPhase(Phase::kRunning, "step " + choice_.step->ToString());
   ever_ran_ = true;
   resume_step_ = *choice_.step;
+  suspect_from_.reset();
   snapshots_.DropAfter(resume_step_);
   out_.push_back(StepDecided{resume_step_});
   unresumed_ = 0;

@@ -109,6 +109,9 @@ void ControllerCore::LookForSnapshot(IncidentSnapshot* incident) const {
   const SnapshotTable::Usable usable = snapshots_.FindUsable(replicas_);
   incident->snapshot = usable.step;
   incident->no_snapshot = !usable.step && !snapshots_off_.empty() ? snapshots_off_ : usable.why;
+  if (!usable.step || !IsSuspect(*usable.step)) return;
+  incident->snapshot.reset();
+  incident->no_snapshot = "the in-memory snapshot of step " + usable.step->ToString() + " may hold damage";
 }
 
 void ControllerCore::OnSnapshotUnreadable(Rank rank, const std::string& why) {

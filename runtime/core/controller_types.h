@@ -105,6 +105,12 @@ struct RankSpan {
   TimePoint begin;
   TimePoint end;
 };
+// An attempt that did not bring the run back: what it had chosen, and what ended it.
+struct AttemptRecord {
+  int attempt = 0;
+  std::optional<Rung> rung;  // none: it ended before one was chosen
+  std::string ended_by;
+};
 struct IncidentRecord {
   uint64_t id = 0;
   FaultKind signal = FaultKind::kOperator;
@@ -115,7 +121,8 @@ struct IncidentRecord {
   Term term;
   Generation generation;
   std::optional<Rung> rung;
-  std::vector<RungReason> reasons;
+  std::vector<RungReason> reasons;     // of the last attempt
+  std::vector<AttemptRecord> earlier;  // the attempts before it; the first and the newest ones
   TimePoint fault_at;  // earliest instant known
   TimePoint detected_at;
   std::optional<TimePoint> parked_at, rebuilt_at, repaired_at, resumed_at;  // the last rank of all
@@ -124,6 +131,9 @@ struct IncidentRecord {
   std::vector<PhaseSpan> phases;
   std::vector<RankSpan> rank_spans;
 };
+// Why the incident was repaired as it was, told in order: what earlier attempts had chosen and what came of it, then the
+// rungs of the last attempt.
+std::vector<RungReason> ReasonsOf(const IncidentRecord& record);
 struct IncidentClosed {
   IncidentRecord record;
 };

@@ -100,11 +100,12 @@ void ControllerCore::AfterVerify() {
     member.held.reset();
   }
   SetPhase(Phase::kRollback, "digests agree");
-  Order(LiveRanks(), policy_.HandlerLimit(), [&](Rank rank) {
+  const Duration limit = phase_times_.Limit(Phase::kRollback, policy_.HandlerLimit());
+  Order(LiveRanks(), limit, [&](Rank rank) {
     return PhaseOrder{.phase = Phase::kRollback,
                       .step = *choice_.step,
                       .rung = decision_.rung,
-                      .limit = policy_.HandlerLimit(),
+                      .limit = limit,
                       .partners = replicas_.Partners(rank)};
   });
 }

@@ -25,6 +25,8 @@ std::string PlaceName(const Progress& place) {
 }
 
 // Phases are numbered in the order in which a step passes them; none comes before the first.
+bool IsPartOfStep(Activity activity) { return activity == Activity::kNone || activity == Activity::kWait; }
+
 std::pair<uint64_t, int> OrderOf(const Progress& place) {
   return {place.step, place.phase ? static_cast<int>(*place.phase) : 0};
 }
@@ -46,6 +48,8 @@ TrainPhase PhaseOf(GateState state) {
 
 Progress PlaceOf(uint64_t progress_word, GateWord word) {
   Progress place = UnpackProgress(progress_word);
+  if (place.phase == TrainPhase::kGate && word.step.value() + 1 == place.step && word.state == GateState::kCommitted)
+    place.phase = TrainPhase::kGradientSync;
   Progress gate{word.step.value(), PhaseOf(word.state), place.activity};
   return OrderOf(place) < OrderOf(gate) && word.step.value() > 0 ? gate : place;
 }
@@ -61,8 +65,11 @@ std::string Hang::ToString() const {
   return text;
 }
 
-void HangDetector::Start(TimePoint now) {
+void HangDetector::Start(TimePoint now, std::optional<Step> step) {
+  started_ = now;
+  started_from_ = step;
   for (Watched& watched : ranks_) {
+    watched.disturbed = false;
     watched.moved = now;
     watched.step_began.reset();
     watched.first_step = true;
@@ -74,12 +81,14 @@ void HangDetector::Start(TimePoint now) {
 void HangDetector::OnPlace(Rank rank, const Progress& place, TimePoint now) {
   Watched& watched = At(rank);
   if (watched.place == place) return;
+  if (started_from_ && watched.first_step && !watched.disturbed && place.step > started_from_->value() + 1)
+    longest_first_ = std::max(longest_first_.value_or(now - started_), now - started_);
   if (watched.place.step != place.step) {
     EndStep(watched, std::max(place.step, watched.place.step) - watched.place.step, now);
     watched.step_began = now;
   }
   // A step with something else in it says nothing about steps.
-  if (place.activity != Activity::kNone) watched.step_began.reset();
+  if (!IsPartOfStep(place.activity)) watched.step_began.reset(), watched.disturbed = true;
   watched.place = place;
   watched.moved = now;
 }
@@ -113,14 +122,18 @@ std::optional<Duration> HangDetector::step_time() const {
 
 Duration HangDetector::Limit() const {
   const auto learnt = step_time();
-  if (!learnt) return limits_.activity;
-  const Duration wanted(static_cast<int64_t>(limits_.factor * static_cast<double>(learnt->count())));
+  return learnt ? Within(*learnt) : limits_.activity;
+}
+
+Duration HangDetector::Within(Duration learnt) const {
+  const Duration wanted(static_cast<int64_t>(limits_.factor * static_cast<double>(learnt.count())));
   return std::clamp(wanted, limits_.least, std::max(limits_.least, limits_.most));
 }
 
 Duration HangDetector::LimitOf(const Watched& watched) const {
-  if (watched.place.activity != Activity::kNone || sample_count_ < kLearntMin) return limits_.activity;
-  return watched.first_step ? std::max(limits_.most, limits_.least) : Limit();
+  if (!IsPartOfStep(watched.place.activity) || sample_count_ < kLearntMin) return limits_.activity;
+  if (!watched.first_step) return Limit();
+  return longest_first_ ? std::max(Limit(), Within(*longest_first_)) : std::max(limits_.most, limits_.least);
 }
 
 std::optional<Hang> HangDetector::OnTick(TimePoint now) {
@@ -133,13 +146,18 @@ std::optional<Hang> HangDetector::OnTick(TimePoint now) {
   Hang hang;
   const Watched* earliest = nullptr;
   const Watched* furthest = nullptr;
-  size_t in_loop = 0;
+  size_t in_loop = 0, in_gate = 0;
   bool still = false;
+  const bool all_wait = std::all_of(ranks_.begin(), ranks_.end(), [](const Watched& watched) {
+    return watched.idle || watched.place.activity == Activity::kWait;
+  });
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const Watched& watched = ranks_[r];
     if (watched.idle) continue;
     ++in_loop;
+    in_gate += watched.place.phase == TrainPhase::kGate;
     if (!furthest || OrderOf(furthest->place) < OrderOf(watched.place)) furthest = &watched;
+    if (watched.place.activity == Activity::kWait && !all_wait) continue;
     if (earliest && OrderOf(earliest->place) < OrderOf(watched.place)) continue;
     if (!earliest || OrderOf(watched.place) < OrderOf(earliest->place)) {
       hang.ranks.clear();
@@ -154,6 +172,8 @@ std::optional<Hang> HangDetector::OnTick(TimePoint now) {
   if (!earliest || !still) return std::nullopt;
   hang.all = hang.ranks.size() == in_loop && in_loop == ranks_.size();
   if (hang.all && hang.still < limits_.most) return std::nullopt;
+  hang.certain = !hang.all && hang.ranks.size() + in_gate == in_loop && in_loop == ranks_.size() &&
+                 earliest->place.phase != TrainPhase::kGate;
   hang.place = earliest->place;
   hang.furthest = furthest->place;
   hang.step_time = step_time();

@@ -3,9 +3,10 @@
 // What: every rank tells where it stands (Place). The time of a step is learnt: the median of the newest steps of all
 // ranks. Ranks meet in collectives, so whoever stands at the earliest place is the one the others wait for: when nobody
 // at that place has moved for the limit, these ranks hang. Where all ranks stand at one place, none can be told from
-// the others (a deadlock of all, or a trainer that marks no phases). Limits: `factor` learnt steps, within [least,
-// most]; `most` for the first step after a start, since what was learnt says nothing about it; `activity` for a rank
-// that is in an Activity, or while nothing has been learnt at all. Units: durations. Time is an argument. When our own
+// the others (a deadlock of all, or a trainer that marks no phases). Who waits for a neighbour by its own word
+// (Activity::kWait) is never who hangs while others do not. Limits: `factor` learnt steps, within [least, most]; for
+// the first step after a start the same of the longest first step seen, and `most` before there is one; `activity` for
+// a rank that is in another Activity, or while nothing has been learnt at all. Units: durations. Time is an argument. When our own
 // tick comes late, the gap is nobody's fault and does not count. Threads: none. Invariants: memory is one entry for
 // each rank.
 #pragma once
@@ -22,7 +23,8 @@
 
 namespace kintsugi::core {
 
-// Where a rank stands: what it was told of its phases, or what its gate word says, whichever is further.
+// Where a rank stands: what it was told of its phases, or what its gate word says, whichever is further. Only the word
+// says that a rank is in its gate: one that was marked to come there and has not entered it keeps the others waiting.
 Progress PlaceOf(uint64_t progress_word, GateWord word);
 
 struct HangLimits {
@@ -35,6 +37,7 @@ struct HangLimits {
 struct Hang {
   std::vector<Rank> ranks;  // ascending: those that stand at the earliest place
   bool all = false;         // every rank that is in the loop stands there
+  bool certain = false;     // all others are in the gate, which nobody leaves before these have entered it
   Progress place;
   Progress furthest;  // where the others wait
   Duration still{};   // for so long nobody at the earliest place has moved
@@ -47,7 +50,8 @@ class HangDetector {
   HangDetector(HangLimits limits, int world_size) : limits_(limits), ranks_(static_cast<size_t>(world_size)) {}
 
   // All are in their loop from now on, or again: clocks start anew, what was learnt stays.
-  void Start(TimePoint now);
+  // `step`: they go on from there; none: not known.
+  void Start(TimePoint now, std::optional<Step> step = {});
   // Where a rank stands; a place that was told before is no sign of progress.
   void OnPlace(Rank rank, const Progress& place, TimePoint now);
   // The rank waits for others outside of its loop (a save point, the end): it cannot hang, and its step is over.
@@ -70,16 +74,21 @@ class HangDetector {
     TimePoint moved;
     std::optional<TimePoint> step_began;  // of a step that was seen to begin
     bool first_step = true;               // since Start
+    bool disturbed = false;               // there was an activity in it
     bool idle = false;
   };
   void EndStep(Watched& watched, uint64_t steps, TimePoint now);
   Watched& At(Rank rank) { return ranks_[static_cast<size_t>(rank.value())]; }
   Duration LimitOf(const Watched& watched) const;
+  Duration Within(Duration learnt) const;  // `factor` times that, within the bounds
 
   HangLimits limits_;
   std::vector<Watched> ranks_;
   std::array<Duration, kSamplesMax> samples_{};
   size_t sample_count_ = 0;
+  TimePoint started_;
+  std::optional<Step> started_from_;
+  std::optional<Duration> longest_first_;  // from a start to the end of the first step
   TimePoint last_tick_;
   TimePoint next_look_;
 };

@@ -23,7 +23,7 @@ struct Context {
     for (const RankSnapshot& r : incident.ranks) {
       if (r.condition == Condition::kGood || (adopting && CanAdopt(incident, replicas, r))) continue;
       for (int layout : replicas.LayoutsOf(r.rank))
-        if (SourcesFor(incident, replicas, layout, r.rank).empty()) return std::pair{layout, r.rank};
+        if (r.Lacks(layout) && SourcesFor(incident, replicas, layout, r.rank).empty()) return std::pair{layout, r.rank};
     }
     return std::nullopt;
   }
@@ -116,7 +116,7 @@ Verdict TryShrink(const Context&) {
 }
 
 Verdict TryReload(const Context& c) {
-  if (!c.Unsourced() && c.incident.step.step)
+  if (!c.Unsourced() && c.incident.step.step && !c.incident.suspect_from)
     return Refuse(Rung::kReload, Refusal::kRepairPossible, "every shard is still held: nothing needs to be read back");
   if (!c.incident.checkpoint_exists && !c.incident.snapshot)
     return Refuse(Rung::kReload, Refusal::kNoCheckpoint,
@@ -181,6 +181,10 @@ RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& repl
     Verdict refusal = kLadder[i](context);
     if (!refusal && !incident.leaving.empty() && rung < Rung::kDump)
       refusal = Refuse(rung, Refusal::kLeaving, incident.leaving);
+    if (!refusal && incident.suspect_from && rung != Rung::kResume && (rung < Rung::kReload || rung == Rung::kDump))
+      refusal = Refuse(rung, Refusal::kSuspect,
+                       "updates from step " + incident.suspect_from->ToString() +
+                           " on were computed with memory that may have been damaged");
     if (!refusal && NeedsStep(rung) && !incident.step.step)
       refusal = Refuse(rung, Refusal::kShardLost, "there is no step that every shard still holds");
     if (refusal) {
@@ -212,12 +216,19 @@ std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const Replic
   for (const RankSnapshot& r : incident.ranks) {
     if (r.condition == Condition::kGood) continue;
     const bool adopt = CanAdopt(incident, replicas, r);
-    for (int layout : replicas.LayoutsOf(r.rank))
-      if (adopt)
+    for (int layout : replicas.LayoutsOf(r.rank)) {
+      if (adopt) {
         moves.push_back({layout, r.rank, {}, {}, true});
-      else
-        moves.push_back({layout, r.rank, SourcesFor(incident, replicas, layout, r.rank),
-                         r.condition == Condition::kDamaged ? r.damaged_keys : std::vector<std::string>{}});
+        continue;
+      }
+      std::vector<std::string> keys;
+      if (r.condition == Condition::kDamaged) {
+        const auto damaged = r.damaged.find(layout);
+        if (damaged == r.damaged.end()) continue;  // nothing of this layout is
+        keys = damaged->second;
+      }
+      moves.push_back({layout, r.rank, SourcesFor(incident, replicas, layout, r.rank), std::move(keys)});
+    }
   }
   return moves;
 }

@@ -3,6 +3,7 @@
 // Pure: (snapshot, policy) -> {rung, reasons}. Each rung is one function that states its preconditions.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,12 +30,16 @@ enum class Condition : uint8_t {
 struct RankSnapshot {
   Rank rank;
   Condition condition = Condition::kGood;
-  std::vector<std::string> damaged_keys;  // kDamaged
+  std::map<int, std::vector<std::string>> damaged;  // kDamaged: which tensors, by layout
   int respawns_left = 0;
   bool replacement_started = false;       // kGone: a new process is on its way
   std::optional<HeldState> held;          // kGone: what its launcher still has of the lost process
   bool spare_takes_over = false;          // kGone: and it is one that had been waiting, warm, on the rank's node
   bool can_write = true;                  // false: it failed to save before; another holder is asked first
+  // Whether it lacks something of its shard of a layout.
+  bool Lacks(int layout) const {
+    return condition != Condition::kGood && (condition != Condition::kDamaged || damaged.count(layout) > 0);
+  }
 };
 
 struct IncidentSnapshot {
@@ -45,6 +50,8 @@ struct IncidentSnapshot {
   std::optional<Step> checkpoint;   // ... and its step
   std::optional<Step> snapshot;     // the newest in-memory snapshot that counts and is still held whole
   std::string no_snapshot;          // why there is none; empty where none is made
+  // Step S and those since this one were computed with gradients that may hold damage: no copy of them is any good.
+  std::optional<Step> suspect_from;
   bool save_possible = false;       // a save directory is set
   std::string leaving;              // why what can be saved is saved and nothing repaired any more; empty: it is
 };
@@ -68,6 +75,7 @@ enum class Refusal : uint8_t {
   kShardLost,
   kChosen,
   kLeaving,
+  kSuspect,
 };
 
 struct RungReason {

@@ -64,6 +64,7 @@ struct Ready {
   RegistrySummary registry;
   std::map<int, GroupClaim> layouts;
   bool gate = true;
+  std::string warning;  // what of this registration costs its rank something, for the log; empty: nothing
 };
 struct Beat {
   uint64_t count = 0;
@@ -76,6 +77,8 @@ struct FaultReport {
   Step step;                              // the step being computed
   bool in_update = false;
   TimePoint since;                        // earliest instant at which the cause may have acted
+  // kMemoryLow, kMemoryHigh: the first update whose gradients may hold what was damaged then; 0: none.
+  Step suspect_from;
 };
 struct LockReply {
   GateState state = GateState::kCommitted;
@@ -93,6 +96,7 @@ struct PhaseDone {
   std::string text;
   uint64_t bytes_moved = 0;
   std::map<int, uint64_t> digests;  // kVerify: per layout
+  Step loaded;                      // kRepair from a checkpoint whose step only the trainer's loader knows: that step
 };
 struct Resumed {};   // the trainer's loop runs again
 struct Finished {    // the loop returned ok; the rank keeps its state until all have finished
@@ -133,6 +137,7 @@ struct JoinReply {
   Step resume_step;          // > 0: the run starts from a checkpoint of this step
   uint64_t save_every = 0;
   uint64_t verify_every = 0;
+  bool resumes = false;  // the run starts from a checkpoint, whose step may not be known yet
   std::vector<std::string> injections;  // armed faults for this rank, as "id SPEC"
 };
 struct LockOrder {};
@@ -140,11 +145,16 @@ struct LockOrder {};
 struct StopOrder {
   Step step;
   bool step_exists = true;
+  Duration stop_limit = std::chrono::seconds(10);  // for the stop handler
+  Duration park_limit = std::chrono::seconds(60);  // from its return until the trainer's thread is out of its step
+  std::vector<Rank> fault_ranks;                   // whom the incident began with, as far as is known
 };
 struct PhaseOrder {
   Phase phase = Phase::kClean;
   Step step;
   Rung rung = Rung::kResume;
+  std::vector<Rank> fault_ranks;     // whom the incident began with; empty outside of one
+  std::vector<Rank> replaced_ranks;  // those whose process is a new one
   Duration limit{};
   std::vector<Rank> partners;
   std::vector<RepairMove> moves;

@@ -13,6 +13,7 @@
 #include "runtime/base/result.h"
 #include "runtime/core/consent.h"
 #include "runtime/core/hang_detector.h"
+#include "runtime/core/phase_times.h"
 
 namespace kintsugi::core {
 
@@ -24,41 +25,48 @@ struct Checkpoint {
 
 struct Policy {
   int world_size = 1;
-  int max_respawns = 10;                               // per rank
-  Duration silence = std::chrono::seconds(1);          // no sign of life for this long is a fault
-  Duration step_timeout = std::chrono::seconds(60);    // the longest a healthy step, or a handler on small state, takes
-  Duration join_timeout = std::chrono::seconds(120);   // program start -> Agent::Run
-  Duration grace = std::chrono::seconds(30);           // preemption: save and leave within this time
-  int repairs_per_rank = 2;                            // repaired copies of a rank that differ before it is respawned
-  uint64_t save_every = 0;                             // steps; 0: never
-  uint64_t verify_every = 0;                           // steps between comparisons of replicas; 0: in recovery only
-  uint64_t snapshot_every = 0;                         // steps between in-memory snapshots; 0: none
-  bool snapshot_auto = false;                          // ... chosen from their cost (snapshot_table.h)
-  std::string save_directory;                          // empty: no dump is possible
-  std::string resume_directory;                        // the checkpoint a run starts from; empty: fresh
+  int max_respawns = 10;                              // per rank
+  Duration silence = std::chrono::seconds(1);         // no sign of life for this long is a fault
+  Duration step_timeout = std::chrono::seconds(60);   // the longest a healthy step, or a handler on small state, takes
+  Duration join_timeout = std::chrono::seconds(120);  // program start -> Agent::Run
+  Duration grace = std::chrono::seconds(30);          // preemption: save and leave within this time
+  int repairs_per_rank = 2;                           // repaired copies of a rank that differ before it is respawned
+  uint64_t save_every = 0;                            // steps; 0: never
+  uint64_t verify_every = 0;                          // steps between comparisons of replicas; 0: in recovery only
+  uint64_t snapshot_every = 0;                        // steps between in-memory snapshots; 0: none
+  bool snapshot_auto = false;                         // ... chosen from their cost (snapshot_table.h)
+  std::string save_directory;                         // empty: no dump is possible
+  std::string resume_directory;                       // the checkpoint a run starts from; empty: fresh
   Step resume_step;
-  double hang_factor = 5;                         // so many learnt step times without progress are a hang; 0: never
+  bool resume_by_trainer = false;  // ... in a form of the trainer's own: its repair handler loads it and says the step
+  double hang_factor = 5;          // so many learnt step times without progress are a hang; 0: never
   Duration hang_least = std::chrono::seconds(5);  // and at least so long
-  bool can_spawn = true;                               // a launcher starts replacements; else they come by themselves
-  bool adopts = false;                                 // launchers hold the memory of processes that are gone
+  bool can_spawn = true;                          // a launcher starts replacements; else they come by themselves
+  bool adopts = false;                            // launchers hold the memory of processes that are gone
   // Several hosts: a new generation needs the consent of a majority (consent.h). Without it ranks stay parked for so
   // long, then save what they have and leave.
   bool needs_consent = false;
   Duration consent_wait = std::chrono::seconds(60);
   TieRule tie_rule = TieRule::kLowestRank;  // what decides an even split, to begin with
-  bool takes_over = false;              // a run that another controller began: its ranks say where it stands
-  bool began = false;                   // with takes_over: it is known that ranks were in their loops
-  std::vector<Checkpoint> checkpoints;  // with takes_over: complete ones, the newest last
+  bool takes_over = false;                  // a run that another controller began: its ranks say where it stands
+  bool began = false;                       // with takes_over: it is known that ranks were in their loops
+  std::vector<Checkpoint> checkpoints;      // with takes_over: complete ones, the newest last
 
   // Derived limits.
   Duration ConfirmWindow() const { return silence + silence / 4; }
   Duration LockLimit() const { return silence + step_timeout / 4; }
+  // The trainer's stop handler, and then the way out of the step it has freed.
+  Duration StopHandlerLimit() const { return std::min<Duration>(step_timeout, std::chrono::seconds(10)); }
   Duration StopLimit() const { return step_timeout; }
   // Twice the silence limit: a process that sleeps must be found by that first.
   HangLimits Hangs() const {
     return {hang_factor, std::min(std::max(hang_least, 2 * silence), step_timeout), step_timeout, 10 * step_timeout};
   }
+  // Handlers take this long at most; how long they usually take is learnt.
   Duration HandlerLimit() const { return step_timeout; }
+  PhaseTimes Phases() const {
+    return {2 * hang_factor, std::max<Duration>(2 * Hangs().least, std::chrono::seconds(10))};
+  }
   Duration RepairLimit() const { return 10 * step_timeout; }
   // A handler that ran into its own limit has this long to say so before it counts as one that ignores it.
   Duration AnswerSlack() const { return silence; }

@@ -41,12 +41,12 @@ KINTSUGI_FIELDS(core::Header, term, generation, rank, incarnation)
 
 // Agent -> controller.
 KINTSUGI_FIELDS(core::JoinRequest, pid, host, watched_by_launcher, standing, joined_before)
-KINTSUGI_FIELDS(core::Ready, registry, layouts, gate)
+KINTSUGI_FIELDS(core::Ready, registry, layouts, gate, warning)
 KINTSUGI_FIELDS(core::Beat, count, place)
-KINTSUGI_FIELDS(core::FaultReport, kind, text, damaged_keys, step, in_update, since)
+KINTSUGI_FIELDS(core::FaultReport, kind, text, damaged_keys, step, in_update, since, suspect_from)
 KINTSUGI_FIELDS(core::LockReply, state, step, valid)
 KINTSUGI_FIELDS(core::Parked, state, step, valid)
-KINTSUGI_FIELDS(core::PhaseDone, phase, code, text, bytes_moved, digests)
+KINTSUGI_FIELDS(core::PhaseDone, phase, code, text, bytes_moved, digests, loaded)
 KINTSUGI_NO_FIELDS(core::Resumed)
 KINTSUGI_FIELDS(core::Finished, step)
 KINTSUGI_FIELDS(core::GateEntered, step)
@@ -58,11 +58,12 @@ KINTSUGI_FIELDS(core::Published, step, directory)
 KINTSUGI_FIELDS(SnapshotReport, owner, step, code, text, digests, cost, begun)
 
 // Controller -> agent.
-KINTSUGI_FIELDS(core::JoinReply, accepted, text, replacement, resume_step, save_every, verify_every, injections)
+KINTSUGI_FIELDS(core::JoinReply, accepted, text, replacement, resume_step, save_every, verify_every, resumes,
+                injections)
 KINTSUGI_NO_FIELDS(core::LockOrder)
-KINTSUGI_FIELDS(core::StopOrder, step, step_exists)
-KINTSUGI_FIELDS(core::PhaseOrder, phase, step, rung, limit, partners, moves, entries, directory, from_snapshot,
-                moves_latest)
+KINTSUGI_FIELDS(core::StopOrder, step, step_exists, stop_limit, park_limit, fault_ranks)
+KINTSUGI_FIELDS(core::PhaseOrder, phase, step, rung, fault_ranks, replaced_ranks, limit, partners, moves, entries,
+                directory, from_snapshot, moves_latest)
 KINTSUGI_FIELDS(core::ResumeOrder, step)
 KINTSUGI_NO_FIELDS(core::ContinueOrder)
 KINTSUGI_FIELDS(core::PauseAt, step)
@@ -93,8 +94,9 @@ KINTSUGI_FIELDS(core::Transition, from, to, incident, attempt, generation, reaso
 KINTSUGI_FIELDS(core::PhaseSpan, phase, attempt, generation, begin, end)
 KINTSUGI_FIELDS(core::RankSpan, rank, phase, attempt, begin, end)
 KINTSUGI_FIELDS(core::RungReason, rung, reason, text)
+KINTSUGI_FIELDS(core::AttemptRecord, attempt, rung, ended_by)
 KINTSUGI_FIELDS(core::IncidentRecord, id, signal, cause, ranks, step, attempts, term, generation, rung, reasons,
-                fault_at, detected_at, parked_at, rebuilt_at, repaired_at, resumed_at, bytes_moved, sources, phases,
+                earlier, fault_at, detected_at, parked_at, rebuilt_at, repaired_at, resumed_at, bytes_moved, sources, phases,
                 rank_spans)
 KINTSUGI_FIELDS(core::StepDecided, step)
 KINTSUGI_FIELDS(core::CheckpointReady, step, directory)
@@ -105,7 +107,7 @@ KINTSUGI_FIELDS(core::SnapshotSettled, step, counts, rank, text, cost)
 
 KINTSUGI_FIELDS(core::Checkpoint, step, directory)
 KINTSUGI_FIELDS(core::Policy, world_size, max_respawns, silence, step_timeout, join_timeout, grace, repairs_per_rank,
-                save_every, verify_every, snapshot_every, snapshot_auto, save_directory, resume_directory, resume_step,
+                save_every, verify_every, snapshot_every, snapshot_auto, save_directory, resume_directory, resume_step, resume_by_trainer,
                 hang_factor, hang_least, can_spawn, adopts, needs_consent, consent_wait, tie_rule, takes_over, began,
                 checkpoints)
 

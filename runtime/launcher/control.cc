@@ -24,7 +24,7 @@ json IncidentJson(const core::IncidentRecord& record, bool over) {
     return t ? json(ToMilliseconds(*t - record.fault_at)) : json();
   };
   json reasons = json::array();
-  for (const core::RungReason& reason : record.reasons)
+  for (const core::RungReason& reason : core::ReasonsOf(record))
     reasons.push_back({{"rung", core::RungName(reason.rung)}, {"reason", reason.text}});
   json ranks = json::array();
   for (Rank rank : record.ranks) ranks.push_back(rank.value());

@@ -124,8 +124,16 @@ void Cluster::LockGate(ProcessPtr p) {
 void Cluster::Interrupt_(ProcessPtr p, const StopOrder& order) {
   p->verdict = order;
   if (p->group.value() > 0) BreakGroup(p->group);
+  StepAgent(p, StopReturned{});
   if (p->at == TrainerAt::kVerdict) Trainer(p, Between(5, 300), [this, p] { AwaitVerdict(p); });
-  if (!p->hung || p->hung_for_good) return;
+  if (!p->hung) return;
+  if (p->hung_for_good)
+    return For(p, order.park_limit, [this, p, generation = p->core->generation()] {
+      if (p->core->generation() != generation || !p->core->awaits_trainer()) return;
+      core::FaultReport fault{.kind = core::FaultKind::kStalled, .text = "its thread did not come out of its step"};
+      fault.since = Now();
+      StepAgent(p, FaultSignal{fault});
+    });
   p->hung = false;
   Trainer(p, Between(5, 300),
           [this, p] { p->at == TrainerAt::kUpdate ? UpdateNext(p) : Park(p, TrainerParked::Outcome::kInterrupted); });

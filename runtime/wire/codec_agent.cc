@@ -33,6 +33,7 @@ Result<core::AgentMessage> TakeReady(const Ready& in) {
     m.layouts[g.layout()] = {std::move(ranks), g.replicas()};
   }
   m.gate = in.gate();
+  m.warning = in.warning();
   return core::AgentMessage(std::move(m));
 }
 
@@ -53,7 +54,8 @@ Result<core::AgentMessage> TakePhaseDone(const PhaseDone& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckEnum("phase", in.phase(), static_cast<uint32_t>(core::kPhaseCount) - 1));
   KINTSUGI_RETURN_IF_ERROR(CheckEnum("status code", in.code(), static_cast<uint32_t>(StatusCode::kInternal)));
   core::PhaseDone m{static_cast<core::Phase>(in.phase()), static_cast<StatusCode>(in.code()), in.text(),
-                    in.bytes_moved(), {}};
+                    in.bytes_moved(), {}, Step(in.loaded())};
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.loaded()));
   for (const auto& [layout, digest] : in.digests()) m.digests[layout] = digest;
   return core::AgentMessage(std::move(m));
 }
@@ -69,13 +71,15 @@ Result<core::AgentMessage> TakeBeat(const Beat& in) {
 Result<core::AgentMessage> TakeFault(const FaultReport& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckEnum("fault kind", in.kind(), static_cast<uint32_t>(core::FaultKind::kControllerLost)));
   KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.suspect_from()));
   if (in.since_ns() < 0) return OutOfRange("instant", std::to_string(in.since_ns()));
   return core::AgentMessage(core::FaultReport{static_cast<core::FaultKind>(in.kind()),
                                               in.text(),
                                               {in.damaged_keys().begin(), in.damaged_keys().end()},
                                               Step(in.step()),
                                               in.in_update(),
-                                              TimePoint(Duration(in.since_ns()))});
+                                              TimePoint(Duration(in.since_ns())),
+                                              Step(in.suspect_from())});
 }
 
 Result<core::AgentMessage> TakeJoin(const JoinRequest& in) {
@@ -134,6 +138,7 @@ void Put(const core::Ready& m, Envelope* out) {
     for (Rank rank : claim.ranks) group->add_ranks(rank.value());
   }
   w->set_gate(m.gate);
+  w->set_warning(m.warning);
 }
 
 void Put(const core::Beat& m, Envelope* out) {
@@ -152,6 +157,7 @@ void Put(const core::FaultReport& m, Envelope* out) {
   w->set_step(m.step.value());
   w->set_in_update(m.in_update);
   w->set_since_ns(m.since.nanoseconds());
+  w->set_suspect_from(m.suspect_from.value());
 }
 
 void Put(const core::LockReply& m, Envelope* out) {
@@ -175,6 +181,7 @@ void Put(const core::PhaseDone& m, Envelope* out) {
   w->set_text(m.text);
   w->set_bytes_moved(m.bytes_moved);
   for (const auto& [layout, digest] : m.digests) (*w->mutable_digests())[layout] = digest;
+  w->set_loaded(m.loaded.value());
 }
 
 void Put(const core::Resumed&, Envelope* out) { out->mutable_resumed(); }

@@ -16,17 +16,33 @@ Result<core::ControllerMessage> TakeStep(const StepOnly& in) {
   return core::ControllerMessage(Message{Step(in.step())});
 }
 
+Status CheckLimit(int64_t limit_ns) {
+  if (limit_ns < 0 || limit_ns > kLimitMax) return OutOfRange("limit", std::to_string(limit_ns));
+  return Status::Ok();
+}
+
+Result<core::ControllerMessage> TakeStopOrder(const StopOrder& in) {
+  KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
+  KINTSUGI_RETURN_IF_ERROR(CheckLimit(in.stop_limit_ns()));
+  KINTSUGI_RETURN_IF_ERROR(CheckLimit(in.park_limit_ns()));
+  core::StopOrder m{Step(in.step()), in.step_exists(), Duration(in.stop_limit_ns()), Duration(in.park_limit_ns()), {}};
+  KINTSUGI_ASSIGN_OR_RETURN(m.fault_ranks, TakeRanks(in.fault_ranks()));
+  return core::ControllerMessage(std::move(m));
+}
+
 Result<core::ControllerMessage> TakePhaseOrder(const PhaseOrder& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckEnum("phase", in.phase(), static_cast<uint32_t>(core::kPhaseCount) - 1));
   KINTSUGI_RETURN_IF_ERROR(CheckEnum("rung", in.rung(), static_cast<uint32_t>(Rung::kExit)));
   KINTSUGI_RETURN_IF_ERROR(CheckStep(in.step()));
-  if (in.limit_ns() < 0 || in.limit_ns() > kLimitMax) return OutOfRange("limit", std::to_string(in.limit_ns()));
+  KINTSUGI_RETURN_IF_ERROR(CheckLimit(in.limit_ns()));
   core::PhaseOrder m;
   m.phase = static_cast<core::Phase>(in.phase());
   m.step = Step(in.step());
   m.rung = static_cast<Rung>(in.rung());
   m.limit = Duration(in.limit_ns());
   KINTSUGI_ASSIGN_OR_RETURN(m.partners, TakeRanks(in.partners()));
+  KINTSUGI_ASSIGN_OR_RETURN(m.fault_ranks, TakeRanks(in.fault_ranks()));
+  KINTSUGI_ASSIGN_OR_RETURN(m.replaced_ranks, TakeRanks(in.replaced_ranks()));
   for (const Move& move : in.moves()) {
     if (move.destination() < 0) return OutOfRange("rank", std::to_string(move.destination()));
     KINTSUGI_ASSIGN_OR_RETURN(std::vector<Rank> sources, TakeRanks(move.sources()));
@@ -71,14 +87,19 @@ void Put(const core::JoinReply& m, Envelope* out) {
   w->set_resume_step(m.resume_step.value());
   w->set_save_every(m.save_every);
   w->set_verify_every(m.verify_every);
+  w->set_resumes(m.resumes);
   for (const std::string& injection : m.injections) w->add_injections(injection);
 }
 
 void Put(const core::LockOrder&, Envelope* out) { out->mutable_lock_order(); }
 
 void Put(const core::StopOrder& m, Envelope* out) {
-  out->mutable_stop_order()->set_step(m.step.value());
-  out->mutable_stop_order()->set_step_exists(m.step_exists);
+  auto* w = out->mutable_stop_order();
+  w->set_step(m.step.value());
+  w->set_step_exists(m.step_exists);
+  w->set_stop_limit_ns(m.stop_limit.count());
+  w->set_park_limit_ns(m.park_limit.count());
+  PutRanks(m.fault_ranks, w->mutable_fault_ranks());
 }
 
 void Put(const core::PhaseOrder& m, Envelope* out) {
@@ -88,6 +109,8 @@ void Put(const core::PhaseOrder& m, Envelope* out) {
   w->set_rung(static_cast<uint32_t>(m.rung));
   w->set_limit_ns(m.limit.count());
   PutRanks(m.partners, w->mutable_partners());
+  PutRanks(m.fault_ranks, w->mutable_fault_ranks());
+  PutRanks(m.replaced_ranks, w->mutable_replaced_ranks());
   for (const RepairMove& move : m.moves) {
     Move* out_move = w->add_moves();
     out_move->set_layout(move.layout);
@@ -145,12 +168,11 @@ Result<core::ControllerMessage> TakeController(const Envelope& in) {
                                                      Step(w.resume_step()),
                                                      w.save_every(),
                                                      w.verify_every(),
+                                                     w.resumes(),
                                                      {w.injections().begin(), w.injections().end()}});
     }
     case Envelope::kLockOrder: return core::ControllerMessage(core::LockOrder{});
-    case Envelope::kStopOrder:
-      KINTSUGI_RETURN_IF_ERROR(CheckStep(in.stop_order().step()));
-      return core::ControllerMessage(core::StopOrder{Step(in.stop_order().step()), in.stop_order().step_exists()});
+    case Envelope::kStopOrder: return TakeStopOrder(in.stop_order());
     case Envelope::kPhaseOrder: return TakePhaseOrder(in.phase_order());
     case Envelope::kResumeOrder: return TakeStep<core::ResumeOrder>(in.resume_order());
     case Envelope::kContinueOrder: return core::ControllerMessage(core::ContinueOrder{});

@@ -1,6 +1,9 @@
 // Mistakes of a trainer: each is an error that names the place, and none is a crash or a wait.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "tests/inproc/world.h"
 
 namespace kintsugi::inproc {
@@ -91,6 +94,20 @@ TEST(Layout, WhatCannotBeIsRefusedAtOnce) {
   }}).ok());
 }
 
+// Of state that no layout holds a lost process would come back with whatever was there.
+TEST(Layout, ATensorOfALayoutThatNobodyDeclaredIsRefusedAtRun) {
+  const Status status = Alone({.before_registration = [](ToyTrainer& t) { t.descriptions()[1].layout = 3; }});
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  ExpectNames(status.message(), {"momentum", "layout 3", "SetReplicaLayout"});
+}
+
+TEST(Layout, WithoutTensorsIsRefusedAtRun) {
+  const Status status = Alone(
+      {.after_registration = [](ToyTrainer& t) { return t.agent().SetReplicaLayout(2, {Rank(0)}, 1); }});
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  ExpectNames(status.message(), {"layout 2", "no registered tensor"});
+}
+
 TEST(CallOrder, RunWithoutHandlersNamesTheMissingOne) {
   const Status status = Alone({.register_handlers = false});
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
@@ -149,6 +166,62 @@ TEST(CallOrder, UpdatesAreBegunAndEndedOneByOne) {
     EXPECT_EQ(agent.Report(step, 0, std::vector<uint64_t>(9000)).code(), StatusCode::kInvalidArgument);
     return Status::Ok();
   }}).ok());
+}
+
+TEST(CallOrder, AStepIsBegunOnceAndTheNextOneOnlyAfterItsUpdate) {
+  EXPECT_TRUE(Alone({.at_step = [](ToyTrainer& t, Step step) {
+    Agent& agent = t.agent();
+    const auto refused = [](const Status& status, const char* word) {
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
+      ExpectNames(status.message(), {word});
+    };
+    refused(agent.BeginStep(step), "twice");
+    refused(agent.BeginStep(step.Next()), "is the one to compute");
+    refused(agent.BeginStep(Step(step.value() + 7)), "is the one to compute");
+    refused(agent.EnterPhase(step.Next(), TrainPhase::kForward), "is the one to compute");
+    EXPECT_TRUE(agent.EnterPhase(step, TrainPhase::kForward).ok());
+    return Status::Ok();
+  }}).ok());
+}
+
+TEST(CallOrder, ASecondThreadInTheLoopIsRefused) {
+  EXPECT_TRUE(Alone({.at_step = [](ToyTrainer& t, Step step) {
+    Status begun, update, polled;
+    std::thread([&] {
+      begun = t.agent().BeginStep(step);
+      update = t.agent().BeginUpdate(step);
+      polled = t.agent().Poll();
+    }).join();
+    for (const Status& status : {begun, update}) {
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
+      ExpectNames(status.message(), {"second thread"});
+    }
+    EXPECT_TRUE(polled.ok()) << "any thread may ask";
+    return Status::Ok();
+  }}).ok());
+}
+
+TEST(Reports, OfMemoryThatIsNotRegisteredAreRefused) {
+  EXPECT_TRUE(Alone({.at_step = [](ToyTrainer& t, Step) {
+    const Status status = t.agent().ReportMemoryError({"weights", "weight"}, "a page");
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    ExpectNames(status.message(), {"'weight'", "not registered"});
+    return Status::Ok();
+  }}).ok());
+}
+
+TEST(Rendezvous, AValueThatTheStoreWouldDropIsRefused) {
+  std::atomic<int> refused{0};
+  EXPECT_TRUE(Alone({.handler = [&](HandlerKind kind, HandlerContext& call, ToyTrainer&) {
+    if (kind != HandlerKind::kRebuildGroup) return Status::Ok();
+    EXPECT_TRUE(call.store->Set("fits", std::vector<uint8_t>(64 * 1024)).ok());
+    const Status status = call.store->Set("does not", std::vector<uint8_t>(64 * 1024 + 1));
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    ExpectNames(status.message(), {"does not", "65537", "65536"});
+    ++refused;
+    return Status::Ok();
+  }}).ok());
+  EXPECT_GE(refused, 1);
 }
 
 TEST(CallOrder, RunNeedsALoop) {

@@ -59,7 +59,9 @@ Status ToyTrainer::Main() {
   if (setup_.tweaks.before_registration) setup_.tweaks.before_registration(*this);
   KINTSUGI_RETURN_IF_ERROR(Register());
   if (setup_.tweaks.after_registration) KINTSUGI_RETURN_IF_ERROR(setup_.tweaks.after_registration(*this));
-  return agent_->Run([](Step first, void* self) { return Self(self).Loop(first); }, this);
+  const Status ended = agent_->Run([](Step first, void* self) { return Self(self).Loop(first); }, this);
+  if (setup_.tweaks.after_run) setup_.tweaks.after_run(*this);
+  return ended;
 }
 
 Status ToyTrainer::Describe() {

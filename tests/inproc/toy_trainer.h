@@ -26,6 +26,7 @@ struct Tweaks {
   std::function<Status(ToyTrainer&)> after_registration;
   std::function<Status(HandlerKind, HandlerContext&, ToyTrainer&)> handler;  // before the trainer's own
   std::function<Status(ToyTrainer&, Step)> at_step;                          // after BeginStep
+  std::function<void(ToyTrainer&)> after_run;                                // Run has returned, the agent still lives
   bool register_handlers = true;
   // State in device memory, which must be readable as if it were the host's: how it is allocated (at least so many
   // bytes) and reached. Null: host memory.

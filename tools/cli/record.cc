@@ -70,7 +70,7 @@ IncidentRecord Incident(const IncidentResult& incident, TimePoint origin) {
   to.term = from.term;
   to.generation = from.generation;
   to.path = from.rung ? std::string(core::RungName(*from.rung)) : "";
-  for (const core::RungReason& reason : from.reasons)
+  for (const core::RungReason& reason : core::ReasonsOf(from))
     to.reasons.push_back({std::string(core::RungName(reason.rung)), reason.text});
   to.detected_ms = since_fault(from.detected_at);
   to.parked_ms = since_fault(from.parked_at);

@@ -17,7 +17,11 @@ class AgentBench {
 
   std::vector<AgentAction> Do(const AgentEvent& event) { return core.Step(event); }
   std::vector<AgentAction> Order(ControllerMessage message, uint64_t generation) {
-    return Do(FromController{{Term{3, 1}, Generation(generation), Rank(1), Incarnation(2)}, std::move(message)});
+    const bool stops = std::holds_alternative<StopOrder>(message);
+    auto actions = Do(FromController{{Term{3, 1}, Generation(generation), Rank(1), Incarnation(2)}, std::move(message)});
+    if (stops && stop_returns_at_once)
+      for (AgentAction& action : Do(StopReturned{})) actions.push_back(std::move(action));
+    return actions;
   }
   void BeReady() {
     core.SetReady(Ready());
@@ -45,6 +49,7 @@ class AgentBench {
   }
 
   AgentCore core;
+  bool stop_returns_at_once = true;
 };
 
 template <typename T>
@@ -186,6 +191,32 @@ TEST(Agent, AStopFindsAThreadThatIsStillInAHandler) {
   bench.Do(GateLocked{Committed(6)});
   EXPECT_TRUE(Said<Parked>(bench.Order(StopOrder{Step(6), true}, 6)).empty());
   EXPECT_EQ(Said<Parked>(bench.Do(HandlerDone{Generation(5), {}})).size(), 1u);
+}
+
+TEST(Agent, NobodyIsParkedWhileTheStopHandlerRuns) {
+  AgentBench bench;
+  bench.Start();
+  bench.stop_returns_at_once = false;
+  bench.Order(LockOrder{}, 5);
+  bench.Do(GateLocked{Committed(6)});
+  EXPECT_EQ(All<Interrupt>(bench.Order(StopOrder{Step(6), true}, 5)).size(), 1u);
+  EXPECT_TRUE(Said<Parked>(bench.Do(TrainerParked{Outcome::kInterrupted, Committed(6), {}})).empty());
+  EXPECT_EQ(Said<Parked>(bench.Do(StopReturned{})).size(), 1u);
+  EXPECT_TRUE(Said<Parked>(bench.Do(StopReturned{})).empty()) << "once is enough";
+}
+
+TEST(Agent, KnowsWhenItWaitsForATrainerThatTheStopHandlerHasFreed) {
+  AgentBench bench;
+  bench.Start();
+  bench.stop_returns_at_once = false;
+  bench.Order(LockOrder{}, 5);
+  bench.Do(GateLocked{Committed(6)});
+  bench.Order(StopOrder{Step(6), true}, 5);
+  EXPECT_FALSE(bench.core.awaits_trainer());
+  bench.Do(StopReturned{});
+  EXPECT_TRUE(bench.core.awaits_trainer());
+  bench.Do(TrainerParked{Outcome::kInterrupted, Committed(6), {}});
+  EXPECT_FALSE(bench.core.awaits_trainer());
 }
 
 TEST(Agent, SwallowsAnExceptionUnderALockButNeverDamagedMemory) {

@@ -133,6 +133,45 @@ TEST(HangDetector, TheFirstStepAfterAStartHasTheLongestLimit) {
   EXPECT_TRUE(Tick(hangs, 9900ms, 10s));
 }
 
+TEST(HangDetector, TheFirstStepAfterAStartIsLearntToo) {
+  HangDetector hangs(kLimits, 2);
+  hangs.Start(At(0s), Step(0));
+  for (uint64_t step = 1; step <= 6; ++step)  // the first one takes 900 ms, the others 400 ms
+    for (int r = 0; r < 2; ++r)
+      hangs.OnPlace(Rank(r), In(step, TrainPhase::kForward), At(step == 1 ? 100ms : 100ms + 400ms * static_cast<int64_t>(step)));
+  hangs.Start(At(10s), Step(5));
+  hangs.OnTick(At(10s));
+  hangs.OnPlace(Rank(0), In(6, TrainPhase::kGradientSync), At(10s));
+  EXPECT_FALSE(Tick(hangs, 10s, 14400ms));
+  const auto hang = Tick(hangs, 14400ms, 14700ms);
+  ASSERT_TRUE(hang) << "five times the first step's 900 ms";
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{Rank(1)});
+}
+
+TEST(HangDetector, WhoWaitsForANeighbourDoesNotHang) {
+  HangDetector hangs = Learnt();
+  hangs.OnPlace(Rank(0), In(5, TrainPhase::kForward, Activity::kWait), At(0s));
+  hangs.OnPlace(Rank(1), In(5, TrainPhase::kForward, Activity::kWait), At(0s));
+  hangs.OnPlace(Rank(2), In(5, TrainPhase::kBackward), At(0s));
+  hangs.OnPlace(Rank(3), In(5, TrainPhase::kGradientSync), At(0s));
+  const auto hang = Tick(hangs, 0s, 3s);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<Rank>{Rank(2)}) << "two stand earlier, and say that they wait";
+}
+
+TEST(HangDetector, IsCertainOnlyWhereAllOthersAreInTheGate) {
+  HangDetector hangs = Learnt();
+  for (int r : {0, 1, 3}) hangs.OnPlace(Rank(r), In(5, TrainPhase::kGate), At(0s));
+  const auto hang = Tick(hangs, 0s, 3s);
+  ASSERT_TRUE(hang);
+  EXPECT_TRUE(hang->certain);
+  hangs = Learnt();
+  for (int r : {0, 1, 3}) hangs.OnPlace(Rank(r), In(5, TrainPhase::kGradientSync), At(0s));
+  const auto other = Tick(hangs, 0s, 3s);
+  ASSERT_TRUE(other);
+  EXPECT_FALSE(other->certain);
+}
+
 TEST(HangDetector, NothingLearntIsTheLongestWait) {
   HangDetector hangs(kLimits, 2);
   hangs.Start(At(0s));
@@ -198,6 +237,9 @@ TEST(HangDetector, TheGateWordSaysWhatNoMarkSays) {
   EXPECT_EQ(place(TrainPhase::kUpdate, GateState::kCommitted, 5), In(5, TrainPhase::kParamSync));
   EXPECT_EQ(place(TrainPhase::kBetween, GateState::kCommitted, 5), In(5, TrainPhase::kBetween));
   EXPECT_EQ(PlaceOf(0, GateWord{}).step, 0u);
+  // Marked to come to the gate, and not in it: the others wait there for this one.
+  EXPECT_EQ(place(TrainPhase::kGate, GateState::kCommitted, 4), In(5, TrainPhase::kGradientSync));
+  EXPECT_EQ(place(TrainPhase::kGate, GateState::kAtGate, 5), In(5, TrainPhase::kGate));
 }
 
 // ---- the controller ------------------------------------------------------------------------------------------------
@@ -271,13 +313,45 @@ TEST(Hang, HangingAtTheSameStepAgainIsNotForgiven) {
   Bench bench(HangPolicy());
   bench.Run();
   LetRankTwoLag(bench);
+  for (int r : {0, 1, 3}) bench.places[r] = In(9, TrainPhase::kGate);
   bench.Pass(2200ms);
   ASSERT_EQ(bench.core.incidents(), 1u);
   EXPECT_TRUE(bench.Killed().empty());
-  bench.Pass(5s);  // the first step after a start has the longest limit
+  bench.Pass(2300ms);  // the first step after a start took no longer than the others
   EXPECT_EQ(bench.core.incidents(), 2u);
   EXPECT_EQ(bench.Killed(), std::set<int>{2});
   EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kRespawn);
+}
+
+// In a pipeline a rank stands still, at an earlier place, because the one that it waits for does.
+TEST(Hang, WhoMayWaitForAnotherIsAskedTwice) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  LetRankTwoLag(bench);
+  bench.Pass(2200ms);
+  bench.Pass(2300ms);
+  ASSERT_EQ(bench.core.incidents(), 2u);
+  EXPECT_TRUE(bench.Killed().empty());
+  bench.Pass(2300ms);
+  EXPECT_EQ(bench.Killed(), std::set<int>{2});
+}
+
+TEST(Hang, WhoeverLeftItsLoopEarlyIsToBlameAndNotThoseThatWaitForIt) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  Steps(bench, 1, 9);
+  for (int i = 0; i < 3; ++i) {
+    bench.CommitAll(8);
+    bench.Say(1, Finished{Step(8)});
+    for (int r : {0, 2, 3}) bench.places[r] = In(9, TrainPhase::kGradientSync);
+    bench.Pass(2300ms);
+    EXPECT_EQ(bench.core.incidents(), static_cast<uint64_t>(i) + 1);
+    EXPECT_EQ(bench.All<IncidentClosed>().back().record.ranks, std::vector<Rank>{Rank(1)});
+  }
+  EXPECT_TRUE(bench.Killed().empty());
+  ASSERT_TRUE(bench.Ended()) << "it does so again and again";
+  EXPECT_NE(bench.Ended()->text.find("rank 1 failed 3 times at step 9"), std::string::npos) << bench.Ended()->text;
+  EXPECT_NE(bench.Ended()->text.find("its loop ended after step 8"), std::string::npos) << bench.Ended()->text;
 }
 
 TEST(Hang, ADeadlockOfAllHasTheLearntLimitToComeOutOfItsStep) {
@@ -289,7 +363,7 @@ TEST(Hang, ADeadlockOfAllHasTheLearntLimitToComeOutOfItsStep) {
   bench.Pass(4s);  // the step timeout: only then is it a deadlock
   ASSERT_EQ(bench.core.phase(), Phase::kStop);
   EXPECT_TRUE(bench.Killed().empty());
-  bench.Pass(2s + 1200ms);  // the learnt limit, and the time to say so
+  bench.Pass(4s + 2s + 1200ms);  // the stop handler's limit, the learnt one, and the time to say so
   EXPECT_EQ(bench.Killed(), (std::set<int>{0, 1, 2, 3}));
 }
 

@@ -27,7 +27,7 @@ IncidentSnapshot With(std::map<int, Condition> conditions) {
   IncidentSnapshot incident = AllGood();
   for (const auto& [rank, condition] : conditions) {
     incident.ranks[static_cast<size_t>(rank)].condition = condition;
-    if (condition == Condition::kDamaged) incident.ranks[static_cast<size_t>(rank)].damaged_keys = {"w"};
+    if (condition == Condition::kDamaged) incident.ranks[static_cast<size_t>(rank)].damaged = {{0, {"w"}}};
   }
   return incident;
 }
@@ -209,6 +209,23 @@ TEST(PlanSave, PrefersWritersThatHaveNotFailed) {
 
 TEST(PlanSave, RefusesAShardThatNobodyHolds) {
   EXPECT_THROW((void)PlanSave(With({{0, Condition::kGone}, {2, Condition::kGone}}), Pairs()), CheckFailure);
+}
+
+TEST(Moves, APatchOfTwoLayoutsTouchesTheDamagedTensorsOfEach) {
+  std::map<Rank, std::map<int, GroupClaim>> claims;
+  for (int r = 0; r < 4; ++r)
+    for (int layout : {0, 1, 2}) claims[Rank(r)][layout] = {{Rank(0), Rank(1), Rank(2), Rank(3)}, 2};
+  const ReplicaMap replicas = ReplicaMap::Build(4, claims).value();
+  IncidentSnapshot incident = AllGood();
+  incident.ranks[1].condition = Condition::kDamaged;
+  incident.ranks[1].damaged = {{0, {"a", "b"}}, {2, {"c"}}};
+  EXPECT_EQ(DecideRung(incident, replicas).rung, Rung::kPatch);
+  const auto moves = PlanMoves(incident, replicas);
+  ASSERT_EQ(moves.size(), 2u);
+  EXPECT_EQ(moves[0].layout, 0);
+  EXPECT_EQ(moves[0].keys, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(moves[1].layout, 2);
+  EXPECT_EQ(moves[1].keys, std::vector<std::string>{"c"});
 }
 
 }  // namespace

@@ -48,15 +48,20 @@ core::Ready RandomMessages::Ready() {
   for (uint64_t i = Below(4); i > 0; --i)
     ready.layouts[static_cast<int>(AnySigned())] = {Ranks(), static_cast<int>(AnySigned())};
   ready.gate = Flip();
+  ready.warning = Text();
   return ready;
 }
+
+Duration RandomMessages::Limit() { return Duration(static_cast<int64_t>(Below(1'000'000'000'000'000))); }
 
 core::PhaseOrder RandomMessages::PhaseOrder() {
   core::PhaseOrder order;
   order.phase = Enum(core::Phase::kEnded);
   order.step = AnyStep();
   order.rung = Enum(Rung::kExit);
-  order.limit = Duration(static_cast<int64_t>(Below(1'000'000'000'000'000)));
+  order.limit = Limit();
+  order.fault_ranks = Ranks();
+  order.replaced_ranks = Ranks();
   order.partners = Ranks();
   for (uint64_t i = Below(4); i > 0; --i)
     order.moves.push_back({static_cast<int>(AnySigned()), AnyRank(), Ranks(), Texts(), Flip(),
@@ -83,11 +88,12 @@ core::AgentMessage RandomMessages::Agent(size_t kind) {
                                Texts(),
                                AnyStep(),
                                Flip(),
-                               TimePoint(Duration(static_cast<int64_t>(Any() >> 1)))};
+                               TimePoint(Duration(static_cast<int64_t>(Any() >> 1))),
+                               AnyStep()};
     case 4: return core::LockReply{Enum(core::GateState::kTorn), AnyStep(), Flip()};
     case 5: return core::Parked{Enum(core::GateState::kTorn), AnyStep(), Flip()};
     case 6: {
-      core::PhaseDone done{Enum(core::Phase::kEnded), Enum(StatusCode::kInternal), Text(), Any(), {}};
+      core::PhaseDone done{Enum(core::Phase::kEnded), Enum(StatusCode::kInternal), Text(), Any(), {}, AnyStep()};
       for (uint64_t i = Below(4); i > 0; --i) done.digests[static_cast<int>(AnySigned())] = Any();
       return done;
     }
@@ -112,9 +118,9 @@ core::AgentMessage RandomMessages::Agent(size_t kind) {
 core::ControllerMessage RandomMessages::Controller(size_t kind) {
   switch (kind) {
     case 0:
-      return core::JoinReply{Flip(), Text(), Flip(), AnyStep(), Any(), Any(), Texts()};
+      return core::JoinReply{Flip(), Text(), Flip(), AnyStep(), Any(), Any(), Flip(), Texts()};
     case 1: return core::LockOrder{};
-    case 2: return core::StopOrder{AnyStep(), Flip()};
+    case 2: return core::StopOrder{AnyStep(), Flip(), Limit(), Limit(), Ranks()};
     case 3: return PhaseOrder();
     case 4: return core::ResumeOrder{AnyStep()};
     case 5: return core::ContinueOrder{};

@@ -26,6 +26,7 @@ class RandomMessages {
   std::string Text();  // any bytes, not only UTF-8
   std::vector<uint8_t> Bytes();
   std::vector<Rank> Ranks();
+  Duration Limit();
   std::vector<std::string> Texts();
   core::Ready Ready();
   core::PhaseOrder PhaseOrder();
