@@ -9,6 +9,7 @@ include(CMakePackageConfigHelpers)
 
 get_property(kintsugi_libraries GLOBAL PROPERTY KINTSUGI_LIBRARIES)
 get_property(kintsugi_programs GLOBAL PROPERTY KINTSUGI_PROGRAMS)
+get_property(kintsugi_installed_programs GLOBAL PROPERTY KINTSUGI_INSTALLED_PROGRAMS)
 
 add_library(kintsugi_kintsugi INTERFACE)
 add_library(kintsugi::kintsugi ALIAS kintsugi_kintsugi)
@@ -85,7 +86,7 @@ target_link_libraries(kintsugi_shared PRIVATE -Wl,--no-whole-archive ${kintsugi_
 target_link_options(kintsugi_shared PRIVATE "LINKER:--version-script=${kintsugi_symbols}" "LINKER:-z,defs"
                     "LINKER:--as-needed")
 target_include_directories(kintsugi_shared PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
-                           "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR};${CMAKE_INSTALL_INCLUDEDIR}/kintsugi>")
+                           "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 target_compile_features(kintsugi_shared INTERFACE cxx_std_20)
 _kintsugi_common(kintsugi_shared)
 
@@ -94,6 +95,8 @@ if(NOT KINTSUGI_INSTALL)
 endif()
 
 # --- the package --------------------------------------------------------------------------------------------------
+# What the first install rule (CMakeLists.txt) builds where only a part was built before.
+add_custom_target(kintsugi_package DEPENDS kintsugi_shared ${kintsugi_libraries} ${kintsugi_installed_programs})
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/kintsugi")
 install(TARGETS kintsugi_kintsugi kintsugi_shared ${kintsugi_libraries} ${kintsugi_helpers} EXPORT kintsugi-targets
         ARCHIVE COMPONENT devel LIBRARY COMPONENT runtime NAMELINK_COMPONENT devel)

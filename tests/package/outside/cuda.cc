@@ -1,8 +1,8 @@
 // Uses the kernels of the package. Without a device they say so, which is all that can be asked of them there.
 #include <cstdio>
 
-#include "kernels/cuda_kernels.h"
-#include "replica/device/cuda_memory.h"
+#include <kintsugi/kernels/cuda_kernels.h>
+#include <kintsugi/replica/device/cuda_memory.h>
 
 int main() {
   auto kernels = kintsugi::MakeCudaKernels(0);

@@ -2,8 +2,11 @@
 #include <cstdio>
 #include <vector>
 
-#include "callbacks/handlers/handlers.h"
-#include "callbacks/state/registry.h"
+#include <kintsugi/callbacks/handlers/handlers.h>
+#include <kintsugi/callbacks/state/registry.h>
+#include <kintsugi/kintsugi.h>
+
+#include "runtime/agent.h"
 
 namespace {
 
@@ -28,6 +31,7 @@ int Fail(const char* what, const kintsugi::Status& status) {
 }  // namespace
 
 int main() {
+  static_assert(outside::kOwnAgent, "the outsider's own runtime/agent.h is the one that was found");
   std::vector<float> weights(16, 1.0f);
   kintsugi::StateRegistry registry;
   if (auto status = registry.AddTensor(Describe("weights", weights)); !status.ok()) return Fail("AddTensor", status);
