@@ -14,6 +14,7 @@
 #include <set>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/net/control_wire.h"
 #include "runtime/net/unix_socket.h"
 
@@ -185,7 +186,8 @@ void ControlCaller::OnTimer() {
           TransportError(Status(StatusCode::kDeadlineExceeded, "the run did not answer within the limit of " +
                                                                    Milliseconds(host->options().answer_deadline) +
                                                                    ": it may be amid an incident; see its log")));
-    default: return End();
+    default:
+      return End();
   }
 }
 
@@ -204,7 +206,7 @@ class ControlSocket::Impl final : public ControlCaller::Host, public std::enable
   void Stop();
 
   const ControlSocketOptions& options() const override { return options_; }
-  void Handle(std::string request, Respond respond) override { handler_(std::move(request), std::move(respond)); }
+  void Handle(std::string request, Respond respond) override;
   void CountRefused() override { ++refused_; }
   void OnEnded(const std::shared_ptr<ControlCaller>& caller) override;
   uint64_t refused() const { return refused_; }
@@ -239,6 +241,23 @@ Status ControlSocket::Impl::Start() {
   fd.Release();
   WaitAcceptable();
   return Status::Ok();
+}
+
+// Whatever a request leads to, its caller hears of it, and nobody else does. A failed check is more than a failed
+// request.
+void ControlSocket::Impl::Handle(std::string request, Respond respond) {
+  const auto refuse = [&](const std::string& what) {
+    ++refused_;
+    respond(TransportError(Status(StatusCode::kInternal, "the request could not be handled: " + what)));
+  };
+  try {
+    handler_(std::move(request), respond);
+  } catch (const CheckFailure& failure) {
+    refuse(failure.what());
+    throw;
+  } catch (const std::exception& error) {
+    refuse(error.what());
+  }
 }
 
 void ControlSocket::Impl::WaitAcceptable() {

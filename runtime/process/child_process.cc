@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,6 +26,10 @@ namespace {
 
 // What a pipe holds by default; read at the moment of the exit for the last lines of the error output.
 constexpr size_t kPendingBytes = 64 * 1024;
+// A process that has ended is reaped at once, unless another one traces it and has not let go: it is asked for again
+// and again, for so long. Its memory is gone in any case.
+constexpr std::chrono::milliseconds kReapEvery{10};
+constexpr std::chrono::seconds kTracedLimit{2};
 // After the exit, output is read on for at most so much and so long: descendants may hold the pipe open.
 constexpr size_t kRestBytes = 4 * 1024 * 1024;
 constexpr std::chrono::milliseconds kRestTime{500};
@@ -40,6 +45,7 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
         callbacks_(std::move(callbacks)),
         helpers_(helpers),
         pidfd_(io, process.pidfd.get()),
+        reap_timer_(io),
         rest_timer_(io) {
     (void)process.pidfd.Release();
   }
@@ -58,7 +64,7 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
   Status Kill(int signal) {
     if (!running_) return HasEnded();
     if (PidfdSendSignal(pidfd_.native_handle(), signal) != 0) return SignalFailure(signal, errno);
-    sent_.insert(signal);
+    NoteSent(signal);
     return Status::Ok();
   }
 
@@ -69,7 +75,7 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
                     "process " + std::to_string(pid_) + " was started without a process group of its own");
     }
     if (::kill(-pid_, signal) != 0) return SignalFailure(signal, errno);
-    sent_.insert(signal);
+    NoteSent(signal);
     return Status::Ok();
   }
 
@@ -79,9 +85,16 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
     stdout_->Close();
     stderr_->Close();
     rest_timer_.cancel();
+    reap_timer_.cancel();
     if (running_) {
       EndGroup();
-      (void)KillAndReap(pid_, pidfd_.native_handle());
+      // Those that were all killed before are waited for together, not one after the other.
+      const auto waited =
+          killed_at_
+              ? std::chrono::milliseconds((SteadyClock::SteadyNow() - *killed_at_) / std::chrono::milliseconds(1))
+              : std::chrono::milliseconds(0);
+      (void)KillAndReap(pid_, pidfd_.native_handle(),
+                        std::max<std::chrono::milliseconds>(kReapLimit - waited, std::chrono::milliseconds(0)));
       running_ = false;
     }
     boost::system::error_code ignored;
@@ -107,9 +120,14 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
   }
 
   Status SignalFailure(int signal, int error) const {
-    return Status(error == EINVAL ? StatusCode::kInvalidArgument : StatusCode::kPermissionDenied,
-                  "cannot send " + SignalName(signal) + " to process " + std::to_string(pid_) + ": " +
-                      std::strerror(error));
+    return Status(
+        error == EINVAL ? StatusCode::kInvalidArgument : StatusCode::kPermissionDenied,
+        "cannot send " + SignalName(signal) + " to process " + std::to_string(pid_) + ": " + std::strerror(error));
+  }
+
+  void NoteSent(int signal) {
+    sent_.insert(signal);
+    if (signal == SIGKILL && !killed_at_) killed_at_ = SteadyClock::SteadyNow();
   }
 
   // While the leader is not reaped, its number cannot become another group's.
@@ -125,14 +143,23 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
                       });
   }
 
-  ExitCause Reap() {
+  // Nothing: whoever traces the process still holds it.
+  std::optional<ExitCause> TryReap() {
     ExitCause cause;
-    cause.time = SteadyClock::SteadyNow();
+    cause.time = ended_at_;
     siginfo_t info{};
     int outcome = 0;
     do {
-      outcome = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED);
+      outcome = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
     } while (outcome != 0 && errno == EINTR);
+    if (outcome == 0 && info.si_pid == 0) {
+      if (SteadyClock::SteadyNow() - ended_at_ < kTracedLimit) return std::nullopt;
+      cause.kind = ExitKind::kSignal;
+      cause.signal = SIGKILL;
+      cause.ordered = sent_.contains(SIGKILL);
+      cause.text = "ended, and is held by the process that traces it (a debugger?): how it ended is not known";
+      return cause;
+    }
     bool core_dumped = false;
     if (outcome == 0 && info.si_code == CLD_EXITED) {
       cause.kind = ExitKind::kExitCode;
@@ -152,8 +179,16 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
 
   void OnExit() {
     const std::shared_ptr<Impl> self = shared_from_this();  // a callback may destroy the owner
+    if (ended_at_ == TimePoint()) ended_at_ = SteadyClock::SteadyNow();
     EndGroup();
-    ExitCause cause = Reap();
+    std::optional<ExitCause> reaped = TryReap();
+    if (!reaped) {
+      reap_timer_.expires_after(kReapEvery);
+      return reap_timer_.async_wait([self](const boost::system::error_code& error) {
+        if (!error && !self->abandoned_) self->OnExit();
+      });
+    }
+    ExitCause cause = *std::move(reaped);
     running_ = false;
     boost::system::error_code ignored;
     pidfd_.close(ignored);
@@ -211,11 +246,14 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
   const Callbacks callbacks_;
   const ProcessHelpers helpers_;
   boost::asio::posix::stream_descriptor pidfd_;
+  boost::asio::steady_timer reap_timer_;
   boost::asio::steady_timer rest_timer_;
   std::shared_ptr<OutputPump> stdout_;
   std::shared_ptr<OutputPump> stderr_;
   LineTail tail_;
   std::set<int> sent_;
+  std::optional<TimePoint> killed_at_;   // by us
+  TimePoint ended_at_;                   // as the kernel said; none yet
   std::vector<std::string> held_lines_;  // of the error output, read at the exit and delivered after on_exit
   bool holding_lines_ = false;
   bool running_ = true;

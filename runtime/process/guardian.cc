@@ -126,14 +126,28 @@ Status Guardian::Watch(pid_t process_group) {
   }
   groups_.insert(process_group);
   if (Tell(kWatch, process_group)) return Status::Ok();
+  const Status status = Replace();
+  if (!status.ok()) groups_.erase(process_group);
+  return status;
+}
+
+Status Guardian::Replace() {
   EndHelper();
-  Status status = StartHelper();
-  bool told = status.ok();
-  for (const pid_t group : groups_) told = told && Tell(kWatch, group);
-  if (told) return Status::Ok();
-  groups_.erase(process_group);
-  if (!status.ok()) return status;
-  return Status(StatusCode::kUnavailable, "guardian: its helper (pid " + std::to_string(pid_) + ") takes no orders");
+  KINTSUGI_RETURN_IF_ERROR(StartHelper());
+  for (const pid_t group : groups_)
+    if (!Tell(kWatch, group))
+      return Status(StatusCode::kUnavailable,
+                    "guardian: its helper (pid " + std::to_string(pid_) + ") takes no orders");
+  return Status::Ok();
+}
+
+Result<bool> Guardian::Mend() {
+  siginfo_t info{};
+  const bool lives =
+      pid_ > 0 && ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+  if (lives) return false;
+  KINTSUGI_RETURN_IF_ERROR(Replace());
+  return true;
 }
 
 void Guardian::Release(pid_t process_group) {

@@ -9,7 +9,7 @@
 // Threads: one owner; Start may be called while other threads run, but is cheapest early (the helper is a fork).
 // Ownership: the destructor kills what is still watched or marked, and ends and reaps the helper.
 // Errors: kUnavailable when the helper cannot be reached or started again; a helper that was killed is replaced at the
-//   next Watch and learns all groups anew.
+//   next Watch or Mend and learns all groups anew.
 // Invariants: the helper is in a session of its own, ignores all signals that can be ignored, and holds no descriptor
 //   and no directory of the launcher's.
 // Limits: kMaxGroups groups at a time. SIGKILL to launcher and helper at the same instant leaves only PR_SET_PDEATHSIG.
@@ -45,6 +45,10 @@ class KINTSUGI_EXPORT Guardian {
   // The group has ended or is about to be reaped: its number may soon belong to others.
   void Release(pid_t process_group);
 
+  // Replaces a helper that has ended, and tells the new one everything. True: it had. kUnavailable: it has, and no
+  // other can be started now; asking again may help.
+  Result<bool> Mend();
+
   // The helper's pid, for messages and tests.
   pid_t pid() const { return pid_; }
 
@@ -52,6 +56,7 @@ class KINTSUGI_EXPORT Guardian {
   explicit Guardian(std::string environment_mark) : environment_mark_(std::move(environment_mark)) {}
   Status StartHelper();
   bool Tell(char order, pid_t process_group);
+  Status Replace();
   void EndHelper();
 
   const std::string environment_mark_;

@@ -165,9 +165,9 @@ Status ExecFailure(const ChildPlan& plan, const ChildFailure& failure) {
                                              "line or its format names does not exist");
   }
   if (failure.error == ENOEXEC) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "\"" + plan.path + "\" is not a program of this machine; a script needs a first "
-                  "line such as #!/bin/sh");
+    return Status(StatusCode::kFailedPrecondition, "\"" + plan.path +
+                                                       "\" is not a program of this machine; a script needs a first "
+                                                       "line such as #!/bin/sh");
   }
   if (failure.error == EACCES || failure.error == EPERM) {
     return Status(StatusCode::kPermissionDenied, "program \"" + plan.path + "\" may not be run: " + reason);
@@ -202,11 +202,11 @@ Result<std::pair<UniqueFd, UniqueFd>> MakeOutputPipe() {
 
 }  // namespace
 
-bool KillAndReap(pid_t pid, int pidfd) {
+bool KillAndReap(pid_t pid, int pidfd, std::chrono::milliseconds limit) {
   ::kill(pid, SIGKILL);
   pollfd ended{pidfd, POLLIN, 0};
   if (pidfd >= 0) {
-    while (::poll(&ended, 1, static_cast<int>(std::chrono::milliseconds(kReapLimit).count())) < 0 && errno == EINTR) {
+    while (::poll(&ended, 1, static_cast<int>(limit.count())) < 0 && errno == EINTR) {
     }
   }
   pid_t reaped = 0;

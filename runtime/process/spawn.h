@@ -14,8 +14,8 @@
 
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
-#include "runtime/process/process_spec.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/process/process_spec.h"
 
 namespace kintsugi {
 
@@ -38,9 +38,9 @@ struct SpawnedProcess {
 KINTSUGI_EXPORT Result<SpawnedProcess> ForkExec(const ProcessSpec& spec,
                                                 const std::function<Status(pid_t)>& before_exec = nullptr);
 
-// SIGKILL, then waits for the end and reaps. False when the process was still there after kReapLimit; it is then left
+// SIGKILL, then waits for the end and reaps. False when the process was still there after `limit`; it is then left
 // to the kernel. `pidfd` may be -1: then the wait has no limit.
-KINTSUGI_EXPORT bool KillAndReap(pid_t pid, int pidfd);
+KINTSUGI_EXPORT bool KillAndReap(pid_t pid, int pidfd, std::chrono::milliseconds limit = kReapLimit);
 
 // The file that `program` stands for, given the PATH to search; see ForkExec for the errors.
 KINTSUGI_EXPORT Result<std::string> FindProgram(const std::string& program, const std::string& search_path);

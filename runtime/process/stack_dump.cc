@@ -39,6 +39,8 @@ class StackDump::Impl {
     return Status::Ok();
   }
 
+  pid_t pid() const { return child_->pid(); }
+
  private:
   void Finish() {
     timer_.cancel();
@@ -55,6 +57,7 @@ class StackDump::Impl {
 
 StackDump::StackDump(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 StackDump::~StackDump() = default;
+pid_t StackDump::pid() const { return impl_->pid(); }
 
 Result<std::unique_ptr<StackDump>> StackDump::Start(boost::asio::io_context& io, pid_t pid, Duration limit,
                                                     std::function<void(std::string_view)> on_line,

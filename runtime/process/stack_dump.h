@@ -31,6 +31,7 @@ class KINTSUGI_EXPORT StackDump {
                                                   std::function<void(std::string_view)> on_line,
                                                   std::function<void()> on_done);
   ~StackDump();
+  pid_t pid() const;  // of the program that looks
 
  private:
   class Impl;

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/ptrace.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <string>
@@ -52,6 +54,35 @@ TEST(ChildProcess, KillsAFrozenProcess) {
   ASSERT_TRUE(harness.RunToEnd());
   EXPECT_TRUE(harness.cause().ordered);
   EXPECT_TRUE(harness.lines().empty());
+}
+
+// A debugger that does not let go: the kernel gives the dead process to it first, and a wait for it would last for ever.
+TEST(ChildProcess, TellsTheEndOfAProcessThatAnotherOneTraces) {
+  ProcessHarness harness;
+  ASSERT_TRUE(harness.Start(Shell("sleep 1000")).ok());
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t traced = harness.process().pid();
+  const pid_t tracer = ::fork();
+  if (tracer == 0) {
+    const char seized = ::ptrace(PTRACE_SEIZE, traced, nullptr, nullptr) == 0 ? 'y' : 'n';
+    (void)!::write(ready[1], &seized, 1);
+    for (;;) ::pause();
+  }
+  char seized = 0;
+  ASSERT_EQ(::read(ready[0], &seized, 1), 1);
+  if (seized == 'y') {
+    ASSERT_TRUE(harness.process().KillGroup(SIGKILL).ok());
+    EXPECT_TRUE(harness.RunToExit());
+    EXPECT_THAT(harness.cause().text, ::testing::HasSubstr("traces it"));
+    EXPECT_TRUE(harness.cause().ordered);
+  }
+  ::kill(tracer, SIGKILL);
+  ::waitpid(tracer, nullptr, 0);
+  ::waitpid(traced, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+  if (seized != 'y') GTEST_SKIP() << "this process may not trace others";
 }
 
 TEST(ChildProcess, BringsLinesOfBothStreamsAndTheUnfinishedLast) {

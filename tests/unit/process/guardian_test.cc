@@ -99,6 +99,19 @@ TEST(Guardian, ReplacesAHelperThatWasKilledAndTellsItEverything) {
   (*guardian)->Release(1000000000);
 }
 
+TEST(Guardian, MendsAHelperThatHasEnded) {
+  Result<std::unique_ptr<Guardian>> guardian = Guardian::Start();
+  ASSERT_TRUE(guardian.ok());
+  EXPECT_FALSE((*guardian)->Mend().value());
+  const pid_t first = (*guardian)->pid();
+  ::kill(first, SIGKILL);
+  ASSERT_TRUE(EventuallyTrue([first] { return IsGone(first); }));
+  EXPECT_TRUE((*guardian)->Mend().value());
+  EXPECT_NE((*guardian)->pid(), first);
+  EXPECT_EQ(::kill((*guardian)->pid(), 0), 0);
+  EXPECT_FALSE((*guardian)->Mend().value());
+}
+
 TEST(Guardian, RefusesWhatIsNoWorkersGroup) {
   Result<std::unique_ptr<Guardian>> guardian = Guardian::Start();
   ASSERT_TRUE(guardian.ok());

@@ -1,0 +1,32 @@
+// Orphans: what a rank's process leaves behind when it ends, where its program was started through a wrapper or has put
+// itself into a session of its own (setsid, a container's entry point): processes that no group signal reaches, and
+// that may still map what the rank's successor is about to.
+//
+// The launcher is made their reaper, so they become its children at the very moment their parent ends, and a few reads
+// below /proc find them; whose they are stands in their environment.
+// Threads: one. Errors: a kernel that does not list children (CONFIG_PROC_CHILDREN) shows none; they end with the run,
+// through the guardian, as before. Invariant: only processes that carry the mark are killed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/export.h"
+
+namespace kintsugi {
+
+// From now on orphans below this process become its children.
+KINTSUGI_EXPORT void BecomeReaper();
+
+// SIGKILL to every child of this process that carries `assignment` ("NAME=VALUE") and `is_known` does not know; reaps
+// those that have ended. How many are still there: while it is more than none, ask again, since their own children
+// follow them.
+KINTSUGI_EXPORT size_t KillOrphans(const std::string& assignment, const std::function<bool(pid_t)>& is_known);
+
+// Reaps children that have ended and that `is_known` does not know.
+KINTSUGI_EXPORT void ReapOrphans(const std::function<bool(pid_t)>& is_known);
+
+}  // namespace kintsugi
