@@ -1,5 +1,6 @@
 #include "replica/save/names.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 
@@ -11,6 +12,7 @@ namespace {
 constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kUnfinishedMark = ".tmp-g";
 constexpr size_t kHoldersNamed = 8;
+constexpr size_t kJobShown = 60;
 
 std::string Padded(uint64_t value, int digits) {
   char text[32];
@@ -34,8 +36,16 @@ std::string_view WithoutSlash(std::string_view path) {
 
 std::string FolderName(Step step) { return std::string(kPrefix) + Padded(step.value(), 10); }
 
-std::string UnfinishedFolderName(Step step, Generation generation) {
-  return FolderName(step) + std::string(kUnfinishedMark) + generation.ToString();
+std::string UnfinishedFolderName(Step step, Generation generation, std::string_view job) {
+  return FolderName(step) + std::string(kUnfinishedMark) + generation.ToString() + "." + TagOfJob(job);
+}
+
+std::string TagOfJob(std::string_view job) {
+  std::string tag(job.substr(0, kJobShown));
+  for (char& c : tag)
+    if (c == '.' || !IsPlainName(std::string("a") + c)) c = '_';
+  if (tag == job && !tag.empty()) return tag;
+  return tag + "-" + ToHex(ChecksumOf({reinterpret_cast<const uint8_t*>(job.data()), job.size()})).substr(0, 8);
 }
 
 std::string PartName(Rank writer) { return "part-" + Padded(static_cast<uint64_t>(writer.value()), 5) + ".json"; }
@@ -68,9 +78,11 @@ std::optional<Unfinished> UnfinishedOfFolder(std::string_view name) {
   const size_t mark = name.find(kUnfinishedMark);
   if (mark == std::string_view::npos) return std::nullopt;
   const auto step = StepOfFolder(name.substr(0, mark));
-  const auto generation = Number(name.substr(mark + kUnfinishedMark.size()));
-  if (!step || !generation) return std::nullopt;
-  return Unfinished{*step, Generation(*generation)};
+  const std::string_view rest = name.substr(mark + kUnfinishedMark.size());
+  const size_t dot = std::min(rest.find('.'), rest.size());
+  const auto generation = Number(rest.substr(0, dot));
+  if (!step || !generation || dot + 1 >= rest.size()) return std::nullopt;
+  return Unfinished{*step, Generation(*generation), std::string(rest.substr(dot + 1))};
 }
 
 std::string Join(std::string_view folder, std::string_view name) {

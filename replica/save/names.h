@@ -6,7 +6,7 @@
 //     part-00003.json                    what rank 3 wrote: tensors, objects, checksums
 //     layout0.shard-0-4.bin              the shard of layout 0 that ranks 0 and 4 hold
 //     objects.rank-00003.bin             mirrored objects that rank 3 wrote
-//   ROOT/step_0000000012.tmp-g7/         being written in generation 7; never read
+//   ROOT/step_0000000012.tmp-g7.JOB/     being written by this job in generation 7; never read
 #pragma once
 
 #include <optional>
@@ -23,7 +23,10 @@ inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kLatestName = "latest";
 
 KINTSUGI_EXPORT std::string FolderName(Step step);
-KINTSUGI_EXPORT std::string UnfinishedFolderName(Step step, Generation generation);
+// Each job has its own: two that save into one root never write into one folder.
+KINTSUGI_EXPORT std::string UnfinishedFolderName(Step step, Generation generation, std::string_view job);
+// How a job appears in it: what a file's name cannot hold is replaced, and the whole told apart by a hash.
+KINTSUGI_EXPORT std::string TagOfJob(std::string_view job);
 KINTSUGI_EXPORT std::string PartName(Rank writer);
 KINTSUGI_EXPORT std::string ObjectsName(Rank writer);
 // Long lists of holders are cut and told apart by their hash.
@@ -34,6 +37,7 @@ KINTSUGI_EXPORT std::optional<Step> StepOfFolder(std::string_view name);
 struct Unfinished {
   Step step;
   Generation generation;
+  std::string job_tag;
 };
 KINTSUGI_EXPORT std::optional<Unfinished> UnfinishedOfFolder(std::string_view name);
 

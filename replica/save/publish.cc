@@ -16,7 +16,7 @@ class Publisher {
   Publisher(const PublishRequest& request, FileSystem& files)
       : request_(request),
         files_(files),
-        unfinished_(Join(request.root, UnfinishedFolderName(request.step, request.generation))),
+        unfinished_(Join(request.root, UnfinishedFolderName(request.step, request.generation, request.job))),
         final_(Join(request.root, FolderName(request.step))) {}
 
   Result<Published> Run();
@@ -152,7 +152,7 @@ Result<Published> Publisher::Run() {
   KINTSUGI_ASSIGN_OR_RETURN(published.info, Inspect(final_, files_));
   if (!request_.moves_latest) return published;
   KINTSUGI_RETURN_IF_ERROR(MoveLatest());
-  Rotate(request_.root, request_.step, request_.generation, request_.keep, files_, &published);
+  Rotate(request_.root, request_.job, request_.step, request_.generation, request_.keep, files_, &published);
   return published;
 }
 

@@ -26,8 +26,8 @@ void RemoveCheckpoint(const std::string& path, FileSystem& files, Published* pub
 
 }  // namespace
 
-void Rotate(const std::string& root, Step step, Generation generation, int keep, FileSystem& files,
-            Published* published) {
+void Rotate(const std::string& root, const std::string& job, Step step, Generation generation, int keep,
+            FileSystem& files, Published* published) {
   const auto names = files.List(root);
   if (!names.ok()) {
     published->warnings.push_back(names.status().ToString());
@@ -36,7 +36,8 @@ void Rotate(const std::string& root, Step step, Generation generation, int keep,
   for (const std::string& name : *names) {
     const auto attempt = UnfinishedOfFolder(name);
     const bool aside = name.starts_with(std::string(kLatestName) + ".tmp-");
-    if (aside || (attempt && (attempt->step < step || (attempt->step == step && attempt->generation <= generation))))
+    const bool ours = attempt && attempt->job_tag == TagOfJob(job);
+    if (aside || (ours && (attempt->step < step || (attempt->step == step && attempt->generation <= generation))))
       RemoveOne(Join(root, name), files, published);
   }
   const auto steps = ListSteps(root, files);

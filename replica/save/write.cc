@@ -56,7 +56,8 @@ class PartWriter {
         request_(request),
         mirrored_of_(mirrored_of),
         files_(files),
-        folder_(Join(request.root, UnfinishedFolderName(request.identity.step, request.identity.generation))) {}
+        folder_(Join(request.root,
+                     UnfinishedFolderName(request.identity.step, request.identity.generation, request.identity.job))) {}
 
   Result<Written> Run();
 
@@ -145,7 +146,8 @@ Status PartWriter::RemoveOlderAttempts() {
   KINTSUGI_ASSIGN_OR_RETURN(const auto names, files_.List(request_.root));
   for (const std::string& name : names) {
     const auto attempt = UnfinishedOfFolder(name);
-    if (attempt && attempt->step == request_.identity.step && attempt->generation < request_.identity.generation)
+    if (attempt && attempt->job_tag == TagOfJob(request_.identity.job) && attempt->step == request_.identity.step &&
+        attempt->generation < request_.identity.generation)
       KINTSUGI_RETURN_IF_ERROR(files_.Remove(Join(request_.root, name)));
   }
   return Status::Ok();

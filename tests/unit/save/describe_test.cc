@@ -49,7 +49,7 @@ TEST_F(Describe, ARootShowsWhatThereIsAndWhatIsUnfinished) {
   EXPECT_EQ(json["newest_complete"], "step_0000000020");
   ASSERT_EQ(json["checkpoints"].size(), 2u);
   EXPECT_EQ(json["checkpoints"][1]["step"], 10);
-  EXPECT_EQ(json["unfinished"], (std::vector<std::string>{"step_0000000030.tmp-g1"}));
+  EXPECT_EQ(json["unfinished"], (std::vector<std::string>{"step_0000000030.tmp-g1.job-a"}));
 }
 
 TEST_F(Describe, DamageIsPartOfTheAnswer) {
@@ -67,7 +67,7 @@ TEST_F(Describe, DamageIsPartOfTheAnswer) {
   files_.Content("root/step_0000000020/manifest.json")[20] ^= 1;
   EXPECT_EQ(Of("root/step_0000000020")["complete"], false);
   EXPECT_EQ(Of("root")["newest_complete"], "step_0000000010");
-  EXPECT_EQ(Of("root/step_0000000030.tmp-g1")["complete"], false);
+  EXPECT_EQ(Of("root/step_0000000030.tmp-g1.job-a")["complete"], false);
 }
 
 TEST_F(Describe, AnAbsentPathIsAnError) {

@@ -24,7 +24,7 @@ TEST(FullDisk, IsFoundBeforeAnythingIsWrittenAndNamesBytesAndRemedy) {
   EXPECT_TRUE(
       Names(status.message(), "layout0.shard-0-2.bin", "131144 bytes needed", "free space", "step 20", "rank 0"))
       << status.ToString();
-  EXPECT_FALSE(files.Has("root/step_0000000020.tmp-g1"));
+  EXPECT_FALSE(files.Has("root/step_0000000020.tmp-g1.job-a"));
   EXPECT_EQ(FindNewestComplete("root", files)->step(), Step(10));
 }
 
@@ -84,7 +84,7 @@ ChildResult SaveOnSmallDisk(const std::string& folder) {
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   const auto found = FindNewestComplete(folder);
   return status.code() == StatusCode::kResourceExhausted && Names(status.message(), "8388680 bytes needed") &&
-                 !std::filesystem::exists(folder + "/step_0000000020.tmp-g1") && found.ok() &&
+                 !std::filesystem::exists(folder + "/step_0000000020.tmp-g1.job-a") && found.ok() &&
                  found->step() == Step(10) && fits.Save(20, 2).ok()
              ? kPassed
              : kFailed;

@@ -67,7 +67,7 @@ TEST(Part, RefusesEveryFieldThatLiesAndNamesIt) {
   MemoryFileSystem files;
   World world("root", files);
   ASSERT_TRUE(world.Write(0, 12, 1).ok());
-  const std::string good = Text(files, "root/step_0000000012.tmp-g1/part-00000.json");
+  const std::string good = Text(files, "root/step_0000000012.tmp-g1.job-a/part-00000.json");
   const Json body = Json::parse(good).at("body");
   struct Lie {
     std::string pointer;  // RFC 6901

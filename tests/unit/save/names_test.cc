@@ -13,19 +13,36 @@ TEST(Names, AStepAndItsFolderAreOneToOne) {
   EXPECT_EQ(FolderName(Step(12)), "step_0000000012");
   for (const char* name :
        {"step_12", "step_00000000012", "step_", "step_000000001x", "step_-000000012", "step_0000000012 ",
-        "Step_0000000012", "step_0000000012.tmp-g1", "step_99999999999999999999", ""})
+        "Step_0000000012", "step_0000000012.tmp-g1.job-a", "step_99999999999999999999", ""})
     EXPECT_EQ(StepOfFolder(name), std::nullopt) << name;
 }
 
 TEST(Names, AnUnfinishedFolderTellsStepAndGeneration) {
-  const std::string name = UnfinishedFolderName(Step(12), Generation(7));
-  EXPECT_EQ(name, "step_0000000012.tmp-g7");
+  const std::string name = UnfinishedFolderName(Step(12), Generation(7), "job-a");
+  EXPECT_EQ(name, "step_0000000012.tmp-g7.job-a");
   const auto unfinished = UnfinishedOfFolder(name);
   ASSERT_TRUE(unfinished);
   EXPECT_EQ(unfinished->step, Step(12));
   EXPECT_EQ(unfinished->generation, Generation(7));
-  for (const char* other : {"step_0000000012", "step_0000000012.tmp-g", "step_12.tmp-g7", "x.tmp-g7"})
+  EXPECT_EQ(unfinished->job_tag, "job-a");
+  for (const char* other : {"step_0000000012", "step_0000000012.tmp-g", "step_0000000012.tmp-g7",
+                            "step_0000000012.tmp-g7.", "step_12.tmp-g7.job-a", "x.tmp-g7"})
     EXPECT_FALSE(UnfinishedOfFolder(other)) << other;
+}
+
+TEST(Names, JobsAreToldApartInNamesThatFilesMayHave) {
+  EXPECT_EQ(TagOfJob("job-4711"), "job-4711");
+  std::set<std::string> tags;
+  for (const std::string& job :
+       {std::string("10.0.0.1:29400"), std::string("10_0_0_1_29400"), std::string("10/0.0.1:29400"), std::string(),
+        std::string("\xff\n"), std::string(60, 'x'), std::string(61, 'x'), std::string(500, 'x')}) {
+    const std::string tag = TagOfJob(job);
+    EXPECT_TRUE(IsPlainName(tag) || tag.front() == '-') << tag;
+    EXPECT_TRUE(tags.insert(tag).second) << tag;
+    const auto unfinished = UnfinishedOfFolder(UnfinishedFolderName(Step(1), Generation(2), job));
+    ASSERT_TRUE(unfinished) << tag;
+    EXPECT_EQ(unfinished->job_tag, tag);
+  }
 }
 
 TEST(Names, ShardFilesAreToldApartHoweverManyRanksHoldThem) {

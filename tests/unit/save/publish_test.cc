@@ -19,7 +19,7 @@ TEST(Publish, MakesTheCheckpointVisibleAndMovesLatest) {
   World world("root", files);
   ASSERT_TRUE(world.Save(12, 1).ok());
   EXPECT_EQ(Latest(files), "step_0000000012\n");
-  EXPECT_FALSE(files.Has("root/step_0000000012.tmp-g1"));
+  EXPECT_FALSE(files.Has("root/step_0000000012.tmp-g1.job-a"));
   const auto found = FindNewestComplete("root", files);
   ASSERT_TRUE(found.ok()) << found.status().ToString();
   EXPECT_EQ(found->step(), Step(12));
@@ -71,7 +71,7 @@ TEST(Publish, RefusesWhatIsNotComplete) {
   const Status short_file = publish(
       [](World& world, MemoryFileSystem& files) {
         ASSERT_TRUE(world.Write(0, 12, 1).ok() && world.Write(1, 12, 1).ok());
-        files.Content("root/step_0000000012.tmp-g1/layout0.shard-1-3.bin").pop_back();
+        files.Content("root/step_0000000012.tmp-g1.job-a/layout0.shard-1-3.bin").pop_back();
       },
       false);
   EXPECT_EQ(short_file.code(), StatusCode::kDataLoss);
@@ -116,7 +116,7 @@ TEST(Publish, ReplacesACheckpointOfTheSameStepInOneMoment) {
     // A dump right after a periodic save.
     ASSERT_TRUE(world.Save(12, 2).ok());
     EXPECT_EQ(FindNewestComplete("root", files)->manifest.identity.generation, Generation(can_exchange ? 2 : 1));
-    EXPECT_FALSE(files.Has("root/step_0000000012.tmp-g2"));
+    EXPECT_FALSE(files.Has("root/step_0000000012.tmp-g2.job-a"));
     ASSERT_TRUE(world.LoadAll(world.Path(12)).ok());
     EXPECT_TRUE(world.IsAt(12));
     // A damaged one always makes room.
@@ -197,8 +197,19 @@ TEST(Rotation, SweepsAttemptsThatNobodyFinishes) {
   ASSERT_TRUE(world.Write(0, 8, 9).ok());
   ASSERT_TRUE(world.Write(0, 12, 7).ok());
   ASSERT_TRUE(world.Save(12, 6).ok());
-  EXPECT_FALSE(files.Has("root/step_0000000008.tmp-g9"));
-  EXPECT_TRUE(files.Has("root/step_0000000012.tmp-g7")) << "a newer generation may be writing it";
+  EXPECT_FALSE(files.Has("root/step_0000000008.tmp-g9.job-a"));
+  EXPECT_TRUE(files.Has("root/step_0000000012.tmp-g7.job-a")) << "a newer generation may be writing it";
+}
+
+TEST(Rotation, LeavesTheAttemptsOfAnotherJobAlone) {
+  MemoryFileSystem files;
+  World world("root", files), other("root", files);
+  other.job = "job-b";
+  ASSERT_TRUE(other.Write(0, 8, 1).ok());
+  ASSERT_TRUE(other.Write(0, 12, 1).ok());
+  ASSERT_TRUE(world.Save(12, 2).ok());
+  EXPECT_TRUE(files.Has("root/step_0000000008.tmp-g1.job-b"));
+  EXPECT_TRUE(files.Has("root/step_0000000012.tmp-g1.job-b"));
 }
 
 TEST(Rotation, AFailureToRemoveIsAWarningNotAnError) {

@@ -23,7 +23,7 @@ TEST(WritePart, PutsEveryTensorAlignedAtTheOffsetItTells) {
   World world("root", files, 2 * (2 * kBlockBytes + 40) / 4);  // each half: two blocks and a rest
   world.SetTo(9);
   ASSERT_TRUE(world.Write(0, 9, 3).ok());
-  const std::string folder = "root/step_0000000009.tmp-g3/";
+  const std::string folder = "root/step_0000000009.tmp-g3.job-a/";
   const auto body = Body(files, folder + "part-00000.json");
   EXPECT_EQ(body["schema"], 1);
   EXPECT_EQ(body["job"], "job-a");
@@ -77,8 +77,8 @@ TEST(WritePart, MayBeRepeatedAndRemovesAttemptsOfOlderGenerations) {
   ASSERT_TRUE(world.Write(0, 9, 3).ok());
   ASSERT_TRUE(world.Write(0, 8, 3).ok());
   ASSERT_TRUE(world.Write(1, 9, 4).ok());
-  EXPECT_FALSE(files.Has("root/step_0000000009.tmp-g3"));
-  EXPECT_TRUE(files.Has("root/step_0000000008.tmp-g3"));
+  EXPECT_FALSE(files.Has("root/step_0000000009.tmp-g3.job-a"));
+  EXPECT_TRUE(files.Has("root/step_0000000008.tmp-g3.job-a"));
   ASSERT_TRUE(world.Write(0, 9, 4).ok());
   EXPECT_TRUE(world.PublishStep(9, 4).ok());
 }
@@ -121,7 +121,7 @@ TEST(WritePart, StopsWhenSupersededOrOutOfTimeAndLeavesNothing) {
   };
   const Status superseded = WritePart(world.rank(0).registry(), request, cancelling, files).status();
   EXPECT_EQ(superseded.code(), StatusCode::kCancelled) << superseded.ToString();
-  EXPECT_FALSE(files.Has("root/step_0000000009.tmp-g3"));
+  EXPECT_FALSE(files.Has("root/step_0000000009.tmp-g3.job-a"));
 
   request.cancel = nullptr;
   request.deadline = TimePoint();
