@@ -24,7 +24,7 @@ Controller::Controller(boost::asio::io_context& io, ControllerOptions options,
       host_(host),
       log_(std::move(log)),
       core_(options_.policy, options_.term),
-      reports_(options_.policy.resume_step),
+      reports_(options_.policy.resume_step, options_.policy.world_size),
       refusals_(log_),
       tick_(io) {}
 
@@ -83,8 +83,8 @@ void Controller::ScheduleTick() {
   // A tick that was already due runs after cancel: it must find out that we are gone.
   tick_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
     if (error || alive.expired()) return;
+    ScheduleTick();  // first: what throws in the tick must not be the last one
     Feed(core::Tick{});
-    ScheduleTick();
   });
 }
 
@@ -113,6 +113,10 @@ std::vector<core::ControllerAction> Controller::StepCore(const core::ControllerE
     if (recorder_) recorder_->Threw(event, now);
     throw;
   }
+}
+
+void Controller::TakeTotals(core::LedgerTotals folded) {
+  reports_ = ReportLedger(options_.policy.resume_step, options_.policy.world_size, std::move(folded));
 }
 
 void Controller::SetInjections(Rank rank, std::vector<std::string> injections) {
@@ -180,14 +184,15 @@ void Controller::OnJoin(const net::ConnectionPtr& connection, const core::Header
   AnswerWaitingJoins();
 }
 
-// A refused join must not cost the living process its connection; an accepted one ends the connection before it, so that
-// a process which was replaced, or forgot to close, learns of it.
+// A refused join must not cost the living process its connection; an accepted one ends the connection before it, so
+// that a process which was replaced, or forgot to close, learns of it.
 void Controller::AnswerJoin(Rank rank, Incarnation incarnation, const core::Header& header,
                             const core::JoinReply& reply) {
   const net::ConnectionPtr connection = std::exchange(joining_, nullptr);
   if (!connection) return;
   const Status sent = connection->Send(wire::Encode(options_.job, header, reply));
-  if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"rank", rank.ToString()}, {"why", sent.message()}}));
+  if (!sent.ok())
+    log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"rank", rank.ToString()}, {"why", sent.message()}}));
   if (!reply.accepted) return connection->Close();
   peers_[connection->id()] = {rank, incarnation};
   auto& living = connections_[rank];
@@ -250,9 +255,11 @@ void Controller::Act(const core::ControllerAction& action) {
                  },
                  [&](const core::Transition& a) { host_.OnTransition(a); },
                  [&](const core::IncidentClosed& a) { host_.OnIncident(a.record); },
-                 [&](const core::StepDecided&) {},
+                 [&](const core::StepDecided& a) { reports_.GoBackTo(a.step); },
                  [&](const core::CheckpointReady& a) {
-                   log_->Write(LogLevel::kInfo, LogLine("checkpoint", {{"step", a.step.ToString()}, {"directory", a.directory}}));
+                   log_->Write(LogLevel::kInfo,
+                               LogLine("checkpoint", {{"step", a.step.ToString()}, {"directory", a.directory}}));
+                   reports_.MayGoBackTo(a.step);
                    host_.OnCheckpoint({a.step, a.directory});
                  },
                  [&](const core::RunEnded& a) {
@@ -266,6 +273,7 @@ void Controller::Act(const core::ControllerAction& action) {
                  [&](const core::Notice& a) { Tell(a); },
                  [&](const core::AskWitness&) { host_.OnAskWitness(); },
                  [&](const core::SnapshotSettled& a) {
+                   if (a.counts) reports_.MayGoBackTo(a.step);
                    log_->Write(LogLevel::kDebug,
                                LogLine("snapshot", {{"step", a.step.ToString()},
                                                     {"counts", a.counts ? "yes" : "no"},

@@ -83,6 +83,8 @@ class Controller {
   void FeedBeat(Rank rank, Incarnation incarnation, uint64_t count, const Progress& place);
   void SetInjections(Rank rank, std::vector<std::string> injections);
 
+  // With a run that is taken over: what its leader had folded. REQUIRES: nothing was reported here yet.
+  void TakeTotals(core::LedgerTotals folded);
   const core::ControllerCore& core() const { return core_; }
   ReportLedger& reports() { return reports_; }
   const net::TransportCounters& counters() const { return server_->counters(); }
@@ -127,9 +129,9 @@ class Controller {
   std::map<Rank, LineBudget> notices_;  // each rank its own: one that floods hides no other
   std::unique_ptr<net::Server> server_;
   boost::asio::steady_timer tick_;
-  net::ConnectionPtr joining_;       // while the core judges its join
+  net::ConnectionPtr joining_;              // while the core judges its join
   std::vector<WaitingJoin> waiting_joins_;  // while the core takes over; answered afterwards
-  std::map<uint64_t, Peer> peers_;   // by connection id: who joined through it
+  std::map<uint64_t, Peer> peers_;          // by connection id: who joined through it
   std::map<Rank, std::pair<Incarnation, net::ConnectionPtr>> connections_;  // of the living incarnations
   uint64_t refused_frames_ = 0;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -66,7 +66,8 @@ NodeHub::NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& eve
       controller_(controller),
       events_(events),
       log_(std::move(log)),
-      links_(static_cast<size_t>(options_.nodes + options_.controllers)) {}
+      links_(static_cast<size_t>(options_.nodes + options_.controllers)),
+      places_(links_.size()) {}
 
 NodeHub::~NodeHub() {
   for (Link& link : links_)
@@ -89,6 +90,8 @@ void NodeHub::OnFrame(const net::ConnectionPtr& connection, std::string_view pay
   if (const auto* hello = std::get_if<wire::NodeHello>(&frame->message)) return OnHello(connection, *hello);
   const int node = connection->mark();
   if (node < 0) return Refuse(connection, "speaks before its hello was accepted");
+  PlaceOf(node).incumbent.heard_at = SteadyClock::SteadyNow();
+  if (PlaceOf(node).claimant.connection) RefuseClaimant(node);
   std::visit(Overloaded{[&](const wire::FromAgentChannel& m) { OnAgentFrame(node, m.channel, m.frame); },
                         [&](const wire::AgentChannelClosed& m) { OnAgentClosed(node, m.channel); },
                         [&](const auto&) { events_.OnNodeMessage(node, frame->message); }},
@@ -113,18 +116,31 @@ std::string NodeHub::WhyRefused(const wire::NodeHello& hello) const {
 
 void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHello& hello) {
   const std::string why = WhyRefused(hello);
-  if (!why.empty()) {
-    Refuse(connection, why);
-    (void)connection->Send(
-        wire::Encode(options_.job, options_.term, wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
-    return connection->Close();
-  }
+  if (!why.empty()) return ShowOut(connection, why);
   if (connection->mark() >= 0) {
     Refuse(connection, "says hello twice");
     return connection->Close();
   }
+  Place& place = PlaceOf(hello.node_rank);
+  const std::string name = "node " + std::to_string(hello.node_rank);
+  if (place.replaced.count(hello.launcher))
+    return ShowOut(connection, "another launcher took the place of " + name + " while this one was silent");
+  const bool lives = place.incumbent.launcher != 0 && place.incumbent.launcher != hello.launcher &&
+                     SteadyClock::SteadyNow() - place.incumbent.heard_at <= options_.silence;
+  if (!lives) return TakeIn(connection, hello);
+  // A launcher that was started anew says the same as one that was started twice. Whether the one before it lives, its
+  // next word tells, or that it says none.
+  if (place.claimant.connection) return ShowOut(connection, name + " is claimed by several launchers at once");
+  place.claimant = {connection, hello};
+}
+
+// The newest connection of a node's launcher speaks for it: the one before it is lost, and that may not be known yet.
+void NodeHub::TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello& hello) {
   const int node = hello.node_rank;
-  // The newest launcher of a node speaks for it: the one before it has lost its connection, or its life.
+  Place& place = PlaceOf(node);
+  if (place.incumbent.launcher != 0 && place.incumbent.launcher != hello.launcher)
+    place.replaced.insert(place.incumbent.launcher);
+  place.incumbent = {hello.launcher, hello.address, SteadyClock::SteadyNow()};
   if (const net::ConnectionPtr old = LinkOf(node).connection) {
     OnClose(old);
     old->Abort();
@@ -139,6 +155,31 @@ void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHell
   Send(node, wire::NodeWelcome{true, "", options_.master_address, options_.master_port, options_.beat, options_.policy,
                                options_.run});
   events_.OnNodeJoined(node, hello);
+}
+
+void NodeHub::Poll(TimePoint now) {
+  for (Place& place : places_) {
+    if (!place.claimant.connection || now - place.incumbent.heard_at <= options_.silence) continue;
+    const Claimant claimant = std::exchange(place.claimant, {});
+    log_->Write(LogLevel::kWarning, LogLine("node_replaced", {{"node", std::to_string(claimant.hello.node_rank)},
+                                                              {"silent", place.incumbent.address},
+                                                              {"by", claimant.hello.address}}));
+    TakeIn(claimant.connection, claimant.hello);
+  }
+}
+
+void NodeHub::RefuseClaimant(int node) {
+  const Claimant claimant = std::exchange(PlaceOf(node).claimant, {});
+  const std::string name = "node " + std::to_string(node);
+  ShowOut(claimant.connection, name + " is here already: its launcher on " + PlaceOf(node).incumbent.address +
+                                   " lives. Give every launcher a --node-rank of its own, or end that one first");
+}
+
+void NodeHub::ShowOut(const net::ConnectionPtr& connection, const std::string& why) {
+  Refuse(connection, why);
+  (void)connection->Send(
+      wire::Encode(options_.job, options_.term, wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
+  connection->Close();
 }
 
 void NodeHub::OnAgentFrame(int node, uint64_t number, const std::string& frame) {
@@ -167,7 +208,11 @@ void NodeHub::OnAgentClosed(int node, uint64_t number) {
 
 void NodeHub::OnClose(const net::ConnectionPtr& connection) {
   const int node = connection->mark();
-  if (node < 0) return;
+  if (node < 0) {
+    for (Place& place : places_)
+      if (place.claimant.connection == connection) place.claimant = {};
+    return;
+  }
   connection->set_mark(-1);
   --connected_;
   const Link link = std::exchange(LinkOf(node), {});

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,8 @@ struct NodeHubOptions {
   std::string policy;  // as words, for whoever may have to take over
   std::string run;     // names the run to a witness
   bool witness = false;
-  int controllers = 0;  // processes without ranks that may lead
+  int controllers = 0;                         // processes without ranks that may lead
+  Duration silence = std::chrono::seconds(1);  // who says nothing for so long may be replaced by another launcher
 };
 
 class NodeHub final : public NodePort {
@@ -52,6 +54,9 @@ class NodeHub final : public NodePort {
   bool any_connected() const { return connected_ > 0; }
   uint64_t refused_frames() const { return refused_frames_; }
 
+  // Now and then: launchers that claim the place of one that has fallen silent.
+  void Poll(TimePoint now);
+
   // NodePort.
   void OnFrame(const net::ConnectionPtr& connection, std::string_view payload) override;
   void OnClose(const net::ConnectionPtr& connection) override;
@@ -63,8 +68,28 @@ class NodeHub final : public NodePort {
     std::string address;
     std::map<uint64_t, std::shared_ptr<Channel>> channels;
   };
+  // Whose place a node is, beyond its connection.
+  struct Incumbent {
+    uint64_t launcher = 0;  // 0: nobody's yet
+    std::string address;
+    TimePoint heard_at;
+  };
+  // Another launcher that says it is this node. The incumbent's next sign of life refuses it, its silence lets it in.
+  struct Claimant {
+    net::ConnectionPtr connection;  // null: none
+    wire::NodeHello hello;
+  };
+  struct Place {
+    Incumbent incumbent;
+    Claimant claimant;
+    std::set<uint64_t> replaced;  // launchers that were silent for too long: they are not let in again
+  };
 
   Link& LinkOf(int node) { return links_[static_cast<size_t>(node)]; }
+  Place& PlaceOf(int node) { return places_[static_cast<size_t>(node)]; }
+  void TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello& hello);
+  void ShowOut(const net::ConnectionPtr& connection, const std::string& why);
+  void RefuseClaimant(int node);
   void OnHello(const net::ConnectionPtr& connection, const wire::NodeHello& hello);
   std::string WhyRefused(const wire::NodeHello& hello) const;
   void OnAgentFrame(int node, uint64_t channel, const std::string& frame);
@@ -75,7 +100,8 @@ class NodeHub final : public NodePort {
   Controller& controller_;
   NodeEvents& events_;
   std::shared_ptr<LogSink> log_;
-  std::vector<Link> links_;  // by node; a connection's mark is its node
+  std::vector<Link> links_;    // by node; a connection's mark is its node
+  std::vector<Place> places_;  // by node
   int connected_ = 0;
   uint64_t channels_made_ = 0;
   uint64_t refused_frames_ = 0;

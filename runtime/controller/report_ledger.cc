@@ -2,12 +2,18 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace kintsugi {
+
+core::SampleSum SumOf(std::span<const uint64_t> ids) { return {ids.size(), XXH64(ids.data(), ids.size_bytes(), 0)}; }
+
+ReportLedger::ReportLedger(Step before, int ranks, core::LedgerTotals folded)
+    : before_(before.value()), ranks_(static_cast<size_t>(ranks)), folded_(std::move(folded)) {
+  folded_.step = start_ = std::max(folded_.step, before_);
+}
 
 void ReportLedger::Stands(Rank rank, Step step) {
   if (leader_ && rank != *leader_ && step.value() <= leader_at_) {
@@ -23,52 +29,112 @@ uint64_t ReportLedger::FarthestBut(Rank rank) const {
   return std::max(before_, rank == leader_ ? next_.value_or(leader_at_) : leader_at_);
 }
 
-bool ReportLedger::Record(Rank rank, Step step, double loss, std::span<const uint64_t> samples) {
-  // Differences, since a place may be any number.
-  const uint64_t farthest = FarthestBut(rank);
+bool ReportLedger::Record(Rank rank, Step step, double loss, const core::SampleSum& samples) {
+  // Differences, since a place may be any number. Until others have told where they stand, the start says it.
+  const uint64_t farthest = std::max(FarthestBut(rank), start_);
   if (step.value() <= before_ || (step.value() > farthest && step.value() - farthest > kAhead)) {
     ++refused_;
     return false;
   }
-  steps_[step.value()][rank] = {loss, samples.size(), XXH64(samples.data(), samples.size_bytes(), 0)};
+  if (step.value() <= folded_.step) return true;  // told twice
+  Row& row = rows_[step.value()];
+  const auto at = static_cast<size_t>(rank.value());
+  if (row.ranks.size() <= at) row.ranks.resize(at + 1);
+  const bool news = !row.ranks[at].there;
+  row.ranks[at] = {loss, samples, true};
+  if (!news) return true;
+  folded_.AddReporter(rank);
+  if (++row.count >= ranks_) complete_ = std::max(complete_, step.value());
+  Fold();
   return true;
 }
 
-ReportLedger::Totals ReportLedger::Committed(Step before, Step committed) const {
-  Totals totals;
-  std::set<Rank> reporters;
-  uint64_t reports = 0;
-  for (uint64_t step = before.value() + 1; step <= committed.value(); ++step) {
-    const auto found = steps_.find(step);
-    if (found == steps_.end()) {
-      totals.losses.push_back(std::numeric_limits<double>::quiet_NaN());
-      continue;
-    }
-    totals.losses.push_back(found->second.begin()->second.loss);
-    for (const auto& [rank, entry] : found->second) {
-      const uint64_t words[] = {totals.samples_digest, step, static_cast<uint64_t>(rank.value()), entry.digest,
-                                entry.samples};
-      totals.samples_digest = XXH64(words, sizeof words, 0);
-      totals.samples_consumed += entry.samples;
-      reporters.insert(rank);
-      ++reports;
-    }
+// The lowest steps, as long as all are far beyond them.
+void ReportLedger::Fold() {
+  while (!rows_.empty()) {
+    const uint64_t step = folded_.step + 1;
+    if (step + kLag > complete_ && rows_.size() <= RowsMax(ranks_)) return;
+    // A gap, of which nobody told, is passed over as fast as the rest.
+    const auto row = rows_.find(step);
+    FoldRow(step, row == rows_.end() ? nullptr : &row->second, &folded_);
+    if (row != rows_.end()) rows_.erase(row);
+    if (to_note_.erase(step) > 0) folded_.TakeNote();
   }
-  totals.missing = reporters.size() * totals.losses.size() - reports;
+}
+
+void ReportLedger::FoldRow(uint64_t step, const Row* row, core::LedgerTotals* into) {
+  std::optional<double> loss;
+  for (size_t rank = 0; row != nullptr && rank < row->ranks.size(); ++rank) {
+    const Entry& entry = row->ranks[rank];
+    if (!entry.there) continue;
+    if (!loss) loss = entry.loss;
+    const uint64_t words[] = {into->digest, step, rank, entry.samples.digest, entry.samples.count};
+    into->digest = XXH64(words, sizeof words, 0);
+    into->samples += entry.samples.count;
+    ++into->reports;
+  }
+  into->AddLoss(loss.value_or(std::numeric_limits<double>::quiet_NaN()));
+  into->step = step;
+}
+
+void ReportLedger::MayGoBackTo(Step step) {
+  if (step.value() == folded_.step) return folded_.TakeNote();
+  if (step.value() < folded_.step) return;
+  to_note_.insert(step.value());
+  if (to_note_.size() > core::LedgerTotals::kNotesMax) to_note_.erase(to_note_.begin());
+}
+
+void ReportLedger::Rewind(uint64_t step, core::LedgerTotals* totals) const {
+  core::LedgerTotals::Note back{.step = before_, .last_loss = std::numeric_limits<double>::quiet_NaN()};
+  for (const core::LedgerTotals::Note& note : totals->notes)
+    if (note.step <= step) back = note;
+  totals->GoBackTo(back);
+}
+
+void ReportLedger::GoBackTo(Step step) {
+  if (step.value() >= folded_.step) return;
+  // To a step that nobody noted the sums cannot go back: those steps are done again as they were, and counted once.
+  const auto& notes = folded_.notes;
+  if (step.value() != before_ &&
+      std::none_of(notes.begin(), notes.end(), [&](const auto& n) { return n.step == step.value(); }))
+    return;
+  Rewind(step.value(), &folded_);
+  rows_.clear();
+  to_note_.clear();
+  complete_ = folded_.step;
+}
+
+ReportLedger::Totals ReportLedger::Committed(Step committed) const {
+  core::LedgerTotals sums = folded_;
+  if (committed.value() < sums.step) Rewind(committed.value(), &sums);
+  for (uint64_t step = sums.step + 1; step <= committed.value(); ++step) {
+    const auto row = rows_.find(step);
+    FoldRow(step, row == rows_.end() ? nullptr : &row->second, &sums);
+  }
+  Totals totals;
+  totals.losses = std::move(sums.curve);
+  totals.losses_every = sums.curve_every;
+  if (sums.steps > 0) totals.final_loss = sums.last_loss;
+  totals.samples_consumed = sums.samples;
+  totals.samples_digest = sums.digest;
+  // Who reported only of steps that are not among these is not missed in them.
+  totals.missing = sums.reporter_count() * sums.steps - sums.reports;
   return totals;
 }
 
 std::optional<double> ReportLedger::LossOf(Step step) const {
-  const auto found = steps_.find(step.value());
-  if (found == steps_.end() || found->second.empty()) return std::nullopt;
-  return found->second.begin()->second.loss;
+  const auto found = rows_.find(step.value());
+  if (found != rows_.end())
+    for (const Entry& entry : found->second.ranks)
+      if (entry.there) return entry.loss;
+  return std::nullopt;
 }
 
 uint64_t ReportLedger::SamplesOf(Step step) const {
-  const auto found = steps_.find(step.value());
+  const auto found = rows_.find(step.value());
   uint64_t samples = 0;
-  if (found != steps_.end())
-    for (const auto& [rank, entry] : found->second) samples += entry.samples;
+  if (found != rows_.end())
+    for (const Entry& entry : found->second.ranks) samples += entry.samples.count;
   return samples;
 }
 

@@ -1,6 +1,7 @@
 // The control socket's requests: status, incidents, inject, save, stop. One JSON object in, one out.
 #include <nlohmann/json.hpp>
 
+#include "runtime/launcher/control_words.h"
 #include "runtime/launcher/leader.h"
 
 namespace kintsugi {
@@ -8,10 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string Refuse(const std::string& why) {
-  // A request may hold any bytes, and the answer quotes it.
-  return json{{"ok", false}, {"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace);
-}
+std::string Refuse(const std::string& why) { return RefusalLine(why); }
 
 std::string_view LifeName(core::ControllerCore::Life life) {
   constexpr std::string_view kNames[] = {"absent", "starting", "ready", "dead"};
@@ -71,65 +69,64 @@ std::string Leader::StatusJson() const {
   }
   json spares{{"wanted", run().spares * run().nodes}, {"waiting", 0}};
   for (const auto& [node, waiting] : spares_) spares["waiting"] = spares["waiting"].get<int>() + waiting;
-  return json{{"ok", true},
-              {"job", run().job},
-              {"address", run().bind_address + ":" + std::to_string(controller_->port())},
-              {"phase", core::PhaseName(core.phase())},
-              {"term", core.term().number},
-              {"generation", core.generation().value()},
-              {"step", controller_->reports().newest().value()},
-              {"incidents", core.incidents()},
-              {"dropped_messages", core.dropped_messages()},
-              {"refused_frames", controller_->refused_frames()},
-              {"refused_reports", controller_->reports().refused()},
-              {"connections",
-               {{"accepted", counters.accepted},
-                {"authenticated", counters.authenticated},
-                {"refused",
-                 {{"magic", counters.refused_magic},
-                  {"version", counters.refused_version},
-                  {"job", counters.refused_job},
-                  {"tls", counters.refused_tls},
-                  {"secret", counters.refused_secret},
-                  {"frame", counters.refused_frame},
-                  {"timeout", counters.refused_timeout},
-                  {"limit", counters.refused_limit},
-                  {"gone", counters.refused_gone}}},
-                {"closed",
-                 {{"local", counters.closed_local},
-                  {"peer", counters.closed_peer},
-                  {"frame", counters.closed_frame},
-                  {"queue", counters.closed_queue}}}}},
-              {"spares", std::move(spares)},
-              {"ranks", std::move(ranks)}}
-      .dump();
+  return AnswerLine({{"ok", true},
+                     {"job", run().job},
+                     {"address", run().bind_address + ":" + std::to_string(controller_->port())},
+                     {"phase", core::PhaseName(core.phase())},
+                     {"term", core.term().number},
+                     {"generation", core.generation().value()},
+                     {"step", controller_->reports().newest().value()},
+                     {"incidents", core.incidents()},
+                     {"dropped_messages", core.dropped_messages()},
+                     {"refused_frames", controller_->refused_frames()},
+                     {"refused_reports", controller_->reports().refused()},
+                     {"connections",
+                      {{"accepted", counters.accepted},
+                       {"authenticated", counters.authenticated},
+                       {"refused",
+                        {{"magic", counters.refused_magic},
+                         {"version", counters.refused_version},
+                         {"job", counters.refused_job},
+                         {"tls", counters.refused_tls},
+                         {"secret", counters.refused_secret},
+                         {"frame", counters.refused_frame},
+                         {"timeout", counters.refused_timeout},
+                         {"limit", counters.refused_limit},
+                         {"gone", counters.refused_gone}}},
+                       {"closed",
+                        {{"local", counters.closed_local},
+                         {"peer", counters.closed_peer},
+                         {"frame", counters.closed_frame},
+                         {"queue", counters.closed_queue}}}}},
+                     {"spares", std::move(spares)},
+                     {"ranks", std::move(ranks)}});
 }
 
 std::string Leader::IncidentsJson() const {
   json incidents = json::array();
   for (const IncidentResult& incident : result_.incidents) incidents.push_back(IncidentJson(incident.record, true));
   if (const auto& under_way = controller_->core().incident()) incidents.push_back(IncidentJson(*under_way, false));
-  // A cause may quote what a dying program printed.
-  return json{{"ok", true}, {"incidents", std::move(incidents)}}.dump(-1, ' ', false, json::error_handler_t::replace);
+  return AnswerLine({{"ok", true}, {"incidents", std::move(incidents)}});
 }
 
 void Leader::OnRequest(const std::string& request, net::ControlSocket::Respond respond) {
-  const json parsed = json::parse(request, nullptr, false);
-  const std::string command = parsed.is_object() ? parsed.value("command", "") : "";
+  const Result<ControlWords> words = ReadControlWords(request);
+  if (!words.ok()) return respond(Refuse(words.status().message()));
+  const std::string& command = words->command;
   if (command == "status") return respond(StatusJson());
   if (command == "incidents") return respond(IncidentsJson());
   if (command == "save") {
     if (run().policy.save_directory.empty())
       return respond(Refuse("this run has no save directory: it was started without --save-dir"));
     controller_->Feed(core::OperatorSave{});
-    return respond(json{{"ok", true}, {"directory", run().policy.save_directory}}.dump());
+    return respond(AnswerLine({{"ok", true}, {"directory", run().policy.save_directory}}));
   }
   if (command == "stop") {
-    controller_->Feed(core::OperatorStop{});
-    return respond(json{{"ok", true}}.dump());
+    Stop();
+    return respond(AnswerLine({{"ok", true}}));
   }
   if (command == "inject") {
-    Result<Injection> injection = ParseInjection(parsed.value("spec", ""));
+    Result<Injection> injection = ParseInjection(words->spec);
     if (!injection.ok()) return respond(Refuse(injection.status().message()));
     if (injection->rank.value() >= run().policy.world_size)
       return respond(Refuse("there is no rank " + injection->rank.ToString()));
@@ -140,7 +137,7 @@ void Leader::OnRequest(const std::string& request, net::ControlSocket::Respond r
     Result<InjectionId> id = local_->Arm(*injection);
     if (!id.ok()) return respond(Refuse(id.status().message()));
     controller_->Feed(core::OperatorInject{injection->rank, id->ToString() + " " + ToString(*injection)});
-    return respond(json{{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}.dump());
+    return respond(AnswerLine({{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}));
   }
   respond(Refuse("unknown command '" + command + "': status, incidents, save, stop or inject"));
 }

@@ -8,7 +8,7 @@ namespace kintsugi {
 namespace {
 
 // Timings of single steps are kept for pictures; a long run keeps the newest.
-constexpr size_t kStepTimingsMax = 200'000;
+constexpr size_t kStepTimingsMax = 1 << 16;
 
 }  // namespace
 
@@ -30,7 +30,11 @@ void Leader::OnPage(Rank rank, Incarnation incarnation, const PageView& page) {
 }
 
 void Leader::OnReport(Rank rank, const StepReport& report) {
-  controller_->reports().Record(rank, Step(report.step), report.loss, report.samples);
+  Record(rank, report.step, report.loss, SumOf(report.samples));
+}
+
+void Leader::Record(Rank rank, uint64_t step, double loss, const core::SampleSum& samples) {
+  controller_->reports().Record(rank, Step(step), loss, samples);
 }
 
 void Leader::OnFired(const Injection& injection, TimePoint at) { result_.fired.push_back({injection, at}); }
@@ -64,8 +68,11 @@ void Leader::MarkStep(Rank rank, const PageView& page) {
   const uint64_t step = UnpackProgress(page.progress).step;
   RankView& view = View(rank);
   if (step == view.step) return;
-  if (view.step > 0 && result_.steps.size() < kStepTimingsMax && page.progress_at > view.step_began)
-    result_.steps.push_back({rank, Step(view.step), view.step_began, page.progress_at});
+  if (view.step > 0 && page.progress_at > view.step_began) {
+    auto& steps = result_.steps;
+    if (steps.size() == kStepTimingsMax) steps.erase(steps.begin(), steps.begin() + kStepTimingsMax / 2);
+    steps.push_back({rank, Step(view.step), view.step_began, page.progress_at});
+  }
   view.step = step;
   view.step_began = page.progress_at;
 }

@@ -2,7 +2,9 @@
 
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_parts.h"
+#include "runtime/launcher/save_lease.h"
 #include "runtime/launcher/stop_signals.h"
+#include "runtime/net/event_loop.h"
 
 namespace kintsugi {
 namespace {
@@ -28,7 +30,8 @@ class Launcher::Impl {
     leader_.OnProgress(std::move(listener_));
     leader_.Start();
     Poll();
-    io_.run();
+    const Status ran = net::RunGuarded(io_, *log_);
+    if (!ran.ok()) leader_.EndNow("internal error, please report it: " + ran.message());
     pool_.KillAll();
     RunResult result = leader_.TakeResult();
     pool_.Flush();
@@ -42,6 +45,9 @@ class Launcher::Impl {
     for (const Injection& injection : options_.injections) KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
     KINTSUGI_ASSIGN_OR_RETURN(const std::shared_ptr<const net::Secret> secret, net::Secret::Generate());
     KINTSUGI_RETURN_IF_ERROR(leader_.Listen(secret));
+    if (!options_.policy.save_directory.empty()) {
+      KINTSUGI_ASSIGN_OR_RETURN(lease_, SaveLease::Take(options_.policy.save_directory, options_.job, log_));
+    }
     WorkerPoolOptions pool = PoolOptionsOf(options_, 0);
     pool.master_address = options_.node_address;
     pool.master_port = FreePort(options_.node_address);
@@ -66,12 +72,12 @@ class Launcher::Impl {
   }
 
   void Poll() {
-    pool_.Poll();
-    leader_.Poll();
-    poll_.expires_after(kPollInterval);
+    poll_.expires_after(kPollInterval);  // first: what throws below must not end the polling
     poll_.async_wait([this](const boost::system::error_code& error) {
       if (!error) Poll();
     });
+    pool_.Poll();
+    leader_.Poll();
   }
 
   LauncherOptions options_;
@@ -82,6 +88,7 @@ class Launcher::Impl {
   Leader leader_;
   WorkerPool pool_;
   std::unique_ptr<net::ControlSocket> control_;
+  std::unique_ptr<SaveLease> lease_;
 };
 
 Launcher::Launcher(LauncherOptions options, std::shared_ptr<LogSink> log)

@@ -4,9 +4,9 @@
 //
 // Every rank shares a page with it (liveness, progress, gate word, reports), which it reads every few milliseconds; a
 // death is known through the process's pidfd. Nothing outlives it: workers die with it, memory has no names.
-// Threads: one, the caller's, for the length of Run. Signals: SIGINT and SIGTERM ask for an orderly end (finish the
-// step, save, exit 75); a second one ends at once. Errors: what keeps a run from starting is returned; how a run ended
-// is in the result.
+// Threads: one, the caller's, for the length of Run. Signals: SIGINT, SIGTERM and SIGHUP ask for an orderly end
+// (finish the step, save, exit 75); a second one ends at once. Errors: what keeps a run from starting is returned; how
+// a run ended is in the result.
 #pragma once
 
 #include <functional>
@@ -25,6 +25,7 @@
 #include "runtime/net/http.h"
 #include "runtime/net/secret.h"
 #include "runtime/net/tls.h"
+#include "runtime/process/output_prefixer.h"
 #include "runtime/process/process_spec.h"
 
 namespace kintsugi {
@@ -37,10 +38,10 @@ struct LauncherOptions {
   core::Policy policy;
   std::vector<Injection> injections;
   std::string bind_address = "127.0.0.1";
-  uint16_t port = 0;               // of the controller; 0: any
-  std::string run_directory;       // holds the control socket; empty: none
-  int nodes = 1;                   // hosts, each with a launcher; the policy's world is spread over them evenly
-  std::string node_address = "127.0.0.1";         // of this host, as ranks of other hosts reach it
+  uint16_t port = 0;                       // of the controller; 0: any
+  std::string run_directory;               // holds the control socket; empty: none
+  int nodes = 1;                           // hosts, each with a launcher; the policy's world is spread over them evenly
+  std::string node_address = "127.0.0.1";  // of this host, as ranks of other hosts reach it
   std::shared_ptr<const net::Secret> secret;      // all nodes' own; null: one is made
   std::shared_ptr<const net::TlsContext> tls;     // of all control connections; null: without. Ranks: environment
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
@@ -50,8 +51,11 @@ struct LauncherOptions {
   int spares = 0;                                 // processes on each host that wait for a rank whose process is gone
   int devices = 0;                                // of each host, watched through NVML and the kernel's log; 0: none is
   journal::RecorderOptions journal;               // where it cannot be made, the run goes on unrecorded
-  bool show_output = true;         // pass the workers' lines on, prefixed with the rank
-  bool output_to_stderr = false;   // where standard output carries JSON
+  bool show_output = true;                        // pass the workers' lines on, prefixed with the rank
+  bool output_to_stderr = false;                  // where standard output carries JSON
+  // Where all that this process prints goes, so that no line breaks into another; null: the workers' lines alone have
+  // one.
+  std::shared_ptr<OutputPrefixer> output;
 };
 
 struct RankLife {
@@ -80,8 +84,8 @@ struct RunResult {
   int exit_code = 0;
   std::string text;
   std::optional<uint64_t> final_digest;
-  Step resumed_from;  // 0: the run began afresh
-  Step committed;     // last step of the whole training, those of earlier runs included
+  Step resumed_from;             // 0: the run began afresh
+  Step committed;                // last step of the whole training, those of earlier runs included
   ReportLedger::Totals reports;  // of the steps that this run committed: after resumed_from, to committed
   std::vector<IncidentResult> incidents;
   std::vector<RankLife> lives;

@@ -12,9 +12,10 @@ namespace kintsugi {
 namespace {
 
 constexpr Duration kProgressInterval = std::chrono::milliseconds(100);
-// How long workers may take to leave once the run has ended.
-constexpr Duration kLeaveLimit = std::chrono::seconds(10);
+// Of the grace period so much is for the processes to leave once the run has ended.
+constexpr int kToLeave = 10;
 constexpr Duration kLastTurn = std::chrono::milliseconds(20);
+constexpr size_t kCheckpointsKept = 16;
 
 // What a launcher must know that takes over; where the run stands it learns from the ranks.
 std::string PolicyOfTheRun(core::Policy policy) {
@@ -64,11 +65,12 @@ Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   if (run().nodes > 1) controller.limits = LinkLimits(LocalRanks());
   controller_ = std::make_unique<Controller>(io_, controller, std::move(secret), *this, log_);
   KINTSUGI_RETURN_IF_ERROR(controller_->Listen());
+  if (run().policy.takes_over) controller_->TakeTotals(options_.totals);
   if (run().nodes == 1) return Status::Ok();
   hub_ = std::make_unique<NodeHub>(
       NodeHubOptions{run().job, options_.term, run().nodes, LocalRanks(), options_.master_address, options_.master_port,
                      NodeBeat(run().policy), PolicyOfTheRun(run().policy), options_.run_id, !run().witness.empty(),
-                     run().controllers},
+                     run().controllers, run().policy.silence},
       *controller_, *this, log_);
   controller_->ServeNodes(*hub_);
   if (!run().witness.empty()) ties_.emplace(run().nodes + run().controllers, run().policy.tie_rule);
@@ -96,7 +98,7 @@ void Leader::Start() {
 
 RunResult Leader::TakeResult() {
   result_.end = SteadyClock::SteadyNow();
-  result_.reports = controller_->reports().Committed(run().policy.resume_step, result_.committed);
+  result_.reports = controller_->reports().Committed(result_.committed);
   result_.reports_lost = result_.reports.missing + (local_ ? local_->reports_lost() : 0);
   if (result_.reports_lost > 0)
     log_->Write(LogLevel::kWarning,
@@ -112,12 +114,21 @@ void Leader::Poll() {
     ReportProgress();
     CheckNodes();
   }
+  CheckGrace();
+  if (hub_) hub_->Poll(now);
   if (hub_) TellPlaces();
   tells_at_once_ = true;
   const Duration slack = NodeBeat(run().policy) / 4;
   if (hub_ && now - last_pulse_ >= slack) {
     last_pulse_ = now;
     PulseNodes(PulseEvery() + slack);
+  }
+  // A second for each hundred nodes: nobody waits for it.
+  const Duration often = std::chrono::seconds(1 + run().nodes / 100);
+  if (hub_ && now - last_totals_ >= often && controller_->reports().folded().step != told_totals_) {
+    last_totals_ = now;
+    told_totals_ = controller_->reports().folded().step;
+    TellTotals();
   }
 }
 
@@ -131,6 +142,11 @@ void Leader::Kill(Rank rank, Incarnation incarnation, const std::string& reason)
   if (local_) return local_->Kill(rank, incarnation, reason);
   // A node that is away is told when it comes back.
   hub_->Send(NodeOf(rank), wire::KillWorker{rank, incarnation, reason});
+}
+
+void Leader::Stop() {
+  if (!stop_asked_) stop_asked_ = SteadyClock::SteadyNow();
+  controller_->Feed(core::OperatorStop{});
 }
 
 void Leader::OnTransition(const core::Transition& t) {
@@ -162,11 +178,32 @@ void Leader::OnIncident(const core::IncidentRecord& record) {
   result_.incidents.push_back(std::move(incident));
 }
 
+// As many as a controller keeps.
+void Leader::OnCheckpoint(const core::Checkpoint& checkpoint) {
+  if (checkpoints_.size() >= kCheckpointsKept) checkpoints_.erase(checkpoints_.begin());
+  checkpoints_.push_back(checkpoint);
+}
+
 void Leader::OnNotice(Rank rank, const std::string& text) {
   log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
 }
 
+// A disk that does not answer, a handler that never returns, nodes that are away: whoever asked for the stop kills what
+// is left of the run soon, and it ends better with a word.
+void Leader::CheckGrace() {
+  const TimePoint now = SteadyClock::SteadyNow();
+  if (!stop_asked_ || ended_ || now < *stop_asked_ + run().policy.grace - run().policy.grace / kToLeave) return;
+  const auto grace = static_cast<int64_t>(ToMilliseconds(run().policy.grace));
+  const std::string why = "the grace period of " + std::to_string(grace) + " ms was over in phase " +
+                          std::string(core::PhaseName(controller_->core().phase())) + " before anything was saved";
+  if (checkpoints_.empty()) return OnEnded({core::kExitFailed, why + "; there is no checkpoint", Step(), std::nullopt});
+  const core::Checkpoint& newest = checkpoints_.back();
+  OnEnded({core::kExitResumable, why + "; resume from " + newest.directory + " (step " + newest.step.ToString() + ")",
+           newest.step, std::nullopt});
+}
+
 void Leader::OnEnded(const core::RunEnded& ended) {
+  if (ended_) return;  // the grace period was over before
   ended_ = true;
   if (local_) local_->Leave();
   result_.exit_code = ended.exit_code;
@@ -176,7 +213,7 @@ void Leader::OnEnded(const core::RunEnded& ended) {
   log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
               LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
   for (const Node& node : nodes_) hub_->Send(node.number, wire::NodeEnd{result_.exit_code, result_.text});
-  leave_.expires_after(kLeaveLimit);
+  leave_.expires_after(LeaveLimit(stop_asked_, run().policy.grace));
   leave_.async_wait([this](const boost::system::error_code& error) {
     if (!error) EndNow(result_.text);
   });

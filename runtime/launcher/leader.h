@@ -23,8 +23,9 @@ struct LeaderOptions {
   Term term{1, 1};
   std::string master_address;  // for the trainers' own use
   uint16_t master_port = 0;
-  std::string run_id;     // names the run to a witness
-  Generation generation;  // with a run that is taken over: the newest in which all ranks were in their loops
+  std::string run_id;         // names the run to a witness
+  core::LedgerTotals totals;  // with a run that is taken over: what its leader had folded of all reports
+  Generation generation;      // with a run that is taken over: the newest in which all ranks were in their loops
   std::function<void()> on_ask_witness;
 };
 
@@ -44,7 +45,8 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void Start();
   // Now and then: progress, nodes that do not come back, pulses.
   void Poll();
-  void Stop() { controller_->Feed(core::OperatorStop{}); }
+  // Save and leave, within the grace period.
+  void Stop();
   void EndNow(const std::string& why);
   // With a witness: what this node goes by at even splits; until when it holds the lease; what all nodes should go by.
   void TakeTieRule(core::TieRule rule);
@@ -85,10 +87,12 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
     TimePoint lost_at;    // where it is not connected
     TimePoint pulsed_at;  // last sign of the leader's life
     wire::NodePlace place;
+    bool knows_totals = false;  // since it was last welcomed
   };
 
   const LauncherOptions& run() const { return options_.run; }
   void Record();
+  void Record(Rank rank, uint64_t step, double loss, const core::SampleSum& samples);
   void StopIfDone();
   RankView& View(Rank rank) { return views_[static_cast<size_t>(rank.value())]; }
 
@@ -97,7 +101,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void Kill(Rank rank, Incarnation incarnation, const std::string& reason) override;
   void OnTransition(const core::Transition& transition) override;
   void OnIncident(const core::IncidentRecord& record) override;
-  void OnCheckpoint(const core::Checkpoint& checkpoint) override { checkpoints_.push_back(checkpoint); }
+  void OnCheckpoint(const core::Checkpoint& checkpoint) override;
   void OnNotice(Rank rank, const std::string& text) override;
   void OnEnded(const core::RunEnded& ended) override;
   void OnAskWitness() override { options_.on_ask_witness(); }
@@ -115,12 +119,14 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   bool HasRanks(int node) const { return node < run().nodes; }
   void StartWhenComplete();
   void CheckNodes();
+  void CheckGrace();
   void OnNotBegun(Rank rank, Incarnation incarnation);
   Node& NodeAt(int node) { return nodes_[static_cast<size_t>(node)]; }
   Duration PulseEvery() const;
   void Pulse(Node& node);
   void PulseNodes(Duration silent_for);
   void TellPlaces();
+  void TellTotals();
   void OnNodeJoined(int node, const wire::NodeHello& hello) override;
   void OnNodeLost(int node) override;
   void OnNodeMessage(int node, const wire::NodeMessage& message) override;
@@ -141,9 +147,9 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<NodeHub> hub_;  // with several nodes
   std::vector<Node> nodes_;
-  std::map<int, bool> newcomers_;  // since others were last told: whether it listens elsewhere than before
-  bool tells_at_once_ = true;      // once between two polls
-  std::map<int, int> spares_;  // waiting on each node
+  std::map<int, bool> newcomers_;           // since others were last told: whether it listens elsewhere than before
+  bool tells_at_once_ = true;               // once between two polls
+  std::map<int, int> spares_;               // waiting on each node
   std::optional<core::TieAgreement> ties_;  // with a witness
   core::TieRule tie_rule_ = core::TieRule::kNobody;
   Generation running_generation_;  // the newest in which all ranks were in their loops
@@ -153,7 +159,10 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   std::vector<RankView> views_;
   RunResult result_;
   bool ended_ = false;
-  TimePoint last_progress_, last_pulse_;
+  std::optional<TimePoint> stop_asked_;
+  TimePoint last_progress_, last_pulse_, last_totals_;
+  uint64_t told_totals_ = 0, told_curve_every_ = 1;  // to nodes: up to which step
+  size_t told_curve_ = 0;
   uint64_t progress_step_ = 0;
   TimePoint progress_step_at_;
   double samples_per_second_ = 0;

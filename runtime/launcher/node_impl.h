@@ -11,6 +11,7 @@
 #include "runtime/launcher/electorate.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_launcher.h"
+#include "runtime/launcher/save_lease.h"
 #include "runtime/launcher/stop_signals.h"
 #include "runtime/launcher/witness.h"
 #include "runtime/launcher/worker_pool.h"
@@ -30,6 +31,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
  private:
   Status SetUp();
   void OnSignal(int number, int times);
+  void AskToStop();
   void Poll();
   void StopIfDone();
   void EndNow(int exit_code, const std::string& why);
@@ -47,9 +49,11 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnPulse(const wire::NodePulse& pulse);
   void OnEnd(const wire::NodeEnd& end);
   void Tell(const wire::NodeMessage& message);
-  void TellPages();
+  // `always`: also where there is nothing to tell, since that says that this node is here.
+  void TellPages(bool always = false);
   void Keep(wire::WorkerReport report);
   void RetellReports(size_t at_most);
+  void OnTotals(const wire::KeepTotals& totals);
   wire::NodeHello Hello() const;
 
   // Who leads (node_leading.cc).
@@ -96,11 +100,13 @@ class NodeLauncher::Impl final : public WorkerEvents {
   bool founds() const { return options_.controllers.empty() ? self() == 0 : options_.controller == 0; }
 
   NodeLauncherOptions options_;
+  uint64_t launcher_id_ = 0;  // tells this launcher from another one with the same node rank
   std::shared_ptr<LogSink> log_;
   boost::asio::io_context io_;
   StopSignals signals_;
   boost::asio::steady_timer poll_;
   boost::asio::steady_timer leave_;
+  boost::asio::steady_timer stop_end_;  // since this node asked the run to stop
   WorkerPool pool_;
   AgentRelay relay_;
   Electorate electorate_;
@@ -119,7 +125,8 @@ class NodeLauncher::Impl final : public WorkerEvents {
   // This node's and those it keeps for others, for leaders to come; and how far the present one has been told of them.
   std::map<std::pair<uint64_t, Rank>, wire::WorkerReport> reports_;  // by step
   std::pair<uint64_t, Rank> retold_{UINT64_MAX, Rank()};
-  bool stop_asked_ = false;
+  core::LedgerTotals totals_;  // of all reports up to a step, which are not kept any more
+  std::optional<TimePoint> stop_asked_;
 
   // Who leads.
   std::optional<wire::NodePlace> leads_;  // where the controller listens, as far as is known, and under which term
@@ -133,7 +140,8 @@ class NodeLauncher::Impl final : public WorkerEvents {
   std::string policy_, master_address_;
   uint16_t master_port_ = 0;
   wire::NodePulse pulse_;
-  std::string run_id_;  // names the run to the witness
+  std::string run_id_;                // names the run to the witness, and in its save directory
+  std::unique_ptr<SaveLease> lease_;  // while this node leads
 
   // Even splits.
   std::unique_ptr<Witness> witness_;  // null: none

@@ -2,8 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/launcher/control_words.h"
 #include "runtime/launcher/node_impl.h"
 #include "runtime/launcher/node_parts.h"
+#include "runtime/net/event_loop.h"
 #include "runtime/process/exit_cause.h"
 
 namespace kintsugi {
@@ -35,6 +37,7 @@ NodeLauncher::Impl::Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> l
       signals_(io_),
       poll_(io_),
       leave_(io_),
+      stop_end_(io_),
       pool_(io_, *this, log_),
       relay_(io_, log_),
       electorate_(io_, log_),
@@ -48,6 +51,7 @@ NodeLauncher::Impl::Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> l
 
 Status NodeLauncher::Impl::SetUp() {
   const LauncherOptions& run = options_.run;
+  KINTSUGI_RETURN_IF_ERROR(net::FillRandom(&launcher_id_, sizeof launcher_id_));
   if (run.policy.world_size % run.nodes != 0)
     return {StatusCode::kInvalidArgument, "a world of " + std::to_string(run.policy.world_size) +
                                               " ranks does not spread evenly over " + std::to_string(run.nodes) +
@@ -85,6 +89,13 @@ Status NodeLauncher::Impl::SetUp() {
       electorate_.Know({run.nodes + static_cast<int>(k), options_.controllers[k].host, options_.controllers[k].port});
   if (options_.controllers.empty() && self() != 0)
     electorate_.Know({0, options_.rendezvous_host, options_.rendezvous_port});
+  if (founds()) {
+    run_id_ = run.job + "/" + std::to_string(launcher_id_);
+    // Before anybody is kept waiting: a disk may take its time.
+    if (!run.policy.save_directory.empty()) {
+      KINTSUGI_ASSIGN_OR_RETURN(lease_, SaveLease::Take(run.policy.save_directory, run_id_, log_));
+    }
+  }
   if (has_ranks()) master_port_ = FreePort(run.node_address);
   if (!run.run_directory.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(
@@ -101,7 +112,8 @@ Result<NodeResult> NodeLauncher::Impl::Run() {
   signals_.Watch([this](int number, int times) { OnSignal(number, times); });
   seek_until_ = SteadyClock::SteadyNow() + options_.run.policy.join_timeout;
   Poll();
-  io_.run();
+  const Status ran = net::RunGuarded(io_, *log_);
+  if (!ran.ok()) EndNow(core::kExitFailed, "internal error, please report it: " + ran.message());
   pool_.KillAll();
   if (set_up_ && has_ranks()) pool_.Flush();
   if (!failed_.ok()) return failed_;
@@ -126,26 +138,36 @@ void NodeLauncher::Impl::OnSignal(int number, int times) {
               LogLine("stop_requested",
                       {{"signal", SignalName(number)},
                        {"hint", "the whole run finishes its step and saves; a second signal ends this node"}}));
-  stop_asked_ = true;
+  AskToStop();
+}
+
+// The leader bounds what it can reach. It may itself be out of reach by then: this node's grace is its own.
+void NodeLauncher::Impl::AskToStop() {
   Tell(wire::NodeStop{});
+  if (stop_asked_) return;
+  stop_asked_ = SteadyClock::SteadyNow();
+  stop_end_.expires_after(options_.run.policy.grace);
+  stop_end_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && !ended_) EndNow(core::kExitFailed, "the grace period was over, and the run had not ended");
+  });
 }
 
 void NodeLauncher::Impl::Poll() {
+  poll_.expires_after(kPollInterval);  // first: what throws below must not end the polling
+  poll_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) Poll();
+  });
   pool_.Poll();
   const TimePoint now = SteadyClock::SteadyNow();
   if (now - told_pages_ >= beat_) {
     told_pages_ = now;
-    TellPages();
+    TellPages(true);
   }
   RetellReports(kRetoldAtOnce);
   Seek();
   Elect();
   if (witness_) PollWitness();
   if (leader_ && !leader_done_) leader_->Poll();
-  poll_.expires_after(kPollInterval);
-  poll_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) Poll();
-  });
 }
 
 void NodeLauncher::Impl::StopIfDone() {
@@ -181,7 +203,7 @@ void NodeLauncher::Impl::OnPage(Rank rank, Incarnation incarnation, const PageVi
 }
 
 void NodeLauncher::Impl::OnReport(Rank rank, const StepReport& report) {
-  wire::WorkerReport told{rank, report.step, report.loss, {report.samples.begin(), report.samples.end()}};
+  wire::WorkerReport told{rank, report.step, report.loss, SumOf(report.samples)};
   Tell(told);
   Keep(std::move(told));
 }
@@ -203,23 +225,20 @@ void NodeLauncher::Impl::OnExited(Rank rank, Incarnation incarnation, const std:
 // ---- control socket ----------------------------------------------------------------------------------------------
 
 void NodeLauncher::Impl::OnRequest(const std::string& request, net::ControlSocket::Respond respond) {
-  using nlohmann::json;
-  const json parsed = json::parse(request, nullptr, false);
-  const std::string command = parsed.is_object() ? parsed.value("command", "") : "";
-  const auto refuse = [&](const std::string& why) {
-    respond(json{{"ok", false}, {"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace));
-  };
+  const auto refuse = [&](const std::string& why) { respond(RefusalLine(why)); };
+  const Result<ControlWords> words = ReadControlWords(request);
+  if (!words.ok()) return refuse(words.status().message());
+  const std::string& command = words->command;
   if (command == "stop") {
-    stop_asked_ = true;
-    Tell(wire::NodeStop{});
-    return respond(json{{"ok", link_ != nullptr}}.dump());
+    AskToStop();
+    return respond(AnswerLine({{"ok", link_ != nullptr}}));
   }
-  Result<Injection> injection = ParseInjection(command == "inject" ? parsed.value("spec", "") : "");
+  Result<Injection> injection = ParseInjection(command == "inject" ? words->spec : "");
   if (command == "inject" && injection.ok() && injection->rank.value() / LocalRanks() == self()) {
     Result<InjectionId> id = pool_.Arm(*injection);
     if (!id.ok()) return refuse(id.status().message());
     Tell(wire::NodeInject{injection->rank, id->ToString() + " " + ToString(*injection)});
-    return respond(json{{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}.dump());
+    return respond(AnswerLine({{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}));
   }
   if (leader_) return leader_->OnRequest(request, std::move(respond));
   if (!leads_) return refuse("this is " + name() + ", and nobody leads the run now: ask again in a second");

@@ -75,8 +75,9 @@ void NodeLauncher::Impl::OnAsked(const wire::NodeHello& hello, const Electorate:
     return reply(
         wire::Encode(options_.run.job, term_, wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
   }
-  electorate_.Know({hello.node_rank, hello.address, hello.port});
+  // Who leads knows where its nodes are: one that only says it is a node does not change that.
   if (leads_ && (leader_ || link_)) return reply(LeadsFrame());
+  electorate_.Know({hello.node_rank, hello.address, hello.port});
   if (founds() && !set_up_ && hello.node_rank < options_.run.nodes) asked_.insert_or_assign(hello.node_rank, hello);
 }
 
@@ -162,9 +163,6 @@ void NodeLauncher::Impl::Found() {
   // Where rank 0 runs.
   master_address_ = has_ranks() ? options_.run.node_address : asked_.at(0).address;
   if (!has_ranks()) master_port_ = asked_.at(0).master_port;
-  uint64_t number = 0;
-  if (Status drawn = net::FillRandom(&number, sizeof number); !drawn.ok()) return Fail(std::move(drawn));
-  run_id_ = options_.run.job + "/" + std::to_string(number);
   Lead(std::move(policy), {1, 1});
 }
 
@@ -176,13 +174,20 @@ void NodeLauncher::Impl::TakeOver(const core::ElectionCore::Lead& lead) {
   policy->checkpoints = pulse_.checkpoints;
   policy->needs_consent = true;
   policy->consent_wait = lead.majority ? options_.run.node_wait : Duration();
+  if (!policy->save_directory.empty()) {
+    Result<std::unique_ptr<SaveLease>> lease = SaveLease::GoOn(policy->save_directory, run_id_, log_);
+    if (lease.ok())
+      lease_ = std::move(lease).value();
+    else
+      log_->Write(LogLevel::kError, LogLine("save_dir_lost", {{"why", lease.status().message()}}));
+  }
   Lead(std::move(policy).value(), {lead.term, static_cast<uint64_t>(self()) + 1});
 }
 
 void NodeLauncher::Impl::Lead(core::Policy policy, Term term) {
   policy.tie_rule = tie_rule_;
-  LeaderOptions options{
-      options_.run, term, master_address_, master_port_, run_id_, pulse_.generation, [this] { lease_wanted_ = true; }};
+  LeaderOptions options{options_.run, term,    master_address_,   master_port_,
+                        run_id_,      totals_, pulse_.generation, [this] { lease_wanted_ = true; }};
   options.run.policy = std::move(policy);
   options.run.bind_address = options_.run.node_address;
   options.run.port = 0;
@@ -210,6 +215,8 @@ void NodeLauncher::Impl::StepDown(Term term) {
                                                          {"term", std::to_string(leader_->term().number)},
                                                          {"newer_term", std::to_string(term.number)}}));
   leader_.reset();
+  if (lease_) lease_->HandOver();
+  lease_.reset();
   lease_wanted_ = false;
   election_.StepDown(SteadyClock::SteadyNow());
 }

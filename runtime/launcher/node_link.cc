@@ -9,7 +9,6 @@ namespace kintsugi {
 namespace {
 
 constexpr Duration kConnectLimit = std::chrono::seconds(5);
-constexpr Duration kLeaveLimit = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -48,7 +47,8 @@ wire::NodeHello NodeLauncher::Impl::Hello() const {
                         .port = electorate_.port(),
                         .witness = witness_ != nullptr,
                         .controllers = options_.run.controllers,
-                        .master_port = master_port_};
+                        .master_port = master_port_,
+                        .launcher = launcher_id_};
   for (const WorkerPool::Life& life : pool_.Lives()) hello.lives.push_back({life.rank, life.incarnation, life.armed});
   return hello;
 }
@@ -82,7 +82,8 @@ void NodeLauncher::Impl::OnFrame(std::string_view payload) {
                           for (const wire::NodePlace& place : m.places)
                             if (place.node != self()) electorate_.Know(place);
                         },
-                        [&](const wire::KeepReport& m) { Keep(m.report); }, [](const wire::Leads&) {}},
+                        [&](const wire::KeepReport& m) { Keep(m.report); },
+                        [&](const wire::KeepTotals& m) { OnTotals(m); }, [](const wire::Leads&) {}},
              frame->order);
 }
 
@@ -176,7 +177,7 @@ void NodeLauncher::Impl::OnEnd(const wire::NodeEnd& end) {
   pool_.Leave();
   pool_.Poll();
   RetellReports(reports_.size());
-  leave_.expires_after(kLeaveLimit);
+  leave_.expires_after(LeaveLimit(stop_asked_, options_.run.policy.grace));
   leave_.async_wait([this](const boost::system::error_code& error) {
     if (!error) EndNow(ended_->exit_code, ended_->text);
   });
@@ -191,14 +192,27 @@ void NodeLauncher::Impl::Tell(const wire::NodeMessage& message) {
 
 // For leaders to come: the present one has it.
 void NodeLauncher::Impl::Keep(wire::WorkerReport report) {
+  if (report.step <= totals_.step) return;
   const std::pair key(report.step, report.rank);
   reports_.insert_or_assign(key, std::move(report));
 }
 
-void NodeLauncher::Impl::TellPages() {
+// In the leader's sums. Its curve comes in pieces; a piece that does not fit is of a leader before it, and all comes
+// soon.
+void NodeLauncher::Impl::OnTotals(const wire::KeepTotals& m) {
+  if (m.curve_from > totals_.curve.size() || (m.curve_from > 0 && m.totals.curve_every != totals_.curve_every)) return;
+  std::vector<double> curve = std::move(totals_.curve);
+  curve.resize(m.curve_from);
+  curve.insert(curve.end(), m.totals.curve.begin(), m.totals.curve.end());
+  totals_ = m.totals;
+  totals_.curve = std::move(curve);
+  reports_.erase(reports_.begin(), reports_.upper_bound({totals_.step, Rank(INT32_MAX)}));
+}
+
+void NodeLauncher::Impl::TellPages(bool always) {
   wire::Pages told;
   for (const auto& [rank, page] : std::exchange(pages_, {})) told.pages.push_back(page);
-  if (!told.pages.empty()) Tell(told);
+  if (always || !told.pages.empty()) Tell(told);
 }
 
 // A leader that took over has none of them. A few at a time: the link has a bound.

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
+#include "runtime/base/clock.h"
 #include "runtime/launcher/launcher.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/transport_options.h"
@@ -25,6 +27,14 @@ inline Duration NodeBeat(const core::Policy& policy) {
   return std::clamp<Duration>(policy.silence / 4, std::chrono::milliseconds(10), std::chrono::milliseconds(250));
 }
 
+// How long workers may take to leave once the run has ended: what is left of the grace period, where one was asked to
+// stop.
+inline Duration LeaveLimit(std::optional<TimePoint> stop_asked, Duration grace) {
+  constexpr Duration kLeast = std::chrono::milliseconds(100), kMost = std::chrono::seconds(10);
+  if (!stop_asked) return kMost;
+  return std::clamp<Duration>(*stop_asked + grace - SteadyClock::SteadyNow(), kLeast, kMost);
+}
+
 // A port that is free now, for the trainer's own use (MASTER_PORT).
 uint16_t FreePort(const std::string& on_address);
 
@@ -43,8 +53,10 @@ inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank
           .adopt = run.adopt,
           .spares = run.spares,
           .devices = run.devices,
+          .silence = run.policy.silence,
           .show_output = run.show_output,
-          .output_to_stderr = run.output_to_stderr};
+          .output_to_stderr = run.output_to_stderr,
+          .output = run.output};
 }
 
 }  // namespace kintsugi

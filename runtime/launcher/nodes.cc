@@ -76,6 +76,24 @@ void Leader::PulseNodes(Duration silent_for) {
     if (hub_->connected(node.number) && now - node.pulsed_at >= silent_for) Pulse(node);
 }
 
+// What is in the sums need not be kept by others any more. One that has just come is told all; the others what is new.
+void Leader::TellTotals() {
+  const core::LedgerTotals& folded = controller_->reports().folded();
+  const auto tell = [&](int node, uint64_t from) {
+    wire::KeepTotals totals{folded, from};
+    totals.totals.curve.erase(totals.totals.curve.begin(), totals.totals.curve.begin() + static_cast<ptrdiff_t>(from));
+    hub_->Send(node, totals);
+  };
+  const bool shrunk = folded.curve_every != told_curve_every_ || folded.curve.size() < told_curve_;
+  for (Node& node : nodes_) {
+    if (!hub_->connected(node.number)) continue;
+    const bool knows = std::exchange(node.knows_totals, true);
+    tell(node.number, knows && !shrunk ? told_curve_ : 0);
+  }
+  told_curve_ = folded.curve.size();
+  told_curve_every_ = folded.curve_every;
+}
+
 void Leader::TakeTieRule(core::TieRule rule) {
   tie_rule_ = rule;
   if (started_ && !ended_) controller_->Feed(core::TieRuleTaken{rule});
@@ -117,6 +135,7 @@ void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
   const bool moved = place.address != hello.address || place.port != hello.port;
   place = {node, hello.address, hello.port};
   newcomers_[node] = newcomers_[node] || moved;
+  NodeAt(node).knows_totals = false;
   if (ended_) return void(hub_->Send(node, wire::NodeEnd{result_.exit_code, result_.text}));  // came back too late
   if (ties_) ties_->OnAway(node);
   if (!started_) return StartWhenComplete();
@@ -191,7 +210,7 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                  },
                  [&](const wire::WorkerReport& m) {
                    if (m.rank.value() >= run().policy.world_size) return;
-                   OnReport(m.rank, {m.step, m.loss, m.samples});
+                   Record(m.rank, m.step, m.loss, m.samples);
                    // Should this node be lost, and the leader with it, the next one still has it.
                    const int heir = (node + 1) % run().nodes;
                    if (heir != node) hub_->Send(heir, wire::KeepReport{m});
@@ -217,7 +236,7 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                  },
                  [&](const wire::NodeStop&) {
                    log_->Write(LogLevel::kWarning, LogLine("stop_requested", {{"node", std::to_string(node)}}));
-                   controller_->Feed(core::OperatorStop{});
+                   Stop();
                  },
                  [&](const wire::NodeInject& m) {
                    if (OfNode(m.rank, node)) controller_->Feed(core::OperatorInject{m.rank, m.injection});

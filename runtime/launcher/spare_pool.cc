@@ -83,6 +83,10 @@ void SparePool::End() {
   spares_.clear();
 }
 
+bool SparePool::Has(pid_t pid) const {
+  return std::any_of(spares_.begin(), spares_.end(), [pid](const Spare& spare) { return spare.child->pid() == pid; });
+}
+
 int SparePool::waiting(TimePoint now) const {
   return static_cast<int>(
       std::count_if(spares_.begin(), spares_.end(), [now](const Spare& spare) { return IsWarm(spare, now); }));

@@ -24,6 +24,7 @@ namespace kintsugi {
 struct Seat {
   std::optional<Place> place;         // none: it is a spare
   std::optional<StateChannel> state;  // until a rank's keeper has it
+  std::string life;                   // "NAME=VALUE" in the environment of the process and of what it starts
 };
 
 struct Spare {
@@ -52,6 +53,7 @@ class SparePool {
   void End();
 
   int waiting(TimePoint now) const;
+  bool Has(pid_t pid) const;
   int wanted() const { return keeper_.wanted(); }
 
  private:

@@ -1,5 +1,7 @@
-// StopSignals: SIGINT and SIGTERM, each told with how often one has come.
+// StopSignals: SIGINT, SIGTERM and SIGHUP, told with how often one has come.
 //
+// A terminal that hangs up asks for the same as an operator: save what there is. Whoever starts a run to outlive its
+// terminal (nohup) has SIGHUP ignored, and so it stays.
 // Threads: one, which runs the io_context.
 #pragma once
 
@@ -19,6 +21,8 @@ class StopSignals {
     on_signal_ = std::move(on_signal);
     signals_.add(SIGINT);
     signals_.add(SIGTERM);
+    struct sigaction hangup {};
+    if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN) signals_.add(SIGHUP);
     Await();
   }
 

@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <utility>
+
+#include "runtime/process/orphans.h"
 
 namespace kintsugi {
 namespace {
@@ -14,6 +18,17 @@ constexpr Duration kSettleInterval = std::chrono::milliseconds(100);
 // Agents beat every 50 ms.
 constexpr Duration kAliveFor = std::chrono::milliseconds(250);
 constexpr Duration kStacksLimit = std::chrono::seconds(1);
+// What a process left behind is waited for, killed as it is, for so long: it may hang in the kernel.
+constexpr Duration kClearAwayLimit = std::chrono::seconds(2);
+constexpr Duration kClearAwayEvery = std::chrono::milliseconds(2);
+
+// As the kernel shows it: 'T' is stopped by a signal; 0: there is no such process.
+char StateOf(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < stat.size() ? stat[name_end + 2] : 0;
+}
 
 }  // namespace
 
@@ -32,13 +47,15 @@ Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
   secret_fd_ = UniqueFd(fd);
   // This pool's own processes, and those of no other node that happens to run on the same host.
   mark_ = options_.job + "." + std::to_string(options_.node_rank) + "." + std::to_string(getpid());
+  BecomeReaper();
   KINTSUGI_ASSIGN_OR_RETURN(guardian_, Guardian::Start("KINTSUGI_LAUNCHER=" + mark_));
   OutputPrefixer::Options output;
   if (options_.output_to_stderr) output.stdout_fd = 2;
-  output_ = std::make_unique<OutputPrefixer>(output);
+  output_ = options_.output ? options_.output : std::make_shared<OutputPrefixer>(output);
   const auto rank_of = [this](int pid) {
     for (const auto& [rank, slot] : slots_)
-      if (slot.running() && slot.child->pid() == pid) return rank.value() - options_.first_rank.value();
+      if (slot.child && slot.child->running() && slot.child->pid() == pid)
+        return rank.value() - options_.first_rank.value();
     return -1;
   };
   const auto on_fault = [this](const std::vector<int>& ranks, const std::string& why) { OnDeviceFault(ranks, why); };
@@ -124,6 +141,70 @@ void WorkerPool::Leave() {
   if (spares_) spares_->End();
 }
 
+bool WorkerPool::IsKnown(pid_t pid) const {
+  if (pid == guardian_->pid() || (spares_ && spares_->Has(pid))) return true;
+  return std::any_of(slots_.begin(), slots_.end(), [pid](const auto& entry) {
+    const Slot& slot = entry.second;
+    return (slot.child && slot.child->pid() == pid) || (slot.stacks && slot.stacks->pid() == pid);
+  });
+}
+
+void WorkerPool::OnProcessEnd(Rank rank, Incarnation incarnation, const ExitCause& cause) {
+  slots_[rank].reaping = true;
+  ClearAway(rank, incarnation, cause, SteadyClock::SteadyNow() + kClearAwayLimit);
+}
+
+void WorkerPool::ClearAway(Rank rank, Incarnation incarnation, ExitCause cause, TimePoint until) {
+  Slot& slot = slots_[rank];
+  const size_t left = KillOrphans(slot.life, [this](pid_t pid) { return IsKnown(pid); });
+  if (left == 0 || SteadyClock::SteadyNow() >= until) {
+    if (left > 0)
+      log_->Write(LogLevel::kWarning, LogLine("left_behind", {{"rank", rank.ToString()},
+                                                              {"processes", std::to_string(left)},
+                                                              {"why", "killed, and hanging in the kernel"}}));
+    slot.reaping = false;
+    return OnExit(rank, incarnation, cause);
+  }
+  auto again = std::make_shared<boost::asio::steady_timer>(io_, kClearAwayEvery);
+  again->async_wait([this, again, alive = std::weak_ptr(alive_), rank, incarnation, cause,
+                     until](const boost::system::error_code& error) {
+    if (!error && !alive.expired()) ClearAway(rank, incarnation, cause, until);
+  });
+}
+
+void WorkerPool::MendGuardian() {
+  if (!guardian_) return;
+  const Result<bool> mended = guardian_->Mend();
+  const std::string trouble = mended.ok() ? "" : mended.status().message();
+  if (mended.ok() && *mended)
+    log_->Write(LogLevel::kWarning, LogLine("guard_replaced", {{"pid", std::to_string(guardian_->pid())},
+                                                               {"why", "the helper had ended"}}));
+  if (!trouble.empty() && trouble != guardian_trouble_)
+    log_->Write(LogLevel::kError, LogLine("no_guard", {{"why", trouble}}));
+  guardian_trouble_ = trouble;
+}
+
+void WorkerPool::CheckJoining(Rank rank, Slot& slot, TimePoint now) {
+  if (!slot.child || !slot.child->running() || slot.stacks || leaving_ || !slot.kill_reason.empty()) return;
+  const SharedWords& words = slot.page->words();
+  if (UnpackProgress(words.progress.load()).step > 0) return;  // the controller watches it
+  TimePoint since;
+  if (const uint64_t beat = words.beat_ns.load()) {
+    since = TimePoint(Duration(static_cast<int64_t>(beat)));
+  } else if (StateOf(slot.child->pid()) == 'T') {
+    if (!slot.stopped_at) slot.stopped_at = now;
+    since = *slot.stopped_at;
+  } else {
+    slot.stopped_at.reset();
+    return;  // its program is on its way, which may take as long as it does
+  }
+  const Duration limit = options_.silence + options_.silence / 4;
+  if (now - std::max(since, awake_since_) < limit) return;
+  Kill(rank, slot.incarnation,
+       "no sign of life for " + std::to_string(static_cast<int64_t>(ToMilliseconds(limit))) +
+           " ms before it had joined");
+}
+
 void WorkerPool::OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause) {
   Slot& slot = slots_[rank];
   // What it left in its page counts: it may have committed, and told so, a microsecond before it died.
@@ -155,7 +236,14 @@ void WorkerPool::Poll() {
   }
   if (now - last_settled_ < kSettleInterval) return;
   devices_.Poll(now);
+  // Whoever slept heard nobody.
+  if (now - last_settled_ > 5 * kSettleInterval) awake_since_ = now;
   last_settled_ = now;
+  for (auto& [rank, slot] : slots_) CheckJoining(rank, slot, now);
+  if (guardian_) {
+    MendGuardian();
+    ReapOrphans([this](pid_t pid) { return IsKnown(pid); });
+  }
   oom_.Settle();
 }
 

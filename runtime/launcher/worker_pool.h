@@ -76,8 +76,10 @@ struct WorkerPoolOptions {
   bool adopt = true;                  // state memory is kept for the process that comes after
   int spares = 0;                     // processes that wait, warm, for a rank whose process is gone
   int devices = 0;                    // of this host, which are then watched; 0: one for each rank, not watched
+  Duration silence = std::chrono::seconds(1);  // of a process that has begun to beat and is not in its loop yet
   bool show_output = true;
   bool output_to_stderr = false;
+  std::shared_ptr<OutputPrefixer> output;  // null: one is made
 };
 
 class WorkerPool {
@@ -127,9 +129,12 @@ class WorkerPool {
     std::optional<Incarnation> next;  // to be started once the present process is reaped
     std::vector<std::string> armed;
     std::string kill_reason;
-    std::unique_ptr<StackDump> stacks;  // before it is killed
+    std::unique_ptr<StackDump> stacks;    // before it is killed
+    std::string life;                     // the mark in the environment of what belongs to this process
+    bool reaping = false;                 // it has ended, and what it left behind has not yet
+    std::optional<TimePoint> stopped_at;  // seen so: before it could beat
 
-    bool running() const { return child && child->running(); }
+    bool running() const { return reaping || (child && child->running()); }
   };
 
   void Start(Rank rank, Incarnation incarnation);
@@ -141,6 +146,13 @@ class WorkerPool {
   bool AllCompute() const;
   void TellSpares();
   void OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause);
+  void OnProcessEnd(Rank rank, Incarnation incarnation, const ExitCause& cause);
+  // What the process left behind is killed first: its successor must not meet it.
+  void ClearAway(Rank rank, Incarnation incarnation, ExitCause cause, TimePoint until);
+  bool IsKnown(pid_t pid) const;
+  void MendGuardian();
+  // A process that has been given a place and freezes before it is in its loop: nobody else watches it yet.
+  void CheckJoining(Rank rank, Slot& slot, TimePoint now);
   void ReadPage(Rank rank, Slot& slot);
   void DumpStacks(Rank rank, Slot& slot);
   void TellIfIdle();
@@ -156,14 +168,17 @@ class WorkerPool {
   UniqueFd secret_fd_;
   OomMonitor oom_;
   std::unique_ptr<Guardian> guardian_;
-  std::unique_ptr<OutputPrefixer> output_;
+  std::string guardian_trouble_;  // an unchanged reason is not repeated
+  uint64_t lives_ = 0;            // processes started
+  std::shared_ptr<OutputPrefixer> output_;
   Ledger ledger_;
   std::optional<SparePool> spares_;  // once set up
   int spares_told_ = 0;
   DeviceGuard devices_;
   std::map<Rank, Slot> slots_;
-  TimePoint last_settled_;
+  TimePoint last_settled_, awake_since_;
   bool leaving_ = false;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace kintsugi

@@ -3,8 +3,14 @@
 #include <utility>
 
 #include "runtime/launcher/worker_pool.h"
+#include "runtime/process/orphans.h"
 
 namespace kintsugi {
+namespace {
+
+constexpr const char* kLifeName = "KINTSUGI_LIFE";
+
+}  // namespace
 
 ProcessSpec WorkerPool::CommonSpec() const {
   ProcessSpec spec;
@@ -21,13 +27,16 @@ ProcessSpec WorkerPool::CommonSpec() const {
   spec.environment["KINTSUGI_CONTROLLER"] = options_.controller;
   spec.environment["KINTSUGI_JOB"] = options_.job;
   spec.environment["KINTSUGI_LAUNCHER"] = mark_;
-  spec.unset_environment = {"RANK",           "LOCAL_RANK", "KINTSUGI_INCARNATION", "KINTSUGI_SPARE_FD", "KINTSUGI_STATE_FD",
-                            "KINTSUGI_DEVICE"};
+  spec.unset_environment = {
+      "RANK", "LOCAL_RANK", "KINTSUGI_INCARNATION", "KINTSUGI_SPARE_FD", "KINTSUGI_STATE_FD", "KINTSUGI_DEVICE"};
   spec.passed_fds = {{secret_fd_.get(), "KINTSUGI_SECRET_FD"}, {devices_.fd(), "KINTSUGI_DEVICE_FD"}};
   return spec;
 }
 
 Result<std::unique_ptr<ChildProcess>> WorkerPool::Launch(std::shared_ptr<Seat> seat, ProcessSpec spec) {
+  const std::string life = mark_ + "." + std::to_string(++lives_);
+  spec.environment[kLifeName] = life;
+  seat->life = std::string(kLifeName) + "=" + life;
   std::optional<StateChannel> state;  // the process's end
   if (options_.adopt) {
     KINTSUGI_ASSIGN_OR_RETURN(auto ends, StateChannel::CreatePair());
@@ -37,7 +46,8 @@ Result<std::unique_ptr<ChildProcess>> WorkerPool::Launch(std::shared_ptr<Seat> s
   }
   ChildProcess::Callbacks callbacks;
   callbacks.on_exit = [this, seat](const ExitCause& cause) {
-    if (const auto place = seat->place) return OnExit(place->rank, place->incarnation, cause);
+    if (const auto place = seat->place) return OnProcessEnd(place->rank, place->incarnation, cause);
+    (void)KillOrphans(seat->life, [this](pid_t pid) { return IsKnown(pid); });
     spares_->OnExit(seat.get(), cause);
   };
   callbacks.on_line = [this, seat](OutputStream stream, std::string_view line) {
@@ -58,6 +68,7 @@ void WorkerPool::Start(Rank rank, Incarnation incarnation) {
   slot.reports.reset();
   slot.incarnation = incarnation;
   slot.kill_reason.clear();
+  slot.stopped_at.reset();
   slot.armed.clear();
   for (const LedgerEntry& entry : ledger_.ForRank(rank)) {
     slot.armed.push_back(entry.id.ToString() + " " + ToString(entry.injection));
@@ -95,6 +106,7 @@ Status WorkerPool::StartProcess(const Place& place, Slot& slot) {
   auto seat = std::make_shared<Seat>();
   seat->place = place;
   KINTSUGI_ASSIGN_OR_RETURN(slot.child, Launch(seat, std::move(spec)));
+  slot.life = seat->life;
   if (seat->state) slot.state.Attach(std::move(*seat->state));
   return Status::Ok();
 }
@@ -109,6 +121,7 @@ bool WorkerPool::TakeSpare(const Place& place, Slot& slot) {
   slot.page.emplace(std::move(spare->page));
   slot.reports.emplace(slot.page->words().reports);
   slot.child = std::move(spare->child);
+  slot.life = spare->seat->life;
   if (spare->seat->state) slot.state.Attach(std::move(*spare->seat->state));
   TellSpares();
   return true;

@@ -44,6 +44,7 @@ void Put(const NodeHello& m, NodeEnvelope* out) {
   hello->set_witness(m.witness);
   hello->set_controllers(m.controllers);
   hello->set_master_port(m.master_port);
+  hello->set_launcher(m.launcher);
   for (const WorkerLife& life : m.lives) PutLife(life, hello->add_lives());
 }
 void Put(const WorkerStarting& m, NodeEnvelope* out) { PutLife(m.life, out->mutable_starting()); }
@@ -63,7 +64,8 @@ void PutReport(const WorkerReport& m, pb::WorkerReport* report) {
   report->set_rank(m.rank.value());
   report->set_step(m.step);
   report->set_loss(m.loss);
-  report->mutable_samples()->Add(m.samples.begin(), m.samples.end());
+  report->set_samples(m.samples.count);
+  report->set_samples_digest(m.samples.digest);
 }
 void Put(const WorkerReport& m, NodeEnvelope* out) { PutReport(m, out->mutable_report()); }
 void Put(const InjectionFired& m, NodeEnvelope* out) {
@@ -142,7 +144,8 @@ Result<NodeMessage> Take(const pb::NodeHello& in) {
                   static_cast<uint16_t>(in.port()),
                   in.witness(),
                   in.controllers(),
-                  static_cast<uint16_t>(in.master_port())};
+                  static_cast<uint16_t>(in.master_port()),
+                  in.launcher()};
   for (const auto& life : in.lives()) {
     KINTSUGI_ASSIGN_OR_RETURN(WorkerLife taken, TakeLife(life));
     hello.lives.push_back(std::move(taken));
@@ -162,7 +165,7 @@ Result<NodeMessage> Take(const pb::Pages& in) {
 }
 Result<WorkerReport> TakeReport(const pb::WorkerReport& in) {
   KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.rank()));
-  return WorkerReport{rank, in.step(), in.loss(), {in.samples().begin(), in.samples().end()}};
+  return WorkerReport{rank, in.step(), in.loss(), {in.samples(), in.samples_digest()}};
 }
 Result<NodeMessage> Take(const pb::Exited& in) {
   KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.rank()));
@@ -225,6 +228,28 @@ void Put(const NodePlaces& m, NodeEnvelope* out) {
   for (const NodePlace& place : m.places) PutPlace(place, places->add_places());
 }
 void Put(const KeepReport& m, NodeEnvelope* out) { PutReport(m.report, out->mutable_keep_report()); }
+void Put(const KeepTotals& m, NodeEnvelope* out) {
+  auto* keep = out->mutable_keep_totals();
+  keep->set_step(m.totals.step);
+  keep->set_steps(m.totals.steps);
+  keep->set_samples(m.totals.samples);
+  keep->set_digest(m.totals.digest);
+  keep->set_reports(m.totals.reports);
+  keep->set_last_loss(m.totals.last_loss);
+  keep->set_reporters(m.totals.reporters);
+  keep->set_curve_every(m.totals.curve_every);
+  keep->set_curve_from(m.curve_from);
+  keep->mutable_curve()->Add(m.totals.curve.begin(), m.totals.curve.end());
+  for (const core::LedgerTotals::Note& note : m.totals.notes) {
+    auto* one = keep->add_notes();
+    one->set_step(note.step);
+    one->set_steps(note.steps);
+    one->set_samples(note.samples);
+    one->set_digest(note.digest);
+    one->set_reports(note.reports);
+    one->set_last_loss(note.last_loss);
+  }
+}
 void Put(const Leads& m, NodeEnvelope* out) { PutPlace(m.controller, out->mutable_leads()); }
 
 Result<NodePlace> Take(const pb::NodePlace& in) {
@@ -241,6 +266,28 @@ Result<NodeOrder> Take(const pb::NodePulse& in) {
     pulse.checkpoints.push_back({Step(checkpoint.step()), checkpoint.directory()});
   }
   return NodeOrder(std::move(pulse));
+}
+Result<NodeOrder> Take(const pb::KeepTotals& in) {
+  const auto curve = static_cast<uint64_t>(in.curve_size());
+  if (in.curve_every() == 0) return OutOfRange("curve every", "0");
+  if (in.curve_from() > core::LedgerTotals::kCurveMax || in.curve_from() + curve > core::LedgerTotals::kCurveMax)
+    return OutOfRange("curve", std::to_string(in.curve_from()) + " + " + std::to_string(curve));
+  if (static_cast<size_t>(in.notes_size()) > core::LedgerTotals::kNotesMax)
+    return OutOfRange("notes", std::to_string(in.notes_size()));
+  core::LedgerTotals totals{.step = in.step(),
+                            .steps = in.steps(),
+                            .samples = in.samples(),
+                            .digest = in.digest(),
+                            .reports = in.reports(),
+                            .last_loss = in.last_loss(),
+                            .reporters = in.reporters(),
+                            .curve_every = in.curve_every(),
+                            .curve = {in.curve().begin(), in.curve().end()},
+                            .notes = {}};
+  for (const auto& note : in.notes())
+    totals.notes.push_back(
+        {note.step(), note.steps(), note.samples(), note.digest(), note.reports(), note.last_loss()});
+  return NodeOrder(KeepTotals{std::move(totals), in.curve_from()});
 }
 Result<NodeOrder> Take(const pb::NodePlaces& in) {
   NodePlaces places;
@@ -374,6 +421,10 @@ Result<NodeOrderFrame> DecodeToNode(const std::string& job, std::string_view byt
     case NodeEnvelope::kKeepReport: {
       KINTSUGI_ASSIGN_OR_RETURN(WorkerReport report, TakeReport(in.keep_report()));
       frame.order = KeepReport{std::move(report)};
+      return frame;
+    }
+    case NodeEnvelope::kKeepTotals: {
+      KINTSUGI_ASSIGN_OR_RETURN(frame.order, Take(in.keep_totals()));
       return frame;
     }
     case NodeEnvelope::kPlaces: {

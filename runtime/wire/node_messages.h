@@ -15,6 +15,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 #include "runtime/core/held_state.h"
+#include "runtime/core/ledger_totals.h"
 #include "runtime/core/policy.h"
 #include "runtime/core/witness.h"
 
@@ -34,10 +35,11 @@ struct NodeHello {
   int local_ranks = 1;
   std::string address;  // of the node, as others reach it
   std::vector<WorkerLife> lives;
-  uint16_t port = 0;  // where it hears other launchers
-  bool witness = false;  // it knows one: all nodes do, or none
-  int controllers = 0;   // processes without ranks that may lead; their `node_rank` goes on where the nodes' ends
+  uint16_t port = 0;         // where it hears other launchers
+  bool witness = false;      // it knows one: all nodes do, or none
+  int controllers = 0;       // processes without ranks that may lead; their `node_rank` goes on where the nodes' ends
   uint16_t master_port = 0;  // free on its host, for the trainers' own use
+  uint64_t launcher = 0;     // a random number: another launcher of the same node has another
 };
 struct WorkerStarting {
   WorkerLife life;
@@ -58,7 +60,7 @@ struct WorkerReport {
   Rank rank;
   uint64_t step = 0;
   double loss = 0;
-  std::vector<uint64_t> samples;
+  core::SampleSum samples;
 };
 struct InjectionFired {
   std::string spec;
@@ -157,6 +159,11 @@ struct NodePulse {
 struct KeepReport {
   WorkerReport report;
 };
+// What the leader has folded of all reports, for one that takes over: the reports up to totals.step need not be kept.
+struct KeepTotals {
+  core::LedgerTotals totals;  // its curve from that place on; what was told before stays
+  uint64_t curve_from = 0;    // 0: all of it
+};
 // Where a node's launcher hears others.
 struct NodePlace {
   int node = 0;
@@ -172,6 +179,6 @@ struct Leads {
 };
 
 using NodeOrder = std::variant<NodeWelcome, SpawnWorker, KillWorker, ToAgentChannel, CloseAgentChannel, NodeEnd,
-                               NodePulse, KeepReport, NodePlaces, Leads>;
+                               NodePulse, KeepReport, KeepTotals, NodePlaces, Leads>;
 
 }  // namespace kintsugi::wire

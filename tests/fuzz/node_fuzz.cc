@@ -51,7 +51,7 @@ std::vector<std::string> Seeds() {
       NodeHello{1, 2, 2, "10.0.0.2", {life}},
       WorkerStarting{life},
       Pages{{{Rank(3), Incarnation(2), 9, 0x8000000000000007, 0x703, Duration(1000)}}},
-      WorkerReport{Rank(2), 7, 5.5, {1, 2, 3}},
+      WorkerReport{Rank(2), 7, 5.5, {3, 77}},
       InjectionFired{"kill:3@7:update", Duration(5)},
       WorkerExited{Rank(3), Incarnation(2), "killed by SIGKILL", Duration(5), Duration(6)},
       FromAgentChannel{4, "frame"},
@@ -64,7 +64,8 @@ std::vector<std::string> Seeds() {
                                          KillWorker{Rank(3), Incarnation(2), "late"},
                                          ToAgentChannel{4, "frame"},
                                          CloseAgentChannel{4},
-                                         NodeEnd{75, "saved"}};
+                                         NodeEnd{75, "saved"},
+                                         KeepTotals{{.step = 9, .curve = {0.5}, .notes = {{1, 2, 3, 4, 5, 0.6}}}, 1}};
   std::vector<std::string> seeds;
   for (const NodeMessage& message : messages) seeds.push_back(Encode(kJob, kTerm, message));
   for (const NodeOrder& order : orders) seeds.push_back(Encode(kJob, kTerm, order));

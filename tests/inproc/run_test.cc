@@ -61,7 +61,7 @@ TEST(AgentRun, ReportsOfEveryRankReachTheController) {
   World world;
   world.RunAll();
   ExpectSameAsUndisturbed(world);
-  const auto totals = world.OnController([&] { return world.controller().reports().Committed(Step(0), Step(6)); });
+  const auto totals = world.OnController([&] { return world.controller().reports().Committed(Step(6)); });
   EXPECT_EQ(totals.samples_consumed, 24u);
   EXPECT_EQ(totals.losses.size(), 6u);
 }

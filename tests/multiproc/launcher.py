@@ -72,8 +72,9 @@ def run_folder_is_removed(runner):
     base = runner.folder / "runtime"
     base.mkdir(mode=0o700)
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(base)}
-    stale = base / "kintsugi" / "run-999999999"  # of a launcher that was killed
+    stale = base / "kintsugi" / "run-999999999-abcdef"  # of a launcher that was killed: nobody holds its lock
     stale.mkdir(parents=True, mode=0o700)
+    (stale / "lock").touch()
     (base / "kintsugi").chmod(0o700)
     run_of(runner, [], [runner.byte_lm, "--samples", "0", *TRAINER], 0, [f"run_dir={base}"], env=environment)
     left = list((base / "kintsugi").iterdir())

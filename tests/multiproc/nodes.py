@@ -98,6 +98,46 @@ def same_bits(runner, run, trainer_args=STEPS):
     return summary
 
 
+def another_launcher_of_the_same_node_is_refused(runner):
+    """Requeued twice, or a copied pod: on a third host, while the node's own launcher is there. Nothing happens to the
+    run, and the newcomer is told who has its place."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 2, trainer_args=STEPS)
+        run.wait_step(5)
+        line = run.line(1)
+        line[line.index("--run-dir") + 1] = str(runner.folder / "copy")
+        err = open(runner.folder / "copy.err", "w+b")
+        copy = net.popen(2, line, cwd=runner.folder, stdout=subprocess.DEVNULL, stderr=err)
+        code = copy.wait(60)
+        with open(err.name, errors="replace") as file:
+            said = file.read()
+        if code != 2 or "node 1 is here already" not in said or net.address(1) not in said:
+            raise Failure(f"the copy: code {code}\n{said}")
+        summary = same_bits(runner, run)
+    if summary["incidents"]:
+        raise Failure(f"incidents: {summary['incidents']}")
+
+
+def a_launcher_takes_the_place_of_a_silent_one_once(runner):
+    """The node's launcher is stopped, and another one, elsewhere, says it is that node: it gets the place after the
+    silence limit, and the first one, awake again, is told so and ends."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 2, run_args=["--silence", "1"], trainer_args=STEPS)
+        run.wait_step(5)
+        first = run.launchers[1][0]
+        os.kill(run.launcher(1), signal.SIGSTOP)
+        line = run.line(1)
+        line[line.index("--run-dir") + 1] = str(runner.folder / "second")
+        err, out = open(runner.folder / "second.err", "w+b"), open(runner.folder / "second.out", "w+b")
+        second = net.popen(2, line, cwd=runner.folder, stdout=out, stderr=err)
+        run.launchers[1] = (second, err, out)
+        run.wait_log(1, "event=welcomed")
+        os.kill(first.pid, signal.SIGCONT)
+        if first.wait(60) == 0:
+            raise Failure("the first launcher does not know that it was replaced")
+        same_bits(runner, run)
+
+
 def a_run_over_two_hosts_has_the_bits_of_one(runner):
     with Network(2) as net:
         summary = same_bits(runner, NodesRun(runner, net, 2, trainer_args=STEPS))
@@ -279,7 +319,8 @@ def a_node_that_does_not_come(runner):
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_run_over_two_hosts_has_the_bits_of_one, a_killed_rank_of_another_host_is_replaced_there,
     a_spare_of_another_host_takes_the_place, faults_on_every_host,
-    a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back, one_direction_lost, a_slow_network,
+    another_launcher_of_the_same_node_is_refused,
+    a_launcher_takes_the_place_of_a_silent_one_once, a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back, one_direction_lost, a_slow_network,
     a_host_gone_for_good, preemption_of_one_node_stops_all, mistakes, a_node_that_does_not_come)]
 
 if __name__ == "__main__":

@@ -53,6 +53,28 @@ def there_is_another_one_afterwards(runner):
         rung_of(incident, "spare")
 
 
+def one_that_froze_just_before_it_was_needed(runner):
+    """It looks warm and is given the place; its silence is found long before the join timeout (120 s)."""
+    with LiveRun(runner, ["--no-adopt", "--spares", "1"], TRAINER) as run:
+        status = wait_spares(run, 1)
+        (spare,) = pids_of(run.log(), "spare_started")
+        os.kill(spare, signal.SIGSTOP)
+        os.kill(status["ranks"][2]["pid"], signal.SIGKILL)
+        summary, log = run.finish(seconds=90)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+
+
+def a_replacement_that_freezes_before_it_joins(runner):
+    """Stopped as soon as it runs, before it could say anything."""
+    with LiveRun(runner, ["--no-adopt"], TRAINER) as run:
+        before = run.wait_step(5)["ranks"][1]["pid"]
+        os.kill(before, signal.SIGKILL)
+        successor = wait_until(lambda: [pid for pid in pids_of(run.log(), "spawned")[4:]], "the successor")[0]
+        os.kill(successor, signal.SIGSTOP)
+        summary, log = run.finish(seconds=90)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+
+
 def one_is_not_enough_for_two(runner):
     with LiveRun(runner, ["--no-adopt", "--spares", "1"], TRAINER) as run:
         status = wait_spares(run, 1)
@@ -108,6 +130,8 @@ if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("a spare takes the place of a killed rank", a_spare_takes_the_place),
         ("another spare is started afterwards", there_is_another_one_afterwards),
+        ("one that froze just before it was needed", one_that_froze_just_before_it_was_needed),
+        ("a replacement that freezes before it joins", a_replacement_that_freezes_before_it_joins),
         ("one spare is not enough for two deaths", one_is_not_enough_for_two),
         ("a spare that dies is replaced", a_dead_spare_is_replaced),
         ("a frozen spare is not used", a_frozen_spare_is_not_used),

@@ -23,9 +23,9 @@ struct NodeOptions {
   std::string rendezvous;  // HOST:PORT of node 0
   std::string secret_file;
   std::string job;
-  std::string address;  // of this host, as others reach it; empty: found out
-  double wait = 60;     // seconds that a lost node may be away
-  std::string witness;  // HOST:PORT of etcd, several with commas
+  std::string address;       // of this host, as others reach it; empty: found out
+  double wait = 60;          // seconds that a lost node may be away
+  std::string witness;       // HOST:PORT of etcd, several with commas
   std::string controllers;   // HOST:PORT of each process that holds the controller and no ranks; empty: the nodes lead
   int controller_rank = -1;  // which of them this process is; -1: a node
 };
@@ -93,7 +93,7 @@ struct NodeOutcome {
   std::string text;
   std::optional<RunOutcome> run;  // where it led at the end
 };
-Result<NodeOutcome> ExecuteNode(const RunOptions& options);
+Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<OutputPrefixer> output);
 // The same, with its reports and its complaints: the exit code.
 int RunAndReport(const RunOptions& options);
 
@@ -113,18 +113,23 @@ Status WriteText(const std::string& file, const std::string& text);
 // That WriteText could write there, found out before a run rather than after it.
 Status CheckWritable(const std::string& file);
 
+// What this process prints, through a bounded queue with a thread of its own: a reader that is stopped, slow or gone
+// holds up nobody. `stdout_fd`: where the ranks' standard output goes.
+std::shared_ptr<OutputPrefixer> MakeOutput(int stdout_fd = 1);
+
 // spdlog behind the logging seam: lines to standard error, clear of the live progress line.
-Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level);
+Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level, std::shared_ptr<OutputPrefixer> output);
 
 // Shows progress on standard error: one live line on a terminal, a plain line now and then otherwise.
 class ProgressDisplay {
  public:
-  ProgressDisplay(uint64_t tokens_per_sample, bool enabled);
+  ProgressDisplay(std::shared_ptr<OutputPrefixer> output, uint64_t tokens_per_sample, bool enabled);
   ~ProgressDisplay();
   void Show(const RunProgress& progress);
   static void ClearLine();  // before anything else is written to the terminal
 
  private:
+  const std::shared_ptr<OutputPrefixer> output_;
   const uint64_t tokens_per_sample_;
   const bool enabled_;
   const bool terminal_;
@@ -136,11 +141,12 @@ std::string Hex(uint64_t value);
 
 // Prints "kintsugi: TEXT" to standard error.
 void Complain(const std::string& text);
+void Complain(OutputPrefixer& output, const std::string& text);
 
 void AddRun(CLI::App& app, int& exit_code);
 void AddDemo(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
-void AddTalk(CLI::App& app, int& exit_code);        // status, inject, save
+void AddTalk(CLI::App& app, int& exit_code);  // status, inject, save
 void AddController(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);  // ckpt
 void AddReport(CLI::App& app, int& exit_code);

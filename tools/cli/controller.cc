@@ -10,6 +10,8 @@
 #include <fstream>
 #include <iostream>
 
+#include "runtime/launcher/stop_signals.h"
+#include "runtime/net/event_loop.h"
 #include "tools/cli/common.h"
 
 namespace kintsugi::cli {
@@ -32,7 +34,8 @@ class StandAlone final : public ControllerHost {
                                                    {"reason", t.reason}}));
   }
   void OnIncident(const core::IncidentRecord& record) override {
-    log_->Write(LogLevel::kInfo, LogLine("incident_closed", {{"id", std::to_string(record.id)}, {"cause", record.cause}}));
+    log_->Write(LogLevel::kInfo,
+                LogLine("incident_closed", {{"id", std::to_string(record.id)}, {"cause", record.cause}}));
   }
   void OnNotice(Rank rank, const std::string& text) override {
     log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
@@ -143,7 +146,7 @@ Status Serve(const Options& options, int& exit_code) {
             "--world-size is missing: the number of ranks that join by themselves (or give --rendezvous, to lead "
             "launchers)"};
   RaiseDescriptorLimit();
-  KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log, MakeLog(options.log_level));
+  KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log, MakeLog(options.log_level, MakeOutput()));
   if (options.secret_fd < 0)
     return {StatusCode::kInvalidArgument,
             "--secret-fd is missing: the descriptor of a file with the job's 32-byte secret, as in: "
@@ -169,12 +172,10 @@ Status Serve(const Options& options, int& exit_code) {
   if (!options.journal.empty())
     KINTSUGI_RETURN_IF_ERROR(controller.Record({.path = options.journal, .bytes_max = options.journal_mib << 20}));
   std::cout << "listening on " << options.bind << ":" << controller.port() << std::endl;
-  boost::asio::signal_set signals(io, SIGINT, SIGTERM);
-  signals.async_wait([&](const boost::system::error_code& error, int) {
-    if (!error) controller.Feed(core::OperatorStop{});
-  });
+  StopSignals signals(io);
+  signals.Watch([&](int, int) { controller.Feed(core::OperatorStop{}); });
   controller.Start();
-  io.run();
+  KINTSUGI_RETURN_IF_ERROR(net::RunGuarded(io, *log));
   exit_code = host.exit_code;
   return Status::Ok();
 }
@@ -183,13 +184,15 @@ Status Serve(const Options& options, int& exit_code) {
 
 void AddController(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("controller", "Decide alone, for ranks that something else starts (RANK, WORLD_SIZE,\n"
-                                       "KINTSUGI_CONTROLLER=HOST:PORT, KINTSUGI_JOB and KINTSUGI_SECRET_FD set)");
+  CLI::App* command = app.add_subcommand("controller",
+                                         "Decide alone, for ranks that something else starts (RANK, WORLD_SIZE,\n"
+                                         "KINTSUGI_CONTROLLER=HOST:PORT, KINTSUGI_JOB and KINTSUGI_SECRET_FD set)");
   command->add_option("--world-size", options->world_size, "Number of ranks that join by themselves")
       ->check(CLI::Range(1, 1000000));
   command->add_option("--bind", options->bind, "Address to listen on")->capture_default_str();
-  command->add_option("--port", options->port, "Port to listen on; 0: any")->capture_default_str()->check(CLI::Range(0, 65535));
+  command->add_option("--port", options->port, "Port to listen on; 0: any")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535));
   command->add_option("--job", options->job, "The job's name, as the ranks or nodes say it")->capture_default_str();
   command->add_option("--secret-fd", options->secret_fd, "Descriptor of the job's secret");
   AddTlsOptions(*command, options->tls);

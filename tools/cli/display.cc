@@ -1,6 +1,5 @@
 // Logging and live progress on the terminal.
 #include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -14,10 +13,39 @@
 namespace kintsugi::cli {
 namespace {
 
+constexpr const char* kClearLine = "\r\x1b[K";
+
+// spdlog's lines, into the queue.
+class QueueSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit QueueSink(std::shared_ptr<OutputPrefixer> output) : output_(std::move(output)), terminal_(isatty(2) == 1) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t formatted;
+    formatter_->format(message, formatted);
+    std::string text(formatted.data(), formatted.size());
+    if (terminal_ && message.color_range_end > message.color_range_start) {
+      text.insert(message.color_range_end, "\x1b[m");
+      text.insert(message.color_range_start, ColorOf(message.level));
+    }
+    output_->WriteText(OutputStream::kStderr, (terminal_ ? kClearLine : "") + text);
+  }
+  void flush_() override {}
+
+  static const char* ColorOf(spdlog::level::level_enum level) {
+    if (level >= spdlog::level::err) return "\x1b[31m\x1b[1m";
+    return level == spdlog::level::warn ? "\x1b[33m\x1b[1m" : "\x1b[32m";
+  }
+
+  const std::shared_ptr<OutputPrefixer> output_;
+  const bool terminal_;
+};
+
 class SpdlogSink final : public LogSink {
  public:
-  explicit SpdlogSink(spdlog::level::level_enum level)
-      : logger_("kintsugi", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()) {
+  SpdlogSink(spdlog::level::level_enum level, std::shared_ptr<OutputPrefixer> output)
+      : logger_("kintsugi", std::make_shared<QueueSink>(std::move(output))) {
     logger_.set_level(level);
     logger_.set_pattern("%^%H:%M:%S.%e %l%$ %v");
   }
@@ -25,8 +53,6 @@ class SpdlogSink final : public LogSink {
     constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
                                                      spdlog::level::err};
     const auto spd_level = kLevels[static_cast<size_t>(level)];
-    if (!logger_.should_log(spd_level)) return;
-    ProgressDisplay::ClearLine();
     logger_.log(spd_level, "{}", line);
   }
 
@@ -36,23 +62,29 @@ class SpdlogSink final : public LogSink {
 
 }  // namespace
 
-Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level) {
+std::shared_ptr<OutputPrefixer> MakeOutput(int stdout_fd) {
+  OutputPrefixer::Options options;
+  options.stdout_fd = stdout_fd;
+  return std::make_shared<OutputPrefixer>(options);
+}
+
+Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level, std::shared_ptr<OutputPrefixer> output) {
   if (level == "off") return NullLogSink();
   for (const char* known : {"debug", "info", "warning", "error"})
     if (level == known)
-      return std::shared_ptr<LogSink>(std::make_shared<SpdlogSink>(spdlog::level::from_str(level)));
+      return std::shared_ptr<LogSink>(std::make_shared<SpdlogSink>(spdlog::level::from_str(level), std::move(output)));
   return Status(StatusCode::kInvalidArgument, "--log-level '" + level + "': debug, info, warning, error or off");
 }
 
-ProgressDisplay::ProgressDisplay(uint64_t tokens_per_sample, bool enabled)
-    : tokens_per_sample_(tokens_per_sample), enabled_(enabled), terminal_(isatty(2) == 1) {}
+ProgressDisplay::ProgressDisplay(std::shared_ptr<OutputPrefixer> output, uint64_t tokens_per_sample, bool enabled)
+    : output_(std::move(output)), tokens_per_sample_(tokens_per_sample), enabled_(enabled), terminal_(isatty(2) == 1) {}
 
 ProgressDisplay::~ProgressDisplay() {
-  if (enabled_) ClearLine();
+  if (enabled_ && terminal_) output_->WriteText(OutputStream::kStderr, kClearLine);
 }
 
 void ProgressDisplay::ClearLine() {
-  if (isatty(2) == 1) std::fputs("\r\x1b[K", stderr);
+  if (isatty(2) == 1) std::fputs(kClearLine, stderr);
 }
 
 void ProgressDisplay::Show(const RunProgress& p) {
@@ -70,16 +102,16 @@ void ProgressDisplay::Show(const RunProgress& p) {
                 p.phase == core::Phase::kRunning ? "" : "  ",
                 p.phase == core::Phase::kRunning ? 0 : static_cast<int>(core::PhaseName(p.phase).size()),
                 core::PhaseName(p.phase).data());
-  if (terminal_)
-    std::fprintf(stderr, "\r\x1b[K%s", line);
-  else
-    std::fprintf(stderr, "%s\n", line);
-  std::fflush(stderr);
+  output_->WriteText(OutputStream::kStderr, terminal_ ? std::string(kClearLine) + line : std::string(line) + "\n");
 }
 
 void Complain(const std::string& text) {
   ProgressDisplay::ClearLine();
   std::cerr << "kintsugi: " << text << std::endl;
+}
+
+void Complain(OutputPrefixer& output, const std::string& text) {
+  output.WriteText(OutputStream::kStderr, "kintsugi: " + text + "\n");
 }
 
 namespace {
@@ -120,7 +152,8 @@ Status WriteText(const std::string& file, const std::string& text) {
     if (!out) {
       std::error_code ignored;
       if (!in_place) std::filesystem::remove(aside, ignored);
-      return {StatusCode::kUnavailable, "'" + file + "' could not be written: is the folder there, writable and not full?"};
+      return {StatusCode::kUnavailable,
+              "'" + file + "' could not be written: is the folder there, writable and not full?"};
     }
   }
   if (in_place) return Status::Ok();

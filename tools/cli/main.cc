@@ -1,15 +1,22 @@
 // kintsugi: the command line.
+#include <csignal>
+#include <exception>
+
 #include "tools/cli/answer.h"
 #include "tools/cli/common.h"
 
 int main(int argc, char** argv) {
-  CLI::App app{"Kintsugi: fault tolerance for distributed training.\n"
-               "Starts ranks, watches them, and repairs the run in memory when something breaks."};
+  // A reader that goes away costs its output and nothing else; the programs that are started get the default back.
+  std::signal(SIGPIPE, SIG_IGN);
+  CLI::App app{
+      "Kintsugi: fault tolerance for distributed training.\n"
+      "Starts ranks, watches them, and repairs the run in memory when something breaks."};
   app.set_version_flag("--version", "kintsugi 0.1.0");
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 success, 1 the run failed, 2 wrong usage, 3 the run could not start,\n"
-             "75 the run was saved and can be resumed with --resume.\n\n"
-             "Example: kintsugi run --nproc 4 --inject kill:2@50:update -- ./byte_lm --steps 100");
+  app.footer(
+      "Exit codes: 0 success, 1 the run failed, 2 wrong usage, 3 the run could not start,\n"
+      "75 the run was saved and can be resumed with --resume.\n\n"
+      "Example: kintsugi run --nproc 4 --inject kill:2@50:update -- ./byte_lm --steps 100");
   int exit_code = 0;
   kintsugi::cli::AddRun(app, exit_code);
   kintsugi::cli::AddDemo(app, exit_code);
@@ -27,6 +34,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    kintsugi::cli::Complain(std::string("unexpected: ") + error.what() + "; please report it");
+    return 1;
   }
   return exit_code;
 }

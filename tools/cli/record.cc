@@ -111,7 +111,8 @@ RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   record.steps = result.committed.value() - std::min(result.committed, result.resumed_from).value();
   record.resumed_from = result.resumed_from.value();
   record.losses = result.reports.losses;
-  if (!record.losses.empty() && !std::isnan(record.losses.back())) record.final_loss = record.losses.back();
+  record.losses_every = result.reports.losses_every;
+  if (const auto last = result.reports.final_loss; last && !std::isnan(*last)) record.final_loss = *last;
   record.final_digest = result.final_digest ? Hex(*result.final_digest) : "";
   record.samples_consumed = result.reports.samples_consumed;
   record.samples_digest = Hex(result.reports.samples_digest);

@@ -1,12 +1,11 @@
 // kintsugi run: starts ranks, watches and repairs them, says how it went.
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "runtime/launcher/node_launcher.h"
 #include "tools/cli/common.h"
+#include "tools/cli/run_folder.h"
 #include "tools/report/record_json.h"
 #include "tools/report/report.h"
 
@@ -17,27 +16,6 @@ Duration Seconds(double seconds) { return Duration(static_cast<int64_t>(seconds 
 
 Status Usage(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-// Journals of runs whose folder is our own are kept for a while: the newest so many.
-constexpr size_t kJournalsKept = 8;
-
-// Folders of launchers that are gone. One with a journal tells of an incident, or of a launcher that was killed.
-void RemoveStale(const std::string& base) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  std::vector<std::pair<fs::file_time_type, fs::path>> kept;
-  for (const auto& entry : fs::directory_iterator(base, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind("run-", 0) != 0 || fs::exists("/proc/" + name.substr(4), error)) continue;
-    const fs::file_time_type written = fs::last_write_time(entry.path() / journal::kFileName, error);
-    if (error)
-      fs::remove_all(entry.path(), error);
-    else
-      kept.emplace_back(written, entry.path());
-  }
-  std::sort(kept.rbegin(), kept.rend());
-  for (size_t i = kJournalsKept; i < kept.size(); ++i) fs::remove_all(kept[i].second, error);
-}
-
 // The journal's place: in the report, which outlives the run, else in the run's folder.
 std::string JournalPath(const RunOptions& options, const std::string& run_directory) {
   if (options.journal_mib == 0) return "";
@@ -45,31 +23,6 @@ std::string JournalPath(const RunOptions& options, const std::string& run_direct
   if (report.empty()) return run_directory + "/" + journal::kFileName;
   std::error_code error;
   return std::filesystem::absolute(report, error).string() + "/" + journal::kFileName;
-}
-
-// Our own folder goes with its run, but for the journal of one that had an incident or failed.
-void LeaveRunDirectory(const std::string& directory, const std::string& journal, bool worth_keeping) {
-  std::error_code ignored;
-  if (!worth_keeping || journal != directory + "/" + journal::kFileName || !std::filesystem::exists(journal, ignored)) {
-    std::filesystem::remove_all(directory, ignored);
-    return;
-  }
-  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
-    if (entry.path().filename() != journal::kFileName) std::filesystem::remove_all(entry.path(), ignored);
-}
-
-// A folder of this user's own for the control socket of this run.
-Result<std::string> DefaultRunDirectory() {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  const std::string base = runtime && *runtime ? std::string(runtime) + "/kintsugi"
-                                               : "/tmp/kintsugi-" + std::to_string(getuid());
-  mkdir(base.c_str(), 0700);
-  struct stat found {};
-  if (lstat(base.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != getuid() || (found.st_mode & 022))
-    return Status(StatusCode::kPermissionDenied,
-                  "'" + base + "' is not a folder that only this user can write to: remove it, or give --run-dir");
-  RemoveStale(base);
-  return base + "/run-" + std::to_string(getpid());
 }
 
 Result<core::Policy> MakePolicy(const RunOptions& options) {
@@ -108,8 +61,8 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--replicas", o.replicas, "Copies of every shard of optimizer state (told to the program)")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--inject", o.inject, "Fault to strike, KIND:RANK@STEP[:PHASE][,key=value]; repeatable.\n" +
-                                           std::string(InjectionGrammar()))
+  app.add_option("--inject", o.inject,
+                 "Fault to strike, KIND:RANK@STEP[:PHASE][,key=value]; repeatable.\n" + std::string(InjectionGrammar()))
       ->take_all();
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
   app.add_option("--max-respawns", o.max_respawns, "How often one rank may be replaced")->capture_default_str();
@@ -140,7 +93,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--save-dir", o.save_dir, "Root of checkpoints, periodic and dying-gasp; empty: no saves")
       ->capture_default_str();
   app.add_option("--resume", o.resume, "Go on from the newest complete checkpoint in this root");
-  app.add_option("--grace", o.grace, "Seconds to finish the step and save after SIGTERM or SIGINT")
+  app.add_option(
+         "--grace", o.grace,
+         "Seconds to finish the step, save and leave after SIGTERM, SIGINT or SIGHUP (a terminal that hangs up; under\n"
+         "nohup it stays ignored). Whatever does not answer by then, a disk too, is left; a second signal ends at once")
       ->capture_default_str();
   app.add_option("--step-timeout", o.step_timeout, "Longest healthy step in seconds; other limits derive from it")
       ->capture_default_str();
@@ -154,7 +110,8 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   app.add_option("--join-timeout", o.join_timeout, "Seconds from a program's start to its being ready")
       ->capture_default_str();
-  app.add_option("--json", o.json, "Write the summary as JSON to this file; - for standard output")->expected(0, 1)
+  app.add_option("--json", o.json, "Write the summary as JSON to this file; - for standard output")
+      ->expected(0, 1)
       ->default_str("-");
   app.add_option("--run-dir", o.run_dir, "Folder of the control socket for status, inject and save");
   app.add_option(
@@ -176,18 +133,10 @@ namespace {
 struct PreparedRun {
   LauncherOptions launcher;
   std::shared_ptr<LogSink> log;
-  std::string own_directory;  // to be removed afterwards; empty: the user's
-
-  PreparedRun() = default;
-  PreparedRun(const PreparedRun&) = delete;
-  PreparedRun& operator=(const PreparedRun&) = delete;
-  ~PreparedRun() {
-    std::error_code ignored;
-    if (!own_directory.empty()) std::filesystem::remove_all(own_directory, ignored);
-  }
+  RunFolder folder = RunFolder::At("");
 };
 
-Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
+Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, std::shared_ptr<OutputPrefixer> output) {
   const bool starts_ranks = options.node.controller_rank < 0;
   if (options.command.empty() && starts_ranks)
     return Usage("no program: write it after --, as in: kintsugi run --nproc 4 -- ./byte_lm --steps 100");
@@ -202,7 +151,7 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
     launcher.injections.push_back(std::move(injection));
   }
   KINTSUGI_ASSIGN_OR_RETURN(launcher.policy, MakePolicy(options));
-  KINTSUGI_ASSIGN_OR_RETURN(prepared->log, MakeLog(options.quiet ? "error" : options.log_level));
+  KINTSUGI_ASSIGN_OR_RETURN(prepared->log, MakeLog(options.quiet ? "error" : options.log_level, output));
   if (!options.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(options.report));
   if (!options.json.empty()) KINTSUGI_RETURN_IF_ERROR(CheckWritable(options.json));
   launcher.job = "job-" + std::to_string(getpid()) + "-" + std::to_string(SteadyClock::SteadyNow().nanoseconds());
@@ -222,11 +171,13 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options) {
   launcher.devices = options.devices;
   launcher.show_output = !options.quiet;
   launcher.output_to_stderr = options.json == "-";
-  launcher.run_directory = options.run_dir;
+  launcher.output = std::move(output);
   if (options.run_dir.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(launcher.run_directory, DefaultRunDirectory());
-    prepared->own_directory = launcher.run_directory;
+    KINTSUGI_ASSIGN_OR_RETURN(prepared->folder, RunFolder::Make());
+  } else {
+    prepared->folder = RunFolder::At(options.run_dir);
   }
+  launcher.run_directory = prepared->folder.path();
   prepared->log->Write(LogLevel::kInfo, LogLine("run", {{"job", launcher.job},
                                                         {"ranks", std::to_string(WorldSize(options))},
                                                         {"run_dir", launcher.run_directory}}));
@@ -261,18 +212,17 @@ Result<NodeResult> RunAlone(PreparedRun& prepared, ProgressDisplay& display) {
 
 }  // namespace
 
-Result<NodeOutcome> ExecuteNode(const RunOptions& options) {
-  KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options));
+Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<OutputPrefixer> output) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options, output));
   LauncherOptions& launcher = prepared->launcher;
   const std::string journal_path = JournalPath(options, launcher.run_directory);
   launcher.journal.path = journal_path;
   launcher.journal.bytes_max = options.journal_mib << 20;
-  ProgressDisplay display(options.tokens_per_sample, !options.quiet);
+  ProgressDisplay display(output, options.tokens_per_sample, !options.quiet);
   Result<NodeResult> result =
       options.node.nodes > 1 ? RunNode(options, *prepared, display) : RunAlone(*prepared, display);
   const bool eventful = result.ok() && result->run && (result->exit_code != 0 || !result->run->incidents.empty());
-  if (!prepared->own_directory.empty())
-    LeaveRunDirectory(std::exchange(prepared->own_directory, ""), journal_path, eventful);
+  prepared->folder.Leave(journal_path, eventful);
   if (eventful && !journal_path.empty())
     prepared->log->Write(LogLevel::kInfo,
                          LogLine("recorded", {{"replay", "kintsugi replay --journal " + journal_path}}));
@@ -285,16 +235,18 @@ Result<NodeOutcome> ExecuteNode(const RunOptions& options) {
 }
 
 Result<RunOutcome> ExecuteRun(const RunOptions& options) {
-  KINTSUGI_ASSIGN_OR_RETURN(NodeOutcome outcome, ExecuteNode(options));
+  KINTSUGI_ASSIGN_OR_RETURN(NodeOutcome outcome, ExecuteNode(options, MakeOutput(options.json == "-" ? 2 : 1)));
   return *std::move(outcome.run);
 }
 
 int RunAndReport(const RunOptions& options) {
+  // Outlives the run: its last words go the same way, and the end waits for a reader for two seconds at most.
+  const std::shared_ptr<OutputPrefixer> output = MakeOutput(options.json == "-" ? 2 : 1);
   const auto complain = [&](const Status& status) {
-    Complain(status.message());
+    Complain(*output, status.message());
     return status.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
   };
-  Result<NodeOutcome> outcome = ExecuteNode(options);
+  Result<NodeOutcome> outcome = ExecuteNode(options, output);
   if (!outcome.ok()) return complain(outcome.status());
   int exit_code = outcome->exit_code;
   Status written;
@@ -303,10 +255,10 @@ int RunAndReport(const RunOptions& options) {
   if (outcome->run && written.ok() && !options.report.empty())
     written = WriteReport(options.report, outcome->run->record, nullptr);
   if (!written.ok()) {
-    Complain(written.message());
+    Complain(*output, written.message());
     if (exit_code == 0) exit_code = core::kExitFailed;
   }
-  if (exit_code != 0) Complain(outcome->text);
+  if (exit_code != 0) Complain(*output, outcome->text);
   return exit_code;
 }
 

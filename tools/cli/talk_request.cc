@@ -9,7 +9,8 @@ using nlohmann::json;
 
 std::optional<json> AskRun(const std::string& run_directory, const json& request, int& exit_code) {
   Result<std::string> answer =
-      net::ControlRequest(run_directory + "/control.sock", request.dump(), std::chrono::seconds(30));
+      net::ControlRequest(run_directory + "/control.sock", request.dump(-1, ' ', false, json::error_handler_t::replace),
+                          std::chrono::seconds(30));
   if (!answer.ok()) {
     Complain(answer.status().message());
     exit_code = 1;

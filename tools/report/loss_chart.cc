@@ -63,7 +63,8 @@ std::string CurvePath(const RunRecord& record, const Frame& frame, const ReportO
       pen_down = false;
       continue;
     }
-    data += (pen_down ? "L" : "M") + frame.Point(static_cast<double>(record.resumed_from + point.step), point.value);
+    const uint64_t step = record.resumed_from + 1 + (point.step - 1) * record.losses_every;
+    data += (pen_down ? "L" : "M") + frame.Point(static_cast<double>(step), point.value);
     pen_down = true;
   }
   return "<path class=\"" + std::string(css) + "\" d=\"" + data + "\"/>\n";
@@ -97,7 +98,7 @@ std::string ColumnTitle(const RunRecord& record, const RunRecord* reference, uin
 // Invisible columns that carry the tooltips.
 std::string HoverColumns(const RunRecord& record, const RunRecord* reference, const Frame& frame) {
   std::string out = "<g class=\"hover\">\n";
-  const size_t count = record.losses.size();
+  const size_t count = record.last_step() - record.resumed_from;
   const size_t columns = std::min(count, kMaxHoverColumns);
   for (size_t i = 0; i < columns; ++i) {
     const uint64_t first = record.resumed_from + count * i / columns + 1;
@@ -182,7 +183,7 @@ std::string LossRows(const RunRecord& record, const RunRecord* reference, const 
       "<th scope=\"col\">loss</th>";
   if (reference != nullptr) out += "<th scope=\"col\">undisturbed</th>";
   out += "</tr></thead><tbody>\n";
-  const size_t count = record.losses.size();
+  const size_t count = record.last_step() - record.resumed_from;
   const size_t rows = std::min(count, std::max<size_t>(options.max_loss_rows, 1));
   for (size_t i = 0; i < rows; ++i) {
     const uint64_t step = record.resumed_from + (rows == 1 ? count : 1 + (count - 1) * i / (rows - 1));
@@ -192,16 +193,17 @@ std::string LossRows(const RunRecord& record, const RunRecord* reference, const 
   }
   out += "</tbody></table></div>";
   if (rows < count) {
-    out += "<p class=\"note\">" + FormatCount(rows) + " of " + FormatCount(count) +
-           " steps; summary.json has every one.</p>";
+    out += "<p class=\"note\">" + FormatCount(rows) + " of " + FormatCount(count) + " steps; summary.json has " +
+           (record.losses_every > 1 ? "one of " + FormatCount(record.losses_every) : "every one") + ".</p>";
   }
   return out + "</details>\n";
 }
 
 std::string Description(const RunRecord& record, const Comparison* comparison) {
-  std::string out = "Loss over " + Counted(record.losses.size(), "committed step", "committed steps");
+  std::string out =
+      "Loss over " + Counted(record.last_step() - record.resumed_from, "committed step", "committed steps");
   if (!record.losses.empty()) {
-    out += ", from " + FormatLoss(record.losses.front()) + " to " + FormatLoss(record.losses.back());
+    out += ", from " + FormatLoss(record.losses.front()) + " to " + FormatLoss(record.LossOf(record.last_step()));
   }
   out += ".";
   if (comparison == nullptr) return out;

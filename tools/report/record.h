@@ -108,10 +108,11 @@ struct IncidentRecord {
 
 struct RunRecord {
   uint32_t world_size = 0;
-  // Committed by this run. A run that was resumed from step R counts from there: losses[i] is the loss of step R + i + 1,
-  // and samples are those of these steps, so that the summaries of the runs of one training add up.
+  // Committed by this run. A run that was resumed from step R counts from there: losses[i] is the loss of step R + i +
+  // 1, and samples are those of these steps, so that the summaries of the runs of one training add up.
   uint64_t steps = 0;
-  std::vector<double> losses;  // one per committed step
+  std::vector<double> losses;  // one per committed step, or of each losses_every-th, from the first on
+  uint64_t losses_every = 1;   // long runs keep a curve
   std::optional<double> final_loss;
   std::string final_digest;
   uint64_t samples_consumed = 0;
@@ -130,11 +131,13 @@ struct RunRecord {
   std::vector<RankLifetime> lifetimes;
   bool operator==(const RunRecord&) const = default;
 
-  uint64_t last_step() const { return resumed_from + losses.size(); }
-  // Of the step with this number in the whole training; nullopt where this run did not commit it.
+  uint64_t last_step() const { return resumed_from + (losses_every > 1 ? steps : losses.size()); }
+  // Of the step with this number in the whole training, or the last one before it that the curve has; nullopt where
+  // this run did not commit it.
   std::optional<double> LossOf(uint64_t step) const {
     if (step <= resumed_from || step > last_step()) return std::nullopt;
-    return losses[step - resumed_from - 1];
+    const uint64_t at = (step - resumed_from - 1) / losses_every;
+    return at < losses.size() ? std::optional(losses[at]) : std::nullopt;
   }
 };
 

@@ -99,16 +99,18 @@ Json HostJson(const HostInfo& host) {
 // What summary and record share, with the incidents written by `incident`.
 template <typename Incident>
 Json RunJson(const RunRecord& record, int schema, Incident incident) {
-  return {{"schema", schema},
-          {"world_size", record.world_size},
-          {"steps", record.steps},
-          {"final_loss", Number(record.final_loss)},
-          {"final_digest", ToUtf8(record.final_digest)},
-          {"losses", List(record.losses, [](double loss) { return Number(loss); })},
-          {"samples_consumed", record.samples_consumed},
-          {"samples_digest", ToUtf8(record.samples_digest)},
-          {"exit", record.exit},
-          {"incidents", List(record.incidents, incident)}};
+  Json run{{"schema", schema},
+           {"world_size", record.world_size},
+           {"steps", record.steps},
+           {"final_loss", Number(record.final_loss)},
+           {"final_digest", ToUtf8(record.final_digest)},
+           {"losses", List(record.losses, [](double loss) { return Number(loss); })},
+           {"samples_consumed", record.samples_consumed},
+           {"samples_digest", ToUtf8(record.samples_digest)},
+           {"exit", record.exit},
+           {"incidents", List(record.incidents, incident)}};
+  if (record.losses_every > 1) run["losses_every"] = record.losses_every;
+  return run;
 }
 
 }  // namespace

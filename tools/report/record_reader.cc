@@ -30,6 +30,8 @@ class Field {
     return Field(*found, path);
   }
 
+  bool Has(const char* key) const { return json_.is_object() && json_.contains(key); }
+
   template <typename T>
   T Integer() const {
     if (json_.is_number_unsigned()) {
@@ -164,6 +166,8 @@ RunRecord ReadRun(const Field& f) {
   record.steps = f.At("steps").Integer<uint64_t>();
   record.losses = f.At("losses").List(
       [](const Field& loss) { return loss.OptionalReal().value_or(std::numeric_limits<double>::quiet_NaN()); });
+  if (f.Has("losses_every") && (record.losses_every = f.At("losses_every").Integer<uint64_t>()) == 0)
+    f.At("losses_every").Refuse("a positive number");
   record.final_loss = f.At("final_loss").OptionalReal();
   record.final_digest = f.At("final_digest").Text();
   record.samples_consumed = f.At("samples_consumed").Integer<uint64_t>();

@@ -4,6 +4,12 @@
 
 #include <array>
 #include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "runtime/base/random.h"
 
@@ -13,37 +19,38 @@ namespace {
 constexpr std::array<uint64_t, 3> kSamples = {7, 8, 9};
 
 ReportLedger Complete(int ranks, uint64_t steps) {
-  ReportLedger ledger;
+  ReportLedger ledger(Step(), ranks);
   for (uint64_t step = 1; step <= steps; ++step)
     for (int rank = 0; rank < ranks; ++rank) ledger.Record(Rank(rank), Step(step), 0.5 / step, kSamples);
   return ledger;
 }
 
 TEST(ReportLedger, SumsUpTheCommittedStepsOnly) {
-  const auto totals = Complete(2, 6).Committed(Step(1), Step(4));
-  EXPECT_EQ(totals.losses, (std::vector<double>{0.25, 0.5 / 3, 0.125}));
-  EXPECT_EQ(totals.samples_consumed, 3u * 2 * kSamples.size());
+  const auto totals = Complete(2, 6).Committed(Step(4));
+  EXPECT_EQ(totals.losses, (std::vector<double>{0.5, 0.25, 0.5 / 3, 0.125}));
+  EXPECT_EQ(totals.final_loss, 0.125);
+  EXPECT_EQ(totals.samples_consumed, 4u * 2 * kSamples.size());
   EXPECT_EQ(totals.missing, 0u);
 }
 
 TEST(ReportLedger, ARepeatedReportCountsOnce) {
   ReportLedger ledger = Complete(2, 3);
-  const auto before = ledger.Committed(Step(0), Step(3));
+  const auto before = ledger.Committed(Step(3));
   ledger.Record(Rank(1), Step(2), 0.25, kSamples);
-  const auto after = ledger.Committed(Step(0), Step(3));
+  const auto after = ledger.Committed(Step(3));
   EXPECT_EQ(after.samples_digest, before.samples_digest);
   EXPECT_EQ(after.samples_consumed, before.samples_consumed);
   EXPECT_EQ(after.missing, 0u);
 }
 
 TEST(ReportLedger, CountsWhatIsMissing) {
-  ReportLedger ledger;
+  ReportLedger ledger(Step(), 3);
   for (uint64_t step = 1; step <= 5; ++step)
     for (int rank = 0; rank < 3; ++rank)
       if (!(rank == 2 && step >= 4) && !(rank == 1 && step == 2)) ledger.Record(Rank(rank), Step(step), 1, kSamples);
-  EXPECT_EQ(ledger.Committed(Step(0), Step(5)).missing, 3u);
-  EXPECT_EQ(ledger.Committed(Step(0), Step(3)).missing, 1u);
-  EXPECT_EQ(ledger.Committed(Step(0), Step(6)).missing, 6u);  // a step of which nobody told
+  EXPECT_EQ(ledger.Committed(Step(5)).missing, 3u);
+  EXPECT_EQ(ledger.Committed(Step(3)).missing, 1u);
+  EXPECT_EQ(ledger.Committed(Step(6)).missing, 6u);  // a step of which nobody told
 }
 
 TEST(ReportLedger, RefusesStepsThatNoOtherRankIsNear) {
@@ -109,15 +116,161 @@ TEST(ReportLedger, TheLimitIsWhatATableSays) {
       others = true;
     }
     if (!others && places.count(rank)) farthest = places[rank];
-    ASSERT_EQ(ledger.Record(rank, Step(step), 1, {}), step <= farthest + ReportLedger::kAhead) << turn;
+    ASSERT_EQ(ledger.Record(rank, Step(step), 1, core::SampleSum()), step <= farthest + ReportLedger::kAhead) << turn;
   }
+}
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+// Every step that was ever reported, in a table: what the totals must say.
+class Obvious {
+ public:
+  explicit Obvious(uint64_t before) : before_(before) {}
+  void Record(Rank rank, uint64_t step, double loss, const core::SampleSum& samples) {
+    table_[step][rank] = {loss, samples};
+  }
+  void GoBackTo(uint64_t step) { table_.erase(table_.upper_bound(step), table_.end()); }
+  ReportLedger::Totals Committed(uint64_t committed) const {
+    core::LedgerTotals sums{.step = before_};
+    uint64_t ranks = 0;
+    for (const auto& [step, row] : table_) ranks = std::max<uint64_t>(ranks, row.size());
+    for (uint64_t step = before_ + 1; step <= committed; ++step) {
+      const auto& row = table_.at(step);
+      sums.AddLoss(row.begin()->second.first);
+      for (const auto& [rank, entry] : row) {
+        const uint64_t words[] = {sums.digest, step, static_cast<uint64_t>(rank.value()), entry.second.digest,
+                                  entry.second.count};
+        sums.digest = XXH64(words, sizeof words, 0);
+        sums.samples += entry.second.count;
+        ++sums.reports;
+      }
+    }
+    return {sums.curve, sums.curve_every, sums.last_loss, sums.samples, sums.digest, ranks * sums.steps - sums.reports};
+  }
+
+ private:
+  const uint64_t before_;
+  std::map<uint64_t, std::map<Rank, std::pair<double, core::SampleSum>>> table_;
+};
+
+void MustAgree(const ReportLedger::Totals& found, const ReportLedger::Totals& expected) {
+  // A curve that was longer once stays as coarse as it was then.
+  ASSERT_EQ(found.losses_every % expected.losses_every, 0u);
+  const uint64_t apart = found.losses_every / expected.losses_every;
+  ASSERT_EQ(found.losses.size(), (expected.losses.size() + apart - 1) / apart);
+  for (size_t i = 0; i < found.losses.size(); ++i) ASSERT_EQ(found.losses[i], expected.losses[i * apart]) << i;
+  EXPECT_EQ(found.final_loss, expected.final_loss);
+  EXPECT_EQ(found.samples_consumed, expected.samples_consumed);
+  EXPECT_EQ(found.samples_digest, expected.samples_digest);
+  EXPECT_EQ(found.missing, expected.missing);
+}
+
+// Steps in bursts, rank after rank, with abandoned steps, checkpoints, ways back to them, and new leaders.
+TEST(ReportLedger, SaysWhatATableOfAllStepsSays) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const int ranks = 1 + static_cast<int>(random.Below(4));
+    const uint64_t before = random.Below(2) * 1000;
+    auto ledger = std::make_unique<ReportLedger>(Step(before), ranks);
+    Obvious table(before);
+    uint64_t at = before;
+    std::vector<uint64_t> checkpoints;
+    for (int turn = 0; turn < 150; ++turn) {
+      const uint64_t burst = 1 + random.Below(200);
+      for (int rank = 0; rank < ranks; ++rank)
+        for (uint64_t step = at + 1; step <= at + burst; ++step) {
+          const core::SampleSum samples{1 + random.Below(3), random.Below(1u << 30)};
+          const double loss = 1.0 / static_cast<double>(step) + rank;
+          ASSERT_TRUE(ledger->Record(Rank(rank), Step(step), loss, samples));
+          table.Record(Rank(rank), step, loss, samples);
+          ledger->Stands(Rank(rank), Step(step));
+        }
+      at += burst;
+      switch (random.Below(6)) {
+        case 0:
+          ledger->MayGoBackTo(Step(at));
+          checkpoints.push_back(at);
+          break;
+        case 1:
+          if (checkpoints.empty()) break;
+          at = checkpoints.back();
+          ledger->GoBackTo(Step(at));
+          table.GoBackTo(at);
+          break;
+        case 2:
+          at -= std::min<uint64_t>(at - before, 1);  // abandoned, and done again
+          break;
+        case 3:
+          ASSERT_LE(ledger->rows(), ReportLedger::kLag + 200);
+          break;
+        default:
+          break;
+      }
+      if (turn % 50 == 49 && at > before) {
+        MustAgree(ledger->Committed(Step(at)), table.Committed(at));
+        // Where a run ends that is to be resumed from its newest checkpoint.
+        if (!checkpoints.empty() && checkpoints.back() <= at)
+          MustAgree(ledger->Committed(Step(checkpoints.back())), table.Committed(checkpoints.back()));
+      }
+    }
+  }
+}
+
+TEST(ReportLedger, TheNextLeaderGoesOnFromWhatWasFolded) {
+  Obvious table(0);
+  ReportLedger first(Step(), 2);
+  std::vector<std::tuple<Rank, uint64_t, double, core::SampleSum>> kept;  // by nodes
+  for (uint64_t step = 1; step <= 500; ++step)
+    for (int rank = 0; rank < 2; ++rank) {
+      const core::SampleSum samples{1, step * 2 + static_cast<uint64_t>(rank)};
+      first.Record(Rank(rank), Step(step), 0.5, samples);
+      table.Record(Rank(rank), step, 0.5, samples);
+      kept.emplace_back(Rank(rank), step, 0.5, samples);
+    }
+  ReportLedger next(Step(), 2, first.folded());
+  ASSERT_GT(first.folded().step, 400u);
+  // Told from the beginning, one rank after the other.
+  for (int rank = 0; rank < 2; ++rank)
+    for (const auto& [of, step, loss, samples] : kept)
+      if (of == Rank(rank)) {
+        ASSERT_TRUE(next.Record(of, Step(step), loss, samples));
+      }
+  MustAgree(next.Committed(Step(500)), table.Committed(500));
+}
+
+TEST(ReportLedger, ALongRunKeepsACurveOfBoundedLength) {
+  ReportLedger ledger;
+  constexpr uint64_t kSteps = 5 * core::LedgerTotals::kCurveMax + 77;
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    ledger.Stands(Rank(0), Step(step));
+    ledger.Record(Rank(0), Step(step), static_cast<double>(step), kSamples);
+  }
+  const auto totals = ledger.Committed(Step(kSteps));
+  ASSERT_LE(totals.losses.size(), core::LedgerTotals::kCurveMax);
+  ASSERT_GT(totals.losses.size(), core::LedgerTotals::kCurveMax / 2);
+  for (size_t i = 0; i < totals.losses.size(); ++i)
+    ASSERT_EQ(totals.losses[i], static_cast<double>(1 + i * totals.losses_every)) << i;
+  EXPECT_EQ(totals.final_loss, static_cast<double>(kSteps));
+  EXPECT_EQ(totals.missing, 0u);
+}
+
+// One rank of two never reports: what is kept unfolded has its bound all the same.
+TEST(ReportLedger, WhoNeverReportsDoesNotMakeItGrow) {
+  ReportLedger ledger(Step(), 2);
+  for (uint64_t step = 1; step <= 50'000; ++step) {
+    ledger.Stands(Rank(0), Step(step));
+    ledger.Record(Rank(0), Step(step), 1, kSamples);
+    ASSERT_LE(ledger.rows(), ReportLedger::RowsMax(2) + 1);
+  }
+  EXPECT_EQ(ledger.Committed(Step(50'000)).samples_consumed, 50'000u * kSamples.size());
 }
 
 TEST(ReportLedger, WhoNeverReportsIsNotMissed) {
   ReportLedger ledger;
   for (uint64_t step = 1; step <= 5; ++step) ledger.Record(Rank(0), Step(step), 1, kSamples);
-  EXPECT_EQ(ledger.Committed(Step(0), Step(5)).missing, 0u);
-  EXPECT_EQ(ReportLedger().Committed(Step(0), Step(5)).missing, 0u);
+  EXPECT_EQ(ledger.Committed(Step(5)).missing, 0u);
+  EXPECT_EQ(ReportLedger().Committed(Step(5)).missing, 0u);
 }
 
 }  // namespace

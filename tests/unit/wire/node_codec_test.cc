@@ -37,7 +37,9 @@ TEST(NodeCodec, BringsBackAHello) {
                       29400,
                       true,
                       3,
-                      29500});
+                      29500,
+                      0xfedcba9876543210});
+  EXPECT_EQ(got.launcher, 0xfedcba9876543210u);
   EXPECT_TRUE(got.witness);
   EXPECT_EQ(got.controllers, 3);
   EXPECT_EQ(got.master_port, 29500);
@@ -63,9 +65,9 @@ TEST(NodeCodec, BringsBackPagesBitByBit) {
 
 TEST(NodeCodec, BringsBackWhatAWorkerDid) {
   EXPECT_EQ(There(WorkerStarting{{Rank(1), Incarnation(2), {"x"}}}).life.armed.size(), 1u);
-  const WorkerReport report = There(WorkerReport{Rank(1), 5, 0.1, {1, 2, ~uint64_t{0}}});
+  const WorkerReport report = There(WorkerReport{Rank(1), 5, 0.1, {3, ~uint64_t{0}}});
   EXPECT_EQ(report.loss, 0.1);
-  EXPECT_EQ(report.samples, (std::vector<uint64_t>{1, 2, ~uint64_t{0}}));
+  EXPECT_EQ(report.samples, (core::SampleSum{3, ~uint64_t{0}}));
   EXPECT_EQ(There(InjectionFired{"kill:1@2", Duration(5)}).spec, "kill:1@2");
   const WorkerExited exited =
       There(WorkerExited{Rank(1), Incarnation(2), "killed by SIGKILL", Duration(3), Duration(4)});
@@ -110,7 +112,20 @@ TEST(NodeCodec, BringsBackWhatAnElectionSays) {
   const NodePlaces places = Back(NodePlaces{{{0, "a", 1}, {7, "b", 65535}}});
   ASSERT_EQ(places.places.size(), 2u);
   EXPECT_EQ(places.places[1].address, "b");
-  EXPECT_EQ(Back(KeepReport{{Rank(1), 5, 0.5, {7}}}).report.samples, (std::vector<uint64_t>{7}));
+  EXPECT_EQ(Back(KeepReport{{Rank(1), 5, 0.5, {1, 7}}}).report.samples, (core::SampleSum{1, 7}));
+  const core::LedgerTotals totals{.step = 9,
+                                  .steps = 8,
+                                  .samples = 7,
+                                  .digest = ~uint64_t{0},
+                                  .reports = 6,
+                                  .last_loss = 0.1,
+                                  .reporters = std::string("\xff\0\x01", 3),
+                                  .curve_every = 4,
+                                  .curve = {0.1, 1e-300},
+                                  .notes = {{1, 2, 3, 4, 5, 0.6}}};
+  const KeepTotals kept = Back(KeepTotals{totals, 5});
+  EXPECT_EQ(kept.totals, totals);
+  EXPECT_EQ(kept.curve_from, 5u);
   const NodePulse pulse =
       Back(NodePulse{true, {{Step(3), "x"}, {Step(9), "y"}}, Generation(4), {6, core::TieRule::kWitness}});
   EXPECT_EQ(pulse.generation, Generation(4));

@@ -1,0 +1,38 @@
+#include "runtime/launcher/control_words.h"
+
+#include <nlohmann/json.hpp>
+
+namespace kintsugi {
+namespace {
+
+using nlohmann::json;
+
+Status Wrong(const std::string& what) { return {StatusCode::kInvalidArgument, "the request " + what}; }
+
+Result<std::string> TextOf(const json& object, const char* field) {
+  const auto found = object.find(field);
+  if (found == object.end()) return std::string();
+  if (!found->is_string())
+    return Wrong("has a \"" + std::string(field) + "\" that is a JSON " + found->type_name() + ": it must be a string");
+  return found->get<std::string>();
+}
+
+}  // namespace
+
+Result<ControlWords> ReadControlWords(std::string_view request) {
+  const json parsed = json::parse(request, nullptr, false);
+  if (parsed.is_discarded()) return Wrong("is not JSON in UTF-8");
+  if (!parsed.is_object())
+    return Wrong(std::string("is a JSON ") + parsed.type_name() +
+                 ": it must be an object, as in {\"command\": \"status\"}");
+  ControlWords words;
+  KINTSUGI_ASSIGN_OR_RETURN(words.command, TextOf(parsed, "command"));
+  KINTSUGI_ASSIGN_OR_RETURN(words.spec, TextOf(parsed, "spec"));
+  return words;
+}
+
+std::string AnswerLine(const json& answer) { return answer.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+std::string RefusalLine(const std::string& why) { return AnswerLine({{"ok", false}, {"error", why}}); }
+
+}  // namespace kintsugi

@@ -1,0 +1,120 @@
+#include "tools/cli/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "runtime/journal/options.h"
+
+namespace kintsugi::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLockName = "lock";
+constexpr const char* kPrefix = "run-";
+constexpr const char* kNewPrefix = "new-";  // until its lock is held
+// Journals of runs whose folder is our own are kept for a while: the newest so many.
+constexpr size_t kJournalsKept = 8;
+
+// The lock of a folder that we or a run like us made; invalid: it has none, or its run lives.
+UniqueFd TakeLock(const fs::path& folder, int flags) {
+  UniqueFd fd(open((folder / kLockName).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600));
+  if (fd.valid() && flock(fd.get(), LOCK_EX | LOCK_NB) != 0) fd.Reset();
+  return fd;
+}
+
+struct Abandoned {
+  fs::file_time_type written;
+  fs::path folder;
+  UniqueFd lock;  // held until it is removed, or left
+};
+
+// A folder without a lock is none of ours. One with a journal tells of an incident, or of a launcher that was killed.
+void RemoveAbandoned(const fs::path& base) {
+  std::error_code error;
+  std::vector<Abandoned> kept;
+  for (const auto& entry : fs::directory_iterator(base, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind(kPrefix, 0) != 0 && name.rfind(kNewPrefix, 0) != 0) continue;
+    UniqueFd lock = TakeLock(entry.path(), 0);
+    if (!lock.valid()) continue;
+    const fs::file_time_type written = fs::last_write_time(entry.path() / journal::kFileName, error);
+    if (error)
+      fs::remove_all(entry.path(), error);
+    else
+      kept.push_back({written, entry.path(), std::move(lock)});
+  }
+  std::sort(kept.begin(), kept.end(), [](const Abandoned& a, const Abandoned& b) { return a.written > b.written; });
+  for (size_t i = kJournalsKept; i < kept.size(); ++i) fs::remove_all(kept[i].folder, error);
+}
+
+Status CannotMake(const std::string& what, int error) {
+  return {StatusCode::kUnavailable,
+          "no run folder can be made: " + what + ": " + std::strerror(error) + "; give one with --run-dir"};
+}
+
+}  // namespace
+
+Result<RunFolder> RunFolder::Make() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const std::string base =
+      runtime && *runtime ? std::string(runtime) + "/kintsugi" : "/tmp/kintsugi-" + std::to_string(getuid());
+  mkdir(base.c_str(), 0700);
+  struct stat found {};
+  if (lstat(base.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != getuid() || (found.st_mode & 022))
+    return Status(StatusCode::kPermissionDenied,
+                  "'" + base + "' is not a folder that only this user can write to: remove it, or give --run-dir");
+  RemoveAbandoned(base);
+  // Under its name only once its lock is held: whoever looks for abandoned ones never sees it without.
+  std::string made = base + "/" + kNewPrefix + "XXXXXX";
+  if (mkdtemp(made.data()) == nullptr) return CannotMake(made, errno);
+  RunFolder folder;
+  folder.path_ = made;
+  folder.lock_ = TakeLock(made, O_CREAT | O_EXCL);
+  if (!folder.lock_.valid()) {
+    const int error = errno;
+    rmdir(made.c_str());
+    return CannotMake(made + "/" + kLockName, error);
+  }
+  const std::string unique = made.substr(made.size() - 6);
+  const std::string path = base + "/" + kPrefix + std::to_string(getpid()) + "-" + unique;
+  if (rename(made.c_str(), path.c_str()) != 0) return CannotMake(path, errno);
+  folder.path_ = path;
+  return folder;
+}
+
+RunFolder RunFolder::At(std::string path) {
+  RunFolder folder;
+  folder.path_ = std::move(path);
+  return folder;
+}
+
+RunFolder::RunFolder(RunFolder&& other) noexcept = default;
+RunFolder& RunFolder::operator=(RunFolder&& other) noexcept = default;
+
+RunFolder::~RunFolder() { Leave("", false); }
+
+void RunFolder::Leave(const std::string& journal, bool worth_keeping) {
+  if (!lock_.valid()) return;
+  std::error_code ignored;
+  if (!worth_keeping || journal != path_ + "/" + journal::kFileName || !fs::exists(journal, ignored)) {
+    fs::remove_all(path_, ignored);
+  } else {
+    for (const auto& entry : fs::directory_iterator(path_, ignored))
+      if (entry.path().filename() != journal::kFileName && entry.path().filename() != kLockName)
+        fs::remove_all(entry.path(), ignored);
+  }
+  lock_.Reset();
+}
+
+}  // namespace kintsugi::cli
