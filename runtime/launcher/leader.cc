@@ -40,7 +40,8 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* l
       began_(run().policy.began),
       checkpoints_(run().policy.checkpoints),
       views_(static_cast<size_t>(run().policy.world_size)) {
-  if (!run().policy.resume_directory.empty() && !run().policy.takes_over)
+  const core::Policy& policy = run().policy;
+  if (!policy.resume_directory.empty() && !policy.resume_by_trainer && !policy.takes_over)
     checkpoints_.push_back({run().policy.resume_step, run().policy.resume_directory});
   result_.begin = SteadyClock::SteadyNow();
   result_.resumed_from = run().policy.resume_step;

@@ -100,6 +100,8 @@ int RunAndReport(const RunOptions& options);
 // The checkpoint in `root` to go on from; what it passes over is told on standard error.
 // Errors: kInvalidArgument where there is none.
 Result<checkpoint::CheckpointInfo> FindToResume(const std::string& root);
+// The same as a policy's resume; a folder in a form of the trainer's own is left to its repair handler.
+Status TakeResume(const std::string& root, core::Policy* policy);
 
 // Of --snapshot-every: "auto", or a number of steps. kInvalidArgument says what stands there.
 Status TakeSnapshotEvery(const std::string& text, core::Policy* policy);

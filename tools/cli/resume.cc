@@ -1,4 +1,6 @@
 // Which checkpoint a run goes on from: the newest whose every block is as it was written.
+#include <filesystem>
+
 #include "replica/save/names.h"
 #include "replica/save/verify.h"
 #include "tools/cli/common.h"
@@ -26,20 +28,42 @@ std::optional<CheckpointInfo> WholeBefore(const std::string& root, const Checkpo
   return std::nullopt;
 }
 
+// A folder with something in it, and nothing that could be a checkpoint of ours: what the trainer's own save handler
+// wrote.
+bool IsTheTrainersOwn(const std::string& root) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(root, error) || std::filesystem::is_empty(root, error) || error) return false;
+  const Result<std::vector<Step>> steps = checkpoint::ListSteps(root, checkpoint::PosixFileSystem());
+  const bool is_one = checkpoint::Inspect(root, checkpoint::PosixFileSystem()).ok();
+  return steps.ok() && steps->empty() && !is_one;
+}
+
 }  // namespace
 
 Result<CheckpointInfo> FindToResume(const std::string& root) {
   std::vector<std::string> refused;
   Result<CheckpointInfo> found = checkpoint::FindNewestComplete(root, checkpoint::PosixFileSystem(), &refused);
   for (const std::string& why : refused) Complain("--resume passes over " + why);
-  if (!found.ok())
-    return Status(StatusCode::kInvalidArgument, "--resume " + root + ": " + found.status().message());
+  if (!found.ok()) return Status(StatusCode::kInvalidArgument, "--resume " + root + ": " + found.status().message());
   // Complete says that nothing is missing; a rank that finds a damaged block while it loads could only give up.
   const Status whole = checkpoint::Verify(found->path);
   if (whole.ok()) return found;
   PassOver(whole);
   if (std::optional<CheckpointInfo> older = WholeBefore(root, *found)) return std::move(*older);
   return Status(StatusCode::kInvalidArgument, "--resume " + root + ": no checkpoint in it is undamaged: see above");
+}
+
+Status TakeResume(const std::string& root, core::Policy* policy) {
+  if (IsTheTrainersOwn(root)) {
+    Complain("--resume " + root + " holds no checkpoint of ours: the program's repair handler is asked to load it");
+    policy->resume_directory = root;
+    policy->resume_by_trainer = true;
+    return Status::Ok();
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo found, FindToResume(root));
+  policy->resume_directory = found.path;
+  policy->resume_step = found.step();
+  return Status::Ok();
 }
 
 }  // namespace kintsugi::cli

@@ -45,10 +45,7 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   const bool leads_first =
       options.node.controllers.empty() ? options.node.node_rank == 0 : options.node.controller_rank == 0;
   if (!options.resume.empty() && leads_first) {
-    KINTSUGI_ASSIGN_OR_RETURN(const checkpoint::CheckpointInfo found,
-                              FindToResume(std::filesystem::absolute(options.resume, error).string()));
-    policy.resume_directory = found.path;
-    policy.resume_step = found.step();
+    KINTSUGI_RETURN_IF_ERROR(TakeResume(std::filesystem::absolute(options.resume, error).string(), &policy));
   }
   KINTSUGI_RETURN_IF_ERROR(policy.Validate());
   return policy;
