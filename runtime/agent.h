@@ -34,6 +34,7 @@
 #include "callbacks/state/device_memory.h"
 #include "callbacks/state/registry.h"
 #include "runtime/agent/agent_options.h"
+#include "runtime/agent/guard_task.h"
 #include "runtime/base/export.h"
 #include "runtime/base/log.h"
 #include "runtime/base/train_phase.h"
@@ -130,6 +131,26 @@ class KINTSUGI_EXPORT Agent {
   Status Run(LoopFunction loop, void* context);
   // What this process should exit with after Run: 0, 75 (resume me), or 1.
   int exit_code() const;
+
+  // ---- the guard, pulled -------------------------------------------------------------------------------------------
+  // Instead of Run, for trainers that cannot be called back: tasks come one by one (runtime/agent/guard_task.h), and nothing of
+  // the trainer's is called on its thread. Of the handlers only stop is needed; whichever others are registered are what
+  // CarryOutTask calls. A call out of turn is kFailedPrecondition and says what comes first.
+
+  Status BeginGuard();
+  // Blocks until there is something to do or `until` has come. In BeginStep at a save point tasks are pulled too: it
+  // returns kInterrupted, and at_save_point() is true until kContinue or kUnwind has come.
+  Result<GuardTask> NextTask(TimePoint until = TimePoint::Max());
+  // The task is done: by the trainer, or now by the registered handler.
+  Status FinishTask(const Status& outcome);
+  Status CarryOutTask();
+  // The loop has ended: ok, training is complete; `threw`: the status stands for an exception.
+  Status LeaveLoop(const Status& why, bool threw);
+  bool at_save_point() const;
+
+  // The rendezvous store of `generation`, or of the one this rank joined in (0), for groups that are made before Run. Any
+  // thread; it does not outlive the agent.
+  std::unique_ptr<Store> OpenStore(Generation generation);
 
   // ---- in the loop -----------------------------------------------------------------------------------------------
 

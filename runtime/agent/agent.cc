@@ -109,6 +109,15 @@ Status Agent::SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory) {
 }
 
 Status Agent::Run(LoopFunction loop, void* context) { return impl_->Run(loop, context); }
+Status Agent::BeginGuard() { return impl_->BeginGuard(/*pulled=*/true); }
+Result<GuardTask> Agent::NextTask(TimePoint until) { return impl_->NextTask(until); }
+Status Agent::FinishTask(const Status& outcome) { return impl_->FinishTask(outcome); }
+Status Agent::CarryOutTask() { return impl_->CarryOutTask(); }
+Status Agent::LeaveLoop(const Status& why, bool threw) { return impl_->LeaveLoop(why, threw); }
+bool Agent::at_save_point() const { return impl_->at_save_point(); }
+std::unique_ptr<Store> Agent::OpenStore(Generation generation) {
+  return std::make_unique<AgentStore>(*impl_, generation == Generation() ? impl_->joined_generation_ : generation);
+}
 Status Agent::BeginStep(Step step) { return impl_->BeginStep(step); }
 Status Agent::EnterPhase(Step step, TrainPhase phase) { return impl_->EnterPhase(step, phase); }
 Status Agent::Report(Step step, double loss, std::span<const uint64_t> samples) {

@@ -44,6 +44,14 @@ class Agent::Impl {
   Status RegisterFault(const std::string& pattern, FaultClass fault_class);
   Status Run(LoopFunction loop, void* context);
 
+  // The guard, task by task (impl_tasks.cc).
+  Status BeginGuard(bool pulled);
+  Result<GuardTask> NextTask(TimePoint until);
+  Status CarryOutTask();
+  Status FinishTask(const Status& outcome);
+  Status LeaveLoop(const Status& status, bool threw);
+  bool at_save_point() const { return at_ == TrainerAt::kAtSavePoint; }
+
   // Markers (impl_markers.cc).
   Status BeginStep(Step step);
   Status EnterPhase(Step step, TrainPhase phase);
@@ -77,6 +85,7 @@ class Agent::Impl {
   std::vector<SharedMemory> state_memory_;
   std::atomic<bool> running_{false};
   core::JoinReply join_;
+  Generation joined_generation_;  // constant from Join on
   int exit_code_ = 1;
   bool injected_throw_ = false;
 
@@ -91,8 +100,9 @@ class Agent::Impl {
     std::string text;
   };
   static constexpr size_t kActivitiesMax = 16;
-  // What Serve came back with.
-  enum class Served { kReleased, kContinued, kEnded };
+  // Where the trainer's thread is, as the guard sees it.
+  enum class TrainerAt : uint8_t { kOutside, kParked, kInLoop, kAtSavePoint, kInTask, kEnded };
+  struct OpenTask;
 
   Status PrepareClient();
   void StartThread();
@@ -137,17 +147,25 @@ class Agent::Impl {
   // Trainer's thread.
   core::Ready MakeReady() const;
   void Park(core::TrainerParked::Outcome outcome, core::FaultReport fault = {});
-  Served Serve();
   // One pass through the trainer's loop, with what left it turned into a parking.
-  void RunLoop(LoopFunction loop, void* context);
-  Status CheckReady(LoopFunction loop) const;
+  Status RunLoop(LoopFunction loop, void* context);
+  Status CheckHandlers() const;
+  Status CheckState() const;
   Status Leave();
   // Returns when no handler runs, none will, and nothing reads registered memory.
   void CloseToTrainer();
-  void RunOrder(const core::RunOnTrainer& run);
   HandlerContext ContextOf(const core::RunOnTrainer& run, CancelToken& cancel, Store& store) const;
-  Status CallHandlers(const core::RunOnTrainer& run, CancelToken& cancel, core::PhaseDone* done);
-  Status RollBack(HandlerContext& call);
+  // Tasks (impl_tasks.cc).
+  std::string_view TrainerPlaceName() const;
+  Status Misplaced(const char* call) const;
+  GuardTask EndGuard(const End& end);
+  void TakeRelease();
+  GuardTask EnterLoop();
+  bool BeginTask(const core::RunOnTrainer& run);
+  Status Verify();
+  Status PrepareTask();
+  Status ConcludeTask();
+  void AnswerTask(const Status& status);
   core::FaultReport Classify(const Status& status) const;
   // Moves the word and keeps its lock bit, which the agent's thread may set at any moment.
   void MoveWord(core::GateState state, Step step);
@@ -262,6 +280,10 @@ class Agent::Impl {
   std::array<std::atomic<int64_t>, kBegunKept> begun_ns_{};
 
   // Trainer's thread only.
+  TrainerAt at_ = TrainerAt::kOutside;
+  TrainerAt task_before_ = TrainerAt::kParked;  // where the open task will leave it
+  bool pulled_ = false;                         // tasks are pulled: nothing of the trainer's is called at a save point
+  std::unique_ptr<OpenTask> task_;              // with kInTask
   std::vector<std::pair<std::string, FaultClass>> fault_patterns_;
   bool has_mirrored_ = false;
   bool ever_released_ = false;
@@ -292,6 +314,18 @@ class AgentStore final : public Store {
  private:
   Agent::Impl& impl_;
   Generation generation_;
+};
+
+// A task that the trainer's thread is at.
+struct Agent::Impl::OpenTask {
+  OpenTask(Impl& impl, const core::RunOnTrainer& order, std::shared_ptr<CancelToken> token)
+      : run(order), cancel(std::move(token)), store(impl, order.generation) {}
+  const core::RunOnTrainer run;
+  const std::shared_ptr<CancelToken> cancel;
+  AgentStore store;
+  HandlerContext call;
+  core::PhaseDone done;
+  std::vector<uint8_t> objects;  // rollback: this rank's mirrored ones, for the partners
 };
 
 }  // namespace kintsugi

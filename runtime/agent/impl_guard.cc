@@ -12,25 +12,6 @@ using core::GateState;
 using core::GateWord;
 using Outcome = core::TrainerParked::Outcome;
 
-std::optional<HandlerKind> HandlerOf(core::Phase phase) {
-  switch (phase) {
-    case core::Phase::kClean:
-      return HandlerKind::kClean;
-    case core::Phase::kRebuild:
-      return HandlerKind::kRebuildGroup;
-    case core::Phase::kRepair:
-      return HandlerKind::kRepair;
-    case core::Phase::kRollback:
-      return HandlerKind::kRollback;
-    case core::Phase::kDump:
-      return HandlerKind::kSave;
-    case core::Phase::kRename:
-      return HandlerKind::kRename;
-    default:
-      return std::nullopt;
-  }
-}
-
 }  // namespace
 
 Status Agent::Impl::RegisterFault(const std::string& pattern, FaultClass fault_class) {
@@ -43,18 +24,20 @@ core::Ready Agent::Impl::MakeReady() const {
   return {registry_.Summary(), layouts_, gate_mode_ != GateMode::kOff, warning_};
 }
 
-Status Agent::Impl::CheckReady(LoopFunction loop) const {
-  if (running_) return {StatusCode::kFailedPrecondition, "Agent::Run was called twice"};
-  if (!loop) return {StatusCode::kInvalidArgument, "Agent::Run needs a loop function"};
+Status Agent::Impl::CheckHandlers() const {
   for (HandlerKind kind : {HandlerKind::kStop, HandlerKind::kClean, HandlerKind::kRebuildGroup})
     if (!handlers_.Has(kind))
       return {StatusCode::kFailedPrecondition,
               "no handler '" + std::string(HandlerKindName(kind)) + "' is registered: Agent::Run needs it"};
   for (const auto& [key, object] : registry_.objects())
     if (object.kind == ObjectKind::kDerived && !handlers_.Has(HandlerKind::kRollback))
-      return {
-          StatusCode::kFailedPrecondition,
-          "object '" + key + "' is derived, but no handler 'rollback' is registered that computes it from the step"};
+      return {StatusCode::kFailedPrecondition,
+              "object '" + key + "' is derived, but no handler 'rollback' is registered that computes it from the step"};
+  return Status::Ok();
+}
+
+Status Agent::Impl::CheckState() const {
+  if (running_) return {StatusCode::kFailedPrecondition, "the guard was begun twice (Agent::Run, Agent::BeginGuard)"};
   KINTSUGI_RETURN_IF_ERROR(CheckLayouts());
   for (const auto& [key, tensor] : registry_.tensors())
     if (service_) KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
@@ -87,32 +70,17 @@ Status Agent::Impl::CheckLayouts() const {
 }
 
 Status Agent::Impl::Run(LoopFunction loop, void* context) {
-  KINTSUGI_RETURN_IF_ERROR(CheckReady(loop));
-  has_mirrored_ = registry_.HasMirrored();
-  registry_.Seal();
-  OfferState();
-  for (const std::string& injection : join_.injections) Arm(injection);
-  stop_caller_ = std::make_unique<StopCaller>(
-      [this](CancelToken& cancel) { CallStopHandler(cancel); },
-      [this](uint64_t request) { boost::asio::post(io_, [this, request] { OnStopReturned(request); }); });
-  running_ = true;
-  boost::asio::post(io_, [this, ready = MakeReady()] { core_->SetReady(ready); });
-  Park(Outcome::kReady);
-
-  // A release taken at a save point comes out of the loop: the trainer is on its way to the new first step already.
-  while (std::exchange(released_at_save_point_, false) || Serve() != Served::kEnded) {
-    RunLoop(loop, context);
-    if (ended_) break;
+  if (!loop) return {StatusCode::kInvalidArgument, "Agent::Run needs a loop function"};
+  if (!running_) KINTSUGI_RETURN_IF_ERROR(CheckHandlers());
+  KINTSUGI_RETURN_IF_ERROR(BeginGuard(/*pulled=*/false));
+  for (;;) {
+    KINTSUGI_ASSIGN_OR_RETURN(const GuardTask task, NextTask(TimePoint::Max()));
+    if (task.kind == TaskKind::kEnded) return Leave();
+    KINTSUGI_RETURN_IF_ERROR(task.kind == TaskKind::kLoop ? RunLoop(loop, context) : CarryOutTask());
   }
-  return Leave();
 }
 
-void Agent::Impl::RunLoop(LoopFunction loop, void* context) {
-  resumed_told_ = false;
-  fault_told_ = false;
-  begun_ = Step();
-  loop_thread_ = 0;
-  activities_.clear();  // whatever was open was left by an exception or a status
+Status Agent::Impl::RunLoop(LoopFunction loop, void* context) {
   Status status;
   bool threw = true;
   try {
@@ -123,7 +91,7 @@ void Agent::Impl::RunLoop(LoopFunction loop, void* context) {
   } catch (...) {
     status = {StatusCode::kInternal, "something that is no std::exception"};
   }
-  if (!ended_ && !released_at_save_point_) FinishLoop(status, threw);
+  return LeaveLoop(status, threw);
 }
 
 Status Agent::Impl::Leave() {
@@ -207,59 +175,6 @@ void Agent::Impl::Park(Outcome outcome, core::FaultReport fault) {
   Post(core::TrainerParked{outcome, Word(), std::move(fault)});
 }
 
-Agent::Impl::Served Agent::Impl::Serve() {
-  for (;;) {
-    std::optional<core::RunOnTrainer> order;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return order_ || release_ || continue_ || end_; });
-      if (end_) return Served::kEnded;
-      if (order_) {
-        order = std::exchange(order_, std::nullopt);
-        cancel_ = std::make_shared<CancelToken>();
-      } else if (release_) {
-        generation_ = release_->generation;
-        released_at_ = release_->step;
-        ever_released_ = true;
-        release_.reset();
-        continue_ = false;
-        word().store(GateWord::Pack(GateState::kCommitted, released_at_.value()), std::memory_order_release);
-        MarkState(core::StateMark::kWhole);
-        return Served::kReleased;
-      } else {
-        continue_ = false;
-        return Served::kContinued;
-      }
-    }
-    RunOrder(*order);
-  }
-}
-
-void Agent::Impl::RunOrder(const core::RunOnTrainer& run) {
-  std::shared_ptr<CancelToken> cancel;
-  {
-    std::lock_guard lock(mutex_);
-    cancel = cancel_;
-  }
-  stop_caller_->AwaitIdle();  // what it aborts is what the handlers below destroy and make anew
-  core::PhaseDone done;
-  done.phase = run.order.phase;
-  Status status;
-  try {
-    status = CallHandlers(run, *cancel, &done);
-  } catch (const std::exception& e) {
-    status = {StatusCode::kInternal, e.what()};
-  } catch (...) {
-    status = {StatusCode::kInternal, "something that is no std::exception"};
-  }
-  done.code = status.code();
-  done.text = status.message();
-  std::optional<core::Published> published;
-  if (run.order.phase == core::Phase::kRename && status.ok())
-    published = core::Published{run.order.step, run.order.directory};
-  Post(core::HandlerDone{run.generation, std::move(done), std::move(published)});
-}
-
 HandlerContext Agent::Impl::ContextOf(const core::RunOnTrainer& run, CancelToken& cancel, Store& store) const {
   HandlerContext call;
   call.rank = options_.rank;
@@ -280,44 +195,6 @@ HandlerContext Agent::Impl::ContextOf(const core::RunOnTrainer& run, CancelToken
   call.from_snapshot = run.order.from_snapshot;
   call.moves_latest = run.order.moves_latest;
   return call;
-}
-
-Status Agent::Impl::CallHandlers(const core::RunOnTrainer& run, CancelToken& cancel, core::PhaseDone* done) {
-  AgentStore store(*this, run.generation);
-  HandlerContext call = ContextOf(run, cancel, store);
-  if (run.order.phase == core::Phase::kVerify) {
-    if (!service_) return Status::Ok();
-    KINTSUGI_ASSIGN_OR_RETURN(done->digests, service_->Digests());
-    return Status::Ok();
-  }
-  KINTSUGI_RETURN_IF_ERROR(PrepareState(run));
-  if (run.order.phase == core::Phase::kRollback) return RollBack(call);
-  KINTSUGI_RETURN_IF_ERROR(handlers_.Call(*HandlerOf(run.order.phase), call));
-  done->bytes_moved = call.bytes_moved;
-  done->loaded = call.loaded_step;
-  // The agent's own channels belong to the generation just as the trainer's groups do.
-  if (run.order.phase == core::Phase::kRebuild && service_) return service_->Open(call);
-  return Status::Ok();
-}
-
-Status Agent::Impl::RollBack(HandlerContext& call) {
-  std::vector<uint8_t> objects;
-  if (has_mirrored_) {
-    // A process that begins a run, or has just loaded a checkpoint, has them live; otherwise they may be ahead of S.
-    const bool live = call.rung == Rung::kReload || (!ever_released_ && !join_.replacement);
-    if (live) {
-      objects = registry_.CaptureMirrored();
-    } else {
-      KINTSUGI_ASSIGN_OR_RETURN(objects, service_->Mirrored(call.step));
-      KINTSUGI_RETURN_IF_ERROR(registry_.RestoreMirrored(objects));
-    }
-  }
-  if (handlers_.Has(HandlerKind::kRollback)) KINTSUGI_RETURN_IF_ERROR(handlers_.Call(HandlerKind::kRollback, call));
-  // Partners that were replaced hold nothing of ours yet.
-  if (!has_mirrored_) return Status::Ok();
-  KINTSUGI_RETURN_IF_ERROR(service_->Mirror(call.step, objects));
-  KeepObjects(call.step);
-  return Status::Ok();
 }
 
 }  // namespace kintsugi

@@ -181,6 +181,7 @@ void Agent::Impl::OnJoinReply(const core::Header& header, const core::JoinReply&
   if (reply.accepted) {
     options_.incarnation = header.incarnation;
     join_ = reply;
+    joined_generation_ = header.generation;
     core_.emplace(options_.rank, header.incarnation, header.term, header.generation, reply.replacement);
     joined_ = Status::Ok();
   } else {

@@ -81,10 +81,13 @@ Status Agent::Impl::BeginStep(Step step) {
 Status Agent::Impl::SaveAt(Step boundary) {
   KINTSUGI_RETURN_IF_ERROR(SettleUpdate());
   Post(core::TrainerAtSavePoint{boundary});
-  switch (Serve()) {
-    case Served::kContinued: return Status::Ok();
-    case Served::kReleased: released_at_save_point_ = true; break;
-    case Served::kEnded: break;
+  at_ = TrainerAt::kAtSavePoint;
+  if (pulled_) return InterruptedStatus("save point");  // at_save_point() tells it from an incident
+  while (at_ == TrainerAt::kAtSavePoint) {
+    KINTSUGI_ASSIGN_OR_RETURN(const GuardTask task, NextTask(TimePoint::Max()));
+    if (task.kind == TaskKind::kContinue) return Status::Ok();
+    if (task.kind == TaskKind::kUnwind || task.kind == TaskKind::kEnded) break;
+    KINTSUGI_RETURN_IF_ERROR(CarryOutTask());
   }
   return InterruptedStatus("save point");
 }
