@@ -1,0 +1,272 @@
+// The guard that is pulled, the step markers, and how the trainer is stopped without a word of its language.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "integrations/c/handle.h"
+
+using namespace kintsugi;
+
+namespace {
+
+static_assert(KINTSUGI_TASK_ENDED == static_cast<int>(TaskKind::kEnded) &&
+              KINTSUGI_TASK_ROLLBACK == static_cast<int>(TaskKind::kRollback) &&
+              KINTSUGI_TASK_CONTINUE == static_cast<int>(TaskKind::kContinue) &&
+              KINTSUGI_RUNG_EXIT == static_cast<int>(Rung::kExit) &&
+              KINTSUGI_BETWEEN == static_cast<int>(TrainPhase::kBetween) &&
+              KINTSUGI_COMPILE == static_cast<int>(Activity::kCompile));
+
+Status Stop(HandlerContext& call, void* context) {
+  const auto& agent = *static_cast<kintsugi_agent*>(context);
+  for (const kintsugi_agent::StopFunction& stop : agent.stops) stop.function(stop.context, call.generation.value());
+  if (agent.stop_fd.get() >= 0) {
+    const uint64_t one = 1;
+    if (write(agent.stop_fd.get(), &one, sizeof one) < 0)
+      return {StatusCode::kInternal, "the stop event could not be written"};  // its counter is full: it is readable
+  }
+  return Status::Ok();
+}
+
+// Tasks that no registered handler serves are done by doing nothing.
+Status Nothing(HandlerContext&, void*) { return Status::Ok(); }
+
+Status CallGate(Step step, void* context) {
+  const auto& agent = *static_cast<kintsugi_agent*>(context);
+  const kintsugi_code code = agent.gate(agent.gate_context, step.value());
+  return {static_cast<StatusCode>(code), code == KINTSUGI_OK ? "" : "the trainer's gate"};
+}
+
+Status Begin(kintsugi_agent* agent) {
+  Agent& inner = *agent->agent;
+  for (const auto& [key, object] : agent->objects)
+    if (!object->put && inner.join_kind() == JoinKind::kFresh)
+      return {StatusCode::kFailedPrecondition,
+              "mirrored object '" + key + "' has no bytes: kintsugi_put_object of step 0"};
+  KINTSUGI_RETURN_IF_ERROR(inner.RegisterHandler(HandlerKind::kStop, Stop, agent));
+  KINTSUGI_RETURN_IF_ERROR(inner.RegisterHandler(HandlerKind::kClean, Nothing, nullptr));
+  KINTSUGI_RETURN_IF_ERROR(inner.RegisterHandler(HandlerKind::kRebuildGroup, Nothing, nullptr));
+  return inner.BeginGuard();
+}
+
+Status Next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_task* task) {
+  kintsugi_task given;
+  KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(task, "kintsugi_task", &given));
+  const TimePoint now = SteadyClock::SteadyNow();
+  agent->in_task = false;
+  KINTSUGI_ASSIGN_OR_RETURN(
+      agent->task,
+      agent->agent->NextTask(timeout_ms < 0 ? TimePoint::Max() : now + std::chrono::milliseconds(timeout_ms)));
+  kintsugi_task told{};
+  told.size = given.size;
+  told.kind = static_cast<int32_t>(agent->task.kind);
+  told.step = agent->task.step.value();
+  told.left_ms = -1;
+  told.directory = "";
+  told.text = agent->task.text.c_str();
+  agent->partners.clear();
+  if (const HandlerContext* call = agent->task.call) {
+    told.rung = static_cast<int32_t>(call->rung);
+    told.generation = call->generation.value();
+    told.left_ms = static_cast<int64_t>(ToMilliseconds(call->deadline - SteadyClock::SteadyNow()));
+    for (const Rank rank : call->partners) agent->partners.push_back(rank.value());
+    told.directory = call->directory.c_str();
+    agent->in_task = true;
+  }
+  told.partners = agent->partners.data();
+  told.partner_count = agent->partners.size();
+  std::memcpy(static_cast<void*>(task), &told, std::min(given.size, sizeof told));
+  return Status::Ok();
+}
+
+Status LeftLoop(kintsugi_agent* agent, kintsugi_outcome outcome, const char* class_name, const char* text) {
+  std::string words = class_name ? class_name : "";
+  if (text && *text) words += (words.empty() ? "" : ": ") + std::string(text);
+  Agent& inner = *agent->agent;
+  switch (outcome) {
+    case KINTSUGI_FINISHED:
+      return inner.LeaveLoop(Status::Ok(), false);
+    case KINTSUGI_WAS_INTERRUPTED:
+      return inner.LeaveLoop({StatusCode::kInterrupted, words}, false);
+    case KINTSUGI_RAISED:
+      return inner.LeaveLoop({StatusCode::kInternal, words}, true);
+    case KINTSUGI_COMM_ERROR:
+      return inner.LeaveLoop({StatusCode::kCommFailure, words}, true);
+    case KINTSUGI_MEMORY_ERROR:
+      static_cast<void>(inner.ReportMemoryError({}, words));
+      return inner.LeaveLoop({StatusCode::kInterrupted, words}, false);
+  }
+  return {StatusCode::kInvalidArgument, "kintsugi_left_loop: outcome " + std::to_string(outcome) + " is none"};
+}
+
+// Markers: the text is kept for kintsugi_why.
+template <typename Function>
+kintsugi_code Marked(kintsugi_agent* agent, const Function& function) {
+  if (c::IsForked(agent)) [[unlikely]]
+    return KINTSUGI_FAILED_PRECONDITION;
+  const Status status = function();
+  if (status.ok()) [[likely]]
+    return KINTSUGI_OK;
+  agent->why = status.message();
+  return c::CodeOf(status);
+}
+
+Status CheckObjects(const kintsugi_agent* agent, uint64_t step) {
+  for (const auto& [key, object] : agent->objects)
+    if (object->step != step || !object->put)
+      return {StatusCode::kFailedPrecondition, "mirrored object '" + key + "' is that of step " +
+                                                   std::to_string(object->step) + ": kintsugi_put_object of step " +
+                                                   std::to_string(step) + " comes before kintsugi_begin_update"};
+  return Status::Ok();
+}
+
+}  // namespace
+
+kintsugi_code kintsugi_on_stop(kintsugi_agent* agent, void (*function)(void* context, uint64_t generation),
+                               void* context, kintsugi_error** error) {
+  return c::Answer(
+      c::AtEdge(agent,
+                [&]() -> Status {
+                  if (!function) return {StatusCode::kInvalidArgument, "kintsugi_on_stop: the function is NULL"};
+                  if (agent->agent->registry().sealed())
+                    return {StatusCode::kFailedPrecondition, "kintsugi_on_stop after kintsugi_guard_begin"};
+                  agent->stops.push_back({function, context});
+                  return Status::Ok();
+                }),
+      error);
+}
+
+kintsugi_code kintsugi_stop_fd(kintsugi_agent* agent, int* fd, kintsugi_error** error) {
+  return c::Answer(
+      c::AtEdge(agent,
+                [&]() -> Status {
+                  if (agent->agent->registry().sealed() && agent->stop_fd.get() < 0)
+                    return {StatusCode::kFailedPrecondition, "kintsugi_stop_fd after kintsugi_guard_begin"};
+                  if (agent->stop_fd.get() < 0) agent->stop_fd = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+                  if (agent->stop_fd.get() < 0)
+                    return {StatusCode::kResourceExhausted, "no descriptor for the stop event"};
+                  *fd = agent->stop_fd.get();
+                  return Status::Ok();
+                }),
+      error);
+}
+
+kintsugi_code kintsugi_set_gate(kintsugi_agent* agent, kintsugi_gate_mode mode,
+                                kintsugi_code (*function)(void* context, uint64_t step), void* context,
+                                kintsugi_error** error) {
+  return c::Answer(
+      c::AtEdge(
+          agent,
+          [&]() -> Status {
+            if (mode < KINTSUGI_GATE_CONTROL_PLANE || mode > KINTSUGI_GATE_OFF)
+              return {StatusCode::kInvalidArgument, "kintsugi_set_gate: mode " + std::to_string(mode) + " is none"};
+            KINTSUGI_RETURN_IF_ERROR(
+                agent->agent->SetGate(static_cast<GateMode>(mode), function ? CallGate : nullptr, agent));
+            agent->gate = function;
+            agent->gate_context = context;
+            return Status::Ok();
+          }),
+      error);
+}
+
+kintsugi_code kintsugi_register_fault(kintsugi_agent* agent, const char* pattern, kintsugi_outcome outcome,
+                                      kintsugi_error** error) {
+  return c::Answer(
+      c::AtEdge(
+          agent,
+          [&]() -> Status {
+            if (outcome < KINTSUGI_RAISED || outcome > KINTSUGI_MEMORY_ERROR)
+              return {StatusCode::kInvalidArgument, "kintsugi_register_fault: outcome " + std::to_string(outcome)};
+            return agent->agent->RegisterFault(pattern ? pattern : "",
+                                               outcome == KINTSUGI_RAISED       ? FaultClass::kException
+                                               : outcome == KINTSUGI_COMM_ERROR ? FaultClass::kCommError
+                                                                                : FaultClass::kMemoryError);
+          }),
+      error);
+}
+
+kintsugi_code kintsugi_guard_begin(kintsugi_agent* agent, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent, [&] { return Begin(agent); }), error);
+}
+
+kintsugi_code kintsugi_next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_task* task, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent, [&] { return Next(agent, timeout_ms, task); }), error);
+}
+
+kintsugi_code kintsugi_done(kintsugi_agent* agent, kintsugi_code outcome, const char* text, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent,
+                             [&] {
+                               agent->in_task = false;
+                               return agent->agent->FinishTask(
+                                   outcome == KINTSUGI_OK ? Status::Ok()
+                                                          : Status(static_cast<StatusCode>(outcome), text ? text : ""));
+                             }),
+                   error);
+}
+
+kintsugi_code kintsugi_default(kintsugi_agent* agent, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent,
+                             [&] {
+                               agent->in_task = false;
+                               return agent->agent->CarryOutTask();
+                             }),
+                   error);
+}
+
+int32_t kintsugi_superseded(const kintsugi_agent* agent) {
+  if (c::IsForked(agent) || !agent->in_task.load(std::memory_order_acquire)) return 0;
+  return agent->task.call->cancel->cancelled() ? 1 : 0;
+}
+
+kintsugi_code kintsugi_left_loop(kintsugi_agent* agent, kintsugi_outcome outcome, const char* class_name,
+                                 const char* text, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent, [&] { return LeftLoop(agent, outcome, class_name, text); }), error);
+}
+
+kintsugi_code kintsugi_begin_step(kintsugi_agent* agent, uint64_t step) {
+  const kintsugi_code code = Marked(agent, [&] { return agent->agent->BeginStep(Step(step)); });
+  return code == KINTSUGI_INTERRUPTED && agent->agent->at_save_point() ? KINTSUGI_PAUSED : code;
+}
+
+kintsugi_code kintsugi_mark(kintsugi_agent* agent, uint64_t step, kintsugi_phase phase) {
+  if (phase < KINTSUGI_FORWARD || phase > KINTSUGI_BETWEEN) return KINTSUGI_INVALID_ARGUMENT;
+  const kintsugi_code code =
+      Marked(agent, [&] { return agent->agent->EnterPhase(Step(step), static_cast<TrainPhase>(phase)); });
+  return code != KINTSUGI_OK && agent->agent->TakeInjectedThrow() ? KINTSUGI_THROW : code;
+}
+
+kintsugi_code kintsugi_report(kintsugi_agent* agent, uint64_t step, double loss, const uint64_t* samples,
+                              size_t sample_count) {
+  return Marked(agent, [&] { return agent->agent->Report(Step(step), loss, {samples, sample_count}); });
+}
+
+kintsugi_code kintsugi_begin_update(kintsugi_agent* agent, uint64_t step) {
+  return Marked(agent, [&]() -> Status {
+    if (!agent->objects.empty()) KINTSUGI_RETURN_IF_ERROR(CheckObjects(agent, step));
+    return agent->agent->BeginUpdate(Step(step));
+  });
+}
+
+kintsugi_code kintsugi_end_update(kintsugi_agent* agent, uint64_t step) {
+  return Marked(agent, [&] { return agent->agent->EndUpdate(Step(step)); });
+}
+
+kintsugi_code kintsugi_poll(const kintsugi_agent* agent) {
+  return c::IsForked(agent) ? KINTSUGI_FAILED_PRECONDITION : c::CodeOf(agent->agent->Poll());
+}
+
+kintsugi_code kintsugi_begin_activity(kintsugi_agent* agent, kintsugi_activity activity) {
+  if (activity < KINTSUGI_WARMUP || activity > KINTSUGI_COMPILE) return KINTSUGI_INVALID_ARGUMENT;
+  return Marked(agent, [&] { return agent->agent->BeginActivity(static_cast<Activity>(activity)); });
+}
+
+kintsugi_code kintsugi_end_activity(kintsugi_agent* agent) {
+  return Marked(agent, [&] { return agent->agent->EndActivity(); });
+}
+
+kintsugi_code kintsugi_report_memory_error(kintsugi_agent* agent, const char* const* keys, size_t key_count,
+                                           const char* text) {
+  return Marked(agent, [&] {
+    return agent->agent->ReportMemoryError(std::vector<std::string>(keys, keys + key_count), text ? text : "");
+  });
+}
+
+const char* kintsugi_why(const kintsugi_agent* agent) { return agent->why.c_str(); }

@@ -1,0 +1,129 @@
+// Joining and leaving, and what is known of this rank.
+#include "integrations/c/handle.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <mutex>
+
+#include "integrations/cpp/kintsugi.h"
+
+namespace kintsugi::c {
+namespace {
+
+std::atomic<uint32_t> forks{0};
+std::atomic<bool> joined{false};  // an agent lives in this process
+
+// Hands lines to a function of the caller's.
+class FunctionSink final : public LogSink {
+ public:
+  FunctionSink(void (*function)(void*, kintsugi_log_level, const char*), void* context)
+      : function_(function), context_(context) {}
+  void Write(LogLevel level, std::string_view line) override {
+    function_(context_, static_cast<kintsugi_log_level>(level), std::string(line).c_str());
+  }
+
+ private:
+  void (*const function_)(void*, kintsugi_log_level, const char*);
+  void* const context_;
+};
+
+// A secret from memory travels as a descriptor, as every other does.
+Result<UniqueFd> SecretFile(const void* bytes, size_t size) {
+  UniqueFd file(memfd_create("kintsugi-secret", MFD_CLOEXEC));
+  if (file.get() < 0 || write(file.get(), bytes, size) != static_cast<ssize_t>(size) ||
+      lseek(file.get(), 0, SEEK_SET) != 0)
+    return Status(StatusCode::kResourceExhausted, "no memory file for the secret could be made");
+  return file;
+}
+
+Status FillFromMemory(const kintsugi_options& given, AgentOptions* options, UniqueFd* secret) {
+  if (!given.job || !given.secret || given.secret_size == 0)
+    return {StatusCode::kInvalidArgument, "kintsugi_options: with a controller, job and secret are needed too"};
+  const std::string address = given.controller;
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos && colon > 0) {
+    const char* end = address.data() + address.size();
+    if (std::from_chars(address.data() + colon + 1, end, port).ptr != end) port = 0;
+  }
+  if (port < 1 || port > 65535)
+    return {StatusCode::kInvalidArgument, "kintsugi_options.controller='" + address + "' is not HOST:PORT"};
+  options->controller_host = address.substr(0, colon);
+  options->controller_port = static_cast<uint16_t>(port);
+  options->job = given.job;
+  options->rank = Rank(given.rank);
+  options->world_size = given.world_size;
+  KINTSUGI_ASSIGN_OR_RETURN(*secret, SecretFile(given.secret, given.secret_size));
+  options->secret_fd = secret->get();
+  return options->Validate();
+}
+
+Status JoinWith(const kintsugi_options& given, kintsugi_agent* handle) {
+  AgentOptions options;
+  UniqueFd secret;
+  if (given.controller) {
+    KINTSUGI_RETURN_IF_ERROR(FillFromMemory(given, &options, &secret));
+  } else {
+    KINTSUGI_ASSIGN_OR_RETURN(options, AgentOptions::FromEnvironment());
+  }
+  if (given.join_timeout_ms > 0) options.join_timeout = std::chrono::milliseconds(given.join_timeout_ms);
+  std::shared_ptr<LogSink> log = NullLogSink();
+  if (given.log) log = std::make_shared<FunctionSink>(given.log, given.log_context);
+  KINTSUGI_ASSIGN_OR_RETURN(handle->agent, Join(options, std::move(log)));
+  return Status::Ok();
+}
+
+Status MakeAgent(const kintsugi_options* given, kintsugi_agent** agent) {
+  if (!agent) return {StatusCode::kInvalidArgument, "there is no place for the agent"};
+  *agent = nullptr;
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); }); });
+  if (joined.exchange(true))
+    return {StatusCode::kFailedPrecondition, "this process has joined already: one process is one rank"};
+  auto handle = std::make_unique<kintsugi_agent>();
+  handle->forks = Forks();
+  kintsugi_options options{};
+  options.size = sizeof options;
+  Status made = given ? TakeStruct(given, "kintsugi_options", &options) : Status::Ok();
+  if (made.ok()) made = JoinWith(options, handle.get());
+  if (!made.ok()) {
+    joined = false;
+    return made;
+  }
+  *agent = handle.release();
+  return Status::Ok();
+}
+
+}  // namespace
+
+uint32_t Forks() { return forks.load(std::memory_order_relaxed); }
+
+}  // namespace kintsugi::c
+
+using namespace kintsugi;
+
+kintsugi_code kintsugi_join(const kintsugi_options* options, kintsugi_agent** agent, kintsugi_error** error) try {
+  return c::Answer(c::MakeAgent(options, agent), error);
+} catch (const std::exception& e) {
+  return c::Answer({StatusCode::kInternal, e.what()}, error);
+}
+
+void kintsugi_leave(kintsugi_agent* agent) {
+  // In a forked child the agent's threads do not exist: what they held is left as it is.
+  if (!agent || c::IsForked(agent)) return;
+  delete agent;
+  c::joined = false;
+}
+
+int32_t kintsugi_rank_of(const kintsugi_agent* agent) { return agent->agent->rank().value(); }
+int32_t kintsugi_world_size(const kintsugi_agent* agent) { return agent->agent->world_size(); }
+kintsugi_join_kind kintsugi_joined_as(const kintsugi_agent* agent) {
+  return static_cast<kintsugi_join_kind>(agent->agent->join_kind());
+}
+uint64_t kintsugi_incarnation(const kintsugi_agent* agent) { return agent->agent->incarnation().value(); }
+int32_t kintsugi_device(const kintsugi_agent* agent) { return agent->agent->device(); }
+int32_t kintsugi_exit_code(const kintsugi_agent* agent) { return agent->agent->exit_code(); }

@@ -1,0 +1,100 @@
+// What stands behind the C ABI's opaque types, and the edge that every function passes.
+//
+// Threads: as kintsugi.h says of each call. Ownership: a handle owns its agent. Errors: exceptions (of an allocation,
+// say) become KINTSUGI_INTERNAL here and go no further.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#define KINTSUGI_C_ONLY
+#include "integrations/c/kintsugi.h"
+#undef KINTSUGI_C_ONLY
+#include "runtime/agent.h"
+#include "runtime/base/unique_fd.h"
+
+// Opaque in C. Their fields are the C ABI's own.
+struct kintsugi_error {
+  kintsugi_code code;
+  std::string text;
+};
+
+struct kintsugi_agent {
+  struct StopFunction {
+    void (*function)(void* context, uint64_t generation);
+    void* context;
+  };
+  // A mirrored object's newest bytes, and of which step they are.
+  struct Object {
+    std::string key;
+    uint64_t step = 0;
+    bool put = false;
+    std::vector<uint8_t> bytes;
+  };
+
+  uint32_t forks = 0;               // of this process and its ancestors, when it joined
+  std::string why;                  // of the newest marker that failed
+  std::vector<StopFunction> stops;  // constant once the guard has begun
+  kintsugi::UniqueFd stop_fd;
+  std::map<std::string, std::unique_ptr<Object>> objects;
+  kintsugi_code (*gate)(void* context, uint64_t step) = nullptr;
+  void* gate_context = nullptr;
+  kintsugi::GuardTask task;       // the newest
+  std::vector<int32_t> partners;  // of it
+  std::atomic<bool> in_task{false};
+  std::unique_ptr<kintsugi::Agent> agent;  // last: its threads use what is above until it is destroyed
+};
+
+struct kintsugi_store {
+  kintsugi_agent* owner = nullptr;
+  std::unique_ptr<kintsugi::Store> store;
+};
+
+namespace kintsugi::c {
+
+// The two code enums agree number by number (error.cc proves it).
+inline kintsugi_code CodeOf(const Status& status) { return static_cast<kintsugi_code>(status.code()); }
+
+// Leaves an error object for a status that is not ok.
+kintsugi_code Answer(const Status& status, kintsugi_error** error);
+
+// How often this process and its ancestors have forked since the library was first used. Async-signal-safe.
+uint32_t Forks();
+
+inline bool IsForked(const kintsugi_agent* agent) { return agent->forks != Forks(); }
+Status ForkedStatus();
+
+// Runs `function` (a Status) at the edge: refuses a null agent and a forked child, stops exceptions.
+template <typename Function>
+Status AtEdge(const kintsugi_agent* agent, const Function& function) {
+  if (!agent) return {StatusCode::kInvalidArgument, "the agent is NULL"};
+  if (IsForked(agent)) return ForkedStatus();
+  try {
+    return function();
+  } catch (const std::exception& e) {
+    return {StatusCode::kInternal, e.what()};
+  } catch (...) {
+    return {StatusCode::kInternal, "something that is no std::exception"};
+  }
+}
+
+// A structure of the caller's, as this library knows it: what the caller does not know is zero.
+template <typename T>
+Status TakeStruct(const T* given, const char* name, T* taken) {
+  if (!given) return {StatusCode::kInvalidArgument, std::string(name) + " is NULL"};
+  const size_t size = given->size;
+  if (size < sizeof size || size > (size_t{1} << 16))
+    return {StatusCode::kInvalidArgument,
+            std::string(name) + ".size is " + std::to_string(size) + ": set it to sizeof(" + name + ")"};
+  *taken = T{};
+  std::memcpy(static_cast<void*>(taken), given, std::min(size, sizeof(T)));
+  return Status::Ok();
+}
+
+}  // namespace kintsugi::c

@@ -1,0 +1,66 @@
+"""A trainer in C99 survives what strikes it, bit for bit, without a word of C++.
+
+  c_trainer_test.py BIN_DIR TRAINER
+"""
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "multiproc"))
+from harness import Failure, main, same_training  # noqa: E402
+
+
+def run(bin_dir, trainer, *arguments, options=()):
+    with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+        command = [str(bin_dir / "kintsugi"), "run", "--nproc", "3", *arguments, "--json", "-", "--", trainer, *options]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+        kept = sorted(str(p.relative_to(folder)) for p in Path(folder).rglob("*"))
+    if done.returncode != 0:
+        raise Failure(f"exit code {done.returncode}\n{done.stderr[-6000:]}")
+    return json.loads(done.stdout), done.stderr, kept
+
+
+def same(bin_dir, trainer, arguments, options=(), path=None, words=""):
+    def test(_):
+        if "undisturbed" not in REFERENCE:
+            REFERENCE["undisturbed"], log, _ = run(bin_dir, trainer)
+            if REFERENCE["undisturbed"]["steps"] != 20 or "y = " not in log:
+                raise Failure(log[-3000:])
+        summary, log, _ = run(bin_dir, trainer, *arguments, options=options)
+        difference = same_training(REFERENCE["undisturbed"], summary)
+        if difference:
+            raise Failure(f"{difference}\n{log[-3000:]}")
+        if path and [incident["path"] for incident in summary["incidents"]] != [path]:
+            raise Failure(json.dumps(summary["incidents"])[:2000])
+        if words and words not in json.dumps(summary) + log:
+            raise Failure(f"'{words}' is not in the report\n{log[-3000:]}")
+    return test
+
+
+def saves(bin_dir, trainer):
+    """Save points are pulled too: the loop goes on where it stood, and a resumed run ends with the same bits."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            _, log, _ = run(bin_dir, trainer, "--save-every", "7", "--save-dir", f"{folder}/saves")
+            summary, resumed_log, _ = run(bin_dir, trainer, "--resume", f"{folder}/saves")
+            if "event=saved" not in log and not any(Path(folder, "saves").rglob("*")):
+                raise Failure(log[-3000:])
+        if summary["final_digest"] != REFERENCE["undisturbed"]["final_digest"]:
+            raise Failure(f"another final state after --resume\n{resumed_log[-3000:]}")
+    return test
+
+
+REFERENCE = {}
+
+if __name__ == "__main__":
+    folder, program = Path(sys.argv[1]).resolve(), str(Path(sys.argv[2]).resolve())
+    sys.exit(main([
+        ("C trainer, killed in its update", same(folder, program, ["--inject", "kill:1@5:update"], path="respawn")),
+        ("C trainer, killed in its forward pass", same(folder, program, ["--inject", "kill:2@9:forward"], path="adopt")),
+        ("C trainer, an error of its own", same(folder, program, [], ["--raise", "6"], "retry",
+                                                "LineError: the line is crooked")),
+        ("C trainer, an injected exception in the update", same(folder, program, ["--inject", "throw:0@7:update"])),
+        ("C trainer, save points and resume", saves(folder, program)),
+    ], folder))

@@ -1,0 +1,69 @@
+/* What a mistake at the C ABI gets: a code and a sentence, never a crash. Needs no run. Exit 0 when all is as promised. */
+#define _POSIX_C_SOURCE 200112L
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kintsugi/kintsugi.h>
+
+static int failures = 0;
+
+static void expect(const char* what, kintsugi_code code, kintsugi_code expected, kintsugi_error* error, const char* words) {
+  const char* text = kintsugi_error_text(error);
+  if (code != expected || kintsugi_error_code(error) != expected || !strstr(text, words)) {
+    printf("FAILED  %s: %s '%s', expected %s with '%s'\n", what, kintsugi_code_name(code), text,
+           kintsugi_code_name(expected), words);
+    ++failures;
+  } else {
+    printf("ok      %s: %s\n", what, text);
+  }
+  kintsugi_error_free(error);
+}
+
+/* The call first, then what it left in `error`. */
+#define EXPECT(what, call, expected, words)      \
+  do {                                           \
+    const kintsugi_code code = call;             \
+    expect(what, code, expected, error, words);  \
+  } while (0)
+
+int main(void) {
+  kintsugi_agent* agent = NULL;
+  kintsugi_error* error = NULL;
+  kintsugi_options options;
+  kintsugi_task task;
+  const char secret[32] = {0};
+
+  unsetenv("WORLD_SIZE");
+  EXPECT("no launcher", kintsugi_join(NULL, &agent, &error), KINTSUGI_INVALID_ARGUMENT, "kintsugi run");
+  memset(&options, 0, sizeof options);
+  EXPECT("options without their size", kintsugi_join(&options, &agent, &error), KINTSUGI_INVALID_ARGUMENT, "sizeof(kintsugi_options)");
+  options.size = sizeof options;
+  options.controller = "nowhere";
+  EXPECT("half of the options", kintsugi_join(&options, &agent, &error), KINTSUGI_INVALID_ARGUMENT, "job and secret");
+  options.job = "job";
+  options.secret = secret;
+  options.secret_size = sizeof secret;
+  options.world_size = 2;
+  EXPECT("an address without a port", kintsugi_join(&options, &agent, &error), KINTSUGI_INVALID_ARGUMENT, "'nowhere' is not HOST:PORT");
+  options.controller = "127.0.0.1:1";
+  options.rank = 2;
+  EXPECT("a rank outside the world", kintsugi_join(&options, &agent, &error), KINTSUGI_INVALID_ARGUMENT, "rank 2 is outside the world of 2");
+  options.rank = 1;
+  options.join_timeout_ms = 300;
+  error = NULL;
+  if (kintsugi_join(&options, &agent, &error) == KINTSUGI_OK || agent) {
+    printf("FAILED  joined a controller that is not there\n");
+    ++failures;
+  }
+  kintsugi_error_free(error);
+  memset(&task, 0, sizeof task);
+  task.size = sizeof task;
+  EXPECT("no agent", kintsugi_next(NULL, 0, &task, &error), KINTSUGI_INVALID_ARGUMENT, "the agent is NULL");
+  kintsugi_leave(NULL);
+  kintsugi_error_free(NULL);
+  kintsugi_store_close(NULL);
+  if (strcmp(kintsugi_error_text(NULL), "") != 0 || kintsugi_abi_version() != KINTSUGI_ABI_VERSION) ++failures;
+  printf("%d failed\n", failures);
+  return failures != 0;
+}
