@@ -1,0 +1,13 @@
+"""Kintsugi: training that survives. `import kintsugi` needs no torch; `kintsugi.torch` is torch's door.
+
+    run = kintsugi.join()
+    weights = run.register("weights", numpy.zeros(8))
+    run.train(step, steps=1000)
+"""
+
+from ._core import version
+from ._errors import Error, InjectedFault, Interrupted
+from .run import Codec, Guarded, Incident, Run, join
+
+__version__ = version()
+__all__ = ["Codec", "Error", "Guarded", "Incident", "InjectedFault", "Interrupted", "Run", "join", "version"]

@@ -1,0 +1,379 @@
+"""A rank's place in the run: what it registers, its guard, its step markers. Works with any array that has a buffer.
+
+Threads: everything runs on the thread that calls it, which is the trainer's; the agent has threads of its own, which run
+nothing of Python (but functions given to `on_stop`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import enum
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from . import _core
+from ._errors import Error, InjectedFault, Interrupted
+
+_OK, _INTERRUPTED, _INTERNAL, _PAUSED, _THROW = 0, 1, 13, 14, 15
+_FINISHED, _WAS_INTERRUPTED, _RAISED, _COMM_ERROR = 0, 1, 2, 3
+
+
+class TaskKind(enum.IntEnum):
+    LOOP = 1
+    CLEAN = 2
+    REBUILD_GROUP = 3
+    REPAIR = 4
+    ROLLBACK = 5
+    SAVE = 6
+    RENAME = 7
+    CONTINUE = 8
+    UNWIND = 9
+    ENDED = 10
+
+
+PHASES = {"forward": 1, "backward": 2, "gradient-sync": 3, "gate": 4, "update": 5, "param-sync": 6, "between": 7}
+ACTIVITIES = {"warmup": 1, "eval": 2, "save": 3, "compile": 4}
+RUNGS = ("resume", "retry", "patch", "rebuild", "adopt", "spare", "respawn", "shrink", "reload", "dump", "exit")
+_HANDLERS = {"clean": TaskKind.CLEAN, "rebuild": TaskKind.REBUILD_GROUP, "rollback": TaskKind.ROLLBACK}
+
+
+@dataclass(frozen=True)
+class Incident:
+    """What a handler is told."""
+
+    step: int  # the step all ranks meet at
+    generation: int
+    rung: str
+    left_ms: int
+    partners: tuple[int, ...]
+    fresh: bool  # the run begins: nothing has broken
+
+
+class Codec(Protocol):
+    """Anything whose state can be given and taken back."""
+
+    def state_dict(self) -> Any: ...
+    def load_state_dict(self, state: Any, /) -> Any: ...
+
+
+class Guarded(Protocol):
+    """A training loop: trains from step `first` + 1 on."""
+
+    def __call__(self, first: int, /) -> object: ...
+
+
+Handler = Callable[[Incident], object]
+
+
+def join(**options: Any) -> Run:
+    """Joins the run that `kintsugi run` began, or the one that the options name (controller, job, secret, rank, world_size)."""
+    return Run(_core.Agent(**options))
+
+
+class Run:
+    """One rank. Made by `join`."""
+
+    def __init__(self, agent: _core.Agent) -> None:
+        self.agent = agent
+        self.step = 0  # the step in hand within the loop, else the one all ranks stand at
+        self._begun = False
+        self._handlers: dict[TaskKind, list[Handler]] = {kind: [] for kind in _HANDLERS.values()}
+        self._objects: dict[str, Codec] = {}
+        self._layout_set = False
+        self._keys: list[str] = []
+        self._keep: list[Any] = []  # arrays that registered memory belongs to
+        self._released = False  # has ever been in its loop
+        atexit.register(agent.leave)  # while Python's lock still exists
+
+    # ---- who this is --------------------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        return self.agent.rank
+
+    @property
+    def world_size(self) -> int:
+        return self.agent.world_size
+
+    @property
+    def replaces(self) -> bool:
+        """Whether this process takes the place of a lost one: its state comes from elsewhere."""
+        return self.agent.joined_as == 1
+
+    @property
+    def exit_code(self) -> int:
+        return self.agent.exit_code
+
+    # ---- state --------------------------------------------------------------------------------------------------------
+
+    def register(self, key: str, array: Any) -> Any:
+        """Protects an array (numpy's, or any writable contiguous buffer) that every rank holds alike.
+
+        It is copied into memory that outlives a killed process; the copy is returned, of the same type and shape for numpy,
+        and must be used in its place.
+        """
+        source = memoryview(array)
+        if not source.c_contiguous:
+            raise Error(f"array '{key}' is not contiguous: register a contiguous copy", 5)
+        dtype = _dtype_name(array, source)
+        memory = self.agent.allocate(max(source.nbytes, 1))
+        if source.nbytes:
+            memory[: source.nbytes] = source.cast("B") if source.ndim else source.tobytes()
+        shape = list(source.shape)
+        self.register_memory(key, memory, dtype, shape)
+        return _like(array, memory, source)
+
+    def register_memory(self, key: str, memory: Any, dtype: str, shape: list[int]) -> None:
+        """The same for memory that is in its place already: a writable buffer, or (address, bytes)."""
+        if isinstance(memory, tuple):
+            address, size = memory
+        else:
+            view = memoryview(memory)
+            holder = (ctypes.c_char * 0).from_buffer(view)
+            address, size = ctypes.addressof(holder), view.nbytes
+            self._keep.append((memory, holder))
+        count = 1
+        for length in shape:
+            count *= length
+        bytes_used = count * _DTYPE_BYTES[dtype] if dtype in _DTYPE_BYTES else size
+        self.agent.register_tensor(
+            key, dtype, shape, shape, [0] * len(shape), (0, 0), address, bytes_used, 0, 0
+        )
+        self._keys.append(key)
+
+    def register_object(self, key: str, thing: Codec) -> None:
+        """Protects what is no array: anything with state_dict and load_state_dict. Its state at the gate of each step is kept
+        by the replica partners, and put back where a step begins anew."""
+        if not (callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))):
+            raise Error(f"object '{key}' ({type(thing).__name__}) lacks state_dict or load_state_dict", 5)
+        self.agent.register_object(key, True)
+        self._objects[key] = thing
+
+    def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:
+        """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""
+        self.agent.set_layout(0, sorted(ranks), replicas)
+        self._layout_set = True
+
+    def on_stop(self, function: Callable[[int], object]) -> None:
+        """Called with the generation, on the agent's thread and under Python's lock, to free a blocked training thread.
+        Where a function of C will do, `agent.on_stop` takes its address and needs no lock."""
+        self.agent.on_stop_python(function)
+
+    def handler(self, kind: str, function: Handler | None = None) -> Any:
+        """Registers a handler (clean, rebuild, rollback); also a decorator: `@run.handler("rebuild")`."""
+        if kind not in _HANDLERS:
+            raise Error(f"there is no handler '{kind}': clean, rebuild or rollback", 5)
+        if self._begun:
+            raise Error(f"handler '{kind}' was registered after training began", 6)
+
+        def add(handler: Handler) -> Handler:
+            self._handlers[_HANDLERS[kind]].append(handler)
+            return handler
+
+        return add if function is None else add(function)
+
+    # ---- the guard ----------------------------------------------------------------------------------------------------
+
+    def train(self, step: Callable[[int], object], steps: int) -> None:
+        """Calls step(k) for every k up to `steps`, again where an incident made it void. Leaves the process with the run's
+        exit code where that is not 0."""
+
+        def loop(first: int) -> None:
+            for k in range(first + 1, steps + 1):
+                self.begin_step(k)
+                step(k)
+                self.end_step(k)
+
+        self.guard(loop)
+
+    def guard(self, loop: Guarded) -> None:
+        """The same for a loop of one's own: loop(first) trains from step first + 1 on and marks its steps."""
+        self._begin()
+        while True:
+            task = self.agent.next()
+            if task.kind == TaskKind.ENDED:
+                break
+            if task.kind == TaskKind.LOOP:
+                self._run_loop(loop, task.step)
+            else:
+                self._work_off(task)
+        if self.agent.exit_code != 0:
+            print(f"kintsugi: rank {self.rank}: {task.text}", file=sys.stderr)
+            sys.exit(self.agent.exit_code)
+
+    def _begin(self) -> None:
+        if self._begun:
+            raise Error("the guard was begun twice: train or guard is called once", 6)
+        if not self._layout_set:
+            self.set_replicas(range(self.world_size), self.world_size)
+        self._put_objects(0)
+        self._begun = True
+        self.agent.guard_begin()
+
+    def _run_loop(self, loop: Guarded, first: int) -> None:
+        self.step = first
+        self._released = True
+        try:
+            loop(first)
+        except Interrupted:
+            self.agent.left_loop(_WAS_INTERRUPTED, "", "")
+        except (KeyboardInterrupt, SystemExit):
+            raise  # the trainer's wish to leave; the agent's end tells the run
+        except BaseException as error:
+            self._tell(error)
+        else:
+            self.agent.left_loop(_FINISHED, "", "")
+
+    def _tell(self, error: BaseException) -> None:
+        """Type and text reach the report; the traceback is printed, as an uncaught one would be."""
+        outcome = self.outcome_of(error)
+        if outcome == _RAISED:
+            traceback.print_exception(error)
+            sys.stderr.flush()
+        where = traceback.extract_tb(error.__traceback__)
+        place = f" ({where[-1].filename}:{where[-1].lineno})" if where else ""
+        name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+        self.agent.left_loop(outcome, name, f"{error}{place}"[:4000])
+
+    def outcome_of(self, error: BaseException) -> int:
+        """What an exception that leaves the loop means; a door to a framework knows more."""
+        return _COMM_ERROR if isinstance(error, ConnectionError) else _RAISED
+
+    def _work_off(self, task: _core.Task) -> None:
+        kind = TaskKind(task.kind)
+        if kind not in self._handlers:
+            self.agent.default()
+            return
+        self.step = task.step
+        incident = Incident(
+            task.step, task.generation, RUNGS[task.rung], task.left_ms, tuple(task.partners), not self._released
+        )
+        try:
+            if kind == TaskKind.ROLLBACK:
+                self._take_objects()
+            for handler in self._handlers[kind]:
+                handler(incident)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            superseded = self.agent.superseded()
+            if not superseded:
+                traceback.print_exception(error)
+                sys.stderr.flush()
+            self.agent.done(11 if superseded else _INTERNAL, f"{kind.name}: {type(error).__name__}: {error}"[:4000])
+        else:
+            self.agent.done(_OK, "")
+
+    def _put_objects(self, step: int) -> None:
+        for key, thing in self._objects.items():
+            try:
+                state = pickle.dumps(thing.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
+            except (pickle.PicklingError, TypeError, AttributeError) as error:
+                raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", 5) from error
+            self.agent.put_object(key, step, state)
+
+    def _take_objects(self) -> None:
+        if not self._released and not self.replaces and self.agent.joined_as == 0:
+            return  # the run begins: they are live
+        for key, thing in self._objects.items():
+            thing.load_state_dict(pickle.loads(self.agent.get_object(key)))
+
+    # ---- in the loop --------------------------------------------------------------------------------------------------
+
+    def begin_step(self, k: int) -> None:
+        code = self.agent.begin_step(k)
+        while code == _PAUSED:  # a save point
+            task = self.agent.next()
+            if task.kind == TaskKind.CONTINUE:
+                code = _OK
+            elif task.kind in (TaskKind.UNWIND, TaskKind.ENDED):
+                raise Interrupted
+            else:
+                self._work_off(task)
+        self._check(code)
+        self.step = k
+        self.mark("forward")
+
+    def end_step(self, k: int) -> None:
+        """What `train` does after each step: a step without an update commits an empty one."""
+        self.mark("between")
+
+    def mark(self, phase: str) -> None:
+        """Progress within the step; where `--inject` strikes."""
+        code = self.agent.mark(self.step, PHASES[phase])
+        if code == _THROW:
+            raise InjectedFault(self.agent.why())
+        self._check(code)
+
+    def report(self, loss: float, samples: Iterable[int] = ()) -> None:
+        """This step's loss and the samples it consumed; before the update."""
+        self._check(self.agent.report(self.step, float(loss), [int(sample) for sample in samples]))
+
+    @contextlib.contextmanager
+    def update(self) -> Iterator[None]:
+        """The gate and the commit around local arithmetic: `with run.update(): weights -= rate * gradient`."""
+        self.begin_update()
+        yield
+        self.end_update()
+
+    def begin_update(self) -> None:
+        self._put_objects(self.step)
+        self.mark("gate")
+        self._check(self.agent.begin_update(self.step))
+        self.mark("update")
+
+    def end_update(self) -> None:
+        self._check(self.agent.end_update(self.step))
+        self.mark("param-sync")
+
+    def poll(self) -> None:
+        """For long stretches without a collective: ends them once an incident has begun."""
+        self._check(self.agent.poll())
+
+    @contextlib.contextmanager
+    def activity(self, name: str) -> Iterator[None]:
+        """Standing still is no hang within (warmup, eval, save, compile)."""
+        self._check(self.agent.begin_activity(ACTIVITIES[name]))
+        yield
+        self._check(self.agent.end_activity())
+
+    def report_memory_error(self, keys: Iterable[str] = (), text: str = "") -> None:
+        """These arrays are damaged, or with none named all of this rank's memory. Does not return."""
+        self._check(self.agent.report_memory_error(list(keys), text))
+
+    def _check(self, code: int) -> None:
+        if code == _OK:
+            return
+        if code in (_INTERRUPTED, 2, 11):
+            raise Interrupted
+        raise Error(self.agent.why() or "the call failed", code)
+
+
+_DTYPE_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
+    "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+_FORMATS = {"d": "float64", "f": "float32", "e": "float16", "q": "int64", "l": "int64", "i": "int32", "h": "int16",
+            "b": "int8", "B": "uint8", "?": "bool", "Zf": "complex64", "Zd": "complex128"}  # fmt: skip
+
+
+def _dtype_name(array: Any, view: memoryview) -> str:
+    name = str(getattr(array, "dtype", _FORMATS.get(view.format, view.format)))
+    if name not in _DTYPE_BYTES:
+        raise Error(f"elements of type {name} cannot be protected", 5)
+    return name
+
+
+def _like(array: Any, memory: memoryview, source: memoryview) -> Any:
+    used = memory[: source.nbytes]
+    if hasattr(array, "dtype") and hasattr(array, "reshape"):
+        import numpy
+
+        return numpy.frombuffer(used, dtype=array.dtype).reshape(array.shape)
+    return used.cast("B").cast(source.format, source.shape) if source.format != "B" else used

@@ -1,0 +1,14 @@
+"""torch's door: a plain script survives by a handful of lines.
+
+    run = kintsugi.torch.join()
+    torch.distributed.init_process_group("kintsugi")
+    model, optimizer = build()                          # DDP as ever
+    run.register(model=model, optimizer=optimizer)
+    run.train(step, steps=1000)                         # optimizer.step() inside of step(k) is the gate
+"""
+
+from .._errors import Error, InjectedFault, Interrupted
+from ..run import Incident
+from .run import TorchRun, join
+
+__all__ = ["Error", "Incident", "InjectedFault", "Interrupted", "TorchRun", "join"]

@@ -1,0 +1,509 @@
+#include <group.h>
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace kintsugi::torch_door {
+namespace {
+
+using c10d::OpType;
+
+std::mutex groups_mutex;
+std::vector<c10::weak_intrusive_ptr<OuterGroup>> groups;  // guarded by groups_mutex
+
+void FailAll(const std::vector<c10::intrusive_ptr<c10d::Work>>& works) {
+  for (const auto& work : works) static_cast<GuardedWork&>(*work).Fail("was aborted: an incident has begun");
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> NewFuture() {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+}
+
+std::exception_ptr Failure(const std::string& text) {
+  return std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, text));
+}
+
+std::string TextOf(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "something that is no std::exception";
+  }
+}
+
+// On a duplicate, whose inode is looked at: the number may belong to another file by now.
+void Shut(const Connection& connection) {
+  const int copy = dup(connection.descriptor);
+  if (copy < 0) return;
+  struct stat found {};
+  if (fstat(copy, &found) == 0 && S_ISSOCK(found.st_mode) && found.st_ino == connection.inode)
+    ::shutdown(copy, SHUT_RDWR);
+  close(copy);
+}
+
+void CopyInto(const at::Tensor& to, const at::Tensor& from) {
+  at::NoGradGuard no_grad;
+  to.copy_(from.view_as(to));
+}
+
+}  // namespace
+
+// ---- works ---------------------------------------------------------------------------------------------------------
+
+void OpenWorks::Begin() {
+  std::lock_guard lock(mutex_);
+  ++count_;
+}
+
+void OpenWorks::End() {
+  {
+    std::lock_guard lock(mutex_);
+    --count_;
+  }
+  changed_.notify_all();
+}
+
+int OpenWorks::count() const {
+  std::lock_guard lock(mutex_);
+  return count_;
+}
+
+bool OpenWorks::AwaitNone(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, limit, [&] { return count_ == 0; });
+}
+
+GuardedWork::GuardedWork(OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
+                         std::string where, std::shared_ptr<OpenWorks> open)
+    : Work(-1, type),
+      inner_(std::move(inner)),
+      outputs_(std::move(outputs)),
+      where_(std::move(where)),
+      open_(std::move(open)),
+      future_(NewFuture()) {}
+
+c10::intrusive_ptr<GuardedWork> GuardedWork::Done(OpType type, std::vector<at::Tensor> outputs) {
+  auto work = c10::make_intrusive<GuardedWork>(type, nullptr, std::move(outputs), "", nullptr);
+  work->Finish(nullptr);
+  return work;
+}
+
+void GuardedWork::Listen(const c10::intrusive_ptr<GuardedWork>& self) {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  try {
+    future = self->inner_->getFuture();
+  } catch (const std::exception&) {  // sends, receives and some reductions of Gloo's have none
+  }
+  if (!future) return;
+  self->listens_ = true;
+  self->open_->Begin();
+  future->addCallback([self](c10::ivalue::Future& done) {
+    self->Finish(done.hasError() ? Failure(self->where_ + TextOf(done.exception_ptr())) : nullptr);
+    self->open_->End();
+  });
+}
+
+// The first end counts: a work that was failed and ends later stays failed.
+void GuardedWork::Finish(std::exception_ptr error) {
+  {
+    std::lock_guard lock(mutex_);
+    if (completed_) return;
+    completed_ = true;
+    exception_ = error;
+  }
+  cv_.notify_all();
+  if (error)
+    future_->setErrorIfNeeded(error);
+  else
+    future_->markCompleted(c10::IValue(outputs_));
+}
+
+void GuardedWork::Fail(const std::string& why) {
+  failed_ = true;
+  if (inner_ && !listens_) {
+    try {
+      inner_->abort();  // wakes a wait for a send or a receive, which then returns false
+    } catch (const std::exception&) {
+    }
+  }
+  Finish(Failure(where_ + why));
+}
+
+bool GuardedWork::isCompleted() {
+  {
+    std::lock_guard lock(mutex_);
+    if (completed_) return true;
+  }
+  return inner_ && !listens_ && inner_->isCompleted();
+}
+
+bool GuardedWork::isSuccess() const {
+  std::lock_guard lock(mutex_);
+  return completed_ && !exception_;
+}
+
+std::exception_ptr GuardedWork::exception() const {
+  std::lock_guard lock(mutex_);
+  return exception_;
+}
+
+int GuardedWork::sourceRank() const { return inner_ ? inner_->sourceRank() : rank_; }
+std::vector<at::Tensor> GuardedWork::result() { return outputs_; }
+void GuardedWork::synchronize() { wait(kNoTimeout); }
+void GuardedWork::abort() { Fail("was aborted"); }
+c10::intrusive_ptr<c10::ivalue::Future> GuardedWork::getFuture() { return future_; }
+
+// Gloo's sends and receives are waited for where they are made; an aborted one returns false without an error.
+bool GuardedWork::WaitInner(std::chrono::milliseconds timeout) {
+  std::exception_ptr error;
+  try {
+    if (!inner_->wait(timeout) || failed_) error = Failure(where_ + "was aborted");
+  } catch (const std::exception& e) {
+    error = Failure(where_ + TextOf(std::current_exception()));
+  }
+  Finish(error);
+  if (exception()) std::rethrow_exception(exception());
+  return true;
+}
+
+bool GuardedWork::wait(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  if (!completed_ && inner_ && !listens_) {
+    lock.unlock();
+    return WaitInner(timeout);
+  }
+  const auto completed = [&] { return completed_; };
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, completed);
+  } else if (!cv_.wait_for(lock, timeout, completed)) {
+    lock.unlock();
+    std::rethrow_exception(Failure(where_ + "was not done within " + std::to_string(timeout.count()) + " ms"));
+  }
+  const std::exception_ptr error = exception_;
+  lock.unlock();
+  if (error) std::rethrow_exception(error);
+  return true;
+}
+
+// ---- the group -----------------------------------------------------------------------------------------------------
+
+c10::intrusive_ptr<OuterGroup> OuterGroup::Make(int rank, int size, std::string name,
+                                                std::chrono::milliseconds timeout) {
+  auto group = c10::make_intrusive<OuterGroup>(rank, size, std::move(name), timeout);
+  std::lock_guard lock(groups_mutex);
+  groups.erase(std::remove_if(groups.begin(), groups.end(), [](const auto& known) { return known.expired(); }),
+               groups.end());
+  groups.emplace_back(group);
+  return group;
+}
+
+OuterGroup::OuterGroup(int rank, int size, std::string name, std::chrono::milliseconds timeout)
+    : Backend(rank, size), name_(std::move(name)), options_(c10::make_intrusive<Options>("kintsugi", timeout)) {}
+
+OuterGroup::~OuterGroup() { shutdown(); }
+
+void AbortAll(void*, uint64_t) {
+  std::vector<c10::intrusive_ptr<OuterGroup>> alive;
+  {
+    std::lock_guard lock(groups_mutex);
+    for (const auto& known : groups)
+      if (auto group = known.lock()) alive.push_back(std::move(group));
+  }
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (const auto& group : alive)
+    for (auto& work : group->Cut()) works.push_back(std::move(work));
+  std::thread([works = std::move(works), alive = std::move(alive)]() mutable { FailAll(works); }).detach();
+}
+
+void OuterGroup::Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<Connection> connections,
+                         uint64_t generation) {
+  c10::intrusive_ptr<c10d::Backend> old;
+  std::lock_guard lock(mutex_);
+  old = std::exchange(inner_, std::move(inner));
+  TORCH_CHECK(!old, Where(OpType::UNKNOWN), "was connected before the generation before was let go of");
+  connections_ = std::move(connections);
+  generation_ = generation;
+  works_.clear();
+  open_ = std::make_shared<OpenWorks>();
+  state_ = State::kLive;
+}
+
+void OuterGroup::AnswerAlone() {
+  std::lock_guard lock(mutex_);
+  state_ = State::kJoining;
+}
+
+std::vector<c10::intrusive_ptr<c10d::Work>> OuterGroup::Cut() {
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  std::vector<Connection> connections;
+  {
+    std::lock_guard lock(mutex_);
+    if (state_ != State::kLive) return works;
+    state_ = State::kAborted;
+    for (const auto& work : works_)
+      if (auto alive = work.lock()) works.push_back(std::move(alive));
+    works_.clear();
+    connections = connections_;
+  }
+  for (const Connection& connection : connections) Shut(connection);
+  return works;
+}
+
+void OuterGroup::Abort() { FailAll(Cut()); }
+
+bool OuterGroup::Drain(std::chrono::milliseconds limit) {
+  c10::intrusive_ptr<c10d::Backend> inner;
+  std::shared_ptr<OpenWorks> open;
+  Abort();
+  {
+    std::lock_guard lock(mutex_);
+    inner = std::move(inner_);
+    inner_.reset();
+    connections_.clear();
+    open = std::move(open_);
+  }
+  const bool drained = !open || open->AwaitNone(limit);
+  // Joins Gloo's threads, which may take as long as its timeout where one of them is stuck.
+  if (inner) std::thread([inner = std::move(inner)]() mutable { inner.reset(); }).detach();
+  return drained;
+}
+
+void OuterGroup::shutdown() { Drain(std::chrono::milliseconds(0)); }
+
+std::string OuterGroup::state() const {
+  std::lock_guard lock(mutex_);
+  return state_ == State::kJoining ? "joining" : state_ == State::kLive ? "live" : "aborted";
+}
+
+void OuterGroup::setTimeout(std::chrono::milliseconds timeout) {
+  options_->timeout = timeout;
+  std::unique_lock lock(mutex_);
+  const c10::intrusive_ptr<c10d::Backend> inner = inner_;
+  lock.unlock();
+  if (inner) inner->setTimeout(timeout);
+}
+
+std::string OuterGroup::Where(OpType type) const {
+  return std::string(kFailureMark) + " '" + name_ + "', rank " + std::to_string(getRank()) + " of " +
+         std::to_string(getSize()) + ", generation " + std::to_string(generation_) + ", " + c10d::opTypeToString(type) +
+         " ";
+}
+
+void OuterGroup::Refuse(OpType type) const {
+  std::rethrow_exception(Failure(Where(type) + "is refused: the group is aborted, an incident has begun"));
+}
+
+template <typename Call, typename Alone>
+OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& call, const Alone& alone) {
+  ++calls_;
+  c10::intrusive_ptr<c10d::Backend> inner;
+  std::shared_ptr<OpenWorks> open;
+  std::string where;
+  {
+    std::lock_guard lock(mutex_);
+    if (state_ == State::kAborted) Refuse(type);
+    inner = inner_;
+    open = open_;
+    where = Where(type);
+  }
+  if (!inner) {
+    alone();
+    return GuardedWork::Done(type, std::move(outputs));
+  }
+  c10::intrusive_ptr<c10d::Work> begun;
+  try {
+    begun = call(*inner);
+  } catch (const std::exception&) {
+    std::rethrow_exception(Failure(where + TextOf(std::current_exception())));
+  }
+  auto work = c10::make_intrusive<GuardedWork>(type, std::move(begun), std::move(outputs), std::move(where), open);
+  GuardedWork::Listen(work);
+  bool aborted = false;
+  {
+    std::lock_guard lock(mutex_);
+    aborted = state_ == State::kAborted || open != open_;
+    if (!aborted) {
+      works_.remove_if([](const auto& other) { return other.expired(); });
+      works_.emplace_back(c10::intrusive_ptr<c10d::Work>(work));
+    }
+  }
+  if (aborted) work->Fail("was aborted: an incident has begun");
+  return work;
+}
+
+namespace {
+
+std::vector<at::Tensor> Flat(const std::vector<std::vector<at::Tensor>>& lists) {
+  std::vector<at::Tensor> flat;
+  for (const auto& list : lists) flat.insert(flat.end(), list.begin(), list.end());
+  return flat;
+}
+
+// What a gather looks like to a rank that is alone: its own value in every slot.
+void FillWithOwn(const std::vector<std::vector<at::Tensor>>& outputs, const std::vector<at::Tensor>& inputs) {
+  for (size_t i = 0; i < outputs.size() && i < inputs.size(); ++i)
+    for (const at::Tensor& output : outputs[i]) CopyInto(output, inputs[i]);
+}
+
+void FillWithOwn(const at::Tensor& output, const at::Tensor& input, int size) {
+  for (const at::Tensor& part : output.reshape(-1).chunk(size)) CopyInto(part, input.reshape(-1));
+}
+
+void TakeOwnPart(const at::Tensor& output, const at::Tensor& input, int rank, int size) {
+  CopyInto(output.reshape(-1), input.reshape(-1).chunk(size)[rank]);
+}
+
+constexpr auto kNothing = [] {};
+
+}  // namespace
+
+OuterGroup::WorkPtr OuterGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  return Run(
+      OpType::BROADCAST, tensors, [&](Backend& inner) { return inner.broadcast(tensors, opts); }, kNothing);
+}
+
+OuterGroup::WorkPtr OuterGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  return Run(
+      OpType::ALLREDUCE, tensors, [&](Backend& inner) { return inner.allreduce(tensors, opts); }, kNothing);
+}
+
+OuterGroup::WorkPtr OuterGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  return Run(
+      OpType::_ALLREDUCE_SPARSE, tensors, [&](Backend& inner) { return inner.allreduce_sparse(tensors, opts); },
+      kNothing);
+}
+
+OuterGroup::WorkPtr OuterGroup::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  return Run(
+      OpType::ALLREDUCE_COALESCED, tensors, [&](Backend& inner) { return inner.allreduce_coalesced(tensors, opts); },
+      kNothing);
+}
+
+OuterGroup::WorkPtr OuterGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  return Run(
+      OpType::REDUCE, tensors, [&](Backend& inner) { return inner.reduce(tensors, opts); }, kNothing);
+}
+
+OuterGroup::WorkPtr OuterGroup::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+  return Run(
+      OpType::ALLGATHER, Flat(outputs), [&](Backend& inner) { return inner.allgather(outputs, inputs, opts); },
+      [&] { FillWithOwn(outputs, inputs); });
+}
+
+OuterGroup::WorkPtr OuterGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                const c10d::AllgatherOptions& opts) {
+  return Run(
+      OpType::_ALLGATHER_BASE, {output}, [&](Backend& inner) { return inner._allgather_base(output, input, opts); },
+      [&] { FillWithOwn(output, input, getSize()); });
+}
+
+OuterGroup::WorkPtr OuterGroup::allgather_coalesced(Lists& outputs, Tensors& inputs,
+                                                    const c10d::AllgatherOptions& opts) {
+  return Run(
+      OpType::ALLGATHER_COALESCED, Flat(outputs),
+      [&](Backend& inner) { return inner.allgather_coalesced(outputs, inputs, opts); },
+      [&] {
+        for (Tensors& output : outputs)
+          for (size_t i = 0; i < output.size(); ++i) CopyInto(output[i], inputs[i]);
+      });
+}
+
+OuterGroup::WorkPtr OuterGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                const c10d::AllgatherOptions& opts) {
+  return Run(
+      OpType::COALESCED, outputs,
+      [&](Backend& inner) { return inner.allgather_into_tensor_coalesced(outputs, inputs, opts); },
+      [&] {
+        for (size_t i = 0; i < outputs.size(); ++i) FillWithOwn(outputs[i], inputs[i], getSize());
+      });
+}
+
+OuterGroup::WorkPtr OuterGroup::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
+  return Run(
+      OpType::GATHER, Flat(outputs), [&](Backend& inner) { return inner.gather(outputs, inputs, opts); },
+      [&] { FillWithOwn(outputs, inputs); });
+}
+
+OuterGroup::WorkPtr OuterGroup::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) {
+  return Run(
+      OpType::SCATTER, outputs, [&](Backend& inner) { return inner.scatter(outputs, inputs, opts); },
+      [&] {
+        for (size_t i = 0; i < outputs.size() && i < inputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
+      });
+}
+
+OuterGroup::WorkPtr OuterGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
+                                               const c10d::ReduceScatterOptions& opts) {
+  return Run(
+      OpType::REDUCE_SCATTER, outputs, [&](Backend& inner) { return inner.reduce_scatter(outputs, inputs, opts); },
+      [&] {
+        for (size_t i = 0; i < outputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
+      });
+}
+
+OuterGroup::WorkPtr OuterGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                     const c10d::ReduceScatterOptions& opts) {
+  return Run(
+      OpType::_REDUCE_SCATTER_BASE, {output},
+      [&](Backend& inner) { return inner._reduce_scatter_base(output, input, opts); },
+      [&] { TakeOwnPart(output, input, getRank(), getSize()); });
+}
+
+OuterGroup::WorkPtr OuterGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                const c10d::ReduceScatterOptions& opts) {
+  return Run(
+      OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs,
+      [&](Backend& inner) { return inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts); },
+      [&] {
+        for (size_t i = 0; i < outputs.size(); ++i) TakeOwnPart(outputs[i], inputs[i], getRank(), getSize());
+      });
+}
+
+OuterGroup::WorkPtr OuterGroup::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
+                                              std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) {
+  return Run(
+      OpType::ALLTOALL_BASE, {output},
+      [&](Backend& inner) { return inner.alltoall_base(output, input, output_sizes, input_sizes, opts); },
+      [&] {
+        if (output.numel() == input.numel()) CopyInto(output, input);
+      });
+}
+
+OuterGroup::WorkPtr OuterGroup::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
+  return Run(
+      OpType::ALLTOALL, outputs, [&](Backend& inner) { return inner.alltoall(outputs, inputs, opts); },
+      [&] {
+        for (size_t i = 0; i < outputs.size() && i < inputs.size(); ++i)
+          if (outputs[i].numel() == inputs[i].numel()) CopyInto(outputs[i], inputs[i]);
+      });
+}
+
+OuterGroup::WorkPtr OuterGroup::send(Tensors& tensors, int destination, int tag) {
+  return Run(
+      OpType::SEND, tensors, [&](Backend& inner) { return inner.send(tensors, destination, tag); }, kNothing);
+}
+
+OuterGroup::WorkPtr OuterGroup::recv(Tensors& tensors, int source, int tag) {
+  return Run(
+      OpType::RECV, tensors, [&](Backend& inner) { return inner.recv(tensors, source, tag); }, kNothing);
+}
+
+OuterGroup::WorkPtr OuterGroup::recvAnysource(Tensors& tensors, int tag) {
+  return Run(
+      OpType::RECVANYSOURCE, tensors, [&](Backend& inner) { return inner.recvAnysource(tensors, tag); }, kNothing);
+}
+
+OuterGroup::WorkPtr OuterGroup::barrier(const c10d::BarrierOptions& opts) {
+  return Run(
+      OpType::BARRIER, {}, [&](Backend& inner) { return inner.barrier(opts); }, kNothing);
+}
+
+}  // namespace kintsugi::torch_door

@@ -1,0 +1,166 @@
+// OuterGroup: the process group that torch keeps for the whole run, over an inner one (Gloo) that lives for one
+// generation.
+//
+// torch, DDP's reducer, device meshes and everybody's code hold the outer group; what connects ranks is swapped below
+// it. States: *joining* (no inner group yet: collectives answer as a world of one would, so that a newcomer can run the
+// same constructors as the others did), *live*, *aborted* (every call fails at once until the next inner group).
+// Waking: Abort, from any thread and without Python's lock, fails every guarded work and shuts the sockets that the
+// inner group's connections use. Both are needed: the works wake whoever waits, closed connections let no late byte
+// arrive. Threads: any. Nothing of torch's or Python's is destroyed under the mutex. Errors: c10::DistBackendError
+// whose text begins with kFailureMark.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+namespace kintsugi::torch_door {
+
+inline constexpr const char* kFailureMark = "kintsugi group";
+
+// A TCP connection, found again at abort by its inode: descriptor numbers are reused.
+struct Connection {
+  int descriptor = -1;
+  uint64_t inode = 0;
+};
+
+// The works of one inner group that are not done.
+class OpenWorks {
+ public:
+  void Begin();
+  void End();
+  int count() const;
+  bool AwaitNone(std::chrono::milliseconds limit);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
+
+// A work that abort ends at once, whatever the inner group is doing.
+class GuardedWork final : public c10d::Work {
+ public:
+  GuardedWork(c10d::OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
+              std::string where, std::shared_ptr<OpenWorks> open);
+
+  // After construction: starts listening to the inner work. `self` keeps the work alive until then.
+  static void Listen(const c10::intrusive_ptr<GuardedWork>& self);
+  static c10::intrusive_ptr<GuardedWork> Done(c10d::OpType type, std::vector<at::Tensor> outputs);
+  void Fail(const std::string& why);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override;
+  void synchronize() override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  void Finish(std::exception_ptr error);
+  bool WaitInner(std::chrono::milliseconds timeout);
+
+  const c10::intrusive_ptr<c10d::Work> inner_;  // null: done from the start
+  const std::vector<at::Tensor> outputs_;
+  const std::string where_;
+  const std::shared_ptr<OpenWorks> open_;
+  bool listens_ = false;  // the inner work has a future
+  std::atomic<bool> failed_{false};
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+class OuterGroup final : public c10d::Backend {
+ public:
+  // Known to AbortAll from then on.
+  static c10::intrusive_ptr<OuterGroup> Make(int rank, int size, std::string name, std::chrono::milliseconds timeout);
+  OuterGroup(int rank, int size, std::string name, std::chrono::milliseconds timeout);
+  ~OuterGroup() override;
+
+  // The inner group of a generation, with its connections; the one before was taken out.
+  void Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<Connection> connections, uint64_t generation);
+  // Joining again: until the next Connect calls are answered locally.
+  void AnswerAlone();
+  void Abort();
+  // The part of it that never waits for anybody: closes the connections, refuses calls; gives the works that are to
+  // fail.
+  std::vector<c10::intrusive_ptr<c10d::Work>> Cut();
+  // Waits until nothing of the inner group's is under way; false: the limit passed. Then lets go of it, on a thread of
+  // its own.
+  bool Drain(std::chrono::milliseconds limit);
+  std::string state() const;
+  uint64_t calls() const { return calls_; }
+  const std::string& name() const { return name_; }
+
+  const std::string getBackendName() const override { return "kintsugi"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return calls_; }
+  c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
+  void enableCollectivesTiming() override {}
+  void abort() override { Abort(); }
+  void shutdown() override;
+
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using Lists = std::vector<std::vector<at::Tensor>>;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
+                        std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+
+ private:
+  enum class State : uint8_t { kJoining, kLive, kAborted };
+
+  // `call` on the inner group with its work guarded; joining: `alone` does locally what the collective would.
+  // `outputs`: what a future gives.
+  template <typename Call, typename Alone>
+  WorkPtr Run(c10d::OpType type, Tensors outputs, const Call& call, const Alone& alone);
+  [[noreturn]] void Refuse(c10d::OpType type) const;
+  std::string Where(c10d::OpType type) const;
+
+  const std::string name_;
+  const c10::intrusive_ptr<Options> options_;
+  std::atomic<uint64_t> calls_{0};
+
+  mutable std::mutex mutex_;
+  State state_ = State::kJoining;
+  uint64_t generation_ = 0;
+  c10::intrusive_ptr<c10d::Backend> inner_;
+  std::vector<Connection> connections_;
+  std::list<c10::weak_intrusive_ptr<c10d::Work>> works_;
+  std::shared_ptr<OpenWorks> open_;
+};
+
+// All outer groups of this process: what the agent's thread aborts. A work's end may run callbacks in Python, which
+// waits for its lock: works are therefore failed on a thread of their own.
+void AbortAll(void* context, uint64_t generation);
+
+}  // namespace kintsugi::torch_door

@@ -1,0 +1,222 @@
+"""Process groups that outlive their connections: outer ones that torch keeps, inner ones of a generation."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch.distributed as dist
+
+from .. import _core
+from .._errors import Error
+from ..run import Incident
+
+_DRAIN_MS = 2000
+
+
+class RunStore(dist.Store):
+    """torch's view of the rendezvous store of one generation: the control plane's, so no rank's death takes it away."""
+
+    def __init__(self, store: _core.Store, timeout_ms: int) -> None:
+        super().__init__()
+        self._store = store
+        self._timeout_ms = timeout_ms
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._store.set(key, value.encode() if isinstance(value, str) else bytes(value))
+
+    def get(self, key: str) -> bytes:
+        return self._store.get(key, self._timeout_ms)
+
+    def wait(self, keys: list[str], timeout: datetime.timedelta | None = None) -> None:
+        limit = self._timeout_ms if timeout is None else int(timeout.total_seconds() * 1000)
+        for key in keys:
+            self._store.get(key, min(limit, self._timeout_ms))
+
+    def check(self, keys: list[str]) -> bool:
+        try:
+            for key in keys:
+                self._store.get(key, 20)
+        except Error as error:
+            if error.code == 3:
+                return False
+            raise
+        return True
+
+    def clone(self) -> RunStore:
+        return self
+
+    def has_extended_api(self) -> bool:
+        return False
+
+    def add(self, key: str, amount: int) -> int:
+        raise Error(f"the run's store does not count ('{key}'): make a TCPStore of your own for that", 5)
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        raise Error(f"the run's store does not compare and set ('{key}'): make a TCPStore of your own for that", 5)
+
+    def delete_key(self, key: str) -> bool:
+        raise Error(f"the run's store keeps what is set ('{key}') as long as its generation", 5)
+
+
+@dataclass
+class Group:
+    """One outer group and what is needed to connect it anew."""
+
+    outer: Any
+    ranks: list[int]  # of the run, in the group's order
+    place: str  # equal on all members: torch's name and how many of that name came before
+    timeout: datetime.timedelta
+    keep: list[Any] = field(default_factory=list)  # stores of the present inner group
+
+
+class Groups:
+    """All groups of this process, in the order of their creation, which all their members share."""
+
+    def __init__(self, agent: _core.Agent, extension: Any) -> None:
+        self.agent = agent
+        self.extension = extension
+        self.all: list[Group] = []
+        self.generation = 0
+        agent.on_stop(extension.stop_function(), 0)
+
+    # ---- torch's side ---------------------------------------------------------------------------------------------------
+
+    def create(self, options: Any, _pg_options: Any = None) -> Any:
+        """What torch calls for every group it makes of backend "kintsugi"."""
+        size = int(options.group_size)
+        ranks = [int(rank) for rank in options.global_ranks_in_group] or list(range(size))
+        name = str(options.group_id)
+        timeout = options.timeout
+        outer = self.extension.OuterGroup(
+            rank=int(options.group_rank), size=size, name=name, timeout_ms=int(timeout.total_seconds() * 1000)
+        )
+        serial = sum(group.place.startswith(f"{name}#") for group in self.all)
+        group = Group(outer, ranks, f"{name}#{serial}", timeout)
+        self.all.append(group)
+        newcomer = self.agent.joined_as == 1 and self.generation == 0
+        if not newcomer:
+            try:
+                self._connect(group, self.generation, f"made/{group.place}", 60_000)
+            except Error as error:
+                if error.code not in (3, 11):
+                    raise
+                # Somebody was lost meanwhile: like a newcomer, until the groups of the next generation are made.
+                outer.drain(_DRAIN_MS)
+                outer.answer_alone()
+        return outer
+
+    def rendezvous(self, *_args: Any, **_kwargs: Any) -> Iterator[tuple[dist.Store, int, int]]:
+        """torch's env:// within a run: the store is the run's."""
+        store = RunStore(self.agent.open_store(self.generation), 60_000)
+        self._first_store = store
+        yield store, self.agent.rank, self.agent.world_size
+
+    # ---- the guard's side -----------------------------------------------------------------------------------------------
+
+    def clean(self, _incident: Incident) -> None:
+        for group in self.all:
+            if not group.outer.drain(_DRAIN_MS):
+                print(f"kintsugi: group '{group.place}': a collective of the old generation is stuck; its connections are "
+                      "closed, nothing can arrive any more", file=sys.stderr)  # fmt: skip
+
+    def rebuild(self, incident: Incident, facts: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """Connects every group anew, after all ranks have shown that they have the same; what they told of themselves."""
+        limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
+        told = self._compare(incident.generation, facts, limit_ms)
+        self.clean(incident)
+        for group in self.all:
+            self._connect(group, incident.generation, f"g/{group.place}", limit_ms)
+        self.generation = incident.generation
+        return told
+
+    def _compare(self, generation: int, facts: dict[str, Any], limit_ms: int) -> dict[int, dict[str, Any]]:
+        store = self.agent.open_store(generation)
+        mine = {"groups": [[group.place, group.ranks] for group in self.all], **facts}
+        store.set(f"manifest/{self.agent.rank}", json.dumps(mine).encode())
+        told = {self.agent.rank: mine}
+        for rank in range(self.agent.world_size):
+            if rank == self.agent.rank:
+                continue
+            other = json.loads(store.get(f"manifest/{rank}", limit_ms))
+            told[rank] = other
+            ours = [entry for entry in mine["groups"] if rank in entry[1]]
+            theirs = [entry for entry in other["groups"] if self.agent.rank in entry[1]]
+            if ours != theirs:
+                raise Error(
+                    f"ranks {self.agent.rank} and {rank} have made different process groups: {_difference(ours, theirs)}. "
+                    "Make the same groups in the same order on all ranks, before training begins",
+                    6,
+                )
+        return told
+
+    def _connect(self, group: Group, generation: int, prefix: str, limit_ms: int) -> None:
+        if len(group.ranks) == 1 and group.ranks[0] != self.agent.rank:
+            raise Error(f"group '{group.place}' names rank {group.ranks[0]}, this is rank {self.agent.rank}", 5)
+        base = RunStore(self.agent.open_store(generation), limit_ms)
+        store = dist.PrefixStore(prefix, base)
+        before = _sockets()
+        rank = group.ranks.index(self.agent.rank)
+        try:
+            inner = dist.ProcessGroupGloo(store, rank, len(group.ranks), datetime.timedelta(milliseconds=limit_ms))
+            opened = {entry for entry in _sockets() if entry not in before}
+            connections = _connections(base, prefix, rank, len(group.ranks), opened)
+        except RuntimeError as error:
+            # What a store's refusal becomes on its way through torch; and peers that are gone before they are connected.
+            raise error if isinstance(error, Error) else Error(
+                f"group '{group.place}' of generation {generation} could not be connected: {error}", 11
+            ) from error
+        inner._set_default_timeout(group.timeout)
+        group.keep = [base, store]
+        group.outer.connect(inner, sorted(connections), generation)
+
+
+def _difference(ours: list[Any], theirs: list[Any]) -> str:
+    for number, (left, right) in enumerate(zip(ours, theirs)):
+        if left != right:
+            return f"number {number} is '{left[0]}' of {left[1]} here, '{right[0]}' of {right[1]} there"
+    return f"{len(ours)} here, {len(theirs)} there"
+
+
+def _sockets() -> set[tuple[int, int]]:
+    """(descriptor, inode) of every socket of this process."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            found.add((int(name), int(target[8:-1])))
+    return found
+
+
+def _connections(
+    store: RunStore, prefix: str, rank: int, size: int, opened: set[tuple[int, int]]
+) -> Sequence[tuple[int, int]]:
+    """Those of the sockets that connect this group: at its own listening port, or to one of a peer's. Others may have been
+    opened at the same time by anybody."""
+    listening, connected = [], []
+    for descriptor, inode in opened:
+        try:
+            with socket.socket(fileno=os.dup(descriptor)) as probe:
+                if probe.family not in (socket.AF_INET, socket.AF_INET6) or probe.type != socket.SOCK_STREAM:
+                    continue
+                if probe.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    listening.append(probe.getsockname()[1])
+                else:
+                    connected.append((descriptor, inode, probe.getsockname()[1], probe.getpeername()[:2]))
+        except OSError:
+            continue
+    store.set(f"{prefix}/listening/{rank}", json.dumps(listening))
+    ports = set()
+    for peer in range(size):
+        if peer != rank:
+            ports.update(json.loads(store.get(f"{prefix}/listening/{peer}")))
+    return [(fd, inode) for fd, inode, own, peer in connected if own in listening or peer[1] in ports]

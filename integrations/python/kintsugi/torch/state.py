@@ -1,0 +1,181 @@
+"""What torch's objects hold: where it lies, and how it is given and taken back."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from .._errors import Error
+
+_ALIGNMENT = 64
+# What a state of an optimizer is before the first step, where that is not zero.
+_INITIAL = {"mu_product": 1.0}
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def check(key: str, tensor: torch.Tensor) -> None:
+    """Refuses by name what cannot be protected."""
+    if tensor.is_meta:
+        raise Error(f"'{key}' is on the meta device: materialise the model before run.register", 5)
+    if hasattr(tensor, "placements"):
+        raise Error(f"'{key}' is a DTensor ({tensor.placements}): sharded state is not protected yet; use DDP", 5)
+    if tensor.device.type != "cpu":
+        raise Error(f"'{key}' is on {tensor.device}: state on devices is not protected through Python yet", 5)
+    if tensor.layout != torch.strided:
+        raise Error(f"'{key}' is sparse: only dense tensors are protected", 5)
+
+
+class Arena:
+    """Memory that outlives the process, cut into tensors."""
+
+    def __init__(self, allocate: Callable[[int], memoryview]) -> None:
+        self._allocate = allocate
+        self._keep: list[memoryview] = []
+
+    def take(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        """Copies of the tensors in one new piece of it, of the same type, shape and strides."""
+        given = list(tensors)
+        sizes = [-(-tensor.numel() * tensor.element_size() // _ALIGNMENT) * _ALIGNMENT for tensor in given]
+        if not sum(sizes):
+            return given
+        memory = self._allocate(sum(sizes))
+        self._keep.append(memory)
+        whole = torch.frombuffer(memory, dtype=torch.uint8)
+        placed, at = [], 0
+        for tensor, size in zip(given, sizes):
+            flat = whole[at : at + tensor.numel() * tensor.element_size()].view(tensor.dtype)
+            dense = tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
+            copy = flat.as_strided(tensor.size(), tensor.stride()) if dense else flat.view(tensor.size())
+            copy.copy_(tensor.detach())
+            placed.append(copy)
+            at += size
+        return placed
+
+
+def materialise(optimizer: Optimizer, names: dict[torch.Tensor, str]) -> None:
+    """Makes the optimizer's state exist as it is before its first step: one step with zero gradients, taken back."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter in parameters:
+        if parameter not in names:
+            raise Error(
+                f"an optimizer's parameter of shape {list(parameter.shape)} belongs to no model that is registered: "
+                "register its model too",
+                5,
+            )
+    if all(optimizer.state.get(p) for p in parameters if p.requires_grad):
+        return
+    saved = [(p, p.detach().clone(), p.grad) for p in parameters]
+    rates = [(group, group["lr"]) for group in optimizer.param_groups if "lr" in group]
+    known = {p: dict(state) for p, state in optimizer.state.items()}
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+    optimizer.step()
+    with torch.no_grad():
+        for parameter, value, grad in saved:
+            parameter.copy_(value)
+            parameter.grad = grad
+        for parameter, state in optimizer.state.items():
+            for name, value in state.items():
+                if parameter in known and name in known[parameter]:
+                    state[name] = known[parameter][name]
+                elif isinstance(value, torch.Tensor):
+                    value.fill_(_INITIAL.get(name, 0.0))
+    for group, rate in rates:
+        group["lr"] = rate
+
+
+class Buffers:
+    """A model's buffers: each rank has its own (running statistics), so they travel with it."""
+
+    def __init__(self, model: Module) -> None:
+        self._model = model
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {name: buffer.detach().clone() for name, buffer in self._model.named_buffers()}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        with torch.no_grad():
+            for name, buffer in self._model.named_buffers():
+                buffer.copy_(state[name])
+
+
+class Randomness:
+    """The generators of torch, Python and, where it is loaded, numpy."""
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {"torch": torch.get_rng_state(), "python": random.getstate()}
+        if "numpy" in sys.modules:
+            state["numpy"] = sys.modules["numpy"].random.get_state()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        torch.set_rng_state(state["torch"])
+        random.setstate(state["python"])
+        if "numpy" in state:
+            import numpy
+
+            numpy.random.set_state(state["numpy"])
+
+
+class OptimizerGroups:
+    """An optimizer's settings (learning rates and so on), and what it keeps beside tensors."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        groups = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
+        plain = [
+            {name: value for name, value in self._optimizer.state[p].items() if not isinstance(value, torch.Tensor)}
+            for group in self._optimizer.param_groups
+            for p in group["params"]
+        ]
+        return {"groups": groups, "plain": plain}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for group, saved in zip(self._optimizer.param_groups, state["groups"]):
+            group.update(saved)
+        parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
+        for parameter, plain in zip(parameters, state["plain"]):
+            self._optimizer.state[parameter].update(plain)
+
+
+class Schedule:
+    """A learning-rate scheduler. Its state is taken at the gate, but it is stepped after the update: how often is learnt from
+    the steps before, and done again where a step is taken up behind the gate."""
+
+    def __init__(self, scheduler: Any) -> None:
+        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise Error("ReduceLROnPlateau depends on a value that is not known again: step it before optimizer.step()", 5)
+        self._scheduler = scheduler
+        self._late = 1  # steps behind the gate, as they were in the newest step
+        self._at_gate: int | None = None
+        self._begun = False
+
+    def begin_step(self) -> None:
+        if self._at_gate is not None:
+            self._late = self._scheduler.last_epoch - self._at_gate
+        self._at_gate = None
+        self._begun = True
+
+    def note_gate(self) -> None:
+        self._at_gate = self._scheduler.last_epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self._scheduler.state_dict(), "late": self._late, "again": self._late if self._begun else 0}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._scheduler.load_state_dict(state["state"])
+        self._late = state["late"]
+        self._at_gate = None
+        for _ in range(state["again"]):
+            self._scheduler.step()

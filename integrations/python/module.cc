@@ -1,0 +1,356 @@
+// kintsugi._core: the C ABI as Python sees it. Typed and documented in kintsugi/_core.pyi; kintsugi/run.py makes an API
+// of it.
+//
+// Threads: calls that may wait let go of Python's lock. Errors: a code becomes kintsugi.Error (text, code);
+// interruptions and pauses are codes, which run.py turns into what its caller should see.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+
+#define KINTSUGI_C_ONLY
+#include <kintsugi/kintsugi.h>
+
+namespace nb = nanobind;
+
+namespace {
+
+class DoorError : public std::runtime_error {
+ public:
+  DoorError(int code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  int code() const { return code_; }
+
+ private:
+  int code_;
+};
+
+// Calls `function(&error)` without Python's lock and raises what it leaves.
+template <typename Function>
+void Checked(const Function& function) {
+  kintsugi_error* error = nullptr;
+  kintsugi_code code;
+  {
+    nb::gil_scoped_release unlocked;
+    code = function(&error);
+  }
+  if (code == KINTSUGI_OK) return;
+  const std::string text = *kintsugi_error_text(error) ? kintsugi_error_text(error) : kintsugi_code_name(code);
+  kintsugi_error_free(error);
+  throw DoorError(code, text);
+}
+
+struct Task {
+  int kind, rung;
+  uint64_t step, generation;
+  int64_t left_ms;
+  std::vector<int32_t> partners;
+  std::string directory, text;
+};
+
+// Lines for Python's logging would need its lock on the agent's thread: they go to standard error as they are.
+void LogLine(void*, kintsugi_log_level level, const char* line) {
+  if (level >= KINTSUGI_LOG_WARNING) std::fprintf(stderr, "kintsugi: %s\n", line);
+}
+
+class Store {
+ public:
+  Store(kintsugi_agent* agent, uint64_t generation) {
+    Checked([&](kintsugi_error** error) { return kintsugi_store_open(agent, generation, &store_, error); });
+  }
+  ~Store() { kintsugi_store_close(store_); }
+  Store(const Store&) = delete;
+
+  void Set(const std::string& key, nb::bytes value) {
+    const std::string bytes(value.c_str(), value.size());
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_store_set(store_, key.c_str(), bytes.data(), bytes.size(), error);
+    });
+  }
+  nb::bytes Get(const std::string& key, int64_t timeout_ms) {
+    const void* bytes = nullptr;
+    size_t size = 0;
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_store_get(store_, key.c_str(), timeout_ms, &bytes, &size, error);
+    });
+    return nb::bytes(bytes, size);
+  }
+
+ private:
+  kintsugi_store* store_ = nullptr;
+};
+
+class Agent {
+ public:
+  explicit Agent(const nb::kwargs& given) {
+    kintsugi_options options{};
+    options.size = sizeof options;
+    options.log = LogLine;
+    std::string controller, job, secret;
+    for (const auto& [name, value] : given) {
+      const auto key = nb::cast<std::string>(name);
+      if (key == "controller")
+        controller = nb::cast<std::string>(value);
+      else if (key == "job")
+        job = nb::cast<std::string>(value);
+      else if (key == "secret")
+        secret = std::string(nb::cast<nb::bytes>(value).c_str(), nb::cast<nb::bytes>(value).size());
+      else if (key == "rank")
+        options.rank = nb::cast<int>(value);
+      else if (key == "world_size")
+        options.world_size = nb::cast<int>(value);
+      else if (key == "join_timeout_ms")
+        options.join_timeout_ms = nb::cast<int64_t>(value);
+      else
+        throw nb::type_error(("join: unknown option '" + key + "'").c_str());
+    }
+    if (!controller.empty()) options.controller = controller.c_str();
+    if (!job.empty()) options.job = job.c_str();
+    options.secret = secret.data();
+    options.secret_size = secret.size();
+    Checked([&](kintsugi_error** error) { return kintsugi_join(&options, &agent_, error); });
+  }
+  ~Agent() { Leave(); }
+  Agent(const Agent&) = delete;
+
+  void Leave() {
+    kintsugi_agent* agent = std::exchange(agent_, nullptr);
+    if (!agent) return;
+    nb::gil_scoped_release unlocked;
+    kintsugi_leave(agent);
+  }
+
+  kintsugi_agent* get() const {
+    if (!agent_) throw DoorError(KINTSUGI_ENDED, "this process has left the run");
+    return agent_;
+  }
+
+  nb::object Allocate(uint64_t size) {
+    void* data = nullptr;
+    Checked([&](kintsugi_error** error) { return kintsugi_allocate(get(), size, &data, error); });
+    return nb::steal(PyMemoryView_FromMemory(static_cast<char*>(data), static_cast<Py_ssize_t>(size), PyBUF_WRITE));
+  }
+
+  void RegisterTensor(const std::string& key, const std::string& dtype, const std::vector<int64_t>& global_shape,
+                      const std::vector<int64_t>& local_shape, const std::vector<int64_t>& global_offset,
+                      std::pair<int64_t, int64_t> flat, uintptr_t data, uint64_t size_bytes, int layout, int device) {
+    if (local_shape.size() != global_shape.size() || global_offset.size() != global_shape.size())
+      throw DoorError(KINTSUGI_INVALID_ARGUMENT, "tensor '" + key + "': shapes and offset of different dimensions");
+    kintsugi_tensor tensor{};
+    tensor.size = sizeof tensor;
+    tensor.key = key.c_str();
+    tensor.dtype = dtype.c_str();
+    tensor.dimensions = static_cast<int32_t>(global_shape.size());
+    tensor.global_shape = global_shape.data();
+    tensor.local_shape = local_shape.data();
+    tensor.global_offset = global_offset.data();
+    tensor.flat_start = flat.first;
+    tensor.flat_stop = flat.second;
+    tensor.data = reinterpret_cast<void*>(data);
+    tensor.size_bytes = size_bytes;
+    tensor.layout = layout;
+    tensor.device = device;
+    Checked([&](kintsugi_error** error) { return kintsugi_register_tensor(get(), &tensor, error); });
+  }
+
+  void SetLayout(int layout, const std::vector<int32_t>& ranks, int replicas) {
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_set_layout(get(), layout, ranks.data(), ranks.size(), replicas, error);
+    });
+  }
+  void RegisterObject(const std::string& key, bool mirrored) {
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_register_object(get(), key.c_str(), mirrored ? KINTSUGI_MIRRORED : KINTSUGI_DERIVED, error);
+    });
+  }
+  void PutObject(const std::string& key, uint64_t step, nb::bytes bytes) {
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_put_object(get(), key.c_str(), step, bytes.c_str(), bytes.size(), error);
+    });
+  }
+  nb::bytes GetObject(const std::string& key) {
+    const void* bytes = nullptr;
+    size_t size = 0;
+    Checked([&](kintsugi_error** error) { return kintsugi_get_object(get(), key.c_str(), &bytes, &size, error); });
+    return nb::bytes(bytes, size);
+  }
+
+  // A C function and its context, as numbers: called on the agent's thread without Python's lock.
+  void OnStop(uintptr_t function, uintptr_t context) {
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_on_stop(get(), reinterpret_cast<void (*)(void*, uint64_t)>(function),
+                              reinterpret_cast<void*>(context), error);
+    });
+  }
+  // A Python function: takes Python's lock on the agent's thread, which does not beat meanwhile.
+  void OnStopPython(nb::object function) {
+    stop_functions_.push_back(std::move(function));
+    const auto call = [](void* context, uint64_t generation) {
+      if (!Py_IsInitialized()) return;
+      nb::gil_scoped_acquire locked;
+      PyObject* result = PyObject_CallFunction(static_cast<PyObject*>(context), "K", (unsigned long long)generation);
+      if (!result) PyErr_WriteUnraisable(static_cast<PyObject*>(context));
+      Py_XDECREF(result);
+    };
+    Checked([&](kintsugi_error** error) { return kintsugi_on_stop(get(), call, stop_functions_.back().ptr(), error); });
+  }
+  int StopFd() {
+    int fd = -1;
+    Checked([&](kintsugi_error** error) { return kintsugi_stop_fd(get(), &fd, error); });
+    return fd;
+  }
+  void SetGate(int mode) {
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_set_gate(get(), static_cast<kintsugi_gate_mode>(mode), nullptr, nullptr, error);
+    });
+  }
+  void RegisterFault(const std::string& pattern, int outcome) {
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_register_fault(get(), pattern.c_str(), static_cast<kintsugi_outcome>(outcome), error);
+    });
+  }
+
+  void GuardBegin() {
+    Checked([&](kintsugi_error** error) { return kintsugi_guard_begin(get(), error); });
+  }
+  // In slices, so that Ctrl-C is heard.
+  Task Next() {
+    for (;;) {
+      kintsugi_task task{};
+      task.size = sizeof task;
+      Checked([&](kintsugi_error** error) { return kintsugi_next(get(), 50, &task, error); });
+      if (PyErr_CheckSignals() != 0) {
+        throw nb::python_error();
+      }
+      if (task.kind == KINTSUGI_TASK_NOTHING) continue;
+      return {task.kind,       task.rung,    task.step,
+              task.generation, task.left_ms, {task.partners, task.partners + task.partner_count},
+              task.directory,  task.text};
+    }
+  }
+  void Default() {
+    Checked([&](kintsugi_error** error) { return kintsugi_default(get(), error); });
+  }
+  void Done(int outcome, const std::string& text) {
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_done(get(), static_cast<kintsugi_code>(outcome), text.c_str(), error);
+    });
+  }
+  bool Superseded() const { return kintsugi_superseded(get()) != 0; }
+  void LeftLoop(int outcome, const std::string& class_name, const std::string& text) {
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_left_loop(get(), static_cast<kintsugi_outcome>(outcome), class_name.c_str(), text.c_str(), error);
+    });
+  }
+
+  // Markers: codes. Those that may wait let go of Python's lock.
+  int BeginStep(uint64_t step) { return kintsugi_begin_step(get(), step); }
+  int Mark(uint64_t step, int phase) {
+    kintsugi_agent* agent = get();
+    nb::gil_scoped_release unlocked;  // an injected hang waits here
+    return kintsugi_mark(agent, step, static_cast<kintsugi_phase>(phase));
+  }
+  int Report(uint64_t step, double loss, const std::vector<uint64_t>& samples) {
+    return kintsugi_report(get(), step, loss, samples.data(), samples.size());
+  }
+  int BeginUpdate(uint64_t step) {
+    kintsugi_agent* agent = get();
+    nb::gil_scoped_release unlocked;
+    return kintsugi_begin_update(agent, step);
+  }
+  int EndUpdate(uint64_t step) { return kintsugi_end_update(get(), step); }
+  int Poll() const { return kintsugi_poll(get()); }
+  int BeginActivity(int activity) { return kintsugi_begin_activity(get(), static_cast<kintsugi_activity>(activity)); }
+  int EndActivity() { return kintsugi_end_activity(get()); }
+  int ReportMemoryError(const std::vector<std::string>& keys, const std::string& text) {
+    std::vector<const char*> names;
+    for (const std::string& key : keys) names.push_back(key.c_str());
+    return kintsugi_report_memory_error(get(), names.data(), names.size(), text.c_str());
+  }
+  std::string Why() const { return kintsugi_why(get()); }
+
+  int rank() const { return kintsugi_rank_of(get()); }
+  int world_size() const { return kintsugi_world_size(get()); }
+  int joined_as() const { return kintsugi_joined_as(get()); }
+  uint64_t incarnation() const { return kintsugi_incarnation(get()); }
+  int device() const { return kintsugi_device(get()); }
+  int exit_code() const { return kintsugi_exit_code(get()); }
+  std::unique_ptr<Store> OpenStore(uint64_t generation) { return std::make_unique<Store>(get(), generation); }
+
+ private:
+  kintsugi_agent* agent_ = nullptr;
+  std::vector<nb::object> stop_functions_;
+};
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+  nb::set_leak_warnings(false);  // a run may end with the interpreter
+  // (text, code): run.py makes a class of it that says what to do.
+  static nb::object* error_type = new nb::object(nb::module_::import_("kintsugi._errors").attr("Error"));
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const DoorError& e) {
+      nb::object value = (*error_type)(e.what(), e.code());
+      PyErr_SetObject(error_type->ptr(), value.ptr());
+    }
+  });
+
+  module.def("version", [] { return std::string(kintsugi_version()); });
+  nb::class_<Task>(module, "Task")
+      .def_ro("kind", &Task::kind)
+      .def_ro("rung", &Task::rung)
+      .def_ro("step", &Task::step)
+      .def_ro("generation", &Task::generation)
+      .def_ro("left_ms", &Task::left_ms)
+      .def_ro("partners", &Task::partners)
+      .def_ro("directory", &Task::directory)
+      .def_ro("text", &Task::text);
+  nb::class_<Store>(module, "Store")
+      .def("set", &Store::Set, nb::arg("key"), nb::arg("value"))
+      .def("get", &Store::Get, nb::arg("key"), nb::arg("timeout_ms"));
+  nb::class_<Agent>(module, "Agent")
+      .def(nb::init<nb::kwargs>())
+      .def("leave", &Agent::Leave)
+      .def("allocate", &Agent::Allocate, nb::arg("size_bytes"))
+      .def("register_tensor", &Agent::RegisterTensor, nb::arg("key"), nb::arg("dtype"), nb::arg("global_shape"),
+           nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"), nb::arg("size_bytes"),
+           nb::arg("layout"), nb::arg("device"))
+      .def("set_layout", &Agent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
+      .def("register_object", &Agent::RegisterObject, nb::arg("key"), nb::arg("mirrored"))
+      .def("put_object", &Agent::PutObject, nb::arg("key"), nb::arg("step"), nb::arg("value"))
+      .def("get_object", &Agent::GetObject, nb::arg("key"))
+      .def("on_stop", &Agent::OnStop, nb::arg("function"), nb::arg("context"))
+      .def("on_stop_python", &Agent::OnStopPython, nb::arg("function"))
+      .def("stop_fd", &Agent::StopFd)
+      .def("set_gate", &Agent::SetGate, nb::arg("mode"))
+      .def("register_fault", &Agent::RegisterFault, nb::arg("pattern"), nb::arg("outcome"))
+      .def("guard_begin", &Agent::GuardBegin)
+      .def("next", &Agent::Next)
+      .def("default", &Agent::Default)
+      .def("done", &Agent::Done, nb::arg("outcome"), nb::arg("text"))
+      .def("superseded", &Agent::Superseded)
+      .def("left_loop", &Agent::LeftLoop, nb::arg("outcome"), nb::arg("class_name"), nb::arg("text"))
+      .def("begin_step", &Agent::BeginStep, nb::arg("step"))
+      .def("mark", &Agent::Mark, nb::arg("step"), nb::arg("phase"))
+      .def("report", &Agent::Report, nb::arg("step"), nb::arg("loss"), nb::arg("samples"))
+      .def("begin_update", &Agent::BeginUpdate, nb::arg("step"))
+      .def("end_update", &Agent::EndUpdate, nb::arg("step"))
+      .def("poll", &Agent::Poll)
+      .def("begin_activity", &Agent::BeginActivity, nb::arg("activity"))
+      .def("end_activity", &Agent::EndActivity)
+      .def("report_memory_error", &Agent::ReportMemoryError, nb::arg("keys"), nb::arg("text"))
+      .def("why", &Agent::Why)
+      .def("open_store", &Agent::OpenStore, nb::arg("generation"), nb::keep_alive<0, 1>())
+      .def_prop_ro("rank", &Agent::rank)
+      .def_prop_ro("world_size", &Agent::world_size)
+      .def_prop_ro("joined_as", &Agent::joined_as)
+      .def_prop_ro("incarnation", &Agent::incarnation)
+      .def_prop_ro("device", &Agent::device)
+      .def_prop_ro("exit_code", &Agent::exit_code);
+}

@@ -1,0 +1,56 @@
+"""What the tests of the Python package share: running a trainer of theirs under `kintsugi run`, with the package of the build."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "multiproc"))
+from harness import Failure, main, same_training  # noqa: E402,F401
+
+ROOT = HERE.parent.parent
+
+
+class Door:
+    """BIN_DIR PACKAGE_FOLDER PYTHON: where the programs, the package and its interpreter are."""
+
+    def __init__(self, arguments):
+        self.bin, self.package = Path(arguments[0]).resolve(), Path(arguments[1]).resolve()
+        self.python = arguments[2]
+        self.references = {}
+
+    def environment(self):
+        return {**os.environ, "PYTHONPATH": str(self.package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+                "KINTSUGI_TORCH_CACHE": str(self.package / "torch-cache")}
+
+    def run(self, arguments, program, nproc=3, expect=0, timeout=240):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            command = [str(self.bin / "kintsugi"), "run", "--nproc", str(nproc), *arguments, "--json", "-", "--",
+                       self.python, *program]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout,
+                                  env=self.environment())
+        if done.returncode != expect:
+            raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")
+        return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
+
+    def same(self, program, arguments=(), more=(), nproc=3, paths=None, words=()):
+        """A disturbed run ends with the bits, losses and samples of the undisturbed one."""
+        def test(_):
+            key = (tuple(program), nproc)
+            if key not in self.references:
+                self.references[key], log = self.run((), program, nproc)
+                if self.references[key]["incidents"]:
+                    raise Failure(f"the undisturbed run had incidents\n{log[-4000:]}")
+            summary, log = self.run(arguments, [*program, *more], nproc)
+            difference = same_training(self.references[key], summary)
+            if difference:
+                raise Failure(f"{difference}\n{json.dumps(summary['incidents'])[:1500]}\n{log[-4000:]}")
+            found = [incident["path"] for incident in summary["incidents"]]
+            if paths is not None and found not in paths:
+                raise Failure(f"repaired by {found}, expected one of {paths}\n{log[-4000:]}")
+            for word in words:
+                if word not in json.dumps(summary) + log:
+                    raise Failure(f"'{word}' is nowhere in the report\n{log[-4000:]}")
+        return test

@@ -1,0 +1,75 @@
+"""A trainer with numpy and `kintsugi` survives kills, exceptions of its own with type and traceback, and harmless forks; Ctrl-C
+ends it.
+
+  numpy_test.py BIN_DIR PACKAGE_FOLDER PYTHON
+"""
+import subprocess
+import sys
+
+from door import HERE, Door, Failure, main
+
+LINE = [str(HERE / "line.py")]
+
+
+def ctrl_c(door):
+    """KeyboardInterrupt comes out of the trainer as in any other program; the rank is replaced, and the run goes on."""
+    return door.same(LINE, [], ["--interrupt", "6"], words=("KeyboardInterrupt",))
+
+
+def mistakes(door):
+    """Each is a sentence of a kintsugi.Error, in a process that has joined nothing."""
+    code = """
+import kintsugi
+try:
+    kintsugi.join()
+except kintsugi.Error as error:
+    assert error.code == 5 and "kintsugi run" in str(error), error
+else:
+    raise SystemExit("joined nothing")
+try:
+    kintsugi.join(nonsense=1)
+except TypeError as error:
+    assert "nonsense" in str(error), error
+print(kintsugi.__version__)
+"""
+    def test(_):
+        environment = {k: v for k, v in door.environment().items() if k not in ("RANK", "WORLD_SIZE")}
+        done = subprocess.run([door.python, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+        if done.returncode != 0:
+            raise Failure(done.stderr[-3000:])
+    return test
+
+
+def typed(door):
+    def test(_):
+        done = subprocess.run([door.python, "-m", "mypy", "--strict", "--cache-dir=/dev/null", "-p", "kintsugi",
+                               *[]], capture_output=True, text=True, timeout=300, env=door.environment(),
+                              cwd=str(door.package))
+        if "No module named mypy" in done.stderr:
+            print("SKIPPED: mypy is not installed in build/python")
+            return
+        ours = [line for line in done.stdout.splitlines() if ": error:" in line and "kintsugi/torch/" not in line]
+        if ours:
+            raise Failure("\n".join(ours[:30]))
+        example = subprocess.run([door.python, "-m", "mypy", "--strict", "--cache-dir=/dev/null", *LINE],
+                                 capture_output=True, text=True, timeout=300, env=door.environment(),
+                                 cwd=str(door.package))
+        if example.returncode != 0:
+            raise Failure(example.stdout[-3000:] + example.stderr[-1000:])
+    return test
+
+
+if __name__ == "__main__":
+    door = Door(sys.argv[1:])
+    sys.exit(main([
+        ("numpy trainer, killed at the gate", door.same(LINE, ["--inject", "kill:1@5:gate"], paths=[["adopt"]])),
+        ("numpy trainer, killed in its update", door.same(LINE, ["--inject", "kill:2@7:update"], paths=[["respawn"]])),
+        ("numpy trainer, an exception of its own",
+         door.same(LINE, [], ["--raise", "6"], paths=[["retry"]],
+                   words=("LineError: the line is crooked", "Traceback", "line.py"))),
+        ("numpy trainer, an injected exception", door.same(LINE, ["--inject", "throw:0@4:update"])),
+        ("numpy trainer, forks a child", door.same(LINE, [], ["--fork"])),
+        ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
+        ("mistakes are sentences", mistakes(door)),
+        ("types are as they say", typed(door)),
+    ], door.bin))
