@@ -14,7 +14,7 @@ from harness import Failure, main, same_training  # noqa: E402
 
 def run(bin_dir, trainer, *arguments, options=()):
     with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-        command = [str(bin_dir / "kintsugi"), "run", "--nproc", "3", *arguments, "--json", "-", "--", trainer, *options]
+        command = [str(bin_dir / "kintsugi"), "run", "--nproc", "4", *arguments, "--json", "-", "--", trainer, *options]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
         kept = sorted(str(p.relative_to(folder)) for p in Path(folder).rglob("*"))
     if done.returncode != 0:
