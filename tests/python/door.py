@@ -25,7 +25,7 @@ class Door:
         return {**os.environ, "PYTHONPATH": str(self.package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
                 "KINTSUGI_TORCH_CACHE": str(self.package / "torch-cache")}
 
-    def run(self, arguments, program, nproc=3, expect=0, timeout=240):
+    def run(self, arguments, program, nproc=4, expect=0, timeout=240):
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
             command = [str(self.bin / "kintsugi"), "run", "--nproc", str(nproc), *arguments, "--json", "-", "--",
                        self.python, *program]
@@ -35,7 +35,7 @@ class Door:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")
         return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
-    def same(self, program, arguments=(), more=(), nproc=3, paths=None, words=()):
+    def same(self, program, arguments=(), more=(), nproc=4, paths=None, words=()):
         """A disturbed run ends with the bits, losses and samples of the undisturbed one."""
         def test(_):
             key = (tuple(program), nproc)

@@ -43,7 +43,8 @@ class Trainer:
         """Added up in rank order, so that all get the same bits."""
         self.store.set(f"sum/{step}/{self.run.rank}", values.tobytes())
         parts = [self.store.get(f"sum/{step}/{rank}", 60_000) for rank in range(self.run.world_size)]
-        return np.sum([np.frombuffer(part) for part in parts], axis=0)
+        total: npt.NDArray[np.float64] = np.sum([np.frombuffer(part) for part in parts], axis=0)
+        return total
 
     def step(self, k: int) -> None:
         if k == self.options.stray and self.run.rank == 0 and not self.run.replaces:

@@ -125,7 +125,7 @@ class Run:
         memory = self.agent.allocate(max(source.nbytes, 1))
         if source.nbytes:
             memory[: source.nbytes] = source.cast("B") if source.ndim else source.tobytes()
-        shape = list(source.shape)
+        shape = list(source.shape or ())
         self.register_memory(key, memory, dtype, shape)
         return _like(array, memory, source)
 
@@ -376,4 +376,4 @@ def _like(array: Any, memory: memoryview, source: memoryview) -> Any:
         import numpy
 
         return numpy.frombuffer(used, dtype=array.dtype).reshape(array.shape)
-    return used.cast("B").cast(source.format, source.shape) if source.format != "B" else used
+    return used if source.format == "B" else used.cast("B").cast(source.format, list(source.shape or ()))  # type: ignore[call-overload]
