@@ -28,6 +28,56 @@ constexpr std::array<Entry, 14> kEntries = {{
     {DType::kComplex128, 16, "complex128"},
 }};
 
+// What numpy, torch, safetensors and Megatron call them too.
+struct Alias {
+  std::string_view name;
+  DType dtype;
+};
+constexpr std::array<Alias, 42> kAliases = {{
+    {"fp64", DType::kFloat64},
+    {"f64", DType::kFloat64},
+    {"double", DType::kFloat64},
+    {"fp32", DType::kFloat32},
+    {"f32", DType::kFloat32},
+    {"float", DType::kFloat32},
+    {"fp16", DType::kFloat16},
+    {"f16", DType::kFloat16},
+    {"half", DType::kFloat16},
+    {"bf16", DType::kBFloat16},
+    {"e4m3", DType::kFloat8E4M3},
+    {"fp8_e4m3", DType::kFloat8E4M3},
+    {"f8_e4m3", DType::kFloat8E4M3},
+    {"float8_e4m3", DType::kFloat8E4M3},
+    {"e5m2", DType::kFloat8E5M2},
+    {"fp8_e5m2", DType::kFloat8E5M2},
+    {"f8_e5m2", DType::kFloat8E5M2},
+    {"i64", DType::kInt64},
+    {"long", DType::kInt64},
+    {"i32", DType::kInt32},
+    {"int", DType::kInt32},
+    {"i16", DType::kInt16},
+    {"short", DType::kInt16},
+    {"i8", DType::kInt8},
+    {"u8", DType::kUInt8},
+    {"byte", DType::kUInt8},
+    {"boolean", DType::kBool},
+    {"c64", DType::kComplex64},
+    {"cfloat", DType::kComplex64},
+    {"c128", DType::kComplex128},
+    {"cdouble", DType::kComplex128},
+    {"F64", DType::kFloat64},
+    {"F32", DType::kFloat32},
+    {"F16", DType::kFloat16},
+    {"BF16", DType::kBFloat16},
+    {"F8_E4M3", DType::kFloat8E4M3},
+    {"F8_E5M2", DType::kFloat8E5M2},
+    {"I64", DType::kInt64},
+    {"I32", DType::kInt32},
+    {"I16", DType::kInt16},
+    {"I8", DType::kInt8},
+    {"U8", DType::kUInt8},
+}};
+
 // The table is indexed by the enum: a row out of place would give every later type the wrong size.
 constexpr bool InOrder() {
   for (size_t i = 0; i < kEntries.size(); ++i)
@@ -49,6 +99,10 @@ std::string_view DTypeName(DType dtype) {
 std::optional<DType> DTypeFromName(std::string_view name) {
   for (const Entry& entry : kEntries)
     if (entry.name == name) return entry.dtype;
+  for (const Alias& alias : kAliases)
+    if (alias.name == name) return alias.dtype;
+  if (constexpr std::string_view kTorch = "torch."; name.starts_with(kTorch))
+    return DTypeFromName(name.substr(kTorch.size()));
   return std::nullopt;
 }
 

@@ -1,4 +1,6 @@
 // Evaluator's last step: which variables are products, and what of the destination has no source.
+#include <utility>
+
 #include "replica/aoa/evaluator.h"
 #include "replica/aoa/optimizer_key.h"
 
@@ -24,6 +26,11 @@ Status Evaluator::CollectModel(const std::string& key, const Shape& shape) {
   if (!product.description && !is_added) {
     // States without their model key, which nothing speaks of, are dropped, not missed.
     if (!destination_->contains(key)) return Status::Ok();
+    if (options_.allow_unexpected && !variable) {
+      evaluation_.unexpected.push_back(key);
+      evaluation_.products[key] = {};
+      return Status::Ok();
+    }
     const std::string remedy = "; write '_ -> " + key + "' if it shall have none, or rename a key to it";
     if (!variable) return reporter_.Fail("the destination's '" + key + "' has no source" + remedy);
     return reporter_.Fail(*variable->statement, variable->column,
@@ -66,23 +73,61 @@ Status Evaluator::CollectAll() {
   return Status::Ok();
 }
 
-// Whether the state `key` of the destination is made of anything that the source has.
-bool Evaluator::HasAnySource(const std::string& key) const {
-  if (evaluation_.products.contains(key)) return true;
+// What following its model key gives the state `key` of the destination.
+Evaluator::Followed Evaluator::Follows(const std::string& key) const {
   const SplitKey split = SplitSuffix(key);
   const auto model = evaluation_.products.find(std::string(split.model));
-  if (model == evaluation_.products.end()) return source_.contains(key) && !evaluation_.removed_states.contains(key);
-  if (!model->second.description) return true;
-  for (const Slice& slice : model->second.description->slices) {
-    const std::string from = evaluation_.sources.Key(slice.source) + std::string(split.suffix);
-    if (source_.contains(from) && !evaluation_.removed_states.contains(from)) return true;
-  }
-  return false;
+  if (model == evaluation_.products.end()) return Followed::kNothing;
+  if (!model->second.description) return Followed::kAdded;
+  for (const Slice& slice : model->second.description->slices)
+    if (IsStored(evaluation_.sources.Key(slice.source) + std::string(split.suffix))) return Followed::kSome;
+  return Followed::kNothing;
 }
 
-void Evaluator::FindDroppedStates() {
-  for (const auto& [key, tensor] : *destination_)
-    if (!SplitSuffix(key).suffix.empty() && !HasAnySource(key)) evaluation_.dropped_states.push_back(key);
+void Evaluator::SettleStates() {
+  for (const auto& [key, tensor] : *destination_) {
+    if (SplitSuffix(key).suffix.empty() || evaluation_.products.contains(key)) continue;
+    if (Follows(key) != Followed::kNothing) continue;
+    // Tied weights: the states are stored under one of the names, which need not be the one the weight comes from.
+    if (IsStored(key))
+      evaluation_.own_states.insert(key);
+    else
+      evaluation_.dropped_states.push_back(key);
+  }
+}
+
+bool Evaluator::IsRemoved(const std::string& key) {
+  const auto by_statement = [this](std::string_view name) {
+    const Variable* variable = Find(name);
+    return variable && variable->state == Variable::State::kRemoved;
+  };
+  return by_statement(key) || by_statement(SplitSuffix(key).model) || evaluation_.removed_states.contains(key);
+}
+
+void Evaluator::FindUnread() {
+  std::set<std::string> read = evaluation_.own_states;
+  const auto read_all = [&](const Product& product, std::string_view suffix) {
+    if (!product.description) return;
+    int before = -1;  // neighbours are mostly of one key
+    for (const Slice& slice : product.description->slices)
+      if (std::exchange(before, slice.source) != slice.source)
+        read.insert(evaluation_.sources.Key(slice.source) + std::string(suffix));
+  };
+  for (const auto& [key, product] : evaluation_.products) {
+    if (!destination_ || destination_->contains(key)) read_all(product, "");
+    // Without a destination any state may be asked for.
+    if (!destination_)
+      for (const std::string& suffix : evaluation_.suffixes) read_all(product, suffix);
+  }
+  if (destination_)
+    for (const auto& [key, tensor] : *destination_) {
+      const SplitKey split = SplitSuffix(key);
+      if (split.suffix.empty() || evaluation_.products.contains(key) || evaluation_.own_states.contains(key)) continue;
+      const auto model = evaluation_.products.find(std::string(split.model));
+      if (model != evaluation_.products.end()) read_all(model->second, split.suffix);
+    }
+  for (const auto& [key, tensor] : source_)
+    if (!read.contains(key) && !IsRemoved(key)) evaluation_.unread.push_back(key);
 }
 
 }  // namespace kintsugi::aoa

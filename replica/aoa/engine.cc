@@ -26,7 +26,7 @@ Result<Evaluation> Evaluate(const Tensors& source, const Tensors* destination, c
   if (reverse) {
     KINTSUGI_ASSIGN_OR_RETURN(operations, Reverse(std::move(operations), reporter));
   }
-  return Evaluator(source, destination, program.options.limits, reporter).Run(operations);
+  return Evaluator(source, destination, program.options, reporter).Run(operations);
 }
 
 std::map<std::string, Output> ListOutputs(const Evaluation& evaluation, const Tensors* destination) {
@@ -74,6 +74,8 @@ std::vector<std::string> Engine::expanded() const {
 }
 
 const std::vector<std::string>& Engine::dropped_states() const { return evaluation_->dropped_states; }
+const std::vector<std::string>& Engine::unread() const { return evaluation_->unread; }
+const std::vector<std::string>& Engine::unexpected() const { return evaluation_->unexpected; }
 
 Result<std::vector<ShardSource>> Engine::FindShardSources(const Target& target, Diagnostic* diagnostic) const {
   Reporter reporter;

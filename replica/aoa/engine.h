@@ -72,6 +72,10 @@ class KINTSUGI_EXPORT Engine {
   const std::map<std::string, Output>& outputs() const { return outputs_; }
   // Optimizer keys of the destination that no statement and no key of the source speaks of; they get nothing.
   const std::vector<std::string>& dropped_states() const;
+  // Keys of the source that no output is made of and that no statement removes, ascending.
+  const std::vector<std::string>& unread() const;
+  // Model keys of the destination that have no source, ascending; none unless Options::allow_unexpected.
+  const std::vector<std::string>& unexpected() const;
   // The statements that are run, without macros, forwards: for people.
   std::vector<std::string> expanded() const;
 

@@ -1,5 +1,7 @@
 #include "replica/aoa/evaluator.h"
 
+#include <unordered_set>
+
 #include "replica/aoa/optimizer_key.h"
 
 namespace kintsugi::aoa {
@@ -13,6 +15,8 @@ Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
   };
   KINTSUGI_RETURN_IF_ERROR(models(source_, "source", &source_models_));
   if (destination_) KINTSUGI_RETURN_IF_ERROR(models(*destination_, "destination", &destination_models_));
+  for (const auto& [key, tensor] : source_)
+    if (const SplitKey split = SplitSuffix(key); !split.suffix.empty()) evaluation_.suffixes.emplace(split.suffix);
   variables_.reserve(operations.size() * 2);
   for (size_t i = 0; i < operations.size(); ++i) {
     for (const Name& name : *operations[i].inputs) variables_[name.text].last_reader = static_cast<int64_t>(i);
@@ -21,10 +25,11 @@ Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
   for (size_t i = 0; i < operations.size(); ++i) KINTSUGI_RETURN_IF_ERROR(Execute(operations[i], i));
   if (destination_) {
     KINTSUGI_RETURN_IF_ERROR(CollectForDestination());
-    FindDroppedStates();
+    SettleStates();
   } else {
     KINTSUGI_RETURN_IF_ERROR(CollectAll());
   }
+  FindUnread();
   return std::move(evaluation_);
 }
 
@@ -79,6 +84,11 @@ Status Evaluator::RunSplit(const Operation& operation, size_t index) {
   const Name& input = (*operation.inputs)[0];
   KINTSUGI_ASSIGN_OR_RETURN(const DescriptionPtr description, Read(operation, input));
   const std::vector<Name>& outputs = *operation.outputs;
+  std::unordered_set<std::string_view> seen;
+  for (const Name& output : outputs)
+    if (!seen.insert(output.text).second)
+      return reporter_.Fail(*operation.statement, output.column,
+                            "'" + output.text + "' is made twice by this statement, and its first part would be lost");
   auto parts = Split(*description, outputs.size(), operation.axis, budget_);
   if (!parts.ok())
     return reporter_.Fail(*operation.statement, operation.axis_column,
@@ -142,12 +152,14 @@ Result<DescriptionPtr> Evaluator::Read(const Operation& operation, const Name& n
     variable->is_read = true;
     return variable->description;
   }
+  // A state that is stored is read as it is stored, whatever has become of its model key: a program that says of a
+  // weight and of its states what happens to each would else change the states twice. Others follow.
   const SplitKey split = SplitSuffix(name.text);
-  if (!split.suffix.empty()) {
+  if (!split.suffix.empty() && !source_.contains(name.text)) {
     const std::string model(split.model);
     if (const Variable* variable = Find(model)) {
       if (variable->state == Variable::State::kAssigned) return FollowState(operation, name, *variable->description);
-      if (!source_.contains(name.text)) return fail("follows '" + model + "', which " + why_not(*variable));
+      return fail("follows '" + model + "', which " + why_not(*variable));
     }
   }
   if (DescriptionPtr input = Input(name.text)) {

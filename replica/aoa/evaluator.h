@@ -14,6 +14,7 @@
 #include "replica/aoa/description.h"
 #include "replica/aoa/diagnostic.h"
 #include "replica/aoa/operation.h"
+#include "replica/aoa/options.h"
 #include "replica/aoa/source_table.h"
 #include "replica/aoa/tensors.h"
 
@@ -31,13 +32,17 @@ struct Evaluation {
   SourceTable sources;
   std::map<std::string, int> removed_states;  // optimizer keys of the source, and the number of the statement
   std::vector<std::string> dropped_states;    // optimizer keys of the destination that nothing in the source becomes
+  std::set<std::string> own_states;     // optimizer keys that do not follow: the stored ones of the same name are used
+  std::vector<std::string> unread;      // keys of the source that nothing is made of and that no statement removes
+  std::vector<std::string> unexpected;  // keys of the destination without source, where options allow it
+  std::set<std::string, std::less<>> suffixes;  // of the states that the source has
 };
 
 class Evaluator {
  public:
   // All outlive the evaluator. `destination`: null: not described.
-  Evaluator(const Tensors& source, const Tensors* destination, const Limits& limits, Reporter& reporter)
-      : source_(source), destination_(destination), budget_(limits), reporter_(reporter) {}
+  Evaluator(const Tensors& source, const Tensors* destination, const Options& options, Reporter& reporter)
+      : source_(source), destination_(destination), options_(options), budget_(options.limits), reporter_(reporter) {}
 
   Result<Evaluation> Run(const std::vector<Operation>& operations);
 
@@ -72,12 +77,22 @@ class Evaluator {
   Status CollectForDestination();
   Status CollectModel(const std::string& key, const Shape& shape);
   Status CollectAll();
-  void FindDroppedStates();
-  bool HasAnySource(const std::string& key) const;
+  // How each optimizer key of the destination that no statement names comes to its value: by following its model key,
+  // by its own name, or not at all.
+  void SettleStates();
+  enum class Followed { kNothing, kSome, kAdded };
+  Followed Follows(const std::string& key) const;
+  bool IsStored(const std::string& state) const {
+    return source_.contains(state) && !evaluation_.removed_states.contains(state);
+  }
+  // Whether a statement removes the key, or its model key.
+  bool IsRemoved(const std::string& key);
+  void FindUnread();
   Status CheckShape(const std::string& key, const Product& product, const Shape& shape);
 
   const Tensors& source_;
   const Tensors* const destination_;
+  const Options& options_;
   SliceBudget budget_;
   Reporter& reporter_;
 

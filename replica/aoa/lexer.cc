@@ -8,8 +8,20 @@ namespace {
 
 // Not <cctype>: names must not depend on a locale.
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsFirst(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool IsLater(char c) { return IsFirst(c) || IsDigit(c) || c == '.' || c == '$' || c == '*' || c == '^'; }
+// Bytes from 0x80 are letters of other scripts, in UTF-8.
+bool IsFirst(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+}
+bool IsLater(char c) { return IsFirst(c) || IsDigit(c) || c == '.' || c == '$' || c == '*' || c == '^' || c == '/'; }
+
+// Length of the identifier at `at`. A '-' belongs to it unless it begins an arrow or stands at the end.
+size_t IdentifierLength(const std::string& text, size_t at) {
+  size_t end = at;
+  while (end < text.size() &&
+         (IsLater(text[end]) || (text[end] == '-' && end + 1 < text.size() && IsLater(text[end + 1]))))
+    ++end;
+  return end - at;
+}
 
 std::string Printable(char c) {
   if (c >= 0x20 && c < 0x7f) return std::string("'") + c + "'";
@@ -65,7 +77,7 @@ Result<size_t> ReadWord(const Line& line, size_t at, Token* token, Reporter& rep
     return close + 1 - at;
   }
   if (IsFirst(c)) {
-    const size_t length = LengthWhile(text, at, IsLater);
+    const size_t length = IdentifierLength(text, at);
     token->kind = TokenKind::kIdentifier;
     token->text = text.substr(at, length);
     return length;
@@ -74,6 +86,10 @@ Result<size_t> ReadWord(const Line& line, size_t at, Token* token, Reporter& rep
 }
 
 }  // namespace
+
+bool IsIdentifier(const std::string& name) {
+  return !name.empty() && IsFirst(name[0]) && IdentifierLength(name, 0) == name.size();
+}
 
 std::string DescribeKind(TokenKind kind) {
   switch (kind) {

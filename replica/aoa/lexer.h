@@ -36,6 +36,9 @@ struct Token {
 std::string DescribeKind(TokenKind kind);
 std::string DescribeToken(const Token& token);
 
+// Whether the name can be written without quotes.
+bool IsIdentifier(const std::string& name);
+
 // The lines of all entries, one after the other; CR LF, CR and LF end a line, and so does the end of an entry. Lines
 // are numbered from 1, blank ones too, so with one statement per entry a statement's number is its entry's.
 std::vector<std::shared_ptr<const Line>> SplitLines(const std::vector<std::string>& entries);

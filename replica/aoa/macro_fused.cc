@@ -154,10 +154,12 @@ class FusedMacro {
     if (statement_.right.size() == 1) KINTSUGI_RETURN_IF_ERROR(CountDestination(&to));
     for (const auto& [ranks, what] : {std::pair(from, "source"), std::pair(to, "destination")})
       if (heads_.query % ranks != 0 || heads_.key_value % ranks != 0)
-        return Fail(statement_.fused->column, "num_heads=" + std::to_string(heads_.query) +
-                                                  " and num_key_value_groups=" + std::to_string(heads_.key_value) +
-                                                  " must both be divisible by the " + std::to_string(ranks) +
-                                                  " shards of the " + what);
+        return Fail(statement_.fused->column,
+                    "num_heads=" + std::to_string(heads_.query) +
+                        " and num_key_value_groups=" + std::to_string(heads_.key_value) +
+                        ", the numbers of Q heads and of K/V heads, must both be divisible by "
+                        "the " +
+                        std::to_string(ranks) + " shards of the " + what + Hint(ranks));
     return Reorder(
         [&](const Names& q, const Names& k, const Names& v) {
           return PerRank({&q, &k, &v}, from);
@@ -167,14 +169,43 @@ class FusedMacro {
         });
   }
 
+  // Some configurations give the number of query heads in a group, where that of the groups is meant.
+  std::string Hint(int64_t ranks) const {
+    const int64_t heads = heads_.query / heads_.key_value;
+    if (heads_.query % ranks != 0 || heads % ranks != 0 || heads == heads_.key_value) return "";
+    return "; if " + std::to_string(heads_.key_value) + " is how many Q heads share one K/V head, write " +
+           "num_key_value_groups=" + std::to_string(heads);
+  }
+
   Status ExpandQkv() {
     if (IsForm(1, 1)) {  // groups do not depend on shards: the layout stays
+      KINTSUGI_RETURN_IF_ERROR(CheckOneMeaning());
       Emit(statement_.left, statement_.right);
       return Status::Ok();
     }
     if (!IsForm(1, 3) && !IsForm(3, 1)) return WrongCount("F -> q, k, v, q, k, v -> F or F -> F2");
     const auto per_group = [&](const Names& q, const Names& k, const Names& v) { return PerGroup(q, k, v); };
     return Reorder(per_group, per_group);
+  }
+
+  // The same text was once read as the layout of fused_qkv_old. While nothing is cut anew both mean the same bytes.
+  Status CheckOneMeaning() {
+    if (!context_.source().tensors || !context_.destination().tensors) return Status::Ok();
+    int64_t from = 1, to = 1;
+    KINTSUGI_RETURN_IF_ERROR(CountSource(&from));
+    KINTSUGI_RETURN_IF_ERROR(CountDestination(&to));
+    if (from == to) return Status::Ok();
+    const std::string names = statement_.left[0].text + " -> " + statement_.right[0].text;
+    const int64_t heads = heads_.query / heads_.key_value;
+    const std::string other = heads == heads_.key_value
+                                  ? ""
+                                  : " (where " + std::to_string(heads_.key_value) +
+                                        " counts the query heads of a group, that is " + std::to_string(heads) + ")";
+    return Fail(statement_.fused->column,
+                "fused_qkv of one name, from " + std::to_string(from) + " shards to " + std::to_string(to) +
+                    ", has two meanings: where each rank holds its Q, then its K, then its V heads, write '" + names +
+                    ", fused_qkv_old' with the number of K/V heads as num_key_value_groups" + other +
+                    "; where the heads lie group by group whatever the ranks, nothing changes: write '" + names + "'");
   }
 
   // Cuts into heads and merges; `from` and `to` give the order of the heads within a fused tensor.

@@ -18,6 +18,8 @@ struct Options {
   bool reverse = false;
   // A statement whose star or id pattern matches nothing is left out; without this it is an error.
   bool optional = false;
+  // A key of the destination that nothing is made into is listed and gets nothing; without this it is an error.
+  bool allow_unexpected = false;
   Limits limits;
 };
 

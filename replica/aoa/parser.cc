@@ -38,7 +38,12 @@ class LineParser {
 
   Status ParseName(std::vector<Name>* side) {
     const Token& token = Next();
-    if (token.kind != TokenKind::kIdentifier) return Unexpected("a name");
+    // A string is a name too: what identifiers cannot spell.
+    const bool is_string = token.kind == TokenKind::kString;
+    if ((!is_string && token.kind != TokenKind::kIdentifier) || token.text.empty()) return Unexpected("a name");
+    // Names with it are those of macros.
+    if (is_string && token.text.find('#') != std::string::npos)
+      return reporter_.Fail(*line_, token.column, "a name may not contain '#'");
     Name name{token.text, token.column, std::nullopt};
     ++at_;
     if (Take(TokenKind::kOpen)) {
@@ -73,6 +78,8 @@ class LineParser {
                             "the name '" + token.text + "' stands behind the flag '" + statement->fused->text +
                                 "'; write all names first");
     }
+    if (token.kind == TokenKind::kString && (statement->fused || !statement->attributes.empty()))
+      return Unexpected("an attribute, for the names have ended");
     return ParseName(&statement->right);
   }
 

@@ -22,6 +22,7 @@ class Query {
   Status CheckDType();
   // Pieces of the product; with a suffix, of its states.
   Result<std::vector<ShardSource>> Pieces(const std::string& suffix);
+  Result<std::vector<ShardSource>> OwnState();
   Result<std::vector<ShardSource>> Scalar(const std::string& suffix);
   Status CheckStates(const std::vector<ShardSource>& pieces);
 

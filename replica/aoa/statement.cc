@@ -1,9 +1,17 @@
 #include "replica/aoa/statement.h"
 
 #include "replica/aoa/box.h"
+#include "replica/aoa/lexer.h"
 
 namespace kintsugi::aoa {
 namespace {
+
+// As it could be written. Names that macros make are shown as they are: '#' and all.
+std::string RenderName(const std::string& name) {
+  if (IsIdentifier(name) || name.find('#') != std::string::npos) return name;
+  const char* const quote = name.find('"') == std::string::npos ? "\"" : "'";
+  return quote + name + quote;
+}
 
 std::string RenderSide(const std::vector<Name>& side) {
   // Fused macros make statements of hundreds of names; a message needs to show only which statement it was.
@@ -12,7 +20,7 @@ std::string RenderSide(const std::vector<Name>& side) {
   for (size_t i = 0; i < side.size(); ++i) {
     if (i == kShown && side.size() > kShown + 1) return text + ", ... (" + std::to_string(side.size()) + " names)";
     if (i > 0) text += ", ";
-    text += side[i].text;
+    text += RenderName(side[i].text);
     if (side[i].array)
       text += "[" + std::to_string(side[i].array->begin) + ":" + std::to_string(side[i].array->end) + "]";
   }

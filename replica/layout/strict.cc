@@ -1,7 +1,9 @@
 #include "replica/layout/strict.h"
 
+#include <algorithm>
 #include <array>
 
+#include "replica/layout/builder.h"
 #include "replica/layout/request.h"
 #include "replica/layout/validate_cover.h"
 
@@ -70,6 +72,30 @@ std::optional<StrictHandling> StrictHandlingFromName(std::string_view name) {
 }
 
 bool JudgesMissing(StrictHandling handling) { return ModeOf(handling).missing != Treatment::kIgnore; }
+
+bool RaisesUnexpected(StrictHandling handling) {
+  // Kept in the request, what is not stored fails the load itself.
+  const Mode& mode = ModeOf(handling);
+  return mode.unexpected == Treatment::kRaise || !mode.removes_unexpected;
+}
+
+bool RaisesMissing(StrictHandling handling) { return ModeOf(handling).missing == Treatment::kRaise; }
+
+Metadata Without(const Metadata& metadata, const std::vector<std::string>& keys) {
+  MetadataBuilder builder;
+  for (const int32_t rank : metadata.ranks) builder.AddRank(rank);
+  for (const KeyMeta& key : metadata.keys) {
+    if (std::binary_search(keys.begin(), keys.end(), key.name)) continue;
+    const uint32_t number = builder.AddKey(key);
+    for (uint32_t i = key.first_piece; i < key.first_piece + key.piece_count; ++i) {
+      const PieceView piece = metadata.Piece(key, i);
+      for (const Holder& holder : piece.holders)
+        builder.AddShard(holder.rank, number, piece.lo, piece.hi, piece.flat,
+                         builder.AddReplicaId(metadata.replica_ids[holder.replica]));
+    }
+  }
+  return builder.Build();
+}
 
 StrictVerdict JudgeStrictly(StrictHandling handling, const Metadata& stored, const Metadata& requested) {
   const Mode& mode = ModeOf(handling);

@@ -43,6 +43,9 @@ KINTSUGI_EXPORT std::string_view StrictHandlingName(StrictHandling handling);
 KINTSUGI_EXPORT std::optional<StrictHandling> StrictHandlingFromName(std::string_view name);
 // Whether the verdict speaks of missing keys, for which every rank's request is needed.
 KINTSUGI_EXPORT bool JudgesMissing(StrictHandling handling);
+// Whether a key of either kind is an error.
+KINTSUGI_EXPORT bool RaisesUnexpected(StrictHandling handling);
+KINTSUGI_EXPORT bool RaisesMissing(StrictHandling handling);
 
 struct Mismatch {
   std::string key;
@@ -58,6 +61,9 @@ struct StrictVerdict {
   std::vector<Mismatch> unexpected, missing;  // to be returned to the caller
   std::vector<std::string> removed;           // keys to be taken out of the request
 };
+
+// `metadata` without these keys (ascending), canonical as before.
+KINTSUGI_EXPORT Metadata Without(const Metadata& metadata, const std::vector<std::string>& keys);
 
 KINTSUGI_EXPORT StrictVerdict JudgeStrictly(StrictHandling handling, const Metadata& stored, const Metadata& requested);
 

@@ -15,7 +15,9 @@ struct ReshardOptions {
   AnswerForm form;
   std::string aoa;
   bool reverse = false;
+  bool optional = false;
   std::optional<int32_t> rank;
+  std::string strict = "raise_unexpected";
   std::string picture, picture_key;
   bool shards = false;
   std::string policy = "megatron";
@@ -41,7 +43,7 @@ receiver's host. A shard may be given as trainers cut it: "rank_offsets": [[axis
 "offset".
 
 With --aoa names, shapes and types may differ: "source_tensors" and "target_tensors" stand in place of "tensors", and
-the file holds AOA statements, one a line or as a JSON list; "steps" of a move are what is done to its source box, in
+the file holds AOA statements, one a line or as a JSON list, bare or as {"aoa_statements": [..]}; "steps" of a move are what is done to its source box, in
 order. A source box that one rank needs for several boxes is listed for each of them; "bytes_moved" counts it once.
 
 Every answer is proven before it is shown: each element asked for is written once, by a rank that holds it. A refusal is
@@ -80,15 +82,19 @@ Status Draw(const ReshardOptions& options, const reshard::ReshardAnswer& answer)
   return WriteText(options.picture, drawn);
 }
 
+Result<reshard::LayoutSpec> ReadSpec(const std::string& file, reshard::SpecSides sides) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string text, ReadInput(file));
+  return reshard::ReadLayoutSpec(text, sides);
+}
+
 int RunPlan(const ReshardOptions& options) {
   const auto fail = [&](const std::string& file, const Status& why) { return RefuseSpec(file, why, options.form); };
   if (!options.picture.empty())
     if (const Status writable = CheckWritable(options.picture); !writable.ok()) return fail("--picture", writable);
-  const Result<reshard::Json> document = ReadJson(options.spec);
-  if (!document.ok()) return fail(options.spec, document.status());
-  Result<reshard::LayoutSpec> spec = ReadLayoutSpec(*document, reshard::SpecSides::kBoth);
+  Result<reshard::LayoutSpec> spec = ReadSpec(options.spec, reshard::SpecSides::kBoth);
   if (!spec.ok()) return fail(options.spec, spec.status());
-  reshard::ReshardQuestion question{std::move(*spec), {}, options.reverse, options.rank};
+  reshard::ReshardQuestion question{std::move(*spec), {},           options.reverse,
+                                    options.optional, options.rank, *layout::StrictHandlingFromName(options.strict)};
   if (!options.aoa.empty()) {
     const Result<std::string> text = ReadInput(options.aoa);
     if (!text.ok()) return fail(options.aoa, text.status());
@@ -105,9 +111,7 @@ int RunPlan(const ReshardOptions& options) {
 }
 
 int RunValidate(const ReshardOptions& options) {
-  const Result<reshard::Json> document = ReadJson(options.spec);
-  if (!document.ok()) return RefuseSpec(options.spec, document.status(), options.form);
-  const Result<reshard::LayoutSpec> spec = ReadLayoutSpec(*document, reshard::SpecSides::kSource);
+  const Result<reshard::LayoutSpec> spec = ReadSpec(options.spec, reshard::SpecSides::kSource);
   if (!spec.ok()) return RefuseSpec(options.spec, spec.status(), options.form);
   const layout::Metadata& source = spec.value().source;
   const auto errors = Validate(source);
@@ -153,6 +157,16 @@ void AddReshard(CLI::App& app, int& exit_code) {
                               options, exit_code);
   CLI::Option* aoa = plan->add_option("--aoa", options->aoa, "AOA statements: FILE, one a line or a JSON list, or -");
   plan->add_flag("--reverse", options->reverse, "Run the AOA program backwards")->needs(aoa);
+  plan->add_flag("--optional", options->optional, "Patterns of the AOA program may match nothing")->needs(aoa);
+  plan->add_option(
+          "--strict", options->strict,
+          "What keys on one side only are: raise_unexpected (asked for, not stored: an error), raise_all (also "
+          "stored, not asked for), log_unexpected, log_all, return_unexpected, return_all, ignore_all, "
+          "assume_ok_unexpected")
+      ->check([](const std::string& name) {
+        return layout::StrictHandlingFromName(name) ? std::string() : "'" + name + "' is no strict mode";
+      })
+      ->capture_default_str();
   plan->add_option("--rank", options->rank, "Only the moves from and to this rank")
       ->check(CLI::Range(0, layout::kRanksMax - 1));
   CLI::Option* picture =

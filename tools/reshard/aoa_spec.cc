@@ -122,7 +122,7 @@ std::variant<AoaAnswer, Refusal> AnswerAoa(AoaSpec spec) {
   aoa::Diagnostic diagnostic;
   const auto engine = aoa::Engine::Build(std::move(spec.program), &diagnostic);
   if (!engine.ok()) return ProgramRefusal(engine.status(), diagnostic);
-  AoaAnswer answer{engine->outputs(), engine->dropped_states(), engine->expanded(), {}};
+  AoaAnswer answer{engine->outputs(), engine->dropped_states(), engine->unread(), engine->expanded(), {}};
   for (const aoa::Target& query : spec.queries) {
     auto pieces = engine->FindShardSources(query, &diagnostic);
     if (!pieces.ok()) return ProgramRefusal(pieces.status(), diagnostic);
@@ -160,6 +160,8 @@ std::string AoaAnswer::ToJson() const {
   AppendTexts(added, &text);
   text += ",\"dropped\":";
   AppendTexts(dropped, &text);
+  text += ",\"unread\":";
+  AppendTexts(unread, &text);
   return text + "}";
 }
 
@@ -174,6 +176,7 @@ std::string AoaAnswer::ToTable() const {
               DescribeShape(output.shape) + (output.is_added ? ", no source" : "")});
   text += "\n" + made.ToText();
   for (const std::string& key : dropped) text += "  " + key + ": a state that nothing speaks of\n";
+  for (const std::string& key : unread) text += "  " + key + ": stored, but nothing is made of it\n";
   if (queries.empty()) return text;
   Table pieces({"asked for", "box", "made of", "its box", "steps"});
   for (const auto& [key, list] : queries) {

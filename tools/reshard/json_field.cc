@@ -1,7 +1,6 @@
 #include "tools/reshard/json_field.h"
 
 #include <algorithm>
-#include <set>
 
 namespace kintsugi::reshard {
 namespace {
@@ -20,28 +19,118 @@ std::string Escaped(std::string_view name) {
   return text;
 }
 
+// Builds the document. The library's own parser can do so too, but with a callback, which duplicates and depth would
+// need, it looks through all of an object's members after each of them.
+class DocumentBuilder final : public nlohmann::json_sax<Json> {
+ public:
+  explicit DocumentBuilder(EntryTaker* taker) : taker_(taker) {}
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // JSON has none
+  bool start_object(size_t) override { return Open(Json::object()); }
+  bool start_array(size_t) override { return Open(Json::array()); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+
+  bool key(string_t& name) override {
+    if (!IsShallow()) return false;
+    auto& members = open_.back()->get_ref<Json::object_t&>();
+    const auto [at, is_new] = members.emplace(std::move(name), nullptr);
+    if (!is_new) return Refuse("the member '" + at->first + "' is there twice");
+    next_ = &at->second;
+    if (open_.size() == 1) list_ = at->first;
+    return true;
+  }
+
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& exception) override {
+    problem_ = Tell(exception.what());
+    return false;
+  }
+
+  Result<Json> Document() && {
+    if (!refused_.ok()) return refused_;
+    if (problem_.empty()) return std::move(document_);
+    return Status(StatusCode::kInvalidArgument, "not a JSON spec: " + problem_);
+  }
+
+ private:
+  bool Refuse(std::string problem) {
+    problem_ = std::move(problem);
+    return false;
+  }
+  bool IsShallow() { return open_.size() <= kDepthMax || Refuse("more than " + std::to_string(kDepthMax) + " levels"); }
+
+  // Puts a value where the next one belongs.
+  Json* Place(Json value) {
+    if (open_.empty()) {
+      document_ = std::move(value);
+      return &document_;
+    }
+    if (!open_.back()->is_array()) {
+      *next_ = std::move(value);
+      return next_;
+    }
+    auto& entries = open_.back()->get_ref<Json::array_t&>();
+    entries.push_back(std::move(value));
+    return &entries.back();
+  }
+  bool Add(Json value) {
+    if (!IsShallow()) return false;
+    Place(std::move(value));
+    return Ended();
+  }
+  bool Open(Json value) {
+    if (!IsShallow()) return false;
+    open_.push_back(Place(std::move(value)));
+    if (taker_ && open_.size() == 2) {
+      takes_ = open_.back()->is_array() && document_.is_object() && taker_->Takes(document_, list_);
+      taken_ = 0;
+    }
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return Ended();
+  }
+  // A value is complete.
+  bool Ended() {
+    if (open_.size() != 2 || !takes_ || !open_.back()->is_array()) return true;
+    auto& entries = open_.back()->get_ref<Json::array_t&>();
+    refused_ = Field::WithEntry(document_, list_, taken_++, entries.back(),
+                                [this](const Field& entry) { return taker_->Take(list_, entry); });
+    entries.pop_back();
+    return refused_.ok();
+  }
+
+  EntryTaker* const taker_;
+  Json document_;
+  std::vector<Json*> open_;
+  Json* next_ = nullptr;
+  std::string list_;  // the member of the document that is open
+  bool takes_ = false;
+  size_t taken_ = 0;
+  std::string problem_;
+  Status refused_;
+};
+
 }  // namespace
 
-Result<Json> ParseJson(std::string_view text) {
-  std::string problem;
-  std::vector<std::set<std::string>> members;  // of the objects that are open
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (!problem.empty()) return false;
-    if (depth > kDepthMax) problem = "more than " + std::to_string(kDepthMax) + " levels";
-    if (event == Json::parse_event_t::object_start) members.emplace_back();
-    if (event == Json::parse_event_t::object_end && !members.empty()) members.pop_back();
-    if (event == Json::parse_event_t::key && !members.empty() &&
-        !members.back().insert(value.get_ref<const std::string&>()).second)
-      problem = "the member '" + value.get_ref<const std::string&>() + "' is there twice";
-    return problem.empty();
-  };
-  try {
-    Json document = Json::parse(text.begin(), text.end(), watch);
-    if (problem.empty()) return document;
-  } catch (const Json::exception& exception) {
-    if (problem.empty()) problem = Tell(exception.what());
-  }
-  return Status(StatusCode::kInvalidArgument, "not a JSON spec: " + problem);
+Result<Json> ParseJson(std::string_view text, EntryTaker* taker) {
+  DocumentBuilder builder(taker);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return std::move(builder).Document();
+}
+
+Status Field::WithEntry(const Json& document, const std::string& name, size_t index, const Json& entry,
+                        const std::function<Status(const Field&)>& use) {
+  const Field root(document);
+  const Field list(document, root, name, 0);
+  return use(Field(entry, list, "", index));
 }
 
 std::string Field::Pointer() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,7 +22,21 @@ using Json = nlohmann::json;
 // Text as a document. Refused: what is no JSON (with line and column), a member that is named twice, more than
 // kDepthMax levels.
 inline constexpr int kDepthMax = 16;
-Result<Json> ParseJson(std::string_view text);
+class EntryTaker;
+// Linear in the text. `taker`: see there.
+Result<Json> ParseJson(std::string_view text, EntryTaker* taker = nullptr);
+
+class Field;
+
+// Takes the entries of long lists in the document's outermost object as they are read, so that a document of a million
+// of them is never in memory as a whole. What is taken leaves an empty list behind.
+class EntryTaker {
+ public:
+  virtual ~EntryTaker() = default;
+  // Asked before the first entry of the list `name`; `document` holds what has been read until then. No: it is kept.
+  virtual bool Takes(const Json& document, const std::string& name) = 0;
+  virtual Status Take(const std::string& name, const Field& entry) = 0;
+};
 
 class Field {
  public:
@@ -45,6 +60,10 @@ class Field {
   Result<std::vector<int64_t>> Integers(size_t count_max) const;
   Result<std::string> Text() const;
   Result<bool> Bool() const;
+
+  // The entry `index` of the list `name` of `document`, wherever it lies.
+  static Status WithEntry(const Json& document, const std::string& name, size_t index, const Json& entry,
+                          const std::function<Status(const Field&)>& use);
 
  private:
   Field(const Json& value, const Field& parent, std::string_view name, size_t index)

@@ -11,6 +11,7 @@ namespace {
 struct Tensor {
   DType dtype = DType::kFloat32;
   Shape global_shape;
+  bool allow_shape_mismatch = false;
 };
 using Tensors = std::unordered_map<std::string, Tensor>;
 
@@ -21,7 +22,7 @@ Result<Tensors> ReadTensors(const Field& list) {
   Tensors tensors;
   KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, list.List());
   for (const Field& field : fields) {
-    KINTSUGI_RETURN_IF_ERROR(field.CheckMembers({"key", "dtype", "global_shape"}));
+    KINTSUGI_RETURN_IF_ERROR(field.CheckMembers({"key", "dtype", "global_shape", "allow_shape_mismatch"}));
     KINTSUGI_ASSIGN_OR_RETURN(const Field key, field.Get("key"));
     KINTSUGI_ASSIGN_OR_RETURN(std::string name, key.Text());
     KINTSUGI_ASSIGN_OR_RETURN(const Field dtype, field.Get("dtype"));
@@ -32,6 +33,9 @@ Result<Tensors> ReadTensors(const Field& list) {
     const auto known = DTypeFromName(type);
     if (!known) return dtype.Fail("is '" + type.substr(0, 40) + "', which is no dtype; try float32 or bfloat16");
     tensor.dtype = *known;
+    if (const auto mismatch = field.Find("allow_shape_mismatch")) {
+      KINTSUGI_ASSIGN_OR_RETURN(tensor.allow_shape_mismatch, mismatch->Bool());
+    }
     if (!tensors.emplace(std::move(name), std::move(tensor)).second) return key.Fail("is there twice");
   }
   return tensors;
@@ -63,6 +67,7 @@ Status AddCut(const Field& shard, const Field& offsets, int32_t rank, const std:
   KINTSUGI_ASSIGN_OR_RETURN(const Field shape, shard.Get("shape"));
   KINTSUGI_ASSIGN_OR_RETURN(data.shape, shape.Integers(kAxesRead));
   layout::ShardOptions options;
+  options.allow_shape_mismatch = tensor.allow_shape_mismatch;
   KINTSUGI_ASSIGN_OR_RETURN(options.replica_id, ReadReplicaId(shard));
   if (const auto prepended = shard.Find("prepend_axis_num")) {
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t count, prepended->Integer(0, layout::kAxesMax));
@@ -105,6 +110,7 @@ Status AddShard(const Field& shard, const Tensors& tensors, layout::MetadataBuil
     return AddCut(shard, *offsets, rank, piece.key, tensor->second, builder);
   if (const auto prepended = shard.Find("prepend_axis_num")) return prepended->Fail("goes with 'rank_offsets' only");
   piece.dtype = tensor->second.dtype;
+  piece.allow_shape_mismatch = tensor->second.allow_shape_mismatch;
   piece.global_shape = tensor->second.global_shape;
   KINTSUGI_ASSIGN_OR_RETURN(const Field offset, shard.Get("offset"));
   KINTSUGI_ASSIGN_OR_RETURN(piece.global_offset, offset.Integers(kAxesRead));
@@ -116,36 +122,89 @@ Status AddShard(const Field& shard, const Tensors& tensors, layout::MetadataBuil
   return Status::Ok();
 }
 
-Result<layout::Metadata> ReadSide(const Field& root, const char* name, const char* own_tensors) {
-  const bool is_own = root.Find(own_tensors).has_value();
-  if (is_own && root.Find("tensors")) return root.Fail(std::string("has both 'tensors' and '") + own_tensors + "'");
-  KINTSUGI_ASSIGN_OR_RETURN(const Field list, root.Get(is_own ? own_tensors : "tensors"));
-  KINTSUGI_ASSIGN_OR_RETURN(const Tensors tensors, ReadTensors(list));
-  KINTSUGI_ASSIGN_OR_RETURN(const Field side, root.Get(name));
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> shards, side.List());
-  layout::MetadataBuilder builder;
-  for (const Field& shard : shards) KINTSUGI_RETURN_IF_ERROR(AddShard(shard, tensors, &builder));
-  return builder.Build();
-}
+// One side's shards, as they come.
+class Side {
+ public:
+  Side(const char* name, const char* own_tensors) : name_(name), own_tensors_(own_tensors) {}
+
+  const char* name() const { return name_; }
+  // Whether the tensors are there, so that shards can be understood.
+  bool IsReady(const Json& document) const { return document.contains("tensors") || document.contains(own_tensors_); }
+
+  Status Add(const Json& document, const Field& shard) {
+    if (!tensors_) KINTSUGI_RETURN_IF_ERROR(ReadOwnTensors(Field(document)));
+    return AddShard(shard, *tensors_, &builder_);
+  }
+
+  // What was not taken before, and the verdict on the whole.
+  Result<layout::Metadata> Finish(const Json& document) {
+    const Field root(document);
+    KINTSUGI_RETURN_IF_ERROR(ReadOwnTensors(root));
+    KINTSUGI_ASSIGN_OR_RETURN(const Field side, root.Get(name_));
+    KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> shards, side.List());
+    for (const Field& shard : shards) KINTSUGI_RETURN_IF_ERROR(AddShard(shard, *tensors_, &builder_));
+    return builder_.Build();
+  }
+
+ private:
+  Status ReadOwnTensors(const Field& root) {
+    const bool is_own = root.Find(own_tensors_).has_value();
+    if (is_own && root.Find("tensors")) return root.Fail(std::string("has both 'tensors' and '") + own_tensors_ + "'");
+    KINTSUGI_ASSIGN_OR_RETURN(const Field list, root.Get(is_own ? own_tensors_ : "tensors"));
+    if (tensors_) return Status::Ok();
+    KINTSUGI_ASSIGN_OR_RETURN(tensors_, ReadTensors(list));
+    return Status::Ok();
+  }
+
+  const char* const name_;
+  const char* const own_tensors_;
+  std::optional<Tensors> tensors_;
+  layout::MetadataBuilder builder_;
+};
+
+class SpecReader final : public EntryTaker {
+ public:
+  explicit SpecReader(SpecSides sides) : sides_(sides) {}
+
+  bool Takes(const Json& document, const std::string& name) override {
+    document_ = &document;
+    Side* const side = Find(name);
+    return side && side->IsReady(document);
+  }
+  Status Take(const std::string& name, const Field& entry) override { return Find(name)->Add(*document_, entry); }
+
+  Result<LayoutSpec> Read(std::string_view text) {
+    KINTSUGI_ASSIGN_OR_RETURN(const Json document, ParseJson(text, this));
+    const Field root(document);
+    KINTSUGI_RETURN_IF_ERROR(
+        root.CheckMembers({"tensors", "source_tensors", "target_tensors", "source", "target", "hosts"}));
+    LayoutSpec spec;
+    KINTSUGI_ASSIGN_OR_RETURN(spec.source, source_.Finish(document));
+    if (sides_ == SpecSides::kSource) return spec;
+    KINTSUGI_ASSIGN_OR_RETURN(spec.target, target_.Finish(document));
+    if (const auto hosts = root.Find("hosts")) {
+      KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, hosts->List());
+      for (const Field& field : fields) {
+        KINTSUGI_ASSIGN_OR_RETURN(const int64_t host, field.Integer(0, INT32_MAX));
+        spec.hosts.push_back(static_cast<int32_t>(host));
+      }
+    }
+    return spec;
+  }
+
+ private:
+  Side* Find(const std::string& name) {
+    if (name == source_.name()) return &source_;
+    return sides_ == SpecSides::kBoth && name == target_.name() ? &target_ : nullptr;
+  }
+
+  const SpecSides sides_;
+  Side source_{"source", "source_tensors"}, target_{"target", "target_tensors"};
+  const Json* document_ = nullptr;  // as far as it has been read
+};
 
 }  // namespace
 
-Result<LayoutSpec> ReadLayoutSpec(const Json& document, SpecSides sides) {
-  const Field root(document);
-  KINTSUGI_RETURN_IF_ERROR(
-      root.CheckMembers({"tensors", "source_tensors", "target_tensors", "source", "target", "hosts"}));
-  LayoutSpec spec;
-  KINTSUGI_ASSIGN_OR_RETURN(spec.source, ReadSide(root, "source", "source_tensors"));
-  if (sides == SpecSides::kSource) return spec;
-  KINTSUGI_ASSIGN_OR_RETURN(spec.target, ReadSide(root, "target", "target_tensors"));
-  if (const auto hosts = root.Find("hosts")) {
-    KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, hosts->List());
-    for (const Field& field : fields) {
-      KINTSUGI_ASSIGN_OR_RETURN(const int64_t host, field.Integer(0, INT32_MAX));
-      spec.hosts.push_back(static_cast<int32_t>(host));
-    }
-  }
-  return spec;
-}
+Result<LayoutSpec> ReadLayoutSpec(std::string_view text, SpecSides sides) { return SpecReader(sides).Read(text); }
 
 }  // namespace kintsugi::reshard

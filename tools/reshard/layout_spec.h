@@ -1,9 +1,10 @@
 // LayoutSpec: the JSON of `kintsugi reshard plan` and `validate` as metadata.
 //
-//   {"tensors": [{"key", "dtype", "global_shape": [..]}],
+//   {"tensors": [{"key", "dtype", "global_shape": [..], "allow_shape_mismatch": false}],
 //    "source":  [{"rank", "key", "offset": [..], "shape": [..], "flat": [start, stop], "replica_id": 0 or [..]}],
 //    "target":  [the same], "hosts": [host of rank 0, ..]}
 //
+// `allow_shape_mismatch`: the tensor may be stored with another global shape; what both have is taken over.
 // `flat` (row-major within the shard's own box), `replica_id` (0) and `hosts` may be left out. Where names differ,
 // "source_tensors" and "target_tensors" stand in place of "tensors". Instead of "offset" a shard may say how a trainer
 // cuts it: "rank_offsets": [[axis, offset, fragments], ..] and "prepend_axis_num" with the local "shape", as
@@ -30,6 +31,8 @@ enum class SpecSides {
   kBoth,    // plan
 };
 
-Result<LayoutSpec> ReadLayoutSpec(const Json& document, SpecSides sides);
+// Shards are taken while the text is read: memory is linear in the layouts, not in the text, where the tensors stand in
+// front of the shards.
+Result<LayoutSpec> ReadLayoutSpec(std::string_view text, SpecSides sides);
 
 }  // namespace kintsugi::reshard

@@ -1,7 +1,9 @@
 #include "tools/reshard/reshard_answer.h"
 
+#include <algorithm>
 #include <map>
 
+#include "replica/layout/request.h"
 #include "replica/layout/validate.h"
 #include "replica/plan/aoa_tensors.h"
 #include "replica/plan/plan_check.h"
@@ -35,15 +37,60 @@ std::optional<LayoutError> AnswerSameNames(const plan::PlanOptions& options, Res
   return std::nullopt;
 }
 
+// The same verdict where names differ: what the program makes of what is stored decides.
+std::optional<Refusal> JudgeProgram(const aoa::Engine& engine, layout::StrictHandling strict, ReshardAnswer* answer) {
+  const Metadata& source = answer->spec.source;
+  answer->unexpected = engine.unexpected();
+  answer->unread = engine.unread();
+  if (!layout::RaisesMissing(strict) || answer->unread.empty()) return std::nullopt;
+  const std::string& key = answer->unread.front();
+  const auto found = source.Find(key);
+  const std::vector<int32_t> ranks = found.empty() ? std::vector<int32_t>() : RanksOf(source, found.front());
+  const std::string more =
+      answer->unread.size() > 1 ? " (and " + std::to_string(answer->unread.size() - 1) + " more)" : "";
+  return LayoutRefusal({layout::ErrorCode::kMissing, key, ranks, std::nullopt,
+                        "'" + key + "'" + more + " is stored, but the program makes nothing of it; write '" + key +
+                            " -> _' if it is not needed"});
+}
+
+// Keys without a counterpart, by the strict mode. What it lets be unexpected leaves the request.
+std::optional<LayoutError> JudgeNames(layout::StrictHandling strict, ReshardAnswer* answer) {
+  const auto verdict = JudgeStrictly(strict, answer->spec.source, answer->spec.target);
+  if (!verdict.errors.empty()) return verdict.errors.front();
+  // Reported in every mode: what a mode decides is whether it is an error.
+  for (const layout::Mismatch& mismatch :
+       JudgeStrictly(layout::StrictHandling::kReturnAll, answer->spec.source, answer->spec.target).missing)
+    answer->unread.push_back(mismatch.key);
+  answer->unexpected = verdict.removed;
+  if (!verdict.removed.empty()) answer->spec.target = layout::Without(answer->spec.target, verdict.removed);
+  return std::nullopt;
+}
+
+std::optional<Refusal> CheckRank(int32_t rank, const ReshardAnswer& answer) {
+  int32_t last = -1;
+  for (const Metadata* side : {&answer.spec.source, &answer.spec.target})
+    if (!side->ranks.empty()) last = std::max(last, side->ranks.back());
+  if (rank <= last) return std::nullopt;
+  return LayoutRefusal(
+      {layout::ErrorCode::kRankUnknown,
+       "",
+       {rank},
+       std::nullopt,
+       "rank " + std::to_string(rank) + " is in neither layout; their ranks are 0 to " + std::to_string(last)});
+}
+
 std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan::PlanOptions& options,
                                      ReshardAnswer* answer) {
   const Metadata &source = answer->spec.source, &target = answer->spec.target;
   aoa::Options program;
   program.reverse = question.reverse;
+  program.optional = question.optional;
+  program.allow_unexpected = !layout::RaisesUnexpected(question.strict);
   aoa::Diagnostic diagnostic;
   const auto engine = aoa::Engine::Build(
       {*question.statements, plan::TensorsOf(source), plan::TensorsOf(target), program}, &diagnostic);
   if (!engine.ok()) return ProgramRefusal(engine.status(), diagnostic);
+  if (auto refusal = JudgeProgram(*engine, question.strict, answer)) return refusal;
   const auto made = MakeRenamedPlan(source, *engine, target, options, &diagnostic);
   if (!made.ok()) {
     Refusal refusal = LayoutRefusal(made.error());
@@ -54,7 +101,9 @@ std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan
   const auto moves = ListMoves(*made, source, target, kMovesMax);
   if (!moves.ok()) return LayoutRefusal(moves.error());
   answer->bytes_moved = TrafficOf(made->plan).bytes_total;
-  for (const uint32_t key : made->added) answer->added.push_back(target.keys[key].name);
+  for (const uint32_t key : made->added)
+    if (!std::binary_search(answer->unexpected.begin(), answer->unexpected.end(), target.keys[key].name))
+      answer->added.push_back(target.keys[key].name);
   for (const uint32_t key : made->dropped) answer->dropped.push_back(target.keys[key].name);
   std::map<std::vector<std::string>, uint32_t> lists = {{{}, 0}};
   for (const plan::RenamedMove& move : *moves) {
@@ -81,11 +130,14 @@ Made AnswerReshard(ReshardQuestion question) {
       refusal.message = (side == &answer.spec.source ? "source: " : "target: ") + refusal.message;
       return refusal;
     }
+  if (question.rank)
+    if (auto refusal = CheckRank(*question.rank, answer)) return std::move(*refusal);
   plan::PlanOptions options;
   options.hosts = answer.spec.hosts;
   options.rank = question.rank;
   options.moves_max = kMovesMax;
   if (!question.statements) {
+    if (const auto error = JudgeNames(question.strict, &answer)) return LayoutRefusal(*error);
     if (const auto error = AnswerSameNames(options, &answer)) return LayoutRefusal(*error);
   } else if (auto refusal = AnswerRenamed(question, options, &answer)) {
     return std::move(*refusal);
@@ -95,10 +147,15 @@ Made AnswerReshard(ReshardQuestion question) {
 
 Result<std::vector<std::string>> ReadStatements(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos || text[first] != '[') return std::vector<std::string>{text};
+  if (first == std::string::npos || (text[first] != '[' && text[first] != '{')) return std::vector<std::string>{text};
   KINTSUGI_ASSIGN_OR_RETURN(const Json document, ParseJson(text));
   const Field root(document);
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, root.List());
+  std::optional<Field> list = root;
+  if (!root.IsList()) {
+    KINTSUGI_RETURN_IF_ERROR(root.CheckMembers({"aoa_statements"}));
+    KINTSUGI_ASSIGN_OR_RETURN(list, root.Get("aoa_statements"));
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, list->List());
   std::vector<std::string> statements;
   for (const Field& field : fields) {
     KINTSUGI_ASSIGN_OR_RETURN(std::string statement, field.Text());

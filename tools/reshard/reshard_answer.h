@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "replica/layout/strict.h"
 #include "tools/reshard/layout_spec.h"
 #include "tools/reshard/refusal.h"
 
@@ -19,7 +20,9 @@ struct ReshardQuestion {
   LayoutSpec spec;
   std::optional<std::vector<std::string>> statements;  // of an AOA program
   bool reverse = false;
+  bool optional = false;  // of the program: patterns may match nothing
   std::optional<int32_t> rank;
+  layout::StrictHandling strict = layout::StrictHandling::kRaiseUnexpected;
 };
 
 struct ListedMove {
@@ -38,10 +41,13 @@ struct ReshardAnswer {
   // With an AOA program: a source box that a rank needs for several target boxes is listed for each, but travels once.
   std::optional<int64_t> bytes_moved;
   std::vector<std::string> added, dropped;  // keys of the target that nothing is written to
+  std::vector<std::string> unexpected;      // and those that are not stored, where the strict mode lets them be
+  std::vector<std::string> unread;          // stored keys that no rank asks for
 
   // {"ok": true, "moves": [{"key", "source_key", "from_rank", "to_rank", "source_box", "target_box", "steps",
   // "bytes"}],
-  //  "bytes_total", "bytes_local", "checked": true}; with a program also "bytes_moved", "added", "dropped".
+  //  "bytes_total", "bytes_local", "unexpected", "unread", "checked": true}; with a program also "bytes_moved",
+  //  "added", "dropped".
   std::string ToJson() const;
   // For people: totals, bytes per rank, the first moves.
   std::string ToTable() const;
@@ -49,7 +55,7 @@ struct ReshardAnswer {
 
 std::variant<ReshardAnswer, Refusal> AnswerReshard(ReshardQuestion question);
 
-// One statement per line, or a JSON list of statements.
+// One statement per line, or a JSON list of statements, bare or as Paddle's {"aoa_statements": [..]}.
 Result<std::vector<std::string>> ReadStatements(const std::string& text);
 
 }  // namespace kintsugi::reshard

@@ -52,6 +52,10 @@ std::string ReshardAnswer::ToJson() const {
     text += ",\"dropped\":";
     AppendTexts(dropped, &text);
   }
+  text += ",\"unexpected\":";
+  AppendTexts(unexpected, &text);
+  text += ",\"unread\":";
+  AppendTexts(unread, &text);
   return text + ",\"checked\":true}";
 }
 
@@ -74,6 +78,8 @@ std::string ReshardAnswer::ToTable() const {
     text += "What several tensors of one rank are made of travels once: " + Bytes(*bytes_moved) + " in all.\n";
   if (!added.empty()) text += "Added by the program, nothing is written: " + Joined(added, ", ") + "\n";
   if (!dropped.empty()) text += "States that nothing speaks of, nothing is written: " + Joined(dropped, ", ") + "\n";
+  if (!unexpected.empty()) text += "Not stored, nothing is written: " + Joined(unexpected, ", ") + "\n";
+  if (!unread.empty()) text += "Stored, but asked for by no rank: " + Joined(unread, ", ") + "\n";
   Table per_rank({"rank", "keeps", "sends", "receives"});
   for (const auto& [rank, bytes] : ranks) {
     if (per_rank.rows() == kRanksShown) break;

@@ -40,8 +40,8 @@ TEST_P(AoaError, NamesStatementColumnAndReason) {
 
 const Case kCases[] = {
     // tokens
-    {"BadCharacter", {"a -> q", "a -> b/c"}, 2, 7, "unexpected character '/'"},
-    {"BadByte", {"a -> b\xC3"}, 1, 7, "unexpected character byte 0xC3"},
+    {"BadCharacter", {"a -> q", "a -> b@c"}, 2, 7, "unexpected character '@'"},
+    {"BadByte", {"a -> b\x01"}, 1, 7, "unexpected character byte 0x01"},
     {"LoneMinus", {"a - b"}, 1, 3, "unexpected character '-'"},
     {"OldArrow", {"d <- a"}, 1, 3, "unexpected character '<'"},
     {"OpenString", {"a -> d, dtype='float32"}, 1, 15, "does not end"},

@@ -170,7 +170,7 @@ TEST(AoaFused, QkvByGroups) {
 TEST(AoaFused, QkvByGroupsOfOneNameIsARename) {
   const Engine engine = MustBuild({{"f -> d, fused_qkv, num_heads=4, num_key_value_groups=2"},
                                    {{"f", Sharded({2, 8}, 1, 2)}},
-                                   Tensors{{"d", Sharded({2, 8}, 1, 8)}},
+                                   Tensors{{"d", Sharded({2, 8}, 1, 2)}},
                                    {}});
   EXPECT_EQ(AskAll(engine, "d"), "d[0:2, 0:8] from f[0:2, 0:8]");
 }

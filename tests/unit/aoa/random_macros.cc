@@ -18,15 +18,18 @@ void Maker::Settle(const std::string& name, size_t axis, int64_t shards) {
 }
 
 void Maker::Fused(const std::string& flag, const std::vector<int64_t>& heads, int64_t width, int64_t ranks_from,
-           int64_t ranks_to, bool by_group) {
+                  int64_t ranks_to, bool by_group) {
   const size_t axis = Chance(0.5) ? 1 : 0;
   const std::string attribute = axis == 0 ? ", axis=0" : Chance(0.5) ? ", axis = 1" : "";
   int64_t all = 0;
   for (const int64_t count : heads) all += count * width;
-  const int64_t shards_from = ranks_from, shards_to = made_.has_destination ? ranks_to : 1;
+  const int64_t shards_from = ranks_from;
   const int64_t layout_from = by_group ? heads.back() : shards_from;
-  const int64_t layout_to = by_group ? heads.back() : shards_to;
   const int64_t form = Below(3);
+  // Where the heads lie group by group, one name to one is refused when the tensor is cut anew.
+  if (by_group && form == 0) ranks_to = ranks_from;
+  const int64_t shards_to = made_.has_destination ? ranks_to : 1;
+  const int64_t layout_to = by_group ? heads.back() : shards_to;
   std::vector<std::string> inputs, outputs;
   std::vector<PlainTensor> kinds;
   if (form < 2) {
@@ -78,13 +81,11 @@ void Maker::Layers() {
   std::vector<std::pair<int64_t, int64_t>> ids;
   for (int64_t layer = offset ? 1 : 0; layer <= layers; ++layer) {
     if (layer > 0 && Below(5) == 0) continue;  // ragged
-    for (int64_t expert = 0; expert < (with_experts ? 1 + Below(3) : 1); ++expert)
-      ids.emplace_back(layer, expert * 5);
+    for (int64_t expert = 0; expert < (with_experts ? 1 + Below(3) : 1); ++expert) ids.emplace_back(layer, expert * 5);
   }
   if (ids.empty()) return;
   const auto key = [&](const std::string& stem, const std::string& layer, int64_t expert, const std::string& end) {
-    return stem + ".layers." + layer + (with_experts ? ".e" + (expert < 0 ? "$EXPERT_ID" : Number(expert)) : "") +
-           end;
+    return stem + ".layers." + layer + (with_experts ? ".e" + (expert < 0 ? "$EXPERT_ID" : Number(expert)) : "") + end;
   };
   const std::string tag = offset ? "$LAYER_ID_OFFSET" : "$LAYER_ID";
   const bool merges = Chance(0.5), transposes = Chance(0.3);

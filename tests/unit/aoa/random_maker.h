@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 
 #include "tests/unit/aoa/random_program.h"
 
@@ -25,7 +26,8 @@ inline std::string Join(const std::vector<std::string>& names) {
 
 class Maker {
  public:
-  Maker(Random& random, bool lossless) : random_(random), lossless_(lossless) {
+  Maker(Random& random, bool lossless, bool names_states)
+      : random_(random), lossless_(lossless), names_states_(names_states) {
     made_.has_destination = lossless || random.Chance(0.7);
   }
 
@@ -91,6 +93,8 @@ class Maker {
   void StarOrArray();
   void AddOrRemove();
   void FanOut();
+  // A weight that keeps its name, with a statement for its state too, before or behind.
+  void InPlace();
 
   // ---- the end -----------------------------------------------------------------------------------------------------
 
@@ -100,10 +104,12 @@ class Maker {
 
   Random& random_;
   const bool lossless_;
+  const bool names_states_;
   RandomProgram made_;
   std::map<std::string, Entry> live_;
   Shards source_shards_, output_shards_;
   std::vector<std::string> added_, removed_sources_;
+  std::set<std::string> stored_states_;  // keys whose state is described too
   bool has_reshapes_ = false;
   uint64_t cells_ = 0;
   int64_t names_ = 0;

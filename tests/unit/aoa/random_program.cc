@@ -32,7 +32,7 @@ PlainTensor Maker::NewTensor(const PlainShape& shape, const std::string& dtype) 
 }
 
 void Maker::AddSource(const std::string& key, const PlainShape& shape, const std::string& dtype, size_t axis,
-               int64_t shards) {
+                      int64_t shards) {
   const PlainTensor tensor = NewTensor(shape, dtype);
   made_.sources[key] = tensor;
   live_[key] = Entry{tensor, true, false, false, false};
@@ -90,7 +90,7 @@ void Maker::Assign(const std::string& name, const PlainTensor& tensor, bool is_n
 }
 
 void Maker::MakeStatement() {
-  switch (Below(13)) {
+  switch (Below(names_states_ ? 14 : 13)) {
     case 0:
     case 1:
       return OneToOne();
@@ -114,6 +114,8 @@ void Maker::MakeStatement() {
       return AddOrRemove();
     case 12:
       return FanOut();
+    case 13:
+      return InPlace();
   }
 }
 
@@ -231,6 +233,22 @@ void Maker::AddOrRemove() {
   live_.erase(name);
 }
 
+void Maker::InPlace() {
+  const std::string key = NewName("p");
+  const PlainShape shape = Chance(0.5) ? PlainShape{2, 3} : PlainShape{4, 2, 1};
+  AddSource(key, shape, "float32");
+  stored_states_.insert(key);
+  const PlainShape list = Permutation(shape.size());
+  const std::string attribute = ", permute=" + List(list, ",");
+  const bool weight_first = Chance(0.5);
+  for (const bool weight : {weight_first, !weight_first}) {
+    const std::string name = key + (weight ? "" : ".moment1_0");
+    Write(name + " -> " + name + attribute);
+  }
+  live_[key].tensor = Both(live_[key].tensor, [&](const PlainArray& a) { return PlainPermute(a, list); });
+  live_[key].is_final = live_[key].is_needed = true;
+}
+
 void Maker::FanOut() {
   const std::string input = Pick([](const Entry&) { return true; });
   if (input.empty()) return;
@@ -264,6 +282,11 @@ Tensor Maker::Describe(const PlainTensor& tensor, const std::string& key, const 
 void Maker::Finish() {
   Tensors source, destination;
   for (const auto& [key, tensor] : made_.sources) source[key] = Describe(tensor, key, source_shards_);
+  const auto add_states = [](Tensors* tensors) {
+    Tensors states;
+    for (const auto& [key, tensor] : *tensors) states[key + ".moment1_0"] = tensor;
+    tensors->merge(states);
+  };
   for (const auto& [name, entry] : live_) {
     const bool is_output = made_.has_destination ? entry.is_needed || lossless_ || !Chance(0.2) : !entry.is_read;
     if (!is_output) continue;
@@ -274,6 +297,12 @@ void Maker::Finish() {
     made_.added.push_back(name);
     destination[name] = Tensor{{2, 2}, DType::kFloat32, {}};
   }
+  if (names_states_) {
+    // Of a source that describes states, all are described.
+    add_states(&source);
+    add_states(&destination);
+  }
+  made_.named_states = stored_states_.size();
   if (!lossless_) {
     made_.program.source = std::move(source);
     if (made_.has_destination) made_.program.destination = std::move(destination);
@@ -289,7 +318,7 @@ void Maker::Finish() {
   for (auto& [key, tensor] : made_.expected) tensor.is_reshaped = has_reshapes_;
 }
 
-RandomProgram MakeForward(Random& random) { return Maker(random, false).Make(); }
-RandomProgram MakeReversed(Random& random) { return Maker(random, true).Make(); }
+RandomProgram MakeForward(Random& random, bool names_states) { return Maker(random, false, names_states).Make(); }
+RandomProgram MakeReversed(Random& random, bool names_states) { return Maker(random, true, names_states).Make(); }
 
 }  // namespace kintsugi::aoa

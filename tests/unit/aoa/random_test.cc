@@ -103,7 +103,7 @@ void Compare(const Engine& engine, const RandomProgram& made, const std::string&
 void Check(const RandomProgram& made, Random& random, Counts* counts) {
   const auto engine = Engine::Build(made.program);
   ASSERT_TRUE(engine.ok()) << engine.status().ToString() << "\n" << Describe(made);
-  ASSERT_EQ(engine->outputs().size(), made.expected.size() + made.added.size()) << Describe(made);
+  ASSERT_EQ(engine->outputs().size(), made.expected.size() + made.added.size() + made.named_states) << Describe(made);
   for (const std::string& key : made.added) ASSERT_TRUE(engine->outputs().at(key).is_added) << Describe(made);
   for (const auto& [key, expected] : made.expected) {
     ASSERT_TRUE(engine->outputs().contains(key)) << key << "\n" << Describe(made);
@@ -149,6 +149,18 @@ TEST(AoaRandom, ReversedProgramsBringEveryElementBack) {
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(counts.questions, 20000);
+}
+
+TEST(AoaRandom, WeightsAndTheirStatesInPlaceAreEachChangedOnce) {
+  Counts counts;
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed * 104729);
+    const RandomProgram made = seed % 2 == 0 ? MakeForward(random, true) : MakeReversed(random, true);
+    Check(made, random, &counts);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(counts.questions, 5000);
 }
 
 }  // namespace

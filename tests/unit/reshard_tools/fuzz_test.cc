@@ -153,9 +153,7 @@ void TryPlan(const std::string& text, const ReshardQuestion& question, Counts* c
 }
 
 void TryValidate(const std::string& text, Counts* counts) {
-  const auto document = ParseJson(text);
-  if (!document.ok()) return;
-  const auto spec = ReadLayoutSpec(*document, SpecSides::kSource);
+  const auto spec = ReadLayoutSpec(text, SpecSides::kSource);
   if (!spec.ok()) return;
   const auto errors = Validate(spec.value().source);
   counts->Add(errors.empty());

@@ -46,9 +46,9 @@ TEST(LayoutSpec, LeavesWrongLayoutsToTheRules) {
 
 TEST(LayoutSpec, TakesShardsAsTrainersCutThem) {
   const auto validated = [](const std::string& shards, const std::string& shape) {
-    const auto document = ParseJson(R"({"tensors": [{"key": "w", "dtype": "float32", "global_shape": )" + shape +
-                                    R"(}], "source": [)" + shards + "]}");
-    const auto spec = ReadLayoutSpec(*document, SpecSides::kSource);
+    const auto spec = ReadLayoutSpec(R"({"tensors": [{"key": "w", "dtype": "float32", "global_shape": )" + shape +
+                                         R"(}], "source": [)" + shards + "]}",
+                                     SpecSides::kSource);
     if (!spec.ok()) return spec.status().message();
     const auto errors = Validate(spec.value().source);
     return errors.empty() ? ValidateJson(spec.value().source, true) : std::string(ErrorCodeName(errors[0].code));

@@ -31,9 +31,7 @@ inline const std::vector<std::string> kTranspose = {"s0, s1 -> s, axis=1\ns -> s
                                                     "_ -> n"};
 
 inline std::variant<ReshardAnswer, Refusal> Answer(const std::string& text, ReshardQuestion question = {}) {
-  const auto document = ParseJson(text);
-  if (!document.ok()) return SpecRefusal("FILE", document.status());
-  auto spec = ReadLayoutSpec(*document, SpecSides::kBoth);
+  auto spec = ReadLayoutSpec(text, SpecSides::kBoth);
   if (!spec.ok()) return SpecRefusal("FILE", spec.status());
   question.spec = std::move(*spec);
   return AnswerReshard(std::move(question));
