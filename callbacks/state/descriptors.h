@@ -35,7 +35,7 @@ struct Memory {
   uint64_t size_bytes = 0;
   MemoryKind kind = MemoryKind::kHeap;
   int device = -1;
-  int shared_fd = -1;         // kShared: the memfd ...
+  int shared_fd = -1;          // kShared: the memfd ...
   uint64_t shared_offset = 0;  // ... and where in it `data` starts
 };
 
@@ -83,6 +83,22 @@ enum class ObjectKind : uint8_t {
   kMirrored,  // its bytes are captured before every gate and kept by the replica partners too
 };
 
+// How an object of a run goes on in a run of another number of ranks, or in another layout. Nothing is guessed: an
+// object of which nothing is said cannot be taken over, and the load fails with its name.
+enum class TakeOver : uint8_t {
+  kUnsaid,
+  kSameRank,  // what the same rank saved; a rank that saved nothing cannot go on
+  kRankZero,  // what rank 0 saved: an object that is the same on all ranks
+  kDerived,   // nothing: the rollback handler computes it, for whatever ranks there are
+  kOwn,       // what `take_over_all` makes of all that was saved
+};
+
+struct SavedObject {
+  Rank rank;
+  const uint8_t* data = nullptr;
+  uint64_t size_bytes = 0;
+};
+
 // Bytes that are not a tensor: RNG, data iterator, scheduler (DESIGN section 4). A mirrored object must be able to give
 // and take its bytes; both functions run on the trainer's thread.
 struct ShardedObject {
@@ -93,6 +109,10 @@ struct ShardedObject {
   // Takes the object back to `bytes`.
   Status (*restore)(void* context, const uint8_t* bytes, uint64_t size_bytes) = nullptr;
   void* context = nullptr;
+  TakeOver take_over = TakeOver::kUnsaid;
+  // kOwn: appends this rank's bytes to `out`, from what every rank saved (ascending by rank). Pure: every rank calls
+  // it.
+  Status (*take_over_all)(void* context, const std::vector<SavedObject>& saved, std::vector<uint8_t>* out) = nullptr;
   // Place in a grid of objects under one key: how many along each axis, and which one this is. Empty: the only one.
   Shape grid_shape;
   Shape grid_offset;
@@ -100,8 +120,8 @@ struct ShardedObject {
 };
 
 // A tensor whose stored form differs from the live one (Megatron's ShardedTensorFactory): `build` gives the shards to
-// store, `merge` takes loaded ones back. Both get the tensor they work on instead of remembering one, so that a state of
-// the optimizer can use its parameter's factory (replica/layout/factory.h). The registry takes plain shards only.
+// store, `merge` takes loaded ones back. Both get the tensor they work on instead of remembering one, so that a state
+// of the optimizer can use its parameter's factory (replica/layout/factory.h). The registry takes plain shards only.
 struct ShardedTensorFactory {
   ShardedTensor tensor;
   std::function<Status(const ShardedTensor& tensor, std::vector<ShardedTensor>* parts)> build;

@@ -106,6 +106,13 @@ Status StateRegistry::AddObject(const ShardedObject& object) {
   if (object.kind == ObjectKind::kMirrored && (!object.capture || !object.restore))
     return {StatusCode::kInvalidArgument, "object '" + object.key + "' is mirrored but lacks a " +
                                               (object.capture ? "restore" : "capture") + " function"};
+  if (object.take_over == TakeOver::kOwn && !object.take_over_all)
+    return {StatusCode::kInvalidArgument,
+            "object '" + object.key + "' is taken over by a function of its own, but lacks one"};
+  if (object.kind == ObjectKind::kDerived && object.take_over != TakeOver::kUnsaid &&
+      object.take_over != TakeOver::kDerived)
+    return {StatusCode::kInvalidArgument,
+            "object '" + object.key + "' is derived: it has no bytes that could be taken over; say TakeOver::kDerived"};
   objects_.emplace(object.key, object);
   return Status::Ok();
 }
@@ -144,12 +151,33 @@ std::vector<uint8_t> StateRegistry::CaptureMirrored() const {
     if (object.kind != ObjectKind::kMirrored) continue;
     bytes.clear();
     object.capture(object.context, &bytes);
-    AppendU64(&out, key.size());
-    out.insert(out.end(), key.begin(), key.end());
-    AppendU64(&out, bytes.size());
-    out.insert(out.end(), bytes.begin(), bytes.end());
+    AppendMirrored(key, bytes, &out);
   }
   return out;
+}
+
+void AppendMirrored(const std::string& key, const std::vector<uint8_t>& bytes, std::vector<uint8_t>* out) {
+  AppendU64(out, key.size());
+  out->insert(out->end(), key.begin(), key.end());
+  AppendU64(out, bytes.size());
+  out->insert(out->end(), bytes.begin(), bytes.end());
+}
+
+Result<std::map<std::string, std::vector<uint8_t>>> UnpackMirrored(const std::vector<uint8_t>& bytes) {
+  std::map<std::string, std::vector<uint8_t>> objects;
+  Reader reader(bytes);
+  while (!reader.AtEnd()) {
+    uint64_t key_size = 0, size = 0;
+    const uint8_t *key = nullptr, *data = nullptr;
+    if (!reader.U64(&key_size) || !reader.Span(key_size, &key) || !reader.U64(&size) || !reader.Span(size, &data))
+      return Status(StatusCode::kDataLoss,
+                    "mirrored objects (" + std::to_string(bytes.size()) + " bytes): they end within an object");
+    const auto [at, is_new] = objects.try_emplace(std::string(reinterpret_cast<const char*>(key), key_size));
+    if (!is_new)
+      return Status(StatusCode::kDataLoss, "mirrored objects: '" + PrintableKey(at->first) + "' is there twice");
+    at->second.assign(data, data + size);
+  }
+  return objects;
 }
 
 Status StateRegistry::SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory) {

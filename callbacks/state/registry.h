@@ -21,6 +21,11 @@
 
 namespace kintsugi {
 
+// The frames of StateRegistry::CaptureMirrored: one more, and all of them by key. kDataLoss for bytes that are none.
+KINTSUGI_EXPORT void AppendMirrored(const std::string& key, const std::vector<uint8_t>& bytes,
+                                    std::vector<uint8_t>* out);
+KINTSUGI_EXPORT Result<std::map<std::string, std::vector<uint8_t>>> UnpackMirrored(const std::vector<uint8_t>& bytes);
+
 class KINTSUGI_EXPORT StateRegistry {
  public:
   Status AddTensor(const ShardedTensor& tensor);

@@ -1,6 +1,7 @@
 #include "integrations/cpp/kintsugi.h"
 
 #include "replica/defaults.h"
+#include "replica/resume/reshaped_load.h"
 #include "replica/save/save_handlers.h"
 #include "replica/snapshot/snapshots.h"
 
@@ -22,13 +23,53 @@ struct StatePlane {
   checkpoint::SaveContext save;
 };
 
+// How a checkpoint of other ranks, of another layout or in other names is loaded.
+Status SetReshape(const AgentOptions& options, const StateRegistry& registry, std::shared_ptr<LogSink> log,
+                  checkpoint::SaveContext* save) {
+  resume::ReshapeOptions reshape;
+  if (!options.resume_aoa.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(reshape.statements, resume::ReadProgram(options.resume_aoa));
+  }
+  if (!options.resume_strict.empty()) {
+    const auto strict = layout::StrictHandlingFromName(options.resume_strict);
+    if (!strict)
+      return {StatusCode::kInvalidArgument,
+              "'" + options.resume_strict + "' is no strict mode (KINTSUGI_RESUME_STRICT)"};
+    reshape.strict = *strict;
+  }
+  save->always_reshape = reshape.statements.has_value();
+  save->all_fit = [](HandlerContext& call, bool fits) -> Result<bool> {
+    resume::Agreement agreement(call.store, call.rank, call.world_size, call.deadline);
+    KINTSUGI_ASSIGN_OR_RETURN(const resume::Bytes all,
+                              agreement.Reach("fits", resume::Bytes{fits}, [](const auto& each) {
+                                uint8_t together = 1;
+                                for (const resume::Bytes& one : each) together &= one.at(0);
+                                return Result<resume::Bytes>(resume::Bytes{together});
+                              }));
+    return all.at(0) != 0;
+  };
+  save->reshape = [reshape, &registry, job = options.job](HandlerContext& call, const checkpoint::CheckpointInfo& info,
+                                                          const checkpoint::LoadRequest& request) {
+    resume::ReshapeOptions own = reshape;
+    if (info.manifest.identity.job == job) own.statements.reset();  // this run's own checkpoints have its own names
+    return resume::LoadReshaped(registry, info, request, own,
+                                resume::Agreement(call.store, call.rank, call.world_size, call.deadline));
+  };
+  // One rank's words are enough: what is read differs little from rank to rank.
+  save->note = [log = std::move(log)](Rank rank, const std::string& note) {
+    log->Write(rank == Rank(0) ? LogLevel::kWarning : LogLevel::kDebug, note);
+  };
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr<LogSink> log,
                                     const ReplicaOptions& replica) {
-  KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Agent> agent, Agent::Join(options, std::move(log)));
+  KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Agent> agent, Agent::Join(options, log));
   auto plane = std::make_shared<StatePlane>(agent->registry(), replica);
   plane->save.job = options.job;
+  KINTSUGI_RETURN_IF_ERROR(SetReshape(options, agent->registry(), std::move(log), &plane->save));
   plane->replica.SetLoader(checkpoint::LoadHandler, &plane->save);
   KINTSUGI_RETURN_IF_ERROR(
       agent->RegisterHandler(HandlerKind::kRepair, ReplicaDefaults::RepairHandler, &plane->replica));

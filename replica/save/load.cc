@@ -90,7 +90,7 @@ Status Loader::ExplainMissing() const {
           "tensor '" + key + "'" + more + " is registered as " + DescribeWithLayout(*tensor) +
               ", the checkpoint of world size " + std::to_string(loaded_.info.manifest.identity.world_size) +
               " holds " + DescribeWithLayout(other->second.tensor) +
-              ": loading into another layout needs the reshard engine; resume with the layout it was saved in"};
+              ": another layout, and nothing is there to load it (SaveContext::reshape)"};
 }
 
 Status Loader::Search(const ListedPart& listed, bool own) {
@@ -162,7 +162,19 @@ Status Loader::ReadSources() {
 
 Result<Loaded> Loader::Run() {
   KINTSUGI_ASSIGN_OR_RETURN(loaded_.info, ReadManifest(request_.path, files_));
-  KINTSUGI_RETURN_IF_ERROR(FindSources());
+  const int saved = loaded_.info.manifest.identity.world_size;
+  const bool same_world = request_.world_size == 0 || request_.world_size == saved;
+  if (request_.reshape && (!same_world || request_.always_reshape)) return request_.reshape(loaded_.info, request_);
+  if (!same_world)
+    return Status(StatusCode::kFailedPrecondition, "the checkpoint is of " + std::to_string(saved) +
+                                                       " ranks, the run has " + std::to_string(request_.world_size) +
+                                                       ", and nothing is there to load it (SaveContext::reshape)");
+  const Status found = FindSources();
+  if (request_.reshape && (found.ok() || found.code() == StatusCode::kFailedPrecondition)) {
+    KINTSUGI_ASSIGN_OR_RETURN(const bool all_fit, request_.all_fit(found.ok()));
+    if (!all_fit) return request_.reshape(loaded_.info, request_);
+  }
+  KINTSUGI_RETURN_IF_ERROR(found);
   KINTSUGI_RETURN_IF_ERROR(ReadSources());
   return std::move(loaded_);
 }

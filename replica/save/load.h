@@ -2,8 +2,8 @@
 // pinned buffer of one block.
 //
 // Each tensor comes from a part that stores exactly the same shard: key, dtype, global shape, box, flattened range,
-// layout. Shards that this rank itself held go first. Another layout of the same tensors is the reshard engine's matter
-// and refused here.
+// layout. Shards that this rank itself held go first. What does not fit so, another layout or another number of ranks,
+// is `reshape`'s matter (replica/resume), and without it an error.
 //
 // Threads: the trainer's, parked. Errors: kFailedPrecondition names key and both shards, before any memory is touched;
 // kDataLoss names tensor, block and file: registered memory is then undefined until a repair or another load;
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,18 @@ struct LoadRequest {
   Rank self;
   TimePoint deadline = TimePoint::Max();
   const CancelToken* cancel = nullptr;
+  int world_size = 0;           // of the run; another than the checkpoint's needs `reshape`. 0: not compared
+  bool always_reshape = false;  // names or types change (an AOA program): also where layouts are equal
+  // Whether all ranks can take what is stored as it is, given whether this one can: where one cannot, all reshape.
+  // Needed with `reshape`.
+  std::function<Result<bool>(bool fits)> all_fit;
+  // Loads a checkpoint that does not fit as it is.
+  std::function<Result<struct Loaded>(const CheckpointInfo& info, const struct LoadRequest& request)> reshape;
 };
 
 struct Loaded {
   CheckpointInfo info;
+  std::string note;               // what a person should know; empty: nothing out of the ordinary
   std::vector<uint8_t> mirrored;  // this rank's, for StateRegistry::RestoreMirrored; empty when it registered none
   uint64_t bytes = 0;
 };

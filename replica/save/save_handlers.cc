@@ -73,13 +73,22 @@ Status LoadHandler(HandlerContext& call, void* save_context) {
   request.self = call.rank;
   request.deadline = call.deadline;
   request.cancel = call.cancel;
+  request.world_size = call.world_size;
+  if (context->reshape) {
+    request.all_fit = [&](bool fits) { return context->all_fit(call, fits); };
+    request.reshape = [&](const CheckpointInfo& info, const LoadRequest& wanted) {
+      return context->reshape(call, info, wanted);
+    };
+  }
   KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo info, ReadManifest(request.path, files));
+  request.always_reshape = context->always_reshape && info.manifest.identity.job != context->job;
   if (call.step.value() > 0 && info.step() != call.step)
     return {StatusCode::kFailedPrecondition, "'" + request.path + "' holds step " + info.step().ToString() +
                                                  ", this repair needs step " + call.step.ToString()};
   KINTSUGI_ASSIGN_OR_RETURN(Loaded loaded, Load(*context->registry, request, files));
   call.step = loaded.info.step();
   call.bytes_moved = loaded.bytes;
+  if (context->note && !loaded.note.empty()) context->note(call.rank, loaded.note);
   if (!context->registry->HasMirrored()) return Status::Ok();
   if (context->take_mirrored) return context->take_mirrored(call.step, std::move(loaded.mirrored));
   return context->registry->RestoreMirrored(loaded.mirrored);

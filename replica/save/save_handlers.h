@@ -11,6 +11,7 @@
 #include "callbacks/handlers/handlers.h"
 #include "callbacks/state/registry.h"
 #include "replica/save/file_system.h"
+#include "replica/save/load.h"
 
 namespace kintsugi::checkpoint {
 
@@ -24,6 +25,12 @@ struct SaveContext {
   std::function<Result<std::vector<uint8_t>>(Rank rank, Step step)> mirrored_of;
   // Takes this rank's mirrored bytes of `step` after a reload; where it is empty the registry's objects are restored.
   std::function<Status(Step step, std::vector<uint8_t> bytes)> take_mirrored;
+  // Loads a checkpoint of another layout or number of ranks (replica/resume); empty: such a one is refused.
+  std::function<Result<Loaded>(HandlerContext& call, const CheckpointInfo& info, const LoadRequest& request)> reshape;
+  bool always_reshape = false;                                           // of checkpoints that another run saved
+  std::function<Result<bool>(HandlerContext& call, bool fits)> all_fit;  // needed with `reshape`
+  // Told what a load found worth saying.
+  std::function<void(Rank rank, const std::string& note)> note;
   int keep = 2;                 // complete checkpoints that stay in the root
   FileSystem* files = nullptr;  // null: the machine's
 };

@@ -38,6 +38,13 @@ void VerifyPart(const CheckpointInfo& info, const Part& part, FileSystem& files,
   });
 }
 
+Status Damaged(const std::string& path, const Extent& extent, uint64_t block, const std::string& what) {
+  return {StatusCode::kDataLoss, what + " is damaged in block " + std::to_string(block) + " of " +
+                                     std::to_string(extent.blocks.size()) + ": '" + path + "' from byte " +
+                                     std::to_string(extent.offset + block * kBlockBytes) +
+                                     " on does not match its checksum: use another checkpoint"};
+}
+
 // Reads block by block to where place(offset) says; take() sees each that agrees with its checksum, which is taken
 // while the bytes are in the near cache. The system reads ahead by itself.
 template <typename Place, typename Take>
@@ -51,11 +58,7 @@ Status ReadBlocks(ReadableFile& file, const std::string& path, const Extent& ext
     KINTSUGI_RETURN_IF_ERROR(file.Read(extent.offset + at, target, size).Annotate(what));
     found.clear();
     AppendBlocks({target, size}, &found);
-    if (found.front() != extent.blocks[block])
-      return {StatusCode::kDataLoss, what + " is damaged in block " + std::to_string(block) + " of " +
-                                         std::to_string(extent.blocks.size()) + ": '" + path + "' from byte " +
-                                         std::to_string(extent.offset + block * kBlockBytes) +
-                                         " on does not match its checksum: use another checkpoint"};
+    if (found.front() != extent.blocks[block]) return Damaged(path, extent, block, what);
     KINTSUGI_RETURN_IF_ERROR(take(at, target, size));
   }
   return Status::Ok();
@@ -88,6 +91,17 @@ Status Verify(const std::string& path, FileSystem& files) {
   return {StatusCode::kDataLoss, "checkpoint '" + path + "' has " + std::to_string(damages.count) +
                                      " damaged places: " + damages.text +
                                      (damages.count > kDamagesNamed ? "; ..." : "")};
+}
+
+Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t first, uint64_t count,
+                   const std::string& what, uint8_t* data) {
+  const uint64_t begin = first * kBlockBytes, size = std::min(count * kBlockBytes, extent.size_bytes - begin);
+  KINTSUGI_RETURN_IF_ERROR(file.Read(extent.offset + begin, data, size).Annotate(what));
+  std::vector<Checksum> found;
+  AppendBlocks({data, size}, &found);
+  for (uint64_t i = 0; i < found.size(); ++i)
+    if (found[i] != extent.blocks[first + i]) return Damaged(path, extent, first + i, what);
+  return Status::Ok();
 }
 
 }  // namespace kintsugi::checkpoint

@@ -58,9 +58,10 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
                               Number("KINTSUGI_INCARNATION", 0, std::numeric_limits<int64_t>::max()));
     options.incarnation = Incarnation(static_cast<uint64_t>(life));
   }
-  for (const auto& [name, file] : {std::pair{"KINTSUGI_TLS_CERT", &options.tls_certificate},
-                                   std::pair{"KINTSUGI_TLS_KEY", &options.tls_key},
-                                   std::pair{"KINTSUGI_TLS_CA", &options.tls_ca}})
+  for (const auto& [name, file] :
+       {std::pair{"KINTSUGI_TLS_CERT", &options.tls_certificate}, std::pair{"KINTSUGI_TLS_KEY", &options.tls_key},
+        std::pair{"KINTSUGI_TLS_CA", &options.tls_ca}, std::pair{"KINTSUGI_RESUME_AOA", &options.resume_aoa},
+        std::pair{"KINTSUGI_RESUME_STRICT", &options.resume_strict}})
     if (const char* value = std::getenv(name)) *file = value;
   const char* job = std::getenv("KINTSUGI_JOB");
   options.job = job ? job : "";

@@ -17,23 +17,26 @@ struct AgentOptions {
   std::string controller_host = "127.0.0.1";
   uint16_t controller_port = 0;
   std::string job;
-  int secret_fd = -1;            // the job's secret (32 bytes), see `kintsugi run`
+  int secret_fd = -1;                            // the job's secret (32 bytes), see `kintsugi run`
   std::string tls_certificate, tls_key, tls_ca;  // PEM files (runtime/net/tls.h); all empty: without TLS
-  int page_fd = -1;              // liveness page of a launcher; -1: the agent beats by itself
-  int state_fd = -1;             // where the launcher takes the state's memory files (state_channel.h); -1: it does not
-  Incarnation incarnation;       // 0: the controller assigns it (no launcher)
-  int spare_fd = -1;             // a spare's (`kintsugi run --spares`): Join learns rank and incarnation through it
-  int device = -1;               // index on this node, from a launcher; -1: not known
-  int device_fd = -1;            // where simulated device faults are told; -1: nowhere
+  int page_fd = -1;                              // liveness page of a launcher; -1: the agent beats by itself
+  int state_fd = -1;        // where the launcher takes the state's memory files (state_channel.h); -1: it does not
+  Incarnation incarnation;  // 0: the controller assigns it (no launcher)
+  int spare_fd = -1;        // a spare's (`kintsugi run --spares`): Join learns rank and incarnation through it
+  int device = -1;          // index on this node, from a launcher; -1: not known
+  int device_fd = -1;       // where simulated device faults are told; -1: nowhere
   // An update that its device has not finished this long after an incident began is torn (Agent::EndUpdate).
   Duration device_limit = std::chrono::seconds(5);
+  // A resumed checkpoint in other names, shapes or types: a file with an AOA program, and what keys on one side only
+  // are (replica/layout/strict.h; empty: an error).
+  std::string resume_aoa, resume_strict;
   Duration join_timeout = std::chrono::seconds(30);
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends
 
   // RANK, WORLD_SIZE, KINTSUGI_CONTROLLER (HOST:PORT), KINTSUGI_JOB, KINTSUGI_SECRET_FD, KINTSUGI_PAGE_FD,
   // KINTSUGI_STATE_FD, KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY,
-  // KINTSUGI_TLS_CA; in a spare KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument names the variable,
-  // its value and what was expected.
+  // KINTSUGI_TLS_CA, KINTSUGI_RESUME_AOA, KINTSUGI_RESUME_STRICT; in a spare KINTSUGI_SPARE_FD instead of RANK and
+  // incarnation. kInvalidArgument names the variable, its value and what was expected.
   KINTSUGI_EXPORT static Result<AgentOptions> FromEnvironment();
   KINTSUGI_EXPORT Status Validate() const;
 };

@@ -102,9 +102,9 @@ Times Measure(uint64_t shards, int runs) {
       const Metadata held = Built(source), wanted = Built(target);
       for (const Metadata* side : {&held, &wanted})
         if (!Validate(*side, {.is_request = true}).empty()) Need({StatusCode::kInternal, "the layout is wrong"});
-      const auto made = MakePlan(held, wanted, {});
+      const auto made = plan::MakePlan(held, wanted, {});
       Need(made.ToStatus());
-      if (const auto error = CheckPlan(*made, held, wanted)) Need(error->ToStatus());
+      if (const auto error = plan::CheckPlan(*made, held, wanted)) Need(error->ToStatus());
     }));
     times[3].push_back(ThreadTime([&] {
       auto spec = reshard::ReadLayoutSpec(text, reshard::SpecSides::kBoth);

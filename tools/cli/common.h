@@ -46,6 +46,7 @@ struct RunOptions {
   std::string snapshot_every = "0";  // a number of steps, or "auto"
   std::string save_dir = "kintsugi-checkpoints";
   std::string resume;
+  std::string resume_aoa, resume_strict;
   double grace = 30;
   double step_timeout = 60;
   double silence = 1;

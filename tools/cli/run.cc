@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "replica/layout/strict.h"
 #include "runtime/launcher/node_launcher.h"
 #include "tools/cli/common.h"
 #include "tools/cli/run_folder.h"
@@ -89,7 +90,21 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   app.add_option("--save-dir", o.save_dir, "Root of checkpoints, periodic and dying-gasp; empty: no saves")
       ->capture_default_str();
-  app.add_option("--resume", o.resume, "Go on from the newest complete checkpoint in this root");
+  CLI::Option* resume = app.add_option(
+      "--resume", o.resume,
+      "Go on from the newest complete checkpoint in this root, also with other ranks or another layout than saved it");
+  app.add_option("--resume-aoa", o.resume_aoa,
+                 "What is stored has other names, shapes or types: a file of AOA statements, one a line or as JSON")
+      ->needs(resume)
+      ->check(CLI::ExistingFile);
+  app.add_option("--resume-strict", o.resume_strict,
+                 "With another layout: what tensors are that only the checkpoint or only the program has: raise_all (an\n"
+                 "error, the default), raise_unexpected, log_unexpected, log_all, return_unexpected, return_all,\n"
+                 "ignore_all, assume_ok_unexpected")
+      ->needs(resume)
+      ->check([](const std::string& name) {
+        return layout::StrictHandlingFromName(name) ? std::string() : "'" + name + "' is no strict mode";
+      });
   app.add_option(
          "--grace", o.grace,
          "Seconds to finish the step, save and leave after SIGTERM, SIGINT or SIGHUP (a terminal that hangs up; under\n"
@@ -157,6 +172,11 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, std::sha
     launcher.args.assign(options.command.begin() + 1, options.command.end());
   }
   launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(options.replicas);
+  if (!options.resume_strict.empty()) launcher.environment["KINTSUGI_RESUME_STRICT"] = options.resume_strict;
+  if (!options.resume_aoa.empty()) {
+    std::error_code error;
+    launcher.environment["KINTSUGI_RESUME_AOA"] = std::filesystem::absolute(options.resume_aoa, error).string();
+  }
   launcher.environment["OPENBLAS_NUM_THREADS"] = "1";
   launcher.environment["OMP_NUM_THREADS"] = "1";
   launcher.bind_address = options.bind;

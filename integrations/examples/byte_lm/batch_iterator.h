@@ -1,12 +1,13 @@
 // BatchIterator: which windows of the text a rank trains on in a step, as a pure function of both.
 //
-// Every epoch is a new seeded shuffle of all windows. The epochs, one behind the other, form an endless line; the global
-// batch of step k covers the places from (k - 1) * dp_size * batch on, each data-parallel rank its own stretch of it. So
-// the position in the data is derived from the step: nothing has to be saved, mirrored or rolled back.
+// Every epoch is a new seeded shuffle of all windows. The epochs, one behind the other, form an endless line; a step's
+// global batch covers the next dp_size * batch places of it, each data-parallel rank its own stretch. Where a step
+// begins is counted in samples (data_cursor.h), because a run may go on with another number of ranks.
 //
 // Threads: immutable.
 // Ownership: the text must outlive the iterator.
-// Invariants: over all ranks and steps every window is used exactly once per epoch, also where a batch spans two epochs.
+// Invariants: over all ranks and steps every window is used exactly once per epoch, also where a batch spans two
+// epochs.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,14 @@ class BatchIterator {
   // kInvalidArgument when the text is shorter than one window.
   static Result<BatchIterator> Create(const TextData& text, uint64_t seed, int64_t context, int64_t batch, int dp_size);
 
+  // The rank's stretch of the global batch of step `step` of a run that began at place 0.
   // REQUIRES: step >= 1; 0 <= dp_rank < dp_size.
   void Fill(Step step, int dp_rank, Batch* batch) const;
+  // The same of the global batch that begins at `place`.
+  void FillFrom(uint64_t place, int dp_rank, Batch* batch) const;
+
+  // Samples that all ranks together take in a step.
+  uint64_t global_batch() const { return batch_ * dp_size_; }
 
   uint64_t windows_per_epoch() const { return windows_; }
 

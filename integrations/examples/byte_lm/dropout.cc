@@ -2,29 +2,19 @@
 
 #include <string>
 
+#include "integrations/examples/byte_lm/little_endian.h"
 #include "integrations/examples/byte_lm/seeds.h"
 
 namespace kintsugi::byte_lm {
-namespace {
-
-void AppendLittleEndian(uint64_t value, std::vector<uint8_t>* out) {
-  for (int shift = 0; shift < 64; shift += 8) out->push_back(static_cast<uint8_t>(value >> shift));
-}
-
-uint64_t ReadLittleEndian(const uint8_t* bytes) {
-  uint64_t value = 0;
-  for (int i = 7; i >= 0; --i) value = value << 8 | bytes[i];
-  return value;
-}
-
-}  // namespace
-
-DropoutGenerator::DropoutGenerator(uint64_t seed, int dp_rank)
-    : key_(DeriveSeed(seed, SeedPurpose::kDropout, static_cast<uint64_t>(dp_rank))) {}
+DropoutGenerator::DropoutGenerator(uint64_t seed, int dp_rank, int dp_size)
+    : key_(DeriveSeed(seed, SeedPurpose::kDropout, 0)),
+      dp_rank_(static_cast<uint64_t>(dp_rank)),
+      dp_size_(static_cast<uint64_t>(dp_size)) {}
 
 DropoutDraws DropoutGenerator::Draw(double probability, size_t count) {
-  const DropoutDraws draws{key_, counter_ + 1, static_cast<uint32_t>(probability * 0x1.0p32)};
-  counter_ += (count + 1) / 2;
+  const uint64_t each = (count + 1) / 2;
+  const DropoutDraws draws{key_, counter_ + dp_rank_ * each + 1, static_cast<uint32_t>(probability * 0x1.0p32)};
+  counter_ += dp_size_ * each;
   return draws;
 }
 
@@ -57,7 +47,8 @@ void DropoutGenerator::Capture(std::vector<uint8_t>* out) const {
 Status DropoutGenerator::Restore(const uint8_t* bytes, uint64_t size_bytes) {
   if (size_bytes != kStateBytes) {
     return Status(StatusCode::kDataLoss, "byte_lm: the dropout generator's state has " + std::to_string(size_bytes) +
-                                             " bytes where " + std::to_string(kStateBytes) + " belong; use another copy");
+                                             " bytes where " + std::to_string(kStateBytes) +
+                                             " belong; use another copy");
   }
   key_ = ReadLittleEndian(bytes);
   counter_ = ReadLittleEndian(bytes + 8);

@@ -21,10 +21,13 @@ class DropoutGenerator {
  public:
   static constexpr size_t kStateBytes = 16;
 
-  // Tensor-parallel ranks of one data-parallel rank draw the same masks: they hold the same activations.
-  DropoutGenerator(uint64_t seed, int dp_rank);
+  // One stream for all ranks, of which each data-parallel rank takes its own stretch: a sample has the same masks
+  // however many ranks share the batch. Tensor-parallel ranks of one data-parallel rank draw the same masks: they hold
+  // the same activations.
+  DropoutGenerator(uint64_t seed, int dp_rank, int dp_size);
 
-  // Takes the draws for a mask of `count` elements out of the stream. REQUIRES: 0 <= probability < 1.
+  // Takes the draws for a mask of `count` elements on every data-parallel rank out of the stream; gives this rank's.
+  // REQUIRES: 0 <= probability < 1.
   DropoutDraws Draw(double probability, size_t count);
 
   // mask[i] becomes 0 with this probability, else 1 / (1 - probability). REQUIRES: 0 <= probability < 1.
@@ -37,7 +40,8 @@ class DropoutGenerator {
 
  private:
   uint64_t key_;
-  uint64_t counter_ = 0;  // 64-bit draws so far; each serves two mask elements
+  uint64_t counter_ = 0;  // 64-bit draws of all ranks so far; each serves two mask elements
+  uint64_t dp_rank_, dp_size_;
 };
 
 // What FillMask does with its draws.

@@ -50,7 +50,8 @@ Trainer::Trainer(const TrainerOptions& options, ParameterTable table, BatchItera
       state_(std::move(state)),
       model_(options.model, table_, options.train.batch, compute_),
       optimizer_(options.train, table_, options.layout.shard(), state_.pointers, compute_),
-      dropout_(options.train.seed, options.layout.dp_rank),
+      dropout_(options.train.seed, options.layout.dp_rank, options.layout.dp_size),
+      cursor_(batches_.global_batch()),
       parameters_(compute_, table_.flat_size()),
       loss_sum_(compute_, 1),
       gradients_(compute_, table_.flat_size() + 1) {
@@ -62,21 +63,20 @@ void Trainer::Reinitialize() {
   InitializeParameters(table_, options_.train.seed, initial.data());
   compute_.Upload(parameters_.data(), initial.data(), initial.size() * sizeof(float));
   optimizer_.Initialize(parameters_.data());
-  dropout_ = DropoutGenerator(options_.train.seed, options_.layout.dp_rank);
+  dropout_ = DropoutGenerator(options_.train.seed, options_.layout.dp_rank, options_.layout.dp_size);
+  cursor_ = DataCursor(batches_.global_batch());
 }
 
 Status Trainer::Forward(Step step) {
   KINTSUGI_CHECK(groups_.data_parallel != nullptr && groups_.tensor_parallel != nullptr && groups_.shard != nullptr,
                  "byte_lm: SetGroups comes before the first step");
-  batches_.Fill(step, options_.layout.dp_rank, &batch_);
+  batches_.FillFrom(cursor_.Begin(step), options_.layout.dp_rank, &batch_);
   update_.step = static_cast<int64_t>(step.value());
   update_.learning_rate = LearningRate(options_.train, update_.step);
   return model_.Forward(parameters_.data(), batch_.windows, &dropout_, *groups_.tensor_parallel, loss_sum_.data());
 }
 
-Status Trainer::Backward() {
-  return model_.Backward(parameters_.data(), *groups_.tensor_parallel, gradients_.data());
-}
+Status Trainer::Backward() { return model_.Backward(parameters_.data(), *groups_.tensor_parallel, gradients_.data()); }
 
 Status Trainer::SyncGradients() {
   float* loss = gradients_.data() + table_.flat_size();
@@ -146,12 +146,28 @@ ShardedObject Trainer::DropoutObject() {
   ShardedObject object;
   object.key = "dropout";
   object.kind = ObjectKind::kMirrored;
+  object.take_over = TakeOver::kRankZero;  // one stream, of which each rank takes its stretch
   object.context = &dropout_;
   object.capture = [](void* context, std::vector<uint8_t>* out) {
     static_cast<const DropoutGenerator*>(context)->Capture(out);
   };
   object.restore = [](void* context, const uint8_t* bytes, uint64_t size_bytes) {
     return static_cast<DropoutGenerator*>(context)->Restore(bytes, size_bytes);
+  };
+  return object;
+}
+
+ShardedObject Trainer::DataObject() {
+  ShardedObject object;
+  object.key = "data_position";
+  object.kind = ObjectKind::kMirrored;
+  object.take_over = TakeOver::kRankZero;
+  object.context = &cursor_;
+  object.capture = [](void* context, std::vector<uint8_t>* out) {
+    static_cast<const DataCursor*>(context)->Capture(out);
+  };
+  object.restore = [](void* context, const uint8_t* bytes, uint64_t size_bytes) {
+    return static_cast<DataCursor*>(context)->Restore(bytes, size_bytes);
   };
   return object;
 }

@@ -4,9 +4,9 @@
 //   Forward(k)  Backward()  SyncGradients()  SyncNorm()
 //   | gate |  UpdatePiece(0 .. n-1)  FinishUpdate()  | commit |  SyncParameters()
 //
-// What survives a step is the optimizer state (registered, replicated), the dropout generator (mirrored) and nothing
-// else: parameters are derived from the masters by SyncParameters, the learning rate and the position in the data from
-// the step's number. A stage that fails leaves those alone, so a step may be abandoned anywhere before its update and
+// What survives a step is the optimizer state (registered, replicated), the dropout generator and the place in the data
+// (mirrored) and nothing else: parameters are derived from the masters by SyncParameters, the learning rate from the
+// step's number. A stage that fails leaves those alone, so a step may be abandoned anywhere before its update and
 // started again with Forward(k) once the generator is back at step k - 1.
 //
 // Threads: one thread runs all stages.
@@ -28,6 +28,7 @@
 #include "integrations/examples/byte_lm/collectives.h"
 #include "integrations/examples/byte_lm/compute.h"
 #include "integrations/examples/byte_lm/config.h"
+#include "integrations/examples/byte_lm/data_cursor.h"
 #include "integrations/examples/byte_lm/digest.h"
 #include "integrations/examples/byte_lm/dropout.h"
 #include "integrations/examples/byte_lm/model.h"
@@ -88,6 +89,8 @@ class Trainer {
   // What to register: optimizer state, and the dropout generator as a mirrored object.
   std::vector<ShardedTensor> StateTensors() const;
   ShardedObject DropoutObject();
+  // How far the run has come in its data, counted in samples.
+  ShardedObject DataObject();
   DropoutGenerator& dropout() { return dropout_; }
 
   // Everything random and derived back to step 0 without communication: for a rank whose memory is untrusted.
@@ -126,6 +129,7 @@ class Trainer {
   Model<float> model_;
   AdamShard optimizer_;
   DropoutGenerator dropout_;
+  DataCursor cursor_;
   ComputeArray<float> parameters_;
   ComputeArray<double> loss_sum_;  // of this rank's last forward pass, one number
   ComputeArray<float> gradients_;  // one element longer than the parameters: the loss travels with the gradients

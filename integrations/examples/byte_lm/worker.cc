@@ -29,9 +29,8 @@ Worker::Worker(Agent& agent, const WorkerOptions& options, const RankLayout& lay
 }
 
 Result<std::unique_ptr<Worker>> Worker::Create(Agent& agent, const WorkerOptions& options, const TextData& text) {
-  KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout,
-                            RankLayout::Of(agent.rank().value(), agent.world_size(), options.tensor_parallel,
-                                           options.replicas));
+  KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout, RankLayout::Of(agent.rank().value(), agent.world_size(),
+                                                                    options.tensor_parallel, options.replicas));
   auto worker = std::unique_ptr<Worker>(new Worker(agent, options, layout));
   TrainerOptions trainer;
   trainer.model = options.model;
@@ -72,11 +71,12 @@ Status Worker::Register() {
     KINTSUGI_RETURN_IF_ERROR(agent_.RegisterTensor(tensor));
   }
   if (options_.ballast_mib > 0) KINTSUGI_RETURN_IF_ERROR(RegisterBallast());
-  // The dropout generator's state lives on this rank alone, so partners mirror it; schedule and data position follow
-  // from the step.
+  // The dropout generator moves within a step, and a resumed run begins anywhere in its data, so partners mirror both;
+  // the schedule follows from the step.
   KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject(trainer_->DropoutObject()));
-  KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject({.key = "schedule", .kind = ObjectKind::kDerived}));
-  KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject({.key = "data_position", .kind = ObjectKind::kDerived}));
+  KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject(trainer_->DataObject()));
+  KINTSUGI_RETURN_IF_ERROR(
+      agent_.RegisterObject({.key = "schedule", .kind = ObjectKind::kDerived, .take_over = TakeOver::kDerived}));
   return RegisterHandlers();
 }
 
@@ -116,11 +116,11 @@ Status Worker::RegisterHandlers() {
   KINTSUGI_RETURN_IF_ERROR(
       on(HandlerKind::kRebuildGroup, [](HandlerContext& call, void* self) { return Self(self).RebuildGroups(call); }));
   // Parameters follow from the masters; learning rate and data position from the step's number.
-  KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kRollback, [](HandlerContext&, void* self) {
-    return Self(self).trainer_->SyncParameters();
-  }));
+  KINTSUGI_RETURN_IF_ERROR(
+      on(HandlerKind::kRollback, [](HandlerContext&, void* self) { return Self(self).trainer_->SyncParameters(); }));
   if (!options_.gate) return agent_.SetGate(GateMode::kOff);
-  return agent_.SetGate(GateMode::kTrainer, [](Step step, void* self) { return Self(self).PassGate(step); }, this);
+  return agent_.SetGate(
+      GateMode::kTrainer, [](Step step, void* self) { return Self(self).PassGate(step); }, this);
 }
 
 Status Worker::RebuildGroups(HandlerContext& call) {
@@ -155,8 +155,7 @@ Status Worker::TrainStep(Step step) {
   KINTSUGI_RETURN_IF_ERROR(HoldBack(Hold::Point::kGradientSync, step));
   // Tensor-parallel ranks consume the same samples: one of them says so.
   const std::vector<uint64_t> none;
-  KINTSUGI_RETURN_IF_ERROR(
-      agent_.Report(step, trainer_->loss(), layout_.tp_rank == 0 ? trainer_->sample_ids() : none));
+  KINTSUGI_RETURN_IF_ERROR(agent_.Report(step, trainer_->loss(), layout_.tp_rank == 0 ? trainer_->sample_ids() : none));
   KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kGate));
   KINTSUGI_RETURN_IF_ERROR(Update(step));
   KINTSUGI_RETURN_IF_ERROR(agent_.Mark(step, TrainPhase::kParamSync));

@@ -115,7 +115,7 @@ TEST_P(ComputeContract, CrossEntropyAndItsGradient) {
 
 TEST_P(ComputeContract, MasksAreTheHostsBitForBit) {
   for (size_t count : {1u, 2u, 511u, 4096u}) {
-    DropoutGenerator generator(3, 1);
+    DropoutGenerator generator(3, 1, 2);
     const DropoutDraws draws = generator.Draw(0.3, count);
     ExpectAsOnHost(
         [&](Compute<float>& c, Arrays& a) {

@@ -14,7 +14,7 @@ std::vector<float> Mask(DropoutGenerator& generator, double probability, size_t 
 }
 
 TEST(Dropout, RestoreGivesBackTheVeryNextMasks) {
-  DropoutGenerator generator(1, 0);
+  DropoutGenerator generator(1, 0, 2);
   Mask(generator, 0.1, 33);
   std::vector<uint8_t> state;
   generator.Capture(&state);
@@ -23,21 +23,21 @@ TEST(Dropout, RestoreGivesBackTheVeryNextMasks) {
   EXPECT_NE(std::vector<float>(first.begin(), first.begin() + 77), second);
   ASSERT_TRUE(generator.Restore(state.data(), state.size()).ok());
   EXPECT_EQ(Mask(generator, 0.3, 500), first);
-  DropoutGenerator other(99, 7);
+  DropoutGenerator other(99, 0, 2);
   ASSERT_TRUE(other.Restore(state.data(), state.size()).ok());
   EXPECT_EQ(Mask(other, 0.3, 500), first);
   EXPECT_EQ(Mask(other, 0.3, 77), second);
 }
 
 TEST(Dropout, RestoreRefusesTheWrongLengthAndChangesNothing) {
-  DropoutGenerator generator(1, 0), untouched(1, 0);
+  DropoutGenerator generator(1, 0, 2), untouched(1, 0, 2);
   const std::vector<uint8_t> bytes(DropoutGenerator::kStateBytes - 1, 7);
   EXPECT_EQ(generator.Restore(bytes.data(), bytes.size()).code(), StatusCode::kDataLoss);
   EXPECT_EQ(Mask(generator, 0.5, 64), Mask(untouched, 0.5, 64));
 }
 
 TEST(Dropout, DropsTheAskedShareAndKeepsTheMean) {
-  DropoutGenerator generator(1, 0);
+  DropoutGenerator generator(1, 0, 2);
   constexpr size_t kCount = 200000;
   const std::vector<float> mask = Mask(generator, 0.2, kCount);
   size_t dropped = 0;
@@ -52,7 +52,7 @@ TEST(Dropout, DropsTheAskedShareAndKeepsTheMean) {
 }
 
 TEST(Dropout, RanksAndSeedsHaveTheirOwnMasks) {
-  DropoutGenerator a(1, 0), b(1, 1), c(2, 0), d(1, 0);
+  DropoutGenerator a(1, 0, 2), b(1, 1, 2), c(2, 0, 2), d(1, 0, 2);
   const std::vector<float> mask = Mask(a, 0.5, 256);
   EXPECT_NE(mask, Mask(b, 0.5, 256));
   EXPECT_NE(mask, Mask(c, 0.5, 256));

@@ -26,8 +26,11 @@ ModelConfig SmallConfig(double dropout) {
 class GradientCheck {
  public:
   explicit GradientCheck(double dropout)
-      : config_(SmallConfig(dropout)), table_(config_, 0, 1, 1), model_(config_, table_, kBatch),
-        parameters_(table_.flat_size()), gradients_(table_.flat_size()) {
+      : config_(SmallConfig(dropout)),
+        table_(config_, 0, 1, 1),
+        model_(config_, table_, kBatch),
+        parameters_(table_.flat_size()),
+        gradients_(table_.flat_size()) {
     InitializeParameters(table_, 7, parameters_.data());
     Random random(11);
     // Away from the start, where biases are zero and norms are one, so that no term hides.
@@ -41,7 +44,7 @@ class GradientCheck {
 
   double Loss() {
     // The same masks for every evaluation.
-    DropoutGenerator dropout(3, 0);
+    DropoutGenerator dropout(3, 0, 1);
     double loss = 0;
     EXPECT_TRUE(model_.Forward(parameters_.data(), windows_, &dropout, one_, &loss).ok());
     return loss;

@@ -1,0 +1,58 @@
+// Inflow: a rank's targets of a plan, filled from source pieces that come in windows, in any order: out of files.
+//
+// What: Execute needs both ends of a move to be processes that hold their pieces whole. Whoever reads a checkpoint has
+// a window of a stored piece in a buffer instead. An Inflow says which stored pieces its rank needs, and which
+// stretches of each, takes windows as they come, and in the end says whether everything came. Invariants: no plan that
+// its check did not prove; every address is proven to lie within its memory before the first window is taken; an
+// element that comes twice, or never, is an error of Finish. Errors: kInvalidArgument, the plan is refused or a target
+// is bound to no fitting memory; kInternal of Finish, with the key and both counts. Units: elements of the stored
+// piece's own memory: row-major, of a flat range only that range. Threads: one. Ownership: plan, metadata and bindings
+// outlive it.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "replica/plan/plan.h"
+#include "replica/reshard/bindings.h"
+#include "runtime/base/result.h"
+
+namespace kintsugi::reshard {
+
+class KINTSUGI_EXPORT Inflow {
+ public:
+  // The plan's moves to `rank`, whoever holds their sources.
+  static Result<Inflow> Make(const plan::Plan& plan, const layout::Metadata& source, const layout::Metadata& target,
+                             int32_t rank, const Bindings& bindings);
+
+  // Source pieces that the rank needs, ascending.
+  std::vector<uint32_t> Pieces() const;
+  // The stretches of the piece that hold what is needed, ascending and apart, each begun and ended at a multiple of
+  // `granule` (the last at the piece's end). Empty for a piece that is not needed. REQUIRES: granule > 0.
+  std::vector<FlatRange> Needed(uint32_t piece, int64_t granule) const;
+  // The window [first, first + count) of the piece. REQUIRES: within the piece; `elements` has that many.
+  void Take(uint32_t piece, int64_t first, int64_t count, const uint8_t* elements);
+  // That every element came, once.
+  Status Finish() const;
+
+  uint64_t bytes() const { return bytes_; }  // that came, in the stored type
+
+ private:
+  struct Flow {  // one move to this rank
+    const plan::KeyMoves* key = nullptr;
+    uint64_t number = 0;
+    int64_t taken = 0;  // elements
+  };
+
+  Inflow(const plan::Plan& plan, const layout::Metadata& source, const Bindings& bindings)
+      : plan_(&plan), source_(&source), bindings_(&bindings) {}
+  layout::PieceView PieceOf(uint32_t piece) const;
+
+  const plan::Plan* plan_;
+  const layout::Metadata* source_;
+  const Bindings* bindings_;
+  std::map<uint32_t, std::vector<Flow>> flows_;  // by source piece
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace kintsugi::reshard

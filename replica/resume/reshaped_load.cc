@@ -1,0 +1,280 @@
+#include "replica/resume/reshaped_load.h"
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "replica/layout/codec.h"
+#include "replica/layout/merge.h"
+#include "replica/layout/validate.h"
+#include "replica/plan/aoa_tensors.h"
+#include "replica/plan/planner.h"
+#include "replica/plan/renamed_plan.h"
+#include "replica/resume/block_reader.h"
+#include "replica/resume/take_over.h"
+#include "replica/resume/target.h"
+#include "replica/save/names.h"
+#include "replica/save/verify.h"
+
+namespace kintsugi::resume {
+namespace {
+
+using checkpoint::CheckpointInfo;
+using checkpoint::Loaded;
+using checkpoint::LoadRequest;
+using checkpoint::StoredObjects;
+using layout::Metadata;
+
+constexpr size_t kKeysNamed = 8;
+constexpr uint64_t kProgramBytesMax = 64ull << 20;
+
+Status Misfit(const std::string& what) { return {StatusCode::kFailedPrecondition, what}; }
+
+std::string Named(const std::vector<std::string>& keys) {
+  std::string text;
+  for (size_t i = 0; i < std::min(keys.size(), kKeysNamed); ++i) text += (i ? ", '" : "'") + keys[i] + "'";
+  return keys.size() > kKeysNamed ? text + " and " + std::to_string(keys.size() - kKeysNamed) + " more" : text;
+}
+
+std::string MiB(uint64_t bytes) {
+  const uint64_t tenths = (bytes * 10 + (1 << 19)) >> 20;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
+}
+
+class Loader {
+ public:
+  Loader(const StateRegistry& registry, const CheckpointInfo& info, const LoadRequest& request,
+         const ReshapeOptions& options, Agreement agreement, checkpoint::FileSystem& files)
+      : registry_(registry), request_(request), options_(options), agreement_(agreement), files_(files) {
+    loaded_.info = info;
+  }
+
+  Result<Loaded> Run() {
+    // Whatever is wrong with one rank's part is known to all before any of them writes.
+    const Status prepared = Prepare();
+    KINTSUGI_RETURN_IF_ERROR(AgreeOn(prepared));
+    target_->ClearGaps();
+    BlockReader reader(*catalogue_, catalogue_->metadata(), request_.path, files_, options_.buffer_bytes);
+    KINTSUGI_RETURN_IF_ERROR(reader.Run(&*inflow_, [this] { return Poll(); }));
+    KINTSUGI_RETURN_IF_ERROR(target_->Deliver(request_.deadline));
+    loaded_.bytes += reader.bytes_read();
+    KINTSUGI_RETURN_IF_ERROR(TakeObjects());
+    Tell(reader);
+    return std::move(loaded_);
+  }
+
+ private:
+  Status Poll() const {
+    if (request_.cancel && request_.cancel->cancelled())
+      return {StatusCode::kCancelled, "a newer generation superseded the load"};
+    if (SteadyClock::SteadyNow() < request_.deadline) return Status::Ok();
+    return {StatusCode::kDeadlineExceeded, "the load's time ran out"};
+  }
+
+  Status Prepare() {
+    const Status own = [this]() -> Status {
+      KINTSUGI_RETURN_IF_ERROR(CheckTakeOver(registry_));
+      KINTSUGI_ASSIGN_OR_RETURN(Catalogue catalogue, Catalogue::Read(loaded_.info, files_, [this] { return Poll(); }));
+      catalogue_ = std::make_unique<Catalogue>(std::move(catalogue));
+      KINTSUGI_ASSIGN_OR_RETURN(Target target, Target::Of(registry_));
+      target_ = std::make_unique<Target>(std::move(target));
+      return Status::Ok();
+    }();
+    if (options_.statements) return PrepareRenamed(own);
+    KINTSUGI_RETURN_IF_ERROR(own);
+    return PrepareSameNames();
+  }
+
+  // What is not stored is known here; what nobody asks for, only over all ranks (AgreeOn).
+  Status PrepareSameNames() {
+    const Metadata& stored = catalogue_->metadata();
+    const auto verdict = JudgeStrictly(options_.strict, stored, target_->metadata());
+    for (const layout::LayoutError& error : verdict.errors)
+      if (error.code == layout::ErrorCode::kUnexpected)
+        return Misfit("tensor '" + error.key + "' is registered, but is not in the checkpoint (" +
+                      std::to_string(stored.keys.size()) +
+                      " tensors); rename what is stored with --resume-aoa, or let it be with --resume-strict");
+    unexpected_ = verdict.removed;
+    target_->Remove(verdict.removed);
+    auto made = plan::MakePlan(stored, target_->metadata(), {});
+    if (!made.ok()) return Misfit(made.error().message);
+    plan_ = std::make_unique<plan::Plan>(std::move(made).value());
+    KINTSUGI_RETURN_IF_ERROR(target_->Bind(stored, &bindings_));
+    KINTSUGI_ASSIGN_OR_RETURN(reshard::Inflow inflow,
+                              reshard::Inflow::Make(*plan_, stored, target_->metadata(), 0, bindings_));
+    inflow_.emplace(std::move(inflow));
+    return Status::Ok();
+  }
+
+  // The layouts of all ranks, put together.
+  Result<Metadata> AllTargets(const Status& own) {
+    const auto mine = [&]() -> Result<Bytes> {
+      KINTSUGI_RETURN_IF_ERROR(own);
+      const std::string text = Encode(target_->As(request_.self));
+      return Bytes(text.begin(), text.end());
+    };
+    const auto decode = [](const Bytes& bytes) -> Result<Metadata> {
+      auto decoded = layout::Decode(bytes);
+      if (!decoded.ok()) return decoded.error().ToStatus();
+      return std::move(decoded).value();
+    };
+    KINTSUGI_ASSIGN_OR_RETURN(const Bytes merged,
+                              agreement_.Reach("layouts", mine(), [&](const auto& all) -> Result<Bytes> {
+                                std::vector<Metadata> lists;
+                                for (const Bytes& one : all) {
+                                  KINTSUGI_ASSIGN_OR_RETURN(lists.emplace_back(), decode(one));
+                                }
+                                const Metadata together = layout::MergeAll(lists);
+                                if (const auto errors = Validate(together, {.is_request = true}); !errors.empty())
+                                  return Misfit("what the ranks have registered: " + errors.front().message);
+                                const std::string text = Encode(together);
+                                return Bytes(text.begin(), text.end());
+                              }));
+    return decode(merged);
+  }
+
+  Status PrepareRenamed(const Status& own) {
+    KINTSUGI_ASSIGN_OR_RETURN(const Metadata all, AllTargets(own));
+    const Metadata& stored = catalogue_->metadata();
+    aoa::Options program;
+    program.allow_unexpected = !layout::RaisesUnexpected(options_.strict);
+    aoa::Diagnostic diagnostic;
+    const auto engine =
+        aoa::Engine::Build({*options_.statements, plan::TensorsOf(stored), plan::TensorsOf(all), program}, &diagnostic);
+    if (!engine.ok()) return Misfit("the AOA program: " + engine.status().message());
+    if (layout::RaisesUnexpected(options_.strict) && !engine->dropped_states().empty())
+      return Misfit(Named(engine->dropped_states()) +
+                    ": registered, but neither the checkpoint nor the AOA program has a source for them; add a "
+                    "statement, or let them be with --resume-strict");
+    unread_ = engine->unread();
+    if (layout::RaisesMissing(options_.strict) && !unread_.empty())
+      return Misfit(Named(unread_) +
+                    ": in the checkpoint, but the AOA program makes nothing of them; write 'NAME -> _' "
+                    "for what is not needed, or let them be with --resume-strict");
+    unexpected_ = engine->unexpected();
+    unexpected_.insert(unexpected_.end(), engine->dropped_states().begin(), engine->dropped_states().end());
+    auto made = plan::MakeRenamedPlan(stored, *engine, target_->metadata(), {}, &diagnostic);
+    if (!made.ok()) return Misfit(made.error().message);
+    renamed_ = std::make_unique<plan::RenamedPlan>(std::move(made).value());
+    if (const auto error = plan::CheckRenamed(*renamed_, stored, target_->metadata()))
+      return error->ToStatus().Annotate("the plan is refused");
+    KINTSUGI_RETURN_IF_ERROR(target_->BindRenamed(*renamed_, &bindings_));
+    KINTSUGI_ASSIGN_OR_RETURN(reshard::Inflow inflow,
+                              reshard::Inflow::Make(renamed_->plan, stored, renamed_->wanted, 0, bindings_));
+    inflow_.emplace(std::move(inflow));
+    return Status::Ok();
+  }
+
+  // That every rank can load; and, where names stay, which stored keys no rank asks for: a bit for each, in their
+  // order.
+  Status AgreeOn(const Status& prepared) {
+    const auto mine = [&]() -> Result<Bytes> {
+      KINTSUGI_RETURN_IF_ERROR(prepared);
+      Bytes asked;
+      if (options_.statements) return asked;
+      const std::vector<layout::KeyMeta>& keys = catalogue_->metadata().keys;
+      asked.resize((keys.size() + 7) / 8);
+      for (size_t i = 0; i < keys.size(); ++i)
+        if (!target_->metadata().Find(keys[i].name).empty()) asked[i / 8] |= static_cast<uint8_t>(1u << (i % 8));
+      return asked;
+    };
+    const auto join = [](const std::vector<Bytes>& all) -> Result<Bytes> {
+      Bytes any = all[0];
+      for (size_t rank = 1; rank < all.size(); ++rank) {
+        if (all[rank].size() != any.size())
+          return Misfit("ranks 0 and " + std::to_string(rank) + " do not see the same checkpoint");
+        for (size_t i = 0; i < any.size(); ++i) any[i] |= all[rank][i];
+      }
+      return any;
+    };
+    KINTSUGI_ASSIGN_OR_RETURN(const Bytes asked, agreement_.Reach("prepared", mine(), join));
+    if (options_.statements) return Status::Ok();
+    const std::vector<layout::KeyMeta>& keys = catalogue_->metadata().keys;
+    for (size_t i = 0; i < keys.size(); ++i)
+      if ((asked[i / 8] >> (i % 8) & 1) == 0) unread_.push_back(keys[i].name);
+    if (layout::RaisesMissing(options_.strict) && !unread_.empty())
+      return Misfit(Named(unread_) +
+                    ": in the checkpoint, but registered by no rank; rename what is stored with "
+                    "--resume-aoa, or let it be with --resume-strict raise_unexpected");
+    return Status::Ok();
+  }
+
+  Status TakeObjects() {
+    if (!registry_.HasMirrored()) return Status::Ok();
+    std::vector<Rank> ranks;
+    for (const StoredObjects& stored : catalogue_->objects()) ranks.push_back(stored.rank);
+    const auto saved_by = [&](Rank rank) -> Result<std::map<std::string, Bytes>> {
+      for (const StoredObjects& stored : catalogue_->objects()) {
+        if (stored.rank != rank) continue;
+        const std::string path = checkpoint::Join(request_.path, stored.extent.file);
+        KINTSUGI_ASSIGN_OR_RETURN(const auto file, files_.Open(path));
+        Bytes bytes(stored.extent.size_bytes);
+        KINTSUGI_RETURN_IF_ERROR(ReadExtent(*file, path, stored.extent, "mirrored objects of rank " + rank.ToString(),
+                                            bytes.data(), [this] { return Poll(); }));
+        loaded_.bytes += bytes.size();
+        return UnpackMirrored(bytes);
+      }
+      return Status(StatusCode::kNotFound, "no objects of rank " + rank.ToString());
+    };
+    KINTSUGI_ASSIGN_OR_RETURN(loaded_.mirrored, TakeOverObjects(registry_, request_.self, ranks, saved_by));
+    return Status::Ok();
+  }
+
+  void Tell(const BlockReader& reader) {
+    const auto& identity = loaded_.info.manifest.identity;
+    loaded_.note = "event=resumed_reshaped step=" + identity.step.ToString() + " rank=" + request_.self.ToString() +
+                   " ranks_saved=" + std::to_string(identity.world_size) +
+                   " ranks=" + std::to_string(request_.world_size) + " read=\"" + MiB(reader.bytes_read()) + " of " +
+                   MiB(catalogue_->ByteCount()) + " stored\" needed=\"" + MiB(inflow_->bytes()) +
+                   "\" beside_the_state=\"" + MiB(reader.buffer_peak_bytes() + target_->staged_bytes()) + "\"";
+    if (!unexpected_.empty()) loaded_.note += " not_stored=\"" + Named(unexpected_) + "\"";
+    if (!unread_.empty()) loaded_.note += " not_read=\"" + Named(unread_) + "\"";
+  }
+
+  const StateRegistry& registry_;
+  const LoadRequest& request_;
+  const ReshapeOptions& options_;
+  Agreement agreement_;
+  checkpoint::FileSystem& files_;
+  std::unique_ptr<Catalogue> catalogue_;
+  std::unique_ptr<Target> target_;
+  std::unique_ptr<plan::Plan> plan_;
+  std::unique_ptr<plan::RenamedPlan> renamed_;
+  reshard::Bindings bindings_;
+  std::optional<reshard::Inflow> inflow_;
+  std::vector<std::string> unexpected_, unread_;
+  Loaded loaded_;
+};
+
+}  // namespace
+
+Result<Loaded> LoadReshaped(const StateRegistry& registry, const CheckpointInfo& info, const LoadRequest& request,
+                            const ReshapeOptions& options, Agreement agreement, checkpoint::FileSystem& files) {
+  auto loaded = Loader(registry, info, request, options, agreement, files).Run();
+  if (!loaded.ok()) return loaded.status().Annotate("into another layout");
+  return loaded;
+}
+
+Result<std::vector<std::string>> ReadProgram(const std::string& path) {
+  const auto fail = [&](const std::string& what) {
+    return Status(StatusCode::kInvalidArgument, "AOA program '" + path + "' " + what);
+  };
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string text,
+                            checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), path, kProgramBytesMax));
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) return fail("is empty");
+  if (text[first] != '[' && text[first] != '{') return std::vector<std::string>{text};
+  auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (document.is_object() && document.size() == 1 && document.contains("aoa_statements"))
+    document = nlohmann::json(std::move(document["aoa_statements"]));
+  if (!document.is_array())
+    return fail("is neither statements, nor a JSON list of them, nor {\"aoa_statements\": [..]}");
+  std::vector<std::string> statements;
+  for (const auto& entry : document) {
+    if (!entry.is_string()) return fail("has an entry that is no text");
+    statements.push_back(entry.get<std::string>());
+  }
+  return statements;
+}
+
+}  // namespace kintsugi::resume

@@ -1,0 +1,96 @@
+#include "replica/resume/take_over.h"
+
+#include <algorithm>
+
+namespace kintsugi::resume {
+namespace {
+
+using Objects = std::map<std::string, std::vector<uint8_t>>;
+
+Status Refuse(const std::string& key, const std::string& what) {
+  return {StatusCode::kFailedPrecondition, "object '" + key + "' " + what};
+}
+
+// What each rank saved, asked for once.
+class Saved {
+ public:
+  Saved(const std::vector<Rank>& ranks, const SavedBy& saved_by) : ranks_(ranks), saved_by_(saved_by) {}
+
+  Result<const std::vector<uint8_t>*> Of(Rank rank, const std::string& key) {
+    if (!std::binary_search(ranks_.begin(), ranks_.end(), rank))
+      return Refuse(key, "is to come from rank " + rank.ToString() +
+                             ", which saved nothing: the checkpoint has ranks 0 to " +
+                             (ranks_.empty() ? "none" : ranks_.back().ToString()) +
+                             "; say another TakeOver where the object is registered");
+    auto at = read_.find(rank);
+    if (at == read_.end()) {
+      KINTSUGI_ASSIGN_OR_RETURN(Objects objects, saved_by_(rank));
+      at = read_.emplace(rank, std::move(objects)).first;
+    }
+    const auto found = at->second.find(key);
+    if (found == at->second.end())
+      return Refuse(key, "is mirrored now, but rank " + rank.ToString() + " saved none of that name");
+    return &found->second;
+  }
+  const std::vector<Rank>& ranks() const { return ranks_; }
+
+ private:
+  const std::vector<Rank>& ranks_;
+  const SavedBy& saved_by_;
+  std::map<Rank, Objects> read_;
+};
+
+Result<std::vector<uint8_t>> BytesOf(const ShardedObject& object, Rank self, Saved& saved) {
+  std::vector<uint8_t> bytes;
+  switch (object.take_over) {
+    case TakeOver::kSameRank:
+    case TakeOver::kRankZero: {
+      KINTSUGI_ASSIGN_OR_RETURN(const auto* found,
+                                saved.Of(object.take_over == TakeOver::kRankZero ? Rank(0) : self, object.key));
+      return *found;
+    }
+    case TakeOver::kDerived:
+      object.capture(object.context, &bytes);
+      return bytes;
+    case TakeOver::kOwn: {
+      std::vector<SavedObject> all;
+      for (const Rank rank : saved.ranks()) {
+        KINTSUGI_ASSIGN_OR_RETURN(const auto* found, saved.Of(rank, object.key));
+        all.push_back({rank, found->data(), found->size()});
+      }
+      KINTSUGI_RETURN_IF_ERROR(
+          object.take_over_all(object.context, all, &bytes).Annotate("object '" + object.key + "'"));
+      return bytes;
+    }
+    case TakeOver::kUnsaid:
+      break;
+  }
+  return Status(StatusCode::kInternal,
+                "object '" + object.key + "' is taken over in no way");  // CheckTakeOver comes first
+}
+
+}  // namespace
+
+Status CheckTakeOver(const StateRegistry& registry) {
+  for (const auto& [key, object] : registry.objects())
+    if (object.take_over == TakeOver::kUnsaid)
+      return Refuse(key,
+                    "does not say how it goes on in another layout or with other ranks: set ShardedObject::take_over "
+                    "(same rank, from rank 0, derived, own function) where it is registered");
+  return Status::Ok();
+}
+
+Result<std::vector<uint8_t>> TakeOverObjects(const StateRegistry& registry, Rank self, const std::vector<Rank>& ranks,
+                                             const SavedBy& saved_by) {
+  KINTSUGI_RETURN_IF_ERROR(CheckTakeOver(registry));
+  Saved saved(ranks, saved_by);
+  std::vector<uint8_t> all;
+  for (const auto& [key, object] : registry.objects()) {
+    if (object.kind != ObjectKind::kMirrored) continue;
+    KINTSUGI_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, BytesOf(object, self, saved));
+    AppendMirrored(key, bytes, &all);
+  }
+  return all;
+}
+
+}  // namespace kintsugi::resume

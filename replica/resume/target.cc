@@ -1,0 +1,93 @@
+#include "replica/resume/target.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "replica/layout/builder.h"
+#include "replica/layout/strict.h"
+#include "replica/layout/validate.h"
+#include "replica/reshard/renamed.h"
+#include "replica/resume/catalogue.h"
+#include "replica/save/checksum.h"
+
+namespace kintsugi::resume {
+
+Result<Target> Target::Of(const StateRegistry& registry) {
+  Target target(registry);
+  layout::MetadataBuilder builder;
+  builder.AddRank(0);
+  for (const auto& [key, tensor] : registry.tensors()) {
+    KINTSUGI_RETURN_IF_ERROR(registry.DeviceOf(tensor).status());
+    builder.AddTensor(0, PieceAlone(tensor));
+    target.tensors_.emplace(key, &tensor);
+  }
+  target.metadata_ = builder.Build();
+  if (const auto errors = Validate(target.metadata_, {.is_request = true}); !errors.empty())
+    return Status(StatusCode::kFailedPrecondition, "what this rank has registered: " + errors.front().message);
+  return target;
+}
+
+layout::Metadata Target::As(Rank self) const {
+  layout::MetadataBuilder builder;
+  builder.AddRank(self.value());
+  for (const auto& [key, tensor] : tensors_) builder.AddTensor(self.value(), PieceAlone(*tensor));
+  return builder.Build();
+}
+
+void Target::Remove(const std::vector<std::string>& keys) {
+  if (keys.empty()) return;
+  for (const std::string& key : keys) tensors_.erase(key);
+  metadata_ = layout::Without(metadata_, keys);
+}
+
+Result<ShardedTensor> Target::OnHost(const ShardedTensor& tensor) {
+  ShardedTensor piece = PieceAlone(tensor);
+  if (tensor.memory.kind != MemoryKind::kDevice) return piece;
+  std::vector<uint8_t>& staging = staged_[tensor.key];
+  staging.resize(tensor.memory.size_bytes);
+  staged_bytes_ += staging.size();
+  piece.memory = Memory{.data = staging.data(), .size_bytes = staging.size()};
+  return piece;
+}
+
+Status Target::Bind(const layout::Metadata& source, reshard::Bindings* bindings) {
+  for (const auto& [key, tensor] : tensors_) {
+    KINTSUGI_ASSIGN_OR_RETURN(const ShardedTensor piece, OnHost(*tensor));
+    KINTSUGI_RETURN_IF_ERROR(reshard::BindTarget(source, metadata_, 0, piece, bindings));
+  }
+  return Status::Ok();
+}
+
+Status Target::BindRenamed(const plan::RenamedPlan& renamed, reshard::Bindings* bindings) {
+  std::vector<ShardedTensor> pieces;
+  for (const auto& [key, tensor] : tensors_) {
+    KINTSUGI_ASSIGN_OR_RETURN(pieces.emplace_back(), OnHost(*tensor));
+  }
+  return reshard::BindRenamed(renamed, metadata_, 0, pieces, bindings);
+}
+
+void Target::ClearGaps() {
+  for (const auto& [key, tensor] : tensors_)
+    if (tensor->allow_shape_mismatch && tensor->memory.kind != MemoryKind::kDevice && tensor->memory.size_bytes > 0)
+      std::memset(tensor->memory.data, 0, tensor->memory.size_bytes);
+}
+
+Status Target::Deliver(TimePoint deadline) {
+  for (const auto& [key, bytes] : staged_) {
+    const ShardedTensor& tensor = *tensors_.at(key);
+    KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_->DeviceOf(tensor));
+    KINTSUGI_ASSIGN_OR_RETURN(const std::shared_ptr<uint8_t> pinned, device->AllocateHost(checkpoint::kBlockBytes));
+    auto* const to = static_cast<uint8_t*>(tensor.memory.data);
+    for (uint64_t at = 0; at < bytes.size(); at += checkpoint::kBlockBytes) {
+      const uint64_t size = std::min<uint64_t>(checkpoint::kBlockBytes, bytes.size() - at);
+      std::memcpy(pinned.get(), bytes.data() + at, size);
+      KINTSUGI_RETURN_IF_ERROR(
+          device->Write(to + at, pinned.get(), size, {.deadline = deadline}).Annotate("tensor '" + key + "'"));
+    }
+  }
+  staged_.clear();
+  return Status::Ok();
+}
+
+}  // namespace kintsugi::resume

@@ -1,0 +1,49 @@
+// Target: what one rank's registered tensors are as the target of a plan, and where their bytes go (private).
+//
+// Tensors on a device are received in host memory of the same size and brought over at the end.
+// Errors: as BindTarget and DeviceMemory. Threads: one. Ownership: the registry outlives it.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "callbacks/state/registry.h"
+#include "replica/layout/metadata.h"
+#include "replica/plan/renamed_plan.h"
+#include "replica/reshard/bindings.h"
+#include "runtime/base/clock.h"
+
+namespace kintsugi::resume {
+
+class Target {
+ public:
+  static Result<Target> Of(const StateRegistry& registry);
+
+  const layout::Metadata& metadata() const { return metadata_; }  // of one rank, number 0
+  // The same with this rank's own number, as other ranks see it.
+  layout::Metadata As(Rank self) const;
+  // Takes keys (ascending) out of the request: their memory stays as it is.
+  void Remove(const std::vector<std::string>& keys);
+
+  Status Bind(const layout::Metadata& source, reshard::Bindings* bindings);
+  Status BindRenamed(const plan::RenamedPlan& renamed, reshard::Bindings* bindings);
+  // Zeros where a stored tensor of another shape may leave gaps.
+  void ClearGaps();
+  // Brings device tensors to their devices.
+  Status Deliver(TimePoint deadline);
+
+  uint64_t staged_bytes() const { return staged_bytes_; }
+
+ private:
+  explicit Target(const StateRegistry& registry) : registry_(&registry) {}
+  // The tensor in host memory.
+  Result<ShardedTensor> OnHost(const ShardedTensor& tensor);
+
+  const StateRegistry* registry_;
+  std::map<std::string, const ShardedTensor*> tensors_;
+  layout::Metadata metadata_;
+  std::map<std::string, std::vector<uint8_t>> staged_;  // by key
+  uint64_t staged_bytes_ = 0;
+};
+
+}  // namespace kintsugi::resume

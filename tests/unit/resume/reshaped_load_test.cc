@@ -1,0 +1,187 @@
+// A checkpoint of one world, loaded into others: every element, objects, names, refusals, damage.
+#include <fstream>
+
+#include "runtime/base/random.h"
+#include "tests/unit/resume/worlds.h"
+
+namespace kintsugi::resume {
+namespace {
+
+const std::vector<Global> kModel = {{"w.column", {12, 24}, 1},
+                                    {"w.row", {24, 12}, 0},
+                                    {"w.cube", {4, 6, 8}, 1},
+                                    {"norm", {13}, -1},
+                                    {"scalar", {}, -1}};
+
+void ExpectWhole(std::vector<LoadedRank>& ranks) {
+  for (LoadedRank& rank : ranks) {
+    ASSERT_TRUE(rank.status.ok()) << rank.status.ToString();
+    rank.world->ExpectSet();
+  }
+}
+
+Status FirstError(const std::vector<LoadedRank>& ranks) {
+  for (const LoadedRank& rank : ranks)
+    if (!rank.status.ok()) return rank.status;
+  return Status::Ok();
+}
+
+TEST(ReshapedLoad, BringsEveryElementFromAnyCutToAnyOther) {
+  const Cut cuts[] = {{4, 2, 1}, {4, 2, 2}, {2, 2, 1}, {6, 2, 3}, {8, 2, 2}, {4, 1, 4}, {3, 1, 1}, {1, 1, 1}};
+  for (const Cut& saved : {Cut{4, 2, 2}, Cut{4, 1, 2}, Cut{6, 2, 3}, Cut{1, 1, 1}}) {
+    const Folder root;
+    const std::string path = Save(root.path(), saved, kModel, 1);
+    for (const Cut& cut : cuts) {
+      SCOPED_TRACE("from " + std::to_string(saved.ranks) + "/" + std::to_string(saved.tp) + "/" +
+                   std::to_string(saved.shards) + " to " + std::to_string(cut.ranks) + "/" + std::to_string(cut.tp) +
+                   "/" + std::to_string(cut.shards));
+      auto ranks = LoadAll(path, cut, kModel);
+      ExpectWhole(ranks);
+      for (LoadedRank& rank : ranks) EXPECT_EQ(rank.world->counter(), (std::vector<uint8_t>{0, 7}));
+    }
+  }
+}
+
+// Larger than a block and than the buffers, so that windows begin and end within rows.
+TEST(ReshapedLoad, ReadsOnlyTheBlocksItNeedsThroughSmallBuffers) {
+  const std::vector<Global> model = {{"big", {1000, 1500}, 1}, {"tail", {300001}, -1}};
+  const Folder root;
+  const std::string path = Save(root.path(), {2, 2, 1}, model);
+  ReshapeOptions options;
+  options.buffer_bytes = 2 << 20;
+  auto ranks = LoadAll(path, {4, 1, 4}, model, options);
+  ExpectWhole(ranks);
+  const uint64_t stored = (1000 * 1500 + 300001) * sizeof(float);
+  for (const LoadedRank& rank : ranks) {
+    // A quarter of each tensor, and at most a block more at each end of each stretch: two stored pieces of one, one of
+    // the other.
+    EXPECT_LT(rank.loaded.bytes, stored / 4 + (uint64_t{6} << 20)) << rank.loaded.note;
+    EXPECT_NE(rank.loaded.note.find("beside_the_state=\"2.0 MiB\""), std::string::npos) << rank.loaded.note;
+  }
+}
+
+TEST(ReshapedLoad, RandomCutsBringEveryElement) {
+  Random random(7);
+  const auto below = [&](uint64_t bound) { return static_cast<int64_t>(random.Below(bound)); };
+  for (int round = 0; round < 40; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    std::vector<Global> model;
+    const int64_t tensors = 1 + below(4);
+    for (int64_t i = 0; i < tensors; ++i) {
+      Global global{"t" + std::to_string(i), {}, -1};
+      const int64_t axes = below(4);
+      for (int64_t axis = 0; axis < axes; ++axis) global.shape.push_back(1 + below(9));
+      if (axes > 0 && random.Chance(0.6)) {
+        global.tp_axis = static_cast<int>(below(static_cast<uint64_t>(axes)));
+        global.shape[static_cast<size_t>(global.tp_axis)] *= 6;
+      }
+      model.push_back(global);
+    }
+    const auto cut = [&] {
+      const int tp = static_cast<int>(1 + below(3)), shards = static_cast<int>(1 + below(3));
+      return Cut{tp * shards * static_cast<int>(1 + below(2)), tp, shards};
+    };
+    const Folder root;
+    const std::string path = Save(root.path(), cut(), model, static_cast<int>(below(2)));
+    auto ranks = LoadAll(path, cut(), model);
+    ExpectWhole(ranks);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(ReshapedLoad, AProgramRenamesAndCutsOnTheWay) {
+  const Folder root;
+  const std::string path = Save(root.path(), {4, 2, 2}, {{"a", {4, 6}, 1}, {"b", {4, 6}, 1}, {"unused", {3}, -1}});
+  ReshapeOptions options;
+  options.statements = {{"a, b -> ab, axis=0", "unused -> _"}};
+  auto ranks = LoadAll(path, {3, 1, 3}, {{"ab", {8, 6}, -1}}, options);
+  for (LoadedRank& rank : ranks) {
+    ASSERT_TRUE(rank.status.ok()) << rank.status.ToString();
+    rank.world->ForEach([](const std::string&, int64_t element, float& value) {
+      EXPECT_EQ(value, element < 24 ? ValueOf("a", element) : ValueOf("b", element - 24));
+    });
+  }
+}
+
+// Each rank alone does not know over how many shards the target is cut; all together do.
+TEST(ReshapedLoad, AFusedWeightIsReorderedForTheShardsOfTheTarget) {
+  const Folder root;
+  const std::string path = Save(root.path(), {2, 2, 1}, {{"ffn", {1, 8}, 1}});
+  ReshapeOptions options;
+  options.statements = {{"ffn -> ffn, fused_ffn"}};
+  auto ranks = LoadAll(path, {4, 4, 1}, {{"ffn", {1, 8}, 1}}, options);
+  const int64_t stored_at[] = {0, 2, 1, 3, 4, 6, 5, 7};
+  for (LoadedRank& rank : ranks) {
+    ASSERT_TRUE(rank.status.ok()) << rank.status.ToString();
+    rank.world->ForEach([&](const std::string& key, int64_t element, float& value) {
+      EXPECT_EQ(value, ValueOf(key, stored_at[element])) << element;
+    });
+  }
+}
+
+TEST(ReshapedLoad, KeysOnOneSideAreJudgedByTheStrictMode) {
+  const Folder root;
+  const std::string path = Save(root.path(), {2, 1, 1}, {{"a", {4}, -1}, {"stored", {4}, -1}});
+  const auto load = [&](layout::StrictHandling strict) {
+    ReshapeOptions options;
+    options.strict = strict;
+    return LoadAll(path, {3, 1, 1}, {{"a", {4}, -1}, {"wanted", {4}, -1}}, options);
+  };
+  const Status unexpected = FirstError(load(layout::StrictHandling::kRaiseAll));
+  EXPECT_EQ(unexpected.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(unexpected.message().find("'wanted' is registered, but is not in the checkpoint"), std::string::npos)
+      << unexpected.ToString();
+  auto ranks = load(layout::StrictHandling::kIgnoreAll);
+  for (LoadedRank& rank : ranks) {
+    ASSERT_TRUE(rank.status.ok()) << rank.status.ToString();
+    EXPECT_NE(rank.loaded.note.find("not_stored=\"'wanted'\" not_read=\"'stored'\""), std::string::npos)
+        << rank.loaded.note;
+    rank.world->ForEach([](const std::string& key, int64_t element, float& value) {
+      EXPECT_EQ(value, key == "a" ? ValueOf("a", element) : -1.0f);
+    });
+  }
+  const Status missing = FirstError(LoadAll(path, {3, 1, 1}, {{"a", {4}, -1}}));
+  EXPECT_NE(missing.message().find("'stored': in the checkpoint, but registered by no rank"), std::string::npos)
+      << missing.ToString();
+}
+
+TEST(ReshapedLoad, OneRanksMisfitIsEveryRanksErrorAndTouchesNothing) {
+  const Folder root;
+  const std::string path = Save(root.path(), {2, 2, 1}, {{"a", {4, 4}, 1}});
+  auto ranks = LoadAll(path, {4, 2, 1}, {{"a", {4, 6}, 1}});
+  for (LoadedRank& rank : ranks) {
+    EXPECT_EQ(rank.status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(rank.status.message().find("'a'"), std::string::npos) << rank.status.ToString();
+    EXPECT_NE(rank.status.message().find("[4, 6]"), std::string::npos) << rank.status.ToString();
+    rank.world->ForEach([](const std::string&, int64_t, float& value) { EXPECT_EQ(value, -1.0f); });
+  }
+}
+
+TEST(ReshapedLoad, ADamagedBlockIsNamed) {
+  const Folder root;
+  const std::string path = Save(root.path(), {1, 1, 1}, {{"a", {600000}, -1}});
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().filename().string().rfind("layout", 0) != 0) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(1500000);
+    file.put('x');
+  }
+  const auto ranks = LoadAll(path, {3, 1, 3}, {{"a", {600000}, -1}});
+  // Of three ranks only those that need the block see it.
+  EXPECT_TRUE(ranks[0].status.ok()) << ranks[0].status.ToString();
+  EXPECT_EQ(ranks[1].status.code(), StatusCode::kDataLoss);
+  EXPECT_NE(ranks[1].status.message().find("tensor 'a' is damaged in block 1 of 3"), std::string::npos)
+      << ranks[1].status.ToString();
+}
+
+TEST(ReshapedLoad, AnObjectThatDoesNotSayHowItGoesOnIsNamed) {
+  const Folder root;
+  const std::string path = Save(root.path(), {2, 1, 1}, {{"a", {4}, -1}});
+  const Status unsaid = FirstError(LoadAll(path, {3, 1, 1}, {{"a", {4}, -1}}, {}, TakeOver::kUnsaid));
+  EXPECT_EQ(unsaid.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(unsaid.message().find("object 'counter' does not say how it goes on"), std::string::npos)
+      << unsaid.ToString();
+}
+
+}  // namespace
+}  // namespace kintsugi::resume
