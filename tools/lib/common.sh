@@ -37,6 +37,7 @@ _is_configured() {
   local dir=$1
   [ -f "$dir/build.ninja" ] && [ -f "$dir/.configured" ] &&
     [ ! "$root/CMakePresets.json" -nt "$dir/.configured" ] &&
+    [ ! "$root/build/python/.ready" -nt "$dir/.configured" ] &&  # the Python package is built with what lies there
     grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$dir/CMakeCache.txt"
 }
 
