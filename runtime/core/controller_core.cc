@@ -8,7 +8,9 @@
 namespace kintsugi::core {
 namespace {
 
-bool IsHandlerPhase(Phase phase) { return phase >= Phase::kClean && phase <= Phase::kRollback && phase != Phase::kAdmit; }
+bool IsHandlerPhase(Phase phase) {
+  return phase >= Phase::kClean && phase <= Phase::kRollback && phase != Phase::kAdmit;
+}
 
 }  // namespace
 
@@ -76,8 +78,15 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
   if (const auto* join = std::get_if<JoinRequest>(&message)) return OnJoin(header, *join);
   Member& member = At(header.rank);
   // A checkpoint that became visible stays so, whatever became of the rank that says so.
-  if (const auto* published = std::get_if<Published>(&message); published && header.term == term_ && phase_ != Phase::kEnded)
+  if (const auto* published = std::get_if<Published>(&message);
+      published && header.term == term_ && phase_ != Phase::kEnded)
     return OnPublished(published->step, published->directory);
+  // What a lost process had registered, by the launcher that holds its memory.
+  if (const auto* ready = std::get_if<Ready>(&message);
+      ready && taking_over_ && !member.registered && header.incarnation != member.incarnation) {
+    Register(member, *ready);
+    return;
+  }
   if (header.incarnation != member.incarnation || member.life == Life::kDead)
     return Drop(header.rank, "incarnation " + header.incarnation.ToString() + " is not the living one");
   if (header.term != term_) return Drop(header.rank, "the message is of another term");
@@ -181,7 +190,10 @@ void ControllerCore::OnTick() {
   if (now_ >= deadline_) return OnDeadline();
   if (now_ < save_deadline_) return;
   save_deadline_ = TimePoint::Max();
-  GiveUp(Ranks([](const Member& m) { return m.waiting; }), FaultKind::kStalled, now_, "the save was not finished in time");
+  if (save_ == SaveState::kRescuing)
+    return GiveUp(LateRescues(), FaultKind::kStalled, now_, "it did not come to save what is held in time");
+  GiveUp(Ranks([](const Member& m) { return m.waiting; }), FaultKind::kStalled, now_,
+         "the save was not finished in time");
 }
 
 void ControllerCore::GiveUpLost() {
@@ -202,7 +214,7 @@ bool ControllerCore::IsLost(const Member& member) const {
 void ControllerCore::OnDeadline() {
   deadline_ = TimePoint::Max();
   if (taking_over_) return TakenOver();
-  if (awaiting_exits_) return AfterLock();
+  if (awaiting_exits_) return phase_ == Phase::kLock ? AfterLock() : AfterStop();
   if (awaiting_majority_) return GiveUpMajority();
   if (phase_ == Phase::kConfirm) return EnterLock("no further cause within the confirmation window");
   if (phase_ == Phase::kAdmit && !ever_ran_) {

@@ -1,11 +1,11 @@
-// ControllerCore: the one decision maker, as a pure state machine. Step(event, now) returns what is to be done; the same
-// object runs in production and in the simulator.
+// ControllerCore: the one decision maker, as a pure state machine. Step(event, now) returns what is to be done; the
+// same object runs in production and in the simulator.
 //
 // Threads: none; one driver steps it. Time: monotonic instants come in as arguments, nothing is read.
 // Errors: a message that does not fit (older generation, unknown incarnation, wrong phase) is dropped and counted. A
 // transition outside the table is a failed CHECK.
-// Invariants: one generation per attempt; every wait has a deadline (`deadline_`); a rank whose state is not known to be
-// that of S is in `needs_repair` until VERIFY has passed.
+// Invariants: one generation per attempt; every wait has a deadline (`deadline_`); a rank whose state is not known to
+// be that of S is in `needs_repair` until VERIFY has passed.
 #pragma once
 
 #include <map>
@@ -15,6 +15,7 @@
 
 #include "runtime/core/controller_types.h"
 #include "runtime/core/detector.h"
+#include "runtime/core/digest_verdict.h"
 #include "runtime/core/hang_detector.h"
 #include "runtime/core/policy.h"
 #include "runtime/core/slow_ranks.h"
@@ -22,20 +23,6 @@
 #include "runtime/core/snapshot_table.h"
 
 namespace kintsugi::core {
-
-// What VERIFY found. Without a state service nobody reports a digest, and all are equal.
-struct DigestVerdict {
-  bool equal = true;
-  bool attributed = true;  // the odd ones were just repaired; otherwise untouched copies differ and all are in doubt
-  int layout = 0;
-  Rank expected;
-  std::vector<Rank> odd;
-};
-// digests[rank][layout]; ranks past the end and layouts that are not there have nothing to compare.
-using Digests = std::vector<std::map<int, uint64_t>>;
-DigestVerdict CompareDigests(const ReplicaMap& replicas, const Digests& digests, const std::set<Rank>& repaired);
-// With what was recorded of that very step: who differs from it is wrong, whoever it is.
-DigestVerdict CompareWithRecord(const ReplicaMap& replicas, const Digests& digests, const Digests& recorded);
 
 class ControllerCore {
  public:
@@ -52,8 +39,8 @@ class ControllerCore {
     Incarnation incarnation;
     Life life = Life::kAbsent;
     bool connected = false;
-    kintsugi::Step begun;            // step being computed
-    TimePoint closed_at;             // where not connected
+    kintsugi::Step begun;  // step being computed
+    TimePoint closed_at;   // where not connected
     bool watched_by_launcher = false;
     uint64_t pid = 0;
     std::string host;
@@ -70,18 +57,20 @@ class ControllerCore {
     bool from_spare = false;         // a process that was started before it was needed
     // The newest life that was given up and may still live, as far as anybody here can tell.
     std::optional<Incarnation> unconfirmed;
+    TimePoint given_up_at;               // with `unconfirmed`: since when one or the other may live
     Standing standing = Standing::kNew;  // to a controller that takes over
     Generation joined_generation;        // likewise
     bool knocks = false;                 // likewise: a process that knows no generation waits for an answer
-    bool registered = false;             // `registry` and `layouts` are its own
+    bool registered = false;             // `registry` and `layouts` are its own, or its lost process's
     std::optional<HeldState> held;       // of the process before this one, by its launcher
     Incarnation doubted;                 // the newest life whose memory is not to be adopted
+    int rescues = 0;                     // processes that were started only to save what is held
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these
     int digest_mismatches = 0;
-    bool save_failed = false;        // it could not write or publish a checkpoint: others are asked first
-    int handler_failures = 0;        // weighed, in this incident
-    bool waiting = false;            // in the current phase's wait set
+    bool save_failed = false;  // it could not write or publish a checkpoint: others are asked first
+    int handler_failures = 0;  // weighed, in this incident
+    bool waiting = false;      // in the current phase's wait set
     TimePoint wait_began;
     std::optional<ControllerMessage> order;  // with `waiting`: told again when the connection was lost meanwhile
     LockReport report;
@@ -89,8 +78,8 @@ class ControllerCore {
     std::optional<kintsugi::Step> finished;
     std::optional<kintsugi::Step> save_point;
     std::optional<kintsugi::Step> left_save_point;  // the newest one it was told to leave
-    kintsugi::Step acked_begun;      // with a pause: what it had begun when it stored the pause
-    std::optional<kintsugi::Step> at_gate;  // control-plane gate
+    kintsugi::Step acked_begun;                     // with a pause: what it had begun when it stored the pause
+    std::optional<kintsugi::Step> at_gate;          // control-plane gate
     bool resumed = true;
     RegistrySummary registry;
     std::map<int, GroupClaim> layouts;
@@ -123,8 +112,9 @@ class ControllerCore {
   void SetInjections(Rank rank, std::vector<std::string> injections) { At(rank).injections = std::move(injections); }
 
  private:
-  // A rank whose handlers fail this often in one incident, with no other cause in sight, is given up. An error that may be
-  // the echo of another rank's failure weighs half, so that the rank with a cause of its own is always the first to go.
+  // A rank whose handlers fail this often in one incident, with no other cause in sight, is given up. An error that may
+  // be the echo of another rank's failure weighs half, so that the rank with a cause of its own is always the first to
+  // go.
   static constexpr int kEchoFailure = 1;
   static constexpr int kOwnFailure = 2;
   static constexpr int kHandlerFailuresMax = 3 * kOwnFailure;
@@ -132,10 +122,22 @@ class ControllerCore {
   static constexpr size_t kCheckpointsMax = 16;
   // Every rank is told of every one of these.
   static constexpr size_t kFaultRanksNamed = 256;
+  // So often is a process of one rank started only to save what is held of it.
+  static constexpr int kRescuesMax = 2;
   // While some of many lost ranks still come back, the others are waited for, for at most so many confirmation windows.
   static constexpr int kReturnWindowsMax = 4;
 
-  enum class SaveState : uint8_t { kNone, kArming, kGathering, kVerifying, kWriting, kRenaming, kFinalVerify };
+  enum class SaveState : uint8_t {
+    kNone,
+    kArming,
+    kGathering,
+    kVerifying,
+    kRescuing,   // DUMP: processes come that adopt what only launchers hold
+    kComparing,  // DUMP: replicas, before anything is written
+    kWriting,
+    kRenaming,
+    kFinalVerify,
+  };
 
   Member& At(Rank rank) { return members_[static_cast<size_t>(rank.value())]; }
   bool InWorld(Rank rank) const { return rank.value() >= 0 && rank.value() < policy_.world_size; }
@@ -146,6 +148,7 @@ class ControllerCore {
   void OnMessage(const Header& header, const AgentMessage& message);
   void OnJoin(const Header& header, const JoinRequest& join);
   void OnReady(const Header& header, const Ready& ready);
+  void Register(Member& member, const Ready& ready);
   void OnClosed(const ConnectionClosed& closed);
   void OnExited(const ProcessExited& exited);
   void TellAgain(Rank rank);
@@ -157,8 +160,8 @@ class ControllerCore {
   void OnFaultReport(Rank rank, const FaultReport& report, bool current);
 
   // Incident (controller_incident.cc).
-  // A signal that proves nothing by itself (a lost connection, a failed collective): opens CONFIRM where nothing else is
-  // under way.
+  // A signal that proves nothing by itself (a lost connection, a failed collective): opens CONFIRM where nothing else
+  // is under way.
   void Suspect(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
   void MaybeHeal();
   // A fault: goes to LOCK with a new attempt.
@@ -199,7 +202,10 @@ class ControllerCore {
   void OnPhaseFailed(Rank rank, const PhaseDone& done);
   void AfterPhase();
   void AfterVerify();
+  std::vector<Copy> Copies() const;
   DigestVerdict Verdict() const;
+  // Where comparing was asked for, what all replicas agreed on is kept.
+  void Agreed();
   void OnMismatch(const DigestVerdict& verdict);
   Status TakeLoaded();
   void EnterRunning();
@@ -227,8 +233,19 @@ class ControllerCore {
   void DoubtHeld(Rank rank);
   bool Adopts(Rank rank) const;
   void AddHeld(std::vector<LockReport>* reports) const;
+  TimePoint AwayUntil() const;
   bool AwaitExits();
   void MaybeExitsKnown();
+
+  // The dying gasp, before anything is written (controller_rescue.cc).
+  void EnterDump();
+  void BeginRescue(const IncidentSnapshot& snapshot);
+  void MaybeRescued();
+  void OnRescued(Rank rank, const PhaseDone& done);
+  std::vector<Rank> LateRescues() const;
+  void CompareGasp();
+  void WriteGasp();
+  bool IsRescued(Rank rank) const;
 
   // Hangs and crash loops (controller_hang.cc).
   void WatchForHangs();
@@ -255,7 +272,6 @@ class ControllerCore {
   void OnSnapshotUnreadable(Rank rank, const std::string& why);
 
   // Saves, pauses, the end (controller_save.cc).
-  void EnterDump();
   void RequestSave(bool then_end);
   void BeginRequestedSave();
   void ArmPause();
@@ -289,7 +305,8 @@ class ControllerCore {
   void SendTo(Rank rank, ControllerMessage message);
   void Kill(Rank rank, const std::string& reason);
   std::vector<Rank> LiveRanks() const;
-  // Sends make(rank) to each and waits for all of them: for the limit that the handlers have, and then for their answer.
+  // Sends make(rank) to each and waits for all of them: for the limit that the handlers have, and then for their
+  // answer.
   template <typename Make>
   void Order(const std::vector<Rank>& ranks, Duration limit, Make make) {
     deadline_ = now_ + limit + policy_.AnswerSlack();
@@ -335,15 +352,14 @@ class ControllerCore {
   uint64_t dropped_ = 0;
   std::string told_warning_;  // of a registration, the newest
 
-  bool taking_over_ = false;                    // listening: nothing is ordered yet
-  bool awaiting_exits_ = false;                 // with LOCK: what the dead left may be the only copy of a shard
-  bool awaited_exits_ = false;                  // it was waited for, in this LOCK
-  bool awaiting_majority_ = false;              // with LOCK: all that live have answered, and are too few
+  bool taking_over_ = false;        // listening: nothing is ordered yet
+  bool awaiting_exits_ = false;     // with LOCK or STOP: what the dead left, or the away hold, may be all there is
+  bool awaiting_majority_ = false;  // with LOCK: all that live have answered, and are too few
   TimePoint consent_until_ = TimePoint::Max();  // of this incident
   TieRule tie_rule_ = TieRule::kLowestRank;
-  TimePoint word_until_;                        // the witness's lease is ours until then
-  bool by_word_ = false;                        // this attempt rests on it
-  bool minority_ = false;                       // it was waited for in vain: save, without `latest`, and leave
+  TimePoint word_until_;   // the witness's lease is ours until then
+  bool by_word_ = false;   // this attempt rests on it
+  bool minority_ = false;  // it was waited for in vain: save, without `latest`, and leave
 
   // The incident under way, where there is one.
   std::optional<IncidentRecord> incident_;
@@ -364,6 +380,9 @@ class ControllerCore {
   Checkpoint reload_;             // with the rung reload: fixed when it was chosen
   bool reload_snapshot_ = false;  // ... the in-memory snapshot of choice_.step instead
   Digests digests_;
+  kintsugi::Step asked_step_;  // outside of REPAIR's: the step of which digests were asked for
+  kintsugi::Step agreed_step_;  // with `verify_every`: the newest at which all replicas agreed, and on what
+  Digests agreed_;
   TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
   bool ran_out_ = false;                    // with relock_at_: a handler's limit ran out
 
@@ -389,12 +408,13 @@ class ControllerCore {
   TimePoint save_deadline_ = TimePoint::Max();  // its own: a save outlives CONFIRM
   bool save_failed_ = false;                    // this one; it ends when nobody writes any more
   int last_save_failures_ = 0;
-  bool save_requested_ = false;                 // to be begun once the run goes on
+  bool save_requested_ = false;  // to be begun once the run goes on
   bool end_after_save_ = false;
   bool stop_requested_ = false;
   TimePoint stop_deadline_ = TimePoint::Max();
   std::set<Rank> unacked_;
   std::vector<Rank> writers_;
+  std::vector<Rank> rescued_;  // with DUMP: lost ranks whose memory was held by launchers alone
   kintsugi::Step pause_at_;
   int pause_rounds_ = 0;  // of this pause: each was overtaken
   kintsugi::Step save_step_;
@@ -402,11 +422,11 @@ class ControllerCore {
   kintsugi::Step
       verified_step_;  // since the last incident, the newest at which all replicas agreed outside an incident
   std::optional<uint64_t> final_digest_;
-  RunEnded ended_;  // with ENDED
-  std::optional<kintsugi::Step> gate_open_;     // control-plane gate: the newest one opened
-  std::map<kintsugi::Step, int> gate_counts_;   // ranks that have entered a later one
-  std::vector<Checkpoint> checkpoints_;         // complete when they were published; the newest is the last
-  std::string checkpoint_damage_;               // why the newest one ever was put aside
+  RunEnded ended_;                             // with ENDED
+  std::optional<kintsugi::Step> gate_open_;    // control-plane gate: the newest one opened
+  std::map<kintsugi::Step, int> gate_counts_;  // ranks that have entered a later one
+  std::vector<Checkpoint> checkpoints_;        // complete when they were published; the newest is the last
+  std::string checkpoint_damage_;              // why the newest one ever was put aside
 };
 
 }  // namespace kintsugi::core

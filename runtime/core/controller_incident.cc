@@ -99,7 +99,10 @@ void ControllerCore::RecordFault(Rank rank, FaultKind kind, const std::string& t
 
 void ControllerCore::MarkDead(Rank rank) {
   Member& member = At(rank);
-  if (member.life != Life::kAbsent) member.unconfirmed = member.incarnation;
+  if (member.life != Life::kAbsent) {
+    if (!member.unconfirmed) member.given_up_at = now_;
+    member.unconfirmed = member.incarnation;
+  }
   // Whoever comes after it must not take its memory for good.
   if (member.needs_repair && !member.fresh) member.doubted = member.incarnation;
   if (member.held && member.held->of <= member.doubted) member.held.reset();
@@ -169,7 +172,7 @@ void ControllerCore::EnterLock(const std::string& reason) {
   }
   gate_open_.reset();
   gate_counts_.clear();
-  awaited_exits_ = false;
+  rescued_.clear();
   Order(LiveRanks(), policy_.LockLimit(), [](Rank) { return LockOrder{}; });
   if (NobodyWaits()) AfterLock();
 }
@@ -201,7 +204,7 @@ void ControllerCore::AfterLock() {
   for (Rank rank : LiveRanks()) reports.push_back(At(rank).report);
   AddHeld(&reports);
   choice_ = replicas_known_ ? ChooseStep(reports, replicas_) : StepChoice{};
-  if (AwaitExits()) return;
+  if (!choice_.step && AwaitExits()) return;
   SetPhase(Phase::kStop, std::string(StepReasonName(choice_.reason)));
   // Who hangs has had its time already: one rank the learnt limit, all together the longest healthy step.
   const bool hung = std::exchange(had_its_time_, false) || incident_->signal == FaultKind::kHang;
@@ -247,6 +250,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
                      : minority_        ? "no majority of the ranks answers: save and leave"
                      : stop_requested_  ? "a stop was asked for: save and leave"
                                         : "";
+  if (policy_.verify_every > 0) snapshot.compared = agreed_step_;
   for (size_t r = 0; r < members_.size(); ++r) {
     const Member& member = members_[r];
     RankSnapshot rank;
@@ -254,6 +258,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
     rank.respawns_left = policy_.max_respawns - member.respawns;
     rank.replacement_started = member.life != Life::kDead;
     rank.held = member.held;
+    rank.rescues_left = kRescuesMax - member.rescues;
     rank.spare_takes_over = member.from_spare;
     // A new process has no state yet: for the choice of rung its predecessor's process is what was lost.
     if (member.life != Life::kReady || member.fresh)
@@ -280,6 +285,7 @@ void ControllerCore::AfterStop() {
     snapshot.leaving = hopeless_;
     decision_ = DecideRung(snapshot, replicas_);
   }
+  if (decision_.rung == Rung::kExit && LacksState(snapshot, replicas_) && AwaitExits()) return;
   incident_->reasons = decision_.reasons;
   incident_->rung = decision_.rung;
   tried_ = decision_.rung;

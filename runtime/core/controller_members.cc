@@ -102,10 +102,7 @@ void ControllerCore::MaybeHeal() {
   BeginRequestedSave();
 }
 
-void ControllerCore::OnReady(const Header& header, const Ready& ready) {
-  Member& member = At(header.rank);
-  if (member.life == Life::kReady) return;  // a reconnected agent says it again
-  SetLife(member, Life::kReady);
+void ControllerCore::Register(Member& member, const Ready& ready) {
   registries_changed_ = registries_changed_ || !(member.registry == ready.registry && member.layouts == ready.layouts);
   member.registry = ready.registry;
   member.layouts = ready.layouts;
@@ -113,11 +110,19 @@ void ControllerCore::OnReady(const Header& header, const Ready& ready) {
   if (!ready.warning.empty() && std::exchange(told_warning_, ready.warning) != ready.warning)
     out_.push_back(Notice{header.rank, ready.warning});
   member.registered = true;
+}
+
+void ControllerCore::OnReady(const Header& header, const Ready& ready) {
+  Member& member = At(header.rank);
+  if (member.life == Life::kReady) return;  // a reconnected agent says it again
+  SetLife(member, Life::kReady);
+  Register(member, ready);
   member.unconfirmed.reset();  // a launcher starts no process before the one before it has ended
   member.parked = !taking_over_ || member.standing != Standing::kRunning;
   if (taking_over_) return MaybeTakenOver();
   ReconsiderMajority();
   if (phase_ == Phase::kAdmit && AllReady()) AfterAdmit();
+  MaybeRescued();
 }
 
 void ControllerCore::OnClosed(const ConnectionClosed& closed) {
@@ -164,6 +169,7 @@ void ControllerCore::OnExited(const ProcessExited& exited) {
   // A replacement died before it was ready: nobody else is affected. Try again, or let the ladder choose anew where it
   // had counted on this one (before STOP ends it will choose anyway; a dump needs no replacements).
   out_.push_back(Notice{exited.rank, who + " before it was ready"});
+  if (save_ == SaveState::kRescuing && IsRescued(exited.rank)) return EnterLock(who + " before it could save");
   if (phase_ == Phase::kDump || phase_ == Phase::kRename) return;
   MaybeRespawn(exited.rank);
   if (At(exited.rank).life == Life::kDead && phase_ != Phase::kLock && phase_ != Phase::kStop)

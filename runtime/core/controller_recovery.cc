@@ -1,5 +1,5 @@
-// The second half of an incident: CLEAN, ADMIT, REBUILD, REPAIR and, after VERIFY (controller_verify.cc) and ROLLBACK, the
-// way back to RUNNING. A run's start walks the same way from ADMIT on.
+// The second half of an incident: CLEAN, ADMIT, REBUILD, REPAIR and, after VERIFY (controller_verify.cc) and ROLLBACK,
+// the way back to RUNNING. A run's start walks the same way from ADMIT on.
 #include <algorithm>
 #include <utility>
 
@@ -122,7 +122,9 @@ void ControllerCore::EnterRepair() {
 
 void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   Member& member = At(rank);
-  if (save_ == SaveState::kVerifying || save_ == SaveState::kFinalVerify) return OnDigests(rank, done);
+  if (save_ == SaveState::kVerifying || save_ == SaveState::kComparing || save_ == SaveState::kFinalVerify)
+    return OnDigests(rank, done);
+  if (save_ == SaveState::kRescuing) return OnRescued(rank, done);
   if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) return OnSaveDone(rank, done);
   if (done.phase != phase_ || !member.waiting) return;
   Heard(rank, phase_);
@@ -168,8 +170,10 @@ void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
 
 void ControllerCore::AfterPhase() {
   switch (phase_) {
-    case Phase::kClean: return AfterClean();
-    case Phase::kRebuild: return EnterRepair();
+    case Phase::kClean:
+      return AfterClean();
+    case Phase::kRebuild:
+      return EnterRepair();
     case Phase::kRepair: {
       if (policy_.resume_by_trainer && !ever_ran_)
         if (const Status told = TakeLoaded(); !told.ok()) return End(kExitStartup, told.message());
@@ -181,9 +185,12 @@ void ControllerCore::AfterPhase() {
                              .limit = phase_times_.Limit(Phase::kVerify, policy_.RepairLimit())};
       return Order(LiveRanks(), order.limit, [&](Rank) { return order; });
     }
-    case Phase::kVerify: return AfterVerify();
-    case Phase::kRollback: return EnterRunning();
-    default: KINTSUGI_CHECK(false, "no phase follows " + std::string(PhaseName(phase_)));
+    case Phase::kVerify:
+      return AfterVerify();
+    case Phase::kRollback:
+      return EnterRunning();
+    default:
+      KINTSUGI_CHECK(false, "no phase follows " + std::string(PhaseName(phase_)));
   }
 }
 
@@ -211,6 +218,7 @@ void ControllerCore::EnterRunning() {
   resume_step_ = *choice_.step;
   suspect_from_.reset();
   snapshots_.DropAfter(resume_step_);
+  if (agreed_step_ > resume_step_) agreed_step_ = kintsugi::Step(), agreed_.clear();  // of a history that was given up
   out_.push_back(StepDecided{resume_step_});
   unresumed_ = 0;
   for (Rank rank : LiveRanks()) {

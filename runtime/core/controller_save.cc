@@ -93,8 +93,8 @@ void ControllerCore::OnSavePoint(Rank rank, kintsugi::Step step) {
   member.save_point = step;
   hangs_.OnIdle(rank, now_);
   // Said again after a lost connection, or a pause that has moved on meanwhile.
-  const bool passing = save_ == SaveState::kNone || ((save_ == SaveState::kArming || save_ == SaveState::kGathering) &&
-                                                     step < pause_at_);
+  const bool passing = save_ == SaveState::kNone ||
+                       ((save_ == SaveState::kArming || save_ == SaveState::kGathering) && step < pause_at_);
   if (member.left_save_point == step || (passing && !IsPeriodic(step))) return LeaveSavePoint(rank);
   MaybeSave();
 }
@@ -131,12 +131,6 @@ void ControllerCore::StartWriting(kintsugi::Step step, const IncidentSnapshot& s
                            .partners = writers_,
                            .entries = std::move(work[writer]),
                            .directory = policy_.save_directory});
-}
-
-void ControllerCore::EnterDump() {
-  SetPhase(Phase::kDump, "survivors write a checkpoint");
-  end_after_save_ = true;
-  StartWriting(*choice_.step, Snapshot());
 }
 
 void ControllerCore::OnSaveDone(Rank rank, const PhaseDone& done) {

@@ -25,6 +25,7 @@ void ControllerCore::BeginTakeover() {
   for (Member& member : members_) {
     member.fresh = true;
     member.unconfirmed = Incarnation();
+    member.given_up_at = now_;
   }
 }
 

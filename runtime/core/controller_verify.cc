@@ -15,59 +15,11 @@ uint64_t Fold(uint64_t digest, uint64_t next) {
   return z ^ (z >> 31);
 }
 
-// 0: a rank without a state service reports nothing, and has nothing to compare.
-uint64_t DigestOf(const Digests& digests, Rank rank, int layout) {
-  const auto r = static_cast<size_t>(rank.value());
-  if (r >= digests.size()) return 0;
-  const auto found = digests[r].find(layout);
-  return found == digests[r].end() ? 0 : found->second;
-}
-
 }  // namespace
 
-DigestVerdict CompareDigests(const ReplicaMap& replicas, const Digests& digests, const std::set<Rank>& repaired) {
-  for (const ReplicaMap::Shard& shard : replicas.shards()) {
-    const auto digest = [&](Rank holder) { return DigestOf(digests, holder, shard.layout); };
-    const auto untouched = std::find_if(shard.holders.begin(), shard.holders.end(),
-                                        [&](Rank holder) { return !repaired.count(holder); });
-    const Rank expected = untouched == shard.holders.end() ? shard.holders.front() : *untouched;
-    DigestVerdict verdict{false, true, shard.layout, expected, {}};
-    for (Rank holder : shard.holders) {
-      if (digest(holder) == digest(expected)) continue;
-      verdict.odd.push_back(holder);
-      verdict.attributed = verdict.attributed && repaired.count(holder) > 0;
-    }
-    if (verdict.odd.empty()) continue;
-    if (!verdict.attributed) verdict.odd = shard.holders;
-    return verdict;
-  }
-  return {};
-}
-
-DigestVerdict CompareWithRecord(const ReplicaMap& replicas, const Digests& digests, const Digests& recorded) {
-  for (const ReplicaMap::Shard& shard : replicas.shards()) {
-    DigestVerdict verdict{false, true, shard.layout, shard.holders.front(), {}};
-    for (Rank holder : shard.holders) {
-      if (DigestOf(digests, holder, shard.layout) == DigestOf(recorded, holder, shard.layout))
-        verdict.expected = holder;
-      else
-        verdict.odd.push_back(holder);
-    }
-    if (!verdict.odd.empty()) return verdict;
-  }
-  return {};
-}
-
 void ControllerCore::OnMismatch(const DigestVerdict& verdict) {
-  const std::string where = " at step " + choice_.step->ToString();
-  const std::string text =
-      "layout " + std::to_string(verdict.layout) +
-      (verdict.odd.back() == verdict.expected
-           ? ": rank " + verdict.expected.ToString() + " holds other state than its snapshot" + where
-           : ": ranks " + verdict.expected.ToString() + " and " + verdict.odd.back().ToString() +
-                 " hold different state" + where);
+  const std::string text = ToString(verdict, *choice_.step);
   if (!ever_ran_) return End(kExitStartup, text + ": replicas must start equal (same seed, same initialisation)");
-  if (Adopts(verdict.expected)) DoubtHeld(verdict.expected);  // nobody untouched is left to tell
   for (Rank rank : verdict.odd) {
     if (Adopts(rank)) DoubtHeld(rank);
     // Untouched copies that differ: nothing tells which is right, so none is an offer any more, and none is dumped.
@@ -80,14 +32,41 @@ void ControllerCore::OnMismatch(const DigestVerdict& verdict) {
   EnterLock(text);
 }
 
+// How each rank came to what it holds.
+std::vector<Copy> ControllerCore::Copies() const {
+  std::vector<Copy> copies;
+  copies.reserve(members_.size());
+  for (size_t r = 0; r < members_.size(); ++r) {
+    const Rank rank(static_cast<int32_t>(r));
+    const Member& member = members_[r];
+    Copy copy = Copy::kUntouched;
+    if (Adopts(rank))
+      copy = member.held && member.held->clean ? Copy::kAdopted : Copy::kOfCrashed;
+    else if (phase_ == Phase::kDump)  // of those that are to write
+      copy = member.life == Life::kReady && !member.fresh && !member.needs_repair ? Copy::kUntouched : Copy::kAbsent;
+    else if (member.needs_repair)
+      copy = Copy::kStreamed;
+    copies.push_back(copy);
+  }
+  return copies;
+}
+
+// Where comparing was asked for, what was recorded of this very step is a third opinion, and without one a copy that
+// outlived its process is believed no less than its replica; elsewhere the rank that still lives is.
 DigestVerdict ControllerCore::Verdict() const {
+  const std::vector<Copy> copies = Copies();
+  const bool compares = policy_.verify_every > 0;
   const bool from_snapshot = phase_ == Phase::kVerify && Reloads() && ever_ran_ && reload_snapshot_;
-  if (from_snapshot && snapshots_.newest() == *choice_.step)
-    return CompareWithRecord(replicas_, digests_, snapshots_.recorded());
-  std::set<Rank> repaired;
-  for (size_t r = 0; r < members_.size(); ++r)
-    if (members_[r].needs_repair) repaired.insert(Rank(static_cast<int32_t>(r)));
-  return CompareDigests(replicas_, digests_, repaired);
+  if ((compares || from_snapshot) && snapshots_.newest() == *choice_.step && choice_.step->value() > 0)
+    return CompareWithRecord(replicas_, digests_, snapshots_.recorded(), copies);
+  if (!agreed_.empty() && agreed_step_ == *choice_.step) return CompareWithRecord(replicas_, digests_, agreed_, copies);
+  return CompareDigests(replicas_, digests_, copies, compares);
+}
+
+void ControllerCore::Agreed() {
+  if (policy_.verify_every == 0) return;
+  agreed_step_ = *choice_.step;
+  agreed_ = digests_;
 }
 
 void ControllerCore::AfterVerify() {
@@ -99,6 +78,7 @@ void ControllerCore::AfterVerify() {
     member.digest_mismatches = 0;
     member.held.reset();
   }
+  Agreed();
   SetPhase(Phase::kRollback, "digests agree");
   const Duration limit = phase_times_.Limit(Phase::kRollback, policy_.HandlerLimit());
   Order(LiveRanks(), limit, [&](Rank rank) {
@@ -115,10 +95,13 @@ void ControllerCore::Finish() { AskForDigests(SaveState::kFinalVerify); }
 void ControllerCore::AskForDigests(SaveState state) {
   save_after_verify_ = save_ == SaveState::kGathering;
   save_ = state;
+  asked_step_ = *choice_.step;
   digests_.assign(members_.size(), {});
   save_deadline_ = now_ + policy_.RepairLimit() + policy_.AnswerSlack();
+  const std::vector<Copy> copies = Copies();
   for (Rank rank : LiveRanks())
-    Ask(rank, PhaseOrder{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()});
+    if (copies[static_cast<size_t>(rank.value())] != Copy::kAbsent)
+      Ask(rank, PhaseOrder{.phase = Phase::kVerify, .step = *choice_.step, .limit = policy_.RepairLimit()});
 }
 
 void ControllerCore::OnDigests(Rank rank, const PhaseDone& done) {
@@ -128,10 +111,13 @@ void ControllerCore::OnDigests(Rank rank, const PhaseDone& done) {
   if (done.code != StatusCode::kOk) return Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
   digests_[static_cast<size_t>(rank.value())] = done.digests;
   if (!NobodyWaits()) return;
-  const bool final = save_ == SaveState::kFinalVerify;
+  choice_ = {asked_step_, StepReason::kUpdateBegun};  // a gap that healed meanwhile was an incident of its own
+  const bool final = save_ == SaveState::kFinalVerify, compared_for_gasp = save_ == SaveState::kComparing;
   save_ = SaveState::kNone;
   save_deadline_ = TimePoint::Max();
   if (const DigestVerdict verdict = Verdict(); !verdict.equal) return OnMismatch(verdict);
+  if (compared_for_gasp) return WriteGasp();
+  Agreed();
   if (!final) {
     verified_step_ = *choice_.step;
     if (save_after_verify_) save_ = SaveState::kGathering;

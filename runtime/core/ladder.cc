@@ -18,10 +18,10 @@ struct Context {
       if (r.condition == condition) return &r;
     return nullptr;
   }
-  // A rank whose lost state no intact rank holds; `adopting`: nor its own launcher.
-  std::optional<std::pair<int, Rank>> Unsourced(bool adopting = true) const {
+  // A rank whose lost state nobody holds.
+  std::optional<std::pair<int, Rank>> Unsourced() const {
     for (const RankSnapshot& r : incident.ranks) {
-      if (r.condition == Condition::kGood || (adopting && CanAdopt(incident, replicas, r))) continue;
+      if (r.condition == Condition::kGood || CanAdopt(incident, replicas, r)) continue;
       for (int layout : replicas.LayoutsOf(r.rank))
         if (r.Lacks(layout) && SourcesFor(incident, replicas, layout, r.rank).empty()) return std::pair{layout, r.rank};
     }
@@ -34,23 +34,69 @@ struct Context {
   }
 };
 
-// An error of a process's own may have written anywhere before it ended it; then VERIFY has to compare.
+bool IsGood(const RankSnapshot& rank) { return rank.condition == Condition::kGood; }
+
+bool IsHeldAt(const RankSnapshot& rank, const std::optional<Step>& step) {
+  return rank.condition == Condition::kGone && rank.held && step && rank.held->step == *step;
+}
+
+// An error of a process's own may have written anywhere before it ended it; then VERIFY has to compare, with whatever
+// copy there is.
 bool Vouched(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank) {
+  if (rank.held->clean) return true;
   const std::vector<int> layouts = replicas.LayoutsOf(rank.rank);
-  return rank.held->clean || std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
-           return !SourcesFor(incident, replicas, layout, rank.rank).empty();
-         });
+  return std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
+    const std::vector<Rank>& holders = replicas.Holders(layout, rank.rank);
+    return std::any_of(holders.begin(), holders.end(), [&](Rank holder) {
+      const RankSnapshot& other = incident.ranks[static_cast<size_t>(holder.value())];
+      return holder != rank.rank && (IsGood(other) || IsHeldAt(other, incident.step.step));
+    });
+  });
+}
+
+// What is streamed from a copy that no other copy at S can contradict.
+std::string LoneCopies(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+  if (!incident.compared) return "";
+  std::string first;
+  size_t more = 0;
+  for (const RepairMove& move : PlanMoves(incident, replicas)) {
+    if (move.adopt || move.sources.size() != 1) continue;
+    const std::vector<Rank>& holders = replicas.Holders(move.layout, move.destination);
+    const auto opinions = std::count_if(holders.begin(), holders.end(), [&](Rank holder) {
+      const RankSnapshot& rank = incident.ranks[static_cast<size_t>(holder.value())];
+      return IsGood(rank) || CanAdopt(incident, replicas, rank);
+    });
+    if (opinions > 1) continue;
+    if (!first.empty()) {
+      ++more;
+      continue;
+    }
+    first = "; layout " + std::to_string(move.layout) + " of rank " + move.destination.ToString() +
+            " comes from rank " + move.sources.front().ToString() +
+            " alone, with nothing left to compare it with (replicas last agreed at step " +
+            incident.compared->ToString() + ")";
+  }
+  return more == 0 ? first : first + " (and " + std::to_string(more) + " more)";
+}
+
+bool CanRescue(const IncidentSnapshot& incident, const ReplicaMap& replicas, Rank rank) {
+  const RankSnapshot& lost = incident.ranks[static_cast<size_t>(rank.value())];
+  return lost.rescues_left > 0 && CanAdopt(incident, replicas, lost);
 }
 
 using Verdict = std::optional<RungReason>;  // nothing: the rung holds
 
 RungReason Refuse(Rung rung, Refusal reason, std::string text) { return {rung, reason, std::move(text)}; }
 
+std::string NobodyHolds(const std::pair<int, Rank>& lost) {
+  return "neither an intact rank nor a launcher holds layout " + std::to_string(lost.first) + " of rank " +
+         lost.second.ToString();
+}
+
 Verdict RefuseUnsourced(Rung rung, const Context& c) {
   const auto lost = c.Unsourced();
   if (!lost) return std::nullopt;
-  return Refuse(rung, Refusal::kNoSource, "no intact rank holds layout " + std::to_string(lost->first) + " of rank " +
-                                              lost->second.ToString());
+  return Refuse(rung, Refusal::kNoSource, NobodyHolds(*lost));
 }
 
 Verdict TryResume(const Context& c) {
@@ -128,21 +174,25 @@ Verdict TryReload(const Context& c) {
 }
 
 Verdict TryDump(const Context& c) {
-  if (!c.incident.save_possible)
-    return Refuse(Rung::kDump, Refusal::kNoSaveDirectory, "no save directory is set");
+  if (!c.incident.save_possible) return Refuse(Rung::kDump, Refusal::kNoSaveDirectory, "no save directory is set");
   if (!c.incident.step.step)
     return Refuse(Rung::kDump, Refusal::kShardLost, "there is no step that every shard still holds");
-  if (const auto lost = c.Unsourced(/*adopting=*/false))  // only the living write
-    return Refuse(Rung::kDump, Refusal::kShardLost, "no intact rank holds layout " + std::to_string(lost->first) +
-                                                        " of rank " + lost->second.ToString());
+  if (const auto lost = c.Unsourced()) return Refuse(Rung::kDump, Refusal::kShardLost, NobodyHolds(*lost));
+  for (const ReplicaMap::Shard& shard : c.replicas.shards())
+    if (std::none_of(shard.holders.begin(), shard.holders.end(),
+                     [&](Rank holder) { return IsGood(c.At(holder)) || CanRescue(c.incident, c.replicas, holder); }))
+      return Refuse(Rung::kDump, Refusal::kHeldInVain,
+                    "layout " + std::to_string(shard.layout) + " of rank " + shard.holders.front().ToString() +
+                        " is held by a launcher alone, and every process started to save it failed");
   return std::nullopt;
 }
 
 Verdict TryExit(const Context&) { return std::nullopt; }
 
 // What the chosen rung is chosen for.
-std::string Choice(Rung rung, const IncidentSnapshot& incident) {
-  if (rung != Rung::kReload) return "cheapest rung whose preconditions hold";
+std::string Choice(Rung rung, const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+  if (rung != Rung::kReload)
+    return "cheapest rung whose preconditions hold" + (rung < Rung::kReload ? LoneCopies(incident, replicas) : "");
   const std::string checkpoint =
       incident.checkpoint ? "checkpoint of step " + incident.checkpoint->ToString() : "no complete checkpoint";
   if (ReloadsFromSnapshot(incident))
@@ -192,23 +242,31 @@ RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& repl
       continue;
     }
     decision.rung = rung;
-    decision.reasons.push_back({rung, Refusal::kChosen, Choice(rung, incident)});
+    decision.reasons.push_back({rung, Refusal::kChosen, Choice(rung, incident, replicas)});
     return decision;
   }
   return decision;
 }
 
 std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap& replicas, int layout, Rank rank) {
-  std::vector<Rank> sources;
-  for (Rank holder : replicas.Holders(layout, rank))
-    if (holder != rank && incident.ranks[static_cast<size_t>(holder.value())].condition == Condition::kGood)
-      sources.push_back(holder);
-  return sources;
+  std::vector<Rank> good, adopting, crashed;
+  for (Rank holder : replicas.Holders(layout, rank)) {
+    const RankSnapshot& other = incident.ranks[static_cast<size_t>(holder.value())];
+    if (holder == rank) continue;
+    if (IsGood(other))
+      good.push_back(holder);
+    else if (CanAdopt(incident, replicas, other))
+      (other.held->clean ? adopting : crashed).push_back(holder);
+  }
+  return !good.empty() ? good : !adopting.empty() ? adopting : crashed;
 }
 
 bool CanAdopt(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank) {
-  return rank.condition == Condition::kGone && rank.held && rank.held->step == incident.step.step &&
-         Vouched(incident, replicas, rank);
+  return IsHeldAt(rank, incident.step.step) && Vouched(incident, replicas, rank);
+}
+
+bool LacksState(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+  return !incident.step.step || Context{incident, replicas}.Unsourced();
 }
 
 std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
@@ -231,6 +289,18 @@ std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const Replic
     }
   }
   return moves;
+}
+
+std::vector<Rank> PlanRescue(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+  std::set<Rank> rescued;
+  for (const ReplicaMap::Shard& shard : replicas.shards()) {
+    if (std::any_of(shard.holders.begin(), shard.holders.end(),
+                    [&](Rank r) { return IsGood(incident.ranks[static_cast<size_t>(r.value())]); }))
+      continue;
+    for (Rank holder : shard.holders)
+      if (CanRescue(incident, replicas, holder)) rescued.insert(holder);
+  }
+  return {rescued.begin(), rescued.end()};
 }
 
 std::vector<SaveAssignment> PlanSave(const IncidentSnapshot& incident, const ReplicaMap& replicas) {

@@ -34,6 +34,7 @@ struct RankSnapshot {
   int respawns_left = 0;
   bool replacement_started = false;       // kGone: a new process is on its way
   std::optional<HeldState> held;          // kGone: what its launcher still has of the lost process
+  int rescues_left = 0;                   // kGone: so often may a process be started only to save what is held
   bool spare_takes_over = false;          // kGone: and it is one that had been waiting, warm, on the rank's node
   bool can_write = true;                  // false: it failed to save before; another holder is asked first
   // Whether it lacks something of its shard of a layout.
@@ -54,6 +55,8 @@ struct IncidentSnapshot {
   std::optional<Step> suspect_from;
   bool save_possible = false;       // a save directory is set
   std::string leaving;              // why what can be saved is saved and nothing repaired any more; empty: it is
+  // Where replicas are compared between steps: the newest step at which all agreed, 0 for the registered state.
+  std::optional<Step> compared;
 };
 
 enum class Refusal : uint8_t {
@@ -76,6 +79,7 @@ enum class Refusal : uint8_t {
   kChosen,
   kLeaving,
   kSuspect,
+  kHeldInVain,
 };
 
 struct RungReason {
@@ -94,15 +98,23 @@ RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& repl
 // Whether a reload goes back to the in-memory snapshot: it is newer than the newest checkpoint, or there is none.
 bool ReloadsFromSnapshot(const IncidentSnapshot& incident);
 
-// Ranks that hold `layout`'s shard of `rank` intact at S, ascending.
+// Ranks other than `rank` that have `layout`'s shard of it at S, ascending: those that hold it intact; where there are
+// none, those that will have adopted it by then (they do so before they send).
 std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap& replicas, int layout, Rank rank);
 
 // Whether the memory of `rank`'s lost process is its state at S: adopted, it needs no source. What a process left that
-// died of an error of its own counts only where a replica can vouch for it, which VERIFY then asks.
+// died of an error of its own counts only where another copy at S, live or held, can contradict it: VERIFY compares.
 bool CanAdopt(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank);
+
+// Whether some shard is neither held at S by a living rank nor by a launcher.
+bool LacksState(const IncidentSnapshot& incident, const ReplicaMap& replicas);
 
 // The moves that bring every rank to S; empty where nothing moves. REQUIRES: each has a source, or can be adopted.
 std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const ReplicaMap& replicas);
+
+// Lost ranks whose held memory a save at S needs, since no living rank holds their shard: a process is started for each
+// that adopts and writes. All that hold such a shard, so that they can be compared.
+std::vector<Rank> PlanRescue(const IncidentSnapshot& incident, const ReplicaMap& replicas);
 
 // Who writes what in a save at S: one entry per distinct shard, its writer the first intact holder that
 // has not failed to write before, else the first intact one.

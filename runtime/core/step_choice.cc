@@ -8,20 +8,28 @@ namespace kintsugi::core {
 
 std::string_view GateStateName(GateState state) {
   switch (state) {
-    case GateState::kCommitted: return "committed";
-    case GateState::kAtGate: return "at_gate";
-    case GateState::kUpdating: return "updating";
-    case GateState::kTorn: return "torn";
+    case GateState::kCommitted:
+      return "committed";
+    case GateState::kAtGate:
+      return "at_gate";
+    case GateState::kUpdating:
+      return "updating";
+    case GateState::kTorn:
+      return "torn";
   }
   return "unknown";
 }
 
 std::string_view StepReasonName(StepReason reason) {
   switch (reason) {
-    case StepReason::kUpdateBegun: return "update_begun";
-    case StepReason::kAbandoned: return "abandoned";
-    case StepReason::kNoCommonStep: return "no_common_step";
-    case StepReason::kNobodyValid: return "nobody_valid";
+    case StepReason::kUpdateBegun:
+      return "update_begun";
+    case StepReason::kAbandoned:
+      return "abandoned";
+    case StepReason::kNoCommonStep:
+      return "no_common_step";
+    case StepReason::kNobodyValid:
+      return "nobody_valid";
   }
   return "unknown";
 }
@@ -29,11 +37,15 @@ std::string_view StepReasonName(StepReason reason) {
 bool CanReach(const LockReport& report, Step step) {
   if (!report.valid) return false;
   switch (report.state) {
-    case GateState::kCommitted: return report.step == step;
-    case GateState::kUpdating: return report.step == step;
+    case GateState::kCommitted:
+      return report.step == step;
+    case GateState::kUpdating:
+      return report.step == step;
     // At the gate of step + 1 the state is still that of `step`.
-    case GateState::kAtGate: return report.step == step || report.step == step.Next();
-    case GateState::kTorn: return false;
+    case GateState::kAtGate:
+      return report.step == step || report.step == step.Next();
+    case GateState::kTorn:
+      return false;
   }
   return false;
 }
@@ -52,13 +64,15 @@ StepChoice ChooseStep(const std::vector<LockReport>& reports, const ReplicaMap& 
   if (!anybody_valid || candidates.empty()) return {std::nullopt, StepReason::kNobodyValid};
 
   for (Step candidate : candidates) {
-    std::set<Rank> reach;
+    std::set<Rank> reach, doubtful;
     for (const LockReport& report : reports)
-      if (CanReach(report, candidate)) reach.insert(report.rank);
-    const auto holds = [&](Rank rank) { return reach.count(rank) > 0; };
+      if (CanReach(report, candidate)) (report.doubtful ? doubtful : reach).insert(report.rank);
     const auto& shards = replicas.shards();
     const bool complete = std::all_of(shards.begin(), shards.end(), [&](const ReplicaMap::Shard& shard) {
-      return std::any_of(shard.holders.begin(), shard.holders.end(), holds);
+      const auto of = [&](const std::set<Rank>& ranks) {
+        return std::count_if(shard.holders.begin(), shard.holders.end(), [&](Rank r) { return ranks.count(r) > 0; });
+      };
+      return of(reach) > 0 || of(doubtful) > 1;
     });
     if (!complete) continue;
     const bool abandons = std::any_of(reports.begin(), reports.end(), [&](const LockReport& r) {

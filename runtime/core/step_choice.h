@@ -13,19 +13,20 @@
 
 namespace kintsugi::core {
 
-// One live rank's answer to LOCK. Dead ranks are never in the list.
+// One live rank's answer to LOCK, or what a launcher holds of a dead one. Other dead ranks are never in the list.
 struct LockReport {
   Rank rank;
   GateState state = GateState::kCommitted;
   Step step;
-  bool valid = true;  // false: the state is no step's (torn, damaged, being repaired); it offers nothing
+  bool valid = true;      // false: the state is no step's (torn, damaged, being repaired); it offers nothing
+  bool doubtful = false;  // counts only beside a second copy that can contradict it
 };
 
 enum class StepReason {
-  kUpdateBegun,    // a live rank is updating or has committed S; those at its gate go on
-  kAbandoned,      // nobody began the next update: it is abandoned
-  kNoCommonStep,   // no step for which every shard has a live valid holder
-  kNobodyValid,    // no live rank holds valid state
+  kUpdateBegun,   // a live rank is updating or has committed S; those at its gate go on
+  kAbandoned,     // nobody began the next update: it is abandoned
+  kNoCommonStep,  // no step for which every shard has a live valid holder
+  kNobodyValid,   // no live rank holds valid state
 };
 std::string_view StepReasonName(StepReason reason);
 
@@ -34,8 +35,8 @@ struct StepChoice {
   StepReason reason = StepReason::kNobodyValid;
 };
 
-// Whether a rank that reported this can stand at `step` without help: it has committed it, is in the middle of its local
-// arithmetic, or waits at its gate (all inputs are there).
+// Whether a rank that reported this can stand at `step` without help: it has committed it, is in the middle of its
+// local arithmetic, or waits at its gate (all inputs are there).
 bool CanReach(const LockReport& report, Step step);
 
 StepChoice ChooseStep(const std::vector<LockReport>& reports, const ReplicaMap& replicas);

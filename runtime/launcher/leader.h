@@ -130,6 +130,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void OnNodeJoined(int node, const wire::NodeHello& hello) override;
   void OnNodeLost(int node) override;
   void OnNodeMessage(int node, const wire::NodeMessage& message) override;
+  void OnNodeHeld(int node, const wire::NodeHeld& told);
   void ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& lives);
   void FoundLives(int node, const std::map<Rank, wire::WorkerLife>& lives);
 

@@ -51,6 +51,8 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void Tell(const wire::NodeMessage& message);
   // `always`: also where there is nothing to tell, since that says that this node is here.
   void TellPages(bool always = false);
+  void NoteRegistered(std::string_view payload);
+  wire::NodeHeld HeldOf(Rank rank, const std::optional<core::HeldState>& held) const;
   void Keep(wire::WorkerReport report);
   void RetellReports(size_t at_most);
   void OnTotals(const wire::KeepTotals& totals);
@@ -80,7 +82,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnPage(Rank rank, Incarnation incarnation, const PageView& page) override;
   void OnReport(Rank rank, const StepReport& report) override;
   void OnFired(const Injection& injection, TimePoint at) override;
-  void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override { Tell(wire::NodeHeld{rank, held}); }
+  void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override { Tell(HeldOf(rank, held)); }
   void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                 std::optional<TimePoint> since) override;
   void OnSpares(int waiting) override { Tell(wire::NodeSpares{waiting}); }
@@ -121,7 +123,8 @@ class NodeLauncher::Impl final : public WorkerEvents {
   bool set_up_ = false;      // the pool knows what a welcome says
   Duration beat_ = std::chrono::milliseconds(250);
   TimePoint told_pages_;
-  std::map<Rank, wire::Page> pages_;  // since they were last told
+  std::map<Rank, wire::Page> pages_;        // since they were last told
+  std::map<Rank, std::string> registered_;  // by the newest process of each rank here, as its agent said it
   // This node's and those it keeps for others, for leaders to come; and how far the present one has been told of them.
   std::map<std::pair<uint64_t, Rank>, wire::WorkerReport> reports_;  // by step
   std::pair<uint64_t, Rank> retold_{UINT64_MAX, Rank()};

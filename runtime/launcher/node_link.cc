@@ -3,6 +3,7 @@
 #include "runtime/core/policy.h"
 #include "runtime/launcher/node_impl.h"
 #include "runtime/launcher/node_parts.h"
+#include "runtime/wire/codec.h"
 #include "runtime/wire/node_codec.h"
 
 namespace kintsugi {
@@ -50,6 +51,7 @@ wire::NodeHello NodeLauncher::Impl::Hello() const {
                         .master_port = master_port_,
                         .launcher = launcher_id_};
   for (const WorkerPool::Life& life : pool_.Lives()) hello.lives.push_back({life.rank, life.incarnation, life.armed});
+  for (const auto& [rank, held] : pool_.Held()) hello.held.push_back(HeldOf(rank, held));
   return hello;
 }
 
@@ -104,7 +106,6 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
     set_up_ = true;
   } else if (set_up_) {
     pool_.TellReportsAgain();
-    pool_.TellHeldAgain();
   } else {
     WorkerPoolOptions pool = PoolOptionsOf(options_.run, self());
     pool.master_address = welcome.master_address;
@@ -118,6 +119,7 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
                                    {"term", std::to_string(term_.number)},
                                    {"controller", leads_->address + ":" + std::to_string(leads_->port)}}));
   relay_.Attach({[this](uint64_t channel, std::string_view payload) {
+                   if (options_.run.policy.adopts) NoteRegistered(payload);
                    Tell(wire::FromAgentChannel{channel, std::string(payload)});
                  },
                  [this](uint64_t channel) { Tell(wire::AgentChannelClosed{channel}); }});
@@ -188,6 +190,18 @@ void NodeLauncher::Impl::Tell(const wire::NodeMessage& message) {
   if (!link_) return;
   const Status sent = link_->Send(wire::Encode(options_.run.job, term_, message));
   if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"why", sent.message()}}));
+}
+
+// What the processes here registered is kept beside their memory: a leader to come may find nobody else who knows.
+void NodeLauncher::Impl::NoteRegistered(std::string_view payload) {
+  const Result<wire::AgentFrame> frame = wire::DecodeFromAgent(options_.run.job, payload);
+  const auto* message = frame.ok() ? std::get_if<core::AgentMessage>(&frame->message) : nullptr;
+  if (message && std::holds_alternative<core::Ready>(*message)) registered_[frame->header.rank] = payload;
+}
+
+wire::NodeHeld NodeLauncher::Impl::HeldOf(Rank rank, const std::optional<core::HeldState>& held) const {
+  const auto registered = registered_.find(rank);
+  return {rank, held, held && registered != registered_.end() ? registered->second : std::string()};
 }
 
 // For leaders to come: the present one has it.

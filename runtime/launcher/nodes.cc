@@ -2,6 +2,7 @@
 #include "runtime/base/overloaded.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_parts.h"
+#include "runtime/wire/codec.h"
 
 namespace kintsugi {
 namespace {
@@ -141,10 +142,21 @@ void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
   if (!started_) return StartWhenComplete();
   if (std::exchange(tells_at_once_, false)) TellPlaces();
   if (!HasRanks(node)) return;
+  for (const wire::NodeHeld& held : hello.held) OnNodeHeld(node, held);  // before their ends are told
   std::map<Rank, wire::WorkerLife> lives;
   for (const wire::WorkerLife& life : hello.lives)
     if (OfNode(life.rank, node)) lives[life.rank] = life;
   controller_->core().taking_over() ? FoundLives(node, lives) : ComparedLives(node, lives);
+}
+
+// With what the lost process registered: whoever takes over may hear of it from nobody else.
+void Leader::OnNodeHeld(int node, const wire::NodeHeld& told) {
+  if (!OfNode(told.rank, node) || ended_) return;
+  const Result<wire::AgentFrame> frame = wire::DecodeFromAgent(run().job, told.ready);
+  const auto* message = frame.ok() ? std::get_if<core::AgentMessage>(&frame->message) : nullptr;
+  if (message && std::holds_alternative<core::Ready>(*message) && frame->header.rank == told.rank)
+    controller_->Feed(core::FromAgent{frame->header, *message});
+  OnHeld(told.rank, told.held);
 }
 
 // The controller knows nothing yet: what runs there is what there is.
@@ -228,9 +240,7 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                  [&](const wire::NodeSpares& m) {
                    if (HasRanks(node)) SetSpares(node, m.waiting);
                  },
-                 [&](const wire::NodeHeld& m) {
-                   if (OfNode(m.rank, node)) OnHeld(m.rank, m.held);
-                 },
+                 [&](const wire::NodeHeld& m) { OnNodeHeld(node, m); },
                  [&](const wire::TieRuleKept& m) {
                    if (ties_) ties_->OnTaken(node, m.number);
                  },

@@ -266,9 +266,11 @@ void WorkerPool::TellReportsAgain() {
     if (slot.page) ReadPage(rank, slot);
 }
 
-void WorkerPool::TellHeldAgain() {
-  for (auto& [rank, slot] : slots_)
-    if (slot.state.held()) events_.OnHeld(rank, slot.state.held());
+std::map<Rank, core::HeldState> WorkerPool::Held() const {
+  std::map<Rank, core::HeldState> held;
+  for (const auto& [rank, slot] : slots_)
+    if (slot.state.held()) held.emplace(rank, *slot.state.held());
+  return held;
 }
 
 void WorkerPool::TellIfIdle() {

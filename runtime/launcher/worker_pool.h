@@ -105,7 +105,8 @@ class WorkerPool {
   // Reports that are still in the pages are told again: whoever was told may not have got them. A report may be told
   // twice.
   void TellReportsAgain();
-  void TellHeldAgain();
+  // Of ranks whose process has ended, and is not replaced by one that is in its loop.
+  std::map<Rank, core::HeldState> Held() const;
   // Lines of output that are still on their way.
   void Flush() { output_->Flush(std::chrono::seconds(1)); }
   uint64_t reports_lost() const;

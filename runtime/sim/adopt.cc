@@ -1,16 +1,21 @@
 // Memory that outlives its process. Mirrors runtime/launcher/state_keeper and runtime/agent/impl_adopt: what a process
 // leaves is held until the one that replaces it is in its loop.
 #include "runtime/sim/cluster.h"
+#include "runtime/sim/describe.h"
+#include "runtime/wire/codec.h"
 
 namespace kintsugi::sim {
 
 void Cluster::Mark(ProcessPtr p, core::StateMark mark) {
   p->mark = mark;
-  if (mark != core::StateMark::kNotYet) left_[p->rank].held.reset();
+  if (mark == core::StateMark::kNotYet) return;
+  // What was held is streamed over, not adopted; a reload brings what was compared.
+  if (!p->adopted && p->running && p->running->order.rung != Rung::kReload && left_.count(p->rank)) LoseRot(p);
+  left_.erase(p->rank);
 }
 
-// A process was reaped: before its launcher says that it ended, it says what is held of it.
-void Cluster::TellHeld(ProcessPtr p, const std::string& cause) {
+// A process was reaped: this is what its launcher holds of it.
+void Cluster::Hold(ProcessPtr p, const std::string& cause) {
   if (!plan_.policy.adopts) return;
   Left& left = left_[p->rank];
   core::LastWords last{p->incarnation, p->mark, Word(p), true, cause.find("SIGSEGV") == std::string::npos};
@@ -22,18 +27,34 @@ void Cluster::TellHeld(ProcessPtr p, const std::string& cause) {
     left.mirrored = p->mirrored;
     left.damaged = p->damaged || p->flipped;
     left.silent_bit = p->silent_bit;
+    left.rotten = p->rotten;
+    left.tainted = p->tainted;
   }
-  TellHeldAgain(p->rank);
+  if (!left.held) LoseRot(p);
 }
 
-void Cluster::TellHeldAgain(Rank rank) {
-  if (plan_.policy.adopts) Feed(core::StateHeld{rank, left_[rank].held});
+// As a launcher tells it: before it says that the process ended, and again to a controller that takes over. With what
+// that process had registered.
+wire::NodeHeld Cluster::HeldOf(Rank rank) const {
+  const auto left = left_.find(rank);
+  if (left == left_.end() || !left->second.held) return {rank, std::nullopt};
+  core::Ready ready;
+  ready.layouts = plan_.claims.at(rank);
+  return {rank, left->second.held,
+          wire::Encode(kJob, core::Header{{}, {}, rank, left->second.held->of}, core::AgentMessage(std::move(ready)))};
+}
+
+void Cluster::TakeHeld(const wire::NodeHeld& told) {
+  if (!plan_.policy.adopts || ended_) return;
+  const Result<wire::AgentFrame> frame = wire::DecodeFromAgent(kJob, told.ready);
+  if (frame.ok()) Feed(FromAgent{frame->header, std::get<core::AgentMessage>(frame->message)});
+  Feed(core::StateHeld{told.rank, told.held});
 }
 
 // Nothing is streamed: the bytes are there.
 bool Cluster::Adopt(ProcessPtr p) {
-  const Left& left = left_[p->rank];
   if (p->adopted) return true;
+  const Left& left = left_[p->rank];
   if (!left.held) return false;
   Log("rank " + p->rank.ToString() + " adopts what inc " + left.held->of.ToString() + " held at step " +
       left.held->step.ToString());
@@ -43,6 +64,8 @@ bool Cluster::Adopt(ProcessPtr p) {
   p->mirrored = left.mirrored;
   p->flipped = left.damaged;
   p->silent_bit = left.silent_bit;
+  p->rotten = left.rotten;
+  p->tainted = left.tainted;
   p->received.clear();
   return true;
 }

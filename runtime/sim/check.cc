@@ -1,7 +1,7 @@
 // The checkers: what every run must keep, whatever struck it. Each names the promise that it holds the run to.
 #include <algorithm>
 
-#include "runtime/sim/cluster.h"
+#include "runtime/sim/elections.h"
 
 namespace kintsugi::sim {
 
@@ -87,7 +87,9 @@ void Cluster::CheckTransition(const Transition& transition) {
 }
 
 void Cluster::CheckSpawn(Rank rank, Incarnation incarnation) {
-  if (++spawns_[rank] > 1 + plan_.policy.max_respawns)
+  // One that is started only to save what is held is outside of the budget.
+  const bool saves = phase_ == Phase::kDump;
+  if (saves ? ++rescues_[rank] > 2 : ++spawns_[rank] > 1 + plan_.policy.max_respawns)
     Break(Promise::kTable, "rank " + rank.ToString() + " is started beyond its budget");
   if (ended_) Break(Promise::kTable, "a process is started after the end");
   const ProcessPtr before = Newest(rank);
@@ -102,7 +104,8 @@ void Cluster::CheckSend(const Send& send) {
   const auto* reply = std::get_if<JoinReply>(&send.message);
   if (reply && !reply->accepted) return;
   const auto* order = std::get_if<PhaseOrder>(&send.message);
-  if (order && plan_.gate != GateKind::kOff)
+  // Where all that had a shard at one step are lost, those that live may have to go back to what launchers hold.
+  if (order && plan_.gate != GateKind::kOff && !(plan_.policy.adopts && ShardAtRisk()))
     for (const RepairMove& move : order->moves)
       if (!losses_.count(move.destination.value()))
         Break(Promise::kInnocent, "rank " + move.destination.ToString() + ", which nothing struck, needs a repair");
@@ -151,6 +154,48 @@ bool Cluster::ShardAtRisk() const {
     return std::all_of(shard.holders.begin(), shard.holders.end(),
                        [&](Rank r) { return losses_.count(r.value()) > 0; });
   });
+}
+
+// Whether its living process, or its launcher, has that shard exactly as it is at `step`, and nothing is known against
+// it.
+bool Cluster::HoldsWhole(Rank rank, int layout, uint64_t step) {
+  const auto is_whole = [&](const RankState& state, const Object* object) {
+    const RankState& expected = reference_.At(step, rank);
+    const auto shard = [layout](const RankState& of) {
+      return std::find_if(of.shards.begin(), of.shards.end(), [layout](const Shard& s) { return s.layout == layout; });
+    };
+    return shard(state)->tensors == shard(expected)->tensors && object && *object == expected.object;
+  };
+  if (seated_ && !seated_->lines.count(plan_.NodeOf(rank.value()))) return false;  // it did not return in time
+  const auto& member = core_->members()[static_cast<size_t>(rank.value())];
+  const ProcessPtr p = Newest(rank);
+  const bool lives = p && p->alive && !p->frozen && p->mark == core::StateMark::kWhole && !p->damaged && !p->flipped &&
+                     member.incarnation == p->incarnation && !member.needs_repair;
+  if (lives && is_whole(p->state, p->objects.Find(step))) return true;
+  const auto left = left_.find(rank);
+  return left != left_.end() && left->second.held && left->second.held->clean &&
+         left->second.held->of > member.doubted && left->second.held->step.value() == step && !left->second.damaged &&
+         is_whole(left->second.state, left->second.objects.Find(step));
+}
+
+// A run that ends with nothing: no step at which a whole copy of each shard lies anywhere.
+void Cluster::CheckNothingHeldIsLost(const RunEnded& ended) {
+  const bool saved = ended.text.find("saved step") != std::string::npos;
+  if (!plan_.policy.adopts || ended.exit_code == kExitSuccess || saved || !ever_running_ ||
+      plan_.policy.save_directory.empty() || nonsense_)
+    return;
+  // It was tried, or the bits are known to differ.
+  for (const char* tried : {"could not be written", "attempts at one incident", "hold different state"})
+    if (ended.text.find(tried) != std::string::npos) return;
+  for (const auto& member : core_->members())
+    if (member.rescues > 0 || member.digest_mismatches > 0) return;
+  for (uint64_t step = 0; step <= plan_.steps; ++step)
+    if (std::all_of(replicas_.shards().begin(), replicas_.shards().end(), [&](const auto& shard) {
+          return std::any_of(shard.holders.begin(), shard.holders.end(),
+                             [&](Rank holder) { return HoldsWhole(holder, shard.layout, step); });
+        }))
+      return Break(Promise::kInnocent, "the run ended with nothing (" + ended.text +
+                                           ") although every shard was held at step " + std::to_string(step));
 }
 
 void Cluster::CheckSuccess() {

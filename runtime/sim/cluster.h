@@ -174,6 +174,7 @@ class Cluster {
     ObjectHistory objects;
     std::map<Rank, ObjectHistory> mirrored;
     bool damaged = false;
+    bool rotten = false, tainted = false;
     uint64_t silent_bit = 0;
   };
   struct Fault {
@@ -328,8 +329,9 @@ class Cluster {
   void TellSpares(int node);
   // Held memory (adopt.cc).
   void Mark(ProcessPtr p, core::StateMark mark);
-  void TellHeld(ProcessPtr p, const std::string& cause);
-  void TellHeldAgain(Rank rank);
+  void Hold(ProcessPtr p, const std::string& cause);
+  wire::NodeHeld HeldOf(Rank rank) const;
+  void TakeHeld(const wire::NodeHeld& told);
   bool Adopt(ProcessPtr p);
   ProcessPtr Newest(Rank rank) const { return processes_[static_cast<size_t>(rank.value())]; }
 
@@ -411,6 +413,7 @@ class Cluster {
   // Bits that flip between steps (rot.cc).
   bool FlipState(ProcessPtr p);
   void LoseRot(ProcessPtr p);
+  bool IsRotten(Rank rank) const;
   bool CheckTaint(ProcessPtr p, uint64_t step);
   void TakeBackFlips();
   bool SendBadFrame(ProcessPtr p, int kind);
@@ -439,6 +442,8 @@ class Cluster {
   void CheckEnd();
   void CheckSuccess();
   bool ShardAtRisk() const;
+  bool HoldsWhole(Rank rank, int layout, uint64_t step);
+  void CheckNothingHeldIsLost(const RunEnded& ended);
 
   const Plan plan_;
   const LogFunction log_;
@@ -453,7 +458,7 @@ class Cluster {
   std::unique_ptr<ControllerCore> core_;
   std::unique_ptr<ControllerCore> stale_;  // was replaced while it slept
   bool controller_down_ = false;
-  std::vector<core::Checkpoint> checkpoints_told_;  // to launchers
+  std::vector<core::Checkpoint> checkpoints_told_;    // to launchers
   std::vector<std::unique_ptr<Launcher>> launchers_;  // by node; none: one controller, in a place of its own
   std::vector<std::unique_ptr<Seat>> seats_;
   std::vector<std::unique_ptr<NodeLine>> lines_;
@@ -497,6 +502,7 @@ class Cluster {
   Generation lock_generation_;
   std::optional<Generation> before_confirm_;
   std::map<Rank, int> spawns_;
+  std::map<Rank, int> rescues_;  // processes started only to save
   std::set<std::pair<Rank, Incarnation>> given_up_;
   std::map<Generation, uint64_t> released_;     // step by generation
   std::vector<std::vector<uint64_t>> samples_;  // by step and rank: staged before the gate

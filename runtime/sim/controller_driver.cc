@@ -70,6 +70,7 @@ void Cluster::Act(const ControllerAction& action) {
   } else if (const auto* ended = std::get_if<RunEnded>(&action)) {
     Log("ended " + std::to_string(ended->exit_code) + ": " + ended->text);
     if (ended_) Break(Promise::kTable, "the run ended twice");
+    CheckNothingHeldIsLost(*ended);
     ended_ = *ended;
     if (seated_) EndSeat(*seated_);
     if (!seated_ && plan_.policy.can_spawn) In(kLeaveLimit, [this] { EndStragglers(); });

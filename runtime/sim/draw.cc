@@ -165,12 +165,20 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   if (profile.comparison && first) fault.type = FaultType::kStateFlip;
   if (profile.incident) fault.type = kIncidents[random.Below(kIncidents.size())];
   if (profile.groups > 0 && random.Chance(profile.groups)) fault.type = FaultType::kGroupLost;
+  if (profile.pairs > 0 && random.Chance(profile.pairs)) fault.type = FaultType::kGroupLost;
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
   fault.count = 1 + static_cast<int>(random.Below(3));
   fault.lasting = random.Chance(0.4);
   if (fault.type == FaultType::kHandlerHangs) fault.count = 1 + static_cast<int>(random.Below(4));
   if (fault.type == FaultType::kHandlerFails && random.Chance(0.3)) fault.count = 100;
   DrawPlace(random, plan, first, &fault);
+  // Before the run has begun nothing is held.
+  if (profile.pairs > 0 && first && !fault.in_trainer && !IsOfPhase(fault.type)) {
+    fault.at.reset();
+    fault.in_phase.reset();
+    fault.in_trainer = random.Chance(0.5) ? TrainerAt::kGate : TrainerAt::kForward;
+    fault.step = 1 + random.Below(plan.steps);
+  }
   return fault;
 }
 
@@ -221,6 +229,36 @@ const std::vector<Profile>& Profiles() {
        .faults_max = 4,
        .controller = 0.15,
        .adopts = true},
+      {.name = "held",
+       .description = "as adopt, with 1 to 5 faults that often take all holders of a shard, in one way or another",
+       .nodes = 2,
+       .faults_min = 1,
+       .faults_max = 5,
+       .network = 0.1,
+       .controller = 0.1,
+       .adopts = true,
+       .pairs = 0.5},
+      {.name = "away",
+       .description = "as elections, with launchers that hold the memory of processes that are gone",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 40,
+       .step_time = 20ms,
+       .faults_min = 1,
+       .faults_max = 5,
+       .network = 0,
+       .adopts = true,
+       .elections = true,
+       .pairs = 0.1},
+      {.name = "doubt",
+       .description = "as comparison, with launchers that hold the memory of processes that are gone",
+       .nodes = 2,
+       .steps_min = 8,
+       .steps_max = 20,
+       .faults_max = 4,
+       .network = 0.1,
+       .adopts = true,
+       .comparison = true},
       {.name = "snapshots",
        .description = "as quick, with 10 to 40 steps of 20 ms, in-memory snapshots, and whole groups lost often",
        .nodes = 2,

@@ -253,6 +253,8 @@ void Cluster::TryDial(Launcher& l) {
   wire::NodeHello hello{l.node, plan_.nodes, plan_.policy.world_size / plan_.nodes, "host", {}, 1};
   for (const ProcessPtr p : processes_)
     if (p && p->alive && plan_.NodeOf(p->rank.value()) == l.node) hello.lives.push_back({p->rank, p->incarnation, {}});
+  for (const auto& [rank, left] : left_)
+    if (left.held && plan_.NodeOf(rank.value()) == l.node) hello.held.push_back(HeldOf(rank));
   PutLine(l.line, true, wire::Encode(kJob, l.term, wire::NodeMessage(hello)));
 }
 
@@ -329,6 +331,8 @@ void Cluster::ReapHere(ProcessPtr p, const std::string& cause) {
   if (l.frozen) return l.deferred.push_back(Task([this, p, cause = cause] { ReapHere(p, cause); }));
   p->reaped = true;
   if (!l.alive) return;
+  Hold(p, cause);
+  if (plan_.policy.adopts) Tell(l, HeldOf(p->rank));
   Tell(l, wire::WorkerExited{p->rank, p->incarnation, cause, {}, {}});
   if (Newest(p->rank) != p || l.ended) return;
   if (const auto next = std::exchange(next_[static_cast<size_t>(p->rank.value())], std::nullopt))

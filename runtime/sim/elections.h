@@ -33,7 +33,7 @@ struct Cluster::Seat {
   Phase phase = Phase::kAdmit;
   Generation lock_generation;
   std::optional<Generation> before_confirm;
-  std::map<Rank, int> spawns;
+  std::map<Rank, int> spawns, rescues;
   std::set<std::pair<Rank, Incarnation>> given_up;
 };
 

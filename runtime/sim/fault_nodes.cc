@@ -75,6 +75,7 @@ void Cluster::VanishHere(ProcessPtr p) {
   Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " ends with its launcher");
   p->alive = false;
   p->reaped = true;
+  left_.erase(p->rank);
   p->deferred.clear();
   if (p->group.value() > 0) In(Between(10, 3000), [this, group = p->group] { BreakGroup(group); });
   LeaveSession(p);

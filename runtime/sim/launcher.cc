@@ -56,7 +56,7 @@ void Cluster::Die(ProcessPtr p, const std::string& cause) {
   Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " dies at " +
       std::string(TrainerAtName(p->at)) + ": " + cause);
   p->alive = false;
-  if (!ended_) LoseRot(p);
+  if (!ended_ && !plan_.policy.adopts) LoseRot(p);  // else what it leaves may still be compared
   p->deferred.clear();
   last_progress_ = Now();
   if (p->group.value() > 0) In(Between(10, 3000), [this, group = p->group] { BreakGroup(group); });
@@ -74,6 +74,7 @@ void Cluster::Vanish(ProcessPtr p) {
       std::string(TrainerAtName(p->at)));
   p->alive = false;
   LoseRot(p);
+  left_.erase(p->rank);
   p->deferred.clear();
   if (p->group.value() > 0) In(Between(10, 3000), [this, group = p->group] { BreakGroup(group); });
   LeaveSession(p);
@@ -89,7 +90,8 @@ void Cluster::Reap(ProcessPtr p, const std::string& cause) {
   if (plan_.policy.can_spawn) {
     given_up_.insert({p->rank, p->incarnation});
     // What an earlier controller asked for while there is no other, a launcher forgets.
-    TellHeld(p, cause);
+    Hold(p, cause);
+    TakeHeld(HeldOf(p->rank));
     if (controller_down_) return next_[static_cast<size_t>(p->rank.value())].reset();
     Feed(ProcessExited{p->rank, p->incarnation, cause, std::nullopt});
     if (const auto next = std::exchange(next_[static_cast<size_t>(p->rank.value())], std::nullopt))

@@ -113,9 +113,9 @@ struct Plan {
   Duration beat{};
   Duration tick{};
   GateKind gate = GateKind::kTrainer;
-  int spares = 0;       // warm processes that wait on each node
+  int spares = 0;          // warm processes that wait on each node
   bool elections = false;  // a launcher on each node, and who leads is for them to find out
-  bool watched = true;  // a launcher reads the ranks' pages; else they beat over their connections
+  bool watched = true;     // a launcher reads the ranks' pages; else they beat over their connections
   std::vector<PlannedFault> faults;
 
   int NodeOf(int rank) const { return rank * nodes / policy.world_size; }
@@ -134,16 +134,17 @@ struct Profile {
   Duration step_time = std::chrono::milliseconds(5);
   Duration beat = std::chrono::milliseconds(50);
   uint64_t faults_min = 1, faults_max = 3;
-  double network = 0.25;  // share of faults that strike a connection
-  double controller = 0;  // ... and of those that strike the controller
-  int ranks = 0;          // 0: the layout's choice
-  bool adopts = false;    // launchers hold the memory of processes that are gone
-  int spares_max = 0;     // on each node; above 0 there is at least one
+  double network = 0.25;    // share of faults that strike a connection
+  double controller = 0;    // ... and of those that strike the controller
+  int ranks = 0;            // 0: the layout's choice
+  bool adopts = false;      // launchers hold the memory of processes that are gone
+  int spares_max = 0;       // on each node; above 0 there is at least one
   bool elections = false;   // of launchers, on 2 to 4 nodes
   bool comparison = false;  // of replicas every few steps; the first fault flips a bit
-  int node_ranks = 0;     // ranks of a node, where it is these that are given and not the nodes
-  bool incident = false;  // the one fault opens an incident that can be repaired
-  double groups = 0;      // share of faults that take all holders of a shard; above 0 snapshots are made
+  int node_ranks = 0;       // ranks of a node, where it is these that are given and not the nodes
+  bool incident = false;    // the one fault opens an incident that can be repaired
+  double groups = 0;        // share of faults that take all holders of a shard; above 0 snapshots are made
+  double pairs = 0;         // the same, without snapshots
 };
 const std::vector<Profile>& Profiles();
 // kInvalidArgument names the profiles there are.

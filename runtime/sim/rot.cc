@@ -24,13 +24,19 @@ bool Cluster::FlipState(ProcessPtr p) {
   return true;
 }
 
+// The rank's process, or what its launcher holds of the one before.
+bool Cluster::IsRotten(Rank rank) const {
+  const ProcessPtr p = Newest(rank);
+  const auto left = left_.find(rank);
+  return (p && p->rotten) || (left != left_.end() && left->second.held && left->second.rotten);
+}
+
 // The copy that differs is gone, or that from which it differs, or one is the other's now.
 void Cluster::LoseRot(ProcessPtr p) {
   const auto& partners = partners_[static_cast<size_t>(p->rank.value())];
-  const bool differs = p->rotten || std::any_of(partners.begin(), partners.end(), [this](Rank partner) {
-                         const ProcessPtr q = Newest(partner);
-                         return q && q->rotten;
-                       });
+  const bool differs =
+      p->rotten || IsRotten(p->rank) ||
+      std::any_of(partners.begin(), partners.end(), [this](Rank partner) { return IsRotten(partner); });
   if (!differs || hidden_) return;
   hidden_ = true;
   Log("the flipped bit of rank " + p->rank.ToString() + " cannot be found any more");

@@ -25,8 +25,9 @@ void Cluster::Save(ProcessPtr p) {
 void Cluster::Rename(ProcessPtr p) {
   const uint64_t step = p->running->order.step.value();
   Trainer(p, Between(100, 3000), [this, p, step] {
-    // A dying gasp is not compared: what it saves may hold a bit that flipped since the last comparison.
-    if (Word(p).locked && compared_at_ > 0) hidden_ = true;
+    // A dying gasp is compared, but not with what launchers hold of ranks whose replicas live.
+    for (const ProcessPtr q : processes_)
+      if (Word(p).locked && q && !(q->alive && (q->adopted || q->mark != core::StateMark::kNotYet))) LoseRot(q);
     CheckCheckpoint(step, written_[step]);
     visible_[step] = written_[step];
     Finish(p, {.phase = Phase::kRename});

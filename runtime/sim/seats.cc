@@ -25,6 +25,7 @@ void Cluster::Sit(Seat* seat) {
     std::swap(each->lock_generation, lock_generation_);
     std::swap(each->before_confirm, before_confirm_);
     std::swap(each->spawns, spawns_);
+    std::swap(each->rescues, rescues_);
     std::swap(each->given_up, given_up_);
   }
   seated_ = seat;
@@ -139,6 +140,7 @@ void Cluster::OnLineUp(NodeLine* line, const std::string& bytes) {
     seat.lines[node] = line;
     SendToNode(node, wire::NodeWelcome{true, "", "host", 1, plan_.beat, ""});
     if (ended_) return void(SendToNode(node, wire::NodeEnd{ended_->exit_code, ended_->text}));
+    for (const wire::NodeHeld& held : hello->held) TakeHeld(held);  // before their ends are told
     return core_->taking_over() ? FoundLives(node, *hello) : ComparedLives(node, *hello);
   }
   if (const auto* pages = std::get_if<wire::Pages>(&frame->message)) {
@@ -148,6 +150,8 @@ void Cluster::OnLineUp(NodeLine* line, const std::string& bytes) {
   } else if (const auto* exited = std::get_if<wire::WorkerExited>(&frame->message)) {
     given_up_.insert({exited->rank, exited->incarnation});
     if (!ended_) Feed(ProcessExited{exited->rank, exited->incarnation, exited->cause, std::nullopt});
+  } else if (const auto* held = std::get_if<wire::NodeHeld>(&frame->message)) {
+    TakeHeld(*held);
   } else if (std::holds_alternative<wire::NodeStop>(frame->message)) {
     Feed(OperatorStop{});
   }

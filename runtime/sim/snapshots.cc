@@ -180,7 +180,16 @@ bool Cluster::LoseGroup(int rank) {
     if (const ProcessPtr p = Newest(holder); p && p->alive) lost.push_back(p);
   for (const ProcessPtr p : lost) {
     NoteLoss(p->rank.value());
-    In(Between(1, 2000), [this, p] { Die(p, "killed by SIGKILL"); });
+    if (!plan_.policy.adopts) {
+      In(Between(1, 2000), [this, p] { Die(p, "killed by SIGKILL"); });
+      continue;
+    }
+    // What is left of them differs: a crash, a place in the step, or one that lives on with nothing of use.
+    const uint64_t how = random_.Below(6);
+    In(Between(1, 4000), [this, p, how] {
+      if (p->alive && p->core && p->at != TrainerAt::kBoot && how == 0) return Damage(p, false);
+      Die(p, how == 1 ? "killed by SIGSEGV" : "killed by SIGKILL");
+    });
   }
   return !lost.empty();
 }

@@ -41,6 +41,7 @@ void Cluster::TakeOver() {
   lock_generation_ = {};
   phase_ = Phase::kConfirm;
   spawns_.clear();
+  rescues_.clear();
   if (!plan_.policy.can_spawn) given_up_.clear();  // nobody could end them: they may come to this one
   Policy policy = plan_.policy;
   policy.takes_over = true;
@@ -62,12 +63,11 @@ void Cluster::TellOfProcesses(int node) {
     const Rank rank(static_cast<int32_t>(r));
     const ProcessPtr p = Newest(rank);
     if (plan_.NodeOf(rank.value()) != node || !p) continue;
+    TakeHeld(HeldOf(rank));
     if (p->alive)
       Feed(core::ProcessFound{rank, p->incarnation});
-    else {
-      TellHeldAgain(rank);
+    else
       Feed(ProcessExited{rank, p->incarnation, "had ended", std::nullopt});
-    }
   }
   if (!spares_.empty()) TellSpares(node);
 }

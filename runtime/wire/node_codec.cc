@@ -34,6 +34,22 @@ Result<WorkerLife> TakeLife(const pb::WorkerLife& in) {
   return WorkerLife{rank, Incarnation(in.incarnation()), {in.armed().begin(), in.armed().end()}};
 }
 
+void PutHeld(const NodeHeld& m, pb::Held* held) {
+  held->set_rank(m.rank.value());
+  held->set_held(m.held.has_value());
+  held->set_ready(m.ready);
+  if (!m.held) return;
+  held->set_of(m.held->of.value());
+  held->set_step(m.held->step.value());
+  held->set_clean(m.held->clean);
+}
+Result<NodeHeld> TakeHeld(const pb::Held& in) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.rank()));
+  NodeHeld held{rank, std::nullopt, in.ready()};
+  if (in.held()) held.held = core::HeldState{Incarnation(in.of()), Step(in.step()), in.clean()};
+  return held;
+}
+
 void Put(const NodeHello& m, NodeEnvelope* out) {
   auto* hello = out->mutable_hello();
   hello->set_node_rank(m.node_rank);
@@ -46,6 +62,7 @@ void Put(const NodeHello& m, NodeEnvelope* out) {
   hello->set_master_port(m.master_port);
   hello->set_launcher(m.launcher);
   for (const WorkerLife& life : m.lives) PutLife(life, hello->add_lives());
+  for (const NodeHeld& held : m.held) PutHeld(held, hello->add_held());
 }
 void Put(const WorkerStarting& m, NodeEnvelope* out) { PutLife(m.life, out->mutable_starting()); }
 void Put(const Pages& m, NodeEnvelope* out) {
@@ -87,15 +104,7 @@ void Put(const FromAgentChannel& m, NodeEnvelope* out) {
 }
 void Put(const AgentChannelClosed& m, NodeEnvelope* out) { out->set_agent_closed(m.channel); }
 void Put(const NodeSpares& m, NodeEnvelope* out) { out->set_spares(static_cast<uint32_t>(m.waiting)); }
-void Put(const NodeHeld& m, NodeEnvelope* out) {
-  auto* held = out->mutable_held();
-  held->set_rank(m.rank.value());
-  held->set_held(m.held.has_value());
-  if (!m.held) return;
-  held->set_of(m.held->of.value());
-  held->set_step(m.held->step.value());
-  held->set_clean(m.held->clean);
-}
+void Put(const NodeHeld& m, NodeEnvelope* out) { PutHeld(m, out->mutable_held()); }
 void Put(const TieRuleKept& m, NodeEnvelope* out) { out->set_tie_rule_kept(m.number); }
 void Put(const NodeStop&, NodeEnvelope* out) { out->mutable_stop(); }
 void Put(const NodeInject& m, NodeEnvelope* out) {
@@ -149,6 +158,10 @@ Result<NodeMessage> Take(const pb::NodeHello& in) {
   for (const auto& life : in.lives()) {
     KINTSUGI_ASSIGN_OR_RETURN(WorkerLife taken, TakeLife(life));
     hello.lives.push_back(std::move(taken));
+  }
+  for (const auto& held : in.held()) {
+    KINTSUGI_ASSIGN_OR_RETURN(NodeHeld taken, TakeHeld(held));
+    hello.held.push_back(std::move(taken));
   }
   return NodeMessage(std::move(hello));
 }
@@ -361,11 +374,8 @@ Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes)
       if (in.spares() > kSparesMax) return OutOfRange("spares", std::to_string(in.spares()));
       return with(NodeMessage(NodeSpares{static_cast<int>(in.spares())}));
     case NodeEnvelope::kHeld: {
-      KINTSUGI_ASSIGN_OR_RETURN(const Rank rank, TakeRank(in.held().rank()));
-      NodeHeld held{rank, std::nullopt};
-      if (in.held().held())
-        held.held = core::HeldState{Incarnation(in.held().of()), Step(in.held().step()), in.held().clean()};
-      return with(NodeMessage(held));
+      KINTSUGI_ASSIGN_OR_RETURN(NodeHeld held, TakeHeld(in.held()));
+      return with(NodeMessage(std::move(held)));
     }
     case NodeEnvelope::kTieRuleKept:
       return with(NodeMessage(TieRuleKept{in.tie_rule_kept()}));

@@ -28,7 +28,15 @@ struct WorkerLife {
   Incarnation incarnation;
   std::vector<std::string> armed;  // injections, as "id SPEC"
 };
-// First on every connection. `lives`: the processes that run already, after a lost connection.
+// What this node's launcher still has of the process of a rank that ended. `ready`: what that process registered, as
+// its agent said it (an envelope of control.proto), for a controller that never heard it; may be empty.
+struct NodeHeld {
+  Rank rank;
+  std::optional<core::HeldState> held;
+  std::string ready = {};
+};
+// First on every connection. `lives`: the processes that run already, after a lost connection; `held`: what is left of
+// those that do not.
 struct NodeHello {
   int node_rank = 0;
   int nodes = 1;
@@ -40,6 +48,7 @@ struct NodeHello {
   int controllers = 0;       // processes without ranks that may lead; their `node_rank` goes on where the nodes' ends
   uint16_t master_port = 0;  // free on its host, for the trainers' own use
   uint64_t launcher = 0;     // a random number: another launcher of the same node has another
+  std::vector<NodeHeld> held = {};
 };
 struct WorkerStarting {
   WorkerLife life;
@@ -83,11 +92,6 @@ struct AgentChannelClosed {
 // Warm processes that wait on the node for a rank whose process is gone.
 struct NodeSpares {
   int waiting = 0;
-};
-// What this node's launcher still has of the process of a rank that ended.
-struct NodeHeld {
-  Rank rank;
-  std::optional<core::HeldState> held;
 };
 struct NodeStop {};  // the node was asked to leave: the whole run saves and ends
 struct NodeInject {  // a fault was armed for one of the node's ranks

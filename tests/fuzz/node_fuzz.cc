@@ -56,7 +56,8 @@ std::vector<std::string> Seeds() {
       WorkerExited{Rank(3), Incarnation(2), "killed by SIGKILL", Duration(5), Duration(6)},
       FromAgentChannel{4, "frame"},
       AgentChannelClosed{4},
-      NodeHeld{Rank(3), core::HeldState{Incarnation(2), Step(7), true}},
+      NodeHeld{Rank(3), core::HeldState{Incarnation(2), Step(7), true}, "frame"},
+      NodeHello{.node_rank = 1, .nodes = 2, .held = {{Rank(3), core::HeldState{Incarnation(2), Step(7), true}, ""}}},
       NodeStop{}};
   const std::vector<NodeOrder> orders = {NodeWelcome{true, "", "10.0.0.1", 29500, Duration(250)},
                                          NodeWelcome{.accepted = false, .text = "why"},

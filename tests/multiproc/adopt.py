@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 from harness import Failure, must_be_same, only_incident, reference, script
 from live_run import LiveRun, wait_until
@@ -141,6 +142,65 @@ def nothing_is_held_for_ever(runner):
     expect(only_incident(summary), "adopt")
 
 
+def inject(*specs):
+    return [word for spec in specs for word in ("--inject", spec)]
+
+
+def both_copies(specs, run_args=()):
+    """Both ranks that hold a shard are lost in one step, and one left its memory: it is adopted, and gives the other its state."""
+    def test(runner):
+        summary, log = runner.run([*run_args, *inject(*specs)], TRAINER)
+        must_be_same(reference(runner.bin, TRAINER), summary, log)
+        if not any(i["path"] in ("adopt", "respawn") for i in summary["incidents"]):
+            raise Failure(json.dumps(summary["incidents"])[:2000])
+    return test
+
+
+def one_killed_one_crashed(runner):
+    with LiveRun(runner, [], LONG) as run:
+        run.wait_step(3)
+        pids = [run.status()["ranks"][rank]["pid"] for rank in (0, 2)]
+        run.strike("freeze", 0, 2)  # in one place, so that neither is in its update
+        time.sleep(0.6)
+        os.kill(pids[1], signal.SIGSEGV)
+        os.kill(pids[0], signal.SIGKILL)
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, LONG), summary, log)
+
+
+def saved_by_who_comes_to_save(runner):
+    """No respawn is left, and a shard lies in the launcher's memory alone: processes are started that adopt and save it."""
+    args = ["--max-respawns", "0", *inject("kill:0@5:forward", "kill:2@5:forward")]
+    summary, log = runner.run(args, TRAINER, expect=75)
+    if summary["incidents"][-1]["path"] != "dump" or "started to save it" not in log:
+        raise Failure(f"{json.dumps(summary['incidents'])[:1500]}\n{log[-3000:]}")
+    resumed, log = runner.run(["--resume", str(runner.folder / "checkpoints")], TRAINER)
+    if resumed["final_digest"] != reference(runner.bin, TRAINER)["final_digest"]:
+        raise Failure(f"what was saved goes on to other bits\n{log[-3000:]}")
+
+
+def a_flipped_survivor_is_not_believed(runner):
+    """With --verify-every the copy that outlived its process counts as much as the one that lives: neither is right for
+    certain, and the run goes back to what was compared."""
+    strike = inject("flip:0@5:forward", "kill:2@5:backward")
+    summary, log = runner.run(["--verify-every", "3", "--save-every", "3", *strike], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    expect(only_incident(summary), "reload")
+    summary, log = runner.run(["--verify-every", "100", "--save-dir", str(runner.folder / "none"), *strike], TRAINER,
+                              expect=1)
+    if list(runner.folder.glob("none/step*")) or "hold different state" not in log:
+        raise Failure(f"{json.dumps(summary['incidents'])[:1500]}\n{log[-3000:]}")
+
+
+def a_lone_copy_is_named(runner):
+    report = str(runner.folder / "report")
+    summary, log = runner.run(["--no-adopt", "--verify-every", "100", "--report", report, *inject("kill:2@5:forward")],
+                              TRAINER)
+    explained = runner.tool(["explain", "--report", report]).stdout
+    if "comes from rank 0 alone" not in explained:
+        raise Failure(f"{json.dumps(summary['incidents'])[:1500]}\n{explained[-3000:]}")
+
+
 TESTS = [
     ("killed in its forward pass", killed("forward", "adopt")),
     ("killed at the gate", killed("gate", "adopt")),
@@ -156,6 +216,12 @@ TESTS = [
     ("a crash without a replica", a_crash_alone_is_not_trusted),
     ("a spare adopts", a_spare_adopts),
     ("nothing is held for ever", nothing_is_held_for_ever),
+    ("killed, and its replica's memory damaged", both_copies(["kill:0@5:forward", "uce:2@5:forward,level=high"])),
+    ("killed, and its replica's update threw", both_copies(["kill:0@5:param-sync", "throw:2@5:update"])),
+    ("one killed, one crashed", one_killed_one_crashed),
+    ("saved by processes that come to save", saved_by_who_comes_to_save),
+    ("a flipped survivor", a_flipped_survivor_is_not_believed),
+    ("a lone copy is named", a_lone_copy_is_named),
 ]
 
 if __name__ == "__main__":

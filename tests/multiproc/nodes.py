@@ -229,6 +229,21 @@ def a_node_cut_off_and_back(runner):
         must_be_same(reference(runner.bin, STEPS, nproc=6), summary, run.logs())
 
 
+def hosts_cut_off_one_after_another(runner):
+    """Each is back before the next is away, and nobody dies by itself; but what was given up meanwhile is ended when its host
+    is back, so that for a while some state lies in launchers' memory and on hosts that are away."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, run_args=["--node-wait", "30"], trainer_args=STEPS)
+        run.wait_step(5)
+        for node in (1, 2, 1, 2):
+            lost = run.log(0).count("event=node_lost")
+            net.isolate(node)
+            wait_until(lambda: run.log(0).count("event=node_lost") > lost, lambda: f"node {node} lost\n{run.logs()}")
+            net.heal()
+        summary = run.finish()
+        must_be_same(reference(runner.bin, STEPS, nproc=6), summary, run.logs())
+
+
 def one_direction_lost(runner):
     """The controller hears the node, the node does not hear the controller."""
     with Network(2) as net:
@@ -324,7 +339,8 @@ TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_run_over_two_hosts_has_the_bits_of_one, a_killed_rank_of_another_host_is_replaced_there,
     a_spare_of_another_host_takes_the_place, faults_on_every_host,
     another_launcher_of_the_same_node_is_refused,
-    a_launcher_takes_the_place_of_a_silent_one_once, a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back, one_direction_lost, a_slow_network,
+    a_launcher_takes_the_place_of_a_silent_one_once, a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back,
+    hosts_cut_off_one_after_another, one_direction_lost, a_slow_network,
     a_host_gone_for_good, preemption_of_one_node_stops_all, mistakes, a_node_that_does_not_come)]
 
 if __name__ == "__main__":

@@ -38,6 +38,21 @@ def the_controllers_launcher_is_killed(runner):
             raise Failure(f"{summary['incidents']}\n{run.logs()}")
 
 
+def the_leaders_launcher_and_a_rank_at_once(runner):
+    """Ranks 0 and 3 hold one shard. Rank 0 dies with the leader's launcher; what rank 3 left, its own launcher holds."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, trainer_args=LONG)
+        pid = run.wait_step(8)["ranks"][3]["pid"]
+        os.kill(pid, signal.SIGSTOP)  # all others come to wait for it, none in its update
+        time.sleep(0.3)
+        os.kill(run.launcher(0), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        leader, _ = wait_leader(run)
+        run.start(0)
+        summary = run.finish(leader=leader)
+        must_end_alike(runner, run, summary, LONG, 6)
+
+
 def the_leader_is_cut_off(runner):
     """Alone it has no majority and decides nothing. The others go on; when the road heals it steps down."""
     with Network(3) as net:
@@ -125,7 +140,7 @@ def a_launcher_killed_within_an_incident(runner):
 
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
-    the_controllers_launcher_is_killed, the_leader_is_cut_off, a_leader_cut_off_for_good_saves_and_leaves, a_leader_that_slept_is_refused,
+    the_controllers_launcher_is_killed, the_leaders_launcher_and_a_rank_at_once, the_leader_is_cut_off, a_leader_cut_off_for_good_saves_and_leaves, a_leader_that_slept_is_refused,
     two_leaders_one_after_the_other, half_without_the_lowest_rank_saves_and_leaves,
     a_launcher_killed_within_an_incident)]
 

@@ -92,15 +92,181 @@ TEST(Adopt, DoesNotTrustACrashThatNobodyVouchesFor) {
   bench.Exit(1, "killed by SIGSEGV");
   EXPECT_EQ(Last(bench).rung, Rung::kAdopt) << "its replica compares";
 
-  Bench both = Running();
-  Hold(both, 1, 5, /*clean=*/false);
-  Hold(both, 3, 5, /*clean=*/false);
-  both.hold = Phase::kLock;
-  both.Exit(1, "killed by SIGSEGV");
-  both.hold.reset();
-  both.Exit(3, "killed by SIGSEGV");
-  ASSERT_TRUE(both.Ended().has_value());
-  EXPECT_NE(both.Ended()->exit_code, 0);
+  for (const bool agree : {true, false}) {
+    Bench both = Running();
+    Hold(both, 1, 5, /*clean=*/false);
+    Hold(both, 3, 5, /*clean=*/false);
+    if (!agree) both.digests[3][0] = 99;
+    both.hold = Phase::kLock;
+    both.Exit(1, "killed by SIGSEGV");
+    both.hold.reset();
+    both.Exit(3, "killed by SIGSEGV");
+    EXPECT_EQ(both.Ended().has_value(), !agree) << "two crashes that left the same bits vouch for each other";
+    if (agree) {
+      EXPECT_EQ(Last(both).rung, Rung::kAdopt);
+    }
+  }
+}
+
+TEST(Adopt, AHeldCopyIsTheSourceOfItsReplicasRepair) {
+  Bench bench = Running();
+  Hold(bench, 1, 5);
+  bench.hold = Phase::kLock;
+  bench.Exit(1);
+  bench.Say(3, FaultReport{FaultKind::kMemoryHigh, "double bit error", {}, Step(6), false, bench.now});
+  bench.hold.reset();
+  for (int r : {0, 2, 3}) bench.Say(r, LockReply{GateState::kCommitted, Step(5), r != 3});
+  bench.Say(1, LockReply{GateState::kCommitted, Step(), false});  // its replacement
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(Last(bench).rung, Rung::kAdopt);
+  const std::vector<RepairMove> moves = bench.Orders(Phase::kRepair, 1).back().moves;
+  ASSERT_EQ(moves.size(), 2u);
+  EXPECT_TRUE(moves[0].adopt);
+  EXPECT_EQ(moves[1].destination, Rank(3));
+  EXPECT_EQ(moves[1].sources, std::vector<Rank>{Rank(1)});
+}
+
+TEST(Adopt, AHeldCopyAtTheStepRepairsOneThatStandsBeforeIt) {
+  Bench bench = Running();
+  Hold(bench, 1, 5);
+  Hold(bench, 3, 4);  // killed at the gate of step 5
+  bench.hold = Phase::kLock;
+  bench.Exit(1);
+  bench.hold.reset();
+  bench.Exit(3);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(Last(bench).step, Step(5));
+  EXPECT_EQ(Last(bench).rung, Rung::kRespawn);
+  const std::vector<RepairMove> moves = bench.Orders(Phase::kRepair, 3).back().moves;
+  for (const RepairMove& move : moves)
+    EXPECT_EQ(move.adopt, move.destination == Rank(1)) << move.destination.ToString();
+}
+
+TEST(Adopt, OfTwoAdoptedCopiesTheOneThatCrashedIsTheWrongOne) {
+  Bench bench = Running();
+  Hold(bench, 1, 5, /*clean=*/false);
+  Hold(bench, 3, 5);
+  bench.digests[1][0] = 99;
+  bench.hold = Phase::kLock;
+  bench.Exit(1, "killed by SIGSEGV");
+  bench.hold = Phase::kRollback;
+  bench.Exit(3);
+  for (int r : {0, 2}) bench.Say(r, LockReply{GateState::kCommitted, Step(5), true});
+  // The second attempt streams it from the other.
+  const std::vector<PhaseOrder> orders = bench.Orders(Phase::kRepair, 1);
+  ASSERT_GE(orders.size(), 2u);
+  EXPECT_TRUE(orders[0].moves[0].adopt);
+  EXPECT_FALSE(orders[1].moves[0].adopt);
+  EXPECT_EQ(orders[1].moves[0].sources, std::vector<Rank>{Rank(3)});
+}
+
+// All that hold one shard have ended, and none may be started to go on.
+Bench WithoutRespawns(std::set<int> do_not_come = {}) {
+  Bench bench = Running(/*max_respawns=*/0);
+  bench.mute = std::move(do_not_come);
+  Hold(bench, 1, 5);
+  Hold(bench, 3, 5);
+  bench.hold = Phase::kLock;
+  bench.Exit(1);
+  bench.hold.reset();
+  bench.Exit(3);
+  return bench;
+}
+
+TEST(Rescue, WhatOnlyLaunchersHoldIsAdoptedComparedAndSaved) {
+  Bench bench = WithoutRespawns();
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << bench.Ended()->text;
+  EXPECT_EQ(Last(bench).rung, Rung::kDump);
+  for (int r : {1, 3}) {
+    ASSERT_EQ(bench.Orders(Phase::kRepair, r).size(), 1u);
+    EXPECT_EQ(bench.Orders(Phase::kVerify, r).size(), 2u) << "when the run began, and now";
+    EXPECT_EQ(bench.Orders(Phase::kRebuild, r).size(), 1u) << "when the run began";
+  }
+  ASSERT_EQ(bench.Orders(Phase::kDump, 1).size(), 1u);
+  EXPECT_TRUE(bench.Orders(Phase::kDump, 3).empty()) << "one of them writes";
+}
+
+TEST(Rescue, CopiesThatDifferAreNotSaved) {
+  Bench bench = Running(/*max_respawns=*/0);
+  Hold(bench, 1, 5);
+  Hold(bench, 3, 5);
+  bench.digests[3][0] = 99;
+  bench.hold = Phase::kLock;
+  bench.Exit(1);
+  bench.hold.reset();
+  bench.Exit(3);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+  for (int r = 0; r < 4; ++r) EXPECT_TRUE(bench.Orders(Phase::kDump, r).empty());
+}
+
+TEST(Rescue, IsTriedTwiceAndThenTheRunEnds) {
+  Bench bench = WithoutRespawns({1, 3});
+  ASSERT_EQ(bench.core.phase(), Phase::kDump);
+  EXPECT_TRUE(bench.core.WaitsAreBounded());
+  bench.Pass(bench.core.policy().join_timeout + std::chrono::milliseconds(50));
+  ASSERT_FALSE(bench.Ended());
+  bench.Pass(bench.core.policy().join_timeout + std::chrono::seconds(2));
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+  EXPECT_NE(bench.Ended()->text.find("held by a launcher alone"), std::string::npos) << bench.Ended()->text;
+}
+
+TEST(Rescue, AProcessThatDiesBeforeItCanSaveIsStartedOnceMore) {
+  Bench bench = WithoutRespawns({1, 3});
+  ASSERT_EQ(bench.core.phase(), Phase::kDump);
+  bench.mute.clear();
+  bench.Exit(1, "exited with code 1");
+  ASSERT_FALSE(bench.Ended());
+  bench.JoinAndReady(3);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << bench.Ended()->text;
+}
+
+// Ranks 1 and 3 on a node that is away: nobody hears of them, and they may live.
+Bench WithANodeAway() {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.adopts = policy.needs_consent = true;
+  policy.consent_wait = std::chrono::seconds(20);
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(5);
+  bench.silent = bench.mute = {1, 3};
+  bench.replacements_come = false;
+  bench.Pass(policy.silence + std::chrono::milliseconds(50));
+  return bench;
+}
+
+TEST(Away, ANodeThatComesBackBringsWhatItsGivenUpRanksHold) {
+  Bench bench = WithANodeAway();
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  bench.Pass(std::chrono::seconds(10));
+  ASSERT_EQ(bench.core.phase(), Phase::kLock) << "both copies of a shard are on it";
+  EXPECT_TRUE(bench.core.WaitsAreBounded());
+  bench.silent.clear();
+  bench.mute.clear();
+  for (int r : {1, 3}) {
+    bench.Feed(StateHeld{Rank(r), HeldState{Incarnation(1), Step(5), true}});
+    bench.Feed(ProcessExited{Rank(r), Incarnation(1), "killed by SIGKILL", std::nullopt});
+  }
+  EXPECT_EQ(bench.core.incident()->rung, Rung::kAdopt);
+}
+
+TEST(Away, OneOfTwoCopiesIsEnough) {
+  Bench bench = WithANodeAway();
+  bench.Feed(StateHeld{Rank(3), HeldState{Incarnation(1), Step(5), true}});
+  bench.Feed(ProcessExited{Rank(3), Incarnation(1), "killed by SIGKILL", std::nullopt});
+  ASSERT_TRUE(bench.core.incident().has_value());
+  bench.Pass(std::chrono::milliseconds(150));
+  EXPECT_EQ(bench.core.incident()->step, Step(5)) << "the other is not waited for";
+}
+
+TEST(Away, IsNotWaitedForForEver) {
+  Bench bench = WithANodeAway();
+  bench.Pass(bench.core.policy().consent_wait);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
 }
 
 TEST(Adopt, OneOfTwoLostRanksIsStreamedTheOtherNot) {

@@ -15,7 +15,9 @@ ReplicaMap MapOf(int world, int replicas) {
   return ReplicaMap::Build(world, claims).value();
 }
 
-LockReport Says(int rank, GateState state, uint64_t step, bool valid = true) { return {Rank(rank), state, Step(step), valid}; }
+LockReport Says(int rank, GateState state, uint64_t step, bool valid = true) {
+  return {Rank(rank), state, Step(step), valid};
+}
 
 TEST(ChooseStep, AbandonsWhatNobodyBegan) {
   const auto choice = ChooseStep({Says(0, GateState::kAtGate, 8), Says(1, GateState::kCommitted, 7)}, MapOf(2, 2));
@@ -34,8 +36,17 @@ TEST(ChooseStep, GoesOnWithWhatOneHasBegun) {
 TEST(ChooseStep, GoesOnPastAGateThatATornOrDamagedRankHasPassed) {
   const auto torn = ChooseStep({Says(0, GateState::kAtGate, 8), Says(1, GateState::kTorn, 8)}, MapOf(2, 2));
   EXPECT_EQ(torn.step, Step(8));
-  const auto invalid = ChooseStep({Says(0, GateState::kAtGate, 8), Says(1, GateState::kCommitted, 8, false)}, MapOf(2, 2));
+  const auto invalid =
+      ChooseStep({Says(0, GateState::kAtGate, 8), Says(1, GateState::kCommitted, 8, false)}, MapOf(2, 2));
   EXPECT_EQ(invalid.step, Step(8));
+}
+
+TEST(ChooseStep, CountsADoubtfulCopyOnlyBesideASecondOne) {
+  LockReport crashed = Says(0, GateState::kCommitted, 8), other = Says(1, GateState::kCommitted, 8);
+  crashed.doubtful = other.doubtful = true;
+  EXPECT_FALSE(ChooseStep({crashed}, MapOf(2, 2)).step);
+  EXPECT_EQ(ChooseStep({crashed, other}, MapOf(2, 2)).step, Step(8));
+  EXPECT_EQ(ChooseStep({crashed, Says(1, GateState::kAtGate, 8)}, MapOf(2, 2)).step, Step(8));
 }
 
 TEST(ChooseStep, CountsNoTornAndNoInvalidRank) {
@@ -111,7 +122,8 @@ TEST(ChooseStep, AgreesWithTheSlowVersion) {
     std::vector<LockReport> reports;
     for (int r = 0; r < world; ++r)
       if (!random.Chance(0.15))
-        reports.push_back(Says(r, static_cast<GateState>(random.Below(4)), base + random.Below(2), !random.Chance(0.1)));
+        reports.push_back(
+            Says(r, static_cast<GateState>(random.Below(4)), base + random.Below(2), !random.Chance(0.1)));
     const StepChoice choice = ChooseStep(reports, replicas);
     ASSERT_EQ(choice.step, SlowChoice(reports, replicas)) << "round " << round;
     ++(choice.step ? found : refused);
@@ -132,8 +144,14 @@ TEST(ChooseStep, WithTheGateNoSurvivorNeedsARepair) {
     for (int r = 0; r < world; ++r) {
       if (r > 0 && random.Chance(0.2)) continue;  // dead
       const uint64_t pick = random.Below(3);
-      if (passed) reports.push_back(Says(r, pick == 0 ? GateState::kAtGate : pick == 1 ? GateState::kUpdating : GateState::kCommitted, k));
-      else reports.push_back(pick == 0 ? Says(r, GateState::kAtGate, k) : Says(r, GateState::kCommitted, k - 1));
+      if (passed)
+        reports.push_back(Says(r,
+                               pick == 0   ? GateState::kAtGate
+                               : pick == 1 ? GateState::kUpdating
+                                           : GateState::kCommitted,
+                               k));
+      else
+        reports.push_back(pick == 0 ? Says(r, GateState::kAtGate, k) : Says(r, GateState::kCommitted, k - 1));
     }
     const StepChoice choice = ChooseStep(reports, MapOf(world, 1 << random.Below(2)));
     if (!choice.step) continue;  // a shard died out

@@ -19,7 +19,7 @@ Policy Heir(int world_size) {
 
 class Takeover : public testing::Test {
  protected:
-  explicit Takeover(int world_size = 4) : bench(Heir(world_size), Term{2, 2}) { bench.Start(); }
+  explicit Takeover(const Policy& policy = Heir(4)) : bench(policy, Term{2, 2}) { bench.Start(); }
 
   // A rank of the run before: its launcher names it, then it joins and says that it is ready.
   void Arrive(int rank, Standing standing = Standing::kRunning, uint64_t generation = 5, uint64_t step = 9) {
@@ -85,6 +85,35 @@ TEST_F(Takeover, RepairsARankThatWasLostWithTheController) {
   // The life that it starts is newer than any that the controller before can have started.
   ASSERT_EQ(bench.All<SpawnProcess>().size(), 1u);
   EXPECT_GT(bench.All<SpawnProcess>()[0].incarnation, Incarnation(1000));
+}
+
+class TakeoverOfHeldMemory : public Takeover {
+ protected:
+  static Policy Holding() {
+    Policy policy = Heir(4);
+    policy.adopts = true;
+    return policy;
+  }
+  TakeoverOfHeldMemory() : Takeover(Holding()) {
+    for (int rank = 0; rank < 4; ++rank) bench.claims[rank][0] = {{Rank(rank % 2), Rank(rank % 2 + 2)}, 2};
+  }
+};
+
+// Rank 0 went with the controller's launcher and rank 2 was killed: nobody who lives is of their group.
+TEST_F(TakeoverOfHeldMemory, KnowsAGroupThatWasLostWholeFromWhoHoldsItsMemory) {
+  Ready ready;
+  ready.layouts = bench.claims[2];
+  bench.Feed(FromAgent{{Term{1, 1}, Generation(5), Rank(2), Incarnation(3)}, ready});
+  bench.Feed(StateHeld{Rank(2), HeldState{Incarnation(3), Step(9), true}});
+  bench.Feed(ProcessExited{Rank(2), Incarnation(), "had ended", std::nullopt});
+  for (int rank : {1, 3}) Arrive(rank);
+  bench.Pass(1300ms);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  const auto moves = bench.Orders(Phase::kRepair, 0).back().moves;
+  ASSERT_EQ(moves.size(), 2u);
+  EXPECT_EQ(moves[0].destination, Rank(0));
+  EXPECT_EQ(moves[0].sources, std::vector<Rank>{Rank(2)});
+  EXPECT_TRUE(moves[1].adopt);
 }
 
 TEST_F(Takeover, AProcessThatKnowsNoRunWaitsUntilItIsKnown) {

@@ -14,10 +14,20 @@ ReplicaMap Triple() {
   return ReplicaMap::Build(3, claims).value();
 }
 
-DigestVerdict Compare(std::vector<uint64_t> digests, std::set<Rank> repaired) {
+Digests ByRank(const std::vector<uint64_t>& digests) {
   Digests by_rank;
   for (uint64_t digest : digests) by_rank.push_back({{0, digest}});
-  return CompareDigests(Triple(), by_rank, repaired);
+  return by_rank;
+}
+
+DigestVerdict Compare(const std::vector<uint64_t>& digests, const std::set<Rank>& repaired) {
+  std::vector<Copy> copies(3, Copy::kUntouched);
+  for (Rank rank : repaired) copies[static_cast<size_t>(rank.value())] = Copy::kStreamed;
+  return CompareDigests(Triple(), ByRank(digests), copies);
+}
+
+DigestVerdict CompareAs(const std::vector<uint64_t>& digests, const std::vector<Copy>& copies, bool strict = false) {
+  return CompareDigests(Triple(), ByRank(digests), copies, strict);
 }
 
 TEST(CompareDigests, EqualCopiesAreEqual) {
@@ -46,6 +56,39 @@ TEST(CompareDigests, TakesTheFirstWhereAllWereReloaded) {
   EXPECT_EQ(verdict.odd, std::vector<Rank>{Rank(1)});
 }
 
+TEST(CompareDigests, MostOfThreeDecide) {
+  const DigestVerdict verdict = CompareAs({7, 9, 7}, {Copy::kUntouched, Copy::kUntouched, Copy::kOfCrashed});
+  EXPECT_TRUE(verdict.attributed);
+  EXPECT_EQ(verdict.odd, std::vector<Rank>{Rank(1)});
+  EXPECT_EQ(verdict.expected, Rank(0));
+  EXPECT_EQ(verdict.differs, Rank(1));
+}
+
+TEST(CompareDigests, BelievesTheLivingBeforeTheDeadUnlessBothAreToBeDoubted) {
+  const std::vector<Copy> copies = {Copy::kUntouched, Copy::kAdopted, Copy::kStreamed};
+  const DigestVerdict lenient = CompareAs({7, 9, 7}, copies);
+  EXPECT_TRUE(lenient.attributed);
+  EXPECT_EQ(lenient.odd, std::vector<Rank>{Rank(1)});
+  const DigestVerdict strict = CompareAs({7, 9, 7}, copies, /*strict=*/true);
+  EXPECT_FALSE(strict.attributed);
+  EXPECT_EQ(strict.odd.size(), 3u) << "what was streamed is no better than its source";
+}
+
+TEST(CompareDigests, BelievesWhoWasKilledBeforeWhoCrashed) {
+  const DigestVerdict verdict = CompareAs({9, 7, 0}, {Copy::kOfCrashed, Copy::kAdopted, Copy::kAbsent}, true);
+  EXPECT_TRUE(verdict.attributed);
+  EXPECT_EQ(verdict.odd, std::vector<Rank>{Rank(0)});
+  EXPECT_EQ(verdict.expected, Rank(1));
+}
+
+TEST(CompareDigests, ARecordTellsEvenTwoThatAgree) {
+  const DigestVerdict verdict = CompareWithRecord(Triple(), ByRank({9, 9, 0}), ByRank({7, 7, 7}),
+                                                  {Copy::kUntouched, Copy::kStreamed, Copy::kAbsent});
+  EXPECT_FALSE(verdict.equal);
+  EXPECT_EQ(verdict.odd, (std::vector<Rank>{Rank(0), Rank(1)}));
+  EXPECT_NE(ToString(verdict, Step(5)).find("recorded"), std::string::npos);
+}
+
 TEST(Verify, StreamsADifferingCopyOnceMoreThenRespawnsItsRank) {
   Bench bench(Bench::QuickPolicy(4));
   bench.Run();
@@ -54,7 +97,8 @@ TEST(Verify, StreamsADifferingCopyOnceMoreThenRespawnsItsRank) {
   bench.standing[1] = {GateState::kTorn, Step(6), false};
   bench.Say(1, FaultReport{.kind = FaultKind::kException, .in_update = true});
   const auto verify = [&](uint64_t of_rank_1) {
-    for (int r = 0; r < 4; ++r) bench.Say(r, PhaseDone{.phase = Phase::kVerify, .digests = {{0, r == 1 ? of_rank_1 : 1}}});
+    for (int r = 0; r < 4; ++r)
+      bench.Say(r, PhaseDone{.phase = Phase::kVerify, .digests = {{0, r == 1 ? of_rank_1 : 1}}});
   };
   verify(2);
   EXPECT_TRUE(bench.Killed().empty());
@@ -127,6 +171,49 @@ TEST(Verify, AMismatchAtTheEndIsAnIncident) {
 }
 
 // Replicas are compared every four steps; saves only on request unless `save_every` says otherwise.
+TEST(Verify, ADyingGaspIsComparedBeforeItIsWritten) {
+  for (const bool equal : {true, false}) {
+    Policy policy = Bench::QuickPolicy(4);
+    policy.max_respawns = 0;
+    Bench bench(policy);
+    bench.Run();
+    bench.CommitAll(5);
+    if (!equal) bench.digests[0][0] = 8;
+    bench.Exit(1);
+    ASSERT_TRUE(bench.Ended());
+    EXPECT_EQ(bench.Ended()->exit_code, equal ? kExitResumable : kExitFailed) << bench.Ended()->text;
+    EXPECT_EQ(bench.Orders(Phase::kDump, 0).empty(), !equal);
+  }
+}
+
+TEST(Verify, SaysWhatNothingCouldBeComparedWith) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.verify_every = 4;
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(5);
+  bench.Exit(1);
+  const auto closed = bench.All<IncidentClosed>();
+  ASSERT_EQ(closed.size(), 1u);
+  EXPECT_NE(closed[0].record.reasons.back().text.find("layout 0 of rank 1 comes from rank 3 alone"), std::string::npos)
+      << closed[0].record.reasons.back().text;
+}
+
+TEST(Verify, WhatWasAgreedOnAtThisVeryStepIsAThirdOpinion) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.verify_every = 4;
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(5);
+  bench.Exit(1);  // all agree at step 5
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  bench.CommitAll(5);
+  bench.digests[3][0] = bench.digests[1][0] = 8;  // rank 3 rots, and rank 1 is given its state
+  bench.Exit(1);
+  ASSERT_TRUE(bench.Ended()) << "nobody has what was agreed on";
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+}
+
 Bench Comparing(uint64_t save_every = 0) {
   Policy policy = Bench::QuickPolicy(4);
   policy.verify_every = 4;
@@ -182,6 +269,20 @@ TEST(PeriodicVerify, CopiesThatDifferGoBackToACheckpointOrStop) {
   const size_t before = saved.Orders(Phase::kVerify, 0).size();
   ParkAll(saved, 8);
   EXPECT_EQ(saved.Orders(Phase::kVerify, 0).size(), before + 1);
+}
+
+TEST(PeriodicVerify, AGapThatHealsMeanwhileChangesNothing) {
+  Bench bench = Comparing();
+  ParkAll(bench, 8);
+  bench.Close(2);
+  ASSERT_EQ(bench.core.phase(), Phase::kConfirm);
+  bench.Rejoin(2);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  AnswerAll(bench, 2);
+  ASSERT_TRUE(bench.Ended());
+  const auto closed = bench.All<IncidentClosed>();
+  ASSERT_FALSE(closed.empty());
+  EXPECT_NE(closed.back().record.cause.find("at step 8"), std::string::npos) << closed.back().record.cause;
 }
 
 TEST(PeriodicVerify, ComesBeforeEverySave) {

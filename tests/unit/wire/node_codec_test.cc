@@ -87,6 +87,11 @@ TEST(NodeCodec, PassesFramesOfAgentsThroughWhateverTheyHold) {
   EXPECT_EQ(There(NodeHeld{Rank(3), std::nullopt}).held, std::nullopt);
   const core::HeldState held{Incarnation(4), Step(7), true};
   EXPECT_EQ(There(NodeHeld{Rank(3), held}).held, held);
+  const NodeHello hello = There(NodeHello{.held = {{Rank(3), held, frame}, {Rank(4), std::nullopt}}});
+  ASSERT_EQ(hello.held.size(), 2u);
+  EXPECT_EQ(hello.held[0].held, held);
+  EXPECT_EQ(hello.held[0].ready, frame);
+  EXPECT_EQ(hello.held[1].rank, Rank(4));
   EXPECT_EQ(There(TieRuleKept{7}).number, 7u);
 }
 
