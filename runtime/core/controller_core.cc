@@ -160,6 +160,8 @@ void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report, bool cu
     member.needs_repair = true;
     member.damaged_keys.clear();
   }
+  // What its launcher held is this very memory since it was mapped.
+  if (memory && member.adopted) DoubtHeld(rank);
   if (memory) SuspectSnapshots(rank, report.step);
   if (memory && current && NoteDamage(rank, report))
     return GiveUp({rank}, report.kind, report.since,

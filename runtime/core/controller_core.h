@@ -64,6 +64,7 @@ class ControllerCore {
     bool registered = false;             // `registry` and `layouts` are its own, or its lost process's
     std::optional<HeldState> held;       // of the process before this one, by its launcher
     Incarnation doubted;                 // the newest life whose memory is not to be adopted
+    bool adopted = false;                // this process was told to map it, and may have
     int rescues = 0;                     // processes that were started only to save what is held
     bool needs_repair = false;
     std::vector<std::string> damaged_keys;  // with needs_repair: only these

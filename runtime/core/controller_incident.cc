@@ -111,6 +111,7 @@ void ControllerCore::MarkDead(Rank rank) {
   SetWaiting(member, false);
   member.parked = false;
   member.fresh = true;
+  member.adopted = false;
   member.from_spare = false;
   member.needs_repair = ever_ran_;  // before that a new process registers the state anew
   member.damaged_keys.clear();

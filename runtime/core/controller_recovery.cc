@@ -103,6 +103,8 @@ void ControllerCore::EnterRepair() {
                            : reload      ? "from " + directory
                                          : std::to_string(moves_.size()) + " moves");
   if (!reload && moves_.empty()) return AfterPhase();
+  for (const RepairMove& move : moves_)
+    if (move.adopt) At(move.destination).adopted = true;
   if (incident_)
     for (const RepairMove& move : moves_)
       for (Rank source : move.sources)

@@ -44,13 +44,15 @@ void ControllerCore::BeginRescue(const IncidentSnapshot& snapshot) {
 void ControllerCore::MaybeRescued() {
   if (save_ != SaveState::kRescuing || !NobodyWaits() || !LateRescues().empty()) return;
   save_deadline_ = now_ + policy_.HandlerLimit() + policy_.AnswerSlack();
-  for (Rank rank : rescued_)
+  for (Rank rank : rescued_) {
+    At(rank).adopted = true;
     Ask(rank, PhaseOrder{.phase = Phase::kRepair,
                          .step = *choice_.step,
                          .rung = Rung::kAdopt,
                          .limit = policy_.HandlerLimit(),
                          .partners = replicas_.Partners(rank),
                          .moves = moves_});
+  }
 }
 
 std::vector<Rank> ControllerCore::LateRescues() const {

@@ -309,6 +309,18 @@ TEST(Adopt, TwoAdoptedCopiesThatDifferAreBothInDoubt) {
   EXPECT_NE(bench.Ended()->exit_code, 0);
 }
 
+TEST(Adopt, WhatIsDamagedOnceItIsMappedIsNotHeldAnyMore) {
+  Bench bench = Running();
+  Hold(bench, 1, 5);
+  bench.hold = Phase::kRepair;
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kRepair);
+  bench.hold = Phase::kRollback;
+  bench.Say(1, FaultReport{FaultKind::kMemoryHigh, "double bit error", {}, Step(6), false, bench.now});
+  ASSERT_EQ(bench.core.phase(), Phase::kRollback);
+  EXPECT_FALSE(bench.Orders(Phase::kRepair, 1).back().moves[0].adopt);
+}
+
 TEST(Adopt, FailsOnceThenTheStateIsStreamed) {
   Bench bench = Running();
   Hold(bench, 1, 5);
