@@ -106,9 +106,6 @@ void ControllerCore::Register(Member& member, const Ready& ready) {
   registries_changed_ = registries_changed_ || !(member.registry == ready.registry && member.layouts == ready.layouts);
   member.registry = ready.registry;
   member.layouts = ready.layouts;
-  // Ranks are mostly alike: said once.
-  if (!ready.warning.empty() && std::exchange(told_warning_, ready.warning) != ready.warning)
-    out_.push_back(Notice{header.rank, ready.warning});
   member.registered = true;
 }
 
@@ -117,6 +114,9 @@ void ControllerCore::OnReady(const Header& header, const Ready& ready) {
   if (member.life == Life::kReady) return;  // a reconnected agent says it again
   SetLife(member, Life::kReady);
   Register(member, ready);
+  // Ranks are mostly alike: said once.
+  if (!ready.warning.empty() && std::exchange(told_warning_, ready.warning) != ready.warning)
+    out_.push_back(Notice{header.rank, ready.warning});
   member.unconfirmed.reset();  // a launcher starts no process before the one before it has ended
   member.parked = !taking_over_ || member.standing != Standing::kRunning;
   if (taking_over_) return MaybeTakenOver();
