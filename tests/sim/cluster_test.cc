@@ -79,6 +79,17 @@ TEST(Cluster, FindsBitsThatFlipByComparison) {
   EXPECT_TRUE(campaign.rungs().count(Rung::kReload));
 }
 
+TEST(Cluster, LosesNothingThatALauncherHolds) {
+  const Campaign campaign = RunSeeds("held", 1, 2001);
+  EXPECT_GT(Struck(campaign, FaultType::kGroupLost), 1000u);
+  EXPECT_TRUE(campaign.rungs().count(Rung::kAdopt));
+  EXPECT_TRUE(campaign.rungs().count(Rung::kDump));
+}
+
+TEST(Cluster, LosesNothingThatNodesHoldWhichComeBack) { RunSeeds("away", 1, 2001); }
+
+TEST(Cluster, BelievesNoCopyBecauseItIsTheOneLeft) { RunSeeds("doubt", 1, 2001); }
+
 TEST(Cluster, KeepsItsPromisesOnABadNetwork) { RunSeeds("network", 1, 3001); }
 
 TEST(Cluster, KeepsItsPromisesWithSpares) {

@@ -1,5 +1,4 @@
-// Mutants of what is held of processes that are gone: what a launcher takes for memory that can be adopted, and what
-// the controller makes of it.
+// Mutants of what a launcher takes for memory that can be adopted.
 #include "tests/sim/mutants.h"
 
 namespace kintsugi::sim {
@@ -16,53 +15,16 @@ class LastWordsBent : public Hook {
   const Bend bend_;
 };
 
-// Bends what the controller hears.
-class HearingBent : public Hook {
+// Claims the step after the one that the memory stands at.
+class StepNotCompared : public Hook {
  public:
-  using Bend = void (*)(const ControllerCore&, ControllerEvent*);
-  explicit HearingBent(Bend bend) : bend_(bend) {}
-  void BeforeController(const ControllerCore& core, ControllerEvent* event, std::vector<ControllerEvent>*) override {
-    bend_(core, event);
-  }
-
- private:
-  const Bend bend_;
-};
-
-// Rescuers are told to adopt nothing, and save what they have.
-class RescuedWithNothing : public Hook {
- public:
-  void AfterController(const ControllerCore& core, const ControllerEvent&,
-                       std::vector<ControllerAction>* actions) override {
-    for (ControllerAction& action : *actions)
-      if (auto* send = std::get_if<Send>(&action); send && core.phase() == Phase::kDump)
-        if (auto* order = std::get_if<PhaseOrder>(&send->message)) order->moves.clear();
+  void BeforeController(const ControllerCore&, ControllerEvent* event, std::vector<ControllerEvent>*) override {
+    if (auto* told = std::get_if<StateHeld>(event); told && told->held) told->held->step = told->held->step.Next();
   }
 };
 
 std::function<std::unique_ptr<Hook>()> Bent(LastWordsBent::Bend bend) {
   return [bend] { return std::make_unique<LastWordsBent>(bend); };
-}
-std::function<std::unique_ptr<Hook>()> Heard(HearingBent::Bend bend) {
-  return [bend] { return std::make_unique<HearingBent>(bend); };
-}
-
-// All copies look alike in this phase.
-template <Phase kPhase>
-void NothingDiffers(const ControllerCore& core, ControllerEvent* event) {
-  auto* from = std::get_if<FromAgent>(event);
-  auto* done = from ? std::get_if<PhaseDone>(&from->message) : nullptr;
-  if (done && core.phase() == kPhase) done->digests.clear();
-}
-
-void NothingIsHeld(const ControllerCore&, ControllerEvent* event) {
-  if (auto* told = std::get_if<StateHeld>(event)) told->held.reset();
-}
-
-void NothingIsRegistered(const ControllerCore& core, ControllerEvent* event) {
-  const auto* from = std::get_if<FromAgent>(event);
-  if (from && core.taking_over() && std::holds_alternative<core::Ready>(from->message) && from->header.term == Term())
-    *event = core::Tick{};
 }
 
 }  // namespace
@@ -72,22 +34,8 @@ std::vector<Mutant> HeldMutants() {
       {"torn_memory_held", "memory in mid-update is no step's", "adopt", 1, Promise::kUpdateOnce, Bent([](auto* last) {
          if (last->word.state == GateState::kUpdating) last->word.state = GateState::kCommitted;
        })},
-      // Claims the step after the one that the memory stands at.
       {"held_step_not_compared", "memory of another step is not adopted", "adopt", 5, Promise::kInnocent,
-       Heard([](const ControllerCore&, ControllerEvent* event) {
-         if (auto* told = std::get_if<StateHeld>(event); told && told->held) told->held->step = told->held->step.Next();
-       })},
-      {"held_memory_ignored", "what launchers hold counts", "held", 1, Promise::kInnocent, Heard(NothingIsHeld)},
-      {"memory_of_the_away_ignored", "what a node that comes back holds counts", "away", 1, Promise::kInnocent,
-       Heard(NothingIsHeld)},
-      {"lost_registry_ignored", "what a lost group had registered is known from its launchers", "held", 1,
-       Promise::kInnocent, Heard(NothingIsRegistered)},
-      {"rescued_with_nothing", "a process that saves for another adopts first", "held", 1, Promise::kCheckpoint,
-       [] { return std::make_unique<RescuedWithNothing>(); }},
-      {"gasp_not_compared", "a dying gasp is compared before it is written", "comparison", 1, Promise::kCheckpoint,
-       Heard(NothingDiffers<Phase::kDump>)},
-      {"adopted_not_compared", "adopted memory is compared with its replicas", "doubt", 1, Promise::kBitIdentical,
-       Heard(NothingDiffers<Phase::kVerify>)},
+       [] { return std::make_unique<StepNotCompared>(); }},
   };
 }
 
