@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 
@@ -35,6 +37,9 @@ namespace internal {
 class AbortDomain {
  public:
   explicit AbortDomain(std::shared_ptr<LoopTurns> turns) : turns_(std::move(turns)) {}
+  ~AbortDomain() {
+    if (closer_.joinable()) closer_.join();
+  }
   LoopTurns& turns() const { return *turns_; }
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
   void Check() const {
@@ -49,11 +54,15 @@ class AbortDomain {
   std::mutex& mutex() { return mutex_; }
 
  private:
+  void CloseLate();
+
   const std::shared_ptr<LoopTurns> turns_;
   std::atomic<bool> aborted_{false};
   std::mutex mutex_;  // guards both sets; held while Abort touches their members, so that none is destroyed under it
   std::unordered_set<UnboundBuffer*> buffers_;
   std::unordered_set<AbortableContext*> connecting_;
+  std::condition_variable none_connecting_;
+  std::thread closer_;  // guarded by mutex_ until the end
 };
 
 }  // namespace internal
@@ -123,10 +132,10 @@ class AbortableBuffer final : public UnboundBuffer {
   std::unique_ptr<UnboundBuffer> inner_;
 };
 
-class AbortableContext final : public Context {
+class AbortableContext final : public ConnectingContext {
  public:
   AbortableContext(std::shared_ptr<AbortDomain> domain, std::shared_ptr<Context> inner)
-      : Context(inner->rank, inner->size), domain_(std::move(domain)), inner_(std::move(inner)) {
+      : ConnectingContext(inner->rank, inner->size), domain_(std::move(domain)), inner_(std::move(inner)) {
     domain_->Add(this);
   }
   ~AbortableContext() override {
@@ -146,6 +155,18 @@ class AbortableContext final : public Context {
     return inner_->getPair(peer);
   }
 
+  void ConnectPair(int peer, const std::vector<char>& address) override {
+    getPair(peer)->connect(address);
+    std::lock_guard lock(domain_->mutex());
+    connecting_peer_ = -1;
+    domain_->Check();
+  }
+
+  void Connected() override {
+    if (!connected_.exchange(true)) domain_->Remove(this);
+    domain_->Check();
+  }
+
   std::unique_ptr<Pair>& createPair(int peer) override {
     std::lock_guard lock(domain_->mutex());
     domain_->Check();
@@ -156,9 +177,7 @@ class AbortableContext final : public Context {
   }
 
   std::unique_ptr<UnboundBuffer> createUnboundBuffer(void* data, size_t length) override {
-    // The first buffer says that connecting is over: from here on the buffers' waits are what Abort ends.
-    if (!connected_.exchange(true)) domain_->Remove(this);
-    domain_->Check();
+    Connected();  // whoever connected by Gloo's own rendezvous does not say so
     return std::make_unique<AbortableBuffer>(domain_, inner_, inner_->createUnboundBuffer(data, length));
   }
 
@@ -186,8 +205,19 @@ void AbortDomain::Abort() {
     buffer->abortWaitSend();
     buffer->abortWaitRecv();
   }
-  if (connecting_.empty()) return;
+  // While a connection is being made the device must go on accepting.
+  if (connecting_.empty()) return turns_->Rest();
+  if (!closer_.joinable()) closer_ = std::thread([this] { CloseLate(); });
+}
+
+void AbortDomain::CloseLate() {
+  {
+    std::unique_lock lock(mutex_);
+    if (none_connecting_.wait_for(lock, kConnectGrace, [this] { return connecting_.empty(); })) return;
+  }
+  turns_->AwaitHandled();  // what is not connected by now is not on its way through this device
   const LoopTurns::Asked turns(*turns_);
+  std::lock_guard lock(mutex_);
   for (AbortableContext* context : connecting_) context->EndConnecting();
 }
 
@@ -207,8 +237,11 @@ void AbortDomain::Add(AbortableContext* context) {
 }
 
 void AbortDomain::Remove(AbortableContext* context) {
-  std::lock_guard lock(mutex_);
-  connecting_.erase(context);
+  {
+    std::lock_guard lock(mutex_);
+    connecting_.erase(context);
+  }
+  none_connecting_.notify_all();
 }
 
 }  // namespace internal
@@ -250,6 +283,10 @@ int AbortableDevice::getInterfaceSpeed() const { return inner_->getInterfaceSpee
 bool AbortableDevice::hasGPUDirect() const { return inner_->hasGPUDirect(); }
 
 std::shared_ptr<gloo::transport::Context> AbortableDevice::createContext(int rank, int size) {
+  return CreateConnecting(rank, size);
+}
+
+std::shared_ptr<ConnectingContext> AbortableDevice::CreateConnecting(int rank, int size) {
   domain_->Check();
   return std::make_shared<AbortableContext>(domain_, inner_->createContext(rank, size));
 }

@@ -6,7 +6,8 @@
 // through the context and become abortable with nothing else changed; the old algorithm classes use bound buffers and
 // do not.
 // A peer's death does not raise SIGPIPE here, although Gloo writes without MSG_NOSIGNAL (see sigpipe_guard.h).
-// Connecting is covered too: a pair that waits for a peer which published its address and then died is closed by Abort.
+// Connecting is covered too: a pair that waits for a peer which published its address and then died is closed, kConnectGrace
+// after the Abort.
 //
 // Threads: Abort may come from any thread at any moment, more than once. The flag is sticky: everything created with the
 // device, now or later, fails. Use one device per generation (several groups may share it) and drop it afterwards.
@@ -18,8 +19,10 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/device.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
@@ -44,6 +47,21 @@ namespace internal {
 class AbortDomain;
 }
 
+// Abort ends a connection that is still being made this much later, and whoever gives up connecting keeps its listeners this
+// long: Gloo of 2022 ends a process whose connection is reset between accept or connect and getpeername. Until then, what was
+// on its way is through, and peers that were aborted too dial no more.
+constexpr std::chrono::milliseconds kConnectGrace(20);
+
+// A context whose pairs are being connected, one at a time.
+class ConnectingContext : public gloo::transport::Context {
+ public:
+  using gloo::transport::Context::Context;
+  // Dials, or waits to be dialed. Throws GlooAborted, and what Gloo throws.
+  virtual void ConnectPair(int peer, const std::vector<char>& address) = 0;
+  // From here on the buffers' waits are what Abort ends.
+  virtual void Connected() = 0;
+};
+
 class KINTSUGI_EXPORT AbortableDevice final : public gloo::transport::Device {
  public:
   // kInvalidArgument where the address cannot be used.
@@ -62,6 +80,7 @@ class KINTSUGI_EXPORT AbortableDevice final : public gloo::transport::Device {
   int getInterfaceSpeed() const override;
   bool hasGPUDirect() const override;
   std::shared_ptr<gloo::transport::Context> createContext(int rank, int size) override;
+  std::shared_ptr<ConnectingContext> CreateConnecting(int rank, int size);
 
  private:
   std::shared_ptr<gloo::transport::Device> inner_;

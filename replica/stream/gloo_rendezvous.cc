@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "replica/stream/gloo_rendezvous.pb.h"
@@ -47,9 +48,12 @@ class Context final : public gloo::Context {
  public:
   Context(int rank, int size, const GlooDevice& device) : gloo::Context(rank, size) {
     device_ = device;
-    transportContext_ = device->createContext(rank, size);
+    transportContext_ = connecting_ = device->CreateConnecting(rank, size);
   }
-  gloo::transport::Context& transport() { return *transportContext_; }
+  ConnectingContext& transport() { return *connecting_; }
+
+ private:
+  std::shared_ptr<ConnectingContext> connecting_;
 };
 
 class Rendezvous {
@@ -68,7 +72,11 @@ class Rendezvous {
       status = {late ? StatusCode::kDeadlineExceeded : StatusCode::kCommFailure, e.what()};
     }
     if (join_.device->aborted()) status = {StatusCode::kCancelled, "aborted by the runtime"};
-    if (!status.ok()) return status.Annotate("connecting " + place_ + Elapsed());
+    if (!status.ok()) {
+      std::this_thread::sleep_for(kConnectGrace);
+      join_.device->turns().AwaitHandled();  // whoever dialed this rank got through
+      return status.Annotate("connecting " + place_ + Elapsed());
+    }
     std::vector<std::shared_ptr<gloo::Context>> contexts;
     for (Joining& joining : joining_) {
       joining.context->setTimeout(kNever);
@@ -81,8 +89,8 @@ class Rendezvous {
   struct Joining {
     const GlooMembers* members = nullptr;
     int rank = 0;
-    std::vector<int> peers;  // within the group
     std::shared_ptr<Context> context;
+    std::map<int, std::vector<char>> listeners;  // for each peer within the group
   };
   // One pair that is to be connected.
   struct Dial {
@@ -97,11 +105,10 @@ class Rendezvous {
     KINTSUGI_RETURN_IF_ERROR(AskPeers());
     std::vector<Dial> dials, awaited;
     for (Joining& joining : joining_) {
-      for (const int peer : joining.peers) {
+      for (const auto& [peer, mine] : joining.listeners) {
         Dial dial{.joining = &joining, .peer = peer};
         KINTSUGI_ASSIGN_OR_RETURN(dial.address, AddressFor(joining, peer));
-        const auto& mine = static_cast<const Address&>(joining.context->transport().getPair(peer)->address());
-        (Dials(mine, Address(dial.address)) ? dials : awaited).push_back(std::move(dial));
+        (Dials(Address(mine), Address(dial.address)) ? dials : awaited).push_back(std::move(dial));
       }
     }
     {
@@ -109,7 +116,7 @@ class Rendezvous {
       for (const Dial& dial : dials) Complete(dial);
     }
     for (const Dial& dial : awaited) Complete(dial);
-    for (Joining& joining : joining_) joining.context->createUnboundBuffer(nullptr, 0);  // says: connected
+    for (Joining& joining : joining_) joining.context->transport().Connected();
     return Status::Ok();
   }
 
@@ -124,8 +131,11 @@ class Rendezvous {
       // Zero would mean "for ever" to Gloo.
       joining.context->transport().setTimeout(
           std::clamp<std::chrono::milliseconds>(left, std::chrono::milliseconds(1), kNever));
-      joining.peers = GlooNeighbours(joining.rank, size, join_.every_pair);
-      for (const int peer : joining.peers) joining.context->transport().createPair(peer)->setLocalRank(0);
+      for (const int peer : GlooNeighbours(joining.rank, size, join_.every_pair)) {
+        auto& pair = joining.context->transport().createPair(peer);
+        pair->setLocalRank(0);
+        joining.listeners[peer] = pair->address().bytes();
+      }
     }
   }
 
@@ -136,10 +146,9 @@ class Rendezvous {
       auto* const group = all.add_groups();
       group->set_group(joining.members->name);
       group->set_size(static_cast<uint32_t>(joining.members->ranks.size()));
-      for (const int peer : joining.peers) {
+      for (const auto& [peer, address] : joining.listeners) {
         auto* const listener = group->add_listeners();
         listener->set_peer(static_cast<uint32_t>(peer));
-        const std::vector<char> address = joining.context->transport().getPair(peer)->address().bytes();
         listener->set_address(address.data(), address.size());
       }
     }
@@ -153,7 +162,8 @@ class Rendezvous {
   Status AskPeers() {
     std::set<int> missing;
     for (const Joining& joining : joining_)
-      for (const int peer : joining.peers) missing.insert(joining.members->ranks[static_cast<size_t>(peer)]);
+      for (const auto& [peer, mine] : joining.listeners)
+        missing.insert(joining.members->ranks[static_cast<size_t>(peer)]);
     for (auto it = missing.begin(); it != missing.end();) {
       auto value = store_.Get(KeyOf(*it), SteadyClock::SteadyNow());
       if (!value.ok() && value.status().code() != StatusCode::kDeadlineExceeded) return value.status();
@@ -193,7 +203,7 @@ class Rendezvous {
   // The pair dials, or waits until the peer has dialed.
   void Complete(const Dial& dial) {
     Name(*dial.joining);
-    dial.joining->context->transport().getPair(dial.peer)->connect(dial.address);
+    dial.joining->context->transport().ConnectPair(dial.peer, dial.address);
   }
 
   std::string KeyOf(int rank) const { return join_.prefix + "/" + std::to_string(rank); }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <system_error>
+#include <utility>
 
 #include "runtime/base/check.h"
 
@@ -17,6 +18,9 @@ namespace {
 namespace tcp = gloo::transport::tcp;
 
 constexpr std::chrono::nanoseconds kPeriod = std::chrono::microseconds(200);
+// Bounded, for whoever waits for a turn without asking for it.
+constexpr std::chrono::milliseconds kRestLimit(5);
+constexpr std::chrono::milliseconds kHandledLimit(60);
 
 }  // namespace
 
@@ -41,17 +45,37 @@ void LoopTurns::handleEvents(int) {
   uint64_t expirations;
   // Nothing to read means that it was disarmed meanwhile.
   [[maybe_unused]] const ssize_t size = read(timer_, &expirations, sizeof(expirations));
+  std::unique_lock lock(mutex_);
+  ++turns_;
+  changed_.notify_all();
+  if (resting_) changed_.wait_for(lock, kRestLimit, [this] { return asked_ > 0; });
+}
+
+void LoopTurns::AwaitHandled() {
+  const Asked turns(*this);
+  std::unique_lock lock(mutex_);
+  // The first one may be under way; behind the second all events of the first are through; one more for a long list.
+  changed_.wait_for(lock, kHandledLimit, [this, until = turns_ + 3] { return turns_ >= until; });
+}
+
+void LoopTurns::Rest() {
+  std::lock_guard lock(mutex_);
+  if (std::exchange(resting_, true)) return;
+  Arm(true);
 }
 
 void LoopTurns::Ask() {
-  std::lock_guard lock(mutex_);
-  if (asked_++ == 0) Arm(true);
+  {
+    std::lock_guard lock(mutex_);
+    if (asked_++ == 0 && !resting_) Arm(true);
+  }
+  changed_.notify_all();
 }
 
 void LoopTurns::Leave() {
   std::lock_guard lock(mutex_);
   KINTSUGI_CHECK(asked_ > 0, "turns were given back more often than asked for");
-  if (--asked_ == 0) Arm(false);
+  if (--asked_ == 0 && !resting_) Arm(false);
 }
 
 void LoopTurns::Arm(bool armed) {

@@ -4,8 +4,10 @@
 // round every 10 ms. Dialing a pair costs one such wait, ending a pair one, ending the device one. While somebody asks
 // for turns, a timer descriptor in the device's own loop makes it go round every kPeriod; at all other times it costs
 // nothing. A descriptor that is always ready would be faster still, and starves 32 processes on two cores.
+// The opposite too: once a device was aborted, bytes that arrive for a buffer which is gone keep its loop turning in
+// circles, at the cost of a core, until their pair is closed. Rest keeps the loop still unless somebody asks for turns.
 //
-// Threads: Asked may be made and dropped on any thread.
+// Threads: Asked may be made and dropped, and Rest called, on any thread.
 // Ownership: lives as long as its device (see MakeDevice).
 // Errors: MakeDevice throws what Gloo and the system throw.
 #pragma once
@@ -13,6 +15,8 @@
 #include <gloo/transport/tcp/attr.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
@@ -44,6 +48,12 @@ class LoopTurns final : public gloo::transport::tcp::Handler {
   // A TCP device whose loop has turns. Ending it asks for them too: joining its thread waits for one.
   static Device MakeDevice(const gloo::transport::tcp::attr& attributes);
 
+  // Returns when everything that was ready before has been handled, or after a limit of 60 ms.
+  void AwaitHandled();
+
+  // From now on the loop goes round only while somebody asks for turns, and else every few milliseconds.
+  void Rest();
+
   // On the device's thread.
   void handleEvents(int events) override;
 
@@ -54,7 +64,10 @@ class LoopTurns final : public gloo::transport::tcp::Handler {
 
   const int timer_;
   std::mutex mutex_;
-  int asked_ = 0;  // guarded by mutex_
+  std::condition_variable changed_;
+  int asked_ = 0;         // guarded by mutex_
+  bool resting_ = false;  // guarded by mutex_
+  uint64_t turns_ = 0;    // guarded by mutex_
 };
 
 }  // namespace kintsugi

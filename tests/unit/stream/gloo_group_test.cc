@@ -1,14 +1,20 @@
 #include "replica/stream/gloo_group.h"
 
+#include <gloo/transport/unbound_buffer.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <latch>
+#include <numeric>
+#include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
+#include "replica/stream/gloo_rendezvous.h"
 #include "tests/support/memory_store.h"
 
 namespace kintsugi {
@@ -31,9 +37,10 @@ void WithGroup(int size, const std::function<void(GlooGroup&)>& body) {
 }
 
 TEST(GlooGroup, SumsGathersAndBroadcasts) {
-  for (int size : {1, 2, 3, 4}) {
+  // Nine and thirteen: members that are not connected to all others, and sizes that are no power of two.
+  for (int size : {1, 2, 3, 4, 9, 13}) {
     WithGroup(size, [size](GlooGroup& group) {
-      for (size_t count : {1, 3, 1000, 300001}) {
+      for (size_t count : {1, 3, 1000, size > 4 ? 5000 : 300001}) {
         std::vector<float> data(count, static_cast<float>(group.rank() + 1));
         ASSERT_TRUE(group.AllReduceSum(data.data(), count).ok());
         EXPECT_EQ(data.front(), size * (size + 1) / 2);
@@ -41,8 +48,11 @@ TEST(GlooGroup, SumsGathersAndBroadcasts) {
         std::vector<float> mine(count, static_cast<float>(group.rank())), all(count * size);
         ASSERT_TRUE(group.AllGather(mine.data(), count, all.data()).ok());
         for (int rank = 0; rank < size; ++rank) EXPECT_EQ(all[rank * count], rank);
-        ASSERT_TRUE(group.Broadcast(mine.data(), count, size - 1).ok());
-        EXPECT_EQ(mine.back(), size - 1);
+        for (int root = 0; root < size; ++root) {
+          std::fill(mine.begin(), mine.end(), static_cast<float>(group.rank()));
+          ASSERT_TRUE(group.Broadcast(mine.data(), count, root).ok());
+          EXPECT_EQ(mine.back(), root);
+        }
       }
       ASSERT_TRUE(group.AllReduceSum(static_cast<float*>(nullptr), 0).ok());
       ASSERT_TRUE(group.Barrier().ok());
@@ -169,10 +179,10 @@ TEST(GlooGroup, SeveralGroupsShareOneDeviceAndItsAbort) {
     threads.emplace_back([&, rank] {
       auto device = AbortableDevice::Create();
       ASSERT_TRUE(device.ok());
-      auto a = GlooGroup::Connect(
-          store, {.prefix = "g1/a", .rank = rank, .size = 2, .deadline = In(20s), .device = *device});
-      auto b = GlooGroup::Connect(
-          store, {.prefix = "g1/b", .rank = rank, .size = 2, .deadline = In(20s), .device = *device});
+      auto a = GlooGroup::Connect(store,
+                                  {.prefix = "g1/a", .rank = rank, .size = 2, .deadline = In(20s), .device = *device});
+      auto b = GlooGroup::Connect(store,
+                                  {.prefix = "g1/b", .rank = rank, .size = 2, .deadline = In(20s), .device = *device});
       ASSERT_TRUE(a.ok() && b.ok());
       float x = 1, y = 2;
       EXPECT_TRUE((*a)->AllReduceSum(&x, 1).ok() && (*b)->AllReduceSum(&y, 1).ok());
@@ -183,6 +193,146 @@ TEST(GlooGroup, SeveralGroupsShareOneDeviceAndItsAbort) {
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+TEST(GlooGroup, ConnectsToTheMembersItsCollectivesTalkTo) {
+  for (int size = 1; size <= 70; ++size) {
+    std::vector<std::vector<int>> peers;
+    for (int rank = 0; rank < size; ++rank) peers.push_back(GlooNeighbours(rank, size, false));
+    for (int rank = 0; rank < size; ++rank) {
+      const std::set<int> mine(peers[rank].begin(), peers[rank].end());
+      EXPECT_EQ(mine.count(rank), 0u);
+      EXPECT_LE(mine.size(), 2 * std::ceil(std::log2(size)));
+      for (int peer : mine) EXPECT_EQ(std::count(peers[peer].begin(), peers[peer].end(), rank), 1) << "both or none";
+      for (int distance = 1; distance < size; distance *= 2) EXPECT_EQ(mine.count((rank + distance) % size), 1u);
+    }
+    EXPECT_EQ(GlooNeighbours(0, size, true).size(), static_cast<size_t>(size - 1));
+  }
+}
+
+TEST(GlooGroup, ACollectiveBeyondItsConnectionsIsRefusedUnlessEveryPairWasAskedFor) {
+  for (const bool every_pair : {false, true}) {
+    MemoryStore store;
+    std::vector<std::thread> threads;
+    std::vector<int> all(6);
+    std::iota(all.begin(), all.end(), 0);
+    for (int rank : all) {
+      threads.emplace_back([&, rank] {
+        const GlooJoin join{.prefix = "g1", .rank = rank, .deadline = In(20s), .every_pair = every_pair};
+        auto groups = GlooGroup::ConnectAll(store, join, {{"all", all}});
+        ASSERT_TRUE(groups.ok()) << groups.status().ToString();
+        int value = rank;
+        const auto buffer = groups->front()->context()->createUnboundBuffer(&value, sizeof(value));
+        const int opposite = (rank + 3) % 6;
+        try {
+          if (rank < 3) {
+            buffer->send(opposite, 7);
+            buffer->waitSend();
+          } else {
+            buffer->recv(opposite, 7);
+            buffer->waitRecv();
+            EXPECT_EQ(value, opposite);
+          }
+          EXPECT_TRUE(every_pair);
+        } catch (const std::exception& e) {
+          EXPECT_FALSE(every_pair);
+          EXPECT_NE(std::string(e.what()).find("not connected to rank " + std::to_string(opposite)), std::string::npos)
+              << e.what();
+        }
+        EXPECT_TRUE(groups->front()->Barrier().ok());
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+}
+
+// Counts what a rank asks of it.
+class CountingStore final : public Store {
+ public:
+  explicit CountingStore(MemoryStore& inner) : inner_(inner) {}
+  Status Set(const std::string& key, const std::vector<uint8_t>& value) override {
+    ++sets;
+    return inner_.Set(key, value);
+  }
+  Result<std::vector<uint8_t>> Get(const std::string& key, TimePoint deadline) override {
+    keys.insert(key);
+    return inner_.Get(key, deadline);
+  }
+
+  int sets = 0;
+  std::set<std::string> keys;
+
+ private:
+  MemoryStore& inner_;
+};
+
+TEST(GlooGroup, AllGroupsOfARankMeetThroughOnePublication) {
+  constexpr int kSize = 8;
+  MemoryStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kSize; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::vector<int> world(kSize), half;
+      std::iota(world.begin(), world.end(), 0);
+      for (int other = rank % 2; other < kSize; other += 2) half.push_back(other);
+      CountingStore counting(store);
+      const GlooJoin join{.prefix = "g1", .rank = rank, .deadline = In(20s)};
+      auto groups = GlooGroup::ConnectAll(counting, join, {{"world", world}, {"half", half}});
+      ASSERT_TRUE(groups.ok()) << groups.status().ToString();
+      EXPECT_EQ(counting.sets, 1);
+      EXPECT_LE(counting.keys.size(), 6u) << "its peers in both groups: 1, 2 and 4 to either side";
+      float world_sum = 1, half_sum = static_cast<float>(rank % 2);
+      ASSERT_TRUE((*groups)[0]->AllReduceSum(&world_sum, 1).ok());
+      ASSERT_TRUE((*groups)[1]->AllReduceSum(&half_sum, 1).ok());
+      EXPECT_EQ(world_sum, kSize);
+      EXPECT_EQ(half_sum, rank % 2 * kSize / 2);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(GlooGroup, RanksThatDifferAboutAGroupAreToldSo) {
+  MemoryStore store;
+  std::vector<std::thread> threads;
+  for (int rank : {0, 1}) {
+    threads.emplace_back([&, rank] {
+      const GlooJoin join{.prefix = "g1", .rank = rank, .deadline = In(20s)};
+      auto groups = GlooGroup::ConnectAll(store, join, {{rank == 0 ? "pair" : "other", {0, 1}}});
+      EXPECT_EQ(groups.status().code(), StatusCode::kInvalidArgument) << groups.status().ToString();
+      EXPECT_NE(groups.status().message().find("rank " + std::to_string(1 - rank)), std::string::npos);
+      EXPECT_EQ(GlooGroup::ConnectAll(store, join, {{"without", {7}}}).status().code(), StatusCode::kInvalidArgument);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(GlooGroup, AnAddressThatIsNoneIsACommunicationFailure) {
+  MemoryStore store;
+  ASSERT_TRUE(store.Set("g1/1", {1, 2, 3, 4}).ok());
+  auto group = GlooGroup::Connect(store, {.prefix = "g1", .rank = 0, .size = 2, .deadline = In(20s)});
+  EXPECT_EQ(group.status().code(), StatusCode::kCommFailure) << group.status().ToString();
+}
+
+// Whenever the abort comes, every rank leaves, and ends what it had connected.
+TEST(GlooGroup, AnAbortAtAnyMomentOfConnectingEndsIt) {
+  constexpr int kSize = 5, kRounds = 20;
+  std::mt19937 random(1);
+  for (int round = 0; round < kRounds; ++round) {
+    MemoryStore store;
+    const auto delay = std::chrono::microseconds(random() % 6000);
+    std::vector<CancelToken> cancel(kSize);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kSize; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto group = GlooGroup::Connect(
+            store, {.prefix = "g1", .rank = rank, .size = kSize, .deadline = In(60s), .cancel = &cancel[rank]});
+        EXPECT_NE(group.status().code(), StatusCode::kDeadlineExceeded) << group.status().ToString();
+      });
+    }
+    std::this_thread::sleep_for(delay);
+    for (CancelToken& token : cancel) token.Cancel();
+    for (auto& thread : threads) thread.join();
+  }
 }
 
 TEST(GlooGroup, RefusesAnAddressThatIsNotThisHosts) {
