@@ -25,7 +25,7 @@ Example: two stored halves become one tensor, transposed, in float64.
 
     {"ok":true,"outputs":{"d":{"shape":[4,2],"dtype":"float64"}},"queries":[{"key":"d","pieces":[
      {"target_box":[[2,4],[0,1]],"source_key":"s1","source_box":[[0,1],[0,2]],"steps":["float64","[1, 0]"]}]}],
-     "added":[],"dropped":[]}
+     "added":[],"dropped":[],"unread":[]}
 
 Fields: "destination" may be null: then every name that nothing reads is an output. With "reverse": true the program
 runs backwards, and "source" is what it makes forwards. "shards": [{"offset", "shape"}] of a tensor matter to fused

@@ -35,7 +35,7 @@ constexpr const char* kPlanExample = R"(Example: a matrix of 4 x 6 in two column
     {"ok":true,"moves":[
      {"key":"w","source_key":"w","from_rank":0,"to_rank":0,
       "source_box":[[0,2],[0,3]],"target_box":[[0,2],[0,3]],"steps":[],"bytes":24},
-     ..],"bytes_total":96,"bytes_local":48,"checked":true}
+     ..],"bytes_total":96,"bytes_local":48,"unexpected":[],"unread":[],"checked":true}
 
 A shard may have "flat": [start, stop], its elements in row-major order of its own box, as ZeRO-1 cuts parameters, and
 "replica_id", where several ranks hold the same. "hosts": [host of rank 0, ..] makes plans prefer a sender on the

@@ -12,7 +12,7 @@ TEST(ReshardAnswer, IsTheJsonOfTheCommand) {
 {"key":"w","source_key":"w","from_rank":1,"to_rank":1,"source_box":[[2,3],[3,6]],"target_box":[[2,3],[3,6]],"steps":[],"bytes":12},
 {"key":"w","source_key":"w","from_rank":0,"to_rank":1,"source_box":[[3,4],[0,3]],"target_box":[[3,4],[0,3]],"steps":[],"bytes":12},
 {"key":"w","source_key":"w","from_rank":1,"to_rank":1,"source_box":[[3,4],[3,6]],"target_box":[[3,4],[3,6]],"steps":[],"bytes":12}],
-"bytes_total":84,"bytes_local":48,"checked":true})");
+"bytes_total":84,"bytes_local":48,"unexpected":[],"unread":[],"checked":true})");
 }
 
 TEST(ReshardAnswer, KeepsToOneRank) {
@@ -67,9 +67,42 @@ TEST(ReshardAnswer, IsATableForPeople) {
   EXPECT_THAT(table, testing::HasSubstr("float64, [1, 0]"));
 }
 
+TEST(ReshardAnswer, JudgesKeysOnOneSideByTheStrictMode) {
+  const std::string spec = R"({
+    "source_tensors": [{"key": "a", "dtype": "bf16", "global_shape": [2]}, {"key": "x", "dtype": "fp32", "global_shape": [2]}],
+    "target_tensors": [{"key": "a", "dtype": "bfloat16", "global_shape": [2]}, {"key": "y", "dtype": "int8", "global_shape": [2]}],
+    "source": [{"rank": 0, "key": "a", "offset": [0], "shape": [2]}, {"rank": 0, "key": "x", "offset": [0], "shape": [2]}],
+    "target": [{"rank": 0, "key": "a", "offset": [0], "shape": [2]}, {"rank": 0, "key": "y", "offset": [0], "shape": [2]}]})";
+  EXPECT_EQ(MustRefuse(spec).code, "unexpected");
+  ReshardQuestion question;
+  question.strict = layout::StrictHandling::kIgnoreAll;
+  const ReshardAnswer answer = MustAnswer(spec, question);
+  EXPECT_EQ(answer.unexpected, std::vector<std::string>{"y"});
+  EXPECT_EQ(answer.unread, std::vector<std::string>{"x"});
+  EXPECT_EQ(answer.bytes_total, 4);
+  question.statements = {"a -> a"};
+  EXPECT_EQ(MustAnswer(spec, question).unexpected, std::vector<std::string>{"y"});
+  question.strict = layout::StrictHandling::kRaiseAll;
+  const std::string without = With(spec, R"(, {"rank": 0, "key": "y", "offset": [0], "shape": [2]})", "");
+  EXPECT_EQ(MustRefuse(without, question).code, "missing");
+}
+
+TEST(ReshardAnswer, RefusesARankOutsideBothLayouts) {
+  ReshardQuestion question;
+  question.rank = 9;
+  EXPECT_THAT(MustRefuse(kColumnsToRows, question).message, testing::HasSubstr("ranks are 0 to 1"));
+}
+
+// Whether shards come before their tensors or behind them, they are the same layout.
+TEST(ReshardAnswer, TheOrderOfMembersDoesNotMatter) {
+  const Json document = Json::parse(kColumnsToRows);  // in the order of names: the tensors last
+  EXPECT_EQ(MustAnswer(document.dump()).ToJson(), MustAnswer(kColumnsToRows).ToJson());
+}
+
 TEST(ReadStatements, TakesLinesOrAJsonList) {
   EXPECT_EQ(*ReadStatements("a -> b\nc -> d\n"), std::vector<std::string>{"a -> b\nc -> d\n"});
   EXPECT_EQ(*ReadStatements(" [\"a -> b\", \"c -> d\"]"), (std::vector<std::string>{"a -> b", "c -> d"}));
+  EXPECT_EQ(*ReadStatements(R"({"aoa_statements": ["a -> b"]})"), std::vector<std::string>{"a -> b"});
   EXPECT_EQ(ReadStatements("[\"a -> b\", 3]").status().message(), "/1: is 3, but must be a text");
 }
 

@@ -34,7 +34,7 @@ TEST(AoaExplain, AnswersTheWorkedExample) {
       R"({"key":"d0","pieces":[{"target_box":[[2,4],[0,1]],"source_key":"s1","source_box":[[0,1],[0,2]],"steps":["float64","[1, 0]"]}]},)"
       R"({"key":"d1","pieces":[{"target_box":[[0,2],[0,1]],"source_key":"s0","source_box":[[1,2],[0,2]],"steps":["float64","[1, 0]"]},)"
       R"({"target_box":[[2,4],[0,1]],"source_key":"s1","source_box":[[1,2],[0,2]],"steps":["float64","[1, 0]"]}]},)"
-      R"({"key":"n","pieces":[]}],"added":["n"],"dropped":[]})");
+      R"({"key":"n","pieces":[]}],"added":["n"],"dropped":[],"unread":[]})");
   EXPECT_THAT(answer.ToTable(), testing::HasSubstr("float64, [1, 0]"));
 }
 
