@@ -9,10 +9,11 @@
 namespace kintsugi::core {
 namespace {
 
-int LayoutOf(const RegistrySummary& registry, const std::string& key) {
+// Of the layouts that the rank holds, those that a damaged tensor is of: all, where its registry does not say.
+std::vector<int> LayoutsOf(const RegistrySummary& registry, const std::string& key, std::vector<int> held) {
   for (const TensorSummary& tensor : registry.tensors)
-    if (tensor.key == key) return tensor.layout;
-  return 0;
+    if (tensor.key == key) return {tensor.layout};
+  return held;
 }
 
 // More attempts than any sequence of real faults needs: something is wrong that recovery cannot mend.
@@ -268,7 +269,9 @@ IncidentSnapshot ControllerCore::Snapshot() const {
       rank.condition = Condition::kGood;
     else
       rank.condition = member.damaged_keys.empty() ? Condition::kTorn : Condition::kDamaged;
-    for (const std::string& key : member.damaged_keys) rank.damaged[LayoutOf(member.registry, key)].push_back(key);
+    for (const std::string& key : member.damaged_keys)
+      for (int layout : LayoutsOf(member.registry, key, replicas_.LayoutsOf(rank.rank)))
+        rank.damaged[layout].push_back(key);
     rank.can_write = !member.save_failed;
     snapshot.ranks.push_back(std::move(rank));
   }
