@@ -145,9 +145,10 @@ bool ControllerCore::NoteDamage(Rank rank, const FaultReport& report) {
   return true;
 }
 
-// A collective that fails at one step again and again, with nobody to blame.
+// A collective that fails at one step again and again, with nobody to blame. Of an incident the first attempt counts: while
+// a network is down, many fail within a second.
 bool ControllerCore::IsRetriedInVain() {
-  if (incident_->signal != FaultKind::kCommError || !choice_.step) return false;
+  if (incident_->signal != FaultKind::kCommError || !choice_.step || attempt_ != 1) return false;
   retries_at_step_ = *choice_.step == retry_step_ ? retries_at_step_ + 1 : 1;
   retry_step_ = *choice_.step;
   if (retries_at_step_ < kFailuresAtOneStep) return false;
