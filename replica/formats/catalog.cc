@@ -1,0 +1,242 @@
+#include "replica/formats/catalog.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+
+#include "callbacks/state/key.h"
+#include "replica/layout/builder.h"
+#include "replica/layout/validate.h"
+
+namespace kintsugi::formats {
+namespace {
+
+layout::KeyMeta KeyOf(const CatalogTensor& tensor) {
+  layout::KeyMeta key;
+  key.name = tensor.key;
+  key.dtype = tensor.dtype;
+  key.axes = static_cast<uint8_t>(tensor.shape.size());
+  std::copy(tensor.shape.begin(), tensor.shape.end(), key.global_shape.begin());
+  return key;
+}
+
+std::string Name(const CatalogTensor& tensor) {
+  return "tensor '" + PrintableKey(tensor.key) + "' " + std::string(DTypeName(tensor.dtype)) + " " +
+         DescribeShape(tensor.shape);
+}
+
+// Elements, as long as they can be counted with their bytes.
+Result<uint64_t> BytesOf(const CatalogTensor& tensor, const Shape& shape) {
+  const auto elements = layout::Product(shape);
+  const uint64_t size = DTypeSize(tensor.dtype);
+  if (!elements || static_cast<uint64_t>(*elements) > INT64_MAX / size)
+    return Status(StatusCode::kInvalidArgument, Name(tensor) + " has more bytes than 63 bits count");
+  return static_cast<uint64_t>(*elements) * size;
+}
+
+}  // namespace
+
+std::string JoinPath(const Path& path) {
+  std::string key;
+  for (const PathPart& part : path) {
+    if (&part != path.data()) key += '.';
+    key += part.kind == PathPart::Kind::kText ? part.text : std::to_string(part.number);
+  }
+  return key;
+}
+
+std::string_view FormName(CatalogObject::Form form) {
+  switch (form) {
+    case CatalogObject::Form::kBytes:
+      return "bytes";
+    case CatalogObject::Form::kPickle:
+      return "pickle";
+    case CatalogObject::Form::kTorch:
+      return "torch";
+  }
+  return "unknown";
+}
+
+uint32_t Catalog::AddFile(std::shared_ptr<const MappedFile> file) {
+  files_.push_back(std::move(file));
+  return static_cast<uint32_t>(files_.size() - 1);
+}
+
+uint32_t Catalog::AddTensor(CatalogTensor tensor) {
+  const auto number = static_cast<uint32_t>(tensors_.size());
+  tensor_numbers_.emplace(tensor.key, number);
+  tensors_.push_back(std::move(tensor));
+  return number;
+}
+
+Result<uint32_t> Catalog::FindOrAddTensor(const CatalogTensor& tensor) {
+  const auto found = tensor_numbers_.find(tensor.key);
+  if (found == tensor_numbers_.end()) return AddTensor(tensor);
+  const CatalogTensor& before = tensors_[found->second];
+  if (before.dtype == tensor.dtype && before.shape == tensor.shape) return found->second;
+  return Status(StatusCode::kDataLoss, "two files disagree: " + Name(before) + " and " + Name(tensor));
+}
+
+uint64_t Catalog::ByteCount() const {
+  uint64_t bytes = 0;
+  for (const CatalogTensor& tensor : tensors_)
+    bytes += static_cast<uint64_t>(layout::Product(tensor.shape).value_or(0)) * DTypeSize(tensor.dtype);
+  return bytes;
+}
+
+Status Catalog::CheckPiece(const CatalogPiece& piece) const {
+  const CatalogTensor& tensor = tensors_[piece.tensor];
+  const MappedFile& file = *files_[piece.file];
+  const auto bad = [&](const std::string& what) {
+    return Status(StatusCode::kDataLoss,
+                  "'" + file.path() + "', byte " + std::to_string(piece.at) + ": " + Name(tensor) + ": " + what);
+  };
+  if (piece.offset.size() != tensor.shape.size() || piece.shape.size() != tensor.shape.size())
+    return bad("its piece has another number of axes");
+  for (size_t axis = 0; axis < tensor.shape.size(); ++axis)
+    if (piece.offset[axis] < 0 || piece.shape[axis] < 0 || piece.offset[axis] > tensor.shape[axis] ||
+        piece.shape[axis] > tensor.shape[axis] - piece.offset[axis])
+      return bad("its piece " + DescribeShape(piece.shape) + " at " + DescribeShape(piece.offset) + " reaches outside");
+  if (piece.at > file.size_bytes() || piece.bytes > file.size_bytes() - piece.at)
+    return bad(std::to_string(piece.bytes) + " bytes of it reach behind the end of the file, which has " +
+               std::to_string(file.size_bytes()));
+  KINTSUGI_ASSIGN_OR_RETURN(const uint64_t dense, BytesOf(tensor, piece.shape));
+  uint64_t needed = dense;
+  if (piece.flat) {
+    if (piece.flat->start < 0 || piece.flat->stop < piece.flat->start ||
+        static_cast<uint64_t>(piece.flat->stop) > dense / DTypeSize(tensor.dtype))
+      return bad("its flat range is not within its box");
+    needed = static_cast<uint64_t>(piece.flat->stop - piece.flat->start) * DTypeSize(tensor.dtype);
+  }
+  if (!piece.strides.empty() && dense > 0) {
+    if (piece.flat || piece.strides.size() != piece.shape.size()) return bad("its strides are of another piece");
+    __int128 last = 0;
+    for (size_t axis = 0; axis < piece.shape.size(); ++axis) {
+      if (piece.strides[axis] < 0) return bad("a stride is negative");
+      last += static_cast<__int128>(piece.strides[axis]) * (piece.shape[axis] - 1);
+    }
+    last = (last + 1) * static_cast<__int128>(DTypeSize(tensor.dtype));
+    if (last > static_cast<__int128>(piece.bytes))
+      return bad("its strides reach outside of the " + std::to_string(piece.bytes) + " bytes that hold it");
+    return Status::Ok();
+  }
+  if (needed == piece.bytes || (dense == 0 && !piece.flat)) return Status::Ok();
+  return bad("its piece needs " + std::to_string(needed) + " bytes, stored are " + std::to_string(piece.bytes));
+}
+
+Status Catalog::CheckObjects() const {
+  uint64_t bytes = 0;
+  std::unordered_set<std::string> keys;
+  for (const CatalogTensor& tensor : tensors_) keys.insert(tensor.key);
+  for (const CatalogObject& object : objects_) {
+    KINTSUGI_RETURN_IF_ERROR(ValidateKey(object.key).Annotate("'" + path_ + "', object"));
+    if (!keys.insert(object.key).second)
+      return {StatusCode::kDataLoss, "'" + path_ + "': the key '" + object.key + "' is there twice"};
+    bytes += object.data.size();
+  }
+  if (bytes <= kObjectBytesMax) return Status::Ok();
+  return {StatusCode::kResourceExhausted, "'" + path_ + "': its objects have " + std::to_string(bytes) +
+                                              " bytes, at most " + std::to_string(kObjectBytesMax) + " are held"};
+}
+
+Status Catalog::Finish(bool whole) {
+  std::vector<layout::KeyMeta> keys;
+  std::unordered_set<std::string> names;
+  for (const CatalogTensor& tensor : tensors_) {
+    KINTSUGI_RETURN_IF_ERROR(ValidateKey(tensor.key).Annotate("'" + path_ + "', tensor"));
+    if (!names.insert(tensor.key).second)
+      return {StatusCode::kDataLoss, "'" + path_ + "': the tensor '" + tensor.key + "' is there twice"};
+    if (!IsKnown(tensor.dtype))
+      return {StatusCode::kDataLoss, "'" + path_ + "': " + Name(tensor) + " has no known type"};
+    if (tensor.shape.size() > static_cast<size_t>(layout::kAxesMax))
+      return {StatusCode::kInvalidArgument,
+              "'" + path_ + "': " + Name(tensor) + " has more than " + std::to_string(layout::kAxesMax) + " axes"};
+    for (const int64_t length : tensor.shape)
+      if (length < 0) return {StatusCode::kDataLoss, "'" + path_ + "': " + Name(tensor) + " has a negative length"};
+    KINTSUGI_RETURN_IF_ERROR(BytesOf(tensor, tensor.shape).status().Annotate("'" + path_ + "'"));
+    keys.push_back(KeyOf(tensor));
+  }
+  std::vector<NumberedPiece> pieces;
+  for (const CatalogPiece& piece : pieces_) {
+    KINTSUGI_RETURN_IF_ERROR(CheckPiece(piece));
+    pieces.push_back({piece.tensor, layout::BoxAt(piece.offset, piece.shape), piece.flat.value_or(layout::kNotFlat)});
+  }
+  KINTSUGI_RETURN_IF_ERROR(CheckObjects());
+  NumberedMetadata built = BuildMetadata(keys, pieces);
+  metadata_ = std::move(built.metadata);
+  piece_of_.assign(metadata_.piece_count(), UINT32_MAX);
+  size_t copies = 0;
+  for (uint32_t i = 0; i < pieces.size(); ++i) {
+    uint32_t& piece = piece_of_[built.number_of[i]];
+    copies += piece != UINT32_MAX;
+    piece = std::min(piece, i);
+  }
+  if (copies > 0) AddNote(std::to_string(copies) + " pieces are stored more than once: the first copy of each is read");
+  // A tensor of which no piece is there is in no metadata.
+  if (whole && metadata_.keys.size() != tensors_.size())
+    for (const CatalogTensor& tensor : tensors_)
+      if (metadata_.Find(tensor.key).empty())
+        return {StatusCode::kDataLoss, "'" + path_ + "': no file holds any of " + Name(tensor)};
+  return layout::ToStatus(Validate(metadata_, {.is_request = !whole})).Annotate("'" + path_ + "'");
+}
+
+Result<reshard::SourceView> Catalog::SourceOf(uint32_t metadata_piece) const {
+  const CatalogPiece& piece = PieceOf(metadata_piece);
+  const layout::KeyMeta& key = metadata_.keys[metadata_.KeyOfPiece(metadata_piece)];
+  const MappedFile& file = *files_[piece.file];
+  reshard::SourceView view;
+  view.memory.data = const_cast<uint8_t*>(file.bytes().data() + piece.at);
+  view.memory.size_bytes = piece.bytes;
+  view.map = reshard::MapOf(metadata_.Piece(key, metadata_piece), DTypeSize(key.dtype));
+  for (size_t axis = 0; axis < piece.strides.size(); ++axis)
+    view.map.stride[axis] = piece.strides[axis] * static_cast<int64_t>(DTypeSize(key.dtype));
+  return view;
+}
+
+Status Catalog::CheckUnchanged() const {
+  for (const auto& file : files_) KINTSUGI_RETURN_IF_ERROR(file->CheckUnchanged());
+  return Status::Ok();
+}
+
+void Catalog::DropPages() const {
+  for (const auto& file : files_) file->DropPages();
+}
+
+NumberedMetadata BuildMetadata(const std::vector<layout::KeyMeta>& keys, const std::vector<NumberedPiece>& given) {
+  std::vector<NumberedPiece> pieces = given;
+  for (NumberedPiece& piece : pieces)  // a range over all of its box is the box
+    if (piece.flat.start == 0 && Volume(piece.box) == piece.flat.stop) piece.flat = layout::kNotFlat;
+  layout::MetadataBuilder builder;
+  builder.AddRank(0);
+  const int64_t main_id[] = {0};
+  const uint32_t main = builder.AddReplicaId(main_id);
+  std::vector<uint32_t> key_of;
+  for (const layout::KeyMeta& key : keys) key_of.push_back(builder.AddKey(key));
+  // Equal pieces are one: sorted by what they are.
+  std::vector<uint32_t> order(pieces.size());
+  for (uint32_t i = 0; i < pieces.size(); ++i) order[i] = i;
+  const auto less = [&](uint32_t x, uint32_t y) {
+    const NumberedPiece &a = pieces[x], &b = pieces[y];
+    if (a.key != b.key) return keys[a.key].name < keys[b.key].name;
+    if (a.box.lo != b.box.lo) return a.box.lo < b.box.lo;
+    if (a.box.hi != b.box.hi) return a.box.hi < b.box.hi;
+    return std::pair(a.flat.start, a.flat.stop) < std::pair(b.flat.start, b.flat.stop);
+  };
+  std::stable_sort(order.begin(), order.end(), less);
+  NumberedMetadata built;
+  built.number_of.resize(pieces.size());
+  uint32_t number = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i > 0 && less(order[i - 1], order[i])) ++number;
+    built.number_of[order[i]] = number;
+    if (i > 0 && number == built.number_of[order[i - 1]]) continue;
+    const NumberedPiece& piece = pieces[order[i]];
+    builder.AddShard(0, key_of[piece.key], piece.box.lo.data(), piece.box.hi.data(), piece.flat, main);
+  }
+  built.metadata = builder.Build();
+  KINTSUGI_CHECK(built.metadata.piece_count() == (order.empty() ? 0 : number + 1),
+                 "metadata numbers its pieces otherwise");
+  return built;
+}
+
+}  // namespace kintsugi::formats

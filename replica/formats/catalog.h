@@ -1,0 +1,151 @@
+// Catalog: what a checkpoint of any format holds, and where, without one byte of a tensor having been read.
+//
+// What: tensors (name, type, global shape), pieces (a box or a flat range of a tensor, and the bytes of a file that
+// hold it, perhaps by strides) and objects (small values that are no tensors). A reader makes it of files; the reshard
+// engine sees it as layout metadata of one rank that holds every piece; tensors are read through mappings when they are
+// needed. Copies of one piece (replicated over files) are kept once: the first one is read. Invariants, after Finish:
+// every piece lies within its file and its tensor; keys are distinct, and tensors and objects share no key; main pieces
+// cover each tensor exactly once (layout/validate.h). Errors: kDataLoss or kInvalidArgument, naming file, key and both
+// values. Units: bytes in files, elements in shapes. Threads: plain data after Finish; mappings may be read from any
+// thread. Ownership: holds the mapped files.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "callbacks/state/descriptors.h"
+#include "replica/formats/mapped_file.h"
+#include "replica/layout/metadata.h"
+#include "replica/reshard/fill.h"
+#include "runtime/base/result.h"
+
+namespace kintsugi::formats {
+
+// A step from a container to what it holds: a dictionary's key, text or number, or a place in a list.
+struct PathPart {
+  enum class Kind : uint8_t { kText, kNumber, kPlace };
+  Kind kind = Kind::kText;
+  std::string text;
+  int64_t number = 0;
+  bool operator==(const PathPart&) const = default;
+};
+using Path = std::vector<PathPart>;
+
+// The parts joined by dots: the flat name that torch's DCP gives.
+std::string JoinPath(const Path& path);
+inline Path PathOf(std::string key) { return {{PathPart::Kind::kText, std::move(key), 0}}; }
+
+struct CatalogTensor {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  Path path;  // empty: the key is the path
+};
+
+struct CatalogPiece {
+  uint32_t tensor = 0;
+  Shape offset, shape;
+  std::optional<FlatRange> flat;
+  uint32_t file = 0;
+  uint64_t at = 0;     // byte of the file where element 0 lies (of the box, or of the flat range)
+  uint64_t bytes = 0;  // from there on, all that elements of the piece may reach
+  Shape strides;       // in elements; empty: dense, row-major
+};
+
+// A small value that is no tensor.
+struct CatalogObject {
+  enum class Form : uint8_t {
+    kBytes,   // a trainer's own
+    kPickle,  // a pickle of protocol 2, without tensors
+    kTorch,   // what torch.save writes: a zip
+  };
+  std::string key;
+  Form form = Form::kBytes;
+  std::string data;
+  Path path;
+};
+std::string_view FormName(CatalogObject::Form form);
+
+// All objects of one checkpoint together.
+inline constexpr uint64_t kObjectBytesMax = uint64_t{1} << 30;
+
+// A CRC-32 that the format itself keeps of some bytes.
+struct CatalogSum {
+  uint32_t file = 0;
+  uint64_t at = 0, bytes = 0;
+  uint32_t crc = 0;
+};
+
+class Catalog {
+ public:
+  Catalog(std::string format, std::string path) : format_(std::move(format)), path_(std::move(path)) {}
+
+  // For readers, before Finish.
+  uint32_t AddFile(std::shared_ptr<const MappedFile> file);
+  uint32_t AddTensor(CatalogTensor tensor);
+  // A number for the key, made when it is new; kInvalidArgument where type or shape differ from what was said before.
+  Result<uint32_t> FindOrAddTensor(const CatalogTensor& tensor);
+  void AddPiece(CatalogPiece piece) { pieces_.push_back(std::move(piece)); }
+  void AddObject(CatalogObject object) { objects_.push_back(std::move(object)); }
+  // Something a person should know: what was left out, which of two was taken.
+  void AddNote(std::string note) { notes_.push_back(std::move(note)); }
+  void AddSum(const CatalogSum& sum) { sums_.push_back(sum); }
+  void SetStep(uint64_t step) { step_ = step; }
+
+  // Checks everything, and makes the metadata. `whole`: every tensor must be covered.
+  Status Finish(bool whole = true);
+
+  const std::string& format() const { return format_; }
+  const std::string& path() const { return path_; }
+  const std::vector<std::shared_ptr<const MappedFile>>& files() const { return files_; }
+  const std::vector<CatalogTensor>& tensors() const { return tensors_; }
+  const std::vector<CatalogPiece>& pieces() const { return pieces_; }
+  const std::vector<CatalogObject>& objects() const { return objects_; }
+  const std::vector<CatalogSum>& sums() const { return sums_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  std::optional<uint64_t> step() const { return step_; }
+  uint64_t ByteCount() const;  // of all tensors, each once
+
+  // REQUIRES: Finish. One rank, number 0, holds everything.
+  const layout::Metadata& metadata() const { return metadata_; }
+  // The catalog's piece behind a piece of the metadata.
+  const CatalogPiece& PieceOf(uint32_t metadata_piece) const { return pieces_[piece_of_[metadata_piece]]; }
+  Result<reshard::SourceView> SourceOf(uint32_t metadata_piece) const;
+  // That no file has changed since it was opened. kDataLoss names it.
+  Status CheckUnchanged() const;
+  // Gives mapped pages back to the system; they are read again when they are needed.
+  void DropPages() const;
+
+ private:
+  Status CheckPiece(const CatalogPiece& piece) const;
+  Status CheckObjects() const;
+
+  std::string format_, path_;
+  std::vector<std::shared_ptr<const MappedFile>> files_;
+  std::vector<CatalogTensor> tensors_;
+  std::vector<CatalogPiece> pieces_;
+  std::vector<CatalogObject> objects_;
+  std::vector<std::string> notes_;
+  std::vector<CatalogSum> sums_;
+  std::optional<uint64_t> step_;
+  std::unordered_map<std::string, uint32_t> tensor_numbers_;
+  layout::Metadata metadata_;
+  std::vector<uint32_t> piece_of_;
+};
+
+// The pieces of a layout, and the number that each has in its metadata.
+struct NumberedPiece {
+  uint32_t key = 0;  // into `keys`
+  layout::Box box;
+  FlatRange flat = layout::kNotFlat;
+};
+struct NumberedMetadata {
+  layout::Metadata metadata;
+  std::vector<uint32_t> number_of;  // by piece; equal pieces have one number
+};
+NumberedMetadata BuildMetadata(const std::vector<layout::KeyMeta>& keys, const std::vector<NumberedPiece>& pieces);
+
+}  // namespace kintsugi::formats

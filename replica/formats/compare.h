@@ -1,0 +1,45 @@
+// Compare: two checkpoints of any formats and layouts, tensor by tensor and bit by bit.
+//
+// What: both sides are read in the same windows of the global tensors, so neither layout matters. Of a tensor that
+// differs the first element (row-major) and, where its type is a number, the largest difference are told. Errors: those
+// of reading. Memory: two windows for each thread. Units: elements. Threads: as write.h.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "replica/formats/format.h"
+
+namespace kintsugi::formats {
+
+struct Difference {
+  enum class Kind : uint8_t { kOnlyLeft, kOnlyRight, kDType, kShape, kValues, kObject };
+  Kind kind = Kind::kValues;
+  std::string key;
+  std::string left, right;        // what each side has: type, shape, value
+  Shape first;                    // kValues: the first element that differs
+  uint64_t elements = 0;          // kValues: how many differ
+  std::optional<double> largest;  // kValues: of numbers; nothing where one side is no number
+};
+std::string_view KindName(Difference::Kind kind);
+
+struct CompareOptions {
+  std::vector<std::string> only;
+  std::function<void(uint64_t done, uint64_t total)> progress;
+};
+
+struct Comparison {
+  std::vector<Difference> differences;
+  uint64_t tensors = 0, objects = 0, bytes = 0;  // compared
+};
+
+KINTSUGI_EXPORT Result<Comparison> Compare(const Catalog& left, const Catalog& right, const CompareOptions& options);
+
+// XXH3-64 over the blocks of 1 MiB of each tensor's global row-major bytes, with its name, type and shape: what a state
+// is, whatever its format and layout. By key.
+KINTSUGI_EXPORT Result<std::map<std::string, uint64_t>> LogicalDigests(
+    const Catalog& catalog, const std::function<void(uint64_t done, uint64_t total)>& progress);
+
+}  // namespace kintsugi::formats

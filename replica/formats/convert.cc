@@ -1,0 +1,86 @@
+#include "replica/formats/convert.h"
+
+#include <algorithm>
+
+#include "replica/plan/aoa_tensors.h"
+
+namespace kintsugi::formats {
+namespace {
+
+bool IsWanted(const std::vector<std::string>& only, const std::string& key) {
+  return only.empty() ||
+         std::any_of(only.begin(), only.end(), [&](const auto& glob) { return MatchesGlob(glob, key); });
+}
+
+Result<aoa::Engine> BuildEngine(const Catalog& source, const std::vector<std::string>& statements) {
+  return aoa::Engine::Build({statements, plan::TensorsOf(source.metadata()), std::nullopt, {}});
+}
+
+}  // namespace
+
+bool IsFloat(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+    case DType::kFloat32:
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Result<Converted> Convert(const std::string& source_path, const std::string& destination, const ConvertOptions& options,
+                          checkpoint::FileSystem& files) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Format* const to, FormatNamed(options.to_format));
+  KINTSUGI_ASSIGN_OR_RETURN(const Catalog source, ReadCatalog(source_path, options.from_format, options.read));
+  Converted converted;
+  converted.from_format = source.format();
+  converted.notes = source.notes();
+  Content content;
+  std::optional<aoa::Engine> engine;
+  if (options.statements.empty()) {
+    content = source.tensors();
+  } else {
+    std::vector<std::string> statements = options.statements;
+    KINTSUGI_ASSIGN_OR_RETURN(engine, BuildEngine(source, statements));
+    if (options.dtype) {
+      // Casts are the program's own business: one statement more for every tensor of floats that it makes.
+      for (const auto& [key, output] : engine->outputs())
+        if (IsFloat(output.dtype) && output.dtype != *options.dtype)
+          statements.push_back(key + " -> " + key + ", dtype='" + std::string(DTypeName(*options.dtype)) + "'");
+      KINTSUGI_ASSIGN_OR_RETURN(engine, BuildEngine(source, statements));
+    }
+    for (const auto& [key, output] : engine->outputs()) {
+      if (output.is_added)
+        converted.notes.push_back("'" + key + "' is added by the program without a source: it is not written");
+      else
+        content.push_back({key, output.dtype, output.shape, {}});
+    }
+  }
+  std::erase_if(content, [&](const CatalogTensor& tensor) { return !IsWanted(options.only, tensor.key); });
+  if (options.dtype && !engine)
+    for (CatalogTensor& tensor : content)
+      if (IsFloat(tensor.dtype)) tensor.dtype = *options.dtype;
+  std::vector<CatalogObject> objects;
+  for (const CatalogObject& object : source.objects())
+    if (IsWanted(options.only, object.key)) objects.push_back(object);
+  if (content.empty() && objects.empty())
+    return Status(StatusCode::kInvalidArgument, "'" + source_path + "': nothing is left to be written");
+  LayOptions lay = options.lay;
+  lay.step = options.step.value_or(source.step().value_or(0));
+  KINTSUGI_ASSIGN_OR_RETURN(const Outline outline, to->Lay(content, objects, lay, destination));
+  const Sidecar about{std::string(to->name()), lay.step, {}};
+  WriteOptions write = options.write;
+  write.sidecar = write.sidecar && to->name() != "native";
+  KINTSUGI_ASSIGN_OR_RETURN(converted.written, WriteOutline(outline, content, source, engine ? &*engine : nullptr,
+                                                            destination, about, write, files));
+  converted.tensors = content.size();
+  converted.objects = objects.size();
+  converted.step = lay.step;
+  return converted;
+}
+
+}  // namespace kintsugi::formats

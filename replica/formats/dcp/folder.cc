@@ -1,0 +1,176 @@
+#include "replica/formats/dcp/folder.h"
+
+#include <map>
+#include <set>
+
+#include "callbacks/state/key.h"
+#include "replica/formats/dcp/metadata.h"
+#include "replica/formats/torch/state_dict.h"
+#include "replica/save/names.h"
+
+namespace kintsugi::formats::dcp {
+namespace {
+
+using checkpoint::Join;
+
+class Reader {
+ public:
+  Reader(Catalog* catalog, const std::string& folder) : catalog_(catalog), folder_(folder) {}
+
+  Status Run() {
+    const std::string path = Join(folder_, kMetadataName);
+    KINTSUGI_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(path, std::string(kMetadataName)));
+    KINTSUGI_ASSIGN_OR_RETURN(const Metadata metadata, Decode(file->text(), path));
+    const auto path_of = [&](const std::string& key) {
+      const auto found = metadata.paths.find(key);
+      return found == metadata.paths.end() ? Path() : found->second;
+    };
+    for (const TensorEntry& entry : metadata.tensors) {
+      Known known{catalog_->AddTensor({entry.key, entry.dtype, entry.shape, path_of(entry.key)}), &entry, {}};
+      for (const Chunk& chunk : entry.chunks) known.shapes[chunk.offset] = chunk.shape;
+      tensors_.emplace(entry.key, std::move(known));
+    }
+    std::map<std::string, Path> objects;
+    for (const std::string& key : metadata.objects) objects[key] = path_of(key);
+    for (const Stored& stored : metadata.stored) {
+      if (const auto object = objects.find(stored.key); object != objects.end())
+        KINTSUGI_RETURN_IF_ERROR(AddObject(stored, object->second));
+      else
+        KINTSUGI_RETURN_IF_ERROR(AddChunk(stored));
+    }
+    for (const auto& [key, path_unused] : objects)
+      if (!seen_objects_.count(key))
+        return {StatusCode::kDataLoss, "'" + path + "': nothing is stored of the object '" + PrintableKey(key) + "'"};
+    return Status::Ok();
+  }
+
+ private:
+  struct Known {
+    uint32_t number = 0;
+    const TensorEntry* entry = nullptr;
+    std::map<Shape, Shape> shapes;  // by offset
+  };
+
+  Result<std::string_view> BytesOf(const Stored& stored, uint32_t* number) {
+    auto found = files_.find(stored.file);
+    if (found == files_.end()) {
+      auto file = MappedFile::Open(Join(folder_, stored.file), stored.file);
+      if (file.status().code() == StatusCode::kNotFound)
+        return Status(StatusCode::kDataLoss, "'" + Join(folder_, stored.file) + "' is missing, it should hold '" +
+                                                 PrintableKey(stored.key) + "': the checkpoint is not whole");
+      if (!file.ok()) return file.status();
+      found = files_.emplace(stored.file, catalog_->AddFile(*file)).first;
+    }
+    *number = found->second;
+    const MappedFile& file = *catalog_->files()[*number];
+    if (stored.at > file.size_bytes() || stored.bytes > file.size_bytes() - stored.at)
+      return Status(StatusCode::kDataLoss, "'" + file.path() + "' has " + std::to_string(file.size_bytes()) +
+                                               " bytes, '" + PrintableKey(stored.key) + "' should lie from byte " +
+                                               std::to_string(stored.at) + " to " +
+                                               std::to_string(stored.at + stored.bytes) + ": it is torn");
+    return file.text().substr(stored.at, stored.bytes);
+  }
+
+  Status AddObject(const Stored& stored, const Path& path) {
+    uint32_t file = 0;
+    KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
+    objects_bytes_ += bytes.size();
+    if (objects_bytes_ > kObjectBytesMax)
+      return {StatusCode::kResourceExhausted,
+              "'" + folder_ + "': its objects have more than " + std::to_string(kObjectBytesMax) + " bytes"};
+    if (!seen_objects_.insert(stored.key).second) return Status::Ok();
+    catalog_->AddObject({stored.key, CatalogObject::Form::kTorch, std::string(bytes), path});
+    return Status::Ok();
+  }
+
+  Status AddChunk(const Stored& stored) {
+    const auto known = tensors_.find(stored.key);
+    uint32_t file = 0;
+    KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
+    const std::string& path = catalog_->files()[file]->path();
+    const auto bad = [&](const std::string& what) {
+      return Status(StatusCode::kDataLoss, "'" + path + "', byte " + std::to_string(stored.at) + ": tensor '" +
+                                               PrintableKey(stored.key) + "': " + what);
+    };
+    if (known == tensors_.end()) return bad("the metadata describes no such tensor");
+    const Known& tensor = known->second;
+    const Shape offset = stored.offset.value_or(Shape(tensor.entry->shape.size()));
+    const auto shape = tensor.shapes.find(offset);
+    if (shape == tensor.shapes.end()) return bad("the metadata has no chunk at " + DescribeShape(offset));
+    if (!bytes.starts_with("PK")) return bad("its entry is not what torch.save writes");
+    KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(bytes, path, stored.at));
+    KINTSUGI_ASSIGN_OR_RETURN(const auto found, torch::TensorOf(archive.tree, archive.tree.root, path));
+    if (!found)
+      return bad("its entry holds " + pickle::DescribeNode(archive.tree, archive.tree.root) + " and no tensor");
+    if (found->dtype != tensor.entry->dtype)
+      return bad("stored as " + std::string(DTypeName(found->dtype)) + ", the metadata says " +
+                 std::string(DTypeName(tensor.entry->dtype)));
+    if (found->shape != shape->second)
+      return bad("stored with shape " + DescribeShape(found->shape) + ", the metadata says " +
+                 DescribeShape(shape->second));
+    return torch::AddStoredPiece(catalog_, archive, *found, file, tensor.number, offset);
+  }
+
+  Catalog* const catalog_;
+  const std::string& folder_;
+  std::map<std::string, uint32_t> files_;
+  std::map<std::string, Known> tensors_;
+  std::set<std::string> seen_objects_;
+  uint64_t objects_bytes_ = 0;
+};
+
+std::string FileName(size_t rank) { return "__" + std::to_string(rank) + "_0.distcp"; }
+
+}  // namespace
+
+Status AddFolder(Catalog* catalog, const std::string& folder) { return Reader(catalog, folder).Run(); }
+
+Status LayFolder(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
+                 const std::string& prefix, Outline* outline) {
+  Metadata metadata;
+  std::vector<OutlineFile> files(static_cast<size_t>(options.shards));
+  for (size_t rank = 0; rank < files.size(); ++rank) files[rank].name = prefix + FileName(rank);
+  for (const CatalogObject& object : objects) {
+    KINTSUGI_ASSIGN_OR_RETURN(std::string blob, torch::TorchBlobOf(object));
+    const uint64_t at = files[0].size_bytes;
+    metadata.objects.push_back(object.key);
+    metadata.paths[object.key] = object.path.empty() ? PathOf(object.key) : object.path;
+    metadata.stored.push_back({object.key, std::nullopt, FileName(0), at, blob.size()});
+    files[0].AddBytes(std::move(blob));
+  }
+  for (uint32_t i = 0; i < content.size(); ++i) {
+    const CatalogTensor& tensor = content[i];
+    TensorEntry entry{tensor.key, tensor.dtype, tensor.shape, {}};
+    const std::vector<layout::Box> boxes = CutsOf(tensor, options);
+    for (size_t rank = 0; rank < boxes.size(); ++rank) {
+      const layout::Box& box = boxes[rank];
+      Chunk chunk;
+      for (int axis = 0; axis < box.axes; ++axis) {
+        chunk.offset.push_back(box.lo[axis]);
+        chunk.shape.push_back(box.length(axis));
+      }
+      OutlineFile& file = files[rank];
+      const uint64_t at = file.size_bytes;
+      zip::Layer layer(&file, "archive");
+      pickle::PickleWriter writer;
+      torch::WriteTensor("0", tensor.dtype, chunk.shape, &writer);
+      layer.AddBytes("data.pkl", writer.Finish());
+      torch::AddSmallRecords(&layer);
+      layer.AddTensor("data/0", i, box, DTypeSize(tensor.dtype));
+      torch::AddVersion(&layer);
+      metadata.stored.push_back({tensor.key, chunk.offset, FileName(rank), at, layer.Finish()});
+      entry.chunks.push_back(std::move(chunk));
+    }
+    metadata.paths[tensor.key] = tensor.path.empty() ? PathOf(tensor.key) : tensor.path;
+    metadata.tensors.push_back(std::move(entry));
+  }
+  for (OutlineFile& file : files)
+    if (!file.segments.empty()) outline->files.push_back(std::move(file));
+  OutlineFile mark;
+  mark.name = prefix + std::string(kMetadataName);
+  mark.AddBytes(Encode(metadata));
+  outline->marks.push_back(std::move(mark));
+  return Status::Ok();
+}
+
+}  // namespace kintsugi::formats::dcp

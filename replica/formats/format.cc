@@ -1,0 +1,89 @@
+#include "replica/formats/format.h"
+
+#include <algorithm>
+
+#include "replica/formats/formats.h"
+
+namespace kintsugi::formats {
+
+Result<Outline> Format::Lay(const Content&, const std::vector<CatalogObject>&, const LayOptions&,
+                            const std::string&) const {
+  return Status(StatusCode::kInvalidArgument, "the format '" + std::string(name()) + "' is read, not written");
+}
+
+Result<const Format*> FormatNamed(std::string_view name) {
+  std::string names;
+  for (const Format* format : AllFormats()) {
+    if (format->name() == name) return format;
+    names += (names.empty() ? "" : ", ") + std::string(format->name());
+  }
+  return Status(StatusCode::kInvalidArgument, "there is no format '" + std::string(name) + "': one of " + names);
+}
+
+Result<const Format*> DetectFormat(const std::string& path) {
+  const PathKind kind = KindOfPath(path);
+  if (kind == PathKind::kNothing) return Status(StatusCode::kNotFound, "there is no file or folder '" + path + "'");
+  std::string names;
+  for (const Format* format : AllFormats()) {
+    if (format->Recognises(path)) return format;
+    names += (names.empty() ? "" : ", ") + std::string(format->name());
+  }
+  return Status(StatusCode::kNotFound, "'" + path + "' is " + (kind == PathKind::kFolder ? "a folder" : "a file") +
+                                           " of no known format (" + names +
+                                           "): name the checkpoint's own folder or file, or say --format");
+}
+
+Result<Catalog> ReadCatalog(const std::string& path, const std::string& format, const ReadOptions& options) {
+  const Result<const Format*> found = format.empty() ? DetectFormat(path) : FormatNamed(format);
+  if (!found.ok()) return found.status();
+  return (*found)->Read(path, options);
+}
+
+bool MatchesGlob(std::string_view glob, std::string_view name) {
+  // On a mismatch behind a star, that star takes one character more.
+  size_t g = 0, n = 0, star = std::string_view::npos, taken = 0;
+  while (n < name.size()) {
+    if (g < glob.size() && glob[g] == '*') {
+      star = g++;
+      taken = n;
+    } else if (g < glob.size() && (glob[g] == '?' || glob[g] == name[n])) {
+      ++g;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      g = star + 1;
+      n = ++taken;
+    } else {
+      return false;
+    }
+  }
+  while (g < glob.size() && glob[g] == '*') ++g;
+  return g == glob.size();
+}
+
+std::vector<layout::Box> CutsOf(const CatalogTensor& tensor, const LayOptions& options) {
+  const layout::Box whole = layout::WholeBox(tensor.shape);
+  std::vector<layout::Box> boxes(static_cast<size_t>(options.shards), whole);
+  int axis = -1;
+  for (const CutRule& rule : options.cuts)
+    if (MatchesGlob(rule.glob, tensor.key)) {
+      axis = rule.axis;
+      break;
+    }
+  const bool is_cut = axis >= 0 && axis < whole.axes && options.shards > 1 && !IsEmpty(whole);
+  const int64_t length = is_cut ? whole.length(axis) : 0;
+  const int64_t step = is_cut ? (length + options.shards - 1) / options.shards : 0;
+  for (int shard = 0; shard < options.shards; ++shard) {
+    layout::Box& box = boxes[static_cast<size_t>(shard)];
+    if (is_cut) {
+      box.lo[axis] = std::min(length, shard * step);
+      box.hi[axis] = std::min(length, (shard + 1) * step);
+    } else if (shard > 0) {
+      boxes.resize(1);
+      break;
+    }
+  }
+  while (boxes.size() > 1 && IsEmpty(boxes.back())) boxes.pop_back();
+  return boxes;
+}
+
+}  // namespace kintsugi::formats

@@ -1,0 +1,69 @@
+// Format: one way of turning names, shapes, pieces and objects into files, and back. It knows nothing of runs.
+//
+// What: Read makes a catalog of what lies at a path and touches no byte of a tensor; Lay says which files a state
+// becomes. Who reads and writes the bytes between them is convert.h, through the reshard engine. Errors: kNotFound,
+// nothing of the format lies there; kDataLoss and kInvalidArgument name file, offset and reason. Threads: formats have
+// no state.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/formats/catalog.h"
+#include "replica/formats/outline.h"
+
+namespace kintsugi::formats {
+
+struct ReadOptions {
+  // Objects that are not in the safe subset are left out, with a note, instead of an error.
+  bool skip_objects = false;
+};
+
+// What is to be written: a tensor under its new name, shape and type.
+using Content = std::vector<CatalogTensor>;
+
+// Which axis a tensor is cut along, by a glob over names; the first rule that fits counts. -1: not cut.
+struct CutRule {
+  std::string glob = "*";
+  int axis = 0;
+};
+
+struct LayOptions {
+  int shards = 1;  // ranks that the state is laid out for, where the format has such
+  std::vector<CutRule> cuts = {CutRule{}};
+  uint64_t file_bytes_max = uint64_t{5} * 1000 * 1000 * 1000;  // of a file of Hugging Face shards
+  uint64_t step = 0;
+};
+
+class KINTSUGI_EXPORT Format {
+ public:
+  virtual ~Format() = default;
+  virtual std::string_view name() const = 0;
+  // One line for people.
+  virtual std::string_view what() const = 0;
+  virtual bool Recognises(const std::string& path) const = 0;
+  virtual Result<Catalog> Read(const std::string& path, const ReadOptions& options) const = 0;
+  virtual bool writes() const { return true; }
+  // `destination` is the path that is asked for: its ending may choose between a file and a folder.
+  virtual Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects,
+                              const LayOptions& options, const std::string& destination) const;
+};
+
+KINTSUGI_EXPORT std::span<const Format* const> AllFormats();
+// kInvalidArgument lists the names that there are.
+KINTSUGI_EXPORT Result<const Format*> FormatNamed(std::string_view name);
+// By what lies there. kNotFound says what was looked for.
+KINTSUGI_EXPORT Result<const Format*> DetectFormat(const std::string& path);
+// `format` may be empty: then it is found.
+KINTSUGI_EXPORT Result<Catalog> ReadCatalog(const std::string& path, const std::string& format = "",
+                                            const ReadOptions& options = {});
+
+// The box that shard `shard` holds of a tensor: pieces of equal length, the last ones shorter or empty, as torch.chunk
+// cuts. A tensor that no rule cuts, or that has no such axis, is shard 0's as a whole.
+std::vector<layout::Box> CutsOf(const CatalogTensor& tensor, const LayOptions& options);
+// '*' any characters, '?' one; the whole name must fit.
+KINTSUGI_EXPORT bool MatchesGlob(std::string_view glob, std::string_view name);
+
+}  // namespace kintsugi::formats

@@ -1,0 +1,14 @@
+// The formats that there are, one factory each (private to this folder).
+#pragma once
+
+#include "replica/formats/format.h"
+
+namespace kintsugi::formats {
+
+const Format& NativeFormat();
+const Format& SafetensorsFormat();
+const Format& TorchFormat();
+const Format& DcpFormat();
+const Format& MegatronFormat();
+
+}  // namespace kintsugi::formats

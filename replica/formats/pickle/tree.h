@@ -1,0 +1,88 @@
+// Tree: what a pickle says, without doing any of it.
+//
+// What: Parse turns the bytes of a pickle (protocols 2 to 5, the opcodes of opcodes.h) into nodes. A global is a name,
+// a call is a node with a callee and arguments; nothing is imported, called or executed, so a hostile pickle is only
+// data. Texts and bytes are views into the input; containers are lists of node numbers. A node may be used more than
+// once (the memo), even by itself, so whoever walks a tree bounds depth and visits (Walker). Errors: kDataLoss names
+// the byte, the opcode and the reason. Limits: kNodesMax nodes, memory in proportion to the input. Threads: pure.
+// Source of the format: CPython's Lib/pickletools.py, the comments.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/result.h"
+
+namespace kintsugi::formats::pickle {
+
+inline constexpr size_t kNodesMax = size_t{1} << 26;
+inline constexpr size_t kPickleBytesMax = size_t{1} << 30;  // of a pickle without bulk data
+inline constexpr int kDepthMax = 100;
+
+enum class Kind : uint8_t {
+  kNone,
+  kBool,
+  kInt,     // fits 64 bits
+  kBigInt,  // `text`: two's complement, little-endian
+  kFloat,
+  kText,
+  kBytes,
+  kByteArray,
+  kTuple,
+  kList,
+  kDict,  // items: key, value, key, value, ...
+  kSet,
+  kFrozenSet,
+  kGlobal,      // `text`: module, `name`: what in it
+  kCall,        // items: callee, arguments (a tuple); a call, or the making of an object (`is_new`)
+  kPersistent,  // items: the id
+};
+
+using NodeId = uint32_t;
+inline constexpr NodeId kNoNode = UINT32_MAX;
+
+struct Node {
+  Kind kind = Kind::kNone;
+  bool is_new = false;  // kCall: NEWOBJ
+  uint64_t at = 0;      // byte of the input where it began
+  int64_t number = 0;   // kInt, kBool
+  double real = 0;      // kFloat
+  std::string_view text, name;
+  std::vector<NodeId> items;
+  // Of a call: what was built into it, appended to it, set in it (key, value, ...).
+  NodeId state = kNoNode;
+  std::vector<NodeId> appended, set;
+};
+
+struct Tree {
+  std::vector<Node> nodes;
+  NodeId root = kNoNode;
+  uint64_t size_bytes = 0;  // of the input that the pickle takes
+
+  const Node& operator[](NodeId id) const { return nodes[id]; }
+  bool IsGlobal(NodeId id, std::string_view module, std::string_view name) const {
+    return nodes[id].kind == Kind::kGlobal && nodes[id].text == module && nodes[id].name == name;
+  }
+  // The arguments of a call of this global; null for anything else.
+  const std::vector<NodeId>* ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const;
+  // A dictionary's value (of a call's set items too, as of an OrderedDict); kNoNode where there is none.
+  NodeId Get(NodeId dict, std::string_view key) const;
+  // Key, value, ...: of a dictionary, or of a call that makes one (OrderedDict, Counter, defaultdict); null for
+  // anything else.
+  const std::vector<NodeId>* PairsOf(NodeId id) const;
+  std::optional<int64_t> IntOf(NodeId id) const;
+  std::optional<std::string_view> TextOf(NodeId id) const;
+  // The numbers of a tuple or list of integers, or of a torch.Size.
+  std::optional<std::vector<int64_t>> NumbersOf(NodeId id) const;
+};
+
+// `input` must outlive the tree. `place` is the file, for messages; `base` the byte of the file where the input begins.
+Result<Tree> Parse(std::string_view input, const std::string& place, uint64_t base = 0);
+
+// "module name", a number, a text: for messages and notes.
+std::string DescribeNode(const Tree& tree, NodeId id);
+
+}  // namespace kintsugi::formats::pickle

@@ -1,0 +1,262 @@
+#include "replica/formats/pickle/writer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace kintsugi::formats::pickle {
+namespace {
+
+constexpr uint64_t kVisitsMax = uint64_t{1} << 26;
+
+void AppendNumber(std::string* bytes, uint64_t value, int size) {
+  char raw[8];
+  std::memcpy(raw, &value, sizeof(raw));
+  bytes->append(raw, static_cast<size_t>(size));
+}
+
+// Walks a tree as if it were one: what is shared is written again, within bounds.
+class TreeWriter {
+ public:
+  TreeWriter(const Tree& tree, const std::string& place, PickleWriter* writer)
+      : tree_(tree), place_(place), writer_(writer) {}
+
+  Status Write(NodeId id, int depth) {
+    const Node& node = tree_[id];
+    if (depth > kDepthMax || ++visits_ > kVisitsMax)
+      return Bad(node, "it is nested deeper than " + std::to_string(kDepthMax) + ", or holds itself");
+    switch (node.kind) {
+      case Kind::kNone:
+        writer_->None();
+        return Status::Ok();
+      case Kind::kBool:
+        writer_->Bool(node.number != 0);
+        return Status::Ok();
+      case Kind::kInt:
+        writer_->Int(node.number);
+        return Status::Ok();
+      case Kind::kBigInt:
+        writer_->BigInt(node.text);
+        return Status::Ok();
+      case Kind::kFloat:
+        writer_->Float(node.real);
+        return Status::Ok();
+      case Kind::kText:
+        writer_->Text(node.text);
+        return Status::Ok();
+      case Kind::kBytes:
+        writer_->Bytes(node.text);
+        return Status::Ok();
+      case Kind::kByteArray:
+        writer_->Global("builtins", "bytearray");
+        writer_->Mark();
+        writer_->Bytes(node.text);
+        writer_->Tuple();
+        writer_->Call();
+        return Status::Ok();
+      case Kind::kTuple:
+        return WriteTuple(node.items, depth);
+      case Kind::kList:
+        writer_->EmptyList();
+        return WriteItems(node.items, depth, &PickleWriter::Appends);
+      case Kind::kDict:
+        writer_->EmptyDict();
+        return WriteItems(node.items, depth, &PickleWriter::SetItems);
+      case Kind::kSet:
+      case Kind::kFrozenSet:
+        return WriteSet(node, depth);
+      case Kind::kGlobal:
+        return WriteGlobal(node);
+      case Kind::kCall:
+        return WriteCall(node, depth);
+      case Kind::kPersistent:
+        return Bad(node, "it refers to a tensor's storage");
+    }
+    return Bad(node, "it is of no known kind");
+  }
+
+ private:
+  Status Bad(const Node& node, const std::string& what) const {
+    return {StatusCode::kInvalidArgument, "'" + place_ + "', byte " + std::to_string(node.at) + ": " + what};
+  }
+  Status WriteTuple(const std::vector<NodeId>& items, int depth) {
+    if (items.empty()) {
+      writer_->EmptyTuple();
+      return Status::Ok();
+    }
+    return WriteItems(items, depth, &PickleWriter::Tuple);
+  }
+  Status WriteItems(const std::vector<NodeId>& items, int depth, void (PickleWriter::*close)()) {
+    if (items.empty()) return Status::Ok();
+    writer_->Mark();
+    for (const NodeId item : items) KINTSUGI_RETURN_IF_ERROR(Write(item, depth + 1));
+    (writer_->*close)();
+    return Status::Ok();
+  }
+  Status WriteSet(const Node& node, int depth) {
+    writer_->Global("builtins", node.kind == Kind::kSet ? "set" : "frozenset");
+    writer_->Mark();
+    writer_->EmptyList();
+    KINTSUGI_RETURN_IF_ERROR(WriteItems(node.items, depth, &PickleWriter::Appends));
+    writer_->Tuple();
+    writer_->Call();
+    return Status::Ok();
+  }
+  Status WriteGlobal(const Node& node) {
+    // Protocol 2 knows builtins by their older name; torch's loader maps both.
+    const std::string_view module = node.text == "__builtin__" ? "builtins" : node.text;
+    if (!IsSafeGlobal(module, node.name))
+      return Bad(node,
+                 DescribeNode(tree_, static_cast<NodeId>(&node - tree_.nodes.data())) + " is not in the safe subset");
+    writer_->Global(module, node.name);
+    return Status::Ok();
+  }
+  Status WriteCall(const Node& node, int depth) {
+    KINTSUGI_RETURN_IF_ERROR(Write(node.items[0], depth + 1));
+    KINTSUGI_RETURN_IF_ERROR(Write(node.items[1], depth + 1));
+    if (node.is_new)
+      writer_->New();
+    else
+      writer_->Call();
+    KINTSUGI_RETURN_IF_ERROR(WriteItems(node.appended, depth, &PickleWriter::Appends));
+    KINTSUGI_RETURN_IF_ERROR(WriteItems(node.set, depth, &PickleWriter::SetItems));
+    if (node.state == kNoNode) return Status::Ok();
+    KINTSUGI_RETURN_IF_ERROR(Write(node.state, depth + 1));
+    writer_->Build();
+    return Status::Ok();
+  }
+
+  const Tree& tree_;
+  const std::string& place_;
+  PickleWriter* const writer_;
+  uint64_t visits_ = 0;
+};
+
+}  // namespace
+
+void PickleWriter::Int(int64_t value) {
+  if (value >= 0 && value < 256) {
+    bytes_ += 'K';
+    AppendNumber(&bytes_, static_cast<uint64_t>(value), 1);
+  } else if (value >= 0 && value < 65536) {
+    bytes_ += 'M';
+    AppendNumber(&bytes_, static_cast<uint64_t>(value), 2);
+  } else if (value >= INT32_MIN && value <= INT32_MAX) {
+    bytes_ += 'J';
+    AppendNumber(&bytes_, static_cast<uint64_t>(value), 4);
+  } else {
+    bytes_ += "\x8a\x08";
+    AppendNumber(&bytes_, static_cast<uint64_t>(value), 8);
+  }
+}
+
+void PickleWriter::BigInt(std::string_view two_complement) {
+  // LONG4 is not in torch's set; numbers of more than 255 bytes do not occur in states.
+  bytes_ += "\x8a";
+  AppendNumber(&bytes_, std::min<size_t>(two_complement.size(), 255), 1);
+  bytes_ += two_complement.substr(0, 255);
+}
+
+void PickleWriter::Float(double value) {
+  bytes_ += 'G';
+  AppendNumber(&bytes_, __builtin_bswap64(std::bit_cast<uint64_t>(value)), 8);
+}
+
+void PickleWriter::Text(std::string_view text) {
+  bytes_ += 'X';
+  AppendNumber(&bytes_, text.size(), 4);
+  bytes_ += text;
+}
+
+void PickleWriter::Bytes(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (byte < 0x80) {
+      text += c;
+    } else {
+      text += static_cast<char>(0xc0 | (byte >> 6));
+      text += static_cast<char>(0x80 | (byte & 0x3f));
+    }
+  }
+  Global("_codecs", "encode");
+  Mark();
+  Text(text);
+  Text("latin1");
+  Tuple();
+  Call();
+}
+
+void PickleWriter::Global(std::string_view module, std::string_view name) {
+  bytes_ += 'c';
+  bytes_ += module;
+  bytes_ += '\n';
+  bytes_ += name;
+  bytes_ += '\n';
+}
+
+void PickleWriter::Numbers(std::span<const int64_t> numbers) {
+  if (numbers.empty()) return EmptyTuple();
+  Mark();
+  for (const int64_t number : numbers) Int(number);
+  Tuple();
+}
+
+void PickleWriter::Size(std::span<const int64_t> numbers) {
+  Global("torch", "Size");
+  Mark();
+  Numbers(numbers);
+  Tuple();
+  Call();
+}
+
+bool IsSafeGlobal(std::string_view module, std::string_view name) {
+  struct Safe {
+    std::string_view module, name;
+  };
+  constexpr Safe kSafe[] = {
+      {"collections", "OrderedDict"},
+      {"collections", "Counter"},
+      {"collections", "defaultdict"},
+      {"torch", "Size"},
+      {"torch", "device"},
+      {"torch.serialization", "_get_layout"},
+      {"_codecs", "encode"},
+      {"builtins", "set"},
+      {"builtins", "frozenset"},
+      {"builtins", "bytearray"},
+      {"builtins", "complex"},
+      {"builtins", "dict"},
+      {"builtins", "list"},
+      {"builtins", "int"},
+      {"builtins", "float"},
+      {"argparse", "Namespace"},
+      {"types", "SimpleNamespace"},
+      {"pathlib", "PosixPath"},
+      {"pathlib", "PurePosixPath"},
+      {"numpy", "dtype"},
+      {"numpy", "ndarray"},
+      {"numpy.core.multiarray", "scalar"},
+      {"numpy._core.multiarray", "scalar"},
+      {"numpy.core.multiarray", "_reconstruct"},
+      {"numpy._core.multiarray", "_reconstruct"},
+      {"datetime", "datetime"},
+      {"datetime", "timedelta"},
+  };
+  for (const Safe& safe : kSafe)
+    if (safe.module == module && safe.name == name) return true;
+  // Types of elements: torch.float32, ...
+  constexpr std::string_view kTypes[] = {"float", "bfloat", "int", "uint", "bool", "complex", "half", "double", "long"};
+  if (module == "torch")
+    for (const std::string_view type : kTypes)
+      if (name.starts_with(type) &&
+          name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos)
+        return true;
+  return false;
+}
+
+Status WriteNode(const Tree& tree, NodeId id, const std::string& place, PickleWriter* writer) {
+  return TreeWriter(tree, place, writer).Write(id, 0);
+}
+
+}  // namespace kintsugi::formats::pickle

@@ -1,0 +1,250 @@
+#include "replica/formats/safetensors/header.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "callbacks/state/key.h"
+#include "replica/layout/box.h"
+
+namespace kintsugi::formats::safetensors {
+namespace {
+
+using Json = nlohmann::json;
+
+struct TypeName {
+  std::string_view file, own;
+};
+// In the order of the official writer, lowest first.
+constexpr TypeName kTypes[] = {
+    {"BOOL", "bool"},
+    {"U8", "uint8"},
+    {"I8", "int8"},
+    {"F8_E5M2", "float8_e5m2"},
+    {"F8_E4M3", "float8_e4m3fn"},
+    {"F8_E8M0", "float8_e8m0fnu"},
+    {"F8_E4M3FNUZ", "float8_e4m3fnuz"},
+    {"F8_E5M2FNUZ", "float8_e5m2fnuz"},
+    {"I16", "int16"},
+    {"U16", "uint16"},
+    {"F16", "float16"},
+    {"BF16", "bfloat16"},
+    {"I32", "int32"},
+    {"U32", "uint32"},
+    {"F32", "float32"},
+    {"C64", "complex64"},
+    {"F64", "float64"},
+    {"I64", "int64"},
+    {"U64", "uint64"},
+};
+
+// Collects what the format has and refuses all else, as it comes.
+class Collector : public nlohmann::json_sax<Json> {
+ public:
+  explicit Collector(Header* header) : header_(header) {}
+
+  bool null() override { return Refuse("null"); }
+  bool boolean(bool) override { return Refuse("a boolean"); }
+  bool number_integer(number_integer_t) override { return Refuse("a negative number"); }
+  bool number_float(number_float_t, const string_t& text) override {
+    return Refuse("the number " + text.substr(0, 40));
+  }
+  bool binary(binary_t&) override { return Refuse("binary data"); }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (place_ != Place::kShape && place_ != Place::kOffsets) return Refuse("a number");
+    if (value > static_cast<uint64_t>(INT64_MAX)) return Refuse("a number that does not fit 63 bits");
+    numbers_.push_back(static_cast<int64_t>(value));
+    if (numbers_.size() > static_cast<size_t>(layout::kAxesMax))
+      return Refuse("a list of more than " + std::to_string(layout::kAxesMax) + " numbers");
+    return true;
+  }
+  bool string(string_t& value) override {
+    if (place_ == Place::kMetadata) {
+      header_->metadata[field_] = value;
+      return true;
+    }
+    if (place_ != Place::kTensor || field_ != "dtype") return Refuse("a text");
+    for (const TypeName& type : kTypes)
+      if (type.file == value)
+        if (const auto dtype = DTypeFromName(type.own)) {
+          tensor_.dtype = *dtype;
+          seen_ |= 1;
+          return true;
+        }
+    return Refuse("the type '" + PrintableKey(value) + "', which is not supported");
+  }
+  bool start_object(size_t) override {
+    if (place_ == Place::kStart) return Go(Place::kRoot);
+    if (place_ == Place::kRoot && field_ == "__metadata__") return Go(Place::kMetadata);
+    if (place_ != Place::kRoot) return Refuse("an object");
+    tensor_ = HeaderTensor();
+    tensor_.name = field_;
+    seen_ = 0;
+    return Go(Place::kTensor);
+  }
+  bool end_object() override {
+    if (place_ == Place::kRoot) return Go(Place::kEnd);
+    if (place_ == Place::kTensor) {
+      if (seen_ != 7) return Fail("tensor '" + PrintableKey(tensor_.name) + "' lacks dtype, shape or data_offsets");
+      header_->tensors.push_back(std::move(tensor_));
+    }
+    return Go(Place::kRoot);
+  }
+  bool start_array(size_t) override {
+    numbers_.clear();
+    if (place_ == Place::kTensor && field_ == "shape") return Go(Place::kShape);
+    if (place_ == Place::kTensor && field_ == "data_offsets") return Go(Place::kOffsets);
+    return Refuse("a list");
+  }
+  bool end_array() override {
+    if (place_ == Place::kShape) {
+      tensor_.shape = numbers_;
+      seen_ |= 2;
+    } else {
+      if (numbers_.size() != 2) return Refuse("data_offsets that are not two numbers");
+      tensor_.begin = static_cast<uint64_t>(numbers_[0]);
+      tensor_.end = static_cast<uint64_t>(numbers_[1]);
+      seen_ |= 4;
+    }
+    return Go(Place::kTensor);
+  }
+  bool key(string_t& value) override {
+    field_ = value;
+    if (place_ == Place::kRoot && !names_.insert(value).second)
+      return Fail("'" + PrintableKey(value) + "' is there twice");
+    if (place_ == Place::kMetadata && header_->metadata.count(value))
+      return Fail("__metadata__ has '" + PrintableKey(value) + "' twice");
+    return true;
+  }
+  bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception&) override {
+    return Fail("it is not JSON from byte " + std::to_string(at + 7) + " on");
+  }
+
+  const std::string& mistake() const { return mistake_; }
+  bool AtEnd() const { return place_ == Place::kEnd; }
+
+ private:
+  enum class Place { kStart, kRoot, kMetadata, kTensor, kShape, kOffsets, kEnd };
+  bool Go(Place place) {
+    place_ = place;
+    return true;
+  }
+  bool Refuse(const std::string& what) {
+    return Fail((place_ == Place::kStart || place_ == Place::kRoot ? "'" + PrintableKey(field_) + "'"
+                 : place_ == Place::kMetadata                      ? "__metadata__"
+                                                                   : "tensor '" + PrintableKey(tensor_.name) + "'") +
+                " has " + what);
+  }
+  bool Fail(std::string mistake) {
+    if (mistake_.empty()) mistake_ = std::move(mistake);
+    return false;
+  }
+
+  Header* const header_;
+  Place place_ = Place::kStart;
+  std::string field_;
+  HeaderTensor tensor_;
+  int seen_ = 0;
+  Shape numbers_;
+  std::set<std::string> names_;
+  std::string mistake_;
+};
+
+Status CheckTensors(Header* header, uint64_t data_bytes, const std::string& path) {
+  auto& tensors = header->tensors;
+  std::stable_sort(tensors.begin(), tensors.end(), [](const HeaderTensor& a, const HeaderTensor& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  uint64_t at = 0;
+  for (const HeaderTensor& tensor : tensors) {
+    const auto bad = [&](const std::string& what) {
+      return Status(StatusCode::kDataLoss, "'" + path + "', data byte " + std::to_string(tensor.begin) + ": tensor '" +
+                                               PrintableKey(tensor.name) + "' " + what);
+    };
+    if (tensor.begin != at)
+      return bad("begins there, the one before it ends at " + std::to_string(at) + ": a hole or an overlap");
+    const auto elements = layout::Product(tensor.shape);
+    const uint64_t size = DTypeSize(tensor.dtype);
+    if (!elements || static_cast<uint64_t>(*elements) > UINT64_MAX / 16)
+      return bad("has more elements than 63 bits count");
+    if (tensor.end < tensor.begin || tensor.end - tensor.begin != static_cast<uint64_t>(*elements) * size)
+      return bad("of " + DescribeShape(tensor.shape) + " needs " +
+                 std::to_string(static_cast<uint64_t>(*elements) * size) + " bytes, its range ends at " +
+                 std::to_string(tensor.end));
+    at = tensor.end;
+  }
+  if (at == data_bytes) return Status::Ok();
+  return {StatusCode::kDataLoss, "'" + path + "' has " + std::to_string(data_bytes) +
+                                     " bytes of data, its header says " + std::to_string(at) + ": it is torn"};
+}
+
+}  // namespace
+
+std::optional<std::string_view> NameOf(DType dtype) {
+  for (const TypeName& type : kTypes)
+    if (type.own == DTypeName(dtype)) return type.file;
+  return std::nullopt;
+}
+
+int OrderOf(DType dtype) {
+  for (int i = 0; i < static_cast<int>(std::size(kTypes)); ++i)
+    if (kTypes[i].own == DTypeName(dtype)) return i;
+  return -1;
+}
+
+Result<Header> ReadHeader(std::string_view file, const std::string& path) {
+  const auto bad = [&](const std::string& what) { return Status(StatusCode::kDataLoss, "'" + path + "': " + what); };
+  static_assert(std::endian::native == std::endian::little);
+  uint64_t length = 0;
+  if (file.size() < sizeof(length))
+    return bad("it has " + std::to_string(file.size()) + " bytes, not even the 8 of a safetensors header's length");
+  std::memcpy(&length, file.data(), sizeof(length));
+  if (length > kHeaderBytesMax)
+    return bad("byte 0: a header of " + std::to_string(length) + " bytes, at most " + std::to_string(kHeaderBytesMax) +
+               " are allowed");
+  if (length > file.size() - sizeof(length))
+    return bad("byte 8: the header has " + std::to_string(length) + " bytes, the file ends after " +
+               std::to_string(file.size() - sizeof(length)));
+  const std::string_view json = file.substr(sizeof(length), length);
+  if (json.empty() || json.front() != '{') return bad("byte 8: the header does not begin with '{'");
+  Header header;
+  header.data_at = sizeof(length) + length;
+  Collector collector(&header);
+  const bool parsed = Json::sax_parse(json.begin(), json.end(), &collector);
+  if (!parsed || !collector.AtEnd())
+    return bad("header: " + (collector.mistake().empty() ? std::string("it is cut off") : collector.mistake()));
+  KINTSUGI_RETURN_IF_ERROR(CheckTensors(&header, file.size() - header.data_at, path));
+  return header;
+}
+
+Result<std::string> WriteHeader(const std::vector<HeaderTensor>& tensors,
+                                const std::map<std::string, std::string>& metadata) {
+  std::string json = "{";
+  if (!metadata.empty()) json += "\"__metadata__\":" + Json(metadata).dump();
+  for (const HeaderTensor& tensor : tensors) {
+    const auto type = NameOf(tensor.dtype);
+    if (!type)
+      return Status(StatusCode::kInvalidArgument,
+                    "tensor '" + tensor.name + "': safetensors has no type " + std::string(DTypeName(tensor.dtype)));
+    if (tensor.name == "__metadata__")
+      return Status(StatusCode::kInvalidArgument, "no tensor of a safetensors file may be called '__metadata__'");
+    if (json.size() > 1) json += ',';
+    json += Json(tensor.name).dump() + ":{\"dtype\":\"" + std::string(*type) +
+            "\",\"shape\":" + Json(tensor.shape).dump() + ",\"data_offsets\":[" + std::to_string(tensor.begin) + ',' +
+            std::to_string(tensor.end) + "]}";
+  }
+  json += '}';
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  if (json.size() > kHeaderBytesMax)
+    return Status(StatusCode::kInvalidArgument, "the header would have " + std::to_string(json.size()) +
+                                                    " bytes, at most " + std::to_string(kHeaderBytesMax) +
+                                                    " are read: write smaller shards (--max-shard-size)");
+  std::string bytes(8, '\0');
+  const uint64_t length = json.size();
+  std::memcpy(bytes.data(), &length, sizeof(length));
+  return bytes + json;
+}
+
+}  // namespace kintsugi::formats::safetensors

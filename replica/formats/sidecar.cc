@@ -1,0 +1,108 @@
+#include "replica/formats/sidecar.h"
+
+#include "replica/save/json_fields.h"
+#include "replica/save/names.h"
+
+namespace kintsugi::formats {
+
+using checkpoint::BlockCount;
+using checkpoint::Checksum;
+using checkpoint::Fields;
+using checkpoint::FileSystem;
+using checkpoint::kBlockBytes;
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr uint64_t kSchema = 1;
+constexpr uint64_t kBytesMax = uint64_t{1} << 30;
+
+// Names stay inside of the folder.
+bool IsInside(const std::string& name) {
+  if (name.empty() || name.front() == '/') return name.empty();
+  for (size_t at = 0; at <= name.size();) {
+    const size_t end = std::min(name.find('/', at), name.size());
+    const std::string part = name.substr(at, end - at);
+    if (part.empty() || part == "." || part == "..") return false;
+    at = end + 1;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string SidecarPath(const std::string& path, bool is_folder) {
+  return is_folder ? checkpoint::Join(path, kSidecarName) : path + ".kintsugi.json";
+}
+
+std::string EncodeSidecar(const Sidecar& sidecar) {
+  Json files = Json::array();
+  for (const WrittenFile& file : sidecar.files)
+    files.push_back({{"name", file.name}, {"bytes", file.size_bytes}, {"blocks", checkpoint::ToHex(file.blocks)}});
+  const Json body = {{"schema", kSchema},          {"format", sidecar.format},
+                     {"step", sidecar.step},       {"checksum", checkpoint::kChecksumName},
+                     {"block_bytes", kBlockBytes}, {"files", std::move(files)}};
+  return checkpoint::Seal(body.dump());
+}
+
+Result<Sidecar> DecodeSidecar(const std::string& text, const std::string& name) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Json body, checkpoint::Unseal(text, name));
+  Status mistake;
+  Fields fields(body, "'" + name + "'", &mistake);
+  Sidecar sidecar;
+  if (fields.Unsigned("schema", kSchema) != kSchema) fields.Refuse("its schema is another one");
+  sidecar.format = fields.Text("format", 64);
+  sidecar.step = fields.Unsigned("step", UINT64_MAX);
+  if (fields.Text("checksum", 64) != checkpoint::kChecksumName) fields.Refuse("its checksums are of another kind");
+  if (fields.Unsigned("block_bytes", kBlockBytes) != kBlockBytes) fields.Refuse("its blocks have another size");
+  for (Fields& entry : fields.Objects("files")) {
+    WrittenFile file;
+    file.name = entry.Text("name", 4096);
+    file.size_bytes = entry.Unsigned("bytes", INT64_MAX);
+    const auto blocks = checkpoint::ChecksumsFromHex(entry.Text("blocks", kBytesMax));
+    if (!IsInside(file.name)) entry.Refuse("a name leads out of the folder");
+    if (!blocks || blocks->size() != BlockCount(file.size_bytes))
+      entry.Refuse("its checksums are not one for each block");
+    else
+      file.blocks = *blocks;
+    sidecar.files.push_back(std::move(file));
+  }
+  if (!mistake.ok()) return mistake;
+  return sidecar;
+}
+
+Result<Sidecar> ReadSidecar(const std::string& path, bool is_folder, FileSystem& files) {
+  const std::string name = SidecarPath(path, is_folder);
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string text, checkpoint::ReadSmallFile(files, name, kBytesMax));
+  return DecodeSidecar(text, name);
+}
+
+Result<SidecarVerdict> VerifySidecar(const std::string& path, bool is_folder, const Sidecar& sidecar, FileSystem& files,
+                                     const std::function<void(uint64_t)>& progress) {
+  SidecarVerdict verdict;
+  std::vector<uint8_t> block(kBlockBytes);
+  for (const WrittenFile& listed : sidecar.files) {
+    const std::string name = is_folder ? checkpoint::Join(path, listed.name) : path;
+    KINTSUGI_ASSIGN_OR_RETURN(const auto file, files.Open(name));
+    if (file->size_bytes() != listed.size_bytes)
+      return Status(StatusCode::kDataLoss, "'" + name + "' has " + std::to_string(file->size_bytes()) +
+                                               " bytes instead of " + std::to_string(listed.size_bytes) +
+                                               ": use another checkpoint");
+    for (uint64_t i = 0; i < listed.blocks.size(); ++i) {
+      const uint64_t at = i * kBlockBytes, size = std::min(kBlockBytes, listed.size_bytes - at);
+      KINTSUGI_RETURN_IF_ERROR(file->Read(at, block.data(), size));
+      const Checksum found = checkpoint::ChecksumOf({block.data(), size});
+      if (found != listed.blocks[i])
+        return Status(StatusCode::kDataLoss, "'" + name + "', bytes " + std::to_string(at) + " to " +
+                                                 std::to_string(at + size) + ": checksum " + checkpoint::ToHex(found) +
+                                                 ", written was " + checkpoint::ToHex(listed.blocks[i]) +
+                                                 ": use another checkpoint");
+      progress(size);
+    }
+    ++verdict.files;
+    verdict.bytes += listed.size_bytes;
+  }
+  return verdict;
+}
+
+}  // namespace kintsugi::formats

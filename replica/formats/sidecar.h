@@ -1,0 +1,40 @@
+// Sidecar: our own proof beside a foreign checkpoint: length and block checksums of every file.
+//
+// What: written last, synced with its folder; foreign readers do not look at it. In a folder it is
+// kintsugi.digests.json, for a single file FILE.kintsugi.json. Sealed as a native manifest is
+// (replica/save/manifest.h), so that a torn or changed sidecar is no sidecar. Errors: kNotFound where there is none;
+// kDataLoss names file, block and both values. Units: bytes. Threads: any.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "replica/formats/outline.h"
+#include "replica/save/file_system.h"
+
+namespace kintsugi::formats {
+
+inline constexpr std::string_view kSidecarName = "kintsugi.digests.json";
+
+struct Sidecar {
+  std::string format;
+  uint64_t step = 0;
+  std::vector<WrittenFile> files;
+};
+
+// Where the sidecar of what lies at `path` is.
+std::string SidecarPath(const std::string& path, bool is_folder);
+std::string EncodeSidecar(const Sidecar& sidecar);
+Result<Sidecar> DecodeSidecar(const std::string& text, const std::string& name);
+Result<Sidecar> ReadSidecar(const std::string& path, bool is_folder, checkpoint::FileSystem& files);
+
+struct SidecarVerdict {
+  uint64_t files = 0;
+  uint64_t bytes = 0;
+};
+// Reads every file that the sidecar of `path` lists and compares every block. `progress` gets bytes as they are read.
+Result<SidecarVerdict> VerifySidecar(const std::string& path, bool is_folder, const Sidecar& sidecar,
+                                     checkpoint::FileSystem& files, const std::function<void(uint64_t)>& progress);
+
+}  // namespace kintsugi::formats

@@ -1,0 +1,59 @@
+// State dictionaries: nested dictionaries and lists of tensors and small values, as paths; and back.
+//
+// What: the walk is torch's flatten_state_dict: dictionaries are opened, lists where they hold tensors or dictionaries,
+// all else is a leaf. A leaf that is no tensor becomes an object, written again as a pickle of the safe subset. Errors:
+// kDataLoss and kInvalidArgument name file, byte and key. Threads: pure.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/formats/format.h"
+#include "replica/formats/pickle/tree.h"
+#include "replica/formats/torch/tensor.h"
+#include "replica/formats/zip/zip.h"
+
+namespace kintsugi::formats::torch {
+
+// A zip that torch.save wrote, opened: its records, and what its pickle says.
+struct Archive {
+  std::string place;
+  std::string_view bytes;  // of the archive
+  uint64_t base = 0;       // where it begins in its file
+  std::string root;        // before every record's name, with the slash
+  std::vector<zip::Entry> entries;
+  pickle::Tree tree;
+
+  const zip::Entry* Find(const std::string& name) const;  // without the root
+};
+// `bytes` outlives the archive.
+Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, uint64_t base = 0);
+
+// Adds a piece that is the tensor's whole box at `offset` of catalog tensor `tensor`. kDataLoss where the storage is
+// short.
+Status AddStoredPiece(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+                      uint32_t tensor, const Shape& offset);
+
+// Walks the archive's value; tensors become whole tensors of the catalog, other leaves objects, all below `prefix`.
+Status AddStateDict(Catalog* catalog, const Archive& archive, uint32_t file, const Path& prefix,
+                    const ReadOptions& options);
+
+// What is written at the end of a path.
+struct Leaf {
+  Path path;
+  std::function<Status(pickle::PickleWriter*)> write;
+};
+// A pickle of nested dictionaries and lists. kInvalidArgument where a path leads through a leaf.
+Result<std::string> WriteStateDict(const std::vector<Leaf>& leaves);
+
+// An object as a value within a pickle. A torch blob is opened; one with tensors inside is refused.
+Status WriteObject(const CatalogObject& object, pickle::PickleWriter* writer);
+// An object as torch.save would write it.
+Result<std::string> TorchBlobOf(const CatalogObject& object);
+// The records that stand beside data.pkl, in torch's order.
+void AddSmallRecords(zip::Layer* layer);
+void AddVersion(zip::Layer* layer);
+
+}  // namespace kintsugi::formats::torch

@@ -1,0 +1,169 @@
+#include "replica/formats/torch/tensor.h"
+
+#include "replica/layout/box.h"
+
+namespace kintsugi::formats::torch {
+namespace {
+
+using pickle::Kind;
+using pickle::NodeId;
+using pickle::Tree;
+
+struct StorageClass {
+  std::string_view name, dtype;
+};
+// Types without a class here are written over an untyped storage, in bytes.
+constexpr StorageClass kClasses[] = {
+    {"DoubleStorage", "float64"},
+    {"FloatStorage", "float32"},
+    {"HalfStorage", "float16"},
+    {"BFloat16Storage", "bfloat16"},
+    {"LongStorage", "int64"},
+    {"IntStorage", "int32"},
+    {"ShortStorage", "int16"},
+    {"CharStorage", "int8"},
+    {"ByteStorage", "uint8"},
+    {"BoolStorage", "bool"},
+    {"ComplexFloatStorage", "complex64"},
+    {"ComplexDoubleStorage", "complex128"},
+};
+
+Shape DenseElementStrides(const Shape& shape) {
+  Shape strides(shape.size(), 1);
+  for (size_t axis = shape.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * std::max<int64_t>(shape[axis], 1);
+  return strides;
+}
+
+}  // namespace
+
+std::optional<DType> DTypeOfGlobal(const Tree& tree, NodeId id) {
+  if (id >= tree.nodes.size() || tree[id].kind != Kind::kGlobal || tree[id].text != "torch") return std::nullopt;
+  if (const auto known = DTypeFromName(tree[id].name)) return known;
+  struct Alias {
+    std::string_view name;
+    DType dtype;
+  };
+  constexpr Alias kAliases[] = {{"float", DType::kFloat32}, {"double", DType::kFloat64}, {"half", DType::kFloat16},
+                                {"long", DType::kInt64},    {"int", DType::kInt32},      {"short", DType::kInt16}};
+  for (const Alias& alias : kAliases)
+    if (alias.name == tree[id].name) return alias.dtype;
+  return std::nullopt;
+}
+
+Result<std::optional<StoredTensor>> TensorOf(const Tree& tree, NodeId id, const std::string& place) {
+  const auto bad = [&](NodeId node, const std::string& what) {
+    return Status(StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(tree[node].at) + ": " + what);
+  };
+  // A parameter is its tensor.
+  for (int depth = 0; depth < 4; ++depth) {
+    const auto* parameter = tree.ArgumentsOf(id, "torch._utils", "_rebuild_parameter");
+    if (!parameter) break;
+    if (parameter->empty()) return bad(id, "a parameter without a tensor");
+    id = parameter->front();
+  }
+  const auto* v2 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor_v2");
+  const auto* v3 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor_v3");
+  if (!v2 && !v3) {
+    const auto& node = tree[id];
+    if (node.kind == Kind::kCall && tree[node.items[0]].kind == Kind::kGlobal) {
+      const auto& callee = tree[node.items[0]];
+      if (callee.name.find("_rebuild_") != std::string_view::npos && callee.text.starts_with("torch"))
+        return bad(id, "a tensor of a kind that is not read (" + pickle::DescribeNode(tree, node.items[0]) + ")");
+    }
+    return std::optional<StoredTensor>();
+  }
+  const auto& arguments = v2 ? *v2 : *v3;
+  if (arguments.size() < (v2 ? 4u : 7u)) return bad(id, "a tensor with too few parts");
+  StoredTensor tensor;
+  const auto& persistent = tree[arguments[0]];
+  if (persistent.kind != Kind::kPersistent || tree[persistent.items[0]].kind != Kind::kTuple ||
+      tree[persistent.items[0]].items.size() != 5)
+    return bad(id, "a tensor without a storage");
+  const auto& storage = tree[persistent.items[0]].items;
+  const auto key = tree.TextOf(storage[2]);
+  const auto count = tree.IntOf(storage[4]);
+  const auto& type = tree[storage[1]];
+  if (tree.TextOf(storage[0]) != "storage" || !key || !count || *count < 0 || type.kind != Kind::kGlobal)
+    return bad(id, "a storage that is none");
+  tensor.storage = std::string(*key);
+  bool known = false;
+  for (const StorageClass& one : kClasses)
+    if (type.text == "torch" && type.name == one.name) {
+      tensor.dtype = *DTypeFromName(one.dtype);
+      known = true;
+    }
+  const bool untyped = type.text == "torch.storage" && type.name == "UntypedStorage";
+  if (untyped && v3) {
+    const auto dtype = DTypeOfGlobal(tree, arguments[6]);
+    if (!dtype)
+      return bad(id, "a tensor of the type " + pickle::DescribeNode(tree, arguments[6]) + ", which is not supported");
+    tensor.dtype = *dtype;
+    known = true;
+  }
+  if (!known)
+    return bad(id, "a storage of the class " + pickle::DescribeNode(tree, storage[1]) + ", which is not supported");
+  const uint64_t unit = untyped ? 1 : DTypeSize(tensor.dtype);
+  if (static_cast<uint64_t>(*count) > static_cast<uint64_t>(INT64_MAX) / unit)
+    return bad(id, "a storage of more than 63 bits of bytes");
+  tensor.storage_bytes = static_cast<uint64_t>(*count) * unit;
+  const auto offset = tree.IntOf(arguments[1]);
+  const auto shape = tree.NumbersOf(arguments[2]), strides = tree.NumbersOf(arguments[3]);
+  if (!offset || *offset < 0 || !shape || !strides || shape->size() != strides->size())
+    return bad(id, "a tensor whose offset, shape or strides are none");
+  for (const int64_t length : *shape)
+    if (length < 0) return bad(id, "a tensor with a negative length");
+  for (const int64_t stride : *strides)
+    if (stride < 0) return bad(id, "a tensor with a negative stride");
+  tensor.offset = static_cast<uint64_t>(*offset);
+  tensor.shape = *shape;
+  tensor.strides = *strides;
+  return std::optional<StoredTensor>(std::move(tensor));
+}
+
+bool HoldsStorage(const Tree& tree, NodeId id) {
+  // Each node once, however often it is shared.
+  std::vector<bool> seen(tree.nodes.size());
+  std::vector<NodeId> open = {id};
+  while (!open.empty()) {
+    const NodeId at = open.back();
+    open.pop_back();
+    if (at >= tree.nodes.size() || seen[at]) continue;
+    seen[at] = true;
+    const auto& node = tree[at];
+    if (node.kind == Kind::kPersistent) return true;
+    for (const auto* items : {&node.items, &node.appended, &node.set})
+      open.insert(open.end(), items->begin(), items->end());
+    open.push_back(node.state);
+  }
+  return false;
+}
+
+void WriteTensor(const std::string& storage, DType dtype, const Shape& shape, pickle::PickleWriter* writer) {
+  std::string_view name = "UntypedStorage";
+  for (const StorageClass& one : kClasses)
+    if (one.dtype == DTypeName(dtype)) name = one.name;
+  const bool untyped = name == "UntypedStorage";
+  const auto elements = static_cast<int64_t>(*layout::Product(shape));
+  writer->Global("torch._utils", untyped ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
+  writer->Mark();
+  writer->Mark();
+  writer->Text("storage");
+  writer->Global(untyped ? "torch.storage" : "torch", name);
+  writer->Text(storage);
+  writer->Text("cpu");
+  writer->Int(untyped ? elements * static_cast<int64_t>(DTypeSize(dtype)) : elements);
+  writer->Tuple();
+  writer->PersistentId();
+  writer->Int(0);
+  writer->Numbers(shape);
+  writer->Numbers(DenseElementStrides(shape));
+  writer->Bool(false);
+  writer->Global("collections", "OrderedDict");
+  writer->EmptyTuple();
+  writer->Call();
+  if (untyped) writer->Global("torch", DTypeName(dtype));
+  writer->Tuple();
+  writer->Call();
+}
+
+}  // namespace kintsugi::formats::torch

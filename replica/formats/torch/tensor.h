@@ -1,0 +1,35 @@
+// How torch writes a tensor into a pickle, both ways.
+//
+// What: a call of a rebuild function in torch._utils over a storage (a persistent id), an element offset, sizes and
+// strides. The storage's bytes are the record data/KEY of the zip. Errors: kDataLoss names file, byte and value.
+// Threads: pure. Source: torch/_utils.py, torch/serialization.py (2.13, read).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "callbacks/state/descriptors.h"
+#include "replica/formats/pickle/tree.h"
+#include "replica/formats/pickle/writer.h"
+
+namespace kintsugi::formats::torch {
+
+struct StoredTensor {
+  std::string storage;         // key of the record
+  uint64_t storage_bytes = 0;  // as the pickle says
+  DType dtype = DType::kFloat32;
+  uint64_t offset = 0;  // elements
+  Shape shape, strides;
+};
+
+// Nothing: the node is no tensor. An error: it is one that is not supported (sparse, quantized, a subclass).
+Result<std::optional<StoredTensor>> TensorOf(const pickle::Tree& tree, pickle::NodeId id, const std::string& place);
+// Any tensor at all below this value, whatever its kind: a persistent id.
+bool HoldsStorage(const pickle::Tree& tree, pickle::NodeId id);
+
+void WriteTensor(const std::string& storage, DType dtype, const Shape& shape, pickle::PickleWriter* writer);
+
+// "torch.float32" as a global; nothing for a type that torch does not have.
+std::optional<DType> DTypeOfGlobal(const pickle::Tree& tree, pickle::NodeId id);
+
+}  // namespace kintsugi::formats::torch

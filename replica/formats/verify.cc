@@ -1,0 +1,50 @@
+#include "replica/formats/verify.h"
+
+#include "replica/formats/sidecar.h"
+#include "replica/formats/zip/zip.h"
+#include "replica/save/verify.h"
+
+namespace kintsugi::formats {
+
+Result<Verified> VerifyAny(const std::string& path, const std::string& format,
+                           const std::function<void(uint64_t done)>& progress) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog, ReadCatalog(path, format, {.skip_objects = true}));
+  Verified verified{catalog.format(), catalog.tensors().size(), catalog.ByteCount(), false, 0};
+  if (catalog.format() == "native") {
+    KINTSUGI_RETURN_IF_ERROR(checkpoint::Verify(catalog.path()));
+    verified.has_checksums = true;
+    verified.checked_bytes = verified.bytes;
+    return verified;
+  }
+  const bool is_folder = KindOfPath(path) == PathKind::kFolder;
+  checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
+  const Result<Sidecar> sidecar = ReadSidecar(path, is_folder, files);
+  uint64_t done = 0;
+  if (sidecar.status().code() == StatusCode::kNotFound) {
+    // At least what the format itself has checksums of.
+    for (const CatalogSum& sum : catalog.sums()) {
+      const MappedFile& file = *catalog.files()[sum.file];
+      const uint32_t found = zip::Crc32(file.text().substr(sum.at, sum.bytes));
+      if (found != sum.crc)
+        return Status(StatusCode::kDataLoss, "'" + file.path() + "', bytes " + std::to_string(sum.at) + " to " +
+                                                 std::to_string(sum.at + sum.bytes) + ": CRC " + std::to_string(found) +
+                                                 ", written was " + std::to_string(sum.crc) +
+                                                 ": use another checkpoint");
+      done += sum.bytes;
+      if (progress) progress(done);
+    }
+    verified.checked_bytes = done;
+    return verified;
+  }
+  if (!sidecar.ok()) return sidecar.status();
+  const auto add = [&](uint64_t bytes) {
+    done += bytes;
+    if (progress) progress(done);
+  };
+  KINTSUGI_ASSIGN_OR_RETURN(const SidecarVerdict verdict, VerifySidecar(path, is_folder, *sidecar, files, add));
+  verified.has_checksums = true;
+  verified.checked_bytes = verdict.bytes;
+  return verified;
+}
+
+}  // namespace kintsugi::formats

@@ -1,0 +1,87 @@
+#include "replica/formats/window_plan.h"
+
+#include <algorithm>
+
+namespace kintsugi::formats {
+
+std::vector<layout::Box> CutInOrder(const layout::Box& box, int64_t elements_max) {
+  elements_max = std::max<int64_t>(elements_max, 1);
+  if (IsEmpty(box) || *Volume(box) <= elements_max) return {box};
+  // The first axis whose slices fit is cut into runs of slices; the axes before it into single slices.
+  int axis = 0;
+  int64_t slice = *Volume(box);
+  for (; axis < box.axes; ++axis) {
+    slice /= box.length(axis);
+    if (slice <= elements_max) break;
+  }
+  const int64_t step = std::max<int64_t>(1, elements_max / slice);
+  std::vector<layout::Box> cut;
+  layout::Box at = box;
+  for (int k = 0; k < axis; ++k) at.hi[k] = at.lo[k] + 1;
+  for (;;) {
+    for (int64_t row = box.lo[axis]; row < box.hi[axis]; row += step) {
+      at.lo[axis] = row;
+      at.hi[axis] = std::min(row + step, box.hi[axis]);
+      cut.push_back(at);
+    }
+    int k = axis - 1;
+    for (; k >= 0; --k) {
+      if (++at.lo[k] < box.hi[k]) break;
+      at.lo[k] = box.lo[k];
+      at.hi[k] = at.lo[k] + 1;
+    }
+    if (k < 0) return cut;
+    at.hi[k] = at.lo[k] + 1;
+  }
+}
+
+layout::KeyMeta KeyMetaOf(const CatalogTensor& tensor) {
+  layout::KeyMeta key;
+  key.name = tensor.key;
+  key.dtype = tensor.dtype;
+  key.axes = static_cast<uint8_t>(tensor.shape.size());
+  std::copy(tensor.shape.begin(), tensor.shape.end(), key.global_shape.begin());
+  return key;
+}
+
+uint64_t WindowPlan::BytesOf(uint32_t window) const {
+  const NumberedPiece& piece = windows_[window];
+  return static_cast<uint64_t>(*Volume(piece.box)) * DTypeSize(tensors_[piece.key].dtype);
+}
+
+Result<std::unique_ptr<WindowPlan>> WindowPlan::Make(const Content& tensors, std::span<const WantedBox> wanted,
+                                                     const Catalog& source, const aoa::Engine* engine,
+                                                     uint64_t window_bytes) {
+  std::unique_ptr<WindowPlan> plan(new WindowPlan);
+  plan->tensors_ = tensors;
+  for (const WantedBox& one : wanted) {
+    plan->first_.push_back(static_cast<uint32_t>(plan->windows_.size()));
+    const auto size = static_cast<int64_t>(DTypeSize(tensors[one.tensor].dtype));
+    for (const layout::Box& box : CutInOrder(one.box, static_cast<int64_t>(window_bytes) / size)) {
+      plan->windows_.push_back({one.tensor, box, layout::kNotFlat});
+      plan->bytes_max_ = std::max(plan->bytes_max_, plan->BytesOf(static_cast<uint32_t>(plan->windows_.size() - 1)));
+    }
+  }
+  plan->first_.push_back(static_cast<uint32_t>(plan->windows_.size()));
+  std::vector<layout::KeyMeta> keys;
+  for (const CatalogTensor& tensor : tensors) keys.push_back(KeyMetaOf(tensor));
+  plan->numbered_ = BuildMetadata(keys, plan->windows_);
+  const layout::Metadata& target = plan->numbered_.metadata;
+  const reshard::SourceOf source_of = [&source](uint32_t piece) { return source.SourceOf(piece); };
+  const plan::PlanOptions options{.allow_cast = true};
+  if (engine) {
+    auto renamed = MakeRenamedPlan(source.metadata(), *engine, target, options);
+    if (!renamed.ok()) return renamed.ToStatus().Annotate("'" + source.path() + "'");
+    plan->renamed_ = std::move(renamed).value();
+    KINTSUGI_ASSIGN_OR_RETURN(plan->filler_,
+                              reshard::Filler::MakeRenamed(plan->renamed_, source.metadata(), target, source_of));
+    return plan;
+  }
+  auto plain = MakePlan(source.metadata(), target, options);
+  if (!plain.ok()) return plain.ToStatus().Annotate("'" + source.path() + "'");
+  plan->plan_ = std::move(plain).value();
+  KINTSUGI_ASSIGN_OR_RETURN(plan->filler_, reshard::Filler::Make(plan->plan_, source.metadata(), target, source_of));
+  return plan;
+}
+
+}  // namespace kintsugi::formats

@@ -1,0 +1,328 @@
+#include "replica/formats/write.h"
+
+#include <isa-l/crc.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "replica/formats/block_hasher.h"
+#include "replica/formats/window_plan.h"
+#include "replica/save/names.h"
+
+namespace kintsugi::formats {
+namespace {
+
+using checkpoint::FileSystem;
+using checkpoint::Join;
+using checkpoint::WritableFile;
+
+// Bytes below this are gathered, larger runs are written from where they lie.
+constexpr uint64_t kGatherBytes = 1 << 20;
+constexpr uint64_t kWriteBytes = 4 << 20;
+constexpr uint64_t kWindowBytes = 8 << 20;
+constexpr std::string_view kUnfinished = ".unfinished-";
+
+// One file, front to back.
+class FileStream {
+ public:
+  FileStream(std::unique_ptr<WritableFile> file, std::string name) : file_(std::move(file)) {
+    written_.name = std::move(name);
+  }
+
+  Status Append(std::span<const uint8_t> bytes) {
+    hasher_.Update(bytes);
+    written_.size_bytes += bytes.size();
+    if (bytes.size() < kGatherBytes) {
+      gathered_.insert(gathered_.end(), bytes.begin(), bytes.end());
+      return gathered_.size() < kWriteBytes ? Status::Ok() : Flush({});
+    }
+    return Flush(bytes);
+  }
+  Status Finish() {
+    KINTSUGI_RETURN_IF_ERROR(Flush({}));
+    KINTSUGI_RETURN_IF_ERROR(file_->Sync());
+    written_.blocks = hasher_.Finish();
+    return Status::Ok();
+  }
+  WrittenFile& written() { return written_; }
+
+ private:
+  Status Flush(std::span<const uint8_t> behind) {
+    const WritableFile::Piece pieces[] = {gathered_, behind};
+    const uint64_t size = gathered_.size() + behind.size();
+    if (size == 0) return Status::Ok();
+    KINTSUGI_RETURN_IF_ERROR(file_->Write(at_, pieces));
+    file_->StartFlush(at_, size);
+    at_ += size;
+    gathered_.clear();
+    return Status::Ok();
+  }
+
+  std::unique_ptr<WritableFile> file_;
+  std::vector<uint8_t> gathered_;
+  BlockHasher hasher_;
+  uint64_t at_ = 0;
+  WrittenFile written_;
+};
+
+bool IsAlive(const std::string& digits) {
+  if (digits.empty() || digits.size() > 9 || digits.find_first_not_of("0123456789") != std::string::npos) return true;
+  return ::kill(static_cast<pid_t>(std::stol(digits)), 0) == 0 || errno != ESRCH;
+}
+
+class Writing {
+ public:
+  Writing(const Outline& outline, const Content& tensors, const Catalog& source, const std::string& destination,
+          const WriteOptions& options, FileSystem& files)
+      : outline_(outline),
+        tensors_(tensors),
+        source_(source),
+        destination_(destination),
+        options_(options),
+        files_(files),
+        aside_(destination + std::string(kUnfinished) + std::to_string(::getpid())) {}
+
+  Result<WriteResult> Run(const aoa::Engine* engine, const Sidecar& about) {
+    const PathKind there = KindOfPath(destination_);
+    if (there != PathKind::kNothing && !options_.overwrite)
+      return Status(StatusCode::kFailedPrecondition, "'" + destination_ +
+                                                         "' is there already: name another place, or "
+                                                         "say --overwrite");
+    if (there != PathKind::kNothing && (there == PathKind::kFolder) != outline_.is_folder)
+      return Status(StatusCode::kFailedPrecondition, "'" + destination_ + "' is a " +
+                                                         (outline_.is_folder ? "file" : "folder") +
+                                                         ", what is to be "
+                                                         "written is the other: name another place");
+    KINTSUGI_RETURN_IF_ERROR(MakePlan(engine));
+    RemoveLeftovers();
+    Status status = WriteAside(about);
+    if (status.ok()) status = source_.CheckUnchanged();
+    if (status.ok()) status = Publish(there != PathKind::kNothing);
+    if (!status.ok()) {
+      // The first error is the one that counts.
+      (void)files_.Remove(aside_);
+      (void)files_.Remove(SidecarPath(aside_, false));
+      return status;
+    }
+    return result_;
+  }
+
+ private:
+  Status MakePlan(const aoa::Engine* engine) {
+    std::vector<WantedBox> wanted;
+    for (const OutlineFile& file : outline_.files)
+      for (const Segment& segment : file.segments)
+        if (segment.kind == Segment::Kind::kTensor) wanted.push_back({segment.tensor, segment.box});
+    for (const OutlineFile& file : outline_.files) total_ += file.size_bytes;
+    threads_ = options_.threads > 0 ? options_.threads : static_cast<int>(std::thread::hardware_concurrency());
+    threads_ = std::clamp(threads_, 1, static_cast<int>(std::max<size_t>(1, outline_.files.size())));
+    // Half of the memory is for buffers: a window and what is gathered, for each thread.
+    const uint64_t memory = std::max(options_.memory_bytes, kMemoryBytesMin) / 2;
+    threads_ = static_cast<int>(std::clamp<uint64_t>(memory / (2 * kWriteBytes), 1, static_cast<uint64_t>(threads_)));
+    const uint64_t window =
+        std::clamp<uint64_t>(memory / static_cast<uint64_t>(2 * threads_), kGatherBytes, kWindowBytes);
+    KINTSUGI_ASSIGN_OR_RETURN(plan_, WindowPlan::Make(tensors_, wanted, source_, engine, window));
+    return Status::Ok();
+  }
+
+  // What killed writers of this name left behind.
+  void RemoveLeftovers() {
+    const auto names = files_.List(checkpoint::ParentOf(destination_));
+    if (!names.ok()) return;
+    const std::string prefix = checkpoint::BaseName(destination_) + std::string(kUnfinished);
+    for (const std::string& name : *names)
+      if (name.starts_with(prefix) && !IsAlive(name.substr(prefix.size())))
+        (void)files_.Remove(Join(checkpoint::ParentOf(destination_), name));
+  }
+
+  std::string PathOf(const OutlineFile& file) const { return file.name.empty() ? aside_ : Join(aside_, file.name); }
+
+  Status MakeFolders() {
+    KINTSUGI_RETURN_IF_ERROR(files_.MakeFolder(checkpoint::ParentOf(destination_)));
+    if (!outline_.is_folder) return Status::Ok();
+    folders_.insert(aside_);
+    for (const auto* files : {&outline_.files, &outline_.marks})
+      for (const OutlineFile& file : *files)
+        for (size_t at = file.name.find('/'); at != std::string::npos; at = file.name.find('/', at + 1))
+          folders_.insert(Join(aside_, file.name.substr(0, at)));
+    for (const std::string& folder : folders_) KINTSUGI_RETURN_IF_ERROR(files_.MakeFolder(folder));
+    return Status::Ok();
+  }
+  Status SyncFolders() {
+    for (auto folder = folders_.rbegin(); folder != folders_.rend(); ++folder)
+      KINTSUGI_RETURN_IF_ERROR(files_.SyncFolder(*folder));
+    return Status::Ok();
+  }
+
+  Status WriteAside(const Sidecar& about) {
+    KINTSUGI_RETURN_IF_ERROR(files_.Remove(aside_));
+    KINTSUGI_RETURN_IF_ERROR(MakeFolders());
+    written_.resize(outline_.files.size());
+    std::vector<uint32_t> first_box(outline_.files.size());
+    uint32_t boxes = 0;
+    for (size_t i = 0; i < outline_.files.size(); ++i) {
+      first_box[i] = boxes;
+      for (const Segment& segment : outline_.files[i].segments) boxes += segment.kind == Segment::Kind::kTensor;
+    }
+    std::atomic<size_t> next{0};
+    const auto work = [&] {
+      std::vector<uint8_t> buffer(plan_->window_bytes_max());
+      for (size_t i = next++; i < outline_.files.size() && !failed_; i = next++)
+        if (const Status status = WriteData(outline_.files[i], first_box[i], buffer, &written_[i]); !status.ok())
+          Fail(status);
+    };
+    std::vector<std::thread> threads;
+    for (int i = 1; i < threads_; ++i) threads.emplace_back(work);
+    work();
+    for (std::thread& thread : threads) thread.join();
+    if (failed_) return failure_;
+    KINTSUGI_RETURN_IF_ERROR(SyncFolders());
+    for (const OutlineFile& mark : outline_.marks) {
+      KINTSUGI_RETURN_IF_ERROR(WriteMark(mark));
+      KINTSUGI_RETURN_IF_ERROR(SyncFolders());
+    }
+    if (!options_.sidecar) return Status::Ok();
+    Sidecar sidecar = about;
+    sidecar.files = written_;
+    const std::string path = SidecarPath(aside_, outline_.is_folder);
+    KINTSUGI_RETURN_IF_ERROR(checkpoint::WriteSmallFile(files_, path, EncodeSidecar(sidecar)));
+    return SyncFolders();
+  }
+
+  Status WriteData(const OutlineFile& file, uint32_t box, std::vector<uint8_t>& buffer, WrittenFile* written) {
+    KINTSUGI_ASSIGN_OR_RETURN(auto opened, files_.Create(PathOf(file)));
+    KINTSUGI_RETURN_IF_ERROR(opened->Reserve(file.size_bytes));
+    FileStream stream(std::move(opened), file.name);
+    std::vector<uint32_t> crcs(static_cast<size_t>(file.crc_slots));
+    for (const Segment& segment : file.segments) {
+      BlockHasher blocks;
+      if (segment.kind == Segment::Kind::kTensor) {
+        for (uint32_t w = plan_->first_window(box); w < plan_->end_window(box); ++w)
+          KINTSUGI_RETURN_IF_ERROR(
+              WriteWindow(segment, w, file.wants_segment_blocks ? &blocks : nullptr, buffer, crcs, stream));
+        ++box;
+      } else {
+        const std::string late = segment.kind == Segment::Kind::kLate ? segment.late(crcs) : std::string();
+        const std::string& bytes = segment.kind == Segment::Kind::kLate ? late : segment.bytes;
+        KINTSUGI_CHECK(bytes.size() == segment.size_bytes, "a segment has another length than its outline says");
+        const std::span<const uint8_t> view(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+        if (file.wants_segment_blocks) blocks.Update(view);
+        KINTSUGI_RETURN_IF_ERROR(stream.Append(view));
+        Advance(view.size());
+      }
+      if (!file.wants_segment_blocks) continue;
+      stream.written().segment_bytes.push_back(segment.size_bytes);
+      stream.written().segment_blocks.push_back(blocks.Finish());
+    }
+    KINTSUGI_RETURN_IF_ERROR(stream.Finish());
+    *written = std::move(stream.written());
+    return Status::Ok();
+  }
+
+  Status WriteWindow(const Segment& segment, uint32_t window, BlockHasher* blocks, std::vector<uint8_t>& buffer,
+                     std::vector<uint32_t>& crcs, FileStream& stream) {
+    if (failed_) return {StatusCode::kCancelled, "another file could not be written"};
+    if (options_.poll) KINTSUGI_RETURN_IF_ERROR(options_.poll());
+    const uint64_t size = plan_->BytesOf(window);
+    if (size == 0) return Status::Ok();
+    KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const data, plan_->Fill(window, buffer));
+    const std::span<const uint8_t> bytes(data, size);
+    if (segment.crc >= 0) {
+      uint32_t& crc = crcs[static_cast<size_t>(segment.crc)];
+      crc = ::crc32_gzip_refl(crc, data, size);
+    }
+    if (blocks) blocks->Update(bytes);
+    KINTSUGI_RETURN_IF_ERROR(stream.Append(bytes));
+    if (data != buffer.data()) unstaged_ += size;
+    if (since_drop_.fetch_add(size) + size > std::max(options_.memory_bytes, kMemoryBytesMin) / 2) {
+      since_drop_ = 0;
+      source_.DropPages();
+    }
+    Advance(size);
+    return Status::Ok();
+  }
+
+  Status WriteMark(const OutlineFile& mark) {
+    std::string bytes;
+    if (mark.content) {
+      KINTSUGI_ASSIGN_OR_RETURN(bytes, mark.content(written_));
+    } else {
+      for (const Segment& segment : mark.segments) bytes += segment.bytes;
+    }
+    KINTSUGI_RETURN_IF_ERROR(checkpoint::WriteSmallFile(files_, PathOf(mark), bytes));
+    WrittenFile written;
+    written.name = mark.name;
+    written.size_bytes = bytes.size();
+    checkpoint::AppendBlocks({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, &written.blocks);
+    written_.push_back(std::move(written));
+    return Status::Ok();
+  }
+
+  Status Publish(bool is_there) {
+    const std::string parent = checkpoint::ParentOf(destination_);
+    if (outline_.is_folder && is_there) {
+      KINTSUGI_RETURN_IF_ERROR(files_.Exchange(aside_, destination_));
+      KINTSUGI_RETURN_IF_ERROR(files_.SyncFolder(parent));
+      KINTSUGI_RETURN_IF_ERROR(files_.Remove(aside_));
+    } else {
+      if (!outline_.is_folder && options_.sidecar)
+        KINTSUGI_RETURN_IF_ERROR(files_.Remove(SidecarPath(destination_, false)));
+      KINTSUGI_RETURN_IF_ERROR(files_.Rename(aside_, destination_));
+      if (!outline_.is_folder && options_.sidecar) {
+        KINTSUGI_RETURN_IF_ERROR(files_.SyncFolder(parent));
+        KINTSUGI_RETURN_IF_ERROR(files_.Rename(SidecarPath(aside_, false), SidecarPath(destination_, false)));
+      }
+    }
+    KINTSUGI_RETURN_IF_ERROR(files_.SyncFolder(parent));
+    for (const WrittenFile& file : written_) result_.bytes += file.size_bytes;
+    result_.files = written_.size();
+    result_.bytes_unstaged = unstaged_;
+    return Status::Ok();
+  }
+
+  void Advance(uint64_t bytes) {
+    std::lock_guard lock(mutex_);
+    done_ += bytes;
+    if (options_.progress) options_.progress(done_, total_);
+  }
+  void Fail(const Status& status) {
+    std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = status;
+    failed_ = true;
+  }
+
+  const Outline& outline_;
+  const Content& tensors_;
+  const Catalog& source_;
+  const std::string& destination_;
+  const WriteOptions& options_;
+  FileSystem& files_;
+  const std::string aside_;
+  int threads_ = 1;
+  std::unique_ptr<WindowPlan> plan_;
+  std::set<std::string> folders_;
+  std::vector<WrittenFile> written_;
+  WriteResult result_;
+  std::atomic<uint64_t> unstaged_{0}, since_drop_{0};
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  // Guarded by mutex_ while threads run.
+  uint64_t done_ = 0, total_ = 0;
+  Status failure_;
+};
+
+}  // namespace
+
+Result<WriteResult> WriteOutline(const Outline& outline, const Content& tensors, const Catalog& source,
+                                 const aoa::Engine* engine, const std::string& destination, const Sidecar& about,
+                                 const WriteOptions& options, FileSystem& files) {
+  return Writing(outline, tensors, source, destination, options, files).Run(engine, about);
+}
+
+}  // namespace kintsugi::formats

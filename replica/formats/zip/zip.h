@@ -1,0 +1,60 @@
+// Zip: the archives that torch writes, read where they lie and laid out before they are written.
+//
+// What: records without compression whose data begins at multiples of 64 bytes; 64-bit sizes and offsets where needed.
+// Ours rather than libzip or miniz: neither tells where a stored record's data begins, nor aligns it, and both want to
+// copy records through their own buffers; what is needed here is a directory and three small headers.
+// Reading trusts the central directory alone and checks: no compression, no encryption, names that stay inside, each
+// record once, within the file, and apart from every other. Errors: kDataLoss names file, byte and reason. Threads:
+// pure. Source of the format: PKWARE's APPNOTE 6.3, sections 4.3 and 4.5; the padding in the extra field `FB` as
+// torch's.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/formats/outline.h"
+#include "runtime/base/result.h"
+
+namespace kintsugi::formats::zip {
+
+struct Entry {
+  std::string name;
+  uint64_t at = 0;  // byte of the archive where the data begins
+  uint64_t size_bytes = 0;
+  uint32_t crc = 0;
+};
+
+// All records, by name. `place` is the file, `base` where in it the archive begins: for messages.
+Result<std::vector<Entry>> ReadDirectory(std::string_view archive, const std::string& place, uint64_t base = 0);
+uint32_t Crc32(std::string_view bytes);
+// kDataLoss where the bytes are not the entry's.
+Status CheckCrc(std::string_view archive, const Entry& entry, const std::string& place);
+
+// Lays an archive out, record after record, at the end of a file.
+class Layer {
+ public:
+  // Offsets in the archive count from here. `root` stands before every name.
+  Layer(OutlineFile* file, std::string root) : file_(file), root_(std::move(root)) {}
+
+  void AddBytes(const std::string& name, std::string bytes);
+  void AddTensor(const std::string& name, uint32_t tensor, const layout::Box& box, uint64_t element_bytes);
+  // The directory; the archive's length.
+  uint64_t Finish();
+
+ private:
+  struct Record {
+    std::string name;
+    uint64_t header_at = 0, size_bytes = 0;
+    uint32_t crc = 0;
+    int slot = -1;  // of the file, where the CRC is known only once the data was written
+  };
+  void AddHeader(Record record);
+
+  OutlineFile* const file_;
+  const std::string root_;
+  uint64_t at_ = 0;  // from the archive's start
+  std::vector<Record> records_;
+};
+
+}  // namespace kintsugi::formats::zip
