@@ -90,7 +90,7 @@ Status Loader::ExplainMissing() const {
           "tensor '" + key + "'" + more + " is registered as " + DescribeWithLayout(*tensor) +
               ", the checkpoint of world size " + std::to_string(loaded_.info.manifest.identity.world_size) +
               " holds " + DescribeWithLayout(other->second.tensor) +
-              ": another layout, and nothing is there to load it (SaveContext::reshape)"};
+              ": another layout is the reshard engine's matter (SaveContext::reshape), which this run does not have"};
 }
 
 Status Loader::Search(const ListedPart& listed, bool own) {
@@ -166,9 +166,10 @@ Result<Loaded> Loader::Run() {
   const bool same_world = request_.world_size == 0 || request_.world_size == saved;
   if (request_.reshape && (!same_world || request_.always_reshape)) return request_.reshape(loaded_.info, request_);
   if (!same_world)
-    return Status(StatusCode::kFailedPrecondition, "the checkpoint is of " + std::to_string(saved) +
-                                                       " ranks, the run has " + std::to_string(request_.world_size) +
-                                                       ", and nothing is there to load it (SaveContext::reshape)");
+    return Status(StatusCode::kFailedPrecondition,
+                  "the checkpoint is of " + std::to_string(saved) + " ranks, the run has " +
+                      std::to_string(request_.world_size) +
+                      ": that is the reshard engine's matter (SaveContext::reshape), which this run does not have");
   const Status found = FindSources();
   if (request_.reshape && (found.ok() || found.code() == StatusCode::kFailedPrecondition)) {
     KINTSUGI_ASSIGN_OR_RETURN(const bool all_fit, request_.all_fit(found.ok()));

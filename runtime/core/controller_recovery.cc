@@ -146,7 +146,9 @@ void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
                     done.code == StatusCode::kInterrupted || done.code == StatusCode::kDeadlineExceeded;
   // It is the checkpoint that failed, not the rank: the one before it is tried, or nothing is left to try.
   const bool unreadable = done.code == StatusCode::kDataLoss || done.code == StatusCode::kNotFound;
-  if (phase_ == Phase::kRepair && Reloads() && unreadable) {
+  // It fits no rank of this program: another model, objects that do not say how they go on. Nothing changes by trying again.
+  const bool misfits = done.code == StatusCode::kFailedPrecondition && !(ever_ran_ && reload_snapshot_);
+  if (phase_ == Phase::kRepair && Reloads() && (unreadable || misfits)) {
     if (ever_ran_ && reload_snapshot_) return OnSnapshotUnreadable(rank, done.text);
     if (!ever_ran_) return End(kExitStartup, "cannot resume from " + policy_.resume_directory + ": " + done.text);
     PutAside(reload_, done.text);

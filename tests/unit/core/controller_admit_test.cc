@@ -252,5 +252,21 @@ TEST(ControllerAdmit, AResumeFromADamagedCheckpointEndsAtOnce) {
   EXPECT_NE(bench.Ended()->text.find("block 3 of 'w'"), std::string::npos) << bench.Ended()->text;
 }
 
+// Trying again would find the same: a start that cannot work ends, and says why.
+TEST(ControllerAdmit, AResumeFromACheckpointThatDoesNotFitEndsAtOnce) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.resume_directory = "saves";
+  policy.resume_step = Step(4);
+  Bench bench(policy);
+  bench.hold = Phase::kRepair;
+  bench.Run();
+  bench.Say(
+      1, PhaseDone{
+             .phase = Phase::kRepair, .code = StatusCode::kFailedPrecondition, .text = "tensor 'w' has another shape"});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
+  EXPECT_NE(bench.Ended()->text.find("tensor 'w'"), std::string::npos) << bench.Ended()->text;
+}
+
 }  // namespace
 }  // namespace kintsugi::core
