@@ -79,7 +79,7 @@ typedef enum kintsugi_task_kind {
   KINTSUGI_TASK_SAVE = 6,          /* kintsugi_default does it, as the next */
   KINTSUGI_TASK_RENAME = 7,
   KINTSUGI_TASK_CONTINUE = 8,      /* at a save point: go on where the loop stands; nothing to answer */
-  KINTSUGI_TASK_UNWIND = 9,        /* at a save point: leave the loop, then kintsugi_left_loop */
+  KINTSUGI_TASK_UNWIND = 9,        /* at a save point: leave the loop, then kintsugi_left_loop; it begins anew, or ends */
   KINTSUGI_TASK_ENDED = 10         /* leave with kintsugi_exit_code */
 } kintsugi_task_kind;
 

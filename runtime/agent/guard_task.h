@@ -18,7 +18,7 @@ namespace kintsugi {
 // | kLoop                    | train from step.Next() on                             | LeaveLoop            |
 // | kClean ... kRename       | what callbacks/handlers/handlers.h says of the kind   | FinishTask, or CarryOutTask |
 // | kContinue                | only at a save point: go on where the loop stands     |                      |
-// | kUnwind                  | only at a save point: the loop begins anew, leave it  | LeaveLoop            |
+// | kUnwind                  | only at a save point: the loop begins anew, or ends   | LeaveLoop            |
 // | kEnded                   | the run is over: leave with Agent::exit_code          |                      |
 enum class TaskKind : uint8_t {
   kNothing,

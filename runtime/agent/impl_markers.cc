@@ -86,7 +86,7 @@ Status Agent::Impl::SaveAt(Step boundary) {
   while (at_ == TrainerAt::kAtSavePoint) {
     KINTSUGI_ASSIGN_OR_RETURN(const GuardTask task, NextTask(TimePoint::Max()));
     if (task.kind == TaskKind::kContinue) return Status::Ok();
-    if (task.kind == TaskKind::kUnwind || task.kind == TaskKind::kEnded) break;
+    if (task.kind == TaskKind::kUnwind) break;
     KINTSUGI_RETURN_IF_ERROR(CarryOutTask());
   }
   return InterruptedStatus("save point");

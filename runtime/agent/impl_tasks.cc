@@ -100,6 +100,10 @@ Result<GuardTask> Agent::Impl::NextTask(TimePoint until) {
         changed_.wait(lock, due);
       else if (!changed_.wait_until(lock, std::chrono::steady_clock::time_point(until.since_epoch()), due))
         return GuardTask{};
+      if (end_ && at_ == TrainerAt::kAtSavePoint) {  // the end comes once the loop has been left
+        at_ = TrainerAt::kInLoop;
+        return GuardTask{TaskKind::kUnwind, Step(Word().step), nullptr, {}};
+      }
       if (end_) {
         const End end = *end_;
         lock.unlock();
