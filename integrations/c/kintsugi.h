@@ -221,7 +221,7 @@ KINTSUGI_C_API kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const ch
 KINTSUGI_C_API kintsugi_code kintsugi_get_object(kintsugi_agent* agent, const char* key, const void** bytes,
                                                  size_t* size_bytes, kintsugi_error** error);
 
-/* Called on the agent's thread at any moment after kintsugi_guard_begin, also twice and also while nothing is to be stopped:
+/* Called on a thread of the agent's at any moment after kintsugi_guard_begin, also twice and also while nothing is to be stopped:
  * makes whatever blocks the trainer's thread return soon. Short, no lock that the trainer's thread holds while it waits,
  * nothing of an interpreted language. Functions are called in the order of registration. */
 KINTSUGI_C_API kintsugi_code kintsugi_on_stop(kintsugi_agent* agent, void (*function)(void* context, uint64_t generation),

@@ -58,32 +58,7 @@ void LogLine(void*, kintsugi_log_level level, const char* line) {
   if (level >= KINTSUGI_LOG_WARNING) std::fprintf(stderr, "kintsugi: %s\n", line);
 }
 
-class Store {
- public:
-  Store(kintsugi_agent* agent, uint64_t generation) {
-    Checked([&](kintsugi_error** error) { return kintsugi_store_open(agent, generation, &store_, error); });
-  }
-  ~Store() { kintsugi_store_close(store_); }
-  Store(const Store&) = delete;
-
-  void Set(const std::string& key, nb::bytes value) {
-    const std::string bytes(value.c_str(), value.size());
-    Checked([&](kintsugi_error** error) {
-      return kintsugi_store_set(store_, key.c_str(), bytes.data(), bytes.size(), error);
-    });
-  }
-  nb::bytes Get(const std::string& key, int64_t timeout_ms) {
-    const void* bytes = nullptr;
-    size_t size = 0;
-    Checked([&](kintsugi_error** error) {
-      return kintsugi_store_get(store_, key.c_str(), timeout_ms, &bytes, &size, error);
-    });
-    return nb::bytes(bytes, size);
-  }
-
- private:
-  kintsugi_store* store_ = nullptr;
-};
+class Store;
 
 class Agent {
  public:
@@ -180,14 +155,14 @@ class Agent {
     return nb::bytes(bytes, size);
   }
 
-  // A C function and its context, as numbers: called on the agent's thread without Python's lock.
+  // A C function and its context, as numbers: called on a thread of the agent's without Python's lock.
   void OnStop(uintptr_t function, uintptr_t context) {
     Checked([&](kintsugi_error** error) {
       return kintsugi_on_stop(get(), reinterpret_cast<void (*)(void*, uint64_t)>(function),
                               reinterpret_cast<void*>(context), error);
     });
   }
-  // A Python function: takes Python's lock on the agent's thread, which does not beat meanwhile.
+  // A Python function: takes Python's lock on a thread of the agent's, which does nothing else.
   void OnStopPython(nb::object function) {
     stop_functions_.push_back(std::move(function));
     const auto call = [](void* context, uint64_t generation) {
@@ -280,12 +255,46 @@ class Agent {
   uint64_t incarnation() const { return kintsugi_incarnation(get()); }
   int device() const { return kintsugi_device(get()); }
   int exit_code() const { return kintsugi_exit_code(get()); }
-  std::unique_ptr<Store> OpenStore(uint64_t generation) { return std::make_unique<Store>(get(), generation); }
+  std::unique_ptr<Store> OpenStore(uint64_t generation);
 
  private:
   kintsugi_agent* agent_ = nullptr;
   std::vector<nb::object> stop_functions_;
 };
+
+// Python keeps the agent for as long as the store (keep_alive below), but it may have left the run: then calls are
+// refused.
+class Store {
+ public:
+  Store(const Agent& agent, uint64_t generation) : agent_(agent) {
+    Checked([&](kintsugi_error** error) { return kintsugi_store_open(agent_.get(), generation, &store_, error); });
+  }
+  ~Store() { kintsugi_store_close(store_); }
+  Store(const Store&) = delete;
+
+  void Set(const std::string& key, nb::bytes value) {
+    static_cast<void>(agent_.get());
+    const std::string bytes(value.c_str(), value.size());
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_store_set(store_, key.c_str(), bytes.data(), bytes.size(), error);
+    });
+  }
+  nb::bytes Get(const std::string& key, int64_t timeout_ms) {
+    static_cast<void>(agent_.get());
+    const void* bytes = nullptr;
+    size_t size = 0;
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_store_get(store_, key.c_str(), timeout_ms, &bytes, &size, error);
+    });
+    return nb::bytes(bytes, size);
+  }
+
+ private:
+  const Agent& agent_;
+  kintsugi_store* store_ = nullptr;
+};
+
+std::unique_ptr<Store> Agent::OpenStore(uint64_t generation) { return std::make_unique<Store>(*this, generation); }
 
 }  // namespace
 

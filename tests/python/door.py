@@ -27,7 +27,7 @@ class Door:
 
     def run(self, arguments, program, nproc=4, expect=0, timeout=240):
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            command = [str(self.bin / "kintsugi"), "run", "--nproc", str(nproc), *arguments, "--json", "-", "--",
+            command = ["sh", "-c", 'LAUNCHER=$$ exec "$@"', "sh", str(self.bin / "kintsugi"), "run", "--nproc", str(nproc), *arguments, "--json", "-", "--",
                        self.python, *program]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout,
                                   env=self.environment())

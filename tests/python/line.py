@@ -1,6 +1,6 @@
 """A trainer with numpy and nothing else: fits a line; its all-reduce goes over the run's store.
 
-  line.py [--raise STEP] [--fork] [--interrupt STEP] [--hold]
+  line.py [--raise STEP] [--fork] [--interrupt STEP] [--stop STEP]     --stop: asks the launcher, $LAUNCHER, to save and leave
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,10 @@ class Trainer:
         if k == self.options.stray and self.run.rank == 0 and not self.run.replaces:
             self.options.stray = 0
             os.kill(os.getpid(), signal.SIGINT)
+        if k == self.options.stop and self.run.rank == 0:
+            os.kill(int(os.environ["LAUNCHER"]), signal.SIGTERM)
+        if k >= self.options.stop > 0:
+            time.sleep(0.05)
         if self.options.fork and k == 3:
             fork_harmlessly(self.run)
         x = self.random.random()
@@ -85,6 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--raise", dest="wrong", type=int, default=0)
     parser.add_argument("--interrupt", dest="stray", type=int, default=0)
+    parser.add_argument("--stop", type=int, default=0)
     parser.add_argument("--fork", action="store_true")
     run = kintsugi.join()
     trainer = Trainer(run, parser.parse_args())

@@ -5,6 +5,7 @@ ends it.
 """
 import subprocess
 import sys
+import tempfile
 
 from door import HERE, Door, Failure, main
 
@@ -14,6 +15,21 @@ LINE = [str(HERE / "line.py")]
 def ctrl_c(door):
     """KeyboardInterrupt comes out of the trainer as in any other program; the rank is replaced, and the run goes on."""
     return door.same(LINE, [], ["--interrupt", "6"], words=("KeyboardInterrupt",))
+
+
+def leaves(door):
+    """A run that is told to leave saves at the next step's end, where a pulled guard is asked within the loop; a resumed one ends
+    with the same bits."""
+    def test(_):
+        undisturbed, _ = door.run((), LINE)
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            _, log = door.run(["--save-dir", f"{folder}/saves"], [*LINE, "--stop", "6"], expect=75)
+            if "Traceback" in log:
+                raise Failure(log[-4000:])
+            resumed, log = door.run(["--resume", f"{folder}/saves"], LINE)
+        if resumed["final_digest"] != undisturbed["final_digest"]:
+            raise Failure(f"another final state after --resume\n{log[-3000:]}")
+    return test
 
 
 def mistakes(door):
@@ -70,6 +86,7 @@ if __name__ == "__main__":
         ("numpy trainer, an injected exception", door.same(LINE, ["--inject", "throw:0@4:update"])),
         ("numpy trainer, forks a child", door.same(LINE, [], ["--fork"])),
         ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
+        ("numpy trainer, told to save and leave, and resumed", leaves(door)),
         ("mistakes are sentences", mistakes(door)),
         ("types are as they say", typed(door)),
     ], door.bin))

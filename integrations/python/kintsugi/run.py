@@ -161,7 +161,7 @@ class Run:
         self._layout_set = True
 
     def on_stop(self, function: Callable[[int], object]) -> None:
-        """Called with the generation, on the agent's thread and under Python's lock, to free a blocked training thread.
+        """Called with the generation, on a thread of the agent's and under Python's lock, to free a blocked training thread.
         Where a function of C will do, `agent.on_stop` takes its address and needs no lock."""
         self.agent.on_stop_python(function)
 
