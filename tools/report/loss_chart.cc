@@ -160,7 +160,8 @@ std::string AxisLabels(const Frame& frame, const Axis& losses) {
            " style=\"left:" + Fixed(frame.XPercent(tick), 2) + "%\">" + FormatCount(static_cast<uint64_t>(tick)) +
            "</span>";
   }
-  return out + "</div>\n";
+  return out + "</div>\n<span class=\"ytitle\" aria-hidden=\"true\">loss</span>\n"
+               "<span class=\"xtitle\" aria-hidden=\"true\">step</span>\n";
 }
 
 std::string Legend(const RunRecord& record, bool with_reference) {

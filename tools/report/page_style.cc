@@ -69,7 +69,7 @@ figure{margin:1.2rem 0 0}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:.3rem 1.3rem;margin:0 0 .9rem;padding:0;font-size:.86rem;color:var(--soft)}
 .legend li{display:flex;align-items:center;gap:.5em}
 .key{width:1.5rem;height:2px;background:var(--ink)}.key.ref{height:6px;border-radius:3px;background:var(--ref)}.key.gold{height:4px;border-radius:2px;background:var(--gold)}
-.plot{position:relative;padding:1.9rem 0 1.8rem 2.9rem}
+.plot{position:relative;padding:1.9rem 0 2.9rem 4rem}
 .area{position:relative;height:clamp(15rem,32vw,21rem);border-bottom:1px solid var(--soft)}
 .area>svg{position:absolute;inset:0;width:100%;height:100%;overflow:visible}
 .area path{vector-effect:non-scaling-stroke;fill:none;stroke-linejoin:round;stroke-linecap:round}
@@ -85,8 +85,11 @@ figure{margin:1.2rem 0 0}
 .seam b{position:absolute;left:50%;top:calc(-1.75rem + var(--stack)*1.75rem);transform:translateX(-50%)}
 .seam:hover b{background:var(--gold);color:var(--paper)}
 .yaxis span,.xaxis span{position:absolute;font-size:.78rem;color:var(--soft);line-height:1}
-.yaxis{position:absolute;left:0;top:1.9rem;bottom:1.8rem;width:2.4rem}.yaxis span{right:0;transform:translateY(-50%)}
-.xaxis{position:absolute;left:2.9rem;right:0;bottom:0;height:1.2rem}.xaxis span{transform:translateX(-50%)}
+.yaxis{position:absolute;left:1.1rem;top:1.9rem;bottom:2.9rem;width:2.4rem}.yaxis span{right:0;transform:translateY(-50%)}
+.xaxis{position:absolute;left:4rem;right:0;bottom:1.1rem;height:1.2rem}.xaxis span{transform:translateX(-50%)}
+.ytitle,.xtitle,.ms-title{font-size:.78rem;color:var(--soft);line-height:1}
+.ytitle{position:absolute;left:0;top:calc(50% - .5rem);writing-mode:vertical-rl;transform:translateY(-50%) rotate(180deg)}
+.xtitle{position:absolute;left:4rem;right:0;bottom:0;text-align:center}.ms-title{grid-column:2;text-align:center;padding-top:.25rem}
 figcaption{margin-top:.4rem}
 .data{margin:.9rem 0 0;font-size:.9rem}.data summary{cursor:pointer;color:var(--gold-ink);width:fit-content;padding:.2rem 0}
 .scroll{overflow:auto;max-height:24rem;margin:.5rem 0;border:1px solid var(--rule)}
@@ -148,7 +151,7 @@ constexpr std::string_view kPhases = R"css(
 constexpr std::string_view kNarrow = R"css(
 @media (max-width:44rem){
 .spare{display:none}
-.plot{padding-left:2.3rem}.yaxis{width:1.9rem}.xaxis{left:2.3rem}
+.plot{padding-left:3.3rem}.yaxis{width:1.9rem;left:1rem}.xaxis,.xtitle{left:3.3rem}
 .key-figures{grid-template-columns:1fr 1fr;gap:1.1rem 1rem}
 .facts div{grid-template-columns:1fr;gap:.1rem}
 .milestones{grid-template-columns:1fr;gap:0;margin-left:.1rem}

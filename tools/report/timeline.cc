@@ -210,7 +210,7 @@ std::string TimeAxis(const Window& window) {
            " style=\"left:" + Fixed(window.PercentOfMs(axis.ticks[i]), 2) + "%\">" +
            Fixed(axis.ticks[i], axis.decimals) + "</span>";
   }
-  return out + "</div>\n";
+  return out + "</div>\n<div class=\"ms-title\" aria-hidden=\"true\">milliseconds since the fault</div>\n";
 }
 
 std::string Legend(const IncidentRecord& incident, const ReportOptions& options) {

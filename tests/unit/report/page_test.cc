@@ -85,6 +85,12 @@ TEST(IndexHtml, EveryInnerLinkHasItsPlaceAndEveryIdIsUnique) {
   for (const std::string& label : All(page, "aria-labelledby=\"")) EXPECT_TRUE(unique.contains(label)) << label;
 }
 
+TEST(IndexHtml, EveryAxisHasItsTitle) {
+  const std::string page = IndexHtml(FaultedRun(), nullptr);
+  for (const char* title : {">loss</span>", ">step</span>", ">milliseconds since the fault</div>"})
+    EXPECT_TRUE(Contains(page, title)) << title;
+}
+
 TEST(IndexHtml, StringsFromOutsideStayText) {
   const std::string attack = "<script>alert(1)</script>\"'><img src=x onerror=y>&\xff\x01\xE2\x80\xAE";
   RunRecord run = FaultedRun();
