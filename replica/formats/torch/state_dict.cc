@@ -44,6 +44,8 @@ class Walk {
       }
       return Status::Ok();
     }
+    // A dictionary of nothing at the root is a state of nothing; below it, it is a value like others.
+    if (const auto* pairs = tree_.PairsOf(id); path.empty() && pairs && pairs->empty()) return Status::Ok();
     const bool is_list = node.kind == Kind::kList || node.kind == Kind::kTuple;
     if (is_list && !node.items.empty() && IsOpened(id, 0)) {
       for (size_t i = 0; i < node.items.size(); ++i) {

@@ -1,0 +1,201 @@
+// Files that nobody vouches for: each is refused with its file, its place and the reason, and nothing is executed,
+// followed out of its folder, or believed about its length.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "replica/formats/dcp/metadata.h"
+#include "replica/formats/pickle/writer.h"
+#include "replica/formats/safetensors/header.h"
+#include "replica/formats/safetensors/index.h"
+#include "replica/formats/sidecar.h"
+#include "replica/formats/torch/state_dict.h"
+#include "replica/formats/zip/zip.h"
+
+namespace kintsugi::formats {
+namespace {
+
+using std::string_literals::operator""s;
+
+template <typename T, typename... Parts>
+void ExpectRefused(const Result<T>& result, const Parts&... parts) {
+  ASSERT_FALSE(result.ok());
+  const std::string message = result.status().message();
+  EXPECT_NE(message.find("'file'"), std::string::npos) << message;
+  for (const std::string& part : {std::string(parts)...}) EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+std::string WithLength(const std::string& json, const std::string& data = "") {
+  uint64_t length = json.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &length, 8);
+  return bytes + json + data;
+}
+
+TEST(SafetensorsHeader, RefusesWhatThePublishedReaderRefuses) {
+  using safetensors::ReadHeader;
+  ExpectRefused(ReadHeader("1234567", "file"), "7 bytes");
+  ExpectRefused(ReadHeader(std::string(8, '\xff') + "{}", "file"), "100000000");
+  ExpectRefused(ReadHeader("\x10\0\0\0\0\0\0\0{}"s, "file"), "byte 8", "ends after 2");
+  ExpectRefused(ReadHeader(WithLength(" {}"), "file"), "'{'");
+  ExpectRefused(ReadHeader(WithLength("{\"a\":"), "file"), "JSON");
+  const auto one = [](const std::string& body) { return WithLength("{\"w\":{" + body + "}}", std::string(8, 'x')); };
+  EXPECT_TRUE(ReadHeader(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), "file").ok());
+  ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[2])"), "file"), "lacks");
+  ExpectRefused(ReadHeader(one(R"("dtype":"F4","shape":[2],"data_offsets":[0,8])"), "file"), "'F4'");
+  ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), "file"), "negative");
+  ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[NaN],"data_offsets":[0,8])"), "file"), "JSON");
+  ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[4611686018427387904,16],"data_offsets":[0,8])"), "file"),
+                "63 bits");
+  ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), "file"), "needs 12 bytes");
+  ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), "file"), "hole");
+  ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])"), "file"), "torn");
+  ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])"), "file"), "a list");
+  ExpectRefused(ReadHeader(WithLength(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
+                                      R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})"),
+                           "file"),
+                "twice");
+  // However deep it is meant to go, it is refused at the first level that the format does not have.
+  ExpectRefused(ReadHeader(WithLength("{\"w\":" + std::string(1 << 20, '[')), "file"), "a list");
+}
+
+TEST(SafetensorsIndex, RefusesNamesThatLeadOutOfItsFolder) {
+  using safetensors::DecodeIndex;
+  for (const char* name : {"../model.safetensors", "/etc/passwd", "a/b", "", ".hidden"})
+    ExpectRefused(DecodeIndex(std::string(R"({"weight_map":{"w":")") + name + "\"}}", "file"),
+                  "not the name of a file");
+  ExpectRefused(DecodeIndex(R"({"weight_map":{"w":"a","w":"b"}})", "file"), "twice");
+  ExpectRefused(DecodeIndex(R"({"weight_map":[]})", "file"), "weight_map");
+  ExpectRefused(DecodeIndex(std::string(100, '[') + std::string(100, ']'), "file"), "deeper");
+  ExpectRefused(DecodeIndex("{\"weight_map\":", "file"), "JSON");
+}
+
+TEST(Pickle, NeverExecutesWhatACallNames) {
+  const std::string evil =
+      "\x80\x02"
+      "cos\nsystem\n(X\x04\0\0\0trueetR."s;
+  ExpectRefused(pickle::Parse(evil, "file"), "APPENDS", "append");
+  const std::string call =
+      "\x80\x02"
+      "cos\nsystem\nX\x04\0\0\0true\x85R."s;
+  const auto tree = pickle::Parse(call, "file");
+  ASSERT_TRUE(tree.ok()) << tree.status().ToString();
+  EXPECT_EQ(pickle::DescribeNode(*tree, tree->root), "a call of os.system");
+  pickle::PickleWriter writer;
+  const Status written = WriteNode(*tree, tree->root, "file", &writer);
+  ASSERT_FALSE(written.ok());
+  EXPECT_NE(written.message().find("os.system is not in the safe subset"), std::string::npos) << written.message();
+  EXPECT_NE(written.message().find("byte 2"), std::string::npos) << written.message();
+}
+
+TEST(Pickle, RefusesOpcodesAndLengthsByTheirPlace) {
+  ExpectRefused(pickle::Parse("\x80\x02(cos\nsystem\ni.", "file"), "byte 14", "0x69", "safe subset");
+  ExpectRefused(pickle::Parse("\x80\x01N.", "file"), "protocol 1");
+  ExpectRefused(pickle::Parse("\x80\x02N", "file"), "without STOP");
+  ExpectRefused(pickle::Parse("\x80\x02NN.", "file"), "leaves 2");
+  ExpectRefused(pickle::Parse("\x80\x02X\xff\xff\xff\xff"
+                              "abc.",
+                              "file"),
+                "BINUNICODE", "ends within");
+  ExpectRefused(pickle::Parse("\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xff.", "file"), "BINBYTES8", "ends within");
+  ExpectRefused(pickle::Parse("\x80\x02Nr\xff\xff\xff\x7f.", "file"), "proportion");
+  ExpectRefused(pickle::Parse("\x80\x02h\x07.", "file"), "slot 7 is empty");
+  ExpectRefused(pickle::Parse("\x80\x02t.", "file"), "no mark");
+  ExpectRefused(pickle::Parse("\x80\x02}(Nu.", "file"), "no value");
+  ExpectRefused(pickle::Parse("\x80\x02R.", "file"), "too few");
+}
+
+TEST(Pickle, WalksNoValueThatHoldsItselfOrSharesWithoutEnd) {
+  pickle::PickleWriter writer;
+  const auto cycle = pickle::Parse("\x80\x02]q\0h\0a."s, "file");
+  ASSERT_TRUE(cycle.ok());
+  EXPECT_FALSE(WriteNode(*cycle, cycle->root, "file", &writer).ok());
+  std::string deep = "\x80\x02";
+  for (int i = 0; i < 100000; ++i) deep += ']';
+  for (int i = 1; i < 100000; ++i) deep += 'a';
+  const auto nested = pickle::Parse(deep + ".", "file");
+  ASSERT_TRUE(nested.ok());
+  EXPECT_FALSE(WriteNode(*nested, nested->root, "file", &writer).ok());
+}
+
+std::string ZipOf(const std::vector<std::pair<std::string, std::string>>& records) {
+  OutlineFile file;
+  zip::Layer layer(&file, "archive");
+  for (const auto& [name, bytes] : records) layer.AddBytes(name, bytes);
+  layer.Finish();
+  std::string bytes;
+  for (const Segment& segment : file.segments)
+    bytes += segment.kind == Segment::Kind::kLate ? segment.late({}) : segment.bytes;
+  return bytes;
+}
+
+std::string Replaced(std::string bytes, const std::string& from, const std::string& to) {
+  for (size_t at = bytes.find(from); at != std::string::npos; at = bytes.find(from, at + to.size()))
+    bytes.replace(at, from.size(), to);
+  return bytes;
+}
+
+TEST(Zip, AlignsItsRecordsAndReadsThemBack) {
+  const std::string bytes = ZipOf({{"data.pkl", "abc"}, {"data/0", std::string(1000, 'x')}, {"version", "3\n"}});
+  const auto entries = zip::ReadDirectory(bytes, "file");
+  ASSERT_TRUE(entries.ok()) << entries.status().ToString();
+  ASSERT_EQ(entries->size(), 3u);
+  for (const zip::Entry& entry : *entries) {
+    EXPECT_EQ(entry.at % 64, 0u) << entry.name;
+    EXPECT_TRUE(zip::CheckCrc(bytes, entry, "file").ok());
+  }
+}
+
+TEST(Zip, RefusesTornOverlappingAndLeadingOut) {
+  const std::string bytes = ZipOf({{"aa", "abc"}, {"bb", "defg"}});
+  for (size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_FALSE(zip::ReadDirectory(bytes.substr(0, size), "file").ok()) << size;
+  ExpectRefused(zip::ReadDirectory(Replaced(bytes, "archive/aa", "../../../a"), "file"), "leads out");
+  ExpectRefused(zip::ReadDirectory(Replaced(bytes, "archive/aa", "/etc/passw"), "file"), "leads out");
+  ExpectRefused(zip::ReadDirectory(Replaced(bytes, "archive/bb", "archive/aa"), "file"), "twice");
+  // The second directory entry says that it begins where the first does.
+  std::string overlap = bytes;
+  const size_t directory = overlap.find("PK\x01\x02");
+  const size_t second = overlap.find("PK\x01\x02", directory + 4);
+  std::memset(overlap.data() + second + 42, 0, 4);
+  EXPECT_FALSE(zip::ReadDirectory(overlap, "file").ok());
+  std::string compressed = bytes;
+  compressed[directory + 10] = 8;
+  ExpectRefused(zip::ReadDirectory(compressed, "file"), "compressed");
+  std::string large = bytes;
+  std::memset(large.data() + directory + 20, 0x7f, 8);
+  ExpectRefused(zip::ReadDirectory(large, "file"), "reaches behind");
+}
+
+TEST(DcpMetadata, RefusesFilesOutsideOfItsFolder) {
+  dcp::Metadata metadata;
+  metadata.objects.push_back("step");
+  metadata.stored = {{"step", std::nullopt, "__0_0.distcp", 0, 20}};
+  EXPECT_TRUE(dcp::Decode(dcp::Encode(metadata), "file").ok());
+  for (const char* name : {"../x", "/etc/passwd", "a/../../b", ""}) {
+    metadata.stored[0].file = name;
+    ExpectRefused(dcp::Decode(dcp::Encode(metadata), "file"), "leads out");
+  }
+  ExpectRefused(dcp::Decode("\x80\x02}.", "file"), "no DCP metadata");
+}
+
+TEST(Sidecar, IsNoneWhenAByteOfItChanged) {
+  Sidecar sidecar{"dcp", 7, {}};
+  WrittenFile file;
+  file.name = "a";
+  file.size_bytes = 3;
+  file.blocks = {1};
+  sidecar.files.push_back(file);
+  const std::string text = EncodeSidecar(sidecar);
+  ASSERT_TRUE(DecodeSidecar(text, "file").ok());
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    std::string changed = text;
+    changed[i] ^= 1;
+    EXPECT_FALSE(DecodeSidecar(changed, "file").ok()) << i;
+  }
+  sidecar.files[0].name = "../a";
+  EXPECT_FALSE(DecodeSidecar(EncodeSidecar(sidecar), "file").ok());
+}
+
+}  // namespace
+}  // namespace kintsugi::formats
