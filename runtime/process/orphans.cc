@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
+#include <string>
 
 namespace kintsugi {
 namespace {
@@ -35,6 +37,20 @@ bool HasEnded(pid_t pid) {
   return waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
 }
 
+// On its way out: its memory, and its environment with it, is gone before the process is.
+bool IsEnding(pid_t pid) {
+  constexpr unsigned long kPfExiting = 0x4;  // <linux/sched.h>, shown in field 9 of stat
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string state;
+  long skipped = 0;
+  unsigned long flags = 0;
+  fields >> state;
+  for (int i = 0; i < 5; ++i) fields >> skipped;
+  return (fields >> flags) && (flags & kPfExiting) != 0;
+}
+
 }  // namespace
 
 void BecomeReaper() { (void)prctl(PR_SET_CHILD_SUBREAPER, 1); }
@@ -48,8 +64,10 @@ size_t KillOrphans(const std::string& assignment, const std::function<bool(pid_t
       ++left;  // what was below it is ours from now on: look once more
       continue;
     }
-    if (!Carries(pid, assignment)) continue;
-    (void)kill(pid, SIGKILL);
+    if (Carries(pid, assignment))
+      (void)kill(pid, SIGKILL);
+    else if (!IsEnding(pid))  // whose it was cannot be told any more: it is waited for
+      continue;
     ++left;
   }
   return left;
