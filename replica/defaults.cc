@@ -158,6 +158,9 @@ Status ReplicaDefaults::TakeMirrored(Step step, const std::vector<uint8_t>& pack
 
 Result<std::map<int, StateDigest>> ReplicaDefaults::Digests() {
   ledgers_.clear();
+  // Nothing of this needs the partners' channels: what ended those is over, and a dump compares without new ones. Only what
+  // comes from now on ends it.
+  aborted_.store(false);
   std::map<int, std::vector<StreamItem>> layouts;
   for (const auto& [key, tensor] : registry_.tensors()) layouts[tensor.layout].push_back({key, tensor.memory});
   std::map<int, StateDigest> digests;
