@@ -89,13 +89,7 @@ Status NodeLauncher::Impl::SetUp() {
       electorate_.Know({run.nodes + static_cast<int>(k), options_.controllers[k].host, options_.controllers[k].port});
   if (options_.controllers.empty() && self() != 0)
     electorate_.Know({0, options_.rendezvous_host, options_.rendezvous_port});
-  if (founds()) {
-    run_id_ = run.job + "/" + std::to_string(launcher_id_);
-    // Before anybody is kept waiting: a disk may take its time.
-    if (!run.policy.save_directory.empty()) {
-      KINTSUGI_ASSIGN_OR_RETURN(lease_, SaveLease::Take(run.policy.save_directory, run_id_, log_));
-    }
-  }
+  if (founds()) run_id_ = run.job + "/" + std::to_string(launcher_id_);
   if (has_ranks()) master_port_ = FreePort(run.node_address);
   if (!run.run_directory.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(

@@ -158,6 +158,12 @@ void NodeLauncher::Impl::Do(const core::ElectionCore::Decision& decision) {
 
 void NodeLauncher::Impl::Found() {
   core::Policy policy = options_.run.policy;
+  // Not before: one that was started anew joins the run it belonged to, whose directory that is.
+  if (!policy.save_directory.empty()) {
+    Result<std::unique_ptr<SaveLease>> lease = SaveLease::Take(policy.save_directory, run_id_, log_);
+    if (!lease.ok()) return Fail(lease.status());
+    lease_ = std::move(lease).value();
+  }
   policy.needs_consent = true;
   policy.consent_wait = options_.run.node_wait;
   // Where rank 0 runs.
