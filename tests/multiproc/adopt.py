@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 
 from harness import Failure, must_be_same, only_incident, reference, script
 from live_run import LiveRun, wait_until
@@ -156,16 +155,25 @@ def both_copies(specs, run_args=()):
     return test
 
 
+def is_stopped(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
 def one_killed_one_crashed(runner):
-    with LiveRun(runner, [], LONG) as run:
+    """Both copies of a shard: what the killed one left vouches for what the crashed one left."""
+    with LiveRun(runner, ["--silence", "20"], LONG) as run:
         run.wait_step(3)
         pids = [run.status()["ranks"][rank]["pid"] for rank in (0, 2)]
         run.strike("freeze", 0, 2)  # in one place, so that neither is in its update
-        time.sleep(0.6)
-        os.kill(pids[1], signal.SIGSEGV)
+        wait_until(lambda: all(is_stopped(pid) for pid in pids), "both ranks to stand still")
+        os.kill(pids[1], signal.SIGSEGV)  # strikes a stopped process once it goes on
         os.kill(pids[0], signal.SIGKILL)
+        os.kill(pids[1], signal.SIGCONT)
         summary, log = run.finish()
     must_be_same(reference(runner.bin, LONG), summary, log)
+    if "killed by SIGSEGV" not in log:
+        raise Failure(f"nothing crashed\n{log[-3000:]}")
 
 
 def saved_by_who_comes_to_save(runner):
