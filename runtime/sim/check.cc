@@ -189,7 +189,9 @@ void Cluster::CheckNothingHeldIsLost(const RunEnded& ended) {
     if (ended.text.find(tried) != std::string::npos) return;
   for (const auto& member : core_->members())
     if (member.rescues > 0 || member.digest_mismatches > 0) return;
-  for (uint64_t step = 0; step <= plan_.steps; ++step)
+  // What another part of a run that was cut in two has published is not lost.
+  const uint64_t first = visible_.empty() ? 0 : visible_.rbegin()->first + 1;
+  for (uint64_t step = first; step <= plan_.steps; ++step)
     if (std::all_of(replicas_.shards().begin(), replicas_.shards().end(), [&](const auto& shard) {
           return std::any_of(shard.holders.begin(), shard.holders.end(),
                              [&](Rank holder) { return HoldsWhole(holder, shard.layout, step); });
