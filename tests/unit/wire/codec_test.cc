@@ -106,7 +106,7 @@ TEST(Codec, RefusesUnknownValuesAndNamesTheField) {
   ExpectRefused("step", [](Envelope* e) { e->mutable_finished()->set_step(~0ull); });
   ExpectRefused("step", [](Envelope* e) { e->mutable_beat()->set_step(~0ull); });
   ExpectRefused("train phase", [](Envelope* e) { e->mutable_beat()->set_phase(8); });
-  ExpectRefused("activity", [](Envelope* e) { e->mutable_beat()->set_activity(5); });
+  ExpectRefused("activity", [](Envelope* e) { e->mutable_beat()->set_activity(kActivityNames.size()); });
   ExpectRefused("phase", [](Envelope* e) { e->mutable_phase_done()->set_phase(core::kPhaseCount); });
   ExpectRefused("status code", [](Envelope* e) { e->mutable_phase_done()->set_code(1000); });
   ExpectRefused("phase", [](Envelope* e) { e->mutable_phase_order()->set_phase(core::kPhaseCount); });
