@@ -83,6 +83,11 @@ TEST(Publish, RefusesPartsOfTwoSavesOrOfOneShardTwice) {
   World world("root", files), other("root", files);
   other.job = "job-b";
   ASSERT_TRUE(world.Write(0, 12, 1).ok() && other.Write(1, 12, 1).ok());
+  // Each job has a folder of its own; somebody copied one's files into the other's.
+  ASSERT_TRUE(world.Write(1, 12, 1).ok());
+  for (const std::string name : {"part-00001.json", "layout0.shard-1-3.bin"})
+    files.Content("root/step_0000000012.tmp-g1.job-a/" + name) =
+        files.Content("root/step_0000000012.tmp-g1.job-b/" + name);
   const Status mixed = world.PublishStep(12, 1).status();
   EXPECT_EQ(mixed.code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Names(mixed.message(), "job-a", "job-b")) << mixed.ToString();
