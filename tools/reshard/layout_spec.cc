@@ -1,6 +1,7 @@
 #include "tools/reshard/layout_spec.h"
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "replica/layout/builder.h"
 #include "replica/layout/shard.h"
@@ -94,12 +95,14 @@ Status AddCut(const Field& shard, const Field& offsets, int32_t rank, const std:
   return Status::Ok();
 }
 
-Status AddShard(const Field& shard, const Tensors& tensors, layout::MetadataBuilder* builder) {
+Status AddShard(const Field& shard, const Tensors& tensors, std::unordered_set<int32_t>* ranks,
+                layout::MetadataBuilder* builder) {
   KINTSUGI_RETURN_IF_ERROR(
       shard.CheckMembers({"rank", "key", "offset", "shape", "flat", "replica_id", "rank_offsets", "prepend_axis_num"}));
   KINTSUGI_ASSIGN_OR_RETURN(const Field rank_field, shard.Get("rank"));
   KINTSUGI_ASSIGN_OR_RETURN(const int64_t number, rank_field.Integer(0, layout::kRanksMax - 1));
   const auto rank = static_cast<int32_t>(number);
+  if (ranks->insert(rank).second) builder->AddRank(rank);
   KINTSUGI_ASSIGN_OR_RETURN(const Field key_field, shard.Get("key"));
   ShardedTensor piece;
   KINTSUGI_ASSIGN_OR_RETURN(piece.key, key_field.Text());
@@ -133,7 +136,7 @@ class Side {
 
   Status Add(const Json& document, const Field& shard) {
     if (!tensors_) KINTSUGI_RETURN_IF_ERROR(ReadOwnTensors(Field(document)));
-    return AddShard(shard, *tensors_, &builder_);
+    return AddShard(shard, *tensors_, &ranks_, &builder_);
   }
 
   // What was not taken before, and the verdict on the whole.
@@ -142,7 +145,7 @@ class Side {
     KINTSUGI_RETURN_IF_ERROR(ReadOwnTensors(root));
     KINTSUGI_ASSIGN_OR_RETURN(const Field side, root.Get(name_));
     KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> shards, side.List());
-    for (const Field& shard : shards) KINTSUGI_RETURN_IF_ERROR(AddShard(shard, *tensors_, &builder_));
+    for (const Field& shard : shards) KINTSUGI_RETURN_IF_ERROR(AddShard(shard, *tensors_, &ranks_, &builder_));
     return builder_.Build();
   }
 
@@ -159,6 +162,7 @@ class Side {
   const char* const name_;
   const char* const own_tensors_;
   std::optional<Tensors> tensors_;
+  std::unordered_set<int32_t> ranks_;  // that are in the builder
   layout::MetadataBuilder builder_;
 };
 
