@@ -87,9 +87,11 @@ void Cluster::CheckTransition(const Transition& transition) {
 }
 
 void Cluster::CheckSpawn(Rank rank, Incarnation incarnation) {
-  // One that is started only to save what is held is outside of the budget.
-  const bool saves = phase_ == Phase::kDump;
-  if (saves ? ++rescues_[rank] > 2 : ++spawns_[rank] > 1 + plan_.policy.max_respawns)
+  // One that is started only to save what is held is outside of the budget. Who is lost in DUMP is started anew at once, before the
+  // phase changes, so that only the sum tells the two kinds apart there.
+  ++(phase_ == Phase::kDump ? rescues_ : spawns_)[rank];
+  const int budget = 1 + plan_.policy.max_respawns;
+  if (spawns_[rank] > budget || spawns_[rank] + rescues_[rank] > budget + 2)
     Break(Promise::kTable, "rank " + rank.ToString() + " is started beyond its budget");
   if (ended_) Break(Promise::kTable, "a process is started after the end");
   const ProcessPtr before = Newest(rank);
