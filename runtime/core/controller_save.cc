@@ -31,7 +31,8 @@ void ControllerCore::RequestSave(bool then_end) {
     out_.push_back(Notice{Rank(0), "save refused: no save directory is set (start with --save-dir)"});
     return;
   }
-  if (!ever_ran_ && then_end) return End(kExitFailed, "stopped on request before the run began");
+  // Who takes a run over does not know yet whether it began: TakenOver says.
+  if (!ever_ran_ && then_end && !taking_over_) return End(kExitFailed, "stopped on request before the run began");
   save_requested_ = true;
   BeginRequestedSave();
 }

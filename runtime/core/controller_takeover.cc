@@ -67,6 +67,7 @@ void ControllerCore::TakenOver() {
   ever_ran_ = policy_.began || std::any_of(members_.begin(), members_.end(), [](const Member& m) {
                 return m.life == Life::kReady && m.standing >= Standing::kLocked;
               });
+  if (stop_requested_ && !ever_ran_) return RequestSave(true);  // which ends it
   // Before the run ever went everybody starts from what it registered.
   for (Member& member : members_) member.needs_repair = member.needs_repair || (ever_ran_ && member.fresh);
   if (const Status mapped = MapReplicas(); !mapped.ok())

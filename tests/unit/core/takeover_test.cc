@@ -62,6 +62,23 @@ TEST_F(Takeover, OrdersNothingBeforeItKnowsWhoIsThere) {
   EXPECT_EQ(bench.All<SpawnProcess>().size(), 1u);
 }
 
+// Asked to stop while it listens, it cannot know yet that there is something to save.
+TEST_F(Takeover, SavesBeforeItStopsOnRequest) {
+  for (int rank = 0; rank < 3; ++rank) Arrive(rank);
+  bench.Feed(OperatorStop{});
+  EXPECT_EQ(bench.core.phase(), Phase::kConfirm);
+  Arrive(3);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.Sent<PauseAt>().size(), 4u);
+}
+
+TEST_F(Takeover, StopsOnRequestWhereTheRunNeverBegan) {
+  for (int rank = 0; rank < 3; ++rank) Arrive(rank, Standing::kHolds, 1, 0);
+  bench.Feed(OperatorStop{});
+  Arrive(3, Standing::kHolds, 1, 0);
+  EXPECT_EQ(bench.core.phase(), Phase::kEnded);
+}
+
 TEST_F(Takeover, GoesOnWithTheIncidentItFinds) {
   Arrive(0, Standing::kLocked, 6);
   Arrive(1, Standing::kLocked, 6);
