@@ -250,7 +250,8 @@ void WorkerPool::Poll() {
 void WorkerPool::ReadPage(Rank rank, Slot& slot) {
   if (!slot.page) return;
   SharedWords& words = slot.page->words();
-  slot.state.Poll(words);
+  // The page of a process that has ended says nothing of the one that is to adopt what it left.
+  if (slot.running()) slot.state.Poll(words);
   slot.reports->Read([&](const StepReport& report) { events_.OnReport(rank, report); });
   for (const LedgerEntry& entry : ledger_.MarkFiredMask(rank, words.fired_injections.load()))
     events_.OnFired(entry.injection, TimePoint(Duration(static_cast<int64_t>(words.fault_ns.load()))));
