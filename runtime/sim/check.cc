@@ -87,8 +87,8 @@ void Cluster::CheckTransition(const Transition& transition) {
 }
 
 void Cluster::CheckSpawn(Rank rank, Incarnation incarnation) {
-  // One that is started only to save what is held is outside of the budget. Who is lost in DUMP is started anew at once, before the
-  // phase changes, so that only the sum tells the two kinds apart there.
+  // One that is started only to save what is held is outside of the budget. Who is lost in DUMP is started anew at
+  // once, before the phase changes, so that only the sum tells the two kinds apart there.
   ++(phase_ == Phase::kDump ? rescues_ : spawns_)[rank];
   const int budget = 1 + plan_.policy.max_respawns;
   if (spawns_[rank] > budget || spawns_[rank] + rescues_[rank] > budget + 2)
