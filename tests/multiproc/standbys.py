@@ -70,7 +70,7 @@ class Led:
         def look():
             status = self.status(number)
             return status and status["step"] >= step and status["phase"] == "RUNNING"
-        wait_until(look, f"step {step}, led by controller {number}")
+        wait_until(look, lambda: f"step {step}, led by controller {number}\n{self.logs()}")
 
     def wait_log(self, name, text):
         wait_until(lambda: text in self.log(name), lambda: f"'{text}' in the log of {name}\n{self.logs()}")
