@@ -91,7 +91,8 @@ void Cluster::CheckSpawn(Rank rank, Incarnation incarnation) {
   // once, before the phase changes, so that only the sum tells the two kinds apart there.
   ++(phase_ == Phase::kDump ? rescues_ : spawns_)[rank];
   const int budget = 1 + plan_.policy.max_respawns;
-  if (spawns_[rank] > budget || spawns_[rank] + rescues_[rank] > budget + 2)
+  const int rescues = core_->members()[static_cast<size_t>(rank.value())].rescues;
+  if (rescues > 2 || spawns_[rank] > budget || spawns_[rank] + rescues_[rank] > budget + 2)
     Break(Promise::kTable, "rank " + rank.ToString() + " is started beyond its budget");
   if (ended_) Break(Promise::kTable, "a process is started after the end");
   const ProcessPtr before = Newest(rank);
@@ -191,9 +192,7 @@ void Cluster::CheckNothingHeldIsLost(const RunEnded& ended) {
     if (ended.text.find(tried) != std::string::npos) return;
   for (const auto& member : core_->members())
     if (member.rescues > 0 || member.digest_mismatches > 0) return;
-  // What another part of a run that was cut in two has published is not lost.
-  const uint64_t first = visible_.empty() ? 0 : visible_.rbegin()->first + 1;
-  for (uint64_t step = first; step <= plan_.steps; ++step)
+  for (uint64_t step = 0; step <= plan_.steps; ++step)
     if (std::all_of(replicas_.shards().begin(), replicas_.shards().end(), [&](const auto& shard) {
           return std::any_of(shard.holders.begin(), shard.holders.end(),
                              [&](Rank holder) { return HoldsWhole(holder, shard.layout, step); });
