@@ -82,7 +82,8 @@ void AgentCore::OnMessage(const FromController& event) {
           pause_ = m.step;
           out_.push_back(StorePause{m.step});
         } else if constexpr (std::is_same_v<M, GateOpen>) {
-          if (locked_) return;
+          // The answer to a gate that was said twice comes twice: the second is none to the gate of a later step.
+          if (locked_ || at_gate_ != m.step) return;
           at_gate_.reset();
           out_.push_back(OpenGate{m.step});
         } else if constexpr (std::is_same_v<M, SnapshotOrder>) {

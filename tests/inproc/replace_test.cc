@@ -107,7 +107,7 @@ TEST(Reconnect, WhatWasLostWithTheConnectionIsSaidAgain) {
   for (uint64_t step = 2; step <= 5; ++step) world.script().Hold(0, step, Point::kBeforeUpdate);
   world.StartAll();
   for (uint64_t step = 2; step <= 5; ++step) {
-    ASSERT_TRUE(world.script().AwaitReached(0, step, Point::kBeforeUpdate));
+    ASSERT_TRUE(world.script().AwaitReached(0, step, Point::kBeforeUpdate)) << world.Story();
     for (int rank = 1; rank < 4; ++rank) world.Interrupt(rank);
     world.script().Release(0, step, Point::kBeforeUpdate);
   }

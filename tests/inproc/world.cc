@@ -118,6 +118,19 @@ std::vector<std::string> World::notices() const {
   return notices_;
 }
 
+std::string World::Story() const {
+  std::lock_guard lock(mutex_);
+  std::string story = "what the controller did:\n";
+  for (const core::Transition& transition : transitions_)
+    story.append("  ")
+        .append(core::PhaseName(transition.from))
+        .append(" -> ")
+        .append(core::PhaseName(transition.to))
+        .append(": " + transition.reason + "\n");
+  for (const std::string& notice : notices_) story += "  notice: " + notice + "\n";
+  return story;
+}
+
 std::optional<core::RunEnded> World::ended() const {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kPatience, [&] { return ended_.has_value(); });

@@ -75,6 +75,8 @@ class World final : public ControllerHost {
   std::vector<core::IncidentRecord> incidents() const;
   std::vector<core::Transition> transitions() const;
   std::vector<std::string> notices() const;
+  // What the controller did so far, a line each: what a failed wait prints.
+  std::string Story() const;
   // Waits for it, at most two minutes.
   std::optional<core::RunEnded> ended() const;
   bool AwaitPhase(core::Phase phase) const;

@@ -339,6 +339,19 @@ TEST(Agent, SaysAgainWhatALostConnectionSwallowed) {
   EXPECT_TRUE(Said<Finished>(bench.Do(Connected{})).empty()) << "the incident takes it back";
 }
 
+// The controller answers a gate that was said twice twice; the rank may stand at its next gate by then.
+TEST(Agent, ALateAnswerToAnEarlierGateIsNoAnswerToThisOne) {
+  AgentBench bench;
+  bench.Start();
+  bench.Do(TrainerAtGate{Step(7)});
+  EXPECT_EQ(Said<GateEntered>(bench.Do(Connected{})).size(), 1u);
+  EXPECT_EQ(All<OpenGate>(bench.Order(GateOpen{Step(7)}, 4)).size(), 1u);
+  bench.Do(TrainerAtGate{Step(8)});
+  EXPECT_TRUE(All<OpenGate>(bench.Order(GateOpen{Step(7)}, 4)).empty());
+  EXPECT_EQ(Said<GateEntered>(bench.Do(Connected{})).at(0).step, Step(8));
+  EXPECT_EQ(All<OpenGate>(bench.Order(GateOpen{Step(8)}, 4)).size(), 1u);
+}
+
 TEST(Agent, KeepsABoundedNumberOfFaults) {
   AgentBench bench;
   bench.Start();
