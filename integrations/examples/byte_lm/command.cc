@@ -42,7 +42,10 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--tp", o.worker.tensor_parallel, "Tensor-parallel ranks")
       ->check(CLI::IsMember({1, 2}))
       ->capture_default_str();
-  app.add_option("--replicas", o.worker.replicas, "Copies of every shard of optimizer state")->capture_default_str();
+  app.add_option(
+         "--replicas", o.worker.replicas,
+         "Copies of every shard of optimizer state; 0: the fewest, two or more, that divide the data-parallel size")
+      ->capture_default_str();
   app.add_option("--gate", o.gate, "Barrier before every update")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();

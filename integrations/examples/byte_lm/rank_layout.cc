@@ -1,11 +1,18 @@
 #include "integrations/examples/byte_lm/rank_layout.h"
 
+#include <algorithm>
 #include <string>
 
 namespace kintsugi::byte_lm {
 namespace {
 
 Status Wrong(const std::string& message) { return Status(StatusCode::kInvalidArgument, "byte_lm: " + message); }
+
+int FewestReplicas(int dp_size) {
+  int replicas = std::min(2, dp_size);
+  while (dp_size % replicas != 0) ++replicas;
+  return replicas;
+}
 
 }  // namespace
 
@@ -18,6 +25,7 @@ Result<RankLayout> RankLayout::Of(int rank, int world_size, int tp_size, int rep
                  std::to_string(tp_size) + "; change one of them");
   }
   const int dp_size = world_size / tp_size;
+  if (replicas == 0) replicas = FewestReplicas(dp_size);
   if (replicas < 1 || dp_size % replicas != 0) {
     return Wrong("the data-parallel size " + std::to_string(dp_size) + " is no multiple of the replica count " +
                  std::to_string(replicas) + "; change one of them");

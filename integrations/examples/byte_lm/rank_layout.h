@@ -18,7 +18,8 @@ struct RankLayout {
   int tp_rank = 0, tp_size = 1;
   int replicas = 1;
 
-  // kInvalidArgument when tp_size does not divide world_size, or replicas the data-parallel size.
+  // Of `replicas` 0 the fewest copies, two or more, that fit the data-parallel size: a shard that is held once is lost
+  // with its rank. kInvalidArgument when tp_size does not divide world_size, or replicas the data-parallel size.
   static Result<RankLayout> Of(int rank, int world_size, int tp_size, int replicas);
 
   int shards() const { return dp_size / replicas; }

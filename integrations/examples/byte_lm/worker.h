@@ -18,7 +18,7 @@ struct WorkerOptions {
   ModelConfig model;
   TrainConfig train;
   int tensor_parallel = 1;
-  int replicas = 2;
+  int replicas = 0;  // 0: the fewest, two or more, that fit
   bool gate = true;
   uint64_t ballast_mib = 0;   // extra registered state, for transfer measurements
   int sample_count = 1;       // texts to write after training, by rank 0
