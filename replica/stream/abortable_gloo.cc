@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "replica/stream/gloo_ports.h"
 #include "replica/stream/loop_turns.h"
 #include "replica/stream/sigpipe_guard.h"
 
@@ -134,8 +135,13 @@ class AbortableBuffer final : public UnboundBuffer {
 
 class AbortableContext final : public ConnectingContext {
  public:
-  AbortableContext(std::shared_ptr<AbortDomain> domain, std::shared_ptr<Context> inner)
-      : ConnectingContext(inner->rank, inner->size), domain_(std::move(domain)), inner_(std::move(inner)) {
+  // `ports`: the device where it keeps to a range of ports; may be null.
+  AbortableContext(std::shared_ptr<AbortDomain> domain, std::shared_ptr<Context> inner,
+                   std::shared_ptr<GlooPortDevice> ports)
+      : ConnectingContext(inner->rank, inner->size),
+        domain_(std::move(domain)),
+        inner_(std::move(inner)),
+        ports_(std::move(ports)) {
     domain_->Add(this);
   }
   ~AbortableContext() override {
@@ -173,7 +179,9 @@ class AbortableContext final : public ConnectingContext {
     // A pair keeps the timeout it was created with and waits five times as long for its connection; connecting is all
     // that a pair's timeout is used for here.
     inner_->setTimeout(std::max<std::chrono::milliseconds>(getTimeout() / 5, std::chrono::milliseconds(1)));
-    return inner_->createPair(peer);
+    if (!ports_) return inner_->createPair(peer);
+    ports_->CreatePair([&] { inner_->createPair(peer); });
+    return inner_->getPair(peer);
   }
 
   std::unique_ptr<UnboundBuffer> createUnboundBuffer(void* data, size_t length) override {
@@ -190,6 +198,7 @@ class AbortableContext final : public ConnectingContext {
  private:
   std::shared_ptr<AbortDomain> domain_;
   std::shared_ptr<Context> inner_;
+  std::shared_ptr<GlooPortDevice> ports_;
   int connecting_peer_ = -1;  // guarded by the domain's mutex
   std::atomic<bool> connected_{false};
 };
@@ -257,10 +266,12 @@ Result<std::shared_ptr<AbortableDevice>> AbortableDevice::Create(const GlooAddre
   if (by_interface && if_nametoindex(address.interface_name.c_str()) == 0)
     return Status(StatusCode::kInvalidArgument,
                   "Gloo cannot listen on interface '" + address.interface_name + "': this host has none of that name");
+  const char* allowed = std::getenv("KINTSUGI_PORTS");
+  KINTSUGI_ASSIGN_OR_RETURN(const PortRange ports, PortRange::Parse(allowed ? allowed : ""));
   (by_interface ? attributes.iface : attributes.hostname) = by_interface ? address.interface_name : address.hostname;
   try {
     const SigpipeGuard guard;  // for the device's own thread, which inherits the mask
-    LoopTurns::Device made = LoopTurns::MakeDevice(attributes);
+    LoopTurns::Device made = LoopTurns::MakeDevice(attributes, ports);
     return std::make_shared<AbortableDevice>(std::move(made.device), std::move(made.turns));
   } catch (const std::exception& e) {
     return Status(StatusCode::kInvalidArgument,
@@ -288,7 +299,8 @@ std::shared_ptr<gloo::transport::Context> AbortableDevice::createContext(int ran
 
 std::shared_ptr<ConnectingContext> AbortableDevice::CreateConnecting(int rank, int size) {
   domain_->Check();
-  return std::make_shared<AbortableContext>(domain_, inner_->createContext(rank, size));
+  return std::make_shared<AbortableContext>(domain_, inner_->createContext(rank, size),
+                                            std::dynamic_pointer_cast<GlooPortDevice>(inner_));
 }
 
 }  // namespace kintsugi

@@ -64,7 +64,8 @@ class ConnectingContext : public gloo::transport::Context {
 
 class KINTSUGI_EXPORT AbortableDevice final : public gloo::transport::Device {
  public:
-  // kInvalidArgument where the address cannot be used.
+  // Listens on ports of KINTSUGI_PORTS ("A-B") where the environment names them, as a launcher with --ports does.
+  // kInvalidArgument where the address, or that, cannot be used.
   static Result<std::shared_ptr<AbortableDevice>> Create(const GlooAddress& address = {});
 
   AbortableDevice(std::shared_ptr<gloo::transport::Device> inner, std::shared_ptr<LoopTurns> turns);

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "replica/stream/gloo_ports.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi {
@@ -29,14 +30,15 @@ LoopTurns::LoopTurns() : timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | T
 }
 LoopTurns::~LoopTurns() { close(timer_); }
 
-LoopTurns::Device LoopTurns::MakeDevice(const tcp::attr& attributes) {
+LoopTurns::Device LoopTurns::MakeDevice(const tcp::attr& attributes, PortRange ports) {
   auto turns = std::make_shared<LoopTurns>();
   // The deleter keeps the handler until the device's thread is gone.
-  const std::shared_ptr<tcp::Device> device(new tcp::Device(tcp::CreateDeviceAttr(attributes)),
-                                            [turns](tcp::Device* ending) {
-                                              const Asked asked(*turns);
-                                              delete ending;
-                                            });
+  const tcp::attr resolved = tcp::CreateDeviceAttr(attributes);
+  const std::shared_ptr<tcp::Device> device(
+      ports.any() ? new tcp::Device(resolved) : new GlooPortDevice(resolved, ports), [turns](tcp::Device* ending) {
+        const Asked asked(*turns);
+        delete ending;
+      });
   device->registerDescriptor(turns->timer_, EPOLLIN, turns.get());
   return {device, std::move(turns)};
 }

@@ -20,6 +20,8 @@
 #include <memory>
 #include <mutex>
 
+#include "runtime/base/port_range.h"
+
 namespace kintsugi {
 
 class LoopTurns final : public gloo::transport::tcp::Handler {
@@ -46,7 +48,8 @@ class LoopTurns final : public gloo::transport::tcp::Handler {
     std::shared_ptr<LoopTurns> turns;
   };
   // A TCP device whose loop has turns. Ending it asks for them too: joining its thread waits for one.
-  static Device MakeDevice(const gloo::transport::tcp::attr& attributes);
+  // Where `ports` is a range it is a GlooPortDevice, whose pairs keep to it.
+  static Device MakeDevice(const gloo::transport::tcp::attr& attributes, PortRange ports = {});
 
   // Returns when everything that was ready before has been handled, or after a limit of 60 ms.
   void AwaitHandled();
