@@ -8,6 +8,7 @@
 #include "tools/report/compare.h"
 #include "tools/report/incidents.h"
 #include "tools/report/loss_chart.h"
+#include "tools/report/overview.h"
 #include "tools/report/page_style.h"
 #include "tools/report/text.h"
 #include "tools/report/words.h"
@@ -43,6 +44,9 @@ std::string KeyFigures(const RunRecord& record, const Comparison* comparison) {
     if (slowest) slowest = std::max(*slowest, *incident.resumed_ms);
   }
   std::string out = "<dl class=\"key-figures\">\n";
+  if (const std::optional<double> goodput = record.Goodput())
+    out += Figure(Fixed(100 * *goodput, 1) + "<small>%</small>", "of the time was useful (goodput)",
+                  " class=\"headline\"");
   out += Figure(FormatCount(record.steps), "steps committed");
   out += Figure(FormatLoss(record.final_loss), "final loss");
   out += Figure(FormatCount(record.incidents.size()), record.incidents.size() == 1 ? "incident" : "incidents");
@@ -62,7 +66,7 @@ std::string KeyFigures(const RunRecord& record, const Comparison* comparison) {
 std::string CommandLine(const RunRecord& record, const ReportOptions& options) {
   std::string out;
   size_t shown = 0;
-  for (const std::string& word : record.command_line) {
+  for (const std::string& word : record.launcher_line.empty() ? record.command_line : record.launcher_line) {
     if (shown >= options.max_text_bytes) return out + " \xE2\x80\xA6";
     out += (out.empty() ? "<span>" : " <span>") + EscapeHtml(Elide(word, options.max_text_bytes - shown)) + "</span>";
     shown += word.size() + 1;
@@ -82,6 +86,25 @@ std::string HostWords(const RunRecord& record, const ReportOptions& options) {
   return EscapeHtml(out);
 }
 
+std::string HostList(const RunRecord& record, const ReportOptions& options) {
+  std::string out;
+  const size_t shown = std::min(record.hosts.size(), options.max_table_rows);
+  for (size_t i = 0; i < shown; ++i)
+    out += (i == 0 ? "" : "<br/>") + EscapeHtml(Elide(record.hosts[i], options.max_text_bytes));
+  if (shown < record.hosts.size()) out += "<br/>and " + FormatCount(record.hosts.size() - shown) + " more";
+  return out;
+}
+
+std::string SaveWords(const RunRecord& record, const ReportOptions& options) {
+  const SaveSummary& saves = record.saves;
+  std::string out = FormatCount(saves.made) + " made";
+  if (saves.newest) out += ", the newest of step " + FormatCount(saves.newest->value());
+  if (saves.failed > 0)
+    out += "; " + FormatCount(saves.failed) +
+           " failed, the last one: " + EscapeHtml(Elide(saves.last_failure, options.max_text_bytes));
+  return out;
+}
+
 class FactList {
  public:
   void Add(const char* name, const std::string& html, const char* css = "") {
@@ -98,8 +121,13 @@ std::string Facts(const RunRecord& record, const RunRecord* reference, const Rep
   FactList facts;
   facts.Add("Command", CommandLine(record, options), " class=\"mono words\"");
   facts.Add("Started", text(record.started_at));
-  facts.Add("Host", HostWords(record, options));
+  if (record.end_ns > 0)
+    facts.Add("Ended",
+              text(TimeOfDay(record, record.end_ns)) + ", after " + FormatMs(static_cast<double>(record.end_ns) / 1e6));
+  facts.Add(record.hosts.empty() ? "Host" : "Launcher's host", HostWords(record, options));
+  facts.Add("Hosts", HostList(record, options));
   facts.Add("Ranks", FormatCount(record.world_size));
+  facts.Add("Checkpoints", SaveWords(record, options));
   facts.Add("Samples consumed", FormatCount(record.samples_consumed));
   facts.Add("Samples digest", text(record.samples_digest), " class=\"mono\"");
   facts.Add("Final digest", text(record.final_digest), " class=\"mono\"");
@@ -108,9 +136,19 @@ std::string Facts(const RunRecord& record, const RunRecord* reference, const Rep
   return facts.Take();
 }
 
+std::string Overview(const RunRecord& record, const ReportOptions& options) {
+  std::string out;
+  if (const std::string shares = TimeShares(record); !shares.empty())
+    out +=
+        "<section aria-labelledby=\"h-time\">\n<h2 id=\"h-time\">Where the time went</h2>\n" + shares + "</section>\n";
+  if (const std::string index = IncidentIndex(record, options); !index.empty())
+    out += "<section aria-labelledby=\"h-index\">\n<h2 id=\"h-index\">Incidents</h2>\n" + index + "</section>\n";
+  return out;
+}
+
 std::string IncidentSections(const RunRecord& record, const ReportOptions& options) {
   if (record.incidents.empty()) return "";
-  return "<section aria-labelledby=\"h-incidents\">\n<h2 id=\"h-incidents\">Incidents</h2>\n<p "
+  return "<section aria-labelledby=\"h-incidents\">\n<h2 id=\"h-incidents\">How each was mended</h2>\n<p "
          "class=\"sub\">Milliseconds "
          "since the instant of the fault, until the last rank got there.</p>\n" +
          IncidentAccounts(record, options) +
@@ -143,6 +181,7 @@ std::string IndexHtml(const RunRecord& faulted, const RunRecord* reference, cons
   out += std::string(kMasthead) + "<h1>" + verdict + "</h1>\n<p class=\"lead\">" +
          EscapeHtml(LeadWords(faulted, comparison)) + "</p>\n" + KeyFigures(faulted, comparison) +
          "</header>\n<main id=\"main\" tabindex=\"-1\">\n";
+  out += Overview(faulted, options);
   out += "<section aria-labelledby=\"h-loss\">\n<h2 id=\"h-loss\">Loss</h2>\n" +
          LossChart(faulted, reference, comparison, options) + "</section>\n";
   out += IncidentSections(faulted, options);

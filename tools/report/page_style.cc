@@ -58,6 +58,13 @@ constexpr std::string_view kHeader = R"css(
 .key-figures dd{margin:0;font-size:1.55rem;line-height:1.25;letter-spacing:-.01em}
 .key-figures small{font-size:.6em;margin-left:.2em}
 .good dd{color:var(--good)}.bad dd{color:var(--bad)}
+.headline dd{font-size:2.1rem}
+.shares{display:flex;height:1.6rem;margin:1rem 0 .8rem;border-radius:3px;overflow:hidden;background:var(--tint)}
+.shares span{min-width:1px}.s-useful{background:var(--rollback)}.s-start{background:var(--lock)}.s-down{background:var(--dump)}.s-redone{background:var(--gold)}
+.share-words{display:grid;grid-template-columns:repeat(auto-fit,minmax(13rem,1fr));gap:.6rem 1.3rem}.share-words li{align-items:flex-start}
+.share-words .key{width:.8rem;height:.8rem;border-radius:2px;margin-top:.25rem;flex:none}.share-words b{color:var(--ink);font-weight:500}.share-words small{display:block}
+.wide{max-height:none}.index td,.index th{vertical-align:top}.index .what{text-align:left;white-space:normal;min-width:14rem}
+.index thead th:nth-child(3){text-align:left}
 .words span{display:inline-block;max-width:100%}
 .facts{margin:1rem 0 0}
 .facts div{display:grid;grid-template-columns:11rem 1fr;gap:1rem;padding:.55rem 0;border-top:1px solid var(--rule)}

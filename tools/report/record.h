@@ -96,6 +96,8 @@ struct IncidentRecord {
   uint64_t bytes_streamed = 0;
   std::optional<double> stream_gbps;  // 10^9 bytes per second; nullopt where nothing was streamed
   std::vector<Rank> sources;
+  double down_ms = 0;       // until all stepped again, or until the end
+  uint64_t steps_lost = 0;  // begun and computed again, the unfinished one included
 
   // The rest is in record.json only, not in the summary.
   int64_t fault_ns = 0;             // the injector's stamp, else the first signal
@@ -104,6 +106,23 @@ struct IncidentRecord {
   std::vector<PhaseSpan> phases;
   std::vector<RankPhaseSpan> rank_phases;
   bool operator==(const IncidentRecord&) const = default;
+};
+
+// Where the run's time went; what was useful is the rest of `end_ns`.
+struct TimeSpent {
+  int64_t starting_ns = 0;  // until all ranks were in their loops first
+  int64_t down_ns = 0;      // from each fault until all ranks stepped again
+  int64_t redone_ns = 0;    // spent on steps, or parts of one, that were thrown away
+  bool operator==(const TimeSpent&) const = default;
+};
+
+// What became of the run's saves.
+struct SaveSummary {
+  uint64_t made = 0;
+  uint64_t failed = 0;
+  std::optional<Step> newest;  // that is whole; the one that the run was resumed from counts
+  std::string last_failure;    // why; empty: none failed
+  bool operator==(const SaveSummary&) const = default;
 };
 
 struct RunRecord {
@@ -119,18 +138,32 @@ struct RunRecord {
   std::string samples_digest;
   int exit = 0;
   std::vector<IncidentRecord> incidents;
+  std::optional<TimeSpent> time;  // nullopt: not known, of a record of an older version
+  SaveSummary saves;
 
   // The rest is in record.json only, not in the summary.
   uint64_t resumed_from = 0;  // R; 0 for a run that began afresh
   HostInfo host;
   std::string started_at;  // calendar time, ISO 8601, for people; no interval is ever taken from it
+  int64_t started_unix_ms = 0;  // the same, for times of day on the page; 0: not known
+  int32_t utc_offset_minutes = 0;
+  std::vector<std::string> hosts;  // of a run over several: "node 1, 10.0.0.2, ranks 4 to 7"
   std::vector<std::string> command_line;
+  std::vector<std::string> launcher_line;  // the whole command, `kintsugi run` and its options too; empty: not known
   int64_t origin_ns = 0;  // the instant on CLOCK_MONOTONIC that all other *_ns count from
   int64_t end_ns = 0;
   std::vector<StepSpan> step_spans;
   std::vector<RankLifetime> lifetimes;
   bool operator==(const RunRecord&) const = default;
 
+  // The useful share of the run's time, 0 to 1; nullopt where it is not known.
+  std::optional<double> Goodput() const {
+    if (!time || end_ns <= 0) return std::nullopt;
+    const double lost = static_cast<double>(time->starting_ns) + static_cast<double>(time->down_ns) +
+                        static_cast<double>(time->redone_ns);
+    const double useful = 1 - lost / static_cast<double>(end_ns);
+    return useful < 0 ? 0 : useful > 1 ? 1 : useful;
+  }
   uint64_t last_step() const { return resumed_from + (losses_every > 1 ? steps : losses.size()); }
   // Of the step with this number in the whole training, or the last one before it that the curve has; nullopt where
   // this run did not commit it.

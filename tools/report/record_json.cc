@@ -1,5 +1,6 @@
 #include "tools/report/record_json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -45,7 +46,27 @@ Json IncidentSummary(const IncidentRecord& incident) {
           {"resumed_ms", Number(incident.resumed_ms)},
           {"bytes_streamed", incident.bytes_streamed},
           {"stream_gbps", Number(incident.stream_gbps)},
-          {"sources", RankList(incident.sources)}};
+          {"sources", RankList(incident.sources)},
+          {"down_ms", Number(incident.down_ms)},
+          {"steps_lost", incident.steps_lost}};
+}
+
+Json TimeJson(const RunRecord& record) {
+  if (!record.time) return nullptr;
+  const auto seconds = [](int64_t ns) { return Number(static_cast<double>(ns) / 1e9); };
+  const TimeSpent& time = *record.time;
+  return {{"total_s", seconds(record.end_ns)},
+          {"starting_s", seconds(time.starting_ns)},
+          {"down_s", seconds(time.down_ns)},
+          {"redone_s", seconds(time.redone_ns)},
+          {"useful_s", Number(record.Goodput().value_or(0) * static_cast<double>(record.end_ns) / 1e9)}};
+}
+
+Json SavesJson(const SaveSummary& saves) {
+  return {{"made", saves.made},
+          {"failed", saves.failed},
+          {"newest_step", saves.newest ? Json(saves.newest->value()) : Json(nullptr)},
+          {"last_failure", ToUtf8(saves.last_failure)}};
 }
 
 Json PhaseJson(const PhaseSpan& span) {
@@ -108,6 +129,9 @@ Json RunJson(const RunRecord& record, int schema, Incident incident) {
            {"samples_consumed", record.samples_consumed},
            {"samples_digest", ToUtf8(record.samples_digest)},
            {"exit", record.exit},
+           {"goodput", Number(record.Goodput())},
+           {"time", TimeJson(record)},
+           {"saves", SavesJson(record.saves)},
            {"incidents", List(record.incidents, incident)}};
   if (record.losses_every > 1) run["losses_every"] = record.losses_every;
   return run;
@@ -123,6 +147,13 @@ Json RecordJson(const RunRecord& record) {
   json["resumed_from"] = record.resumed_from;
   json["host"] = HostJson(record.host);
   json["started_at"] = ToUtf8(record.started_at);
+  json["started_unix_ms"] = record.started_unix_ms;
+  json["utc_offset_minutes"] = record.utc_offset_minutes;
+  if (record.time)
+    json["time_ns"] = {
+        {"starting", record.time->starting_ns}, {"down", record.time->down_ns}, {"redone", record.time->redone_ns}};
+  json["hosts"] = List(record.hosts, [](const std::string& host) { return Json(ToUtf8(host)); });
+  json["launcher_line"] = List(record.launcher_line, [](const std::string& word) { return Json(ToUtf8(word)); });
   json["command_line"] = List(record.command_line, [](const std::string& word) { return Json(ToUtf8(word)); });
   json["origin_ns"] = record.origin_ns;
   json["end_ns"] = record.end_ns;

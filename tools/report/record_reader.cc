@@ -31,6 +31,11 @@ class Field {
   }
 
   bool Has(const char* key) const { return json_.is_object() && json_.contains(key); }
+  // Written by newer versions only.
+  std::optional<Field> IfAny(const char* key) const {
+    if (!json_.is_object() || !json_.contains(key) || json_.at(key).is_null()) return std::nullopt;
+    return At(key);
+  }
 
   template <typename T>
   T Integer() const {
@@ -150,12 +155,23 @@ IncidentRecord ReadIncident(const Field& f) {
   incident.bytes_streamed = f.At("bytes_streamed").Integer<uint64_t>();
   incident.stream_gbps = f.At("stream_gbps").OptionalReal();
   incident.sources = f.At("sources").List(ReadRank);
+  if (const auto down = f.IfAny("down_ms")) incident.down_ms = down->Real();
+  if (const auto lost = f.IfAny("steps_lost")) incident.steps_lost = lost->Integer<uint64_t>();
   incident.fault_ns = f.At("fault_ns").Integer<int64_t>();
   if (const Field step = f.At("struck_step"); !step.IsNull()) incident.struck_step = step.Strong<Step>();
   incident.struck_phase = f.At("struck_phase").Text();
   incident.phases = f.At("phases").List(ReadPhase);
   incident.rank_phases = f.At("rank_phases").List(ReadRankPhase);
   return incident;
+}
+
+SaveSummary ReadSaves(const Field& f) {
+  SaveSummary saves{.made = f.At("made").Integer<uint64_t>(),
+                    .failed = f.At("failed").Integer<uint64_t>(),
+                    .newest = std::nullopt,
+                    .last_failure = f.At("last_failure").Text()};
+  if (const auto newest = f.IfAny("newest_step")) saves.newest = newest->Strong<Step>();
+  return saves;
 }
 
 RunRecord ReadRun(const Field& f) {
@@ -178,6 +194,16 @@ RunRecord ReadRun(const Field& f) {
   record.host = ReadHost(f.At("host"));
   record.started_at = f.At("started_at").Text();
   record.command_line = f.At("command_line").List([](const Field& word) { return word.Text(); });
+  if (const auto time = f.IfAny("time_ns"))
+    record.time = {.starting_ns = time->At("starting").Integer<int64_t>(),
+                   .down_ns = time->At("down").Integer<int64_t>(),
+                   .redone_ns = time->At("redone").Integer<int64_t>()};
+  if (const auto saves = f.IfAny("saves")) record.saves = ReadSaves(*saves);
+  if (const auto at = f.IfAny("started_unix_ms")) record.started_unix_ms = at->Integer<int64_t>();
+  if (const auto offset = f.IfAny("utc_offset_minutes")) record.utc_offset_minutes = offset->Integer<int32_t>();
+  const auto text = [](const Field& word) { return word.Text(); };
+  if (const auto hosts = f.IfAny("hosts")) record.hosts = hosts->List(text);
+  if (const auto line = f.IfAny("launcher_line")) record.launcher_line = line->List(text);
   record.origin_ns = f.At("origin_ns").Integer<int64_t>();
   record.end_ns = f.At("end_ns").Integer<int64_t>();
   record.step_spans = f.At("step_spans").List(ReadStep);

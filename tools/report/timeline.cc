@@ -9,6 +9,7 @@
 #include "tools/report/extent.h"
 #include "tools/report/text.h"
 #include "tools/report/ticks.h"
+#include "tools/report/words.h"
 
 namespace kintsugi {
 namespace {
@@ -202,7 +203,7 @@ std::string Marks(const Window& window, const IncidentRecord& incident, size_t l
   return out + "</div>\n";
 }
 
-std::string TimeAxis(const Window& window) {
+std::string TimeAxis(const Window& window, const std::string& at) {
   std::string out = "<div class=\"who unit\">ms</div><div class=\"ms\" aria-hidden=\"true\">";
   const Axis axis = RoundTicks(0, std::max(window.end_ms(), 1e-3), 6);
   for (size_t i = 0; i < axis.ticks.size(); ++i) {
@@ -210,7 +211,8 @@ std::string TimeAxis(const Window& window) {
            " style=\"left:" + Fixed(window.PercentOfMs(axis.ticks[i]), 2) + "%\">" +
            Fixed(axis.ticks[i], axis.decimals) + "</span>";
   }
-  return out + "</div>\n<div class=\"ms-title\" aria-hidden=\"true\">milliseconds since the fault</div>\n";
+  return out + "</div>\n<div class=\"ms-title\" aria-hidden=\"true\">milliseconds since the fault, which was at " +
+         EscapeHtml(at) + "</div>\n";
 }
 
 std::string Legend(const IncidentRecord& incident, const ReportOptions& options) {
@@ -238,7 +240,7 @@ std::string IncidentTimeline(const RunRecord& record, const IncidentRecord& inci
                     std::to_string(incident.id) + " by phase and rank; the table below it has the same spans\">\n";
   out += Marks(window, incident, ranks.size() + 1) + ControllerLane(window, incident, options);
   for (size_t i = 0; i < ranks.size(); ++i) out += RankLane(window, record, incident, ranks[i], i + 2, options);
-  out += TimeAxis(window) + "</div>\n" + Legend(incident, options);
+  out += TimeAxis(window, TimeOfDay(record, incident.fault_ns)) + "</div>\n" + Legend(incident, options);
   if (ranks.size() < record.world_size) {
     out += "<p class=\"note\">" + FormatCount(ranks.size()) + " of " + FormatCount(record.world_size) +
            " ranks are drawn; trace.json has the others.</p>\n";

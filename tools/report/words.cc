@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -97,6 +98,20 @@ std::string PlaceWords(const IncidentRecord& incident) {
   const std::string phase =
       incident.struck_phase == "between" ? "between two steps" : "during " + incident.struck_phase;
   return out.empty() ? phase : out + ", " + phase;
+}
+
+std::string TimeOfDay(const RunRecord& record, int64_t ns) {
+  if (record.started_unix_ms == 0) return "+\xC2\xA0" + FormatMs(static_cast<double>(ns) / 1e6);
+  constexpr int64_t kDay = 86'400'000, kLast = int64_t{1} << 50;  // what comes from a file may be any number
+  const int64_t begin =
+      std::clamp<int64_t>(record.started_unix_ms, 0, kLast) + int64_t{record.utc_offset_minutes} * 60'000;
+  const int64_t at = begin + ns / 1'000'000;
+  const int64_t day = (at % kDay + kDay) % kDay;
+  char text[40];
+  std::snprintf(text, sizeof text, "%02d:%02d:%02d.%03d", static_cast<int>(day / 3'600'000),
+                static_cast<int>(day / 60'000 % 60), static_cast<int>(day / 1000 % 60), static_cast<int>(day % 1000));
+  const int64_t days = (at - day) / kDay - (begin - (begin % kDay + kDay) % kDay) / kDay;
+  return std::string(text) + (days > 0 ? " (day " + std::to_string(days + 1) + ")" : "");
 }
 
 std::string RungWords(const std::string& rung) {

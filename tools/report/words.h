@@ -17,6 +17,9 @@ std::string RankWords(const std::vector<Rank>& ranks);
 // "Rank 2 was killed".
 std::string FaultWords(const IncidentRecord& incident);
 
+// The time of day, as the launcher's host had it, at an instant of the record: "14:03:22.512"; with the date where that
+// is another one than the run's first. Where the record does not know, how long after the run's begin: "+ 12.3 s".
+std::string TimeOfDay(const RunRecord& record, int64_t ns);
 // "in step 41, during update"; empty where the record does not know.
 std::string PlaceWords(const IncidentRecord& incident);
 

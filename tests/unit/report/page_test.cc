@@ -11,6 +11,7 @@
 #include "tests/unit/report/sample_record.h"
 #include "tools/report/page_style.h"
 #include "tools/report/text.h"
+#include "tools/report/words.h"
 
 namespace kintsugi {
 namespace {
@@ -96,7 +97,9 @@ TEST(IndexHtml, StringsFromOutsideStayText) {
   RunRecord run = FaultedRun();
   run.command_line = {attack};
   run.host.hostname = run.host.processor = run.host.system = attack;
-  run.started_at = run.final_digest = run.samples_digest = attack;
+  run.started_at = run.final_digest = run.samples_digest = run.saves.last_failure = attack;
+  run.saves.failed = 1;
+  run.launcher_line = run.hosts = {attack};
   for (IncidentRecord& incident : run.incidents) {
     incident.signal = incident.fault = incident.cause = incident.path = incident.struck_phase = attack;
     incident.reasons = {{attack, attack}};
@@ -116,6 +119,44 @@ TEST(IndexHtml, StringsFromOutsideStayText) {
   }
 }
 
+TEST(IndexHtml, OpensWithGoodputAndTheIncidentsByTimeOfDay) {
+  const RunRecord run = FaultedRun();
+  const std::string page = IndexHtml(run, nullptr);
+  const size_t goodput = page.find("(goodput)"), index = page.find("id=\"h-index\""), loss = page.find("id=\"h-loss\"");
+  ASSERT_NE(goodput, std::string::npos);
+  EXPECT_LT(goodput, page.find("steps committed")) << "the headline";
+  EXPECT_LT(page.find("id=\"h-time\""), index);
+  EXPECT_LT(index, loss) << "the incidents before the curve";
+  for (const IncidentRecord& incident : run.incidents)
+    EXPECT_TRUE(Contains(page, "<td>" + TimeOfDay(run, incident.fault_ns) + "</td>"))
+        << TimeOfDay(run, incident.fault_ns);
+  EXPECT_TRUE(Contains(page, ">loss</span>") && Contains(page, ">step</span>") &&
+              Contains(page, "milliseconds since the fault"));
+  // Of a record that knows nothing of it, nothing is claimed.
+  RunRecord old = run;
+  old.time.reset();
+  EXPECT_FALSE(Contains(IndexHtml(old, nullptr), "goodput"));
+}
+
+TEST(IndexHtml, ShowsTheWholeCommandAndEveryHost) {
+  RunRecord run = FaultedRun();
+  run.launcher_line = {"kintsugi", "run", "--nnodes", "2", "--", "byte_lm"};
+  run.hosts = {"node 0, 10.0.0.1, ranks 0 to 1", "node 1, 10.0.0.2, ranks 2 to 3"};
+  const std::string page = IndexHtml(run, nullptr);
+  EXPECT_TRUE(Contains(page, "--nnodes"));
+  for (const std::string& host : run.hosts) EXPECT_TRUE(Contains(page, host)) << host;
+}
+
+TEST(TimeOfDay, IsThatOfTheLaunchersHost) {
+  RunRecord run;
+  EXPECT_EQ(TimeOfDay(run, 1'500'000'000), "+\xC2\xA0" + FormatMs(1500.0)) << "no wall clock is known";
+  run.started_unix_ms = 1'795'356'000'250;  // 2026-11-22T14:00:00.250Z
+  EXPECT_EQ(TimeOfDay(run, 61'500'000'000), "14:01:01.750");
+  run.utc_offset_minutes = -570;
+  EXPECT_EQ(TimeOfDay(run, 0), "04:30:00.250");
+  EXPECT_EQ(TimeOfDay(run, int64_t{20} * 3600 * 1'000'000'000), "00:30:00.250 (day 2)");
+}
+
 TEST(IndexHtml, HostileNumbersStillMakeAPage) {
   RunRecord run = FaultedRun();
   run.world_size = 0xffffffff;
@@ -124,6 +165,10 @@ TEST(IndexHtml, HostileNumbersStillMakeAPage) {
   run.incidents[0].resumed_ms = 1e300;
   run.incidents[0].parked_ms = std::numeric_limits<double>::quiet_NaN();
   run.incidents[0].fault_ns = INT64_MIN;
+  run.incidents[0].down_ms = 1e300;
+  run.started_unix_ms = INT64_MAX;
+  run.utc_offset_minutes = INT32_MIN;
+  run.time = {.starting_ns = INT64_MAX, .down_ns = INT64_MIN, .redone_ns = INT64_MAX};
   run.incidents[1].phases[0] = {"LOCK", 9, Generation(1), INT64_MAX, INT64_MIN};
   run.incidents[1].ranks = {Rank(-7), Rank(INT32_MAX)};
   const std::string page = IndexHtml(run, nullptr);

@@ -93,6 +93,7 @@ IncidentRecord Killed(int64_t fault_ns) {
   incident.fault_ns = fault_ns;
   incident.struck_step = Step(41);
   incident.struck_phase = "update";
+  incident.down_ms = 228.4;
   AddPhases(&incident, 1, 2,
             {{"CONFIRM", 24, 34},
              {"LOCK", 34, 61},
@@ -138,6 +139,8 @@ IncidentRecord ThrewAndDied(int64_t fault_ns) {
   incident.fault_ns = fault_ns;
   incident.struck_step = Step(63);
   incident.struck_phase = "update";
+  incident.down_ms = 398.0;
+  incident.steps_lost = 1;
   AddPhases(&incident, 1, 3,
             {{"CONFIRM", 6, 16},
              {"LOCK", 16, 40},
@@ -190,7 +193,9 @@ RunRecord Common() {
   record.samples_consumed = kSteps * 32;
   record.samples_digest = "41c8e07713d25f6a90be8d6d11f0a4c2";
   record.host = {"anvil", "Debian GNU/Linux 12, Linux 6.1", "AMD EPYC 9554", 2, 8'589'934'592};
-  record.started_at = "2026-11-21T09:14:02Z";
+  record.started_at = "2026-11-21T09:14:02+00:00";
+  record.started_unix_ms = 1'795'252'442'118;
+  record.time = {.starting_ns = kStart, .down_ns = 0, .redone_ns = 0};
   record.origin_ns = 93'114'220'118'431;
   return record;
 }
@@ -222,6 +227,10 @@ RunRecord FaultedRun() {
   record.end_ns = AddSteps(&record, 64, kSteps, threw + 3980 * kMs / 10);
   const int64_t died = threw + 726 * kMs / 10;
   const int64_t again = threw + 1722 * kMs / 10;  // a first replacement that did not last
+  record.time = {.starting_ns = kStart, .down_ns = 6264 * kMs / 10, .redone_ns = 15 * kMs};
+  record.saves = {.made = 2, .failed = 1, .newest = Step(60), .last_failure = "rank 1: No space left on device"};
+  record.launcher_line = record.command_line;
+  record.command_line = {"byte_lm", "--steps", "80"};
   record.lifetimes = {{Rank(0), Incarnation(1), 60 * kMs, {}, ""},
                       {Rank(1), Incarnation(1), 62 * kMs, {}, ""},
                       {Rank(2), Incarnation(1), 64 * kMs, killed, "SIGKILL"},
