@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/overloaded.h"
+#include "runtime/controller/listen_within.h"
 #include "runtime/journal/recorder.h"
 #include "runtime/wire/codec.h"
 
@@ -54,7 +55,7 @@ Status Controller::Listen() {
   handlers.on_refused = [this](const std::string& peer, net::CloseReason, const Status& why) {
     refusals_.Write("peer_refused", peer, why.message(), SteadyClock::SteadyNow());
   };
-  KINTSUGI_ASSIGN_OR_RETURN(server_, net::Server::Listen(io_, server, secret_, std::move(handlers)));
+  KINTSUGI_ASSIGN_OR_RETURN(server_, ListenWithin(io_, server, options_.ports, secret_, handlers));
   // Ranks of nodes that pass their messages through one connection need fewer; so this is no error.
   if (server_->connections_max() < static_cast<size_t>(options_.policy.world_size))
     log_->Write(LogLevel::kWarning,
@@ -272,6 +273,7 @@ void Controller::Act(const core::ControllerAction& action) {
                  },
                  [&](const core::Notice& a) { Tell(a); },
                  [&](const core::AskWitness&) { host_.OnAskWitness(); },
+                 [&](const core::SaveSettled& a) { host_.OnSave(a); },
                  [&](const core::SnapshotSettled& a) {
                    if (a.counts) reports_.MayGoBackTo(a.step);
                    log_->Write(LogLevel::kDebug,

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "runtime/base/log.h"
+#include "runtime/base/port_range.h"
 #include "runtime/controller/line_budget.h"
 #include "runtime/controller/refusal_log.h"
 #include "runtime/controller/report_ledger.h"
@@ -36,6 +37,7 @@ class ControllerHost {
   virtual void OnTransition(const core::Transition& transition) = 0;
   virtual void OnIncident(const core::IncidentRecord& record) = 0;
   virtual void OnCheckpoint(const core::Checkpoint& /*checkpoint*/) {}
+  virtual void OnSave(const core::SaveSettled& /*settled*/) {}
   virtual void OnNotice(Rank rank, const std::string& text) = 0;
   virtual void OnEnded(const core::RunEnded& ended) = 0;
   virtual void OnAskWitness() {}  // its word is given with Feed
@@ -54,7 +56,8 @@ struct ControllerOptions {
   Term term{1, 1};
   std::string job;
   std::string bind_address = "127.0.0.1";
-  uint16_t port = 0;  // 0: any
+  uint16_t port = 0;  // 0: any of `ports`
+  PortRange ports;
   net::TransportLimits limits;
   std::shared_ptr<const net::TlsContext> tls;  // null: without TLS
 };

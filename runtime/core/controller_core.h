@@ -45,6 +45,7 @@ class ControllerCore {
     uint64_t pid = 0;
     std::string host;
     int respawns = 0;
+    std::string start_failure;  // why its newest replacement did not come; empty: none failed since it was last ready
     kintsugi::Step crash_step;  // being computed when its process died, and how often in a row that was so
     int crashes = 0;
     kintsugi::Step hang_step;        // in which it was asked to come out of a hang
@@ -291,6 +292,7 @@ class ControllerCore {
   void OnPublished(kintsugi::Step step, const std::string& directory);
   void PutAside(const Checkpoint& checkpoint, const std::string& why);
   void FinishSave();
+  void SettleSave();
   void CancelSave();
   void MaybeFinish();
   void AskForDigests(SaveState state);
@@ -408,8 +410,11 @@ class ControllerCore {
   SaveState save_ = SaveState::kNone;
   TimePoint save_deadline_ = TimePoint::Max();  // its own: a save outlives CONFIRM
   bool save_failed_ = false;                    // this one; it ends when nobody writes any more
+  SaveSettled save_failure_;                    // with save_failed_: the last one's words
   int last_save_failures_ = 0;
   bool save_requested_ = false;  // to be begun once the run goes on
+  bool save_owed_ = false;       // the one under way was asked for
+  int save_interruptions_ = 0;   // of the one that was asked for, by incidents
   bool end_after_save_ = false;
   bool stop_requested_ = false;
   TimePoint stop_deadline_ = TimePoint::Max();

@@ -42,6 +42,8 @@ void ControllerCore::OpenIncident(Rank rank, FaultKind kind, const std::string& 
   record.term = term_;
   record.fault_at = std::min(since, now_);
   record.detected_at = now_;
+  for (const Member& member : members_)
+    if (ever_ran_) record.begun = std::max(record.begun.value_or(kintsugi::Step()), member.begun);
   incident_ = record;
   consent_until_ = TimePoint::Max();
   proven_ = false;
@@ -191,6 +193,8 @@ void ControllerCore::OnLockReply(Rank rank, const LockReply& reply) {
   Member& member = At(rank);
   if (phase_ != Phase::kLock || !member.waiting) return;
   Heard(rank, phase_);
+  // Later attempts lock ranks that stand where the earlier ones left them.
+  if (ever_ran_ && attempt_ == 1) incident_->begun = std::max(incident_->begun.value_or(kintsugi::Step()), reply.step);
   const bool damaged_only = member.needs_repair && !member.damaged_keys.empty() &&
                             reply.state != GateState::kUpdating && reply.state != GateState::kTorn;
   // A rank with a few damaged tensors still stands at a step, but its shard is not an offer.
@@ -258,6 +262,7 @@ IncidentSnapshot ControllerCore::Snapshot() const {
     RankSnapshot rank;
     rank.rank = Rank(static_cast<int32_t>(r));
     rank.respawns_left = policy_.max_respawns - member.respawns;
+    rank.start_failure = member.start_failure;
     rank.replacement_started = member.life != Life::kDead;
     rank.held = member.held;
     rank.rescues_left = kRescuesMax - member.rescues;
@@ -324,7 +329,8 @@ void ControllerCore::RestartStart() {
     }
   for (const Member& member : members_)
     if (member.life == Life::kDead)
-      return End(kExitStartup, "rank " + std::to_string(&member - members_.data()) + " has no respawn left");
+      return End(kExitStartup,
+                 NoRespawnText(Rank(static_cast<int32_t>(&member - members_.data())), member.start_failure));
   choice_ = {policy_.resume_step, StepReason::kAbandoned};
   decision_ = {Rung::kRespawn, {}};
   incident_->step = choice_.step;

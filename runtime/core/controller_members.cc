@@ -114,6 +114,7 @@ void ControllerCore::OnReady(const Header& header, const Ready& ready) {
   if (member.life == Life::kReady) return;  // a reconnected agent says it again
   SetLife(member, Life::kReady);
   Register(member, ready);
+  member.start_failure.clear();
   // Ranks are mostly alike: said once.
   if (!ready.warning.empty() && std::exchange(told_warning_, ready.warning) != ready.warning)
     out_.push_back(Notice{header.rank, ready.warning});
@@ -166,14 +167,17 @@ void ControllerCore::OnExited(const ProcessExited& exited) {
     return End(kExitStartup, who + " before it was ready: does the program call Agent::Join and Agent::Run?");
   if (was_ready || !incident_)
     return Fault(exited.rank, FaultKind::kProcessExit, exited.cause, exited.since.value_or(now_));
-  // A replacement died before it was ready: nobody else is affected. Try again, or let the ladder choose anew where it
-  // had counted on this one (before STOP ends it will choose anyway; a dump needs no replacements).
-  out_.push_back(Notice{exited.rank, who + " before it was ready"});
-  if (save_ == SaveState::kRescuing && IsRescued(exited.rank)) return EnterLock(who + " before it could save");
+  // A replacement died before it was ready, or none came to be: nobody else is affected. Try again, or let the ladder
+  // choose anew where it had counted on this one (before STOP ends it will choose anyway; a dump needs no
+  // replacements).
+  member.start_failure = exited.never_began ? exited.cause : who + " before it was ready";
+  out_.push_back(Notice{exited.rank, member.start_failure});
+  if (save_ == SaveState::kRescuing && IsRescued(exited.rank))
+    return EnterLock(exited.never_began ? exited.cause : who + " before it could save");
   if (phase_ == Phase::kDump || phase_ == Phase::kRename) return;
   MaybeRespawn(exited.rank);
   if (At(exited.rank).life == Life::kDead && phase_ != Phase::kLock && phase_ != Phase::kStop)
-    return EnterLock("the replacement of rank " + exited.rank.ToString() + " died, no respawn is left");
+    return EnterLock(NoRespawnText(exited.rank, member.start_failure));
   ReconsiderMajority();
 }
 

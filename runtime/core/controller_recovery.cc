@@ -28,7 +28,7 @@ void ControllerCore::EnterAdmit(const std::string& reason) {
       const Rank rank(static_cast<int32_t>(r));
       MaybeRespawn(rank);
       if (At(rank).life != Life::kDead) continue;
-      const std::string text = "rank " + rank.ToString() + " has no respawn left";
+      const std::string text = NoRespawnText(rank, At(rank).start_failure);
       return ever_ran_ ? EnterLock(text) : End(kExitStartup, text);
     }
   if (AllReady()) AfterAdmit();
@@ -146,14 +146,21 @@ void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
                     done.code == StatusCode::kInterrupted || done.code == StatusCode::kDeadlineExceeded;
   // It is the checkpoint that failed, not the rank: the one before it is tried, or nothing is left to try.
   const bool unreadable = done.code == StatusCode::kDataLoss || done.code == StatusCode::kNotFound;
-  // It fits no rank of this program: another model, objects that do not say how they go on. Nothing changes by trying again.
-  const bool misfits = done.code == StatusCode::kFailedPrecondition && !(ever_ran_ && reload_snapshot_);
+  // It fits no rank of this program: another model, objects that do not say how they go on. Or it may not be read.
+  // Nothing changes by trying again.
+  const bool misfits = (done.code == StatusCode::kInvalidArgument || done.code == StatusCode::kFailedPrecondition ||
+                        done.code == StatusCode::kPermissionDenied) &&
+                       !(ever_ran_ && reload_snapshot_);
   if (phase_ == Phase::kRepair && Reloads() && (unreadable || misfits)) {
     if (ever_ran_ && reload_snapshot_) return OnSnapshotUnreadable(rank, done.text);
     if (!ever_ran_) return End(kExitStartup, "cannot resume from " + policy_.resume_directory + ": " + done.text);
     PutAside(reload_, done.text);
     return EnterLock(checkpoint_damage_);
   }
+  // Nor does a configuration that its handlers refuse become another one in a new process.
+  if (!ever_ran_ && done.code == StatusCode::kInvalidArgument)
+    return End(kExitStartup,
+               "rank " + rank.ToString() + " cannot start: " + std::string(PhaseName(done.phase)) + ": " + done.text);
   if (done.phase == Phase::kRepair && Adopts(rank)) DoubtHeld(rank);
   if (!incident_) OpenIncident(rank, FaultKind::kHandlerFailed, done.text, now_);
   member.handler_failures += echo ? kEchoFailure : kOwnFailure;

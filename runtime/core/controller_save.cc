@@ -17,6 +17,8 @@ namespace {
 constexpr int kLastSavesMax = 3;
 // A pause that many steps ahead is not overtaken any more.
 constexpr int kPauseMarginBits = 10;
+// So often does an incident interrupt a save that was asked for before it is given up.
+constexpr int kInterruptionsMax = 3;
 
 }  // namespace
 
@@ -34,6 +36,7 @@ void ControllerCore::RequestSave(bool then_end) {
   // Who takes a run over does not know yet whether it began: TakenOver says.
   if (!ever_ran_ && then_end && !taking_over_) return End(kExitFailed, "stopped on request before the run began");
   save_requested_ = true;
+  save_interruptions_ = 0;
   BeginRequestedSave();
 }
 
@@ -41,7 +44,7 @@ void ControllerCore::BeginRequestedSave() {
   // In an incident a request waits until the run goes on; a stop is met by the incident itself (AfterStop).
   if (phase_ != Phase::kRunning || !(save_requested_ || stop_requested_)) return;
   end_after_save_ = end_after_save_ || stop_requested_;
-  save_requested_ = false;
+  save_owed_ = std::exchange(save_requested_, false);
   pause_rounds_ = 0;
   if (save_ == SaveState::kVerifying) save_after_verify_ = true;
   if (save_ == SaveState::kNone || save_ == SaveState::kGathering) ArmPause();
@@ -145,6 +148,7 @@ void ControllerCore::OnSaveDone(Rank rank, const PhaseDone& done) {
     out_.push_back(Notice{rank, text});
     member.save_failed = true;
     save_failed_ = true;
+    save_failure_ = {save_step_, false, rank, text};
     if (phase_ == Phase::kDump || phase_ == Phase::kRename || end_after_save_) return OnLastSaveFailed(rank, text);
   }
   if (!NobodyWaits()) return;  // whoever writes is waited for, also where the save has failed already
@@ -163,6 +167,7 @@ void ControllerCore::OnSaveDone(Rank rank, const PhaseDone& done) {
 }
 
 void ControllerCore::OnLastSaveFailed(Rank rank, const std::string& text) {
+  SettleSave();
   // Another attempt, with other writers where a shard has other holders.
   if (++last_save_failures_ >= kLastSavesMax) return EndWithoutSave(text);
   Fault(rank, FaultKind::kHandlerFailed, text, now_);
@@ -188,12 +193,18 @@ void ControllerCore::FinishSave() {
   save_ = SaveState::kNone;
   save_deadline_ = TimePoint::Max();
   for (Member& member : members_) SetWaiting(member, false);
+  SettleSave();
   const std::string saved = "saved step " + save_step_.ToString() +
                             (minority_ ? " without a majority, not marked as the latest" : "") +
                             "; resume with --resume " + policy_.save_directory;
   if (!hopeless_.empty() && end_after_save_) return End(kExitFailed, hopeless_ + "; " + saved);
   if (end_after_save_) return End(kExitResumable, saved);
   LeaveSavePoints();
+}
+
+void ControllerCore::SettleSave() {
+  save_owed_ = false;
+  out_.push_back(save_failed_ ? save_failure_ : SaveSettled{save_step_, true, Rank(), ""});
 }
 
 void ControllerCore::LeaveSavePoints() {
@@ -205,6 +216,12 @@ void ControllerCore::LeaveSavePoints() {
 
 void ControllerCore::CancelSave() {
   if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) save_step_ = kintsugi::Step();
+  // Who asked for it gets the save after this incident.
+  if (std::exchange(save_owed_, false) && !stop_requested_) {
+    save_requested_ = ++save_interruptions_ < kInterruptionsMax;
+    if (!save_requested_)
+      out_.push_back(SaveSettled{resume_step_, false, Rank(), "incidents interrupted it again and again"});
+  }
   save_ = SaveState::kNone;
   end_after_save_ = false;
   verified_step_ = kintsugi::Step();
@@ -227,11 +244,14 @@ void ControllerCore::MaybeFinish() {
     save_ = SaveState::kGathering;
     return MaybeSave();
   }
+  if (save_owed_) SettleSave();  // of this very step, just before
   choice_ = {*last, StepReason::kUpdateBegun};
   Finish();
 }
 
 void ControllerCore::EndWithoutSave(const std::string& why) {
+  // A run that was never under way has nothing that a scheduler should come back to: it would end like this again.
+  if (!ever_ran_) return End(kExitStartup, why);
   const std::string damage = checkpoint_damage_.empty() ? "" : "; " + checkpoint_damage_;
   if (checkpoints_.empty()) return End(kExitFailed, why + (damage.empty() ? "; there is no checkpoint" : damage));
   const Checkpoint& newest = checkpoints_.back();

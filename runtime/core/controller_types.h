@@ -117,6 +117,8 @@ struct IncidentRecord {
   std::string cause;
   std::vector<Rank> ranks;  // root causes
   std::optional<Step> step;
+  // Newest step that any rank had begun when it was stopped: those after `step` are done again.
+  std::optional<Step> begun;
   int attempts = 0;
   Term term;
   Generation generation;
@@ -145,6 +147,14 @@ struct CheckpointReady {
   Step step;
   std::string directory;
 };
+// A save has ended: what it wrote is visible, or it failed and `text` says why. One that an incident interrupts ends in
+// the save after it.
+struct SaveSettled {
+  Step step;
+  bool saved = false;
+  Rank rank;  // who could not, where it failed
+  std::string text;
+};
 // An attempt at an in-memory snapshot has ended: it counts, or it does not and `text` says why.
 struct SnapshotSettled {
   Step step;
@@ -168,7 +178,7 @@ struct Notice {
 struct AskWitness {};
 
 using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
-                                      CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled>;
+                                      CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled, SaveSettled>;
 
 // Exit codes of a run (documented in README and --help).
 inline constexpr int kExitSuccess = 0;

@@ -140,7 +140,7 @@ Verdict TryAdopt(const Context& c) {
         "the memory" + of_rank + " stands at step " + r.held->step.ToString() + ", not where all others meet");
   }
   if (const auto* spent = c.WithoutRespawn())
-    return Refuse(Rung::kAdopt, Refusal::kNoRespawnLeft, "rank " + spent->rank.ToString() + " has no respawn left");
+    return Refuse(Rung::kAdopt, Refusal::kNoRespawnLeft, NoRespawnText(spent->rank, spent->start_failure));
   return RefuseUnsourced(Rung::kAdopt, c);
 }
 
@@ -153,7 +153,7 @@ Verdict TrySpare(const Context& c) {
 
 Verdict TryRespawn(const Context& c) {
   if (const auto* spent = c.WithoutRespawn())
-    return Refuse(Rung::kRespawn, Refusal::kNoRespawnLeft, "rank " + spent->rank.ToString() + " has no respawn left");
+    return Refuse(Rung::kRespawn, Refusal::kNoRespawnLeft, NoRespawnText(spent->rank, spent->start_failure));
   return RefuseUnsourced(Rung::kRespawn, c);
 }
 
@@ -169,7 +169,7 @@ Verdict TryReload(const Context& c) {
                   "there is no complete checkpoint to go back to" +
                       (c.incident.no_snapshot.empty() ? "" : ", and " + c.incident.no_snapshot));
   if (const auto* spent = c.WithoutRespawn())
-    return Refuse(Rung::kReload, Refusal::kNoRespawnLeft, "rank " + spent->rank.ToString() + " has no respawn left");
+    return Refuse(Rung::kReload, Refusal::kNoRespawnLeft, NoRespawnText(spent->rank, spent->start_failure));
   return std::nullopt;
 }
 
@@ -218,6 +218,10 @@ std::string_view RungName(Rung rung) {
 bool ReloadsFromSnapshot(const IncidentSnapshot& incident) {
   if (!incident.snapshot) return false;
   return !incident.checkpoint_exists || !incident.checkpoint || *incident.snapshot > *incident.checkpoint;
+}
+
+std::string NoRespawnText(Rank rank, const std::string& start_failure) {
+  return "rank " + rank.ToString() + " has no respawn left" + (start_failure.empty() ? "" : ": " + start_failure);
 }
 
 RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas) {

@@ -32,6 +32,7 @@ struct RankSnapshot {
   Condition condition = Condition::kGood;
   std::map<int, std::vector<std::string>> damaged;  // kDamaged: which tensors, by layout
   int respawns_left = 0;
+  std::string start_failure;              // why its newest replacement did not come; empty: nothing is known of that
   bool replacement_started = false;       // kGone: a new process is on its way
   std::optional<HeldState> held;          // kGone: what its launcher still has of the lost process
   int rescues_left = 0;                   // kGone: so often may a process be started only to save what is held
@@ -92,6 +93,9 @@ struct RungDecision {
   Rung rung = Rung::kResume;
   std::vector<RungReason> reasons;  // one per rung considered, the chosen one last
 };
+
+// "rank 4 has no respawn left", and what became of the last one.
+std::string NoRespawnText(Rank rank, const std::string& start_failure);
 
 RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas);
 

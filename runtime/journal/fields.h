@@ -96,14 +96,15 @@ KINTSUGI_FIELDS(core::RankSpan, rank, phase, attempt, begin, end)
 KINTSUGI_FIELDS(core::RungReason, rung, reason, text)
 KINTSUGI_FIELDS(core::AttemptRecord, attempt, rung, ended_by)
 KINTSUGI_FIELDS(core::IncidentRecord, id, signal, cause, ranks, step, attempts, term, generation, rung, reasons,
-                earlier, fault_at, detected_at, parked_at, rebuilt_at, repaired_at, resumed_at, bytes_moved, sources, phases,
-                rank_spans)
+                earlier, fault_at, detected_at, parked_at, rebuilt_at, repaired_at, resumed_at, bytes_moved, sources,
+                phases, rank_spans, begun)
 KINTSUGI_FIELDS(core::StepDecided, step)
 KINTSUGI_FIELDS(core::CheckpointReady, step, directory)
 KINTSUGI_FIELDS(core::RunEnded, exit_code, text, committed, final_digest)
 KINTSUGI_FIELDS(core::Notice, rank, text)
 KINTSUGI_NO_FIELDS(core::AskWitness)
 KINTSUGI_FIELDS(core::SnapshotSettled, step, counts, rank, text, cost)
+KINTSUGI_FIELDS(core::SaveSettled, step, saved, rank, text)
 
 KINTSUGI_FIELDS(core::Checkpoint, step, directory)
 KINTSUGI_FIELDS(core::Policy, world_size, max_respawns, silence, step_timeout, join_timeout, grace, repairs_per_rank,

@@ -191,6 +191,7 @@ std::vector<std::string> WriteAction(const ControllerAction& action, Term term, 
           [&](const Notice& a) { return line("notice", a); },
           [&](const AskWitness& a) { return line("ask_witness", a); },
           [&](const SnapshotSettled& a) { return line("snapshot_settled", a); },
+          [&](const SaveSettled& a) { return line("save_settled", a); },
       },
       action);
 }

@@ -253,19 +253,66 @@ TEST(ControllerAdmit, AResumeFromADamagedCheckpointEndsAtOnce) {
 }
 
 // Trying again would find the same: a start that cannot work ends, and says why.
-TEST(ControllerAdmit, AResumeFromACheckpointThatDoesNotFitEndsAtOnce) {
+TEST(ControllerAdmit, AResumeThatDoesNotFitEndsAtOnceAndBlamesNobody) {
+  for (StatusCode code :
+       {StatusCode::kFailedPrecondition, StatusCode::kInvalidArgument, StatusCode::kPermissionDenied}) {
+    Policy policy = Bench::QuickPolicy(2);
+    policy.resume_directory = "saves";
+    policy.resume_step = Step(4);
+    Bench bench(policy);
+    bench.hold = Phase::kRepair;
+    bench.Run();
+    bench.Say(1, PhaseDone{.phase = Phase::kRepair, .code = code, .text = "tensor 'w' has another shape"});
+    ASSERT_TRUE(bench.Ended());
+    EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
+    EXPECT_NE(bench.Ended()->text.find("tensor 'w'"), std::string::npos) << bench.Ended()->text;
+    EXPECT_EQ(bench.All<SpawnProcess>().size(), 2u) << "no process is started a second time";
+    EXPECT_TRUE(bench.Killed().empty());
+  }
+}
+
+TEST(ControllerAdmit, AHandlerThatRefusesItsConfigurationEndsTheStartAtOnce) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.hold = Phase::kRebuild;
+  bench.Run();
+  bench.Say(1, PhaseDone{.phase = Phase::kRebuild, .code = StatusCode::kInvalidArgument, .text = "no interface eth7"});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
+  EXPECT_NE(bench.Ended()->text.find("rank 1"), std::string::npos) << bench.Ended()->text;
+  EXPECT_NE(bench.Ended()->text.find("no interface eth7"), std::string::npos) << bench.Ended()->text;
+}
+
+TEST(ControllerAdmit, AStartThatFailsAgainAndAgainIsNoRunToComeBackTo) {
   Policy policy = Bench::QuickPolicy(2);
   policy.resume_directory = "saves";
   policy.resume_step = Step(4);
   Bench bench(policy);
   bench.hold = Phase::kRepair;
   bench.Run();
-  bench.Say(
-      1, PhaseDone{
-             .phase = Phase::kRepair, .code = StatusCode::kFailedPrecondition, .text = "tensor 'w' has another shape"});
+  for (int tries = 0; tries < 400 && !bench.Ended(); ++tries) {
+    bench.Say(1, PhaseDone{.phase = Phase::kRepair, .code = StatusCode::kInternal, .text = "broken"});
+    bench.Pass(std::chrono::milliseconds(100));
+  }
   ASSERT_TRUE(bench.Ended());
-  EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
-  EXPECT_NE(bench.Ended()->text.find("tensor 'w'"), std::string::npos) << bench.Ended()->text;
+  EXPECT_EQ(bench.Ended()->exit_code, kExitStartup) << bench.Ended()->text;
+}
+
+TEST(ControllerAdmit, ANodeThatStaysAwayIsNotToldAsADeath) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.max_respawns = 1;
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(4);
+  bench.replacements_come = false;
+  bench.Exit(1);
+  const Incarnation second = bench.All<SpawnProcess>().back().incarnation;
+  bench.Feed(ProcessExited{Rank(1), second, "node 1 did not come back within 60 s", std::nullopt, true});
+  bench.Pass(std::chrono::milliseconds(100));
+  std::string told;
+  for (const Transition& transition : bench.All<Transition>()) told += transition.reason + "\n";
+  for (const Notice& notice : bench.All<Notice>()) told += notice.text + "\n";
+  EXPECT_NE(told.find("rank 1 has no respawn left: node 1 did not come back within 60 s"), std::string::npos) << told;
+  EXPECT_EQ(told.find("the replacement of rank 1 died"), std::string::npos) << told;
 }
 
 }  // namespace

@@ -128,6 +128,37 @@ TEST(Save, IsBegunOnceTheIncidentIsOver) {
   EXPECT_EQ(bench.Sent<PauseAt>().size(), 4u);
 }
 
+TEST(Save, TellsWhatBecameOfIt) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.save_every = 6;
+  Bench bench = Running(policy);
+  for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(6)});
+  ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
+  EXPECT_TRUE(bench.All<SaveSettled>()[0].saved);
+  EXPECT_EQ(bench.All<SaveSettled>()[0].step, Step(6));
+  bench.hold = Phase::kDump;
+  for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(12)});
+  bench.Say(0, PhaseDone{.phase = Phase::kDump, .code = StatusCode::kResourceExhausted, .text = "the disk is full"});
+  ASSERT_EQ(bench.All<SaveSettled>().size(), 2u);
+  EXPECT_FALSE(bench.All<SaveSettled>()[1].saved);
+  EXPECT_EQ(bench.All<SaveSettled>()[1].step, Step(12));
+  EXPECT_NE(bench.All<SaveSettled>()[1].text.find("the disk is full"), std::string::npos);
+}
+
+TEST(Save, OneThatWasAskedForIsMadeAfterTheIncidentThatInterruptedIt) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.Feed(OperatorSave{});
+  ASSERT_EQ(bench.Sent<PauseAt>().size(), 4u);
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.Sent<PauseAt>().size(), 8u) << "asked for again";
+  EXPECT_TRUE(bench.All<SaveSettled>().empty());
+  // Not for ever.
+  for (int again = 0; again < 5; ++again) bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
+  EXPECT_FALSE(bench.All<SaveSettled>()[0].saved);
+}
+
 TEST(Save, IsRefusedWithoutADirectory) {
   Policy policy = Bench::QuickPolicy(2);
   policy.save_directory.clear();
