@@ -216,8 +216,8 @@ void NodeHub::OnClose(const net::ConnectionPtr& connection) {
   connection->set_mark(-1);
   --connected_;
   const Link link = std::exchange(LinkOf(node), {});
-  log_->Write(ended_ ? LogLevel::kInfo : LogLevel::kWarning,
-              LogLine(ended_ ? "node_left" : "node_lost", {{"node", std::to_string(node)}, {"address", link.address}}));
+  log_->Write(LogLevel::kInfo, LogLine(ended_ ? "node_left" : "node_unlinked",
+                                       {{"node", std::to_string(node)}, {"address", link.address}}));
   for (const auto& [number, channel] : link.channels) channel->Lose();
   for (const auto& [number, channel] : link.channels) controller_.OnAgentClose(channel);
   events_.OnNodeLost(node);

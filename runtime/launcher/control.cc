@@ -1,6 +1,7 @@
 // The control socket's requests: status, incidents, inject, save, stop. One JSON object in, one out.
 #include <nlohmann/json.hpp>
 
+#include "runtime/controller/incident_line.h"
 #include "runtime/launcher/control_words.h"
 #include "runtime/launcher/leader.h"
 
@@ -16,8 +17,32 @@ std::string_view LifeName(core::ControllerCore::Life life) {
   return kNames[static_cast<size_t>(life)];
 }
 
+// So many requests for a save may wait for its outcome; others still find a place at the control socket.
+constexpr size_t kWaitingSavesMax = 8;
+
+json Seconds(Duration duration) { return ToMilliseconds(duration) / 1000; }
+
+json SavesJson(const SaveBook& saves, TimePoint now) {
+  json newest, failure;
+  if (saves.newest)
+    newest = {{"step", saves.newest->checkpoint.step.value()},
+              {"directory", saves.newest->checkpoint.directory},
+              {"age_s", Seconds(now - saves.newest->known_at)}};
+  if (saves.last_failure)
+    failure = {{"step", saves.last_failure->settled.step.value()},
+               {"rank", saves.last_failure->settled.rank.value()},
+               {"why", saves.last_failure->settled.text},
+               {"age_s", Seconds(now - saves.last_failure->at)}};
+  return {{"made", saves.made}, {"failed", saves.failed}, {"newest", newest}, {"last_failure", failure}};
+}
+
+json TimeJson(const TimeAccount& time) {
+  return {{"total_s", Seconds(time.total)},   {"starting_s", Seconds(time.starting)}, {"down_s", Seconds(time.down)},
+          {"redone_s", Seconds(time.redone)}, {"useful_s", Seconds(time.useful())},   {"goodput", time.goodput()}};
+}
+
 // As in summary.json (tools/report), with `over` beside it.
-json IncidentJson(const core::IncidentRecord& record, bool over) {
+json IncidentJson(const core::IncidentRecord& record, bool over, TimePoint now) {
   const auto since_fault = [&](std::optional<TimePoint> t) {
     return t ? json(ToMilliseconds(*t - record.fault_at)) : json();
   };
@@ -32,6 +57,8 @@ json IncidentJson(const core::IncidentRecord& record, bool over) {
           {"ranks", std::move(ranks)},
           {"cause", record.cause},
           {"step", record.step ? json(record.step->value()) : json()},
+          {"steps_lost", StepsLost(record)},
+          {"down_ms", DownMilliseconds(record, now)},
           {"attempts", record.attempts},
           {"generation", record.generation.value()},
           {"path", record.rung ? json(core::RungName(*record.rung)) : json()},
@@ -45,6 +72,7 @@ json IncidentJson(const core::IncidentRecord& record, bool over) {
 std::string Leader::StatusJson() const {
   const core::ControllerCore& core = controller_->core();
   const net::TransportCounters& counters = controller_->counters();
+  const TimePoint now = SteadyClock::SteadyNow();
   json ranks = json::array();
   for (size_t r = 0; r < core.members().size(); ++r) {
     const auto& member = core.members()[r];
@@ -98,15 +126,69 @@ std::string Leader::StatusJson() const {
                          {"peer", counters.closed_peer},
                          {"frame", counters.closed_frame},
                          {"queue", counters.closed_queue}}}}},
+                     {"saves", SavesJson(result_.saves, now)},
+                     {"time", TimeJson(times_.Account(now))},
+                     {"nodes_away", run().nodes > 1 ? json(NodesAway()) : json::array()},
                      {"spares", std::move(spares)},
                      {"ranks", std::move(ranks)}});
 }
 
 std::string Leader::IncidentsJson() const {
   json incidents = json::array();
-  for (const IncidentResult& incident : result_.incidents) incidents.push_back(IncidentJson(incident.record, true));
-  if (const auto& under_way = controller_->core().incident()) incidents.push_back(IncidentJson(*under_way, false));
+  const TimePoint now = SteadyClock::SteadyNow();
+  for (const IncidentResult& incident : result_.incidents)
+    incidents.push_back(IncidentJson(incident.record, true, now));
+  if (const auto& under_way = controller_->core().incident()) incidents.push_back(IncidentJson(*under_way, false, now));
   return AnswerLine({{"ok", true}, {"incidents", std::move(incidents)}});
+}
+
+// Answered when the save has ended; a run whose save never comes to an end is told by the caller's own limit.
+void Leader::OnSaveRequest(bool waits, net::ControlSocket::Respond respond) {
+  const std::string& directory = run().policy.save_directory;
+  if (directory.empty()) return respond(Refuse("this run has no save directory: it was started without --save-dir"));
+  if (ended_) return respond(Refuse("the run has ended"));
+  if (waits && waiting_saves_.size() >= kWaitingSavesMax)
+    return respond(Refuse(std::to_string(kWaitingSavesMax) + " others wait for a save already: ask with --no-wait"));
+  if (waits) waiting_saves_.push_back(respond);
+  controller_->Feed(core::OperatorSave{});
+  if (!waits) respond(AnswerLine({{"ok", true}, {"directory", directory}}));
+}
+
+void Leader::OnSave(const core::SaveSettled& settled) {
+  if (!settled.saved) {
+    Say(LogLevel::kWarning, result_.saves.OnFailed(settled, SteadyClock::SteadyNow()));
+    return AnswerSaves(settled.text);
+  }
+  const json answer{{"ok", true}, {"directory", run().policy.save_directory}, {"step", settled.step.value()}};
+  for (const auto& respond : std::exchange(waiting_saves_, {})) respond(AnswerLine(answer));
+}
+
+// They wait in vain.
+void Leader::AnswerSaves(const std::string& why) {
+  const json answer{{"ok", false}, {"error", why}, {"exit", core::kExitFailed}};
+  for (const auto& respond : std::exchange(waiting_saves_, {})) respond(AnswerLine(answer));
+}
+
+// The fault is armed by the launcher of the rank's own host.
+void Leader::AskNodeOf(Rank rank, const std::string& request, net::ControlSocket::Respond respond) {
+  const int node = NodeOf(rank);
+  const uint64_t id = ++asked_so_far_;
+  asked_nodes_[id] = {node, respond};
+  if (hub_->Send(node, wire::AskNode{id, request})) return;
+  asked_nodes_.erase(id);
+  respond(Refuse("rank " + rank.ToString() + " runs on node " + std::to_string(node) + ", which is away"));
+}
+
+void Leader::ForgetAsked(int node) {
+  for (auto asked = asked_nodes_.begin(); asked != asked_nodes_.end();) {
+    if (asked->second.node != node) {
+      ++asked;
+      continue;
+    }
+    const auto respond = std::move(asked->second.respond);
+    asked = asked_nodes_.erase(asked);
+    respond(Refuse("node " + std::to_string(node) + " was lost before it answered"));
+  }
 }
 
 void Leader::OnRequest(const std::string& request, net::ControlSocket::Respond respond) {
@@ -115,12 +197,7 @@ void Leader::OnRequest(const std::string& request, net::ControlSocket::Respond r
   const std::string& command = words->command;
   if (command == "status") return respond(StatusJson());
   if (command == "incidents") return respond(IncidentsJson());
-  if (command == "save") {
-    if (run().policy.save_directory.empty())
-      return respond(Refuse("this run has no save directory: it was started without --save-dir"));
-    controller_->Feed(core::OperatorSave{});
-    return respond(AnswerLine({{"ok", true}, {"directory", run().policy.save_directory}}));
-  }
+  if (command == "save") return OnSaveRequest(words->wait, std::move(respond));
   if (command == "stop") {
     Stop();
     return respond(AnswerLine({{"ok", true}}));
@@ -130,10 +207,7 @@ void Leader::OnRequest(const std::string& request, net::ControlSocket::Respond r
     if (!injection.ok()) return respond(Refuse(injection.status().message()));
     if (injection->rank.value() >= run().policy.world_size)
       return respond(Refuse("there is no rank " + injection->rank.ToString()));
-    if (!local_)
-      return respond(Refuse("rank " + injection->rank.ToString() + " runs on node " +
-                            std::to_string(NodeOf(injection->rank)) +
-                            ": give the fault to the run there, or with --inject when it starts"));
+    if (!local_) return AskNodeOf(injection->rank, request, std::move(respond));
     Result<InjectionId> id = local_->Arm(*injection);
     if (!id.ok()) return respond(Refuse(id.status().message()));
     controller_->Feed(core::OperatorInject{injection->rank, id->ToString() + " " + ToString(*injection)});

@@ -28,6 +28,11 @@ Result<ControlWords> ReadControlWords(std::string_view request) {
   ControlWords words;
   KINTSUGI_ASSIGN_OR_RETURN(words.command, TextOf(parsed, "command"));
   KINTSUGI_ASSIGN_OR_RETURN(words.spec, TextOf(parsed, "spec"));
+  if (const auto wait = parsed.find("wait"); wait != parsed.end()) {
+    if (!wait->is_boolean())
+      return Wrong(std::string("has a \"wait\" that is a JSON ") + wait->type_name() + ": it must be a boolean");
+    words.wait = wait->get<bool>();
+  }
   return words;
 }
 

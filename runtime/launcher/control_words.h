@@ -16,9 +16,10 @@ namespace kintsugi {
 struct ControlWords {
   std::string command;
   std::string spec;  // of inject; empty: there is none
+  bool wait = true;  // of save: for its outcome
 };
 
-// One JSON object: "command", and "spec" where there is one. Other fields are not looked at.
+// One JSON object: "command", and "spec" and "wait" where they are there. Other fields are not looked at.
 Result<ControlWords> ReadControlWords(std::string_view request);
 
 // One line. Names and causes may hold bytes that are no UTF-8: they are shown as replacement characters.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/controller/listen_within.h"
+
 namespace kintsugi {
 namespace {
 
@@ -11,7 +13,7 @@ constexpr Duration kConnectLimit = std::chrono::seconds(2);
 
 Status Electorate::Listen(const std::string& job, std::shared_ptr<const net::Secret> secret,
                           std::shared_ptr<const net::TlsContext> tls, const std::string& address, uint16_t port,
-                          bool exact, Handlers handlers) {
+                          bool exact, PortRange ports, Handlers handlers) {
   job_ = job;
   secret_ = std::move(secret);
   tls_ = std::move(tls);
@@ -28,10 +30,10 @@ Status Electorate::Listen(const std::string& job, std::shared_ptr<const net::Sec
   server.on_refused = [this](const std::string& peer, net::CloseReason, const Status& why) {
     log_->Write(LogLevel::kWarning, LogLine("peer_refused", {{"peer", peer}, {"why", why.message()}}));
   };
-  Result<std::unique_ptr<net::Server>> listening = net::Server::Listen(io_, options, secret_, server);
+  Result<std::unique_ptr<net::Server>> listening = ListenWithin(io_, options, ports, secret_, server);
   if (!listening.ok() && !exact) {
     options.port = 0;
-    listening = net::Server::Listen(io_, options, secret_, server);
+    listening = ListenWithin(io_, options, ports, secret_, server);
   }
   KINTSUGI_RETURN_IF_ERROR(listening.status());
   server_ = std::move(listening).value();

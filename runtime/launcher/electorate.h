@@ -12,6 +12,7 @@
 #include <string>
 
 #include "runtime/base/log.h"
+#include "runtime/base/port_range.h"
 #include "runtime/net/client.h"
 #include "runtime/net/server.h"
 #include "runtime/wire/node_codec.h"
@@ -30,10 +31,10 @@ class Electorate {
 
   Electorate(boost::asio::io_context& io, std::shared_ptr<LogSink> log) : io_(io), log_(std::move(log)) {}
 
-  // `exact`: that port and no other; else another one where it is taken.
+  // `exact`: that port and no other; else another one, of `ports`, where it is taken.
   Status Listen(const std::string& job, std::shared_ptr<const net::Secret> secret,
                 std::shared_ptr<const net::TlsContext> tls, const std::string& address, uint16_t port, bool exact,
-                Handlers handlers);
+                PortRange ports, Handlers handlers);
   uint16_t port() const { return server_->port(); }
 
   void Know(const wire::NodePlace& place);

@@ -55,8 +55,7 @@ void Leader::OnExited(Rank rank, Incarnation incarnation, const std::string& cau
 
 // Its node is away. Whether the process before it lives there nobody knows, so that this is no end of that one.
 void Leader::OnNotBegun(Rank rank, Incarnation incarnation) {
-  const std::string why = "could not be started: node " + std::to_string(NodeOf(rank)) + " is gone";
-  if (!ended_) controller_->Feed(core::ProcessExited{rank, incarnation, why, std::nullopt, true});
+  if (!ended_) controller_->Feed(core::ProcessExited{rank, incarnation, WhyNotBack(NodeOf(rank)), std::nullopt, true});
 }
 
 void Leader::SetSpares(int node, int waiting) {
@@ -68,6 +67,7 @@ void Leader::MarkStep(Rank rank, const PageView& page) {
   const uint64_t step = UnpackProgress(page.progress).step;
   RankView& view = View(rank);
   if (step == view.step) return;
+  times_.OnBegan(Step(step), page.progress_at);
   if (view.step > 0 && page.progress_at > view.step_began) {
     auto& steps = result_.steps;
     if (steps.size() == kStepTimingsMax) steps.erase(steps.begin(), steps.begin() + kStepTimingsMax / 2);

@@ -50,15 +50,16 @@ class Launcher::Impl {
     }
     WorkerPoolOptions pool = PoolOptionsOf(options_, 0);
     pool.master_address = options_.node_address;
-    pool.master_port = FreePort(options_.node_address);
+    pool.master_port = FreePort(options_.node_address, options_.ports);
     pool.controller = options_.bind_address + ":" + std::to_string(leader_.port());
     KINTSUGI_RETURN_IF_ERROR(pool_.SetUp(std::move(pool), *secret));
     if (!options_.run_directory.empty()) {
-      KINTSUGI_ASSIGN_OR_RETURN(
-          control_, net::ControlSocket::Listen(io_, options_.run_directory + "/control.sock",
-                                               [this](std::string request, net::ControlSocket::Respond respond) {
-                                                 leader_.OnRequest(request, std::move(respond));
-                                               }));
+      KINTSUGI_ASSIGN_OR_RETURN(control_, net::ControlSocket::Listen(
+                                              io_, options_.run_directory + "/control.sock",
+                                              [this](std::string request, net::ControlSocket::Respond respond) {
+                                                leader_.OnRequest(request, std::move(respond));
+                                              },
+                                              ControlOptions()));
     }
     return Status::Ok();
   }

@@ -17,11 +17,14 @@
 #include <vector>
 
 #include "runtime/base/log.h"
+#include "runtime/base/port_range.h"
 #include "runtime/controller/report_ledger.h"
 #include "runtime/core/controller_types.h"
 #include "runtime/core/policy.h"
 #include "runtime/inject/ledger.h"
 #include "runtime/journal/options.h"
+#include "runtime/launcher/run_times.h"
+#include "runtime/launcher/save_book.h"
 #include "runtime/net/http.h"
 #include "runtime/net/secret.h"
 #include "runtime/net/tls.h"
@@ -38,7 +41,8 @@ struct LauncherOptions {
   core::Policy policy;
   std::vector<Injection> injections;
   std::string bind_address = "127.0.0.1";
-  uint16_t port = 0;                       // of the controller; 0: any
+  uint16_t port = 0;                       // of the controller; 0: any of `ports`
+  PortRange ports;                         // of all that others must reach; ranks are told by their environment
   std::string run_directory;               // holds the control socket; empty: none
   int nodes = 1;                           // hosts, each with a launcher; the policy's world is spread over them evenly
   std::string node_address = "127.0.0.1";  // of this host, as ranks of other hosts reach it
@@ -91,6 +95,9 @@ struct RunResult {
   std::vector<RankLife> lives;
   std::vector<StepTiming> steps;
   std::vector<FiredInjection> fired;
+  std::vector<std::string> hosts;  // of several nodes, as far as this leader knows them
+  SaveBook saves;
+  TimeAccount time;
   TimePoint begin;
   TimePoint end;
   uint64_t reports_lost = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/controller/incident_line.h"
 #include "runtime/journal/text.h"
 #include "runtime/launcher/node_parts.h"
 
@@ -39,15 +40,17 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* l
       running_generation_(options_.generation),
       began_(run().policy.began),
       checkpoints_(run().policy.checkpoints),
-      views_(static_cast<size_t>(run().policy.world_size)) {
+      views_(static_cast<size_t>(run().policy.world_size)),
+      times_(SteadyClock::SteadyNow()) {
   const core::Policy& policy = run().policy;
   if (!policy.resume_directory.empty() && !policy.resume_by_trainer && !policy.takes_over)
     checkpoints_.push_back({run().policy.resume_step, run().policy.resume_directory});
   result_.begin = SteadyClock::SteadyNow();
+  if (!checkpoints_.empty()) result_.saves.newest = {checkpoints_.back(), result_.begin};
   result_.resumed_from = run().policy.resume_step;
 }
 
-Leader::~Leader() = default;
+Leader::~Leader() { AnswerSaves("this launcher does not lead the run any more: ask again"); }
 
 Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   KINTSUGI_RETURN_IF_ERROR(run().policy.Validate());
@@ -62,6 +65,7 @@ Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   controller.job = run().job;
   controller.bind_address = run().bind_address;
   controller.port = run().port;
+  controller.ports = run().ports;
   controller.tls = run().tls;
   if (run().nodes > 1) controller.limits = LinkLimits(LocalRanks());
   controller_ = std::make_unique<Controller>(io_, controller, std::move(secret), *this, log_);
@@ -99,6 +103,13 @@ void Leader::Start() {
 
 RunResult Leader::TakeResult() {
   result_.end = SteadyClock::SteadyNow();
+  result_.time = times_.Account(result_.end);
+  for (const Node& node : nodes_) {
+    const int first = node.number * LocalRanks();
+    if (HasRanks(node.number))
+      result_.hosts.push_back("node " + std::to_string(node.number) + ", " + node.place.address + ", ranks " +
+                              std::to_string(first) + " to " + std::to_string(first + LocalRanks() - 1));
+  }
   result_.reports = controller_->reports().Committed(result_.committed);
   result_.reports_lost = result_.reports.missing + (local_ ? local_->reports_lost() : 0);
   if (result_.reports_lost > 0)
@@ -152,6 +163,11 @@ void Leader::Stop() {
 
 void Leader::OnTransition(const core::Transition& t) {
   began_ = began_ || t.to == core::Phase::kRunning;
+  if (t.to == core::Phase::kRunning && t.from != core::Phase::kConfirm) {
+    const auto& incident = controller_->core().incident();
+    times_.OnResuming(incident && incident->step ? *incident->step : run().policy.resume_step,
+                      SteadyClock::SteadyNow());
+  }
   if (t.to == core::Phase::kRunning) running_generation_ = t.generation;
   log_->Write(LogLevel::kInfo, LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},
                                                  {"to", std::string(core::PhaseName(t.to))},
@@ -176,13 +192,26 @@ void Leader::OnIncident(const core::IncidentRecord& record) {
     fired_attributed_ = i + 1;
     break;
   }
+  const TimePoint now = SteadyClock::SteadyNow();
+  const core::IncidentRecord& told = incident.record;
+  // A gap that healed stopped nobody.
+  if (told.rung != Rung::kResume) times_.OnIncident(told.fault_at, told.resumed_at.value_or(now));
+  Say(LogLevel::kWarning, IncidentLine(told, now));
   result_.incidents.push_back(std::move(incident));
 }
 
 // As many as a controller keeps.
 void Leader::OnCheckpoint(const core::Checkpoint& checkpoint) {
+  std::erase(checkpoints_, checkpoint);
   if (checkpoints_.size() >= kCheckpointsKept) checkpoints_.erase(checkpoints_.begin());
   checkpoints_.push_back(checkpoint);
+  result_.saves.OnMade(checkpoint, SteadyClock::SteadyNow());
+}
+
+void Leader::Say(LogLevel level, const std::string& line) {
+  log_->Write(level, line);
+  for (const Node& node : nodes_)
+    if (hub_->connected(node.number)) hub_->Send(node.number, wire::NodeNews{level, line});
 }
 
 void Leader::OnNotice(Rank rank, const std::string& text) {
@@ -211,6 +240,7 @@ void Leader::OnEnded(const core::RunEnded& ended) {
   result_.text = ended.text;
   result_.final_digest = ended.final_digest;
   result_.committed = ended.committed;
+  AnswerSaves("the run ended before it could save: " + ended.text);
   log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
               LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
   for (const Node& node : nodes_) hub_->Send(node.number, wire::NodeEnd{result_.exit_code, result_.text});
@@ -227,6 +257,7 @@ void Leader::EndNow(const std::string& why) {
     result_.exit_code = core::kExitFailed;
     result_.text = why;
   }
+  AnswerSaves("the run was ended at once: " + why);
   if (local_) local_->Leave();
   if (local_) local_->KillAll();
   on_done_();

@@ -13,6 +13,7 @@
 #include "runtime/controller/node_hub.h"
 #include "runtime/core/witness.h"
 #include "runtime/launcher/launcher.h"
+#include "runtime/launcher/run_times.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/control_socket.h"
 
@@ -86,6 +87,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
     std::map<Rank, Incarnation> to_spawn;
     TimePoint lost_at;    // where it is not connected
     TimePoint pulsed_at;  // last sign of the leader's life
+    bool said_away = false, said_gone = false;  // to the logs, of this absence
     wire::NodePlace place;
     bool knows_totals = false;  // since it was last welcomed
   };
@@ -102,10 +104,13 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void OnTransition(const core::Transition& transition) override;
   void OnIncident(const core::IncidentRecord& record) override;
   void OnCheckpoint(const core::Checkpoint& checkpoint) override;
+  void OnSave(const core::SaveSettled& settled) override;
   void OnNotice(Rank rank, const std::string& text) override;
   void OnEnded(const core::RunEnded& ended) override;
   void OnAskWitness() override { options_.on_ask_witness(); }
 
+  // Into the log here and of every node.
+  void Say(LogLevel level, const std::string& line);
   void SetSpares(int node, int waiting);
   void MarkStep(Rank rank, const PageView& page);
   void ReportProgress();
@@ -121,6 +126,9 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void CheckNodes();
   void CheckGrace();
   void OnNotBegun(Rank rank, Incarnation incarnation);
+  void SayAway(Node& node);
+  void SayGone(Node& node);
+  std::string WhyNotBack(int node) const;
   Node& NodeAt(int node) { return nodes_[static_cast<size_t>(node)]; }
   Duration PulseEvery() const;
   void Pulse(Node& node);
@@ -137,6 +145,10 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   // Control socket (control.cc).
   std::string StatusJson() const;
   std::string IncidentsJson() const;
+  void OnSaveRequest(bool waits, net::ControlSocket::Respond respond);
+  void AnswerSaves(const std::string& answer);
+  void ForgetAsked(int node);
+  void AskNodeOf(Rank rank, const std::string& request, net::ControlSocket::Respond respond);
 
   boost::asio::io_context& io_;
   const LeaderOptions options_;
@@ -168,6 +180,14 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   TimePoint progress_step_at_;
   double samples_per_second_ = 0;
   size_t fired_attributed_ = 0;
+  RunTimes times_;
+  std::vector<net::ControlSocket::Respond> waiting_saves_;  // who asked for a save and waits for its outcome
+  struct Asked {
+    int node = 0;
+    net::ControlSocket::Respond respond;
+  };
+  std::map<uint64_t, Asked> asked_nodes_;  // by the number that the node answers with
+  uint64_t asked_so_far_ = 0;
 };
 
 }  // namespace kintsugi

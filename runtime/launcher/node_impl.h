@@ -88,7 +88,12 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnSpares(int waiting) override { Tell(wire::NodeSpares{waiting}); }
   void OnIdle() override { StopIfDone(); }
 
+  // The control socket (node_control.cc).
   void OnRequest(const std::string& request, net::ControlSocket::Respond respond);
+  void AskLeader(const std::string& request, net::ControlSocket::Respond respond);
+  void OnAskedHere(const wire::AskNode& asked);
+  void OnAnswered(const wire::AnswerNode& answer);
+  void ForgetAsked(const std::string& why);
 
   int LocalRanks() const { return options_.run.policy.world_size / options_.run.nodes; }
   bool has_ranks() const { return options_.controller < 0; }
@@ -114,6 +119,8 @@ class NodeLauncher::Impl final : public WorkerEvents {
   Electorate electorate_;
   core::ElectionCore election_;
   std::unique_ptr<net::ControlSocket> control_;
+  std::map<uint64_t, net::ControlSocket::Respond> asked_leader_;  // by the number that the leader answers with
+  uint64_t asked_so_far_ = 0;
 
   // The link.
   std::unique_ptr<net::Client> client_;

@@ -1,8 +1,5 @@
 #include "runtime/launcher/node_launcher.h"
 
-#include <nlohmann/json.hpp>
-
-#include "runtime/launcher/control_words.h"
 #include "runtime/launcher/node_impl.h"
 #include "runtime/launcher/node_parts.h"
 #include "runtime/net/event_loop.h"
@@ -82,21 +79,23 @@ Status NodeLauncher::Impl::SetUp() {
     port = options_.rendezvous_port + self();
   }
   const bool exact = !has_ranks() || founds();
-  KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(
-      run.job, run.secret, run.tls, host, static_cast<uint16_t>(port <= 65535 ? port : 0), exact, std::move(handlers)));
+  KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(run.job, run.secret, run.tls, host,
+                                              static_cast<uint16_t>(port <= 65535 ? port : 0), exact, run.ports,
+                                              std::move(handlers)));
   for (size_t k = 0; k < options_.controllers.size(); ++k)
     if (static_cast<int>(k) != options_.controller)
       electorate_.Know({run.nodes + static_cast<int>(k), options_.controllers[k].host, options_.controllers[k].port});
   if (options_.controllers.empty() && self() != 0)
     electorate_.Know({0, options_.rendezvous_host, options_.rendezvous_port});
   if (founds()) run_id_ = run.job + "/" + std::to_string(launcher_id_);
-  if (has_ranks()) master_port_ = FreePort(run.node_address);
+  if (has_ranks()) master_port_ = FreePort(run.node_address, run.ports);
   if (!run.run_directory.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(
-        control_, net::ControlSocket::Listen(io_, run.run_directory + "/control.sock",
-                                             [this](std::string request, net::ControlSocket::Respond respond) {
-                                               OnRequest(request, std::move(respond));
-                                             }));
+    KINTSUGI_ASSIGN_OR_RETURN(control_, net::ControlSocket::Listen(
+                                            io_, run.run_directory + "/control.sock",
+                                            [this](std::string request, net::ControlSocket::Respond respond) {
+                                              OnRequest(request, std::move(respond));
+                                            },
+                                            ControlOptions()));
   }
   return Status::Ok();
 }
@@ -214,29 +213,6 @@ void NodeLauncher::Impl::OnExited(Rank rank, Incarnation incarnation, const std:
   if (since) exited.since_age = std::max(now - *since, Duration());
   Tell(exited);
   StopIfDone();
-}
-
-// ---- control socket ----------------------------------------------------------------------------------------------
-
-void NodeLauncher::Impl::OnRequest(const std::string& request, net::ControlSocket::Respond respond) {
-  const auto refuse = [&](const std::string& why) { respond(RefusalLine(why)); };
-  const Result<ControlWords> words = ReadControlWords(request);
-  if (!words.ok()) return refuse(words.status().message());
-  const std::string& command = words->command;
-  if (command == "stop") {
-    AskToStop();
-    return respond(AnswerLine({{"ok", link_ != nullptr}}));
-  }
-  Result<Injection> injection = ParseInjection(command == "inject" ? words->spec : "");
-  if (command == "inject" && injection.ok() && injection->rank.value() / LocalRanks() == self()) {
-    Result<InjectionId> id = pool_.Arm(*injection);
-    if (!id.ok()) return refuse(id.status().message());
-    Tell(wire::NodeInject{injection->rank, id->ToString() + " " + ToString(*injection)});
-    return respond(AnswerLine({{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}));
-  }
-  if (leader_) return leader_->OnRequest(request, std::move(respond));
-  if (!leads_) return refuse("this is " + name() + ", and nobody leads the run now: ask again in a second");
-  refuse("this is " + name() + ": ask " + Name(leads_->node) + ", at " + leads_->address);
 }
 
 }  // namespace kintsugi

@@ -72,21 +72,26 @@ void NodeLauncher::Impl::OnFrame(std::string_view payload) {
   const bool news = term_ < frame->term;
   term_ = frame->term;
   if (news) retold_ = {0, Rank()};
-  std::visit(Overloaded{[&](const wire::NodeWelcome& m) { OnWelcome(m); },
-                        [&](const wire::SpawnWorker& m) {
-                          if (set_up_) pool_.Spawn(m.rank, m.incarnation);
-                        },
-                        [&](const wire::KillWorker& m) { pool_.Kill(m.rank, m.incarnation, m.reason); },
-                        [&](const wire::ToAgentChannel& m) { relay_.Send(m.channel, m.frame); },
-                        [&](const wire::CloseAgentChannel& m) { relay_.Close(m.channel); },
-                        [&](const wire::NodeEnd& m) { OnEnd(m); }, [&](const wire::NodePulse& m) { OnPulse(m); },
-                        [&](const wire::NodePlaces& m) {
-                          for (const wire::NodePlace& place : m.places)
-                            if (place.node != self()) electorate_.Know(place);
-                        },
-                        [&](const wire::KeepReport& m) { Keep(m.report); },
-                        [&](const wire::KeepTotals& m) { OnTotals(m); }, [](const wire::Leads&) {}},
-             frame->order);
+  std::visit(
+      Overloaded{[&](const wire::NodeWelcome& m) { OnWelcome(m); },
+                 [&](const wire::SpawnWorker& m) {
+                   if (set_up_) pool_.Spawn(m.rank, m.incarnation);
+                 },
+                 [&](const wire::KillWorker& m) { pool_.Kill(m.rank, m.incarnation, m.reason); },
+                 [&](const wire::ToAgentChannel& m) { relay_.Send(m.channel, m.frame); },
+                 [&](const wire::CloseAgentChannel& m) { relay_.Close(m.channel); },
+                 [&](const wire::NodeEnd& m) { OnEnd(m); }, [&](const wire::NodePulse& m) { OnPulse(m); },
+                 [&](const wire::NodePlaces& m) {
+                   for (const wire::NodePlace& place : m.places)
+                     if (place.node != self()) electorate_.Know(place);
+                 },
+                 [&](const wire::KeepReport& m) { Keep(m.report); }, [&](const wire::KeepTotals& m) { OnTotals(m); },
+                 [&](const wire::AskNode& m) { OnAskedHere(m); }, [&](const wire::AnswerNode& m) { OnAnswered(m); },
+                 [&](const wire::NodeNews& m) {
+                   if (!leader_) log_->Write(m.level, m.line);  // the leader here has written it
+                 },
+                 [](const wire::Leads&) {}},
+      frame->order);
 }
 
 void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
@@ -131,6 +136,7 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
 void NodeLauncher::Impl::Unlink(const std::string& why) {
   if (client_) client_->Stop();
   link_.reset();
+  ForgetAsked("the controller was lost: " + why);
   relay_.Detach();
   log_->Write(LogLevel::kWarning, LogLine("controller_lost", {{"node", std::to_string(self())}, {"why", why}}));
   if (set_up_) election_.Lose(SteadyClock::SteadyNow());
@@ -138,6 +144,7 @@ void NodeLauncher::Impl::Unlink(const std::string& why) {
 
 void NodeLauncher::Impl::OnClose(const Status& why) {
   link_.reset();
+  ForgetAsked(ended_ ? "the run has ended: " + ended_->text : "the controller was lost: " + why.message());
   relay_.Detach();
   if (ended_) {
     if (!pool_.running() && (!leader_ || leader_done_)) io_.stop();

@@ -8,6 +8,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/launcher/launcher.h"
 #include "runtime/launcher/worker_pool.h"
+#include "runtime/net/control_socket.h"
 #include "runtime/net/transport_options.h"
 
 namespace kintsugi {
@@ -20,6 +21,13 @@ inline net::TransportLimits LinkLimits(int local_ranks) {
   limits.queue_frames *= static_cast<size_t>(local_ranks) + 1;
   limits.queue_bytes *= static_cast<size_t>(local_ranks) + 1;
   return limits;
+}
+
+// Whoever asks for a save waits for its outcome; how long is the caller's to say.
+inline net::ControlSocketOptions ControlOptions() {
+  net::ControlSocketOptions options;
+  options.answer_deadline = std::chrono::hours(1);
+  return options;
 }
 
 // How often a node and its controller tell each other that they live.
@@ -35,8 +43,9 @@ inline Duration LeaveLimit(std::optional<TimePoint> stop_asked, Duration grace) 
   return std::clamp<Duration>(*stop_asked + grace - SteadyClock::SteadyNow(), kLeast, kMost);
 }
 
-// A port that is free now, for the trainer's own use (MASTER_PORT).
-uint16_t FreePort(const std::string& on_address);
+// A port that is free now, for the trainer's own use (MASTER_PORT): the last one of `ports`, since listeners of ours
+// take the first. 0: none is.
+uint16_t FreePort(const std::string& on_address, PortRange ports);
 
 // All but where the master and the controller are.
 inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank) {

@@ -1,4 +1,6 @@
 // The nodes of a run, as its leader sees them.
+#include <utility>
+
 #include "runtime/base/overloaded.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_parts.h"
@@ -41,6 +43,7 @@ void Leader::CheckNodes() {
       ended_ = true;
       return on_done_();
     }
+    SayGone(node);
     // What waits for the node, and what it was told when its connection was dead already and nobody knew. Fed one at a
     // time: the controller may ask for the next process of the rank at once.
     node.to_spawn.clear();
@@ -50,6 +53,33 @@ void Leader::CheckNodes() {
     }
     if (ended_) return;
   }
+}
+
+std::string Leader::WhyNotBack(int node) const {
+  return NodeName(node) + " did not come back within " + Seconds(run().node_wait);
+}
+
+// A rank of it that must be replaced waits for it; nothing else here can start one on that host.
+void Leader::SayAway(Node& node) {
+  node.said_away = true;
+  const int first = node.number * LocalRanks();
+  Say(LogLevel::kWarning,
+      LogLine("node_lost",
+              {{"node", std::to_string(node.number)},
+               {"address", node.place.address},
+               {"ranks", std::to_string(first) + "-" + std::to_string(first + LocalRanks() - 1)},
+               {"waits", Seconds(run().node_wait) + " for " + NodeName(node.number)},
+               {"remedy", "where its launcher has ended, start it again there with the same command (--node-rank " +
+                              std::to_string(node.number) + ")"}}));
+}
+
+void Leader::SayGone(Node& node) {
+  if (std::exchange(node.said_gone, true)) return;
+  Say(LogLevel::kWarning,
+      LogLine("node_gone",
+              {{"node", std::to_string(node.number)},
+               {"why", WhyNotBack(node.number)},
+               {"then", "nothing is started on it any more; `kintsugi explain` tells what is done instead"}}));
 }
 
 std::vector<int> Leader::NodesAway() const {
@@ -132,6 +162,12 @@ void Leader::TellPlaces() {
 }
 
 void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
+  if (std::exchange(NodeAt(node).said_away, false)) {
+    const auto away_ms = static_cast<int64_t>(ToMilliseconds(SteadyClock::SteadyNow() - NodeAt(node).lost_at));
+    Say(LogLevel::kWarning,
+        LogLine("node_back", {{"node", std::to_string(node)}, {"away_ms", std::to_string(away_ms)}}));
+  }
+  NodeAt(node).said_gone = false;
   wire::NodePlace& place = NodeAt(node).place;
   const bool moved = place.address != hello.address || place.port != hello.port;
   place = {node, hello.address, hello.port};
@@ -200,9 +236,11 @@ void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& liv
 }
 
 void Leader::OnNodeLost(int node) {
+  ForgetAsked(node);
   NodeAt(node).lost_at = SteadyClock::SteadyNow();
   if (ties_) ties_->OnAway(node);
   if (HasRanks(node)) SetSpares(node, 0);
+  if (HasRanks(node) && started_ && !ended_) SayAway(NodeAt(node));
   StopIfDone();
 }
 
@@ -247,6 +285,18 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                  [&](const wire::NodeStop&) {
                    log_->Write(LogLevel::kWarning, LogLine("stop_requested", {{"node", std::to_string(node)}}));
                    Stop();
+                 },
+                 [&](const wire::NodeAsks& m) {
+                   OnRequest(m.request, [this, node, id = m.id](std::string answer) {
+                     hub_->Send(node, wire::AnswerNode{id, std::move(answer)});
+                   });
+                 },
+                 [&](const wire::NodeAnswers& m) {
+                   const auto asked = asked_nodes_.find(m.id);
+                   if (asked == asked_nodes_.end() || asked->second.node != node) return;
+                   const auto respond = std::move(asked->second.respond);
+                   asked_nodes_.erase(asked);
+                   respond(m.answer);
                  },
                  [&](const wire::NodeInject& m) {
                    if (OfNode(m.rank, node)) controller_->Feed(core::OperatorInject{m.rank, m.injection});

@@ -106,6 +106,12 @@ void Put(const AgentChannelClosed& m, NodeEnvelope* out) { out->set_agent_closed
 void Put(const NodeSpares& m, NodeEnvelope* out) { out->set_spares(static_cast<uint32_t>(m.waiting)); }
 void Put(const NodeHeld& m, NodeEnvelope* out) { PutHeld(m, out->mutable_held()); }
 void Put(const TieRuleKept& m, NodeEnvelope* out) { out->set_tie_rule_kept(m.number); }
+void PutTold(uint64_t id, const std::string& text, pb::Told* out) {
+  out->set_id(id);
+  out->set_text(text);
+}
+void Put(const NodeAsks& m, NodeEnvelope* out) { PutTold(m.id, m.request, out->mutable_asks()); }
+void Put(const NodeAnswers& m, NodeEnvelope* out) { PutTold(m.id, m.answer, out->mutable_answers()); }
 void Put(const NodeStop&, NodeEnvelope* out) { out->mutable_stop(); }
 void Put(const NodeInject& m, NodeEnvelope* out) {
   out->mutable_inject()->set_rank(m.rank.value());
@@ -263,6 +269,12 @@ void Put(const KeepTotals& m, NodeEnvelope* out) {
     one->set_last_loss(note.last_loss);
   }
 }
+void Put(const AskNode& m, NodeEnvelope* out) { PutTold(m.id, m.request, out->mutable_ask_node()); }
+void Put(const AnswerNode& m, NodeEnvelope* out) { PutTold(m.id, m.answer, out->mutable_answer_node()); }
+void Put(const NodeNews& m, NodeEnvelope* out) {
+  out->mutable_news()->set_level(static_cast<uint32_t>(m.level));
+  out->mutable_news()->set_line(m.line);
+}
 void Put(const Leads& m, NodeEnvelope* out) { PutPlace(m.controller, out->mutable_leads()); }
 
 Result<NodePlace> Take(const pb::NodePlace& in) {
@@ -379,6 +391,10 @@ Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes)
     }
     case NodeEnvelope::kTieRuleKept:
       return with(NodeMessage(TieRuleKept{in.tie_rule_kept()}));
+    case NodeEnvelope::kAsks:
+      return with(NodeMessage(NodeAsks{in.asks().id(), in.asks().text()}));
+    case NodeEnvelope::kAnswers:
+      return with(NodeMessage(NodeAnswers{in.answers().id(), in.answers().text()}));
     case NodeEnvelope::kStop:
       return with(NodeMessage(NodeStop{}));
     case NodeEnvelope::kInject: {
@@ -446,6 +462,16 @@ Result<NodeOrderFrame> DecodeToNode(const std::string& job, std::string_view byt
       frame.order = Leads{std::move(place)};
       return frame;
     }
+    case NodeEnvelope::kAskNode:
+      frame.order = AskNode{in.ask_node().id(), in.ask_node().text()};
+      return frame;
+    case NodeEnvelope::kAnswerNode:
+      frame.order = AnswerNode{in.answer_node().id(), in.answer_node().text()};
+      return frame;
+    case NodeEnvelope::kNews:
+      KINTSUGI_RETURN_IF_ERROR(CheckEnum("level", in.news().level(), static_cast<uint32_t>(LogLevel::kError)));
+      frame.order = NodeNews{static_cast<LogLevel>(in.news().level()), in.news().line()};
+      return frame;
     case NodeEnvelope::CONTROLLER_NOT_SET:
       break;
   }

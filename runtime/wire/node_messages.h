@@ -14,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
+#include "runtime/base/log.h"
 #include "runtime/core/held_state.h"
 #include "runtime/core/ledger_totals.h"
 #include "runtime/core/policy.h"
@@ -116,9 +117,20 @@ struct TieRuleKept {
   uint64_t number = 0;
 };
 
-using NodeMessage =
-    std::variant<NodeHello, WorkerStarting, Pages, WorkerReport, InjectionFired, WorkerExited, FromAgentChannel,
-                 AgentChannelClosed, NodeStop, NodeInject, NodeSpares, NodeHeld, VoteRequest, Vote, TieRuleKept>;
+// A request that came through this node's control socket and is the leader's to answer; the answer to what it asked
+// here.
+struct NodeAsks {
+  uint64_t id = 0;  // the asker's own
+  std::string request;
+};
+struct NodeAnswers {
+  uint64_t id = 0;
+  std::string answer;
+};
+
+using NodeMessage = std::variant<NodeHello, WorkerStarting, Pages, WorkerReport, InjectionFired, WorkerExited,
+                                 FromAgentChannel, AgentChannelClosed, NodeStop, NodeInject, NodeSpares, NodeHeld,
+                                 VoteRequest, Vote, TieRuleKept, NodeAsks, NodeAnswers>;
 
 // ---- controller -> node ------------------------------------------------------------------------------------------
 
@@ -177,12 +189,26 @@ struct NodePlace {
 struct NodePlaces {  // of these nodes; what is known of others stays
   std::vector<NodePlace> places;
 };
+// The same in the other direction: what only a node can do, and what it asked for.
+struct AskNode {
+  uint64_t id = 0;
+  std::string request;
+};
+struct AnswerNode {
+  uint64_t id = 0;
+  std::string answer;
+};
+// A line for the log of every node: what happened to the run, whoever led it then.
+struct NodeNews {
+  LogLevel level = LogLevel::kInfo;
+  std::string line;
+};
 // Between launchers: who hosts the controller under the envelope's term, and where it listens.
 struct Leads {
   NodePlace controller;
 };
 
 using NodeOrder = std::variant<NodeWelcome, SpawnWorker, KillWorker, ToAgentChannel, CloseAgentChannel, NodeEnd,
-                               NodePulse, KeepReport, KeepTotals, NodePlaces, Leads>;
+                               NodePulse, KeepReport, KeepTotals, NodePlaces, Leads, AskNode, AnswerNode, NodeNews>;
 
 }  // namespace kintsugi::wire

@@ -58,7 +58,9 @@ std::vector<std::string> Seeds() {
       AgentChannelClosed{4},
       NodeHeld{Rank(3), core::HeldState{Incarnation(2), Step(7), true}, "frame"},
       NodeHello{.node_rank = 1, .nodes = 2, .held = {{Rank(3), core::HeldState{Incarnation(2), Step(7), true}, ""}}},
-      NodeStop{}};
+      NodeStop{},
+      NodeAsks{5, "{}"},
+      NodeAnswers{6, "{}"}};
   const std::vector<NodeOrder> orders = {NodeWelcome{true, "", "10.0.0.1", 29500, Duration(250)},
                                          NodeWelcome{.accepted = false, .text = "why"},
                                          SpawnWorker{Rank(3), Incarnation(3)},
@@ -66,7 +68,10 @@ std::vector<std::string> Seeds() {
                                          ToAgentChannel{4, "frame"},
                                          CloseAgentChannel{4},
                                          NodeEnd{75, "saved"},
-                                         KeepTotals{{.step = 9, .curve = {0.5}, .notes = {{1, 2, 3, 4, 5, 0.6}}}, 1}};
+                                         KeepTotals{{.step = 9, .curve = {0.5}, .notes = {{1, 2, 3, 4, 5, 0.6}}}, 1},
+                                         AskNode{5, "{}"},
+                                         AnswerNode{6, "{}"},
+                                         NodeNews{LogLevel::kWarning, "event=incident"}};
   std::vector<std::string> seeds;
   for (const NodeMessage& message : messages) seeds.push_back(Encode(kJob, kTerm, message));
   for (const NodeOrder& order : orders) seeds.push_back(Encode(kJob, kTerm, order));

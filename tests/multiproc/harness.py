@@ -35,8 +35,8 @@ class Runner:
 
     def tool(self, args, timeout=60, **options):
         """Any kintsugi command; what it printed and its code."""
-        return subprocess.run([self.kintsugi, *args], cwd=self.folder, capture_output=True, text=True, timeout=timeout,
-                              **options)
+        return subprocess.run([self.kintsugi, *args], capture_output=True, text=True, timeout=timeout,
+                              **{"cwd": self.folder, **options})
 
     def run(self, run_args=(), trainer_args=(), nproc=4, timeout=120, expect=0):
         done = subprocess.run(self.command(run_args, trainer_args, nproc), cwd=self.folder, capture_output=True,

@@ -1,6 +1,8 @@
 """`kintsugi run` itself: what it leaves behind when it is killed, what it says when it cannot start or is used wrongly."""
+import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from harness import Failure, Skip, script
 from live_run import LiveRun, wait_until
+from sockets import connections, listening_ports
 
 TRAINER = ["--steps", "6"]
 SLOW = ["--steps", "200", "--step-delay-us", "50000"]
@@ -140,11 +143,63 @@ def foreign_address(runner):
 
 def places_that_cannot_be_written(runner):
     """Found before the run, not after it."""
-    for options in (["--report", "/proc/report"], ["--json", "/proc/summary.json"],
+    (runner.folder / "a-file").write_text("")
+    for options in (["--save-dir", "/proc/checkpoints"], ["--save-dir", str(runner.folder / "a-file")],
+                    ["--report", "/proc/report"], ["--json", "/proc/summary.json"],
                     ["--json", str(runner.folder / "no-such-folder" / "summary.json")]):
         done = run_of(runner, options, [runner.byte_lm, *TRAINER], 3, [options[1]])
         if "spawned" in done.stderr:
             raise Failure(f"{options}: ranks were started first")
+
+
+def unsaved_where_nobody_asked(runner):
+    """The default folder cannot be made: a warning, since nobody named it. Nor is one left that nothing was saved in."""
+    run_of(runner, ["--log-level", "warning"], [runner.byte_lm, *TRAINER], 0, ["event=no_saves"], cwd="/proc")
+    done = run_of(runner, ["--log-level", "warning"], [runner.byte_lm, *TRAINER], 0, [])
+    if "event=" in done.stderr or (runner.folder / "kintsugi-checkpoints").exists():
+        raise Failure(f"{done.stderr}")
+
+
+def threads_of_the_user(runner):
+    say = ["sh", "-c", "echo omp=$OMP_NUM_THREADS blas=$OPENBLAS_NUM_THREADS; exit 7"]
+    bare = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    for more, said in (({}, "omp=1 blas=1"), ({"OMP_NUM_THREADS": "3"}, "omp=3 blas=1"),
+                       ({"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "5"}, "omp=2 blas=5")):
+        done = run_of(runner, [], say, 3, [], env={**bare, **more})
+        if said not in done.stdout:
+            raise Failure(f"{more}: {done.stdout}")
+
+
+def any_number_of_ranks(runner):
+    """Without --replicas the program keeps as few copies as fit, two or more."""
+    done = run_of(runner, ["--json", "-", "--inject", "kill:2@3:update"], [runner.byte_lm, *TRAINER], 0, [], nproc=3)
+    if json.loads(done.stdout)["incidents"][0]["path"] != "respawn":
+        raise Failure(f"{done.stdout}")
+
+
+def ports_in_a_range(runner):
+    """The controller and every connection between ranks, also of those that are made anew."""
+    for first in range(23000, 32000, 64):
+        with contextlib.ExitStack() as taken:
+            try:
+                for port in range(first, first + 64):
+                    taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                break
+            except OSError:
+                continue
+    options = ["--ports", f"{first}-{first + 63}", "--inject", "kill:1@4:update"]
+    with LiveRun(runner, options, SLOW) as run:
+        status = run.wait_step(6)
+        pids = [rank["pid"] for rank in status["ranks"]]
+        if not first <= int(status["address"].rsplit(":", 1)[1]) < first + 64:
+            raise Failure(f"the controller listens at {status['address']}")
+        for pid in pids:
+            for _, *ports in connections(pid):
+                if not any(first <= port < first + 64 for port in ports) and \
+                        not set(ports) & set(listening_ports(run.pid)):
+                    raise Failure(f"process {pid} has a connection {ports} outside {first}-{first + 63}")
+        run.signal(signal.SIGTERM)
+        run.finish(expect=75)
 
 
 # ---- what it writes ------------------------------------------------------------------------------------------------
@@ -165,6 +220,24 @@ def json_into_a_pipe(runner):
         run_of(runner, ["--json", str(pipe)], [runner.byte_lm, *TRAINER], 0, [])
         if json.loads(reader.read(1 << 20))["exit"] != 0 or not pipe.is_fifo():
             raise Failure("the pipe got no summary, or is no pipe any more")
+
+
+def lines_of_the_log(runner):
+    """The time of day with its zone, node and job on each; an incident has one line at warning, and times are summed up."""
+    done = run_of(runner, ["--log-level", "warning", "--json", "-", "--inject", "kill:1@3:update"],
+                  [runner.byte_lm, *TRAINER], 0, [])
+    lines = [line for line in done.stderr.splitlines() if "event=" in line]
+    if len(lines) != 1 or not re.fullmatch(
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d warning node=0 job=\S+ event=incident id=1 "
+            r'cause="[^"]*SIGKILL[^"]*" ranks=1 rung=\w+ down_ms=\d+ steps_lost=\d+', lines[0]):
+        raise Failure("\n".join(lines))
+    summary = json.loads(done.stdout)
+    time, incident = summary["time"], summary["incidents"][0]
+    if not 0 < summary["goodput"] < 1 or not 0 < time["down_s"] < time["total_s"]:
+        raise Failure(f"{summary['goodput']} {time}")
+    parts = time["starting_s"] + time["down_s"] + time["redone_s"] + time["useful_s"]
+    if abs(parts - time["total_s"]) > 1e-6 or f"down_ms={incident['down_ms']:.0f} " not in lines[0]:
+        raise Failure(f"{time} {incident['down_ms']} {lines[0]}")
 
 
 def report_is_written(runner):
@@ -188,7 +261,7 @@ def json_of_a_failed_start(runner):
 # ---- talking to it -------------------------------------------------------------------------------------------------
 
 def status_of_no_run(runner):
-    for command in (["status"], ["save"], ["inject", "kill:0@3"]):
+    for command in (["status"], ["save"], ["stop"], ["inject", "kill:0@3"]):
         done = runner.tool([command[0], "--run", str(runner.folder / "nowhere"), *command[1:]])
         if done.returncode == 0 or "nowhere" not in done.stderr:
             raise Failure(f"{command}: code {done.returncode}: {done.stderr}")
@@ -248,6 +321,9 @@ if __name__ == "__main__":
         ("replicas that start different", replicas_differ),
         ("no program", no_program),
         ("unknown option", usage(["--no-such-option"], ["--no-such-option"])),
+        ("replicas do not divide the world, and another mistake",
+         usage(["--replicas", "2", "--node-rank", "1"], ["--nnodes"], nproc=3)),
+        ("no range of ports", usage(["--ports", "80-90"], ["--ports", "29500-29999"])),
         ("replicas do not divide the world", usage(["--replicas", "2"], ["--replicas 2", "--nproc 3"], nproc=3)),
         ("malformed fault: grammar and example", usage(["--inject", "kill:2"], GRAMMAR)),
         ("unknown kind of fault", usage(["--inject", "burn:1@3"], ["burn", *GRAMMAR])),
@@ -260,6 +336,11 @@ if __name__ == "__main__":
         ("port in use", port_in_use),
         ("address of another machine", foreign_address),
         ("unwritable places are found before the run", places_that_cannot_be_written),
+        ("no default folder for saves: a warning, and nothing is left", unsaved_where_nobody_asked),
+        ("threads that the user set are kept", threads_of_the_user),
+        ("any number of ranks has replicas that fit", any_number_of_ranks),
+        ("ports within a range", ports_in_a_range),
+        ("lines of the log", lines_of_the_log),
         ("JSON stands alone on standard output", json_stands_alone),
         ("JSON into a pipe leaves it a pipe", json_into_a_pipe),
         ("the report is written", report_is_written),

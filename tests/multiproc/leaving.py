@@ -48,6 +48,16 @@ def asked_inside_an_incident(runner):
     must_go_on(runner, first)
 
 
+def asked_by_command(runner):
+    with LiveRun(runner, [], SLOW) as run:
+        run.wait_step(4)
+        done = runner.tool(["stop", "--run", str(run.run_dir)])
+        if done.returncode != 0 or "75" not in done.stdout:
+            raise Failure(f"stop: code {done.returncode}: {done.stdout}{done.stderr}")
+        first, _ = run.finish(expect=75)
+    must_go_on(runner, first)
+
+
 def asked_without_a_folder(runner):
     with LiveRun(runner, ["--save-dir", ""], SLOW) as run:
         run.wait_step(2)
@@ -95,6 +105,25 @@ def full_disk_costs_the_save_only(runner):
         raise Failure(f"nothing was said about the full disk\n{log[-2000:]}")
     if left:
         raise Failure(f"left on the disk: {left}")
+    failed = [line for line in log.splitlines() if "event=save_failed" in line]
+    if len(failed) != summary["saves"]["failed"] or len(failed) != STEPS // 4 or summary["saves"]["made"]:
+        raise Failure(f"{summary['saves']}, {len(failed)} lines\n{log[-2000:]}")
+    if not all(" warning " in line and "last_good_age_s=none" in line for line in failed):
+        raise Failure(f"{failed}")
+
+
+def full_disk_is_told_to_who_asks(runner):
+    """`kintsugi save` waits for the outcome and returns it; status tells it to everybody else."""
+    with full_disk(runner.folder / "small") as small:
+        with LiveRun(runner, ["--save-dir", str(small)], [*TRAINER, "--step-delay-us", "200000"]) as run:
+            run.wait_step(3)
+            done = runner.tool(["save", "--run", str(run.run_dir)])
+            if done.returncode != 1 or "free space" not in done.stderr:
+                raise Failure(f"save: code {done.returncode}: {done.stdout}{done.stderr}")
+            saves = run.status()["saves"]
+            if saves["failed"] != 1 or "free space" not in saves["last_failure"]["why"]:
+                raise Failure(f"status: {saves}")
+            run.finish()
 
 
 def full_disk_at_the_dump(runner):
@@ -112,10 +141,12 @@ if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("SIGTERM: the step is finished, saved, resumed to the same bits", asked_to_leave(signal.SIGTERM)),
         ("SIGINT: the same", asked_to_leave(signal.SIGINT)),
+        ("kintsugi stop: the same", asked_by_command),
         ("a second signal ends at once", second_signal_ends_at_once),
         ("SIGTERM inside an incident", asked_inside_an_incident),
         ("SIGTERM where nothing can be saved", asked_without_a_folder),
         ("SIGINT while the ranks start", asked_while_starting),
         ("a full disk costs a periodic save, not the run", full_disk_costs_the_save_only),
+        ("a full disk is told to who asks for a save", full_disk_is_told_to_who_asks),
         ("a full disk at the last save ends with code 1 and says so", full_disk_at_the_dump),
     ]))

@@ -198,9 +198,16 @@ def a_killed_launcher_comes_back(runner):
         run = NodesRun(runner, net, 3, trainer_args=STEPS)
         run.wait_step(5)
         os.kill(run.launcher(2), signal.SIGKILL)
-        run.wait_log(0, "node_lost")
+        # Every log says who is waited for, how long, and what to do.
+        for node in (0, 1):
+            run.wait_log(node, 'event=node_lost node=2 ')
+            line = next(line for line in run.log(node).splitlines() if "event=node_lost" in line)
+            if 'waits="60 s for node 2"' not in line or "--node-rank 2" not in line or f"node={node} job=" not in line:
+                raise Failure(line)
         run.start(2)
         must_end_alike(runner, run, run.finish(), STEPS, 6)
+        if any("event=node_back node=2 " not in run.log(node) for node in (0, 1)):
+            raise Failure(run.logs())
 
 
 def a_short_cut_costs_nothing(runner):
@@ -273,8 +280,12 @@ def a_host_gone_for_good(runner):
         run.wait_step(5)
         os.kill(run.launcher(1), signal.SIGKILL)
         summary = run.finish(expect=75, nodes=[0])
-        if summary["incidents"][-1]["path"] != "dump":
+        incident = summary["incidents"][-1]
+        if incident["path"] != "dump":
             raise Failure(f"{summary['incidents']}\n{run.logs()}")
+        why = {reason["rung"]: reason["reason"] for reason in incident["reasons"]}["respawn"]
+        if "node 1 did not come back within 1 s" not in why or "replacement of rank" in run.log(0):
+            raise Failure(f"{why}\n{run.logs()}")
     resumed, _ = runner.run(["--resume", str(runner.folder / "checkpoints")], STEPS)
     if resumed["final_digest"] != reference(runner.bin, STEPS)["final_digest"]:
         raise Failure("the resumed run has other bits")
@@ -289,6 +300,37 @@ def preemption_of_one_node_stops_all(runner):
     resumed, _ = runner.run(["--resume", str(runner.folder / "checkpoints")], STEPS)
     if resumed["final_digest"] != reference(runner.bin, STEPS)["final_digest"]:
         raise Failure("the resumed run has other bits")
+
+
+def asked_on_any_host(runner):
+    """What only the leader knows is passed on to it, and a fault to the host of its rank."""
+    def ask(run, node, *command, expect=0):
+        done = runner.tool([command[0], "--run", str(run.run_dir(node)), *command[1:]])
+        if done.returncode != expect:
+            raise Failure(f"{command} on node {node}: code {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, trainer_args=["--steps", "400", "--step-delay-us", "50000"])
+        run.wait_step(3, node=1)
+        if [rank["node"] for rank in run.status(1)["ranks"]] != [0, 0, 1, 1]:
+            raise Failure(f"{run.status(1)}")
+        for node, rank in ((1, 0), (0, 3), (1, 2)):
+            ahead = run.status(node)["step"] + 10
+            ask(run, node, "inject", f"throw:{rank}@{ahead}:forward")
+            wanted = run.status(node)["incidents"] + 1
+            run.wait_status(lambda s: s["incidents"] >= wanted and s["phase"] == "RUNNING", "the incident", node)
+        if "there is no rank 9" not in ask(run, 1, "inject", "throw:9@900", expect=2):
+            raise Failure("a rank that is not there was taken")
+        if not ask(run, 1, "save").startswith("saved step "):
+            raise Failure("no word of the save")
+        if "incident 3" not in ask(run, 1, "explain"):
+            raise Failure("explain does not know the incidents")
+        lines = [sum("event=incident " in line for line in run.log(node).splitlines()) for node in (0, 1)]
+        if lines != [3, 3]:
+            raise Failure(f"{lines} lines of incidents in the logs\n{run.logs()}")
+        ask(run, 1, "stop")
+        run.finish(expect=75)
 
 
 def mistakes(runner):
@@ -338,10 +380,10 @@ def a_node_that_does_not_come(runner):
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_run_over_two_hosts_has_the_bits_of_one, a_killed_rank_of_another_host_is_replaced_there,
     a_spare_of_another_host_takes_the_place, faults_on_every_host,
-    another_launcher_of_the_same_node_is_refused,
-    a_launcher_takes_the_place_of_a_silent_one_once, a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back,
-    hosts_cut_off_one_after_another, one_direction_lost, a_slow_network,
-    a_host_gone_for_good, preemption_of_one_node_stops_all, mistakes, a_node_that_does_not_come)]
+    another_launcher_of_the_same_node_is_refused, a_launcher_takes_the_place_of_a_silent_one_once,
+    a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back, hosts_cut_off_one_after_another,
+    one_direction_lost, a_slow_network, a_host_gone_for_good, asked_on_any_host, preemption_of_one_node_stops_all, mistakes,
+    a_node_that_does_not_come)]
 
 if __name__ == "__main__":
     sys.exit(script(__doc__, TESTS))

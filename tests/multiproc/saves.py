@@ -3,7 +3,7 @@ import shutil
 import sys
 
 from harness import Failure, must_be_same, only_incident, reference, script
-from live_run import LiveRun, wait_until
+from live_run import LiveRun
 
 STEPS = 12
 TRAINER = ["--steps", str(STEPS)]
@@ -87,9 +87,9 @@ def save_on_request(runner):
     with LiveRun(runner, [], SLOW) as run:
         run.wait_step(3)
         done = runner.tool(["save", "--run", str(run.run_dir)])
-        if done.returncode != 0:
-            raise Failure(f"save: {done.stderr}")
-        wait_until(lambda: steps_saved(runner), "the checkpoint")
+        # It waits for the outcome: what it names is there.
+        if done.returncode != 0 or done.stdout.split()[:3] != ["saved", "step", str(max(steps_saved(runner)))]:
+            raise Failure(f"save: {done.stdout}{done.stderr}; there are {steps_saved(runner)}")
         summary, log = run.finish()
     must_be_same(expected, summary, log)
     verify_newest(runner)
@@ -181,6 +181,18 @@ def torn_latest_is_mended(runner):
         shutil.rmtree(checkpoints(runner) / "step_0000000013", ignore_errors=True)
 
 
+def misfit_ends_at_once(runner):
+    """Another model, whatever the world: no attempt and no process changes that, so there is one of each."""
+    runner.run(["--save-every", "4"], TRAINER)
+    for nproc in (2, 4):
+        _, log = runner.run(["--resume", str(checkpoints(runner))], [*TRAINER, "--width", "96"], nproc, expect=3)
+        if log.count("event=spawned") != nproc or "event=incident" in log:
+            raise Failure(f"{log.count('event=spawned')} processes for {nproc} ranks\n{log[-3000:]}")
+        last = log.splitlines()[-1]
+        if "cannot resume from" not in last or "is stored with global shape" not in last:
+            raise Failure(f"the last line gives no reason: {last}")
+
+
 def resume_of_nothing(runner):
     _, log = runner.run(["--resume", str(runner.folder / "nowhere")], TRAINER, expect=2)
     if "nowhere" not in log:
@@ -202,5 +214,6 @@ if __name__ == "__main__":
         ("a checkpoint with a cut manifest is passed over", damaged_newest_is_passed_over(cut_the_manifest)),
         ("nothing but damaged checkpoints is refused", all_damaged_is_refused),
         ("a torn latest is no hindrance", torn_latest_is_mended),
+        ("a resume that does not fit ends at once", misfit_ends_at_once),
         ("a resume from nothing is refused", resume_of_nothing),
     ]))

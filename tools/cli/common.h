@@ -30,11 +30,13 @@ struct NodeOptions {
   int controller_rank = -1;  // which of them this process is; -1: a node
 };
 
+inline constexpr const char* kDefaultSaveDir = "kintsugi-checkpoints";
+
 struct RunOptions {
   int nproc = 1;
   NodeOptions node;
   net::TlsFiles tls;
-  int replicas = 2;
+  std::optional<int> replicas;  // none: the program decides
   std::vector<std::string> inject;
   std::string report;
   int max_respawns = 10;
@@ -44,7 +46,7 @@ struct RunOptions {
   uint64_t save_every = 0;
   uint64_t verify_every = 0;
   std::string snapshot_every = "0";  // a number of steps, or "auto"
-  std::string save_dir = "kintsugi-checkpoints";
+  std::string save_dir = kDefaultSaveDir;
   std::string resume;
   std::string resume_aoa, resume_strict;
   double grace = 30;
@@ -59,6 +61,7 @@ struct RunOptions {
   std::string journal_dir;    // where there is no report; empty: the run's folder
   std::string bind = "127.0.0.1";
   int port = 0;
+  std::string ports;  // "A-B"
   std::string log_level = "info";
   uint64_t tokens_per_sample = 0;
   bool quiet = false;
@@ -98,6 +101,10 @@ Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<Outpu
 // The same, with its reports and its complaints: the exit code.
 int RunAndReport(const RunOptions& options);
 
+// That checkpoints could be written to `root` from here: found out before a run rather than at its first save. What is
+// made for that is removed again. Errors: kUnavailable, with the place and the reason.
+Status CheckSaveRoot(const std::string& root);
+
 // The checkpoint in `root` to go on from; what it passes over is told on standard error.
 // Errors: kInvalidArgument where there is none.
 Result<checkpoint::CheckpointInfo> FindToResume(const std::string& root);
@@ -120,8 +127,10 @@ Status CheckWritable(const std::string& file);
 // holds up nobody. `stdout_fd`: where the ranks' standard output goes.
 std::shared_ptr<OutputPrefixer> MakeOutput(int stdout_fd = 1);
 
-// spdlog behind the logging seam: lines to standard error, clear of the live progress line.
-Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level, std::shared_ptr<OutputPrefixer> output);
+// spdlog behind the logging seam: lines to standard error, clear of the live progress line. Each begins with the time
+// of day as ISO 8601 with its zone, the level, and `who`: the node and the job that it is of.
+Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level, const std::string& who,
+                                         std::shared_ptr<OutputPrefixer> output);
 
 // Shows progress on standard error: one live line on a terminal, a plain line now and then otherwise.
 class ProgressDisplay {

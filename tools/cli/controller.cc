@@ -10,6 +10,8 @@
 #include <fstream>
 #include <iostream>
 
+#include "runtime/controller/incident_line.h"
+#include "runtime/launcher/save_book.h"
 #include "runtime/launcher/stop_signals.h"
 #include "runtime/net/event_loop.h"
 #include "tools/cli/common.h"
@@ -34,8 +36,13 @@ class StandAlone final : public ControllerHost {
                                                    {"reason", t.reason}}));
   }
   void OnIncident(const core::IncidentRecord& record) override {
-    log_->Write(LogLevel::kInfo,
-                LogLine("incident_closed", {{"id", std::to_string(record.id)}, {"cause", record.cause}}));
+    log_->Write(LogLevel::kWarning, IncidentLine(record, SteadyClock::SteadyNow()));
+  }
+  void OnCheckpoint(const core::Checkpoint& checkpoint) override {
+    saves_.OnMade(checkpoint, SteadyClock::SteadyNow());
+  }
+  void OnSave(const core::SaveSettled& settled) override {
+    if (!settled.saved) log_->Write(LogLevel::kWarning, saves_.OnFailed(settled, SteadyClock::SteadyNow()));
   }
   void OnNotice(Rank rank, const std::string& text) override {
     log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
@@ -54,6 +61,7 @@ class StandAlone final : public ControllerHost {
  private:
   boost::asio::io_context& io_;
   std::shared_ptr<LogSink> log_;
+  SaveBook saves_;
   std::optional<boost::asio::steady_timer> leave_;
 };
 
@@ -96,7 +104,6 @@ RunOptions OverLaunchers(const Options& options) {
   run.log_level = options.log_level;
   run.journal_mib = options.journal_mib;
   if (options.job != kDefaultJob) run.node.job = options.job;
-  run.replicas = 1;  // the nodes tell it to their programs
   if (run.node.controller_rank < 0) run.node.controller_rank = 0;
   return run;
 }
@@ -133,6 +140,7 @@ void AddLeadingOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--json", o.json,
                  "With --rendezvous: summary of the run, of whoever leads at its end; - for standard output");
   app.add_option("--report", o.report, "With --rendezvous: folder for its report");
+  app.add_option("--ports", o.ports, "With --rendezvous: ports that may be listened on beside it, A-B; default: any");
   app.add_option("--run-dir", o.run_dir, "With --rendezvous: folder of the control socket");
 }
 
@@ -146,7 +154,8 @@ Status Serve(const Options& options, int& exit_code) {
             "--world-size is missing: the number of ranks that join by themselves (or give --rendezvous, to lead "
             "launchers)"};
   RaiseDescriptorLimit();
-  KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log, MakeLog(options.log_level, MakeOutput()));
+  KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log,
+                            MakeLog(options.log_level, "node=controller job=" + options.job, MakeOutput()));
   if (options.secret_fd < 0)
     return {StatusCode::kInvalidArgument,
             "--secret-fd is missing: the descriptor of a file with the job's 32-byte secret, as in: "

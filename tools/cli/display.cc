@@ -44,10 +44,12 @@ class QueueSink final : public spdlog::sinks::base_sink<std::mutex> {
 
 class SpdlogSink final : public LogSink {
  public:
-  SpdlogSink(spdlog::level::level_enum level, std::shared_ptr<OutputPrefixer> output)
+  SpdlogSink(spdlog::level::level_enum level, const std::string& who, std::shared_ptr<OutputPrefixer> output)
       : logger_("kintsugi", std::make_shared<QueueSink>(std::move(output))) {
     logger_.set_level(level);
-    logger_.set_pattern("%^%H:%M:%S.%e %l%$ %v");
+    std::string escaped;  // a percent sign begins a flag
+    for (char c : who) escaped += c == '%' ? "%%" : std::string(1, c);
+    logger_.set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ " + escaped + " %v");
   }
   void Write(LogLevel level, std::string_view line) override {
     constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
@@ -68,11 +70,13 @@ std::shared_ptr<OutputPrefixer> MakeOutput(int stdout_fd) {
   return std::make_shared<OutputPrefixer>(options);
 }
 
-Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level, std::shared_ptr<OutputPrefixer> output) {
+Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level, const std::string& who,
+                                         std::shared_ptr<OutputPrefixer> output) {
   if (level == "off") return NullLogSink();
   for (const char* known : {"debug", "info", "warning", "error"})
     if (level == known)
-      return std::shared_ptr<LogSink>(std::make_shared<SpdlogSink>(spdlog::level::from_str(level), std::move(output)));
+      return std::shared_ptr<LogSink>(
+          std::make_shared<SpdlogSink>(spdlog::level::from_str(level), who, std::move(output)));
   return Status(StatusCode::kInvalidArgument, "--log-level '" + level + "': debug, info, warning, error or off");
 }
 

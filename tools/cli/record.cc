@@ -7,10 +7,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <thread>
 
+#include "runtime/controller/incident_line.h"
 #include "runtime/core/ladder.h"
 #include "tools/cli/common.h"
 
@@ -44,16 +46,32 @@ HostInfo Host() {
   return host;
 }
 
-std::string Now() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+// The run's begin by the clock on the wall, as this host's users read it.
+void TakeBegin(Duration ago, RunRecord* record) {
+  const auto began =
+      std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::system_clock::duration>(ago);
+  record->started_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(began.time_since_epoch()).count();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(began);
   std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
+  localtime_r(&seconds, &parts);
+  record->utc_offset_minutes = static_cast<int32_t>(parts.tm_gmtoff / 60);
+  char text[32], zone[16];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  const int32_t minutes = std::abs(record->utc_offset_minutes);
+  std::snprintf(zone, sizeof zone, "%c%02d:%02d", record->utc_offset_minutes < 0 ? '-' : '+', minutes / 60,
+                minutes % 60);
+  record->started_at = std::string(text) + zone;
 }
 
-IncidentRecord Incident(const IncidentResult& incident, TimePoint origin) {
+// The command as it was given, launcher's options included.
+std::vector<std::string> OwnCommandLine() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(in, word, '\0');) words.push_back(word);
+  return words;
+}
+
+IncidentRecord Incident(const IncidentResult& incident, TimePoint origin, TimePoint end) {
   const core::IncidentRecord& from = incident.record;
   const auto after = [&](TimePoint t) { return (t - origin).count(); };
   const auto since_fault = [&](std::optional<TimePoint> t) -> std::optional<double> {
@@ -83,6 +101,8 @@ IncidentRecord Incident(const IncidentResult& incident, TimePoint origin) {
     if (seconds > 0) to.stream_gbps = static_cast<double>(from.bytes_moved) / seconds / 1e9;
   }
   to.sources = from.sources;
+  to.down_ms = DownMilliseconds(from, end);
+  to.steps_lost = StepsLost(from);
   to.fault_ns = after(from.fault_at);
   if (incident.injected) {
     to.struck_step = incident.injected->injection.step;
@@ -117,9 +137,18 @@ RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   record.samples_consumed = result.reports.samples_consumed;
   record.samples_digest = Hex(result.reports.samples_digest);
   record.exit = result.exit_code;
-  for (const IncidentResult& incident : result.incidents) record.incidents.push_back(Incident(incident, result.begin));
+  for (const IncidentResult& incident : result.incidents)
+    record.incidents.push_back(Incident(incident, result.begin, result.end));
   record.host = Host();
-  record.started_at = Now();
+  record.hosts = result.hosts;
+  TakeBegin(SteadyClock::SteadyNow() - result.begin, &record);
+  record.launcher_line = OwnCommandLine();
+  record.time = {.starting_ns = result.time.starting.count(),
+                 .down_ns = result.time.down.count(),
+                 .redone_ns = result.time.redone.count()};
+  record.saves = {result.saves.made, result.saves.failed, std::nullopt, ""};
+  if (result.saves.newest) record.saves.newest = result.saves.newest->checkpoint.step;
+  if (result.saves.last_failure) record.saves.last_failure = result.saves.last_failure->settled.text;
   record.command_line = options.command;
   record.origin_ns = result.begin.nanoseconds();
   record.end_ns = (result.end - result.begin).count();

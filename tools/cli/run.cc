@@ -56,9 +56,10 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
 
 void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--nproc", o.nproc, "Ranks to start on this host")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--replicas", o.replicas, "Copies of every shard of optimizer state (told to the program)")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+  app.add_option("--replicas", o.replicas,
+                 "Copies of every shard of optimizer state, told to the program (KINTSUGI_REPLICAS); default: the\n"
+                 "program's own choice")
+      ->check(CLI::Range(1, 4096));
   app.add_option("--inject", o.inject,
                  "Fault to strike, KIND:RANK@STEP[:PHASE][,key=value]; repeatable.\n" + std::string(InjectionGrammar()))
       ->take_all();
@@ -134,6 +135,11 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   app.add_option("--bind", o.bind, "Address the controller listens on")->capture_default_str();
   app.add_option("--port", o.port, "Port the controller listens on; 0: any free one")->check(CLI::Range(0, 65535));
+  app.add_option(
+      "--ports", o.ports,
+      "Ports that may be listened on, A-B, for hosts behind a firewall: the controller, MASTER_PORT, and connections\n"
+      "between ranks over Gloo (KINTSUGI_PORTS); beside them the rendezvous and, above it, one port for each node.\n"
+      "A hundred for each rank of a host are plenty. Default: any");
   app.add_option("--log-level", o.log_level, "debug, info, warning, error or off")->capture_default_str();
   app.add_option("--tokens-per-sample", o.tokens_per_sample, "For the progress line: tokens instead of samples");
   app.add_flag("--quiet", o.quiet, "No progress, no output of the ranks");
@@ -148,14 +154,35 @@ struct PreparedRun {
   RunFolder folder = RunFolder::At("");
 };
 
+// Whose lines these are, among those of several launchers and runs.
+std::string LogName(const RunOptions& options, const LauncherOptions& launcher) {
+  const NodeOptions& node = options.node;
+  return "node=" +
+         (node.controller_rank >= 0 ? "controller-" + std::to_string(node.controller_rank)
+                                    : std::to_string(node.node_rank)) +
+         " job=" + launcher.job;
+}
+
+// A folder that was asked for must be there when it is needed. One that nobody named is only missed when a run ends
+// early.
+Status CheckSaves(const RunOptions& options, core::Policy* policy, LogSink& log) {
+  if (options.save_dir.empty() || options.node.controller_rank >= 0) return Status::Ok();
+  const bool asked = options.save_every > 0 || options.save_dir != kDefaultSaveDir;
+  // Whoever leads first tries it out when it takes the folder for this run (SaveLease).
+  if (asked && options.node.node_rank == 0 && options.node.controllers.empty()) return Status::Ok();
+  const Status writable = CheckSaveRoot(options.save_dir);
+  if (writable.ok() || asked) return writable;
+  policy->save_directory.clear();
+  log.Write(LogLevel::kWarning,
+            LogLine("no_saves", {{"why", writable.message()},
+                                 {"hint", "a run that must end early is lost: name another --save-dir"}}));
+  return Status::Ok();
+}
+
 Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, std::shared_ptr<OutputPrefixer> output) {
   const bool starts_ranks = options.node.controller_rank < 0;
   if (options.command.empty() && starts_ranks)
     return Usage("no program: write it after --, as in: kintsugi run --nproc 4 -- ./byte_lm --steps 100");
-  if (WorldSize(options) % options.replicas != 0)
-    return Usage("--replicas " + std::to_string(options.replicas) + " does not divide " +
-                 (options.node.nodes > 1 ? "--nnodes " + std::to_string(options.node.nodes) + " times " : "") +
-                 "--nproc " + std::to_string(options.nproc));
   auto prepared = std::make_unique<PreparedRun>();
   LauncherOptions& launcher = prepared->launcher;
   for (const std::string& spec : options.inject) {
@@ -163,7 +190,6 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, std::sha
     launcher.injections.push_back(std::move(injection));
   }
   KINTSUGI_ASSIGN_OR_RETURN(launcher.policy, MakePolicy(options));
-  KINTSUGI_ASSIGN_OR_RETURN(prepared->log, MakeLog(options.quiet ? "error" : options.log_level, output));
   if (!options.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(options.report));
   if (!options.json.empty()) KINTSUGI_RETURN_IF_ERROR(CheckWritable(options.json));
   launcher.job = "job-" + std::to_string(getpid()) + "-" + std::to_string(SteadyClock::SteadyNow().nanoseconds());
@@ -171,18 +197,31 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, std::sha
     launcher.program = options.command.front();
     launcher.args.assign(options.command.begin() + 1, options.command.end());
   }
-  launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(options.replicas);
+  if (options.replicas) launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(*options.replicas);
   if (!options.resume_strict.empty()) launcher.environment["KINTSUGI_RESUME_STRICT"] = options.resume_strict;
   if (!options.resume_aoa.empty()) {
     std::error_code error;
     launcher.environment["KINTSUGI_RESUME_AOA"] = std::filesystem::absolute(options.resume_aoa, error).string();
   }
-  launcher.environment["OPENBLAS_NUM_THREADS"] = "1";
-  launcher.environment["OMP_NUM_THREADS"] = "1";
+  // Ranks share this host's processors, and one thread gives one order of sums; who knows better has said so.
+  for (const char* threads : {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"})
+    if (std::getenv(threads) == nullptr) launcher.environment[threads] = "1";
   launcher.bind_address = options.bind;
   launcher.port = static_cast<uint16_t>(options.port);
+  Result<PortRange> ports = PortRange::Parse(options.ports);
+  if (!ports.ok()) return ports.status().Annotate("--ports");
+  launcher.ports = *ports;
+  if (!ports->any()) launcher.environment["KINTSUGI_PORTS"] = ports->ToString();
   KINTSUGI_RETURN_IF_ERROR(ApplyNodeOptions(options.node, &launcher));
   KINTSUGI_RETURN_IF_ERROR(ApplyTlsOptions(options.tls, &launcher));
+  // Last: a mistake elsewhere is not to be hidden by what follows from it.
+  if (options.replicas && WorldSize(options) % *options.replicas != 0)
+    return Usage("--replicas " + std::to_string(*options.replicas) + " does not divide " +
+                 (options.node.nodes > 1 ? "--nnodes " + std::to_string(options.node.nodes) + " times " : "") +
+                 "--nproc " + std::to_string(options.nproc));
+  KINTSUGI_ASSIGN_OR_RETURN(prepared->log,
+                            MakeLog(options.quiet ? "error" : options.log_level, LogName(options, launcher), output));
+  KINTSUGI_RETURN_IF_ERROR(CheckSaves(options, &launcher.policy, *prepared->log));
   launcher.adopt = !options.no_adopt;
   launcher.spares = options.spares;
   launcher.devices = options.devices;

@@ -1,4 +1,6 @@
-// kintsugi status, inject, save: talk to a live run through its control socket.
+// kintsugi status, inject, save, stop: talk to a live run through its control socket. Of several nodes any will do:
+// what the leader must answer is passed on to it.
+#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -14,7 +16,32 @@ struct TalkOptions {
   std::string run_dir;
   std::string spec;
   bool as_json = false;
+  bool no_wait = false;
+  double timeout = 600;
 };
+
+std::string Age(const json& of) { return std::to_string(static_cast<int64_t>(of["age_s"].get<double>())) + " s ago"; }
+
+void PrintSaves(const json& saves) {
+  std::cout << "  saves: " << saves["made"] << " made, " << saves["failed"] << " failed, newest ";
+  if (saves["newest"].is_null())
+    std::cout << "none";
+  else
+    std::cout << "of step " << saves["newest"]["step"] << ", " << Age(saves["newest"]);
+  if (!saves["last_failure"].is_null())
+    std::cout << "\n  the last failure, " << Age(saves["last_failure"]) << ", of step " << saves["last_failure"]["step"]
+              << ": " << saves["last_failure"]["why"].get<std::string>();
+  std::cout << "\n";
+}
+
+void PrintTime(const json& time) {
+  char text[200];
+  std::snprintf(text, sizeof text,
+                "  time: %.0f s, of these useful %.1f %%; start %.1f s, down %.1f s, steps done again %.1f s\n",
+                time["total_s"].get<double>(), 100 * time["goodput"].get<double>(), time["starting_s"].get<double>(),
+                time["down_s"].get<double>(), time["redone_s"].get<double>());
+  std::cout << text;
+}
 
 void PrintStatus(const json& s) {
   std::cout << "job " << s["job"].get<std::string>() << "  phase " << s["phase"].get<std::string>() << "  step "
@@ -22,6 +49,9 @@ void PrintStatus(const json& s) {
             << s["incidents"];
   if (s["spares"]["wanted"] > 0) std::cout << "  spares " << s["spares"]["waiting"] << " of " << s["spares"]["wanted"];
   std::cout << "\n";
+  PrintTime(s["time"]);
+  PrintSaves(s["saves"]);
+  for (const json& node : s["nodes_away"]) std::cout << "  node " << node << " is away\n";
   for (const json& rank : s["ranks"]) {
     std::cout << "  rank " << rank["rank"] << "  pid " << rank["pid"] << "  life " << rank["incarnation"] << " ("
               << rank["life"].get<std::string>() << ")  step " << rank["step"] << "  respawns " << rank["respawns"];
@@ -61,10 +91,28 @@ void AddTalk(CLI::App& app, int& exit_code) {
     const auto answer = AskRun(options->run_dir, {{"command", "inject"}, {"spec", options->spec}}, exit_code);
     if (answer) std::cout << "armed " << (*answer)["spec"].get<std::string>() << std::endl;
   });
-  CLI::App* save = AddCommand(app, "save", "Save a checkpoint of a live run at the next step", options);
+  CLI::App* save =
+      AddCommand(app, "save", "Save a checkpoint of a live run at the next step, and say what became of it", options);
+  save->add_flag("--no-wait", options->no_wait, "Ask for it, and do not wait for its outcome");
+  save->add_option("--timeout", options->timeout, "Seconds to wait for the outcome")
+      ->check(CLI::Range(1.0, 3600.0))
+      ->capture_default_str();
+  save->footer("Exit codes: 0 saved (with --no-wait: asked for), 1 the save failed or did not end in time, 2 refused.");
   save->callback([options, &exit_code] {
-    const auto answer = AskRun(options->run_dir, {{"command", "save"}}, exit_code);
-    if (answer) std::cout << "saving to " << (*answer)["directory"].get<std::string>() << std::endl;
+    const auto answer = AskRun(options->run_dir, {{"command", "save"}, {"wait", !options->no_wait}}, exit_code,
+                               std::chrono::milliseconds(static_cast<int64_t>(options->timeout * 1000)));
+    if (!answer) return;
+    if (options->no_wait)
+      std::cout << "saving to " << (*answer)["directory"].get<std::string>() << std::endl;
+    else
+      std::cout << "saved step " << (*answer)["step"] << " in " << (*answer)["directory"].get<std::string>()
+                << std::endl;
+  });
+  CLI::App* stop = AddCommand(
+      app, "stop", "End a live run in order: all ranks finish their step, save, and leave with exit code 75", options);
+  stop->callback([options, &exit_code] {
+    if (AskRun(options->run_dir, {{"command", "stop"}}, exit_code))
+      std::cout << "stopping: the run finishes its step, saves and ends with exit code 75" << std::endl;
   });
 }
 

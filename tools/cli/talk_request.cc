@@ -7,10 +7,9 @@ namespace kintsugi::cli {
 
 using nlohmann::json;
 
-std::optional<json> AskRun(const std::string& run_directory, const json& request, int& exit_code) {
-  Result<std::string> answer =
-      net::ControlRequest(run_directory + "/control.sock", request.dump(-1, ' ', false, json::error_handler_t::replace),
-                          std::chrono::seconds(30));
+std::optional<json> AskRun(const std::string& run_directory, const json& request, int& exit_code, Duration limit) {
+  Result<std::string> answer = net::ControlRequest(run_directory + "/control.sock",
+                                                   request.dump(-1, ' ', false, json::error_handler_t::replace), limit);
   if (!answer.ok()) {
     Complain(answer.status().message());
     exit_code = 1;
@@ -19,7 +18,7 @@ std::optional<json> AskRun(const std::string& run_directory, const json& request
   json parsed = json::parse(*answer, nullptr, false);
   if (!parsed.is_object() || !parsed.value("ok", false)) {
     Complain(parsed.is_object() ? parsed.value("error", "the run refused") : "the run's answer is not JSON");
-    exit_code = parsed.is_object() ? 2 : 1;
+    exit_code = parsed.is_object() ? parsed.value("exit", core::kExitUsage) : core::kExitFailed;
     return std::nullopt;
   }
   return parsed;

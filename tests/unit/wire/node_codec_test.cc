@@ -83,6 +83,14 @@ TEST(NodeCodec, PassesFramesOfAgentsThroughWhateverTheyHold) {
   EXPECT_EQ(There(AgentChannelClosed{8}).channel, 8u);
   EXPECT_EQ(Back(CloseAgentChannel{0}).channel, 0u);
   (void)There(NodeStop{});
+  EXPECT_EQ(There(NodeAsks{7, "{\"command\":\"status\"}"}).request, "{\"command\":\"status\"}");
+  EXPECT_EQ(There(NodeAnswers{8, frame}).answer, frame);
+  EXPECT_EQ(There(NodeAnswers{8, frame}).id, 8u);
+  EXPECT_EQ(Back(AskNode{9, frame}).request, frame);
+  EXPECT_EQ(Back(AnswerNode{10, frame}).id, 10u);
+  EXPECT_EQ(Back(AnswerNode{10, frame}).answer, frame);
+  EXPECT_EQ(Back(NodeNews{LogLevel::kWarning, "event=x"}).level, LogLevel::kWarning);
+  EXPECT_EQ(Back(NodeNews{LogLevel::kWarning, "event=x"}).line, "event=x");
   EXPECT_EQ(There(NodeSpares{3}).waiting, 3);
   EXPECT_EQ(There(NodeHeld{Rank(3), std::nullopt}).held, std::nullopt);
   const core::HeldState held{Incarnation(4), Step(7), true};

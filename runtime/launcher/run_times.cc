@@ -1,0 +1,70 @@
+#include "runtime/launcher/run_times.h"
+
+#include <algorithm>
+
+namespace kintsugi {
+
+double TimeAccount::goodput() const {
+  if (total.count() <= 0) return 0;
+  return std::clamp(static_cast<double>(useful().count()) / static_cast<double>(total.count()), 0.0, 1.0);
+}
+
+void RunTimes::OnBegan(Step step, TimePoint at) {
+  if (!marks_.empty() && step <= marks_.back().first) return;
+  if (exact_ == kExactMax) Condense();
+  marks_.emplace_back(step, at);
+  ++exact_;
+}
+
+// The older half of those that are exact joins the others.
+void RunTimes::Condense() {
+  const size_t old = marks_.size() - exact_;
+  size_t kept = old;
+  for (size_t i = old; i < old + kExactMax / 2; ++i)
+    if (kept == 0 || marks_[i].first.value() >= marks_[kept - 1].first.value() + stride_) marks_[kept++] = marks_[i];
+  while (kept > kMarksMax - kExactMax) {
+    stride_ *= 2;
+    size_t thinned = 1;
+    for (size_t i = 1; i < kept; ++i)
+      if (marks_[i].first.value() >= marks_[thinned - 1].first.value() + stride_) marks_[thinned++] = marks_[i];
+    kept = thinned;
+  }
+  marks_.erase(marks_.begin() + static_cast<ptrdiff_t>(kept),
+               marks_.begin() + static_cast<ptrdiff_t>(old + kExactMax / 2));
+  exact_ -= kExactMax / 2;
+}
+
+void RunTimes::OnResuming(Step step, TimePoint now) {
+  if (!started_at_) {
+    started_at_ = std::max(now, begin_);
+    counted_until_ = *started_at_;
+  }
+  const auto after = std::upper_bound(marks_.begin(), marks_.end(), step,
+                                      [](Step wanted, const auto& mark) { return wanted < mark.first; });
+  thrown_away_from_.reset();
+  if (after != marks_.end()) thrown_away_from_ = after->second;
+  exact_ -= std::min(exact_, static_cast<size_t>(marks_.end() - after));
+  marks_.erase(after, marks_.end());
+}
+
+void RunTimes::OnIncident(TimePoint fault_at, TimePoint resumed_at) {
+  const TimePoint down_from = std::max(fault_at, counted_until_);
+  const TimePoint lost_from = std::max(std::min(thrown_away_from_.value_or(down_from), down_from), counted_until_);
+  thrown_away_from_.reset();
+  if (resumed_at <= lost_from) return;
+  const TimePoint until = std::max(resumed_at, down_from);
+  redone_ += down_from - lost_from;
+  down_ += until - down_from;
+  counted_until_ = until;
+}
+
+TimeAccount RunTimes::Account(TimePoint end) const {
+  TimeAccount account;
+  account.total = std::max(end - begin_, Duration());
+  account.starting = std::min(started_at_.value_or(end), end) - begin_;
+  account.down = started_at_ ? down_ : Duration();
+  account.redone = started_at_ ? redone_ : Duration();
+  return account;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,58 @@
+// RunTimes: where a run's time went. What was useful is what is left of the whole when the start, the time in which
+// ranks stood still, and the time that went into steps which had to be done again are taken out.
+//
+// Invariants: no instant is counted twice; what is kept does not grow with the steps: the more there are, the more
+// roughly it is known when one of them began.
+// Threads: none. Errors: none.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/ids.h"
+
+namespace kintsugi {
+
+struct TimeAccount {
+  Duration total{};
+  Duration starting{};  // until all ranks were in their loops first
+  Duration down{};      // from each fault until all ranks stepped again
+  Duration redone{};    // spent on steps, or parts of one, that were thrown away
+  Duration useful() const { return total - starting - down - redone; }
+  // The useful share of the whole, 0 to 1.
+  double goodput() const;
+};
+
+class RunTimes {
+ public:
+  explicit RunTimes(TimePoint begin) : begin_(begin), counted_until_(begin) {}
+
+  // Some rank began this step.
+  void OnBegan(Step step, TimePoint at);
+  // All ranks go on from `step`; the first time that is the start's end.
+  void OnResuming(Step step, TimePoint now);
+  // The incident that ended with it, or with the run: the fault's instant, and when all stepped again.
+  void OnIncident(TimePoint fault_at, TimePoint resumed_at);
+
+  TimeAccount Account(TimePoint end) const;
+
+ private:
+  static constexpr size_t kMarksMax = 4096;
+  static constexpr size_t kExactMax = 1024;
+  void Condense();
+
+  const TimePoint begin_;
+  std::optional<TimePoint> started_at_;
+  Duration down_{}, redone_{};
+  TimePoint counted_until_;  // what lies before is in the account
+  std::optional<TimePoint>
+      thrown_away_from_;  // when the ranks began the first step that the present incident throws away
+  // Ascending; of the newest steps each, of older ones those `stride_` apart.
+  std::vector<std::pair<Step, TimePoint>> marks_;
+  size_t exact_ = 0;  // so many at the end are of single steps
+  uint64_t stride_ = 1;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,25 @@
+#include "runtime/launcher/save_book.h"
+
+#include "runtime/base/log.h"
+
+namespace kintsugi {
+
+void SaveBook::OnMade(const core::Checkpoint& checkpoint, TimePoint now) {
+  ++made;
+  newest = {checkpoint, now};
+}
+
+std::string SaveBook::OnFailed(const core::SaveSettled& settled, TimePoint now) {
+  ++failed;
+  last_failure = {settled, now};
+  const std::string age =
+      newest ? std::to_string(static_cast<int64_t>(ToMilliseconds(now - newest->known_at) / 1000)) : "none";
+  return LogLine("save_failed", {{"step", settled.step.ToString()},
+                                 {"rank", settled.rank.ToString()},
+                                 {"why", settled.text},
+                                 {"last_good_step", newest ? newest->checkpoint.step.ToString() : "none"},
+                                 {"last_good_age_s", age},
+                                 {"failed_so_far", std::to_string(failed)}});
+}
+
+}  // namespace kintsugi

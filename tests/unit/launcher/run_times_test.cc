@@ -1,0 +1,111 @@
+// Where a run's time went, and what a save's failure says.
+#include "runtime/launcher/run_times.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/launcher/save_book.h"
+
+namespace kintsugi {
+namespace {
+
+using namespace std::chrono_literals;
+
+TimePoint At(Duration since_begin) { return TimePoint() + 1h + since_begin; }
+
+TEST(RunTimes, AnUndisturbedRunIsUsefulButForItsStart) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(2s));
+  const TimeAccount account = times.Account(At(10s));
+  EXPECT_EQ(account.starting, 2s);
+  EXPECT_EQ(account.useful(), 8s);
+  EXPECT_DOUBLE_EQ(account.goodput(), 0.8);
+}
+
+TEST(RunTimes, ARunThatNeverBeganWasOnlyStarting) {
+  RunTimes times(At(0s));
+  const TimeAccount account = times.Account(At(3s));
+  EXPECT_EQ(account.starting, 3s);
+  EXPECT_EQ(account.goodput(), 0);
+}
+
+TEST(RunTimes, AnAbandonedStepCountsFromItsBeginning) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(1s));
+  for (uint64_t step = 1; step <= 5; ++step) times.OnBegan(Step(step), At(std::chrono::seconds(step)));
+  // Struck 0.5 s into step 5; all go on from step 4 half a second later.
+  times.OnResuming(Step(4), At(5900ms));
+  times.OnBegan(Step(5), At(5950ms));
+  times.OnIncident(At(5500ms), At(6s));
+  const TimeAccount account = times.Account(At(10s));
+  EXPECT_EQ(account.redone, 500ms);
+  EXPECT_EQ(account.down, 500ms);
+  EXPECT_EQ(account.useful(), 8s);
+}
+
+TEST(RunTimes, AFinishedStepCostsOnlyTheStandstill) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(1s));
+  for (uint64_t step = 1; step <= 5; ++step) times.OnBegan(Step(step), At(std::chrono::seconds(step)));
+  times.OnResuming(Step(5), At(5900ms));
+  times.OnIncident(At(5500ms), At(6s));
+  EXPECT_EQ(times.Account(At(10s)).redone, 0s);
+  EXPECT_EQ(times.Account(At(10s)).down, 500ms);
+}
+
+TEST(RunTimes, AReloadCostsAllStepsSinceTheCheckpoint) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(1s));
+  for (uint64_t step = 1; step <= 8; ++step) times.OnBegan(Step(step), At(std::chrono::seconds(step)));
+  times.OnResuming(Step(3), At(9s));
+  times.OnIncident(At(8500ms), At(9s));
+  EXPECT_EQ(times.Account(At(20s)).redone, 4500ms) << "since step 4 began";
+  // They are begun anew: the next incident looks at these beginnings.
+  for (uint64_t step = 4; step <= 6; ++step) times.OnBegan(Step(step), At(std::chrono::seconds(step + 6)));
+  times.OnResuming(Step(5), At(13s));
+  times.OnIncident(At(12500ms), At(13s));
+  EXPECT_EQ(times.Account(At(20s)).redone, 5s);
+}
+
+TEST(RunTimes, NoInstantIsCountedTwice) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(1s));
+  times.OnBegan(Step(1), At(1s));
+  times.OnIncident(At(2s), At(4s));
+  times.OnIncident(At(3s), At(5s));  // struck while the one before was being mended
+  times.OnIncident(At(3s), At(4s));
+  EXPECT_EQ(times.Account(At(10s)).down, 3s);
+}
+
+TEST(RunTimes, AMillionStepsAreRememberedRoughly) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(0s));
+  for (uint64_t step = 1; step <= 1'000'000; ++step) times.OnBegan(Step(step), At(std::chrono::milliseconds(step)));
+  times.OnResuming(Step(500'000), At(1001s));
+  times.OnIncident(At(1000s), At(1001s));
+  const Duration redone = times.Account(At(1001s)).redone;
+  EXPECT_GE(redone, 499s);
+  EXPECT_LE(redone, 500s);
+  // What began lately is known exactly, and what was thrown away begins anew.
+  RunTimes exact(At(0s));
+  exact.OnResuming(Step(0), At(0s));
+  for (uint64_t step = 1; step <= 1'000'000; ++step) exact.OnBegan(Step(step), At(std::chrono::milliseconds(step)));
+  exact.OnResuming(Step(999'999), At(1001s));
+  exact.OnIncident(At(1000s + 3ms), At(1001s));
+  EXPECT_EQ(exact.Account(At(1001s)).redone, 3ms);
+}
+
+TEST(SaveBook, AFailureTellsTheAgeOfTheLastGoodOne) {
+  SaveBook book;
+  EXPECT_NE(book.OnFailed({Step(3), false, Rank(1), "No space left"}, At(1s)).find("last_good_step=none"),
+            std::string::npos);
+  book.OnMade({Step(6), "here"}, At(10s));
+  const std::string line = book.OnFailed({Step(9), false, Rank(1), "No space left"}, At(52s));
+  EXPECT_EQ(
+      line,
+      "event=save_failed step=9 rank=1 why=\"No space left\" last_good_step=6 last_good_age_s=42 failed_so_far=2");
+  EXPECT_EQ(book.made, 1u);
+  EXPECT_EQ(book.failed, 2u);
+}
+
+}  // namespace
+}  // namespace kintsugi
