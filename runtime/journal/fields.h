@@ -1,24 +1,38 @@
 // Fields: every field of everything that goes into a ControllerCore and comes out of it, named once.
 //
 // An archive is anything with All(names, values...): text.h writes and reads fields as words, digest.h hashes them.
-// Invariant: the structured bindings name every field, so a new one does not compile here until it is added; a field
-// that was forgotten would be a recording whose replay differs.
+// Invariants: the structured bindings name every field, so a new one does not compile here until it is added; a field
+// that was forgotten would be a recording whose replay differs. A name that stands at another field's place is a failed
+// check at the first use.
 #pragma once
 
 #include <concepts>
 #include <type_traits>
 
+#include "runtime/base/check.h"
 #include "runtime/core/controller_types.h"
 #include "runtime/core/policy.h"
 #include "runtime/journal/input.h"
 
 namespace kintsugi::journal {
 
+// Bindings go by place and not by name: each is the field that it is called after.
+#define KINTSUGI_PARENS ()
+#define KINTSUGI_EXPAND(...) KINTSUGI_EXPAND_1(KINTSUGI_EXPAND_1(KINTSUGI_EXPAND_1(KINTSUGI_EXPAND_1(__VA_ARGS__))))
+#define KINTSUGI_EXPAND_1(...) KINTSUGI_EXPAND_2(KINTSUGI_EXPAND_2(KINTSUGI_EXPAND_2(KINTSUGI_EXPAND_2(__VA_ARGS__))))
+#define KINTSUGI_EXPAND_2(...) KINTSUGI_EXPAND_3(KINTSUGI_EXPAND_3(KINTSUGI_EXPAND_3(KINTSUGI_EXPAND_3(__VA_ARGS__))))
+#define KINTSUGI_EXPAND_3(...) __VA_ARGS__
+#define KINTSUGI_IN_PLACE(field, ...)                                                                             \
+  KINTSUGI_CHECK(static_cast<const void*>(&(field)) == &s.field, "the list names this field at another's place"); \
+  __VA_OPT__(KINTSUGI_IN_PLACE_AGAIN KINTSUGI_PARENS(__VA_ARGS__))
+#define KINTSUGI_IN_PLACE_AGAIN() KINTSUGI_IN_PLACE
+
 #define KINTSUGI_FIELDS(Type, ...)                    \
   template <typename Archive, typename S>             \
   requires std::same_as<std::remove_const_t<S>, Type> \
   void Fields(Archive& archive, S& s) {               \
     auto& [__VA_ARGS__] = s;                          \
+    KINTSUGI_EXPAND(KINTSUGI_IN_PLACE(__VA_ARGS__))   \
     archive.All(#__VA_ARGS__, __VA_ARGS__);           \
   }
 #define KINTSUGI_NO_FIELDS(Type)                      \
@@ -95,9 +109,9 @@ KINTSUGI_FIELDS(core::PhaseSpan, phase, attempt, generation, begin, end)
 KINTSUGI_FIELDS(core::RankSpan, rank, phase, attempt, begin, end)
 KINTSUGI_FIELDS(core::RungReason, rung, reason, text)
 KINTSUGI_FIELDS(core::AttemptRecord, attempt, rung, ended_by)
-KINTSUGI_FIELDS(core::IncidentRecord, id, signal, cause, ranks, step, attempts, term, generation, rung, reasons,
+KINTSUGI_FIELDS(core::IncidentRecord, id, signal, cause, ranks, step, begun, attempts, term, generation, rung, reasons,
                 earlier, fault_at, detected_at, parked_at, rebuilt_at, repaired_at, resumed_at, bytes_moved, sources,
-                phases, rank_spans, begun)
+                phases, rank_spans)
 KINTSUGI_FIELDS(core::StepDecided, step)
 KINTSUGI_FIELDS(core::CheckpointReady, step, directory)
 KINTSUGI_FIELDS(core::RunEnded, exit_code, text, committed, final_digest)
@@ -108,9 +122,9 @@ KINTSUGI_FIELDS(core::SaveSettled, step, saved, rank, text)
 
 KINTSUGI_FIELDS(core::Checkpoint, step, directory)
 KINTSUGI_FIELDS(core::Policy, world_size, max_respawns, silence, step_timeout, join_timeout, grace, repairs_per_rank,
-                save_every, verify_every, snapshot_every, snapshot_auto, save_directory, resume_directory, resume_step, resume_by_trainer,
-                hang_factor, hang_least, can_spawn, adopts, needs_consent, consent_wait, tie_rule, takes_over, began,
-                checkpoints)
+                save_every, verify_every, snapshot_every, snapshot_auto, save_directory, resume_directory, resume_step,
+                resume_by_trainer, hang_factor, hang_least, can_spawn, adopts, needs_consent, consent_wait, tie_rule,
+                takes_over, began, checkpoints)
 
 #undef KINTSUGI_FIELDS
 #undef KINTSUGI_NO_FIELDS
