@@ -136,9 +136,9 @@ Result<std::vector<uint8_t>> ReplicaDefaults::Mirrored(Step step) const { return
 
 Result<std::vector<uint8_t>> ReplicaDefaults::MirroredOf(Rank rank, Step step) const {
   if (auto bytes = mirrored_.Get(rank, step)) return std::move(*bytes);
-  return Status(StatusCode::kNotFound,
-                "no mirrored objects of rank " + rank.ToString() + " at step " + step.ToString() + " on rank " +
-                    self_.ToString() + ": they were neither captured here nor received in a repair");
+  return Status(StatusCode::kNotFound, "no mirrored objects of rank " + rank.ToString() + " at step " +
+                                           step.ToString() + " on rank " + self_.ToString() +
+                                           ": they were neither captured here nor received in a repair");
 }
 
 std::vector<uint8_t> ReplicaDefaults::PackMirrored(Step step) const {
@@ -156,16 +156,17 @@ Status ReplicaDefaults::TakeMirrored(Step step, const std::vector<uint8_t>& pack
 
 // ---- digests -----------------------------------------------------------------------------------------------------
 
-Result<std::map<int, StateDigest>> ReplicaDefaults::Digests() {
+Result<std::map<int, StateDigest>> ReplicaDefaults::Digests(CancelToken& cancel) {
   ledgers_.clear();
-  // Nothing of this needs the partners' channels: what ended those is over, and a dump compares without new ones. Only what
-  // comes from now on ends it.
-  aborted_.store(false);
+  // Nothing of this needs the partners' channels: what ended those is over, and a dump compares without new ones. Only
+  // the end of this very task ends it.
+  std::atomic<bool> cancelled{false};
+  const CancelToken::Subscription until(cancel, [&cancelled] { cancelled.store(true); });
   std::map<int, std::vector<StreamItem>> layouts;
   for (const auto& [key, tensor] : registry_.tensors()) layouts[tensor.layout].push_back({key, tensor.memory});
   std::map<int, StateDigest> digests;
   for (const auto& [layout, items] : layouts) {
-    const auto digest = DigestState(items, aborted_, registry_.device_memory().get());
+    const auto digest = DigestState(items, cancelled, registry_.device_memory().get());
     if (!digest.ok()) return digest.status().Annotate("layout " + std::to_string(layout));
     digests[layout] = *digest;
   }
@@ -223,8 +224,8 @@ Status ReplicaDefaults::WorkOff(HandlerContext& call) {
       status = ServeMove(call, move, i);
     if (status.ok()) continue;
     if (call.cancel->cancelled()) status = {StatusCode::kCancelled, status.message()};
-    return status.Annotate("repair move " + std::to_string(i) + " (layout " + std::to_string(move.layout) + " to rank " +
-                           move.destination.ToString() + ")");
+    return status.Annotate("repair move " + std::to_string(i) + " (layout " + std::to_string(move.layout) +
+                           " to rank " + move.destination.ToString() + ")");
   }
   return Status::Ok();
 }

@@ -58,7 +58,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   // Those of this rank's replica groups at `step`, as far as they are known. Any thread.
   std::vector<uint8_t> PackMirrored(Step step) const override;
   Status TakeMirrored(Step step, const std::vector<uint8_t>& packed) override;
-  Result<std::map<int, StateDigest>> Digests() override;
+  Result<std::map<int, StateDigest>> Digests(CancelToken& cancel) override;
   void Abort() override;
 
   // Mirrored bytes of any rank this one holds some of; a save needs its partners'.

@@ -34,7 +34,8 @@ class KINTSUGI_EXPORT StateService {
   virtual std::vector<uint8_t> PackMirrored(Step step) const = 0;
   virtual Status TakeMirrored(Step step, const std::vector<uint8_t>& packed) = 0;
   // Digest per layout over all registered tensors, and over the mirrored objects where the layouts' members share them.
-  virtual Result<std::map<int, StateDigest>> Digests() = 0;
+  // kCancelled soon after `cancel` says so, before it began too.
+  virtual Result<std::map<int, StateDigest>> Digests(CancelToken& cancel) = 0;
   virtual void Abort() = 0;
 };
 

@@ -186,7 +186,7 @@ bool Agent::Impl::BeginTask(const core::RunOnTrainer& run) {
 
 Status Agent::Impl::Verify() {
   if (!service_) return Status::Ok();
-  KINTSUGI_ASSIGN_OR_RETURN(task_->done.digests, service_->Digests());
+  KINTSUGI_ASSIGN_OR_RETURN(task_->done.digests, service_->Digests(*task_->cancel));
   return Status::Ok();
 }
 

@@ -34,11 +34,19 @@ core::StateMark MarkOf(const SharedWords& words) {
 void StateKeeper::Attach(StateChannel channel) {
   channel_.emplace(std::move(channel));
   own_.reset();
+  given_ = false;
+}
+
+// A process that never got the files writes into memory of its own: what its predecessor left stays whole until the
+// process is in its loop.
+core::StateMark StateKeeper::WhatItDidToTheHeld(const SharedWords& words) const {
+  const core::StateMark mark = MarkOf(words);
+  return mark == core::StateMark::kWriting && held_ && !given_ ? core::StateMark::kNotYet : mark;
 }
 
 void StateKeeper::Poll(const SharedWords& words) {
   Read();
-  if (held_ && MarkOf(words) != core::StateMark::kNotYet) Forget();
+  if (held_ && WhatItDidToTheHeld(words) != core::StateMark::kNotYet) Forget();
 }
 
 void StateKeeper::Forget() {
@@ -86,6 +94,7 @@ void StateKeeper::On(StateMessage message) {
 
 void StateKeeper::Give() {
   if (!left_) return void(channel_->Send(StateWord::kNothing));
+  given_ = true;
   std::vector<int> files;
   for (const auto& file : left_->tensors) files.push_back(file->get());
   // A process that does not take them has failed by then; its agent says so.
@@ -99,7 +108,7 @@ std::optional<core::HeldState> StateKeeper::OnExit(Incarnation incarnation, cons
   Read();  // a process's last words outlive it
   channel_.reset();
   held_ = core::HeldAfter(held_, {.of = incarnation,
-                                  .mark = MarkOf(words),
+                                  .mark = WhatItDidToTheHeld(words),
                                   .word = core::GateWord::Unpack(words.gate_word.load()),
                                   .offered = own_.has_value(),
                                   .clean = IsClean(cause)});

@@ -39,11 +39,13 @@ class StateKeeper {
   void On(StateMessage message);
   void Give();
   void Read();
+  core::StateMark WhatItDidToTheHeld(const SharedWords& words) const;
 
   std::optional<StateChannel> channel_;
   std::optional<Files> own_;   // of the process that lives
   std::optional<Files> left_;  // of the one that held_ names
   std::optional<core::HeldState> held_;
+  bool given_ = false;  // the process that lives has the files of left_: what it writes may go there
 };
 
 }  // namespace kintsugi

@@ -92,6 +92,24 @@ TEST(StateKeeper, KeepsItThroughReplacementsThatNeverRan) {
   EXPECT_EQ(third.Ask(keeper), 'a');
 }
 
+TEST(StateKeeper, KeepsItThroughReplacementsThatWroteOnlyTheirOwnMemory) {
+  StateKeeper keeper;
+  Life first(keeper, 1);
+  first.Offer('a');
+  first.Stand(StateMark::kWhole);
+  (void)first.End(keeper);
+  Life second(keeper, 2);
+  second.Offer('b');
+  second.Stand(StateMark::kWriting);  // state is streamed into it when it ends
+  keeper.Poll(second.page.words());
+  EXPECT_EQ(second.End(keeper), (core::HeldState{Incarnation(1), Step(5), true}));
+  Life third(keeper, 3);
+  EXPECT_EQ(third.Ask(keeper), 'a');
+  third.Stand(StateMark::kWriting);  // it has the files: from here on it may write into them
+  keeper.Poll(third.page.words());
+  EXPECT_EQ(third.End(keeper), std::nullopt);
+}
+
 TEST(StateKeeper, WhatWasAdoptedIsTheNewProcessesOwn) {
   StateKeeper keeper;
   Life first(keeper, 1);

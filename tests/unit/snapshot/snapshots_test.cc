@@ -148,7 +148,7 @@ TEST_F(SnapshotsTest, IsKeptByTheOwnerAndByThePartnerWithTheDigestOfTheState) {
   for (int i = 0; i < 3; ++i) {
     TestRank& owner = *ranks[static_cast<size_t>(i)];
     TestRank& keeper = *ranks[static_cast<size_t>((i + 1) % 3)];
-    const auto digests = owner.service->Digests();
+    const auto digests = owner.service->Digests(cancel);
     EXPECT_EQ(owner.Report(i, 4).digests, *digests);
     const SnapshotReport kept = keeper.Report(i, 4);
     EXPECT_EQ(kept.code, StatusCode::kOk) << kept.text;
@@ -159,7 +159,7 @@ TEST_F(SnapshotsTest, IsKeptByTheOwnerAndByThePartnerWithTheDigestOfTheState) {
 
 TEST_F(SnapshotsTest, ComesBackWhereItWasMadeAndWhereItsProcessIsNew) {
   MakeOne(1, 4, 0);
-  const auto before = *ranks[0]->service->Digests(), of_two = *ranks[2]->service->Digests();
+  const auto before = *ranks[0]->service->Digests(cancel), of_two = *ranks[2]->service->Digests();
   for (auto& rank : ranks) rank->Change(1.0f);
   for (auto& rank : ranks) rank->snapshots->Abort();
   ranks[2] = std::make_unique<TestRank>(2, -5.0f);
@@ -167,13 +167,13 @@ TEST_F(SnapshotsTest, ComesBackWhereItWasMadeAndWhereItsProcessIsNew) {
   for (int layout : {0, 1})
     moves.push_back({layout, Rank(2), {Rank(0)}, {}, false, Rank(2)});  // rank 0 keeps the copy of rank 2
   for (const Status& status : Reload(2, 4, moves)) EXPECT_TRUE(status.ok()) << status.ToString();
-  EXPECT_EQ(*ranks[0]->service->Digests(), before);
-  EXPECT_EQ(*ranks[2]->service->Digests(), of_two);
+  EXPECT_EQ(*ranks[0]->service->Digests(cancel), before);
+  EXPECT_EQ(*ranks[2]->service->Digests(cancel), of_two);
 }
 
 TEST_F(SnapshotsTest, OneThatTheUpdateOvertakesIsAbandonedAndTheOneBeforeStays) {
   MakeOne(1, 4, 0);
-  const auto before = *ranks[1]->service->Digests();
+  const auto before = *ranks[1]->service->Digests(cancel);
   ranks[1]->looks = 0;
   ranks[1]->looks_max = 3;  // the fourth piece finds another step
   ranks[1]->Change(2.0f);
@@ -208,10 +208,10 @@ TEST_F(SnapshotsTest, DamageInTheCopyIsFoundBeforeItIsGivenBack) {
   static_cast<uint8_t*>((*held)->memory[1].data)[77] ^= 4;
   EXPECT_EQ(ranks[0]->snapshots->Checked(Rank(0), Step(4)).status().code(), StatusCode::kDataLoss);
   ranks[0]->Change(1.0f);
-  const auto live = *ranks[0]->service->Digests();
+  const auto live = *ranks[0]->service->Digests(cancel);
   const auto statuses = Reload(2, 4, {});
   EXPECT_EQ(statuses[0].code(), StatusCode::kDataLoss) << statuses[0].ToString();
-  EXPECT_EQ(*ranks[0]->service->Digests(), live) << "nothing was written";
+  EXPECT_EQ(*ranks[0]->service->Digests(cancel), live) << "nothing was written";
   EXPECT_TRUE(statuses[1].ok()) << statuses[1].ToString();
 }
 

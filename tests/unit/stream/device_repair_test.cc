@@ -13,6 +13,11 @@
 namespace kintsugi {
 namespace {
 
+auto DigestsOf(ReplicaDefaults& service) {
+  CancelToken never;
+  return service.Digests(never);
+}
+
 using namespace std::chrono_literals;
 
 constexpr uint64_t kSize = (3 << 20) + 40;
@@ -76,12 +81,12 @@ TEST_P(DeviceRepair, BringsTheSourcesBytesAndEqualDigests) {
   EXPECT_EQ(std::memcmp(source.data(), destination.data(), kSize), 0);
   // Over NCCL the bytes never pass the host: their checksums are the device's, at both ends.
   EXPECT_EQ(kernels->checksums > 0, GetParam() == LinkPreference::kNccl);
-  const auto digests = source.service->Digests();
+  const auto digests = DigestsOf(*source.service);
   ASSERT_TRUE(digests.ok()) << digests.status().ToString();
-  EXPECT_EQ(*digests, *destination.service->Digests());
+  EXPECT_EQ(*digests, *DigestsOf(*destination.service));
   EXPECT_GT(kernels->checksums, 0);
   destination.data()[kSize / 2] ^= 0x10;
-  EXPECT_NE(*digests, *destination.service->Digests());
+  EXPECT_NE(*digests, *DigestsOf(*destination.service));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, DeviceRepair,
@@ -103,7 +108,7 @@ TEST(DeviceRepairWithoutDevice, NamesTheTensorAndWhatIsMissing) {
                       .memory = {.data = &registry, .size_bytes = 16, .kind = MemoryKind::kDevice, .device = 2}})
           .ok());
   ReplicaDefaults service(registry);
-  const Status status = service.Digests().status();
+  const Status status = DigestsOf(service).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   for (const char* word : {"'w'", "device 2", "SetDeviceMemory"})
     EXPECT_NE(status.message().find(word), std::string::npos) << status.ToString();

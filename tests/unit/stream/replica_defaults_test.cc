@@ -1,5 +1,3 @@
-#include "replica/defaults.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,12 +9,18 @@
 #include <thread>
 #include <vector>
 
+#include "replica/defaults.h"
 #include "tests/support/child_process.h"
 #include "tests/support/directory_store.h"
 #include "tests/support/memory_store.h"
 
 namespace kintsugi {
 namespace {
+
+auto DigestsOf(ReplicaDefaults& service) {
+  CancelToken never;
+  return service.Digests(never);
+}
 
 using namespace std::chrono_literals;
 
@@ -122,10 +126,10 @@ TEST_F(ReplicaDefaultsTest, RepairsARespawnedRankWithItsMirroredObjects) {
   OpenAll(1);
   MirrorAll(4);
   MirrorAll(5);
-  const auto before = ranks[2]->service->Digests();
+  const auto before = DigestsOf(*ranks[2]->service);
   Respawn(2);
   OpenAll(2);
-  EXPECT_NE(*before, *ranks[2]->service->Digests());
+  EXPECT_NE(*before, *DigestsOf(*ranks[2]->service));
   std::atomic<uint64_t> moved{0};
   EachRank([&](TestRank& rank) {
     auto call = rank.Call(store, cancel, 2, Step(5));
@@ -136,8 +140,8 @@ TEST_F(ReplicaDefaultsTest, RepairsARespawnedRankWithItsMirroredObjects) {
     moved += call.bytes_moved;
   });
   EXPECT_EQ(moved, ranks[2]->registry.ByteCount());
-  EXPECT_EQ(*before, *ranks[2]->service->Digests());
-  EXPECT_EQ(*ranks[0]->service->Digests(), *ranks[2]->service->Digests());
+  EXPECT_EQ(*before, *DigestsOf(*ranks[2]->service));
+  EXPECT_EQ(*DigestsOf(*ranks[0]->service), *DigestsOf(*ranks[2]->service));
   EXPECT_EQ(*ranks[2]->service->Mirrored(Step(5)), Bytes(2, 5));
   EXPECT_EQ(*ranks[2]->service->MirroredOf(Rank(0), Step(5)), Bytes(0, 5));
   MirrorAll(5);
@@ -156,7 +160,7 @@ TEST_F(ReplicaDefaultsTest, PatchesOnlyTheNamedTensors) {
     moved += call.bytes_moved;
   });
   EXPECT_EQ(moved, damaged.size() * sizeof(float));
-  EXPECT_EQ(*ranks[1]->service->Digests(), *ranks[3]->service->Digests());
+  EXPECT_EQ(*DigestsOf(*ranks[1]->service), *DigestsOf(*ranks[3]->service));
 }
 
 TEST_F(ReplicaDefaultsTest, AKeyThatIsNotRegisteredIsAnError) {
@@ -192,11 +196,18 @@ TEST_F(ReplicaDefaultsTest, AbortEndsAMirrorWhosePartnerNeverComesUntilTheNextOp
   EXPECT_EQ(service.Mirror(Step(1), Bytes(0, 1)).code(), StatusCode::kCancelled);
   agent.join();
   EXPECT_EQ(service.Mirror(Step(1), Bytes(0, 1)).code(), StatusCode::kCancelled);
-  EXPECT_TRUE(service.Digests().ok()) << "survivors that dump are compared without a rebuild";
+  EXPECT_TRUE(DigestsOf(service).ok()) << "survivors that dump are compared without a rebuild";
   EXPECT_EQ(service.Mirror(Step(1), Bytes(0, 1)).code(), StatusCode::kCancelled) << "its links stay aborted";
   EXPECT_TRUE(service.Mirrored(Step(1)).ok()) << "what is here needs nobody";
   OpenAll(2);
   MirrorAll(1);
+}
+
+TEST_F(ReplicaDefaultsTest, DigestsThatWereCancelledBeforeTheyBeganAreNotComputed) {
+  CancelToken cancel;
+  cancel.Cancel();
+  EXPECT_EQ(ranks[0]->service->Digests(cancel).status().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(DigestsOf(*ranks[0]->service).ok()) << "only that task was over";
 }
 
 TEST_F(ReplicaDefaultsTest, AbortAndCancelEndAnOpenWhosePartnerNeverComes) {
@@ -298,7 +309,7 @@ TEST(ReplicaDefaultsProcess, AKilledSourceIsReplacedAndOnlyTheMissingBlocksAreSe
     EXPECT_EQ(big.back(), 42.0f + static_cast<float>((kElements - 1) % 1000));
     TestRank good(Rank(5), {}, 42.0f, 16);
     good.Add("big", 7, kElements, 42.0f);
-    EXPECT_EQ(good.service->Digests()->at(7), rank.service->Digests()->at(7));
+    EXPECT_EQ(DigestsOf(*good.service)->at(7), DigestsOf(*rank.service)->at(7));
   }
 }
 
