@@ -159,7 +159,7 @@ TEST_F(SnapshotsTest, IsKeptByTheOwnerAndByThePartnerWithTheDigestOfTheState) {
 
 TEST_F(SnapshotsTest, ComesBackWhereItWasMadeAndWhereItsProcessIsNew) {
   MakeOne(1, 4, 0);
-  const auto before = *ranks[0]->service->Digests(cancel), of_two = *ranks[2]->service->Digests();
+  const auto before = *ranks[0]->service->Digests(cancel), of_two = *ranks[2]->service->Digests(cancel);
   for (auto& rank : ranks) rank->Change(1.0f);
   for (auto& rank : ranks) rank->snapshots->Abort();
   ranks[2] = std::make_unique<TestRank>(2, -5.0f);
