@@ -52,7 +52,7 @@ Status SetReshape(const AgentOptions& options, const StateRegistry& registry, st
                                                           const checkpoint::LoadRequest& request) {
     resume::ReshapeOptions own = reshape;
     if (info.manifest.identity.job == job) own.statements.reset();  // this run's own checkpoints have its own names
-    return resume::LoadReshaped(registry, info, request, own,
+    return resume::LoadReshaped(registry, request, own,
                                 resume::Agreement(call.store, call.rank, call.world_size, call.deadline));
   };
   // One rank's words are enough: what is read differs little from rank to rank.

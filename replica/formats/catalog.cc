@@ -1,11 +1,14 @@
 #include "replica/formats/catalog.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
+#include <tuple>
 #include <unordered_set>
 
 #include "callbacks/state/key.h"
 #include "replica/layout/builder.h"
+#include "replica/layout/flat_range.h"
 #include "replica/layout/validate.h"
 
 namespace kintsugi::formats {
@@ -23,6 +26,12 @@ layout::KeyMeta KeyOf(const CatalogTensor& tensor) {
 std::string Name(const CatalogTensor& tensor) {
   return "tensor '" + PrintableKey(tensor.key) + "' " + std::string(DTypeName(tensor.dtype)) + " " +
          DescribeShape(tensor.shape);
+}
+
+std::vector<layout::Box> BoxesOf(const CatalogPiece& piece) {
+  const layout::Box box = layout::BoxAt(piece.offset, piece.shape);
+  const layout::FlatBoxes boxes = layout::BoxesOf(box, piece.flat.value_or(FlatRange{0, *Volume(box)}));
+  return {boxes.begin(), boxes.end()};
 }
 
 // Elements, as long as they can be counted with their bytes.
@@ -55,6 +64,20 @@ std::string_view FormName(CatalogObject::Form form) {
       return "torch";
   }
   return "unknown";
+}
+
+std::string RankObjectKey(Rank rank, const std::string& key) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "rank-%05d/", rank.value());
+  return text + key;
+}
+
+std::pair<std::optional<Rank>, std::string> SplitRankObjectKey(const std::string& key) {
+  const size_t end = key.find('/');
+  if (!key.starts_with("rank-") || end == std::string::npos || end < 10 || end > 14) return {std::nullopt, key};
+  const std::string digits = key.substr(5, end - 5);
+  if (digits.find_first_not_of("0123456789") != std::string::npos) return {std::nullopt, key};
+  return {Rank(std::stoi(digits)), key.substr(end + 1)};
 }
 
 uint32_t Catalog::AddFile(std::shared_ptr<const MappedFile> file) {
@@ -137,6 +160,41 @@ Status Catalog::CheckObjects() const {
   if (bytes <= kObjectBytesMax) return Status::Ok();
   return {StatusCode::kResourceExhausted, "'" + path_ + "': its objects have " + std::to_string(bytes) +
                                               " bytes, at most " + std::to_string(kObjectBytesMax) + " are held"};
+}
+
+Status Catalog::DropOverlaps() {
+  const auto place_of = [this](uint32_t i) {
+    const FlatRange flat = pieces_[i].flat.value_or(layout::kNotFlat);
+    return std::tuple(pieces_[i].offset, pieces_[i].shape, flat.start, flat.stop);
+  };
+  std::map<uint32_t, std::vector<uint32_t>> by_tensor;
+  for (uint32_t i = 0; i < pieces_.size(); ++i) {
+    KINTSUGI_RETURN_IF_ERROR(CheckPiece(pieces_[i]));
+    by_tensor[pieces_[i].tensor].push_back(i);
+  }
+  std::vector<bool> is_dropped(pieces_.size());
+  for (const auto& [tensor, same] : by_tensor) {
+    std::map<decltype(place_of(0)), uint32_t> first;  // equal copies are one, and are no overlap
+    int64_t elements = 0;
+    for (const uint32_t i : same)
+      if (first.emplace(place_of(i), i).second)
+        for (const layout::Box& box : BoxesOf(pieces_[i])) elements += *Volume(box);
+    if (elements <= layout::Product(tensors_[tensor].shape).value_or(INT64_MAX)) continue;
+    std::vector<layout::Box> kept;
+    for (const uint32_t i : same) {
+      const std::vector<layout::Box> own = BoxesOf(pieces_[i]);
+      is_dropped[i] = first.at(place_of(i)) != i || std::any_of(own.begin(), own.end(), [&](const layout::Box& box) {
+                        return std::any_of(kept.begin(), kept.end(),
+                                           [&](const layout::Box& other) { return !IsEmpty(Intersect(box, other)); });
+                      });
+      if (!is_dropped[i]) kept.insert(kept.end(), own.begin(), own.end());
+    }
+  }
+  std::vector<CatalogPiece> kept;
+  for (uint32_t i = 0; i < pieces_.size(); ++i)
+    if (!is_dropped[i]) kept.push_back(std::move(pieces_[i]));
+  pieces_ = std::move(kept);
+  return Status::Ok();
 }
 
 Status Catalog::Finish(bool whole) {

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "replica/formats/mapped_file.h"
 #include "replica/layout/metadata.h"
 #include "replica/reshard/fill.h"
+#include "replica/save/checksum.h"
+#include "runtime/base/ids.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi::formats {
@@ -50,9 +53,10 @@ struct CatalogPiece {
   Shape offset, shape;
   std::optional<FlatRange> flat;
   uint32_t file = 0;
-  uint64_t at = 0;     // byte of the file where element 0 lies (of the box, or of the flat range)
-  uint64_t bytes = 0;  // from there on, all that elements of the piece may reach
-  Shape strides;       // in elements; empty: dense, row-major
+  uint64_t at = 0;                           // byte of the file where element 0 lies (of the box, or of the flat range)
+  uint64_t bytes = 0;                        // from there on, all that elements of the piece may reach
+  Shape strides;                             // in elements; empty: dense, row-major
+  std::vector<checkpoint::Checksum> blocks;  // of its bytes, where the format keeps such (replica/save/checksum.h)
 };
 
 // A small value that is no tensor.
@@ -68,6 +72,13 @@ struct CatalogObject {
   Path path;
 };
 std::string_view FormName(CatalogObject::Form form);
+
+// The bytes that a run's object gave, whatever form they are kept in. kFailedPrecondition: it is something else.
+Result<std::string> BytesOf(const CatalogObject& object);
+
+// How an object of one rank is called among those of all, and both back; no rank where the key has none in front.
+std::string RankObjectKey(Rank rank, const std::string& key);
+std::pair<std::optional<Rank>, std::string> SplitRankObjectKey(const std::string& key);
 
 // All objects of one checkpoint together.
 inline constexpr uint64_t kObjectBytesMax = uint64_t{1} << 30;
@@ -93,6 +104,14 @@ class Catalog {
   // Something a person should know: what was left out, which of two was taken.
   void AddNote(std::string note) { notes_.push_back(std::move(note)); }
   void AddSum(const CatalogSum& sum) { sums_.push_back(sum); }
+  // Of copies of a tensor that are cut differently those pieces stay that fit beside the ones before, in the order they
+  // were added. REQUIRES: every piece lies within its tensor.
+  Status DropOverlaps();
+  // Checksums of a whole file's blocks, from our sidecar.
+  void SetFileBlocks(uint32_t file, std::vector<checkpoint::Checksum> blocks) {
+    file_blocks_.resize(files_.size());
+    file_blocks_[file] = std::move(blocks);
+  }
   void SetStep(uint64_t step) { step_ = step; }
 
   // Checks everything, and makes the metadata. `whole`: every tensor must be covered.
@@ -108,6 +127,10 @@ class Catalog {
   const std::vector<std::string>& notes() const { return notes_; }
   std::optional<uint64_t> step() const { return step_; }
   uint64_t ByteCount() const;  // of all tensors, each once
+  // Empty where there are none.
+  std::span<const checkpoint::Checksum> FileBlocks(uint32_t file) const {
+    return file < file_blocks_.size() ? std::span(file_blocks_[file]) : std::span<const checkpoint::Checksum>();
+  }
 
   // REQUIRES: Finish. One rank, number 0, holds everything.
   const layout::Metadata& metadata() const { return metadata_; }
@@ -130,6 +153,7 @@ class Catalog {
   std::vector<CatalogObject> objects_;
   std::vector<std::string> notes_;
   std::vector<CatalogSum> sums_;
+  std::vector<std::vector<checkpoint::Checksum>> file_blocks_;
   std::optional<uint64_t> step_;
   std::unordered_map<std::string, uint32_t> tensor_numbers_;
   layout::Metadata metadata_;

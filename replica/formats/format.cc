@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "replica/formats/formats.h"
+#include "replica/formats/sidecar.h"
+#include "replica/save/names.h"
 
 namespace kintsugi::formats {
 
@@ -33,10 +35,40 @@ Result<const Format*> DetectFormat(const std::string& path) {
                                            "): name the checkpoint's own folder or file, or say --format");
 }
 
+namespace {
+
+// The checksums of the files that the catalog names. A file that the sidecar does not list is not checked.
+Status AddSidecar(Catalog* catalog, const std::string& path) {
+  for (const std::string& place : {catalog->path(), path}) {
+    const bool is_folder = KindOfPath(place) == PathKind::kFolder;
+    Result<Sidecar> sidecar = ReadSidecar(place, is_folder, checkpoint::PosixFileSystem());
+    if (sidecar.status().code() == StatusCode::kNotFound) continue;
+    if (!sidecar.ok()) return sidecar.status();
+    for (WrittenFile& listed : sidecar->files) {
+      const std::string name = is_folder ? checkpoint::Join(place, listed.name) : place;
+      for (uint32_t i = 0; i < catalog->files().size(); ++i) {
+        const MappedFile& file = *catalog->files()[i];
+        if (file.path() != name) continue;
+        if (file.size_bytes() != listed.size_bytes)
+          return {StatusCode::kDataLoss, "'" + name + "' has " + std::to_string(file.size_bytes()) +
+                                             " bytes instead of " + std::to_string(listed.size_bytes) +
+                                             ": use another checkpoint"};
+        catalog->SetFileBlocks(i, listed.blocks);
+      }
+    }
+    return Status::Ok();
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
 Result<Catalog> ReadCatalog(const std::string& path, const std::string& format, const ReadOptions& options) {
   const Result<const Format*> found = format.empty() ? DetectFormat(path) : FormatNamed(format);
   if (!found.ok()) return found.status();
-  return (*found)->Read(path, options);
+  KINTSUGI_ASSIGN_OR_RETURN(Catalog catalog, (*found)->Read(path, options));
+  if (options.checksums) KINTSUGI_RETURN_IF_ERROR(AddSidecar(&catalog, path));
+  return catalog;
 }
 
 bool MatchesGlob(std::string_view glob, std::string_view name) {

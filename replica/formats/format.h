@@ -6,6 +6,7 @@
 // no state.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,11 @@ namespace kintsugi::formats {
 struct ReadOptions {
   // Objects that are not in the safe subset are left out, with a note, instead of an error.
   bool skip_objects = false;
+  // Every tensor must be there as a whole; of a native checkpoint it may be otherwise.
+  bool whole = true;
+  // Of foreign files: the checksums of our sidecar, where it is there (Catalog::FileBlocks).
+  bool checksums = false;
+  std::function<Status()> poll;  // asked between two parts of a native checkpoint; its error ends the reading
 };
 
 // What is to be written: a tensor under its new name, shape and type.

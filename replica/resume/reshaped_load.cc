@@ -1,9 +1,11 @@
 #include "replica/resume/reshaped_load.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "replica/formats/format.h"
 #include "replica/layout/codec.h"
 #include "replica/layout/merge.h"
 #include "replica/layout/validate.h"
@@ -14,15 +16,12 @@
 #include "replica/resume/take_over.h"
 #include "replica/resume/target.h"
 #include "replica/save/names.h"
-#include "replica/save/verify.h"
 
 namespace kintsugi::resume {
 namespace {
 
-using checkpoint::CheckpointInfo;
 using checkpoint::Loaded;
 using checkpoint::LoadRequest;
-using checkpoint::StoredObjects;
 using layout::Metadata;
 
 constexpr size_t kKeysNamed = 8;
@@ -43,18 +42,15 @@ std::string MiB(uint64_t bytes) {
 
 class Loader {
  public:
-  Loader(const StateRegistry& registry, const CheckpointInfo& info, const LoadRequest& request,
-         const ReshapeOptions& options, Agreement agreement, checkpoint::FileSystem& files)
-      : registry_(registry), request_(request), options_(options), agreement_(agreement), files_(files) {
-    loaded_.info = info;
-  }
+  Loader(const StateRegistry& registry, const LoadRequest& request, const ReshapeOptions& options, Agreement agreement)
+      : registry_(registry), request_(request), options_(options), agreement_(agreement) {}
 
   Result<Loaded> Run() {
     // Whatever is wrong with one rank's part is known to all before any of them writes.
     const Status prepared = Prepare();
     KINTSUGI_RETURN_IF_ERROR(AgreeOn(prepared));
     target_->ClearGaps();
-    BlockReader reader(*catalogue_, catalogue_->metadata(), request_.path, files_, options_.buffer_bytes);
+    BlockReader reader(*catalog_, checkpoint::PosixFileSystem(), options_.buffer_bytes);
     KINTSUGI_RETURN_IF_ERROR(reader.Run(&*inflow_, [this] { return Poll(); }));
     KINTSUGI_RETURN_IF_ERROR(target_->Deliver(request_.deadline));
     loaded_.bytes += reader.bytes_read();
@@ -74,8 +70,14 @@ class Loader {
   Status Prepare() {
     const Status own = [this]() -> Status {
       KINTSUGI_RETURN_IF_ERROR(CheckTakeOver(registry_));
-      KINTSUGI_ASSIGN_OR_RETURN(Catalogue catalogue, Catalogue::Read(loaded_.info, files_, [this] { return Poll(); }));
-      catalogue_ = std::make_unique<Catalogue>(std::move(catalogue));
+      formats::ReadOptions read;
+      read.whole = false;
+      read.checksums = true;
+      read.skip_objects = true;  // what a run's objects are made of is in the safe subset
+      read.poll = [this] { return Poll(); };
+      KINTSUGI_ASSIGN_OR_RETURN(formats::Catalog catalog, formats::ReadCatalog(request_.path, "", read));
+      catalog_ = std::make_unique<formats::Catalog>(std::move(catalog));
+      KINTSUGI_RETURN_IF_ERROR(Identify());
       KINTSUGI_ASSIGN_OR_RETURN(Target target, Target::Of(registry_));
       target_ = std::make_unique<Target>(std::move(target));
       return Status::Ok();
@@ -85,9 +87,20 @@ class Loader {
     return PrepareSameNames();
   }
 
+  // What was read, as a native manifest would say it; other formats know of a step at most.
+  Status Identify() {
+    if (catalog_->format() == "native") {
+      KINTSUGI_ASSIGN_OR_RETURN(loaded_.info, checkpoint::ReadManifest(catalog_->path()));
+      return Status::Ok();
+    }
+    loaded_.info.path = catalog_->path();
+    loaded_.info.manifest.identity.step = Step(catalog_->step().value_or(0));
+    return Status::Ok();
+  }
+
   // What is not stored is known here; what nobody asks for, only over all ranks (AgreeOn).
   Status PrepareSameNames() {
-    const Metadata& stored = catalogue_->metadata();
+    const Metadata& stored = catalog_->metadata();
     const auto verdict = JudgeStrictly(options_.strict, stored, target_->metadata());
     for (const layout::LayoutError& error : verdict.errors)
       if (error.code == layout::ErrorCode::kUnexpected)
@@ -135,7 +148,7 @@ class Loader {
 
   Status PrepareRenamed(const Status& own) {
     KINTSUGI_ASSIGN_OR_RETURN(const Metadata all, AllTargets(own));
-    const Metadata& stored = catalogue_->metadata();
+    const Metadata& stored = catalog_->metadata();
     aoa::Options program;
     program.allow_unexpected = !layout::RaisesUnexpected(options_.strict);
     aoa::Diagnostic diagnostic;
@@ -172,7 +185,7 @@ class Loader {
       KINTSUGI_RETURN_IF_ERROR(prepared);
       Bytes asked;
       if (options_.statements) return asked;
-      const std::vector<layout::KeyMeta>& keys = catalogue_->metadata().keys;
+      const std::vector<layout::KeyMeta>& keys = catalog_->metadata().keys;
       asked.resize((keys.size() + 7) / 8);
       for (size_t i = 0; i < keys.size(); ++i)
         if (!target_->metadata().Find(keys[i].name).empty()) asked[i / 8] |= static_cast<uint8_t>(1u << (i % 8));
@@ -189,7 +202,7 @@ class Loader {
     };
     KINTSUGI_ASSIGN_OR_RETURN(const Bytes asked, agreement_.Reach("prepared", mine(), join));
     if (options_.statements) return Status::Ok();
-    const std::vector<layout::KeyMeta>& keys = catalogue_->metadata().keys;
+    const std::vector<layout::KeyMeta>& keys = catalog_->metadata().keys;
     for (size_t i = 0; i < keys.size(); ++i)
       if ((asked[i / 8] >> (i % 8) & 1) == 0) unread_.push_back(keys[i].name);
     if (layout::RaisesMissing(options_.strict) && !unread_.empty())
@@ -201,19 +214,18 @@ class Loader {
 
   Status TakeObjects() {
     if (!registry_.HasMirrored()) return Status::Ok();
+    std::map<Rank, std::map<std::string, Bytes>> objects;
+    for (const formats::CatalogObject& object : catalog_->objects()) {
+      const auto [rank, key] = formats::SplitRankObjectKey(object.key);
+      if (!rank) continue;  // of no rank: the writer of a foreign checkpoint has others of its own
+      KINTSUGI_ASSIGN_OR_RETURN(const std::string bytes, formats::BytesOf(object));
+      loaded_.bytes += bytes.size();
+      objects[*rank][key] = Bytes(bytes.begin(), bytes.end());
+    }
     std::vector<Rank> ranks;
-    for (const StoredObjects& stored : catalogue_->objects()) ranks.push_back(stored.rank);
+    for (const auto& [rank, by_key] : objects) ranks.push_back(rank);
     const auto saved_by = [&](Rank rank) -> Result<std::map<std::string, Bytes>> {
-      for (const StoredObjects& stored : catalogue_->objects()) {
-        if (stored.rank != rank) continue;
-        const std::string path = checkpoint::Join(request_.path, stored.extent.file);
-        KINTSUGI_ASSIGN_OR_RETURN(const auto file, files_.Open(path));
-        Bytes bytes(stored.extent.size_bytes);
-        KINTSUGI_RETURN_IF_ERROR(ReadExtent(*file, path, stored.extent, "mirrored objects of rank " + rank.ToString(),
-                                            bytes.data(), [this] { return Poll(); }));
-        loaded_.bytes += bytes.size();
-        return UnpackMirrored(bytes);
-      }
+      if (const auto found = objects.find(rank); found != objects.end()) return found->second;
       return Status(StatusCode::kNotFound, "no objects of rank " + rank.ToString());
     };
     KINTSUGI_ASSIGN_OR_RETURN(loaded_.mirrored, TakeOverObjects(registry_, request_.self, ranks, saved_by));
@@ -223,9 +235,10 @@ class Loader {
   void Tell(const BlockReader& reader) {
     const auto& identity = loaded_.info.manifest.identity;
     loaded_.note = "event=resumed_reshaped step=" + identity.step.ToString() + " rank=" + request_.self.ToString() +
-                   " ranks_saved=" + std::to_string(identity.world_size) +
+                   (identity.world_size > 0 ? " ranks_saved=" + std::to_string(identity.world_size)
+                                            : " format=" + catalog_->format()) +
                    " ranks=" + std::to_string(request_.world_size) + " read=\"" + MiB(reader.bytes_read()) + " of " +
-                   MiB(catalogue_->ByteCount()) + " stored\" needed=\"" + MiB(inflow_->bytes()) +
+                   MiB(catalog_->ByteCount()) + " stored\" needed=\"" + MiB(inflow_->bytes()) +
                    "\" beside_the_state=\"" + MiB(reader.buffer_peak_bytes() + target_->staged_bytes()) + "\"";
     if (!unexpected_.empty()) loaded_.note += " not_stored=\"" + Named(unexpected_) + "\"";
     if (!unread_.empty()) loaded_.note += " not_read=\"" + Named(unread_) + "\"";
@@ -235,8 +248,7 @@ class Loader {
   const LoadRequest& request_;
   const ReshapeOptions& options_;
   Agreement agreement_;
-  checkpoint::FileSystem& files_;
-  std::unique_ptr<Catalogue> catalogue_;
+  std::unique_ptr<formats::Catalog> catalog_;
   std::unique_ptr<Target> target_;
   std::unique_ptr<plan::Plan> plan_;
   std::unique_ptr<plan::RenamedPlan> renamed_;
@@ -248,9 +260,9 @@ class Loader {
 
 }  // namespace
 
-Result<Loaded> LoadReshaped(const StateRegistry& registry, const CheckpointInfo& info, const LoadRequest& request,
-                            const ReshapeOptions& options, Agreement agreement, checkpoint::FileSystem& files) {
-  auto loaded = Loader(registry, info, request, options, agreement, files).Run();
+Result<Loaded> LoadReshaped(const StateRegistry& registry, const LoadRequest& request, const ReshapeOptions& options,
+                            Agreement agreement) {
+  auto loaded = Loader(registry, request, options, agreement).Run();
   if (!loaded.ok()) return loaded.status().Annotate("into another layout");
   return loaded;
 }

@@ -1,16 +1,16 @@
 // LoadReshaped: a checkpoint into another number of ranks, another layout, other names: what this rank has registered
 // is the target, what the checkpoint stores is the source, and a proven plan says which stored bytes go where.
 //
-// What: every rank reads the catalogue of what is stored, plans for its own tensors, proves the plan, and learns that
-// all other ranks could do so too; only then memory is touched. It reads the blocks that hold what it needs and nothing
-// else, in large reads, the next ones while the present ones are copied; each block's checksum is compared. Objects are
-// taken over as each says (take_over.h). With an AOA program, names, shapes and types may differ; ranks then tell each
-// other their layouts first, because fused weights are cut by the number of shards in the target. Keys on one side only
-// are judged by the strict mode (layout/strict.h); "asked for by no rank" is judged over all ranks. Memory beside the
-// state: the catalogue, the plan and two buffers of `buffer_bytes`; for tensors on a device also a copy on the host.
-// Errors: kFailedPrecondition, the same on every rank, names key, object or statement, before any memory is touched;
-// kDataLoss names tensor, block and file; registered memory is then undefined until another load.
-// Threads: the trainer's, parked; one more reads ahead, and is gone when this returns.
+// What: every rank reads the catalog of what is stored, in any format that replica/formats reads, plans for its own
+// tensors, proves the plan, and learns that all other ranks could do so too; only then memory is touched. It reads the
+// blocks that hold what it needs and nothing else, in large reads, the next ones while the present ones are copied;
+// each block's checksum is compared. Objects are taken over as each says (take_over.h). With an AOA program, names,
+// shapes and types may differ; ranks then tell each other their layouts first, because fused weights are cut by the
+// number of shards in the target. Keys on one side only are judged by the strict mode (layout/strict.h); "asked for by
+// no rank" is judged over all ranks. Memory beside the state: the catalog, the plan and two buffers of `buffer_bytes`;
+// for tensors on a device also a copy on the host. Errors: kFailedPrecondition, the same on every rank, names key,
+// object or statement, before any memory is touched; kDataLoss names tensor, block and file; registered memory is then
+// undefined until another load. Threads: the trainer's, parked; one more reads ahead, and is gone when this returns.
 #pragma once
 
 #include <optional>
@@ -29,11 +29,10 @@ struct ReshapeOptions {
   uint64_t buffer_bytes = 8ull << 20;
 };
 
+// `request.path`: a native step's folder, or whatever another format's reader takes.
 KINTSUGI_EXPORT Result<checkpoint::Loaded> LoadReshaped(const StateRegistry& registry,
-                                                        const checkpoint::CheckpointInfo& info,
                                                         const checkpoint::LoadRequest& request,
-                                                        const ReshapeOptions& options, Agreement agreement,
-                                                        checkpoint::FileSystem& files = checkpoint::PosixFileSystem());
+                                                        const ReshapeOptions& options, Agreement agreement);
 
 // One AOA statement a line; blank lines are left out. kInvalidArgument names a file that cannot be read.
 KINTSUGI_EXPORT Result<std::vector<std::string>> ReadProgram(const std::string& path);

@@ -8,10 +8,21 @@
 #include "replica/layout/strict.h"
 #include "replica/layout/validate.h"
 #include "replica/reshard/renamed.h"
-#include "replica/resume/catalogue.h"
 #include "replica/save/checksum.h"
 
 namespace kintsugi::resume {
+namespace {
+
+// A shard without what says where it stood among ranks: a piece of a tensor, and nothing more.
+ShardedTensor PieceAlone(ShardedTensor tensor) {
+  tensor.replica_id.clear();
+  tensor.axis_fragmentations.clear();
+  tensor.prepend_axis_num = 0;
+  tensor.layout = 0;
+  return tensor;
+}
+
+}  // namespace
 
 Result<Target> Target::Of(const StateRegistry& registry) {
   Target target(registry);

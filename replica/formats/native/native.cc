@@ -1,11 +1,15 @@
 // The native checkpoint (replica/save): a root or one of its step folders.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
+#include "callbacks/state/registry.h"
 #include "replica/formats/formats.h"
 #include "replica/save/data_writer.h"
 #include "replica/save/find.h"
 #include "replica/save/manifest.h"
 #include "replica/save/names.h"
+#include "replica/save/verify.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -14,23 +18,9 @@ using checkpoint::CheckpointInfo;
 using checkpoint::Extent;
 using checkpoint::Join;
 using checkpoint::Part;
+using checkpoint::StoredObjects;
 using checkpoint::StoredShard;
 using checkpoint::StoredTensor;
-
-// Objects of a rank are called after it: each rank has its own.
-std::string ObjectKey(Rank rank, const std::string& key) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "rank-%05d/", rank.value());
-  return text + key;
-}
-
-// The rank and the key behind it; no rank where the key has none in front.
-std::pair<std::optional<int>, std::string> SplitObjectKey(const std::string& key) {
-  if (key.size() < 11 || !key.starts_with("rank-") || key[10] != '/') return {std::nullopt, key};
-  const std::string digits = key.substr(5, 5);
-  if (digits.find_first_not_of("0123456789") != std::string::npos) return {std::nullopt, key};
-  return {std::stoi(digits), key.substr(11)};
-}
 
 void AppendU64(std::string* out, uint64_t value) {
   char bytes[8];
@@ -48,7 +38,6 @@ class Files {
     numbers_.emplace(name, number);
     return number;
   }
-  std::string PathOf(const std::string& name) const { return Join(folder_, name); }
 
  private:
   Catalog* const catalog_;
@@ -56,7 +45,7 @@ class Files {
   std::map<std::string, uint32_t> numbers_;
 };
 
-Status AddTensor(Catalog* catalog, Files& files, const StoredTensor& stored) {
+Status AddTensor(Catalog* catalog, Files& files, StoredTensor stored) {
   const ShardedTensor& tensor = stored.tensor;
   CatalogPiece piece;
   KINTSUGI_ASSIGN_OR_RETURN(piece.tensor,
@@ -69,37 +58,66 @@ Status AddTensor(Catalog* catalog, Files& files, const StoredTensor& stored) {
   KINTSUGI_ASSIGN_OR_RETURN(piece.file, files.NumberOf(stored.extent.file));
   piece.at = stored.extent.offset;
   piece.bytes = stored.extent.size_bytes;
+  piece.blocks = std::move(stored.extent.blocks);
   catalog->AddPiece(std::move(piece));
   return Status::Ok();
 }
 
-Status AddObjects(Catalog* catalog, Files& files, Rank rank, const Extent& extent) {
-  const std::string path = files.PathOf(extent.file);
-  KINTSUGI_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(path, extent.file));
-  const auto bad = [&](uint64_t at) {
-    return Status(StatusCode::kDataLoss, "'" + path + "', byte " + std::to_string(extent.offset + at) +
-                                             ": the objects of rank " + rank.ToString() + " end within one");
-  };
-  if (extent.offset > file->size_bytes() || extent.size_bytes > file->size_bytes() - extent.offset) return bad(0);
-  std::string_view left = file->text().substr(extent.offset, extent.size_bytes);
-  const auto take = [&](std::string* value) {
-    uint64_t size = 0;
-    if (left.size() < sizeof(size)) return false;
-    std::memcpy(&size, left.data(), sizeof(size));
-    left.remove_prefix(sizeof(size));
-    if (left.size() < size) return false;
-    *value = std::string(left.substr(0, size));
-    left.remove_prefix(size);
-    return true;
-  };
-  while (!left.empty()) {
+Status AddObjects(Catalog* catalog, const std::string& folder, const StoredObjects& stored,
+                  const ReadOptions& options) {
+  const Extent& extent = stored.extent;
+  const std::string path = Join(folder, extent.file);
+  KINTSUGI_ASSIGN_OR_RETURN(const auto file, checkpoint::PosixFileSystem().Open(path));
+  if (extent.size_bytes > kObjectBytesMax)
+    return {StatusCode::kResourceExhausted, "'" + path + "': objects of " + std::to_string(extent.size_bytes) +
+                                                " bytes, at most " + std::to_string(kObjectBytesMax) + " are held"};
+  std::vector<uint8_t> bytes(extent.size_bytes);
+  const auto poll = [&] { return options.poll ? options.poll() : Status::Ok(); };
+  KINTSUGI_RETURN_IF_ERROR(checkpoint::ReadExtent(
+      *file, path, extent, "mirrored objects of rank " + stored.rank.ToString(), bytes.data(), poll));
+  auto objects = UnpackMirrored(bytes);
+  if (!objects.ok()) return objects.status().Annotate("'" + path + "', byte " + std::to_string(extent.offset));
+  for (const auto& [key, data] : *objects) {
     CatalogObject object;
-    std::string key;
-    if (!take(&key) || !take(&object.data)) return bad(extent.size_bytes - left.size());
-    object.key = ObjectKey(rank, key);
+    object.key = RankObjectKey(stored.rank, key);
+    object.data.assign(data.begin(), data.end());
     catalog->AddObject(std::move(object));
   }
   return Status::Ok();
+}
+
+// A checkpoint's folder, all of its parts read, nothing missing. (Inspect, which drops what it has read.)
+Status AddParts(Catalog* catalog, const CheckpointInfo& info, const ReadOptions& options) {
+  std::vector<Part> parts;
+  for (const checkpoint::ListedPart& listed : info.manifest.parts) {
+    if (options.poll) KINTSUGI_RETURN_IF_ERROR(options.poll());
+    KINTSUGI_ASSIGN_OR_RETURN(parts.emplace_back(), checkpoint::ReadPart(info, listed));
+  }
+  std::vector<const Part*> all;
+  for (const Part& part : parts) all.push_back(&part);
+  KINTSUGI_RETURN_IF_ERROR(CheckComplete(info.manifest.identity, all));
+  // By copy, so that what is kept of copies that are cut differently comes from one of them wherever that is possible.
+  std::vector<StoredTensor> tensors;
+  std::vector<StoredObjects> objects;
+  for (Part& part : parts) {
+    for (StoredShard& shard : part.shards)
+      tensors.insert(tensors.end(), std::make_move_iterator(shard.tensors.begin()),
+                     std::make_move_iterator(shard.tensors.end()));
+    objects.insert(objects.end(), std::make_move_iterator(part.objects.begin()),
+                   std::make_move_iterator(part.objects.end()));
+  }
+  std::stable_sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return a.tensor.replica_id < b.tensor.replica_id;
+  });
+  std::stable_sort(objects.begin(), objects.end(),
+                   [](const StoredObjects& a, const StoredObjects& b) { return a.rank < b.rank; });
+  objects.erase(std::unique(objects.begin(), objects.end(),
+                            [](const StoredObjects& a, const StoredObjects& b) { return a.rank == b.rank; }),
+                objects.end());
+  Files files(catalog, info.path);
+  for (StoredTensor& tensor : tensors) KINTSUGI_RETURN_IF_ERROR(AddTensor(catalog, files, std::move(tensor)));
+  for (const StoredObjects& stored : objects) KINTSUGI_RETURN_IF_ERROR(AddObjects(catalog, info.path, stored, options));
+  return catalog->DropOverlaps();
 }
 
 class Native final : public Format {
@@ -114,21 +132,14 @@ class Native final : public Format {
     return steps.ok() && !steps->empty();
   }
 
-  Result<Catalog> Read(const std::string& path, const ReadOptions&) const override {
+  Result<Catalog> Read(const std::string& path, const ReadOptions& options) const override {
     const bool is_step = IsFile(Join(path, checkpoint::kManifestName));
     KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo info,
-                              is_step ? checkpoint::Inspect(path) : checkpoint::FindNewestComplete(path));
+                              is_step ? checkpoint::ReadManifest(path) : checkpoint::FindNewestComplete(path));
     Catalog catalog("native", info.path);
     catalog.SetStep(info.step().value());
-    Files files(&catalog, info.path);
-    for (const checkpoint::ListedPart& listed : info.manifest.parts) {
-      KINTSUGI_ASSIGN_OR_RETURN(const Part part, checkpoint::ReadPart(info, listed));
-      for (const StoredShard& shard : part.shards)
-        for (const StoredTensor& tensor : shard.tensors) KINTSUGI_RETURN_IF_ERROR(AddTensor(&catalog, files, tensor));
-      for (const checkpoint::StoredObjects& objects : part.objects)
-        KINTSUGI_RETURN_IF_ERROR(AddObjects(&catalog, files, objects.rank, objects.extent));
-    }
-    KINTSUGI_RETURN_IF_ERROR(catalog.Finish());
+    KINTSUGI_RETURN_IF_ERROR(AddParts(&catalog, info, options));
+    KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
     return catalog;
   }
 
@@ -213,9 +224,9 @@ class Native final : public Format {
                                 const std::string& folder, Part* part) {
     std::map<std::string, std::string> own;  // in key order, as a registry frames them
     for (const CatalogObject& object : objects) {
-      const auto [of_rank, key] = SplitObjectKey(object.key);
-      if (!of_rank || *of_rank == rank || (*of_rank >= shards && rank == 0))
-        own[of_rank && *of_rank == rank ? key : object.key] = object.data;
+      const auto [of_rank, key] = SplitRankObjectKey(object.key);
+      const bool is_own = of_rank == Rank(rank);
+      if (!of_rank || is_own || (of_rank->value() >= shards && rank == 0)) own[is_own ? key : object.key] = object.data;
     }
     std::string bytes;
     for (const auto& [key, data] : own) {

@@ -1,6 +1,7 @@
 // A checkpoint of one world, loaded into others: every element, objects, names, refusals, damage.
 #include <fstream>
 
+#include "replica/formats/convert.h"
 #include "runtime/base/random.h"
 #include "tests/unit/resume/worlds.h"
 
@@ -171,6 +172,50 @@ TEST(ReshapedLoad, ADamagedBlockIsNamed) {
   EXPECT_TRUE(ranks[0].status.ok()) << ranks[0].status.ToString();
   EXPECT_EQ(ranks[1].status.code(), StatusCode::kDataLoss);
   EXPECT_NE(ranks[1].status.message().find("tensor 'a' is damaged in block 1 of 3"), std::string::npos)
+      << ranks[1].status.ToString();
+}
+
+// Every format that is written, from any cut, into any other: tensors and objects, checked against the sidecar.
+TEST(ReshapedLoad, BringsEveryElementFromEveryFormat) {
+  const std::vector<Global> globals = {{"a", {12, 70000}, 0}, {"b", {24, 6}, 1}, {"c", {5}, -1}, {"d", {3, 4, 2}, -1}};
+  for (const std::string format : {"safetensors", "torch", "dcp", "megatron"})
+    for (const Cut& to : {Cut{1, 1, 1}, Cut{6, 2, 3}}) {
+      const Folder root;
+      const std::string native = Save(root.path(), {4, 2, 2}, globals);
+      const std::string path = root.path() + "/other" + (format == "torch" ? ".pt" : "");
+      formats::ConvertOptions options;
+      options.to_format = format;
+      options.lay.shards = 3;
+      const auto converted = formats::Convert(native, path, options);
+      ASSERT_TRUE(converted.ok()) << converted.status().ToString();
+      ReshapeOptions small;
+      small.buffer_bytes = 3 << 20;
+      const auto ranks = LoadAll(path, to, globals, small);
+      for (const LoadedRank& rank : ranks) {
+        ASSERT_TRUE(rank.status.ok()) << format << ": " << rank.status.ToString();
+        rank.world->ExpectSet();
+        EXPECT_EQ(rank.world->counter(), (std::vector<uint8_t>{0, 7})) << format;
+        EXPECT_NE(rank.loaded.note.find("format=" + format), std::string::npos) << rank.loaded.note;
+      }
+    }
+}
+
+TEST(ReshapedLoad, ADamagedBlockOfAForeignFileIsNamedByTheSidecar) {
+  const Folder root;
+  const std::string native = Save(root.path(), {1, 1, 1}, {{"a", {600000}, -1}});
+  const std::string path = root.path() + "/other.safetensors";
+  formats::ConvertOptions options;
+  options.to_format = "safetensors";
+  ASSERT_TRUE(formats::Convert(native, path, options).ok());
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(1500000);
+    file.put('x');
+  }
+  const auto ranks = LoadAll(path, {3, 1, 3}, {{"a", {600000}, -1}});
+  EXPECT_TRUE(ranks[0].status.ok()) << ranks[0].status.ToString();
+  EXPECT_EQ(ranks[1].status.code(), StatusCode::kDataLoss);
+  EXPECT_NE(ranks[1].status.message().find("is damaged in block 1 of 3"), std::string::npos)
       << ranks[1].status.ToString();
 }
 

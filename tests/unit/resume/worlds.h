@@ -200,16 +200,11 @@ inline std::vector<LoadedRank> LoadAll(const std::string& path, const Cut& cut, 
     threads.emplace_back([&, rank] {
       LoadedRank& own = ranks[static_cast<size_t>(rank)];
       own.world = std::make_unique<RankWorld>(cut, rank, globals, counter);
-      const auto info = checkpoint::ReadManifest(path);
-      if (!info.ok()) {
-        own.status = info.status();
-        return;
-      }
       checkpoint::LoadRequest request;
       request.path = path;
       request.self = Rank(rank);
       request.world_size = cut.ranks;
-      auto loaded = LoadReshaped(own.world->registry(), *info, request, options,
+      auto loaded = LoadReshaped(own.world->registry(), request, options,
                                  Agreement(&store, Rank(rank), cut.ranks, TimePoint::Max()));
       own.status = loaded.status();
       if (!loaded.ok()) return;
