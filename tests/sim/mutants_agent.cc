@@ -89,7 +89,7 @@ std::vector<Mutant> AgentMutants() {
       {"reads_before_locking", "the gate is read and locked at once", "quick", 323, Promise::kInnocent,
        In(ReadsBeforeLocking)},
       {"at_gate_is_updating", "at the gate is not past it", "quick", 34, Promise::kInnocent, In(SaysCommitted)},
-      {"torn_is_committed", "an update that threw is torn", "quick", 23, Promise::kProgress, In(TornIsCommitted)},
+      {"torn_is_committed", "an update that threw is torn", "quick", 39, Promise::kProgress, In(TornIsCommitted)},
       {"pause_survives_lock", "an incident ends all pauses", "quick", 55, Promise::kProgress, Out(PauseStays)},
       {"abandons_at_gate", "who is held at its gate goes on to S", "quick", 105, Promise::kInnocent, Out(Abandons)},
       {"goes_on_at_gate", "who is held at its gate goes no further than S", "quick", 34, Promise::kInnocent,

@@ -240,7 +240,7 @@ std::vector<Mutant> ControllerMutants() {
       {"torn_counts", "a torn update is no step's state", "quick", 75, Promise::kInnocent, In(TornCounts)},
       {"announced_before_written", "a checkpoint counts once it is visible", "quick", 1627, Promise::kCheckpoint,
        In(AnnouncedBeforeWritten)},
-      {"gate_opens_early", "the gate opens when every rank is at it", "quick", 258, Promise::kInnocent,
+      {"gate_opens_early", "the gate opens when every rank is at it", "quick", 105, Promise::kInnocent,
        Out(OpensEarly)},
       {"stops_past_s", "all meet at one S", "quick", 34, Promise::kInnocent, Out(StopsPastS)},
       {"rollback_skipped", "objects go back to S", "quick", 2, Promise::kUpdateOnce, Out(SkipsRollback)},

@@ -37,7 +37,13 @@ TEST(RankLayout, RefusesSizesThatDoNotDivide) {
   EXPECT_EQ(RankLayout::Of(0, 6, 2, 2).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(RankLayout::Of(4, 4, 1, 2).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(RankLayout::Of(0, 4, 0, 2).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(RankLayout::Of(0, 4, 1, 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(RankLayout::Of(0, 4, 1, -1).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(RankLayout, UnsaidItHasTwoCopiesOrTheFewestThatFit) {
+  const std::pair<int, int> copies_of[] = {{1, 1}, {2, 2}, {3, 3}, {4, 2}, {9, 3}, {10, 2}, {25, 5}};
+  for (const auto& [ranks, copies] : copies_of)
+    EXPECT_EQ(RankLayout::Of(0, ranks, 1, 0).value().replicas, copies) << ranks;
 }
 
 TEST(ParameterTable, ParametersAreAlignedDisjointAndInsideTheBuffer) {

@@ -88,7 +88,7 @@ TEST(IndexHtml, EveryInnerLinkHasItsPlaceAndEveryIdIsUnique) {
 
 TEST(IndexHtml, EveryAxisHasItsTitle) {
   const std::string page = IndexHtml(FaultedRun(), nullptr);
-  for (const char* title : {">loss</span>", ">step</span>", ">milliseconds since the fault</div>"})
+  for (const char* title : {">loss</span>", ">step</span>", ">milliseconds since the fault, which was at "})
     EXPECT_TRUE(Contains(page, title)) << title;
 }
 
