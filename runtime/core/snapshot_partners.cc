@@ -38,7 +38,7 @@ class Chooser {
   }
 
   SnapshotPartner Choose(size_t rank) {
-    const std::vector<Rank>& group = replicas_.Partners(Rank(static_cast<int32_t>(rank)));
+    const std::vector<Rank> group = Avoided(Rank(static_cast<int32_t>(rank)));
     const auto here = static_cast<size_t>(std::count_if(
         group.begin(), group.end(), [&](Rank r) { return host_[static_cast<size_t>(r.value())] == host_[rank]; }));
     const bool elsewhere = n_ - on_host_[host_[rank]] > group.size() - here;
@@ -53,6 +53,20 @@ class Chooser {
   }
 
  private:
+  // Who shares a shard with the rank. Where that is everybody (something small is held by all beside what is cut into
+  // shards, as an optimizer's count of steps), only who shares the shard with the fewest copies: that one is lost
+  // first.
+  std::vector<Rank> Avoided(Rank rank) const {
+    std::vector<Rank> group = replicas_.Partners(rank);
+    if (group.size() < n_ - 1) return group;
+    for (int layout : replicas_.LayoutsOf(rank)) {
+      const std::vector<Rank>& holders = replicas_.Holders(layout, rank);
+      if (holders.size() - 1 < group.size()) group = holders;
+      group.erase(std::remove(group.begin(), group.end(), rank), group.end());
+    }
+    return group;
+  }
+
   // REQUIRES: one fits.
   size_t Find(size_t rank, const std::vector<Rank>& group, bool elsewhere) {
     for (size_t level = 0;; ++level) {

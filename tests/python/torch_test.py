@@ -1,6 +1,6 @@
-"""A plain torch script (DDP over Gloo) survives: same bits, losses and samples as the undisturbed run.
+"""A plain torch script over Gloo survives: same bits, losses and samples as the undisturbed run.
 
-  torch_test.py BIN_DIR PACKAGE_FOLDER PYTHON
+  torch_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak]     --soak: each way to be parallel, each kind of fault, each phase
 """
 import subprocess
 import sys
@@ -20,6 +20,9 @@ def mistakes(door):
 
 
 if __name__ == "__main__":
+    soak = "--soak" in sys.argv
+    if soak:
+        sys.argv.remove("--soak")
     door = Door(sys.argv[1:])
     probe = subprocess.run([door.python, "-W", "ignore", "-c", "import kintsugi.torch._build as b; b.load()"],
                            capture_output=True, text=True, env=door.environment(), check=False)
@@ -31,16 +34,34 @@ if __name__ == "__main__":
         sys.exit(1)
 
     # A run takes some 17 s of CPU, most of it for importing torch: faults share runs.
-    def struck(name, *faults, paths, options=()):
+    def struck(name, *faults, paths, options=(), how="ddp", nproc=4):
         arguments = [*options, *(word for fault in faults for word in ("--inject", fault))]
-        return name, door.same(GPT, arguments, nproc=4, paths=paths)
+        return name, door.same([*GPT, "--parallel", how], arguments, nproc=nproc, paths=paths)
 
-    sys.exit(main([
+    # Where nobody has a second copy the loss of a process goes back to a snapshot; damage to one that is older than the damage.
+    def matrix():
+        for how in ("ddp", "fsdp", "hsdp", "tp"):
+            alone = how == "fsdp"
+            options = ("--silence", "1", *(("--snapshot-every", "3") if alone else ()))
+            for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):
+                yield struck(f"{how}, struck by everything in phase {phase}", f"kill:1@2:{phase}", f"throw:2@4:{phase}",
+                             f"exit:3@6:{phase}", f"freeze:0@8:{phase}", *(() if alone else (f"uce:2@10:{phase},tensors=model/*",)),
+                             paths=None, options=options, how=how)
+            yield struck(f"{how}, damaged tensors", "uce:3@9:backward,tensors=model/*", "uce:1@11:forward,tensors=optimizer/*",
+                         paths=None, options=("--snapshot-every", "5") if alone else (), how=how)
+
+    short = [
         struck("DDP, killed in the first step and in an update, exceptions outside of it and inside",
                "kill:1@1:backward", "throw:3@4:backward", "kill:2@6:update", "throw:1@9:update",
                paths=[["adopt", "retry", "respawn", "rebuild"]]),
         struck("DDP, silent in its backward pass, killed in its forward pass",
                "freeze:2@5:backward", "kill:0@8:forward", options=("--silence", "1"),
                paths=[["respawn", "adopt"], ["adopt", "adopt"]]),
+        struck("HSDP, exceptions outside of an update and inside, damaged parameters, killed in an update",
+               "throw:1@3:backward", "uce:3@5:backward,tensors=model/*", "throw:0@7:update", "kill:2@9:update", how="hsdp",
+               paths=[["retry", "patch", "rebuild", "respawn"]]),
+        struck("FSDP2 without a second copy, an exception, killed in an update with snapshots", "throw:1@3:backward",
+               "kill:0@7:update", how="fsdp", nproc=2, options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
         ("torch's mistakes are sentences", mistakes(door)),
-    ], door.bin))
+    ]
+    sys.exit(main(list(matrix()) if soak else short, door.bin))

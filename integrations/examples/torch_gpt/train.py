@@ -1,6 +1,7 @@
-"""A byte-level GPT, data parallel with torch, that survives: the lines that mention `run` are all that Kintsugi adds.
+"""A byte-level GPT, parallel with torch, that survives: the lines that mention `run` are all that Kintsugi adds.
 
   kintsugi run --nproc 4 --inject kill:2@5:backward -- python train.py --steps 20
+  kintsugi run --nproc 4 --snapshot-every 5 --inject kill:2@5:backward -- python train.py --parallel fsdp
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import kintsugi.torch
@@ -22,17 +27,18 @@ TEXT = Path("/usr/share/common-licenses")  # what every Debian system carries, a
 class Block(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads = heads
+        self.head_width = width // heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        split = (batch, length, self.heads, width // self.heads)
-        q, k, v = (part.view(split).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, dim=-1))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
+        batch, length, _ = x.shape
+        split = (batch, length, -1, self.head_width)  # as many heads as this rank has
+        normed = self.norm1(x)
+        q, k, v = (part(normed).view(split).transpose(1, 2) for part in (self.query, self.key, self.value))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, -1)
         x = x + self.dropout(self.out(mixed))
         return x + self.dropout(self.down(F.gelu(self.up(self.norm2(x)))))
 
@@ -46,12 +52,40 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.token(tokens) + self.position(torch.arange(tokens.shape[1]))
-        return self.head(self.norm(self.blocks(x)))  # type: ignore[no-any-return]
+        return self.head(self.norm(self.blocks(x)).flatten(0, 1))  # type: ignore[no-any-return]
+
+
+def parallelize(model: GPT, how: str) -> tuple[nn.Module, int, int, dist.ProcessGroup | None]:
+    """The model cut and copied; this rank's number among those with other data, how many these are, and the group over which the
+    script itself has to average gradients."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    if how == "ddp":
+        return DistributedDataParallel(model, bucket_cap_mb=0.05), rank, world, None
+    if how in ("fsdp", "hsdp"):
+        shape, names = ((world,), ("shard",)) if how == "fsdp" else ((2, world // 2), ("copy", "shard"))
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh)
+        return fully_shard(model, mesh=mesh), rank, world, None
+    mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("data", "tensor"))
+    cut, joined = ColwiseParallel(), RowwiseParallel()
+    for block in model.blocks:
+        plan = {"query": cut, "key": cut, "value": cut, "out": joined, "up": cut, "down": joined}
+        parallelize_module(block, mesh["tensor"], plan)
+    return model, mesh.get_local_rank("data"), world // 2, mesh.get_group("data")
+
+
+def average_gradients(model: nn.Module, group: dist.ProcessGroup) -> None:
+    grads = [g.to_local() if isinstance(g, DTensor) else g for p in model.parameters() if (g := p.grad) is not None]
+    flat = torch.cat([grad.flatten() for grad in grads])
+    dist.all_reduce(flat, group=group)
+    for grad, mean in zip(grads, (flat / dist.get_world_size(group)).split([grad.numel() for grad in grads])):
+        grad.copy_(mean.view_as(grad))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--parallel", choices=["ddp"], default="ddp")
+    parser.add_argument("--parallel", choices=["ddp", "fsdp", "hsdp", "tp"], default="ddp")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--layers", type=int, default=2)
@@ -62,26 +96,28 @@ def main() -> None:
 
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(1 + rank)  # ranks differ: DDP gives all of them rank 0's parameters, dropout stays each one's own
+    torch.manual_seed(1)  # equal parameters, where nobody sends them
+    model, part, parts, data_group = parallelize(GPT(options.width, 4, options.layers, options.context, 0.1), options.parallel)
+    torch.manual_seed(2 + part)  # dropout is as different as the data is
 
     text = torch.frombuffer(bytearray(b"".join(p.read_bytes() for p in sorted(TEXT.iterdir()) if p.is_file())), dtype=torch.uint8)
     windows = (len(text) - 1) // options.context
-    model = DistributedDataParallel(GPT(options.width, 4, options.layers, options.context, dropout=0.1), bucket_cap_mb=0.05)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=200)
     run.register(model=model, optimizer=optimizer, scheduler=scheduler)
-    if rank == 0 and not run.replaces:
+    if run.rank == 0 and not run.replaces:
         print(run.plan())
 
     def step(k: int) -> None:
-        first = ((k - 1) * world + rank) * options.batch
+        first = ((k - 1) * parts + part) * options.batch
         samples = [(first + i) * 7919 % windows for i in range(options.batch)]
         batch = torch.stack([text[w * options.context : (w + 1) * options.context + 1] for w in samples]).long()
         optimizer.zero_grad()
         logits = model(batch[:, :-1])
-        loss = F.cross_entropy(logits.reshape(-1, 256), batch[:, 1:].reshape(-1))
+        loss = F.cross_entropy(logits, batch[:, 1:].flatten())
         loss.backward()  # type: ignore[no-untyped-call]
+        if data_group is not None:
+            average_gradients(model, data_group)
         run.report(loss=loss.item(), samples=range(first, first + options.batch))
         optimizer.step()
         scheduler.step()

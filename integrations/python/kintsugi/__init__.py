@@ -7,7 +7,7 @@
 
 from ._core import version
 from ._errors import Error, InjectedFault, Interrupted
-from .run import Codec, Guarded, Incident, Run, join
+from .run import Codec, Guarded, Incident, Piece, Run, join
 
 __version__ = version()
-__all__ = ["Codec", "Error", "Guarded", "Incident", "InjectedFault", "Interrupted", "Run", "join", "version"]
+__all__ = ["Codec", "Error", "Guarded", "Incident", "InjectedFault", "Interrupted", "Piece", "Run", "join", "version"]

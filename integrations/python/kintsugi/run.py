@@ -13,6 +13,7 @@ import enum
 import pickle
 import sys
 import traceback
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -55,6 +56,15 @@ class Incident:
     fresh: bool  # the run begins: nothing has broken
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Which part of a larger tensor an array is, and which ranks hold the very same part, this one among them."""
+
+    global_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    holders: tuple[int, ...]  # ascending
+
+
 class Codec(Protocol):
     """Anything whose state can be given and taken back."""
 
@@ -85,8 +95,9 @@ class Run:
         self._begun = False
         self._handlers: dict[TaskKind, list[Handler]] = {kind: [] for kind in _HANDLERS.values()}
         self._objects: dict[str, Codec] = {}
-        self._layout_set = False
-        self._keys: list[str] = []
+        self._replicas: tuple[list[int], int] | None = None
+        self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
+        self._registered: dict[int, list[str]] = {}  # layout -> its tensors, in words
         self._keep: list[Any] = []  # arrays that registered memory belongs to
         self._released = False  # has ever been in its loop
         atexit.register(agent.leave)  # while Python's lock still exists
@@ -129,8 +140,12 @@ class Run:
         self.register_memory(key, memory, dtype, shape)
         return _like(array, memory, source)
 
-    def register_memory(self, key: str, memory: Any, dtype: str, shape: list[int]) -> None:
-        """The same for memory that is in its place already: a writable buffer, or (address, bytes)."""
+    def register_memory(
+        self, key: str, memory: Any, dtype: str, shape: Iterable[int], piece: Piece | None = None
+    ) -> None:
+        """The same for memory that is in its place already: a writable buffer, or (address, bytes). `piece`: it is part of a
+        larger tensor, or held by other ranks than set_replicas says."""
+        local = list(shape)
         if isinstance(memory, tuple):
             address, size = memory
         else:
@@ -139,13 +154,31 @@ class Run:
             address, size = ctypes.addressof(holder), view.nbytes
             self._keep.append((memory, holder))
         count = 1
-        for length in shape:
+        for length in local:
             count *= length
         bytes_used = count * _DTYPE_BYTES[dtype] if dtype in _DTYPE_BYTES else size
-        self.agent.register_tensor(
-            key, dtype, shape, shape, [0] * len(shape), (0, 0), address, bytes_used, 0, 0
-        )
-        self._keys.append(key)
+        layout = self._layout_for(piece)
+        whole = local if piece is None else list(piece.global_shape)
+        offset = [0] * len(local) if piece is None else list(piece.offset)
+        self.agent.register_tensor(key, dtype, whole, local, offset, (0, 0), address, bytes_used, layout, 0)
+        self._registered.setdefault(layout, []).append(f"{key} {dtype} {local} at {offset} of {whole}")
+
+    def _layout_for(self, piece: Piece | None) -> int:
+        """The number of a set of holders: one that all of them find without asking."""
+        usual = self._usual_holders()
+        if piece is None or piece.holders == usual:
+            self._layouts[0] = usual
+            return 0
+        number = 1 + (zlib.crc32(repr(piece.holders).encode()) & 0x3FFFFFFF)
+        if self._layouts.setdefault(number, piece.holders) != piece.holders:
+            raise Error(f"ranks {piece.holders} and {self._layouts[number]} have one layout number: register them apart", 13)
+        return number
+
+    def _usual_holders(self) -> tuple[int, ...]:
+        """Who holds the same as this rank where no piece says otherwise."""
+        ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
+        stride = max(len(ranks) // replicas, 1)
+        return tuple(ranks[ranks.index(self.rank) % stride :: stride]) if self.rank in ranks else (self.rank,)
 
     def register_object(self, key: str, thing: Codec) -> None:
         """Protects what is no array: anything with state_dict and load_state_dict. Its state at the gate of each step is kept
@@ -157,8 +190,9 @@ class Run:
 
     def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:
         """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""
-        self.agent.set_layout(0, sorted(ranks), replicas)
-        self._layout_set = True
+        if self._registered:
+            raise Error("set_replicas comes before what it is about is registered", 6)
+        self._replicas = (sorted(ranks), replicas)
 
     def on_stop(self, function: Callable[[int], object]) -> None:
         """Called with the generation, on a thread of the agent's and under Python's lock, to free a blocked training thread.
@@ -210,8 +244,13 @@ class Run:
     def _begin(self) -> None:
         if self._begun:
             raise Error("the guard was begun twice: train or guard is called once", 6)
-        if not self._layout_set:
-            self.set_replicas(range(self.world_size), self.world_size)
+        if self._replicas is not None and 0 in self._layouts:
+            self.agent.set_layout(0, *self._replicas)
+        elif not self._layouts or 0 in self._layouts:
+            self.agent.set_layout(0, list(range(self.world_size)), self.world_size)
+        for number, holders in self._layouts.items():
+            if number != 0:
+                self.agent.set_layout(number, list(holders), len(holders))
         self._put_objects(0)
         self._begun = True
         self.agent.guard_begin()
@@ -257,6 +296,8 @@ class Run:
         try:
             if kind == TaskKind.ROLLBACK:
                 self._take_objects()
+            if kind == TaskKind.REBUILD_GROUP:
+                self._compare_registry(incident)
             for handler in self._handlers[kind]:
                 handler(incident)
         except (KeyboardInterrupt, SystemExit):
@@ -269,6 +310,22 @@ class Run:
             self.agent.done(11 if superseded else _INTERNAL, f"{kind.name}: {type(error).__name__}: {error}"[:4000])
         else:
             self.agent.done(_OK, "")
+
+    def _compare_registry(self, incident: Incident) -> None:
+        """Whoever holds the same has registered the same: each compares itself with the first of them."""
+        limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
+        store = self.agent.open_store(incident.generation)
+        for layout, holders in self._layouts.items():
+            if len(holders) < 2 or self.rank not in holders:
+                continue
+            mine = sorted([*self._registered[layout], *(f"object {key}" for key in self._objects)])
+            key = f"registry/{layout}/{holders[0]}"
+            if self.rank == holders[0]:
+                store.set(key, zlib.compress("\n".join(mine).encode()))
+                continue
+            theirs = zlib.decompress(store.get(key, limit_ms)).decode().split("\n")
+            if mine != theirs:
+                raise Error(_difference(self.rank, mine, holders[0], theirs), 6)
 
     def _put_objects(self, step: int) -> None:
         for key, thing in self._objects.items():
@@ -353,6 +410,16 @@ class Run:
         if code in (_INTERRUPTED, 2, 11):
             raise Interrupted
         raise Error(self.agent.why() or "the call failed", code)
+
+
+def _difference(rank: int, mine: list[str], other: int, theirs: list[str]) -> str:
+    here, there = sorted(set(mine) - set(theirs)), sorted(set(theirs) - set(mine))
+    lines = [f"  - rank {other}: {line}" for line in there] + [f"  + rank {rank}: {line}" for line in here]
+    more = f"\n  and {len(lines) - 12} more" if len(lines) > 12 else ""
+    return (
+        f"ranks {other} and {rank} should hold the same, but have registered different state; register the same on both, or say "
+        "who holds what with set_replicas:\n" + "\n".join(lines[:12]) + more
+    )
 
 
 _DTYPE_BYTES = {

@@ -129,6 +129,22 @@ TEST(SnapshotPartners, SayWhyNobodyFits) {
   EXPECT_NE(same_host[0].why.find("another host"), std::string::npos) << same_host[0].why;
 }
 
+TEST(SnapshotPartners, LieOutsideTheShardWithTheFewestCopiesWhereEverybodySharesSomething) {
+  const GroupClaim all{{Rank(0), Rank(1), Rank(2), Rank(3)}, 4};
+  std::map<Rank, std::map<int, GroupClaim>> alone, pairs;
+  for (int r = 0; r < 4; ++r) {
+    alone[Rank(r)] = {{0, all}, {7, {{Rank(r)}, 1}}};
+    pairs[Rank(r)] = {{0, all}, {7, {{Rank(r % 2), Rank(r % 2 + 2)}, 2}}};
+  }
+  std::set<Rank> keepers;
+  for (const auto& partner : ChooseSnapshotPartners(*ReplicaMap::Build(4, alone), {"a", "a", "b", "b"})) {
+    EXPECT_TRUE(partner.rank && keepers.insert(*partner.rank).second) << partner.why;
+    EXPECT_EQ(partner.why, "");
+  }
+  const auto chosen = ChooseSnapshotPartners(*ReplicaMap::Build(4, pairs), {"a", "b", "c", "d"});
+  for (int r = 0; r < 4; ++r) EXPECT_EQ((chosen[static_cast<size_t>(r)].rank.value().value() + r) % 2, 1);
+}
+
 TEST(SnapshotPartners, OfAHundredThousandRanksKeepOneCopyEach) {
   constexpr int kWorld = 100'000;
   std::vector<std::string> hosts;

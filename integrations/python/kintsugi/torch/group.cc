@@ -1,5 +1,4 @@
 #include <group.h>
-
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -82,12 +81,13 @@ bool OpenWorks::AwaitNone(std::chrono::milliseconds limit) {
 }
 
 GuardedWork::GuardedWork(OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
-                         std::string where, std::shared_ptr<OpenWorks> open)
+                         std::string where, std::shared_ptr<OpenWorks> open, std::function<void()> after)
     : Work(-1, type),
       inner_(std::move(inner)),
       outputs_(std::move(outputs)),
       where_(std::move(where)),
       open_(std::move(open)),
+      after_(std::move(after)),
       future_(NewFuture()) {}
 
 c10::intrusive_ptr<GuardedWork> GuardedWork::Done(OpType type, std::vector<at::Tensor> outputs) {
@@ -106,9 +106,21 @@ void GuardedWork::Listen(const c10::intrusive_ptr<GuardedWork>& self) {
   self->listens_ = true;
   self->open_->Begin();
   future->addCallback([self](c10::ivalue::Future& done) {
-    self->Finish(done.hasError() ? Failure(self->where_ + TextOf(done.exception_ptr())) : nullptr);
+    self->Finish(done.hasError() ? Failure(self->where_ + TextOf(done.exception_ptr())) : self->DoAfter());
     self->open_->End();
   });
+}
+
+// Drained like the inner work: whoever awaits the open ones finds this done, too.
+std::exception_ptr GuardedWork::DoAfter() {
+  if (!after_ || failed_) return nullptr;
+  try {
+    after_();
+    after_ = {};
+  } catch (const std::exception&) {
+    return Failure(where_ + TextOf(std::current_exception()));
+  }
+  return nullptr;
 }
 
 // The first end counts: a work that was failed and ends later stays failed.
@@ -165,7 +177,7 @@ c10::intrusive_ptr<c10::ivalue::Future> GuardedWork::getFuture() { return future
 bool GuardedWork::WaitInner(std::chrono::milliseconds timeout) {
   std::exception_ptr error;
   try {
-    if (!inner_->wait(timeout) || failed_) error = Failure(where_ + "was aborted");
+    error = inner_->wait(timeout) && !failed_ ? DoAfter() : Failure(where_ + "was aborted");
   } catch (const std::exception& e) {
     error = Failure(where_ + TextOf(std::current_exception()));
   }
@@ -302,7 +314,8 @@ void OuterGroup::Refuse(OpType type) const {
 }
 
 template <typename Call, typename Alone>
-OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& call, const Alone& alone) {
+OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& call, const Alone& alone,
+                                    std::function<void()> after) {
   ++calls_;
   c10::intrusive_ptr<c10d::Backend> inner;
   std::shared_ptr<OpenWorks> open;
@@ -324,7 +337,8 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& ca
   } catch (const std::exception&) {
     std::rethrow_exception(Failure(where + TextOf(std::current_exception())));
   }
-  auto work = c10::make_intrusive<GuardedWork>(type, std::move(begun), std::move(outputs), std::move(where), open);
+  auto work = c10::make_intrusive<GuardedWork>(type, std::move(begun), std::move(outputs), std::move(where), open,
+                                               std::move(after));
   GuardedWork::Listen(work);
   bool aborted = false;
   {
@@ -358,7 +372,7 @@ void FillWithOwn(const at::Tensor& output, const at::Tensor& input, int size) {
 }
 
 void TakeOwnPart(const at::Tensor& output, const at::Tensor& input, int rank, int size) {
-  CopyInto(output.reshape(-1), input.reshape(-1).chunk(size)[rank]);
+  CopyInto(output, input.reshape(-1).chunk(size)[rank]);
 }
 
 constexpr auto kNothing = [] {};
@@ -440,31 +454,54 @@ OuterGroup::WorkPtr OuterGroup::scatter(Tensors& outputs, Lists& inputs, const c
       });
 }
 
+OuterGroup::WorkPtr OuterGroup::PartOfSum(OpType type, const Tensors& outputs, const Tensors& inputs,
+                                          const c10d::ReduceOp& op, std::chrono::milliseconds timeout) {
+  const int rank = getRank();
+  const int size = getSize();
+  const auto sums = std::make_shared<Tensors>();
+  return Run(
+      type, outputs,
+      [&](Backend& inner) {
+        at::NoGradGuard no_grad;
+        for (const at::Tensor& input : inputs) sums->push_back(input.detach().contiguous().clone());
+        if (sums->size() != 1) {
+          c10d::AllreduceCoalescedOptions options;
+          options.reduceOp = op;
+          options.timeout = timeout;
+          return inner.allreduce_coalesced(*sums, options);
+        }
+        c10d::AllreduceOptions options;
+        options.reduceOp = op;
+        options.timeout = timeout;
+        return inner.allreduce(*sums, options);
+      },
+      [&] {
+        for (size_t i = 0; i < outputs.size(); ++i) TakeOwnPart(outputs[i], inputs[i], rank, size);
+      },
+      [outputs, sums, rank, size] {
+        for (size_t i = 0; i < outputs.size(); ++i) TakeOwnPart(outputs[i], (*sums)[i], rank, size);
+      });
+}
+
 OuterGroup::WorkPtr OuterGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
                                                const c10d::ReduceScatterOptions& opts) {
-  return Run(
-      OpType::REDUCE_SCATTER, outputs, [&](Backend& inner) { return inner.reduce_scatter(outputs, inputs, opts); },
-      [&] {
-        for (size_t i = 0; i < outputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
-      });
+  Tensors whole;
+  for (const Tensors& parts : inputs) {
+    Tensors flat;
+    for (const at::Tensor& part : parts) flat.push_back(part.reshape(-1));
+    whole.push_back(at::cat(flat));
+  }
+  return PartOfSum(OpType::REDUCE_SCATTER, outputs, whole, opts.reduceOp, opts.timeout);
 }
 
 OuterGroup::WorkPtr OuterGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                      const c10d::ReduceScatterOptions& opts) {
-  return Run(
-      OpType::_REDUCE_SCATTER_BASE, {output},
-      [&](Backend& inner) { return inner._reduce_scatter_base(output, input, opts); },
-      [&] { TakeOwnPart(output, input, getRank(), getSize()); });
+  return PartOfSum(OpType::_REDUCE_SCATTER_BASE, {output}, {input}, opts.reduceOp, opts.timeout);
 }
 
 OuterGroup::WorkPtr OuterGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::ReduceScatterOptions& opts) {
-  return Run(
-      OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs,
-      [&](Backend& inner) { return inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts); },
-      [&] {
-        for (size_t i = 0; i < outputs.size(); ++i) TakeOwnPart(outputs[i], inputs[i], getRank(), getSize());
-      });
+  return PartOfSum(OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs, inputs, opts.reduceOp, opts.timeout);
 }
 
 OuterGroup::WorkPtr OuterGroup::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,

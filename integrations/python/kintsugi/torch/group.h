@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -46,8 +47,9 @@ class OpenWorks {
 // A work that abort ends at once, whatever the inner group is doing.
 class GuardedWork final : public c10d::Work {
  public:
+  // `after` is done with the inner work's result, before anybody is told of its end.
   GuardedWork(c10d::OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
-              std::string where, std::shared_ptr<OpenWorks> open);
+              std::string where, std::shared_ptr<OpenWorks> open, std::function<void()> after = {});
 
   // After construction: starts listening to the inner work. `self` keeps the work alive until then.
   static void Listen(const c10::intrusive_ptr<GuardedWork>& self);
@@ -66,12 +68,14 @@ class GuardedWork final : public c10d::Work {
 
  private:
   void Finish(std::exception_ptr error);
+  std::exception_ptr DoAfter();
   bool WaitInner(std::chrono::milliseconds timeout);
 
   const c10::intrusive_ptr<c10d::Work> inner_;  // null: done from the start
   const std::vector<at::Tensor> outputs_;
   const std::string where_;
   const std::shared_ptr<OpenWorks> open_;
+  std::function<void()> after_;
   bool listens_ = false;  // the inner work has a future
   std::atomic<bool> failed_{false};
   c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -142,7 +146,12 @@ class OuterGroup final : public c10d::Backend {
   // `call` on the inner group with its work guarded; joining: `alone` does locally what the collective would.
   // `outputs`: what a future gives.
   template <typename Call, typename Alone>
-  WorkPtr Run(c10d::OpType type, Tensors outputs, const Call& call, const Alone& alone);
+  WorkPtr Run(c10d::OpType type, Tensors outputs, const Call& call, const Alone& alone,
+              std::function<void()> after = {});
+  // Each rank's part of a sum: an all-reduce and a copy, as Gloo does it, but in a work that can be guarded; Gloo's own
+  // has neither future nor abort, and would leave this rank blocked until its timeout.
+  WorkPtr PartOfSum(c10d::OpType type, const Tensors& outputs, const Tensors& inputs, const c10d::ReduceOp& op,
+                    std::chrono::milliseconds timeout);
   [[noreturn]] void Refuse(c10d::OpType type) const;
   std::string Where(c10d::OpType type) const;
 

@@ -1,7 +1,8 @@
 // Python's view of the outer groups. Every entry that may wait or touch a group lets go of Python's lock.
+#include <group.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <group.h>
+#include <cstring>
 
 namespace py = pybind11;
 using kintsugi::torch_door::AbortAll;
@@ -32,6 +33,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_property_readonly("state", &OuterGroup::state)
       .def_property_readonly("calls", &OuterGroup::calls)
       .def_property_readonly("group_name", &OuterGroup::name);
+  // The storage of a tensor, and of all that share it, moves to memory that stays in place for good.
+  module.def("move", [](const at::Tensor& tensor, uintptr_t address) {
+    const c10::Storage& storage = tensor.storage();
+    std::memcpy(reinterpret_cast<void*>(address), storage.data(), storage.nbytes());
+    storage.set_data_ptr_noswap(at::DataPtr(reinterpret_cast<void*>(address), storage.device()));
+  });
   // The address of what kintsugi_on_stop calls.
   module.def("stop_function", [] { return reinterpret_cast<uintptr_t>(&AbortAll); });
   module.attr("FAILURE_MARK") = kintsugi::torch_door::kFailureMark;

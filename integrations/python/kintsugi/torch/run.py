@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from .. import _core
 from .._errors import Error, Interrupted
-from ..run import _COMM_ERROR, _RAISED, _WAS_INTERRUPTED, Codec, Guarded, Incident, Run
-from . import _build, state
+from ..run import _COMM_ERROR, _RAISED, _WAS_INTERRUPTED, Codec, Guarded, Incident, Piece, Run
+from . import _build, parallel, state
 from .groups import Groups
 
 
@@ -28,6 +30,14 @@ def join(**options: Any) -> TorchRun:
     return TorchRun(_core.Agent(**options), extension)
 
 
+@dataclass(frozen=True)
+class _Held:
+    key: str
+    kind: str
+    size: int
+    holders: tuple[int, ...]
+
+
 class TorchRun(Run):
     """One rank. Made by `join`."""
 
@@ -35,17 +45,19 @@ class TorchRun(Run):
         super().__init__(agent)
         self._mark_of_ours = str(extension.FAILURE_MARK)
         self._groups = Groups(agent, extension)
-        self._arena = state.Arena(agent.allocate)
+        self._arena = state.Arena(agent.allocate, extension.move)
         self._models: list[Module] = []
         self._optimizers: list[Optimizer] = []
         self._schedules: list[state.Schedule] = []
         self._parameters: dict[torch.Tensor, str] = {}
         self._placed: dict[str, tuple[torch.Tensor, int]] = {}  # key -> tensor and where it must stay
-        self._plan: list[tuple[str, str, int]] = []
+        self._tensors: list[_Held] = []
+        self._checked_update = False
         self._in_step = False
         self._dry = False  # a newcomer's trial step: nothing of it counts
         self._stepping: set[int] = set()  # optimizers whose update has begun in this step
         self._committed = False
+        self._calls_before = 0
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
         handlers = dist.rendezvous.__globals__["_rendezvous_handlers"]
@@ -82,13 +94,11 @@ class TorchRun(Run):
 
     def _add_model(self, name: str, model: Module) -> None:
         inner = model.module if isinstance(model, DistributedDataParallel) else model
+        plain = parallel.plain_holders(model, self._usual_holders())
         named = list(inner.named_parameters())
         for key, parameter in named:
-            state.check(f"{name}/{key}", parameter)
-        for (key, parameter), copy in zip(named, self._arena.take(p for _, p in named)):
-            parameter.data = copy
             self._parameters[parameter] = key
-            self._place(f"{name}/{key}", copy)
+        self._hold([(f"{name}/{key}", parameter, parallel.piece_of(f"{name}/{key}", parameter, plain)) for key, parameter in named])
         self._models.append(model)
         if any(True for _ in inner.buffers()):
             self._add_object(f"{name}.buffers", state.Buffers(inner))
@@ -99,47 +109,78 @@ class TorchRun(Run):
         if isinstance(optimizer, torch.optim.LBFGS):
             raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", 5)
         if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
-            raise Error("ZeroRedundancyOptimizer has collectives inside its update: it cannot be split at the gate yet", 5)
-        state.materialise(optimizer, self._parameters)
-        held = [
-            (f"{name}/{self._parameters[parameter]}.{key}", entries, key, value)
-            for parameter, entries in optimizer.state.items()
-            for key, value in entries.items()
-            if isinstance(value, torch.Tensor)
-        ]
-        for place, _, _, value in held:
-            state.check(place, value)
-        for (place, entries, key, _), copy in zip(held, self._arena.take(value for _, _, _, value in held)):
-            entries[key] = copy
-            self._place(place, copy)
+            raise Error("ZeroRedundancyOptimizer has collectives inside its update, and one copy of each shard: use "
+                        "kintsugi.torch.ReplicaOptimizer", 5)  # fmt: skip
+        state.materialise(optimizer, self._parameters, self._groups.calls)
+        entries = []
+        for parameter, values in optimizer.state.items():
+            for key, value in values.items():
+                if isinstance(value, torch.Tensor):
+                    place = f"{name}/{self._parameters[parameter]}.{key}"
+                    entries.append((place, value, parallel.piece_of(place, value, self._whole_holders(parameter))))
+        self._hold(entries)
         self._add_object(f"{name}.settings", state.OptimizerGroups(optimizer))
         optimizer.register_step_pre_hook(self._before_update)
         optimizer.register_step_post_hook(self._after_update)
         self._optimizers.append(optimizer)
 
+    def _whole_holders(self, parameter: torch.Tensor) -> tuple[int, ...]:
+        """Who holds what is not cut as its parameter is: counts of steps."""
+        if isinstance(parameter, DTensor):
+            return parallel.mesh_ranks(parameter)
+        for model in self._models:
+            if any(known is parameter for known in model.parameters()):
+                return parallel.plain_holders(model, self._usual_holders())
+        return self._usual_holders()
+
     def _add_object(self, key: str, thing: Codec) -> None:
         super().register_object(key, thing)
-        self._plan.append((key, "object", 0))
 
-    def _place(self, key: str, tensor: torch.Tensor) -> None:
-        size = tensor.numel() * tensor.element_size()
-        shape = list(tensor.size()) if tensor.is_contiguous() and tensor.dim() else [tensor.numel()]
-        self.register_memory(key, (tensor.data_ptr(), size), state.dtype_name(tensor), shape)
-        self._placed[key] = (tensor, tensor.data_ptr())
-        self._plan.append((key, f"{state.dtype_name(tensor)} {list(tensor.size())}", size))
+    def _hold(self, entries: list[tuple[str, torch.Tensor, Piece]]) -> None:
+        """Moves tensors, or this rank's parts of them, into memory that outlives the process, and registers them."""
+        for key, tensor, _ in entries:
+            state.check(key, tensor)
+        with torch.no_grad():
+            for _, tensor, _ in entries:
+                local = parallel.local_of(tensor)
+                if not state.is_dense(local):
+                    local.data = local.contiguous()
+        self._arena.take(parallel.local_of(tensor) for _, tensor, _ in entries)
+        for key, tensor, piece in entries:
+            local = parallel.local_of(tensor)
+            size = local.numel() * local.element_size()
+            if size > 0:
+                self._place(key, local, size, piece)
+                self._placed[key] = (tensor, local.data_ptr())
+
+    def _place(self, key: str, local: torch.Tensor, size: int, piece: Piece) -> None:
+        shape = list(local.size())
+        if not local.is_contiguous() or not shape:
+            if tuple(shape) != piece.global_shape:
+                raise Error(f"'{key}': a part of a tensor must be contiguous, this one has strides {local.stride()}", 5)
+            shape = [local.numel()]  # in the order in which it lies: all holders have the same
+            piece = Piece((local.numel(),), (0,), piece.holders)
+        dtype = state.dtype_name(local)
+        self.register_memory(key, (local.data_ptr(), size), dtype, shape, piece)
+        part = "" if tuple(shape) == piece.global_shape else f" at {list(piece.offset)} of {list(piece.global_shape)}"
+        self._tensors.append(_Held(key, f"{dtype} {list(local.size())}{part}", size, piece.holders))
 
     def plan(self) -> str:
         """What is protected, and how; printed before training, it shows what was forgotten."""
-        tensors = [entry for entry in self._plan if entry[1] != "object"]
-        objects = [entry[0] for entry in self._plan if entry[1] == "object"]
-        total = sum(size for _, _, size in tensors)
-        lines = [
-            f"protected: {len(tensors)} tensors, {total:,} bytes, held alike by {self.world_size} ranks",
-            *(f"  {key}: {kind}" for key, kind, _ in tensors),
-            f"protected: {len(objects)} objects, each rank's own, kept by its partners: {', '.join(objects)}",
-        ]
+        lines = []
+        for holders in sorted({held.holders for held in self._tensors}, key=lambda ranks: (-len(ranks), ranks)):
+            alike = [held for held in self._tensors if held.holders == holders]
+            total = sum(held.size for held in alike)
+            whom = f"held alike by ranks {', '.join(map(str, holders))}" if len(holders) > 1 else "WITHOUT A SECOND COPY"
+            lines.append(f"{'protected' if len(holders) > 1 else 'this rank alone'}: {len(alike)} tensors, {total:,} bytes, {whom}")
+            lines += [f"  {held.key}: {held.kind}" for held in alike]
+        lines.append(f"protected: {len(self._objects)} objects, each rank's own, kept by its partners: {', '.join(self._objects)}")
         if self.world_size == 1:
             lines.append("one rank has no second copy: start with --save-every or --snapshot-every, or more ranks")
+        elif any(len(held.holders) == 1 for held in self._tensors):
+            lines.append("shards without a second copy survive exceptions and hangs of communication, but not the loss of a process: "
+                         "start with --snapshot-every N, or use a mesh that also replicates (HSDP), or for an optimizer's shards "
+                         "kintsugi.torch.ReplicaOptimizer")  # fmt: skip
         if not self._optimizers:
             lines.append("no optimizer is registered: mark the update yourself (run.begin_update, run.end_update)")
         return "\n".join(lines)
@@ -147,7 +188,7 @@ class TorchRun(Run):
     # ---- the guard ----------------------------------------------------------------------------------------------------
 
     def train(self, step: Callable[[int], object], steps: int) -> None:
-        if self.replaces and self._wrapped():
+        if self.replaces and parallel.wrapped_by_ddp(self._models):
             self._begin_checks()
             self._try_dry(step)
         super().train(step, steps)
@@ -168,16 +209,13 @@ class TorchRun(Run):
                 6,
             )
 
-    def _wrapped(self) -> list[DistributedDataParallel]:
-        return [m for model in self._models for m in model.modules() if isinstance(m, DistributedDataParallel)]
-
     def _try_dry(self, step: Callable[[int], object]) -> None:
         """DDP lays out its buckets after its first backward pass. The others have done so: this process does it alone, in a step
         whose results the repair writes over."""
         self._dry = True
         try:
             step(1)
-            for wrapped in self._wrapped():
+            for wrapped in parallel.wrapped_by_ddp(self._models):
                 wrapped.reducer._rebuild_buckets()
         except Exception as error:
             print(f"kintsugi: the trial step of a newcomer failed, DDP begins anew on all ranks: {error}", file=sys.stderr)
@@ -188,14 +226,14 @@ class TorchRun(Run):
     def _rebuild(self, incident: Incident) -> None:
         self._in_step = False
         if not incident.fresh or self.replaces:
-            for wrapped in self._wrapped():
-                wrapped._update_process_group(wrapped.process_group)
-        layouts = [_layout_of(wrapped) for wrapped in self._wrapped()]
+            parallel.reset(self._models)
+        wrapped = parallel.wrapped_by_ddp(self._models)
+        layouts = [parallel.layout_of(module) for module in wrapped]
         told = self._groups.rebuild(incident, {"ddp": layouts})
         if any(other["ddp"] != layouts for other in told.values()):
             # A newcomer has another layout of buckets: a mismatch would end a healthy process within Gloo.
-            for wrapped in self._wrapped():
-                _lay_out_anew(wrapped)
+            for module in wrapped:
+                parallel.lay_out_anew(module)
 
     def outcome_of(self, error: BaseException) -> int:
         if isinstance(error, dist.DistBackendError) or self._mark_of_ours in str(error):
@@ -255,34 +293,27 @@ class TorchRun(Run):
             self.mark("gradient-sync")
             self.begin_update()
         self._stepping.add(id(optimizer))
+        self._calls_before = self._groups.calls()
 
-    def _after_update(self, *_: Any) -> None:
+    def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
+        if not self._dry and not self._checked_update:
+            state.refuse_collectives(optimizer, self._groups.calls() - self._calls_before)
+            self._checked_update = len(self._stepping) == len(self._optimizers)
         if not self._dry and len(self._stepping) == len(self._optimizers):
             self.end_update()
 
     def _check_places(self) -> None:
         for key, (tensor, address) in self._placed.items():
-            if tensor.data_ptr() != address:
+            if parallel.local_of(tensor).data_ptr() != address:
                 raise Error(f"'{key}' lies elsewhere than when it was registered: its memory must stay in place", 6)
         for model in self._models:
-            for parameter in model.parameters():
+            for parameter in parallel.parameters_of(model):
                 if parameter not in self._parameters:
                     raise Error(f"a parameter of shape {list(parameter.shape)} appeared after run.register", 6)
 
     def _work_off(self, task: _core.Task) -> None:
         self._in_step = False
         super()._work_off(task)
-
-
-def _layout_of(wrapped: DistributedDataParallel) -> list[list[int]]:
-    return [[p.numel() for p in bucket.parameters()] for bucket in wrapped.reducer._get_zeros_like_grad_buckets()]
-
-
-def _lay_out_anew(wrapped: DistributedDataParallel) -> None:
-    """As DDP does where it is unpickled: a reducer with the layout of the first step."""
-    parameters, sparse = wrapped._build_params_for_reducer()
-    names = wrapped._build_debug_param_to_name_mapping(parameters)
-    wrapped._ddp_init_helper(parameters, sparse, names, wrapped.static_graph)
 
 
 __all__ = ["Interrupted", "TorchRun", "join"]

@@ -26,43 +26,48 @@ def check(key: str, tensor: torch.Tensor) -> None:
     """Refuses by name what cannot be protected."""
     if tensor.is_meta:
         raise Error(f"'{key}' is on the meta device: materialise the model before run.register", 5)
-    if hasattr(tensor, "placements"):
-        raise Error(f"'{key}' is a DTensor ({tensor.placements}): sharded state is not protected yet; use DDP", 5)
     if tensor.device.type != "cpu":
         raise Error(f"'{key}' is on {tensor.device}: state on devices is not protected through Python yet", 5)
     if tensor.layout != torch.strided:
         raise Error(f"'{key}' is sparse: only dense tensors are protected", 5)
 
 
+def is_dense(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
+
+
 class Arena:
-    """Memory that outlives the process, cut into tensors."""
+    """Memory that outlives the process. Storages move into it whole, so that everything that shares one goes with it: padded
+    shards, views, tied parameters."""
 
-    def __init__(self, allocate: Callable[[int], memoryview]) -> None:
+    def __init__(self, allocate: Callable[[int], memoryview], move: Callable[[torch.Tensor, int], None]) -> None:
         self._allocate = allocate
+        self._move = move
         self._keep: list[memoryview] = []
+        self._moved: set[int] = set()
 
-    def take(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-        """Copies of the tensors in one new piece of it, of the same type, shape and strides."""
-        given = list(tensors)
-        sizes = [-(-tensor.numel() * tensor.element_size() // _ALIGNMENT) * _ALIGNMENT for tensor in given]
-        if not sum(sizes):
-            return given
+    def take(self, tensors: Iterable[torch.Tensor]) -> None:
+        """The tensors' storages, in one new piece of it."""
+        storages: dict[int, torch.Tensor] = {}
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if storage.nbytes() and storage._cdata not in self._moved:
+                storages.setdefault(storage._cdata, tensor)
+        sizes = [-(-tensor.untyped_storage().nbytes() // _ALIGNMENT) * _ALIGNMENT for tensor in storages.values()]
+        if not sizes:
+            return
         memory = self._allocate(sum(sizes))
         self._keep.append(memory)
-        whole = torch.frombuffer(memory, dtype=torch.uint8)
-        placed, at = [], 0
-        for tensor, size in zip(given, sizes):
-            flat = whole[at : at + tensor.numel() * tensor.element_size()].view(tensor.dtype)
-            dense = tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
-            copy = flat.as_strided(tensor.size(), tensor.stride()) if dense else flat.view(tensor.size())
-            copy.copy_(tensor.detach())
-            placed.append(copy)
+        at = torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
+        for tensor, size in zip(storages.values(), sizes):
+            self._move(tensor, at)
             at += size
-        return placed
+        self._moved.update(storages)
 
 
-def materialise(optimizer: Optimizer, names: dict[torch.Tensor, str]) -> None:
-    """Makes the optimizer's state exist as it is before its first step: one step with zero gradients, taken back."""
+def materialise(optimizer: Optimizer, names: dict[torch.Tensor, str], calls: Callable[[], int] = lambda: 0) -> None:
+    """Makes the optimizer's state exist as it is before its first step: one step with zero gradients, taken back. `calls` counts
+    collectives: an update that holds one cannot be finished alone behind the gate."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in parameters:
         if parameter not in names:
@@ -78,7 +83,9 @@ def materialise(optimizer: Optimizer, names: dict[torch.Tensor, str]) -> None:
     known = {p: dict(state) for p, state in optimizer.state.items()}
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+    before = calls()
     optimizer.step()
+    refuse_collectives(optimizer, calls() - before)
     with torch.no_grad():
         for parameter, value, grad in saved:
             parameter.copy_(value)
@@ -91,6 +98,15 @@ def materialise(optimizer: Optimizer, names: dict[torch.Tensor, str]) -> None:
                     value.fill_(_INITIAL.get(name, 0.0))
     for group, rate in rates:
         group["lr"] = rate
+
+
+def refuse_collectives(optimizer: Optimizer, calls: int) -> None:
+    if calls > 0:
+        raise Error(
+            f"{type(optimizer).__name__}.step() holds {calls} collectives: a rank could not finish its update alone. Use an "
+            "optimizer whose step is local arithmetic, or kintsugi.torch.ReplicaOptimizer around one",
+            5,
+        )
 
 
 class Buffers:

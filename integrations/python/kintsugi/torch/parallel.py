@@ -1,0 +1,123 @@
+"""What torch's parallel wrappers say: which piece of a tensor a rank holds, with whom, and what a broken step leaves in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.nn import Module, Parameter
+from torch.nn.parallel import DistributedDataParallel
+
+from .._errors import Error
+from ..run import Piece
+
+
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of this rank's part."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def piece_of(key: str, tensor: torch.Tensor, plain: tuple[int, ...]) -> Piece:
+    """`plain`: who holds the same where torch does not say: whoever has a copy of an ordinary tensor."""
+    if not isinstance(tensor, DTensor):
+        return Piece(tuple(tensor.size()), (0,) * tensor.dim(), plain)
+    mesh, placements = tensor.device_mesh, tensor.placements
+    if any(placement.is_partial() for placement in placements):
+        raise Error(f"'{key}' is a DTensor of partial sums ({placements}): no rank holds its value; redistribute it first", 5)
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+    local = tuple(tensor._local_tensor.size())
+    if tuple(shape) != local and tensor._local_tensor.numel() > 0:
+        raise Error(f"'{key}' ({placements}) is {list(local)} here, where {list(shape)} was expected: uneven pieces of pieces "
+                    "cannot be protected; choose sizes that the meshes divide", 5)  # fmt: skip
+    return Piece(tuple(tensor.shape), tuple(offset), holders_of(tensor))
+
+
+def holders_of(tensor: DTensor) -> tuple[int, ...]:
+    """Ranks with the same piece: those that differ in dimensions of the mesh which do not cut the tensor. A mesh that is a slice of
+    another has siblings along the other's dimensions: these are copies, as in data parallelism over tensor parallelism."""
+    mesh = tensor.device_mesh
+    here = mesh.get_coordinate()
+    assert here is not None
+    index = [at if placement.is_shard() or _is_strided(placement) else slice(None)
+             for at, placement in zip(here, tensor.placements)]  # fmt: skip
+    return tuple(sorted(_with_siblings(mesh)[(slice(None), *index)].flatten().tolist()))
+
+
+def mesh_ranks(tensor: DTensor) -> tuple[int, ...]:
+    """Ranks that have any piece of it."""
+    return tuple(sorted(_with_siblings(tensor.device_mesh).flatten().tolist()))
+
+
+def _is_strided(placement: Any) -> bool:
+    return type(placement).__name__ == "_StridedShard"
+
+
+def _with_siblings(mesh: Any) -> torch.Tensor:
+    whole: torch.Tensor = mesh._layout.remap_to_tensor(mesh._rank_map)
+    return whole.reshape(-1, *mesh.shape)
+
+
+# ---- modules ------------------------------------------------------------------------------------------------------------
+
+
+def wrapped_by_ddp(models: list[Module]) -> list[DistributedDataParallel]:
+    return [m for model in models for m in model.modules() if isinstance(m, DistributedDataParallel)]
+
+
+def reset(models: list[Module]) -> None:
+    """After an abort: nothing of the step that was given up is added to the next, and gathered parameters are gathered anew."""
+    for wrapped in wrapped_by_ddp(models):
+        wrapped._update_process_group(wrapped.process_group)
+    for model in models:
+        for group in _sharded_groups(model):
+            group._all_gather_result = None  # its work has failed: waiting for it would raise again
+            for parameter in group.fsdp_params:
+                # Gradients of whole parameters that were not reduced yet: torch's own reset leaves them (before 2.15).
+                parameter.unsharded_accumulated_grad = None
+                if hasattr(parameter, "_unsharded_param"):
+                    parameter._unsharded_param.grad = None
+        for module in model.modules():
+            if isinstance(module, FSDPModule) and module._get_fsdp_state()._is_root:
+                module.reset_iter_state()
+        for parameter in model.parameters():
+            parameter.grad = None
+
+
+def parameters_of(model: Module) -> Iterator[Parameter]:
+    """Those that hold the state, also while some are gathered."""
+    gathered = {id(p._unsharded_param): p.sharded_param for group in _sharded_groups(model) for p in group.fsdp_params
+                if hasattr(p, "_unsharded_param")}  # fmt: skip
+    for parameter in model.parameters():
+        yield gathered.get(id(parameter), parameter)
+
+
+def plain_holders(model: Module, default: tuple[int, ...]) -> tuple[int, ...]:
+    """Who holds the ordinary tensors of a model: those that DDP keeps alike, else everybody."""
+    if isinstance(model, DistributedDataParallel):
+        return tuple(sorted(dist.get_process_group_ranks(model.process_group)))
+    return default
+
+
+def _sharded_groups(model: Module) -> Iterator[Any]:
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            yield from module._get_fsdp_state()._fsdp_param_groups
+
+
+# ---- DDP's layout of buckets --------------------------------------------------------------------------------------------
+
+
+def layout_of(wrapped: DistributedDataParallel) -> list[list[int]]:
+    return [[p.numel() for p in bucket.parameters()] for bucket in wrapped.reducer._get_zeros_like_grad_buckets()]
+
+
+def lay_out_anew(wrapped: DistributedDataParallel) -> None:
+    """As DDP does where it is unpickled: a reducer with the layout of the first step."""
+    parameters, sparse = wrapped._build_params_for_reducer()
+    names = wrapped._build_debug_param_to_name_mapping(parameters)
+    wrapped._ddp_init_helper(parameters, sparse, names, wrapped.static_graph)
