@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "replica/plan/aoa_tensors.h"
+#include "replica/save/names.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -34,8 +35,14 @@ bool IsFloat(DType dtype) {
 
 Result<Converted> Convert(const std::string& source_path, const std::string& destination, const ConvertOptions& options,
                           checkpoint::FileSystem& files) {
-  KINTSUGI_ASSIGN_OR_RETURN(const Format* const to, FormatNamed(options.to_format));
+  KINTSUGI_RETURN_IF_ERROR(FormatNamed(options.to_format).status());
   KINTSUGI_ASSIGN_OR_RETURN(const Catalog source, ReadCatalog(source_path, options.from_format, options.read));
+  return ConvertCatalog(source, destination, options, files);
+}
+
+Result<Converted> ConvertCatalog(const Catalog& source, const std::string& destination, const ConvertOptions& options,
+                                 checkpoint::FileSystem& files) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Format* const to, FormatNamed(options.to_format));
   Converted converted;
   converted.from_format = source.format();
   converted.notes = source.notes();
@@ -68,15 +75,18 @@ Result<Converted> Convert(const std::string& source_path, const std::string& des
   for (const CatalogObject& object : source.objects())
     if (IsWanted(options.only, object.key)) objects.push_back(object);
   if (content.empty() && objects.empty())
-    return Status(StatusCode::kInvalidArgument, "'" + source_path + "': nothing is left to be written");
+    return Status(StatusCode::kInvalidArgument, "'" + source.path() + "': nothing is left to be written");
   LayOptions lay = options.lay;
   lay.step = options.step.value_or(source.step().value_or(0));
-  KINTSUGI_ASSIGN_OR_RETURN(const Outline outline, to->Lay(content, objects, lay, destination));
+  const StepPlace place = to->PlaceOf(lay.step);
+  converted.path = options.into_root ? checkpoint::Join(destination, place.name) : destination;
+  KINTSUGI_ASSIGN_OR_RETURN(Outline outline, to->Lay(content, objects, lay, converted.path));
+  if (options.into_root) outline = OfOneStep(std::move(outline), place);
   const Sidecar about{std::string(to->name()), lay.step, {}};
   WriteOptions write = options.write;
   write.sidecar = write.sidecar && to->name() != "native";
   KINTSUGI_ASSIGN_OR_RETURN(converted.written, WriteOutline(outline, content, source, engine ? &*engine : nullptr,
-                                                            destination, about, write, files));
+                                                            converted.path, about, write, files));
   converted.tensors = content.size();
   converted.objects = objects.size();
   converted.step = lay.step;

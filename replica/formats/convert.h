@@ -22,6 +22,8 @@ struct ConvertOptions {
   ReadOptions read;
   LayOptions lay;
   std::optional<uint64_t> step;  // else the source's
+  // `destination` is a folder of checkpoints of this format: the step's own place in it is written (Format::PlaceOf).
+  bool into_root = false;
   WriteOptions write;
 };
 
@@ -31,11 +33,16 @@ struct Converted {
   uint64_t step = 0;
   WriteResult written;
   std::vector<std::string> notes;
+  std::string path;  // what was written
 };
 
 KINTSUGI_EXPORT Result<Converted> Convert(const std::string& source, const std::string& destination,
                                           const ConvertOptions& options,
                                           checkpoint::FileSystem& files = checkpoint::PosixFileSystem());
+
+// The same of a source that has been read.
+KINTSUGI_EXPORT Result<Converted> ConvertCatalog(const Catalog& source, const std::string& destination,
+                                                 const ConvertOptions& options, checkpoint::FileSystem& files);
 
 bool IsFloat(DType dtype);
 

@@ -13,6 +13,31 @@ Result<Outline> Format::Lay(const Content&, const std::vector<CatalogObject>&, c
   return Status(StatusCode::kInvalidArgument, "the format '" + std::string(name()) + "' is read, not written");
 }
 
+StepPlace Format::PlaceOf(uint64_t step) const {
+  const std::string name = "step-" + std::to_string(step);
+  return {name, std::string(checkpoint::kLatestName), name + "\n"};
+}
+
+Outline OfOneStep(Outline outline, const StepPlace& place) {
+  const std::string folder = place.name + "/";
+  std::erase_if(outline.marks, [&](const OutlineFile& mark) { return mark.name == place.tracker; });
+  for (auto* files : {&outline.files, &outline.marks})
+    for (OutlineFile& file : *files)
+      if (file.name.starts_with(folder)) file.name.erase(0, folder.size());
+  return outline;
+}
+
+Result<std::string> FollowLatest(const std::string& path) {
+  const std::string latest = checkpoint::Join(path, checkpoint::kLatestName);
+  if (DetectFormat(path).ok() || !IsFile(latest)) return path;
+  KINTSUGI_ASSIGN_OR_RETURN(std::string name, checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), latest, 256));
+  while (!name.empty() && (name.back() == '\n' || name.back() == ' ')) name.pop_back();
+  if (!checkpoint::IsPlainName(name))
+    return Status(StatusCode::kDataLoss,
+                  "'" + latest + "' names no checkpoint: it is torn; name the checkpoint itself");
+  return checkpoint::Join(path, name);
+}
+
 Result<const Format*> FormatNamed(std::string_view name) {
   std::string names;
   for (const Format* format : AllFormats()) {
@@ -44,6 +69,7 @@ Status AddSidecar(Catalog* catalog, const std::string& path) {
     Result<Sidecar> sidecar = ReadSidecar(place, is_folder, checkpoint::PosixFileSystem());
     if (sidecar.status().code() == StatusCode::kNotFound) continue;
     if (!sidecar.ok()) return sidecar.status();
+    if (!catalog->step() && sidecar->step > 0) catalog->SetStep(sidecar->step);
     for (WrittenFile& listed : sidecar->files) {
       const std::string name = is_folder ? checkpoint::Join(place, listed.name) : place;
       for (uint32_t i = 0; i < catalog->files().size(); ++i) {
@@ -63,7 +89,8 @@ Status AddSidecar(Catalog* catalog, const std::string& path) {
 
 }  // namespace
 
-Result<Catalog> ReadCatalog(const std::string& path, const std::string& format, const ReadOptions& options) {
+Result<Catalog> ReadCatalog(const std::string& given, const std::string& format, const ReadOptions& options) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string path, FollowLatest(given));
   const Result<const Format*> found = format.empty() ? DetectFormat(path) : FormatNamed(format);
   if (!found.ok()) return found.status();
   KINTSUGI_ASSIGN_OR_RETURN(Catalog catalog, (*found)->Read(path, options));

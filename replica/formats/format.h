@@ -43,6 +43,13 @@ struct LayOptions {
   uint64_t step = 0;
 };
 
+// Where the checkpoint of a step lies in a folder that holds several of one format, as its readers look for it.
+struct StepPlace {
+  std::string name;          // of the folder or file
+  std::string tracker;       // the file that says which one is the newest, ...
+  std::string tracker_text;  // ... and what it then says
+};
+
 class KINTSUGI_EXPORT Format {
  public:
   virtual ~Format() = default;
@@ -55,11 +62,19 @@ class KINTSUGI_EXPORT Format {
   // `destination` is the path that is asked for: its ending may choose between a file and a folder.
   virtual Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects,
                               const LayOptions& options, const std::string& destination) const;
+  // Unless a format says otherwise: step-N, and `latest`, which names it.
+  virtual StepPlace PlaceOf(uint64_t step) const;
 };
+
+// What is written for one step alone, into PlaceOf's folder: the outline of a format that lays out a whole root loses
+// that folder's name in front, and its tracker.
+KINTSUGI_EXPORT Outline OfOneStep(Outline outline, const StepPlace& place);
 
 KINTSUGI_EXPORT std::span<const Format* const> AllFormats();
 // kInvalidArgument lists the names that there are.
 KINTSUGI_EXPORT Result<const Format*> FormatNamed(std::string_view name);
+// `path`, or what the file `latest` in it names, where it is a folder of no format by itself.
+KINTSUGI_EXPORT Result<std::string> FollowLatest(const std::string& path);
 // By what lies there. kNotFound says what was looked for.
 KINTSUGI_EXPORT Result<const Format*> DetectFormat(const std::string& path);
 // `format` may be empty: then it is found.

@@ -16,9 +16,15 @@ Result<Verified> VerifyAny(const std::string& path, const std::string& format,
     verified.checked_bytes = verified.bytes;
     return verified;
   }
-  const bool is_folder = KindOfPath(path) == PathKind::kFolder;
+  // In the folder of the step, or in that of a root that was written at once.
   checkpoint::FileSystem& files = checkpoint::PosixFileSystem();
-  const Result<Sidecar> sidecar = ReadSidecar(path, is_folder, files);
+  std::string place = catalog.path();
+  Result<Sidecar> sidecar = ReadSidecar(place, KindOfPath(place) == PathKind::kFolder, files);
+  if (sidecar.status().code() == StatusCode::kNotFound && place != path) {
+    place = path;
+    sidecar = ReadSidecar(place, KindOfPath(place) == PathKind::kFolder, files);
+  }
+  const bool is_folder = KindOfPath(place) == PathKind::kFolder;
   uint64_t done = 0;
   if (sidecar.status().code() == StatusCode::kNotFound) {
     // At least what the format itself has checksums of.
@@ -41,7 +47,7 @@ Result<Verified> VerifyAny(const std::string& path, const std::string& format,
     done += bytes;
     if (progress) progress(done);
   };
-  KINTSUGI_ASSIGN_OR_RETURN(const SidecarVerdict verdict, VerifySidecar(path, is_folder, *sidecar, files, add));
+  KINTSUGI_ASSIGN_OR_RETURN(const SidecarVerdict verdict, VerifySidecar(place, is_folder, *sidecar, files, add));
   verified.has_checksums = true;
   verified.checked_bytes = verdict.bytes;
   return verified;

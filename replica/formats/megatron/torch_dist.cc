@@ -83,6 +83,10 @@ class TorchDist final : public Format {
     return catalog;
   }
 
+  StepPlace PlaceOf(uint64_t step) const override {
+    return {IterationFolder(step), std::string(kTracker), std::to_string(step)};
+  }
+
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                       const std::string&) const override {
     const std::string folder = IterationFolder(options.step) + "/";

@@ -143,6 +143,11 @@ class Native final : public Format {
     return catalog;
   }
 
+  StepPlace PlaceOf(uint64_t step) const override {
+    const std::string name = checkpoint::FolderName(Step(step));
+    return {name, std::string(checkpoint::kLatestName), name + "\n"};
+  }
+
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                       const std::string&) const override {
     Outline outline;

@@ -79,6 +79,12 @@ class Safetensors final : public Format {
     return catalog;
   }
 
+  // As transformers' trainers call them.
+  StepPlace PlaceOf(uint64_t step) const override {
+    const std::string name = "checkpoint-" + std::to_string(step);
+    return {name, std::string(checkpoint::kLatestName), name + "\n"};
+  }
+
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                       const std::string& destination) const override {
     Outline outline;

@@ -30,6 +30,13 @@ class Torch final : public Format {
     return catalog;
   }
 
+  StepPlace PlaceOf(uint64_t step) const override {
+    StepPlace place = Format::PlaceOf(step);
+    place.name += ".pt";
+    place.tracker_text = place.name + "\n";
+    return place;
+  }
+
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions&,
                       const std::string& destination) const override {
     std::string root = checkpoint::BaseName(destination);

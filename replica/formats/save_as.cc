@@ -1,0 +1,105 @@
+#include "replica/formats/save_as.h"
+
+#include <algorithm>
+
+#include "replica/formats/convert.h"
+#include "replica/save/names.h"
+
+namespace kintsugi::formats {
+namespace {
+
+using checkpoint::FileSystem;
+using checkpoint::Join;
+
+constexpr std::string_view kUnfinished = ".unfinished-";  // as write.cc calls what it writes
+constexpr std::string_view kRemoved = ".unfinished-removed";
+// One Hugging Face file for each writer, but none so small that there are hundreds.
+constexpr uint64_t kFileBytesMin = uint64_t{256} << 20;
+
+// The step whose place in a root has this name.
+std::optional<uint64_t> StepOf(const Format& format, const std::string& name) {
+  const size_t end = name.find_last_of("0123456789");
+  if (end == std::string::npos) return std::nullopt;
+  size_t begin = end;
+  while (begin > 0 && name[begin - 1] >= '0' && name[begin - 1] <= '9') --begin;
+  if (end - begin > 17) return std::nullopt;
+  const uint64_t step = std::stoull(name.substr(begin, end - begin + 1));
+  if (format.PlaceOf(step).name == name) return step;
+  return std::nullopt;
+}
+
+Status MoveTracker(const std::string& root, const StepPlace& place, FileSystem& files) {
+  const std::string aside = Join(root, place.tracker + ".tmp");
+  KINTSUGI_RETURN_IF_ERROR(checkpoint::WriteSmallFile(files, aside, place.tracker_text));
+  KINTSUGI_RETURN_IF_ERROR(files.Rename(aside, Join(root, place.tracker)));
+  return files.SyncFolder(root);
+}
+
+// Under another name first, so that no reader takes a half-removed one for whole.
+Status RemoveOld(const std::string& root, const std::string& name, FileSystem& files) {
+  const std::string aside = Join(root, name + std::string(kRemoved));
+  KINTSUGI_RETURN_IF_ERROR(files.Remove(aside));
+  KINTSUGI_RETURN_IF_ERROR(files.Rename(Join(root, name), aside));
+  KINTSUGI_RETURN_IF_ERROR(files.SyncFolder(root));
+  KINTSUGI_RETURN_IF_ERROR(files.Remove(aside));
+  return files.Remove(SidecarPath(Join(root, name), false));
+}
+
+// Steps after this one are of an abandoned run: they stay.
+void Rotate(const std::string& root, const Format& format, uint64_t step, int keep, FileSystem& files,
+            std::vector<std::string>* warnings) {
+  const auto names = files.List(root);
+  if (!names.ok()) return warnings->push_back(names.status().message());
+  std::vector<uint64_t> steps;
+  for (const std::string& name : *names) {
+    // What killed writers and removers left: nobody else writes here now.
+    if (name.find(kUnfinished) != std::string::npos) (void)files.Remove(Join(root, name));
+    if (const auto found = StepOf(format, name); found && *found <= step) steps.push_back(*found);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  for (size_t i = static_cast<size_t>(std::max(keep, 1)); i < steps.size(); ++i)
+    if (const Status removed = RemoveOld(root, format.PlaceOf(steps[i]).name, files); !removed.ok())
+      warnings->push_back(removed.message());
+}
+
+}  // namespace
+
+Result<SavedAs> SaveAs(const std::string& source, const std::string& root, const SaveAsOptions& options,
+                       FileSystem& files) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Format* const format, FormatNamed(options.format));
+  KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog, ReadCatalog(source, "native"));
+  ConvertOptions convert;
+  convert.to_format = options.format;
+  convert.statements = options.statements;
+  convert.into_root = true;
+  convert.lay.shards = options.shards;
+  convert.lay.file_bytes_max = std::clamp(catalog.ByteCount() / static_cast<uint64_t>(std::max(options.shards, 1)) + 1,
+                                          kFileBytesMin, LayOptions{}.file_bytes_max);
+  convert.write.memory_bytes = options.memory_bytes;
+  convert.write.threads = options.threads;
+  convert.write.overwrite = true;
+  convert.write.poll = options.poll;
+  KINTSUGI_ASSIGN_OR_RETURN(Converted converted, ConvertCatalog(catalog, root, convert, files));
+  SavedAs saved{std::move(converted.path), converted.written, {}};
+  if (!options.moves_tracker) return saved;
+  KINTSUGI_RETURN_IF_ERROR(MoveTracker(root, format->PlaceOf(converted.step), files));
+  Rotate(root, *format, converted.step, options.keep, files, &saved.warnings);
+  return saved;
+}
+
+Result<std::vector<std::string>> FormatsToSave(const std::string& list) {
+  std::vector<std::string> formats;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    const std::string name = list.substr(at, end - at);
+    at = end + 1;
+    if (name.empty() && list.empty()) break;
+    KINTSUGI_ASSIGN_OR_RETURN(const Format* const format, FormatNamed(name));
+    if (!format->writes())
+      return Status(StatusCode::kInvalidArgument, "the format '" + name + "' is read, not written");
+    if (name != "native" && std::find(formats.begin(), formats.end(), name) == formats.end()) formats.push_back(name);
+  }
+  return formats;
+}
+
+}  // namespace kintsugi::formats

@@ -1,0 +1,168 @@
+// A step written once more in another format: power is cut after every file operation, and whoever follows the tracker
+// finds the checkpoint before or the new one, whole.
+#include "replica/formats/save_as.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "replica/formats/compare.h"
+#include "replica/formats/convert.h"
+#include "replica/formats/safetensors/header.h"
+#include "replica/formats/verify.h"
+#include "runtime/base/random.h"
+#include "tests/unit/save/memory_file_system.h"
+
+namespace kintsugi::formats {
+namespace {
+
+using checkpoint::MemoryFileSystem;
+
+// Native checkpoints of steps 6, 12 and 18.
+class Source {
+ public:
+  Source() {
+    std::string name = (std::filesystem::temp_directory_path() / "kintsugi-save-as-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    const auto header = safetensors::WriteHeader(
+        {{"a.weight", DType::kFloat32, {64, 50}, 0, 12800}, {"b.bias", DType::kBFloat16, {33}, 12800, 12866}},
+        {{"format", "pt"}});
+    EXPECT_TRUE(header.ok());
+    {
+      std::ofstream file(folder_ + "/source.safetensors", std::ios::binary);
+      file << *header;
+      for (int i = 0; i < 12866; ++i) file << static_cast<char>(i * 37 + 11);
+    }
+    for (const uint64_t step : {6, 12, 18}) {
+      ConvertOptions options;
+      options.to_format = "native";
+      options.step = step;
+      options.lay.shards = 2;
+      const auto made = Convert(folder_ + "/source.safetensors", Of(step), options);
+      EXPECT_TRUE(made.ok()) << made.status().ToString();
+    }
+  }
+  ~Source() { std::filesystem::remove_all(folder_); }
+  std::string Of(uint64_t step) const { return folder_ + "/native-" + std::to_string(step); }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+};
+
+SaveAsOptions To(const std::string& format) {
+  SaveAsOptions options;
+  options.format = format;
+  options.shards = 2;
+  options.keep = 1;
+  options.threads = 1;  // operations are counted
+  return options;
+}
+
+// The step that the tracker names, its every byte compared with its sidecar.
+Result<uint64_t> FollowTracker(const std::string& format, MemoryFileSystem& files) {
+  const Format& known = **FormatNamed(format);
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string text,
+                            checkpoint::ReadSmallFile(files, "root/" + known.PlaceOf(0).tracker, 256));
+  for (const uint64_t step : {6, 12, 18}) {
+    const StepPlace place = known.PlaceOf(step);
+    if (text != place.tracker_text) continue;
+    const bool is_folder = format != "torch";
+    const std::string path = "root/" + place.name;
+    KINTSUGI_ASSIGN_OR_RETURN(const Sidecar sidecar, ReadSidecar(path, is_folder, files));
+    KINTSUGI_RETURN_IF_ERROR(VerifySidecar(path, is_folder, sidecar, files, [](uint64_t) {}).status());
+    if (sidecar.step != step) return Status(StatusCode::kDataLoss, "another step");
+    return step;
+  }
+  return Status(StatusCode::kDataLoss, "a torn tracker: " + text);
+}
+
+struct Tally {
+  int found_old = 0, found_new = 0, broken = 0;
+};
+
+Tally CutEverywhere(const Source& source, const std::string& format, bool sabotage) {
+  Tally tally;
+  for (int operation = 1;; ++operation) {
+    MemoryFileSystem files;
+    EXPECT_TRUE(SaveAs(source.Of(6), "root", To(format), files).ok());
+    if (sabotage) files.IgnoreFolderSyncs();
+    files.FailAt(operation, EIO, true);
+    const auto saved = SaveAs(source.Of(12), "root", To(format), files);
+    const bool reached = files.operations() >= operation;
+    Random random(static_cast<uint64_t>(operation));
+    files.CutPower(random);
+    const auto found = FollowTracker(format, files);
+    const bool kept = !saved.ok() || (found.ok() && *found == 12);
+    if (!found.ok() || !kept) {
+      ++tally.broken;
+      if (!sabotage)
+        ADD_FAILURE() << format << ": power cut at operation " << operation << ": saved " << saved.status().ToString()
+                      << ", found " << found.status().ToString();
+    } else {
+      ++(*found == 12 ? tally.found_new : tally.found_old);
+      // And the next save finds its way.
+      if (!sabotage) {
+        const auto next = SaveAs(source.Of(18), "root", To(format), files);
+        EXPECT_TRUE(next.ok()) << format << ", operation " << operation << ": " << next.status().ToString();
+        const auto after = FollowTracker(format, files);
+        EXPECT_TRUE(after.ok() && *after == 18);
+        const auto names = files.List("root");
+        for (const std::string& name : *names)
+          EXPECT_EQ(name.find(".unfinished-"), std::string::npos) << name;
+      }
+    }
+    if (!reached || tally.broken > 0) return tally;
+  }
+}
+
+TEST(SaveAs, APowerCutAtAnyOperationLeavesTheTrackerOnAWholeCheckpoint) {
+  const Source source;
+  for (const std::string format : {"safetensors", "torch", "dcp", "megatron"}) {
+    const Tally tally = CutEverywhere(source, format, false);
+    EXPECT_EQ(tally.broken, 0) << format;
+    EXPECT_GT(tally.found_old, 10) << format;
+    EXPECT_GT(tally.found_new, 1) << format;
+    // The model sees what is wrong when folders are not synced.
+    EXPECT_GT(CutEverywhere(source, format, true).broken, 0) << format;
+  }
+}
+
+TEST(SaveAs, KeepsSoManyAndIsReadByItsRoot) {
+  const Source source;
+  for (const std::string format : {"safetensors", "torch", "dcp", "megatron"}) {
+    const std::string root = source.folder() + "/" + format;
+    for (const uint64_t step : {6, 12, 18}) {
+      SaveAsOptions options = To(format);
+      options.keep = 2;
+      const auto saved = SaveAs(source.Of(step), root, options);
+      ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+      EXPECT_TRUE(saved->warnings.empty());
+    }
+    const Format& known = **FormatNamed(format);
+    EXPECT_FALSE(std::filesystem::exists(root + "/" + known.PlaceOf(6).name)) << format;
+    EXPECT_TRUE(std::filesystem::exists(root + "/" + known.PlaceOf(12).name)) << format;
+    ReadOptions read;
+    read.checksums = true;
+    const auto catalog = ReadCatalog(root, "", read);
+    ASSERT_TRUE(catalog.ok()) << format << ": " << catalog.status().ToString();
+    EXPECT_EQ(catalog->format(), format);
+    EXPECT_EQ(catalog->step(), 18u) << format;
+    const auto verified = VerifyAny(root, "", {});
+    ASSERT_TRUE(verified.ok()) << verified.status().ToString();
+    EXPECT_TRUE(verified->has_checksums) << format;
+  }
+}
+
+TEST(SaveAs, NamesOfFormatsAreCheckedAndNativeGoesWithoutSaying) {
+  EXPECT_EQ(*FormatsToSave("dcp,safetensors,dcp,native"), (std::vector<std::string>{"dcp", "safetensors"}));
+  EXPECT_EQ(*FormatsToSave(""), std::vector<std::string>{});
+  const auto none = FormatsToSave("dcp,zarr");
+  EXPECT_EQ(none.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(none.status().message().find("'zarr'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kintsugi::formats
