@@ -1,6 +1,7 @@
 #include "integrations/cpp/kintsugi.h"
 
 #include "replica/defaults.h"
+#include "replica/formats/save_as.h"
 #include "replica/resume/reshaped_load.h"
 #include "replica/save/save_handlers.h"
 #include "replica/snapshot/snapshots.h"
@@ -55,9 +56,51 @@ Status SetReshape(const AgentOptions& options, const StateRegistry& registry, st
     return resume::LoadReshaped(registry, request, own,
                                 resume::Agreement(call.store, call.rank, call.world_size, call.deadline));
   };
+  save->load_other = [reshape, &registry](HandlerContext& call, const checkpoint::LoadRequest& request) {
+    return resume::LoadReshaped(registry, request, reshape,
+                                resume::Agreement(call.store, call.rank, call.world_size, call.deadline));
+  };
   // One rank's words are enough: what is read differs little from rank to rank.
   save->note = [log = std::move(log)](Rank rank, const std::string& note) {
     log->Write(rank == Rank(0) ? LogLevel::kWarning : LogLevel::kDebug, note);
+  };
+  return Status::Ok();
+}
+
+// What a save writes beside the native checkpoint. That one is whole by then: nothing here can take it back, so what
+// goes wrong is told and no more.
+Status SetOtherFormats(const AgentOptions& options, std::shared_ptr<LogSink> log, checkpoint::SaveContext* save) {
+  const auto formats = formats::FormatsToSave(options.save_format);
+  if (!formats.ok()) return formats.status().Annotate("KINTSUGI_SAVE_FORMAT");
+  formats::SaveAsOptions common;
+  if (!options.save_aoa.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(common.statements, resume::ReadProgram(options.save_aoa));
+  }
+  common.keep = save->keep;
+  if (formats->empty()) return Status::Ok();
+  save->after_publish = [formats = *formats, common, log = std::move(log)](HandlerContext& call,
+                                                                           const checkpoint::CheckpointInfo& info) {
+    for (const std::string& name : formats) {
+      formats::SaveAsOptions own = common;
+      own.format = name;
+      own.shards = static_cast<int>(info.manifest.parts.size());
+      own.moves_tracker = call.moves_latest;
+      own.poll = [&call]() -> Status {
+        if (call.cancel->cancelled()) return {StatusCode::kCancelled, "a newer generation superseded the save"};
+        if (SteadyClock::SteadyNow() < call.deadline) return Status::Ok();
+        return {StatusCode::kDeadlineExceeded, "the save's time ran out"};
+      };
+      const std::string step = " step=" + info.step().ToString() + " format=" + name;
+      const auto saved = formats::SaveAs(info.path, call.directory + "/" + name, own);
+      if (!saved.ok()) {
+        log->Write(LogLevel::kError, "event=save_format_failed" + step + " why=\"" + saved.status().message() +
+                                         "\" hint=\"the native checkpoint is whole: kintsugi ckpt convert\"");
+        continue;
+      }
+      log->Write(LogLevel::kInfo, "event=saved_as" + step + " path=" + saved->path);
+      for (const std::string& warning : saved->warnings)
+        log->Write(LogLevel::kWarning, "event=save_format_leftover" + step + " why=\"" + warning + "\"");
+    }
   };
   return Status::Ok();
 }
@@ -69,7 +112,8 @@ Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr
   KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Agent> agent, Agent::Join(options, log));
   auto plane = std::make_shared<StatePlane>(agent->registry(), replica);
   plane->save.job = options.job;
-  KINTSUGI_RETURN_IF_ERROR(SetReshape(options, agent->registry(), std::move(log), &plane->save));
+  KINTSUGI_RETURN_IF_ERROR(SetReshape(options, agent->registry(), log, &plane->save));
+  KINTSUGI_RETURN_IF_ERROR(SetOtherFormats(options, std::move(log), &plane->save));
   plane->replica.SetLoader(checkpoint::LoadHandler, &plane->save);
   KINTSUGI_RETURN_IF_ERROR(
       agent->RegisterHandler(HandlerKind::kRepair, ReplicaDefaults::RepairHandler, &plane->replica));

@@ -119,6 +119,13 @@ Status CompareTensors(const Catalog& left, const Catalog& right, const Content& 
   return Status::Ok();
 }
 
+// In one form or two: a trainer's bytes are the same within a pickle.
+bool AreEqual(const CatalogObject& left, const CatalogObject& right) {
+  if (left.form == right.form && left.data == right.data) return true;
+  const Result<std::string> own = BytesOf(left), other = BytesOf(right);
+  return own.ok() && other.ok() && *own == *other;
+}
+
 void CompareObjects(const Catalog& left, const Catalog& right, const CompareOptions& options, Comparison* result) {
   std::map<std::string, const CatalogObject*> others;
   for (const CatalogObject& object : right.objects())
@@ -134,7 +141,7 @@ void CompareObjects(const Catalog& left, const Catalog& right, const CompareOpti
       continue;
     }
     ++result->objects;
-    if (object.form != found->second->form || object.data != found->second->data)
+    if (!AreEqual(object, *found->second))
       result->differences.push_back(
           {Difference::Kind::kObject, object.key, describe(object), describe(*found->second), {}, 0, {}});
     others.erase(found);

@@ -27,6 +27,32 @@ Result<std::string> FolderToLoad(const HandlerContext& call, FileSystem& files) 
   return newest.path;
 }
 
+// A step's folder, or a root of such.
+bool IsNative(const std::string& directory, FileSystem& files) {
+  if (StepOfFolder(BaseName(directory)) || ReadManifest(directory, files).ok()) return true;
+  const auto steps = ListSteps(directory, files);
+  return steps.ok() && !steps->empty();
+}
+
+Status WrongStep(const std::string& path, Step step, const HandlerContext& call) {
+  return {StatusCode::kFailedPrecondition,
+          "'" + path + "' holds step " + step.ToString() + ", this repair needs step " + call.step.ToString()};
+}
+
+Result<Loaded> LoadNative(HandlerContext& call, const SaveContext& context, FileSystem& files, LoadRequest* request) {
+  KINTSUGI_ASSIGN_OR_RETURN(request->path, FolderToLoad(call, files));
+  if (context.reshape) {
+    request->all_fit = [&](bool fits) { return context.all_fit(call, fits); };
+    request->reshape = [&](const CheckpointInfo& info, const LoadRequest& wanted) {
+      return context.reshape(call, info, wanted);
+    };
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo info, ReadManifest(request->path, files));
+  request->always_reshape = context.always_reshape && info.manifest.identity.job != context.job;
+  if (call.step.value() > 0 && info.step() != call.step) return WrongStep(request->path, info.step(), call);
+  return Load(*context.registry, *request, files);
+}
+
 }  // namespace
 
 Status SaveHandler(HandlerContext& call, void* save_context) {
@@ -61,7 +87,9 @@ Status RenameHandler(HandlerContext& call, void* save_context) {
   request.expected_writers = call.partners;
   request.keep = context->keep;
   request.moves_latest = call.moves_latest;
-  return Publish(request, FilesOf(*context)).status();
+  KINTSUGI_ASSIGN_OR_RETURN(const Published published, Publish(request, FilesOf(*context)));
+  if (context->after_publish) context->after_publish(call, published.info);
+  return Status::Ok();
 }
 
 Status LoadHandler(HandlerContext& call, void* save_context) {
@@ -69,23 +97,23 @@ Status LoadHandler(HandlerContext& call, void* save_context) {
   KINTSUGI_RETURN_IF_ERROR(CheckContext(context, call));
   FileSystem& files = FilesOf(*context);
   LoadRequest request;
-  KINTSUGI_ASSIGN_OR_RETURN(request.path, FolderToLoad(call, files));
   request.self = call.rank;
   request.deadline = call.deadline;
   request.cancel = call.cancel;
   request.world_size = call.world_size;
-  if (context->reshape) {
-    request.all_fit = [&](bool fits) { return context->all_fit(call, fits); };
-    request.reshape = [&](const CheckpointInfo& info, const LoadRequest& wanted) {
-      return context->reshape(call, info, wanted);
-    };
+  Loaded loaded;
+  if (context->load_other && !IsNative(call.directory, files)) {
+    request.path = call.directory;
+    KINTSUGI_ASSIGN_OR_RETURN(loaded, context->load_other(call, request));
+    // A file may know of no step: then it is the run's.
+    Step& step = loaded.info.manifest.identity.step;
+    if (step.value() == 0) step = call.step;
+    call.loaded_step = step;
+  } else {
+    KINTSUGI_ASSIGN_OR_RETURN(loaded, LoadNative(call, *context, files, &request));
   }
-  KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo info, ReadManifest(request.path, files));
-  request.always_reshape = context->always_reshape && info.manifest.identity.job != context->job;
-  if (call.step.value() > 0 && info.step() != call.step)
-    return {StatusCode::kFailedPrecondition, "'" + request.path + "' holds step " + info.step().ToString() +
-                                                 ", this repair needs step " + call.step.ToString()};
-  KINTSUGI_ASSIGN_OR_RETURN(Loaded loaded, Load(*context->registry, request, files));
+  if (call.step.value() > 0 && loaded.info.step() != call.step)
+    return WrongStep(request.path, loaded.info.step(), call);
   call.step = loaded.info.step();
   call.bytes_moved = loaded.bytes;
   if (context->note && !loaded.note.empty()) context->note(call.rank, loaded.note);

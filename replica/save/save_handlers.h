@@ -29,6 +29,11 @@ struct SaveContext {
   std::function<Result<Loaded>(HandlerContext& call, const CheckpointInfo& info, const LoadRequest& request)> reshape;
   bool always_reshape = false;                                           // of checkpoints that another run saved
   std::function<Result<bool>(HandlerContext& call, bool fits)> all_fit;  // needed with `reshape`
+  // Loads what is no native checkpoint (replica/resume, in the formats of replica/formats); empty: such is refused.
+  std::function<Result<Loaded>(HandlerContext& call, const LoadRequest& request)> load_other;
+  // Called where a checkpoint has become visible, by its publisher: what is to be written of it elsewhere. It cannot
+  // take the checkpoint back.
+  std::function<void(HandlerContext& call, const CheckpointInfo& info)> after_publish;
   // Told what a load found worth saying.
   std::function<void(Rank rank, const std::string& note)> note;
   int keep = 2;                 // complete checkpoints that stay in the root
@@ -40,7 +45,8 @@ KINTSUGI_EXPORT Status SaveHandler(HandlerContext& call, void* save_context);
 // Publishes what all ranks wrote; call.partners are the writers.
 KINTSUGI_EXPORT Status RenameHandler(HandlerContext& call, void* save_context);
 // Loads from call.directory: a checkpoint's folder, whose step must be call.step where that is not 0, or a root, of
-// which step call.step is taken (the newest complete one where that is 0). Sets call.step and call.bytes_moved.
+// which step call.step is taken (the newest complete one where that is 0), or what `load_other` takes. Sets call.step,
+// call.bytes_moved and, of the last, call.loaded_step.
 KINTSUGI_EXPORT Status LoadHandler(HandlerContext& call, void* save_context);
 
 }  // namespace kintsugi::checkpoint

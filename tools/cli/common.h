@@ -47,6 +47,7 @@ struct RunOptions {
   uint64_t verify_every = 0;
   std::string snapshot_every = "0";  // a number of steps, or "auto"
   std::string save_dir = kDefaultSaveDir;
+  std::string save_format, save_aoa;
   std::string resume;
   std::string resume_aoa, resume_strict;
   double grace = 30;

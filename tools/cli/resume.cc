@@ -1,6 +1,8 @@
 // Which checkpoint a run goes on from: the newest whose every block is as it was written.
 #include <filesystem>
 
+#include "replica/formats/format.h"
+#include "replica/formats/verify.h"
 #include "replica/save/names.h"
 #include "replica/save/verify.h"
 #include "tools/cli/common.h"
@@ -38,6 +40,30 @@ bool IsTheTrainersOwn(const std::string& root) {
   return steps.ok() && steps->empty() && !is_one;
 }
 
+// A checkpoint of another format.
+struct Other {
+  std::string path;
+  Step step;
+};
+
+// Nothing where `root` holds none, or one that does not say its step: that is the trainer's matter.
+Result<std::optional<Other>> FindOther(const std::string& root) {
+  const auto refuse = [&](const Status& why) {
+    return Status(StatusCode::kInvalidArgument, "--resume " + root + ": " + why.message());
+  };
+  const Result<std::string> path = formats::FollowLatest(root);
+  if (!path.ok()) return refuse(path.status());
+  const Result<const formats::Format*> format = formats::DetectFormat(*path);
+  if (!format.ok() || (*format)->name() == "native") return std::optional<Other>();
+  const formats::ReadOptions read{.skip_objects = true, .checksums = true};
+  const Result<formats::Catalog> catalog = formats::ReadCatalog(*path, "", read);
+  if (!catalog.ok()) return refuse(catalog.status());
+  if (!catalog->step() || *catalog->step() == 0) return std::optional<Other>();
+  // As of a native one: every block that has a checksum, before a rank is started.
+  if (const auto whole = formats::VerifyAny(*path, "", {}); !whole.ok()) return refuse(whole.status());
+  return std::optional<Other>({*path, Step(*catalog->step())});
+}
+
 }  // namespace
 
 Result<CheckpointInfo> FindToResume(const std::string& root) {
@@ -54,6 +80,12 @@ Result<CheckpointInfo> FindToResume(const std::string& root) {
 }
 
 Status TakeResume(const std::string& root, core::Policy* policy) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::optional<Other> other, FindOther(root));
+  if (other) {
+    policy->resume_directory = other->path;
+    policy->resume_step = other->step;
+    return Status::Ok();
+  }
   if (IsTheTrainersOwn(root)) {
     Complain("--resume " + root + " holds no checkpoint of ours: the program's repair handler is asked to load it");
     policy->resume_directory = root;

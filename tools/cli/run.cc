@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "replica/formats/save_as.h"
 #include "replica/layout/strict.h"
 #include "runtime/launcher/node_launcher.h"
 #include "tools/cli/common.h"
@@ -91,17 +92,32 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   app.add_option("--save-dir", o.save_dir, "Root of checkpoints, periodic and dying-gasp; empty: no saves")
       ->capture_default_str();
+  CLI::Option* format =
+      app.add_option(
+             "--save-format", o.save_format,
+             "Write every checkpoint in these formats too, below the save folder, one folder for each: safetensors,\n"
+             "torch, dcp, megatron, as in dcp,safetensors (kintsugi ckpt convert --help lists them)")
+          ->check([](const std::string& list) {
+            const auto formats = formats::FormatsToSave(list);
+            return formats.ok() ? std::string() : formats.status().message();
+          });
+  app.add_option("--save-aoa", o.save_aoa,
+                 "Other names, shapes or types for what --save-format writes: a file of AOA statements")
+      ->needs(format)
+      ->check(CLI::ExistingFile);
   CLI::Option* resume = app.add_option(
       "--resume", o.resume,
-      "Go on from the newest complete checkpoint in this root, also with other ranks or another layout than saved it");
+      "Go on from the newest complete checkpoint in this root, also with other ranks or another layout than saved it;\n"
+      "or from a checkpoint of another format that knows its step, or a folder of such");
   app.add_option("--resume-aoa", o.resume_aoa,
                  "What is stored has other names, shapes or types: a file of AOA statements, one a line or as JSON")
       ->needs(resume)
       ->check(CLI::ExistingFile);
-  app.add_option("--resume-strict", o.resume_strict,
-                 "With another layout: what tensors are that only the checkpoint or only the program has: raise_all (an\n"
-                 "error, the default), raise_unexpected, log_unexpected, log_all, return_unexpected, return_all,\n"
-                 "ignore_all, assume_ok_unexpected")
+  app.add_option(
+         "--resume-strict", o.resume_strict,
+         "With another layout: what tensors are that only the checkpoint or only the program has: raise_all (an\n"
+         "error, the default), raise_unexpected, log_unexpected, log_all, return_unexpected, return_all,\n"
+         "ignore_all, assume_ok_unexpected")
       ->needs(resume)
       ->check([](const std::string& name) {
         return layout::StrictHandlingFromName(name) ? std::string() : "'" + name + "' is no strict mode";
@@ -199,10 +215,13 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, std::sha
   }
   if (options.replicas) launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(*options.replicas);
   if (!options.resume_strict.empty()) launcher.environment["KINTSUGI_RESUME_STRICT"] = options.resume_strict;
-  if (!options.resume_aoa.empty()) {
-    std::error_code error;
-    launcher.environment["KINTSUGI_RESUME_AOA"] = std::filesystem::absolute(options.resume_aoa, error).string();
-  }
+  for (const auto& [variable, file] :
+       {std::pair{"KINTSUGI_RESUME_AOA", &options.resume_aoa}, std::pair{"KINTSUGI_SAVE_AOA", &options.save_aoa}})
+    if (!file->empty()) {
+      std::error_code error;
+      launcher.environment[variable] = std::filesystem::absolute(*file, error).string();
+    }
+  if (!options.save_format.empty()) launcher.environment["KINTSUGI_SAVE_FORMAT"] = options.save_format;
   // Ranks share this host's processors, and one thread gives one order of sums; who knows better has said so.
   for (const char* threads : {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"})
     if (std::getenv(threads) == nullptr) launcher.environment[threads] = "1";

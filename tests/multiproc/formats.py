@@ -1,0 +1,125 @@
+"""Saves in other formats beside the native one: whole, equal to it, found by their readers, and resumed from."""
+import sys
+from pathlib import Path
+
+from harness import Failure, must_be_same, only_incident, reference, script
+
+STEPS, SAVED = 12, 6
+TRAINER = ["--steps", str(STEPS)]
+
+def place(format_name, step):
+    """Where the format's readers look for a step, which file says that it is the newest, and how."""
+    return {
+        "safetensors": (f"checkpoint-{step}", "latest", f"checkpoint-{step}\n"),
+        "torch": (f"step-{step}.pt", "latest", f"step-{step}.pt\n"),
+        "dcp": (f"step-{step}", "latest", f"step-{step}\n"),
+        "megatron": (f"iter_{step:07d}", "latest_checkpointed_iteration.txt", f"{step}"),
+    }[format_name]
+
+
+FORMATS = ["safetensors", "torch", "dcp", "megatron"]
+
+
+def must_do(runner, *args):
+    done = runner.tool(list(map(str, args)))
+    if done.returncode != 0:
+        raise Failure(f"{args}: code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def must_hold(runner, format_name, step, log=""):
+    """The tracker names the step, every byte is as written, and the tensors are those of the native checkpoint."""
+    root = runner.folder / "checkpoints"
+    name, tracker, text = place(format_name, step)
+    if not (root / format_name / tracker).exists():
+        raise Failure(f"{format_name}: no {tracker}\n{log[-3000:]}")
+    found = (root / format_name / tracker).read_text()
+    if found != text:
+        raise Failure(f"{format_name}: the tracker says {found!r} instead of {text!r}")
+    path = root / format_name / name
+    must_do(runner, "ckpt", "verify", path)
+    must_do(runner, "ckpt", "diff", root / f"step_{step:010d}", path)
+    left = [str(entry) for entry in Path(root / format_name).iterdir() if ".unfinished-" in entry.name]
+    if left:
+        raise Failure(f"left behind: {left}")
+    return path
+
+
+def must_go_on(runner, resume, losses):
+    expected = reference(runner.bin, TRAINER)
+    second, log = runner.run(["--resume", str(resume)], TRAINER)
+    if losses + second["losses"] != expected["losses"]:
+        raise Failure(f"{resume}: losses {second['losses']}, undisturbed {expected['losses']}\n{log[-3000:]}")
+    if second["final_digest"] != expected["final_digest"]:
+        raise Failure(f"{resume}: another final digest\n{log[-3000:]}")
+
+
+def every_format(runner):
+    summary, log = runner.run(["--save-every", str(SAVED), "--save-format", ",".join(FORMATS)], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    for name in FORMATS:
+        must_hold(runner, name, STEPS, log)
+        # Of two that are kept the older one: from its own place.
+        must_go_on(runner, runner.folder / "checkpoints" / name / place(name, SAVED)[0], summary["losses"][:SAVED])
+
+
+def dying_gasp(runner):
+    """Two survivors of four write what four held; the run goes on from what the tracker names."""
+    faults = ["--max-respawns", "0", "--inject", "kill:2@6:update"]
+    first, log = runner.run([*faults, "--save-format", "dcp,safetensors"], TRAINER, expect=75)
+    if only_incident(first)["path"] != "dump":
+        raise Failure(f"rung {only_incident(first)['path']}")
+    for name in ("dcp", "safetensors"):
+        must_hold(runner, name, only_incident(first)["step"], log)
+    must_go_on(runner, runner.folder / "checkpoints" / "dcp", first["losses"])
+
+
+def other_names(runner):
+    program = runner.folder / "names.aoa"
+    program.write_text("optimizer.master.head.weight -> lm_head.weight\n")
+    back = runner.folder / "back.aoa"
+    back.write_text("lm_head.weight -> optimizer.master.head.weight\n")
+    first, log = runner.run(["--save-every", str(SAVED), "--save-format", "safetensors", "--save-aoa", str(program)],
+                            TRAINER)
+    path = runner.folder / "checkpoints" / "safetensors" / "checkpoint-6"
+    shown = runner.tool(["ckpt", "show", str(path)])
+    if "lm_head.weight" not in shown.stdout:
+        raise Failure(f"no lm_head.weight\n{shown.stdout[-2000:]}{log[-2000:]}")
+    second, log = runner.run(["--resume", str(path), "--resume-aoa", str(back)], TRAINER)
+    if second["losses"] != first["losses"][SAVED:]:
+        raise Failure(f"losses {second['losses']}, before {first['losses'][SAVED:]}\n{log[-3000:]}")
+
+
+def failure_takes_nothing_back(runner):
+    """A foreign checkpoint that cannot be written is told; the run and its native saves go on."""
+    root = runner.folder / "checkpoints"
+    root.mkdir()
+    (root / "dcp").write_text("in the way")
+    summary, log = runner.run(["--save-every", str(SAVED), "--save-format", "dcp"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    if "event=save_format_failed" not in log or "in the way" != (root / "dcp").read_text():
+        raise Failure(f"the failure is not told\n{log[-3000:]}")
+    must_do(runner, "ckpt", "verify", root / f"step_{STEPS:010d}")
+    _, log = runner.run(["--save-format", "zarr"], TRAINER, expect=2)
+    if "zarr" not in log:
+        raise Failure(f"the format is not named\n{log[-1000:]}")
+
+
+def damaged_is_refused(runner):
+    runner.run(["--save-every", str(SAVED), "--save-format", "torch"], TRAINER)
+    path = runner.folder / "checkpoints" / "torch" / "step-6.pt"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    _, log = runner.run(["--resume", str(path)], TRAINER, expect=2)
+    if "step-6.pt" not in log or "checksum" not in log:
+        raise Failure(f"the damage is not named\n{log[-2000:]}")
+
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, [
+        ("every format is written, equal to the native one, and gone on from to the same bits", every_format),
+        ("survivors dump in other formats, and the run goes on from there", dying_gasp),
+        ("other names by a program, there and back", other_names),
+        ("a format that cannot be written takes nothing back", failure_takes_nothing_back),
+        ("a damaged file of another format is refused before a rank starts", damaged_is_refused),
+    ]))
