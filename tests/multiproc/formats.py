@@ -6,6 +6,8 @@ from harness import Failure, must_be_same, only_incident, reference, script
 
 STEPS, SAVED = 12, 6
 TRAINER = ["--steps", str(STEPS)]
+# A busy machine must not look like a silent rank: an incident at step 6 would take the place of its save.
+CALM = ["--silence", "10", "--hang-least", "30"]
 
 def place(format_name, step):
     """Where the format's readers look for a step, which file says that it is the newest, and how."""
@@ -46,7 +48,7 @@ def must_hold(runner, format_name, step, log=""):
 
 def must_go_on(runner, resume, losses):
     expected = reference(runner.bin, TRAINER)
-    second, log = runner.run(["--resume", str(resume)], TRAINER)
+    second, log = runner.run([*CALM, "--resume", str(resume)], TRAINER)
     if losses + second["losses"] != expected["losses"]:
         raise Failure(f"{resume}: losses {second['losses']}, undisturbed {expected['losses']}\n{log[-3000:]}")
     if second["final_digest"] != expected["final_digest"]:
@@ -54,7 +56,7 @@ def must_go_on(runner, resume, losses):
 
 
 def every_format(runner):
-    summary, log = runner.run(["--save-every", str(SAVED), "--save-format", ",".join(FORMATS)], TRAINER)
+    summary, log = runner.run([*CALM, "--save-every", str(SAVED), "--save-format", ",".join(FORMATS)], TRAINER)
     must_be_same(reference(runner.bin, TRAINER), summary, log)
     for name in FORMATS:
         must_hold(runner, name, STEPS, log)
@@ -65,7 +67,7 @@ def every_format(runner):
 def dying_gasp(runner):
     """Two survivors of four write what four held; the run goes on from what the tracker names."""
     faults = ["--max-respawns", "0", "--inject", "kill:2@6:update"]
-    first, log = runner.run([*faults, "--save-format", "dcp,safetensors"], TRAINER, expect=75)
+    first, log = runner.run([*CALM, *faults, "--save-format", "dcp,safetensors"], TRAINER, expect=75)
     if only_incident(first)["path"] != "dump":
         raise Failure(f"rung {only_incident(first)['path']}")
     for name in ("dcp", "safetensors"):
@@ -78,13 +80,13 @@ def other_names(runner):
     program.write_text("optimizer.master.head.weight -> lm_head.weight\n")
     back = runner.folder / "back.aoa"
     back.write_text("lm_head.weight -> optimizer.master.head.weight\n")
-    first, log = runner.run(["--save-every", str(SAVED), "--save-format", "safetensors", "--save-aoa", str(program)],
-                            TRAINER)
+    save = ["--save-every", str(SAVED), "--save-format", "safetensors", "--save-aoa", str(program)]
+    first, log = runner.run([*CALM, *save], TRAINER)
     path = runner.folder / "checkpoints" / "safetensors" / "checkpoint-6"
     shown = runner.tool(["ckpt", "show", str(path)])
     if "lm_head.weight" not in shown.stdout:
         raise Failure(f"no lm_head.weight\n{shown.stdout[-2000:]}{log[-2000:]}")
-    second, log = runner.run(["--resume", str(path), "--resume-aoa", str(back)], TRAINER)
+    second, log = runner.run([*CALM, "--resume", str(path), "--resume-aoa", str(back)], TRAINER)
     if second["losses"] != first["losses"][SAVED:]:
         raise Failure(f"losses {second['losses']}, before {first['losses'][SAVED:]}\n{log[-3000:]}")
 
@@ -94,7 +96,7 @@ def failure_takes_nothing_back(runner):
     root = runner.folder / "checkpoints"
     root.mkdir()
     (root / "dcp").write_text("in the way")
-    summary, log = runner.run(["--save-every", str(SAVED), "--save-format", "dcp"], TRAINER)
+    summary, log = runner.run([*CALM, "--save-every", str(SAVED), "--save-format", "dcp"], TRAINER)
     must_be_same(reference(runner.bin, TRAINER), summary, log)
     if "event=save_format_failed" not in log or "in the way" != (root / "dcp").read_text():
         raise Failure(f"the failure is not told\n{log[-3000:]}")
@@ -105,12 +107,12 @@ def failure_takes_nothing_back(runner):
 
 
 def damaged_is_refused(runner):
-    runner.run(["--save-every", str(SAVED), "--save-format", "torch"], TRAINER)
+    runner.run([*CALM, "--save-every", str(SAVED), "--save-format", "torch"], TRAINER)
     path = runner.folder / "checkpoints" / "torch" / "step-6.pt"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    _, log = runner.run(["--resume", str(path)], TRAINER, expect=2)
+    _, log = runner.run([*CALM, "--resume", str(path)], TRAINER, expect=2)
     if "step-6.pt" not in log or "checksum" not in log:
         raise Failure(f"the damage is not named\n{log[-2000:]}")
 
