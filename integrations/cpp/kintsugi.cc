@@ -80,14 +80,16 @@ Status SetOtherFormats(const AgentOptions& options, std::shared_ptr<LogSink> log
   if (formats->empty()) return Status::Ok();
   save->after_publish = [formats = *formats, common, log = std::move(log)](HandlerContext& call,
                                                                            const checkpoint::CheckpointInfo& info) {
+    // A sync of what was written is not to be interrupted: time is left for one, before the process would be given up.
+    const TimePoint give_up = call.deadline - (call.deadline - SteadyClock::SteadyNow()) / 5;
     for (const std::string& name : formats) {
       formats::SaveAsOptions own = common;
       own.format = name;
       own.shards = static_cast<int>(info.manifest.parts.size());
       own.moves_tracker = call.moves_latest;
-      own.poll = [&call]() -> Status {
+      own.poll = [&call, give_up]() -> Status {
         if (call.cancel->cancelled()) return {StatusCode::kCancelled, "a newer generation superseded the save"};
-        if (SteadyClock::SteadyNow() < call.deadline) return Status::Ok();
+        if (SteadyClock::SteadyNow() < give_up) return Status::Ok();
         return {StatusCode::kDeadlineExceeded, "the save's time ran out"};
       };
       const std::string step = " step=" + info.step().ToString() + " format=" + name;
