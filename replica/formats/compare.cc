@@ -8,6 +8,7 @@
 #include "kernels/host_cast.h"
 #include "replica/formats/block_hasher.h"
 #include "replica/formats/convert.h"
+#include "replica/formats/torch/state_dict.h"
 #include "replica/formats/window_plan.h"
 
 namespace kintsugi::formats {
@@ -119,11 +120,17 @@ Status CompareTensors(const Catalog& left, const Catalog& right, const Content& 
   return Status::Ok();
 }
 
-// In one form or two: a trainer's bytes are the same within a pickle.
+// One value has one text, whichever form a format keeps it in: a trainer's bytes, or a pickle of the safe subset. What
+// is neither is compared as it lies there.
+std::string CanonicalOf(const CatalogObject& object) {
+  if (auto bytes = BytesOf(object); bytes.ok()) return "bytes " + *bytes;
+  pickle::PickleWriter writer;
+  if (torch::WriteObject(object, &writer).ok()) return "pickle " + writer.Finish();
+  return std::string(FormName(object.form)) + " " + object.data;
+}
+
 bool AreEqual(const CatalogObject& left, const CatalogObject& right) {
-  if (left.form == right.form && left.data == right.data) return true;
-  const Result<std::string> own = BytesOf(left), other = BytesOf(right);
-  return own.ok() && other.ok() && *own == *other;
+  return (left.form == right.form && left.data == right.data) || CanonicalOf(left) == CanonicalOf(right);
 }
 
 void CompareObjects(const Catalog& left, const Catalog& right, const CompareOptions& options, Comparison* result) {

@@ -41,6 +41,7 @@ struct LayOptions {
   std::vector<CutRule> cuts = {CutRule{}};
   uint64_t file_bytes_max = uint64_t{5} * 1000 * 1000 * 1000;  // of a file of Hugging Face shards
   uint64_t step = 0;
+  int zero_stage = 2;  // of DeepSpeed
 };
 
 // Where the checkpoint of a step lies in a folder that holds several of one format, as its readers look for it.

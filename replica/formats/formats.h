@@ -10,5 +10,9 @@ const Format& SafetensorsFormat();
 const Format& TorchFormat();
 const Format& DcpFormat();
 const Format& MegatronFormat();
+const Format& MegatronLegacyFormat();
+const Format& DeepSpeedFormat();
+const Format& UniversalFormat();
+const Format& PaddleFormat();
 
 }  // namespace kintsugi::formats

@@ -24,7 +24,7 @@ struct Segment {
   std::string bytes;    // kBytes
   uint32_t tensor = 0;  // kTensor: number in the content, ...
   layout::Box box;      // ... which part of it, ...
-  int crc = -1;         // ... and the slot of its CRC-32 in the file, -1: none is taken
+  int crc = -1;         // ... and, of bytes too, the slot of the CRC-32 in the file, -1: none is taken
   std::function<std::string(std::span<const uint32_t> crcs)> late;
 };
 
@@ -47,9 +47,10 @@ struct OutlineFile {
   std::function<Result<std::string>(std::span<const WrittenFile> before)> content;
 
   uint64_t size_bytes = 0;  // of all segments; the methods below keep it
-  void AddBytes(std::string bytes) {
+  void AddBytes(std::string bytes, int crc = -1) {
     Segment segment;
     segment.size_bytes = bytes.size();
+    segment.crc = crc;
     segment.bytes = std::move(bytes);
     size_bytes += segment.size_bytes;
     segments.push_back(std::move(segment));

@@ -212,6 +212,7 @@ class Writing {
         const std::string& bytes = segment.kind == Segment::Kind::kLate ? late : segment.bytes;
         KINTSUGI_CHECK(bytes.size() == segment.size_bytes, "a segment has another length than its outline says");
         const std::span<const uint8_t> view(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+        if (segment.crc >= 0) AddToCrc(segment, view, crcs);
         if (file.wants_segment_blocks) blocks.Update(view);
         KINTSUGI_RETURN_IF_ERROR(stream.Append(view));
         Advance(view.size());
@@ -225,6 +226,12 @@ class Writing {
     return Status::Ok();
   }
 
+  // Segments of one slot are one run of bytes, in order.
+  static void AddToCrc(const Segment& segment, std::span<const uint8_t> bytes, std::vector<uint32_t>& crcs) {
+    uint32_t& crc = crcs[static_cast<size_t>(segment.crc)];
+    crc = ::crc32_gzip_refl(crc, bytes.data(), bytes.size());
+  }
+
   Status WriteWindow(const Segment& segment, uint32_t window, BlockHasher* blocks, std::vector<uint8_t>& buffer,
                      std::vector<uint32_t>& crcs, FileStream& stream) {
     if (failed_) return {StatusCode::kCancelled, "another file could not be written"};
@@ -233,10 +240,7 @@ class Writing {
     if (size == 0) return Status::Ok();
     KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const data, plan_->Fill(window, buffer));
     const std::span<const uint8_t> bytes(data, size);
-    if (segment.crc >= 0) {
-      uint32_t& crc = crcs[static_cast<size_t>(segment.crc)];
-      crc = ::crc32_gzip_refl(crc, data, size);
-    }
+    if (segment.crc >= 0) AddToCrc(segment, bytes, crcs);
     if (blocks) blocks->Update(bytes);
     KINTSUGI_RETURN_IF_ERROR(stream.Append(bytes));
     if (data != buffer.data()) unstaged_ += size;

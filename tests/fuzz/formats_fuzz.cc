@@ -2,6 +2,8 @@
 // sidecar. The first byte chooses the reader. What is accepted lies within the input and, where we can write it, comes
 // back equal.
 #include "replica/formats/dcp/metadata.h"
+#include "replica/formats/paddle/arrays.h"
+#include "replica/formats/paddle/metadata.h"
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/safetensors/header.h"
 #include "replica/formats/safetensors/index.h"
@@ -72,6 +74,16 @@ bool TryMetadata(std::string_view bytes) {
   return true;
 }
 
+bool TryPaddle(std::string_view bytes) {
+  (void)Accepts(paddle::ReadArrays(bytes, "file"));
+  const auto metadata = paddle::Decode(bytes, "file");
+  if (!Accepts(metadata)) return false;
+  const std::string again = paddle::Encode(*metadata);
+  const auto back = paddle::Decode(again, "file");
+  KINTSUGI_CHECK(back.ok() && paddle::Encode(*back) == again, "Paddle's metadata come back changed");
+  return true;
+}
+
 std::string ZipSeed() {
   OutlineFile file;
   zip::Layer layer(&file, "archive");
@@ -91,7 +103,7 @@ std::string ZipSeed() {
 }  // namespace
 
 bool Try(std::string_view input) {
-  switch (TakeByte(&input) % 6) {
+  switch (TakeByte(&input) % 7) {
     case 0:
       return TryPickle(input);
     case 1:
@@ -102,6 +114,8 @@ bool Try(std::string_view input) {
       return TryIndex(input);
     case 4:
       return TryMetadata(input);
+    case 6:
+      return TryPaddle(input);
     default:
       return Accepts(DecodeSidecar(std::string(input), "file"));
   }
@@ -134,6 +148,11 @@ std::vector<std::string> Seeds() {
   metadata.paths = {{"w", PathOf("w")}, {"step", PathOf("step")}};
   metadata.stored = {{"w", Shape{0, 0}, "__0_0.distcp", 0, 100}, {"step", std::nullopt, "__0_0.distcp", 100, 20}};
   seeds.push_back(with(4, dcp::Encode(metadata)));
+  paddle::Metadata local;
+  local.tensors.push_back({"w", DType::kBFloat16, {4, 2}, {{{0, 0}, {4, 2}, FlatRange{1, 7}}}});
+  local.stored.push_back({"w", {0, 0}, Shape{4, 2}, FlatRange{1, 7}, "0_0.distcp"});
+  local.paths = {{"w", PathOf("w")}};
+  seeds.push_back(with(6, paddle::Encode(local)));
   Sidecar sidecar{"dcp", 7, {}};
   WrittenFile file;
   file.name = "a/b";

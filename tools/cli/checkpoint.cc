@@ -26,7 +26,7 @@ struct Options {
   std::string path, other, format, other_format, to, aoa, dtype, layout;
   std::vector<std::string> only;
   std::string max_shard_size = "5GB", memory = "1GiB";
-  int shards = 1, threads = 0;
+  int shards = 1, threads = 0, zero_stage = 2;
   std::optional<uint64_t> step;
   bool json = false, digests = false, skip_objects = false, overwrite = false;
 };
@@ -128,6 +128,7 @@ Result<formats::ConvertOptions> ReadConvertOptions(const Options& options) {
   convert.read.skip_objects = options.skip_objects;
   convert.step = options.step;
   convert.lay.shards = options.shards;
+  convert.lay.zero_stage = options.zero_stage;
   convert.write.threads = options.threads;
   convert.write.overwrite = options.overwrite;
   if (!options.aoa.empty()) {
@@ -309,6 +310,9 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   convert->add_option("--layout", options->layout, "How tensors are cut into shards: GLOB:AXIS,.. (default: *:0)");
+  convert->add_option("--zero-stage", options->zero_stage, "Which of DeepSpeed's stages is written: 1 or 2")
+      ->check(CLI::Range(1, 2))
+      ->capture_default_str();
   convert->add_option("--max-shard-size", options->max_shard_size, "Largest file of Hugging Face shards")
       ->capture_default_str();
   convert->add_option("--dtype", options->dtype, "Cast every tensor of floats: bf16, fp16, float32, ..");

@@ -7,6 +7,7 @@
 
 #include "replica/formats/dcp/folder.h"
 #include "replica/formats/formats.h"
+#include "replica/formats/megatron/names.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/save/file_system.h"
 #include "replica/save/names.h"
@@ -18,13 +19,9 @@ using checkpoint::Join;
 
 constexpr std::string_view kMark = "metadata.json";
 constexpr std::string_view kCommon = "common.pt";
-constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt";
-
-std::string IterationFolder(uint64_t step) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "iter_%07llu", static_cast<unsigned long long>(step));
-  return text;
-}
+using megatron::FolderOf;
+using megatron::IterationFolder;
+using megatron::kTracker;
 
 // "torch_dist" where the folder says so; empty for anything else.
 std::string BackendOf(const std::string& folder) {
@@ -34,19 +31,6 @@ std::string BackendOf(const std::string& folder) {
   if (!json.is_object()) return "";
   const auto backend = json.find("sharded_backend");
   return backend != json.end() && backend->is_string() ? backend->get<std::string>() : "";
-}
-
-// The folder that the tracker names, or the path itself.
-Result<std::string> FolderOf(const std::string& path) {
-  if (!IsFile(Join(path, kTracker))) return path;
-  KINTSUGI_ASSIGN_OR_RETURN(std::string text,
-                            checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), Join(path, kTracker), 64));
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  if (text == "release") return Join(path, text);
-  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
-    return Status(StatusCode::kDataLoss,
-                  "'" + Join(path, kTracker) + "' names no iteration: it is torn; name the folder itself");
-  return Join(path, IterationFolder(std::stoull(text)));
 }
 
 class TorchDist final : public Format {
@@ -68,10 +52,7 @@ class TorchDist final : public Format {
       return Status(StatusCode::kNotFound, "'" + folder + "' has no " + std::string(kMark) +
                                                " of the backend torch_dist: no whole checkpoint of Megatron-core");
     Catalog catalog("megatron", folder);
-    const std::string name = checkpoint::BaseName(folder);
-    if (name.size() > 5 && name.size() < 23 && name.starts_with("iter_") &&
-        name.find_first_not_of("0123456789", 5) == std::string::npos)
-      catalog.SetStep(std::stoull(name.substr(5)));
+    if (const auto step = megatron::StepOf(folder)) catalog.SetStep(*step);
     KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, folder));
     const std::string common = Join(folder, kCommon);
     if (IsFile(common)) {

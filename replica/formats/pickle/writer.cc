@@ -187,6 +187,11 @@ void PickleWriter::Bytes(std::string_view bytes) {
   Call();
 }
 
+void PickleWriter::RawBytes(uint64_t size) {
+  bytes_ += '\x8e';
+  AppendNumber(&bytes_, size, 8);
+}
+
 void PickleWriter::Global(std::string_view module, std::string_view name) {
   bytes_ += 'c';
   bytes_ += module;
@@ -242,6 +247,9 @@ bool IsSafeGlobal(std::string_view module, std::string_view name) {
       {"numpy._core.multiarray", "_reconstruct"},
       {"datetime", "datetime"},
       {"datetime", "timedelta"},
+      {"deepspeed.runtime.fp16.loss_scaler", "LossScaler"},
+      {"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler"},
+      {"deepspeed.checkpoint.universal_checkpoint", "SubparamShape"},
   };
   for (const Safe& safe : kSafe)
     if (safe.module == module && safe.name == name) return true;

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "replica/formats/pickle/tree.h"
 
@@ -17,6 +18,12 @@ namespace kintsugi::formats::pickle {
 class PickleWriter {
  public:
   PickleWriter() : bytes_("\x80\x02") {}
+  // A writer of protocol 4, for readers that need raw bytes and are Python's own.
+  static PickleWriter Protocol4() {
+    PickleWriter writer;
+    writer.bytes_[1] = '\x04';
+    return writer;
+  }
 
   void None() { bytes_ += 'N'; }
   void Bool(bool value) { bytes_ += value ? '\x88' : '\x89'; }
@@ -26,6 +33,8 @@ class PickleWriter {
   void Text(std::string_view text);
   // As _codecs.encode(text, 'latin1'): bytes have no opcode in protocol 2.
   void Bytes(std::string_view bytes);
+  // Protocol 4: `size` raw bytes, which whoever takes the pickle apart writes behind Take().
+  void RawBytes(uint64_t size);
   void Global(std::string_view module, std::string_view name);
   void Mark() { bytes_ += '('; }
   void Tuple() { bytes_ += 't'; }  // of what was pushed since the mark
@@ -47,6 +56,8 @@ class PickleWriter {
     bytes_ += '.';
     return std::move(bytes_);
   }
+  // What was written since the last Take.
+  std::string Take() { return std::exchange(bytes_, std::string()); }
   uint64_t size_bytes() const { return bytes_.size(); }
 
  private:

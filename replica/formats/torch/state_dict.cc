@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 #include "callbacks/state/key.h"
 
@@ -71,16 +72,25 @@ class Walk {
       if (tree_[pairs[i]].kind != Kind::kText && tree_[pairs[i]].kind != Kind::kInt) return false;
     return true;
   }
-  // A list that holds tensors or dictionaries, itself or in its lists.
-  bool IsOpened(NodeId id, int depth) const {
+  // A list that holds tensors or dictionaries, itself or in its lists. Each list is looked into once, however often it
+  // is shared: forty lists of two references each would be a trillion otherwise.
+  bool IsOpened(NodeId id, int depth) {
     if (depth > pickle::kDepthMax) return true;  // Visit refuses it
+    if (const auto known = is_opened_.find(id); known != is_opened_.end()) return known->second;
+    is_opened_[id] = true;  // one that holds itself is refused by Visit
+    bool opened = false;
     for (const NodeId item : tree_[id].items) {
       const Node& node = tree_[item];
-      if (tree_.PairsOf(item)) return true;
-      if ((node.kind == Kind::kList || node.kind == Kind::kTuple) && IsOpened(item, depth + 1)) return true;
-      if (const auto tensor = TensorOf(tree_, item, archive_.place); !tensor.ok() || *tensor) return true;
+      opened =
+          tree_.PairsOf(item) || ((node.kind == Kind::kList || node.kind == Kind::kTuple) && IsOpened(item, depth + 1));
+      if (!opened) {
+        const auto tensor = TensorOf(tree_, item, archive_.place);
+        opened = !tensor.ok() || *tensor;
+      }
+      if (opened) break;
     }
-    return false;
+    is_opened_[id] = opened;
+    return opened;
   }
   Status AddTensor(const StoredTensor& stored, const Path& path) {
     CatalogTensor tensor{JoinPath(path), stored.dtype, stored.shape, path};
@@ -107,6 +117,7 @@ class Walk {
   const Tree& tree_;
   const uint32_t file_;
   const ReadOptions& options_;
+  std::unordered_map<NodeId, bool> is_opened_;
   uint64_t visits_ = 0;
 };
 
@@ -185,10 +196,9 @@ Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, ui
   return archive;
 }
 
-Status AddStoredPiece(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
-                      uint32_t tensor, const Shape& offset) {
+Result<StoredPlace> PlaceOf(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+                            const std::string& key) {
   const zip::Entry* entry = archive.Find("data/" + stored.storage);
-  const std::string& key = catalog->tensors()[tensor].key;
   const auto bad = [&](const std::string& what) {
     return Status(StatusCode::kDataLoss, "'" + archive.place + "', byte " + std::to_string(archive.base) +
                                              ": tensor '" + PrintableKey(key) + "': " + what);
@@ -202,35 +212,51 @@ Status AddStoredPiece(Catalog* catalog, const Archive& archive, const StoredTens
     return bad("it begins at element " + std::to_string(stored.offset) + ", behind the end of its storage");
   const auto elements = layout::Product(stored.shape);
   if (!elements) return bad("it has more elements than 63 bits count");
+  const StoredPlace place{archive.base + entry->at + stored.offset * size, entry->size_bytes - stored.offset * size};
+  if (IsDense(stored) && static_cast<uint64_t>(*elements) > place.bytes / size)
+    return bad("it needs " + std::to_string(*elements) + " elements, its storage has " +
+               std::to_string(place.bytes / size));
+  catalog->AddSum({file, archive.base + entry->at, entry->size_bytes, entry->crc});
+  return place;
+}
+
+bool IsDense(const StoredTensor& stored) {
+  const Shape dense = DenseStrides(stored.shape);
+  for (size_t axis = 0; axis < stored.shape.size(); ++axis)
+    if (stored.shape[axis] > 1 && stored.strides[axis] != dense[axis]) return false;
+  return true;
+}
+
+Status AddStoredPiece(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+                      uint32_t tensor, const Shape& offset) {
+  KINTSUGI_ASSIGN_OR_RETURN(const StoredPlace place,
+                            PlaceOf(catalog, archive, stored, file, catalog->tensors()[tensor].key));
+  const auto elements = static_cast<uint64_t>(*layout::Product(stored.shape));
   CatalogPiece piece;
   piece.tensor = tensor;
   piece.offset = offset;
   piece.shape = stored.shape;
   piece.file = file;
-  piece.at = archive.base + entry->at + stored.offset * size;
-  piece.bytes = entry->size_bytes - stored.offset * size;
-  bool is_dense = true;
-  const Shape dense = DenseStrides(stored.shape);
-  for (size_t axis = 0; axis < stored.shape.size(); ++axis)
-    is_dense = is_dense && (stored.shape[axis] <= 1 || stored.strides[axis] == dense[axis]);
-  if (*elements == 0) {
+  piece.at = place.at;
+  piece.bytes = place.bytes;
+  if (elements == 0)
     piece.bytes = 0;
-  } else if (is_dense) {
-    if (static_cast<uint64_t>(*elements) > piece.bytes / size)
-      return bad("it needs " + std::to_string(*elements) + " elements, its storage has " +
-                 std::to_string(piece.bytes / size));
-    piece.bytes = static_cast<uint64_t>(*elements) * size;
-  } else {
+  else if (IsDense(stored))
+    piece.bytes = elements * DTypeSize(stored.dtype);
+  else
     piece.strides = stored.strides;
-  }
   catalog->AddPiece(std::move(piece));
-  catalog->AddSum({file, archive.base + entry->at, entry->size_bytes, entry->crc});
   return Status::Ok();
+}
+
+Status AddValue(Catalog* catalog, const Archive& archive, pickle::NodeId value, uint32_t file, const Path& prefix,
+                const ReadOptions& options) {
+  return Walk(catalog, archive, file, options).Visit(value, prefix);
 }
 
 Status AddStateDict(Catalog* catalog, const Archive& archive, uint32_t file, const Path& prefix,
                     const ReadOptions& options) {
-  return Walk(catalog, archive, file, options).Visit(archive.tree.root, prefix);
+  return AddValue(catalog, archive, archive.tree.root, file, prefix, options);
 }
 
 Result<std::string> WriteStateDict(const std::vector<Leaf>& leaves) {

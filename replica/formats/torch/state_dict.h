@@ -39,6 +39,17 @@ Status AddStoredPiece(Catalog* catalog, const Archive& archive, const StoredTens
 // Walks the archive's value; tensors become whole tensors of the catalog, other leaves objects, all below `prefix`.
 Status AddStateDict(Catalog* catalog, const Archive& archive, uint32_t file, const Path& prefix,
                     const ReadOptions& options);
+// The same of one value within it.
+Status AddValue(Catalog* catalog, const Archive& archive, pickle::NodeId value, uint32_t file, const Path& prefix,
+                const ReadOptions& options);
+// Where a tensor's elements lie: the first one's byte in the file, and the bytes from there to its storage's end. Its
+// storage's CRC goes to the catalog.
+struct StoredPlace {
+  uint64_t at = 0, bytes = 0;
+};
+Result<StoredPlace> PlaceOf(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+                            const std::string& key);
+bool IsDense(const StoredTensor& stored);
 
 // What is written at the end of a path.
 struct Leaf {

@@ -63,6 +63,14 @@ Result<std::optional<StoredTensor>> TensorOf(const Tree& tree, NodeId id, const 
   }
   const auto* v2 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor_v2");
   const auto* v3 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor_v3");
+  // A plain tensor that somebody hung attributes on: (function, class, its arguments, the attributes).
+  if (const auto* typed = tree.ArgumentsOf(id, "torch._tensor", "_rebuild_from_type_v2");
+      typed && typed->size() == 4 && tree[(*typed)[2]].kind == Kind::kTuple &&
+      (tree.IsGlobal((*typed)[1], "torch", "Tensor") ||
+       tree.IsGlobal((*typed)[1], "torch.nn.parameter", "Parameter"))) {
+    if (tree.IsGlobal((*typed)[0], "torch._utils", "_rebuild_tensor_v2")) v2 = &tree[(*typed)[2]].items;
+    if (tree.IsGlobal((*typed)[0], "torch._utils", "_rebuild_tensor_v3")) v3 = &tree[(*typed)[2]].items;
+  }
   if (!v2 && !v3) {
     const auto& node = tree[id];
     if (node.kind == Kind::kCall && tree[node.items[0]].kind == Kind::kGlobal) {

@@ -98,11 +98,15 @@ void Layer::AddBytes(const std::string& name, std::string bytes) {
   file_->AddBytes(std::move(bytes));
 }
 
-void Layer::AddTensor(const std::string& name, uint32_t tensor, const layout::Box& box, uint64_t element_bytes) {
+void Layer::AddParts(const std::string& name, const std::vector<Part>& parts, uint64_t element_bytes) {
   const int slot = file_->crc_slots++;
-  const uint64_t size = static_cast<uint64_t>(*Volume(box)) * element_bytes;
+  uint64_t size = 0;
+  for (const Part& part : parts) size += static_cast<uint64_t>(*Volume(part.box)) * element_bytes + part.zeros;
   AddHeader({name, 0, size, 0, slot});
-  file_->AddTensor(tensor, box, element_bytes, slot);
+  for (const Part& part : parts) {
+    if (!IsEmpty(part.box) || parts.size() == 1) file_->AddTensor(part.tensor, part.box, element_bytes, slot);
+    if (part.zeros > 0) file_->AddBytes(std::string(part.zeros, '\0'), slot);
+  }
   at_ += size;
   const bool is_large = size >= kSmallMax;
   const uint64_t descriptor_bytes = is_large ? 24 : 16;

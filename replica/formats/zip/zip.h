@@ -38,7 +38,16 @@ class Layer {
   Layer(OutlineFile* file, std::string root) : file_(file), root_(std::move(root)) {}
 
   void AddBytes(const std::string& name, std::string bytes);
-  void AddTensor(const std::string& name, uint32_t tensor, const layout::Box& box, uint64_t element_bytes);
+  void AddTensor(const std::string& name, uint32_t tensor, const layout::Box& box, uint64_t element_bytes) {
+    AddParts(name, {{tensor, box, 0}}, element_bytes);
+  }
+  // One record of many boxes, one behind the other, each followed by zeros: a flat buffer.
+  struct Part {
+    uint32_t tensor = 0;
+    layout::Box box;
+    uint64_t zeros = 0;  // bytes behind it
+  };
+  void AddParts(const std::string& name, const std::vector<Part>& parts, uint64_t element_bytes);
   // The directory; the archive's length.
   uint64_t Finish();
 

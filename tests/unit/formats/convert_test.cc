@@ -83,7 +83,7 @@ TEST(Convert, KeepsEveryBitThroughEveryFormatAndLayout) {
   const auto digests = LogicalDigests(*wanted, {});
   ASSERT_TRUE(digests.ok());
   for (const char* to :
-       {"native", "safetensors", "dcp", "torch", "megatron", "dcp", "native", "torch", "safetensors"}) {
+       {"native", "safetensors", "dcp", "torch", "megatron", "dcp", "paddle", "native", "torch", "safetensors"}) {
     for (const int shards : {1, 3}) {
       ConvertOptions options;
       options.to_format = to;

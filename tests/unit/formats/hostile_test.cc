@@ -1,10 +1,16 @@
 // Files that nobody vouches for: each is refused with its file, its place and the reason, and nothing is executed,
 // followed out of its folder, or believed about its length.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "replica/formats/dcp/metadata.h"
+#include "replica/formats/mapped_file.h"
+#include "replica/formats/paddle/arrays.h"
+#include "replica/formats/paddle/metadata.h"
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/safetensors/header.h"
 #include "replica/formats/safetensors/index.h"
@@ -165,6 +171,120 @@ TEST(Zip, RefusesTornOverlappingAndLeadingOut) {
   std::string large = bytes;
   std::memset(large.data() + directory + 20, 0x7f, 8);
   ExpectRefused(zip::ReadDirectory(large, "file"), "reaches behind");
+}
+
+std::string Text(const std::string& text) {
+  std::string bytes = "X";
+  const auto size = static_cast<uint32_t>(text.size());
+  bytes.append(reinterpret_cast<const char*>(&size), 4);
+  return bytes + text;
+}
+
+Status WalkOf(const std::string& pickled) {
+  const std::string bytes = ZipOf({{"data.pkl", pickled}, {"version", "3\n"}});
+  const auto archive = torch::OpenArchive(bytes, "file");
+  if (!archive.ok()) return archive.status();
+  Catalog catalog("torch", "file");
+  return torch::AddStateDict(&catalog, *archive, 0, {}, {});
+}
+
+TEST(StateDict, RefusesValuesThatHoldThemselves) {
+  for (const std::string& cycle : {"\x80\x02}q\0"s + Text("me") + "h\0s."s, "\x80\x02]q\0(h\0h\0e."s,
+                                   "\x80\x02}q\0"s + Text("list") + "](h\0h\0es."s}) {
+    const Status status = WalkOf(cycle);
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find("holds itself"), std::string::npos) << status.message();
+  }
+}
+
+TEST(StateDict, LooksIntoSharedListsOnceEach) {
+  // Each list holds the one before twice: sixty of them are 2^60 ways to the first.
+  std::string pickled = "\x80\x02]q"s + '\0' + '0';
+  for (char i = 1; i < 60; ++i) {
+    const char before = static_cast<char>(i - 1);
+    pickled += "](h"s + before + 'h' + before + "eq" + i + '0';
+  }
+  const Status status = WalkOf(pickled + '}' + Text("bomb") + 'h' + char{59} + "s.");
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("deeper"), std::string::npos) << status.message();
+}
+
+TEST(StateDict, TakesAMillionKeys) {
+  std::string pickled = "\x80\x02}(";
+  for (int i = 0; i < 1000000; ++i) pickled += Text(std::to_string(i)) + "N";
+  EXPECT_TRUE(WalkOf(pickled + "u.").ok());
+}
+
+TEST(Zip, RefusesManyNamesForOneRecordsBytes) {
+  // What a bomb does: every directory entry points at the same large data.
+  const std::string bytes = ZipOf({{"aaa", std::string(5000, 'x')}, {"aab", ""}});
+  std::string bomb = bytes;
+  const size_t first = bomb.find("PK\x01\x02");
+  for (size_t at = bomb.find("PK\x01\x02", first + 4); at != std::string::npos; at = bomb.find("PK\x01\x02", at + 4)) {
+    std::memcpy(bomb.data() + at + 16, bomb.data() + first + 16, 12);  // CRC and sizes
+    std::memcpy(bomb.data() + at + 42, bomb.data() + first + 42, 4);   // where it begins
+  }
+  ExpectRefused(zip::ReadDirectory(bomb, "file"), "called otherwise");
+  ExpectRefused(zip::ReadDirectory(Replaced(bomb, "archive/aab", "archive/aaa"), "file"), "overlap");
+}
+
+TEST(Zip, ReadsBackRecordsAndOffsetsBeyondFourGiB) {
+  // A sparse file: only headers and directory take room.
+  constexpr int64_t kLarge = (int64_t{5} << 30) + 3;
+  OutlineFile laid;
+  zip::Layer layer(&laid, "archive");
+  layer.AddBytes("data.pkl", "abc");
+  layer.AddTensor("data/0", 0, layout::WholeBox(Shape{kLarge}), 1);
+  layer.AddBytes("version", "3\n");
+  layer.Finish();
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("kintsugi-zip64-" + std::to_string(::getpid()))).string();
+  {
+    std::ofstream file(path, std::ios::binary);
+    uint64_t at = 0;
+    const std::vector<uint32_t> crcs(static_cast<size_t>(laid.crc_slots), 7);
+    for (const Segment& segment : laid.segments) {
+      file.seekp(static_cast<std::streamoff>(at));
+      if (segment.kind != Segment::Kind::kTensor)
+        file << (segment.kind == Segment::Kind::kLate ? segment.late(crcs) : segment.bytes);
+      at += segment.size_bytes;
+    }
+  }
+  const auto file = MappedFile::Open(path, "file");
+  std::filesystem::remove(path);
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  const auto entries = zip::ReadDirectory((*file)->text(), "file");
+  ASSERT_TRUE(entries.ok()) << entries.status().ToString();
+  ASSERT_EQ(entries->size(), 3u);
+  for (const zip::Entry& entry : *entries) EXPECT_EQ(entry.at % 64, 0u) << entry.name;
+  EXPECT_EQ((*entries)[1].size_bytes, static_cast<uint64_t>(kLarge));
+  EXPECT_EQ((*entries)[1].crc, 7u);
+  EXPECT_GT((*entries)[2].at, uint64_t{5} << 30);
+  EXPECT_TRUE(zip::CheckCrc((*file)->text(), (*entries)[2], "file").ok());
+}
+
+TEST(PaddleMetadata, RefusesFilesOutsideOfItsFolder) {
+  paddle::Metadata metadata;
+  metadata.tensors.push_back({"w", DType::kFloat32, {2}, {{{0}, {2}, std::nullopt}}});
+  metadata.stored.push_back({"w", {0}, Shape{2}, std::nullopt, "0_0.distcp"});
+  metadata.paths["w"] = PathOf("w");
+  const auto back = paddle::Decode(paddle::Encode(metadata), "file");
+  ASSERT_TRUE(back.ok()) << back.status().ToString();
+  EXPECT_EQ(paddle::Encode(*back), paddle::Encode(metadata));
+  for (const char* name : {"../x", "/etc/passwd", "a/b", ""}) {
+    metadata.stored[0].file = name;
+    ExpectRefused(paddle::Decode(paddle::Encode(metadata), "file"), "leads out");
+  }
+  metadata.tensors[0].locals[0].offset = {INT64_MAX};
+  ExpectRefused(paddle::Decode(paddle::Encode(metadata), "file"), "is none");
+  ExpectRefused(paddle::Decode("\x80\x02}.", "file"), "no metadata");
+}
+
+TEST(PaddleArrays, RefusesWhatIsNoArray) {
+  ExpectRefused(paddle::ReadArrays("\x80\x02]."s, "file"), "no dictionary");
+  ExpectRefused(paddle::ReadArrays("\x80\x02}" + Text("w") + "Ns."s, "file"), "'w'", "None");
+  ExpectRefused(paddle::ReadArrays("\x80\x02}" + Text("w") + "cos\nsystem\n" + Text("true") + "\x85Rs."s, "file"),
+                "os.system");
 }
 
 TEST(DcpMetadata, RefusesFilesOutsideOfItsFolder) {

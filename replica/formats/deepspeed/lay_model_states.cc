@@ -1,0 +1,221 @@
+// The writing half of model_states.h.
+#include <algorithm>
+
+#include "callbacks/state/key.h"
+#include "replica/formats/deepspeed/model_states.h"
+#include "replica/formats/pickle/writer.h"
+
+namespace kintsugi::formats::deepspeed {
+namespace {
+
+using pickle::NodeId;
+using pickle::PickleWriter;
+
+torch::Leaf ValueLeaf(Path path, std::function<void(PickleWriter*)> write) {
+  return {std::move(path), [write](PickleWriter* writer) {
+            write(writer);
+            return Status::Ok();
+          }};
+}
+
+// The names in the object of `key`; nothing where it is no list of texts.
+std::vector<std::vector<std::string>> GroupsOf(const CatalogObject& object) {
+  std::vector<std::vector<std::string>> groups;
+  const auto tree = pickle::Parse(object.data, object.key);
+  if (!tree.ok() || (*tree)[tree->root].kind != pickle::Kind::kList) return groups;
+  for (const NodeId group : (*tree)[tree->root].items) {
+    groups.emplace_back();
+    for (const NodeId item : (*tree)[group].items)
+      if (const auto text = tree->TextOf(item)) groups.back().emplace_back(*text);
+  }
+  return groups;
+}
+
+std::set<std::string> TextsOf(const CatalogObject& object) {
+  const auto tree = pickle::Parse(object.data, object.key);
+  std::set<std::string> texts;
+  if (!tree.ok()) return texts;
+  for (const NodeId item : (*tree)[tree->root].items)
+    if (const auto text = tree->TextOf(item)) texts.emplace(*text);
+  return texts;
+}
+
+bool IsBelow(const CatalogObject& object, std::string_view name) {
+  return object.path.empty() ? object.key.starts_with(std::string(name) + ".") : object.path[0].text == name;
+}
+
+void WriteShapes(const Content& content, const std::vector<std::pair<std::string, uint32_t>>& parameters,
+                 PickleWriter* writer) {
+  writer->Global("collections", "OrderedDict");
+  writer->EmptyTuple();
+  writer->Call();
+  if (parameters.empty()) return;
+  writer->Mark();
+  for (const auto& [name, number] : parameters) {
+    writer->Text(name);
+    writer->Size(content[number].shape);
+  }
+  writer->SetItems();
+}
+
+}  // namespace
+
+torch::Leaf ObjectLeaf(Path path, const CatalogObject* object) {
+  return {std::move(path), [object](PickleWriter* writer) {
+            return torch::WriteObject(*object, writer).Annotate("object '" + object->key + "'");
+          }};
+}
+
+Result<Sorted> Sort(const Content& content, const std::vector<CatalogObject>& objects) {
+  Sorted sorted;
+  std::vector<std::string> order;
+  for (uint32_t i = 0; i < content.size(); ++i) {
+    const CatalogTensor& tensor = content[i];
+    if (auto state = StateOf(tensor.path, tensor.key)) {
+      if (!sorted.states.count(state->parameter)) order.push_back(state->parameter);
+      sorted.states[state->parameter][state->state] = i;
+    } else if (auto name = ModuleOf(tensor.path, tensor.key)) {
+      sorted.module.push_back({i, *name});
+    } else {
+      sorted.others.push_back({i, tensor.key});
+    }
+  }
+  // Weights of another format: the model's.
+  if (sorted.module.empty() && sorted.states.empty()) std::swap(sorted.module, sorted.others);
+  for (const std::string& parameter : order)
+    if (!sorted.states[parameter].count(std::string(kMaster)))
+      return Status(StatusCode::kInvalidArgument,
+                    "parameter '" + PrintableKey(parameter) + "' has states of an optimizer and no '" +
+                        JoinPath(StatePath(parameter, std::string(kMaster))) + "': name its weights so (--aoa)");
+  std::set<std::string> placed;
+  for (const CatalogObject& object : objects) {
+    const auto state = StateOf(object.path, object.key);
+    if (state && sorted.states.count(state->parameter)) {
+      sorted.values[state->parameter][state->state] = &object;
+    } else if (JoinPath(object.path) == JoinPath(TextPath({kOptimizer, kGroups})) ||
+               object.key == JoinPath(TextPath({kOptimizer, kGroups}))) {
+      for (const auto& names : GroupsOf(object)) {
+        std::vector<std::string> group;
+        for (const std::string& name : names)
+          if (sorted.states.count(name) && placed.insert(name).second) group.push_back(name);
+        if (!group.empty()) sorted.groups.push_back(std::move(group));
+      }
+    } else if (IsBelow(object, kOptimizer)) {
+      sorted.optimizer.push_back(&object);
+    } else {
+      sorted.objects.push_back(&object);
+    }
+  }
+  for (const std::string& name : order) {
+    if (placed.count(name)) continue;
+    if (sorted.groups.empty()) sorted.groups.emplace_back();
+    sorted.groups.back().push_back(name);
+  }
+  return sorted;
+}
+
+Result<OutlineFile> LayStateDict(const std::string& name, const std::vector<torch::Leaf>& leaves,
+                                 const Content& content, const std::vector<uint32_t>& numbers) {
+  OutlineFile file;
+  file.name = name;
+  zip::Layer layer(&file, "archive");
+  KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
+  layer.AddBytes("data.pkl", std::move(pickled));
+  torch::AddSmallRecords(&layer);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const CatalogTensor& tensor = content[numbers[i]];
+    layer.AddTensor("data/" + std::to_string(i), numbers[i], layout::WholeBox(tensor.shape), DTypeSize(tensor.dtype));
+  }
+  torch::AddVersion(&layer);
+  layer.Finish();
+  return file;
+}
+
+Result<OutlineFile> LayModelStates(const Content& content, const Sorted& sorted, const LayOptions& options,
+                                   const std::string& folder) {
+  std::vector<torch::Leaf> leaves;
+  std::vector<uint32_t> numbers;
+  std::set<std::string> buffers, said;
+  for (const CatalogObject* object : sorted.objects)
+    if (object->key == "buffer_names") buffers = TextsOf(*object);
+  const auto add_tensor = [&](Path path, uint32_t number, size_t storage) {
+    leaves.push_back({std::move(path), [&tensor = content[number], storage](PickleWriter* writer) {
+                        torch::WriteTensor(std::to_string(storage), tensor.dtype, tensor.shape, writer);
+                        return Status::Ok();
+                      }});
+  };
+  std::vector<std::pair<std::string, uint32_t>> frozen;
+  for (const Sorted::Tensor& tensor : sorted.module) {
+    const size_t storage = numbers.size();
+    numbers.push_back(tensor.number);
+    add_tensor(TextPath({kModule, tensor.name}), tensor.number, storage);
+    if (sorted.states.empty() || sorted.states.count(tensor.name) || buffers.count(tensor.name)) continue;
+    frozen.emplace_back(tensor.name, tensor.number);
+    add_tensor(TextPath({"frozen_param_fragments", tensor.name}), tensor.number, storage);
+  }
+  if (sorted.module.empty())
+    leaves.push_back(ValueLeaf(TextPath({kModule}), [](PickleWriter* writer) { writer->EmptyDict(); }));
+  for (const Sorted::Tensor& tensor : sorted.others) {
+    numbers.push_back(tensor.number);
+    const Path& path = content[tensor.number].path;
+    add_tensor(path.empty() ? PathOf(tensor.name) : path, tensor.number, numbers.size() - 1);
+  }
+  for (const CatalogObject* object : sorted.objects) {
+    Path path = object->path.empty() ? PathOf(object->key) : object->path;
+    said.insert(path[0].text);
+    leaves.push_back(ObjectLeaf(std::move(path), object));
+  }
+  const auto add = [&](std::string_view key, std::function<void(PickleWriter*)> write) {
+    if (said.count(std::string(key))) return;
+    leaves.push_back(ValueLeaf(TextPath({key}), std::move(write)));
+  };
+  const auto none = [](PickleWriter* writer) { writer->None(); };
+  const auto number = [](int64_t value) { return [value](PickleWriter* writer) { writer->Int(value); }; };
+  const auto empty = [](PickleWriter* writer) { writer->EmptyDict(); };
+  if (frozen.empty()) add("frozen_param_fragments", none);
+  add("frozen_param_shapes", [&](PickleWriter* writer) {
+    if (frozen.empty()) return writer->None();
+    WriteShapes(content, frozen, writer);
+  });
+  add("param_shapes", [&](PickleWriter* writer) {
+    if (sorted.groups.empty()) return writer->None();
+    writer->EmptyList();
+    writer->Mark();
+    for (const auto& group : sorted.groups) {
+      std::vector<std::pair<std::string, uint32_t>> parameters;
+      for (const std::string& name : group)
+        parameters.emplace_back(name, sorted.states.at(name).at(std::string(kMaster)));
+      WriteShapes(content, parameters, writer);
+    }
+    writer->Appends();
+  });
+  add("buffer_names", [](PickleWriter* writer) { writer->EmptyList(); });
+  add("shared_params", empty);
+  add("ds_config", empty);
+  for (const std::string_view key : {"optimizer", "lr_scheduler", "data_sampler", "random_ltd"}) add(key, none);
+  add("skipped_steps", number(0));
+  add("global_steps", number(static_cast<int64_t>(options.step)));
+  add("global_samples", number(0));
+  add("dp_world_size", number(options.shards));
+  add("mp_world_size", number(1));
+  add("checkpoint_parallel_dimensions", [](PickleWriter* writer) {
+    writer->EmptyDict();
+    writer->Mark();
+    for (const std::string_view axis : {"pp_degree", "tp_degree"}) {
+      writer->Text(axis);
+      writer->Int(1);
+    }
+    writer->SetItems();
+  });
+  add("universal_checkpoint_info", [](PickleWriter* writer) {
+    writer->EmptyDict();
+    writer->Mark();
+    writer->Text("universal_checkpoint_version");
+    writer->Float(0.4);
+    writer->SetItems();
+  });
+  add("ds_version", [](PickleWriter* writer) { writer->Text(kVersion); });
+  return LayStateDict(folder + ModelFileName(0), leaves, content, numbers);
+}
+
+}  // namespace kintsugi::formats::deepspeed

@@ -1,0 +1,274 @@
+// The writing half of zero_files.h.
+#include <algorithm>
+
+#include "callbacks/state/key.h"
+#include "replica/formats/deepspeed/zero_files.h"
+#include "replica/formats/pickle/writer.h"
+#include "replica/layout/flat_range.h"
+
+namespace kintsugi::formats::deepspeed {
+namespace {
+
+using pickle::PickleWriter;
+
+// Each rank's part of a flat buffer is a multiple of so many elements (NCCL's alignment).
+constexpr int64_t kAlignment = 2;
+
+struct Piece {
+  std::string parameter;
+  FlatRange range;    // of the parameter
+  int64_t start = 0;  // element of the rank's part where it lies
+};
+// A rank's part of one group.
+struct Partition {
+  int64_t length = 0;   // of every rank's part
+  int64_t padding = 0;  // of this one: what lies behind the last parameter
+  std::vector<Piece> pieces;
+};
+
+class Writer {
+ public:
+  Writer(const Content& content, const Sorted& sorted, const LayOptions& options)
+      : content_(content), sorted_(sorted), options_(options) {}
+
+  Result<std::vector<OutlineFile>> Run(const std::string& folder) {
+    KINTSUGI_RETURN_IF_ERROR(Check());
+    const bool is_bfloat16 =
+        std::any_of(sorted_.module.begin(), sorted_.module.end(),
+                    [&](const Sorted::Tensor& tensor) { return content_[tensor.number].dtype == DType::kBFloat16; });
+    std::vector<OutlineFile> files;
+    for (int rank = 0; rank < options_.shards; ++rank) {
+      KINTSUGI_ASSIGN_OR_RETURN(OutlineFile file, LayRank(rank));
+      file.name = folder + OptimizerFileName(rank, is_bfloat16);
+      files.push_back(std::move(file));
+    }
+    return files;
+  }
+
+ private:
+  uint32_t NumberOf(const std::string& parameter, const std::string& state) const {
+    return sorted_.states.at(parameter).at(state);
+  }
+  const Shape& ShapeOf(const std::string& parameter) const {
+    return content_[NumberOf(parameter, std::string(kMaster))].shape;
+  }
+  // States of the parameter's own shape; the others are one value for the whole group.
+  bool IsFlat(const std::string& parameter, const std::string& state) const {
+    return state != "step" && content_[NumberOf(parameter, state)].shape == ShapeOf(parameter);
+  }
+
+  Status Check() const {
+    for (const auto& group : sorted_.groups) {
+      const auto& first = sorted_.states.at(group[0]);
+      for (const std::string& parameter : group) {
+        const auto& own = sorted_.states.at(parameter);
+        const auto bad = [&](const std::string& state, const std::string& what) {
+          return Status(StatusCode::kInvalidArgument,
+                        "'" + PrintableKey(JoinPath(StatePath(parameter, state))) + "' " + what +
+                            ": DeepSpeed keeps one flat buffer of all parameters of a group");
+        };
+        for (const auto& [state, number] : first)
+          if (!own.count(state)) return bad(state, "is missing, and '" + PrintableKey(group[0]) + "' has it");
+        for (const auto& [state, number] : own) {
+          if (!first.count(state)) return bad(state, "is there, and '" + PrintableKey(group[0]) + "' has none");
+          if (IsFlat(parameter, state) != IsFlat(group[0], state))
+            return bad(state, "has the shape " + DescribeShape(content_[number].shape) + ", its parameter " +
+                                  DescribeShape(ShapeOf(parameter)));
+          if (content_[number].dtype != content_[first.at(state)].dtype)
+            return bad(state, "is " + std::string(DTypeName(content_[number].dtype)) + ", others are " +
+                                  std::string(DTypeName(content_[first.at(state)].dtype)));
+        }
+      }
+    }
+    return Status::Ok();
+  }
+
+  Partition PartitionOf(const std::vector<std::string>& group, int rank) const {
+    int64_t total = 0;
+    for (const std::string& parameter : group) total += *layout::Product(ShapeOf(parameter));
+    const int64_t unit = kAlignment * options_.shards;
+    Partition partition;
+    partition.length = (total / unit + (total % unit != 0)) * kAlignment;
+    const int64_t start = rank * partition.length, stop = start + partition.length;
+    partition.padding = std::clamp<int64_t>(stop - total, 0, partition.length);
+    int64_t at = 0;
+    for (const std::string& parameter : group) {
+      const int64_t elements = *layout::Product(ShapeOf(parameter));
+      const int64_t from = std::max(start, at), to = std::min(stop, at + elements);
+      if (from < to) partition.pieces.push_back({parameter, {from - at, to - at}, from - start});
+      at += elements;
+    }
+    return partition;
+  }
+
+  // The records of one file: which tensors, and the bytes of an element.
+  struct Record {
+    std::vector<zip::Layer::Part> parts;
+    uint64_t element_bytes = 0;
+  };
+
+  // A flat buffer as a leaf of the pickle and a record.
+  void AddFlat(Path path, const std::string& state, const std::vector<std::string>& group, const Partition& partition,
+               bool is_padded, std::vector<torch::Leaf>* leaves, std::vector<Record>* records) const {
+    const CatalogTensor& first = content_[NumberOf(group[0], state)];
+    Record record;
+    record.element_bytes = DTypeSize(first.dtype);
+    for (const Piece& piece : partition.pieces)
+      for (const layout::Box& box : layout::BoxesOf(layout::WholeBox(ShapeOf(piece.parameter)), piece.range))
+        record.parts.push_back({NumberOf(piece.parameter, state), box, 0});
+    const int64_t length = partition.length - (is_padded ? 0 : partition.padding);
+    if (is_padded && partition.padding > 0) {
+      const layout::Box nothing = EmptyBox(first.shape);
+      if (record.parts.empty()) record.parts.push_back({NumberOf(group[0], state), nothing, 0});
+      record.parts.back().zeros = static_cast<uint64_t>(partition.padding) * record.element_bytes;
+    }
+    const std::string storage = std::to_string(records->size());
+    leaves->push_back({std::move(path), [storage, dtype = first.dtype, length](PickleWriter* writer) {
+                         torch::WriteTensor(storage, dtype, {length}, writer);
+                         return Status::Ok();
+                       }});
+    records->push_back(std::move(record));
+  }
+  static layout::Box EmptyBox(const Shape& shape) {
+    layout::Box box = layout::WholeBox(shape);
+    for (int axis = 0; axis < box.axes; ++axis) box.hi[axis] = 0;
+    return box;
+  }
+
+  Result<OutlineFile> LayRank(int rank) const {
+    std::vector<torch::Leaf> leaves;
+    std::vector<Record> records;
+    std::vector<Partition> partitions;
+    for (const auto& group : sorted_.groups) partitions.push_back(PartitionOf(group, rank));
+    for (size_t g = 0; g < sorted_.groups.size(); ++g) {
+      const auto& group = sorted_.groups[g];
+      const auto place = static_cast<int64_t>(g);
+      Path master = TextPath({"optimizer_state_dict", "single_partition_of_fp32_groups"});
+      master.push_back({PathPart::Kind::kPlace, "", place});
+      AddFlat(std::move(master), std::string(kMaster), group, partitions[g], false, &leaves, &records);
+      for (const auto& [state, number] : sorted_.states.at(group[0])) {
+        if (state == kMaster) continue;
+        Path path = StateOfGroup(place, state);
+        if (IsFlat(group[0], state)) {
+          AddFlat(std::move(path), state, group, partitions[g], true, &leaves, &records);
+          continue;
+        }
+        const CatalogTensor& tensor = content_[number];
+        leaves.push_back({std::move(path), [&tensor, storage = records.size()](PickleWriter* writer) {
+                            torch::WriteTensor(std::to_string(storage), tensor.dtype, tensor.shape, writer);
+                            return Status::Ok();
+                          }});
+        records.push_back({{{number, layout::WholeBox(tensor.shape), 0}}, DTypeSize(tensor.dtype)});
+      }
+      if (const auto values = sorted_.values.find(group[0]); values != sorted_.values.end())
+        for (const auto& [state, object] : values->second)
+          if (state.find(':') == std::string::npos) leaves.push_back(ObjectLeaf(StateOfGroup(place, state), object));
+    }
+    AddRest(partitions, &leaves);
+    OutlineFile file;
+    zip::Layer layer(&file, "archive");
+    KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
+    layer.AddBytes("data.pkl", std::move(pickled));
+    torch::AddSmallRecords(&layer);
+    for (size_t i = 0; i < records.size(); ++i)
+      layer.AddParts("data/" + std::to_string(i), records[i].parts, records[i].element_bytes);
+    torch::AddVersion(&layer);
+    layer.Finish();
+    return file;
+  }
+
+  static Path StateOfGroup(int64_t group, const std::string& state) {
+    Path path = TextPath({"optimizer_state_dict", "base_optimizer_state", "state"});
+    path.push_back({PathPart::Kind::kNumber, "", group});
+    path.push_back({PathPart::Kind::kText, state, 0});
+    return path;
+  }
+
+  void AddRest(const std::vector<Partition>& partitions, std::vector<torch::Leaf>* leaves) const {
+    const auto add = [&](std::string_view key, std::function<void(PickleWriter*)> write) {
+      leaves->push_back({TextPath({"optimizer_state_dict", key}), [write = std::move(write)](PickleWriter* writer) {
+                           write(writer);
+                           return Status::Ok();
+                         }});
+    };
+    const auto add_list = [&](std::string_view key, const std::function<void(const Partition&, PickleWriter*)>& item) {
+      add(key, [&partitions, item](PickleWriter* writer) {
+        writer->EmptyList();
+        writer->Mark();
+        for (const Partition& partition : partitions) item(partition, writer);
+        writer->Appends();
+      });
+    };
+    bool has_groups = false;
+    for (const CatalogObject* object : sorted_.optimizer) {
+      Path path = object->path.size() > 1 ? Path(object->path.begin() + 1, object->path.end())
+                                          : PathOf(object->key.substr(kOptimizer.size() + 1));
+      const bool is_group = path[0].text == "param_groups";
+      Path full =
+          is_group ? TextPath({"optimizer_state_dict", "base_optimizer_state"}) : TextPath({"optimizer_state_dict"});
+      full.insert(full.end(), path.begin(), path.end());
+      has_groups = has_groups || is_group;
+      leaves->push_back(ObjectLeaf(std::move(full), object));
+    }
+    if (!has_groups)
+      for (size_t g = 0; g < partitions.size(); ++g) {
+        Path path = TextPath({"optimizer_state_dict", "base_optimizer_state", "param_groups"});
+        path.push_back({PathPart::Kind::kPlace, "", static_cast<int64_t>(g)});
+        path.push_back({PathPart::Kind::kText, "params", 0});
+        leaves->push_back({std::move(path), [g](PickleWriter* writer) {
+                             writer->EmptyList();
+                             writer->Mark();
+                             writer->Int(static_cast<int64_t>(g));
+                             writer->Appends();
+                             return Status::Ok();
+                           }});
+      }
+    add("zero_stage", [stage = options_.zero_stage](PickleWriter* writer) { writer->Int(stage); });
+    add_list("group_paddings",
+             [](const Partition& partition, PickleWriter* writer) { writer->Int(partition.padding); });
+    add_list("partition_count", [this](const Partition&, PickleWriter* writer) { writer->Int(options_.shards); });
+    add_list("param_slice_mappings",
+             [](const Partition& partition, PickleWriter* writer) { WriteMapping(partition, writer); });
+    leaves->push_back({TextPath({"ds_version"}), [](PickleWriter* writer) {
+                         writer->Text(kVersion);
+                         return Status::Ok();
+                       }});
+    add("ds_version", [](PickleWriter* writer) { writer->Text(kVersion); });
+  }
+
+  static void WriteMapping(const Partition& partition, PickleWriter* writer) {
+    writer->Global("collections", "OrderedDict");
+    writer->EmptyTuple();
+    writer->Call();
+    if (partition.pieces.empty()) return;
+    writer->Mark();
+    for (const Piece& piece : partition.pieces) {
+      writer->Text(piece.parameter);
+      writer->Global("deepspeed.utils.tensor_fragment", "fragment_address");
+      writer->EmptyTuple();
+      writer->New();
+      writer->EmptyDict();
+      writer->Mark();
+      writer->Text("numel");
+      writer->Int(piece.range.stop - piece.range.start);
+      writer->Text("start");
+      writer->Int(piece.start);
+      writer->SetItems();
+      writer->Build();
+    }
+    writer->SetItems();
+  }
+
+  const Content& content_;
+  const Sorted& sorted_;
+  const LayOptions& options_;
+};
+
+}  // namespace
+
+Result<std::vector<OutlineFile>> LayZeroFiles(const Content& content, const Sorted& sorted, const LayOptions& options,
+                                              const std::string& folder) {
+  return Writer(content, sorted, options).Run(folder);
+}
+
+}  // namespace kintsugi::formats::deepspeed

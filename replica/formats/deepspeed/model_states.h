@@ -1,0 +1,71 @@
+// The model's half of a DeepSpeed checkpoint: *_model_states.pt, read and written. Both ZeRO and Universal have it.
+//
+// What: read, it tells what the optimizer's files do not: the names and shapes of the parameters, in the order of
+// the flat groups, and how model-parallel ranks cut them. Written, it is rank 0's file of a run with one model-parallel
+// rank. Errors: kDataLoss and kInvalidArgument name file, byte and parameter. Threads: pure.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "replica/formats/deepspeed/names.h"
+#include "replica/formats/deepspeed/slices.h"
+#include "replica/formats/torch/state_dict.h"
+
+namespace kintsugi::formats::deepspeed {
+
+// A file that is open: its number in the catalog, and what its pickle says.
+struct OpenFile {
+  uint32_t number = 0;
+  torch::Archive archive;
+};
+Result<OpenFile> Open(Catalog* catalog, const std::string& folder, const std::string& name);
+
+// Elements [start, stop) of a slice of `tensor`, which lie from byte `at` on.
+struct SliceRange {
+  uint32_t tensor = 0;
+  uint32_t file = 0;
+  int64_t start = 0, stop = 0;
+  uint64_t at = 0;
+};
+void AddRange(Catalog* catalog, const std::vector<SlicePart>& parts, const SliceRange& range);
+
+struct Parameter {
+  std::string name;
+  Slices slices;
+};
+struct ModelStates {
+  std::vector<std::vector<Parameter>> groups;  // as the optimizer has them, in the order of its flat buffers
+  int data_ranks = 1;                          // of stage 3, where each has a file
+  int model_ranks = 1;
+};
+// Adds "module.*" and every object, of the files named so. `names`: all files of the folder.
+Result<ModelStates> AddModelStates(Catalog* catalog, const std::string& folder, const std::vector<std::string>& names,
+                                   const ReadOptions& options);
+
+// What is to be written, told apart by its names.
+struct Sorted {
+  struct Tensor {
+    uint32_t number = 0;  // in the content
+    std::string name;
+  };
+  std::vector<Tensor> module, others;
+  std::map<std::string, std::map<std::string, uint32_t>> states;              // parameter -> state -> number
+  std::map<std::string, std::map<std::string, const CatalogObject*>> values;  // the same of states that are objects
+  std::vector<std::vector<std::string>> groups;                               // parameters that have states
+  std::vector<const CatalogObject*> optimizer, objects;
+};
+Result<Sorted> Sort(const Content& content, const std::vector<CatalogObject>& objects);
+
+// mp_rank_00_model_states.pt in `folder`.
+Result<OutlineFile> LayModelStates(const Content& content, const Sorted& sorted, const LayOptions& options,
+                                   const std::string& folder);
+// A zip of a state dictionary whose tensors are whole ones of the content; `numbers` are their storages, in order.
+Result<OutlineFile> LayStateDict(const std::string& name, const std::vector<torch::Leaf>& leaves,
+                                 const Content& content, const std::vector<uint32_t>& numbers);
+torch::Leaf ObjectLeaf(Path path, const CatalogObject* object);
+Path TextPath(std::initializer_list<std::string_view> parts);
+
+}  // namespace kintsugi::formats::deepspeed

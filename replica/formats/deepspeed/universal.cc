@@ -1,0 +1,182 @@
+// DeepSpeed Universal: a file for each parameter and state, whole, and the model's states beside them.
+//
+// In a catalog: what a state's file has besides its tensor ("cat_dim", "vocab_tensor") is an object
+// "zero.PARAMETER.STATE:NAME".
+#include <algorithm>
+
+#include "callbacks/state/key.h"
+#include "replica/formats/deepspeed/model_states.h"
+#include "replica/formats/formats.h"
+#include "replica/formats/pickle/writer.h"
+#include "replica/save/names.h"
+
+namespace kintsugi::formats {
+namespace {
+
+using checkpoint::Join;
+using deepspeed::OpenFile;
+using deepspeed::Sorted;
+using deepspeed::TextPath;
+using pickle::NodeId;
+using pickle::PickleWriter;
+
+constexpr std::string_view kParam = "param", kOptimizerFile = "optimizer_state.pt", kEnding = ".pt";
+
+class Universal final : public Format {
+ public:
+  std::string_view name() const override { return "deepspeed-universal"; }
+  std::string_view what() const override {
+    return "DeepSpeed Universal: a root with latest_universal, or one folder with zero/PARAMETER/fp32.pt";
+  }
+
+  bool Recognises(const std::string& path) const override {
+    const auto folder = deepspeed::FolderOf(path, deepspeed::kLatestUniversal);
+    if (!folder.ok() || KindOfPath(Join(*folder, deepspeed::kZero)) != PathKind::kFolder) return false;
+    const auto names = SortedNames(*folder);
+    return names.ok() && std::any_of(names->begin(), names->end(), [](const std::string& name) {
+             return deepspeed::ParseFileName(name).has_value();
+           });
+  }
+
+  Result<Catalog> Read(const std::string& path, const ReadOptions& options) const override {
+    KINTSUGI_ASSIGN_OR_RETURN(const std::string folder, deepspeed::FolderOf(path, deepspeed::kLatestUniversal));
+    Catalog catalog("deepspeed-universal", folder);
+    if (const auto step = deepspeed::StepOfTag(checkpoint::BaseName(folder))) catalog.SetStep(*step);
+    const std::string zero = Join(folder, deepspeed::kZero);
+    KINTSUGI_ASSIGN_OR_RETURN(const auto parameters, SortedNames(zero));
+    for (const std::string& parameter : parameters) {
+      if (KindOfPath(Join(zero, parameter)) != PathKind::kFolder) continue;
+      KINTSUGI_ASSIGN_OR_RETURN(const auto states, SortedNames(Join(zero, parameter)));
+      for (const std::string& name : states)
+        if (name.ends_with(kEnding)) KINTSUGI_RETURN_IF_ERROR(AddState(&catalog, zero, parameter, name, options));
+    }
+    KINTSUGI_ASSIGN_OR_RETURN(const auto names, SortedNames(folder));
+    KINTSUGI_ASSIGN_OR_RETURN(const auto model, deepspeed::AddModelStates(&catalog, folder, names, options));
+    for (const auto& group : model.groups)
+      for (const deepspeed::Parameter& parameter : group)
+        if (!IsFile(Join(Join(zero, parameter.name), std::string(deepspeed::kMaster) + std::string(kEnding))))
+          catalog.AddNote("'" + zero + "' has no states of '" + PrintableKey(parameter.name) +
+                          "': it never had a gradient, or the conversion was not finished");
+    if (IsFile(Join(zero, kOptimizerFile))) {
+      KINTSUGI_ASSIGN_OR_RETURN(const OpenFile file, deepspeed::Open(&catalog, zero, std::string(kOptimizerFile)));
+      KINTSUGI_RETURN_IF_ERROR(AddOptimizer(&catalog, file, options));
+    }
+    KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
+    return catalog;
+  }
+
+  StepPlace PlaceOf(uint64_t step) const override {
+    const std::string tag = deepspeed::TagOf(step) + "_universal";
+    return {tag, std::string(deepspeed::kLatestUniversal), tag};
+  }
+
+  Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
+                      const std::string&) const override {
+    KINTSUGI_ASSIGN_OR_RETURN(const Sorted sorted, deepspeed::Sort(content, objects));
+    if (sorted.states.empty())
+      return Status(StatusCode::kInvalidArgument,
+                    "nothing is called 'zero.PARAMETER.fp32': DeepSpeed Universal is a folder of a parameter's weights "
+                    "in fp32 and its optimizer's states; name them so (--aoa)");
+    const std::string tag = deepspeed::TagOf(options.step) + "_universal", folder = tag + "/";
+    Outline outline;
+    KINTSUGI_ASSIGN_OR_RETURN(OutlineFile model, LayModelStates(content, sorted, options, folder));
+    outline.files.push_back(std::move(model));
+    for (const auto& [parameter, states] : sorted.states) {
+      if (!deepspeed::IsFolderName(parameter))
+        return Status(StatusCode::kInvalidArgument,
+                      "the parameter '" + PrintableKey(parameter) + "' cannot be a folder's name: rename it (--aoa)");
+      KINTSUGI_RETURN_IF_ERROR(LayParameter(content, sorted, parameter, states, folder, &outline));
+    }
+    std::vector<torch::Leaf> leaves;
+    for (const CatalogObject* object : sorted.optimizer) {
+      Path path = object->path.size() > 1 ? Path(object->path.begin() + 1, object->path.end())
+                                          : PathOf(object->key.substr(deepspeed::kOptimizer.size() + 1));
+      leaves.push_back(deepspeed::ObjectLeaf(std::move(path), object));
+    }
+    KINTSUGI_ASSIGN_OR_RETURN(OutlineFile optimizer, deepspeed::LayStateDict(folder + std::string(deepspeed::kZero) +
+                                                                                 "/" + std::string(kOptimizerFile),
+                                                                             leaves, content, {}));
+    outline.files.push_back(std::move(optimizer));
+    OutlineFile mark;
+    mark.name = deepspeed::kLatestUniversal;
+    mark.AddBytes(tag);
+    outline.marks.push_back(std::move(mark));
+    return outline;
+  }
+
+ private:
+  static Status AddState(Catalog* catalog, const std::string& zero, const std::string& parameter,
+                         const std::string& name, const ReadOptions& options) {
+    KINTSUGI_ASSIGN_OR_RETURN(const OpenFile file, deepspeed::Open(catalog, Join(zero, parameter), name));
+    const std::string state = name.substr(0, name.size() - kEnding.size());
+    const Path path = deepspeed::StatePath(parameter, state);
+    const pickle::Tree& tree = file.archive.tree;
+    const auto* pairs = tree.PairsOf(tree.root);
+    if (!pairs) return torch::AddValue(catalog, file.archive, tree.root, file.number, path, options);
+    for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
+      const auto key = tree.TextOf((*pairs)[i]);
+      if (!key)
+        return {StatusCode::kDataLoss,
+                "'" + file.archive.place + "', byte " + std::to_string(tree[(*pairs)[i]].at) + ": a key is no text"};
+      const Path own = key == kParam ? path : deepspeed::StatePath(parameter, state + ":" + std::string(*key));
+      KINTSUGI_RETURN_IF_ERROR(torch::AddValue(catalog, file.archive, (*pairs)[i + 1], file.number, own, options));
+    }
+    return Status::Ok();
+  }
+
+  // Without what the stages keep in it of their own layout.
+  static Status AddOptimizer(Catalog* catalog, const OpenFile& file, const ReadOptions& options) {
+    const pickle::Tree& tree = file.archive.tree;
+    const auto* pairs = tree.PairsOf(tree.root);
+    if (!pairs) return {StatusCode::kDataLoss, "'" + file.archive.place + "', byte 0: it is no state dictionary"};
+    for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
+      const auto key = tree.TextOf((*pairs)[i]);
+      if (!key || deepspeed::IsLayoutOfOptimizer(*key)) continue;
+      KINTSUGI_RETURN_IF_ERROR(torch::AddValue(catalog, file.archive, (*pairs)[i + 1], file.number,
+                                               TextPath({deepspeed::kOptimizer, *key}), options));
+    }
+    return Status::Ok();
+  }
+
+  static Status LayParameter(const Content& content, const Sorted& sorted, const std::string& parameter,
+                             const std::map<std::string, uint32_t>& states, const std::string& folder,
+                             Outline* outline) {
+    const std::string place = folder + std::string(deepspeed::kZero) + "/" + parameter + "/";
+    const auto values = sorted.values.find(parameter);
+    for (const auto& [state, number] : states) {
+      const CatalogTensor& tensor = content[number];
+      std::vector<torch::Leaf> leaves;
+      const auto write = [&tensor](PickleWriter* writer) {
+        torch::WriteTensor("0", tensor.dtype, tensor.shape, writer);
+        return Status::Ok();
+      };
+      // A step is a bare value, all others stand in a dictionary.
+      leaves.push_back({state == "step" ? Path() : TextPath({kParam}), write});
+      if (values != sorted.values.end() && state != "step")
+        for (const auto& [key, object] : values->second)
+          if (key.starts_with(state + ":"))
+            leaves.push_back(deepspeed::ObjectLeaf(TextPath({key.substr(state.size() + 1)}), object));
+      KINTSUGI_ASSIGN_OR_RETURN(
+          OutlineFile file, deepspeed::LayStateDict(place + state + std::string(kEnding), leaves, content, {number}));
+      outline->files.push_back(std::move(file));
+    }
+    if (values == sorted.values.end()) return Status::Ok();
+    for (const auto& [state, object] : values->second) {
+      if (state.find(':') != std::string::npos) continue;
+      KINTSUGI_ASSIGN_OR_RETURN(OutlineFile file,
+                                deepspeed::LayStateDict(place + state + std::string(kEnding),
+                                                        {deepspeed::ObjectLeaf(Path(), object)}, content, {}));
+      outline->files.push_back(std::move(file));
+    }
+    return Status::Ok();
+  }
+};
+
+}  // namespace
+
+const Format& UniversalFormat() {
+  static const Universal format;
+  return format;
+}
+
+}  // namespace kintsugi::formats
