@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""DeepSpeed's and Paddle's checkpoints against these libraries: written by them and read by us, and the other way round.
+
+    large_formats_test.py KINTSUGI
+
+Behind ./tools/test --oracles: the libraries are large (build/oracles, made by ./tools/setup --oracles), and each run of
+DeepSpeed takes a minute. Compared bit by bit.
+"""
+
+import json
+import os
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+
+import oracle
+import states
+from checkpoint_formats_test import Kintsugi
+
+LIBRARIES = pathlib.Path(__file__).resolve().parents[2] / "build" / "oracles"
+
+DEEPSPEED_RANK = """
+import os, sys, torch
+order, rank, world, port = sys.argv[1:5]
+os.environ.update(RANK=rank, LOCAL_RANK="0", WORLD_SIZE=world, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+stage, source, saved = order.split(",")
+import deepspeed
+torch.manual_seed(1 if not source else 2)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(5, 7), torch.nn.Linear(7, 3, bias=False)
+        self.register_buffer("buf", torch.arange(4.) * (1 if not source else 0))
+        self.frozen = torch.nn.Parameter(torch.randn(3, 3), requires_grad=False)
+    def forward(self, x):
+        return self.b(torch.relu(self.a(x))).sum()
+
+net = Net()
+adam = torch.optim.AdamW([{"params": [net.a.weight, net.b.weight]}, {"params": [net.a.bias], "weight_decay": 0.0}], lr=1e-2)
+config = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "zero_allow_untested_optimizer": True,
+          "zero_optimization": {"stage": int(stage)}}
+if source.endswith("universal"):
+    config["checkpoint"] = {"load_universal": True}
+engine = deepspeed.initialize(model=net, optimizer=adam, config=config)[0]
+if source:
+    loaded, state = engine.load_checkpoint(source)
+    assert loaded and state["mine"] == 5, (loaded, state)
+else:
+    for _ in range(3):
+        engine.backward(engine(torch.randn(2, 5, dtype=torch.bfloat16)))
+        engine.step()
+engine.save_checkpoint(saved, tag="global_step3", client_state={"mine": 5})
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(LIBRARIES), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+
+
+def run_deepspeed(stage, source, saved, world=2):
+    """Trains three steps, or loads `source`; then saves."""
+    order, port = f"{stage},{source or ''},{saved}", str(free_port())
+    ranks = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", DEEPSPEED_RANK, order, str(rank), str(world), port],
+                              env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             for rank in range(world)]
+    for process in ranks:
+        text, _ = process.communicate(timeout=550)
+        assert process.returncode == 0, text[-4000:]
+    return saved
+
+
+def only_layout(kintsugi, left, right, *more):
+    """Equal but for what a run says of itself anew, and for `more`."""
+    done = subprocess.run([kintsugi.program, "ckpt", "diff", left, right, "--json"], capture_output=True, text=True,
+                          check=False, timeout=120)
+    answer = json.loads(done.stdout)
+    ours = ("ds_config", "optimizer_state.", "global_samples", "ds_version", "loss_scaler", "universal_checkpoint_info",
+            "skipped_steps", "num_experts", *more)
+    found = [d for d in answer["differences"] if not d["key"].startswith(ours)]
+    assert not found and answer["tensors"] >= 13, (left, right, found)
+
+
+def check_deepspeed(torch, kintsugi, folder):
+    saved = {stage: run_deepspeed(stage, None, folder / f"stage{stage}") for stage in (1, 2, 3)}
+    code = ("import sys, torch; from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint as g; "
+            "torch.save({k: v.clone() for k, v in g(sys.argv[1]).items()}, sys.argv[2])")
+    for stage, root in saved.items():
+        subprocess.run([sys.executable, "-W", "ignore", "-c", code, root, folder / "fp32.pt"], env=environment(),
+                       check=True, capture_output=True, timeout=300)
+        theirs = torch.load(folder / "fp32.pt", weights_only=True)
+        ours = torch.load(kintsugi.convert(root, folder / f"stage{stage}.pt", "torch"), weights_only=False)
+        for name, value in theirs.items():
+            found = ours["zero"][name]["fp32"] if name in ours["zero"] else ours["module"][name].float()
+            states.assert_equal_tensors(torch, value.float(), found, (stage, name))
+    only_layout(kintsugi, saved[1], saved[2])
+    # Through other ranks and another stage of ours, and into DeepSpeed, which saves what it loaded.
+    through = kintsugi.convert(saved[3], folder / "three", "deepspeed", "--shards", "3", "--zero-stage", "1")
+    ours = kintsugi.convert(through, folder / "ours", "deepspeed", "--shards", "2", "--zero-stage", "2")
+    # What DeepSpeed saves of the model is of its own type again: the master's, rounded.
+    only_layout(kintsugi, saved[3], run_deepspeed(2, ours, folder / "again"), "module.", "dp_world_size")
+    only_layout(kintsugi, saved[2], run_deepspeed(2, kintsugi.convert(saved[2], folder / "two", "deepspeed", "--shards", "2"),
+                                                  folder / "two-again"))
+    # Universal: theirs is ours, and ours is loaded at another number of ranks.
+    universal = folder / "stage2" / "global_step3_universal"
+    code = ("import sys; from types import SimpleNamespace as N; from deepspeed.checkpoint.ds_to_universal import main; "
+            "main(N(input_folder=sys.argv[1], output_folder=sys.argv[2], num_extract_workers=1, num_merge_workers=1, "
+            "keep_temp_folder=False, strict=True, inject_missing_state=True))")
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, folder / "stage2" / "global_step3", universal],
+                          env=environment(), check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    only_layout(kintsugi, saved[2], universal)
+    ours = kintsugi.convert(saved[2], folder / "ours-universal", "deepspeed-universal")
+    only_layout(kintsugi, ours, universal)
+    only_layout(kintsugi, saved[2], run_deepspeed(1, ours, folder / "from-universal", world=1))
+
+
+PADDLE = """
+import sys, numpy, paddle, paddle.distributed as dist
+mode, folder, arrays = sys.argv[1:4]
+wanted = dict(numpy.load(arrays))
+def tensor(name, array):
+    if name.startswith("bfloat16"):
+        return paddle.to_tensor(array.view("uint16"), dtype="bfloat16") if array.size else paddle.zeros(array.shape, "bfloat16")
+    return paddle.to_tensor(array)
+if mode == "save":
+    state = {}
+    for name, array in wanted.items():
+        state.setdefault("model", {}).setdefault("inner", {})[name] = tensor(name, array)
+    dist.save_state_dict(state, folder)
+else:
+    state = {"model.inner." + name: paddle.zeros_like(tensor(name, array)) for name, array in wanted.items()}
+    dist.load_state_dict(state, folder)
+    for name, array in wanted.items():
+        found = state["model.inner." + name]
+        assert list(found.shape) == list(array.shape), (name, found.shape)
+        if mode == "load":
+            assert numpy.asarray(found).tobytes() == numpy.asarray(tensor(name, array)).tobytes(), name
+"""
+
+
+def check_paddle(torch, numpy, kintsugi, rng, folder):
+    kinds = ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"]
+    arrays = {}
+    for number, kind in enumerate(kinds * 3 + ["bfloat16"] * 3):
+        shape = [rng.randrange(1, 9) for _ in range(rng.randrange(0, 4))]
+        raw = "uint16" if kind == "bfloat16" else kind
+        size = int(numpy.prod(shape)) * numpy.dtype(raw).itemsize
+        array = numpy.frombuffer(rng.randbytes(size), dtype="uint8")
+        array = (array % 2).astype("bool") if kind == "bool" else array.view(raw)
+        arrays[f"{kind}.{number}"] = array.reshape(shape)
+    arrays["large"] = numpy.frombuffer(rng.randbytes(400000), dtype="float32").reshape(100, 1000)
+    numpy.savez(folder / "arrays.npz", **arrays)
+
+    def paddle(mode, root):
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", PADDLE, mode, root, folder / "arrays.npz"],
+                              env=environment(), check=False, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    paddle("save", folder / "theirs-paddle")
+    found = torch.load(kintsugi.convert(folder / "theirs-paddle", folder / "paddle.pt", "torch"), weights_only=True)
+    found = found["model"]["inner"]
+    assert set(found) == set(arrays)
+    for name, array in arrays.items():
+        assert states.bits(torch, found[name]) == array.tobytes(), name
+        assert str(found[name].dtype) == "torch." + ("float32" if name == "large" else name.split(".")[0]), name
+    for shards in (1, 3):
+        ours = kintsugi.convert(folder / "paddle.pt", folder / f"ours-paddle-{shards}", "paddle", "--shards", shards)
+        kintsugi.equal(folder / "theirs-paddle", ours)
+        paddle("load", ours)
+
+
+def main():
+    if not LIBRARIES.is_dir():
+        print("SKIPPED: there is no build/oracles; ./tools/setup --oracles makes it")
+        sys.exit(oracle.SKIPPED)
+    torch, numpy = oracle.need("torch", "numpy")
+    torch.set_num_threads(1)
+    kintsugi = Kintsugi(sys.argv[1])
+    only = sys.argv[2:]
+    with tempfile.TemporaryDirectory(prefix="kintsugi-large-formats-") as name:
+        folder = pathlib.Path(name)
+        if not only or "paddle" in only:
+            check_paddle(torch, numpy, kintsugi, random.Random(20261122), folder)
+        if not only or "deepspeed" in only:
+            check_deepspeed(torch, kintsugi, folder)
+    print("DeepSpeed ZeRO 1 to 3, Universal and Paddle: both ways, bit for bit")
+
+
+if __name__ == "__main__":
+    main()
