@@ -213,7 +213,8 @@ void WorkerPool::OnExit(Rank rank, Incarnation incarnation, const ExitCause& cau
   std::string text = cause.text;
   if (!slot.kill_reason.empty()) text += " (" + slot.kill_reason + ")";
   if (!cause.last_stderr_lines.empty()) text += "; last line of its error output: " + cause.last_stderr_lines.back();
-  log_->Write(leaving_ ? LogLevel::kInfo : LogLevel::kWarning,
+  // What follows from it is told as a warning: the incident, or the end of the run.
+  log_->Write(LogLevel::kInfo,
               LogLine("exited", {{"rank", rank.ToString()}, {"incarnation", incarnation.ToString()}, {"cause", text}}));
   std::optional<TimePoint> since;
   if (const uint64_t stamp = slot.page->words().fault_ns.load())

@@ -1,5 +1,6 @@
 #include "runtime/process/child_process.h"
 
+#include <poll.h>
 #include <sys/wait.h>
 
 #include <boost/asio/io_context.hpp>
@@ -139,8 +140,16 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
   void WaitForExit() {
     pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                       [self = shared_from_this()](const boost::system::error_code& error) {
-                        if (!self->abandoned_ && !error) self->OnExit();
+                        if (self->abandoned_ || error) return;
+                        self->HasReallyEnded() ? self->OnExit() : self->WaitForExit();
                       });
+  }
+
+  // Asio may wake a wait for what had become of another descriptor of the same number, closed within the same turn of
+  // the loop: here of the process before this one. Its word alone would have us kill a healthy process.
+  bool HasReallyEnded() {
+    pollfd look{pidfd_.native_handle(), POLLIN, 0};
+    return ::poll(&look, 1, 0) > 0;
   }
 
   // Nothing: whoever traces the process still holds it.

@@ -70,27 +70,22 @@ def stopped_and_killed_by_the_controller(runner):
 
 
 def again_and_again(runner):
-    """The replacement is killed before it is in its loop: what it was to adopt is still there."""
-    with LiveRun(runner, SINGLE, LONG) as run:
-        first = run.wait_step(3)["ranks"][3]["pid"]
-        run.strike("kill", 3)
-        for _ in range(3):
-            seen = []
-
-            def another():
-                ranks = run.status()["ranks"]
-                seen[:] = [ranks[3]["pid"]]
-                return ranks[3]["pid"] not in (0, first)
-            wait_until(another, "a replacement")
-            first = seen[0]
-            try:
-                os.kill(first, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+    """Two replacements are killed before they are in their loops: what they were to adopt is still there."""
+    wrapper = runner.folder / "dies_twice"
+    wrapper.write_text(f"""#!/bin/sh
+[ "$RANK" = 3 ] && case $KINTSUGI_INCARNATION in 2 | 3) kill -KILL $$ ;; esac
+exec {runner.byte_lm} "$@"
+""")
+    wrapper.chmod(0o755)
+    line = runner.command(["--run-dir", str(runner.folder / "run-0"), *SINGLE, *inject("kill:3@5:forward")],
+                          TRAINER)
+    line[line.index(runner.byte_lm)] = str(wrapper)
+    with LiveRun(runner, command=line) as run:
         summary, log = run.finish()
-    must_be_same(reference(runner.bin, LONG, SINGLE), summary, log)
-    if any(i["path"] != "adopt" for i in summary["incidents"]):
-        raise Failure(json.dumps(summary["incidents"])[:2000])
+    must_be_same(reference(runner.bin, TRAINER, SINGLE), summary, log)
+    expect(only_incident(summary), "adopt", streamed=False)
+    if log.count("event=exited rank=3") != 4:
+        raise Failure(log[-12000:])
 
 
 def a_flipped_bit_is_not_adopted(runner):
@@ -160,13 +155,19 @@ def is_stopped(pid):
         return stat.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
+def stand_still(run, *ranks):
+    """The processes of these ranks, stopped in one place, so that none is in its update; what is sent to them strikes all."""
+    pids = [run.status()["ranks"][rank]["pid"] for rank in ranks]
+    run.strike("freeze", *ranks)
+    wait_until(lambda: all(is_stopped(pid) for pid in pids), "the ranks to stand still")
+    return pids
+
+
 def one_killed_one_crashed(runner):
     """Both copies of a shard: what the killed one left vouches for what the crashed one left."""
     with LiveRun(runner, ["--silence", "20"], LONG) as run:
         run.wait_step(3)
-        pids = [run.status()["ranks"][rank]["pid"] for rank in (0, 2)]
-        run.strike("freeze", 0, 2)  # in one place, so that neither is in its update
-        wait_until(lambda: all(is_stopped(pid) for pid in pids), "both ranks to stand still")
+        pids = stand_still(run, 0, 2)
         os.kill(pids[1], signal.SIGSEGV)  # strikes a stopped process once it goes on
         os.kill(pids[0], signal.SIGKILL)
         os.kill(pids[1], signal.SIGCONT)
@@ -178,12 +179,15 @@ def one_killed_one_crashed(runner):
 
 def saved_by_who_comes_to_save(runner):
     """No respawn is left, and a shard lies in the launcher's memory alone: processes are started that adopt and save it."""
-    args = ["--max-respawns", "0", *inject("kill:0@5:forward", "kill:2@5:forward")]
-    summary, log = runner.run(args, TRAINER, expect=75)
+    with LiveRun(runner, ["--max-respawns", "0", "--silence", "20"], LONG) as run:
+        run.wait_step(3)
+        for pid in stand_still(run, 0, 2):
+            os.kill(pid, signal.SIGKILL)
+        summary, log = run.finish(expect=75)
     if summary["incidents"][-1]["path"] != "dump" or "started to save it" not in log:
         raise Failure(f"{json.dumps(summary['incidents'])[:1500]}\n{log[-3000:]}")
-    resumed, log = runner.run(["--resume", str(runner.folder / "checkpoints")], TRAINER)
-    if resumed["final_digest"] != reference(runner.bin, TRAINER)["final_digest"]:
+    resumed, log = runner.run(["--resume", str(runner.folder / "checkpoints")], LONG)
+    if resumed["final_digest"] != reference(runner.bin, LONG)["final_digest"]:
         raise Failure(f"what was saved goes on to other bits\n{log[-3000:]}")
 
 

@@ -131,7 +131,7 @@ def main(tests, bin_dir, chosen=()):
             print(f"SKIPPED: {name}: {reason}", flush=True)
         except (Failure, subprocess.TimeoutExpired, KeyError, OSError, json.JSONDecodeError) as error:
             failed += 1
-            print(f"FAILED  {name}: {type(error).__name__} {str(error)[-4000:]}", flush=True)
+            print(f"FAILED  {name}: {type(error).__name__} {str(error)[-12000:]}", flush=True)
         finally:
             runner.close()
     print(f"{ran - failed - skipped} passed, {failed} failed, {skipped} skipped")
