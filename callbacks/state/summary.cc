@@ -26,31 +26,42 @@ std::string Describe(const ObjectSummary& object) {
          (object.kind == ObjectKind::kMirrored ? "mirrored" : "derived");
 }
 
-// Equal entries under equal keys. `matters` says whether an entry belongs to the comparison.
+constexpr size_t kDifferencesTold = 8;
+
+Status Tell(const std::vector<std::string>& differences) {
+  if (differences.empty()) return Status::Ok();
+  std::string text;
+  for (size_t i = 0; i < differences.size() && i < kDifferencesTold; ++i) text += (i ? "; " : "") + differences[i];
+  if (differences.size() > kDifferencesTold)
+    text += "; and " + std::to_string(differences.size() - kDifferencesTold) + " more differences";
+  return {StatusCode::kInvalidArgument, text};
+}
+
+// Equal entries under equal keys; the message tells what differs. `matters` says whether an entry belongs to the
+// comparison.
 template <typename Entry, typename Matters>
 Status Compare(const std::string& what, Rank rank_a, const std::vector<Entry>& a, Rank rank_b,
                const std::vector<Entry>& b, Matters matters) {
   KINTSUGI_ASSIGN_OR_RETURN(const ByKey<Entry> in_a, Index(a, what, rank_a));
   KINTSUGI_ASSIGN_OR_RETURN(const ByKey<Entry> in_b, Index(b, what, rank_b));
+  std::vector<std::string> differences;
   const auto missing = [&](const std::string& key, Rank has, Rank lacks) {
-    return Status(StatusCode::kInvalidArgument, what + " '" + PrintableKey(key) + "' is registered on rank " +
-                                                    has.ToString() + " but missing on its replica, rank " +
-                                                    lacks.ToString());
+    differences.push_back(what + " '" + PrintableKey(key) + "' is registered on rank " + has.ToString() +
+                          " but missing on its replica, rank " + lacks.ToString());
   };
   for (const auto& [key, entry] : in_a) {
     const auto other = in_b.find(key);
     if (other == in_b.end()) {
-      if (matters(*entry)) return missing(key, rank_a, rank_b);
+      if (matters(*entry)) missing(key, rank_a, rank_b);
       continue;
     }
     if (*entry == *other->second || (!matters(*entry) && !matters(*other->second))) continue;
-    return {StatusCode::kInvalidArgument, "replicas differ: rank " + rank_a.ToString() + " registered " +
-                                              Describe(*entry) + ", rank " + rank_b.ToString() + " registered " +
-                                              Describe(*other->second)};
+    differences.push_back("replicas differ: rank " + rank_a.ToString() + " registered " + Describe(*entry) + ", rank " +
+                          rank_b.ToString() + " registered " + Describe(*other->second));
   }
   for (const auto& [key, entry] : in_b)
-    if (matters(*entry) && !in_a.count(key)) return missing(key, rank_b, rank_a);
-  return Status::Ok();
+    if (matters(*entry) && !in_a.count(key)) missing(key, rank_b, rank_a);
+  return Tell(differences);
 }
 
 }  // namespace

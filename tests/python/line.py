@@ -1,6 +1,9 @@
 """A trainer with numpy and nothing else: fits a line; its all-reduce goes over the run's store.
 
-  line.py [--raise STEP] [--fork] [--interrupt STEP] [--stop STEP]     --stop: asks the launcher, $LAUNCHER, to save and leave
+  line.py [--raise STEP] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang]
+
+--stop: asks the launcher, $LAUNCHER, to save and leave. --mistakes: of registration; each is refused, and training goes on.
+--differ: rank 1 registers something else. --handler: what rank 1's does in the first incident.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +34,9 @@ class Trainer:
         self.line: npt.NDArray[np.float64] = run.register("line", np.zeros(2))
         run.register_object("random", self)
         run.handler("rebuild", self.rebuild)
+        if options.differ and run.rank == 1:
+            run.register("slopes", np.zeros(3))
+            run.register("offsets", np.zeros(2))
 
     def state_dict(self) -> object:
         return self.random.bit_generator.state
@@ -38,6 +45,12 @@ class Trainer:
         self.random.bit_generator.state = state  # type: ignore[assignment]
 
     def rebuild(self, incident: kintsugi.Incident) -> None:
+        if self.run.rank == 1 and not self.run.replaces and not incident.fresh:
+            wrong, self.options.handler = self.options.handler, ""
+            if wrong == "raise":
+                raise LineError("the handler is crooked")
+            if wrong == "hang":
+                time.sleep(3600)
         self.store = self.run.agent.open_store(incident.generation)
 
     def all_reduce(self, step: int, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -73,6 +86,35 @@ class Trainer:
             self.line -= 0.2 * gradient[:2]
 
 
+class Odd:
+    """Its state cannot travel."""
+
+    def state_dict(self) -> object:
+        return lambda: None
+
+    def load_state_dict(self, state: object) -> None:
+        pass
+
+
+def refused(words: str, function: Callable[..., object], *arguments: object) -> None:
+    try:
+        function(*arguments)
+    except kintsugi.Error as error:
+        if words not in str(error):
+            raise RuntimeError(f"'{words}' is not in '{error}'") from error
+        return
+    raise RuntimeError(f"not refused: {words}")
+
+
+def make_mistakes(run: kintsugi.Run) -> None:
+    refused("has joined already", kintsugi.join)
+    refused("object 'odd' (Odd) cannot be pickled", run.register_object, "odd", Odd())
+    refused("object 'odd' (int) lacks state_dict", run.register_object, "odd", 5)
+    refused("there is no handler 'repair'", run.handler, "repair")
+    refused("not contiguous", run.register, "odd", np.zeros((4, 4))[:, 1])
+    refused("cannot be protected", run.register, "odd", np.zeros(3, dtype="datetime64[s]"))
+
+
 def fork_harmlessly(run: kintsugi.Run) -> None:
     """A child of a rank is none: its calls are refused, and its end is nobody's."""
     child = os.fork()
@@ -92,8 +134,14 @@ def main() -> None:
     parser.add_argument("--interrupt", dest="stray", type=int, default=0)
     parser.add_argument("--stop", type=int, default=0)
     parser.add_argument("--fork", action="store_true")
+    parser.add_argument("--mistakes", action="store_true")
+    parser.add_argument("--differ", action="store_true")
+    parser.add_argument("--handler", default="")
+    options = parser.parse_args()
     run = kintsugi.join()
-    trainer = Trainer(run, parser.parse_args())
+    trainer = Trainer(run, options)
+    if options.mistakes:
+        make_mistakes(run)
     run.train(trainer.step, steps=20)
     print(f"y = {trainer.line[0]:.17g} x + {trainer.line[1]:.17g}")
 

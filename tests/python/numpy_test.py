@@ -32,6 +32,16 @@ def leaves(door):
     return test
 
 
+def differs(door):
+    """Who should hold the same and does not is told what differs, before training begins."""
+    def test(_):
+        _, log = door.run((), [*LINE, "--differ"], nproc=2, expect=3)
+        for key in ("slopes", "offsets"):
+            if f"tensor '{key}' is registered on rank 1 but missing on its replica, rank 0" not in log:
+                raise Failure(log[-3000:])
+    return test
+
+
 def mistakes(door):
     """Each is a sentence of a kintsugi.Error, in a process that has joined nothing."""
     code = """
@@ -87,6 +97,14 @@ if __name__ == "__main__":
         ("numpy trainer, forks a child", door.same(LINE, [], ["--fork"])),
         ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
         ("numpy trainer, told to save and leave, and resumed", leaves(door)),
+        ("numpy trainer, mistakes of registration are refused and change nothing", door.same(LINE, [], ["--mistakes"], paths=[[]])),
+        ("numpy trainer, a handler raises",
+         door.same(LINE, ["--inject", "throw:0@5:gate"], ["--handler", "raise"], paths=[["retry"]],
+                   words=("LineError: the handler is crooked", "Traceback"))),
+        ("numpy trainer, a handler hangs",
+         door.same(LINE, ["--inject", "throw:0@5:gate", "--silence", "4", "--hang-least", "8", "--step-timeout", "8"], ["--handler", "hang"],
+                   words=("did not come out of its step within 8000 ms",))),
+        ("numpy trainer, ranks register different state", differs(door)),
         ("mistakes are sentences", mistakes(door)),
         ("types are as they say", typed(door)),
     ], door.bin))

@@ -1,8 +1,10 @@
 """Mistakes with kintsugi.torch get a sentence. Needs no run: an agent that joined nothing stands in where one is asked for."""
 import torch
+from torch.distributed.tensor import DTensor, Partial, Replicate
 
 import kintsugi
-from kintsugi.torch import _build, state
+from kintsugi.torch import ReplicaOptimizer, _build, groups, parallel, state
+from kintsugi.torch.replica_optimizer import _deal_out
 
 
 def refused(words, function, *arguments):
@@ -46,6 +48,37 @@ rates.step()
 settings.load_state_dict(at_gate[1])
 kept.load_state_dict(at_gate[0])
 assert optimizer.param_groups[0]["lr"] == after, (optimizer.param_groups[0]["lr"], after)
+
+# Groups of another backend, and updates with collectives. A world of one is enough: a group of two that has no second member.
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+groups.refuse_others()
+world = torch.distributed.distributed_c10d._world
+world.pg_group_ranks[torch.distributed.group.WORLD] = {0: 0, 1: 1}
+refused('the default group is of backend "cpu:gloo', groups.refuse_others)
+world.pg_group_ranks[torch.distributed.group.WORLD] = {0: 0}
+refused("WithCollectives.step() holds 3 collectives", state.refuse_collectives, type("WithCollectives", (), {})(), 3)
+
+# Parts of an optimizer: dealt out alike everywhere, any elementwise or per-parameter optimizer within.
+model = torch.nn.Linear(3, 2)
+whole = torch.nn.Linear(3, 2)
+whole.load_state_dict(model.state_dict())
+shared = ReplicaOptimizer(model.parameters(), torch.optim.Adagrad, copies=1, lr=0.5)
+plain = torch.optim.Adagrad(whole.parameters(), lr=0.5)
+for layer, stepped in ((model, shared), (whole, plain)):
+    layer(torch.ones(1, 3)).sum().backward()
+    stepped.param_groups[0]["lr"] = 0.25
+    stepped.step()
+assert torch.equal(model.weight, whole.weight) and torch.equal(model.bias, whole.bias)
+refused("copies must divide", lambda: ReplicaOptimizer(model.parameters(), torch.optim.SGD, copies=2, lr=0.1))
+refused("none can be added", shared.add_param_group, {"params": [parameter]})
+refused("call backward before", shared.step, lambda: None)
+assert list(_deal_out([torch.ones(4), torch.ones(9), torch.ones(5)], 2).values()) == [1, 0, 1]
+
+# Sharded tensors of which no rank has the value.
+mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+partial = DTensor.from_local(torch.ones(2), mesh, [Partial()])
+refused("partial sums", parallel.piece_of, "w", partial, (0,))
+refused("meta device", state.check, "w", DTensor.from_local(torch.ones(2, device="meta"), mesh, [Replicate()]))
 
 version = torch.__version__
 torch.__version__ = "1.13.1"

@@ -8,6 +8,7 @@ import sys
 from door import HERE, ROOT, Door, Failure, main
 
 GPT = [str(ROOT / "integrations/examples/torch_gpt/train.py"), "--steps", "12"]
+SHARDS = [str(HERE / "torch_shards.py")]  # HSDP, tensor parallel and ReplicaOptimizer in one program
 
 
 def mistakes(door):
@@ -34,13 +35,13 @@ if __name__ == "__main__":
         sys.exit(1)
 
     # A run takes some 17 s of CPU, most of it for importing torch: faults share runs.
-    def struck(name, *faults, paths, options=(), how="ddp", nproc=4):
+    def struck(name, *faults, paths, options=(), how="ddp", nproc=4, program=None):
         arguments = [*options, *(word for fault in faults for word in ("--inject", fault))]
-        return name, door.same([*GPT, "--parallel", how], arguments, nproc=nproc, paths=paths)
+        return name, door.same(program or [*GPT, "--parallel", how], arguments, nproc=nproc, paths=paths)
 
     # Where nobody has a second copy the loss of a process goes back to a snapshot; damage to one that is older than the damage.
     def matrix():
-        for how in ("ddp", "fsdp", "hsdp", "tp"):
+        for how in ("ddp", "fsdp", "hsdp", "tp", "zero"):
             alone = how == "fsdp"
             options = ("--silence", "1", *(("--snapshot-every", "3") if alone else ()))
             for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):
@@ -57,9 +58,9 @@ if __name__ == "__main__":
         struck("DDP, silent in its backward pass, killed in its forward pass",
                "freeze:2@5:backward", "kill:0@8:forward", options=("--silence", "1"),
                paths=[["respawn", "adopt"], ["adopt", "adopt"]]),
-        struck("HSDP, exceptions outside of an update and inside, damaged parameters, killed in an update",
-               "throw:1@3:backward", "uce:3@5:backward,tensors=model/*", "throw:0@7:update", "kill:2@9:update", how="hsdp",
-               paths=[["retry", "patch", "rebuild", "respawn"]]),
+        struck("HSDP, tensor parallel and ReplicaOptimizer: exceptions outside of an update, inside and after it, damaged parameters, "
+               "killed in an update", "throw:1@3:backward", "kill:2@5:update", "uce:3@7:backward,tensors=c*", "throw:0@9:update",
+               "throw:1@11:param-sync", program=SHARDS, paths=[["retry", "respawn", "patch", "rebuild", "retry"]]),
         struck("FSDP2 without a second copy, an exception, killed in an update with snapshots", "throw:1@3:backward",
                "kill:0@7:update", how="fsdp", nproc=2, options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
         ("torch's mistakes are sentences", mistakes(door)),

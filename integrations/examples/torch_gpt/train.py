@@ -59,7 +59,7 @@ def parallelize(model: GPT, how: str) -> tuple[nn.Module, int, int, dist.Process
     """The model cut and copied; this rank's number among those with other data, how many these are, and the group over which the
     script itself has to average gradients."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    if how == "ddp":
+    if how in ("ddp", "zero"):
         return DistributedDataParallel(model, bucket_cap_mb=0.05), rank, world, None
     if how in ("fsdp", "hsdp"):
         shape, names = ((world,), ("shard",)) if how == "fsdp" else ((2, world // 2), ("copy", "shard"))
@@ -85,7 +85,7 @@ def average_gradients(model: nn.Module, group: dist.ProcessGroup) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--parallel", choices=["ddp", "fsdp", "hsdp", "tp"], default="ddp")
+    parser.add_argument("--parallel", choices=["ddp", "fsdp", "hsdp", "tp", "zero"], default="ddp")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--layers", type=int, default=2)
@@ -102,7 +102,11 @@ def main() -> None:
 
     text = torch.frombuffer(bytearray(b"".join(p.read_bytes() for p in sorted(TEXT.iterdir()) if p.is_file())), dtype=torch.uint8)
     windows = (len(text) - 1) // options.context
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer: torch.optim.Optimizer
+    if options.parallel == "zero":
+        optimizer = kintsugi.torch.ReplicaOptimizer(model.parameters(), torch.optim.AdamW, copies=2, lr=3e-3)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=200)
     run.register(model=model, optimizer=optimizer, scheduler=scheduler)
     if run.rank == 0 and not run.replaces:

@@ -97,7 +97,6 @@ class Run:
         self._objects: dict[str, Codec] = {}
         self._replicas: tuple[list[int], int] | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
-        self._registered: dict[int, list[str]] = {}  # layout -> its tensors, in words
         self._keep: list[Any] = []  # arrays that registered memory belongs to
         self._released = False  # has ever been in its loop
         atexit.register(agent.leave)  # while Python's lock still exists
@@ -129,7 +128,10 @@ class Run:
         It is copied into memory that outlives a killed process; the copy is returned, of the same type and shape for numpy,
         and must be used in its place.
         """
-        source = memoryview(array)
+        try:
+            source = memoryview(array)
+        except (TypeError, ValueError) as error:
+            raise Error(f"array '{key}' cannot be protected: {error}", 5) from error
         if not source.c_contiguous:
             raise Error(f"array '{key}' is not contiguous: register a contiguous copy", 5)
         dtype = _dtype_name(array, source)
@@ -161,7 +163,6 @@ class Run:
         whole = local if piece is None else list(piece.global_shape)
         offset = [0] * len(local) if piece is None else list(piece.offset)
         self.agent.register_tensor(key, dtype, whole, local, offset, (0, 0), address, bytes_used, layout, 0)
-        self._registered.setdefault(layout, []).append(f"{key} {dtype} {local} at {offset} of {whole}")
 
     def _layout_for(self, piece: Piece | None) -> int:
         """The number of a set of holders: one that all of them find without asking."""
@@ -185,12 +186,13 @@ class Run:
         by the replica partners, and put back where a step begins anew."""
         if not (callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))):
             raise Error(f"object '{key}' ({type(thing).__name__}) lacks state_dict or load_state_dict", 5)
+        _bytes_of(key, thing)  # what cannot travel is told here
         self.agent.register_object(key, True)
         self._objects[key] = thing
 
     def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:
         """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""
-        if self._registered:
+        if self._layouts:
             raise Error("set_replicas comes before what it is about is registered", 6)
         self._replicas = (sorted(ranks), replicas)
 
@@ -296,8 +298,6 @@ class Run:
         try:
             if kind == TaskKind.ROLLBACK:
                 self._take_objects()
-            if kind == TaskKind.REBUILD_GROUP:
-                self._compare_registry(incident)
             for handler in self._handlers[kind]:
                 handler(incident)
         except (KeyboardInterrupt, SystemExit):
@@ -311,29 +311,9 @@ class Run:
         else:
             self.agent.done(_OK, "")
 
-    def _compare_registry(self, incident: Incident) -> None:
-        """Whoever holds the same has registered the same: each compares itself with the first of them."""
-        limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
-        store = self.agent.open_store(incident.generation)
-        for layout, holders in self._layouts.items():
-            if len(holders) < 2 or self.rank not in holders:
-                continue
-            mine = sorted([*self._registered[layout], *(f"object {key}" for key in self._objects)])
-            key = f"registry/{layout}/{holders[0]}"
-            if self.rank == holders[0]:
-                store.set(key, zlib.compress("\n".join(mine).encode()))
-                continue
-            theirs = zlib.decompress(store.get(key, limit_ms)).decode().split("\n")
-            if mine != theirs:
-                raise Error(_difference(self.rank, mine, holders[0], theirs), 6)
-
     def _put_objects(self, step: int) -> None:
         for key, thing in self._objects.items():
-            try:
-                state = pickle.dumps(thing.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
-            except (pickle.PicklingError, TypeError, AttributeError) as error:
-                raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", 5) from error
-            self.agent.put_object(key, step, state)
+            self.agent.put_object(key, step, _bytes_of(key, thing))
 
     def _take_objects(self) -> None:
         if not self._released and not self.replaces and self.agent.joined_as == 0:
@@ -412,14 +392,11 @@ class Run:
         raise Error(self.agent.why() or "the call failed", code)
 
 
-def _difference(rank: int, mine: list[str], other: int, theirs: list[str]) -> str:
-    here, there = sorted(set(mine) - set(theirs)), sorted(set(theirs) - set(mine))
-    lines = [f"  - rank {other}: {line}" for line in there] + [f"  + rank {rank}: {line}" for line in here]
-    more = f"\n  and {len(lines) - 12} more" if len(lines) > 12 else ""
-    return (
-        f"ranks {other} and {rank} should hold the same, but have registered different state; register the same on both, or say "
-        "who holds what with set_replicas:\n" + "\n".join(lines[:12]) + more
-    )
+def _bytes_of(key: str, thing: Codec) -> bytes:
+    try:
+        return pickle.dumps(thing.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", 5) from error
 
 
 _DTYPE_BYTES = {

@@ -9,6 +9,7 @@
 
 from .._errors import Error, InjectedFault, Interrupted
 from ..run import Incident
+from .replica_optimizer import ReplicaOptimizer
 from .run import TorchRun, join
 
-__all__ = ["Error", "Incident", "InjectedFault", "Interrupted", "TorchRun", "join"]
+__all__ = ["Error", "Incident", "InjectedFault", "Interrupted", "ReplicaOptimizer", "TorchRun", "join"]

@@ -181,6 +181,20 @@ class Groups:
         group.outer.connect(inner, sorted(connections), generation)
 
 
+def refuse_others() -> None:
+    """Groups of torch's own: survivors would wait in them until their timeout."""
+    world = dist.distributed_c10d._world
+    for group, config in world.pg_backend_config.items():
+        ranks = world.pg_group_ranks[group]
+        if len(ranks) > 1 and any(part.split(":")[-1] != "kintsugi" for part in str(config).split(",")):
+            name = "the default group" if group is dist.group.WORLD else f"group '{world.pg_names[group]}' of ranks {sorted(ranks)}"
+            raise Error(
+                f"{name} is of backend \"{config}\": a survivor would wait in it until its timeout. Use "
+                'init_process_group("kintsugi"), and no other backend in new_group',
+                6,
+            )
+
+
 def _difference(ours: list[Any], theirs: list[Any]) -> str:
     for number, (left, right) in enumerate(zip(ours, theirs)):
         if left != right:

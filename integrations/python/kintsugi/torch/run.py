@@ -19,7 +19,8 @@ from .. import _core
 from .._errors import Error, Interrupted
 from ..run import _COMM_ERROR, _RAISED, _WAS_INTERRUPTED, Codec, Guarded, Incident, Piece, Run
 from . import _build, parallel, state
-from .groups import Groups
+from .groups import Groups, refuse_others
+from .replica_optimizer import ReplicaOptimizer
 
 
 def join(**options: Any) -> TorchRun:
@@ -48,6 +49,8 @@ class TorchRun(Run):
         self._arena = state.Arena(agent.allocate, extension.move)
         self._models: list[Module] = []
         self._optimizers: list[Optimizer] = []
+        self._sharing: list[ReplicaOptimizer] = []
+        self._gather_again = True  # parameters that other ranks own may be those of another step
         self._schedules: list[state.Schedule] = []
         self._parameters: dict[torch.Tensor, str] = {}
         self._placed: dict[str, tuple[torch.Tensor, int]] = {}  # key -> tensor and where it must stay
@@ -79,6 +82,9 @@ class TorchRun(Run):
             raise Error(f"{', '.join(things)} registered after training began", 6)
         models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
         optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
+        for name, optimizer in optimizers.items():
+            if isinstance(optimizer, ReplicaOptimizer):
+                self._share(name, optimizer)
         for name, model in models.items():
             self._add_model(name, model)
         for name, optimizer in optimizers.items():
@@ -98,7 +104,13 @@ class TorchRun(Run):
         named = list(inner.named_parameters())
         for key, parameter in named:
             self._parameters[parameter] = key
-        self._hold([(f"{name}/{key}", parameter, parallel.piece_of(f"{name}/{key}", parameter, plain)) for key, parameter in named])
+        entries = []
+        for key, parameter in named:
+            owners = next((ranks for o in self._sharing if (ranks := o.owners(parameter)) is not None), None)
+            # What another rank updates is gathered from there: it is no state of this one's.
+            if owners is None or self.rank in owners:
+                entries.append((f"{name}/{key}", parameter, parallel.piece_of(f"{name}/{key}", parameter, owners or plain)))
+        self._hold(entries)
         self._models.append(model)
         if any(True for _ in inner.buffers()):
             self._add_object(f"{name}.buffers", state.Buffers(inner))
@@ -111,6 +123,9 @@ class TorchRun(Run):
         if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
             raise Error("ZeroRedundancyOptimizer has collectives inside its update, and one copy of each shard: use "
                         "kintsugi.torch.ReplicaOptimizer", 5)  # fmt: skip
+        self._add_object(f"{name}.settings", state.OptimizerGroups(optimizer))
+        if isinstance(optimizer, ReplicaOptimizer):
+            optimizer = optimizer.local
         state.materialise(optimizer, self._parameters, self._groups.calls)
         entries = []
         for parameter, values in optimizer.state.items():
@@ -119,13 +134,27 @@ class TorchRun(Run):
                     place = f"{name}/{self._parameters[parameter]}.{key}"
                     entries.append((place, value, parallel.piece_of(place, value, self._whole_holders(parameter))))
         self._hold(entries)
-        self._add_object(f"{name}.settings", state.OptimizerGroups(optimizer))
         optimizer.register_step_pre_hook(self._before_update)
         optimizer.register_step_post_hook(self._after_update)
         self._optimizers.append(optimizer)
 
+    def _share(self, name: str, optimizer: ReplicaOptimizer) -> None:
+        """Before its model is registered, of which this rank then holds a part."""
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if parameter in self._parameters:
+                raise Error(f"'{name}' shares out '{self._parameters[parameter]}', whose model was registered without it: register "
+                            "model and ReplicaOptimizer in one call", 6)  # fmt: skip
+            if isinstance(parameter, DTensor):
+                raise Error(f"'{name}' has a DTensor of shape {list(parameter.shape)}, whose optimizer state is cut as it is itself: "
+                            "use the optimizer within", 5)  # fmt: skip
+        optimizer.gathers_itself = False
+        self._sharing.append(optimizer)
+
     def _whole_holders(self, parameter: torch.Tensor) -> tuple[int, ...]:
         """Who holds what is not cut as its parameter is: counts of steps."""
+        for optimizer in self._sharing:
+            if (owners := optimizer.owners(parameter)) is not None:
+                return owners
         if isinstance(parameter, DTensor):
             return parallel.mesh_ranks(parameter)
         for model in self._models:
@@ -202,12 +231,7 @@ class TorchRun(Run):
     def _begin_checks(self) -> None:
         if not dist.is_initialized():
             raise Error('torch.distributed.init_process_group("kintsugi") comes before training', 6)
-        if dist.get_backend() != "kintsugi":
-            raise Error(
-                f'the default group is of backend "{dist.get_backend()}": a survivor would wait in it until its timeout. Use '
-                'init_process_group("kintsugi")',
-                6,
-            )
+        refuse_others()
 
     def _try_dry(self, step: Callable[[int], object]) -> None:
         """DDP lays out its buckets after its first backward pass. The others have done so: this process does it alone, in a step
@@ -225,6 +249,7 @@ class TorchRun(Run):
 
     def _rebuild(self, incident: Incident) -> None:
         self._in_step = False
+        self._gather_again = True
         if not incident.fresh or self.replaces:
             parallel.reset(self._models)
         wrapped = parallel.wrapped_by_ddp(self._models)
@@ -250,6 +275,8 @@ class TorchRun(Run):
         self._committed = False
         super().begin_step(k)
         self._in_step = True
+        if self._gather_again:
+            self._gather()
 
     def end_step(self, k: int) -> None:
         if not self._committed:
@@ -275,6 +302,14 @@ class TorchRun(Run):
     def end_update(self) -> None:
         self._committed = True
         super().end_update()
+        self._gather()
+
+    def _gather(self) -> None:
+        """Parts that other ranks updated. A fault within, and the next step begins with it."""
+        self._gather_again = True
+        for optimizer in self._sharing:
+            optimizer.gather()
+        self._gather_again = False
 
     def _auto_mark(self, phase: str) -> None:
         if self._in_step and not self._dry and torch.is_grad_enabled():

@@ -151,7 +151,7 @@ class OptimizerGroups:
     def state_dict(self) -> dict[str, Any]:
         groups = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
         plain = [
-            {name: value for name, value in self._optimizer.state[p].items() if not isinstance(value, torch.Tensor)}
+            {name: value for name, value in self._optimizer.state.get(p, {}).items() if not isinstance(value, torch.Tensor)}
             for group in self._optimizer.param_groups
             for p in group["params"]
         ]
@@ -162,7 +162,8 @@ class OptimizerGroups:
             group.update(saved)
         parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
         for parameter, plain in zip(parameters, state["plain"]):
-            self._optimizer.state[parameter].update(plain)
+            if plain:
+                self._optimizer.state[parameter].update(plain)
 
 
 class Schedule:
