@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,7 +55,8 @@ TEST(ChildProcess, KillsAFrozenProcess) {
   EXPECT_TRUE(harness.lines().empty());
 }
 
-// A debugger that does not let go: the kernel gives the dead process to it first, and a wait for it would last for ever.
+// A debugger that does not let go: the kernel gives the dead process to it first, and a wait for it would last for
+// ever.
 TEST(ChildProcess, TellsTheEndOfAProcessThatAnotherOneTraces) {
   ProcessHarness harness;
   ASSERT_TRUE(harness.Start(Shell("sleep 1000")).ok());
@@ -181,6 +181,28 @@ TEST(ChildProcess, KnowsNoReasonWhenSomeoneElseTookTheStatus) {
   ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
   ASSERT_TRUE(harness.RunToEnd());
   EXPECT_EQ(harness.cause().kind, ExitKind::kUnknown);
+}
+
+// Whoever dies young leaves events of descriptors whose numbers its successor's get.
+TEST(ChildProcess, OneThatBeginsAtTheEndOfAnotherIsNotTakenForIt) {
+  boost::asio::io_context io;
+  std::unique_ptr<ChildProcess> process;
+  std::vector<std::string> ends;
+  ChildProcess::Callbacks callbacks;
+  const auto begin = [&] {
+    process.reset();
+    auto begun = ChildProcess::Spawn(io, Shell("exit 3"), callbacks);
+    ASSERT_TRUE(begun.ok()) << begun.status().ToString();
+    process = std::move(begun).value();
+  };
+  callbacks.on_exit = [&](const ExitCause& cause) {
+    ends.push_back(cause.text);
+    if (ends.size() < 200) begin();
+  };
+  begin();
+  io.run();
+  EXPECT_THAT(ends, SizeIs(200));
+  EXPECT_THAT(ends, ::testing::Each("exited with code 3"));
 }
 
 TEST(ChildProcess, RunsManyAtOnce) {
