@@ -86,7 +86,7 @@ def only_layout(kintsugi, left, right, *more):
     answer = json.loads(done.stdout)
     ours = ("ds_config", "optimizer_state.", "global_samples", "ds_version", "loss_scaler", "universal_checkpoint_info",
             "skipped_steps", "num_experts", *more)
-    found = [d for d in answer["differences"] if not d["key"].startswith(ours)]
+    found = [d for d in answer["differences"] if not d["key"].startswith(ours) and not d["key"].endswith(":cat_dim")]
     assert not found and answer["tensors"] >= 13, (left, right, found)
 
 
@@ -98,7 +98,8 @@ def check_deepspeed(torch, kintsugi, folder):
         subprocess.run([sys.executable, "-W", "ignore", "-c", code, root, folder / "fp32.pt"], env=environment(),
                        check=True, capture_output=True, timeout=300)
         theirs = torch.load(folder / "fp32.pt", weights_only=True)
-        ours = torch.load(kintsugi.convert(root, folder / f"stage{stage}.pt", "torch"), weights_only=False)
+        ours = kintsugi.convert(root, folder / f"stage{stage}.pt", "torch", "--only", "zero.*", "--only", "module.*")
+        ours = torch.load(ours, weights_only=True)
         for name, value in theirs.items():
             found = ours["zero"][name]["fp32"] if name in ours["zero"] else ours["module"][name].float()
             states.assert_equal_tensors(torch, value.float(), found, (stage, name))
@@ -120,7 +121,7 @@ def check_deepspeed(torch, kintsugi, folder):
     assert done.returncode == 0, done.stderr[-3000:]
     only_layout(kintsugi, saved[2], universal)
     ours = kintsugi.convert(saved[2], folder / "ours-universal", "deepspeed-universal")
-    only_layout(kintsugi, ours, universal)
+    only_layout(kintsugi, ours, universal, "zero.buf.", "zero.frozen.")  # theirs has buffers there, too
     only_layout(kintsugi, saved[2], run_deepspeed(1, ours, folder / "from-universal", world=1))
 
 

@@ -93,6 +93,11 @@ class Universal final : public Format {
                                           : PathOf(object->key.substr(deepspeed::kOptimizer.size() + 1));
       leaves.push_back(deepspeed::ObjectLeaf(std::move(path), object));
     }
+    // DeepSpeed loads nothing without it.
+    leaves.push_back({TextPath({"ds_version"}), [](PickleWriter* writer) {
+                        writer->Text(deepspeed::kVersion);
+                        return Status::Ok();
+                      }});
     KINTSUGI_ASSIGN_OR_RETURN(OutlineFile optimizer, deepspeed::LayStateDict(folder + std::string(deepspeed::kZero) +
                                                                                  "/" + std::string(kOptimizerFile),
                                                                              leaves, content, {}));
