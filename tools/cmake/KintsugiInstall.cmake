@@ -90,6 +90,11 @@ target_include_directories(kintsugi_shared PUBLIC "$<BUILD_INTERFACE:${PROJECT_S
 target_compile_features(kintsugi_shared INTERFACE cxx_std_20)
 _kintsugi_common(kintsugi_shared)
 
+# --- the wheel ----------------------------------------------------------------------------------------------------
+if(SKBUILD)
+  include(KintsugiWheel)
+endif()
+
 if(NOT KINTSUGI_INSTALL)
   return()
 endif()

@@ -18,3 +18,12 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
+
+# pip (scikit-build-core) knows no presets. The compiler cache is told what they and tools/lib/common.sh tell it.
+if(SKBUILD AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(KINTSUGI_CCACHE ccache)
+  if(KINTSUGI_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+                                    "${KINTSUGI_CCACHE}")
+  endif()
+endif()

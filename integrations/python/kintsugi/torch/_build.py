@@ -1,7 +1,7 @@
 """The extension for torch, built against the torch that is installed: its C++ interface belongs to a version.
 
-Built once per version of torch, of Python and of the sources; kept in KINTSUGI_TORCH_CACHE or ~/.cache/kintsugi. Several ranks
-that need it at once wait for the first.
+`pip install .` builds it where it finds torch. Otherwise the first use does: once per version of torch, of Python and of the
+sources, kept in KINTSUGI_TORCH_CACHE or ~/.cache/kintsugi. Several ranks that need it at once wait for the first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -34,34 +35,43 @@ def load() -> Any:
     version = torch.__version__.split("+")[0]
     if not version.startswith(tuple(v + "." for v in _VERSIONS)):
         raise Error(f"torch {torch.__version__} is not supported: {', '.join(_VERSIONS)} are", 6)
-    library = _cache() / "_groups.so"
+    installed = _FOLDER / "built" / _tag() / "_groups.so"
+    if installed.exists():
+        return _import(installed)
+    base = os.environ.get("KINTSUGI_TORCH_CACHE") or os.path.expanduser("~/.cache/kintsugi")
+    library = Path(base) / _tag() / "_groups.so"
     if not library.exists():
         _build(library)
     return _import(library)
 
 
-def _cache() -> Path:
+def _tag() -> str:
+    """Names what the extension is bound to; where torch and the sources lie is no part of that."""
     digest = hashlib.sha256()
     for name in (*_SOURCES, *_HEADERS):
         digest.update((_FOLDER / name).read_bytes())
     digest.update(" ".join(_flags()).encode())
-    base = os.environ.get("KINTSUGI_TORCH_CACHE") or os.path.expanduser("~/.cache/kintsugi")
-    tag = f"torch-{torch.__version__}-{sys.implementation.cache_tag}-{digest.hexdigest()[:12]}"
-    return Path(base) / tag
+    return f"torch-{torch.__version__}-{sys.implementation.cache_tag}-{platform.machine()}-{digest.hexdigest()[:12]}"
 
 
 def _flags() -> list[str]:
-    include = Path(torch.__file__).parent / "include"
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
-    return [
-        "-O1", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
-        "-DTORCH_EXTENSION_NAME=_groups", f"-isystem{include}", f"-isystem{include}/torch/csrc/api/include",
-        f"-isystem{sysconfig.get_path('include')}", f"-I{_FOLDER}",
-    ]  # fmt: skip
+    return ["-O1", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
+            "-DTORCH_EXTENSION_NAME=_groups"]  # fmt: skip
+
+
+def _includes() -> list[str]:
+    include = Path(torch.__file__).parent / "include"
+    return [f"-isystem{include}", f"-isystem{include}/torch/csrc/api/include", f"-isystem{sysconfig.get_path('include')}",
+            f"-I{_FOLDER}"]  # fmt: skip
 
 
 def _build(library: Path) -> None:
-    library.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        library.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Error(f"kintsugi.torch is built once, and there is no room for it: {error}; name a folder in KINTSUGI_TORCH_CACHE",
+                    7) from error  # fmt: skip
     with open(library.parent / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if library.exists():
@@ -73,7 +83,7 @@ def _build(library: Path) -> None:
         if not Path(sysconfig.get_path("include"), "Python.h").exists():
             raise Error("kintsugi.torch needs Python's headers once: install python3-dev", 7)
         building = [
-            (subprocess.Popen([*compiler, *_flags(), "-c", str(_FOLDER / source), "-o", str(library.parent / f"{source}.o")],
+            (subprocess.Popen([*compiler, *_flags(), *_includes(), "-c", str(_FOLDER / source), "-o", str(library.parent / f"{source}.o")],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), source)
             for source in _SOURCES
         ]  # fmt: skip

@@ -1,0 +1,32 @@
+# What `pip install .` puts into its wheel (pyproject.toml): the package, the library, the command and, where the Python that is
+# installed for has torch, the extension for that torch.
+if(NOT KINTSUGI_HAVE_PYTHON)
+  message(FATAL_ERROR "The wheel needs nanobind and the headers of ${Python_EXECUTABLE}: install python3-dev.")
+endif()
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/integrations/python/kintsugi/" DESTINATION kintsugi COMPONENT python
+        PATTERN "__pycache__" EXCLUDE)
+install(TARGETS kintsugi_python LIBRARY DESTINATION kintsugi COMPONENT python)
+# Under the one name that is asked for: in a wheel a symbolic link is a second copy.
+install(PROGRAMS "$<TARGET_FILE:kintsugi_shared>" DESTINATION kintsugi RENAME "$<TARGET_SONAME_FILE_NAME:kintsugi_shared>"
+        COMPONENT python)
+install(TARGETS kintsugi RUNTIME DESTINATION kintsugi/bin COMPONENT python)
+
+# pip builds in an environment of its own, from which the one that is installed into cannot be seen. -I: but by this.
+execute_process(COMMAND "${Python_EXECUTABLE}" -I -W ignore -c "import torch; print(torch.__version__)"
+                OUTPUT_VARIABLE torch_version OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+message(STATUS "Extension for torch: ${torch_version}")
+set(torch_folder "${PROJECT_BINARY_DIR}/torch")
+# A failure costs the extension and not the installation: the first use tries again, and says what is missing.
+if(torch_version)
+  add_custom_target(kintsugi_torch
+    COMMAND "${CMAKE_COMMAND}" -E env "KINTSUGI_TORCH_CACHE=${torch_folder}" "${Python_EXECUTABLE}" -I -W ignore -c
+            "import sys; sys.path.insert(0, '${PROJECT_BINARY_DIR}/python'); import kintsugi.torch._build as build; build.load()"
+            || "${CMAKE_COMMAND}" -E echo "The extension for torch ${torch_version} is left to its first use."
+    COMMENT "Building the extension for torch ${torch_version}" USES_TERMINAL VERBATIM)
+  add_dependencies(kintsugi_torch kintsugi_python kintsugi_shared)
+else()
+  add_custom_target(kintsugi_torch)
+endif()
+install(DIRECTORY "${torch_folder}/" DESTINATION kintsugi/torch/built COMPONENT python OPTIONAL
+        FILES_MATCHING PATTERN "*.so")
