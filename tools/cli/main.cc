@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   kintsugi::cli::AddRun(app, exit_code);
   kintsugi::cli::AddDemo(app, exit_code);
+  kintsugi::cli::AddCertify(app, exit_code);
   kintsugi::cli::AddTalk(app, exit_code);
   kintsugi::cli::AddExplain(app, exit_code);
   kintsugi::cli::AddReplay(app, exit_code);

@@ -142,6 +142,7 @@ RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   record.host = Host();
   record.hosts = result.hosts;
   TakeBegin(SteadyClock::SteadyNow() - result.begin, &record);
+  for (const FiredInjection& fired : result.fired) record.struck.push_back(ToString(fired.injection));
   record.launcher_line = OwnCommandLine();
   record.time = {.starting_ns = result.time.starting.count(),
                  .down_ns = result.time.down.count(),

@@ -9,20 +9,12 @@
 #include "tools/report/incidents.h"
 #include "tools/report/loss_chart.h"
 #include "tools/report/overview.h"
-#include "tools/report/page_style.h"
+#include "tools/report/page_frame.h"
 #include "tools/report/text.h"
 #include "tools/report/words.h"
 
 namespace kintsugi {
 namespace {
-
-// A mended bowl, the mark of the project, and the seam that runs on from it.
-constexpr std::string_view kMasthead = R"html(<div class="masthead">
-<svg class="bowl" viewBox="0 0 48 40" aria-hidden="true"><path class="clay" d="M3 8H45C45 24 36 33 30 34V37H18V34C12 33 3 24 3 8Z"/><path class="crack" d="M27 8L24 15L29.5 20.5L25.5 27L27.5 34M24 15L15.5 18.5L8.5 23.5M29.5 20.5L37 19L43.6 15.5"/></svg>
-<span class="name">Kintsugi</span>
-<svg class="vein" viewBox="0 0 1000 40" preserveAspectRatio="none" aria-hidden="true"><path d="M0 22L64 18L118 25L201 15L262 21L344 17L398 26L487 19L560 23L655 14L727 21L812 18L901 24L1000 19"/><path class="thin" d="M201 15L238 4M398 26L446 37M655 14L688 3M812 18L846 33"/></svg>
-</div>
-)html";
 
 std::string Figure(const std::string& value, const std::string& name, const char* css = "") {
   return "<div" + std::string(css) + "><dt>" + name + "</dt><dd>" + value + "</dd></div>\n";
@@ -159,16 +151,6 @@ std::string IncidentSections(const RunRecord& record, const ReportOptions& optio
          IncidentTable(record, options) + "</section>\n";
 }
 
-std::string Head(const std::string& title) {
-  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-         "img-src "
-         "data:; base-uri 'none'; form-action 'none'\">\n"
-         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-         "<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
-         title + "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n" + PageStyle() + "</style>\n</head>\n";
-}
-
 }  // namespace
 
 std::string IndexHtml(const RunRecord& faulted, const RunRecord* reference, const ReportOptions& options) {
@@ -177,10 +159,9 @@ std::string IndexHtml(const RunRecord& faulted, const RunRecord* reference, cons
   const Comparison* comparison = found ? &*found : nullptr;
   const std::string verdict = EscapeHtml(VerdictWords(faulted, comparison));
   std::string out =
-      Head("Kintsugi: " + verdict) + "<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n<header>\n";
-  out += std::string(kMasthead) + "<h1>" + verdict + "</h1>\n<p class=\"lead\">" +
-         EscapeHtml(LeadWords(faulted, comparison)) + "</p>\n" + KeyFigures(faulted, comparison) +
-         "</header>\n<main id=\"main\" tabindex=\"-1\">\n";
+      PageHead("Kintsugi: " + verdict) + "<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n<header>\n";
+  out += Masthead() + "<h1>" + verdict + "</h1>\n<p class=\"lead\">" + EscapeHtml(LeadWords(faulted, comparison)) +
+         "</p>\n" + KeyFigures(faulted, comparison) + "</header>\n<main id=\"main\" tabindex=\"-1\">\n";
   out += Overview(faulted, options);
   out += "<section aria-labelledby=\"h-loss\">\n<h2 id=\"h-loss\">Loss</h2>\n" +
          LossChart(faulted, reference, comparison, options) + "</section>\n";

@@ -149,6 +149,7 @@ struct RunRecord {
   int32_t utc_offset_minutes = 0;
   std::vector<std::string> hosts;  // of a run over several: "node 1, 10.0.0.2, ranks 4 to 7"
   std::vector<std::string> command_line;
+  std::vector<std::string> struck;         // the ordered faults that struck, as --inject takes them
   std::vector<std::string> launcher_line;  // the whole command, `kintsugi run` and its options too; empty: not known
   int64_t origin_ns = 0;  // the instant on CLOCK_MONOTONIC that all other *_ns count from
   int64_t end_ns = 0;

@@ -153,6 +153,7 @@ Json RecordJson(const RunRecord& record) {
     json["time_ns"] = {
         {"starting", record.time->starting_ns}, {"down", record.time->down_ns}, {"redone", record.time->redone_ns}};
   json["hosts"] = List(record.hosts, [](const std::string& host) { return Json(ToUtf8(host)); });
+  json["struck"] = List(record.struck, [](const std::string& spec) { return Json(ToUtf8(spec)); });
   json["launcher_line"] = List(record.launcher_line, [](const std::string& word) { return Json(ToUtf8(word)); });
   json["command_line"] = List(record.command_line, [](const std::string& word) { return Json(ToUtf8(word)); });
   json["origin_ns"] = record.origin_ns;

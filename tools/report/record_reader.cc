@@ -203,6 +203,7 @@ RunRecord ReadRun(const Field& f) {
   if (const auto offset = f.IfAny("utc_offset_minutes")) record.utc_offset_minutes = offset->Integer<int32_t>();
   const auto text = [](const Field& word) { return word.Text(); };
   if (const auto hosts = f.IfAny("hosts")) record.hosts = hosts->List(text);
+  if (const auto struck = f.IfAny("struck")) record.struck = struck->List(text);
   if (const auto line = f.IfAny("launcher_line")) record.launcher_line = line->List(text);
   record.origin_ns = f.At("origin_ns").Integer<int64_t>();
   record.end_ns = f.At("end_ns").Integer<int64_t>();

@@ -151,7 +151,7 @@ TEST(RecordFromJson, NamesTheFieldThatIsWrong) {
 
 // Records of earlier versions lack them, and pages can still be made of these.
 const std::vector<std::string> kNewer = {"goodput",         "time",  "time_ns",       "saves",
-                                         "started_unix_ms", "hosts", "launcher_line", "utc_offset_minutes"};
+                                         "started_unix_ms", "hosts", "launcher_line", "utc_offset_minutes", "struck"};
 
 TEST(RecordFromJson, TakesARecordOfAnEarlierVersion) {
   Json json = RecordJson(FaultedRun());

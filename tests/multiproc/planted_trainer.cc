@@ -1,0 +1,123 @@
+// A trainer with one mistake, of those that people make, planted in it; without an argument it makes none. It fits a
+// line to noisy points with momentum, so that it has what a trainer has: weights, an optimizer's state, a random
+// generator and a sampler.
+//
+//   planted_trainer [tensor|update|random|sampler|clock]
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "integrations/cpp/kintsugi.h"
+
+using namespace kintsugi;
+
+namespace {
+
+constexpr uint64_t kSteps = 8;
+
+// One number that moves with every step, kept as the run's object.
+struct Moving {
+  const char* key;
+  uint64_t value;
+
+  ShardedObject Object() {
+    return {.key = key,
+            .kind = ObjectKind::kMirrored,
+            .capture =
+                [](void* self, std::vector<uint8_t>* out) {
+                  const auto* bytes = reinterpret_cast<const uint8_t*>(&static_cast<Moving*>(self)->value);
+                  out->insert(out->end(), bytes, bytes + sizeof(uint64_t));
+                },
+            .restore = [](void* self, const uint8_t* bytes, uint64_t size_bytes) -> Status {
+              if (size_bytes != sizeof(uint64_t)) return {StatusCode::kDataLoss, "another object's bytes"};
+              std::memcpy(&static_cast<Moving*>(self)->value, bytes, sizeof(uint64_t));
+              return Status::Ok();
+            },
+            .context = this,
+            .take_over = TakeOver::kSameRank};
+  }
+};
+
+struct Trainer {
+  std::string mistake;
+  GlooWorld world;
+  std::unique_ptr<Agent> agent;
+  float* line = nullptr;
+  float* momentum = nullptr;
+  float forgotten[2] = {0, 0};  // memory that nobody knows of
+  Moving random{"random", 7};
+  Moving sampler{"sampler", 0};
+
+  bool Makes(const char* name) const { return mistake == name; }
+
+  float Noise() {
+    random.value = random.value * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<float>(random.value >> 40) / static_cast<float>(1 << 24) / 10;
+  }
+
+  void MoveMomentum(const float* gradient) {
+    for (int i = 0; i < 2; ++i) momentum[i] = 0.9f * momentum[i] + gradient[i];
+  }
+
+  Status Train(Step step) {
+    KINTSUGI_RETURN_IF_ERROR(agent->BeginStep(step));
+    KINTSUGI_RETURN_IF_ERROR(agent->Mark(step, TrainPhase::kForward));
+    const uint64_t sample = sampler.value++ * agent->world_size() + agent->rank().value();
+    const float x = static_cast<float>(sample * 37 % 100) / 100;
+    float error = line[0] * x + line[1] - (2 * x + 1 + Noise());
+    if (Makes("clock")) error += static_cast<float>(std::chrono::system_clock::now().time_since_epoch().count() % 1000);
+    float gradient[] = {error * x, error, error * error};
+    KINTSUGI_RETURN_IF_ERROR(agent->Mark(step, TrainPhase::kBackward));
+    KINTSUGI_RETURN_IF_ERROR(world->AllReduceSum(gradient, 3));
+    KINTSUGI_RETURN_IF_ERROR(agent->Report(step, gradient[2], {&sample, 1}));
+    if (Makes("update")) MoveMomentum(gradient);
+    KINTSUGI_RETURN_IF_ERROR(agent->Mark(step, TrainPhase::kGate));
+
+    KINTSUGI_RETURN_IF_ERROR(agent->BeginUpdate(step));
+    if (!Makes("update")) MoveMomentum(gradient);
+    KINTSUGI_RETURN_IF_ERROR(agent->Mark(step, TrainPhase::kUpdate));
+    for (int i = 0; i < 2; ++i) line[i] -= 0.05f * momentum[i];
+    return agent->EndUpdate(step);
+  }
+};
+
+Status Loop(Step first, void* trainer) {
+  for (Step step = first.Next(); step <= Step(kSteps); step = step.Next())
+    KINTSUGI_RETURN_IF_ERROR(static_cast<Trainer*>(trainer)->Train(step));
+  return Status::Ok();
+}
+
+Status Register(Trainer& trainer, const char* key, float** values) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, trainer.agent->AllocateState(2 * sizeof(float)));
+  *values = static_cast<float*>(memory.data);
+  return trainer.agent->RegisterTensor(
+      {.key = key, .global_shape = {2}, .local_shape = {2}, .global_offset = {0}, .memory = memory});
+}
+
+Status Run(Trainer& trainer) {
+  KINTSUGI_ASSIGN_OR_RETURN(const AgentOptions options, AgentOptions::FromEnvironment());
+  KINTSUGI_ASSIGN_OR_RETURN(trainer.agent, Join(options));
+  Agent& agent = *trainer.agent;
+  KINTSUGI_RETURN_IF_ERROR(Register(trainer, "line", &trainer.line));
+  trainer.momentum = trainer.forgotten;
+  if (!trainer.Makes("tensor")) KINTSUGI_RETURN_IF_ERROR(Register(trainer, "momentum", &trainer.momentum));
+  if (!trainer.Makes("random")) KINTSUGI_RETURN_IF_ERROR(agent.RegisterObject(trainer.random.Object()));
+  if (!trainer.Makes("sampler")) KINTSUGI_RETURN_IF_ERROR(agent.RegisterObject(trainer.sampler.Object()));
+  trainer.random.value += agent.rank().value();
+  std::vector<Rank> all;
+  for (int rank = 0; rank < agent.world_size(); ++rank) all.push_back(Rank(rank));
+  KINTSUGI_RETURN_IF_ERROR(agent.SetReplicaLayout(0, all, agent.world_size()));
+  KINTSUGI_RETURN_IF_ERROR(trainer.world.RegisterWith(agent));
+  return agent.Run(Loop, &trainer);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Trainer trainer;
+  if (argc > 1) trainer.mistake = argv[1];
+  const Status status = Run(trainer);
+  if (!status.ok()) std::fprintf(stderr, "planted_trainer: %s\n", status.ToString().c_str());
+  return trainer.agent ? trainer.agent->exit_code() : 1;
+}

@@ -1,0 +1,165 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tools/certify/certificate.h"
+#include "tools/certify/certificate_page.h"
+
+namespace kintsugi {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+RunRecord Undisturbed() {
+  RunRecord run;
+  run.world_size = 2;
+  run.steps = 4;
+  run.losses = {4, 3, 2, 1};
+  run.final_loss = 1;
+  run.final_digest = "0123456789abcdef";
+  run.samples_consumed = 8;
+  run.samples_digest = "00000000000000aa";
+  return run;
+}
+
+CertifyCell Single() {
+  return {"kill, rank 1",
+          TrainPhase::kBackward,
+          {{.kind = InjectionKind::kKill, .rank = Rank(1), .step = Step(2), .phase = TrainPhase::kBackward}}};
+}
+
+RunRecord Struck(const char* rung) {
+  RunRecord run = Undisturbed();
+  run.struck = {"kill:1@2:backward"};
+  run.incidents.emplace_back();
+  run.incidents.back().path = rung;
+  return run;
+}
+
+TEST(CertifyPlan, TriesEveryFaultOnceAndWhatFindsMostFirst) {
+  const std::vector<CertifyCell> plan = MakeCertifyPlan({.world_size = 4, .steps = 10});
+  std::set<std::string> names, slugs;
+  for (const CertifyCell& cell : plan) {
+    names.insert(cell.Name());
+    slugs.insert(cell.Slug());
+    for (const Injection& fault : cell.faults) {
+      EXPECT_GE(fault.step, Step(1));
+      EXPECT_LE(fault.step, Step(10));
+      EXPECT_TRUE(fault.rank == Rank(0) || fault.rank == Rank(3)) << cell.Name();
+      EXPECT_TRUE(ParseInjection(ToString(fault)).ok()) << ToString(fault);
+    }
+  }
+  EXPECT_EQ(names.size(), plan.size());
+  EXPECT_EQ(slugs.size(), plan.size());
+  EXPECT_EQ(plan.size(), 7u * 7 * 2 + 6);  // kinds, phases, ranks; doubles
+  EXPECT_EQ(plan[0].Name(), "exception, rank 3, forward");
+  EXPECT_EQ(plan[7].Name(), "kill, rank 3, forward");
+}
+
+TEST(CertifyPlan, IsPossibleForTheSmallestPrograms) {
+  for (const CertifyCell& cell : MakeCertifyPlan({.world_size = 1, .steps = 2}))
+    for (const Injection& fault : cell.faults) {
+      EXPECT_EQ(fault.rank, Rank(0));
+      EXPECT_LE(fault.step, Step(2));
+    }
+  EXPECT_LT(MakeCertifyPlan({.world_size = 4, .steps = 10, .quick = true}).size(), 25u);
+}
+
+TEST(CertifyPlan, MovesDoublesIntoPhasesThatTheProgramMarks) {
+  CertifyCell twice{"twice", std::nullopt, {{.phase = TrainPhase::kBackward}, {.phase = TrainPhase::kGate}}};
+  const CertifyCell moved = WithinMarked(twice, {TrainPhase::kBackward});
+  EXPECT_EQ(moved.faults[0].phase, TrainPhase::kUpdate);
+  EXPECT_EQ(moved.faults[1].phase, TrainPhase::kGate);
+  EXPECT_EQ(WithinMarked(Single(), {TrainPhase::kBackward}), Single());
+}
+
+TEST(CertifyVerdict, IsSameOnlyWhereEveryFaultStruckAndNothingDiffers) {
+  EXPECT_EQ(JudgeFinished(Single(), Struck("respawn"), Undisturbed()).outcome, CertifyOutcome::kSame);
+  EXPECT_EQ(JudgeFinished(Single(), Undisturbed(), Undisturbed()).outcome, CertifyOutcome::kNotReached);
+}
+
+TEST(CertifyVerdict, SaysWhatDiffersAndWhereToLook) {
+  RunRecord run = Struck("retry");
+  run.losses[2] = 2.5;
+  CertifyResult result = JudgeFinished(Single(), run, Undisturbed());
+  EXPECT_EQ(result.outcome, CertifyOutcome::kDifferent);
+  EXPECT_THAT(result.text, HasSubstr("losses differ from step 3 on (2.5 instead of 2)"));
+  EXPECT_THAT(result.text, HasSubstr("random generator"));
+
+  run = Struck("respawn");
+  run.final_digest = "ffffffffffffffff";
+  EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed()).text, HasSubstr("A new process has only what is registered"));
+
+  run = Struck("retry");
+  run.samples_consumed = 9;
+  EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed()).text,
+              HasSubstr("9 samples instead of 8. Samples were taken"));
+
+  run = Struck("retry");
+  run.final_digest.clear();
+  EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed()).text, HasSubstr("no digest"));
+}
+
+TEST(CertifyVerdict, HoldsAResumedRunAgainstTheStepsThatItComputed) {
+  RunRecord resumed = Undisturbed();
+  resumed.resumed_from = 2;
+  resumed.steps = 2;
+  resumed.losses = {2, 1};
+  EXPECT_EQ(JudgeResumed(Struck("dump"), resumed, Undisturbed()).outcome, CertifyOutcome::kSaved);
+  resumed.losses = {2, 1.5};
+  EXPECT_THAT(JudgeResumed(Struck("dump"), resumed, Undisturbed()).text, HasSubstr("from step 4 on"));
+  resumed.losses = {2};
+  EXPECT_EQ(JudgeResumed(Struck("dump"), resumed, Undisturbed()).outcome, CertifyOutcome::kDifferent);
+  resumed.losses = {2, 1};
+  resumed.final_digest = "1";
+  EXPECT_EQ(JudgeResumed(Struck("dump"), resumed, Undisturbed()).outcome, CertifyOutcome::kDifferent);
+}
+
+Certificate Mixed() {
+  Certificate certificate;
+  certificate.program = {"train", "<script>"};
+  certificate.world_size = 2;
+  certificate.steps = 4;
+  certificate.cells.push_back({Single(), {CertifyOutcome::kSame, "", "respawn", 1}, "kintsugi run", ""});
+  CertifyCell other = Single();
+  other.phase = TrainPhase::kUpdate;
+  certificate.cells.push_back(
+      {other, {CertifyOutcome::kDifferent, "losses & <b>", "adopt", 1}, "kintsugi run --inject x", "cells/x"});
+  certificate.cells.push_back({{"twice", std::nullopt, {}}, {}, "kintsugi run", ""});
+  return certificate;
+}
+
+TEST(Certificate, PassesOnlyWhereSomethingWasTriedAndNothingWentWrong) {
+  Certificate certificate = Mixed();
+  EXPECT_FALSE(certificate.passed());
+  EXPECT_THAT(CertificateVerdict(certificate), HasSubstr("1 fault of 2 tried did not end"));
+  certificate.cells.erase(certificate.cells.begin() + 1);
+  EXPECT_TRUE(certificate.passed());
+  EXPECT_THAT(CertificateVerdict(certificate), HasSubstr("1 not done"));
+  certificate.nondeterminism = "losses differ";
+  EXPECT_FALSE(certificate.passed());
+  EXPECT_FALSE(Certificate().passed());
+}
+
+TEST(Certificate, TellsWhatFailedWithItsCommand) {
+  const std::string text = CertificateText(Mixed());
+  EXPECT_THAT(
+      text,
+      HasSubstr("DIFFERENT: kill, rank 1, update (repaired by adopt)\n  losses & <b>\n  kintsugi run --inject x"));
+  const nlohmann::ordered_json json = CertificateJson(Mixed());
+  EXPECT_EQ(json["cells"].size(), 3u);
+  EXPECT_EQ(json["cells"][1]["outcome"], "DIFFERENT");
+  EXPECT_EQ(json["cells"][2]["phase"], nullptr);
+}
+
+TEST(CertificatePage, EscapesWhatComesFromOutside) {
+  const std::string page = CertificateHtml(Mixed());
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page, HasSubstr("losses &amp; &lt;b&gt;"));
+  EXPECT_THAT(page, HasSubstr("kintsugi run --inject x"));
+}
+
+}  // namespace
+}  // namespace kintsugi
