@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -23,6 +24,7 @@ namespace fs = std::filesystem;
 constexpr const char* kLockName = "lock";
 constexpr const char* kPrefix = "run-";
 constexpr const char* kNewPrefix = "new-";  // until its lock is held
+constexpr auto kNewFor = std::chrono::minutes(1);
 // Journals of runs whose folder is our own are kept for a while: the newest so many.
 constexpr size_t kJournalsKept = 8;
 
@@ -45,7 +47,10 @@ void RemoveAbandoned(const fs::path& base) {
   std::vector<Abandoned> kept;
   for (const auto& entry : fs::directory_iterator(base, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind(kPrefix, 0) != 0 && name.rfind(kNewPrefix, 0) != 0) continue;
+    const bool is_new = name.rfind(kNewPrefix, 0) == 0;
+    if (name.rfind(kPrefix, 0) != 0 && !is_new) continue;
+    // Its maker is about to lock it: only one that nobody has touched for long was left by a launcher that died.
+    if (is_new && fs::file_time_type::clock::now() - fs::last_write_time(entry.path(), error) < kNewFor) continue;
     UniqueFd lock = TakeLock(entry.path(), 0);
     if (!lock.valid()) continue;
     const fs::file_time_type written = fs::last_write_time(entry.path() / journal::kFileName, error);
