@@ -86,6 +86,8 @@ void FileWriter::Shared::Run() {
     failed = true;
     break;
   }
+  // Whoever waits for the end may let go of all that the handler refers to, while this thread is still on its way out.
+  on_failure = nullptr;
   done = true;
   changed.notify_all();
 }

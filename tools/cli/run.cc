@@ -334,6 +334,7 @@ int RunAndReport(const RunOptions& options) {
     if (exit_code == 0) exit_code = core::kExitFailed;
   }
   if (exit_code != 0) Complain(*output, outcome->text);
+  (void)output->Flush(OutputPrefixer::kFlushLimit);
   return exit_code;
 }
 

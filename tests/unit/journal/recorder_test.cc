@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <thread>
 
+#include "runtime/journal/file_writer.h"
 #include "tests/unit/journal/recorded.h"
 
 namespace kintsugi::journal {
@@ -137,6 +139,19 @@ TEST_F(Recording, PlacesThatAreNoFilesAreRefused) {
   EXPECT_EQ(open("/dev/null"), StatusCode::kInvalidArgument);
   EXPECT_EQ(open(folder_.File("missing/journal")), StatusCode::kInvalidArgument);
   EXPECT_EQ(open("/tmp"), StatusCode::kInvalidArgument);
+}
+
+// The log's end is the last thing that a launcher waits for; whoever holds the log longer cuts its last line off.
+TEST(FileWriter, KeepsNothingOfItsHandlerBeyondItsEnd) {
+  const std::string path = testing::TempDir() + "/kintsugi-file-writer";
+  const auto log = std::make_shared<int>(0);
+  for (int i = 0; i < 500; ++i) {
+    auto writer = FileWriter::Open(path, 1024, [log](const Status&) {}).value();
+    ASSERT_TRUE(writer->Write("bytes"));
+    writer.reset();
+    ASSERT_EQ(log.use_count(), 1) << "at the end of writer " << i;
+  }
+  (void)unlink(path.c_str());
 }
 
 }  // namespace
