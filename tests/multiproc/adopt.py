@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from harness import Failure, must_be_same, only_incident, reference, script
+from harness import Failure, descriptors, must_be_same, only_incident, reference, script
 from live_run import LiveRun, wait_until
 
 TRAINER = ["--steps", "12", "--step-delay-us", "5000"]
@@ -122,8 +122,7 @@ def a_spare_adopts(runner):
 def nothing_is_held_for_ever(runner):
     """Once the replacement runs its host has the state once: the launcher has let go of every memory file but those."""
     def held(run):
-        files = [os.readlink(f"/proc/{run.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{run.pid}/fd")]
-        return sum("kintsugi-state" in name for name in files)
+        return sum("kintsugi-state" in target for _, target in descriptors(run.pid))
     with LiveRun(runner, [], LONG) as run:
         run.wait_step(3)
         before = held(run)

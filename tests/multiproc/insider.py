@@ -5,7 +5,7 @@ import os
 import socket
 import struct
 
-from harness import Failure
+from harness import Failure, descriptors
 
 MAGIC = b"KINTSUGI"
 CLIENT_LABEL = b"kintsugi handshake: the client proves itself to the server"
@@ -72,10 +72,9 @@ def hello(job, nonce=None):
 
 def secret_of(launcher):
     """From the launcher's memory file, which only its own user and root can read."""
-    for name in os.listdir(f"/proc/{launcher}/fd"):
-        path = f"/proc/{launcher}/fd/{name}"
-        if "kintsugi-secret" in os.readlink(path):
-            with open(path, "rb") as file:
+    for number, target in descriptors(launcher):
+        if "kintsugi-secret" in target:
+            with open(f"/proc/{launcher}/fd/{number}", "rb") as file:
                 return file.read(SECRET_BYTES)
     raise Failure("the launcher has no secret")
 
