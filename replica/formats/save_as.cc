@@ -11,7 +11,6 @@ namespace {
 using checkpoint::FileSystem;
 using checkpoint::Join;
 
-constexpr std::string_view kUnfinished = ".unfinished-";  // as write.cc calls what it writes
 constexpr std::string_view kRemoved = ".unfinished-removed";
 // One Hugging Face file for each writer, but none so small that there are hundreds.
 constexpr uint64_t kFileBytesMin = uint64_t{256} << 20;

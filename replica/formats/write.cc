@@ -26,7 +26,6 @@ using checkpoint::WritableFile;
 constexpr uint64_t kGatherBytes = 1 << 20;
 constexpr uint64_t kWriteBytes = 4 << 20;
 constexpr uint64_t kWindowBytes = 8 << 20;
-constexpr std::string_view kUnfinished = ".unfinished-";
 
 // One file, front to back.
 class FileStream {

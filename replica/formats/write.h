@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "replica/formats/format.h"
 #include "replica/formats/outline.h"
@@ -21,6 +22,8 @@
 namespace kintsugi::formats {
 
 inline constexpr uint64_t kMemoryBytesMin = uint64_t{16} << 20;
+// In the names of what is being written, before the writer's process: never whole, removed by the next writer.
+inline constexpr std::string_view kUnfinished = ".unfinished-";
 
 struct WriteOptions {
   uint64_t memory_bytes = uint64_t{1} << 30;

@@ -21,7 +21,7 @@ class Decoder {
   Decoder(const Tree& tree, const std::string& place) : tree_(tree), place_(place) {}
 
   Result<Metadata> Run() {
-    const NodeId state = StateOf(tree_.root, "Metadata");
+    const NodeId state = tree_.StateOf(tree_.root, "Metadata");
     if (state == kNoNode) return Bad(tree_.root, "it is no DCP metadata but " + DescribeNode(tree_, tree_.root));
     KINTSUGI_RETURN_IF_ERROR(ReadPaths(tree_.Get(state, "planner_data")));
     const auto* entries = tree_.PairsOf(tree_.Get(state, "state_dict_metadata"));
@@ -35,21 +35,7 @@ class Decoder {
   }
 
  private:
-  Status Bad(NodeId id, const std::string& what) const {
-    const uint64_t at = id < tree_.nodes.size() ? tree_[id].at : 0;
-    return {StatusCode::kDataLoss, "'" + place_ + "', byte " + std::to_string(at) + ": " + what};
-  }
-  // What was built into an object of this class, wherever the class is defined; kNoNode for anything else.
-  NodeId StateOf(NodeId id, std::string_view name) const {
-    if (id >= tree_.nodes.size() || tree_[id].kind != Kind::kCall) return kNoNode;
-    const auto& callee = tree_[tree_[id].items[0]];
-    return callee.kind == Kind::kGlobal && callee.name == name ? tree_[id].state : kNoNode;
-  }
-  bool IsOf(NodeId id, std::string_view name) const {
-    if (id >= tree_.nodes.size() || tree_[id].kind != Kind::kCall) return false;
-    const auto& callee = tree_[tree_[id].items[0]];
-    return callee.kind == Kind::kGlobal && callee.name == name;
-  }
+  Status Bad(NodeId id, const std::string& what) const { return BadNode(tree_, id, place_, what); }
 
   Status ReadPaths(NodeId id) {
     const auto* pairs = tree_.PairsOf(id);
@@ -76,11 +62,11 @@ class Decoder {
   Status ReadEntry(NodeId name, NodeId value) {
     const auto key = tree_.TextOf(name);
     if (!key) return Bad(name, "a name is no text");
-    if (IsOf(value, "BytesStorageMetadata")) {
+    if (tree_.IsOfClass(value, "BytesStorageMetadata")) {
       metadata_.objects.emplace_back(*key);
       return Status::Ok();
     }
-    const NodeId state = StateOf(value, "TensorStorageMetadata");
+    const NodeId state = tree_.StateOf(value, "TensorStorageMetadata");
     const std::string what = "tensor '" + PrintableKey(std::string(*key)) + "': ";
     if (state == kNoNode)
       return Bad(value, "'" + PrintableKey(std::string(*key)) + "' is " + DescribeNode(tree_, value));
@@ -89,7 +75,7 @@ class Decoder {
     const auto shape = tree_.NumbersOf(tree_.Get(state, "size"));
     if (!shape) return Bad(state, what + "its size is none");
     entry.shape = *shape;
-    const NodeId properties = StateOf(tree_.Get(state, "properties"), "TensorProperties");
+    const NodeId properties = tree_.StateOf(tree_.Get(state, "properties"), "TensorProperties");
     if (properties == kNoNode) return Bad(state, what + "its properties are none");
     const auto& parts = tree_[properties];
     const NodeId type =
@@ -100,7 +86,7 @@ class Decoder {
     const NodeId chunks = tree_.Get(state, "chunks");
     if (chunks == kNoNode || tree_[chunks].kind != Kind::kList) return Bad(state, what + "its chunks are no list");
     for (const NodeId chunk : tree_[chunks].items) {
-      const NodeId fields = StateOf(chunk, "ChunkStorageMetadata");
+      const NodeId fields = tree_.StateOf(chunk, "ChunkStorageMetadata");
       if (fields == kNoNode) return Bad(chunk, what + "a chunk is none");
       const auto offset = tree_.NumbersOf(tree_.Get(fields, "offsets")),
                  sizes = tree_.NumbersOf(tree_.Get(fields, "sizes"));
@@ -113,7 +99,7 @@ class Decoder {
   }
 
   Status ReadStored(NodeId index, NodeId info) {
-    const NodeId where = StateOf(index, "MetadataIndex"), what = StateOf(info, "_StorageInfo");
+    const NodeId where = tree_.StateOf(index, "MetadataIndex"), what = tree_.StateOf(info, "_StorageInfo");
     if (where == kNoNode || what == kNoNode) return Bad(index, "an entry of storage_data is none");
     Stored stored;
     const auto key = tree_.TextOf(tree_.Get(where, "fqn")), file = tree_.TextOf(tree_.Get(what, "relative_path"));

@@ -60,8 +60,7 @@ class Reader {
 
  private:
   static Status Bad(const OpenFile& file, NodeId id, const std::string& what) {
-    const uint64_t at = id < file.archive.tree.nodes.size() ? file.archive.tree[id].at : 0;
-    return {StatusCode::kDataLoss, "'" + file.archive.place + "', byte " + std::to_string(at) + ": " + what};
+    return BadNode(file.archive.tree, id, file.archive.place, what);
   }
 
   // files_[data rank][model rank]; one row where every data rank has the same.

@@ -50,8 +50,7 @@ class Reader {
   };
 
   Status Bad(const OpenFile& file, NodeId id, const std::string& what) const {
-    const uint64_t at = id < file.archive.tree.nodes.size() ? file.archive.tree[id].at : 0;
-    return {StatusCode::kDataLoss, "'" + file.archive.place + "', byte " + std::to_string(at) + ": " + what};
+    return BadNode(file.archive.tree, id, file.archive.place, what);
   }
 
   // Of an enumeration too: a call of its class with a number, or of getattr with the member's name.

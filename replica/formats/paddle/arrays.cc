@@ -57,10 +57,7 @@ class Reader {
   }
 
  private:
-  Status Bad(NodeId id, const std::string& what) const {
-    const uint64_t at = id < tree_.nodes.size() ? tree_[id].at : 0;
-    return {StatusCode::kDataLoss, "'" + place_ + "', byte " + std::to_string(at) + ": " + what};
-  }
+  Status Bad(NodeId id, const std::string& what) const { return BadNode(tree_, id, place_, what); }
   const std::vector<NodeId>* ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const {
     for (const std::string_view root : {"numpy._core.", "numpy.core."})
       if (const auto* found = tree_.ArgumentsOf(id, std::string(root) + std::string(module), name)) return found;

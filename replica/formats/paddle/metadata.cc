@@ -23,7 +23,7 @@ class Decoder {
   Decoder(const Tree& tree, const std::string& place) : tree_(tree), place_(place) {}
 
   Result<Metadata> Run() {
-    const NodeId state = StateOf(tree_.root, "Metadata");
+    const NodeId state = tree_.StateOf(tree_.root, "Metadata");
     if (state == kNoNode) return Bad(tree_.root, "it is no metadata of Paddle but " + DescribeNode(tree_, tree_.root));
     const auto* tensors = tree_.PairsOf(tree_.Get(state, "state_dict_metadata"));
     const auto* stored = tree_.PairsOf(tree_.Get(state, "storage_metadata"));
@@ -38,16 +38,7 @@ class Decoder {
   }
 
  private:
-  Status Bad(NodeId id, const std::string& what) const {
-    const uint64_t at = id < tree_.nodes.size() ? tree_[id].at : 0;
-    return {StatusCode::kDataLoss, "'" + place_ + "', byte " + std::to_string(at) + ": " + what};
-  }
-  // What was built into an object of this class, wherever the class is defined; kNoNode for anything else.
-  NodeId StateOf(NodeId id, std::string_view name) const {
-    if (id >= tree_.nodes.size() || tree_[id].kind != Kind::kCall) return kNoNode;
-    const auto& callee = tree_[tree_[id].items[0]];
-    return callee.kind == Kind::kGlobal && callee.name == name ? tree_[id].state : kNoNode;
-  }
+  Status Bad(NodeId id, const std::string& what) const { return BadNode(tree_, id, place_, what); }
   std::optional<FlatRange> FlatOf(NodeId state) const {
     const auto numbers = tree_.NumbersOf(tree_.Get(state, "flattened_range"));
     if (!numbers || numbers->size() != 2 || (*numbers)[0] < 0 || (*numbers)[1] < (*numbers)[0]) return std::nullopt;
@@ -64,7 +55,7 @@ class Decoder {
       return Bad(list, "tensor '" + PrintableKey(entry.key) + "': " + what);
     };
     for (const NodeId item : tree_[list].items) {
-      const NodeId state = StateOf(item, "LocalTensorMetadata");
+      const NodeId state = tree_.StateOf(item, "LocalTensorMetadata");
       const auto offset = tree_.NumbersOf(tree_.Get(state, "global_offset"));
       const auto shape = tree_.NumbersOf(tree_.Get(state, "local_shape"));
       const auto type = tree_.TextOf(tree_.Get(state, "dtype"));
@@ -93,7 +84,7 @@ class Decoder {
   }
 
   Status ReadStored(NodeId index, NodeId file) {
-    const NodeId state = StateOf(index, "LocalTensorIndex");
+    const NodeId state = tree_.StateOf(index, "LocalTensorIndex");
     const auto key = tree_.TextOf(tree_.Get(state, "tensor_key"));
     const auto offset = tree_.NumbersOf(tree_.Get(state, "global_offset"));
     const auto name = tree_.TextOf(file);

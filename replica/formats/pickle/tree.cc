@@ -56,6 +56,17 @@ std::optional<std::vector<int64_t>> Tree::NumbersOf(NodeId id) const {
   return numbers;
 }
 
+bool Tree::IsOfClass(NodeId id, std::string_view name) const {
+  if (id >= nodes.size() || nodes[id].kind != Kind::kCall) return false;
+  const Node& callee = nodes[nodes[id].items[0]];
+  return callee.kind == Kind::kGlobal && callee.name == name;
+}
+
+Status BadNode(const Tree& tree, NodeId id, const std::string& place, const std::string& what) {
+  const uint64_t at = id < tree.nodes.size() ? tree[id].at : 0;
+  return {StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(at) + ": " + what};
+}
+
 std::string DescribeNode(const Tree& tree, NodeId id) {
   if (id >= tree.nodes.size()) return "nothing";
   const Node& node = tree[id];

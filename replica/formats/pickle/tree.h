@@ -68,6 +68,10 @@ struct Tree {
   }
   // The arguments of a call of this global; null for anything else.
   const std::vector<NodeId>* ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const;
+  // Whether it is an object of this class, wherever the class is defined, and what was built into it; kNoNode for
+  // anything else.
+  bool IsOfClass(NodeId id, std::string_view name) const;
+  NodeId StateOf(NodeId id, std::string_view name) const { return IsOfClass(id, name) ? nodes[id].state : kNoNode; }
   // A dictionary's value (of a call's set items too, as of an OrderedDict); kNoNode where there is none.
   NodeId Get(NodeId dict, std::string_view key) const;
   // Key, value, ...: of a dictionary, or of a call that makes one (OrderedDict, Counter, defaultdict); null for
@@ -84,5 +88,8 @@ Result<Tree> Parse(std::string_view input, const std::string& place, uint64_t ba
 
 // "module name", a number, a text: for messages and notes.
 std::string DescribeNode(const Tree& tree, NodeId id);
+
+// kDataLoss: file, the byte where the node was read, and what is wrong there.
+Status BadNode(const Tree& tree, NodeId id, const std::string& place, const std::string& what);
 
 }  // namespace kintsugi::formats::pickle

@@ -60,9 +60,7 @@ class Walk {
   }
 
  private:
-  Status Bad(NodeId id, const std::string& what) const {
-    return {StatusCode::kDataLoss, "'" + archive_.place + "', byte " + std::to_string(tree_[id].at) + ": " + what};
-  }
+  Status Bad(NodeId id, const std::string& what) const { return BadNode(tree_, id, archive_.place, what); }
   PathPart PartOf(NodeId key) const {
     if (tree_[key].kind == Kind::kText) return {PathPart::Kind::kText, std::string(tree_[key].text), 0};
     return {PathPart::Kind::kNumber, "", tree_[key].number};
