@@ -83,7 +83,7 @@ std::string NameOf(const Found& found) {
 }
 
 Status Failed(const std::string& what, int error) {
-  return {StatusCode::kUnavailable, what + ": " + std::strerror(error)};
+  return {error == ENOENT ? StatusCode::kNotFound : StatusCode::kUnavailable, what + ": " + std::strerror(error)};
 }
 
 }  // namespace
@@ -109,6 +109,16 @@ Status OwnerFile::Write() {
 }
 
 Result<OwnerFile::Answer> OwnerFile::TryTake() {
+  constexpr int kTries = 100;
+  // Another run that ends without a checkpoint may take the root along between any two of our calls.
+  for (int tries = 1;; ++tries) {
+    Result<Answer> answer = TakeOnce();
+    if (answer.ok() || answer.status().code() != StatusCode::kNotFound) return answer;
+    if (tries == kTries) return Status{StatusCode::kUnavailable, answer.status().message()};
+  }
+}
+
+Result<OwnerFile::Answer> OwnerFile::TakeOnce() {
   std::error_code error;
   made_root_ = std::filesystem::create_directories(root_, error) || made_root_;
   if (error) return Failed("'" + root_ + "' cannot be made", error.value());

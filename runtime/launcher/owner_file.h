@@ -36,6 +36,8 @@ class OwnerFile {
   void GiveBack();
 
  private:
+  // Errors: kNotFound where the root went away meanwhile.
+  Result<Answer> TakeOnce();
   Status Write();
   std::string ToText() const;
 

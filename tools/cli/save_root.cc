@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "runtime/base/result.h"
 #include "runtime/base/unique_fd.h"
 #include "tools/cli/common.h"
 
@@ -21,41 +22,52 @@ Status Refused(const std::string& root, const std::string& why) {
                                         "; give a folder that this user may write to, or --save-dir '' for no saves"};
 }
 
-// One block, through to the disk: a full or a read-only one says so here.
-std::string WriteProbe(const fs::path& folder) {
+// One block, through to the disk: a full or a read-only one says so here. Gives an errno, or 0.
+int WriteProbe(const fs::path& folder) {
   const std::string file = (folder / (".kintsugi-probe-" + std::to_string(getpid()))).string();
   const UniqueFd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd.valid()) return std::strerror(errno);
+  if (!fd.valid()) return errno;
   const std::vector<char> block(4096);
   const ssize_t written = write(fd.get(), block.data(), block.size());
   int error = written < 0 ? errno : written < static_cast<ssize_t>(block.size()) ? ENOSPC : 0;
   if (error == 0 && fsync(fd.get()) != 0) error = errno;
   unlink(file.c_str());
-  return error == 0 ? "" : std::strerror(error);
+  return error;
+}
+
+// The folder itself, or the nearest one above it that is there: whoever may write a file into that one may also make
+// what is missing. Nothing is made under the real name, since launchers that start together would take it from each
+// other.
+Result<fs::path> NearestFolder(const std::string& root) {
+  std::error_code error;
+  for (fs::path at = fs::absolute(root, error); !error; at = at.parent_path()) {
+    if (at.filename().empty() && at.has_relative_path()) continue;  // "checkpoints/" is "checkpoints"
+    const fs::file_status itself = fs::symlink_status(at, error);
+    if (itself.type() == fs::file_type::not_found) {
+      error.clear();
+      continue;
+    }
+    if (error) break;
+    if (fs::is_directory(at, error)) return at;
+    return Refused(root,
+                   at.string() + (fs::is_symlink(itself) ? " is a link that leads to no folder" : " is no folder"));
+  }
+  return Refused(root, error.message());
 }
 
 }  // namespace
 
 Status CheckSaveRoot(const std::string& root) {
-  std::error_code error;
-  const fs::path folder = fs::absolute(root, error);
-  if (error) return Refused(root, error.message());
-  std::vector<fs::path> made;
-  for (fs::path missing = folder; !fs::exists(missing, error) && missing.has_relative_path();
-       missing = missing.parent_path())
-    made.insert(made.begin(), missing);
-  std::string why;
-  size_t there = 0;
-  while (there < made.size() && why.empty()) {
-    if (mkdir(made[there].c_str(), 0777) != 0 && errno != EEXIST)
-      why = made[there].string() + ": " + std::strerror(errno);
-    else
-      ++there;
+  constexpr int kTries = 100;
+  for (int tries = 1;; ++tries) {
+    const Result<fs::path> folder = NearestFolder(root);
+    if (!folder.ok()) return folder.status();
+    const int error = WriteProbe(*folder);
+    if (error == 0) return Status::Ok();
+    // A run that ends without a checkpoint takes its folder along, between our look and our probe too.
+    if (error == ENOENT && tries < kTries) continue;
+    return Refused(root, folder->string() + ": " + std::strerror(error));
   }
-  if (why.empty()) why = fs::is_directory(folder, error) ? WriteProbe(folder) : "it is no folder";
-  // Only what is still empty goes again: another run may have begun to use it.
-  while (there > 0) rmdir(made[--there].c_str());
-  return why.empty() ? Status::Ok() : Refused(root, why);
 }
 
 }  // namespace kintsugi::cli

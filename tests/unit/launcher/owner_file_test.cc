@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 namespace kintsugi {
 namespace {
@@ -54,6 +56,23 @@ TEST_F(OwnerFileTest, WhoLivesKeepsItAndIsNamed) {
   EXPECT_EQ(first.Touch()->claim, Claim::kMine);
   first.GiveBack();
   EXPECT_EQ(second.TryTake()->claim, Claim::kMine);
+}
+
+// A run that saved nothing removes the root it made; one that begins in that moment makes it again.
+TEST_F(OwnerFileTest, IsTakenThoughAnotherTakesTheRootAway) {
+  std::atomic<int> round = 0;
+  const std::jthread another([&](const std::stop_token& stop) {
+    for (int struck = 0; !stop.stop_requested();)
+      if (const int now = round; struck < now && rmdir(root_.c_str()) == 0) struck = now;  // once for each start
+  });
+  for (int i = 0; i < 1000; ++i) {
+    OwnerFile file(root_, "run", getpid());
+    ++round;
+    const auto answer = file.TryTake();
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    unlink(Path().c_str());
+    rmdir(root_.c_str());
+  }
 }
 
 TEST_F(OwnerFileTest, OfAProcessThatIsGoneItIsFree) {
