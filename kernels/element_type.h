@@ -29,13 +29,23 @@ enum class ElementType : uint8_t {
   kBool,
   kComplex64,
   kComplex128,
+  // Copied, never cast.
+  kUInt16,
+  kUInt32,
+  kUInt64,
+  kComplex32,
+  kFloat8E4M3Fnuz,
+  kFloat8E5M2Fnuz,
+  kFloat8E8M0,
 };
 
-inline constexpr int kElementTypes = 14;
+// The first ones, which casts know, and all.
+inline constexpr int kCastableTypes = 14;
+inline constexpr int kElementTypes = 21;
 
 // 0 for a number that is no type.
 constexpr uint64_t ElementSize(ElementType type) {
-  constexpr uint64_t kSizes[kElementTypes] = {8, 4, 2, 2, 1, 1, 8, 4, 2, 1, 1, 1, 8, 16};
+  constexpr uint64_t kSizes[kElementTypes] = {8, 4, 2, 2, 1, 1, 8, 4, 2, 1, 1, 1, 8, 16, 2, 4, 8, 4, 1, 1, 1};
   return static_cast<int>(type) < kElementTypes ? kSizes[static_cast<int>(type)] : 0;
 }
 

@@ -148,7 +148,9 @@ RowCast FindCast(ElementType to, ElementType from) {
 }  // namespace
 
 bool IsCastable(ElementType from, ElementType to) {
-  return ElementSize(from) > 0 && ElementSize(to) > 0 && IsComplex(from) == IsComplex(to);
+  if (from == to) return ElementSize(from) > 0;
+  return static_cast<int>(from) < kCastableTypes && static_cast<int>(to) < kCastableTypes &&
+         IsComplex(from) == IsComplex(to);
 }
 
 void CastRegion(void* to, ElementType to_type, const void* from, ElementType from_type, const RegionPair& region) {

@@ -25,7 +25,7 @@
 
 namespace kintsugi {
 
-// Both are types, and complex goes to complex and nothing else does.
+// Both are castable types, and complex goes to complex and nothing else does; or both are the same type.
 KINTSUGI_EXPORT bool IsCastable(ElementType from, ElementType to);
 
 // Strides in `region` are those of the two element types.

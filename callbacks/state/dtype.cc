@@ -11,7 +11,7 @@ struct Entry {
   std::string_view name;
 };
 
-constexpr std::array<Entry, 14> kEntries = {{
+constexpr std::array<Entry, 21> kEntries = {{
     {DType::kFloat64, 8, "float64"},
     {DType::kFloat32, 4, "float32"},
     {DType::kFloat16, 2, "float16"},
@@ -26,6 +26,13 @@ constexpr std::array<Entry, 14> kEntries = {{
     {DType::kBool, 1, "bool"},
     {DType::kComplex64, 8, "complex64"},
     {DType::kComplex128, 16, "complex128"},
+    {DType::kUInt16, 2, "uint16"},
+    {DType::kUInt32, 4, "uint32"},
+    {DType::kUInt64, 8, "uint64"},
+    {DType::kComplex32, 4, "complex32"},
+    {DType::kFloat8E4M3Fnuz, 1, "float8_e4m3fnuz"},
+    {DType::kFloat8E5M2Fnuz, 1, "float8_e5m2fnuz"},
+    {DType::kFloat8E8M0, 1, "float8_e8m0fnu"},
 }};
 
 // What numpy, torch, safetensors and Megatron call them too.
@@ -33,7 +40,7 @@ struct Alias {
   std::string_view name;
   DType dtype;
 };
-constexpr std::array<Alias, 42> kAliases = {{
+constexpr std::array<Alias, 51> kAliases = {{
     {"fp64", DType::kFloat64},
     {"f64", DType::kFloat64},
     {"double", DType::kFloat64},
@@ -76,6 +83,15 @@ constexpr std::array<Alias, 42> kAliases = {{
     {"I16", DType::kInt16},
     {"I8", DType::kInt8},
     {"U8", DType::kUInt8},
+    {"u16", DType::kUInt16},
+    {"u32", DType::kUInt32},
+    {"u64", DType::kUInt64},
+    {"U16", DType::kUInt16},
+    {"U32", DType::kUInt32},
+    {"U64", DType::kUInt64},
+    {"chalf", DType::kComplex32},
+    {"e8m0", DType::kFloat8E8M0},
+    {"F8_E8M0", DType::kFloat8E8M0},
 }};
 
 // The table is indexed by the enum: a row out of place would give every later type the wrong size.
@@ -85,6 +101,7 @@ constexpr bool InOrder() {
   return true;
 }
 static_assert(InOrder());
+static_assert(kEntries.size() == static_cast<size_t>(kDTypeLast) + 1);
 
 }  // namespace
 

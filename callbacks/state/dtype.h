@@ -15,7 +15,11 @@ namespace kintsugi {
 enum class DType : uint8_t {
   kFloat64, kFloat32, kFloat16, kBFloat16, kFloat8E4M3, kFloat8E5M2,
   kInt64, kInt32, kInt16, kInt8, kUInt8, kBool, kComplex64, kComplex128,
+  // Stored, moved and compared, never cast.
+  kUInt16, kUInt32, kUInt64, kComplex32, kFloat8E4M3Fnuz, kFloat8E5M2Fnuz, kFloat8E8M0,
 };
+// The numbers travel: append, and move this.
+inline constexpr DType kDTypeLast = DType::kFloat8E8M0;
 
 KINTSUGI_EXPORT bool IsKnown(DType dtype);
 // Bytes of one element.

@@ -37,7 +37,7 @@ inline constexpr Rung LastOf(Rung) { return Rung::kExit; }
 inline constexpr StatusCode LastOf(StatusCode) { return StatusCode::kInternal; }
 inline constexpr TrainPhase LastOf(TrainPhase) { return kTrainPhases.back().phase; }
 inline constexpr Activity LastOf(Activity) { return Activity::kWait; }
-inline constexpr DType LastOf(DType) { return DType::kComplex128; }
+inline constexpr DType LastOf(DType) { return kDTypeLast; }
 inline constexpr ObjectKind LastOf(ObjectKind) { return ObjectKind::kMirrored; }
 
 template <typename E>

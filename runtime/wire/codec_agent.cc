@@ -13,7 +13,7 @@ constexpr int64_t kCostMax = std::chrono::nanoseconds(std::chrono::hours(24 * 36
 Result<core::AgentMessage> TakeReady(const Ready& in) {
   core::Ready m;
   for (const Tensor& t : in.tensors()) {
-    KINTSUGI_RETURN_IF_ERROR(CheckEnum("dtype", t.dtype(), static_cast<uint32_t>(DType::kComplex128)));
+    KINTSUGI_RETURN_IF_ERROR(CheckEnum("dtype", t.dtype(), static_cast<uint32_t>(kDTypeLast)));
     TensorSummary s{t.key(),
                     static_cast<DType>(t.dtype()),
                     {t.global_shape().begin(), t.global_shape().end()},

@@ -17,7 +17,7 @@ constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
 
 TEST(DType, NamesAndSizesAgreeBothWays) {
   std::set<std::string_view> names;
-  for (int i = 0; i <= static_cast<int>(DType::kComplex128); ++i) {
+  for (int i = 0; i <= static_cast<int>(kDTypeLast); ++i) {
     const auto dtype = static_cast<DType>(i);
     ASSERT_TRUE(IsKnown(dtype));
     EXPECT_GT(DTypeSize(dtype), 0u);

@@ -39,7 +39,7 @@ core::Ready RandomMessages::Ready() {
     return s;
   };
   for (uint64_t i = Below(4); i > 0; --i) {
-    TensorSummary t{Text(), Enum(DType::kComplex128), shape(), shape(), shape(), std::nullopt,
+    TensorSummary t{Text(), Enum(kDTypeLast), shape(), shape(), shape(), std::nullopt,
                     static_cast<int>(AnySigned())};
     if (Flip()) t.flattened_range = FlatRange{AnySigned(), AnySigned()};
     ready.registry.tensors.push_back(std::move(t));
