@@ -16,8 +16,12 @@ std::optional<Step> StepHeld(const GateWord& word) {
   return std::nullopt;
 }
 
+bool LeavesHeldWhole(StateMark mark, bool given) {
+  return mark == StateMark::kNotYet || (mark == StateMark::kWriting && !given);
+}
+
 std::optional<HeldState> HeldAfter(const std::optional<HeldState>& before, const LastWords& last) {
-  if (last.mark == StateMark::kNotYet) return before;
+  if (LeavesHeldWhole(last.mark, last.given)) return before;
   if (last.mark != StateMark::kWhole || !last.offered) return std::nullopt;
   const std::optional<Step> step = StepHeld(last.word);
   if (!step) return std::nullopt;

@@ -30,13 +30,18 @@ struct HeldState {
 // The step that the memory of a process with this word stands at; nothing: it is no step's.
 std::optional<Step> StepHeld(const GateWord& word);
 
-// What is held once a process has ended. `before`: what was held of its predecessors; `offered`: it gave its own.
+// What its predecessor left is as it was. `given`: the process has mapped it; one that has not writes into memory of its
+// own until it is in its loop.
+bool LeavesHeldWhole(StateMark mark, bool given);
+
+// What is held once a process has ended. `before`: what was held of its predecessors.
 struct LastWords {
   Incarnation of;
   StateMark mark = StateMark::kNotYet;
   GateWord word;
-  bool offered = false;
+  bool offered = false;  // it gave its own memory
   bool clean = false;
+  bool given = true;  // it had got what was held
 };
 std::optional<HeldState> HeldAfter(const std::optional<HeldState>& before, const LastWords& last);
 

@@ -37,16 +37,9 @@ void StateKeeper::Attach(StateChannel channel) {
   given_ = false;
 }
 
-// A process that never got the files writes into memory of its own: what its predecessor left stays whole until the
-// process is in its loop.
-core::StateMark StateKeeper::WhatItDidToTheHeld(const SharedWords& words) const {
-  const core::StateMark mark = MarkOf(words);
-  return mark == core::StateMark::kWriting && held_ && !given_ ? core::StateMark::kNotYet : mark;
-}
-
 void StateKeeper::Poll(const SharedWords& words) {
   Read();
-  if (held_ && WhatItDidToTheHeld(words) != core::StateMark::kNotYet) Forget();
+  if (held_ && !core::LeavesHeldWhole(MarkOf(words), given_)) Forget();
 }
 
 void StateKeeper::Forget() {
@@ -108,10 +101,11 @@ std::optional<core::HeldState> StateKeeper::OnExit(Incarnation incarnation, cons
   Read();  // a process's last words outlive it
   channel_.reset();
   held_ = core::HeldAfter(held_, {.of = incarnation,
-                                  .mark = WhatItDidToTheHeld(words),
+                                  .mark = MarkOf(words),
                                   .word = core::GateWord::Unpack(words.gate_word.load()),
                                   .offered = own_.has_value(),
-                                  .clean = IsClean(cause)});
+                                  .clean = IsClean(cause),
+                                  .given = given_});
   if (held_ && held_->of == incarnation) left_ = std::move(own_);
   if (!held_) left_.reset();
   own_.reset();

@@ -39,7 +39,6 @@ class StateKeeper {
   void On(StateMessage message);
   void Give();
   void Read();
-  core::StateMark WhatItDidToTheHeld(const SharedWords& words) const;
 
   std::optional<StateChannel> channel_;
   std::optional<Files> own_;   // of the process that lives

@@ -26,14 +26,14 @@ void Hold(Bench& bench, int rank, uint64_t step, bool clean = true) {
 
 TEST(HeldAfter, IsWhatAWholeProcessLeaves) {
   const HeldState before{Incarnation(1), Step(3), true};
-  for (const bool offered : {false, true})
+  for (const auto& [offered, given] : {std::pair(false, false), {false, true}, {true, false}, {true, true}})
     for (const auto mark : {StateMark::kNotYet, StateMark::kWriting, StateMark::kWhole})
       for (int state = 0; state < 8; ++state)
         for (const uint64_t step : {0, 1, 9}) {
           const GateWord word{false, static_cast<GateState>(state), Step(step)};
-          const auto held = HeldAfter(before, {Incarnation(2), mark, word, offered, false});
-          // The predecessor's memory stays what it was until the process has begun to write.
-          if (mark == StateMark::kNotYet) {
+          const auto held = HeldAfter(before, {Incarnation(2), mark, word, offered, false, given});
+          // The predecessor's memory stays what it was until the process has begun to write into it.
+          if (mark == StateMark::kNotYet || (mark == StateMark::kWriting && !given)) {
             EXPECT_EQ(held, before);
             continue;
           }
