@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "multiproc"))
-from harness import Failure, main, same_training  # noqa: E402,F401
+from harness import Failure, Skip, main, same_training  # noqa: E402,F401
 
 ROOT = HERE.parent.parent
 
@@ -37,6 +37,17 @@ class Door:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")
         return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
+    def typed(self, *what):
+        """mypy --strict has nothing to say about files, or a package after -p; each with what it imports of ours."""
+        def test(_):
+            done = subprocess.run([self.python, "-m", "mypy", "--strict", f"--cache-dir={self.package / 'mypy-cache'}", *what],
+                                  capture_output=True, text=True, timeout=300, env=self.environment(), cwd=self.package)
+            if "No module named mypy" in done.stderr:
+                raise Skip("mypy is not installed in build/python")
+            if done.returncode != 0:
+                raise Failure(done.stdout[-4000:] + done.stderr[-1000:])
+        return test
+
     def same(self, program, arguments=(), more=(), nproc=4, paths=None, words=()):
         """A disturbed run ends with the bits, losses and samples of the undisturbed one."""
         def test(_):
@@ -56,3 +67,16 @@ class Door:
                 if word not in json.dumps(summary) + log:
                     raise Failure(f"'{word}' is nowhere in the report\n{log[-4000:]}")
         return test
+
+
+def skip_without_torch(door):
+    """Ends the process where there is no torch; elsewhere the extension for it is built here, not in a run with limits."""
+    probe = subprocess.run([door.python, "-W", "ignore", "-c", "import kintsugi.torch._build as b; b.load()"],
+                           capture_output=True, text=True, env=door.environment(), check=False)
+    if probe.returncode == 0:
+        return
+    if "No module named 'torch'" in probe.stderr:
+        print(f"SKIPPED: {door.python} has no torch; ./tools/setup --python installs it")
+        sys.exit(77)
+    print(probe.stderr[-4000:])
+    sys.exit(1)

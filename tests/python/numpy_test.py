@@ -66,25 +66,6 @@ print(kintsugi.__version__)
     return test
 
 
-def typed(door):
-    def test(_):
-        done = subprocess.run([door.python, "-m", "mypy", "--strict", "--cache-dir=/dev/null", "-p", "kintsugi",
-                               *[]], capture_output=True, text=True, timeout=300, env=door.environment(),
-                              cwd=str(door.package))
-        if "No module named mypy" in done.stderr:
-            print("SKIPPED: mypy is not installed in build/python")
-            return
-        ours = [line for line in done.stdout.splitlines() if ": error:" in line and "kintsugi/torch/" not in line]
-        if ours:
-            raise Failure("\n".join(ours[:30]))
-        example = subprocess.run([door.python, "-m", "mypy", "--strict", "--cache-dir=/dev/null", *LINE],
-                                 capture_output=True, text=True, timeout=300, env=door.environment(),
-                                 cwd=str(door.package))
-        if example.returncode != 0:
-            raise Failure(example.stdout[-3000:] + example.stderr[-1000:])
-    return test
-
-
 if __name__ == "__main__":
     door = Door(sys.argv[1:])
     sys.exit(main([
@@ -106,5 +87,5 @@ if __name__ == "__main__":
                    words=("did not come out of its step within 8000 ms",))),
         ("numpy trainer, ranks register different state", differs(door)),
         ("mistakes are sentences", mistakes(door)),
-        ("types are as they say", typed(door)),
+        ("types are as they say", door.typed(*LINE)),
     ], door.bin))

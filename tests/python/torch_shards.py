@@ -46,7 +46,10 @@ def main() -> None:
     dist.init_process_group("kintsugi")
     torch.manual_seed(3)
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
-    copied = fully_shard(nn.Sequential(fully_shard(layers(), mesh=mesh), nn.Linear(WIDTH, 4)), mesh=mesh)
+    inner = layers()
+    copied = nn.Sequential(inner, nn.Linear(WIDTH, 4))
+    for module in (inner, copied):
+        fully_shard(module, mesh=mesh)
     cut = parallelize_module(layers(), mesh["inner"], {"0": ColwiseParallel(), "3": RowwiseParallel()})
     shared = DistributedDataParallel(layers())
     models = {"copied": copied, "cut": cut, "shared": shared}
@@ -64,7 +67,7 @@ def main() -> None:
     refused("optimizer.step() outside of run.train", optimizers["sgd"].step)
     refused("comes before init_process_group", kintsugi.torch.join)
     refused("whose model was registered without it", run.register,
-            late=kintsugi.torch.ReplicaOptimizer(cut[4].parameters(), torch.optim.SGD, copies=2, lr=1.0))  # fmt: skip
+            late=kintsugi.torch.ReplicaOptimizer(list(cut.children())[4].parameters(), torch.optim.SGD, copies=2, lr=1.0))  # fmt: skip
     torch.manual_seed(5 + part)  # ranks that share a cut layer draw alike
 
     def step(k: int) -> None:
@@ -73,7 +76,7 @@ def main() -> None:
         own = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(100 * k + run.rank))
         pair = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(100 * k + 10 + part))
         loss = copied(own).square().sum() + cut(pair).square().sum() + (shared(own) - own).square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         for parameter in cut.parameters():
             grad = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
             dist.all_reduce(grad, group=data)

@@ -5,7 +5,7 @@
 import subprocess
 import sys
 
-from door import HERE, ROOT, Door, Failure, main
+from door import HERE, ROOT, Door, Failure, main, skip_without_torch
 
 GPT = [str(ROOT / "integrations/examples/torch_gpt/train.py"), "--steps", "12"]
 SHARDS = [str(HERE / "torch_shards.py")]  # HSDP, tensor parallel and ReplicaOptimizer in one program
@@ -25,14 +25,7 @@ if __name__ == "__main__":
     if soak:
         sys.argv.remove("--soak")
     door = Door(sys.argv[1:])
-    probe = subprocess.run([door.python, "-W", "ignore", "-c", "import kintsugi.torch._build as b; b.load()"],
-                           capture_output=True, text=True, env=door.environment(), check=False)
-    if probe.returncode != 0:
-        if "No module named 'torch'" in probe.stderr:
-            print(f"SKIPPED: {door.python} has no torch; ./tools/setup --python installs it")
-            sys.exit(77)
-        print(probe.stderr[-4000:])
-        sys.exit(1)
+    skip_without_torch(door)
 
     # A run takes some 17 s of CPU, most of it for importing torch: faults share runs.
     def struck(name, *faults, paths, options=(), how="ddp", nproc=4, program=None):
@@ -64,5 +57,8 @@ if __name__ == "__main__":
         struck("FSDP2 without a second copy, an exception, killed in an update with snapshots", "throw:1@3:backward",
                "kill:0@7:update", how="fsdp", nproc=2, options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
         ("torch's mistakes are sentences", mistakes(door)),
+        ("types of the package are as they say", door.typed("-p", "kintsugi")),
+        ("types of a trainer are as they say", door.typed(GPT[0])),
+        ("types of cut models are as they say", door.typed(*SHARDS)),
     ]
     sys.exit(main(list(matrix()) if soak else short, door.bin))

@@ -40,7 +40,8 @@ class Block(nn.Module):
         q, k, v = (part(normed).view(split).transpose(1, 2) for part in (self.query, self.key, self.value))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, -1)
         x = x + self.dropout(self.out(mixed))
-        return x + self.dropout(self.down(F.gelu(self.up(self.norm2(x)))))
+        widened: Tensor = self.dropout(self.down(F.gelu(self.up(self.norm2(x)))))
+        return x + widened
 
 
 class GPT(nn.Module):
@@ -52,7 +53,8 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.token(tokens) + self.position(torch.arange(tokens.shape[1]))
-        return self.head(self.norm(self.blocks(x)).flatten(0, 1))  # type: ignore[no-any-return]
+        logits: Tensor = self.head(self.norm(self.blocks(x)).flatten(0, 1))
+        return logits
 
 
 def parallelize(model: GPT, how: str) -> tuple[nn.Module, int, int, dist.ProcessGroup | None]:
@@ -66,7 +68,8 @@ def parallelize(model: GPT, how: str) -> tuple[nn.Module, int, int, dist.Process
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
         for block in model.blocks:
             fully_shard(block, mesh=mesh)
-        return fully_shard(model, mesh=mesh), rank, world, None
+        fully_shard(model, mesh=mesh)
+        return model, rank, world, None
     mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("data", "tensor"))
     cut, joined = ColwiseParallel(), RowwiseParallel()
     for block in model.blocks:
@@ -79,7 +82,7 @@ def average_gradients(model: nn.Module, group: dist.ProcessGroup) -> None:
     grads = [g.to_local() if isinstance(g, DTensor) else g for p in model.parameters() if (g := p.grad) is not None]
     flat = torch.cat([grad.flatten() for grad in grads])
     dist.all_reduce(flat, group=group)
-    for grad, mean in zip(grads, (flat / dist.get_world_size(group)).split([grad.numel() for grad in grads])):
+    for grad, mean in zip(grads, torch.split(flat / dist.get_world_size(group), [grad.numel() for grad in grads])):
         grad.copy_(mean.view_as(grad))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from .. import _core
 from .._errors import Error
@@ -20,7 +21,7 @@ from ..run import Incident
 _DRAIN_MS = 500  # connections are closed by then: whatever is still stuck gets no more bytes
 
 
-class RunStore(dist.Store):
+class RunStore(Store):
     """torch's view of the rendezvous store of one generation: the control plane's, so no rank's death takes it away."""
 
     def __init__(self, store: _core.Store, timeout_ms: int) -> None:
@@ -112,7 +113,7 @@ class Groups:
                 outer.answer_alone()
         return outer
 
-    def rendezvous(self, *_args: Any, **_kwargs: Any) -> Iterator[tuple[dist.Store, int, int]]:
+    def rendezvous(self, *_args: Any, **_kwargs: Any) -> Iterator[tuple[Store, int, int]]:
         """torch's env:// within a run: the store is the run's."""
         store = RunStore(self.agent.open_store(self.generation), 60_000)
         self._first_store = store
@@ -164,7 +165,7 @@ class Groups:
         if len(group.ranks) == 1 and group.ranks[0] != self.agent.rank:
             raise Error(f"group '{group.place}' names rank {group.ranks[0]}, this is rank {self.agent.rank}", 5)
         base = RunStore(self.agent.open_store(generation), limit_ms)
-        store = dist.PrefixStore(prefix, base)
+        store = PrefixStore(prefix, base)
         before = _sockets()
         rank = group.ranks.index(self.agent.rank)
         try:

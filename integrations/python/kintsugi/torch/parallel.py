@@ -65,7 +65,8 @@ def _with_siblings(mesh: Any) -> torch.Tensor:
 # ---- modules ------------------------------------------------------------------------------------------------------------
 
 
-def wrapped_by_ddp(models: list[Module]) -> list[DistributedDataParallel]:
+def wrapped_by_ddp(models: list[Module]) -> list[Any]:
+    """DistributedDataParallel, without its type: what is asked of it here has none."""
     return [m for model in models for m in model.modules() if isinstance(m, DistributedDataParallel)]
 
 
@@ -112,11 +113,11 @@ def _sharded_groups(model: Module) -> Iterator[Any]:
 # ---- DDP's layout of buckets --------------------------------------------------------------------------------------------
 
 
-def layout_of(wrapped: DistributedDataParallel) -> list[list[int]]:
+def layout_of(wrapped: Any) -> list[list[int]]:
     return [[p.numel() for p in bucket.parameters()] for bucket in wrapped.reducer._get_zeros_like_grad_buckets()]
 
 
-def lay_out_anew(wrapped: DistributedDataParallel) -> None:
+def lay_out_anew(wrapped: Any) -> None:
     """As DDP does where it is unpickled: a reducer with the layout of the first step."""
     parameters, sparse = wrapped._build_params_for_reducer()
     names = wrapped._build_debug_param_to_name_mapping(parameters)

@@ -92,7 +92,7 @@ class ReplicaOptimizer(Optimizer):
                 at += parameter.numel()
             every = mine.new_empty(longest * self.part_count)
             dist.all_gather_into_tensor(every, mine, group=self._gather_group)
-            for number, (part, values) in enumerate(zip(parts, every.split(longest))):
+            for number, (part, values) in enumerate(zip(parts, torch.split(every, longest))):
                 at = 0
                 for parameter in part if number != self.part else ():
                     parameter.copy_(values[at : at + parameter.numel()].view_as(parameter))

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import _rendezvous_handlers
 from torch.distributed.tensor import DTensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
@@ -63,8 +64,7 @@ class TorchRun(Run):
         self._calls_before = 0
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
-        handlers = dist.rendezvous.__globals__["_rendezvous_handlers"]
-        handlers["env"] = self._groups.rendezvous
+        _rendezvous_handlers["env"] = self._groups.rendezvous
         self.handler("clean", self._groups.clean)
         self.handler("rebuild", self._rebuild)
 
