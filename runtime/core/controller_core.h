@@ -201,6 +201,7 @@ class ControllerCore {
   // What the ranks are brought to in REPAIR comes from a checkpoint.
   bool Reloads() const;
   void OnPhaseDone(Rank rank, const PhaseDone& done);
+  void LimitTheLast();
   void OnPhaseFailed(Rank rank, const PhaseDone& done);
   void AfterPhase();
   void AfterVerify();

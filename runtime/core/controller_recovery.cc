@@ -134,9 +134,17 @@ void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   if (incident_) incident_->bytes_moved += done.bytes_moved;
   if (phase_ == Phase::kRepair && policy_.resume_by_trainer && !ever_ran_) loaded_[rank] = done.loaded;
   if (phase_ == Phase::kVerify) digests_[static_cast<size_t>(rank.value())] = done.digests;
+  if (!NobodyWaits() && relock_at_ == TimePoint::Max()) LimitTheLast();
   if (!NobodyWaits() || relock_at_ != TimePoint::Max()) return;
   phase_times_.Note(phase_, now_ - phase_began_);
   AfterPhase();
+}
+
+// Before the first incident nobody knows how long CLEAN takes here. All do the same in it: those who are done tell.
+void ControllerCore::LimitTheLast() {
+  if (phase_ != Phase::kClean || 2 * waiting_count_ > policy_.world_size) return;
+  const Duration limit = phase_times_.Within(now_ - phase_began_, policy_.HandlerLimit());
+  deadline_ = std::min(deadline_, phase_began_ + limit + policy_.AnswerSlack());
 }
 
 void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {

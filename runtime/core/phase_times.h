@@ -1,7 +1,8 @@
 // PhaseTimes: how long the handlers of a phase take, learnt from the times they took before.
 //
 // The start of a run passes REBUILD, VERIFY and ROLLBACK too, so that these are known before the first incident. A
-// phase that was never seen has the longest limit: what was learnt of others says nothing about it.
+// phase that was never seen has the longest limit: what was learnt of others says nothing about it. Where all ranks do
+// the same in it, those who are done teach what the last ones may take.
 // Units: durations. Threads: none.
 #pragma once
 
@@ -27,8 +28,13 @@ class PhaseTimes {
   // `most`: for a phase that was not seen yet, and never more.
   Duration Limit(Phase phase, Duration most) const {
     const auto& longest = longest_[static_cast<size_t>(phase)];
-    if (!longest || factor_ <= 0) return most;
-    const Duration learnt(static_cast<int64_t>(factor_ * static_cast<double>(longest->count())));
+    if (!longest) return most;
+    return Within(*longest, most);
+  }
+  // For those who still do what others have done in this time.
+  Duration Within(Duration took, Duration most) const {
+    if (factor_ <= 0) return most;
+    const Duration learnt(static_cast<int64_t>(factor_ * static_cast<double>(took.count())));
     return std::min(std::max(learnt, least_), most);
   }
 

@@ -280,5 +280,23 @@ TEST(PhaseTimes, TheStartTeachesTheFirstIncident) {
   EXPECT_EQ(bench.Orders(Phase::kClean, 0).back().limit, 10s);
 }
 
+TEST(PhaseTimes, WhoHangsInTheFirstCleanIsFoundByThoseWhoAreDone) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.step_timeout = 60s;
+  policy.hang_least = 2s;
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(6);
+  bench.hold = Phase::kClean;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException, .step = Step(7)});
+  ASSERT_EQ(bench.core.phase(), Phase::kClean);
+  bench.hold.reset();
+  bench.Pass(100ms);
+  for (const int rank : {0, 1, 2}) bench.Say(rank, PhaseDone{.phase = Phase::kClean});
+  EXPECT_TRUE(bench.Killed().empty());
+  bench.Pass(15s);
+  EXPECT_EQ(bench.Killed(), std::set<int>{3});
+}
+
 }  // namespace
 }  // namespace kintsugi::core
