@@ -256,7 +256,12 @@ void Controller::Act(const core::ControllerAction& action) {
                  },
                  [&](const core::Transition& a) { host_.OnTransition(a); },
                  [&](const core::IncidentClosed& a) { host_.OnIncident(a.record); },
-                 [&](const core::StepDecided& a) { reports_.GoBackTo(a.step); },
+                 [&](const core::StepDecided& a) {
+                   // Where the trainer loads a checkpoint of its own, the first one says where the run begins.
+                   if (options_.policy.resume_by_trainer && !options_.policy.takes_over && !std::exchange(began_, true))
+                     reports_ = ReportLedger(a.step, options_.policy.world_size);
+                   reports_.GoBackTo(a.step);
+                 },
                  [&](const core::CheckpointReady& a) {
                    log_->Write(LogLevel::kInfo,
                                LogLine("checkpoint", {{"step", a.step.ToString()}, {"directory", a.directory}}));

@@ -11,7 +11,7 @@ namespace kintsugi {
 core::SampleSum SumOf(std::span<const uint64_t> ids) { return {ids.size(), XXH64(ids.data(), ids.size_bytes(), 0)}; }
 
 ReportLedger::ReportLedger(Step before, int ranks, core::LedgerTotals folded)
-    : before_(before.value()), ranks_(static_cast<size_t>(ranks)), folded_(std::move(folded)) {
+    : before_(folded.step > 0 ? folded.step - folded.steps : before.value()), ranks_(static_cast<size_t>(ranks)), folded_(std::move(folded)) {
   folded_.step = start_ = std::max(folded_.step, before_);
 }
 

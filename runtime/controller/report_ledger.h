@@ -36,7 +36,7 @@ class ReportLedger {
   static size_t RowsMax(size_t ranks) { return std::max<size_t>(2 * kLag, (1 << 19) / std::max<size_t>(ranks, 64)); }
 
   // The run of so many ranks goes on after step `before`: 0, or the checkpoint that it began from. `folded`: of a run
-  // that is taken over, what its leader had folded.
+  // that is taken over, what its leader had folded; that says where the run began, too.
   explicit ReportLedger(Step before = Step(), int ranks = 1, core::LedgerTotals folded = {});
 
   // Where a rank stands, as its signs of life tell.
@@ -64,6 +64,7 @@ class ReportLedger {
   };
   // The steps from where the run began up to and including `committed`.
   Totals Committed(Step committed) const;
+  Step began_after() const { return Step(before_); }
   // The newest step that any rank has staged, and the loss of the step before it: for progress lines.
   Step newest() const { return Step(rows_.empty() ? newest_folded() : rows_.rbegin()->first); }
   std::optional<double> LossOf(Step step) const;

@@ -47,7 +47,6 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* l
     checkpoints_.push_back({run().policy.resume_step, run().policy.resume_directory});
   result_.begin = SteadyClock::SteadyNow();
   if (!checkpoints_.empty()) result_.saves.newest = {checkpoints_.back(), result_.begin};
-  result_.resumed_from = run().policy.resume_step;
 }
 
 Leader::~Leader() { AnswerSaves("this launcher does not lead the run any more: ask again"); }
@@ -110,6 +109,7 @@ RunResult Leader::TakeResult() {
       result_.hosts.push_back("node " + std::to_string(node.number) + ", " + node.place.address + ", ranks " +
                               std::to_string(first) + " to " + std::to_string(first + LocalRanks() - 1));
   }
+  result_.resumed_from = controller_->reports().began_after();
   result_.reports = controller_->reports().Committed(result_.committed);
   result_.reports_lost = result_.reports.missing + (local_ ? local_->reports_lost() : 0);
   if (result_.reports_lost > 0)

@@ -273,5 +273,17 @@ TEST(ReportLedger, WhoNeverReportsIsNotMissed) {
   EXPECT_EQ(ReportLedger().Committed(Step(5)).missing, 0u);
 }
 
+// Whoever takes over was not told with what the run was started: the totals say where it began.
+TEST(ReportLedger, ATakenOverRunBeganWhereItsTotalsDo) {
+  for (const uint64_t done : {uint64_t{0}, uint64_t{1}, 3 * ReportLedger::kLag}) {
+    ReportLedger first(Step(100), 2);
+    for (uint64_t step = 101; step <= 100 + done; ++step)
+      for (int rank = 0; rank < 2; ++rank) first.Record(Rank(rank), Step(step), 1, kSamples);
+    const ReportLedger next(Step(), 2, first.folded());
+    EXPECT_EQ(next.began_after(), Step(100)) << done;
+    EXPECT_EQ(next.Committed(Step(100 + first.folded().steps)).losses.size(), first.folded().steps) << done;
+  }
+}
+
 }  // namespace
 }  // namespace kintsugi
