@@ -89,7 +89,7 @@ Status Failed(const std::string& what, int error) {
 }  // namespace
 
 OwnerFile::OwnerFile(std::string root, std::string owner, int pid)
-    : root_(std::move(root)), owner_(std::move(owner)), path_(root_ + "/owner.json"), pid_(pid) {}
+    : root_(std::move(root)), owner_(std::move(owner)), path_(root_ + "/" + kName), pid_(pid) {}
 
 std::string OwnerFile::ToText() const {
   const json text{{"owner", owner_}, {"host", Host()}, {"pid", pid_}, {"realm", Realm()}, {"begun", BegunAt(pid_)}};

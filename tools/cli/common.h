@@ -111,6 +111,10 @@ Status CheckSaveRoot(const std::string& root);
 Result<checkpoint::CheckpointInfo> FindToResume(const std::string& root);
 // The same as a policy's resume; a folder in a form of the trainer's own is left to its repair handler.
 Status TakeResume(const std::string& root, core::Policy* policy);
+// --resume auto: the same, and the beginning where nothing has been saved in `root` yet. What is there and damaged is an
+// error: nobody begins anew unasked.
+inline constexpr const char* kResumeAuto = "auto";
+Status TakeNewest(const std::string& root, core::Policy* policy);
 
 // Of --snapshot-every: "auto", or a number of steps. kInvalidArgument says what stands there.
 Status TakeSnapshotEvery(const std::string& text, core::Policy* policy);

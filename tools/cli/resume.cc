@@ -5,6 +5,7 @@
 #include "replica/formats/verify.h"
 #include "replica/save/names.h"
 #include "replica/save/verify.h"
+#include "runtime/launcher/owner_file.h"
 #include "tools/cli/common.h"
 
 namespace kintsugi::cli {
@@ -30,11 +31,20 @@ std::optional<CheckpointInfo> WholeBefore(const std::string& root, const Checkpo
   return std::nullopt;
 }
 
+// There is something beside the word of whose the folder is, and beside saves that were never finished.
+bool HoldsAnything(const std::string& root) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind(OwnerFile::kName, 0) != 0 && !checkpoint::UnfinishedOfFolder(name)) return true;
+  }
+  return false;
+}
+
 // A folder with something in it, and nothing that could be a checkpoint of ours: what the trainer's own save handler
 // wrote.
 bool IsTheTrainersOwn(const std::string& root) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(root, error) || std::filesystem::is_empty(root, error) || error) return false;
+  if (!HoldsAnything(root)) return false;
   const Result<std::vector<Step>> steps = checkpoint::ListSteps(root, checkpoint::PosixFileSystem());
   const bool is_one = checkpoint::Inspect(root, checkpoint::PosixFileSystem()).ok();
   return steps.ok() && steps->empty() && !is_one;
@@ -96,6 +106,10 @@ Status TakeResume(const std::string& root, core::Policy* policy) {
   policy->resume_directory = found.path;
   policy->resume_step = found.step();
   return Status::Ok();
+}
+
+Status TakeNewest(const std::string& root, core::Policy* policy) {
+  return HoldsAnything(root) ? TakeResume(root, policy) : Status::Ok();
 }
 
 }  // namespace kintsugi::cli

@@ -7,6 +7,7 @@
 #include "replica/layout/strict.h"
 #include "runtime/launcher/node_launcher.h"
 #include "tools/cli/common.h"
+#include "tools/cli/engine.h"
 #include "tools/cli/run_folder.h"
 #include "tools/report/record_json.h"
 #include "tools/report/report.h"
@@ -46,7 +47,11 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   // Known to whoever leads first.
   const bool leads_first =
       options.node.controllers.empty() ? options.node.node_rank == 0 : options.node.controller_rank == 0;
-  if (!options.resume.empty() && leads_first) {
+  if (options.resume == kResumeAuto && options.save_dir.empty())
+    return Usage("--resume auto looks into --save-dir, which is empty");
+  if (options.resume == kResumeAuto && leads_first) {
+    KINTSUGI_RETURN_IF_ERROR(TakeNewest(policy.save_directory, &policy));
+  } else if (!options.resume.empty() && leads_first) {
     KINTSUGI_RETURN_IF_ERROR(TakeResume(std::filesystem::absolute(options.resume, error).string(), &policy));
   }
   KINTSUGI_RETURN_IF_ERROR(policy.Validate());
@@ -56,7 +61,9 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
 }  // namespace
 
 void AddRunOptions(CLI::App& app, RunOptions& o) {
-  app.add_option("--nproc", o.nproc, "Ranks to start on this host")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--nproc,--nproc-per-node,--nproc_per_node", o.nproc, "Ranks to start on this host")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   app.add_option("--replicas", o.replicas,
                  "Copies of every shard of optimizer state, told to the program (KINTSUGI_REPLICAS); default: the\n"
                  "program's own choice")
@@ -108,7 +115,8 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   CLI::Option* resume = app.add_option(
       "--resume", o.resume,
       "Go on from the newest complete checkpoint in this root, also with other ranks or another layout than saved it;\n"
-      "or from a checkpoint of another format that knows its step, or a folder of such");
+      "or from a checkpoint of another format that knows its step, or a folder of such. auto: from the newest in\n"
+      "--save-dir, or from the beginning where nothing was saved yet");
   app.add_option("--resume-aoa", o.resume_aoa,
                  "What is stored has other names, shapes or types: a file of AOA statements, one a line or as JSON")
       ->needs(resume)
@@ -344,9 +352,19 @@ void AddRun(CLI::App& app, int& exit_code) {
   AddRunOptions(*run, *options);
   AddNodeOptions(*run, options->node);
   AddTlsOptions(*run, options->tls);
+  auto engine = std::make_shared<std::string>("auto");
+  AddEngineOption(*run, *engine);
   run->add_option("program", options->command, "Program and its arguments, after --")->required();
   run->positionals_at_end();
-  run->callback([options, &exit_code] { exit_code = RunAndReport(*options); });
+  run->callback([run, options, engine, &exit_code] {
+    const Result<std::optional<Meeting>> meeting = TakeSurroundings(*run, *engine, options.get());
+    if (meeting.ok()) {
+      exit_code = RunAndReport(*options);
+      return;
+    }
+    Complain(meeting.status().message());
+    exit_code = meeting.status().code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
+  });
 }
 
 }  // namespace kintsugi::cli

@@ -1,0 +1,88 @@
+#include "tools/cli/engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "integrations/engines/surroundings.h"
+
+namespace kintsugi::cli {
+namespace {
+
+using engines::Surroundings;
+
+bool Gave(const CLI::App& app, const char* option) { return app.count(option) > 0; }
+
+// Somebody who names nodes by hand knows better.
+bool PlacesItself(const CLI::App& app) {
+  return Gave(app, "--nnodes") || Gave(app, "--node-rank") || Gave(app, "--rendezvous") || Gave(app, "--controller");
+}
+
+std::string HostName() {
+  char name[256] = "";
+  return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+Result<std::optional<Meeting>> Meet(const CLI::App& app, const Surroundings& found, RunOptions* options) {
+  if (found.nodes == 1) return std::optional<Meeting>();
+  NodeOptions& node = options->node;
+  if (!found.rendezvous.empty()) {
+    node.rendezvous = found.rendezvous;
+    if (const auto file = engines::ProcessEnvironment()("KINTSUGI_SECRET_FILE"); file && node.secret_file.empty())
+      node.secret_file = *file;
+    if (!node.secret_file.empty()) return std::optional<Meeting>();
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(Meeting meeting, Meeting::At(found.run));
+  if (found.node_rank == 0) {
+    if (node.rendezvous.empty()) {
+      KINTSUGI_ASSIGN_OR_RETURN(const int port, FreePort());
+      node.rendezvous = (node.address.empty() ? HostName() : node.address) + ":" + std::to_string(port);
+    }
+    KINTSUGI_RETURN_IF_ERROR(meeting.Call(node.rendezvous));
+  } else {
+    KINTSUGI_RETURN_IF_ERROR(meeting.Come(Duration(static_cast<int64_t>(options->join_timeout * 1e9))));
+    node.rendezvous = meeting.rendezvous();
+  }
+  if (!Gave(app, "--secret-file")) node.secret_file = meeting.secret_file();
+  return std::optional<Meeting>(std::move(meeting));
+}
+
+}  // namespace
+
+void AddEngineOption(CLI::App& app, std::string& engine) {
+  std::vector<std::string> names = engines::EngineNames();
+  names.insert(names.begin(), {"auto", "none"});
+  app.add_option(
+         "--engine", engine,
+         "Who started this process on each host and says which hosts run together: slurm (srun), mpi (mpirun),\n"
+         "kubernetes (an indexed Job), pytorchjob. Then --nnodes, --node-rank, --rendezvous and --secret-file\n"
+         "need not be given; those that are count. auto: found out")
+      ->check(CLI::IsMember(names))
+      ->capture_default_str();
+}
+
+Result<std::optional<Meeting>> TakeSurroundings(const CLI::App& app, const std::string& engine, RunOptions* options) {
+  Result<Surroundings> found = engines::FindSurroundings(engine, engines::ProcessEnvironment());
+  if (!found.ok())
+    return Status(StatusCode::kInvalidArgument,
+                  found.status().message() + "; or give --engine none, and the nodes by hand");
+  if (found->engine.empty()) return std::optional<Meeting>();
+  if (found->nproc && !Gave(app, "--nproc")) options->nproc = *found->nproc;
+  std::optional<Meeting> meeting;
+  if (!PlacesItself(app)) {
+    options->node.nodes = found->nodes;
+    options->node.node_rank = found->node_rank;
+    if (options->node.job.empty()) options->node.job = found->run;
+    KINTSUGI_ASSIGN_OR_RETURN(meeting, Meet(app, *found, options));
+  }
+  if (!options->quiet)
+    std::cerr << "kintsugi: started by " + found->engine + ": node " + std::to_string(options->node.node_rank) +
+                     " of " + std::to_string(options->node.nodes) + ", " + std::to_string(options->nproc) +
+                     " ranks here" +
+                     (options->node.rendezvous.empty() ? "" : ", rendezvous " + options->node.rendezvous) +
+                     (found->started_before > 0 ? ", start " + std::to_string(found->started_before + 1) : "") + "\n";
+  return meeting;
+}
+
+}  // namespace kintsugi::cli
