@@ -80,6 +80,7 @@ class TorchRun(Run):
             return super().register(key, array)
         if self._begun:
             raise Error(f"{', '.join(things)} registered after training began", 6)
+        things = {name: state.unwrapped(thing) for name, thing in things.items()}
         models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
         optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
         for name, optimizer in optimizers.items():
@@ -217,28 +218,35 @@ class TorchRun(Run):
     # ---- the guard ----------------------------------------------------------------------------------------------------
 
     def train(self, step: Callable[[int], object], steps: int) -> None:
-        if self.replaces and parallel.wrapped_by_ddp(self._models):
-            self._begin_checks()
-            self._try_dry(step)
+        self._try_newcomer(lambda: step(1))
         super().train(step, steps)
 
-    def guard(self, loop: Guarded) -> None:
+    def guard(self, loop: Guarded, trial: Callable[[], object] | None = None) -> None:
+        """For a loop of one's own. `trial`: one batch forward and backward, which a newcomer does alone before it takes part, so
+        that DDP lays out its gradients as on the others; without it DDP begins anew on all ranks, and adds up in another order."""
+        if trial is not None:
+            self._try_newcomer(trial)
         if not self._begun:
             self._begin_checks()
             super().register_object("random", state.Randomness())
         super().guard(loop)
+
+    def _try_newcomer(self, trial: Callable[[], object]) -> None:
+        if self.replaces and parallel.wrapped_by_ddp(self._models):
+            self._begin_checks()
+            self._try_dry(trial)
 
     def _begin_checks(self) -> None:
         if not dist.is_initialized():
             raise Error('torch.distributed.init_process_group("kintsugi") comes before training', 6)
         refuse_others()
 
-    def _try_dry(self, step: Callable[[int], object]) -> None:
+    def _try_dry(self, trial: Callable[[], object]) -> None:
         """DDP lays out its buckets after its first backward pass. The others have done so: this process does it alone, in a step
         whose results the repair writes over."""
         self._dry = True
         try:
-            step(1)
+            trial()
             for wrapped in parallel.wrapped_by_ddp(self._models):
                 wrapped.reducer._rebuild_buckets()
         except Exception as error:

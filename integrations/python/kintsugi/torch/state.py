@@ -32,6 +32,14 @@ def check(key: str, tensor: torch.Tensor) -> None:
         raise Error(f"'{key}' is sparse: only dense tensors are protected", 5)
 
 
+def unwrapped(thing: Any) -> Any:
+    """What is within a wrapper of Accelerate's: those have no hooks of torch's, and call it."""
+    for name, kind in (("optimizer", Optimizer), ("scheduler", torch.optim.lr_scheduler.LRScheduler)):
+        if type(thing).__module__.startswith("accelerate.") and isinstance(inner := getattr(thing, name, None), kind):
+            return inner
+    return thing
+
+
 def is_dense(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
 
