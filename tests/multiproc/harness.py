@@ -38,16 +38,32 @@ class Runner:
         return subprocess.run([self.kintsugi, *args], capture_output=True, text=True, timeout=timeout,
                               **{"cwd": self.folder, **options})
 
-    def run(self, run_args=(), trainer_args=(), nproc=4, timeout=120, expect=0):
+    def attempt(self, run_args=(), trainer_args=(), nproc=4, timeout=120):
+        """Exit code, summary, log."""
         done = subprocess.run(self.command(run_args, trainer_args, nproc), cwd=self.folder, capture_output=True,
                               text=True, timeout=timeout)
-        if done.returncode != expect:
-            raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-6000:]}")
         orphans = self.orphans()
         if orphans:
             raise Failure(f"left running: {orphans}")
-        summary = json.loads(done.stdout) if done.stdout.strip() else None
-        return summary, done.stderr
+        return done.returncode, json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
+
+    def run(self, run_args=(), trainer_args=(), nproc=4, timeout=120, expect=0):
+        code, summary, log = self.attempt(run_args, trainer_args, nproc, timeout)
+        if code != expect:
+            raise Failure(f"exit code {code}, expected {expect}\n{log[-6000:]}")
+        return summary, log
+
+    def run_struck(self, groups, run_args, trainer_args, expect=0, run=None):
+        """A run whose incidents are that the ranks of each group are lost together. Who is struck first may stop another
+        before the gate, and then that one goes on: tried again, from nothing. `run`: gives exit code, summary and log."""
+        for _ in range(10):
+            code, summary, log = run() if run else self.attempt(run_args, trainer_args)
+            if [sorted(incident["ranks"]) for incident in summary["incidents"]] == [sorted(group) for group in groups]:
+                if code != expect:
+                    raise Failure(f"exit code {code}, expected {expect}\n{log[-6000:]}")
+                return summary, log
+            shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
+        raise Failure(f"{groups} were never lost together: {json.dumps(summary['incidents'])[:2000]}\n{log[-6000:]}")
 
     def orphans(self):
         """Processes that still run our byte_lm."""

@@ -67,14 +67,19 @@ Status Rename(HandlerContext& call, void*) {
   return Status::Ok();
 }
 
-// The newest line in the directory; says which step it is.
-Status Load(HandlerContext& call, float* line) {
+uint64_t NewestIn(const std::string& directory) {
   uint64_t newest = 0;
-  for (const auto& entry : fs::directory_iterator(call.directory))
+  for (const auto& entry : fs::directory_iterator(directory))
     if (const std::string name = entry.path().filename();
         name.rfind("line-", 0) == 0 && entry.path().extension().empty())
       newest = std::max<uint64_t>(newest, std::strtoull(name.c_str() + 5, nullptr, 10));
-  call.step = call.loaded_step = Step(newest);
+  return newest;
+}
+
+// A resume leaves open which step it is; going back in a run does not.
+Status Load(HandlerContext& call, float* line) {
+  if (call.step == Step()) call.step = Step(NewestIn(call.directory));
+  call.loaded_step = call.step;
   std::ifstream file(FileOf(call), std::ios::binary);
   file.read(reinterpret_cast<char*>(line), 2 * sizeof(float));
   return file ? Status::Ok() : Status(StatusCode::kNotFound, "no line in " + call.directory);

@@ -4,6 +4,7 @@
 """
 import argparse
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ class Own:
 
     def must_go_on(self, runner, first, log):
         """What was saved, resumed, makes with it the undisturbed run."""
-        if "--resume saves" not in log.splitlines()[-1] and "--resume" not in log:
+        if "--resume" not in log.splitlines()[-1]:
             raise Failure(f"the end does not say how to go on\n{log[-2000:]}")
         second, log = self.run(runner, "--resume", "saves")
         undisturbed, _ = self.run(runner)
@@ -62,11 +63,14 @@ class Own:
 
     def reloaded(self, runner):
         """The only holders of the state die in their update: the trainer's own loader brings all back."""
-        struck, log = self.run(runner, "--no-adopt", "--save-every", "6", "--inject", "kill:0@9:update", "--inject",
-                               "kill:1@9:update")
+        def run():
+            shutil.rmtree(runner.folder / "saves", ignore_errors=True)
+            return 0, *self.run(runner, "--no-adopt", "--save-every", "6", "--inject", "kill:0@9:update", "--inject",
+                                "kill:1@9:update")
+        struck, log = runner.run_struck([(0, 1)], (), (), run=run)
         undisturbed, _ = self.run(runner)
         difference = same_training(undisturbed, struck)
-        if difference or [incident["path"] for incident in struck["incidents"]] != ["reload"]:
+        if difference or struck["incidents"][0]["path"] != "reload":
             raise Failure(f"{difference} {json.dumps(struck['incidents'])[:2000]}\n{log[-3000:]}")
 
     def foreign(self, runner):

@@ -53,7 +53,7 @@ def verify_newest(runner):
 
 
 def reload_when_a_shard_is_lost(runner):
-    summary, log = runner.run([*BOTH_REPLICAS, "--save-every", "3"], TRAINER)
+    summary, log = runner.run_struck([(0, 2)], [*BOTH_REPLICAS, "--save-every", "3"], TRAINER)
     must_be_same(reference(runner.bin, TRAINER), summary, log)
     incident = only_incident(summary)
     if incident["path"] != "reload" or incident["step"] != 6 or sorted(incident["ranks"]) != [0, 2]:
@@ -61,14 +61,14 @@ def reload_when_a_shard_is_lost(runner):
 
 
 def lost_shard_without_respawns(runner):
-    first, log = runner.run([*BOTH_REPLICAS, "--save-every", "3", "--max-respawns", "0"], TRAINER, expect=75)
+    first, log = runner.run_struck([(0, 2)], [*BOTH_REPLICAS, "--save-every", "3", "--max-respawns", "0"], TRAINER, expect=75)
     if str(checkpoints(runner)) not in log.splitlines()[-1]:
         raise Failure(f"the last line does not name the checkpoint: {log.splitlines()[-1]}")
     must_go_on(runner, first)
 
 
 def lost_shard_without_checkpoint(runner):
-    _, log = runner.run(BOTH_REPLICAS, TRAINER, expect=1)
+    _, log = runner.run_struck([(0, 2)], BOTH_REPLICAS, TRAINER, expect=1)
     last = log.splitlines()[-1]
     if "no checkpoint" not in last:
         raise Failure(f"the last line gives no reason: {last}")
@@ -119,10 +119,14 @@ def damaged_one_is_passed_over_online(runner):
     """The checkpoint that a reload reads first is found damaged: the one before it serves."""
     slow = [*TRAINER, "--step-delay-us", "300000"]
     faults = ["--inject", "kill:0@8:update", "--inject", "kill:2@8:update"]
-    with LiveRun(runner, [*faults, "--save-every", "3"], slow) as run:
-        run.wait_log("event=checkpoint step=6 ")  # announced: before that the publisher itself may find the damage
-        flip_a_byte(checkpoints(runner) / "step_0000000006")
-        summary, log = run.finish()
+
+    def live():
+        with LiveRun(runner, [*faults, "--save-every", "3"], slow) as run:
+            run.wait_log("event=checkpoint step=6 ")  # announced: before that the publisher itself may find the damage
+            flip_a_byte(checkpoints(runner) / "step_0000000006")
+            code = run.process.wait(120)
+            return code, *run.finish(expect=code)
+    summary, log = runner.run_struck([(0, 2)], faults, slow, run=live)
     must_be_same(reference(runner.bin, TRAINER), summary, log)
     incident = only_incident(summary)
     if incident["path"] != "reload" or incident["step"] != 3:
@@ -134,10 +138,14 @@ def damaged_one_is_passed_over_online(runner):
 def damaged_only_one_is_named_online(runner):
     slow = [*TRAINER, "--step-delay-us", "300000"]
     faults = ["--inject", "kill:0@5:update", "--inject", "kill:2@5:update"]
-    with LiveRun(runner, [*faults, "--save-every", "3"], slow) as run:
-        run.wait_log("event=checkpoint step=3 ")
-        flip_a_byte(checkpoints(runner) / "step_0000000003")
-        _, log = run.finish(expect=1)
+
+    def live():
+        with LiveRun(runner, [*faults, "--save-every", "3"], slow) as run:
+            run.wait_log("event=checkpoint step=3 ")
+            flip_a_byte(checkpoints(runner) / "step_0000000003")
+            code = run.process.wait(120)
+            return code, *run.finish(expect=code)
+    _, log = runner.run_struck([(0, 2)], faults, slow, expect=1, run=live)
     last = log.splitlines()[-1]
     if "step_0000000003" not in last or "cannot be used" not in last:
         raise Failure(f"the last line does not name the damaged checkpoint: {last}")

@@ -53,7 +53,7 @@ def a_whole_group_is_lost(runner):
 
 def twice(runner):
     """The replacements' own copies count from the next snapshot on."""
-    summary, log = runner.run([*NOWHERE, "--snapshot-every", "2", *GROUP_LOST, "--inject", "kill:1@14:update",
+    summary, log = runner.run_struck([(0, 2), (1, 3)], [*NOWHERE, "--snapshot-every", "2", *GROUP_LOST, "--inject", "kill:1@14:update",
                                "--inject", "kill:3@14:update"], TRAINER)
     must_be_same(reference(runner.bin, TRAINER), summary, log)
     if [incident["path"] for incident in summary["incidents"]] != ["reload", "reload"]:
@@ -65,14 +65,14 @@ KEEPER_LOST = ["--inject", "kill:0@8:update", "--inject", "kill:1@8:update"]
 
 
 def the_keeper_too(runner):
-    summary, log = runner.run([*NOWHERE, "--snapshot-every", "3", *KEEPER_LOST], ALONE, expect=1)
+    summary, log = runner.run_struck([(0, 1)], [*NOWHERE, "--snapshot-every", "3", *KEEPER_LOST], ALONE, expect=1)
     text = json.dumps(summary["incidents"][-1])  # the second may strike when the first was mended
     if "of the in-memory snapshot of step 6 no copy of layout 0 of rank 0 is left" not in text:
         raise Failure(f"{text[:3000]}\n{log[-2000:]}")
 
 
 def the_keeper_too_with_a_checkpoint(runner):
-    summary, log = runner.run(["--save-every", "4", "--snapshot-every", "3", *KEEPER_LOST], ALONE)
+    summary, log = runner.run_struck([(0, 1)], ["--save-every", "4", "--snapshot-every", "3", *KEEPER_LOST], ALONE)
     must_be_same(reference(runner.bin, ALONE), summary, log)
     expect_reload(summary["incidents"][-1], 4, "no copy of layout 0 of rank 0 is left")
 
@@ -84,7 +84,7 @@ def without_replicas(runner):
 
 
 def a_newer_checkpoint_goes_first(runner):
-    summary, log = runner.run(["--save-every", "7", "--snapshot-every", "3", *GROUP_LOST], TRAINER)
+    summary, log = runner.run_struck([(0, 2)], ["--save-every", "7", "--snapshot-every", "3", *GROUP_LOST], TRAINER)
     must_be_same(reference(runner.bin, TRAINER), summary, log)
     expect_reload(only_incident(summary), 7, "is not newer")
 
@@ -113,7 +113,7 @@ def one_that_the_gate_overtakes(runner):
 
 
 def as_often_as_is_cheap(runner):
-    summary, log = runner.run([*NOWHERE, "--snapshot-every", "auto", *GROUP_LOST], TRAINER)
+    summary, log = runner.run_struck([(0, 2)], [*NOWHERE, "--snapshot-every", "auto", *GROUP_LOST], TRAINER)
     must_be_same(reference(runner.bin, TRAINER), summary, log)
     if only_incident(summary)["path"] != "reload":
         raise Failure(f"{json.dumps(summary['incidents'])[:2000]}")
