@@ -26,6 +26,8 @@ using checkpoint::WritableFile;
 constexpr uint64_t kGatherBytes = 1 << 20;
 constexpr uint64_t kWriteBytes = 4 << 20;
 constexpr uint64_t kWindowBytes = 8 << 20;
+// Of a window, at once: what was hashed is still in the near cache when it is written.
+constexpr uint64_t kPassBytes = 1 << 20;
 
 // One file, front to back.
 class FileStream {
@@ -57,16 +59,19 @@ class FileStream {
     const uint64_t size = gathered_.size() + behind.size();
     if (size == 0) return Status::Ok();
     KINTSUGI_RETURN_IF_ERROR(file_->Write(at_, pieces));
-    file_->StartFlush(at_, size);
     at_ += size;
     gathered_.clear();
+    if (at_ - flushed_ < kWriteBytes) return Status::Ok();
+    // The disk works while the next bytes are made.
+    file_->StartFlush(flushed_, at_ - flushed_);
+    flushed_ = at_;
     return Status::Ok();
   }
 
   std::unique_ptr<WritableFile> file_;
   std::vector<uint8_t> gathered_;
   BlockHasher hasher_;
-  uint64_t at_ = 0;
+  uint64_t at_ = 0, flushed_ = 0;
   WrittenFile written_;
 };
 
@@ -238,10 +243,12 @@ class Writing {
     const uint64_t size = plan_->BytesOf(window);
     if (size == 0) return Status::Ok();
     KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const data, plan_->Fill(window, buffer));
-    const std::span<const uint8_t> bytes(data, size);
-    if (segment.crc >= 0) AddToCrc(segment, bytes, crcs);
-    if (blocks) blocks->Update(bytes);
-    KINTSUGI_RETURN_IF_ERROR(stream.Append(bytes));
+    for (uint64_t at = 0; at < size; at += kPassBytes) {
+      const std::span<const uint8_t> bytes(data + at, std::min(kPassBytes, size - at));
+      if (segment.crc >= 0) AddToCrc(segment, bytes, crcs);
+      if (blocks) blocks->Update(bytes);
+      KINTSUGI_RETURN_IF_ERROR(stream.Append(bytes));
+    }
     if (data != buffer.data()) unstaged_ += size;
     if (since_drop_.fetch_add(size) + size > std::max(options_.memory_bytes, kMemoryBytesMin) / 2) {
       since_drop_ = 0;

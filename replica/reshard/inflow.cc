@@ -1,7 +1,9 @@
 #include "replica/reshard/inflow.h"
 
 #include <algorithm>
+#include <atomic>
 
+#include "kernels/host_region.h"
 #include "replica/layout/flat_range.h"
 #include "replica/plan/plan_check.h"
 #include "replica/reshard/check_binding.h"
@@ -54,6 +56,44 @@ void AddRuns(const Box& box, const Box& part, FlatRange piece, int64_t granule, 
   }
 }
 
+// Runs of a part that is one copy of the stored type, each of at least `bytes_min`; false where it is none. `at` is the
+// byte of the window where the source map begins.
+bool AddRunsOf(const BoundMove& move, uint64_t at, uint64_t bytes_min, std::vector<Inflow::Run>* runs) {
+  if (move.target->copies.size() != 1) return false;
+  for (const Destination& part : move.target->copies[0]) {
+    const Box both = Intersect(move.box, part.map.box);
+    if (IsEmpty(both)) continue;
+    if (part.dtype != move.held->dtype || part.casts.size() > 1) return false;
+    RegionPair region{.axes = both.axes, .to_stride = part.map.stride, .from_stride = move.source_map.stride};
+    for (int axis = 0; axis < both.axes; ++axis) region.length[axis] = both.length(axis);
+    region = Coalesce(region);
+    // The last axis is the run, those before it are walked.
+    const int outer = std::max(region.axes - 1, 0);
+    int64_t size = move.element_bytes;
+    if (region.axes > 0) {
+      if (region.to_stride[outer] != size || region.from_stride[outer] != size) return false;
+      size *= region.length[outer];
+    }
+    if (static_cast<uint64_t>(size) < bytes_min) return false;
+    auto* const to = static_cast<uint8_t*>(part.memory.data) + part.map.OffsetOf(both.lo);
+    const int64_t from = static_cast<int64_t>(at) + move.source_map.OffsetOf(both.lo);
+    RegionAxes place{};
+    int64_t to_at = 0, from_at = 0;
+    for (int axis = 0; axis >= 0;) {
+      runs->push_back({static_cast<uint64_t>(from + from_at), static_cast<uint64_t>(size), to + to_at});
+      for (axis = outer - 1; axis >= 0; --axis) {
+        to_at += region.to_stride[axis];
+        from_at += region.from_stride[axis];
+        if (++place[axis] < region.length[axis]) break;
+        to_at -= region.to_stride[axis] * region.length[axis];
+        from_at -= region.from_stride[axis] * region.length[axis];
+        place[axis] = 0;
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<Inflow> Inflow::Make(const plan::Plan& plan, const Metadata& source, const Metadata& target, int32_t rank,
@@ -75,7 +115,8 @@ Result<Inflow> Inflow::Make(const plan::Plan& plan, const Metadata& source, cons
       const auto target_of = bindings.targets.find(move.target_piece);
       if (target_of != bindings.targets.end()) bound.target = &target_of->second;
       KINTSUGI_RETURN_IF_ERROR(CheckTargetBinding(bound).Annotate(bound.Name()));
-      inflow.flows_[move.source_piece].push_back({&key, i, 0});
+      inflow.flows_[move.source_piece].push_back({&key, i, inflow.taken_.size()});
+      inflow.taken_.push_back(0);
     }
   return inflow;
 }
@@ -107,7 +148,7 @@ std::vector<FlatRange> Inflow::Needed(uint32_t piece, int64_t granule) const {
   return joined;
 }
 
-void Inflow::Take(uint32_t piece, int64_t first, int64_t count, const uint8_t* elements) {
+void Inflow::ForEachPart(uint32_t piece, int64_t first, int64_t count, const EachPart& each) const {
   const auto found = flows_.find(piece);
   if (found == flows_.end() || count == 0) return;
   const PieceView view = PieceOf(piece);
@@ -116,36 +157,65 @@ void Inflow::Take(uint32_t piece, int64_t first, int64_t count, const uint8_t* e
                  "a window lies within its piece");
   const KeyMeta& held = source_->keys[source_->KeyOfPiece(piece)];
   const int64_t size = plan::ElementBytes(held);
-  const uint8_t* at = elements;
+  uint64_t at = 0;
   // A window of the row-major order is a few boxes, whose memories follow one another.
   for (const Box& box : BoxesOf(view.box(), {range.start + first, range.start + first + count})) {
-    const int64_t volume = *Volume(box);
-    // Bytes are only read.
-    const Memory memory{const_cast<uint8_t*>(at), static_cast<uint64_t>(volume * size)};
-    StridedMap map{.box = box};
+    BoundMove move;
+    move.held = &held;
+    move.element_bytes = size;
+    move.source_map.box = box;
     int64_t stride = size;
     for (int axis = box.axes - 1; axis >= 0; --axis) {
-      map.stride[axis] = stride;
+      move.source_map.stride[axis] = stride;
       stride *= box.length(axis);
     }
-    for (Flow& flow : found->second) {
-      BoundMove move;
-      move.number = flow.number;
-      move.move = &plan_->moves[flow.number];
-      move.held = &held;
+    for (const Flow& flow : found->second) {
       move.box = Intersect(box, plan_->BoxOf(*flow.key, flow.number, held.axes));
       if (IsEmpty(move.box)) continue;
+      move.number = flow.number;
+      move.move = &plan_->moves[flow.number];
       move.elements = *Volume(move.box);
-      move.element_bytes = size;
-      move.source = &memory;
-      move.source_map = map;
       move.target = &bindings_->targets.at(move.move->target_piece);
-      CopyLocally(move);
-      flow.taken += move.elements;
-      bytes_ += static_cast<uint64_t>(move.elements * size);
+      each(flow, move, at);
     }
-    at += volume * size;
+    at += static_cast<uint64_t>(*Volume(box) * size);
   }
+}
+
+void Inflow::Count(const Flow& flow, const BoundMove& move) {
+  std::atomic_ref(taken_[flow.index]).fetch_add(move.elements, std::memory_order_relaxed);
+  std::atomic_ref(bytes_).fetch_add(static_cast<uint64_t>(move.elements * move.element_bytes),
+                                    std::memory_order_relaxed);
+}
+
+void Inflow::Take(uint32_t piece, int64_t first, int64_t count, const uint8_t* elements) {
+  ForEachPart(piece, first, count, [&](const Flow& flow, const BoundMove& part, uint64_t at) {
+    // Bytes are only read.
+    const Memory memory{const_cast<uint8_t*>(elements + at),
+                        static_cast<uint64_t>(*Volume(part.source_map.box) * part.element_bytes)};
+    BoundMove move = part;
+    move.source = &memory;
+    CopyLocally(move);
+    Count(flow, move);
+  });
+}
+
+void Inflow::Landed(uint32_t piece, int64_t first, int64_t count) {
+  ForEachPart(piece, first, count, [this](const Flow& flow, const BoundMove& move, uint64_t) { Count(flow, move); });
+}
+
+std::optional<std::vector<Inflow::Run>> Inflow::RunsOf(uint32_t piece, int64_t first, int64_t count,
+                                                       uint64_t bytes_min) const {
+  std::vector<Run> runs;
+  bool fits = true;
+  ForEachPart(piece, first, count, [&](const Flow&, const BoundMove& move, uint64_t at) {
+    fits = fits && AddRunsOf(move, at, bytes_min, &runs);
+  });
+  if (!fits) return std::nullopt;
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.at < b.at; });
+  for (size_t i = 1; i < runs.size(); ++i)
+    if (runs[i].at < runs[i - 1].at + runs[i - 1].size_bytes) return std::nullopt;
+  return runs;
 }
 
 Status Inflow::Finish() const {
@@ -153,9 +223,9 @@ Status Inflow::Finish() const {
     const KeyMeta& held = source_->keys[source_->KeyOfPiece(piece)];
     for (const Flow& flow : flows) {
       const Box box = plan_->BoxOf(*flow.key, flow.number, held.axes);
-      if (flow.taken != *Volume(box))
+      if (taken_[flow.index] != *Volume(box))
         return {StatusCode::kInternal, "tensor '" + held.name + "': of " + Describe(box) + ", " +
-                                           std::to_string(flow.taken) + " of " + std::to_string(*Volume(box)) +
+                                           std::to_string(taken_[flow.index]) + " of " + std::to_string(*Volume(box)) +
                                            " elements came"};
     }
   }

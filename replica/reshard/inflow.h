@@ -6,11 +6,13 @@
 // its check did not prove; every address is proven to lie within its memory before the first window is taken; an
 // element that comes twice, or never, is an error of Finish. Errors: kInvalidArgument, the plan is refused or a target
 // is bound to no fitting memory; kInternal of Finish, with the key and both counts. Units: elements of the stored
-// piece's own memory: row-major, of a flat range only that range. Threads: one. Ownership: plan, metadata and bindings
-// outlive it.
+// piece's own memory: row-major, of a flat range only that range. Threads: windows that share no element may come from
+// several threads at once. Ownership: plan, metadata and bindings outlive it.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "replica/plan/plan.h"
@@ -18,6 +20,8 @@
 #include "runtime/base/result.h"
 
 namespace kintsugi::reshard {
+
+struct BoundMove;
 
 class KINTSUGI_EXPORT Inflow {
  public:
@@ -32,6 +36,18 @@ class KINTSUGI_EXPORT Inflow {
   std::vector<FlatRange> Needed(uint32_t piece, int64_t granule) const;
   // The window [first, first + count) of the piece. REQUIRES: within the piece; `elements` has that many.
   void Take(uint32_t piece, int64_t first, int64_t count, const uint8_t* elements);
+
+  // What a reader may write into its place by itself, without a copy of its own.
+  struct Run {
+    uint64_t at = 0;  // byte of the window
+    uint64_t size_bytes = 0;
+    uint8_t* to = nullptr;
+  };
+  // Where the window's elements go, ascending and apart; those between are not needed. Nothing where some are cast, are
+  // wanted more than once, or go in runs shorter than `bytes_min`: then Take it.
+  std::optional<std::vector<Run>> RunsOf(uint32_t piece, int64_t first, int64_t count, uint64_t bytes_min) const;
+  // The reader has written the window into RunsOf.
+  void Landed(uint32_t piece, int64_t first, int64_t count);
   // That every element came, once.
   Status Finish() const;
 
@@ -41,17 +57,23 @@ class KINTSUGI_EXPORT Inflow {
   struct Flow {  // one move to this rank
     const plan::KeyMoves* key = nullptr;
     uint64_t number = 0;
-    int64_t taken = 0;  // elements
+    size_t index = 0;  // in taken_
   };
+  using EachPart = std::function<void(const Flow& flow, const BoundMove& move, uint64_t at)>;
 
   Inflow(const plan::Plan& plan, const layout::Metadata& source, const Bindings& bindings)
       : plan_(&plan), source_(&source), bindings_(&bindings) {}
   layout::PieceView PieceOf(uint32_t piece) const;
+  // What the window holds of each move to this rank: a move of that part, whose source has no memory yet; the first
+  // element of its source map's box is byte `at` of the window.
+  void ForEachPart(uint32_t piece, int64_t first, int64_t count, const EachPart& each) const;
+  void Count(const Flow& flow, const BoundMove& move);
 
   const plan::Plan* plan_;
   const layout::Metadata* source_;
   const Bindings* bindings_;
   std::map<uint32_t, std::vector<Flow>> flows_;  // by source piece
+  std::vector<int64_t> taken_;                   // elements, by flow
   uint64_t bytes_ = 0;
 };
 

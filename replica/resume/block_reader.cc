@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <future>
+#include <thread>
 #include <tuple>
 
 #include "replica/plan/plan.h"
@@ -17,10 +17,20 @@ namespace {
 
 // Fewer bytes than these, between two that are needed, are cheaper read than skipped.
 constexpr uint64_t kSkipBytes = 64 << 10;
+// A run of fewer bytes is cheaper copied out of the near cache than read into its place by a call of its own.
+constexpr uint64_t kRunBytesMin = 16 << 10;
 
 uint64_t BlockBegin(uint64_t at) { return at / kBlockBytes * kBlockBytes; }
 
+uint64_t WindowBytes(uint64_t buffer_bytes, int threads) {
+  return std::max(BlockBegin(buffer_bytes / static_cast<uint64_t>(threads)), kBlockBytes);
+}
+
 }  // namespace
+
+BlockReader::BlockReader(const formats::Catalog& catalog, checkpoint::FileSystem& files, uint64_t buffer_bytes,
+                         int threads)
+    : catalog_(catalog), files_(files), window_bytes_(WindowBytes(buffer_bytes, threads)), threads_(threads) {}
 
 int64_t BlockReader::ElementBytes(uint32_t piece) const {
   const layout::Metadata& metadata = catalog_.metadata();
@@ -54,16 +64,15 @@ uint32_t BlockReader::RegionOf(uint32_t piece) {
   return number;
 }
 
-// A range of elements in takes that, with the blocks around them, fit half the buffer.
+// A range of elements in takes that, with the blocks around them, fit a window.
 void BlockReader::ListTakes(uint32_t piece, const FlatRange& range) {
   const CatalogPiece& stored = catalog_.PieceOf(piece);
   const int64_t element = ElementBytes(piece);
   const uint32_t region = RegionOf(piece);
   const uint64_t base = stored.strides.empty() ? stored.at - regions_[region].extent.offset : 0;
-  const uint64_t bytes_max = std::max(BlockBegin(buffer_bytes_ / 2), kBlockBytes);
   for (int64_t first = range.start; first < range.stop;) {
     const uint64_t begin = base + static_cast<uint64_t>(first * element);
-    const uint64_t limit = BlockBegin(begin) + bytes_max;
+    const uint64_t limit = BlockBegin(begin) + window_bytes_;
     // An element that lies across the limit is the next take's; one that begins just before it is read with one block
     // more.
     const int64_t fit = std::max<int64_t>(1, static_cast<int64_t>(limit - begin) / element);
@@ -80,7 +89,6 @@ void BlockReader::MakeWindows() {
     return std::tuple(std::string_view(extent.file), extent.offset + take.begin);
   };
   std::sort(takes_.begin(), takes_.end(), [&](const Take& a, const Take& b) { return place(a) < place(b); });
-  const uint64_t bytes_max = std::max(BlockBegin(buffer_bytes_ / 2), kBlockBytes);
   for (size_t i = 0; i < takes_.size(); ++i) {
     const Take& take = takes_[i];
     const Region& region = regions_[take.region];
@@ -92,7 +100,7 @@ void BlockReader::MakeWindows() {
     if (!windows_.empty() && windows_.back().region == take.region && !region.is_gathered) {
       Window& last = windows_.back();
       // Small tensors share blocks.
-      if (begin <= last.end + kSkipBytes && std::max(end, last.end) - last.begin <= bytes_max) {
+      if (begin <= last.end + kSkipBytes && std::max(end, last.end) - last.begin <= window_bytes_) {
         last.end = std::max(last.end, end);
         last.end_take = i + 1;
         continue;
@@ -138,64 +146,92 @@ Status BlockReader::Gather(const Take& take, uint8_t* to) const {
   return catalog_.files()[stored.file]->CheckUnchanged();
 }
 
-Status BlockReader::ReadWindow(const Window& window, uint8_t* to) {
-  const Region& region = regions_[window.region];
+uint64_t BlockReader::PlaceWindow(const Window& window, const reshard::Inflow& inflow, Lane* lane) const {
+  lane->pieces.clear();
+  lane->has_landed.assign(window.end_take - window.first_take, false);
+  uint64_t at = window.begin, straight = 0, end_before = 0;
+  // Bytes up to `end` through the buffer, where they have the place that they have in the window.
+  const auto buffer_up_to = [&](uint64_t end) {
+    if (at < end) lane->pieces.emplace_back(lane->buffer.get() + (at - window.begin), end - at);
+    at = end;
+  };
+  for (size_t t = window.first_take; t < window.end_take; ++t) {
+    const Take& take = takes_[t];
+    // Bytes that two tensors of a file share (views of one storage) have no one place.
+    const bool is_shared = take.begin < end_before || (t + 1 < window.end_take && takes_[t + 1].begin < take.end);
+    end_before = std::max(end_before, take.end);
+    if (is_shared) continue;
+    const auto runs = inflow.RunsOf(take.piece, take.first, take.count, kRunBytesMin);
+    if (!runs) continue;
+    lane->has_landed[t - window.first_take] = true;
+    for (const reshard::Inflow::Run& run : *runs) {
+      buffer_up_to(take.begin + run.at);
+      lane->pieces.emplace_back(run.to, run.size_bytes);
+      at += run.size_bytes;
+      straight += run.size_bytes;
+    }
+  }
+  buffer_up_to(window.end);
+  return straight;
+}
+
+Status BlockReader::ReadPlaced(const Window& window, Lane* lane) {
   const Take& take = takes_[window.first_take];
-  if (region.is_gathered) return Gather(take, to);
-  const checkpoint::Extent& extent = region.extent;
-  if (open_name_ != extent.file || !open_) {
-    open_name_ = extent.file;
-    KINTSUGI_ASSIGN_OR_RETURN(open_, files_.Open(extent.file));
+  const checkpoint::Extent& extent = regions_[window.region].extent;
+  if (lane->open_name != extent.file || !lane->open) {
+    lane->open_name = extent.file;
+    KINTSUGI_ASSIGN_OR_RETURN(lane->open, files_.Open(extent.file));
   }
   const layout::Metadata& metadata = catalog_.metadata();
   const std::string what = "tensor '" + metadata.keys[metadata.KeyOfPiece(take.piece)].name + "'";
-  if (extent.blocks.empty()) return open_->Read(extent.offset + window.begin, to, window.bytes()).Annotate(what);
-  return ReadStretch(*open_, extent.file, extent, window.begin / kBlockBytes, checkpoint::BlockCount(window.bytes()),
-                     what, to);
+  if (extent.blocks.empty()) return ReadPieces(*lane->open, extent.offset + window.begin, lane->pieces).Annotate(what);
+  return ReadStretch(*lane->open, extent.file, extent, window.begin / kBlockBytes, what, lane->pieces);
 }
 
-BlockReader::Batch BlockReader::Read(size_t first, std::vector<uint8_t> buffer) {
-  Batch batch{first, first, std::move(buffer), Status::Ok()};
-  uint64_t size = 0;
-  for (; batch.end < windows_.size() && (size == 0 || size + windows_[batch.end].bytes() <= buffer_bytes_ / 2);
-       ++batch.end)
-    size += windows_[batch.end].bytes();
-  if (batch.bytes.size() < size) batch.bytes.resize(size);
-  uint64_t at = 0;
-  for (size_t i = first; i < batch.end && batch.status.ok(); ++i) {
-    batch.status = ReadWindow(windows_[i], batch.bytes.data() + at);
-    at += windows_[i].bytes();
+Status BlockReader::ReadWindow(const Window& window, reshard::Inflow* inflow, Lane* lane) {
+  if (regions_[window.region].is_gathered) {
+    lane->has_landed.assign(window.end_take - window.first_take, false);
+    KINTSUGI_RETURN_IF_ERROR(Gather(takes_[window.first_take], lane->buffer.get()));
+  } else {
+    bytes_straight_ += PlaceWindow(window, *inflow, lane);
+    KINTSUGI_RETURN_IF_ERROR(ReadPlaced(window, lane));
   }
-  return batch;
+  for (size_t t = window.first_take; t < window.end_take; ++t) {
+    const Take& take = takes_[t];
+    if (lane->has_landed[t - window.first_take])
+      inflow->Landed(take.piece, take.first, take.count);
+    else
+      inflow->Take(take.piece, take.first, take.count, lane->buffer.get() + (take.begin - window.begin));
+  }
+  bytes_read_ += window.bytes();
+  return Status::Ok();
+}
+
+Status BlockReader::Work(reshard::Inflow* inflow, const std::function<Status()>& poll) {
+  Lane lane;
+  lane.buffer = std::make_unique_for_overwrite<uint8_t[]>(window_bytes_max_);
+  for (size_t i = next_window_++; i < windows_.size() && !failed_; i = next_window_++) {
+    Status status = poll();
+    if (status.ok()) status = ReadWindow(windows_[i], inflow, &lane);
+    if (status.ok()) continue;
+    failed_ = true;
+    return status;
+  }
+  return Status::Ok();
 }
 
 Status BlockReader::Run(reshard::Inflow* inflow, const std::function<Status()>& poll) {
   List(*inflow);
-  if (windows_.empty()) return inflow->Finish();
-  const auto read = [this](size_t first, std::vector<uint8_t> buffer) {
-    return std::async(std::launch::async,
-                      [this, first, kept = std::move(buffer)]() mutable { return Read(first, std::move(kept)); });
-  };
-  std::vector<uint8_t> spare;
-  std::future<Batch> next = read(0, {});
-  while (next.valid()) {
-    Batch batch = next.get();
-    KINTSUGI_RETURN_IF_ERROR(batch.status);
-    KINTSUGI_RETURN_IF_ERROR(poll());
-    if (batch.end < windows_.size()) next = read(batch.end, std::move(spare));
-    uint64_t at = 0;
-    for (size_t i = batch.first; i < batch.end; ++i) {
-      const Window& window = windows_[i];
-      for (size_t t = window.first_take; t < window.end_take; ++t) {
-        const Take& take = takes_[t];
-        inflow->Take(take.piece, take.first, take.count, batch.bytes.data() + at + (take.begin - window.begin));
-      }
-      at += window.bytes();
-    }
-    bytes_read_ += at;
-    buffer_peak_bytes_ = std::max<uint64_t>(buffer_peak_bytes_, 2 * batch.bytes.size());
-    spare = std::move(batch.bytes);
-  }
+  const size_t count = std::min(static_cast<size_t>(threads_), windows_.size());
+  for (const Window& window : windows_) window_bytes_max_ = std::max(window_bytes_max_, window.bytes());
+  buffer_peak_bytes_ = count * window_bytes_max_;
+  std::vector<Status> outcomes(count);
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < count; ++i)
+    threads.emplace_back([&, i] { outcomes[i] = Work(inflow, [] { return Status::Ok(); }); });
+  if (count > 0) outcomes[0] = Work(inflow, poll);
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& outcome : outcomes) KINTSUGI_RETURN_IF_ERROR(outcome);
   return inflow->Finish();
 }
 

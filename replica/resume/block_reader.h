@@ -1,14 +1,21 @@
-// BlockReader: reads the stretches of a checkpoint's files that an inflow needs, and hands them to it (private).
+// BlockReader: reads the stretches of a checkpoint's files that an inflow needs, into their places (private).
 //
-// What: in the order of the files, in batches of about half the buffer: while one batch is copied into place, the next
-// is read and its checksums are compared by another thread. Checksums are those of the piece, or of the whole file
-// where a sidecar has them; either way whole blocks are read. What has none is read as it is. A piece that is stored
-// with strides is gathered through the catalog's mapping. Errors: as FileSystem; kDataLoss as ReadStretch; poll's.
-// Threads: Run starts one and has joined it when it returns. Memory: `buffer_bytes`, at least two blocks.
+// What: in the order of the files, in windows, several at once. Bytes that go to one place as they are, in runs that
+// are long enough, are read there and nowhere else; the rest of a window (what lies between, what is cast, gathered or
+// wanted twice) passes through a buffer that stays in the near cache. Checksums are those of the piece, or of the whole
+// file where a sidecar has them; either way whole blocks are read, and compared where they have arrived. What has none
+// is read as it is. A piece that is stored with strides is gathered through the catalog's mapping.
+// Errors: as FileSystem; kDataLoss as ReadStretch; poll's. What was read before is then in its place: the state is
+// undefined. Threads: Run starts `threads` - 1 and has joined them when it returns; poll is called by the caller's.
+// Memory: `buffer_bytes` in all, at least a block for each thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "replica/formats/catalog.h"
 #include "replica/reshard/inflow.h"
@@ -19,12 +26,12 @@ namespace kintsugi::resume {
 
 class BlockReader {
  public:
-  BlockReader(const formats::Catalog& catalog, checkpoint::FileSystem& files, uint64_t buffer_bytes)
-      : catalog_(catalog), files_(files), buffer_bytes_(buffer_bytes) {}
+  BlockReader(const formats::Catalog& catalog, checkpoint::FileSystem& files, uint64_t buffer_bytes, int threads);
 
   Status Run(reshard::Inflow* inflow, const std::function<Status()>& poll);
 
   uint64_t bytes_read() const { return bytes_read_; }
+  uint64_t bytes_straight() const { return bytes_straight_; }  // of those: into their places
   uint64_t buffer_peak_bytes() const { return buffer_peak_bytes_; }
 
  private:
@@ -42,25 +49,31 @@ class BlockReader {
     size_t first_take = 0, end_take = 0;
     uint64_t bytes() const { return end - begin; }
   };
-  struct Batch {
-    size_t first = 0, end = 0;  // of windows_
-    std::vector<uint8_t> bytes;
-    Status status;
-  };
-
   void List(const reshard::Inflow& inflow);
   uint32_t RegionOf(uint32_t piece);
   void ListTakes(uint32_t piece, const FlatRange& range);
   void MakeWindows();
   int64_t ElementBytes(uint32_t piece) const;
-  // From window `first` on.
-  Batch Read(size_t first, std::vector<uint8_t> buffer);
-  Status ReadWindow(const Window& window, uint8_t* to);
+  // Takes windows until there are none, or one of the threads has failed.
+  Status Work(reshard::Inflow* inflow, const std::function<Status()>& poll);
+  // What one thread keeps from window to window.
+  struct Lane {
+    std::unique_ptr<uint8_t[]> buffer;
+    std::string open_name;
+    std::unique_ptr<checkpoint::ReadableFile> open;
+    std::vector<std::span<uint8_t>> pieces;  // of a window, in order: places and parts of the buffer
+    std::vector<bool> has_landed;            // by take of the window
+  };
+  Status ReadWindow(const Window& window, reshard::Inflow* inflow, Lane* lane);
+  // Into lane->pieces; bytes that go straight to their places.
+  uint64_t PlaceWindow(const Window& window, const reshard::Inflow& inflow, Lane* lane) const;
+  Status ReadPlaced(const Window& window, Lane* lane);
   Status Gather(const Take& take, uint8_t* to) const;
 
   const formats::Catalog& catalog_;
   checkpoint::FileSystem& files_;
-  const uint64_t buffer_bytes_;
+  const uint64_t window_bytes_;  // at least a block
+  const int threads_;
   // A run of bytes with checksums of its own: a piece, or a file. Of a piece with strides: a pretended one, dense.
   struct Region {
     checkpoint::Extent extent;
@@ -70,9 +83,10 @@ class BlockReader {
   std::vector<uint32_t> region_of_file_;
   std::vector<Take> takes_;
   std::vector<Window> windows_;
-  std::string open_name_;
-  std::unique_ptr<checkpoint::ReadableFile> open_;
-  uint64_t bytes_read_ = 0, buffer_peak_bytes_ = 0;
+  std::atomic<size_t> next_window_{0};
+  std::atomic<bool> failed_{false};
+  std::atomic<uint64_t> bytes_read_{0}, bytes_straight_{0};
+  uint64_t window_bytes_max_ = 0, buffer_peak_bytes_ = 0;
 };
 
 }  // namespace kintsugi::resume

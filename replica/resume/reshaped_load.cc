@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "replica/formats/format.h"
 #include "replica/layout/codec.h"
@@ -40,6 +41,15 @@ std::string MiB(uint64_t bytes) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
 
+// Reads in flight of one rank: two keep a disk busy while bytes are copied; more where its host has cores for them. How
+// many ranks share it is not known here: eight, or all.
+int ThreadsOf(int asked, int world_size) {
+  constexpr int kRanksOfHost = 8;
+  if (asked > 0) return asked;
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores / std::clamp(world_size, 1, kRanksOfHost), 2, 8);
+}
+
 class Loader {
  public:
   Loader(const StateRegistry& registry, const LoadRequest& request, const ReshapeOptions& options, Agreement agreement)
@@ -50,7 +60,8 @@ class Loader {
     const Status prepared = Prepare();
     KINTSUGI_RETURN_IF_ERROR(AgreeOn(prepared));
     target_->ClearGaps();
-    BlockReader reader(*catalog_, checkpoint::PosixFileSystem(), options_.buffer_bytes);
+    BlockReader reader(*catalog_, checkpoint::PosixFileSystem(), options_.buffer_bytes,
+                       ThreadsOf(options_.threads, request_.world_size));
     KINTSUGI_RETURN_IF_ERROR(reader.Run(&*inflow_, [this] { return Poll(); }));
     KINTSUGI_RETURN_IF_ERROR(target_->Deliver(request_.deadline));
     loaded_.bytes += reader.bytes_read();
@@ -238,8 +249,9 @@ class Loader {
                    (identity.world_size > 0 ? " ranks_saved=" + std::to_string(identity.world_size)
                                             : " format=" + catalog_->format()) +
                    " ranks=" + std::to_string(request_.world_size) + " read=\"" + MiB(reader.bytes_read()) + " of " +
-                   MiB(catalog_->ByteCount()) + " stored\" needed=\"" + MiB(inflow_->bytes()) +
-                   "\" beside_the_state=\"" + MiB(reader.buffer_peak_bytes() + target_->staged_bytes()) + "\"";
+                   MiB(catalog_->ByteCount()) + " stored\" needed=\"" + MiB(inflow_->bytes()) + "\" straight=\"" +
+                   MiB(reader.bytes_straight()) + "\" beside_the_state=\"" +
+                   MiB(reader.buffer_peak_bytes() + target_->staged_bytes()) + "\"";
     if (!unexpected_.empty()) loaded_.note += " not_stored=\"" + Named(unexpected_) + "\"";
     if (!unread_.empty()) loaded_.note += " not_read=\"" + Named(unread_) + "\"";
   }

@@ -3,14 +3,15 @@
 //
 // What: every rank reads the catalog of what is stored, in any format that replica/formats reads, plans for its own
 // tensors, proves the plan, and learns that all other ranks could do so too; only then memory is touched. It reads the
-// blocks that hold what it needs and nothing else, in large reads, the next ones while the present ones are copied;
-// each block's checksum is compared. Objects are taken over as each says (take_over.h). With an AOA program, names,
-// shapes and types may differ; ranks then tell each other their layouts first, because fused weights are cut by the
-// number of shards in the target. Keys on one side only are judged by the strict mode (layout/strict.h); "asked for by
-// no rank" is judged over all ranks. Memory beside the state: the catalog, the plan and two buffers of `buffer_bytes`;
-// for tensors on a device also a copy on the host. Errors: kFailedPrecondition, the same on every rank, names key,
-// object or statement, before any memory is touched; kDataLoss names tensor, block and file; registered memory is then
-// undefined until another load. Threads: the trainer's, parked; one more reads ahead, and is gone when this returns.
+// blocks that hold what it needs and nothing else, several at once, straight into their places where they go there as
+// they are; each block's checksum is compared. Objects are taken over as each says (take_over.h). With an AOA program,
+// names, shapes and types may differ; ranks then tell each other their layouts first, because fused weights are cut by
+// the number of shards in the target. Keys on one side only are judged by the strict mode (layout/strict.h); "asked for
+// by no rank" is judged over all ranks. Memory beside the state: the catalog, the plan and `buffer_bytes` (a block for
+// each thread at least); for tensors on a device also a copy on the host. Errors: kFailedPrecondition, the same on
+// every rank, names key, object or statement, before any memory is touched; kDataLoss names tensor, block and file;
+// registered memory is then undefined until another load. Threads: the trainer's, parked; others read beside it, and
+// are gone when this returns.
 #pragma once
 
 #include <optional>
@@ -27,6 +28,7 @@ struct ReshapeOptions {
   std::optional<std::vector<std::string>> statements;  // of an AOA program; nothing: names stay
   layout::StrictHandling strict = layout::StrictHandling::kRaiseAll;
   uint64_t buffer_bytes = 8ull << 20;
+  int threads = 0;  // reads in flight; 0: as the cores allow
 };
 
 // `request.path`: a native step's folder, or whatever another format's reader takes.

@@ -3,6 +3,10 @@
 #include <algorithm>
 
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 namespace kintsugi::checkpoint {
 namespace {
@@ -64,7 +68,23 @@ Status ReadBlocks(ReadableFile& file, const std::string& path, const Extent& ext
   return Status::Ok();
 }
 
+Checksum ChecksumOfPieces(std::span<const std::span<uint8_t>> pieces) {
+  if (pieces.size() == 1) return ChecksumOf(pieces[0]);
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (const std::span<uint8_t> piece : pieces) XXH3_64bits_update(&state, piece.data(), piece.size());
+  return XXH3_64bits_digest(&state);
+}
+
 }  // namespace
+
+Status ReadPieces(ReadableFile& file, uint64_t offset, std::span<const std::span<uint8_t>> pieces) {
+  for (const std::span<uint8_t> piece : pieces) {
+    KINTSUGI_RETURN_IF_ERROR(file.Read(offset, piece.data(), piece.size()));
+    offset += piece.size();
+  }
+  return Status::Ok();
+}
 
 Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
                   uint8_t* data, const std::function<Status()>& poll) {
@@ -93,14 +113,27 @@ Status Verify(const std::string& path, FileSystem& files) {
                                      (damages.count > kDamagesNamed ? "; ..." : "")};
 }
 
-Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t first, uint64_t count,
-                   const std::string& what, uint8_t* data) {
-  const uint64_t begin = first * kBlockBytes, size = std::min(count * kBlockBytes, extent.size_bytes - begin);
-  KINTSUGI_RETURN_IF_ERROR(file.Read(extent.offset + begin, data, size).Annotate(what));
-  std::vector<Checksum> found;
-  AppendBlocks({data, size}, &found);
-  for (uint64_t i = 0; i < found.size(); ++i)
-    if (found[i] != extent.blocks[first + i]) return Damaged(path, extent, first + i, what);
+Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t first,
+                   const std::string& what, std::span<const std::span<uint8_t>> pieces) {
+  std::vector<std::span<uint8_t>> now;
+  size_t piece = 0;
+  uint64_t taken = 0;  // of pieces[piece]
+  for (uint64_t block = first; piece < pieces.size(); ++block) {
+    KINTSUGI_CHECK(block < extent.blocks.size(), "a stretch lies within its extent");
+    const uint64_t begin = block * kBlockBytes;
+    now.clear();
+    for (uint64_t left = std::min(kBlockBytes, extent.size_bytes - begin); left > 0;) {
+      KINTSUGI_CHECK(piece < pieces.size(), "a stretch is whole blocks");
+      const std::span<uint8_t> part =
+          pieces[piece].subspan(taken, std::min<uint64_t>(left, pieces[piece].size() - taken));
+      if (!part.empty()) now.push_back(part);
+      left -= part.size();
+      taken += part.size();
+      if (taken == pieces[piece].size()) ++piece, taken = 0;
+    }
+    KINTSUGI_RETURN_IF_ERROR(ReadPieces(file, extent.offset + begin, now).Annotate(what));
+    if (ChecksumOfPieces(now) != extent.blocks[block]) return Damaged(path, extent, block, what);
+  }
   return Status::Ok();
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "replica/save/file_system.h"
@@ -25,8 +26,11 @@ using TakeBlock = std::function<Status(uint64_t offset, const uint8_t* block, ui
 Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
                   uint8_t* buffer, const TakeBlock& take, const std::function<Status()>& poll);
 
-// Blocks [first, first + count) of the extent into `data`, in one read, each compared. REQUIRES: they are there.
+// Bytes of the file from `offset` on into `pieces`, one behind the other.
+KINTSUGI_EXPORT Status ReadPieces(ReadableFile& file, uint64_t offset, std::span<const std::span<uint8_t>> pieces);
+// The extent's blocks from `first` on into `pieces`, one behind the other, each compared while it is in the near cache.
+// REQUIRES: the pieces together are whole blocks that are there.
 KINTSUGI_EXPORT Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t first,
-                                   uint64_t count, const std::string& what, uint8_t* data);
+                                   const std::string& what, std::span<const std::span<uint8_t>> pieces);
 
 }  // namespace kintsugi::checkpoint

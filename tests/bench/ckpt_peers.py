@@ -1,4 +1,6 @@
-"""One task of bench_ckpt in Python, with the libraries themselves: {"seconds": .., "peak_mib": ..} on standard output.
+"""One task of bench_ckpt in Python, with the libraries themselves.
+
+Prints {"seconds": .., "cpu_seconds": .., "peak_mib": ..}.
 
     ckpt_peers.py '{"do": "save", "to": "safetensors", "source": FILE, "destination": PATH}'
 
@@ -62,12 +64,13 @@ def run():
     state = load(task["source"]) if task["do"] == "save" else None
     if state:
         state = {key: value.clone() for key, value in state.items()}  # in memory, not in a mapping
-    begin = time.perf_counter()
+    begin, cpu = time.perf_counter(), time.process_time()
     save(state or load(task["source"]), task["to"], task["destination"])
     if task["sync"] and task["to"] != "dcp":
         sync(task["destination"])
-    seconds = time.perf_counter() - begin
-    print(json.dumps({"seconds": seconds, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "peak_mib": peak_mib}))
 
 
 task = json.loads(sys.argv[1])

@@ -61,6 +61,27 @@ TEST(ReshapedLoad, ReadsOnlyTheBlocksItNeedsThroughSmallBuffers) {
   }
 }
 
+// Rows that are long enough go straight from the file into their places, what lies between goes nowhere; short ones
+// pass through the buffer. Both within one window, in one thread and in several.
+TEST(ReshapedLoad, ReadsLongRowsStraightIntoTheirPlaces) {
+  const std::vector<Global> model = {
+      {"wide", {61, 6 * 4500}, 1}, {"narrow", {500, 6 * 40}, 1}, {"rows", {6 * 700, 77}, 0}, {"flat", {600007}, -1}};
+  for (const Cut& saved : {Cut{8, 2, 4}, Cut{4, 2, 1}, Cut{6, 6, 1}})
+    for (const Cut& cut : {Cut{6, 2, 3}, Cut{3, 3, 1}, Cut{1, 1, 1}})
+      for (const int threads : {1, 3}) {
+        SCOPED_TRACE(std::to_string(saved.tp) + "/" + std::to_string(saved.shards) + " to " + std::to_string(cut.tp) +
+                     "/" + std::to_string(cut.shards) + " threads " + std::to_string(threads));
+        const Folder root;
+        ReshapeOptions options;
+        options.buffer_bytes = 4 << 20;
+        options.threads = threads;
+        auto ranks = LoadAll(Save(root.path(), saved, model), cut, model, options);
+        ExpectWhole(ranks);
+        for (const LoadedRank& rank : ranks)
+          EXPECT_EQ(rank.loaded.note.find("straight=\"0.0 MiB\""), std::string::npos) << rank.loaded.note;
+      }
+}
+
 TEST(ReshapedLoad, RandomCutsBringEveryElement) {
   Random random(7);
   const auto below = [&](uint64_t bound) { return static_cast<int64_t>(random.Below(bound)); };
@@ -177,7 +198,8 @@ TEST(ReshapedLoad, ADamagedBlockIsNamed) {
 
 // Every format that is written, from any cut, into any other: tensors and objects, checked against the sidecar.
 TEST(ReshapedLoad, BringsEveryElementFromEveryFormat) {
-  const std::vector<Global> globals = {{"a", {12, 70000}, 0}, {"b", {24, 6}, 1}, {"c", {5}, -1}, {"d", {3, 4, 2}, -1}};
+  const std::vector<Global> globals = {
+      {"a", {12, 70000}, 0}, {"wide", {6, 30000}, 1}, {"b", {24, 6}, 1}, {"c", {5}, -1}, {"d", {3, 4, 2}, -1}};
   for (const std::string format : {"safetensors", "torch", "dcp", "megatron"})
     for (const Cut& to : {Cut{1, 1, 1}, Cut{6, 2, 3}}) {
       const Folder root;
