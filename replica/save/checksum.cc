@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "kernels/host_checksum.h"
 
 namespace kintsugi::checkpoint {
 namespace {
@@ -23,7 +22,9 @@ void AppendHex(Checksum checksum, std::string* text) {
 
 }  // namespace
 
-Checksum ChecksumOf(std::span<const uint8_t> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+Checksum ChecksumOf(std::span<const uint8_t> bytes) {
+  return BlockChecksum(ChecksumAlgorithm::kXxh3, bytes.data(), bytes.size());
+}
 
 void AppendBlocks(std::span<const uint8_t> bytes, std::vector<Checksum>* blocks) {
   for (size_t at = 0; at < bytes.size(); at += kBlockBytes)

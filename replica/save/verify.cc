@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/host_checksum.h"
 #include "replica/save/names.h"
 #include "runtime/base/check.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 namespace kintsugi::checkpoint {
 namespace {
@@ -70,10 +68,9 @@ Status ReadBlocks(ReadableFile& file, const std::string& path, const Extent& ext
 
 Checksum ChecksumOfPieces(std::span<const std::span<uint8_t>> pieces) {
   if (pieces.size() == 1) return ChecksumOf(pieces[0]);
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  for (const std::span<uint8_t> piece : pieces) XXH3_64bits_update(&state, piece.data(), piece.size());
-  return XXH3_64bits_digest(&state);
+  RunningChecksum running(ChecksumAlgorithm::kXxh3);
+  for (const std::span<uint8_t> piece : pieces) running.Update(piece.data(), piece.size());
+  return running.Value();
 }
 
 }  // namespace
