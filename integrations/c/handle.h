@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,13 @@ struct kintsugi_error {
 };
 
 struct kintsugi_agent {
+  // Large values that were set: after a lost connection all of them are told again at once.
+  struct LargeValues {
+    std::mutex mutex;
+    uint64_t generation = 0;
+    size_t bytes = 0;
+    uint64_t count = 0;
+  };
   struct StopFunction {
     void (*function)(void* context, uint64_t generation);
     void* context;
@@ -45,8 +53,10 @@ struct kintsugi_agent {
   std::map<std::string, std::unique_ptr<Object>> objects;
   kintsugi_code (*gate)(void* context, uint64_t step) = nullptr;
   void* gate_context = nullptr;
-  kintsugi::GuardTask task;       // the newest
-  std::vector<int32_t> partners;  // of it
+  LargeValues large_values;
+  std::atomic<uint64_t> store_operations{0};  // so many ids were given out
+  kintsugi::GuardTask task;                   // the newest
+  std::vector<int32_t> partners;              // of it
   std::atomic<bool> in_task{false};
   std::unique_ptr<kintsugi::Agent> agent;  // last: its threads use what is above until it is destroyed
 };
@@ -54,6 +64,7 @@ struct kintsugi_agent {
 struct kintsugi_store {
   kintsugi_agent* owner = nullptr;
   std::unique_ptr<kintsugi::Store> store;
+  uint64_t generation = 0;
 };
 
 namespace kintsugi::c {

@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 1
+#define KINTSUGI_ABI_VERSION 2
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -292,17 +292,37 @@ KINTSUGI_C_API const char* kintsugi_why(const kintsugi_agent* agent);
 
 /* ---- rendezvous -------------------------------------------------------------------------------------------------------- */
 
-/* The store of one generation: small values that all its ranks see. Generation 0: the one this rank joined in, for groups
- * that are made before training. All calls: any thread. */
+/* The store of one generation: values that all its ranks see, until a newer one begins. Generation 0: the one this rank joined
+ * in, for groups that are made before training. All calls: any thread. Keys are texts of up to 900 bytes that do not begin with
+ * byte 1 or 2. CANCELLED: a newer generation has begun. Where the process that keeps the store is replaced, ranks tell its successor
+ * what they had set, in their own order: until all have done so, counts may be too low and keys may seem absent. */
 KINTSUGI_C_API kintsugi_code kintsugi_store_open(kintsugi_agent* agent, uint64_t generation, kintsugi_store** store,
                                                  kintsugi_error** error);
 KINTSUGI_C_API void kintsugi_store_close(kintsugi_store* store);
+/* Values above 60 KiB travel in pieces: at most 4 MiB each, and 6 MiB of such of a rank and a generation. */
 KINTSUGI_C_API kintsugi_code kintsugi_store_set(kintsugi_store* store, const char* key, const void* bytes, size_t size_bytes,
                                                 kintsugi_error** error);
-/* Waits until the key is there. The bytes are the store's until its next get on this thread. CANCELLED: a newer generation
- * has begun. */
+/* Waits until the key is there. The bytes are the store's until its next get or compare_set on this thread. */
 KINTSUGI_C_API kintsugi_code kintsugi_store_get(kintsugi_store* store, const char* key, int64_t timeout_ms,
                                                 const void** bytes, size_t* size_bytes, kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_store_wait(kintsugi_store* store, const char* key, int64_t timeout_ms,
+                                                 kintsugi_error** error);
+/* 1: the key is there, 0: it is not; the timeout is for the answer. */
+KINTSUGI_C_API kintsugi_code kintsugi_store_check(kintsugi_store* store, const char* key, int64_t timeout_ms, int32_t* present,
+                                                  kintsugi_error** error);
+/* The next three read and write in one go: of ranks that do so at once each sees what the one before has left. */
+/* An absent key counts as 0; the value is the sum, and is kept as decimal text. FAILED_PRECONDITION: the key holds no number. */
+KINTSUGI_C_API kintsugi_code kintsugi_store_add(kintsugi_store* store, const char* key, int64_t amount, int64_t timeout_ms,
+                                                int64_t* value, kintsugi_error** error);
+/* Sets the key where it holds `expected`, or is absent and `expected` is empty. The bytes are what it holds afterwards; where it is
+ * absent, `expected`. Both together at most 60 KiB. */
+KINTSUGI_C_API kintsugi_code kintsugi_store_compare_set(kintsugi_store* store, const char* key, const void* expected,
+                                                        size_t expected_bytes, const void* desired, size_t desired_bytes,
+                                                        int64_t timeout_ms, const void** bytes, size_t* size_bytes,
+                                                        kintsugi_error** error);
+/* 1: the key was there. */
+KINTSUGI_C_API kintsugi_code kintsugi_store_delete(kintsugi_store* store, const char* key, int64_t timeout_ms,
+                                                   int32_t* was_there, kintsugi_error** error);
 
 #ifdef __cplusplus
 }

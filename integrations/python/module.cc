@@ -288,6 +288,44 @@ class Store {
     });
     return nb::bytes(bytes, size);
   }
+  void Wait(const std::string& key, int64_t timeout_ms) {
+    static_cast<void>(agent_.get());
+    Checked([&](kintsugi_error** error) { return kintsugi_store_wait(store_, key.c_str(), timeout_ms, error); });
+  }
+  bool Check(const std::string& key, int64_t timeout_ms) {
+    static_cast<void>(agent_.get());
+    int32_t present = 0;
+    Checked(
+        [&](kintsugi_error** error) { return kintsugi_store_check(store_, key.c_str(), timeout_ms, &present, error); });
+    return present != 0;
+  }
+  int64_t Add(const std::string& key, int64_t amount, int64_t timeout_ms) {
+    static_cast<void>(agent_.get());
+    int64_t value = 0;
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_store_add(store_, key.c_str(), amount, timeout_ms, &value, error);
+    });
+    return value;
+  }
+  nb::bytes CompareSet(const std::string& key, nb::bytes expected, nb::bytes desired, int64_t timeout_ms) {
+    static_cast<void>(agent_.get());
+    const std::string was(expected.c_str(), expected.size()), becomes(desired.c_str(), desired.size());
+    const void* bytes = nullptr;
+    size_t size = 0;
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_store_compare_set(store_, key.c_str(), was.data(), was.size(), becomes.data(), becomes.size(),
+                                        timeout_ms, &bytes, &size, error);
+    });
+    return nb::bytes(bytes, size);
+  }
+  bool Delete(const std::string& key, int64_t timeout_ms) {
+    static_cast<void>(agent_.get());
+    int32_t was_there = 0;
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_store_delete(store_, key.c_str(), timeout_ms, &was_there, error);
+    });
+    return was_there != 0;
+  }
 
  private:
   const Agent& agent_;
@@ -323,7 +361,13 @@ NB_MODULE(_core, module) {
       .def_ro("text", &Task::text);
   nb::class_<Store>(module, "Store")
       .def("set", &Store::Set, nb::arg("key"), nb::arg("value"))
-      .def("get", &Store::Get, nb::arg("key"), nb::arg("timeout_ms"));
+      .def("get", &Store::Get, nb::arg("key"), nb::arg("timeout_ms"))
+      .def("wait", &Store::Wait, nb::arg("key"), nb::arg("timeout_ms"))
+      .def("check", &Store::Check, nb::arg("key"), nb::arg("timeout_ms"))
+      .def("add", &Store::Add, nb::arg("key"), nb::arg("amount"), nb::arg("timeout_ms"))
+      .def("compare_set", &Store::CompareSet, nb::arg("key"), nb::arg("expected"), nb::arg("desired"),
+           nb::arg("timeout_ms"))
+      .def("delete", &Store::Delete, nb::arg("key"), nb::arg("timeout_ms"));
   nb::class_<Agent>(module, "Agent")
       .def(nb::init<nb::kwargs>())
       .def("leave", &Agent::Leave)

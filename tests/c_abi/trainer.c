@@ -45,6 +45,49 @@ static kintsugi_code all_reduce(trainer* t, uint64_t step, double* values, size_
   return code;
 }
 
+/* All ranks at once, in each generation: every one gets a ticket of its own, all agree on who was first, and the first one's
+ * large value reaches all. Once it is deleted nobody sees it. */
+#define LARGE (200 * 1024 + 7)
+static kintsugi_code use_store(trainer* t, kintsugi_error** error) {
+  static unsigned char large[LARGE];
+  const int32_t world = kintsugi_world_size(t->agent);
+  const void* bytes = NULL;
+  size_t size = 0, i;
+  int64_t ticket = 0, left = 0;
+  int32_t there = 0;
+  char mine[16];
+  kintsugi_code code = kintsugi_store_add(t->store, "tickets", 1, 60000, &ticket, error);
+  if (code != KINTSUGI_OK) return code;
+  snprintf(mine, sizeof mine, "ticket/%d", (int)ticket);
+  code = kintsugi_store_compare_set(t->store, mine, "", 0, mine, strlen(mine), 60000, &bytes, &size, error);
+  if (code != KINTSUGI_OK) return code;
+  code = kintsugi_store_add(t->store, mine, 1, 60000, &left, NULL);
+  if (ticket < 1 || ticket > world || code != KINTSUGI_FAILED_PRECONDITION) return KINTSUGI_DATA_LOSS;
+  code = kintsugi_store_compare_set(t->store, "first", "", 0, mine, strlen(mine), 60000, &bytes, &size, error);
+  if (code != KINTSUGI_OK) return code;
+  if (size == strlen(mine) && memcmp(bytes, mine, size) == 0) {
+    for (i = 0; i < LARGE; ++i) large[i] = (unsigned char)(i * 31 + i / 251);
+    if ((code = kintsugi_store_set(t->store, "large", large, LARGE, error)) != KINTSUGI_OK) return code;
+  }
+  if ((code = kintsugi_store_get(t->store, "large", 60000, &bytes, &size, error)) != KINTSUGI_OK) return code;
+  if (size != LARGE) return KINTSUGI_DATA_LOSS;
+  for (i = 0; i < LARGE; ++i)
+    if (((const unsigned char*)bytes)[i] != (unsigned char)(i * 31 + i / 251)) return KINTSUGI_DATA_LOSS;
+  if ((code = kintsugi_store_add(t->store, "left", -1, 60000, &left, error)) != KINTSUGI_OK) return code;
+  if (left == -world) {
+    code = kintsugi_store_check(t->store, "large", 60000, &there, error);
+    if (code != KINTSUGI_OK || there != 1) return code == KINTSUGI_OK ? KINTSUGI_DATA_LOSS : code;
+    code = kintsugi_store_delete(t->store, "large", 60000, &there, error);
+    if (code != KINTSUGI_OK || there != 1) return code == KINTSUGI_OK ? KINTSUGI_DATA_LOSS : code;
+    code = kintsugi_store_delete(t->store, "large", 60000, &there, error);
+    if (code != KINTSUGI_OK || there != 0) return code == KINTSUGI_OK ? KINTSUGI_DATA_LOSS : code;
+    if ((code = kintsugi_store_set(t->store, "deleted", "1", 1, error)) != KINTSUGI_OK) return code;
+  }
+  if ((code = kintsugi_store_wait(t->store, "deleted", 60000, error)) != KINTSUGI_OK) return code;
+  if ((code = kintsugi_store_check(t->store, "large", 60000, &there, error)) != KINTSUGI_OK) return code;
+  return there == 0 ? KINTSUGI_OK : KINTSUGI_DATA_LOSS;
+}
+
 static int ask(trainer* t, uint64_t* first);
 
 /* KINTSUGI_OK: the step is committed. KINTSUGI_THROW: an error of the trainer's. Else what ended it. */
@@ -87,6 +130,16 @@ static int work_off(trainer* t, const kintsugi_task* task) {
     case KINTSUGI_TASK_REBUILD_GROUP:
       kintsugi_store_close(t->store);
       if (kintsugi_store_open(t->agent, task->generation, &t->store, &error) != KINTSUGI_OK) return fail("store", error);
+      switch (use_store(t, &error)) {
+        case KINTSUGI_OK:
+          break;
+        case KINTSUGI_CANCELLED: /* a fault while the groups were made: the next generation has begun */
+          kintsugi_error_free(error);
+          error = NULL;
+          return kintsugi_done(t->agent, KINTSUGI_CANCELLED, NULL, &error) == KINTSUGI_OK ? 0 : fail("done", error);
+        default:
+          return fail("use_store", error);
+      }
       break;
     case KINTSUGI_TASK_ROLLBACK:
       if (kintsugi_get_object(t->agent, "drawn", &bytes, &size, &error) != KINTSUGI_OK) return fail("object", error);

@@ -52,6 +52,27 @@ class Trainer:
             if wrong == "hang":
                 time.sleep(3600)
         self.store = self.run.agent.open_store(incident.generation)
+        self.use_store()
+
+    def use_store(self) -> None:
+        """All ranks at once: tickets differ, one is the first, and its large value is everybody's until it is deleted."""
+        world, store = self.run.world_size, self.store
+        tickets = [store.add("tickets", 1, 60_000) for _ in range(5)]
+        for ticket in tickets:
+            own = f"{self.run.rank}".encode()
+            require(store.compare_set(f"ticket/{ticket}", b"", own, 60_000) == own, f"ticket {ticket} was given out twice")
+        require(tickets == sorted(tickets) and tickets[-1] <= 5 * world, f"tickets {tickets}")
+        large = bytes(range(256)) * 1000
+        first = store.compare_set("first", b"", f"{self.run.rank}".encode(), 60_000) == f"{self.run.rank}".encode()
+        if first:
+            require(not store.check("large", 60_000), "a key that nobody set is there")
+            store.set("large", large)
+        require(store.get("large", 60_000) == large, "a large value came out otherwise")
+        if store.add("read", 1, 60_000) == world:
+            require(store.delete("large", 60_000) and not store.delete("large", 60_000), "delete says what it did otherwise")
+            store.set("deleted", b"")
+        store.wait("deleted", 60_000)
+        require(not store.check("large", 60_000), "a deleted key is there")
 
     def all_reduce(self, step: int, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Added up in rank order, so that all get the same bits."""
@@ -106,7 +127,20 @@ def refused(words: str, function: Callable[..., object], *arguments: object) -> 
     raise RuntimeError(f"not refused: {words}")
 
 
+def require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise RuntimeError(otherwise)
+
+
 def make_mistakes(run: kintsugi.Run) -> None:
+    store = run.agent.open_store(0)
+    refused("keys have up to 900", store.set, "k" * 901, b"")
+    refused("do not begin with byte 1 or 2", store.get, "\x01k", 0)
+    refused("the store is for addresses and ids", store.set, "k", bytes(5 << 20))
+    refused("compare_set takes", store.compare_set, "k", b"", bytes(70_000), 1000)
+    if run.rank == 0:
+        store.set("word", b"seven")
+        refused("'word' holds no number", store.add, "word", 1, 60_000)
     refused("has joined already", kintsugi.join)
     refused("object 'odd' (Odd) cannot be pickled", run.register_object, "odd", Odd())
     refused("object 'odd' (int) lacks state_dict", run.register_object, "odd", 5)

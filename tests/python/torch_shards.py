@@ -37,6 +37,18 @@ def refused(words: str, function: Callable[..., object], **arguments: object) ->
     raise RuntimeError(f"not refused: {words}")
 
 
+def use_store(run: kintsugi.torch.TorchRun) -> None:
+    """What torch and libraries over it do with the store of the default group."""
+    store = dist.distributed_c10d._get_default_store()
+    name, large = f"large/{run.rank}", b"x" * 100_000
+    count = store.add("ranks", 1)
+    store.set(name, large.decode())
+    held = [1 <= count <= run.world_size, store.get(name) == large, store.check([name]), not store.check([name, "nobody's"]),
+            store.delete_key(name), not store.check([name]), store.compare_set(f"own/{count}", "", str(run.rank)) == str(run.rank).encode()]  # fmt: skip
+    if not all(held):
+        raise RuntimeError(f"the store does otherwise: {held}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=14)
@@ -44,6 +56,7 @@ def main() -> None:
     torch.set_num_threads(1)
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
+    use_store(run)
     torch.manual_seed(3)
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
     inner = layers()

@@ -38,17 +38,10 @@ class RunStore(Store):
     def wait(self, keys: list[str], timeout: datetime.timedelta | None = None) -> None:
         limit = self._timeout_ms if timeout is None else int(timeout.total_seconds() * 1000)
         for key in keys:
-            self._store.get(key, min(limit, self._timeout_ms))
+            self._store.wait(key, min(limit, self._timeout_ms))
 
     def check(self, keys: list[str]) -> bool:
-        try:
-            for key in keys:
-                self._store.get(key, 20)
-        except Error as error:
-            if error.code == 3:
-                return False
-            raise
-        return True
+        return all(self._store.check(key, self._timeout_ms) for key in keys)
 
     def clone(self) -> RunStore:
         return self
@@ -57,13 +50,16 @@ class RunStore(Store):
         return False
 
     def add(self, key: str, amount: int) -> int:
-        raise Error(f"the run's store does not count ('{key}'): make a TCPStore of your own for that", 5)
+        return self._store.add(key, amount, self._timeout_ms)
 
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        raise Error(f"the run's store does not compare and set ('{key}'): make a TCPStore of your own for that", 5)
+    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
+        before, after = (value.encode() if isinstance(value, str) else bytes(value) for value in (expected, desired))
+        return self._store.compare_set(key, before, after, self._timeout_ms)
 
     def delete_key(self, key: str) -> bool:
-        raise Error(f"the run's store keeps what is set ('{key}') as long as its generation", 5)
+        return self._store.delete(key, self._timeout_ms)
+
+    deleteKey = delete_key  # as torch's C++ calls it
 
 
 @dataclass
