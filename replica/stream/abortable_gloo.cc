@@ -28,6 +28,10 @@ using gloo::transport::UnboundBuffer;
 // A wait without a limit of its own: Gloo's timeout closes every pair of a context, so it must never be the one to fire.
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24);
 
+// Of an operation that is over already: Gloo looks at an abort before it looks whether there was anything to wait for.
+// If it is not over, this limit fires, which closes pairs; they are closed then.
+constexpr std::chrono::milliseconds kAtOnce(0);
+
 class AbortableContext;
 
 }  // namespace
@@ -48,6 +52,8 @@ class AbortDomain {
   }
 
   void Abort();
+  void EndWaits();
+  bool waits_ended() const { return waits_ended_.load(std::memory_order_acquire); }
   void Add(UnboundBuffer* buffer);
   void Remove(UnboundBuffer* buffer);
   void Add(AbortableContext* context);
@@ -56,9 +62,11 @@ class AbortDomain {
 
  private:
   void CloseLate();
+  void AbortBuffers();
 
   const std::shared_ptr<LoopTurns> turns_;
   std::atomic<bool> aborted_{false};
+  std::atomic<bool> waits_ended_{false};
   std::mutex mutex_;  // guards both sets; held while Abort touches their members, so that none is destroyed under it
   std::unordered_set<UnboundBuffer*> buffers_;
   std::unordered_set<AbortableContext*> connecting_;
@@ -86,13 +94,15 @@ class AbortableBuffer final : public UnboundBuffer {
 
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override {
     domain_->Check();
-    if (!inner_->waitRecv(rank, Limit(timeout))) throw GlooAborted("receive aborted by the runtime");
-    return true;
+    if (inner_->waitRecv(rank, Limit(timeout))) return true;
+    if (domain_->waits_ended() && inner_->waitRecv(rank, kAtOnce)) return true;
+    throw GlooAborted("receive aborted by the runtime");
   }
   bool waitSend(int* rank, std::chrono::milliseconds timeout) override {
     domain_->Check();
-    if (!inner_->waitSend(rank, Limit(timeout))) throw GlooAborted("send aborted by the runtime");
-    return true;
+    if (inner_->waitSend(rank, Limit(timeout))) return true;
+    if (domain_->waits_ended() && inner_->waitSend(rank, kAtOnce)) return true;
+    throw GlooAborted("send aborted by the runtime");
   }
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
   void abortWaitSend() override { inner_->abortWaitSend(); }
@@ -210,13 +220,23 @@ namespace internal {
 void AbortDomain::Abort() {
   std::lock_guard lock(mutex_);
   aborted_.store(true, std::memory_order_release);
+  AbortBuffers();
+  // While a connection is being made the device must go on accepting.
+  if (connecting_.empty()) return turns_->Rest();
+  if (!closer_.joinable()) closer_ = std::thread([this] { CloseLate(); });
+}
+
+void AbortDomain::EndWaits() {
+  std::lock_guard lock(mutex_);
+  waits_ended_.store(true, std::memory_order_release);
+  AbortBuffers();
+}
+
+void AbortDomain::AbortBuffers() {
   for (UnboundBuffer* buffer : buffers_) {
     buffer->abortWaitSend();
     buffer->abortWaitRecv();
   }
-  // While a connection is being made the device must go on accepting.
-  if (connecting_.empty()) return turns_->Rest();
-  if (!closer_.joinable()) closer_ = std::thread([this] { CloseLate(); });
 }
 
 void AbortDomain::CloseLate() {
@@ -286,6 +306,7 @@ AbortableDevice::AbortableDevice(std::shared_ptr<gloo::transport::Device> inner,
 AbortableDevice::~AbortableDevice() = default;
 
 void AbortableDevice::Abort() { domain_->Abort(); }
+void AbortableDevice::EndWaits() { domain_->EndWaits(); }
 bool AbortableDevice::aborted() const { return domain_->aborted(); }
 LoopTurns& AbortableDevice::turns() const { return domain_->turns(); }
 std::string AbortableDevice::str() const { return "abortable " + inner_->str(); }

@@ -72,6 +72,9 @@ class KINTSUGI_EXPORT AbortableDevice final : public gloo::transport::Device {
   ~AbortableDevice() override;
 
   void Abort();
+  // Ends the waits of a device whose pairs have all been closed, by a peer that is gone: Gloo leaves what was half way
+  // waiting. What had arrived whole, or had been sent, is still handed out.
+  void EndWaits();
   bool aborted() const;
   // For whoever waits for the device's loop.
   LoopTurns& turns() const;

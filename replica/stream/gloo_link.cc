@@ -23,8 +23,19 @@ constexpr uint64_t kNeverSentSlot = kLengthSlot + 1;
 
 class GlooLink final : public Link {
  public:
-  GlooLink(std::unique_ptr<GlooGroup> group, Rank peer)
-      : group_(std::move(group)), peer_(peer), watcher_([this] { Watch(); }) {}
+  GlooLink(std::unique_ptr<GlooGroup> group, Rank peer) : group_(std::move(group)), peer_(peer) {
+    // Before anything else travels, so that the peer has read the notice of it by the time it closes: TCP throws away
+    // what is on its way from a side that closes with bytes unread.
+    Watched([this] {
+      never_ = Buffer(&byte_, 1);
+      never_->recv(Other(), kNeverSentSlot);
+    });
+    watcher_ = std::thread([this] {
+      Watched([this] {
+        if (never_) never_->waitRecv();
+      });
+    });
+  }
   ~GlooLink() override {
     Abort();
     watcher_.join();
@@ -102,18 +113,20 @@ class GlooLink final : public Link {
                       std::chrono::milliseconds(std::chrono::hours(24)));
   }
 
-  void Watch() {
+  // What a broken connection throws ends the waits that Gloo leaves waiting.
+  template <typename Body>
+  void Watched(Body body) {
+    if (!Broken().empty()) return;
     try {
-      uint8_t byte = 0;
-      auto never = Buffer(&byte, 1);
-      never->recv(Other(), kNeverSentSlot);
-      never->waitRecv();
+      body();
     } catch (const GlooAborted&) {
     } catch (const std::exception& e) {
-      std::lock_guard lock(mutex_);
-      broken_ = e.what();
+      {
+        std::lock_guard lock(mutex_);
+        broken_ = e.what();
+      }
+      group_->device()->EndWaits();
     }
-    group_->Abort();
   }
 
   std::string Broken() {
@@ -140,6 +153,8 @@ class GlooLink final : public Link {
   std::atomic<bool> aborted_{false};
   std::mutex mutex_;
   std::string broken_;  // guarded by mutex_: why the connection failed
+  uint8_t byte_ = 0;
+  std::unique_ptr<UnboundBuffer> never_;  // a receive that never begins
   std::thread watcher_;
 };
 

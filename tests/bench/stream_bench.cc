@@ -1,8 +1,10 @@
 // bench_stream: the state stream between two processes of one host against what the host can do at best.
 //
-// State of 64 tensors goes from one process into the memory of another, into pages that are warm (touched before) and fresh
-// (mapped just now, as in a respawned process), over each link, with and without checksums. Baselines, in the same run and
-// interleaved with the rest: one memcpy of one thread, a raw socket loop, a bare Gloo loop. Values are medians.
+// State of 64 tensors goes from one process into the memory of another, into pages that are warm (touched before) and
+// fresh (mapped just now, as in a respawned process), over each link, with and without checksums. Baselines, in the
+// same run and interleaved with the rest: one memcpy of one thread, a raw socket loop, a bare Gloo loop. Values are
+// medians. CPU is that of both processes together, the kernel's part included: it says what a way costs where cores are
+// short or others use them.
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,8 +26,17 @@ struct Options {
   uint64_t mib = 1024;
   int runs = 5;
   bool fresh = true;
+  ChecksumAlgorithm checksum = SendOptions().checksum;
+  std::vector<std::string> only;
   std::string json;
 };
+
+std::map<std::string, ChecksumAlgorithm> ChecksumNames() {
+  std::map<std::string, ChecksumAlgorithm> names;
+  for (uint32_t number = 1; const auto algorithm = ChecksumFromNumber(number); ++number)
+    names[std::string(ChecksumName(*algorithm))] = *algorithm;
+  return names;
+}
 
 // Anonymous memory that this process holds now.
 uint64_t AnonymousKib() {
@@ -60,18 +71,29 @@ class Bench {
   }
 
  private:
+  bool Wanted(const std::string& id) const {
+    return options_.only.empty() ||
+           std::any_of(options_.only.begin(), options_.only.end(),
+                       [&](const std::string& word) { return id.find(word) != std::string::npos; });
+  }
+
   static std::string Suffix(bool fresh) { return fresh ? "/fresh" : "/warm"; }
 
   // `transfer` gives seconds.
   void Measure(const std::string& id, bool fresh, bool count, const std::function<double(const Memory&)>& transfer) {
+    if (!Wanted(id)) return;
     double seconds = 0;
+    const double cpu_before = peer_.CpuSecondsOfBoth();
     if (fresh) {
       const Pages pages(size_bytes_);
       seconds = transfer(pages.memory());
     } else {
       seconds = transfer(warm_.memory());
     }
-    if (count) rates_[id + Suffix(fresh)].push_back(static_cast<double>(size_bytes_) / seconds / 1e9);
+    if (!count) return;
+    const double gigabytes = static_cast<double>(size_bytes_) / 1e9;
+    rates_[id + Suffix(fresh)].push_back(gigabytes / seconds);
+    cpu_[id + Suffix(fresh)].push_back((peer_.CpuSecondsOfBoth() - cpu_before) / gigabytes);
   }
 
   void Round(bool fresh, bool count) {
@@ -90,10 +112,12 @@ class Bench {
       });
   }
 
-  static std::vector<std::pair<std::string, Order>> Streams() {
+  std::string Summed() const { return "/" + std::string(ChecksumName(options_.checksum)); }
+
+  std::vector<std::pair<std::string, Order>> Streams() const {
     std::vector<std::pair<std::string, Order>> streams;
-    for (auto checksum : {ChecksumAlgorithm::kNone, ChecksumAlgorithm::kCrc32c}) {
-      const std::string suffix = checksum == ChecksumAlgorithm::kNone ? "/no-checksum" : "/crc32c";
+    for (auto checksum : {ChecksumAlgorithm::kNone, options_.checksum}) {
+      const std::string suffix = checksum == ChecksumAlgorithm::kNone ? "/no-checksum" : Summed();
       Order order{.prefer = LinkPreference::kSharedMemory, .checksum = checksum, .shared = true};
       streams.emplace_back("shared-memory/agent" + suffix, order);
       order.shared = false;
@@ -113,6 +137,7 @@ class Bench {
   // Anonymous memory beyond what was there before, while a state streams in: the window and the bookkeeping.
   void PeakMemory() {
     for (auto [name, order] : Streams()) {
+      if (!Wanted(name)) continue;
       order.number = ++number_;
       const uint64_t before = AnonymousKib();
       std::atomic<bool> over{false};
@@ -131,43 +156,58 @@ class Bench {
   }
 
   // Median of the rounds' own ratios: a round measures both, so that a machine that slows down meets both.
-  double Ratio(const std::string& id, const std::string& baseline) const {
+  static double Ratio(const std::vector<double>& values, const std::vector<double>& baseline) {
     std::vector<double> ratios;
-    for (size_t i = 0; i < rates_.at(id).size(); ++i) ratios.push_back(rates_.at(id)[i] / rates_.at(baseline)[i]);
+    for (size_t i = 0; i < values.size(); ++i) ratios.push_back(values[i] / baseline[i]);
     return Median(ratios);
   }
 
-  // The budget is a lower bound of the ratio.
-  Figure Rate(const std::string& id, const std::string& baseline, std::optional<double> budget) const {
-    Figure figure{id, Median(rates_.at(id)), "GB/s", Median(rates_.at(baseline)), Ratio(id, baseline), budget};
+  // The budget is a lower bound of the ratio. Without a figure where one of the two was left out.
+  void AddRate(Figures& figures, const std::string& id, const std::string& baseline, std::optional<double> budget,
+               const std::string& suffix = "") const {
+    if (!rates_.contains(id) || !rates_.contains(baseline)) return;
+    Figure figure{id + suffix,
+                  Median(rates_.at(id)),
+                  "GB/s",
+                  Median(rates_.at(baseline)),
+                  Ratio(rates_.at(id), rates_.at(baseline)),
+                  budget};
     figure.ok = !budget || *figure.ratio >= *budget;
-    figure.more = {{"baseline_id", baseline}, {"runs", Rounded(rates_.at(id))}};
-    return figure;
+    figure.more = {{"baseline_id", baseline}, {"runs", Rounded(rates_.at(id))}, {"cpu_s_per_gb", Median(cpu_.at(id))}};
+    if (!suffix.empty()) figure.more["aim"] = 0.90;
+    figures.Add(figure);
   }
 
-  // Share of the rate that the checksum takes; the budget is an upper bound.
-  Figure ChecksumCost(const std::string& link, const std::string& pages, double budget_percent) const {
-    const double kept = Ratio(link + "/crc32c" + pages, link + "/no-checksum" + pages);
-    return AtMost(link + pages + "/checksum-cost", (1 - kept) * 100, "%", budget_percent);
+  // Share of the rate that the checksum takes, in wall clock, where the budget is an upper bound; and what it adds to
+  // the CPU time of both processes.
+  void AddChecksumCost(Figures& figures, const std::string& link, const std::string& pages,
+                       double budget_percent) const {
+    const std::string with = link + Summed() + pages, without = link + "/no-checksum" + pages;
+    if (!rates_.contains(with) || !rates_.contains(without)) return;
+    figures.Add(AtMost(link + pages + "/checksum-cost", (1 - Ratio(rates_.at(with), rates_.at(without))) * 100, "%",
+                       budget_percent));
+    Figure cpu = AtMost(link + pages + "/checksum-cost/cpu", Median(cpu_.at(with)), "s/GB", {});
+    cpu.baseline = Median(cpu_.at(without));
+    cpu.ratio = Ratio(cpu_.at(with), cpu_.at(without));
+    cpu.more = {{"runs", Rounded(cpu_.at(with))}, {"baseline_runs", Rounded(cpu_.at(without))}};
+    figures.Add(cpu);
   }
 
   void AddTo(Figures& figures) const {
     for (const std::string pages : {"/warm", "/fresh"}) {
       if (pages == "/fresh" && !options_.fresh) continue;
-      for (const char* base : {"memcpy", "raw-socket", "bare-gloo"}) figures.Add(Rate(base + pages, "memcpy" + pages, {}));
-      figures.Add(Rate("shared-memory/agent/no-checksum" + pages, "memcpy" + pages, 0.70));
-      figures.Add(Rate("shared-memory/heap/no-checksum" + pages, "memcpy" + pages, 0.45));
-      figures.Add(Rate("gloo/no-checksum" + pages, "bare-gloo" + pages, 0.95));
-      Figure aim = Rate("gloo/no-checksum" + pages, "raw-socket" + pages, {});
-      aim.id += "/of-raw-socket";
-      aim.more["aim"] = 0.90;
-      figures.Add(aim);
-      figures.Add(Rate("shared-memory/agent/crc32c" + pages, "memcpy" + pages, {}));
-      figures.Add(Rate("shared-memory/heap/crc32c" + pages, "memcpy" + pages, {}));
-      figures.Add(Rate("gloo/crc32c" + pages, "bare-gloo" + pages, {}));
-      figures.Add(ChecksumCost("shared-memory/agent", pages, 25));
-      figures.Add(ChecksumCost("shared-memory/heap", pages, 25));
-      figures.Add(ChecksumCost("gloo", pages, 10));
+      for (const char* base : {"memcpy", "raw-socket", "bare-gloo"})
+        AddRate(figures, base + pages, "memcpy" + pages, {});
+      AddRate(figures, "shared-memory/agent/no-checksum" + pages, "memcpy" + pages, 0.70);
+      AddRate(figures, "shared-memory/heap/no-checksum" + pages, "memcpy" + pages, 0.45);
+      AddRate(figures, "gloo/no-checksum" + pages, "bare-gloo" + pages, 0.95);
+      AddRate(figures, "gloo/no-checksum" + pages, "raw-socket" + pages, {}, "/of-raw-socket");
+      AddRate(figures, "shared-memory/agent" + Summed() + pages, "memcpy" + pages, {});
+      AddRate(figures, "shared-memory/heap" + Summed() + pages, "memcpy" + pages, {});
+      AddRate(figures, "gloo" + Summed() + pages, "bare-gloo" + pages, {});
+      AddChecksumCost(figures, "shared-memory/agent", pages, 25);
+      AddChecksumCost(figures, "shared-memory/heap", pages, 25);
+      AddChecksumCost(figures, "gloo", pages, 10);
     }
     for (const auto& [name, mib] : peak_mib_) {
       Figure peak = AtMost(name + "/peak-memory-beyond-state", mib, "MiB", {});
@@ -182,16 +222,21 @@ class Bench {
   const Peer peer_;  // first: it forks
   const Pages source_, warm_;
   int number_ = 0;
-  std::map<std::string, std::vector<double>> rates_;
+  std::map<std::string, std::vector<double>> rates_;  // GB a second
+  std::map<std::string, std::vector<double>> cpu_;    // seconds a GB
   std::map<std::string, double> peak_mib_;
 };
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app{"The state stream between two processes of this host, against memcpy, a raw socket and a bare Gloo loop"};
+  CLI::App app{
+      "The state stream between two processes of this host, against memcpy, a raw socket and a bare Gloo loop"};
   app.add_option("--mib", options.mib, "MiB of state, in 64 tensors")->check(CLI::Range(64, 1 << 16));
   app.add_option("--runs", options.runs, "Measured runs")->check(CLI::Range(1, 1000));
   app.add_flag("!--warm-only", options.fresh, "Leave out the destination with fresh pages");
+  app.add_option("--checksum", options.checksum, "Of the blocks")
+      ->transform(CLI::CheckedTransformer(ChecksumNames(), CLI::ignore_case));
+  app.add_option("--only", options.only, "Only ways whose name contains this word; repeatable");
   AddJsonOption(app, &options.json);
   CLI11_PARSE(app, argc, argv);
 

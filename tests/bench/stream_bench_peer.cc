@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -31,9 +32,7 @@ constexpr Rank kReceiver{0}, kSender{1};
 
 TimePoint Soon() { return SteadyClock::SteadyNow() + std::chrono::seconds(60); }
 
-double SecondsSince(TimePoint start) {
-  return std::chrono::duration<double>(SteadyClock::SteadyNow() - start).count();
-}
+double SecondsSince(TimePoint start) { return std::chrono::duration<double>(SteadyClock::SteadyNow() - start).count(); }
 
 std::unique_ptr<Link> Open(const std::filesystem::path& directory, const Order& order, Rank self, Rank peer) {
   DirectoryStore store(directory);
@@ -155,6 +154,18 @@ Peer::~Peer() {
 
 void Peer::Send(const Order& order) const {
   if (write(orders_, &order, sizeof(order)) != sizeof(order)) Need({StatusCode::kCommFailure, "the peer is gone"});
+}
+
+double Peer::CpuSecondsOfBoth() const {
+  clockid_t theirs{};
+  if (clock_getcpuclockid(pid_, &theirs) != 0) Need({StatusCode::kCommFailure, "the peer is gone"});
+  double seconds = 0;
+  for (const clockid_t clock : {clockid_t{CLOCK_PROCESS_CPUTIME_ID}, theirs}) {
+    timespec now{};
+    clock_gettime(clock, &now);
+    seconds += static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+  }
+  return seconds;
 }
 
 double ReceiveStream(const std::filesystem::path& directory, const Peer& peer, Order order, const Memory& target) {

@@ -53,6 +53,8 @@ class Peer {
   Peer(const std::filesystem::path& directory, uint64_t size_bytes);
   ~Peer();
   void Send(const Order& order) const;
+  // CPU time that this process and the sending one have used, all their threads.
+  double CpuSecondsOfBoth() const;
 
  private:
   pid_t pid_ = -1;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "callbacks/state/shared_memory.h"
@@ -194,6 +195,41 @@ TEST_P(LinkContract, AbortAtAnyMomentEndsBothSides) {
     watchdog.join();
     links.a.reset();
     for (auto& peer : peers) peer.join();
+  }
+}
+
+// Holds the receiver at the first piece until its peer has closed, where the peer can send everything meanwhile.
+class Latecomer final : public PieceObserver {
+ public:
+  explicit Latecomer(const std::atomic<bool>& closed) : closed_(closed) {}
+  void Passed(const void*, uint64_t) override {
+    if (std::exchange(waited_, true)) return;
+    for (int i = 0; i < 30 && !closed_; ++i) std::this_thread::sleep_for(10ms);
+    std::this_thread::sleep_for(100ms);  // until this side has noticed
+  }
+
+ private:
+  const std::atomic<bool>& closed_;
+  bool waited_ = false;
+};
+
+TEST_P(LinkContract, WhatAPeerSentBeforeItClosedIsNotLost) {
+  for (const size_t size : {1 << 20, 3 << 20}) {
+    LinkPair links = MakePair(GetParam());
+    auto bytes = Pattern(11, size);
+    std::atomic<bool> closed{false};
+    std::thread sender([&] {
+      const Status sent = links.a->Send(HeapMemory(bytes), 0, size, In(30s));
+      EXPECT_TRUE(sent.ok()) << sent.ToString();
+      links.a.reset();
+      closed = true;
+    });
+    Latecomer latecomer(closed);
+    std::vector<uint8_t> got(size);
+    const Status received = links.b->Receive(got.data(), size, In(30s), &latecomer);
+    EXPECT_TRUE(received.ok()) << received.ToString();
+    EXPECT_TRUE(got == bytes);
+    sender.join();
   }
 }
 
