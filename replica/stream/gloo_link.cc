@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include "replica/stream/fresh_pages.h"
+
 namespace kintsugi {
 namespace {
 
@@ -49,18 +51,20 @@ class GlooLink final : public Link {
       auto header = Buffer(&length, sizeof(length));
       header->send(Other(), kLengthSlot);
       std::deque<std::unique_ptr<UnboundBuffer>> pieces;
+      // The observer sees a piece when the socket has read it: then it comes from a cache, and not from memory once more.
+      const auto finish = [&] {
+        pieces.front()->waitSend(Remaining(deadline));
+        const std::unique_ptr<UnboundBuffer> piece = std::move(pieces.front());
+        pieces.pop_front();
+        if (observer) observer->Passed(piece->ptr, piece->size);
+      };
       for (uint64_t at = 0; at < size_bytes; at += kPieceBytes) {
-        const uint64_t part = std::min(kPieceBytes, size_bytes - at);
-        if (observer) observer->Passed(data + at, part);
-        if (pieces.size() == kInFlight) {
-          pieces.front()->waitSend(Remaining(deadline));
-          pieces.pop_front();
-        }
-        pieces.push_back(Buffer(data + at, part));
+        if (pieces.size() == kInFlight) finish();
+        pieces.push_back(Buffer(data + at, std::min(kPieceBytes, size_bytes - at)));
         pieces.back()->send(Other(), size_bytes);
       }
       header->waitSend(Remaining(deadline));
-      for (auto& piece : pieces) piece->waitSend(Remaining(deadline));
+      while (!pieces.empty()) finish();
       return Status::Ok();
     });
   }
@@ -75,6 +79,7 @@ class GlooLink final : public Link {
       uint64_t posted = 0;
       const auto post = [&] {
         const uint64_t part = std::min(kPieceBytes, size_bytes - posted);
+        FillFreshPages(target + posted, part);
         pieces.push_back(Buffer(target + posted, part));
         pieces.back()->recv(Other(), size_bytes);
         posted += part;

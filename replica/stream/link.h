@@ -30,7 +30,7 @@ namespace kintsugi {
 class KINTSUGI_EXPORT PieceObserver {
  public:
   virtual ~PieceObserver() = default;
-  // The next bytes of the message: on the sending side before or while they leave, on the receiving side in place.
+  // The next bytes of the message: on the sending side before, while or just after they leave, on the receiving side in place.
   virtual void Passed(const void* data, uint64_t size_bytes) = 0;
   // On the receiving side, where the link copies by itself: copies the next bytes and takes note of them in one pass.
   virtual void Copy(void* to, const void* from, uint64_t size_bytes);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/host_copy.h"
+#include "replica/stream/fresh_pages.h"
 #include "replica/stream/peer_memory.h"
 
 #if defined(__x86_64__)
@@ -191,6 +192,7 @@ class SharedMemoryLink final : public Link {
         Close();
         return {StatusCode::kDataLoss, "the ring shared with rank " + peer_.ToString() + " is damaged"};
       }
+      if (at % kPieceBytes == 0) FillFreshPages(target + at, std::min(kPieceBytes, size_bytes - at));
       if (part > 0) CopyIn(target + at, segment_.slot(1 - end_, count), part, observer);
       Consume();
       at += part;
@@ -208,7 +210,9 @@ class SharedMemoryLink final : public Link {
       if (aborted_.load()) return internal::LinkAborted(*this, call.what);
       if (at % kPopulateBytes == 0)
         PeerMemory::Populate(*source + at, std::min(kPopulateBytes, header.message_bytes - at));
-      CopyIn(target + at, *source + at, std::min(kPieceBytes, header.message_bytes - at), observer);
+      const uint64_t part = std::min(kPieceBytes, header.message_bytes - at);
+      FillFreshPages(target + at, part);
+      CopyIn(target + at, *source + at, part, observer);
       // A sender that gave up may change its memory: it closes first, so bytes copied before this look are good.
       if (PeerClosed()) return internal::LinkPeerGone(*this, call.what, "the rank closed it");
     }
