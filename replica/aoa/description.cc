@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/host_cast.h"
 #include "replica/aoa/box.h"
+#include "replica/reshard/element_types.h"
 
 namespace kintsugi::aoa {
 namespace {
@@ -48,6 +50,9 @@ Result<DescriptionPtr> Cast(const Description& input, const Transform& transform
   if (transform.from && *transform.from != input.dtype)
     return Invalid("src_dtype is " + std::string(DTypeName(*transform.from)) + ", but the tensor is " +
                    std::string(DTypeName(input.dtype)));
+  if (!IsCastable(reshard::ElementTypeOf(input.dtype), reshard::ElementTypeOf(transform.to)))
+    return Invalid("there is no cast from " + std::string(DTypeName(input.dtype)) + " to " +
+                   std::string(DTypeName(transform.to)));
   KINTSUGI_RETURN_IF_ERROR(CheckSteps(input, budget));
   Description made{input.shape, transform.to, input.slices};
   for (Slice& slice : made.slices) AppendStep(&slice, {StepKind::kCast, transform.to, {}});

@@ -29,10 +29,21 @@ std::string Describe(const CatalogTensor& tensor) {
 // Numbers are compared as binary64; complex ones, and those that no cast knows, have no difference of one number.
 bool IsNumber(DType dtype) {
   return IsFloat(dtype) || dtype == DType::kInt64 || dtype == DType::kInt32 || dtype == DType::kInt16 ||
-         dtype == DType::kInt8 || dtype == DType::kUInt8 || dtype == DType::kBool;
+         dtype == DType::kInt8 || dtype == DType::kUInt8 || dtype == DType::kBool || dtype == DType::kUInt16 ||
+         dtype == DType::kUInt32 || dtype == DType::kUInt64;
+}
+
+template <typename T>
+double NumberAs(const uint8_t* data) {
+  T value;
+  std::memcpy(&value, data, sizeof(T));
+  return static_cast<double>(value);
 }
 
 double NumberAt(const uint8_t* data, DType dtype) {
+  if (dtype == DType::kUInt16) return NumberAs<uint16_t>(data);
+  if (dtype == DType::kUInt32) return NumberAs<uint32_t>(data);
+  if (dtype == DType::kUInt64) return NumberAs<uint64_t>(data);
   double value = 0;
   CastRegion(&value, ElementType::kFloat64, data, static_cast<ElementType>(dtype), {});
   return value;

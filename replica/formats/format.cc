@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "replica/formats/formats.h"
+#include "replica/formats/missing_states.h"
 #include "replica/formats/sidecar.h"
 #include "replica/save/names.h"
 
@@ -55,6 +56,8 @@ Result<const Format*> DetectFormat(const std::string& path) {
     if (format->Recognises(path)) return format;
     names += (names.empty() ? "" : ", ") + std::string(format->name());
   }
+  if (IsLink(path))
+    return Status(StatusCode::kNotFound, "'" + path + "' is a symbolic link: name the file or folder itself");
   return Status(StatusCode::kNotFound, "'" + path + "' is " + (kind == PathKind::kFolder ? "a folder" : "a file") +
                                            " of no known format (" + names +
                                            "): name the checkpoint's own folder or file, or say --format");
@@ -94,6 +97,9 @@ Result<Catalog> ReadCatalog(const std::string& given, const std::string& format,
   const Result<const Format*> found = format.empty() ? DetectFormat(path) : FormatNamed(format);
   if (!found.ok()) return found.status();
   KINTSUGI_ASSIGN_OR_RETURN(Catalog catalog, (*found)->Read(path, options));
+  std::vector<std::string> keys;
+  for (const CatalogTensor& tensor : catalog.tensors()) keys.push_back(tensor.key);
+  for (std::string& sentence : MissingStates(keys)) catalog.AddNote(std::move(sentence));
   if (options.checksums) KINTSUGI_RETURN_IF_ERROR(AddSidecar(&catalog, path));
   return catalog;
 }

@@ -65,6 +65,11 @@ PathKind KindOfPath(const std::string& path) {
   return S_ISREG(info.st_mode) ? PathKind::kFile : PathKind::kNothing;
 }
 
+bool IsLink(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
 bool IsFile(const std::string& path) { return KindOfPath(path) == PathKind::kFile; }
 
 Result<std::vector<std::string>> SortedNames(const std::string& folder) {

@@ -47,6 +47,7 @@ class MappedFile {
 enum class PathKind { kNothing, kFolder, kFile };
 PathKind KindOfPath(const std::string& path);
 bool IsFile(const std::string& path);
+bool IsLink(const std::string& path);
 // Names in a folder, sorted.
 Result<std::vector<std::string>> SortedNames(const std::string& folder);
 

@@ -9,7 +9,7 @@ namespace kintsugi::formats {
 Result<Verified> VerifyAny(const std::string& path, const std::string& format,
                            const std::function<void(uint64_t done)>& progress) {
   KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog, ReadCatalog(path, format, {.skip_objects = true}));
-  Verified verified{catalog.format(), catalog.tensors().size(), catalog.ByteCount(), false, 0};
+  Verified verified{catalog.format(), catalog.tensors().size(), catalog.ByteCount(), false, 0, catalog.notes()};
   if (catalog.format() == "native") {
     KINTSUGI_RETURN_IF_ERROR(checkpoint::Verify(catalog.path()));
     verified.has_checksums = true;

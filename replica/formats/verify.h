@@ -18,6 +18,8 @@ struct Verified {
   uint64_t bytes = 0;          // of tensors
   bool has_checksums = false;  // ours, over every byte
   uint64_t checked_bytes = 0;
+  std::vector<std::string>
+      notes;  // what a person should know, and is no error: a parameter without a state that others have
 };
 
 KINTSUGI_EXPORT Result<Verified> VerifyAny(const std::string& path, const std::string& format,

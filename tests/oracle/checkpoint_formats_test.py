@@ -170,6 +170,23 @@ def check_casts_and_names(torch, safetensors, kintsugi, rng, folder):
     assert "opt.m" not in found and "model.ids" in found, sorted(found)
 
 
+def check_types_without_casts(torch, kintsugi, folder):
+    """Types that are stored and moved only: safetensors lacks one, and no cast is made up."""
+    torch.save({"half": torch.zeros(2, dtype=torch.complex32), "ids": torch.ones(3, dtype=torch.uint16)}, folder / "odd.pt")
+    done = kintsugi.run("convert", folder / "odd.pt", folder / "odd.safetensors", "--to", "safetensors", code=2)
+    assert "complex32" in done.stderr and "'half'" in done.stderr, done.stderr
+    program = folder / "cast.aoa"
+    program.write_text("ids -> ids, dtype='float32'\n")
+    done = kintsugi.run("convert", folder / "odd.pt", folder / "cast-out.pt", "--to", "torch", "--aoa", program, code=2)
+    assert "there is no cast from uint16 to float32" in done.stderr, done.stderr
+    kept = kintsugi.convert(folder / "odd.pt", folder / "kept.pt", "torch", "--dtype", "bf16")
+    assert torch.load(kept, weights_only=True)["ids"].dtype == torch.uint16
+    torch.save({"ids": torch.tensor([1, 65535, 1], dtype=torch.uint16), "half": torch.zeros(2, dtype=torch.complex32)},
+               folder / "even.pt")
+    answer = json.loads(kintsugi.run("diff", folder / "odd.pt", folder / "even.pt", "--json", code=1).stdout)
+    assert [(d["key"], d["largest"]) for d in answer["differences"]] == [("ids", 65534)], answer
+
+
 def check_refusals(torch, kintsugi, folder):
     class Evil:
         def __reduce__(self):
@@ -207,6 +224,7 @@ def main():
         check_dcp_of_ranks(torch, dcp, kintsugi, folder)
         check_diff(torch, kintsugi, folder)
         check_casts_and_names(torch, safetensors, kintsugi, rng, folder)
+        check_types_without_casts(torch, kintsugi, folder)
         check_refusals(torch, kintsugi, folder)
     print(f"safetensors ({flat} tensors), torch.save ({many}), DCP of one and of 4 ranks: both ways, bit for bit")
 

@@ -132,10 +132,15 @@ import sys, numpy, paddle, paddle.distributed as dist
 mode, folder, arrays = sys.argv[1:4]
 wanted = dict(numpy.load(arrays))
 def tensor(name, array):
+    if name.startswith("float8"):
+        return paddle.to_tensor(array.view("int8")).view(name.split(".")[0]) if array.size else \
+            paddle.zeros(array.shape).astype(name.split(".")[0])
     if name.startswith("bfloat16"):
         return paddle.to_tensor(array.view("uint16"), dtype="bfloat16") if array.size else paddle.zeros(array.shape, "bfloat16")
     return paddle.to_tensor(array)
-if mode == "save":
+if mode == "unsigned":  # what it saves and cannot load
+    dist.save_state_dict({kind: paddle.to_tensor([1, 2, 3]).astype(kind) for kind in ("uint32", "uint64")}, folder)
+elif mode == "save":
     state = {}
     for name, array in wanted.items():
         state.setdefault("model", {}).setdefault("inner", {})[name] = tensor(name, array)
@@ -154,9 +159,10 @@ else:
 def check_paddle(torch, numpy, kintsugi, rng, folder):
     kinds = ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"]
     arrays = {}
-    for number, kind in enumerate(kinds * 3 + ["bfloat16"] * 3):
+    named = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}  # NumPy has none of them
+    for number, kind in enumerate((kinds + list(named)) * 3):
         shape = [rng.randrange(1, 9) for _ in range(rng.randrange(0, 4))]
-        raw = "uint16" if kind == "bfloat16" else kind
+        raw = named.get(kind, kind)
         size = int(numpy.prod(shape)) * numpy.dtype(raw).itemsize
         array = numpy.frombuffer(rng.randbytes(size), dtype="uint8")
         array = (array % 2).astype("bool") if kind == "bool" else array.view(raw)
@@ -176,6 +182,12 @@ def check_paddle(torch, numpy, kintsugi, rng, folder):
     for name, array in arrays.items():
         assert states.bits(torch, found[name]) == array.tobytes(), name
         assert str(found[name].dtype) == "torch." + ("float32" if name == "large" else name.split(".")[0]), name
+    paddle("unsigned", folder / "unsigned-paddle")
+    unsigned = torch.load(kintsugi.convert(folder / "unsigned-paddle", folder / "unsigned.pt", "torch"), weights_only=True)
+    for kind in ("uint32", "uint64"):
+        assert unsigned[kind].dtype == getattr(torch, kind) and unsigned[kind].tolist() == [1, 2, 3], unsigned
+    done = kintsugi.run("convert", folder / "unsigned.pt", folder / "no", "--to", "paddle", code=2)
+    assert "uint32" in done.stderr and "Paddle does not load" in done.stderr, done.stderr
     for shards in (1, 3):
         ours = kintsugi.convert(folder / "paddle.pt", folder / f"ours-paddle-{shards}", "paddle", "--shards", shards)
         kintsugi.equal(folder / "theirs-paddle", ours)

@@ -3,8 +3,9 @@
 import math
 
 FLOATS = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
-OTHERS = ["int64", "int32", "int16", "int8", "uint8", "bool", "complex64"]
-ODD = ["complex128"]
+OTHERS = ["int64", "int32", "int16", "int8", "uint8", "bool", "complex64", "uint16", "uint32", "uint64", "float8_e4m3fnuz",
+          "float8_e5m2fnuz", "float8_e8m0fnu"]
+ODD = ["complex128", "complex32"]  # safetensors has none of these
 
 
 def bits(torch, tensor):
@@ -45,7 +46,8 @@ def nested_state(torch, rng):
                   "parameter": torch.nn.Parameter(torch.ones(3)), "column": weight[:, 3], "empty": torch.zeros(0, 4),
                   "spread": torch.ones(1).expand(5), "scalar": torch.tensor(2.5, dtype=torch.float64)},
         "optimizer": {"state": {0: {"exp_avg": random_tensor(torch, rng, "float32", [6, 10]), "step": 7},
-                                1: {"exp_avg": random_tensor(torch, rng, "float8_e5m2", [3])}},
+                                1: {"exp_avg": random_tensor(torch, rng, "float8_e5m2", [3])},
+                                2: {kind: random_tensor(torch, rng, kind, [2, 3]) for kind in OTHERS + ODD}},
                       "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.95), "params": [0, 1]}]},
         "iteration": 12, "name": "großer lauf", "none": None, "flag": True, "big": 2 ** 80, "negative": -5,
         "bytes": b"\x00\xff\x80", "shape": torch.Size([2, 3]), "type": torch.bfloat16, "nothing": {}, "list": [],

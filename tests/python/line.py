@@ -149,6 +149,15 @@ def make_mistakes(run: kintsugi.Run) -> None:
     refused("cannot be protected", run.register, "odd", np.zeros(3, dtype="datetime64[s]"))
 
 
+def register_unsigned(run: kintsugi.Run) -> None:
+    for kind in ("uint8", "uint16", "uint32", "uint64"):
+        wanted = np.arange(5, dtype=kind)
+        found = run.register(f"kind.{kind}", wanted)
+        buffer = run.register(f"buffer.{kind}", memoryview(bytearray(wanted.tobytes())).cast(wanted.dtype.char))
+        if found.dtype != wanted.dtype or found.tobytes() != wanted.tobytes() or bytes(buffer) != wanted.tobytes():
+            raise RuntimeError(f"registered as {kind}, it is {found}, {buffer.tolist()}")
+
+
 def fork_harmlessly(run: kintsugi.Run) -> None:
     """A child of a rank is none: its calls are refused, and its end is nobody's."""
     child = os.fork()
@@ -176,6 +185,7 @@ def main() -> None:
     trainer = Trainer(run, options)
     if options.mistakes:
         make_mistakes(run)
+        register_unsigned(run)
     run.train(trainer.step, steps=20)
     print(f"y = {trainer.line[0]:.17g} x + {trainer.line[1]:.17g}")
 

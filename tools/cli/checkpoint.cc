@@ -109,7 +109,8 @@ int RunVerify(const Options& options) {
                       {"tensors", verified->tensors},
                       {"bytes", verified->bytes},
                       {"has_checksums", verified->has_checksums},
-                      {"checked_bytes", verified->checked_bytes}}
+                      {"checked_bytes", verified->checked_bytes},
+                      {"notes", verified->notes}}
                      .dump()
               << std::endl;
   else if (verified->has_checksums)
@@ -117,6 +118,8 @@ int RunVerify(const Options& options) {
   else
     std::cout << options.path << ": " << verified->format
               << ", whole by its own index; nobody left checksums of its bytes" << std::endl;
+  for (const std::string& note : verified->notes)
+    if (!options.json) std::cerr << "kintsugi: note: " << note << std::endl;
   return core::kExitSuccess;
 }
 

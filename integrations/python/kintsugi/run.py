@@ -401,10 +401,14 @@ def _bytes_of(key: str, thing: Codec) -> bytes:
 
 _DTYPE_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
-    "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1, "uint16": 2, "uint32": 4,
+    "uint64": 8, "complex32": 4, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
 }  # fmt: skip
-_FORMATS = {"d": "float64", "f": "float32", "e": "float16", "q": "int64", "l": "int64", "i": "int32", "h": "int16",
-            "b": "int8", "B": "uint8", "?": "bool", "Zf": "complex64", "Zd": "complex128"}  # fmt: skip
+_FORMATS = {
+    "d": "float64", "f": "float32", "e": "float16", "q": "int64", "l": "int64", "i": "int32", "h": "int16", "b": "int8",
+    "Q": "uint64", "L": "uint64", "I": "uint32", "H": "uint16", "B": "uint8", "?": "bool", "Zf": "complex64",
+    "Zd": "complex128",
+}  # fmt: skip
 
 
 def _dtype_name(array: Any, view: memoryview) -> str:

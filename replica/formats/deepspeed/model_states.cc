@@ -151,7 +151,8 @@ class Reader {
     }
     const auto* pairs = tree.PairsOf(module);
     if (!pairs) return Bad(files_[0][0], module, "its module is " + pickle::DescribeNode(tree, module));
-    IndexModules();
+    for (const OpenFile& file : files_[0])
+      modules_.push_back(IndexOf(file.archive.tree, file.archive.tree.Get(file.archive.tree.root, kModule)));
     for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
       const auto name = tree.TextOf((*pairs)[i]);
       if (!name) return Bad(files_[0][0], (*pairs)[i], "a key of the module is no text");
@@ -169,15 +170,13 @@ class Reader {
     return Status::Ok();
   }
 
-  // The module of each model-parallel rank by name: Tree::Get looks through all of it each time.
-  void IndexModules() {
-    for (const OpenFile& file : files_[0]) {
-      const Tree& tree = file.archive.tree;
-      auto& index = modules_.emplace_back();
-      if (const auto* pairs = tree.PairsOf(tree.Get(tree.root, kModule)))
-        for (size_t i = 0; i + 1 < pairs->size(); i += 2)
-          if (const auto name = tree.TextOf((*pairs)[i])) index.emplace(*name, (*pairs)[i + 1]);
-    }
+  // A dictionary by its names: Tree::Get looks through all of it each time.
+  static std::unordered_map<std::string_view, NodeId> IndexOf(const Tree& tree, NodeId dictionary) {
+    std::unordered_map<std::string_view, NodeId> index;
+    if (const auto* pairs = tree.PairsOf(dictionary))
+      for (size_t i = 0; i + 1 < pairs->size(); i += 2)
+        if (const auto name = tree.TextOf((*pairs)[i])) index.emplace(*name, (*pairs)[i + 1]);
+    return index;
   }
 
   Status AddTensor(const std::string& name) {
@@ -232,8 +231,10 @@ class Reader {
                                                         "': frozen parameters of several "
                                                         "model-parallel ranks are not read");
       const NodeId fragments = tree.Get(tree.root, "frozen_param_fragments");
+      const auto index = IndexOf(tree, fragments);
       for (const auto& [name, shape] : shapes[0]) {
-        const NodeId value = tree.Get(fragments, name);
+        const auto found = index.find(name);
+        const NodeId value = found == index.end() ? kNoNode : found->second;
         if (value == kNoNode) return Bad(file, fragments, "there is no fragment of '" + PrintableKey(name) + "'");
         KINTSUGI_ASSIGN_OR_RETURN(const auto stored, torch::TensorOf(tree, value, file.archive.place));
         if (!stored || !torch::IsDense(*stored))

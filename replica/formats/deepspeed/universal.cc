@@ -60,6 +60,9 @@ class Universal final : public Format {
     if (IsFile(Join(zero, kOptimizerFile))) {
       KINTSUGI_ASSIGN_OR_RETURN(const OpenFile file, deepspeed::Open(&catalog, zero, std::string(kOptimizerFile)));
       KINTSUGI_RETURN_IF_ERROR(AddOptimizer(&catalog, file, options));
+    } else {
+      catalog.AddNote("'" + zero + "' has no " + std::string(kOptimizerFile) +
+                      ": DeepSpeed loads nothing without it; the conversion was not finished");
     }
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
     return catalog;

@@ -23,13 +23,13 @@ using megatron::FolderOf;
 using megatron::IterationFolder;
 using megatron::kTracker;
 
-// "torch_dist" where the folder says so; empty for anything else.
-std::string BackendOf(const std::string& folder) {
+// What the folder's mark says of a field; empty where there is none.
+std::string BackendOf(const std::string& folder, std::string_view field = "sharded_backend") {
   const auto text = checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), Join(folder, kMark), 1 << 20);
   if (!text.ok()) return "";
   const auto json = nlohmann::json::parse(*text, nullptr, false);
   if (!json.is_object()) return "";
-  const auto backend = json.find("sharded_backend");
+  const auto backend = json.find(field);
   return backend != json.end() && backend->is_string() ? backend->get<std::string>() : "";
 }
 
@@ -55,7 +55,8 @@ class TorchDist final : public Format {
     if (const auto step = megatron::StepOf(folder)) catalog.SetStep(*step);
     KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, folder));
     const std::string common = Join(folder, kCommon);
-    if (IsFile(common)) {
+    // Versions that say nothing of it may keep it as an object of its own.
+    if (IsFile(common) || BackendOf(folder, "common_backend") == "torch") {
       KINTSUGI_ASSIGN_OR_RETURN(auto file, MappedFile::Open(common, std::string(kCommon)));
       KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(file->text(), common));
       KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, archive, catalog.AddFile(file), {}, options));

@@ -20,11 +20,16 @@ constexpr std::string_view kObject = "kintsugi.object:";
 struct NumpyType {
   DType dtype;
   std::string_view code;
+  bool is_loaded = true;  // by Paddle, too: only such are written
 };
+// uint16 is what NumPy's arrays call bfloat16, so Paddle has none; its 8-bit floats stand as int8.
 constexpr NumpyType kTypes[] = {
-    {DType::kFloat64, "f8"}, {DType::kFloat32, "f4"}, {DType::kFloat16, "f2"},   {DType::kBFloat16, "u2"},
-    {DType::kInt64, "i8"},   {DType::kInt32, "i4"},   {DType::kInt16, "i2"},     {DType::kInt8, "i1"},
-    {DType::kUInt8, "u1"},   {DType::kBool, "b1"},    {DType::kComplex64, "c8"}, {DType::kComplex128, "c16"},
+    {DType::kFloat64, "f8"},       {DType::kFloat32, "f4"},    {DType::kFloat16, "f2"},
+    {DType::kBFloat16, "u2"},      {DType::kInt64, "i8"},      {DType::kInt32, "i4"},
+    {DType::kInt16, "i2"},         {DType::kInt8, "i1"},       {DType::kUInt8, "u1"},
+    {DType::kBool, "b1"},          {DType::kComplex64, "c8"},  {DType::kComplex128, "c16"},
+    {DType::kFloat8E4M3, "i1"},    {DType::kFloat8E5M2, "i1"}, {DType::kUInt32, "u4", false},
+    {DType::kUInt64, "u8", false},
 };
 
 class Reader {
@@ -42,9 +47,9 @@ class Reader {
       if (*key == kBigTensors)
         return Bad(value, "its large tensors are cut up: saved with pickle protocol 2 or 3; save it with 4");
       if (const auto text = tree_.TextOf(value); text && key->starts_with(kObject)) {
-        KINTSUGI_ASSIGN_OR_RETURN(auto object,
-                                  ObjectFromText(std::string(key->substr(kObject.size())), std::string(*text)));
-        found_.objects.push_back(std::move(object));
+        auto object = ObjectFromText(std::string(key->substr(kObject.size())), std::string(*text));
+        if (!object.ok()) return Bad(value, object.status().message());
+        found_.objects.push_back(*std::move(object));
         continue;
       }
       Array array;
@@ -151,11 +156,11 @@ Status LayArrays(const Content& content, const std::vector<LaidTensor>& tensors,
     const CatalogTensor& tensor = content[laid.number];
     std::string_view code;
     for (const NumpyType& type : kTypes)
-      if (type.dtype == tensor.dtype) code = type.code;
+      if (type.dtype == tensor.dtype && type.is_loaded) code = type.code;
     if (code.empty())
       return {StatusCode::kInvalidArgument, "tensor '" + PrintableKey(tensor.key) + "' is " +
                                                 std::string(DTypeName(tensor.dtype)) +
-                                                ", which no file of Paddle holds: cast it (--dtype) or leave it out"};
+                                                ", which Paddle does not load: leave it out (--only)"};
     Shape shape;
     for (int axis = 0; axis < laid.box.axes; ++axis) shape.push_back(laid.box.length(axis));
     writer.Text(tensor.key);

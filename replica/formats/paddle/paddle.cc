@@ -47,13 +47,20 @@ class Reader {
       const auto path = metadata_.paths.find(entry.key);
       const uint32_t number = catalog_->AddTensor(
           {entry.key, entry.dtype, entry.shape, path == metadata_.paths.end() ? Path() : path->second});
-      entries_.emplace(entry.key, std::pair(number, &entry));
+      Known& known = entries_[entry.key];
+      known = {number, &entry, {}};
+      for (const paddle::LocalTensor& local : entry.locals) known.locals[local.offset].push_back(&local);
     }
     for (const paddle::Stored& stored : metadata_.stored) KINTSUGI_RETURN_IF_ERROR(AddStored(stored));
     return Status::Ok();
   }
 
  private:
+  struct Known {
+    uint32_t number = 0;
+    const paddle::TensorEntry* entry = nullptr;
+    std::map<Shape, std::vector<const paddle::LocalTensor*>> locals;  // by offset: a tensor may have many thousands
+  };
   struct DataFile {
     uint32_t number = 0;
     paddle::Arrays arrays;
@@ -87,11 +94,12 @@ class Reader {
     };
     const auto entry = entries_.find(stored.key);
     if (entry == entries_.end()) return bad("the metadata describes no such tensor");
-    const auto& [number, known] = entry->second;
-    const auto local = std::find_if(known->locals.begin(), known->locals.end(), [&](const paddle::LocalTensor& one) {
-      return one.offset == stored.offset && one.flat == stored.flat && (!stored.shape || *stored.shape == one.shape);
-    });
-    if (local == known->locals.end()) return bad("the metadata has no part at " + DescribeShape(stored.offset));
+    const auto& [number, known, locals] = entry->second;
+    const paddle::LocalTensor* local = nullptr;
+    if (const auto there = locals.find(stored.offset); there != locals.end())
+      for (const paddle::LocalTensor* one : there->second)
+        if (one->flat == stored.flat && (!stored.shape || *stored.shape == one->shape)) local = one;
+    if (!local) return bad("the metadata has no part at " + DescribeShape(stored.offset));
     const auto found = file->arrays.arrays.find(stored.key);
     if (found == file->arrays.arrays.end()) return bad("the file does not hold it: the metadata is of another save");
     const Array& array = found->second;
@@ -124,7 +132,7 @@ class Reader {
   Catalog* const catalog_;
   const std::string& folder_;
   const paddle::Metadata& metadata_;
-  std::map<std::string, std::pair<uint32_t, const paddle::TensorEntry*>> entries_;
+  std::map<std::string, Known> entries_;
   std::map<std::string, DataFile> files_;
 };
 

@@ -45,8 +45,9 @@ Result<std::vector<std::string>> AddFile(Catalog* catalog, const std::string& pa
         text.find_first_not_of("0123456789") == std::string::npos)
       catalog->SetStep(std::stoull(text));
     if (!field.starts_with(kObjectPrefix)) continue;
-    KINTSUGI_ASSIGN_OR_RETURN(CatalogObject object, ObjectFromText(field.substr(kObjectPrefix.size()), text));
-    catalog->AddObject(std::move(object));
+    auto object = ObjectFromText(field.substr(kObjectPrefix.size()), text);
+    if (!object.ok()) return object.status().Annotate("'" + path + "', header");
+    catalog->AddObject(*std::move(object));
   }
   return names;
 }

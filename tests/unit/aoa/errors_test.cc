@@ -88,6 +88,8 @@ const Case kCases[] = {
      1,
      9,
      "src_dtype is float16, but the tensor is float32"},
+    {"CastToUInt16", {"a -> d, dtype='uint16'"}, 1, 9, "there is no cast from float32 to uint16"},
+    {"CastToComplex", {"a -> d, dtype='complex64'"}, 1, 9, "there is no cast from float32 to complex64"},
     {"PermuteIsText", {"a -> d, permute='1,0'"}, 1, 17, "'permute' must be a list"},
     {"PermuteTooShort", {"a -> d, permute=[0]"}, 1, 9, "permute [0] does not name every axis of the shape [2, 4] once"},
     {"PermuteTwice", {"a -> d, permute=[1,1]"}, 1, 9, "permute [1, 1] does not name every axis"},

@@ -1,0 +1,19 @@
+// What an optimizer keeps of some parameters and not of others, by the names of a checkpoint's tensors.
+//
+// What: a tensor is a state where one part of its name is a state's ("exp_avg", "moment1_0", ..): the rest of the name
+// is the parameter, "optimizer.exp_avg.w" as "zero.w.exp_avg". A parameter lacks a state where it has some of those
+// that another parameter has, and none that the other has not: so a group with another kind of optimizer lacks nothing,
+// and neither does what has no states at all (frozen parameters, buffers). Threads: pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/export.h"
+
+namespace kintsugi::formats {
+
+// A sentence for each such parameter, at most ten and one that counts the others.
+KINTSUGI_EXPORT std::vector<std::string> MissingStates(const std::vector<std::string>& keys);
+
+}  // namespace kintsugi::formats
