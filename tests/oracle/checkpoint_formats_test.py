@@ -79,7 +79,7 @@ def check_torch(torch, kintsugi, rng, folder):
 
 
 def check_dcp(torch, dcp, kintsugi, rng, folder):
-    state = states.nested_state(torch, rng)
+    state = states.nested_state(torch, rng, states.OTHERS + states.ODD)
     for key in ("set", "nothing"):
         del state[key]  # DCP drops an empty dictionary
     dcp.save(state, checkpoint_id=folder / "theirs-dcp", no_dist=True)
