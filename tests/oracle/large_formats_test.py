@@ -139,14 +139,15 @@ def tensor(name, array):
         return paddle.to_tensor(array.view("uint16"), dtype="bfloat16") if array.size else paddle.zeros(array.shape, "bfloat16")
     return paddle.to_tensor(array)
 if mode == "unsigned":  # what it saves and cannot load
-    dist.save_state_dict({kind: paddle.to_tensor([1, 2, 3]).astype(kind) for kind in ("uint32", "uint64")}, folder)
+    dist.save_state_dict({kind: paddle.to_tensor([1, 2, 3]).astype(getattr(paddle, kind)) for kind in ("uint32", "uint64")}, folder)
 elif mode == "save":
     state = {}
     for name, array in wanted.items():
         state.setdefault("model", {}).setdefault("inner", {})[name] = tensor(name, array)
     dist.save_state_dict(state, folder)
 else:
-    state = {"model.inner." + name: paddle.zeros_like(tensor(name, array)) for name, array in wanted.items()}
+    state = {"model.inner." + name: paddle.zeros(array.shape).astype(name.split(".")[0]) if name.startswith("float8") else
+             paddle.zeros_like(tensor(name, array)) for name, array in wanted.items()}
     dist.load_state_dict(state, folder)
     for name, array in wanted.items():
         found = state["model.inner." + name]
