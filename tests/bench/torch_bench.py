@@ -1,0 +1,137 @@
+"""How long a torch trainer stands still after a fault, and what kintsugi.torch costs where there is none.
+
+  torch_bench.py BIN_DIR PACKAGE_FOLDER [--json [FILE|-]] [--how ddp,fsdp,hsdp,tp,zero] [--faults N] [--mib N]
+           [--no-peer] [--only costs|recovery]
+
+Times of recovery are those of the run's own record (`down_ms`: from the fault until all ranks step again); the peer, torchrun with a
+restart, is measured in the same run. A figure is {"id", "value", "unit", "baseline", "ratio", "budget", "ok", "runs"}.
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+GPT = HERE.parent.parent / "integrations/examples/torch_gpt/train.py"
+BUDGETS_MS = {"ddp": 100, "zero": 100, "fsdp": 200, "hsdp": 200, "tp": 200}
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.figures = []
+        self.host = {"cores": os.cpu_count(), "load_begin": os.getloadavg()[0]}
+        self.environment = {**os.environ, "PYTHONPATH": str(Path(options.package).resolve()), "OMP_NUM_THREADS": "1",
+                            "KINTSUGI_TORCH_CACHE": str(Path(options.package).resolve() / "torch-cache"), "PYTHONWARNINGS": "ignore"}
+
+    def add(self, name, runs, unit, baseline=None, budget=None, bound=None, **more):
+        """`bound`: what the budget is held against, where that is not the value."""
+        value = statistics.median(runs)
+        held = value if bound is None else bound
+        ok = budget is None or held <= budget
+        figure = {"id": name, "value": value, "unit": unit, "baseline": baseline, "ratio": value / baseline if baseline else None,
+                  "budget": budget, "ok": ok, "runs": [round(run, 3) for run in runs], **more}
+        self.figures.append(figure)
+        beside = f", beside {baseline:.1f} {unit}" if baseline else ""
+        print(f"{'ok  ' if ok else 'OVER'} {name}: {value:.1f} {unit}{beside}{f', budget {budget:g}' if budget is not None else ''}",
+              file=sys.stderr, flush=True)
+
+    def kintsugi(self, nproc, program, *options):
+        """The run's record, and what the ranks printed."""
+        with tempfile.TemporaryDirectory(prefix="kintsugi-bench-") as folder:
+            done = subprocess.run([Path(self.options.bin).resolve() / "kintsugi", "run", "--nproc", str(nproc), "--join-timeout", "400",
+                                   "--hang-least", "20", *options, "--json", "-", "--", sys.executable, *program],
+                                  cwd=folder, capture_output=True, text=True, timeout=1500, env=self.environment)
+        if done.returncode != 0:
+            sys.exit(f"{program} ended with {done.returncode}\n{done.stderr[-4000:]}")
+        return json.loads(done.stdout), done.stderr
+
+    def measured(self, nproc, *what):
+        _, said = self.kintsugi(nproc, [str(HERE / "torch_bench_rank.py"), *what])
+        return json.loads(re.search(r"measured (\{.*\})", said)[1])
+
+    def exceptions(self, how, baseline):
+        count = self.options.faults
+        faults = [word for i in range(count) for word in ("--inject", f"throw:{i % 4}@{5 + 4 * i}:backward")]
+        record, _ = self.kintsugi(4, [str(GPT), "--parallel", how, "--steps", str(8 + 4 * count)], *faults)
+        runs = [incident["down_ms"] for incident in record["incidents"] if incident["path"] == "retry"]
+        if len(runs) != count:
+            sys.exit(f"{how}: {[incident['path'] for incident in record['incidents']]} for {count} exceptions")
+        self.add(f"exception/{how}/all stepping", runs, "ms", baseline, BUDGETS_MS[how])
+
+    def kill(self, how, baseline):
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import torch, torch.distributed.tensor, torch.distributed.fsdp, torch._dynamo"],
+                       check=True, env=self.environment)
+        importing = (time.perf_counter() - begun) * 1000
+        record, _ = self.kintsugi(4, [str(GPT), "--parallel", how, "--steps", "12"], "--inject", "kill:2@6:backward")
+        self.add(f"kill/{how}/all stepping, cold", [incident["down_ms"] for incident in record["incidents"]], "ms", baseline,
+                 importing + 500, importing_ms=importing)
+
+    def torchrun(self, fault):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-bench-") as folder:
+            done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--max-restarts", "1",
+                                   str(HERE / "torch_bench_peer.py"), folder, fault], capture_output=True, text=True, timeout=900,
+                                  env={**self.environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+            stepping = [float(path.read_text()) for path in Path(folder).glob("stepping*")]
+            if len(stepping) != 4:
+                sys.exit(f"torchrun: {len(stepping)} ranks came back\n{done.stderr[-3000:]}")
+            took = (max(stepping) - float(Path(folder, "struck").read_text())) * 1000
+        self.add(f"{fault}/torchrun restarts, all stepping", [took], "ms", note="steps since the last checkpoint are lost besides")
+        return took
+
+    def costs(self):
+        two = self.measured(2, "collectives")
+        self.add("all-reduce of 4 bytes, 2 ranks", [two["kintsugi"]], "us", two["gloo"])
+        alone = two["kintsugi alone"] - two["gloo alone"]
+        self.add("the outer group's cost per collective (world of one)", [two["kintsugi alone"]], "us", two["gloo alone"], 5, alone,
+                 difference=alone)
+        for mode, budget in (("gate", None), ("hooks", 20)):
+            found = self.measured(2, mode)
+            extra = found["step"] - found["plain step"]
+            name = "hooks of optimizer.step(), CPU time of its thread" if budget else "optimizer.step() as the gate, with the control plane's barrier"
+            self.add(name, [found["step"]], "us", found["plain step"], budget, extra, difference=extra)
+        found = self.measured(1, "register", str(self.options.mib))
+        self.add(f"register of {self.options.mib} MiB", [found["register"]], "ms", found["memcpy into fresh memory"],
+                 1.5 * found["memcpy into fresh memory"], memcpy_ms=found["memcpy"])
+
+    def finish(self, target):
+        self.host["load_end"] = os.getloadavg()[0]
+        document = json.dumps({"name": "torch", "host": self.host, "figures": self.figures}, indent=1)
+        if target == "-":
+            print(document)
+        elif target:
+            Path(target).write_text(document + "\n")
+        return 0 if all(figure["ok"] for figure in self.figures) else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bin")
+    parser.add_argument("package")
+    parser.add_argument("--json", nargs="?", const="-", default="")
+    parser.add_argument("--how", default="ddp,fsdp,hsdp,tp")
+    parser.add_argument("--faults", type=int, default=5)
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--only", choices=["costs", "recovery"])
+    options = parser.parse_args()
+    bench = Bench(options)
+    if options.only != "recovery":
+        bench.costs()
+    if options.only != "costs":
+        raised, killed = (None, None) if options.no_peer else (bench.torchrun("exception"), bench.torchrun("kill"))
+        for how in options.how.split(","):
+            bench.exceptions(how, raised)
+        bench.kill(options.how.split(",")[0], killed)
+    return bench.finish(options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

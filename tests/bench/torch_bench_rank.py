@@ -1,0 +1,98 @@
+"""What one rank of bench torch measures of itself; rank 0 prints a line of JSON.
+
+  torch_bench_rank.py collectives | gate | hooks | register MIB
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+import kintsugi.torch
+
+RUNS = 7
+
+
+def microseconds(work: Callable[[], object], count: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    begun = clock()
+    for _ in range(count):
+        work()
+    return (clock() - begun) / count * 1e6
+
+
+def in_turn(works: dict[str, Callable[[], object]], count: int) -> dict[str, list[float]]:
+    """Each in turn, so that what else the machine does meets all of them."""
+    for work in works.values():
+        microseconds(work, max(count // 5, 1))
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(RUNS):
+        for name, work in works.items():
+            found[name].append(microseconds(work, count))
+    return found
+
+
+def collectives() -> dict[str, list[float]]:
+    plain = dist.new_group(backend="gloo")
+    value = torch.ones(1)
+    found = in_turn({"kintsugi": lambda: dist.all_reduce(value), "gloo": lambda: dist.all_reduce(value, group=plain)}, 300)
+    alone = {name: dist.new_group([rank], backend=name) for rank in range(dist.get_world_size()) for name in ("kintsugi", "gloo")
+             if rank == dist.get_rank() or dist.new_group([rank], backend=name) is None}  # fmt: skip
+    found |= {f"{name} alone": times for name, times in
+              in_turn({name: lambda group=group: dist.all_reduce(value, group=group) for name, group in alone.items()}, 1000).items()}  # type: ignore[misc]
+    dist.destroy_process_group(plain)
+    return found
+
+
+def register(run: kintsugi.torch.TorchRun, mib: int) -> dict[str, list[float]]:
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.ones(mib << 18))
+    source = model.weight.detach().clone()
+
+    def milliseconds(work: Callable[[], object]) -> float:
+        return microseconds(work, 1) / 1000
+
+    warm = torch.ones_like(source)
+    found = {"memcpy": [milliseconds(lambda: warm.copy_(source)) for _ in range(3)],
+             "memcpy into fresh memory": [milliseconds(lambda: torch.empty_like(source).copy_(source))]}  # fmt: skip
+    found["register"] = [milliseconds(lambda: run.register(large=model))]
+    return found
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    what = sys.argv[1]
+    run = kintsugi.torch.join()
+    dist.init_process_group("kintsugi")
+    found: dict[str, list[float]] = {}
+    layer, other = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+    optimizer, plain = torch.optim.SGD(layer.parameters(), lr=0.1), torch.optim.SGD(other.parameters(), lr=0.1)
+    if what == "register":
+        found = register(run, int(sys.argv[2]))
+    if what == "collectives":
+        found = collectives()
+    run.register(model=layer, optimizer=optimizer)
+    clock = time.perf_counter if what == "gate" else time.thread_time  # hooks: without waiting for others
+    found |= {"step": [], "plain step": []} if what in ("gate", "hooks") else {}
+
+    def step(k: int) -> None:
+        for module in (layer, other):
+            module.zero_grad()
+            module(torch.ones(1, 8)).sum().backward()
+        for name, stepped in (("step", optimizer), ("plain step", plain)):
+            took = microseconds(stepped.step, 1, clock)
+            if name in found:
+                found[name].append(took)
+
+    run.train(step, steps=300 if what in ("gate", "hooks") else 2)
+    if run.rank == 0:
+        print("measured", json.dumps({name: statistics.median(times) for name, times in found.items()}), flush=True)
+
+
+main()
