@@ -23,14 +23,15 @@ WORLD = 4
 
 def be_rank(torch, rank, folder):
     """Builds this rank's part of the model, saves it through megatron-core, and beside it what it holds."""
+    # pylint: disable=import-outside-toplevel
     dist = torch.distributed
-    from megatron.core import dist_checkpointing, parallel_state  # pylint: disable=import-outside-toplevel
-    from megatron.core.dist_checkpointing.dict_utils import dict_list_map_inplace  # pylint: disable=import-outside-toplevel
-    from megatron.core.dist_checkpointing.mapping import ShardedTensor, apply_factories  # pylint: disable=import-outside-toplevel
-    from megatron.core.dist_checkpointing.strategies import filesystem_async  # pylint: disable=import-outside-toplevel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # pylint: disable=import-outside-toplevel
-    from megatron.core.models.gpt.gpt_model import GPTModel  # pylint: disable=import-outside-toplevel
-    from megatron.core.transformer.transformer_config import TransformerConfig  # pylint: disable=import-outside-toplevel
+    from megatron.core import dist_checkpointing, parallel_state
+    from megatron.core.dist_checkpointing.dict_utils import dict_list_map_inplace
+    from megatron.core.dist_checkpointing.mapping import ShardedTensor, apply_factories
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    from megatron.core.transformer.transformer_config import TransformerConfig
 
     # What it asks of a GPU and of psutil, where there is neither.
     torch.cuda.synchronize = lambda *_: None

@@ -183,9 +183,9 @@ def main() -> None:
     options = parser.parse_args()
     run = kintsugi.join()
     trainer = Trainer(run, options)
+    register_unsigned(run)
     if options.mistakes:
         make_mistakes(run)
-        register_unsigned(run)
     run.train(trainer.step, steps=20)
     print(f"y = {trainer.line[0]:.17g} x + {trainer.line[1]:.17g}")
 
