@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from array import array
 from collections.abc import Callable
 
 import numpy as np
@@ -150,10 +151,11 @@ def make_mistakes(run: kintsugi.Run) -> None:
 
 
 def register_unsigned(run: kintsugi.Run) -> None:
-    for kind in ("uint8", "uint16", "uint32", "uint64"):
+    arrays = (array("B", range(5)), array("H", range(5)), array("I", range(5)), array("Q", range(5)))
+    for kind, plain in zip(("uint8", "uint16", "uint32", "uint64"), arrays):
         wanted = np.arange(5, dtype=kind)
         found = run.register(f"kind.{kind}", wanted)
-        buffer = run.register(f"buffer.{kind}", memoryview(bytearray(wanted.tobytes())).cast(wanted.dtype.char))
+        buffer = run.register(f"buffer.{kind}", plain)
         if found.dtype != wanted.dtype or found.tobytes() != wanted.tobytes() or bytes(buffer) != wanted.tobytes():
             raise RuntimeError(f"registered as {kind}, it is {found}, {buffer.tolist()}")
 
