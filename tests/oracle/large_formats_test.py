@@ -119,7 +119,7 @@ def check_deepspeed(torch, kintsugi, folder):
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, folder / "stage2" / "global_step3", universal],
                           env=environment(), check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    only_layout(kintsugi, saved[2], universal)
+    only_layout(kintsugi, saved[2], universal, "zero.buf.", "zero.frozen.")  # theirs has buffers and frozen ones there, too
     ours = kintsugi.convert(saved[2], folder / "ours-universal", "deepspeed-universal")
     only_layout(kintsugi, ours, universal, "zero.buf.", "zero.frozen.")  # theirs has buffers there, too
     # Its load takes parameters and optimizer from there; buffers and frozen parameters stay the trainer's own.
