@@ -9,9 +9,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from chaos_runs import free_port
 from harness import Failure, Skip, must_be_same, reference, script
@@ -89,6 +91,15 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         path = self.folder / name
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def left(self):
+        """Processes that belong to this Slurm: their environment names its configuration."""
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and str(self.folder / "slurm.conf").encode() in (entry / "environ").read_bytes():
+                    yield int(entry.name)
+            except OSError:
+                continue
+
     def close(self):
         self.run("scancel", "--full", "--signal=KILL", "--user=root")
         for daemon in reversed(self.daemons):
@@ -98,6 +109,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
                 daemon.wait(20)
             except subprocess.TimeoutExpired:
                 daemon.kill()
+        for pid in self.left():  # the keepers of its steps
+            os.kill(pid, signal.SIGKILL)
 
 
 def a_step_of_two_nodes(runner):

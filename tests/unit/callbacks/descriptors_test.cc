@@ -24,9 +24,13 @@ TEST(DType, NamesAndSizesAgreeBothWays) {
     EXPECT_EQ(DTypeFromName(DTypeName(dtype)), dtype);
     names.insert(DTypeName(dtype));
   }
-  EXPECT_EQ(names.size(), 14u);
+  EXPECT_EQ(names.size(), 21u);
   EXPECT_EQ(DTypeSize(DType::kBFloat16), 2u);
   EXPECT_EQ(DTypeSize(DType::kComplex128), 16u);
+  EXPECT_EQ(DTypeSize(DType::kUInt16), 2u);
+  EXPECT_EQ(DTypeSize(DType::kUInt64), 8u);
+  EXPECT_EQ(DTypeSize(DType::kComplex32), 4u);
+  EXPECT_EQ(DTypeSize(DType::kFloat8E8M0), 1u);
   EXPECT_EQ(DTypeFromName("float31"), std::nullopt);
 }
 

@@ -86,7 +86,7 @@ TEST(Codec, RefusesWhatIsNotCanonicalOrNotWithinLimits) {
   ExpectRefused(good, [](Message& m) { m.mutable_keys()->SwapElements(0, 1); }, {"'grid'", "after 'rng'"});
   ExpectRefused(good, [](Message& m) { *m.add_keys() = m.keys(3); }, {"after 'w'"});
   ExpectRefused(good, [&](Message& m) { w(m)->set_kind(2); }, {"kind 2"});
-  ExpectRefused(good, [&](Message& m) { w(m)->set_dtype(14); }, {"dtype number 14"});
+  ExpectRefused(good, [&](Message& m) { w(m)->set_dtype(21); }, {"dtype number 21"});
   ExpectRefused(good, [&](Message& m) { w(m)->set_dtype(256); }, {"dtype number 256"});
   ExpectRefused(good,
                 [&](Message& m) {
