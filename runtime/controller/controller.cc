@@ -258,7 +258,8 @@ void Controller::Act(const core::ControllerAction& action) {
                  [&](const core::IncidentClosed& a) { host_.OnIncident(a.record); },
                  [&](const core::StepDecided& a) {
                    // Where the trainer loads a checkpoint of its own, the first one says where the run begins.
-                   if (options_.policy.resume_by_trainer && !options_.policy.takes_over && !std::exchange(began_, true))
+                   const bool by_trainer = options_.policy.resume_by_trainer && !options_.policy.takes_over;
+                   if (by_trainer && reports_.began_after() == Step())
                      reports_ = ReportLedger(a.step, options_.policy.world_size);
                    reports_.GoBackTo(a.step);
                  },

@@ -128,7 +128,6 @@ class Controller {
   std::unique_ptr<journal::Recorder> recorder_;  // may be null
   core::StoreTable store_;
   ReportLedger reports_;
-  bool began_ = false;  // its first step is decided
   RefusalLog refusals_;
   std::map<Rank, LineBudget> notices_;  // each rank its own: one that floods hides no other
   std::unique_ptr<net::Server> server_;
