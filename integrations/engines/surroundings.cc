@@ -92,7 +92,6 @@ std::optional<Result<Surroundings>> ReadPyTorchJob(const Environment& environmen
   if (host) found.rendezvous = *host + ":" + reader.Text("PET_MASTER_PORT").value_or(kPort);
   if (!host && found.nodes > 1)
     reader.Refuse({StatusCode::kInvalidArgument, "PET_MASTER_ADDR is not set: where is node 0?"});
-  found.run = "pytorchjob-" + found.rendezvous;
   return reader.Done(std::move(found));
 }
 
@@ -115,7 +114,6 @@ std::optional<Result<Surroundings>> ReadKubernetes(const Environment& environmen
     reader.Refuse(Wrong("HOSTNAME", host, "does not end with the pod's index '" + suffix + "': is the Job Indexed?"));
   else
     found.rendezvous = host.substr(0, host.size() - suffix.size()) + "-0." + service.value_or("") + ":" + kPort;
-  found.run = "kubernetes-" + found.rendezvous;
   return reader.Done(std::move(found));
 }
 
@@ -131,7 +129,12 @@ std::optional<Result<Surroundings>> ReadMpi(const Environment& environment) {
         Wrong("OMPI_COMM_WORLD_LOCAL_SIZE", std::to_string(here),
               "on this host: one launcher a host starts the ranks; write mpirun --map-by ppr:1:node, and --nproc "
               "for the ranks of a host"));
-  found.run = "mpi-" + reader.Text("PMIX_NAMESPACE").value_or(reader.Text("OMPI_MCA_ess_base_jobid").value_or("0"));
+  const auto start =
+      reader.Text("PMIX_NAMESPACE") ? reader.Text("PMIX_NAMESPACE") : reader.Text("OMPI_MCA_ess_base_jobid");
+  if (!start && found.nodes > 1)
+    reader.Refuse({StatusCode::kInvalidArgument,
+                   "neither PMIX_NAMESPACE nor OMPI_MCA_ess_base_jobid is set: nothing tells this start from another"});
+  found.run = "mpi-" + start.value_or("");
   std::replace(found.run.begin(), found.run.end(), '/', '_');
   return reader.Done(std::move(found));
 }

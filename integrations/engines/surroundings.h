@@ -28,8 +28,10 @@ struct Surroundings {
   int node_rank = 0;         // this one among them
   std::optional<int> nproc;  // ranks of a host, where the engine knows
   std::string rendezvous;    // HOST:PORT on node 0, where the engine knows
-  std::string run;           // names this start of the run on all its hosts, and no other start; empty with one host
-  int started_before = 0;    // how often the engine has started it before
+  // Names this start of the run on all its hosts, and no other start. Empty with one host, and where `rendezvous` is
+  // told: then nodes need no meeting.
+  std::string run;
+  int started_before = 0;  // how often the engine has started it before
 };
 
 // Names that --engine takes beside "auto" and "none".

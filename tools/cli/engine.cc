@@ -31,14 +31,12 @@ Result<std::optional<Meeting>> Meet(const CLI::App& app, const Surroundings& fou
     node.rendezvous = found.rendezvous;
     if (const auto file = engines::ProcessEnvironment()("KINTSUGI_SECRET_FILE"); file && node.secret_file.empty())
       node.secret_file = *file;
-    if (!node.secret_file.empty()) return std::optional<Meeting>();
+    return std::optional<Meeting>();  // who gives no secret is told so with all other options
   }
   KINTSUGI_ASSIGN_OR_RETURN(Meeting meeting, Meeting::At(found.run));
   if (found.node_rank == 0) {
-    if (node.rendezvous.empty()) {
-      KINTSUGI_ASSIGN_OR_RETURN(const int port, FreePort());
-      node.rendezvous = (node.address.empty() ? HostName() : node.address) + ":" + std::to_string(port);
-    }
+    KINTSUGI_ASSIGN_OR_RETURN(const int port, FreePort());
+    node.rendezvous = (node.address.empty() ? HostName() : node.address) + ":" + std::to_string(port);
     KINTSUGI_RETURN_IF_ERROR(meeting.Call(node.rendezvous));
   } else {
     KINTSUGI_RETURN_IF_ERROR(meeting.Come(Duration(static_cast<int64_t>(options->join_timeout * 1e9))));

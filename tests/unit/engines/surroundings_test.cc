@@ -123,6 +123,7 @@ TEST(Surroundings, OfAnIndexedJob) {
   EXPECT_EQ(found.nodes, 16);
   EXPECT_EQ(found.node_rank, 12);
   EXPECT_EQ(found.rendezvous, "gpt-run-0.gpt:29400");
+  EXPECT_EQ(found.run, "");  // a Job that is started again has the same names
 }
 
 TEST(Surroundings, OfAnIndexedJobSayWhatTheTemplateLacks) {
@@ -142,6 +143,7 @@ TEST(Surroundings, OfMpirun) {
   EXPECT_EQ(found.nodes, 2);
   EXPECT_EQ(found.node_rank, 1);
   EXPECT_EQ(found.run, "mpi-prterun-n1-88@1");
+  EXPECT_THAT(Refusal(Without(kMpi, "PMIX_NAMESPACE")), HasSubstr("PMIX_NAMESPACE"));
   EXPECT_THAT(Refusal(With(kMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "4")), HasSubstr("ppr:1:node"));
 }
 
