@@ -322,12 +322,21 @@ Result<RunOutcome> ExecuteRun(const RunOptions& options) {
   return *std::move(outcome.run);
 }
 
+namespace {
+
+// The exit code of a run that this kept from beginning.
+int NeverBegan(const Status& why) {
+  return why.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
+}
+
+}  // namespace
+
 int RunAndReport(const RunOptions& options) {
   // Outlives the run: its last words go the same way, and the end waits for a reader for two seconds at most.
   const std::shared_ptr<OutputPrefixer> output = MakeOutput(options.json == "-" ? 2 : 1);
   const auto complain = [&](const Status& status) {
     Complain(*output, status.message());
-    return status.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
+    return NeverBegan(status);
   };
   Result<NodeOutcome> outcome = ExecuteNode(options, output);
   if (!outcome.ok()) return complain(outcome.status());
@@ -363,7 +372,7 @@ void AddRun(CLI::App& app, int& exit_code) {
       return;
     }
     Complain(meeting.status().message());
-    exit_code = meeting.status().code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
+    exit_code = NeverBegan(meeting.status());
   });
 }
 

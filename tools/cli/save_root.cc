@@ -1,6 +1,5 @@
 // Whether checkpoints could be written where a run would write them.
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>

@@ -248,6 +248,13 @@ TEST(TrainersLoader, ThatSaysNoStepDoesNotStart) {
 // ---- limits that are learnt
 // ---------------------------------------------------------------------------------------------
 
+Policy PatientPolicy() {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.step_timeout = 60s;
+  policy.hang_least = 2s;
+  return policy;
+}
+
 TEST(PhaseTimes, AreLearntFromTheLongest) {
   PhaseTimes times(10, 5s);
   EXPECT_EQ(times.Limit(Phase::kRebuild, 60s), 60s) << "never seen";
@@ -265,10 +272,7 @@ TEST(PhaseTimes, AreLearntFromTheLongest) {
 }
 
 TEST(PhaseTimes, TheStartTeachesTheFirstIncident) {
-  Policy policy = Bench::QuickPolicy(4);
-  policy.step_timeout = 60s;
-  policy.hang_least = 2s;
-  Bench bench(policy);
+  Bench bench(PatientPolicy());
   bench.Run();
   bench.CommitAll(6);
   bench.Say(0, FaultReport{.kind = FaultKind::kException, .step = Step(7)});
@@ -281,10 +285,7 @@ TEST(PhaseTimes, TheStartTeachesTheFirstIncident) {
 }
 
 TEST(PhaseTimes, WhoHangsInTheFirstCleanIsFoundByThoseWhoAreDone) {
-  Policy policy = Bench::QuickPolicy(4);
-  policy.step_timeout = 60s;
-  policy.hang_least = 2s;
-  Bench bench(policy);
+  Bench bench(PatientPolicy());
   bench.Run();
   bench.CommitAll(6);
   bench.hold = Phase::kClean;
