@@ -158,6 +158,9 @@ class KINTSUGI_EXPORT Agent {
   Status BeginStep(Step step);
   // Progress inside a step, for the launcher, and the place where an injected fault strikes.
   Status EnterPhase(Step step, TrainPhase phase);
+  // The step is about to begin its next collective: counted from BeginStep on, and the place of faults that were ordered
+  // at the n-th one. Optional, as EnterPhase. The trainer's thread, or another that it waits for.
+  Status BeginCollective();
   // Staged before the gate, kept by the launcher; counts once step is committed. Samples are the ids this rank consumed
   // (at most 8,187).
   Status Report(Step step, double loss, std::span<const uint64_t> samples);
@@ -198,7 +201,7 @@ class KINTSUGI_EXPORT Agent {
   Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged, const std::string& text,
                          ErrorTime when = ErrorTime::Now());
 
-  // Whether EnterPhase just carried out an injected `throw`; see Mark.
+  // Whether EnterPhase or BeginCollective just carried out an injected `throw`; see Mark.
   bool TakeInjectedThrow();
   // EnterPhase, where an injected `throw` is thrown in the caller's own code.
   Status Mark(Step step, TrainPhase phase) {

@@ -64,6 +64,8 @@ struct HandlerContext {
   // repair on a resume from a directory in a form of the trainer's own, where `step` is 0: the step that was loaded, set
   // by the handler and equal on all ranks.
   Step loaded_step;
+  // rename: what a person should know of the checkpoint that is visible now, set by the handler; empty: nothing.
+  std::string remark;
 };
 
 using HandlerFunction = Status (*)(HandlerContext& call, void* context);

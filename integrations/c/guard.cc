@@ -233,6 +233,11 @@ kintsugi_code kintsugi_mark(kintsugi_agent* agent, uint64_t step, kintsugi_phase
   return code != KINTSUGI_OK && agent->agent->TakeInjectedThrow() ? KINTSUGI_THROW : code;
 }
 
+kintsugi_code kintsugi_begin_collective(kintsugi_agent* agent) {
+  const kintsugi_code code = Marked(agent, [&] { return agent->agent->BeginCollective(); });
+  return code != KINTSUGI_OK && agent->agent->TakeInjectedThrow() ? KINTSUGI_THROW : code;
+}
+
 kintsugi_code kintsugi_report(kintsugi_agent* agent, uint64_t step, double loss, const uint64_t* samples,
                               size_t sample_count) {
   return Marked(agent, [&] { return agent->agent->Report(Step(step), loss, {samples, sample_count}); });

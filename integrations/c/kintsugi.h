@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 2
+#define KINTSUGI_ABI_VERSION 3
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -60,7 +60,7 @@ typedef enum kintsugi_code {
   KINTSUGI_ENDED = 12,              /* the run is over */
   KINTSUGI_INTERNAL = 13,           /* a bug of ours, or an exception of the trainer's */
   KINTSUGI_PAUSED = 14,             /* kintsugi_begin_step: call kintsugi_next until CONTINUE or UNWIND comes */
-  KINTSUGI_THROW = 15               /* kintsugi_mark: an exception was asked for here (--inject throw): throw one */
+  KINTSUGI_THROW = 15               /* kintsugi_mark, kintsugi_begin_collective: an exception was asked for here (--inject throw): throw one */
 } kintsugi_code;
 
 typedef enum kintsugi_join_kind {
@@ -274,6 +274,9 @@ KINTSUGI_C_API kintsugi_code kintsugi_left_loop(kintsugi_agent* agent, kintsugi_
 KINTSUGI_C_API kintsugi_code kintsugi_begin_step(kintsugi_agent* agent, uint64_t step);
 /* Progress within a step, and the place where an injected fault strikes. */
 KINTSUGI_C_API kintsugi_code kintsugi_mark(kintsugi_agent* agent, uint64_t step, kintsugi_phase phase);
+/* The step is about to begin its next collective, counted from kintsugi_begin_step on: where faults strike that were ordered at the
+ * n-th of them (--inject throw:1@3,collective=2). The trainer's thread, or another that it waits for. Since version 3. */
+KINTSUGI_C_API kintsugi_code kintsugi_begin_collective(kintsugi_agent* agent);
 /* Before the gate; counts once the step is committed. At most 8,187 samples. */
 KINTSUGI_C_API kintsugi_code kintsugi_report(kintsugi_agent* agent, uint64_t step, double loss, const uint64_t* samples,
                                              size_t sample_count);

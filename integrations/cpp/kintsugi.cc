@@ -101,7 +101,7 @@ Status SetOtherFormats(const AgentOptions& options, std::shared_ptr<LogSink> log
       }
       log->Write(LogLevel::kInfo, "event=saved_as" + step + " path=" + saved->path);
       for (const std::string& warning : saved->warnings)
-        log->Write(LogLevel::kWarning, "event=save_format_leftover" + step + " why=\"" + warning + "\"");
+        log->Write(LogLevel::kWarning, "event=save_format_remark" + step + " why=\"" + warning + "\"");
     }
   };
   return Status::Ok();
@@ -114,6 +114,7 @@ Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr
   KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Agent> agent, Agent::Join(options, log));
   auto plane = std::make_shared<StatePlane>(agent->registry(), replica);
   plane->save.job = options.job;
+  plane->save.side_files = options.save_with;
   KINTSUGI_RETURN_IF_ERROR(SetReshape(options, agent->registry(), log, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(SetOtherFormats(options, std::move(log), &plane->save));
   plane->replica.SetLoader(checkpoint::LoadHandler, &plane->save);

@@ -174,6 +174,11 @@ class Agent {
     };
     Checked([&](kintsugi_error** error) { return kintsugi_on_stop(get(), call, stop_functions_.back().ptr(), error); });
   }
+  // What a door to a framework tells of each collective without a detour over Python: the addresses of
+  // kintsugi_begin_collective and of its agent.
+  std::pair<uintptr_t, uintptr_t> CollectiveMarker() const {
+    return {reinterpret_cast<uintptr_t>(&kintsugi_begin_collective), reinterpret_cast<uintptr_t>(get())};
+  }
   int StopFd() {
     int fd = -1;
     Checked([&](kintsugi_error** error) { return kintsugi_stop_fd(get(), &fd, error); });
@@ -381,6 +386,7 @@ NB_MODULE(_core, module) {
       .def("get_object", &Agent::GetObject, nb::arg("key"))
       .def("on_stop", &Agent::OnStop, nb::arg("function"), nb::arg("context"))
       .def("on_stop_python", &Agent::OnStopPython, nb::arg("function"))
+      .def("collective_marker", &Agent::CollectiveMarker)
       .def("stop_fd", &Agent::StopFd)
       .def("set_gate", &Agent::SetGate, nb::arg("mode"))
       .def("register_fault", &Agent::RegisterFault, nb::arg("pattern"), nb::arg("outcome"))

@@ -251,6 +251,18 @@ Result<reshard::SourceView> Catalog::SourceOf(uint32_t metadata_piece) const {
   return view;
 }
 
+void Catalog::AddSideFile(const std::string& name, const std::string& path) {
+  for (const CatalogSideFile& other : side_files_)
+    if (other.name == name) return;
+  auto file = MappedFile::Open(path, name);
+  if (!file.ok()) return AddNote("the side file '" + PrintableKey(name) + "' is left out: " + file.status().message());
+  side_files_.push_back({name, AddFile(*std::move(file))});
+}
+
+bool Catalog::IsSideFile(uint32_t file) const {
+  return std::any_of(side_files_.begin(), side_files_.end(), [&](const auto& side) { return side.file == file; });
+}
+
 Status Catalog::CheckUnchanged() const {
   for (const auto& file : files_) KINTSUGI_RETURN_IF_ERROR(file->CheckUnchanged());
   return Status::Ok();

@@ -83,6 +83,12 @@ std::pair<std::optional<Rank>, std::string> SplitRankObjectKey(const std::string
 // All objects of one checkpoint together.
 inline constexpr uint64_t kObjectBytesMax = uint64_t{1} << 30;
 
+// A file beside the state that is of no format: a model's configuration, a tokenizer.
+struct CatalogSideFile {
+  std::string name;
+  uint32_t file = 0;
+};
+
 // A CRC-32 that the format itself keeps of some bytes.
 struct CatalogSum {
   uint32_t file = 0;
@@ -103,6 +109,9 @@ class Catalog {
   void AddObject(CatalogObject object) { objects_.push_back(std::move(object)); }
   // Something a person should know: what was left out, which of two was taken.
   void AddNote(std::string note) { notes_.push_back(std::move(note)); }
+  // The regular file at `path`; of two of one name the first. One that cannot be read is a note.
+  void AddSideFile(const std::string& name, const std::string& path);
+  bool IsSideFile(uint32_t file) const;
   void AddSum(const CatalogSum& sum) { sums_.push_back(sum); }
   // Of copies of a tensor that are cut differently those pieces stay that fit beside the ones before, in the order they
   // were added. REQUIRES: every piece lies within its tensor.
@@ -124,6 +133,7 @@ class Catalog {
   const std::vector<CatalogPiece>& pieces() const { return pieces_; }
   const std::vector<CatalogObject>& objects() const { return objects_; }
   const std::vector<CatalogSum>& sums() const { return sums_; }
+  const std::vector<CatalogSideFile>& side_files() const { return side_files_; }
   const std::vector<std::string>& notes() const { return notes_; }
   std::optional<uint64_t> step() const { return step_; }
   uint64_t ByteCount() const;  // of all tensors, each once
@@ -151,6 +161,7 @@ class Catalog {
   std::vector<CatalogTensor> tensors_;
   std::vector<CatalogPiece> pieces_;
   std::vector<CatalogObject> objects_;
+  std::vector<CatalogSideFile> side_files_;
   std::vector<std::string> notes_;
   std::vector<CatalogSum> sums_;
   std::vector<std::vector<checkpoint::Checksum>> file_blocks_;

@@ -1,6 +1,7 @@
 #include "replica/formats/convert.h"
 
 #include <algorithm>
+#include <set>
 
 #include "replica/plan/aoa_tensors.h"
 #include "replica/save/names.h"
@@ -15,6 +16,34 @@ bool IsWanted(const std::vector<std::string>& only, const std::string& key) {
 
 Result<aoa::Engine> BuildEngine(const Catalog& source, const std::vector<std::string>& statements) {
   return aoa::Engine::Build({statements, plan::TensorsOf(source.metadata()), std::nullopt, {}});
+}
+
+// Adds the source's side files to what is written; returns their names there.
+std::vector<std::string> AddSideFiles(const Catalog& source, const Format& to, const StepPlace& place, Outline* outline,
+                                      std::vector<std::string>* left_out) {
+  std::set<std::string> taken;
+  std::string folder;
+  for (const auto* files : {&outline->files, &outline->marks})
+    for (const OutlineFile& file : *files) {
+      taken.insert(file.name);
+      if (file.name.starts_with(place.name + "/")) folder = place.name + "/";
+    }
+  std::vector<std::string> names;
+  for (const CatalogSideFile& side : source.side_files()) {
+    const std::string name = folder + to.SideFileName(side.name);
+    if (!outline->is_folder || !taken.insert(name).second) {
+      left_out->push_back("the side file '" + PrintableKey(side.name) + "' is left out: " +
+                          (outline->is_folder ? "the format has a file of that name" : "one file has no place for it"));
+      continue;
+    }
+    OutlineFile file;
+    file.name = name;
+    const auto mapped = source.files()[side.file];
+    file.AddLate(mapped->size_bytes(), [mapped](std::span<const uint32_t>) { return std::string(mapped->text()); });
+    outline->files.push_back(std::move(file));
+    names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -82,7 +111,8 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
   converted.path = options.into_root ? checkpoint::Join(destination, place.name) : destination;
   KINTSUGI_ASSIGN_OR_RETURN(Outline outline, to->Lay(content, objects, lay, converted.path));
   if (options.into_root) outline = OfOneStep(std::move(outline), place);
-  const Sidecar about{std::string(to->name()), lay.step, {}};
+  Sidecar about{std::string(to->name()), lay.step, {}, {}};
+  if (options.side_files) about.side_files = AddSideFiles(source, *to, place, &outline, &converted.left_out);
   WriteOptions write = options.write;
   write.sidecar = write.sidecar && to->name() != "native";
   KINTSUGI_ASSIGN_OR_RETURN(converted.written, WriteOutline(outline, content, source, engine ? &*engine : nullptr,

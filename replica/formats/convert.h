@@ -24,6 +24,7 @@ struct ConvertOptions {
   std::optional<uint64_t> step;  // else the source's
   // `destination` is a folder of checkpoints of this format: the step's own place in it is written (Format::PlaceOf).
   bool into_root = false;
+  bool side_files = true;  // configuration, tokenizer and the like go along, where the format has a folder for them
   WriteOptions write;
 };
 
@@ -33,7 +34,8 @@ struct Converted {
   uint64_t step = 0;
   WriteResult written;
   std::vector<std::string> notes;
-  std::string path;  // what was written
+  std::vector<std::string> left_out;  // side files: which, and why
+  std::string path;                   // what was written
 };
 
 KINTSUGI_EXPORT Result<Converted> Convert(const std::string& source, const std::string& destination,

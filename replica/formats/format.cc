@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "replica/formats/formats.h"
-#include "replica/formats/missing_states.h"
 #include "replica/formats/sidecar.h"
+#include "replica/save/missing_states.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats {
@@ -78,6 +78,8 @@ Status AddSidecar(Catalog* catalog, const std::string& path) {
       for (uint32_t i = 0; i < catalog->files().size(); ++i) {
         const MappedFile& file = *catalog->files()[i];
         if (file.path() != name) continue;
+        // People change a model's configuration; the state is as it was.
+        if (catalog->IsSideFile(i)) continue;
         if (file.size_bytes() != listed.size_bytes)
           return {StatusCode::kDataLoss, "'" + name + "' has " + std::to_string(file.size_bytes()) +
                                              " bytes instead of " + std::to_string(listed.size_bytes) +
@@ -90,6 +92,18 @@ Status AddSidecar(Catalog* catalog, const std::string& path) {
   return Status::Ok();
 }
 
+// What whoever wrote the sidecar put beside the state. A torn sidecar is told where checksums are asked for.
+void AddSideFiles(Catalog* catalog, const std::string& path) {
+  for (const std::string& place : {catalog->path(), path}) {
+    if (KindOfPath(place) != PathKind::kFolder) continue;
+    const Result<Sidecar> sidecar = ReadSidecar(place, true, checkpoint::PosixFileSystem());
+    if (!sidecar.ok()) continue;
+    for (const std::string& name : sidecar->side_files)
+      catalog->AddSideFile(checkpoint::BaseName(name), checkpoint::Join(place, name));
+    return;
+  }
+}
+
 }  // namespace
 
 Result<Catalog> ReadCatalog(const std::string& given, const std::string& format, const ReadOptions& options) {
@@ -99,7 +113,8 @@ Result<Catalog> ReadCatalog(const std::string& given, const std::string& format,
   KINTSUGI_ASSIGN_OR_RETURN(Catalog catalog, (*found)->Read(path, options));
   std::vector<std::string> keys;
   for (const CatalogTensor& tensor : catalog.tensors()) keys.push_back(tensor.key);
-  for (std::string& sentence : MissingStates(keys)) catalog.AddNote(std::move(sentence));
+  for (std::string& sentence : checkpoint::MissingStates(keys)) catalog.AddNote(std::move(sentence));
+  if (catalog.format() != "native") AddSideFiles(&catalog, path);
   if (options.checksums) KINTSUGI_RETURN_IF_ERROR(AddSidecar(&catalog, path));
   return catalog;
 }

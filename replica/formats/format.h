@@ -65,6 +65,8 @@ class KINTSUGI_EXPORT Format {
                               const LayOptions& options, const std::string& destination) const;
   // Unless a format says otherwise: step-N, and `latest`, which names it.
   virtual StepPlace PlaceOf(uint64_t step) const;
+  // What a side file is called in a checkpoint's folder.
+  virtual std::string SideFileName(const std::string& name) const { return name; }
 };
 
 // What is written for one step alone, into PlaceOf's folder: the outline of a format that lays out a whole root loses

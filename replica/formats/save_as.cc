@@ -79,7 +79,7 @@ Result<SavedAs> SaveAs(const std::string& source, const std::string& root, const
   convert.write.overwrite = true;
   convert.write.poll = options.poll;
   KINTSUGI_ASSIGN_OR_RETURN(Converted converted, ConvertCatalog(catalog, root, convert, files));
-  SavedAs saved{std::move(converted.path), converted.written, {}};
+  SavedAs saved{std::move(converted.path), converted.written, std::move(converted.left_out)};
   if (!options.moves_tracker) return saved;
   KINTSUGI_RETURN_IF_ERROR(MoveTracker(root, format->PlaceOf(converted.step), files));
   Rotate(root, *format, converted.step, options.keep, files, &saved.warnings);

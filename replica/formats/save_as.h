@@ -33,7 +33,7 @@ struct SaveAsOptions {
 struct SavedAs {
   std::string path;
   WriteResult written;
-  std::vector<std::string> warnings;  // old checkpoints that could not be removed, and why
+  std::vector<std::string> warnings;  // old checkpoints that could not be removed, side files left out, and why
 };
 
 // `source` is read through mappings; `files` is the disk that `root` is on.

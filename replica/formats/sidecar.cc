@@ -1,5 +1,7 @@
 #include "replica/formats/sidecar.h"
 
+#include <algorithm>
+
 #include "replica/save/json_fields.h"
 #include "replica/save/names.h"
 
@@ -29,6 +31,22 @@ bool IsInside(const std::string& name) {
   return true;
 }
 
+// Of the files that are listed, so that none leads out of the folder.
+std::vector<std::string> SideFilesOf(const Json& names, const std::vector<WrittenFile>& files, Fields& fields) {
+  std::vector<std::string> side_files;
+  for (const Json& name : names) {
+    const bool is_listed = name.is_string() && std::any_of(files.begin(), files.end(), [&](const WrittenFile& file) {
+                             return !file.name.empty() && file.name == name.get_ref<const std::string&>();
+                           });
+    if (!names.is_array() || !is_listed) {
+      fields.Refuse("names a side file that is none of its files");
+      return {};
+    }
+    side_files.push_back(name);
+  }
+  return side_files;
+}
+
 }  // namespace
 
 std::string SidecarPath(const std::string& path, bool is_folder) {
@@ -39,9 +57,10 @@ std::string EncodeSidecar(const Sidecar& sidecar) {
   Json files = Json::array();
   for (const WrittenFile& file : sidecar.files)
     files.push_back({{"name", file.name}, {"bytes", file.size_bytes}, {"blocks", checkpoint::ToHex(file.blocks)}});
-  const Json body = {{"schema", kSchema},          {"format", sidecar.format},
-                     {"step", sidecar.step},       {"checksum", checkpoint::kChecksumName},
-                     {"block_bytes", kBlockBytes}, {"files", std::move(files)}};
+  Json body = {{"schema", kSchema},          {"format", sidecar.format},
+               {"step", sidecar.step},       {"checksum", checkpoint::kChecksumName},
+               {"block_bytes", kBlockBytes}, {"files", std::move(files)}};
+  if (!sidecar.side_files.empty()) body["side_files"] = sidecar.side_files;
   return checkpoint::Seal(body.dump());
 }
 
@@ -67,6 +86,7 @@ Result<Sidecar> DecodeSidecar(const std::string& text, const std::string& name) 
       file.blocks = *blocks;
     sidecar.files.push_back(std::move(file));
   }
+  if (body.contains("side_files")) sidecar.side_files = SideFilesOf(body["side_files"], sidecar.files, fields);
   if (!mistake.ok()) return mistake;
   return sidecar;
 }

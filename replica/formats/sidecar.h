@@ -21,6 +21,7 @@ struct Sidecar {
   std::string format;
   uint64_t step = 0;
   std::vector<WrittenFile> files;
+  std::vector<std::string> side_files;  // names of those files that are of no format: configuration, tokenizer
 };
 
 // Where the sidecar of what lies at `path` is.

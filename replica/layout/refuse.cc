@@ -23,13 +23,15 @@ class Refuser {
       return Because(ErrorCode::kDimensions,
                      "has " + std::to_string(global.size()) + " axes; the limit is " + std::to_string(kAxesMax));
     for (size_t axis = 0; axis < global.size(); ++axis) {
-      const std::string values = "axis " + std::to_string(axis) + ": offset " + std::to_string(offset[axis]) +
-                                 ", local length " + std::to_string(local[axis]) + " and global length " +
-                                 std::to_string(global[axis]);
+      // Said only when it is needed: this is asked for every shard.
+      const auto values = [&] {
+        return "axis " + std::to_string(axis) + ": offset " + std::to_string(offset[axis]) + ", local length " +
+               std::to_string(local[axis]) + " and global length " + std::to_string(global[axis]);
+      };
       if (global[axis] < 0 || local[axis] < 0 || offset[axis] < 0)
-        return Because(ErrorCode::kNegative, values + " must not be negative");
+        return Because(ErrorCode::kNegative, values() + " must not be negative");
       if (int64_t end = 0; __builtin_add_overflow(offset[axis], local[axis], &end))
-        return Because(ErrorCode::kTooLarge, values + " end past 63 bits");
+        return Because(ErrorCode::kTooLarge, values() + " end past 63 bits");
     }
     return std::nullopt;
   }

@@ -77,6 +77,10 @@ Json DescribeFolder(const std::string& path, bool verify, bool with_parts, FileS
   json["data_bytes"] = info->data_bytes;
   json["moves_latest"] = info->manifest.moves_latest;
   if (!with_parts) return json;
+  json["side_files"] = Json::array();
+  for (const SideFile& side : info->manifest.side_files)
+    json["side_files"].push_back(
+        {{"name", side.name}, {"size_bytes", side.extent.size_bytes}, {"digest", ToHex(DigestOf(side.extent.blocks))}});
   json["parts"] = Json::array();
   for (const ListedPart& listed : info->manifest.parts) {
     const auto part = ReadPart(*info, listed, files);

@@ -10,7 +10,7 @@ namespace kintsugi::checkpoint {
 // `path` is a checkpoint's folder or a root. Damage does not make this fail: it is part of the answer.
 //
 //   folder: {"path","complete","problem","verified" (with `verify`),"job","step","generation","world_size",
-//            "data_bytes","moves_latest","parts":[{"writer","file","shards":[{"layout","holders","file","file_bytes",
+//            "data_bytes","moves_latest","side_files":[{"name","size_bytes","digest"}],"parts":[{"writer","file","shards":[{"layout","holders","file","file_bytes",
 //            "tensors":[{"key","dtype","global_shape","local_shape","global_offset","flattened_range","size_bytes",
 //            "digest"}]}],"objects":[{"rank","size_bytes","digest"}]}]}
 //   root:   {"root","latest","newest_complete","checkpoints":[folders without parts],"unfinished":[names]}

@@ -197,6 +197,11 @@ std::string Encode(const Manifest& manifest) {
                              {"digest", ToHex(part.digest)},
                              {"holders", Numbers(part.holders)},
                              {"data_bytes", part.data_bytes}});
+  for (const SideFile& side : manifest.side_files) {
+    Json json = {{"name", side.name}, {"file", side.extent.file}};
+    PutExtent(side.extent, &json);
+    body["side_files"].push_back(std::move(json));
+  }
   return Seal(body.dump());
 }
 
@@ -222,6 +227,12 @@ Result<Manifest> DecodeManifest(const std::string& text, const std::string& name
     manifest.parts.push_back(std::move(part));
   }
   if (mistake.ok() && manifest.parts.empty()) body.Refuse("lists no part");
+  if (body.Has("side_files"))
+    for (Fields& entry : body.Objects("side_files")) {
+      SideFile side{GetFile("name", &entry), {}};
+      side.extent = GetExtent(GetFile("file", &entry), INT64_MAX, &entry);
+      manifest.side_files.push_back(std::move(side));
+    }
   if (!mistake.ok()) return mistake;
   return manifest;
 }

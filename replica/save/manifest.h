@@ -90,10 +90,17 @@ struct ListedPart {
   uint64_t data_bytes = 0;    // of the files that the part names
 };
 
+// A file of the trainer's choice beside the state (side_files.h).
+struct SideFile {
+  std::string name;
+  Extent extent;  // all of a file of its own
+};
+
 struct Manifest {
   Identity identity;
   bool moves_latest = true;  // false: a save of ranks without a quorum, chosen only when nothing else is there
   std::vector<ListedPart> parts;
+  std::vector<SideFile> side_files;
 };
 
 std::string Encode(const Part& part);

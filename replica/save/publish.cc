@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
+#include "replica/save/missing_states.h"
 #include "replica/save/names.h"
 #include "replica/save/rotate.h"
+#include "replica/save/side_files.h"
 #include "replica/save/verify.h"
 
 namespace kintsugi::checkpoint {
@@ -36,6 +39,7 @@ class Publisher {
   FileSystem& files_;
   const std::string unfinished_;
   const std::string final_;
+  std::vector<std::string> missing_states_, left_out_;
 };
 
 Status Publisher::CheckWriters(const std::map<Rank, Part>& parts) const {
@@ -46,6 +50,14 @@ Status Publisher::CheckWriters(const std::map<Rank, Part>& parts) const {
   return {StatusCode::kFailedPrecondition, "'" + unfinished_ + "' lacks the parts of ranks " +
                                                (missing.empty() ? "that should have written" : DescribeRanks(missing)) +
                                                ": did their save end well?"};
+}
+
+std::vector<std::string> KeysOf(const std::map<Rank, Part>& parts) {
+  std::set<std::string> keys;
+  for (const auto& [writer, part] : parts)
+    for (const StoredShard& shard : part.shards)
+      for (const StoredTensor& stored : shard.tensors) keys.insert(stored.tensor.key);
+  return {keys.begin(), keys.end()};
 }
 
 // Reads every part in the unfinished folder and lists them, if together they are a whole checkpoint.
@@ -77,6 +89,7 @@ Result<Manifest> Publisher::Collect() {
     all.push_back(&part);
     manifest.parts.push_back(listed[writer]);
   }
+  missing_states_ = MissingStates(KeysOf(parts));
   KINTSUGI_RETURN_IF_ERROR(CheckComplete(manifest.identity, all));
   // Once more through the reader's eyes: sizes of the data files included.
   for (const ListedPart& part : manifest.parts) {
@@ -137,10 +150,13 @@ Status Publisher::MoveLatest() {
 }
 
 Status Publisher::Place() {
-  KINTSUGI_ASSIGN_OR_RETURN(const Manifest manifest, Collect());
+  KINTSUGI_ASSIGN_OR_RETURN(Manifest manifest, Collect());
   KINTSUGI_RETURN_IF_ERROR(CheckNotSuperseded(request_.step));
   if (const auto latest = ReadLatest(request_.root, files_); latest.ok())
     KINTSUGI_RETURN_IF_ERROR(CheckNotSuperseded(*latest));
+  KINTSUGI_ASSIGN_OR_RETURN(SideFilesCopied copied, CopySideFiles(request_.side_files, unfinished_, files_));
+  manifest.side_files = std::move(copied.files);
+  left_out_ = std::move(copied.left_out);
   KINTSUGI_RETURN_IF_ERROR(WriteSmallFile(files_, Join(unfinished_, kManifestName), Encode(manifest)));
   KINTSUGI_RETURN_IF_ERROR(files_.SyncFolder(unfinished_));
   return MoveIntoPlace();
@@ -149,6 +165,8 @@ Status Publisher::Place() {
 Result<Published> Publisher::Run() {
   if (!IsDone()) KINTSUGI_RETURN_IF_ERROR(Place());
   Published published;
+  published.missing_states = std::move(missing_states_);
+  published.left_out = std::move(left_out_);
   KINTSUGI_ASSIGN_OR_RETURN(published.info, Inspect(final_, files_));
   if (!request_.moves_latest) return published;
   KINTSUGI_RETURN_IF_ERROR(MoveLatest());

@@ -29,12 +29,17 @@ struct PublishRequest {
   int keep = 2;
   // False for ranks that save without a quorum: the folder becomes visible, `latest` and older checkpoints stay.
   bool moves_latest = true;
+  std::vector<std::string> side_files;  // paths, on the publisher's disk: copied into the folder (side_files.h)
 };
 
 struct Published {
   CheckpointInfo info;
   std::vector<std::string> removed;   // paths
   std::vector<std::string> warnings;  // old checkpoints that could not be removed, and why
+  // Parameters that lack a state which others have (missing_states.h); of what was published before, none are looked
+  // for.
+  std::vector<std::string> missing_states;
+  std::vector<std::string> left_out;  // side files: which, and why
 };
 
 KINTSUGI_EXPORT Result<Published> Publish(const PublishRequest& request, FileSystem& files = PosixFileSystem());

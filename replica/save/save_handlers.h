@@ -36,13 +36,15 @@ struct SaveContext {
   std::function<void(HandlerContext& call, const CheckpointInfo& info)> after_publish;
   // Told what a load found worth saying.
   std::function<void(Rank rank, const std::string& note)> note;
-  int keep = 2;                 // complete checkpoints that stay in the root
-  FileSystem* files = nullptr;  // null: the machine's
+  std::vector<std::string> side_files;  // paths: copied into every checkpoint by its publisher, from its own disk
+  int keep = 2;                         // complete checkpoints that stay in the root
+  FileSystem* files = nullptr;          // null: the machine's
 };
 
 // Writes call.entries of step call.step below call.directory; nothing when there are none. Sets call.bytes_moved.
 KINTSUGI_EXPORT Status SaveHandler(HandlerContext& call, void* save_context);
-// Publishes what all ranks wrote; call.partners are the writers.
+// Publishes what all ranks wrote; call.partners are the writers. Sets call.remark where parameters lack states
+// and where a side file was left out.
 KINTSUGI_EXPORT Status RenameHandler(HandlerContext& call, void* save_context);
 // Loads from call.directory: a checkpoint's folder, whose step must be call.step where that is not 0, or a root, of
 // which step call.step is taken (the newest complete one where that is 0), or what `load_other` takes. Sets call.step,

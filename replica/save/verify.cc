@@ -100,6 +100,17 @@ Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& ext
 Status Verify(const std::string& path, FileSystem& files) {
   KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo info, Inspect(path, files));
   Damages damages;
+  for (const SideFile& side : info.manifest.side_files) {
+    const std::string name = Join(path, side.extent.file);
+    auto file = files.Open(name);
+    if (file.ok() && (*file)->size_bytes() != side.extent.size_bytes)
+      file = Status(StatusCode::kDataLoss, "'" + name + "' has " + std::to_string((*file)->size_bytes()) +
+                                               " bytes instead of " + std::to_string(side.extent.size_bytes));
+    const Status read = file.ok() ? ReadExtent(**file, name, side.extent, "side file '" + side.name + "'", nullptr,
+                                               [] { return Status::Ok(); })
+                                  : file.status();
+    if (!read.ok()) damages.Add(read);
+  }
   for (const ListedPart& listed : info.manifest.parts) {
     KINTSUGI_ASSIGN_OR_RETURN(const Part part, ReadPart(info, listed, files));
     VerifyPart(info, part, files, &damages);

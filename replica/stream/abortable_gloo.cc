@@ -135,7 +135,7 @@ class AbortableBuffer final : public UnboundBuffer {
     if (context_->getPair(rank) == nullptr)
       throw gloo::InvalidOperationException("rank " + std::to_string(context_->rank) +
                                             " of the group is not connected to rank " + std::to_string(rank) +
-                                            ": connect with GlooJoin::every_pair");
+                                            ": connect with other GlooMembers::pairs");
   }
 
   std::shared_ptr<AbortDomain> domain_;

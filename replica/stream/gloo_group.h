@@ -2,8 +2,8 @@
 //
 // Results are deterministic: one fixed algorithm (ring) for every size, so that the same inputs give the same bits in every
 // run, on every rank of the group.
-// A rank connects to the members its collectives talk to (2 log2(size) of them), not to all: connecting and ending is what an
-// incident waits for. Several groups connect together, through one publication in the store (ConnectAll).
+// A rank connects to the members its collectives talk to (GlooPairs; 2 log2(size) at most), not to all: connecting and ending is
+// what an incident waits for. Several groups connect together, through one publication in the store (ConnectAll).
 // Threads: one thread runs collectives; Abort may come from any thread at any moment and ends the running collective within
 // a millisecond.
 // Errors: kCancelled after Abort; kCommFailure when a peer is gone; connecting adds the Store's own errors and
@@ -36,13 +36,20 @@ struct GlooJoin {
   GlooDevice device;              // null: made for these groups
   GlooAddress address;            // of that device
   CancelToken* cancel = nullptr;  // ends connecting; afterwards it is the owner who calls Abort
-  bool every_pair = false;        // all members connect to each other, for collectives of one's own that need it
 };
 
-// A group by its members' ranks, in the group's order, which is the same on all of them.
+// Which members of a group connect to each other. Connecting and ending them is what an incident waits for.
+enum class GlooPairs : uint8_t {
+  kRing,         // the two next ones: all-reduce and all-gather
+  kRingAndTree,  // also those at distances of powers of two: broadcast and barrier
+  kEvery,        // all, for collectives of one's own that need it
+};
+
+// A group by its members' ranks, in the group's order. Ranks and pairs are the same on all of them.
 struct GlooMembers {
   std::string name;  // no two groups of one rank share it
   std::vector<int> ranks;
+  GlooPairs pairs = GlooPairs::kRingAndTree;
 };
 
 struct GlooGroupOptions {
@@ -85,7 +92,7 @@ class KINTSUGI_EXPORT GlooGroup {
   int size() const { return context_->size; }
   const GlooDevice& device() const { return device_; }
   // For collectives of one's own: Gloo's functions that take an options object are abortable on it. One that talks to
-  // other members than those above throws, naming both, unless GlooJoin::every_pair was set.
+  // other members than GlooMembers::pairs connects throws, naming both.
   const std::shared_ptr<gloo::Context>& context() const { return context_; }
 
  private:

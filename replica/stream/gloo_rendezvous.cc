@@ -131,7 +131,7 @@ class Rendezvous {
       // Zero would mean "for ever" to Gloo.
       joining.context->transport().setTimeout(
           std::clamp<std::chrono::milliseconds>(left, std::chrono::milliseconds(1), kNever));
-      for (const int peer : GlooNeighbours(joining.rank, size, join_.every_pair)) {
+      for (const int peer : GlooNeighbours(joining.rank, size, joining.members->pairs)) {
         auto& pair = joining.context->transport().createPair(peer);
         pair->setLocalRank(0);
         joining.listeners[peer] = pair->address().bytes();
@@ -228,9 +228,10 @@ class Rendezvous {
 
 }  // namespace
 
-std::vector<int> GlooNeighbours(int rank, int size, bool every_pair) {
+std::vector<int> GlooNeighbours(int rank, int size, GlooPairs pairs) {
   std::set<int> peers;
-  for (int distance = 1; distance < size; distance = every_pair ? distance + 1 : 2 * distance) {
+  const int farthest = pairs == GlooPairs::kRing ? std::min(1, size - 1) : size - 1;
+  for (int distance = 1; distance <= farthest; distance = pairs == GlooPairs::kEvery ? distance + 1 : 2 * distance) {
     peers.insert((rank + distance) % size);
     peers.insert((rank - distance + size) % size);
   }

@@ -24,9 +24,9 @@
 
 namespace kintsugi {
 
-// Whom the collectives of GlooGroup talk to: a ring needs the two next members, a dissemination barrier and a
-// broadcast's tree those at distances of powers of two, both ways round. At most 2 log2(size) members, ascending.
-std::vector<int> GlooNeighbours(int rank, int size, bool every_pair);
+// Whom a member connects to, ascending: a ring needs the two next members, a dissemination barrier and a broadcast's
+// tree those at distances of powers of two, both ways round (at most 2 log2(size) members).
+std::vector<int> GlooNeighbours(int rank, int size, GlooPairs pairs);
 
 // One connected context for each of `groups`, in their order. REQUIRES: valid options, options.device set.
 Result<std::vector<std::shared_ptr<gloo::Context>>> ConnectGlooContexts(Store& store, const GlooJoin& join,

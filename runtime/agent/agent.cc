@@ -120,6 +120,7 @@ std::unique_ptr<Store> Agent::OpenStore(Generation generation) {
 }
 Status Agent::BeginStep(Step step) { return impl_->BeginStep(step); }
 Status Agent::EnterPhase(Step step, TrainPhase phase) { return impl_->EnterPhase(step, phase); }
+Status Agent::BeginCollective() { return impl_->BeginCollective(); }
 Status Agent::Report(Step step, double loss, std::span<const uint64_t> samples) {
   return impl_->Report(step, loss, samples);
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 namespace kintsugi {
@@ -64,6 +65,11 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
         std::pair{"KINTSUGI_RESUME_STRICT", &options.resume_strict},
         std::pair{"KINTSUGI_SAVE_FORMAT", &options.save_format}, std::pair{"KINTSUGI_SAVE_AOA", &options.save_aoa}})
     if (const char* value = std::getenv(name)) *file = value;
+  if (const char* value = std::getenv("KINTSUGI_SAVE_WITH")) {
+    std::istringstream lines(value);
+    for (std::string path; std::getline(lines, path);)
+      if (!path.empty()) options.save_with.push_back(path);
+  }
   const char* job = std::getenv("KINTSUGI_JOB");
   options.job = job ? job : "";
   const char* controller = std::getenv("KINTSUGI_CONTROLLER");

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/export.h"
@@ -33,14 +34,17 @@ struct AgentOptions {
   // Formats beside the native one that every save is written in too, "dcp,safetensors" (replica/formats), below the
   // save folder; and a file with an AOA program that gives their tensors other names. Empty: none.
   std::string save_format, save_aoa;
+  // Files that go with every checkpoint, as they are then: a model's configuration, a tokenizer. Of the host of whoever
+  // publishes it.
+  std::vector<std::string> save_with;
   Duration join_timeout = std::chrono::seconds(30);
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends
 
   // RANK, WORLD_SIZE, KINTSUGI_CONTROLLER (HOST:PORT), KINTSUGI_JOB, KINTSUGI_SECRET_FD, KINTSUGI_PAGE_FD,
   // KINTSUGI_STATE_FD, KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY,
-  // KINTSUGI_TLS_CA, KINTSUGI_RESUME_AOA, KINTSUGI_RESUME_STRICT, KINTSUGI_SAVE_FORMAT, KINTSUGI_SAVE_AOA; in a spare
-  // KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument names the variable, its value and what was
-  // expected.
+  // KINTSUGI_TLS_CA, KINTSUGI_RESUME_AOA, KINTSUGI_RESUME_STRICT, KINTSUGI_SAVE_FORMAT, KINTSUGI_SAVE_AOA,
+  // KINTSUGI_SAVE_WITH (a path a line); in a spare KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument
+  // names the variable, its value and what was expected.
   KINTSUGI_EXPORT static Result<AgentOptions> FromEnvironment();
   KINTSUGI_EXPORT Status Validate() const;
 };

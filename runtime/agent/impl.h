@@ -15,6 +15,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -55,6 +56,7 @@ class Agent::Impl {
   // Markers (impl_markers.cc).
   Status BeginStep(Step step);
   Status EnterPhase(Step step, TrainPhase phase);
+  Status BeginCollective();
   Status Report(Step step, double loss, std::span<const uint64_t> samples);
   Status BeginUpdate(Step step);
   Status EndUpdate(Step step, const DeviceFence* update);
@@ -195,6 +197,7 @@ class Agent::Impl {
   std::vector<std::string> KeysToPoison(const Injection& injection) const;
   void Poison(const Injection& injection);
   void Flip(const Injection& injection);
+  Status StrikeIfDue(Step step, const std::function<bool(const Injection&)>& is_here);
   Status Strike(const Injection& injection, Step step);
   // impl_device.cc.
   Status StrikeDevice(const Injection& injection, Step step);
@@ -292,6 +295,7 @@ class Agent::Impl {
   Step begun_;                         // in this pass of the loop
   std::string warning_;                // of what was registered, for the controller's log
   Duration slow_{};                   // injected
+  int collectives_ = 0;               // begun in this step
   std::optional<StateChannel> state_channel_;
   std::optional<ObjectSlots> object_slots_;
   bool adopted_ = false;

@@ -59,6 +59,7 @@ Status Agent::Impl::BeginStep(Step step) {
     return {StatusCode::kFailedPrecondition, "BeginStep(" + step.ToString() + ") twice"};
   const TimePoint now = SteadyClock::SteadyNow();
   NoteBegun(step, now);
+  collectives_ = 0;
   words().progress.store(PackProgress(step.value(), TrainPhase::kForward, activity()), std::memory_order_seq_cst);
   words().progress_ns.store(static_cast<uint64_t>(now.nanoseconds()), std::memory_order_relaxed);
   if (word().load(std::memory_order_acquire) & GateWord::kLockBit) return InterruptedStatus("BeginStep");
@@ -265,11 +266,23 @@ Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
   if (slow_.count() > 0 && phase == TrainPhase::kForward) [[unlikely]]
     std::this_thread::sleep_for(slow_);
   if (!any_armed_.load(std::memory_order_relaxed)) [[likely]] return Status::Ok();
+  return StrikeIfDue(step, [&](const Injection& fault) { return fault.collective == 0 && fault.phase == phase; });
+}
+
+Status Agent::Impl::BeginCollective() {
+  const int number = ++collectives_;
+  if (!any_armed_.load(std::memory_order_relaxed)) [[likely]]
+    return Status::Ok();
+  const Step step(UnpackProgress(words().progress.load(std::memory_order_relaxed)).step);
+  return StrikeIfDue(step, [&](const Injection& fault) { return fault.collective == number; });
+}
+
+Status Agent::Impl::StrikeIfDue(Step step, const std::function<bool(const Injection&)>& is_here) {
   std::optional<std::pair<uint32_t, Injection>> due;
   {
     std::lock_guard lock(mutex_);
     const auto found = std::find_if(armed_.begin(), armed_.end(), [&](const auto& armed) {
-      return armed.second.step == step && armed.second.phase == phase;
+      return armed.second.step == step && is_here(armed.second);
     });
     if (found == armed_.end()) return Status::Ok();
     due = *found;

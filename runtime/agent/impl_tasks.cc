@@ -235,7 +235,7 @@ Status Agent::Impl::ConcludeTask() {
 void Agent::Impl::AnswerTask(const Status& status) {
   core::PhaseDone done = std::move(task_->done);
   done.code = status.code();
-  done.text = status.message();
+  done.text = status.ok() ? task_->call.remark : status.message();
   std::optional<core::Published> published;
   const core::RunOnTrainer& run = task_->run;
   if (run.order.phase == core::Phase::kRename && status.ok())

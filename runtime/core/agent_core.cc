@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/overloaded.h"
+
 namespace kintsugi::core {
 namespace {
 
@@ -12,42 +14,37 @@ constexpr size_t kFaultsKept = 64;
 }  // namespace
 
 std::vector<AgentAction> AgentCore::Step(const AgentEvent& event) {
-  std::visit(
-      [this](const auto& e) {
-        using E = std::decay_t<decltype(e)>;
-        if constexpr (std::is_same_v<E, FromController>) {
-          OnMessage(e);
-        } else if constexpr (std::is_same_v<E, GateLocked>) {
-          OnGateLocked(e);
-        } else if constexpr (std::is_same_v<E, TrainerParked>) {
-          OnParked(e);
-        } else if constexpr (std::is_same_v<E, FaultSignal>) {
-          Report(e.fault);
-        } else if constexpr (std::is_same_v<E, HandlerDone>) {
-          OnHandlerDone(e);
-        } else if constexpr (std::is_same_v<E, StopReturned>) {
-          stopping_ = false;
-          if (trainer_ == Trainer::kParked) ReportParked();
-        } else if constexpr (std::is_same_v<E, TrainerResumed>) {
-          if (locked_) return;
-          resumed_ = true;
-          Send(Resumed{});
-        } else if constexpr (std::is_same_v<E, TrainerAtSavePoint>) {
-          OnSavePoint(e);
-        } else if constexpr (std::is_same_v<E, TrainerAtGate>) {
-          if (locked_) return;
-          at_gate_ = e.step;
-          Send(GateEntered{e.step});
-        } else if constexpr (std::is_same_v<E, PauseStored>) {
-          if (std::exchange(pause_due_, false)) Send(PauseAck{e.begun});
-        } else if constexpr (std::is_same_v<E, Connected>) {
-          term_ = std::max(term_, e.term);
-          OnConnected();
-        } else if constexpr (std::is_same_v<E, SnapshotCopied>) {
-          OnSnapshotCopied(e);
-        }
-      },
-      event);
+  std::visit(Overloaded{
+                 [this](const FromController& e) { OnMessage(e); },
+                 [this](const GateLocked& e) { OnGateLocked(e); },
+                 [this](const TrainerParked& e) { OnParked(e); },
+                 [this](const FaultSignal& e) { Report(e.fault); },
+                 [this](const HandlerDone& e) { OnHandlerDone(e); },
+                 [this](const TrainerResumed&) {
+                   if (locked_) return;
+                   resumed_ = true;
+                   Send(Resumed{});
+                 },
+                 [this](const TrainerAtSavePoint& e) { OnSavePoint(e); },
+                 [this](const TrainerAtGate& e) {
+                   if (locked_) return;
+                   at_gate_ = e.step;
+                   Send(GateEntered{e.step});
+                 },
+                 [this](const PauseStored& e) {
+                   if (std::exchange(pause_due_, false)) Send(PauseAck{e.begun});
+                 },
+                 [this](const Connected& e) {
+                   term_ = std::max(term_, e.term);
+                   OnConnected();
+                 },
+                 [this](const SnapshotCopied& e) { OnSnapshotCopied(e); },
+                 [this](const StopReturned&) {
+                   stopping_ = false;
+                   if (trainer_ == Trainer::kParked) ReportParked();
+                 },
+             },
+             event);
   return std::exchange(out_, {});
 }
 
@@ -62,41 +59,41 @@ void AgentCore::OnMessage(const FromController& event) {
   // Answers of the store are no orders: they begin no generation.
   if (const auto* reply = std::get_if<StoreReply>(&event.message)) return out_.push_back(StoreAnswered{*reply});
   const bool locks = Advance(header.generation);
-  std::visit(
-      [&](const auto& m) {
-        using M = std::decay_t<decltype(m)>;
-        if constexpr (std::is_same_v<M, LockOrder>) {
-          OnLock(locks);
-        } else if constexpr (std::is_same_v<M, StopOrder>) {
-          OnStop(m);
-        } else if constexpr (std::is_same_v<M, PhaseOrder>) {
-          OnPhaseOrder(m);
-        } else if constexpr (std::is_same_v<M, ResumeOrder>) {
-          published_.reset();
-          OnResume(m);
-        } else if constexpr (std::is_same_v<M, ContinueOrder>) {
-          published_.reset();
-          OnContinue();
-        } else if constexpr (std::is_same_v<M, PauseAt>) {
-          pause_due_ = true;
-          pause_ = m.step;
-          out_.push_back(StorePause{m.step});
-        } else if constexpr (std::is_same_v<M, GateOpen>) {
-          // The answer to a gate that was said twice comes twice: the second is none to the gate of a later step.
-          if (locked_ || at_gate_ != m.step) return;
-          at_gate_.reset();
-          out_.push_back(OpenGate{m.step});
-        } else if constexpr (std::is_same_v<M, SnapshotOrder>) {
-          OnSnapshotOrder(m);
-        } else if constexpr (std::is_same_v<M, InjectOrder>) {
-          out_.push_back(ArmInjection{m.injection});
-        } else if constexpr (std::is_same_v<M, EndOrder>) {
-          ended_ = true;
-          if (trainer_ == Trainer::kInHandler) out_.push_back(CancelHandler{});
-          out_.push_back(EndTrainer{m.exit_code, m.text});
-        }
-      },
-      event.message);
+  std::visit(Overloaded{
+                 [](const JoinReply&) {},  // its driver's: it says what became of the connection
+                 [](const StoreReply&) {},
+                 [&](const LockOrder&) { OnLock(locks); },
+                 [this](const StopOrder& m) { OnStop(m); },
+                 [this](const PhaseOrder& m) { OnPhaseOrder(m); },
+                 [this](const ResumeOrder& m) {
+                   published_.reset();
+                   OnResume(m);
+                 },
+                 [this](const ContinueOrder&) {
+                   published_.reset();
+                   OnContinue();
+                 },
+                 [this](const PauseAt& m) {
+                   pause_due_ = true;
+                   pause_ = m.step;
+                   out_.push_back(StorePause{m.step});
+                 },
+                 [this](const GateOpen& m) {
+                   // The answer to a gate that was said twice comes twice: the second is none to the gate of a later
+                   // step.
+                   if (locked_ || at_gate_ != m.step) return;
+                   at_gate_.reset();
+                   out_.push_back(OpenGate{m.step});
+                 },
+                 [this](const InjectOrder& m) { out_.push_back(ArmInjection{m.injection}); },
+                 [this](const EndOrder& m) {
+                   ended_ = true;
+                   if (trainer_ == Trainer::kInHandler) out_.push_back(CancelHandler{});
+                   out_.push_back(EndTrainer{m.exit_code, m.text});
+                 },
+                 [this](const SnapshotOrder& m) { OnSnapshotOrder(m); },
+             },
+             event.message);
 }
 
 // Whatever was under way belongs to the old generation. A generation begins with LOCK; should that order have been lost,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/overloaded.h"
 
 namespace kintsugi::core {
 namespace {
@@ -12,24 +13,36 @@ bool IsHandlerPhase(Phase phase) {
   return phase >= Phase::kClean && phase <= Phase::kRollback && phase != Phase::kAdmit;
 }
 
+// What a rank says of itself, whatever it has heard so far; everything else answers an order of one generation.
+bool CountsInAnyGeneration(const AgentMessage& message) {
+  return std::holds_alternative<Beat>(message) || std::holds_alternative<Ready>(message) ||
+         std::holds_alternative<FaultReport>(message);
+}
+
 }  // namespace
 
 ControllerCore::ControllerCore(Policy policy, Term term)
     : policy_(std::move(policy)),
       term_(term),
-      members_(static_cast<size_t>(policy_.world_size)),
+      members_(policy_.world_size),
       detector_(policy_.silence),
       hangs_(policy_.Hangs(), policy_.world_size),
       slow_(policy_.world_size),
       phase_times_(policy_.Phases()),
-      tie_rule_(policy_.tie_rule),
-      snapshot_interval_(std::max<uint64_t>(policy_.snapshot_every, 1)) {
+      repeats_(policy_.world_size),
+      spares_(policy_.world_size),
+      majority_(policy_),
+      snapshots_(policy_.snapshot_every, policy_.snapshot_auto),
+      pause_(policy_.world_size),
+      gate_(policy_.world_size) {
   const Status valid = policy_.Validate();
   KINTSUGI_CHECK(valid.ok(), valid.message());
-  if (!policy_.resume_directory.empty() && !policy_.resume_by_trainer) checkpoints_.push_back({policy_.resume_step, policy_.resume_directory});
+  if (!policy_.resume_directory.empty() && !policy_.resume_by_trainer)
+    checkpoints_.Begin({{policy_.resume_step, policy_.resume_directory}});
 }
 
 std::vector<ControllerAction> ControllerCore::Start(TimePoint now) {
+  KINTSUGI_CHECK(generation_ == Generation() && out_.empty(), "a run is started twice");
   now_ = now;
   phase_began_ = now;
   if (policy_.takes_over) {
@@ -42,7 +55,7 @@ std::vector<ControllerAction> ControllerCore::Start(TimePoint now) {
     if (!policy_.can_spawn) continue;
     Member& member = members_[static_cast<size_t>(r)];
     member.incarnation = Incarnation(1);
-    SetLife(member, Life::kStarting);
+    members_.SetLife(member, Life::kStarting);
     out_.push_back(SpawnProcess{Rank(r), member.incarnation});
   }
   return std::exchange(out_, {});
@@ -52,24 +65,23 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
   now_ = now;
   if (phase_ == Phase::kEnded && !std::holds_alternative<FromAgent>(event)) return {};
   if (CheckWord(); phase_ == Phase::kEnded && !out_.empty()) return std::exchange(out_, {});
-  std::visit(
-      [this](const auto& e) {
-        using E = std::decay_t<decltype(e)>;
-        if constexpr (std::is_same_v<E, FromAgent>) OnMessage(e.header, e.message);
-        if constexpr (std::is_same_v<E, ConnectionClosed>) OnClosed(e);
-        if constexpr (std::is_same_v<E, ProcessExited>) OnExited(e);
-        if constexpr (std::is_same_v<E, SparesWaiting>) OnSpares(e);
-        if constexpr (std::is_same_v<E, StateHeld>) OnHeld(e);
-        if constexpr (std::is_same_v<E, OperatorSave>) RequestSave(false);
-        if constexpr (std::is_same_v<E, OperatorStop>) RequestSave(true);
-        if constexpr (std::is_same_v<E, OperatorInject>)
-          if (InWorld(e.rank)) SendTo(e.rank, InjectOrder{e.injection});
-        if constexpr (std::is_same_v<E, ProcessFound>) OnFound(e);
-        if constexpr (std::is_same_v<E, TieRuleTaken>) tie_rule_ = e.rule, CheckWord(), ReconsiderMajority();
-        if constexpr (std::is_same_v<E, WitnessWord>) word_until_ = e.until, CheckWord(), ReconsiderMajority();
-        if constexpr (std::is_same_v<E, Tick>) OnTick();
-      },
-      event);
+  std::visit(Overloaded{
+                 [this](const FromAgent& e) { OnMessage(e.header, e.message); },
+                 [this](const ConnectionClosed& e) { OnClosed(e); },
+                 [this](const ProcessExited& e) { OnExited(e); },
+                 [this](const OperatorSave&) { RequestSave(false); },
+                 [this](const OperatorStop&) { RequestSave(true); },
+                 [this](const OperatorInject& e) {
+                   if (InWorld(e.rank)) SendTo(e.rank, InjectOrder{e.injection});
+                 },
+                 [this](const ProcessFound& e) { OnFound(e); },
+                 [this](const Tick&) { OnTick(); },
+                 [this](const SparesWaiting& e) { spares_.Tell(e); },
+                 [this](const StateHeld& e) { OnHeld(e); },
+                 [this](const TieRuleTaken& e) { majority_.TakeRule(e.rule), CheckWord(), ReconsiderMajority(); },
+                 [this](const WitnessWord& e) { majority_.TakeWord(e.until), CheckWord(), ReconsiderMajority(); },
+             },
+             event);
   return std::exchange(out_, {});
 }
 
@@ -92,47 +104,43 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
   if (header.term != term_) return Drop(header.rank, "the message is of another term");
   if (phase_ == Phase::kEnded) return;
   const bool current = header.generation == generation_;
-  std::visit(
-      [&](const auto& m) {
-        using M = std::decay_t<decltype(m)>;
-        const Rank rank = header.rank;
-        if constexpr (std::is_same_v<M, Beat>) {
-          if (current) {
-            member.begun = kintsugi::Step(m.place.step);
-            OnPlace(rank, m.place);
-          }
-          detector_.OnBeat(rank, m.count, now_);
-        } else if constexpr (std::is_same_v<M, Ready>) {
-          OnReady(header, m);
-        } else if constexpr (std::is_same_v<M, FaultReport>) {
-          OnFaultReport(rank, m, current);
-        } else if (!current) {
-          Drop(rank, "generation " + header.generation.ToString() + " is not " + generation_.ToString());
-        } else if constexpr (std::is_same_v<M, LockReply>) {
-          OnLockReply(rank, m);
-        } else if constexpr (std::is_same_v<M, Parked>) {
-          OnParked(rank, m);
-        } else if constexpr (std::is_same_v<M, PhaseDone>) {
-          OnPhaseDone(rank, m);
-        } else if constexpr (std::is_same_v<M, Resumed>) {
-          OnResumed(rank);
-        } else if constexpr (std::is_same_v<M, Finished>) {
-          member.finished = m.step;
-          hangs_.OnIdle(rank, now_);
-          OnResumed(rank);  // a loop that had nothing left to do says no more than this
-          MaybeFinish();
-        } else if constexpr (std::is_same_v<M, GateEntered>) {
-          OnGateEntered(rank, m.step);
-        } else if constexpr (std::is_same_v<M, SavePoint>) {
-          OnSavePoint(rank, m.step);
-        } else if constexpr (std::is_same_v<M, PauseAck>) {
-          OnPauseAck(rank, m);
-        } else if constexpr (std::is_same_v<M, SnapshotReport>) {
-          OnSnapshotReport(rank, m);
-        }
-        // StoreSet and StoreGet never reach the core: the driver's StoreTable answers them.
-      },
-      message);
+  if (!current && !CountsInAnyGeneration(message))
+    return Drop(header.rank, "generation " + header.generation.ToString() + " is not " + generation_.ToString());
+  const Rank rank = header.rank;
+  std::visit(Overloaded{
+                 [](const JoinRequest&) {},  // taken above, like a checkpoint that became visible
+                 [](const Published&) {},
+                 [&](const Ready& m) { OnReady(header, m); },
+                 [&](const Beat& m) { OnBeat(rank, m, current); },
+                 [&](const FaultReport& m) { OnFaultReport(rank, m, current); },
+                 [&](const LockReply& m) { OnLockReply(rank, m); },
+                 [&](const Parked& m) { OnParked(rank, m); },
+                 [&](const PhaseDone& m) { OnPhaseDone(rank, m); },
+                 [&](const Resumed&) { OnResumed(rank); },
+                 [&](const Finished& m) { OnFinished(rank, m); },
+                 [&](const GateEntered& m) { OnGateEntered(rank, m.step); },
+                 [&](const SavePoint& m) { OnSavePoint(rank, m.step); },
+                 [&](const PauseAck& m) { OnPauseAck(rank, m); },
+                 [&](const SnapshotReport& m) { OnSnapshotReport(rank, m); },
+                 [](const StoreSet&) {},  // the driver's StoreTable answers
+                 [](const StoreGet&) {},
+             },
+             message);
+}
+
+void ControllerCore::OnBeat(Rank rank, const Beat& beat, bool current) {
+  if (current) {
+    At(rank).begun = kintsugi::Step(beat.place.step);
+    OnPlace(rank, beat.place);
+  }
+  detector_.OnBeat(rank, beat.count, now_);
+}
+
+void ControllerCore::OnFinished(Rank rank, const Finished& finished) {
+  At(rank).finished = finished.step;
+  hangs_.OnIdle(rank, now_);
+  OnResumed(rank);  // a loop that had nothing left to do says no more than this
+  MaybeFinish();
 }
 
 void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report, bool current) {
@@ -149,7 +157,7 @@ void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report, bool cu
   // What the trainer ran into before it was stopped is settled by where it parks; damaged memory is news at any time.
   const bool memory = report.kind == FaultKind::kMemoryLow || report.kind == FaultKind::kMemoryHigh;
   if (!current && !memory) return Drop(rank, "the fault is of an older generation: " + report.text);
-  if (report.kind == FaultKind::kException) NoteFailure(rank, report);
+  if (report.kind == FaultKind::kException) repeats_.Failed(rank, report);
   if (memory && report.suspect_from.value() > 0)
     suspect_from_ = std::min(suspect_from_.value_or(report.suspect_from), report.suspect_from);
   if (report.kind == FaultKind::kMemoryLow && !report.in_update) {
@@ -162,8 +170,8 @@ void ControllerCore::OnFaultReport(Rank rank, const FaultReport& report, bool cu
   }
   // What its launcher held is this very memory since it was mapped.
   if (memory && member.adopted) DoubtHeld(rank);
-  if (memory) SuspectSnapshots(rank, report.step);
-  if (memory && current && NoteDamage(rank, report))
+  if (memory && replicas_known_) snapshots_.Suspect(replicas_, rank, report.step);
+  if (memory && current && repeats_.Damaged(rank, report.step))
     return GiveUp({rank}, report.kind, report.since,
                   report.text + "; again and again at step " + report.step.ToString() + ": a new process takes over");
   Fault(rank, report.kind, report.text, report.since);
@@ -183,8 +191,7 @@ void ControllerCore::OnTick() {
   GiveUpLost();
   CheckHangs();
   if (phase_ == Phase::kEnded) return;
-  const bool writing = save_ == SaveState::kWriting || save_ == SaveState::kRenaming;
-  if (now_ >= stop_deadline_ && phase_ == Phase::kRunning && !writing) {
+  if (now_ >= stop_deadline_ && phase_ == Phase::kRunning && !Writes(save_)) {
     stop_deadline_ = TimePoint::Max();
     return Fault(Rank(0), FaultKind::kOperator, "the grace period is nearly over: saving at once", now_);
   }
@@ -194,14 +201,14 @@ void ControllerCore::OnTick() {
   save_deadline_ = TimePoint::Max();
   if (save_ == SaveState::kRescuing)
     return GiveUp(LateRescues(), FaultKind::kStalled, now_, "it did not come to save what is held in time");
-  GiveUp(Ranks([](const Member& m) { return m.waiting; }), FaultKind::kStalled, now_,
+  GiveUp(members_.Where([](const Member& m) -> bool { return m.waiting; }), FaultKind::kStalled, now_,
          "the save was not finished in time");
 }
 
 void ControllerCore::GiveUpLost() {
-  if (lost_count_ == 0) return;
+  if (members_.lost() == 0) return;
   std::vector<Rank> lost;
-  for (Rank rank : Ranks([](const Member& m) { return m.life == Life::kReady && !m.connected; }))
+  for (Rank rank : members_.Where([](const Member& m) { return m.lost(); }))
     if (IsLost(At(rank))) lost.push_back(rank);
   GiveUp(lost, FaultKind::kConnectionLost, now_ - policy_.ConfirmWindow(), "the control connection did not come back");
 }
@@ -209,7 +216,7 @@ void ControllerCore::GiveUpLost() {
 // Thousands may be cut off at once. Who is still missing while others come back is not lost: there is a queue.
 bool ControllerCore::IsLost(const Member& member) const {
   const Duration window = policy_.ConfirmWindow();
-  return now_ - std::max(member.closed_at, returned_at_) >= window ||
+  return now_ - std::max(member.closed_at, members_.returned_at()) >= window ||
          now_ - member.closed_at >= kReturnWindowsMax * window;
 }
 
@@ -217,7 +224,7 @@ void ControllerCore::OnDeadline() {
   deadline_ = TimePoint::Max();
   if (taking_over_) return TakenOver();
   if (awaiting_exits_) return phase_ == Phase::kLock ? AfterLock() : AfterStop();
-  if (awaiting_majority_) return GiveUpMajority();
+  if (majority_.awaited()) return majority_.GiveUp(), AfterLock();
   if (phase_ == Phase::kConfirm) return EnterLock("no further cause within the confirmation window");
   if (phase_ == Phase::kAdmit && !ever_ran_) {
     for (int r = 0; r < policy_.world_size; ++r)
@@ -228,10 +235,10 @@ void ControllerCore::OnDeadline() {
   }
   // Whoever is still waited for did not keep the deadline. All are named before the first is given up: that begins the
   // next attempt, and in it everybody is waited for again.
-  bool (*is_late)(const Member&) = [](const Member& m) { return m.waiting; };
+  bool (*is_late)(const Member&) = [](const Member& m) -> bool { return m.waiting; };
   if (phase_ == Phase::kAdmit) is_late = [](const Member& m) { return m.life != Life::kReady; };
   if (phase_ == Phase::kRunning) is_late = [](const Member& m) { return !m.resumed; };
-  const std::vector<Rank> late = Ranks(is_late);
+  const std::vector<Rank> late = members_.Where(is_late);
   // In a phase of handlers all may hang because one does. They are cancelled; who does not come out of that, or hangs
   // again and again, is the one.
   if (IsHandlerPhase(phase_) && late.size() == LiveRanks().size()) {
@@ -249,7 +256,7 @@ void ControllerCore::OnRelock() {
   const std::string text = std::string(PhaseName(phase_)) + " failed without another cause";
   std::vector<Rank> hopeless;
   if (std::exchange(ran_out_, false))
-    for (Rank rank : Ranks([](const Member& m) { return m.waiting; }))
+    for (Rank rank : members_.Where([](const Member& m) -> bool { return m.waiting; }))
       if ((At(rank).handler_failures += kOwnFailure) >= kHandlerFailuresMax) hopeless.push_back(rank);
   if (!incident_) OpenIncident(Rank(0), FaultKind::kStalled, text, now_);
   if (hopeless.empty()) return EnterLock(text);
@@ -268,7 +275,7 @@ void ControllerCore::GiveUp(const std::vector<Rank>& ranks, FaultKind kind, Time
 }
 
 bool ControllerCore::WaitsAreBounded() const {
-  if (phase_ == Phase::kEnded || (phase_ == Phase::kRunning && NobodyWaits() && unresumed_ == 0)) return true;
+  if (phase_ == Phase::kEnded || (phase_ == Phase::kRunning && NobodyWaits() && members_.unresumed() == 0)) return true;
   return deadline_ != TimePoint::Max() || save_deadline_ != TimePoint::Max() || relock_at_ != TimePoint::Max();
 }
 
@@ -277,6 +284,8 @@ bool ControllerCore::WaitsAreBounded() const {
 void ControllerCore::SetPhase(Phase to, const std::string& reason) {
   KINTSUGI_CHECK(IsTransition(phase_, to), "no transition " + std::string(PhaseName(phase_)) + " -> " +
                                                std::string(PhaseName(to)) + " (" + reason + ")");
+  const bool has_step = to == Phase::kClean || (to >= Phase::kRepair && to <= Phase::kRename);
+  KINTSUGI_CHECK(!has_step || choice_.step, std::string(PhaseName(to)) + " without a step to go to (" + reason + ")");
   if (incident_) incident_->phases.push_back({phase_, attempt_, generation_, phase_began_, now_});
   out_.push_back(Transition{phase_, to, incident_ ? incident_->id : 0, attempt_, generation_, reason});
   // CONFIRM only listens: what the ranks were asked for in RUNNING they still do.
@@ -287,37 +296,23 @@ void ControllerCore::SetPhase(Phase to, const std::string& reason) {
   relock_at_ = TimePoint::Max();
   ran_out_ = false;
   awaiting_exits_ = false;
-  awaiting_majority_ = false;
-  if (to == Phase::kLock || to == Phase::kRunning || to == Phase::kEnded) by_word_ = false;
+  majority_.OnPhase(to);
   if (listening) return;
   save_deadline_ = TimePoint::Max();
-  for (Member& member : members_) SetWaiting(member, false);
+  members_.StopWaiting();
 }
 
-// Counted, like who waits: both are asked at every message or tick.
-void ControllerCore::SetLife(Member& member, Life life) {
-  ready_count_ += static_cast<int>(life == Life::kReady) - static_cast<int>(member.life == Life::kReady);
-  lost_count_ -= static_cast<int>(member.life == Life::kReady && !member.connected);
-  member.life = life;
-  lost_count_ += static_cast<int>(life == Life::kReady && !member.connected);
-}
-
-void ControllerCore::SetConnected(Member& member, bool connected) {
-  lost_count_ -= static_cast<int>(member.life == Life::kReady && !member.connected);
-  member.connected = connected;
-  lost_count_ += static_cast<int>(member.life == Life::kReady && !connected);
-}
-
-void ControllerCore::SetWaiting(Member& member, bool waiting) {
-  // Counted, not looked up: every answer asks whether it was the last one.
-  waiting_count_ += static_cast<int>(waiting) - static_cast<int>(member.waiting);
-  member.waiting = waiting;
-  if (!waiting) member.order.reset();
+void ControllerCore::SetSave(SaveState to) {
+  KINTSUGI_CHECK(IsTransition(save_, to), "no transition of a save " + std::string(SaveStateName(save_)) + " -> " +
+                                              std::string(SaveStateName(to)) + " in " + std::string(PhaseName(phase_)));
+  save_ = to;
 }
 
 void ControllerCore::Ask(Rank rank, ControllerMessage message) {
   Member& member = At(rank);
-  SetWaiting(member, true);
+  KINTSUGI_CHECK(member.life == Life::kReady,
+                 "rank " + rank.ToString() + " is asked, and waited for, and is not there");
+  members_.SetWaiting(member, true);
   member.wait_began = now_;
   if (auto* order = std::get_if<PhaseOrder>(&message); order && incident_) {
     order->fault_ranks = NamedFaults();
@@ -344,7 +339,7 @@ void ControllerCore::Kill(Rank rank, const std::string& reason) {
 
 void ControllerCore::Heard(Rank rank, Phase phase) {
   Member& member = At(rank);
-  SetWaiting(member, false);
+  members_.SetWaiting(member, false);
   if (incident_) incident_->rank_spans.push_back({rank, phase, attempt_, member.wait_began, now_});
 }
 
@@ -353,15 +348,8 @@ void ControllerCore::Drop(Rank rank, const std::string& why) {
   out_.push_back(Notice{rank, "message dropped: " + why});
 }
 
-std::vector<Rank> ControllerCore::Ranks(bool (*which)(const Member&)) const {
-  std::vector<Rank> ranks;
-  for (size_t r = 0; r < members_.size(); ++r)
-    if (which(members_[r])) ranks.push_back(Rank(static_cast<int32_t>(r)));
-  return ranks;
-}
-
 std::vector<Rank> ControllerCore::LiveRanks() const {
-  return Ranks([](const Member& m) { return m.life == Life::kReady; });
+  return members_.Where([](const Member& m) { return m.life == Life::kReady; });
 }
 
 }  // namespace kintsugi::core

@@ -13,14 +13,22 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/checkpoint_list.h"
+#include "runtime/core/control_gate.h"
 #include "runtime/core/controller_types.h"
 #include "runtime/core/detector.h"
 #include "runtime/core/digest_verdict.h"
 #include "runtime/core/hang_detector.h"
+#include "runtime/core/majority.h"
+#include "runtime/core/pause_rounds.h"
 #include "runtime/core/policy.h"
+#include "runtime/core/repeats.h"
+#include "runtime/core/roster.h"
+#include "runtime/core/save_request.h"
+#include "runtime/core/save_state.h"
 #include "runtime/core/slow_ranks.h"
-#include "runtime/core/snapshot_partners.h"
-#include "runtime/core/snapshot_table.h"
+#include "runtime/core/snapshot_rounds.h"
+#include "runtime/core/spare_counts.h"
 
 namespace kintsugi::core {
 
@@ -33,80 +41,29 @@ class ControllerCore {
   std::vector<ControllerAction> Start(TimePoint now);
   std::vector<ControllerAction> Step(const ControllerEvent& event, TimePoint now);
 
-  // How a rank is seen, for `kintsugi status`.
-  enum class Life : uint8_t { kAbsent, kStarting, kReady, kDead };
-  struct Member {
-    Incarnation incarnation;
-    Life life = Life::kAbsent;
-    bool connected = false;
-    kintsugi::Step begun;  // step being computed
-    TimePoint closed_at;   // where not connected
-    bool watched_by_launcher = false;
-    uint64_t pid = 0;
-    std::string host;
-    int respawns = 0;
-    std::string start_failure;  // why its newest replacement did not come; empty: none failed since it was last ready
-    kintsugi::Step crash_step;  // being computed when its process died, and how often in a row that was so
-    int crashes = 0;
-    kintsugi::Step hang_step;        // in which it was asked to come out of a hang
-    int hangs = 0;                   // ... so often
-    kintsugi::Step failure_step;     // being computed when its trainer failed, and how often in a row that was so
-    int failures = 0;
-    kintsugi::Step damage_step;      // the same of its memory
-    int damages = 0;
-    bool fresh = false;              // a process that has not held the run's state yet
-    bool from_spare = false;         // a process that was started before it was needed
-    // The newest life that was given up and may still live, as far as anybody here can tell.
-    std::optional<Incarnation> unconfirmed;
-    TimePoint given_up_at;               // with `unconfirmed`: since when one or the other may live
-    Standing standing = Standing::kNew;  // to a controller that takes over
-    Generation joined_generation;        // likewise
-    bool knocks = false;                 // likewise: a process that knows no generation waits for an answer
-    bool registered = false;             // `registry` and `layouts` are its own, or its lost process's
-    std::optional<HeldState> held;       // of the process before this one, by its launcher
-    Incarnation doubted;                 // the newest life whose memory is not to be adopted
-    bool adopted = false;                // this process was told to map it, and may have
-    int rescues = 0;                     // processes that were started only to save what is held
-    bool needs_repair = false;
-    std::vector<std::string> damaged_keys;  // with needs_repair: only these
-    int digest_mismatches = 0;
-    bool save_failed = false;  // it could not write or publish a checkpoint: others are asked first
-    int handler_failures = 0;  // weighed, in this incident
-    bool waiting = false;      // in the current phase's wait set
-    TimePoint wait_began;
-    std::optional<ControllerMessage> order;  // with `waiting`: told again when the connection was lost meanwhile
-    LockReport report;
-    bool parked = false;
-    std::optional<kintsugi::Step> finished;
-    std::optional<kintsugi::Step> save_point;
-    std::optional<kintsugi::Step> left_save_point;  // the newest one it was told to leave
-    kintsugi::Step acked_begun;                     // with a pause: what it had begun when it stored the pause
-    std::optional<kintsugi::Step> at_gate;          // control-plane gate
-    bool resumed = true;
-    RegistrySummary registry;
-    std::map<int, GroupClaim> layouts;
-    std::vector<std::string> injections;
-  };
+  using Life = core::Life;
+  using Member = core::Member;
   Phase phase() const { return phase_; }
   Generation generation() const { return generation_; }
   Term term() const { return term_; }
-  const std::vector<Member>& members() const { return members_; }
+  const std::vector<Member>& members() const { return members_.all(); }
   const Policy& policy() const { return policy_; }
   uint64_t incidents() const { return incident_count_; }
-  int ranks_ready() const { return ready_count_; }
+  int ranks_ready() const { return members_.ready(); }
   // The one under way; nothing: none is.
   const std::optional<IncidentRecord>& incident() const { return incident_; }
   // How far a slow rank is behind the others; nothing for a rank that is not slow.
   std::optional<Duration> LateBy(Rank rank) const { return slow_.LateBy(rank); }
   // In-memory snapshots: the newest that counts (0: none), and how many attempts counted and did not.
-  kintsugi::Step newest_snapshot() const { return snapshots_.newest(); }
-  uint64_t snapshots_made() const { return snapshots_made_; }
-  uint64_t snapshots_abandoned() const { return snapshots_abandoned_; }
+  kintsugi::Step newest_snapshot() const { return snapshots_.table().newest(); }
+  uint64_t snapshots_made() const { return snapshots_.made(); }
+  uint64_t snapshots_abandoned() const { return snapshots_.abandoned(); }
+  const PauseRounds& pause() const { return pause_; }
   // Still listening to what it took over.
   bool taking_over() const { return taking_over_; }
-  TieRule tie_rule() const { return tie_rule_; }
+  TieRule tie_rule() const { return majority_.rule(); }
   // No majority was to be had: what is here saves and leaves.
-  bool minority() const { return minority_; }
+  bool minority() const { return majority_.minority(); }
   uint64_t dropped_messages() const { return dropped_; }
   // Whatever is waited for has a deadline; in RUNNING nothing need be waited for. True after every step.
   bool WaitsAreBounded() const;
@@ -121,7 +78,6 @@ class ControllerCore {
   static constexpr int kOwnFailure = 2;
   static constexpr int kHandlerFailuresMax = 3 * kOwnFailure;
 
-  static constexpr size_t kCheckpointsMax = 16;
   // Every rank is told of every one of these.
   static constexpr size_t kFaultRanksNamed = 256;
   // So often is a process of one rank started only to save what is held of it.
@@ -129,22 +85,8 @@ class ControllerCore {
   // While some of many lost ranks still come back, the others are waited for, for at most so many confirmation windows.
   static constexpr int kReturnWindowsMax = 4;
 
-  enum class SaveState : uint8_t {
-    kNone,
-    kArming,
-    kGathering,
-    kVerifying,
-    kRescuing,   // DUMP: processes come that adopt what only launchers hold
-    kComparing,  // DUMP: replicas, before anything is written
-    kWriting,
-    kRenaming,
-    kFinalVerify,
-  };
-
-  Member& At(Rank rank) { return members_[static_cast<size_t>(rank.value())]; }
-  bool InWorld(Rank rank) const { return rank.value() >= 0 && rank.value() < policy_.world_size; }
-  std::vector<Rank> Ranks(bool (*which)(const Member&)) const;
-  bool AllReady() const { return ready_count_ == policy_.world_size; }
+  Member& At(Rank rank) { return members_.At(rank); }
+  bool InWorld(Rank rank) const { return members_.Has(rank); }
 
   // Messages (controller_core.cc).
   void OnMessage(const Header& header, const AgentMessage& message);
@@ -159,6 +101,8 @@ class ControllerCore {
   void OnTick();
   void OnDeadline();
   void OnRelock();
+  void OnBeat(Rank rank, const Beat& beat, bool current);
+  void OnFinished(Rank rank, const Finished& finished);
   void OnFaultReport(Rank rank, const FaultReport& report, bool current);
 
   // Incident (controller_incident.cc).
@@ -175,9 +119,6 @@ class ControllerCore {
   void OpenIncident(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
   void MarkDead(Rank rank);
   void MaybeRespawn(Rank rank);
-  // Spares (controller_spares.cc).
-  void OnSpares(const SparesWaiting& spares);
-  bool TakeSpare(Rank rank);
   void EnterLock(const std::string& reason);
   void OnLockReply(Rank rank, const LockReply& reply);
   void AfterLock();
@@ -187,8 +128,6 @@ class ControllerCore {
   std::vector<Rank> NamedFaults() const;
   // What the incident began with, for last words.
   std::string FirstCause() const;
-  // The newest checkpoint that is older than what may be damaged.
-  const Checkpoint* Reloadable() const;
   bool IsSuspect(kintsugi::Step step) const { return suspect_from_ && step >= *suspect_from_; }
   void NoteAttempt(const std::string& ended_by);
   void RestartStart();
@@ -197,6 +136,7 @@ class ControllerCore {
   void EnterAdmit(const std::string& reason);
   Status MapReplicas();
   void AfterAdmit();
+  void CheckSources(bool from_snapshot) const;
   void EnterRepair();
   // What the ranks are brought to in REPAIR comes from a checkpoint.
   bool Reloads() const;
@@ -223,13 +163,10 @@ class ControllerCore {
   void MaybeTakenOver();
   void TakenOver();
   void ClaimForLost(std::map<Rank, std::map<int, GroupClaim>>* claims) const;
-  Consent CountVotes() const;
-  bool HasMajority() const;
   void AskWitnessWhereItDecides();
   void CheckWord();
   void AwaitMajority();
   void ReconsiderMajority();
-  void GiveUpMajority();
 
   // Held memory (controller_adopt.cc).
   void OnHeld(const StateHeld& told);
@@ -257,20 +194,13 @@ class ControllerCore {
   void BlameHang(const Hang& hang);
   bool BlameWhoLeft(const Hang& hang);
   void NoteCrash(Rank rank, const std::string& cause);
-  void NoteFailure(Rank rank, const FaultReport& report);
   void CountFailures();
-  bool NoteDamage(Rank rank, const FaultReport& report);
   bool IsRetriedInVain();
 
   // In-memory snapshots (controller_snapshot.cc).
   void ArmSnapshot();
   void OrderSnapshot(Rank rank);
-  void ChooseSnapshotPartnersOnce();
   void OnSnapshotReport(Rank rank, const SnapshotReport& report);
-  void SettleSnapshot();
-  // Damaged memory may have been copied before it was noticed.
-  void SuspectSnapshots(Rank rank, kintsugi::Step computing);
-  void LookForSnapshot(IncidentSnapshot* incident) const;
   // The snapshot that a reload goes back to cannot be used as it is.
   void OnSnapshotUnreadable(Rank rank, const std::string& why);
 
@@ -291,7 +221,6 @@ class ControllerCore {
   void OnSaveDone(Rank rank, const PhaseDone& done);
   void OnLastSaveFailed(Rank rank, const std::string& text);
   void OnPublished(kintsugi::Step step, const std::string& directory);
-  void PutAside(const Checkpoint& checkpoint, const std::string& why);
   void FinishSave();
   void SettleSave();
   void CancelSave();
@@ -306,6 +235,7 @@ class ControllerCore {
 
   // Helpers.
   void SetPhase(Phase to, const std::string& reason);
+  void SetSave(SaveState to);
   void SendTo(Rank rank, ControllerMessage message);
   void Kill(Rank rank, const std::string& reason);
   std::vector<Rank> LiveRanks() const;
@@ -319,10 +249,7 @@ class ControllerCore {
   }
   // One rank's part of that; the deadline is the caller's.
   void Ask(Rank rank, ControllerMessage message);
-  void SetWaiting(Member& member, bool waiting);
-  void SetLife(Member& member, Life life);
-  void SetConnected(Member& member, bool connected);
-  bool NobodyWaits() const { return waiting_count_ == 0; }
+  bool NobodyWaits() const { return members_.waiting() == 0; }
   void Heard(Rank rank, Phase phase);
   void Drop(Rank rank, const std::string& why);
   std::string FirstRegistryError() const;
@@ -338,17 +265,13 @@ class ControllerCore {
   TimePoint phase_began_;
   TimePoint deadline_ = TimePoint::Max();
   Generation generation_;
-  std::vector<Member> members_;
-  int waiting_count_ = 0;  // members with `waiting`
-  int ready_count_ = 0;    // members that live and are ready
-  int lost_count_ = 0;     // of these, without a connection
-  TimePoint returned_at_;  // when one of these last came back
-  int unresumed_ = 0;      // in RUNNING: members that have not said Resumed
+  Roster members_;
   FailureDetector detector_;
   HangDetector hangs_;
   SlowRanks slow_;
   PhaseTimes phase_times_;
-  std::map<Rank, SparesWaiting> spares_;  // by each node's first rank
+  Repeats repeats_;
+  SpareCounts spares_;
   ReplicaMap replicas_;
   bool replicas_known_ = false;
   bool registries_changed_ = true;  // somebody registered something else than what replicas_ was made of
@@ -358,12 +281,7 @@ class ControllerCore {
 
   bool taking_over_ = false;        // listening: nothing is ordered yet
   bool awaiting_exits_ = false;     // with LOCK or STOP: what the dead left, or the away hold, may be all there is
-  bool awaiting_majority_ = false;  // with LOCK: all that live have answered, and are too few
-  TimePoint consent_until_ = TimePoint::Max();  // of this incident
-  TieRule tie_rule_ = TieRule::kLowestRank;
-  TimePoint word_until_;   // the witness's lease is ours until then
-  bool by_word_ = false;   // this attempt rests on it
-  bool minority_ = false;  // it was waited for in vain: save, without `latest`, and leave
+  Majority majority_;
 
   // The incident under way, where there is one.
   std::optional<IncidentRecord> incident_;
@@ -372,7 +290,6 @@ class ControllerCore {
   bool healable_ = false;  // nothing but lost connections so far
   int attempt_ = 0;
   bool had_its_time_ = false;     // a handler ran out of its limit: who does not come out of STOP soon is the one
-  std::map<Rank, FaultReport> failures_;  // of trainers, that CountFailures has not seen
   std::optional<Rung> tried_;     // what this attempt has chosen
   std::optional<kintsugi::Step> suspect_from_;  // updates from this one on may hold damage that was found later
   std::map<Rank, kintsugi::Step> loaded_;       // resume by the trainer's loader: what each has loaded
@@ -390,22 +307,7 @@ class ControllerCore {
   TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
   bool ran_out_ = false;                    // with relock_at_: a handler's limit ran out
 
-  kintsugi::Step hang_step_;  // of the newest hang, and how often in a row that was so
-  int hangs_at_step_ = 0;
-  kintsugi::Step retry_step_;  // of the newest retry, and how often in a row that was so
-  int retries_at_step_ = 0;
-  kintsugi::Step failed_step_;  // at which trainers failed, and how often in a row they did, whoever it was
-  int failures_at_step_ = 0;
-  std::string hopeless_;  // why no repair is tried any more; empty: it is
-
-  // In-memory snapshots.
-  SnapshotTable snapshots_;
-  std::vector<SnapshotPartner> snapshot_partners_;  // by rank; empty: to be chosen
-  std::vector<std::vector<Rank>> snapshots_of_;     // the same, the other way round
-  uint64_t snapshot_interval_ = 1;
-  uint64_t snapshot_margin_ = 1;  // steps ahead at which one is ordered; grows when orders come late
-  std::string snapshots_off_;     // why no more are made
-  uint64_t snapshots_made_ = 0, snapshots_abandoned_ = 0;
+  SnapshotRounds snapshots_;
 
   // Saving.
   SaveState save_ = SaveState::kNone;
@@ -413,27 +315,21 @@ class ControllerCore {
   bool save_failed_ = false;                    // this one; it ends when nobody writes any more
   SaveSettled save_failure_;                    // with save_failed_: the last one's words
   int last_save_failures_ = 0;
-  bool save_requested_ = false;  // to be begun once the run goes on
-  bool save_owed_ = false;       // the one under way was asked for
-  int save_interruptions_ = 0;   // of the one that was asked for, by incidents
+  SaveRequest save_request_;
   bool end_after_save_ = false;
   bool stop_requested_ = false;
   TimePoint stop_deadline_ = TimePoint::Max();
-  std::set<Rank> unacked_;
   std::vector<Rank> writers_;
   std::vector<Rank> rescued_;  // with DUMP: lost ranks whose memory was held by launchers alone
-  kintsugi::Step pause_at_;
-  int pause_rounds_ = 0;  // of this pause: each was overtaken
+  PauseRounds pause_;
   kintsugi::Step save_step_;
   bool save_after_verify_ = false;
   kintsugi::Step
       verified_step_;  // since the last incident, the newest at which all replicas agreed outside an incident
   std::optional<uint64_t> final_digest_;
   RunEnded ended_;                             // with ENDED
-  std::optional<kintsugi::Step> gate_open_;    // control-plane gate: the newest one opened
-  std::map<kintsugi::Step, int> gate_counts_;  // ranks that have entered a later one
-  std::vector<Checkpoint> checkpoints_;        // complete when they were published; the newest is the last
-  std::string checkpoint_damage_;              // why the newest one ever was put aside
+  ControlGate gate_;
+  CheckpointList checkpoints_;
 };
 
 }  // namespace kintsugi::core

@@ -45,7 +45,7 @@ void ControllerCore::OpenIncident(Rank rank, FaultKind kind, const std::string& 
   for (const Member& member : members_)
     if (ever_ran_) record.begun = std::max(record.begun.value_or(kintsugi::Step()), member.begun);
   incident_ = record;
-  consent_until_ = TimePoint::Max();
+  majority_.OnIncident();
   proven_ = false;
   healable_ = false;
   attempt_ = 0;
@@ -109,9 +109,9 @@ void ControllerCore::MarkDead(Rank rank) {
   // Whoever comes after it must not take its memory for good.
   if (member.needs_repair && !member.fresh) member.doubted = member.incarnation;
   if (member.held && member.held->of <= member.doubted) member.held.reset();
-  SetLife(member, Life::kDead);
-  SetConnected(member, false);
-  SetWaiting(member, false);
+  members_.SetLife(member, Life::kDead);
+  members_.SetClosed(member);
+  members_.SetWaiting(member, false);
   member.parked = false;
   member.fresh = true;
   member.adopted = false;
@@ -123,24 +123,25 @@ void ControllerCore::MarkDead(Rank rank) {
   member.save_failed = false;
   member.finished.reset();
   member.save_point.reset();
-  member.at_gate.reset();
+  gate_.Forget(rank);
   detector_.Forget(rank);
   snapshots_.Forget(rank);
 }
 
 void ControllerCore::MaybeRespawn(Rank rank) {
   Member& member = At(rank);
-  if (member.life != Life::kDead || member.respawns >= policy_.max_respawns || stop_requested_ || !hopeless_.empty())
+  if (member.life != Life::kDead || member.respawns >= policy_.max_respawns || stop_requested_ ||
+      !repeats_.hopeless().empty())
     return;
   // Started at once: its start-up runs beside LOCK, STOP and CLEAN.
   ++member.respawns;
   if (!policy_.can_spawn) {
-    SetLife(member, Life::kAbsent);
+    members_.SetLife(member, Life::kAbsent);
     return;
   }
   member.incarnation = member.incarnation.Next();
-  SetLife(member, Life::kStarting);
-  member.from_spare = TakeSpare(rank);
+  members_.SetLife(member, Life::kStarting);
+  member.from_spare = spares_.Take(rank);
   out_.push_back(SpawnProcess{rank, member.incarnation});
 }
 
@@ -166,16 +167,13 @@ void ControllerCore::EnterLock(const std::string& reason) {
     Member& member = members_[r];
     // Until it answers, a rank offers nothing; a process that joins during LOCK answers to the next one.
     member.report = {Rank(static_cast<int32_t>(r)), GateState::kCommitted, {}, false};
-    member.resumed = false;
+    members_.SetResumed(member, false);
     member.finished.reset();
     member.save_point.reset();
     member.left_save_point.reset();
-    member.at_gate.reset();
-    member.acked_begun = kintsugi::Step();
     if (member.life == Life::kReady) member.parked = false;
   }
-  gate_open_.reset();
-  gate_counts_.clear();
+  gate_.Close();
   rescued_.clear();
   Order(LiveRanks(), policy_.LockLimit(), [](Rank) { return LockOrder{}; });
   if (NobodyWaits()) AfterLock();
@@ -204,10 +202,14 @@ void ControllerCore::OnLockReply(Rank rank, const LockReply& reply) {
 }
 
 void ControllerCore::AfterLock() {
-  if (!minority_ && !HasMajority()) return AwaitMajority();
-  by_word_ = !minority_ && policy_.needs_consent && CountVotes() == Consent::kAskWitness;
+  if (!majority_.MayGoOn(members_, now_)) return AwaitMajority();
   std::vector<LockReport> reports;
-  for (Rank rank : LiveRanks()) reports.push_back(At(rank).report);
+  for (Rank rank : LiveRanks()) {
+    const Member& member = At(rank);
+    KINTSUGI_CHECK(!member.report.valid || !member.needs_repair,
+                   "rank " + rank.ToString() + " needs a repair and counts as holding a step");
+    reports.push_back(member.report);
+  }
   AddHeld(&reports);
   choice_ = replicas_known_ ? ChooseStep(reports, replicas_) : StepChoice{};
   if (!choice_.step && AwaitExits()) return;
@@ -247,15 +249,15 @@ void ControllerCore::OnParked(Rank rank, const Parked& parked) {
 IncidentSnapshot ControllerCore::Snapshot() const {
   IncidentSnapshot snapshot;
   snapshot.step = choice_;
-  const Checkpoint* checkpoint = Reloadable();
+  const Checkpoint* checkpoint = checkpoints_.NewestBefore(suspect_from_);
   snapshot.checkpoint_exists = checkpoint != nullptr;
   if (checkpoint) snapshot.checkpoint = checkpoint->step;
   if (choice_.step && IsSuspect(*choice_.step)) snapshot.suspect_from = suspect_from_;
   snapshot.save_possible = !policy_.save_directory.empty();
-  snapshot.leaving = !hopeless_.empty() ? hopeless_
-                     : minority_        ? "no majority of the ranks answers: save and leave"
-                     : stop_requested_  ? "a stop was asked for: save and leave"
-                                        : "";
+  snapshot.leaving = !repeats_.hopeless().empty() ? repeats_.hopeless()
+                     : majority_.minority()       ? "no majority of the ranks answers: save and leave"
+                     : stop_requested_            ? "a stop was asked for: save and leave"
+                                                  : "";
   if (policy_.verify_every > 0) snapshot.compared = agreed_step_;
   for (size_t r = 0; r < members_.size(); ++r) {
     const Member& member = members_[r];
@@ -286,12 +288,14 @@ IncidentSnapshot ControllerCore::Snapshot() const {
 void ControllerCore::AfterStop() {
   incident_->parked_at = now_;
   CountFailures();
-  if (!ever_ran_) return minority_ ? End(kExitStartup, "no majority of the ranks came") : RestartStart();
+  if (!ever_ran_) return majority_.minority() ? End(kExitStartup, "no majority of the ranks came") : RestartStart();
   IncidentSnapshot snapshot = Snapshot();
-  LookForSnapshot(&snapshot);
+  const SnapshotTable::Usable usable = snapshots_.FindUsable(replicas_, suspect_from_);
+  snapshot.snapshot = usable.step;
+  snapshot.no_snapshot = usable.why;
   decision_ = DecideRung(snapshot, replicas_);
   if (decision_.rung == Rung::kRetry && IsRetriedInVain()) {
-    snapshot.leaving = hopeless_;
+    snapshot.leaving = repeats_.hopeless();
     decision_ = DecideRung(snapshot, replicas_);
   }
   if (decision_.rung == Rung::kExit && LacksState(snapshot, replicas_) && AwaitExits()) return;
@@ -300,22 +304,23 @@ void ControllerCore::AfterStop() {
   tried_ = decision_.rung;
   if (decision_.rung == Rung::kReload) {
     reload_snapshot_ = ReloadsFromSnapshot(snapshot);
-    if (!reload_snapshot_) reload_ = *Reloadable();
+    if (!reload_snapshot_) reload_ = *checkpoints_.NewestBefore(suspect_from_);
     choice_ = {reload_snapshot_ ? *snapshot.snapshot : reload_.step, StepReason::kAbandoned};
     for (Member& member : members_) member.needs_repair = true, member.damaged_keys.clear();
   }
   incident_->step = choice_.step;
   if (decision_.rung == Rung::kDump) return EnterDump();
   if (decision_.rung == Rung::kExit) {
-    const std::string why = !hopeless_.empty()          ? hopeless_
-                            : decision_.reasons.empty() ? ""
-                                                        : decision_.reasons[decision_.reasons.size() - 2].text;
+    const std::string why = !repeats_.hopeless().empty() ? repeats_.hopeless()
+                            : decision_.reasons.size() < 2
+                                ? ""
+                                : decision_.reasons[decision_.reasons.size() - 2].text;  // the last rung before it
     return EndWithoutSave(FirstCause() + "no rung of the ladder holds: " + why);
   }
   if (decision_.rung != Rung::kReload)
     moves_ = PlanMoves(snapshot, replicas_);
   else if (reload_snapshot_)
-    moves_ = snapshots_.PlanMoves(replicas_, *choice_.step);
+    moves_ = snapshots_.table().PlanMoves(replicas_, *choice_.step);
   EnterClean(std::string(RungName(decision_.rung)));
 }
 
@@ -327,10 +332,9 @@ void ControllerCore::RestartStart() {
       Kill(rank, "its state was damaged before the run began");
       MaybeRespawn(rank);
     }
-  for (const Member& member : members_)
-    if (member.life == Life::kDead)
-      return End(kExitStartup,
-                 NoRespawnText(Rank(static_cast<int32_t>(&member - members_.data())), member.start_failure));
+  for (size_t r = 0; r < members_.size(); ++r)
+    if (members_[r].life == Life::kDead)
+      return End(kExitStartup, NoRespawnText(Rank(static_cast<int32_t>(r)), members_[r].start_failure));
   choice_ = {policy_.resume_step, StepReason::kAbandoned};
   decision_ = {Rung::kRespawn, {}};
   incident_->step = choice_.step;
@@ -340,7 +344,7 @@ void ControllerCore::RestartStart() {
 }
 
 std::string ControllerCore::FirstCause() const {
-  if (!incident_ || !hopeless_.empty()) return "";
+  if (!incident_ || !repeats_.hopeless().empty()) return "";
   std::string text;
   for (Rank rank : incident_->ranks) {
     if (!text.empty() && text.size() > 40) {
@@ -350,12 +354,6 @@ std::string ControllerCore::FirstCause() const {
     text += (text.empty() ? "rank " : ", ") + rank.ToString();
   }
   return text + (text.empty() ? "" : ": ") + incident_->cause + "; ";
-}
-
-const Checkpoint* ControllerCore::Reloadable() const {
-  const auto found = std::find_if(checkpoints_.rbegin(), checkpoints_.rend(),
-                                  [this](const Checkpoint& checkpoint) { return !IsSuspect(checkpoint.step); });
-  return found == checkpoints_.rend() ? nullptr : &*found;
 }
 
 // Whom an incident began with, as handlers are told it: the first ones, where a whole storm did.
@@ -373,7 +371,7 @@ void ControllerCore::EnterClean(const std::string& reason) {
   const PhaseOrder order{.phase = Phase::kClean,
                          .step = *choice_.step,
                          .limit = phase_times_.Limit(Phase::kClean, policy_.HandlerLimit())};
-  Order(Ranks([](const Member& m) { return m.life == Life::kReady && m.parked; }), order.limit,
+  Order(members_.Where([](const Member& m) { return m.life == Life::kReady && m.parked; }), order.limit,
         [&](Rank) { return order; });
   if (NobodyWaits()) AfterClean();
 }

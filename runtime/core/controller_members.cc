@@ -48,15 +48,14 @@ void ControllerCore::OnJoin(const Header& header, const JoinRequest& join) {
       if (phase_ == Phase::kEnded) return refuse("the run has ended");
     }
     member.incarnation = incarnation;
-    SetLife(member, Life::kStarting);
+    members_.SetLife(member, Life::kStarting);
   }
   if (!taking_over_ && member.life == Life::kStarting && join.joined_before && join.standing != Standing::kNew &&
       ever_ran_ && policy_.takes_over)
     return GiveUp({rank}, FaultKind::kConnectionLost, now_, "it came too late to the new controller");
-  if (member.life == Life::kReady && !member.connected) returned_at_ = now_;
-  SetConnected(member, true);
+  members_.SetConnected(member, now_);
   member.pid = join.pid;
-  if (std::exchange(member.host, join.host) != join.host) snapshot_partners_.clear();
+  if (std::exchange(member.host, join.host) != join.host) snapshots_.ForgetPartners();
   member.watched_by_launcher = join.watched_by_launcher;
   if (taking_over_) TakeStanding(member, header, join);
   detector_.Watch(rank, now_);
@@ -79,15 +78,16 @@ void ControllerCore::TellAgain(Rank rank) {
   if (member.waiting && member.order) SendTo(rank, *member.order);
   if ((phase_ == Phase::kRunning || phase_ == Phase::kConfirm) && !member.resumed)
     SendTo(rank, ResumeOrder{resume_step_});
-  if (save_ == SaveState::kArming && unacked_.count(rank)) SendTo(rank, PauseAt{pause_at_});
+  if (save_ == SaveState::kArming && pause_.Awaits(rank)) SendTo(rank, PauseAt{pause_.at()});
   OrderSnapshot(rank);
 }
 
 void ControllerCore::MaybeHeal() {
   if (phase_ != Phase::kConfirm || !healable_ || taking_over_) return;
-  if (lost_count_ > 0) {
+  if (members_.lost() > 0) {
     const Duration window = policy_.ConfirmWindow();
-    deadline_ = std::max(deadline_, std::min(returned_at_ + window, phase_began_ + kReturnWindowsMax * window));
+    deadline_ =
+        std::max(deadline_, std::min(members_.returned_at() + window, phase_began_ + kReturnWindowsMax * window));
     return;
   }
   if (!std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.connected; })) return;
@@ -112,7 +112,7 @@ void ControllerCore::Register(Member& member, const Ready& ready) {
 void ControllerCore::OnReady(const Header& header, const Ready& ready) {
   Member& member = At(header.rank);
   if (member.life == Life::kReady) return;  // a reconnected agent says it again
-  SetLife(member, Life::kReady);
+  members_.SetLife(member, Life::kReady);
   Register(member, ready);
   member.start_failure.clear();
   // Ranks are mostly alike: said once.
@@ -122,7 +122,7 @@ void ControllerCore::OnReady(const Header& header, const Ready& ready) {
   member.parked = !taking_over_ || member.standing != Standing::kRunning;
   if (taking_over_) return MaybeTakenOver();
   ReconsiderMajority();
-  if (phase_ == Phase::kAdmit && AllReady()) AfterAdmit();
+  if (phase_ == Phase::kAdmit && members_.all_ready()) AfterAdmit();
   MaybeRescued();
 }
 
@@ -130,7 +130,7 @@ void ControllerCore::OnClosed(const ConnectionClosed& closed) {
   if (!InWorld(closed.rank)) return;
   Member& member = At(closed.rank);
   if (member.incarnation != closed.incarnation || member.life == Life::kDead) return;
-  SetConnected(member, false);
+  members_.SetClosed(member);
   member.closed_at = now_;
   // Its signs of life came over this connection: from here on the confirmation window decides, not the silence limit
   // that began with the last of them.

@@ -15,7 +15,7 @@ constexpr Duration kEchoWindow = std::chrono::milliseconds(50);
 }  // namespace
 
 void ControllerCore::AfterClean() {
-  if (!AllReady()) return EnterAdmit("replacements are on their way");
+  if (!members_.all_ready()) return EnterAdmit("replacements are on their way");
   SetPhase(Phase::kRebuild, "all ranks are ready");
   AfterAdmit();
 }
@@ -31,18 +31,17 @@ void ControllerCore::EnterAdmit(const std::string& reason) {
       const std::string text = NoRespawnText(rank, At(rank).start_failure);
       return ever_ran_ ? EnterLock(text) : End(kExitStartup, text);
     }
-  if (AllReady()) AfterAdmit();
+  if (members_.all_ready()) AfterAdmit();
 }
 
 std::string ControllerCore::FirstRegistryError() const {
   for (const auto& shard : replicas_.shards())
     for (Rank holder : shard.holders) {
-      if (!members_[static_cast<size_t>(holder.value())].registered ||
-          !members_[static_cast<size_t>(shard.holders.front().value())].registered)
+      if (!members_.At(holder).registered || !members_.At(shard.holders.front()).registered)
         continue;  // lost with the controller before this one
-      const Status same = CompareReplicas(shard.layout, shard.holders.front(),
-                                          members_[static_cast<size_t>(shard.holders.front().value())].registry, holder,
-                                          members_[static_cast<size_t>(holder.value())].registry);
+      const Status same =
+          CompareReplicas(shard.layout, shard.holders.front(), members_.At(shard.holders.front()).registry, holder,
+                          members_.At(holder).registry);
       if (!same.ok()) return same.message();
     }
   return "";
@@ -50,7 +49,7 @@ std::string ControllerCore::FirstRegistryError() const {
 
 void ControllerCore::OnMisfit(const std::string& error) {
   // The survivors have proved that they fit together: it is the newcomers that do not.
-  const std::vector<Rank> newcomers = Ranks([](const Member& m) { return m.fresh; });
+  const std::vector<Rank> newcomers = members_.Where([](const Member& m) { return m.fresh; });
   if (!ever_ran_ || newcomers.empty()) return End(kExitStartup, error);
   GiveUp(newcomers, FaultKind::kHandlerFailed, now_, error);
 }
@@ -68,7 +67,7 @@ Status ControllerCore::MapReplicas() {
     return {StatusCode::kInvalidArgument, error};
   }
   replicas_known_ = true;
-  snapshot_partners_.clear();
+  snapshots_.ForgetPartners();
   registries_changed_ = false;
   return Status::Ok();
 }
@@ -78,7 +77,7 @@ void ControllerCore::AfterAdmit() {
   if (registries_changed_)
     if (const Status mapped = MapReplicas(); !mapped.ok()) return OnMisfit(mapped.message());
   if (phase_ == Phase::kAdmit) SetPhase(Phase::kRebuild, "all ranks are ready");
-  if (ever_ran_) replaced_ = Ranks([](const Member& m) { return m.fresh; });
+  if (ever_ran_) replaced_ = members_.Where([](const Member& m) { return m.fresh; });
   replaced_.resize(std::min(replaced_.size(), kFaultRanksNamed));
   if (!choice_.step) choice_ = {policy_.resume_step, StepReason::kAbandoned};
   const Duration limit = phase_times_.Limit(Phase::kRebuild, policy_.HandlerLimit());
@@ -94,6 +93,20 @@ bool ControllerCore::Reloads() const {
   return ever_ran_ ? decision_.rung == Rung::kReload : policy_.resume_step.value() > 0 || policy_.resume_by_trainer;
 }
 
+// Every move has a source, and none is a rank in doubt, unless it adopts before it sends. A snapshot's sources go back to
+// it themselves.
+void ControllerCore::CheckSources(bool from_snapshot) const {
+  for (const RepairMove& move : moves_) {
+    const auto what = [&] {
+      return "layout " + std::to_string(move.layout) + " of rank " + move.destination.ToString() + " is repaired from ";
+    };
+    KINTSUGI_CHECK(move.adopt || !move.sources.empty(), what() + "nobody");
+    for (Rank source : move.sources)
+      KINTSUGI_CHECK(from_snapshot || !members_.At(source).needs_repair || Adopts(source),
+                     what() + "rank " + source.ToString() + ", which is in doubt itself");
+  }
+}
+
 void ControllerCore::EnterRepair() {
   if (incident_) incident_->rebuilt_at = now_;
   const bool reload = Reloads();
@@ -103,6 +116,7 @@ void ControllerCore::EnterRepair() {
                            : reload      ? "from " + directory
                                          : std::to_string(moves_.size()) + " moves");
   if (!reload && moves_.empty()) return AfterPhase();
+  CheckSources(from_snapshot);
   for (const RepairMove& move : moves_)
     if (move.adopt) At(move.destination).adopted = true;
   if (incident_)
@@ -124,10 +138,9 @@ void ControllerCore::EnterRepair() {
 
 void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   Member& member = At(rank);
-  if (save_ == SaveState::kVerifying || save_ == SaveState::kComparing || save_ == SaveState::kFinalVerify)
-    return OnDigests(rank, done);
+  if (Compares(save_)) return OnDigests(rank, done);
   if (save_ == SaveState::kRescuing) return OnRescued(rank, done);
-  if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) return OnSaveDone(rank, done);
+  if (Writes(save_)) return OnSaveDone(rank, done);
   if (done.phase != phase_ || !member.waiting) return;
   Heard(rank, phase_);
   if (done.code != StatusCode::kOk) return OnPhaseFailed(rank, done);
@@ -142,7 +155,7 @@ void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
 
 // Before the first incident nobody knows how long CLEAN takes here. All do the same in it: those who are done tell.
 void ControllerCore::LimitTheLast() {
-  if (phase_ != Phase::kClean || 2 * waiting_count_ > policy_.world_size) return;
+  if (phase_ != Phase::kClean || 2 * members_.waiting() > policy_.world_size) return;
   const Duration limit = phase_times_.Within(now_ - phase_began_, policy_.HandlerLimit());
   deadline_ = std::min(deadline_, phase_began_ + limit + policy_.AnswerSlack());
 }
@@ -162,8 +175,8 @@ void ControllerCore::OnPhaseFailed(Rank rank, const PhaseDone& done) {
   if (phase_ == Phase::kRepair && Reloads() && (unreadable || misfits)) {
     if (ever_ran_ && reload_snapshot_) return OnSnapshotUnreadable(rank, done.text);
     if (!ever_ran_) return End(kExitStartup, "cannot resume from " + policy_.resume_directory + ": " + done.text);
-    PutAside(reload_, done.text);
-    return EnterLock(checkpoint_damage_);
+    checkpoints_.PutAside(reload_, done.text);
+    return EnterLock(checkpoints_.damage());
   }
   // Nor does a configuration that its handlers refuse become another one in a new process.
   if (!ever_ran_ && done.code == StatusCode::kInvalidArgument)
@@ -227,7 +240,7 @@ Status ControllerCore::TakeLoaded() {
                                      : ": rank " + first.ToString() + " loaded step " + step.ToString() + ", rank " +
                                            rank.ToString() + " step " + other.ToString())};
   choice_ = {step, StepReason::kAbandoned};
-  checkpoints_ = {{step, policy_.resume_directory}};
+  checkpoints_.Begin({{step, policy_.resume_directory}});
   return Status::Ok();
 }
 
@@ -239,11 +252,11 @@ void ControllerCore::EnterRunning() {
   snapshots_.DropAfter(resume_step_);
   if (agreed_step_ > resume_step_) agreed_step_ = kintsugi::Step(), agreed_.clear();  // of a history that was given up
   out_.push_back(StepDecided{resume_step_});
-  unresumed_ = 0;
+  KINTSUGI_CHECK(members_.all_ready(), "the run goes on while a rank is not there");
   for (Rank rank : LiveRanks()) {
     Member& member = At(rank);
-    member.resumed = false;
-    ++unresumed_;
+    KINTSUGI_CHECK(!member.needs_repair, "the run goes on while rank " + rank.ToString() + " needs a repair");
+    members_.SetResumed(member, false);
     member.parked = false;
     member.handler_failures = 0;
     member.begun = resume_step_;
@@ -255,17 +268,16 @@ void ControllerCore::EnterRunning() {
 }
 
 void ControllerCore::AwaitResumed() {
-  if (unresumed_ > 0) deadline_ = now_ + policy_.HandlerLimit();
+  if (members_.unresumed() > 0) deadline_ = now_ + policy_.HandlerLimit();
 }
 
 void ControllerCore::OnResumed(Rank rank) {
   Member& member = At(rank);
   if ((phase_ != Phase::kRunning && phase_ != Phase::kConfirm) || member.resumed) return;
-  member.resumed = true;
-  --unresumed_;
+  members_.SetResumed(member, true);
   if (phase_ == Phase::kConfirm) return;
   if (incident_) Heard(rank, Phase::kRunning);
-  if (unresumed_ > 0) return;
+  if (members_.unresumed() > 0) return;
   deadline_ = TimePoint::Max();
   WatchForHangs();
   ArmSnapshot();

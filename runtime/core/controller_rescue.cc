@@ -22,7 +22,7 @@ bool ControllerCore::IsRescued(Rank rank) const {
 }
 
 void ControllerCore::BeginRescue(const IncidentSnapshot& snapshot) {
-  save_ = SaveState::kRescuing;
+  SetSave(SaveState::kRescuing);
   for (const RepairMove& move : PlanMoves(snapshot, replicas_))
     if (IsRescued(move.destination)) moves_.push_back(move);
   // Of a stop's grace most is for writing.
@@ -33,8 +33,8 @@ void ControllerCore::BeginRescue(const IncidentSnapshot& snapshot) {
     if (member.life != Life::kDead) continue;  // one is on its way
     ++member.rescues;
     member.incarnation = member.incarnation.Next();
-    SetLife(member, Life::kStarting);
-    member.from_spare = TakeSpare(rank);
+    members_.SetLife(member, Life::kStarting);
+    member.from_spare = spares_.Take(rank);
     out_.push_back(SpawnProcess{rank, member.incarnation});
   }
   MaybeRescued();
@@ -58,9 +58,7 @@ void ControllerCore::MaybeRescued() {
 std::vector<Rank> ControllerCore::LateRescues() const {
   std::vector<Rank> late;
   for (Rank rank : rescued_)
-    if (const Member& member = members_[static_cast<size_t>(rank.value())];
-        member.life != Life::kReady || member.waiting)
-      late.push_back(rank);
+    if (const Member& member = members_.At(rank); member.life != Life::kReady || member.waiting) late.push_back(rank);
   return late;
 }
 
@@ -78,7 +76,7 @@ void ControllerCore::OnRescued(Rank rank, const PhaseDone& done) {
 void ControllerCore::CompareGasp() {
   const std::vector<Copy> copies = Copies();
   const bool recorded =
-      policy_.verify_every > 0 && (agreed_step_ == *choice_.step || snapshots_.newest() == *choice_.step);
+      policy_.verify_every > 0 && (agreed_step_ == *choice_.step || snapshots_.table().newest() == *choice_.step);
   const auto& shards = replicas_.shards();
   const bool comparable = std::any_of(shards.begin(), shards.end(), [&](const ReplicaMap::Shard& shard) {
     return std::count_if(shard.holders.begin(), shard.holders.end(),

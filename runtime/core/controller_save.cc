@@ -1,24 +1,33 @@
 // Saves (periodic, asked for, dying gasp), orderly pauses and the end of the run.
 //
-// A pause parks every rank at the boundary after one step: the controller names a step, each rank stores it and answers
-// with the newest step it has begun; where one had already gone past, the pause moves to that rank's step, and who had
-// parked at the earlier one is sent on. A rank stores the pause before it answers, so that two rounds are enough where
-// steps take longer than an answer; where they do not, each further round aims twice as far ahead. An incident ends all
-// pauses: agents drop theirs at the lock. What is asked for and overtaken by the end of training is saved there.
+// A pause parks every rank at the boundary after one step (PauseRounds); where it moves on, whoever had parked at the
+// earlier step is sent on. An incident ends all pauses: agents drop theirs at the lock. What is asked for and overtaken by
+// the end of training is saved there.
 #include <algorithm>
 
 #include "runtime/base/check.h"
 #include "runtime/core/controller_core.h"
+#include "runtime/core/save_balance.h"
 
 namespace kintsugi::core {
 namespace {
 
 // So often is the last chance to save taken before the run ends without.
 constexpr int kLastSavesMax = 3;
-// A pause that many steps ahead is not overtaken any more.
-constexpr int kPauseMarginBits = 10;
-// So often does an incident interrupt a save that was asked for before it is given up.
-constexpr int kInterruptionsMax = 3;
+
+// Of a shard, as its holder registered it.
+uint64_t BytesOf(const RegistrySummary& registry, int layout) {
+  uint64_t bytes = 0;
+  for (const TensorSummary& tensor : registry.tensors) {
+    if (tensor.layout != layout) continue;
+    uint64_t elements = 1;
+    for (const int64_t length : tensor.local_shape) elements *= static_cast<uint64_t>(length);
+    if (tensor.flattened_range)
+      elements = static_cast<uint64_t>(tensor.flattened_range->stop - tensor.flattened_range->start);
+    bytes += elements * DTypeSize(tensor.dtype);
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -35,34 +44,30 @@ void ControllerCore::RequestSave(bool then_end) {
   }
   // Who takes a run over does not know yet whether it began: TakenOver says.
   if (!ever_ran_ && then_end && !taking_over_) return End(kExitFailed, "stopped on request before the run began");
-  save_requested_ = true;
-  save_interruptions_ = 0;
+  save_request_.Ask();
   BeginRequestedSave();
 }
 
 void ControllerCore::BeginRequestedSave() {
   // In an incident a request waits until the run goes on; a stop is met by the incident itself (AfterStop).
-  if (phase_ != Phase::kRunning || !(save_requested_ || stop_requested_)) return;
+  if (phase_ != Phase::kRunning || !(save_request_.waits() || stop_requested_)) return;
   end_after_save_ = end_after_save_ || stop_requested_;
-  save_owed_ = std::exchange(save_requested_, false);
-  pause_rounds_ = 0;
+  save_request_.Begin();
+  pause_.Begin();
   if (save_ == SaveState::kVerifying) save_after_verify_ = true;
   if (save_ == SaveState::kNone || save_ == SaveState::kGathering) ArmPause();
 }
 
 void ControllerCore::ArmPause() {
-  save_ = SaveState::kArming;
-  pause_at_ = kintsugi::Step();
-  for (const Member& member : members_) pause_at_ = std::max({pause_at_, member.begun, member.acked_begun});
-  if (++pause_rounds_ > 2)
-    pause_at_ = kintsugi::Step(pause_at_.value() + (uint64_t{1} << std::min(pause_rounds_ - 3, kPauseMarginBits)));
-  unacked_.clear();
+  SetSave(SaveState::kArming);
+  kintsugi::Step begun;
+  for (const Member& member : members_) begun = std::max(begun, member.begun);
+  const kintsugi::Step at = pause_.Arm(begun);
   for (size_t r = 0; r < members_.size(); ++r) {
     const Rank rank(static_cast<int32_t>(r));
-    unacked_.insert(rank);
-    SendTo(rank, PauseAt{pause_at_});
+    SendTo(rank, PauseAt{at});
     const auto parked_at = members_[r].save_point;
-    if (parked_at && *parked_at < pause_at_ && !IsPeriodic(*parked_at)) LeaveSavePoint(rank);
+    if (parked_at && *parked_at < at && !IsPeriodic(*parked_at)) LeaveSavePoint(rank);
   }
 }
 
@@ -83,12 +88,11 @@ void ControllerCore::LeaveSavePoint(Rank rank) {
 }
 
 void ControllerCore::OnPauseAck(Rank rank, const PauseAck& ack) {
-  if (save_ != SaveState::kArming || !unacked_.erase(rank)) return;
-  At(rank).acked_begun = ack.begun;
-  if (!unacked_.empty()) return;
-  for (const Member& member : members_)
-    if (member.acked_begun > pause_at_) return ArmPause();  // somebody had gone past: move the pause to where it stands
-  save_ = SaveState::kGathering;
+  if (save_ != SaveState::kArming) return;
+  const PauseRounds::Answer answer = pause_.Take(rank, ack.begun);
+  if (answer == PauseRounds::Answer::kOvertaken) return ArmPause();
+  if (answer != PauseRounds::Answer::kStored) return;
+  SetSave(SaveState::kGathering);
   MaybeSave();
 }
 
@@ -97,8 +101,7 @@ void ControllerCore::OnSavePoint(Rank rank, kintsugi::Step step) {
   member.save_point = step;
   hangs_.OnIdle(rank, now_);
   // Said again after a lost connection, or a pause that has moved on meanwhile.
-  const bool passing = save_ == SaveState::kNone ||
-                       ((save_ == SaveState::kArming || save_ == SaveState::kGathering) && step < pause_at_);
+  const bool passing = InLoops(save_) && (save_ == SaveState::kNone || step < pause_.at());
   if (member.left_save_point == step || (passing && !IsPeriodic(step))) return LeaveSavePoint(rank);
   MaybeSave();
 }
@@ -119,14 +122,16 @@ void ControllerCore::MaybeSave() {
 }
 
 void ControllerCore::StartWriting(kintsugi::Step step, const IncidentSnapshot& snapshot) {
-  save_ = SaveState::kWriting;
+  SetSave(SaveState::kWriting);
   save_step_ = step;
   save_failed_ = false;
   std::map<Rank, std::vector<SaveEntry>> work;
-  for (SaveAssignment& assignment : PlanSave(snapshot, replicas_))
+  const auto bytes_of = [this](Rank holder, int layout) { return BytesOf(At(holder).registry, layout); };
+  for (SaveAssignment& assignment : BalanceSave(PlanSave(snapshot, replicas_), snapshot, bytes_of))
     work[assignment.writer].push_back(std::move(assignment.entry));
   writers_.clear();
   for (const auto& [rank, entries] : work) writers_.push_back(rank);
+  KINTSUGI_CHECK(!writers_.empty(), "nobody writes the checkpoint of step " + step.ToString());
   save_deadline_ = now_ + policy_.RepairLimit() + policy_.AnswerSlack();
   for (Rank writer : writers_)
     Ask(writer, PhaseOrder{.phase = Phase::kDump,
@@ -152,10 +157,13 @@ void ControllerCore::OnSaveDone(Rank rank, const PhaseDone& done) {
     if (phase_ == Phase::kDump || phase_ == Phase::kRename || end_after_save_) return OnLastSaveFailed(rank, text);
   }
   if (!NobodyWaits()) return;  // whoever writes is waited for, also where the save has failed already
-  if (save_ == SaveState::kRenaming && !save_failed_) OnPublished(save_step_, policy_.save_directory);
+  if (save_ == SaveState::kRenaming && !save_failed_) {
+    OnPublished(save_step_, policy_.save_directory);
+    out_.push_back(SaveSettled{save_step_, true, rank, done.text});
+  }
   if (save_ == SaveState::kRenaming || save_failed_) return FinishSave();
   if (phase_ == Phase::kDump) SetPhase(Phase::kRename, "all parts are written");
-  save_ = SaveState::kRenaming;
+  SetSave(SaveState::kRenaming);
   save_deadline_ = now_ + policy_.RepairLimit() + policy_.AnswerSlack();
   const auto fit = std::find_if(writers_.begin(), writers_.end(), [this](Rank r) { return !At(r).save_failed; });
   Ask(fit == writers_.end() ? writers_.front() : *fit, PhaseOrder{.phase = Phase::kRename,
@@ -163,7 +171,7 @@ void ControllerCore::OnSaveDone(Rank rank, const PhaseDone& done) {
                                                                   .limit = policy_.RepairLimit(),
                                                                   .partners = writers_,
                                                                   .directory = policy_.save_directory,
-                                                                  .moves_latest = !minority_});
+                                                                  .moves_latest = !majority_.minority()});
 }
 
 void ControllerCore::OnLastSaveFailed(Rank rank, const std::string& text) {
@@ -175,35 +183,27 @@ void ControllerCore::OnLastSaveFailed(Rank rank, const std::string& text) {
 
 // Told by the publisher, and known by its answer where that word was lost with the connection.
 void ControllerCore::OnPublished(kintsugi::Step step, const std::string& directory) {
-  const Checkpoint checkpoint{step, directory};
-  if (!checkpoints_.empty() && checkpoints_.back() == checkpoint) return;
-  std::erase(checkpoints_, checkpoint);  // an older one of that name was written over
-  if (checkpoints_.size() == kCheckpointsMax) checkpoints_.erase(checkpoints_.begin());
-  checkpoints_.push_back(checkpoint);
-  out_.push_back(CheckpointReady{step, directory});
-}
-
-void ControllerCore::PutAside(const Checkpoint& checkpoint, const std::string& why) {
-  std::erase(checkpoints_, checkpoint);
-  checkpoint_damage_ = "the checkpoint of step " + checkpoint.step.ToString() + " in " + checkpoint.directory +
-                       " cannot be used: " + why;
+  if (checkpoints_.Publish({step, directory})) out_.push_back(CheckpointReady{step, directory});
 }
 
 void ControllerCore::FinishSave() {
-  save_ = SaveState::kNone;
+  SetSave(SaveState::kNone);
   save_deadline_ = TimePoint::Max();
-  for (Member& member : members_) SetWaiting(member, false);
-  SettleSave();
+  members_.StopWaiting();
+  if (save_failed_)
+    SettleSave();
+  else
+    save_request_.Answer();  // what was published is settled already
   const std::string saved = "saved step " + save_step_.ToString() +
-                            (minority_ ? " without a majority, not marked as the latest" : "") +
+                            (majority_.minority() ? " without a majority, not marked as the latest" : "") +
                             "; resume with --resume " + policy_.save_directory;
-  if (!hopeless_.empty() && end_after_save_) return End(kExitFailed, hopeless_ + "; " + saved);
+  if (!repeats_.hopeless().empty() && end_after_save_) return End(kExitFailed, repeats_.hopeless() + "; " + saved);
   if (end_after_save_) return End(kExitResumable, saved);
   LeaveSavePoints();
 }
 
 void ControllerCore::SettleSave() {
-  save_owed_ = false;
+  save_request_.Answer();
   out_.push_back(save_failed_ ? save_failure_ : SaveSettled{save_step_, true, Rank(), ""});
 }
 
@@ -215,17 +215,14 @@ void ControllerCore::LeaveSavePoints() {
 }
 
 void ControllerCore::CancelSave() {
-  if (save_ == SaveState::kWriting || save_ == SaveState::kRenaming) save_step_ = kintsugi::Step();
+  if (Writes(save_)) save_step_ = kintsugi::Step();
   // Who asked for it gets the save after this incident.
-  if (std::exchange(save_owed_, false) && !stop_requested_) {
-    save_requested_ = ++save_interruptions_ < kInterruptionsMax;
-    if (!save_requested_)
-      out_.push_back(SaveSettled{resume_step_, false, Rank(), "incidents interrupted it again and again"});
-  }
-  save_ = SaveState::kNone;
+  if (save_request_.Interrupt(stop_requested_))
+    out_.push_back(SaveSettled{resume_step_, false, Rank(), "incidents interrupted it again and again"});
+  SetSave(SaveState::kNone);
   end_after_save_ = false;
   verified_step_ = kintsugi::Step();
-  unacked_.clear();
+  pause_.Drop();
 }
 
 void ControllerCore::MaybeFinish() {
@@ -235,16 +232,16 @@ void ControllerCore::MaybeFinish() {
     if (!member.finished) return MaybeSave();  // others may wait at a save point for this one
     last = std::max(last.value_or(kintsugi::Step()), *member.finished);
   }
-  if (save_ != SaveState::kNone && save_ != SaveState::kArming && save_ != SaveState::kGathering) return;
+  if (!InLoops(save_)) return;
   const bool overtaken = save_ != SaveState::kNone;
-  save_ = SaveState::kNone;  // nobody is left to pause
+  SetSave(SaveState::kNone);  // nobody is left to pause
   end_after_save_ = false;
   const bool periodic = last->value() > 0 && SavesAt(*last);
   if ((overtaken || periodic) && save_step_ != *last) {
-    save_ = SaveState::kGathering;
+    SetSave(SaveState::kGathering);
     return MaybeSave();
   }
-  if (save_owed_) SettleSave();  // of this very step, just before
+  if (save_request_.owed()) SettleSave();  // of this very step, just before
   choice_ = {*last, StepReason::kUpdateBegun};
   Finish();
 }
@@ -252,11 +249,11 @@ void ControllerCore::MaybeFinish() {
 void ControllerCore::EndWithoutSave(const std::string& why) {
   // A run that was never under way has nothing that a scheduler should come back to: it would end like this again.
   if (!ever_ran_) return End(kExitStartup, why);
-  const std::string damage = checkpoint_damage_.empty() ? "" : "; " + checkpoint_damage_;
-  if (checkpoints_.empty()) return End(kExitFailed, why + (damage.empty() ? "; there is no checkpoint" : damage));
-  const Checkpoint& newest = checkpoints_.back();
-  End(hopeless_.empty() ? kExitResumable : kExitFailed,
-      why + damage + "; resume from " + newest.directory + " (step " + newest.step.ToString() + ")");
+  const std::string damage = checkpoints_.damage().empty() ? "" : "; " + checkpoints_.damage();
+  const Checkpoint* newest = checkpoints_.newest();
+  if (!newest) return End(kExitFailed, why + (damage.empty() ? "; there is no checkpoint" : damage));
+  End(repeats_.hopeless().empty() ? kExitResumable : kExitFailed,
+      why + damage + "; resume from " + newest->directory + " (step " + newest->step.ToString() + ")");
 }
 
 void ControllerCore::End(int exit_code, const std::string& text) {
@@ -275,19 +272,15 @@ void ControllerCore::End(int exit_code, const std::string& text) {
 
 kintsugi::Step ControllerCore::CommittedStep(int exit_code) const {
   if (exit_code == kExitSuccess && choice_.step) return *choice_.step;
-  if (exit_code == kExitResumable && !checkpoints_.empty()) return checkpoints_.back().step;
+  if (const Checkpoint* newest = checkpoints_.newest(); exit_code == kExitResumable && newest) return newest->step;
   return choice_.step.value_or(kintsugi::Step());
 }
 
 void ControllerCore::OnGateEntered(Rank rank, kintsugi::Step step) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kConfirm) return;
-  // Said again after a lost connection: the answer was lost with it.
-  if (gate_open_ && step <= *gate_open_) return SendTo(rank, GateOpen{step});
-  if (At(rank).at_gate != step) ++gate_counts_[step];
-  At(rank).at_gate = step;
-  if (gate_counts_[step] < policy_.world_size) return;
-  gate_counts_.erase(gate_counts_.begin(), gate_counts_.upper_bound(step));
-  gate_open_ = step;
+  const ControlGate::Answer answer = gate_.Enter(rank, step);
+  if (answer == ControlGate::Answer::kOpenAlready) return SendTo(rank, GateOpen{step});
+  if (answer != ControlGate::Answer::kOpens) return;
   for (size_t r = 0; r < members_.size(); ++r) SendTo(Rank(static_cast<int32_t>(r)), GateOpen{step});
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "runtime/core/consent.h"
+#include "runtime/base/check.h"
 #include "runtime/core/controller_core.h"
 
 namespace kintsugi::core {
@@ -20,7 +20,7 @@ Incarnation FirstOfTerm(Term term) { return Incarnation(term.number << 20); }
 void ControllerCore::BeginTakeover() {
   phase_ = Phase::kConfirm;
   taking_over_ = true;
-  checkpoints_ = policy_.checkpoints;
+  checkpoints_.Begin(policy_.checkpoints);
   deadline_ = now_ + policy_.ConfirmWindow();
   for (Member& member : members_) {
     member.fresh = true;
@@ -34,7 +34,7 @@ void ControllerCore::TakeStanding(Member& member, const Header& header, const Jo
   member.standing = join.standing;
   member.joined_generation = header.generation;
   member.fresh = join.standing == Standing::kNew;
-  member.resumed = join.standing == Standing::kRunning;
+  members_.SetResumed(member, join.standing == Standing::kRunning);
   generation_ = std::max(generation_, header.generation);
 }
 
@@ -45,7 +45,7 @@ void ControllerCore::OnFound(const ProcessFound& found) {
       (found.incarnation == member.incarnation && member.life != Life::kAbsent))
     return;
   member.incarnation = found.incarnation;
-  SetLife(member, Life::kStarting);
+  members_.SetLife(member, Life::kStarting);
   member.unconfirmed.reset();
   if (!member.knocks)
     member.unconfirmed = found.incarnation;  // it may be in the run, and have promised itself to another
@@ -73,13 +73,13 @@ void ControllerCore::TakenOver() {
   if (const Status mapped = MapReplicas(); !mapped.ok())
     out_.push_back(Notice{Rank(0), "the replica map cannot be rebuilt: " + mapped.message()});
   const bool undisturbed =
-      AllReady() && replicas_known_ && !incident_ &&
+      members_.all_ready() && replicas_known_ && !incident_ &&
       std::all_of(members_.begin(), members_.end(), [this](const Member& m) {
         return m.standing == Standing::kRunning && m.joined_generation == generation_ && m.connected;
       });
   if (undisturbed) {
     SetPhase(Phase::kRunning, "term " + std::to_string(term_.number) + ": nothing else is wrong");
-    unresumed_ = 0;
+    KINTSUGI_CHECK(members_.unresumed() == 0, "a run that goes on untouched has ranks outside of their loops");
     WatchForHangs();
     ArmSnapshot();
     MaybeFinish();
@@ -112,8 +112,7 @@ void ControllerCore::ClaimForLost(std::map<Rank, std::map<int, GroupClaim>>* cla
     for (const auto& [layout, claim] : member.layouts) {
       layouts.insert(layout);
       for (Rank rank : claim.ranks)
-        if (InWorld(rank) && !members_[static_cast<size_t>(rank.value())].registered)
-          (*claims)[rank].emplace(layout, claim);
+        if (InWorld(rank) && !members_.At(rank).registered) (*claims)[rank].emplace(layout, claim);
     }
   for (size_t r = 0; r < members_.size(); ++r) {
     const Rank rank(static_cast<int32_t>(r));
@@ -124,32 +123,12 @@ void ControllerCore::ClaimForLost(std::map<Rank, std::map<int, GroupClaim>>* cla
 
 // ---- consent -------------------------------------------------------------------------------------------------------
 
-Consent ControllerCore::CountVotes() const {
-  std::vector<Vote> votes;
-  votes.reserve(members_.size());
-  for (const Member& member : members_) {
-    const bool votes_itself = member.life == Life::kReady && !member.fresh;
-    votes.push_back(votes_itself ? Vote::kLive : member.unconfirmed ? Vote::kUnknown : Vote::kEnded);
-  }
-  return ConsentOf(votes, tie_rule_);
-}
-
-// Asked when all live ranks have answered a LOCK: what it takes to begin a generation.
-bool ControllerCore::HasMajority() const {
-  if (!policy_.needs_consent) return true;
-  const Consent consent = CountVotes();
-  return consent == Consent::kYes || (consent == Consent::kAskWitness && now_ < word_until_);
-}
-
 void ControllerCore::AwaitMajority() {
-  if (consent_until_ == TimePoint::Max()) {
-    consent_until_ = now_ + policy_.consent_wait;
+  if (majority_.Await(now_))
     out_.push_back(Notice{Rank(0), "no majority: the ranks that answer wait for the others, " +
                                        std::to_string(static_cast<int>(ToMilliseconds(policy_.consent_wait) / 1000)) +
                                        " s at most; then they save and leave"});
-  }
-  awaiting_majority_ = true;
-  deadline_ = consent_until_;
+  deadline_ = majority_.until();
   // Who was found at the take-over and has not come may hang: once its launcher has ended it, and it is ours, it
   // counts.
   for (size_t r = 0; r < members_.size(); ++r)
@@ -160,26 +139,19 @@ void ControllerCore::AwaitMajority() {
 
 // Nothing waits for its answer that would not wait anyway.
 void ControllerCore::AskWitnessWhereItDecides() {
-  if (now_ < deadline_ && CountVotes() == Consent::kAskWitness) out_.push_back(AskWitness{});
+  if (now_ < deadline_ && majority_.Count(members_) == Consent::kAskWitness) out_.push_back(AskWitness{});
 }
 
 // A process was seen to have ended, ranks came back, or the witness has spoken.
 void ControllerCore::ReconsiderMajority() {
-  if (!awaiting_majority_ || phase_ != Phase::kLock || !NobodyWaits()) return;
-  HasMajority() ? AfterLock() : AskWitnessWhereItDecides();
+  if (!majority_.awaited() || phase_ != Phase::kLock || !NobodyWaits()) return;
+  majority_.Has(members_, now_) ? AfterLock() : AskWitnessWhereItDecides();
 }
 
 // An attempt that rests on the witness's word ends with it, before anything else is done: what was decided since would
 // be decided by two.
 void ControllerCore::CheckWord() {
-  if (!by_word_ || HasMajority()) return;
-  by_word_ = false;
-  EnterLock("the witness's word is not ours any more");
-}
-
-void ControllerCore::GiveUpMajority() {
-  minority_ = true;
-  AfterLock();
+  if (majority_.LostWord(members_, now_)) EnterLock("the witness's word is not ours any more");
 }
 
 }  // namespace kintsugi::core

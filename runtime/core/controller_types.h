@@ -147,12 +147,12 @@ struct CheckpointReady {
   Step step;
   std::string directory;
 };
-// A save has ended: what it wrote is visible, or it failed and `text` says why. One that an incident interrupts ends in
-// the save after it.
+// A save has ended: what it wrote is visible, and `text` is what its publisher remarked on it, or it failed and `text`
+// says why. One that an incident interrupts ends in the save after it.
 struct SaveSettled {
   Step step;
   bool saved = false;
-  Rank rank;  // who could not, where it failed
+  Rank rank;  // who published it, or could not
   std::string text;
 };
 // An attempt at an in-memory snapshot has ended: it counts, or it does not and `text` says why.

@@ -57,8 +57,8 @@ DigestVerdict ControllerCore::Verdict() const {
   const std::vector<Copy> copies = Copies();
   const bool compares = policy_.verify_every > 0;
   const bool from_snapshot = phase_ == Phase::kVerify && Reloads() && ever_ran_ && reload_snapshot_;
-  if ((compares || from_snapshot) && snapshots_.newest() == *choice_.step && choice_.step->value() > 0)
-    return CompareWithRecord(replicas_, digests_, snapshots_.recorded(), copies);
+  if ((compares || from_snapshot) && snapshots_.table().newest() == *choice_.step && choice_.step->value() > 0)
+    return CompareWithRecord(replicas_, digests_, snapshots_.table().recorded(), copies);
   if (!agreed_.empty() && agreed_step_ == *choice_.step) return CompareWithRecord(replicas_, digests_, agreed_, copies);
   return CompareDigests(replicas_, digests_, copies, compares);
 }
@@ -94,7 +94,7 @@ void ControllerCore::Finish() { AskForDigests(SaveState::kFinalVerify); }
 
 void ControllerCore::AskForDigests(SaveState state) {
   save_after_verify_ = save_ == SaveState::kGathering;
-  save_ = state;
+  SetSave(state);
   asked_step_ = *choice_.step;
   digests_.assign(members_.size(), {});
   save_deadline_ = now_ + policy_.RepairLimit() + policy_.AnswerSlack();
@@ -107,20 +107,20 @@ void ControllerCore::AskForDigests(SaveState state) {
 void ControllerCore::OnDigests(Rank rank, const PhaseDone& done) {
   Member& member = At(rank);
   if (!member.waiting || done.phase != Phase::kVerify) return;
-  SetWaiting(member, false);
+  members_.SetWaiting(member, false);
   if (done.code != StatusCode::kOk) return Fault(rank, FaultKind::kHandlerFailed, done.text, now_);
   digests_[static_cast<size_t>(rank.value())] = done.digests;
   if (!NobodyWaits()) return;
   choice_ = {asked_step_, StepReason::kUpdateBegun};  // a gap that healed meanwhile was an incident of its own
   const bool final = save_ == SaveState::kFinalVerify, compared_for_gasp = save_ == SaveState::kComparing;
-  save_ = SaveState::kNone;
+  SetSave(SaveState::kNone);
   save_deadline_ = TimePoint::Max();
   if (const DigestVerdict verdict = Verdict(); !verdict.equal) return OnMismatch(verdict);
   if (compared_for_gasp) return WriteGasp();
   Agreed();
   if (!final) {
     verified_step_ = *choice_.step;
-    if (save_after_verify_) save_ = SaveState::kGathering;
+    if (save_after_verify_) SetSave(SaveState::kGathering);
     return MaybeSave();
   }
   uint64_t digest = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 
@@ -57,9 +59,10 @@ DigestVerdict Judge(int layout, const std::vector<Voter>& voters) {
       .equal = false, .attributed = right != nullptr, .layout = layout, .expected = {}, .differs = {}, .odd = {}};
   const Voter& expected = right ? *right : *top;
   verdict.expected = expected.rank;
-  verdict.differs = std::find_if(voters.begin(), voters.end(), [&](const Voter& voter) {
-                      return voter.digest != expected.digest;
-                    })->rank;
+  const auto other =
+      std::find_if(voters.begin(), voters.end(), [&](const Voter& voter) { return voter.digest != expected.digest; });
+  KINTSUGI_CHECK(other != voters.end(), "copies of layout " + std::to_string(layout) + " are judged, and all agree");
+  verdict.differs = other->rank;
   for (const Voter& voter : voters)
     if (!right || voter.digest != expected.digest) verdict.odd.push_back(voter.rank);
   return verdict;

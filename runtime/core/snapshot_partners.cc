@@ -4,6 +4,8 @@
 #include <map>
 #include <numeric>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 
@@ -70,6 +72,7 @@ class Chooser {
   // REQUIRES: one fits.
   size_t Find(size_t rank, const std::vector<Rank>& group, bool elsewhere) {
     for (size_t level = 0;; ++level) {
+      KINTSUGI_CHECK(level <= n_, "no rank fits as the partner of rank " + std::to_string(rank));
       if (level == levels_.size()) levels_.emplace_back(n_);
       // Upwards from the rank, then from the beginning.
       size_t found = Scan(level, rank + 1, n_, rank, group, elsewhere);

@@ -31,6 +31,16 @@ void SnapshotTable::Arm(Step step, const std::vector<SnapshotPartner>& partners)
   armed_ = std::move(armed);
 }
 
+const SnapshotTable::Armed& SnapshotTable::TheArmed() const {
+  KINTSUGI_CHECK(armed_.has_value(), "no attempt at a snapshot is under way");
+  return *armed_;
+}
+
+const std::vector<std::map<int, uint64_t>>& SnapshotTable::recorded() const {
+  KINTSUGI_CHECK(counted_.has_value(), "no snapshot counts");
+  return counted_->digests;
+}
+
 bool SnapshotTable::Awaits(Rank rank) const { return armed_ && !armed_->copies[IndexOf(rank)].own_told; }
 
 void SnapshotTable::Fail(Rank rank, const SnapshotReport& report, const std::string& what) {

@@ -44,17 +44,17 @@ class SnapshotTable {
     StatusCode code = StatusCode::kOk;
     std::string text;
   };
-  const std::optional<Failure>& failure() const { return armed_->failure; }
+  const std::optional<Failure>& failure() const { return TheArmed().failure; }
   // Digests of all ranks' own copies, to be compared within the replica groups. REQUIRES: armed.
-  const std::vector<std::map<int, uint64_t>>& digests() const { return armed_->digests; }
-  Duration cost() const { return armed_->cost; }
+  const std::vector<std::map<int, uint64_t>>& digests() const { return TheArmed().digests; }
+  Duration cost() const { return TheArmed().cost; }
   // REQUIRES: settled, without failure, digests compared.
   void Count();
 
   // 0: none counts.
   Step newest() const { return counted_ ? counted_->step : Step(); }
   // Its digests, by rank and layout. REQUIRES: one counts.
-  const std::vector<std::map<int, uint64_t>>& recorded() const { return counted_->digests; }
+  const std::vector<std::map<int, uint64_t>>& recorded() const;
   // The process is gone, and what it kept.
   void Forget(Rank rank);
   // What the rank holds of the newest snapshot cannot be used; where it holds nothing of it, nobody's can.
@@ -92,6 +92,7 @@ class SnapshotTable {
     std::vector<bool> lost;  // the rank's process, or what it holds
     bool Has(Rank holder) const { return !lost[static_cast<size_t>(holder.value())]; }
   };
+  const Armed& TheArmed() const;
   void Fail(Rank rank, const SnapshotReport& report, const std::string& what);
   // Ranks that hold the snapshot of `owner`, itself first.
   std::vector<Rank> HoldersOf(Rank owner) const;

@@ -18,10 +18,10 @@ struct KindEntry {
 };
 
 constexpr std::array<KindEntry, 9> kKinds{{
-    {InjectionKind::kKill, "kill", "no keys after kill"},
-    {InjectionKind::kExit, "exit", "the key code of exit"},
-    {InjectionKind::kThrow, "throw", "no keys after throw"},
-    {InjectionKind::kFreeze, "freeze", "no keys after freeze"},
+    {InjectionKind::kKill, "kill", "the key collective of kill"},
+    {InjectionKind::kExit, "exit", "the keys code or collective of exit"},
+    {InjectionKind::kThrow, "throw", "the key collective of throw"},
+    {InjectionKind::kFreeze, "freeze", "the key collective of freeze"},
     {InjectionKind::kHang, "hang", "the key until of hang"},
     {InjectionKind::kUce, "uce", "the keys level or tensors of uce"},
     {InjectionKind::kSlow, "slow", "the key ms of slow"},
@@ -34,7 +34,9 @@ constexpr std::string_view kGrammar =
     "  KIND     kill, exit, throw, freeze, hang, slow, uce, flip or device\n"
     "  RANK     from 0; STEP: the step being computed, from 1\n"
     "  PHASE    forward (default), backward, gradient-sync, gate, update, param-sync or between\n"
-    "  keys     exit: code=1..255 (default 1); hang: until=kill|stop (default kill);\n"
+    "  keys     kill, exit, throw, freeze: collective=N, from 1: no phase, but where the step is about to\n"
+    "           begin its N-th collective (of trainers that tell of theirs, as kintsugi.torch does);\n"
+    "           exit: code=1..255 (default 1); hang: until=kill|stop (default kill);\n"
     "           slow: ms=1..3600000 (default 100);\n"
     "           uce: level=low|high (default low); uce, flip: tensors=PATTERN (* and ?);\n"
     "           device: xid=1..9999 (default 94), or tensors=PATTERN: damaged memory of these\n"
@@ -151,13 +153,18 @@ class Parser {
       seen.push_back(key);
       const bool is_second = kind_->kind == InjectionKind::kDevice && seen.size() > 1;
       if (!KeyBelongs(key) || is_second) return FailAt(key_at, key, kind_->keys);
+      if (key == "collective" && injection_.phase != TrainPhase::kForward)
+        return FailAt(key_at, key, "no phase beside it: the N-th collective is that of the whole step");
       if (!Expect('=', "= and a value") || !ParseValue(key)) return false;
     }
     return true;
   }
 
   bool KeyBelongs(std::string_view key) const {
-    if (injection_.kind == InjectionKind::kExit) return key == "code";
+    if (injection_.kind == InjectionKind::kExit) return key == "code" || key == "collective";
+    if (injection_.kind == InjectionKind::kKill || injection_.kind == InjectionKind::kThrow ||
+        injection_.kind == InjectionKind::kFreeze)
+      return key == "collective";
     if (injection_.kind == InjectionKind::kHang) return key == "until";
     if (injection_.kind == InjectionKind::kSlow) return key == "ms";
     if (injection_.kind == InjectionKind::kFlip) return key == "tensors";
@@ -170,6 +177,12 @@ class Parser {
       uint64_t code = 0;
       if (!TakeNumber(",", 1, 255, "an exit code", code)) return false;
       injection_.exit_code = static_cast<int>(code);
+      return true;
+    }
+    if (key == "collective") {
+      uint64_t number = 0;
+      if (!TakeNumber(",", 1, 1'000'000, "the number of a collective", number)) return false;
+      injection_.collective = static_cast<int>(number);
       return true;
     }
     if (key == "ms") {
@@ -224,6 +237,7 @@ std::string ToString(const Injection& injection) {
   std::string out(InjectionKindName(injection.kind));
   out += ":" + injection.rank.ToString() + "@" + injection.step.ToString() + ":";
   out += TrainPhaseName(injection.phase);
+  if (injection.collective != defaults.collective) out += ",collective=" + std::to_string(injection.collective);
   if (injection.exit_code != defaults.exit_code) out += ",code=" + std::to_string(injection.exit_code);
   if (injection.slow_ms != defaults.slow_ms) out += ",ms=" + std::to_string(injection.slow_ms);
   if (injection.xid != defaults.xid) out += ",xid=" + std::to_string(injection.xid);

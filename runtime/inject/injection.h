@@ -47,6 +47,9 @@ struct Injection {
   Rank rank{0};
   Step step{1};  // the number being computed, from 1
   TrainPhase phase = TrainPhase::kForward;
+  // kKill, kExit, kThrow, kFreeze: where the step is about to begin its n-th collective, not at a mark; 0: at the mark.
+  // Only together with the phase that every step begins in.
+  int collective = 0;
   int exit_code = 1;                // kExit: 1 to 255
   HangUntil until = HangUntil::kKill;  // kHang
   int slow_ms = 100;                   // kSlow: 1 to 3,600,000

@@ -4,6 +4,7 @@
 #include "runtime/controller/incident_line.h"
 #include "runtime/launcher/control_words.h"
 #include "runtime/launcher/leader.h"
+#include "runtime/launcher/status_line.h"
 
 namespace kintsugi {
 namespace {
@@ -12,34 +13,8 @@ using nlohmann::json;
 
 std::string Refuse(const std::string& why) { return RefusalLine(why); }
 
-std::string_view LifeName(core::ControllerCore::Life life) {
-  constexpr std::string_view kNames[] = {"absent", "starting", "ready", "dead"};
-  return kNames[static_cast<size_t>(life)];
-}
-
 // So many requests for a save may wait for its outcome; others still find a place at the control socket.
 constexpr size_t kWaitingSavesMax = 8;
-
-json Seconds(Duration duration) { return ToMilliseconds(duration) / 1000; }
-
-json SavesJson(const SaveBook& saves, TimePoint now) {
-  json newest, failure;
-  if (saves.newest)
-    newest = {{"step", saves.newest->checkpoint.step.value()},
-              {"directory", saves.newest->checkpoint.directory},
-              {"age_s", Seconds(now - saves.newest->known_at)}};
-  if (saves.last_failure)
-    failure = {{"step", saves.last_failure->settled.step.value()},
-               {"rank", saves.last_failure->settled.rank.value()},
-               {"why", saves.last_failure->settled.text},
-               {"age_s", Seconds(now - saves.last_failure->at)}};
-  return {{"made", saves.made}, {"failed", saves.failed}, {"newest", newest}, {"last_failure", failure}};
-}
-
-json TimeJson(const TimeAccount& time) {
-  return {{"total_s", Seconds(time.total)},   {"starting_s", Seconds(time.starting)}, {"down_s", Seconds(time.down)},
-          {"redone_s", Seconds(time.redone)}, {"useful_s", Seconds(time.useful())},   {"goodput", time.goodput()}};
-}
 
 // As in summary.json (tools/report), with `over` beside it.
 json IncidentJson(const core::IncidentRecord& record, bool over, TimePoint now) {
@@ -69,70 +44,6 @@ json IncidentJson(const core::IncidentRecord& record, bool over, TimePoint now) 
 
 }  // namespace
 
-std::string Leader::StatusJson() const {
-  const core::ControllerCore& core = controller_->core();
-  const net::TransportCounters& counters = controller_->counters();
-  const TimePoint now = SteadyClock::SteadyNow();
-  json ranks = json::array();
-  for (size_t r = 0; r < core.members().size(); ++r) {
-    const auto& member = core.members()[r];
-    const RankView& view = views_[r];
-    json rank{{"rank", r},
-              {"incarnation", member.incarnation.value()},
-              {"life", LifeName(member.life)},
-              {"connected", member.connected},
-              {"pid", member.pid},
-              {"step", view.step},
-              {"respawns", member.respawns}};
-    const auto late = core.LateBy(Rank(static_cast<int32_t>(r)));
-    rank["late_ms"] = late ? json(ToMilliseconds(*late)) : json();
-    if (run().nodes > 1) rank["node"] = NodeOf(Rank(static_cast<int32_t>(r)));
-    if (view.page) {
-      const auto word = core::GateWord::Unpack(view.page->gate_word);
-      const Progress progress = UnpackProgress(view.page->progress);
-      rank["gate"] = {{"state", core::GateStateName(word.state)}, {"step", word.step.value()}, {"locked", word.locked}};
-      rank["phase"] = progress.phase ? json(TrainPhaseName(*progress.phase)) : json(nullptr);
-    }
-    ranks.push_back(std::move(rank));
-  }
-  json spares{{"wanted", run().spares * run().nodes}, {"waiting", 0}};
-  for (const auto& [node, waiting] : spares_) spares["waiting"] = spares["waiting"].get<int>() + waiting;
-  return AnswerLine({{"ok", true},
-                     {"job", run().job},
-                     {"address", run().bind_address + ":" + std::to_string(controller_->port())},
-                     {"phase", core::PhaseName(core.phase())},
-                     {"term", core.term().number},
-                     {"generation", core.generation().value()},
-                     {"step", controller_->reports().newest().value()},
-                     {"incidents", core.incidents()},
-                     {"dropped_messages", core.dropped_messages()},
-                     {"refused_frames", controller_->refused_frames()},
-                     {"refused_reports", controller_->reports().refused()},
-                     {"connections",
-                      {{"accepted", counters.accepted},
-                       {"authenticated", counters.authenticated},
-                       {"refused",
-                        {{"magic", counters.refused_magic},
-                         {"version", counters.refused_version},
-                         {"job", counters.refused_job},
-                         {"tls", counters.refused_tls},
-                         {"secret", counters.refused_secret},
-                         {"frame", counters.refused_frame},
-                         {"timeout", counters.refused_timeout},
-                         {"limit", counters.refused_limit},
-                         {"gone", counters.refused_gone}}},
-                       {"closed",
-                        {{"local", counters.closed_local},
-                         {"peer", counters.closed_peer},
-                         {"frame", counters.closed_frame},
-                         {"queue", counters.closed_queue}}}}},
-                     {"saves", SavesJson(result_.saves, now)},
-                     {"time", TimeJson(times_.Account(now))},
-                     {"nodes_away", run().nodes > 1 ? json(NodesAway()) : json::array()},
-                     {"spares", std::move(spares)},
-                     {"ranks", std::move(ranks)}});
-}
-
 std::string Leader::IncidentsJson() const {
   json incidents = json::array();
   const TimePoint now = SteadyClock::SteadyNow();
@@ -159,7 +70,9 @@ void Leader::OnSave(const core::SaveSettled& settled) {
     Say(LogLevel::kWarning, result_.saves.OnFailed(settled, SteadyClock::SteadyNow()));
     return AnswerSaves(settled.text);
   }
-  const json answer{{"ok", true}, {"directory", run().policy.save_directory}, {"step", settled.step.value()}};
+  if (const std::string line = result_.saves.OnRemark(settled); !line.empty()) Say(LogLevel::kWarning, line);
+  json answer{{"ok", true}, {"directory", run().policy.save_directory}, {"step", settled.step.value()}};
+  if (!settled.text.empty()) answer["remark"] = settled.text;
   for (const auto& respond : std::exchange(waiting_saves_, {})) respond(AnswerLine(answer));
 }
 
@@ -195,7 +108,7 @@ void Leader::OnRequest(const std::string& request, net::ControlSocket::Respond r
   const Result<ControlWords> words = ReadControlWords(request);
   if (!words.ok()) return respond(Refuse(words.status().message()));
   const std::string& command = words->command;
-  if (command == "status") return respond(StatusJson());
+  if (command == "status") return respond(StatusLine(Look()));
   if (command == "incidents") return respond(IncidentsJson());
   if (command == "save") return OnSaveRequest(words->wait, std::move(respond));
   if (command == "stop") {

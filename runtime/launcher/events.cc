@@ -68,6 +68,7 @@ void Leader::MarkStep(Rank rank, const PageView& page) {
   RankView& view = View(rank);
   if (step == view.step) return;
   times_.OnBegan(Step(step), page.progress_at);
+  step_times_.OnBegan(Step(step), page.progress_at);
   if (view.step > 0 && page.progress_at > view.step_began) {
     auto& steps = result_.steps;
     if (steps.size() == kStepTimingsMax) steps.erase(steps.begin(), steps.begin() + kStepTimingsMax / 2);

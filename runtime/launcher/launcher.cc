@@ -79,6 +79,13 @@ class Launcher::Impl {
     });
     pool_.Poll();
     leader_.Poll();
+    Show(options_.observer.get(), &leader_, [this] {
+      return NodeSight{.job = options_.job,
+                       .leads = true,
+                       .hears_leader = true,
+                       .term = leader_.term(),
+                       .processes = static_cast<int>(pool_.Lives().size())};
+    });
   }
 
   LauncherOptions options_;

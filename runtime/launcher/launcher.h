@@ -33,6 +33,8 @@
 
 namespace kintsugi {
 
+class RunObserver;  // run_observer.h
+
 struct LauncherOptions {
   std::string job;
   std::string program;
@@ -60,6 +62,7 @@ struct LauncherOptions {
   // Where all that this process prints goes, so that no line breaks into another; null: the workers' lines alone have
   // one.
   std::shared_ptr<OutputPrefixer> output;
+  std::shared_ptr<RunObserver> observer;  // null: nobody watches
 };
 
 struct RankLife {
@@ -87,6 +90,7 @@ struct IncidentResult {
 struct RunResult {
   int exit_code = 0;
   std::string text;
+  bool asked = false;  // by a signal or a request: somebody wanted it to end
   std::optional<uint64_t> final_digest;
   Step resumed_from;             // 0: the run began afresh
   Step committed;                // last step of the whole training, those of earlier runs included

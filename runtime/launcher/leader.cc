@@ -26,6 +26,16 @@ std::string PolicyOfTheRun(core::Policy policy) {
   return journal::WriteFields(policy);
 }
 
+void Count(const core::IncidentRecord& record, TimePoint now, IncidentTally* tally) {
+  ++tally->by_cause[{record.signal, record.rung}];
+  // The first one began before anything was wrong.
+  for (const core::PhaseSpan& span : record.phases)
+    tally->in_phase[span.phase] += span.end - std::min(span.end, std::max(span.begin, record.detected_at));
+  tally->down.Observe(record.resumed_at.value_or(now) - record.fault_at);
+  tally->steps_lost += StepsLost(record);
+  tally->bytes_streamed += record.bytes_moved;
+}
+
 }  // namespace
 
 Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* local, std::shared_ptr<LogSink> log,
@@ -100,17 +110,23 @@ void Leader::Start() {
   StartWhenComplete();
 }
 
-RunResult Leader::TakeResult() {
-  result_.end = SteadyClock::SteadyNow();
-  result_.time = times_.Account(result_.end);
+// What is known elsewhere until somebody wants the result.
+void Leader::FillResult(RunResult* result) const {
+  result->asked = stop_asked_.has_value();
+  result->end = SteadyClock::SteadyNow();
+  result->time = times_.Account(result->end);
   for (const Node& node : nodes_) {
     const int first = node.number * LocalRanks();
     if (HasRanks(node.number))
-      result_.hosts.push_back("node " + std::to_string(node.number) + ", " + node.place.address + ", ranks " +
+      result->hosts.push_back("node " + std::to_string(node.number) + ", " + node.place.address + ", ranks " +
                               std::to_string(first) + " to " + std::to_string(first + LocalRanks() - 1));
   }
-  result_.resumed_from = controller_->reports().began_after();
-  result_.reports = controller_->reports().Committed(result_.committed);
+  result->resumed_from = controller_->reports().began_after();
+  result->reports = controller_->reports().Committed(result->committed);
+}
+
+RunResult Leader::TakeResult() {
+  FillResult(&result_);
   result_.reports_lost = result_.reports.missing + (local_ ? local_->reports_lost() : 0);
   if (result_.reports_lost > 0)
     log_->Write(LogLevel::kWarning,
@@ -167,6 +183,7 @@ void Leader::OnTransition(const core::Transition& t) {
     const auto& incident = controller_->core().incident();
     times_.OnResuming(incident && incident->step ? *incident->step : run().policy.resume_step,
                       SteadyClock::SteadyNow());
+    step_times_.OnResuming();
   }
   if (t.to == core::Phase::kRunning) running_generation_ = t.generation;
   log_->Write(LogLevel::kInfo, LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},
@@ -197,6 +214,8 @@ void Leader::OnIncident(const core::IncidentRecord& record) {
   // A gap that healed stopped nobody.
   if (told.rung != Rung::kResume) times_.OnIncident(told.fault_at, told.resumed_at.value_or(now));
   Say(LogLevel::kWarning, IncidentLine(told, now));
+  Count(told, now, &tally_);
+  if (run().observer) run().observer->OnIncident(run().job, incident, result_.begin);
   result_.incidents.push_back(std::move(incident));
 }
 
@@ -243,7 +262,7 @@ void Leader::OnEnded(const core::RunEnded& ended) {
   AnswerSaves("the run ended before it could save: " + ended.text);
   log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
               LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
-  for (const Node& node : nodes_) hub_->Send(node.number, wire::NodeEnd{result_.exit_code, result_.text});
+  for (const Node& node : nodes_) hub_->Send(node.number, EndOrder());
   leave_.expires_after(LeaveLimit(stop_asked_, run().policy.grace));
   leave_.async_wait([this](const boost::system::error_code& error) {
     if (!error) EndNow(result_.text);

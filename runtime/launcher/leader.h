@@ -13,6 +13,7 @@
 #include "runtime/controller/node_hub.h"
 #include "runtime/core/witness.h"
 #include "runtime/launcher/launcher.h"
+#include "runtime/launcher/run_observer.h"
 #include "runtime/launcher/run_times.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/control_socket.h"
@@ -60,6 +61,9 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   bool ended() const { return ended_; }
   std::vector<int> NodesAway() const;
   RunResult TakeResult();
+  // What can be seen of the run now (sight.cc); and all that its result would hold, but for the timings of single steps.
+  RunSight Look() const;
+  RunResult ResultSoFar() const;
   void OnRequest(const std::string& request, net::ControlSocket::Respond respond);
 
   // WorkerEvents, of this host and of others (events.cc).
@@ -109,6 +113,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void OnEnded(const core::RunEnded& ended) override;
   void OnAskWitness() override { options_.on_ask_witness(); }
 
+  wire::NodeEnd EndOrder() const { return {result_.exit_code, result_.text, stop_asked_.has_value()}; }
   // Into the log here and of every node.
   void Say(LogLevel level, const std::string& line);
   void SetSpares(int node, int waiting);
@@ -142,8 +147,10 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& lives);
   void FoundLives(int node, const std::map<Rank, wire::WorkerLife>& lives);
 
+  void FillResult(RunResult* result) const;
+  RankSight LookAt(Rank rank) const;
+
   // Control socket (control.cc).
-  std::string StatusJson() const;
   std::string IncidentsJson() const;
   void OnSaveRequest(bool waits, net::ControlSocket::Respond respond);
   void AnswerSaves(const std::string& answer);
@@ -181,6 +188,8 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   double samples_per_second_ = 0;
   size_t fired_attributed_ = 0;
   RunTimes times_;
+  StepTimes step_times_;
+  IncidentTally tally_;
   std::vector<net::ControlSocket::Respond> waiting_saves_;  // who asked for a save and waits for its outcome
   struct Asked {
     int node = 0;
@@ -189,5 +198,17 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   std::map<uint64_t, Asked> asked_nodes_;  // by the number that the node answers with
   uint64_t asked_so_far_ = 0;
 };
+
+// For the launchers' polls: shows what is wanted. `leader`: null where another node leads.
+template <typename Node>
+void Show(RunObserver* observer, const Leader* leader, const Node& node) {
+  const RunObserver::Wants wants = observer ? observer->wants() : RunObserver::Wants::kNothing;
+  if (wants == RunObserver::Wants::kNothing) return;
+  NodeSight sight = node();
+  if (leader) sight.run = leader->Look();
+  if (leader && wants == RunObserver::Wants::kRecord)
+    sight.so_far = std::make_shared<const RunResult>(leader->ResultSoFar());
+  observer->Take(std::move(sight));
+}
 
 }  // namespace kintsugi

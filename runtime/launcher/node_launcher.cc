@@ -110,9 +110,12 @@ Result<NodeResult> NodeLauncher::Impl::Run() {
   pool_.KillAll();
   if (set_up_ && has_ranks()) pool_.Flush();
   if (!failed_.ok()) return failed_;
-  if (!leader_) return *ended_;
+  if (!leader_) {
+    ended_->asked = ended_->asked || stop_asked_;
+    return *ended_;
+  }
   RunResult run = leader_->TakeResult();
-  return NodeResult{run.exit_code, run.text, std::move(run)};
+  return NodeResult{run.exit_code, run.text, run.asked || stop_asked_, std::move(run)};
 }
 
 void NodeLauncher::Impl::Fail(Status why) {
@@ -161,6 +164,14 @@ void NodeLauncher::Impl::Poll() {
   Elect();
   if (witness_) PollWitness();
   if (leader_ && !leader_done_) leader_->Poll();
+  Show(options_.run.observer.get(), leader_.get(), [this] {
+    return NodeSight{.job = options_.run.job,
+                     .node = self(),
+                     .leads = leader_ != nullptr,
+                     .hears_leader = link_ != nullptr,
+                     .term = std::max(term_, leads_term_),
+                     .processes = static_cast<int>(pool_.Lives().size())};
+  });
 }
 
 void NodeLauncher::Impl::StopIfDone() {
@@ -176,7 +187,7 @@ void NodeLauncher::Impl::StopIfDone() {
 }
 
 void NodeLauncher::Impl::EndNow(int exit_code, const std::string& why) {
-  if (!ended_) ended_ = NodeResult{exit_code, why, std::nullopt};
+  if (!ended_) ended_ = NodeResult{exit_code, why, false, std::nullopt};
   pool_.Leave();
   pool_.KillAll();
   if (leader_ && !leader_done_) leader_->EndNow(why);

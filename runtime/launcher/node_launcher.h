@@ -36,6 +36,7 @@ struct NodeLauncherOptions {
 struct NodeResult {
   int exit_code = 0;
   std::string text;
+  bool asked = false;            // by a signal or a request on any node: somebody wanted it to end
   std::optional<RunResult> run;  // of the node that led at the end
 };
 

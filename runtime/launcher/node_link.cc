@@ -182,7 +182,7 @@ void NodeLauncher::Impl::OnPulse(const wire::NodePulse& pulse) {
 }
 
 void NodeLauncher::Impl::OnEnd(const wire::NodeEnd& end) {
-  ended_ = NodeResult{end.exit_code, end.text, std::nullopt};
+  ended_ = NodeResult{end.exit_code, end.text, end.asked, std::nullopt};
   pool_.Leave();
   pool_.Poll();
   RetellReports(reports_.size());

@@ -173,7 +173,7 @@ void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
   place = {node, hello.address, hello.port};
   newcomers_[node] = newcomers_[node] || moved;
   NodeAt(node).knows_totals = false;
-  if (ended_) return void(hub_->Send(node, wire::NodeEnd{result_.exit_code, result_.text}));  // came back too late
+  if (ended_) return void(hub_->Send(node, EndOrder()));  // came back too late
   if (ties_) ties_->OnAway(node);
   if (!started_) return StartWhenComplete();
   if (std::exchange(tells_at_once_, false)) TellPlaces();

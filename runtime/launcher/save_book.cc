@@ -22,4 +22,12 @@ std::string SaveBook::OnFailed(const core::SaveSettled& settled, TimePoint now) 
                                  {"failed_so_far", std::to_string(failed)}});
 }
 
+std::string SaveBook::OnRemark(const core::SaveSettled& settled) {
+  if (remark == settled.text) return "";
+  remark = settled.text;
+  if (remark.empty()) return "";
+  return LogLine("save_remark",
+                 {{"step", settled.step.ToString()}, {"rank", settled.rank.ToString()}, {"text", remark}});
+}
+
 }  // namespace kintsugi

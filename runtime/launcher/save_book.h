@@ -23,10 +23,13 @@ struct SaveBook {
   uint64_t made = 0, failed = 0;
   std::optional<Good> newest;
   std::optional<Failed> last_failure;
+  std::string remark;  // of the newest save that was made; empty: nothing was remarked on it
 
   void OnMade(const core::Checkpoint& checkpoint, TimePoint now);
   // The line at warning level: which, why, and how old what would be gone back to is.
   std::string OnFailed(const core::SaveSettled& settled, TimePoint now);
+  // The line at warning level where the remark is another one than before; else empty.
+  std::string OnRemark(const core::SaveSettled& settled);
 };
 
 }  // namespace kintsugi

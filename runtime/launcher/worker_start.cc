@@ -20,6 +20,12 @@ ProcessSpec WorkerPool::CommonSpec() const {
   spec.environment["NODE_RANK"] = std::to_string(options_.node_rank);
   spec.environment["WORLD_SIZE"] = std::to_string(options_.world_size);
   spec.environment["LOCAL_WORLD_SIZE"] = std::to_string(options_.local_ranks);
+  // What else scripts read that were written for torchrun. There is one role, and a node is a group.
+  spec.environment["GROUP_RANK"] = std::to_string(options_.node_rank);
+  spec.environment["GROUP_WORLD_SIZE"] = std::to_string(options_.world_size / options_.local_ranks);
+  spec.environment["ROLE_NAME"] = "default";
+  spec.environment["ROLE_WORLD_SIZE"] = std::to_string(options_.world_size);
+  spec.environment["TORCHELASTIC_RUN_ID"] = options_.job;
   spec.environment["MASTER_ADDR"] = options_.master_address;
   spec.environment["MASTER_PORT"] = std::to_string(options_.master_port);
   spec.environment["KINTSUGI_DEVICES"] = std::to_string(options_.devices > 0 ? options_.devices : options_.local_ranks);
@@ -27,8 +33,10 @@ ProcessSpec WorkerPool::CommonSpec() const {
   spec.environment["KINTSUGI_CONTROLLER"] = options_.controller;
   spec.environment["KINTSUGI_JOB"] = options_.job;
   spec.environment["KINTSUGI_LAUNCHER"] = mark_;
-  spec.unset_environment = {
-      "RANK", "LOCAL_RANK", "KINTSUGI_INCARNATION", "KINTSUGI_SPARE_FD", "KINTSUGI_STATE_FD", "KINTSUGI_DEVICE"};
+  spec.unset_environment = {"RANK", "LOCAL_RANK", "ROLE_RANK", "KINTSUGI_INCARNATION", "KINTSUGI_SPARE_FD",
+                            "KINTSUGI_STATE_FD", "KINTSUGI_DEVICE",
+                            // Of a torchrun around the launcher: a store and a file that are not for these ranks.
+                            "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"};
   spec.passed_fds = {{secret_fd_.get(), "KINTSUGI_SECRET_FD"}, {devices_.fd(), "KINTSUGI_DEVICE_FD"}};
   return spec;
 }
@@ -99,6 +107,8 @@ Status WorkerPool::StartProcess(const Place& place, Slot& slot) {
   spec.environment["KINTSUGI_DEVICE"] = std::to_string(*device);
   spec.environment["RANK"] = place.rank.ToString();
   spec.environment["LOCAL_RANK"] = std::to_string(local_rank);
+  spec.environment["ROLE_RANK"] = place.rank.ToString();
+  spec.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.incarnation.value() - 1);
   spec.environment["KINTSUGI_INCARNATION"] = place.incarnation.ToString();
   spec.passed_fds.push_back({page.fd(), "KINTSUGI_PAGE_FD"});
   slot.page.emplace(std::move(page));

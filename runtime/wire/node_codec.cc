@@ -223,6 +223,7 @@ void Put(const CloseAgentChannel& m, NodeEnvelope* out) { out->set_close_agent(m
 void Put(const NodeEnd& m, NodeEnvelope* out) {
   out->mutable_end()->set_exit_code(m.exit_code);
   out->mutable_end()->set_text(m.text);
+  out->mutable_end()->set_asked(m.asked);
 }
 
 void Put(const NodePulse& m, NodeEnvelope* out) {
@@ -438,7 +439,7 @@ Result<NodeOrderFrame> DecodeToNode(const std::string& job, std::string_view byt
       frame.order = CloseAgentChannel{in.close_agent()};
       return frame;
     case NodeEnvelope::kEnd:
-      frame.order = NodeEnd{in.end().exit_code(), in.end().text()};
+      frame.order = NodeEnd{in.end().exit_code(), in.end().text(), in.end().asked()};
       return frame;
     case NodeEnvelope::kPulse: {
       KINTSUGI_ASSIGN_OR_RETURN(frame.order, Take(in.pulse()));

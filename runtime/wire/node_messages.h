@@ -162,6 +162,7 @@ struct CloseAgentChannel {
 struct NodeEnd {
   int exit_code = 0;
   std::string text;
+  bool asked = false;  // somebody wanted it to end
 };
 
 // Every beat: the controller lives. And what one that takes over cannot learn from the ranks.

@@ -7,6 +7,8 @@
 //   incident/N   all events of the incident together; how this grows from 10,000 to 100,000 ranks (1: linearly)
 //   tick/N       one tick while nothing is wrong, all ranks beating
 //   memory/N     heap in use after the incident, for each rank; and the peak within it, messages on their way included
+//   rank, tensor, agent/tensor   heap that the controller holds for a rank without tensors, and for each that it registers; what
+//                the rank's own registry holds for one
 //
 // Milliseconds are CPU time of one thread. Messages are plain data here: encoding and sockets are another benchmark's.
 #include <time.h>
@@ -15,6 +17,7 @@
 #include <deque>
 #include <map>
 
+#include "callbacks/state/registry.h"
 #include "runtime/base/clock.h"
 #include "runtime/core/controller_core.h"
 #include "tests/bench/figures.h"
@@ -31,6 +34,8 @@ constexpr int kBudgetRanks = 100'000;
 constexpr int kGroupRanks = 16;
 constexpr int kReplicas = 2;
 constexpr int kTensors = 8;
+constexpr int kManyTensors = 512;  // to tell what each costs
+constexpr int kMemoryRanks = 1000;
 constexpr uint64_t kStep = 7;  // committed by all before the kill
 
 // CPU time of this thread: what others do on the machine is no cost of a decision.
@@ -40,10 +45,21 @@ double CpuMs() {
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
 }
 
+// A row of a matrix, by a name as models have.
+ShardedTensor Tensor(int number) {
+  ShardedTensor tensor;
+  tensor.key = "model.layers." + std::to_string(number) + ".mlp.down_proj.weight";
+  tensor.global_shape = {8192, 8192};
+  tensor.local_shape = {1, 8192};
+  tensor.global_offset = {0, 0};
+  return tensor;
+}
+
 // A world of ranks that do at once what they are told.
 class World {
  public:
-  explicit World(int ranks) : ranks_(ranks), core_(PolicyFor(ranks), Term{1, 1}) {}
+  explicit World(int ranks, int tensors = kTensors)
+      : ranks_(ranks), tensors_(tensors), core_(PolicyFor(ranks), Term{1, 1}) {}
 
   void Begin() { Absorb(core_.Start(now_)); }
   void Beats() {
@@ -105,9 +121,11 @@ class World {
     GroupClaim claim{{}, kReplicas};
     for (int r = first; r < std::min(first + kGroupRanks, ranks_); ++r) claim.ranks.push_back(Rank(r));
     ready.layouts[0] = std::move(claim);
-    for (int t = 0; t < kTensors; ++t)
-      ready.registry.tensors.push_back(
-          {"layers." + std::to_string(t) + ".weight", DType::kFloat32, {1 << 20}, {1 << 17}, {0}, std::nullopt, 0});
+    for (int t = 0; t < tensors_; ++t) {
+      const ShardedTensor tensor = Tensor(t);
+      ready.registry.tensors.push_back({tensor.key, tensor.dtype, tensor.global_shape, tensor.local_shape,
+                                        tensor.global_offset, std::nullopt, tensor.layout});
+    }
     Feed(FromAgent{HeaderOf(rank), std::move(ready)});
   }
 
@@ -127,7 +145,7 @@ class World {
     Say(rank, std::move(done));
   }
 
-  const int ranks_;
+  const int ranks_, tensors_;
   TimePoint now_ = TimePoint(1000s);
   ControllerCore core_;
   std::deque<ControllerAction> inbox_;
@@ -160,6 +178,37 @@ Measured Measure(int ranks, int runs) {
     measured.peak_bytes_each = static_cast<double>(HeapPeak()) / ranks;
   }
   return measured;
+}
+
+double ControllerBytes(int tensors) {
+  ResetHeapPeak();
+  World world(kMemoryRanks, tensors);
+  world.Begin();
+  if (!world.running()) Need({StatusCode::kInternal, "the run did not begin"});
+  return static_cast<double>(HeapInUse()) / kMemoryRanks;
+}
+
+double RegistryBytes(int tensors) {
+  ResetHeapPeak();
+  StateRegistry registry;
+  std::vector<float> memory(static_cast<size_t>(tensors) * 8192);
+  const uint64_t outside = HeapInUse();
+  for (int t = 0; t < tensors; ++t) {
+    ShardedTensor tensor = Tensor(t);
+    tensor.memory.data = memory.data() + static_cast<size_t>(t) * 8192;
+    tensor.memory.size_bytes = tensor.ByteCount();
+    Need(registry.AddTensor(tensor));
+  }
+  return static_cast<double>(HeapInUse() - outside);
+}
+
+// What is held for a rank and for each of its tensors: straight lines, from two numbers of tensors.
+void AddMemory(Figures* figures) {
+  const double none = ControllerBytes(0), many = ControllerBytes(kManyTensors);
+  figures->Add(AtMost("rank", none, "bytes", std::nullopt));
+  figures->Add(AtMost("tensor", (many - none) / kManyTensors, "bytes", std::nullopt));
+  figures->Add(
+      AtMost("agent/tensor", (RegistryBytes(kManyTensors) - RegistryBytes(0)) / kManyTensors, "bytes", std::nullopt));
 }
 
 }  // namespace
@@ -199,5 +248,6 @@ int main(int argc, char** argv) {
                        std::log(large_ms / small_ms) / std::log(static_cast<double>(large) / small), "exponent",
                        std::nullopt));
   }
+  AddMemory(&figures);
   return figures.Finish(JsonTarget(app, json));
 }

@@ -1,6 +1,6 @@
 """A trainer in C99 survives what strikes it, bit for bit, without a word of C++.
 
-  c_trainer_test.py BIN_DIR TRAINER
+  c_trainer_test.py BIN_DIR TRAINER OLDER_TRAINER     the same source, compiled against an older header
 """
 import json
 import subprocess
@@ -55,12 +55,16 @@ def saves(bin_dir, trainer):
 REFERENCE = {}
 
 if __name__ == "__main__":
-    folder, program = Path(sys.argv[1]).resolve(), str(Path(sys.argv[2]).resolve())
+    folder, program, older = Path(sys.argv[1]).resolve(), str(Path(sys.argv[2]).resolve()), str(Path(sys.argv[3]).resolve())
     sys.exit(main([
         ("C trainer, killed in its update", same(folder, program, ["--inject", "kill:1@5:update"], path="respawn")),
         ("C trainer, killed in its forward pass", same(folder, program, ["--inject", "kill:2@9:forward"], path="adopt")),
         ("C trainer, an error of its own", same(folder, program, [], ["--raise", "6"], "retry",
                                                 "LineError: the line is crooked")),
         ("C trainer, an injected exception in the update", same(folder, program, ["--inject", "throw:0@7:update"])),
+        ("C trainer, an injected exception at its first collective",
+         same(folder, program, ["--inject", "throw:1@4,collective=1"], path="retry")),
+        ("C trainer, killed at its first collective", same(folder, program, ["--inject", "kill:2@6,collective=1"], path="adopt")),
+        ("C trainer of an older header, killed in its update", same(folder, older, ["--inject", "kill:1@5:update"], path="respawn")),
         ("C trainer, save points and resume", saves(folder, program)),
     ], folder))

@@ -1,5 +1,5 @@
 /* A trainer in C99, nothing but the C ABI: fits a line by data-parallel gradient descent. Its all-reduce goes over the run's
- * store, so it needs no other library.
+ * store, so it needs no other library. Compiled a second time against an older header, whose programs must go on.
  *   trainer [--raise STEP]
  */
 #include <stdio.h>
@@ -110,6 +110,9 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   gradient[0] = error * x;
   gradient[1] = error;
   gradient[2] = error * error;
+#if KINTSUGI_ABI_VERSION >= 3
+  if ((code = kintsugi_begin_collective(t->agent)) != KINTSUGI_OK) return code;
+#endif
   if ((code = all_reduce(t, k, gradient, 3)) != KINTSUGI_OK) return code;
   if ((code = kintsugi_report(t->agent, k, gradient[2], &sample, 1)) != KINTSUGI_OK) return code;
   if (kintsugi_put_object(t->agent, "drawn", k, &t->drawn, sizeof t->drawn, NULL) != KINTSUGI_OK) return KINTSUGI_INTERNAL;

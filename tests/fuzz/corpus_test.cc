@@ -32,8 +32,10 @@ TEST(FuzzTarget, AcceptsEverySeed) {
 
 TEST(FuzzTarget, AcceptsNoSeedThatIsCutShortInItsMiddle) {
   size_t refused = 0;
+  // At some hundred places of a long one.
   for (const std::string& seed : Seeds())
-    for (size_t size = 0; size < seed.size(); ++size) refused += !Try(std::string_view(seed).substr(0, size));
+    for (size_t size = 0; size < seed.size(); size += std::max<size_t>(1, seed.size() / 256))
+      refused += !Try(std::string_view(seed).substr(0, size));
   EXPECT_GT(refused, 0u);
 }
 

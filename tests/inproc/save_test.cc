@@ -43,12 +43,13 @@ WorldOptions Saving(Recorder& recorder, uint64_t every) {
   return options;
 }
 
-void AwaitSteps(World& world, const std::vector<uint64_t>& steps, Step core::ControllerCore::Member::*field) {
+// Until the controller has heard of each rank that it stands there.
+void AwaitSteps(World& world, const std::vector<uint64_t>& steps, Step (*of)(const core::ControllerCore&, Rank)) {
   const auto equal = [&] {
     return world.OnController([&] {
-      const auto& members = world.controller().core().members();
-      return std::equal(members.begin(), members.end(), steps.begin(),
-                        [field](const auto& member, uint64_t step) { return member.*field == Step(step); });
+      for (size_t r = 0; r < steps.size(); ++r)
+        if (of(world.controller().core(), Rank(static_cast<int32_t>(r))) != Step(steps[r])) return false;
+      return true;
     });
   };
   while (!equal()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -57,9 +58,11 @@ void AwaitSteps(World& world, const std::vector<uint64_t>& steps, Step core::Con
 // Feeds the order once the controller knows in which step each rank stands, so that its pause is not overtaken; returns
 // when the order has reached every rank.
 void Order(World& world, const core::ControllerEvent& order, const std::vector<uint64_t>& steps) {
-  AwaitSteps(world, steps, &core::ControllerCore::Member::begun);
+  AwaitSteps(world, steps, [](const core::ControllerCore& core, Rank rank) {
+    return core.members()[static_cast<size_t>(rank.value())].begun;
+  });
   world.Feed(order);
-  AwaitSteps(world, steps, &core::ControllerCore::Member::acked_begun);
+  AwaitSteps(world, steps, [](const core::ControllerCore& core, Rank rank) { return core.pause().begun(rank); });
 }
 
 TEST(SavePoint, ComesEverySoManyStepsAndEachShardIsWrittenOnce) {

@@ -75,6 +75,34 @@ def dying_gasp(runner):
     must_go_on(runner, runner.folder / "checkpoints" / "dcp", first["losses"])
 
 
+def files_beside(runner):
+    """What a model is no use without goes with every checkpoint, from format to format, and a run resumes from there."""
+    config = runner.folder / "config.json"
+    config.write_text('{"layers": 2}\n')
+    summary, log = runner.run([*CALM, "--save-every", str(SAVED), "--save-format", "safetensors,torch,dcp", "--save-with",
+                               str(config)], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    root = runner.folder / "checkpoints"
+    places = [root / f"step_{STEPS:010d}" / "side.config.json", root / "safetensors" / "checkpoint-12" / "config.json",
+              root / "dcp" / "step-12" / "config.json"]
+    must_do(runner, "ckpt", "convert", root / "dcp" / "step-12", runner.folder / "hf", "--to", "safetensors")
+    must_do(runner, "ckpt", "convert", runner.folder / "hf", runner.folder / "native", "--to", "native")
+    places += [runner.folder / "hf" / "config.json", next((runner.folder / "native").glob("step_*")) / "side.config.json"]
+    for place_of_it in places:
+        if place_of_it.read_bytes() != config.read_bytes():
+            raise Failure(f"{place_of_it}: another configuration\n{log[-3000:]}")
+        must_do(runner, "ckpt", "verify", place_of_it.parent)
+    if "event=save_format_remark" not in log or "format=torch" not in log or "'config.json' is left out" not in log:
+        raise Failure(f"nothing says that a .pt has no place for it\n{log[-3000:]}")
+    must_do(runner, "ckpt", "convert", root, runner.folder / "bare", "--to", "dcp", "--no-side-files")
+    if (runner.folder / "bare" / "config.json").exists():
+        raise Failure("--no-side-files took one along")
+    must_go_on(runner, root / "safetensors" / "checkpoint-6", summary["losses"][:SAVED])
+    _, log = runner.run(["--save-with", "absent.json"], TRAINER, expect=2)
+    if "absent.json" not in log:
+        raise Failure(f"the file is not named\n{log[-1000:]}")
+
+
 def other_names(runner):
     program = runner.folder / "names.aoa"
     program.write_text("optimizer.master.head.weight -> lm_head.weight\n")
@@ -121,6 +149,7 @@ if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("every format is written, equal to the native one, and gone on from to the same bits", every_format),
         ("survivors dump in other formats, and the run goes on from there", dying_gasp),
+        ("files beside the state go along, from format to format", files_beside),
         ("other names by a program, there and back", other_names),
         ("a format that cannot be written takes nothing back", failure_takes_nothing_back),
         ("a damaged file of another format is refused before a rank starts", damaged_is_refused),

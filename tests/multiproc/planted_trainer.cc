@@ -2,7 +2,9 @@
 // line to noisy points with momentum, so that it has what a trainer has: weights, an optimizer's state, a random
 // generator and a sampler.
 //
-//   planted_trainer [tensor|update|random|sampler|clock]
+//   planted_trainer [tensor|update|random|sampler|clock|state]
+//
+// state: of an optimizer with two moments, the second one of parameter b is not registered.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -102,6 +104,11 @@ Status Run(Trainer& trainer) {
   KINTSUGI_RETURN_IF_ERROR(Register(trainer, "line", &trainer.line));
   trainer.momentum = trainer.forgotten;
   if (!trainer.Makes("tensor")) KINTSUGI_RETURN_IF_ERROR(Register(trainer, "momentum", &trainer.momentum));
+  if (trainer.Makes("state"))
+    for (const char* key : {"optimizer.exp_avg.a", "optimizer.exp_avg_sq.a", "optimizer.exp_avg.b"}) {
+      float* unused = nullptr;
+      KINTSUGI_RETURN_IF_ERROR(Register(trainer, key, &unused));
+    }
   if (!trainer.Makes("random")) KINTSUGI_RETURN_IF_ERROR(agent.RegisterObject(trainer.random.Object()));
   if (!trainer.Makes("sampler")) KINTSUGI_RETURN_IF_ERROR(agent.RegisterObject(trainer.sampler.Object()));
   trainer.random.value += agent.rank().value();

@@ -25,7 +25,7 @@ class Door:
         return {**os.environ, "PYTHONPATH": str(self.package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
                 "KINTSUGI_TORCH_CACHE": str(self.package / "torch-cache")}
 
-    def run(self, arguments, program, nproc=4, expect=0, timeout=240):
+    def run(self, arguments, program, nproc=4, expect=0, timeout=600):
         # On a machine that is busier than it has cores a rank that imports torch may not run for a second: no fault here.
         patient = () if "--silence" in arguments else ("--silence", "8", "--hang-least", "20")
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:

@@ -38,7 +38,7 @@ refused("ReduceLROnPlateau", state.Schedule, schedule)
 # Steps behind the gate are learnt and done again.
 rates = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
 kept = state.Schedule(rates)
-settings = state.OptimizerGroups(optimizer)
+settings = state.OptimizerGroups(optimizer, _build.load().has_plain_values)
 kept.begin_step()
 at_gate = kept.state_dict(), settings.state_dict()
 kept.note_gate()

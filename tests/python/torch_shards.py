@@ -79,6 +79,10 @@ def main() -> None:
         assert "WITHOUT A SECOND COPY" not in run.plan(), run.plan()
     refused("optimizer.step() outside of run.train", optimizers["sgd"].step)
     refused("comes before init_process_group", kintsugi.torch.join)
+    refused("the name 'random' is taken", run.register, random=rates)
+    refused("lacks state_dict or load_state_dict", run.register, array=object())
+    refused("'adam.settings' is registered twice", run.register, adam=optimizers["adam"])
+    refused("run.update() outside of run.train", run.begin_update)
     refused("whose model was registered without it", run.register,
             late=kintsugi.torch.ReplicaOptimizer(list(cut.children())[4].parameters(), torch.optim.SGD, copies=2, lr=1.0))  # fmt: skip
     torch.manual_seed(5 + part)  # ranks that share a cut layer draw alike

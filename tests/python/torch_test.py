@@ -4,6 +4,8 @@
 """
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from door import HERE, ROOT, Door, Failure, main, skip_without_torch
 
@@ -11,12 +13,26 @@ GPT = [str(ROOT / "integrations/examples/torch_gpt/train.py"), "--steps", "12"]
 SHARDS = [str(HERE / "torch_shards.py")]  # HSDP, tensor parallel and ReplicaOptimizer in one program
 
 
-def mistakes(door):
+def alone(door, script):
+    """A script of checks that needs no run."""
     def test(_):
-        done = subprocess.run([door.python, str(HERE / "torch_mistakes.py")], capture_output=True, text=True, timeout=200,
+        done = subprocess.run([door.python, str(HERE / script)], capture_output=True, text=True, timeout=200,
                               env=door.environment())
         if done.returncode != 0:
             raise Failure(done.stdout[-2000:] + done.stderr[-4000:])
+    return test
+
+
+def shadowed(door):
+    """A file beside the script that has torch's name."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            Path(folder, "torch.py").write_text("")
+            Path(folder, "train.py").write_text("import kintsugi.torch\n")
+            done = subprocess.run([door.python, "train.py"], capture_output=True, text=True, timeout=200, cwd=folder, env=door.environment())
+        for words in (f"'torch' is {folder}/torch.py, not PyTorch", "Rename it"):
+            if done.returncode == 0 or words not in done.stderr:
+                raise Failure(done.stderr[-3000:])
     return test
 
 
@@ -46,7 +62,7 @@ if __name__ == "__main__":
 
     short = [
         struck("DDP, killed in the first step and in an update, exceptions outside of it and inside",
-               "kill:1@1:backward", "throw:3@4:backward", "kill:2@6:update", "throw:1@9:update",
+               "kill:1@1:backward", "throw:3@4,collective=2", "kill:2@6:update", "throw:1@9:update",
                paths=[["adopt", "retry", "respawn", "rebuild"]]),
         struck("DDP, silent in its backward pass, killed in its forward pass",
                "freeze:2@5:backward", "kill:0@8:forward", options=("--silence", "4"),
@@ -54,9 +70,14 @@ if __name__ == "__main__":
         struck("HSDP, tensor parallel and ReplicaOptimizer: exceptions outside of an update, inside and after it, damaged parameters, "
                "killed in an update", "throw:1@3:backward", "kill:2@5:update", "uce:3@7:backward,tensors=c*", "throw:0@9:update",
                "throw:1@11:param-sync", program=SHARDS, paths=[["retry", "respawn", "patch", "rebuild", "retry"]]),
+        # Slow steps, so that the spare has imported torch by then; on a machine that is busier still it has not.
+        struck("DDP, killed, and a spare takes the place", "slow:0@2:forward,ms=1000", "kill:1@9:backward", nproc=2,
+               options=("--no-adopt", "--spares", "1"), paths=[["spare"], ["respawn"]]),
         struck("FSDP2 without a second copy, an exception, killed in an update with snapshots", "throw:1@3:backward",
                "kill:0@7:update", how="fsdp", nproc=2, options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
-        ("torch's mistakes are sentences", mistakes(door)),
+        ("torch's mistakes are sentences", alone(door, "torch_mistakes.py")),
+        ("what is done at every step gives back what it took", alone(door, "torch_parts.py")),
+        ("a file that shadows torch is named", shadowed(door)),
         ("types of the package are as they say", door.typed("-p", "kintsugi")),
         ("types of a trainer are as they say", door.typed(GPT[0])),
         ("types of cut models are as they say", door.typed(*SHARDS)),

@@ -40,6 +40,7 @@ class Planner {
     }
     AddDoubles();
     if (scope_.quick) return std::move(cells_);
+    AddCollectives();
     AddRows(OtherKinds(), Rank(last_));
     if (last_ > 0) AddRows(OtherKinds(), Rank(0));
     return std::move(cells_);
@@ -57,6 +58,14 @@ class Planner {
     fault.step = step_;
     fault.phase = phase;
     cells_.push_back({std::string(kind.name) + ", rank " + rank.ToString(), phase, {fault}});
+  }
+
+  // Another rank stands in the one before it or blocks in the same one: what that leaves behind, no phase shows.
+  void AddCollectives() {
+    for (int number = 1; number <= kCollectivesTried; ++number)
+      cells_.push_back({"exception at collective " + std::to_string(number) + ", rank " + std::to_string(last_),
+                        std::nullopt,
+                        {{.kind = InjectionKind::kThrow, .rank = Rank(last_), .step = step_, .collective = number}}});
   }
 
   Injection Fault(InjectionKind kind, int rank, Step step, TrainPhase phase) const {
@@ -109,8 +118,10 @@ std::string CertifyCell::Slug() const {
   return slug;
 }
 
+bool CertifyCell::IsAtCollective() const { return faults.size() == 1 && faults.front().collective > 0; }
+
 CertifyCell WithinMarked(CertifyCell cell, const std::set<TrainPhase>& unmarked) {
-  if (cell.phase) return cell;
+  if (cell.phase || cell.IsAtCollective()) return cell;
   for (Injection& fault : cell.faults)
     if (unmarked.count(fault.phase) > 0) fault.phase = TrainPhase::kUpdate;
   return cell;

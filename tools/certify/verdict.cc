@@ -101,7 +101,9 @@ CertifyResult JudgeFinished(const CertifyCell& cell, const RunRecord& run, const
     result.text = difference + ". " + Hint(result.path, Compare(run, reference).same_samples);
   } else if (!reached) {
     result.outcome = CertifyOutcome::kNotReached;
-    result.text = cell.phase ? "the program does not mark this phase" : "not every fault struck";
+    result.text = cell.phase              ? "the program does not mark this phase"
+                  : cell.IsAtCollective() ? "the step has fewer collectives, or the program tells of none"
+                                          : "not every fault struck";
   } else {
     result.outcome = CertifyOutcome::kSame;
   }

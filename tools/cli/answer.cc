@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "tools/cli/common.h"
@@ -30,7 +31,11 @@ Result<std::string> ReadInput(const std::string& file) {
   FILE* const stream = file == "-" ? stdin : opened.get();
   if (!stream) return fail(std::string("cannot be opened: ") + std::strerror(errno));
   std::string text;
-  for (char part[1 << 16];;) {
+  char part[1 << 16];
+  std::error_code unknown;  // of a pipe
+  const uintmax_t size = std::filesystem::file_size(file, unknown);
+  if (!unknown && size <= kInputMax) text.reserve(size + sizeof part);
+  for (;;) {
     const size_t count = std::fread(part, 1, sizeof part, stream);
     text.append(part, count);
     if (text.size() > kInputMax) return fail("has more than " + std::to_string(kInputMax) + " bytes");
@@ -46,8 +51,16 @@ Result<reshard::Json> ReadJson(const std::string& file) {
 }
 
 int Say(const std::string& text) {
-  const bool is_written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-                          (text.ends_with('\n') || std::fputc('\n', stdout) != EOF) && std::fflush(stdout) == 0;
+  return SayParts([&](const auto& write) { write(text); });
+}
+
+int SayParts(const std::function<void(const std::function<void(std::string_view)>&)>& say) {
+  bool is_written = true, is_line = true;
+  say([&](std::string_view part) {
+    is_written = is_written && std::fwrite(part.data(), 1, part.size(), stdout) == part.size();
+    is_line = part.ends_with('\n');
+  });
+  is_written = is_written && (is_line || std::fputc('\n', stdout) != EOF) && std::fflush(stdout) == 0;
   if (is_written) return core::kExitSuccess;
   Complain(std::string("standard output: ") + std::strerror(errno));
   return core::kExitFailed;

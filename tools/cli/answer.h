@@ -2,7 +2,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "tools/reshard/json_field.h"
 #include "tools/reshard/refusal.h"
@@ -26,6 +28,8 @@ Result<reshard::Json> ReadJson(const std::string& file);
 
 // To standard output with exit code 0.
 int Say(const std::string& text);
+// The same in parts, as they come.
+int SayParts(const std::function<void(const std::function<void(std::string_view)>&)>& say);
 // As JSON to standard output, or as words to standard error; exit code 2.
 int Refuse(const reshard::Refusal& refusal, const AnswerForm& form);
 int RefuseSpec(const std::string& file, const Status& status, const AnswerForm& form);

@@ -164,8 +164,8 @@ class Certifier {
   Status CarryOut() {
     Plan();
     const size_t all = certificate_.cells.size();
-    Tell(std::to_string(all) + " faults to try; an undisturbed run takes " + Decimal(certificate_.reference_seconds) +
-         " s");
+    Tell("up to " + std::to_string(all) + " faults to try; an undisturbed run takes " +
+         Decimal(certificate_.reference_seconds) + " s");
     size_t done = 0;
     for (CertifiedCell& cell : certificate_.cells) {
       if (runner_.stopped()) return {StatusCode::kCancelled, "Stopped by a signal."};
@@ -176,14 +176,23 @@ class Certifier {
         cell.result = {CertifyOutcome::kNotReached, "the program does not mark this phase", "", 0};
         continue;
       }
+      if (cell.cell.IsAtCollective() && no_more_collectives_) {
+        cell.result = {CertifyOutcome::kNotReached, "", "", 0};
+        continue;
+      }
       cell.cell = WithinMarked(std::move(cell.cell), unmarked_);
       cell.command = CommandOf(cell.cell);
       KINTSUGI_RETURN_IF_ERROR(Try(cell));
       if (cell.result.outcome == CertifyOutcome::kNotReached && cell.cell.phase) unmarked_.insert(*cell.cell.phase);
+      if (cell.result.outcome == CertifyOutcome::kNotReached && cell.cell.IsAtCollective()) no_more_collectives_ = true;
       Tell("[" + std::to_string(done) + "/" + std::to_string(all) + "] " + cell.cell.Name() + ": " +
            std::string(CertifyOutcomeName(cell.result.outcome)) +
            (cell.result.path.empty() ? "" : " (" + cell.result.path + ")"));
     }
+    // Collectives that a step does not have are no part of the program.
+    std::erase_if(certificate_.cells, [](const CertifiedCell& cell) {
+      return cell.cell.IsAtCollective() && cell.result.outcome == CertifyOutcome::kNotReached;
+    });
     return Status::Ok();
   }
 
@@ -246,6 +255,7 @@ class Certifier {
   Certificate certificate_;
   RunRecord reference_;
   std::set<TrainPhase> unmarked_;
+  bool no_more_collectives_ = false;
   TimePoint begin_;
   int exit_ = core::kExitFailed;
 

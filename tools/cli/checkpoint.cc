@@ -28,7 +28,7 @@ struct Options {
   std::string max_shard_size = "5GB", memory = "1GiB";
   int shards = 1, threads = 0, zero_stage = 2;
   std::optional<uint64_t> step;
-  bool json = false, digests = false, skip_objects = false, overwrite = false;
+  bool json = false, digests = false, skip_objects = false, overwrite = false, no_side_files = false;
 };
 
 // A file that somebody cuts short while it is mapped: the words must not need memory.
@@ -65,9 +65,11 @@ Json CatalogJson(const Catalog& catalog, const std::map<std::string, uint64_t>& 
   for (const formats::CatalogObject& object : catalog.objects())
     objects.push_back({{"key", object.key}, {"form", formats::FormName(object.form)}, {"bytes", object.data.size()}});
   for (const auto& file : catalog.files()) files.push_back({{"name", file->name()}, {"bytes", file->size_bytes()}});
-  Json json = {{"format", catalog.format()}, {"path", catalog.path()}, {"bytes", catalog.ByteCount()},
-               {"tensors", tensors},         {"objects", objects},     {"files", files},
-               {"notes", catalog.notes()}};
+  Json side_files = Json::array();
+  for (const formats::CatalogSideFile& side : catalog.side_files()) side_files.push_back(side.name);
+  Json json = {{"format", catalog.format()}, {"path", catalog.path()},  {"bytes", catalog.ByteCount()},
+               {"tensors", tensors},         {"objects", objects},      {"files", files},
+               {"side_files", side_files},   {"notes", catalog.notes()}};
   if (catalog.step()) json["step"] = *catalog.step();
   return json;
 }
@@ -129,6 +131,7 @@ Result<formats::ConvertOptions> ReadConvertOptions(const Options& options) {
   convert.to_format = options.to;
   convert.only = options.only;
   convert.read.skip_objects = options.skip_objects;
+  convert.side_files = !options.no_side_files;
   convert.step = options.step;
   convert.lay.shards = options.shards;
   convert.lay.zero_stage = options.zero_stage;
@@ -162,9 +165,10 @@ int RunConvert(const Options& options) {
   CheckpointProgress progress("writing", !options.json);
   convert->write.progress = progress.Callback();
   const TimePoint start = SteadyClock::SteadyNow();
-  const auto done = formats::Convert(options.path, options.other, *convert);
+  auto done = formats::Convert(options.path, options.other, *convert);
   progress.Clear();
   const double seconds = ToMilliseconds(SteadyClock::SteadyNow() - start) / 1000;
+  if (done.ok()) done->notes.insert(done->notes.end(), done->left_out.begin(), done->left_out.end());
   if (!done.ok()) {
     if (options.json) std::cout << Json{{"ok", false}, {"error", done.status().message()}}.dump() << std::endl;
     return Fail(done.status());
@@ -326,6 +330,8 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 256));
   convert->add_flag("--skip-objects", options->skip_objects,
                     "Leave out objects that are not in the safe subset of pickle");
+  convert->add_flag("--no-side-files", options->no_side_files,
+                    "Leave out the files beside the state: configuration, tokenizer, training arguments");
   convert->add_flag("--overwrite", options->overwrite, "Exchange what lies at the destination for the new checkpoint");
   convert->footer(kConvertExample);
 

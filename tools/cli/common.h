@@ -15,6 +15,8 @@
 
 namespace kintsugi::cli {
 
+struct Attendance;
+
 // Options of `kintsugi run`, also used by the demonstration.
 // A run over several hosts.
 struct NodeOptions {
@@ -48,6 +50,7 @@ struct RunOptions {
   std::string snapshot_every = "0";  // a number of steps, or "auto"
   std::string save_dir = kDefaultSaveDir;
   std::string save_format, save_aoa;
+  std::vector<std::string> save_with;
   std::string resume;
   std::string resume_aoa, resume_strict;
   double grace = 30;
@@ -66,6 +69,7 @@ struct RunOptions {
   std::string log_level = "info";
   uint64_t tokens_per_sample = 0;
   bool quiet = false;
+  bool python = false;               // the program is a module of Python
   std::vector<std::string> command;  // program and its arguments
 };
 
@@ -79,6 +83,8 @@ struct RunOutcome {
 void AddRunOptions(CLI::App& app, RunOptions& options);
 
 int WorldSize(const RunOptions& options);
+// As logs name it: "1", or "controller-0" of one without ranks.
+std::string NodeName(const NodeOptions& options);
 void AddNodeOptions(CLI::App& app, NodeOptions& options);
 // Fills what nodes tell each other: job, secret, addresses. With one node nothing changes.
 Status ApplyNodeOptions(const NodeOptions& options, LauncherOptions* launcher);
@@ -96,11 +102,13 @@ Result<RunOutcome> ExecuteRun(const RunOptions& options);  // on one host
 struct NodeOutcome {
   int exit_code = 0;
   std::string text;
+  bool asked = false;             // somebody wanted it to end
   std::optional<RunOutcome> run;  // where it led at the end
 };
-Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<OutputPrefixer> output);
-// The same, with its reports and its complaints: the exit code.
-int RunAndReport(const RunOptions& options);
+Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<OutputPrefixer> output,
+                                std::shared_ptr<RunObserver> observer);
+// The same, with its reports and its complaints and what attends it (attendance.h): the exit code.
+int RunAndReport(const RunOptions& options, const Attendance& attendance);
 
 // That checkpoints could be written to `root` from here: found out before a run rather than at its first save.
 // Leaves nothing behind. Errors: kUnavailable, with the place and the reason.
@@ -111,9 +119,11 @@ Status CheckSaveRoot(const std::string& root);
 Result<checkpoint::CheckpointInfo> FindToResume(const std::string& root);
 // The same as a policy's resume; a folder in a form of the trainer's own is left to its repair handler.
 Status TakeResume(const std::string& root, core::Policy* policy);
-// --resume auto: the same, and the beginning where nothing has been saved in `root` yet. What is there and damaged is an
-// error: nobody begins anew unasked.
+// --resume auto: the same, and the beginning where nothing has been saved in `root` yet. What is there and damaged is
+// an error: nobody begins anew unasked.
 inline constexpr const char* kResumeAuto = "auto";
+// Something was saved there, ours or not, beside the word of whose the folder is and saves that were never finished.
+bool HoldsAnything(const std::string& root);
 Status TakeNewest(const std::string& root, core::Policy* policy);
 
 // Of --snapshot-every: "auto", or a number of steps. kInvalidArgument says what stands there.
@@ -170,5 +180,7 @@ void AddCheckpoint(CLI::App& app, int& exit_code);  // ckpt
 void AddReport(CLI::App& app, int& exit_code);
 void AddSim(CLI::App& app, int& exit_code);
 void AddReplay(CLI::App& app, int& exit_code);
+void AddCompletion(CLI::App& app);
+void AddManifest(CLI::App& app);
 
 }  // namespace kintsugi::cli

@@ -14,6 +14,7 @@
 #include "runtime/launcher/save_book.h"
 #include "runtime/launcher/stop_signals.h"
 #include "runtime/net/event_loop.h"
+#include "tools/cli/attendance.h"
 #include "tools/cli/common.h"
 
 namespace kintsugi::cli {
@@ -42,7 +43,9 @@ class StandAlone final : public ControllerHost {
     saves_.OnMade(checkpoint, SteadyClock::SteadyNow());
   }
   void OnSave(const core::SaveSettled& settled) override {
-    if (!settled.saved) log_->Write(LogLevel::kWarning, saves_.OnFailed(settled, SteadyClock::SteadyNow()));
+    const std::string line =
+        settled.saved ? saves_.OnRemark(settled) : saves_.OnFailed(settled, SteadyClock::SteadyNow());
+    if (!line.empty()) log_->Write(LogLevel::kWarning, line);
   }
   void OnNotice(Rank rank, const std::string& text) override {
     log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
@@ -69,6 +72,7 @@ constexpr const char* kDefaultJob = "job";
 
 struct Options {
   int world_size = 0;
+  Attendance attendance;
   RunOptions run;  // with run.node.controllers: leads the launchers of several nodes
   std::string bind = "127.0.0.1";
   int port = 18800;
@@ -146,13 +150,17 @@ void AddLeadingOptions(CLI::App& app, RunOptions& o) {
 
 Status Serve(const Options& options, int& exit_code) {
   if (!options.run.node.controllers.empty()) {
-    exit_code = RunAndReport(OverLaunchers(options));
+    exit_code = RunAndReport(OverLaunchers(options), options.attendance);
     return Status::Ok();
   }
   if (options.world_size == 0)
     return {StatusCode::kInvalidArgument,
             "--world-size is missing: the number of ranks that join by themselves (or give --rendezvous, to lead "
             "launchers)"};
+  if (options.attendance.any())
+    return {StatusCode::kInvalidArgument,
+            "--metrics, --page, --on-incident, --webhook and --restarts attend a run that launchers carry out: give "
+            "--rendezvous too"};
   RaiseDescriptorLimit();
   KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log,
                             MakeLog(options.log_level, "node=controller job=" + options.job, MakeOutput()));
@@ -206,6 +214,7 @@ void AddController(CLI::App& app, int& exit_code) {
   command->add_option("--secret-fd", options->secret_fd, "Descriptor of the job's secret");
   AddTlsOptions(*command, options->tls);
   AddLeadingOptions(*command, options->run);
+  AddAttendanceOptions(*command, options->attendance);
   command->add_option("--save-dir", options->save_dir, "Root of dying-gasp checkpoints");
   command
       ->add_option("--snapshot-every", options->snapshot_every,

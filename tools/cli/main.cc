@@ -4,6 +4,7 @@
 
 #include "tools/cli/answer.h"
 #include "tools/cli/common.h"
+#include "tools/cli/version.h"
 
 int main(int argc, char** argv) {
   // A reader that goes away costs its output and nothing else; the programs that are started get the default back.
@@ -11,7 +12,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Kintsugi: fault tolerance for distributed training.\n"
       "Starts ranks, watches them, and repairs the run in memory when something breaks."};
-  app.set_version_flag("--version", "kintsugi 0.1.0");
+  app.set_version_flag("--version", kintsugi::cli::VersionText, "Version, commit, compiler and what was built in");
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 success, 1 the run failed, 2 wrong usage, 3 the run could not start,\n"
@@ -30,6 +31,8 @@ int main(int argc, char** argv) {
   kintsugi::cli::AddSim(app, exit_code);
   kintsugi::cli::AddReshard(app, exit_code);
   kintsugi::cli::AddAoa(app, exit_code);
+  kintsugi::cli::AddManifest(app);
+  kintsugi::cli::AddCompletion(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

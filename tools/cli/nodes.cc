@@ -87,21 +87,25 @@ Result<std::shared_ptr<const net::Secret>> ReadSecret(const std::string& file) {
 
 int WorldSize(const RunOptions& options) { return options.nproc * options.node.nodes; }
 
+std::string NodeName(const NodeOptions& o) {
+  return o.controller_rank >= 0 ? "controller-" + std::to_string(o.controller_rank) : std::to_string(o.node_rank);
+}
+
 void AddNodeOptions(CLI::App& app, NodeOptions& o) {
   app.add_option("--nnodes", o.nodes,
                  "Hosts that run together; start one launcher on each, with the same arguments\n"
                  "but for --node-rank")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  app.add_option("--node-rank", o.node_rank, "This host among them, from 0; node 0 leads first, and any other when it is lost")
+  app.add_option("--node-rank,--node_rank", o.node_rank, "This host among them, from 0; node 0 leads first, and any other when it is lost")
       ->capture_default_str();
-  app.add_option("--rendezvous", o.rendezvous, "HOST:PORT on node 0 where the others join");
+  app.add_option("--rendezvous,--rdzv-endpoint,--rdzv_endpoint", o.rendezvous, "HOST:PORT on node 0 where the others join");
   app.add_option(
       "--controller", o.controllers,
       "HOST:PORT[,HOST:PORT...] of `kintsugi controller --rendezvous`, instead of --rendezvous: processes that\n"
       "lead the run and have no ranks; when one dies another takes over");
   app.add_option("--secret-file", o.secret_file, "32 random bytes that all nodes share, readable by their owner alone");
-  app.add_option("--job", o.job, "Name of the run, the same on all nodes (default: the rendezvous)");
+  app.add_option("--job,--rdzv-id,--rdzv_id", o.job, "Name of the run, the same on all nodes (default: the rendezvous; on one host a name of its own)");
   app.add_option("--node-address", o.address, "Address of this host as others reach it (default: found out)");
   app.add_option(
       "--witness", o.witness,
@@ -116,6 +120,7 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
     if (!o.witness.empty()) return Usage("--witness decides between nodes: give --nnodes too");
     if (o.node_rank != 0 || !o.rendezvous.empty() || !o.controllers.empty())
       return Usage("--node-rank, --rendezvous and --controller are for several nodes: give --nnodes too");
+    if (!o.job.empty()) launcher->job = o.job;
     return Status::Ok();
   }
   if (o.node_rank < 0 || o.node_rank >= o.nodes)

@@ -83,8 +83,8 @@ Status Draw(const ReshardOptions& options, const reshard::ReshardAnswer& answer)
 }
 
 Result<reshard::LayoutSpec> ReadSpec(const std::string& file, reshard::SpecSides sides) {
-  KINTSUGI_ASSIGN_OR_RETURN(const std::string text, ReadInput(file));
-  return reshard::ReadLayoutSpec(text, sides);
+  KINTSUGI_ASSIGN_OR_RETURN(std::string text, ReadInput(file));
+  return reshard::ReadLayoutSpec(std::move(text), sides);
 }
 
 int RunPlan(const ReshardOptions& options) {
@@ -107,7 +107,8 @@ int RunPlan(const ReshardOptions& options) {
   const auto& plan = std::get<reshard::ReshardAnswer>(answer);
   if (!options.picture.empty())
     if (const Status drawn = Draw(options, plan); !drawn.ok()) return fail("--picture", drawn);
-  return Say(options.form.IsJson() ? plan.ToJson() : plan.ToTable());
+  if (!options.form.IsJson()) return Say(plan.ToTable());
+  return SayParts([&](const auto& write) { plan.WriteJson(write); });
 }
 
 int RunValidate(const ReshardOptions& options) {

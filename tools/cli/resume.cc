@@ -9,6 +9,15 @@
 #include "tools/cli/common.h"
 
 namespace kintsugi::cli {
+bool HoldsAnything(const std::string& root) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind(OwnerFile::kName, 0) != 0 && !checkpoint::UnfinishedOfFolder(name)) return true;
+  }
+  return false;
+}
+
 namespace {
 
 using checkpoint::CheckpointInfo;
@@ -29,16 +38,6 @@ std::optional<CheckpointInfo> WholeBefore(const std::string& root, const Checkpo
     PassOver(whole);
   }
   return std::nullopt;
-}
-
-// There is something beside the word of whose the folder is, and beside saves that were never finished.
-bool HoldsAnything(const std::string& root) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-    const std::string name = entry.path().filename();
-    if (name.rfind(OwnerFile::kName, 0) != 0 && !checkpoint::UnfinishedOfFolder(name)) return true;
-  }
-  return false;
 }
 
 // A folder with something in it, and nothing that could be a checkpoint of ours: what the trainer's own save handler

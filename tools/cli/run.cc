@@ -6,10 +6,12 @@
 #include "replica/formats/save_as.h"
 #include "replica/layout/strict.h"
 #include "runtime/launcher/node_launcher.h"
+#include "tools/cli/attendance.h"
 #include "tools/cli/common.h"
 #include "tools/cli/engine.h"
+#include "tools/cli/python.h"
+#include "tools/cli/restarts.h"
 #include "tools/cli/run_folder.h"
-#include "tools/report/record_json.h"
 #include "tools/report/report.h"
 
 namespace kintsugi::cli {
@@ -72,7 +74,7 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
                  "Fault to strike, KIND:RANK@STEP[:PHASE][,key=value]; repeatable.\n" + std::string(InjectionGrammar()))
       ->take_all();
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
-  app.add_option("--max-respawns", o.max_respawns, "How often one rank may be replaced")->capture_default_str();
+  app.add_option("--max-respawns,--max-restarts,--max_restarts", o.max_respawns, "How often one rank may be replaced")->capture_default_str();
   app.add_flag(
       "--no-adopt", o.no_adopt,
       "Do not hold the state memory (Agent::AllocateState) of a process that is gone for the one that replaces\n"
@@ -111,6 +113,12 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--save-aoa", o.save_aoa,
                  "Other names, shapes or types for what --save-format writes: a file of AOA statements")
       ->needs(format)
+      ->check(CLI::ExistingFile);
+  app.add_option(
+         "--save-with", o.save_with,
+         "Files that go with every checkpoint, as they are when it is made: a model's configuration, a tokenizer;\n"
+         "repeatable. They are those of the host of the rank that publishes")
+      ->take_all()
       ->check(CLI::ExistingFile);
   CLI::Option* resume = app.add_option(
       "--resume", o.resume,
@@ -180,11 +188,7 @@ struct PreparedRun {
 
 // Whose lines these are, among those of several launchers and runs.
 std::string LogName(const RunOptions& options, const LauncherOptions& launcher) {
-  const NodeOptions& node = options.node;
-  return "node=" +
-         (node.controller_rank >= 0 ? "controller-" + std::to_string(node.controller_rank)
-                                    : std::to_string(node.node_rank)) +
-         " job=" + launcher.job;
+  return "node=" + NodeName(options.node) + " job=" + launcher.job;
 }
 
 // A folder that was asked for must be there when it is needed. One that nobody named is only missed when a run ends
@@ -229,6 +233,10 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, std::sha
       std::error_code error;
       launcher.environment[variable] = std::filesystem::absolute(*file, error).string();
     }
+  for (const std::string& file : options.save_with) {
+    std::error_code error;
+    launcher.environment["KINTSUGI_SAVE_WITH"] += std::filesystem::absolute(file, error).string() + "\n";
+  }
   if (!options.save_format.empty()) launcher.environment["KINTSUGI_SAVE_FORMAT"] = options.save_format;
   // Ranks share this host's processors, and one thread gives one order of sums; who knows better has said so.
   for (const char* threads : {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"})
@@ -290,17 +298,19 @@ Result<NodeResult> RunAlone(PreparedRun& prepared, ProgressDisplay& display) {
   Launcher launcher(prepared.launcher, prepared.log);
   launcher.OnProgress([&](const RunProgress& progress) { display.Show(progress); });
   KINTSUGI_ASSIGN_OR_RETURN(RunResult run, launcher.Run());
-  return NodeResult{run.exit_code, run.text, std::move(run)};
+  return NodeResult{run.exit_code, run.text, run.asked, std::move(run)};
 }
 
 }  // namespace
 
-Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<OutputPrefixer> output) {
+Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<OutputPrefixer> output,
+                                std::shared_ptr<RunObserver> observer) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options, output));
   LauncherOptions& launcher = prepared->launcher;
   const std::string journal_path = JournalPath(options, launcher.run_directory);
   launcher.journal.path = journal_path;
   launcher.journal.bytes_max = options.journal_mib << 20;
+  launcher.observer = std::move(observer);
   ProgressDisplay display(output, options.tokens_per_sample, !options.quiet);
   Result<NodeResult> result =
       options.node.nodes > 1 ? RunNode(options, *prepared, display) : RunAlone(*prepared, display);
@@ -310,7 +320,7 @@ Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<Outpu
     prepared->log->Write(LogLevel::kInfo,
                          LogLine("recorded", {{"replay", "kintsugi replay --journal " + journal_path}}));
   if (!result.ok()) return result.status();
-  NodeOutcome outcome{result->exit_code, result->text, {}};
+  NodeOutcome outcome{result->exit_code, result->text, result->asked, {}};
   if (!result->run) return outcome;
   outcome.run.emplace(RunOutcome{*std::move(result->run), {}});
   outcome.run->record = MakeRecord(options, outcome.run->result);
@@ -318,41 +328,8 @@ Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<Outpu
 }
 
 Result<RunOutcome> ExecuteRun(const RunOptions& options) {
-  KINTSUGI_ASSIGN_OR_RETURN(NodeOutcome outcome, ExecuteNode(options, MakeOutput(options.json == "-" ? 2 : 1)));
+  KINTSUGI_ASSIGN_OR_RETURN(NodeOutcome outcome, ExecuteNode(options, MakeOutput(options.json == "-" ? 2 : 1), nullptr));
   return *std::move(outcome.run);
-}
-
-namespace {
-
-// The exit code of a run that this kept from beginning.
-int NeverBegan(const Status& why) {
-  return why.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
-}
-
-}  // namespace
-
-int RunAndReport(const RunOptions& options) {
-  // Outlives the run: its last words go the same way, and the end waits for a reader for two seconds at most.
-  const std::shared_ptr<OutputPrefixer> output = MakeOutput(options.json == "-" ? 2 : 1);
-  const auto complain = [&](const Status& status) {
-    Complain(*output, status.message());
-    return NeverBegan(status);
-  };
-  Result<NodeOutcome> outcome = ExecuteNode(options, output);
-  if (!outcome.ok()) return complain(outcome.status());
-  int exit_code = outcome->exit_code;
-  Status written;
-  if (outcome->run && !options.json.empty())
-    written = WriteText(options.json, SummaryJson(outcome->run->record).dump());
-  if (outcome->run && written.ok() && !options.report.empty())
-    written = WriteReport(options.report, outcome->run->record, nullptr);
-  if (!written.ok()) {
-    Complain(*output, written.message());
-    if (exit_code == 0) exit_code = core::kExitFailed;
-  }
-  if (exit_code != 0) Complain(*output, outcome->text);
-  (void)output->Flush(OutputPrefixer::kFlushLimit);
-  return exit_code;
 }
 
 void AddRun(CLI::App& app, int& exit_code) {
@@ -361,14 +338,18 @@ void AddRun(CLI::App& app, int& exit_code) {
   AddRunOptions(*run, *options);
   AddNodeOptions(*run, options->node);
   AddTlsOptions(*run, options->tls);
+  auto attendance = std::make_shared<Attendance>();
+  AddAttendanceOptions(*run, *attendance);
   auto engine = std::make_shared<std::string>("auto");
   AddEngineOption(*run, *engine);
+  AddPythonOption(*run, options->python);
   run->add_option("program", options->command, "Program and its arguments, after --")->required();
   run->positionals_at_end();
-  run->callback([run, options, engine, &exit_code] {
+  run->callback([run, options, attendance, engine, &exit_code] {
+    options->command = ByPython(options->python, options->command);
     const Result<std::optional<Meeting>> meeting = TakeSurroundings(*run, *engine, options.get());
     if (meeting.ok()) {
-      exit_code = RunAndReport(*options);
+      exit_code = RunAndReport(*options, *attendance);
       return;
     }
     Complain(meeting.status().message());

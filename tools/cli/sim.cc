@@ -6,15 +6,20 @@
 #include "runtime/sim/campaign.h"
 #include "tools/cli/common.h"
 #include "tools/cli/coverage_picture.h"
+#include "tools/replay/run_digest.h"
 
 namespace kintsugi::cli {
 namespace {
+
+constexpr const char* kEachProfile = "profiles";
+constexpr const char* kEachSeed = "seeds";
 
 struct SimOptions {
   std::string seeds = "1..1001";
   int ranks = 0;
   std::string profile = "default";
   std::string json, picture;
+  std::string digest;  // empty: none; kEachProfile, kEachSeed
   bool log = false;
   bool minimize = false;
 };
@@ -48,20 +53,34 @@ Result<std::vector<sim::Profile>> FindProfiles(const std::string& name) {
   return found;
 }
 
-void RunSeed(const SimOptions& options, uint64_t seed, const sim::Profile& profile, const sim::LogFunction& log,
-             std::ostream& words, sim::Campaign* campaign) {
+// The run's digest; 0 where none is asked for.
+uint64_t RunSeed(const SimOptions& options, uint64_t seed, const sim::Profile& profile, const sim::LogFunction& log,
+                 std::ostream& words, sim::Campaign* campaign) {
   const sim::Plan plan = sim::DrawPlan(seed, profile, options.ranks);
-  const sim::Outcome outcome = sim::Cluster(plan, log).Run();
+  const DigestedRun run =
+      options.digest.empty() ? DigestedRun{sim::Cluster(plan, log).Run(), 0} : RunDigested(plan, log);
+  const sim::Outcome& outcome = run.outcome;
   campaign->Add(plan, outcome);
-  if (outcome.violations.empty()) return;
+  if (options.digest == kEachSeed) words << "digest " << profile.name << ' ' << seed << ' ' << Hex(run.digest) << '\n';
+  if (outcome.violations.empty()) return run.digest;
   const sim::Violation& violation = outcome.violations.front();
   words << "seed " << seed << " breaks " << violation.ToString() << "\n  " << plan.ToString()
         << "\n  replay: " << sim::ReplayCommand(seed, profile.name, options.ranks) << '\n';
-  if (!options.minimize) return;
+  if (!options.minimize) return run.digest;
   const sim::Plan shortest = sim::Minimize(plan, violation.promise);
   words << "  shortest schedule, " << shortest.faults.size() << " of " << plan.faults.size() << " faults:\n";
   for (const sim::PlannedFault& fault : shortest.faults) words << "    " << fault.ToString() << '\n';
   if (shortest.faults.empty()) words << "    none: the run breaks it by itself\n";
+  return run.digest;
+}
+
+void RunProfile(const SimOptions& options, const Seeds& seeds, const sim::Profile& profile, const sim::LogFunction& log,
+                std::ostream& words, sim::Campaign* campaign) {
+  uint64_t digest = 0;
+  for (uint64_t seed = seeds.first; seed < seeds.end; ++seed)
+    digest = Chain(digest, RunSeed(options, seed, profile, log, words, campaign));
+  if (!options.digest.empty())
+    words << "digest " << profile.name << ' ' << options.seeds << ' ' << Hex(digest) << std::endl;
 }
 
 // Where standard output is the JSON's, words go to standard error.
@@ -71,8 +90,7 @@ int RunSeeds(const SimOptions& options, const Seeds& seeds, const std::vector<si
   if (options.log) log = [&words](const std::string& line) { words << line << '\n'; };
   sim::Campaign campaign;
   const auto began = std::chrono::steady_clock::now();
-  for (const sim::Profile& profile : profiles)
-    for (uint64_t seed = seeds.first; seed < seeds.end; ++seed) RunSeed(options, seed, profile, log, words, &campaign);
+  for (const sim::Profile& profile : profiles) RunProfile(options, seeds, profile, log, words, &campaign);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   words << campaign.seeds_run() << " seeds, " << campaign.incidents() << " incidents, " << campaign.failures().size()
         << " failing; recovery " << sim::Milliseconds(campaign.RecoveryMedian()) << " ms in the middle, "
@@ -132,6 +150,12 @@ void AddSim(CLI::App& app, int& exit_code) {
       ->expected(0, 1)
       ->default_str("-");
   command->add_option("--picture", options->picture, "Draw the coverage, fault kinds by phases, as SVG into FILE");
+  command
+      ->add_option("--digest", options->digest,
+                   "Print a digest of every log line, event and action: of each profile, or of each seed too (seeds)")
+      ->expected(0, 1)
+      ->default_str(kEachProfile)
+      ->check(CLI::IsMember({kEachProfile, kEachSeed}));
   command->add_flag("--log", options->log, "Print everything that happens");
   command->add_flag("--minimize", options->minimize,
                     "Drop faults of a failing seed until the shortest schedule is left");

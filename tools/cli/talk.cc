@@ -31,6 +31,8 @@ void PrintSaves(const json& saves) {
   if (!saves["last_failure"].is_null())
     std::cout << "\n  the last failure, " << Age(saves["last_failure"]) << ", of step " << saves["last_failure"]["step"]
               << ": " << saves["last_failure"]["why"].get<std::string>();
+  if (const std::string remark = saves.value("remark", ""); !remark.empty())
+    std::cout << "\n  of the newest: " << remark;
   std::cout << "\n";
 }
 
@@ -67,7 +69,8 @@ void PrintStatus(const json& s) {
 CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& help,
                      const std::shared_ptr<TalkOptions>& options) {
   CLI::App* command = app.add_subcommand(name, help);
-  command->add_option("--run", options->run_dir, "The run's folder (its --run-dir; `kintsugi run` prints it)")->required();
+  command->add_option("--run", options->run_dir, "The run's folder (its --run-dir; `kintsugi run` prints it)")
+      ->required();
   return command;
 }
 
@@ -106,6 +109,7 @@ void AddTalk(CLI::App& app, int& exit_code) {
       std::cout << "saving to " << (*answer)["directory"].get<std::string>() << std::endl;
     else
       std::cout << "saved step " << (*answer)["step"] << " in " << (*answer)["directory"].get<std::string>()
+                << (answer->contains("remark") ? "\nremark: " + (*answer)["remark"].get<std::string>() : "")
                 << std::endl;
   });
   CLI::App* stop = AddCommand(

@@ -6,6 +6,7 @@ find_package(OpenSSL REQUIRED COMPONENTS SSL Crypto)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(simdjson REQUIRED)
 find_package(Gloo REQUIRED)
 find_package(Eigen3 REQUIRED NO_MODULE)
 

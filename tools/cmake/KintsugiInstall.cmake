@@ -117,4 +117,4 @@ configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/kintsugi-config.cmake.i
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/kintsugi-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/kintsugi-config.cmake" "${PROJECT_BINARY_DIR}/kintsugi-config-version.cmake"
         DESTINATION "${package_folder}" COMPONENT devel)
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT devel)
+include(KintsugiPackages)

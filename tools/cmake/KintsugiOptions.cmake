@@ -25,5 +25,8 @@ if(SKBUILD AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   if(KINTSUGI_CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
                                     "${KINTSUGI_CCACHE}")
+  else()
+    # The cache names sources relative to the project; without it the compiler must be told to, so that a wheel holds no path.
+    add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
   endif()
 endif()

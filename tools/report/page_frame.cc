@@ -17,11 +17,13 @@ constexpr std::string_view kMasthead = R"html(<div class="masthead">
 
 }  // namespace
 
-std::string PageHead(const std::string& title, const std::string& more_style) {
+std::string PageHead(const std::string& title, const std::string& more_style, const std::string& more_allowed) {
   return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
          "img-src "
-         "data:; base-uri 'none'; form-action 'none'\">\n"
+         "data:; base-uri 'none'; form-action 'none'" +
+         (more_allowed.empty() ? "" : "; " + more_allowed) +
+         "\">\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          "<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
          title + "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n" + PageStyle() + more_style +

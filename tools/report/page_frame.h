@@ -8,8 +8,9 @@
 
 namespace kintsugi {
 
-// From the doctype to the end of <head>. REQUIRES: `title` is escaped; `more_style` is CSS.
-std::string PageHead(const std::string& title, const std::string& more_style = "");
+// From the doctype to the end of <head>. REQUIRES: `title` is escaped; `more_style` is CSS; `more_allowed` are sources
+// beyond those, as a content security policy names them.
+std::string PageHead(const std::string& title, const std::string& more_style = "", const std::string& more_allowed = "");
 
 // The project's mark and name.
 std::string Masthead();

@@ -12,9 +12,9 @@ void AppendBox(const layout::Box& box, std::string* out) {
   *out += '[';
   for (int axis = 0; axis < box.axes; ++axis) {
     *out += axis ? ",[" : "[";
-    *out += std::to_string(box.lo[axis]);
+    AppendNumber(box.lo[axis], out);
     *out += ',';
-    *out += std::to_string(box.hi[axis]);
+    AppendNumber(box.hi[axis], out);
     *out += ']';
   }
   *out += ']';

@@ -31,8 +31,8 @@ enum class SpecSides {
   kBoth,    // plan
 };
 
-// Shards are taken while the text is read: memory is linear in the layouts, not in the text, where the tensors stand in
-// front of the shards.
-Result<LayoutSpec> ReadLayoutSpec(std::string_view text, SpecSides sides);
+// A plain spec is read in place (plain_spec.h). Of any other, shards are taken while the text is read: memory is linear
+// in the layouts, not in the text, where the tensors stand in front of the shards.
+Result<LayoutSpec> ReadLayoutSpec(std::string text, SpecSides sides);
 
 }  // namespace kintsugi::reshard

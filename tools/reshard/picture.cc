@@ -177,8 +177,8 @@ class Picture {
         if (!Counts()) break;
         const bool is_own = move->from == move->to;
         const std::string label = is_own ? "own" : "from " + std::to_string(move->from);
-        body_ += panel.Draw(move->target_box, Hue(move->from), is_own ? "" : label);
-        if (is_own) body_ += panel.Draw(move->target_box, "own", label);
+        body_ += panel.Draw(answer_.TargetBox(*move), Hue(move->from), is_own ? "" : label);
+        if (is_own) body_ += panel.Draw(answer_.TargetBox(*move), "own", label);
       }
       ++drawn;
     }

@@ -22,18 +22,28 @@ void Add(const ListedMove& move, ReshardAnswer* answer) {
   if (move.from == move.to) answer->bytes_local += move.bytes;
 }
 
+// Where the box is from now on.
+uint64_t Keep(const layout::Box& box, std::vector<int64_t>* coordinates) {
+  const uint64_t at = coordinates->size();
+  coordinates->insert(coordinates->end(), box.lo.begin(), box.lo.begin() + box.axes);
+  coordinates->insert(coordinates->end(), box.hi.begin(), box.hi.begin() + box.axes);
+  return at;
+}
+
 std::optional<LayoutError> AnswerSameNames(const plan::PlanOptions& options, ReshardAnswer* answer) {
   const Metadata &source = answer->spec.source, &target = answer->spec.target;
-  const auto made = MakePlan(source, target, options);
+  auto made = MakePlan(source, target, options);
   if (!made.ok()) return made.error();
   if (auto error = CheckPlan(*made, source, target)) return error;
   answer->moves.reserve(made->moves.size());
   for (const plan::KeyMoves& key : made->keys)
     for (uint64_t i = key.first_move; i < key.first_move + key.move_count; ++i) {
       const plan::Move& move = made->moves[i];
-      const layout::Box box = made->BoxOf(key, i, target.keys[key.target_key].axes);
+      const auto axes = static_cast<uint64_t>(target.keys[key.target_key].axes);
+      const uint64_t box = key.first_coordinate + (i - key.first_move) * 2 * axes;
       Add({key.target_key, key.source_key, move.from, move.to, 0, move.bytes, box, box}, answer);
     }
+  answer->coordinates = std::move(made->coordinates);
   return std::nullopt;
 }
 
@@ -112,7 +122,7 @@ std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan
     const auto [at, is_new] = lists.emplace(std::move(steps), static_cast<uint32_t>(answer->steps.size()));
     if (is_new) answer->steps.push_back(at->first);
     Add({target.KeyOfPiece(move.target_piece), move.source_key, move.from, move.to, at->second, move.bytes,
-         move.source_box, move.target_box},
+         Keep(move.source_box, &answer->coordinates), Keep(move.target_box, &answer->coordinates)},
         answer);
   }
   return std::nullopt;

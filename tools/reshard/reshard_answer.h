@@ -4,7 +4,9 @@
 // both sides. Memory: linear in moves; more than kMovesMax are refused. Threads: pure; an answer is plain data.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -30,12 +32,13 @@ struct ListedMove {
   int32_t from = 0, to = 0;
   uint32_t steps = 0;  // number of a list of steps; 0: none
   int64_t bytes = 0;
-  layout::Box source_box, target_box;
+  uint64_t source_box = 0, target_box = 0;  // where the coordinates of the answer have them
 };
 
 struct ReshardAnswer {
   LayoutSpec spec;
   std::vector<ListedMove> moves;
+  std::vector<int64_t> coordinates;  // of the moves' boxes, each all lo, then all hi
   std::vector<std::vector<std::string>> steps = {{}};
   int64_t bytes_total = 0, bytes_local = 0;  // of the moves as listed
   // With an AOA program: a source box that a rank needs for several target boxes is listed for each, but travels once.
@@ -44,10 +47,19 @@ struct ReshardAnswer {
   std::vector<std::string> unexpected;      // and those that are not stored, where the strict mode lets them be
   std::vector<std::string> unread;          // stored keys that no rank asks for
 
+  layout::Box SourceBox(const ListedMove& move) const {
+    return layout::BoxFrom(coordinates.data() + move.source_box, spec.source.keys[move.source_key].axes);
+  }
+  layout::Box TargetBox(const ListedMove& move) const {
+    return layout::BoxFrom(coordinates.data() + move.target_box, spec.target.keys[move.key].axes);
+  }
+
   // {"ok": true, "moves": [{"key", "source_key", "from_rank", "to_rank", "source_box", "target_box", "steps",
   // "bytes"}],
   //  "bytes_total", "bytes_local", "unexpected", "unread", "checked": true}; with a program also "bytes_moved",
   //  "added", "dropped".
+  // Handed over in parts of about 64 KiB, in order: the text may be larger than the answer.
+  void WriteJson(const std::function<void(std::string_view)>& write) const;
   std::string ToJson() const;
   // For people: totals, bytes per rank, the first moves.
   std::string ToTable() const;

@@ -10,6 +10,7 @@
 namespace kintsugi::reshard {
 namespace {
 
+constexpr size_t kPartBytes = size_t{1} << 16;
 constexpr size_t kMovesShown = 40;
 constexpr size_t kRanksShown = 64;
 
@@ -24,6 +25,12 @@ std::string Joined(const std::vector<std::string>& texts, const char* between) {
 }  // namespace
 
 std::string ReshardAnswer::ToJson() const {
+  std::string text;
+  WriteJson([&](std::string_view part) { text += part; });
+  return text;
+}
+
+void ReshardAnswer::WriteJson(const std::function<void(std::string_view)>& write) const {
   std::vector<std::string> step_texts;
   for (const auto& list : steps) AppendTexts(list, &step_texts.emplace_back());
   std::vector<std::string> keys, source_keys;
@@ -36,14 +43,22 @@ std::string ReshardAnswer::ToJson() const {
     text += keys[move.key];
     text += ",\"source_key\":";
     text += source_keys[move.source_key];
-    text += ",\"from_rank\":" + std::to_string(move.from) + ",\"to_rank\":" + std::to_string(move.to);
+    text += ",\"from_rank\":";
+    AppendNumber(move.from, &text);
+    text += ",\"to_rank\":";
+    AppendNumber(move.to, &text);
     text += ",\"source_box\":";
-    AppendBox(move.source_box, &text);
+    AppendBox(SourceBox(move), &text);
     text += ",\"target_box\":";
-    AppendBox(move.target_box, &text);
+    AppendBox(TargetBox(move), &text);
     text += ",\"steps\":";
     text += step_texts[move.steps];
-    text += ",\"bytes\":" + std::to_string(move.bytes) + "}";
+    text += ",\"bytes\":";
+    AppendNumber(move.bytes, &text);
+    text += '}';
+    if (text.size() < kPartBytes) continue;
+    write(text);
+    text.clear();
   }
   text += "],\n\"bytes_total\":" + std::to_string(bytes_total) + ",\"bytes_local\":" + std::to_string(bytes_local);
   if (bytes_moved) {
@@ -56,7 +71,7 @@ std::string ReshardAnswer::ToJson() const {
   AppendTexts(unexpected, &text);
   text += ",\"unread\":";
   AppendTexts(unread, &text);
-  return text + ",\"checked\":true}";
+  write(text + ",\"checked\":true}");
 }
 
 std::string ReshardAnswer::ToTable() const {
@@ -94,10 +109,10 @@ std::string ReshardAnswer::ToTable() const {
     const ListedMove& move = moves[i];
     std::vector<std::string> row = {spec.target.keys[move.key].name, std::to_string(move.from),
                                     move.from == move.to ? "itself" : std::to_string(move.to), Bytes(move.bytes),
-                                    Describe(move.target_box)};
+                                    Describe(TargetBox(move))};
     if (bytes_moved)
       row.insert(row.end(),
-                 {spec.source.keys[move.source_key].name, Describe(move.source_box), Joined(steps[move.steps], ", ")});
+                 {spec.source.keys[move.source_key].name, Describe(SourceBox(move)), Joined(steps[move.steps], ", ")});
     list.Add(std::move(row));
   }
   text += "\n" + list.ToText();

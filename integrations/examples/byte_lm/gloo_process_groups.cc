@@ -45,13 +45,13 @@ Status GlooProcessGroups::Connect(HandlerContext& call) {
   Arm();
   std::vector<int> world(static_cast<size_t>(call.world_size));
   std::iota(world.begin(), world.end(), 0);
-  std::vector<GlooMembers> wanted = {{"world", world}};
+  std::vector<GlooMembers> wanted = {{"world", world}};  // the barrier's too
   for (const auto& [name, ranks] :
        {std::pair("dp", layout_.DataParallelGroup()), std::pair("tp", layout_.TensorParallelGroup()),
         std::pair("shard", layout_.ShardGroup())}) {
     const bool known =
         std::any_of(wanted.begin(), wanted.end(), [&](const GlooMembers& other) { return other.ranks == ranks; });
-    if (ranks.size() > 1 && !known) wanted.push_back({name, ranks});
+    if (ranks.size() > 1 && !known) wanted.push_back({name, ranks, GlooPairs::kRing});
   }
   // Groups of the same kind on different ranks have different members, and a group's name is one of its rank's own.
   const GlooJoin join{.prefix = "byte_lm/" + call.generation.ToString(),

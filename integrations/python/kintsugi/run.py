@@ -122,7 +122,7 @@ class Run:
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
-    def register(self, key: str, array: Any) -> Any:
+    def register(self, key: str, array: Any, /) -> Any:
         """Protects an array (numpy's, or any writable contiguous buffer) that every rank holds alike.
 
         It is copied into memory that outlives a killed process; the copy is returned, of the same type and shape for numpy,

@@ -245,10 +245,9 @@ class Reader {
                                   catalog_->FindOrAddTensor({JoinPath(path), stored->dtype, shape, path}));
         KINTSUGI_ASSIGN_OR_RETURN(const torch::StoredPlace place,
                                   PlaceOf(catalog_, file.archive, *stored, file.number, name));
-        const int64_t elements = *layout::Product(shape), ranks = static_cast<int64_t>(files_.size());
-        const int64_t part = elements / ranks + (elements % ranks != 0), start = static_cast<int64_t>(data) * part;
-        const int64_t stop = std::min(elements, start + std::min(part, *layout::Product(stored->shape)));
-        AddRange(catalog_, slices.parts[0], {number, file.number, start, stop, place.at});
+        FlatRange own = PartOf(*layout::Product(shape), static_cast<int>(data), static_cast<int>(files_.size()));
+        own.stop = own.start + std::min(own.stop - own.start, *layout::Product(stored->shape));
+        AddRange(catalog_, slices.parts[0], {number, file.number, own.start, own.stop, place.at});
       }
     }
     return Status::Ok();

@@ -131,4 +131,11 @@ Result<Slices> SlicesOf(const std::string& name, const std::vector<Shape>& shape
   return slices;
 }
 
+FlatRange PartOf(int64_t elements, int rank, int ranks) {
+  const int64_t part = elements / ranks + (elements % ranks != 0);
+  if (part == 0 || rank > elements / part) return {elements, elements};
+  const int64_t start = rank * part;
+  return {start, start + std::min(part, elements - start)};
+}
+
 }  // namespace kintsugi::formats::deepspeed

@@ -41,4 +41,7 @@ struct Slices {
 Result<Slices> SlicesOf(const std::string& name, const std::vector<Shape>& shapes, const Patterns& patterns,
                         const std::string& place);
 
+// Stage 3: the equal part of data rank `rank` of `ranks`, the last ones shorter or empty.
+FlatRange PartOf(int64_t elements, int rank, int ranks);
+
 }  // namespace kintsugi::formats::deepspeed

@@ -197,8 +197,8 @@ class Reader {
       if (parameter == parameters.end() || !elements || !start || *elements < 0 || *start < 0)
         return Bad(file, (*pairs)[i], "a fragment of no parameter in param_shapes, or without its place");
       int64_t& done = done_[std::string(*name)];
-      const FlatRange range{done, done + *elements};
       if (*elements > INT64_MAX - done) return Bad(file, value, "a fragment of more than 63 bits");
+      const FlatRange range{done, done + *elements};
       KINTSUGI_RETURN_IF_ERROR(AddParameter(file, *parameter->second, buffers, model, range, *start, false));
       done = range.stop;
     }
@@ -219,8 +219,9 @@ class Reader {
                                                           PrintableKey(parameter.name) +
                                                           "' is padded, which is not "
                                                           "read in stage 3: convert it with ds_to_universal first");
-        const int64_t part = elements / ranks + (elements % ranks != 0);
-        int64_t left = part, start = std::min(elements, data * part);
+        // On disk every rank has a part of the first one's length; what is behind the last element is padding.
+        int64_t left = PartOf(elements, 0, ranks).stop;
+        FlatRange own = PartOf(elements, data, ranks);
         do {
           while (buffer < buffers.size() && at == buffers[buffer][0].elements && left > 0) {
             ++buffer;
@@ -229,11 +230,11 @@ class Reader {
           if (buffer == buffers.size())
             return Bad(file, file.archive.tree.root, "its buffers end before '" + PrintableKey(parameter.name) + "'");
           const int64_t take = std::min(left, buffers[buffer][0].elements - at);
-          const int64_t stop = std::min(elements, start + take);
-          KINTSUGI_RETURN_IF_ERROR(AddParameter(file, parameter, buffers[buffer], model, {start, stop}, at, true));
+          const FlatRange range = {own.start, own.start + std::min(take, own.stop - own.start)};
+          KINTSUGI_RETURN_IF_ERROR(AddParameter(file, parameter, buffers[buffer], model, range, at, true));
           left -= take;
           at += take;
-          start = stop;
+          own.start = range.stop;
         } while (left > 0);
       }
     return Status::Ok();

@@ -9,6 +9,7 @@
 #include "replica/save/find.h"
 #include "replica/save/manifest.h"
 #include "replica/save/names.h"
+#include "replica/save/side_files.h"
 #include "replica/save/verify.h"
 
 namespace kintsugi::formats {
@@ -139,6 +140,8 @@ class Native final : public Format {
     Catalog catalog("native", info.path);
     catalog.SetStep(info.step().value());
     KINTSUGI_RETURN_IF_ERROR(AddParts(&catalog, info, options));
+    for (const checkpoint::SideFile& side : info.manifest.side_files)
+      catalog.AddSideFile(side.name, Join(info.path, side.extent.file));
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
     return catalog;
   }
@@ -146,6 +149,9 @@ class Native final : public Format {
   StepPlace PlaceOf(uint64_t step) const override {
     const std::string name = checkpoint::FolderName(Step(step));
     return {name, std::string(checkpoint::kLatestName), name + "\n"};
+  }
+  std::string SideFileName(const std::string& name) const override {
+    return std::string(checkpoint::kSidePrefix) + name;
   }
 
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
@@ -177,8 +183,8 @@ class Native final : public Format {
     }
     OutlineFile manifest;
     manifest.name = folder + std::string(checkpoint::kManifestName);
-    manifest.content = [parts, identity](std::span<const WrittenFile>) -> Result<std::string> {
-      checkpoint::Manifest listed{identity, true, {}};
+    manifest.content = [parts, identity](std::span<const WrittenFile> before) -> Result<std::string> {
+      checkpoint::Manifest listed{identity, true, {}, SideFilesOf(before)};
       for (const Part& part : *parts) listed.parts.push_back(checkpoint::List(part, checkpoint::Encode(part)));
       return checkpoint::Encode(listed);
     };
@@ -191,6 +197,14 @@ class Native final : public Format {
   }
 
  private:
+  static std::vector<checkpoint::SideFile> SideFilesOf(std::span<const WrittenFile> before) {
+    std::vector<checkpoint::SideFile> side_files;
+    for (const WrittenFile& written : before)
+      if (const std::string file = checkpoint::BaseName(written.name); file.starts_with(checkpoint::kSidePrefix))
+        side_files.push_back(
+            {file.substr(checkpoint::kSidePrefix.size()), {file, 0, written.size_bytes, written.blocks}});
+    return side_files;
+  }
   static OutlineFile LayShard(const Content& content, const std::vector<std::vector<layout::Box>>& cuts, int rank,
                               const std::string& folder, Part* part) {
     OutlineFile file;

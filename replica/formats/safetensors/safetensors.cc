@@ -7,6 +7,7 @@
 #include "replica/formats/object_text.h"
 #include "replica/formats/safetensors/header.h"
 #include "replica/formats/safetensors/index.h"
+#include "replica/formats/sidecar.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats {
@@ -76,6 +77,7 @@ class Safetensors final : public Format {
     } else {
       KINTSUGI_RETURN_IF_ERROR(AddFile(&catalog, Join(path, kSingle), std::string(kSingle)).status());
     }
+    if (!is_file) KINTSUGI_RETURN_IF_ERROR(AddHubFiles(&catalog, path));
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish());
     return catalog;
   }
@@ -129,6 +131,20 @@ class Safetensors final : public Format {
   }
 
  private:
+  // What transformers saves beside the weights: configuration, tokenizer, training arguments.
+  static Status AddHubFiles(Catalog* catalog, const std::string& folder) {
+    constexpr std::string_view kEndings[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
+    KINTSUGI_ASSIGN_OR_RETURN(const auto names, SortedNames(folder));
+    for (const std::string& name : names) {
+      const bool is_side =
+          name == "training_args.bin" ||
+          std::any_of(std::begin(kEndings), std::end(kEndings), [&](auto ending) { return name.ends_with(ending); });
+      if (is_side && name != kIndex && name != kSidecarName && checkpoint::IsPlainName(name) &&
+          IsFile(Join(folder, name)))
+        catalog->AddSideFile(name, Join(folder, name));
+    }
+    return Status::Ok();
+  }
   static uint64_t BytesOf(const CatalogTensor& tensor) {
     return static_cast<uint64_t>(*layout::Product(tensor.shape)) * DTypeSize(tensor.dtype);
   }

@@ -53,9 +53,22 @@ TEST(CertifyPlan, TriesEveryFaultOnceAndWhatFindsMostFirst) {
   }
   EXPECT_EQ(names.size(), plan.size());
   EXPECT_EQ(slugs.size(), plan.size());
-  EXPECT_EQ(plan.size(), 7u * 7 * 2 + 6);  // kinds, phases, ranks; doubles
+  EXPECT_EQ(plan.size(), 7u * 7 * 2 + 6 + kCollectivesTried);  // kinds, phases, ranks; doubles; collectives
   EXPECT_EQ(plan[0].Name(), "exception, rank 3, forward");
   EXPECT_EQ(plan[7].Name(), "kill, rank 3, forward");
+}
+
+TEST(CertifyPlan, TriesTheCollectivesOfAStepInTurn) {
+  int next = 1;
+  for (const CertifyCell& cell : MakeCertifyPlan({.world_size = 4, .steps = 10})) {
+    if (!cell.IsAtCollective()) continue;
+    EXPECT_EQ(cell.faults[0].collective, next);
+    EXPECT_EQ(cell.Name(), "exception at collective " + std::to_string(next) + ", rank 3");
+    EXPECT_EQ(WithinMarked(cell, {TrainPhase::kForward}), cell);  // no phase of the program's is needed
+    EXPECT_THAT(JudgeFinished(cell, Undisturbed(), Undisturbed()).text, HasSubstr("fewer collectives"));
+    ++next;
+  }
+  EXPECT_EQ(next, kCollectivesTried + 1);
 }
 
 TEST(CertifyPlan, IsPossibleForTheSmallestPrograms) {

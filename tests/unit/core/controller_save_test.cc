@@ -60,8 +60,9 @@ TEST(Save, AimsFurtherAheadWhereStepsOutrunThePause) {
   bench.Feed(OperatorSave{});
   std::vector<uint64_t> ahead;
   for (int round = 0; round < 5; ++round) {  // each answer comes when one more step has begun than was aimed at
-    AckAll(bench, 2, bench.Sent<PauseAt>().back().second.step.value() + 1);
-    ahead.push_back(bench.Sent<PauseAt>().back().second.step.value() - bench.member(0).acked_begun.value());
+    const uint64_t begun = bench.Sent<PauseAt>().back().second.step.value() + 1;
+    AckAll(bench, 2, begun);
+    ahead.push_back(bench.Sent<PauseAt>().back().second.step.value() - begun);
   }
   EXPECT_EQ(ahead, (std::vector<uint64_t>{0, 1, 2, 4, 8}));
 }
@@ -143,6 +144,23 @@ TEST(Save, TellsWhatBecameOfIt) {
   EXPECT_FALSE(bench.All<SaveSettled>()[1].saved);
   EXPECT_EQ(bench.All<SaveSettled>()[1].step, Step(12));
   EXPECT_NE(bench.All<SaveSettled>()[1].text.find("the disk is full"), std::string::npos);
+}
+
+TEST(Save, CarriesThePublishersRemarkAndNoOlderOne) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.save_every = 6;
+  Bench bench = Running(policy);
+  for (uint64_t step : {6u, 12u}) {
+    bench.hold = Phase::kRename;
+    for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(step)});
+    bench.hold.reset();
+    bench.Say(0, PhaseDone{.phase = Phase::kRename, .text = step == 6 ? "a state lacks" : ""});
+  }
+  ASSERT_EQ(bench.All<SaveSettled>().size(), 2u);
+  EXPECT_TRUE(bench.All<SaveSettled>()[0].saved);
+  EXPECT_EQ(bench.All<SaveSettled>()[0].text, "a state lacks");
+  EXPECT_TRUE(bench.All<SaveSettled>()[1].saved);
+  EXPECT_EQ(bench.All<SaveSettled>()[1].text, "");
 }
 
 TEST(Save, OneThatWasAskedForIsMadeAfterTheIncidentThatInterruptedIt) {

@@ -1,4 +1,4 @@
-// The transition table and the diagram in the folder's README are the same.
+// The transition tables of phases and of saves, and the diagrams in the folder's README, are the same.
 #include "runtime/core/phase.h"
 
 #include <gtest/gtest.h>
@@ -9,50 +9,78 @@
 #include <sstream>
 #include <vector>
 
+#include "runtime/core/save_state.h"
+
 namespace kintsugi::core {
 namespace {
 
 struct Stop {
-  std::vector<Phase> phases;
+  std::vector<int> states;
   bool optional = false;
 };
 
-// A line of the diagram is "A -> B | C -> [D] -> E": sets of phases, one after the other; a set in brackets may be
-// passed by; "any" is every phase but ENDED.
-std::vector<Stop> ParseLine(const std::string& line) {
-  std::map<std::string, Phase> by_name;
-  for (int i = 0; i < kPhaseCount; ++i)
-    by_name[std::string(PhaseName(static_cast<Phase>(i)))] = static_cast<Phase>(i);
+// A diagram of a README: in which block it stands, how its states are called, and what "any" is.
+struct Table {
+  std::string block;
+  std::map<std::string, int> by_name;
+  std::set<int> any;
+};
+
+Table Phases() {
+  Table table{"```phases", {}, {}};
+  for (int i = 0; i < kPhaseCount; ++i) {
+    table.by_name[std::string(PhaseName(static_cast<Phase>(i)))] = i;
+    if (static_cast<Phase>(i) != Phase::kEnded) table.any.insert(i);
+  }
+  return table;
+}
+
+Table Saves() {
+  Table table{"```saves", {}, {}};
+  for (int i = 0; i < kSaveStateCount; ++i) {
+    table.by_name[std::string(SaveStateName(static_cast<SaveState>(i)))] = i;
+    table.any.insert(i);
+  }
+  return table;
+}
+
+// A line of the diagram is "A -> B | C -> [D] -> E": sets of states, one after the other; a set in brackets may be
+// passed by.
+std::vector<Stop> ParseLine(const std::string& line, const Table& table) {
   std::vector<Stop> stops(1);
   std::istringstream words(line);
   for (std::string word; words >> word;) {
     if (word == "->") {
       stops.emplace_back();
     } else if (word == "any") {
-      for (const auto& [name, phase] : by_name)
-        if (phase != Phase::kEnded) stops.back().phases.push_back(phase);
+      stops.back().states.assign(table.any.begin(), table.any.end());
     } else if (word != "|") {
       if (word.front() == '[') stops.back().optional = true, word = word.substr(1, word.size() - 2);
-      if (!by_name.count(word)) ADD_FAILURE() << "the diagram names '" << word << "'";
-      else stops.back().phases.push_back(by_name[word]);
+      if (!table.by_name.count(word)) {
+        ADD_FAILURE() << "the diagram names '" << word << "'";
+      } else {
+        stops.back().states.push_back(table.by_name.at(word));
+      }
     }
   }
   return stops;
 }
 
-std::set<std::pair<Phase, Phase>> Diagram() {
+std::set<std::pair<int, int>> Diagram(const Table& table) {
   std::ifstream readme(KINTSUGI_CORE_README);
-  std::set<std::pair<Phase, Phase>> edges;
+  std::set<std::pair<int, int>> edges;
   bool inside = false;
   for (std::string line; std::getline(readme, line);) {
-    if (line == "```phases") inside = true;
-    else if (line == "```") inside = false;
-    else if (inside && !line.empty()) {
-      const std::vector<Stop> stops = ParseLine(line);
+    if (line == table.block) {
+      inside = true;
+    } else if (line == "```") {
+      inside = false;
+    } else if (inside && !line.empty()) {
+      const std::vector<Stop> stops = ParseLine(line, table);
       for (size_t i = 0; i + 1 < stops.size(); ++i)
         for (size_t j = i + 1; j < stops.size(); ++j) {
-          for (Phase from : stops[i].phases)
-            for (Phase to : stops[j].phases) edges.insert({from, to});
+          for (int from : stops[i].states)
+            for (int to : stops[j].states) edges.insert({from, to});
           if (!stops[j].optional) break;
         }
     }
@@ -61,14 +89,29 @@ std::set<std::pair<Phase, Phase>> Diagram() {
 }
 
 TEST(Phase, TableAndDiagramAreTheSame) {
-  const auto diagram = Diagram();
+  const auto diagram = Diagram(Phases());
   ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_README;
   for (int from = 0; from < kPhaseCount; ++from)
-    for (int to = 0; to < kPhaseCount; ++to) {
-      const std::pair edge{static_cast<Phase>(from), static_cast<Phase>(to)};
-      EXPECT_EQ(IsTransition(edge.first, edge.second), diagram.count(edge) > 0)
-          << PhaseName(edge.first) << " -> " << PhaseName(edge.second);
-    }
+    for (int to = 0; to < kPhaseCount; ++to)
+      EXPECT_EQ(IsTransition(static_cast<Phase>(from), static_cast<Phase>(to)), diagram.count({from, to}) > 0)
+          << PhaseName(static_cast<Phase>(from)) << " -> " << PhaseName(static_cast<Phase>(to));
+}
+
+TEST(SaveState, TableAndDiagramAreTheSame) {
+  const auto diagram = Diagram(Saves());
+  ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_README;
+  for (int from = 0; from < kSaveStateCount; ++from)
+    for (int to = 0; to < kSaveStateCount; ++to)
+      EXPECT_EQ(IsTransition(static_cast<SaveState>(from), static_cast<SaveState>(to)), diagram.count({from, to}) > 0)
+          << SaveStateName(static_cast<SaveState>(from)) << " -> " << SaveStateName(static_cast<SaveState>(to));
+}
+
+TEST(SaveState, IsOneOfThreeKinds) {
+  for (int i = 0; i < kSaveStateCount; ++i) {
+    const auto state = static_cast<SaveState>(i);
+    EXPECT_EQ(InLoops(state) + Compares(state) + Writes(state) + (state == SaveState::kRescuing), 1)
+        << SaveStateName(state);
+  }
 }
 
 TEST(Phase, NothingLeavesEnded) {

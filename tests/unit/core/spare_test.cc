@@ -1,6 +1,8 @@
 // Spares, as the controller counts them: which death one is there for, and what the ladder says of it.
 #include <gtest/gtest.h>
 
+#include "runtime/base/check.h"
+#include "runtime/core/spare_counts.h"
 #include "tests/unit/core/bench.h"
 
 namespace kintsugi::core {
@@ -84,6 +86,29 @@ TEST(Spares, NonsenseIsNoSpare) {
     bench.Feed(spares);
   bench.Exit(1);
   EXPECT_EQ(LastRung(bench), Rung::kRespawn);
+}
+
+TEST(SpareCounts, TakeOneOfTheRanksOwnNodeForAsLongAsOneWaits) {
+  SpareCounts spares(4);
+  EXPECT_FALSE(spares.Take(Rank(0)));
+  spares.Tell({Rank(0), 2, 1});
+  spares.Tell({Rank(2), 2, 1});
+  EXPECT_TRUE(spares.Take(Rank(3)));
+  EXPECT_FALSE(spares.Take(Rank(2)));
+  EXPECT_TRUE(spares.Take(Rank(1)));
+  EXPECT_FALSE(spares.Take(Rank(1)));
+  spares.Tell({Rank(0), 2, 1});  // its launcher knows better
+  EXPECT_TRUE(spares.Take(Rank(0)));
+}
+
+TEST(SpareCounts, DoNotTakeWhatFitsNoNodeOfTheWorld) {
+  SpareCounts spares(4);
+  spares.Tell({Rank(-1), 2, 1});
+  spares.Tell({Rank(0), 0, 1});
+  spares.Tell({Rank(2), 3, 1});
+  spares.Tell({Rank(0), 4, -1});
+  for (int r = 0; r < 4; ++r) EXPECT_FALSE(spares.Take(Rank(r)));
+  EXPECT_THROW(spares.Take(Rank(4)), CheckFailure);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 namespace kintsugi::formats {
 namespace {
 
+using deepspeed::PartOf;
 using deepspeed::Patterns;
 using deepspeed::Slices;
 using deepspeed::SlicesOf;
@@ -185,6 +186,18 @@ TEST(Slices, AreBoxesOfTheWholeByPattern) {
   EXPECT_FALSE(SlicesOf("bias", {{4}, {4}}, patterns, "folder").ok());
   EXPECT_FALSE(SlicesOf("up", {{4, 2}, {3, 3}}, patterns, "folder").ok());
   EXPECT_FALSE(SlicesOf("up", {{4, 2}, {3, 2}}, Patterns(), "folder").ok());
+}
+
+TEST(PartOf, EndsAtTheLastElementHoweverManyThereAre) {
+  EXPECT_EQ(PartOf(10, 0, 4), (FlatRange{0, 3}));
+  EXPECT_EQ(PartOf(10, 3, 4), (FlatRange{9, 10}));
+  EXPECT_EQ(PartOf(2, 3, 4), (FlatRange{2, 2}));
+  EXPECT_EQ(PartOf(0, 1, 2), (FlatRange{0, 0}));
+  for (const int ranks : {1, 2, 3, 1024, INT32_MAX})
+    for (const int64_t elements : {INT64_MAX, INT64_MAX - 1, int64_t{1} << 62}) {
+      EXPECT_EQ(PartOf(elements, 0, ranks).start, 0);
+      EXPECT_EQ(PartOf(elements, ranks - 1, ranks).stop, elements);
+    }
 }
 
 TEST(MegatronLegacy, ReadsEveryRanksFileUnderItsName) {

@@ -62,7 +62,19 @@ TEST(Injection, ADeviceReportsAnXidOrDamagedTensors) {
   EXPECT_EQ(ToString(*ParseInjection("device:1@5,tensors=adam.*")), "device:1@5:forward,tensors=adam.*");
   EXPECT_THAT(ErrorOf("device:1@5,xid=95,tensors=adam.*"), HasSubstr("one of them"));
   EXPECT_THAT(ErrorOf("device:1@5,xid=0"), HasSubstr("an Xid from 1 to 9999"));
-  EXPECT_THAT(ErrorOf("kill:1@5,xid=94"), HasSubstr("no keys after kill"));
+  EXPECT_THAT(ErrorOf("kill:1@5,xid=94"), HasSubstr("the key collective of kill"));
+}
+
+TEST(Injection, StrikesAtACollectiveOfTheStepInsteadOfAtAPhase) {
+  const Result<Injection> third = ParseInjection("throw:1@5,collective=3");
+  ASSERT_TRUE(third.ok()) << third.status().ToString();
+  EXPECT_EQ(third->collective, 3);
+  EXPECT_EQ(ToString(*third), "throw:1@5:forward,collective=3");
+  EXPECT_EQ(ToString(*ParseInjection("exit:1@5,collective=2,code=3")), "exit:1@5:forward,collective=2,code=3");
+  EXPECT_EQ(ParseInjection("throw:1@5")->collective, 0);
+  EXPECT_THAT(ErrorOf("throw:1@5,collective=0"), HasSubstr("the number of a collective from 1"));
+  EXPECT_THAT(ErrorOf("throw:1@5:backward,collective=2"), HasSubstr("no phase beside it"));
+  EXPECT_THAT(ErrorOf("slow:1@5,collective=2"), HasSubstr("the key ms of slow"));
 }
 
 TEST(Injection, NamesColumnFindingGrammarAndExample) {
@@ -74,8 +86,8 @@ TEST(Injection, NamesColumnFindingGrammarAndExample) {
   EXPECT_THAT(ErrorOf("kill:2"), HasSubstr("column 7: found the end, expected @"));
   EXPECT_THAT(ErrorOf("kill:2@0"), HasSubstr("column 8: found \"0\", expected a step from 1"));
   EXPECT_THAT(ErrorOf("kill:2@7:upd"), HasSubstr("column 10: found \"upd\", expected a phase"));
-  EXPECT_THAT(ErrorOf("kill:2@7,code=3"), HasSubstr("expected no keys after kill"));
-  EXPECT_THAT(ErrorOf("exit:2@7,level=low"), HasSubstr("expected the key code of exit"));
+  EXPECT_THAT(ErrorOf("kill:2@7,code=3"), HasSubstr("expected the key collective of kill"));
+  EXPECT_THAT(ErrorOf("exit:2@7,level=low"), HasSubstr("expected the keys code or collective of exit"));
   EXPECT_THAT(ErrorOf("exit:2@7,code=256"), HasSubstr("column 15: found \"256\""));
   EXPECT_THAT(ErrorOf("exit:2@7,code"), HasSubstr("column 14: found the end, expected ="));
   EXPECT_THAT(ErrorOf("uce:2@7,level=mid"), HasSubstr("column 15: found \"mid\", expected low or high"));

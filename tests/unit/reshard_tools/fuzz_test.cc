@@ -1,11 +1,13 @@
 // Mutated specs: whatever stands in them, there is an answer or a refusal that says why, and no crash. Run under
 // AddressSanitizer and UndefinedBehaviorSanitizer too.
+#include "replica/layout/codec.h"
 #include "replica/layout/validate.h"
 #include "runtime/base/random.h"
 #include "tests/unit/reshard_tools/specs.h"
 #include "tools/reshard/aoa_spec.h"
 #include "tools/reshard/distribute_spec.h"
 #include "tools/reshard/picture.h"
+#include "tools/reshard/plain_spec.h"
 #include "tools/reshard/validate_answer.h"
 
 namespace kintsugi::reshard {
@@ -152,6 +154,28 @@ void TryPlan(const std::string& text, const ReshardQuestion& question, Counts* c
   ASSERT_TRUE(drawn.ok() || !drawn.status().message().empty());
 }
 
+std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+// What the fast reader takes, it takes as the other one does, which reads names with escapes.
+void TryBothReaders(const std::string& text, Counts* counts) {
+  std::string copy = text;
+  const auto plain = ReadPlainSpec(&copy, SpecSides::kBoth);
+  ASSERT_EQ(copy, text);
+  counts->Add(plain.has_value());
+  if (!plain) return;
+  std::string odd = Replaced(text, "\"rank\"", R"("\u0072ank")");
+  ASSERT_TRUE(plain->source.holders.empty() || !ReadPlainSpec(&odd, SpecSides::kBoth));
+  const auto other = ReadLayoutSpec(odd, SpecSides::kBoth);
+  ASSERT_TRUE(other.ok()) << other.status().message() << "\n" << text;
+  ASSERT_EQ(plain->hosts, other.value().hosts);
+  ASSERT_EQ(Encode(plain->source), Encode(other.value().source)) << text;
+  ASSERT_EQ(Encode(plain->target), Encode(other.value().target)) << text;
+}
+
 void TryValidate(const std::string& text, Counts* counts) {
   const auto spec = ReadLayoutSpec(text, SpecSides::kSource);
   if (!spec.ok()) return;
@@ -188,17 +212,18 @@ void TryExplain(const std::string& text, Counts* counts) {
 constexpr uint64_t kRuns = 6000;
 
 TEST(SpecFuzz, LayoutsAreAnsweredOrRefused) {
-  Counts plain, renamed, validated;
+  Counts plain, renamed, validated, fast;
   for (uint64_t seed = 0; seed < kRuns; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Mutator mutator(seed);
     const std::string text = mutator.Mutate(seed % 3 == 0 ? kCells : kColumnsToRows);
     TryPlan(text, {}, &plain);
     TryValidate(text, &validated);
+    TryBothReaders(text, &fast);
     TryPlan(mutator.Mutate(kRenamed), Renamed(), &renamed);
     if (HasFatalFailure()) return;
   }
-  for (const Counts& counts : {plain, renamed, validated}) {
+  for (const Counts& counts : {plain, renamed, validated, fast}) {
     EXPECT_GT(counts.answers, 100);
     EXPECT_GT(counts.refusals, 300);
   }

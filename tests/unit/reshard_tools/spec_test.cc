@@ -2,6 +2,7 @@
 #include "replica/layout/validate.h"
 #include "tests/unit/reshard_tools/specs.h"
 #include "tools/reshard/distribute_spec.h"
+#include "tools/reshard/plain_spec.h"
 #include "tools/reshard/validate_answer.h"
 
 namespace kintsugi::reshard {
@@ -63,6 +64,33 @@ TEST(LayoutSpec, TakesShardsAsTrainersCutThem) {
   EXPECT_EQ(validated(With(cell, "[1, 0, 1]", "[99999999999, 0, 1]"), "[1, 3]"), "axis");
   EXPECT_THAT(validated(With(cell, "\"shape\"", "\"offset\": [0], \"shape\""), "[1, 3]"),
               HasSubstr("both 'offset' and 'rank_offsets'"));
+}
+
+TEST(PlainSpec, TakesEveryRightFormItself) {
+  const auto is_plain = [](std::string text) { return ReadPlainSpec(&text, SpecSides::kBoth).has_value(); };
+  const std::string right = kColumnsToRows;
+  EXPECT_TRUE(is_plain(right));
+  EXPECT_TRUE(is_plain(kRenamed));
+  EXPECT_TRUE(is_plain(With(right, "[3, 12]", "null")));
+  EXPECT_TRUE(is_plain(With(right, "\"offset\": [0, 3]", R"("rank_offsets": [[1, 1, 2]], "prepend_axis_num": 0)")));
+  EXPECT_TRUE(is_plain(R"({"target": [], "source": [], "tensors": []})"));
+}
+
+TEST(PlainSpec, LeavesTheRestToTheReaderThatSaysWhatIsWrong) {
+  const auto is_plain = [](std::string text) { return ReadPlainSpec(&text, SpecSides::kBoth).has_value(); };
+  const std::string right = kColumnsToRows;
+  EXPECT_FALSE(is_plain(""));
+  EXPECT_FALSE(is_plain("[]"));
+  EXPECT_FALSE(is_plain(right + "{}"));
+  EXPECT_FALSE(is_plain(With(right, "\"source\": [", "\"source\": [0, ")));
+  EXPECT_FALSE(is_plain(With(right, "\"rank\": 1", "\"rank\": 1.0")));
+  EXPECT_FALSE(is_plain(With(right, "\"rank\": 1", "\"rank\": 1, \"rank\": 1")));
+  EXPECT_FALSE(is_plain(With(right, "\"rank\": 1", "\"rank\": 1, \"ranks\": 1")));
+  EXPECT_FALSE(is_plain(With(right, "\"offset\": [0, 3], ", "")));
+  EXPECT_FALSE(is_plain(With(right, "\"offset\": [0, 3]", R"("offset": [0, 3], "rank_offsets": [[1, 1, 2]])")));
+  EXPECT_FALSE(is_plain(With(right, "\"offset\": [0, 3]", R"("offset": [0, 3], "prepend_axis_num": 0)")));
+  EXPECT_FALSE(is_plain(With(right, "[0, 0]}", "[0, 0,]}")));
+  EXPECT_FALSE(is_plain(With(right, "\"hosts\"", "\"guests\"")));
 }
 
 std::variant<plan::Assignment, std::string> Distributed(const std::string& text) {

@@ -18,6 +18,7 @@ struct Tally {
 struct Scenario {
   uint64_t old_step, new_step;
   bool can_exchange = true;
+  bool with_side_files = false;
 };
 
 // One power cut after `operation`; false when the work ended before.
@@ -25,6 +26,7 @@ bool CutOnce(const Scenario& scenario, Sabotage sabotage, int operation, uint64_
   MemoryFileSystem files;
   if (!scenario.can_exchange) files.CannotExchange();
   World world("root", files);
+  if (scenario.with_side_files) world.AddSideFiles();
   EXPECT_TRUE(world.Save(scenario.old_step, 1, 1).ok());
   if (sabotage == Sabotage::kNoFolderSyncs) files.IgnoreFolderSyncs();
   if (sabotage == Sabotage::kNoFileSyncs) files.IgnoreFileSyncs();
@@ -64,6 +66,12 @@ Tally CutEverywhere(const Scenario& scenario, Sabotage sabotage) {
 TEST(PowerCut, LeavesTheOldCheckpointOrTheNewOneWhole) {
   const Tally tally = CutEverywhere({10, 20}, Sabotage::kNone);
   EXPECT_GT(tally.crashes, 100);
+  EXPECT_GT(tally.found_old, 0);
+  EXPECT_GT(tally.found_new, 0);
+}
+
+TEST(PowerCut, LeavesSideFilesWholeWithTheirCheckpoint) {
+  const Tally tally = CutEverywhere({10, 20, true, true}, Sabotage::kNone);
   EXPECT_GT(tally.found_old, 0);
   EXPECT_GT(tally.found_new, 0);
 }

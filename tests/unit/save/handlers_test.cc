@@ -88,6 +88,28 @@ TEST_F(SaveHandlers, SaveRenameAndReloadBringEveryRankBack) {
   EXPECT_TRUE(world_.IsAt(20));
 }
 
+TEST_F(SaveHandlers, APublisherRemarksOnStatesThatLack) {
+  float memory[3] = {};
+  const char* keys[] = {"a.exp_avg", "a.exp_avg_sq", "b.exp_avg"};
+  for (int i = 0; i < 3; ++i) {
+    const ShardedTensor tensor{.key = keys[i],
+                               .global_shape = {1},
+                               .local_shape = {1},
+                               .global_offset = {0},
+                               .memory = {.data = memory + i, .size_bytes = sizeof(float)}};
+    ASSERT_TRUE(world_.rank(0).registry().AddTensor(tensor).ok());
+  }
+  world_.SetTo(12);
+  for (int rank = 0; rank < 2; ++rank) {
+    HandlerContext call = Call(rank, 12);
+    ASSERT_TRUE(handlers_[static_cast<size_t>(rank)].Call(HandlerKind::kSave, call).ok());
+    EXPECT_EQ(call.remark, "");
+  }
+  HandlerContext call = Call(1, 12);
+  ASSERT_TRUE(handlers_[1].Call(HandlerKind::kRename, call).ok());
+  EXPECT_TRUE(Names(call.remark, "'b'", "'exp_avg_sq'")) << call.remark;
+}
+
 TEST_F(SaveHandlers, AReloadOfAnotherStepThanTheRepairNeedsIsRefused) {
   ASSERT_TRUE(Save(12).ok());
   uint64_t found = 0;

@@ -30,6 +30,36 @@ TEST(Publish, MakesTheCheckpointVisibleAndMovesLatest) {
   EXPECT_FALSE(world.IsAt(13));
 }
 
+// The parts of two writers together: a state that another rank wrote is not missing.
+TEST(Publish, TellsWhichParametersLackAState) {
+  const auto publish = [](bool whole) {
+    MemoryFileSystem files;
+    World world("root", files);
+    float memory[4] = {};
+    const auto add = [&](int rank, const std::string& key, float* data) {
+      const ShardedTensor tensor{.key = key,
+                                 .global_shape = {1},
+                                 .local_shape = {1},
+                                 .global_offset = {0},
+                                 .memory = {.data = data, .size_bytes = sizeof(float)}};
+      EXPECT_TRUE(world.rank(rank).registry().AddTensor(tensor).ok());
+    };
+    add(0, "optimizer.exp_avg.a", memory);
+    add(0, "optimizer.exp_avg_sq.a", memory + 1);
+    add(0, "optimizer.exp_avg.b", memory + 2);
+    if (whole) add(1, "optimizer.exp_avg_sq.b", memory + 3);
+    EXPECT_TRUE(world.Write(0, 12, 1).ok() && world.Write(1, 12, 1).ok());
+    const auto published = world.PublishStep(12, 1);
+    EXPECT_TRUE(published.ok()) << published.status().ToString();
+    EXPECT_TRUE(Verify("root/step_0000000012", files).ok());
+    return published.ok() ? published->missing_states : std::vector<std::string>();
+  };
+  EXPECT_TRUE(publish(true).empty());
+  const std::vector<std::string> missing = publish(false);
+  ASSERT_EQ(missing.size(), 1u);
+  EXPECT_TRUE(Names(missing[0], "'optimizer.b'", "'exp_avg_sq'", "'optimizer.a'")) << missing[0];
+}
+
 TEST(Publish, RefusesWhatIsNotComplete) {
   const auto publish = [](auto&& prepare, bool name_writers) {
     MemoryFileSystem files;

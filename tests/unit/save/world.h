@@ -144,6 +144,7 @@ class World {
     request.step = Step(step);
     request.generation = Generation(generation);
     request.expected_writers = {Rank(0), Rank(1)};
+    request.side_files = side_files;
     return request;
   }
   Result<Published> PublishStep(uint64_t step, uint64_t generation, int keep = 2) {
@@ -187,7 +188,17 @@ class World {
     return true;
   }
 
+  // A configuration and a tokenizer on the publisher's disk, which go with every checkpoint from now on.
+  void AddSideFiles() {
+    EXPECT_TRUE(files_.MakeFolder("side").ok());
+    EXPECT_TRUE(WriteSmallFile(files_, "side/config.json", "{\"layers\": 2}\n").ok());
+    EXPECT_TRUE(WriteSmallFile(files_, "side/tokenizer.model", std::string((1 << 20) + 7, 't')).ok());
+    EXPECT_TRUE(files_.SyncFolder("side").ok());
+    side_files = {"side/config.json", "side/tokenizer.model"};
+  }
+
   std::string job = "job-a";
+  std::vector<std::string> side_files;
 
  private:
   int64_t elements() { return rank(0).registry().tensors().at("optimizer.master").global_shape[0]; }

@@ -198,7 +198,7 @@ TEST(GlooGroup, SeveralGroupsShareOneDeviceAndItsAbort) {
 TEST(GlooGroup, ConnectsToTheMembersItsCollectivesTalkTo) {
   for (int size = 1; size <= 70; ++size) {
     std::vector<std::vector<int>> peers;
-    for (int rank = 0; rank < size; ++rank) peers.push_back(GlooNeighbours(rank, size, false));
+    for (int rank = 0; rank < size; ++rank) peers.push_back(GlooNeighbours(rank, size, GlooPairs::kRingAndTree));
     for (int rank = 0; rank < size; ++rank) {
       const std::set<int> mine(peers[rank].begin(), peers[rank].end());
       EXPECT_EQ(mine.count(rank), 0u);
@@ -206,20 +206,24 @@ TEST(GlooGroup, ConnectsToTheMembersItsCollectivesTalkTo) {
       for (int peer : mine) EXPECT_EQ(std::count(peers[peer].begin(), peers[peer].end(), rank), 1) << "both or none";
       for (int distance = 1; distance < size; distance *= 2) EXPECT_EQ(mine.count((rank + distance) % size), 1u);
     }
-    EXPECT_EQ(GlooNeighbours(0, size, true).size(), static_cast<size_t>(size - 1));
+    EXPECT_EQ(GlooNeighbours(0, size, GlooPairs::kEvery).size(), static_cast<size_t>(size - 1));
+    const std::set<int> next = size == 1 ? std::set<int>{} : std::set<int>{1, size - 1};
+    const std::vector<int> ring = GlooNeighbours(0, size, GlooPairs::kRing);
+    EXPECT_EQ(std::set<int>(ring.begin(), ring.end()), next);
   }
 }
 
 TEST(GlooGroup, ACollectiveBeyondItsConnectionsIsRefusedUnlessEveryPairWasAskedFor) {
-  for (const bool every_pair : {false, true}) {
+  for (const GlooPairs pairs : {GlooPairs::kRing, GlooPairs::kRingAndTree, GlooPairs::kEvery}) {
+    const bool every_pair = pairs == GlooPairs::kEvery;
     MemoryStore store;
     std::vector<std::thread> threads;
     std::vector<int> all(6);
     std::iota(all.begin(), all.end(), 0);
     for (int rank : all) {
       threads.emplace_back([&, rank] {
-        const GlooJoin join{.prefix = "g1", .rank = rank, .deadline = In(20s), .every_pair = every_pair};
-        auto groups = GlooGroup::ConnectAll(store, join, {{"all", all}});
+        const GlooJoin join{.prefix = "g1", .rank = rank, .deadline = In(20s)};
+        auto groups = GlooGroup::ConnectAll(store, join, {{"all", all, pairs}});
         ASSERT_TRUE(groups.ok()) << groups.status().ToString();
         int value = rank;
         const auto buffer = groups->front()->context()->createUnboundBuffer(&value, sizeof(value));
@@ -239,7 +243,16 @@ TEST(GlooGroup, ACollectiveBeyondItsConnectionsIsRefusedUnlessEveryPairWasAskedF
           EXPECT_NE(std::string(e.what()).find("not connected to rank " + std::to_string(opposite)), std::string::npos)
               << e.what();
         }
-        EXPECT_TRUE(groups->front()->Barrier().ok());
+        const Status barrier = groups->front()->Barrier();
+        if (pairs == GlooPairs::kRing)
+          EXPECT_NE(barrier.ToString().find("GlooMembers::pairs"), std::string::npos) << barrier.ToString();
+        else
+          EXPECT_TRUE(barrier.ok()) << barrier.ToString();
+        float sum = 1;
+        std::vector<float> gathered(6);
+        EXPECT_TRUE(groups->front()->AllReduceSum(&sum, 1).ok());
+        EXPECT_TRUE(groups->front()->AllGather(&sum, 1, gathered.data()).ok());
+        EXPECT_EQ(gathered, std::vector<float>(6, 6.0f));
       });
     }
     for (auto& thread : threads) thread.join();

@@ -112,6 +112,8 @@ TEST(NodeCodec, BringsBackOrders) {
   EXPECT_EQ(Back(SpawnWorker{Rank(4), Incarnation(3)}).incarnation, Incarnation(3));
   EXPECT_EQ(Back(KillWorker{Rank(4), Incarnation(3), "late"}).reason, "late");
   EXPECT_EQ(Back(NodeEnd{75, "saved"}).exit_code, 75);
+  EXPECT_FALSE(Back(NodeEnd{75, "saved"}).asked);
+  EXPECT_TRUE(Back(NodeEnd{75, "saved", true}).asked);
 }
 
 TEST(NodeCodec, BringsBackWhatAnElectionSays) {

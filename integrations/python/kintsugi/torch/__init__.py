@@ -7,6 +7,12 @@
     run.train(step, steps=1000)                         # optimizer.step() inside of step(k) is the gate
 """
 
+import torch as _torch
+
+if not hasattr(_torch, "nn"):
+    raise ImportError(f"'torch' is {_torch.__file__ or list(_torch.__path__)}, not PyTorch: a file or folder of that name is found before it. "
+                      "Rename it, or start the program from another folder")  # fmt: skip
+
 from .._errors import Error, InjectedFault, Interrupted
 from ..run import Incident
 from .replica_optimizer import ReplicaOptimizer

@@ -11,31 +11,15 @@ namespace {
 
 using c10d::OpType;
 
+std::atomic<uint64_t> all_calls{0};
+std::atomic<CollectiveMarker> collective_marker{nullptr};
+std::atomic<void*> collective_agent{nullptr};
+
 std::mutex groups_mutex;
 std::vector<c10::weak_intrusive_ptr<OuterGroup>> groups;  // guarded by groups_mutex
 
 void FailAll(const std::vector<c10::intrusive_ptr<c10d::Work>>& works) {
   for (const auto& work : works) static_cast<GuardedWork&>(*work).Fail("was aborted: an incident has begun");
-}
-
-c10::intrusive_ptr<c10::ivalue::Future> NewFuture() {
-  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-}
-
-std::exception_ptr Failure(const std::string& text) {
-  return std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, text));
-}
-
-std::string TextOf(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::Error& e) {
-    return e.what_without_backtrace();
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "something that is no std::exception";
-  }
 }
 
 // On a duplicate, whose inode is looked at: the number may belong to another file by now.
@@ -55,157 +39,13 @@ void CopyInto(const at::Tensor& to, const at::Tensor& from) {
 
 }  // namespace
 
-// ---- works ---------------------------------------------------------------------------------------------------------
+uint64_t Calls() { return all_calls.load(std::memory_order_relaxed); }
 
-void OpenWorks::Begin() {
-  std::lock_guard lock(mutex_);
-  ++count_;
+void TellCollectives(CollectiveMarker marker, void* agent) {
+  collective_marker = nullptr;
+  collective_agent = agent;
+  collective_marker = marker;
 }
-
-void OpenWorks::End() {
-  {
-    std::lock_guard lock(mutex_);
-    --count_;
-  }
-  changed_.notify_all();
-}
-
-int OpenWorks::count() const {
-  std::lock_guard lock(mutex_);
-  return count_;
-}
-
-bool OpenWorks::AwaitNone(std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, limit, [&] { return count_ == 0; });
-}
-
-GuardedWork::GuardedWork(OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
-                         std::string where, std::shared_ptr<OpenWorks> open, std::function<void()> after)
-    : Work(-1, type),
-      inner_(std::move(inner)),
-      outputs_(std::move(outputs)),
-      where_(std::move(where)),
-      open_(std::move(open)),
-      after_(std::move(after)),
-      future_(NewFuture()) {}
-
-c10::intrusive_ptr<GuardedWork> GuardedWork::Done(OpType type, std::vector<at::Tensor> outputs) {
-  auto work = c10::make_intrusive<GuardedWork>(type, nullptr, std::move(outputs), "", nullptr);
-  work->Finish(nullptr);
-  return work;
-}
-
-void GuardedWork::Listen(const c10::intrusive_ptr<GuardedWork>& self) {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
-  try {
-    future = self->inner_->getFuture();
-  } catch (const std::exception&) {  // sends, receives and some reductions of Gloo's have none
-  }
-  if (!future) return;
-  self->listens_ = true;
-  self->open_->Begin();
-  future->addCallback([self](c10::ivalue::Future& done) {
-    self->Finish(done.hasError() ? Failure(self->where_ + TextOf(done.exception_ptr())) : self->DoAfter());
-    self->open_->End();
-  });
-}
-
-// Drained like the inner work: whoever awaits the open ones finds this done, too.
-std::exception_ptr GuardedWork::DoAfter() {
-  if (!after_ || failed_) return nullptr;
-  try {
-    after_();
-    after_ = {};
-  } catch (const std::exception&) {
-    return Failure(where_ + TextOf(std::current_exception()));
-  }
-  return nullptr;
-}
-
-// The first end counts: a work that was failed and ends later stays failed.
-void GuardedWork::Finish(std::exception_ptr error) {
-  {
-    std::lock_guard lock(mutex_);
-    if (completed_) return;
-    completed_ = true;
-    exception_ = error;
-  }
-  cv_.notify_all();
-  if (error)
-    future_->setErrorIfNeeded(error);
-  else
-    future_->markCompleted(c10::IValue(outputs_));
-}
-
-void GuardedWork::Fail(const std::string& why) {
-  failed_ = true;
-  if (inner_ && !listens_) {
-    try {
-      inner_->abort();  // wakes a wait for a send or a receive, which then returns false
-    } catch (const std::exception&) {
-    }
-  }
-  Finish(Failure(where_ + why));
-}
-
-bool GuardedWork::isCompleted() {
-  {
-    std::lock_guard lock(mutex_);
-    if (completed_) return true;
-  }
-  return inner_ && !listens_ && inner_->isCompleted();
-}
-
-bool GuardedWork::isSuccess() const {
-  std::lock_guard lock(mutex_);
-  return completed_ && !exception_;
-}
-
-std::exception_ptr GuardedWork::exception() const {
-  std::lock_guard lock(mutex_);
-  return exception_;
-}
-
-int GuardedWork::sourceRank() const { return inner_ ? inner_->sourceRank() : rank_; }
-std::vector<at::Tensor> GuardedWork::result() { return outputs_; }
-void GuardedWork::synchronize() { wait(kNoTimeout); }
-void GuardedWork::abort() { Fail("was aborted"); }
-c10::intrusive_ptr<c10::ivalue::Future> GuardedWork::getFuture() { return future_; }
-
-// Gloo's sends and receives are waited for where they are made; an aborted one returns false without an error.
-bool GuardedWork::WaitInner(std::chrono::milliseconds timeout) {
-  std::exception_ptr error;
-  try {
-    error = inner_->wait(timeout) && !failed_ ? DoAfter() : Failure(where_ + "was aborted");
-  } catch (const std::exception& e) {
-    error = Failure(where_ + TextOf(std::current_exception()));
-  }
-  Finish(error);
-  if (exception()) std::rethrow_exception(exception());
-  return true;
-}
-
-bool GuardedWork::wait(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  if (!completed_ && inner_ && !listens_) {
-    lock.unlock();
-    return WaitInner(timeout);
-  }
-  const auto completed = [&] { return completed_; };
-  if (timeout == kNoTimeout) {
-    cv_.wait(lock, completed);
-  } else if (!cv_.wait_for(lock, timeout, completed)) {
-    lock.unlock();
-    std::rethrow_exception(Failure(where_ + "was not done within " + std::to_string(timeout.count()) + " ms"));
-  }
-  const std::exception_ptr error = exception_;
-  lock.unlock();
-  if (error) std::rethrow_exception(error);
-  return true;
-}
-
-// ---- the group -----------------------------------------------------------------------------------------------------
 
 c10::intrusive_ptr<OuterGroup> OuterGroup::Make(int rank, int size, std::string name,
                                                 std::chrono::milliseconds timeout) {
@@ -317,6 +157,7 @@ template <typename Call, typename Alone>
 OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& call, const Alone& alone,
                                     std::function<void()> after) {
   ++calls_;
+  all_calls.fetch_add(1, std::memory_order_relaxed);
   c10::intrusive_ptr<c10d::Backend> inner;
   std::shared_ptr<OpenWorks> open;
   std::string where;
@@ -331,6 +172,10 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& ca
     alone();
     return GuardedWork::Done(type, std::move(outputs));
   }
+  // An exception of the trainer's, as far as anybody can see: its text must not look like a failure of ours.
+  const CollectiveMarker marker = collective_marker.load(std::memory_order_acquire);
+  if (marker && marker(collective_agent.load(std::memory_order_relaxed)) == kThrow)
+    throw std::runtime_error("injected exception: at collective " + c10d::opTypeToString(type) + " of '" + name_ + "'");
   c10::intrusive_ptr<c10d::Work> begun;
   try {
     begun = call(*inner);

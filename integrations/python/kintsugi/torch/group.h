@@ -10,8 +10,9 @@
 // whose text begins with kFailureMark.
 #pragma once
 
+#include <guarded_work.h>
+
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <list>
 #include <memory>
@@ -22,63 +23,10 @@
 
 namespace kintsugi::torch_door {
 
-inline constexpr const char* kFailureMark = "kintsugi group";
-
 // A TCP connection, found again at abort by its inode: descriptor numbers are reused.
 struct Connection {
   int descriptor = -1;
   uint64_t inode = 0;
-};
-
-// The works of one inner group that are not done.
-class OpenWorks {
- public:
-  void Begin();
-  void End();
-  int count() const;
-  bool AwaitNone(std::chrono::milliseconds limit);
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  int count_ = 0;
-};
-
-// A work that abort ends at once, whatever the inner group is doing.
-class GuardedWork final : public c10d::Work {
- public:
-  // `after` is done with the inner work's result, before anybody is told of its end.
-  GuardedWork(c10d::OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
-              std::string where, std::shared_ptr<OpenWorks> open, std::function<void()> after = {});
-
-  // After construction: starts listening to the inner work. `self` keeps the work alive until then.
-  static void Listen(const c10::intrusive_ptr<GuardedWork>& self);
-  static c10::intrusive_ptr<GuardedWork> Done(c10d::OpType type, std::vector<at::Tensor> outputs);
-  void Fail(const std::string& why);
-
-  bool isCompleted() override;
-  bool isSuccess() const override;
-  std::exception_ptr exception() const override;
-  int sourceRank() const override;
-  std::vector<at::Tensor> result() override;
-  void synchronize() override;
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  void abort() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-
- private:
-  void Finish(std::exception_ptr error);
-  std::exception_ptr DoAfter();
-  bool WaitInner(std::chrono::milliseconds timeout);
-
-  const c10::intrusive_ptr<c10d::Work> inner_;  // null: done from the start
-  const std::vector<at::Tensor> outputs_;
-  const std::string where_;
-  const std::shared_ptr<OpenWorks> open_;
-  std::function<void()> after_;
-  bool listens_ = false;  // the inner work has a future
-  std::atomic<bool> failed_{false};
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
 class OuterGroup final : public c10d::Backend {
@@ -167,6 +115,15 @@ class OuterGroup final : public c10d::Backend {
   std::list<c10::weak_intrusive_ptr<c10d::Work>> works_;
   std::shared_ptr<OpenWorks> open_;
 };
+
+// Collectives of all outer groups of this process so far.
+uint64_t Calls();
+
+// kintsugi_begin_collective and its agent: told of every collective that goes out to other ranks, before it does. Where
+// it answers kThrow an exception was asked for, and is thrown. Null: nobody is told.
+inline constexpr int kThrow = 15;  // KINTSUGI_THROW; this extension needs nothing else of kintsugi.h
+using CollectiveMarker = int (*)(void* agent);
+void TellCollectives(CollectiveMarker marker, void* agent);
 
 // All outer groups of this process: what the agent's thread aborts. A work's end may run callbacks in Python, which
 // waits for its lock: works are therefore failed on a thread of their own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import json
 import os
@@ -82,6 +83,8 @@ class Groups:
         self.all: list[Group] = []
         self.generation = 0
         agent.on_stop(extension.stop_function(), 0)
+        extension.tell_collectives(*agent.collective_marker())
+        atexit.register(extension.tell_collectives, 0, 0)  # before the agent goes: later registered, earlier called
 
     # ---- torch's side ---------------------------------------------------------------------------------------------------
 
@@ -117,7 +120,7 @@ class Groups:
 
     def calls(self) -> int:
         """Collectives so far."""
-        return sum(int(group.outer.calls) for group in self.all)
+        return int(self.extension.calls())
 
     # ---- the guard's side -----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from .._errors import Error
 from . import state
+from .randomness import Randomness
 from .run import TorchRun
 
 
@@ -76,7 +77,7 @@ class _Loop:
         self._run = run
         self._trainer = trainer
         self._loss = 0.0
-        self._random = state.Randomness()
+        self._random = Randomness()
         self._at_entry: dict[str, Any] = {}
         self._progress = _Progress(trainer)
         loader = trainer.get_train_dataloader()

@@ -89,6 +89,12 @@ def reset(models: list[Module]) -> None:
             parameter.grad = None
 
 
+def gathered_parameters(model: Module) -> Iterator[Parameter]:
+    """What stands in the place of cut parameters while they are gathered."""
+    for group in _sharded_groups(model):
+        yield from (p._unsharded_param for p in group.fsdp_params if hasattr(p, "_unsharded_param"))
+
+
 def parameters_of(model: Module) -> Iterator[Parameter]:
     """Those that hold the state, also while some are gathered."""
     gathered = {id(p._unsharded_param): p.sharded_param for group in _sharded_groups(model) for p in group.fsdp_params

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -19,8 +20,9 @@ from torch.optim import Optimizer
 from .. import _core
 from .._errors import Error, Interrupted
 from ..run import _COMM_ERROR, _RAISED, _WAS_INTERRUPTED, Codec, Guarded, Incident, Piece, Run
-from . import _build, parallel, state
+from . import _build, parallel, state, warm
 from .groups import Groups, refuse_others
+from .randomness import Randomness
 from .replica_optimizer import ReplicaOptimizer
 
 
@@ -29,6 +31,8 @@ def join(**options: Any) -> TorchRun:
     if dist.is_initialized():
         raise Error("torch's process group exists already: kintsugi.torch.join comes before init_process_group", 6)
     extension = _build.load()
+    if warm.is_spare():
+        warm.warm_up()
     return TorchRun(_core.Agent(**options), extension)
 
 
@@ -40,12 +44,22 @@ class _Held:
     holders: tuple[int, ...]
 
 
+class _Update(enum.Enum):
+    """Where a step stands with its update, and who ends it."""
+
+    TO_COME = enum.auto()
+    BY_HOOKS = enum.auto()  # the first optimizer opened it, the last closes it
+    BY_TRAINER = enum.auto()  # run.update(): optimizers step within
+    COMMITTED = enum.auto()
+
+
 class TorchRun(Run):
     """One rank. Made by `join`."""
 
     def __init__(self, agent: _core.Agent, extension: Any) -> None:
         super().__init__(agent)
         self._mark_of_ours = str(extension.FAILURE_MARK)
+        self._extension = extension
         self._groups = Groups(agent, extension)
         self._arena = state.Arena(agent.allocate, extension.move)
         self._models: list[Module] = []
@@ -54,13 +68,12 @@ class TorchRun(Run):
         self._gather_again = True  # parameters that other ranks own may be those of another step
         self._schedules: list[state.Schedule] = []
         self._parameters: dict[torch.Tensor, str] = {}
-        self._placed: dict[str, tuple[torch.Tensor, int]] = {}  # key -> tensor and where it must stay
+        self._places = extension.Places()  # where registered tensors must stay
         self._tensors: list[_Held] = []
-        self._checked_update = False
         self._in_step = False
         self._dry = False  # a newcomer's trial step: nothing of it counts
+        self._update = _Update.TO_COME
         self._stepping: set[int] = set()  # optimizers whose update has begun in this step
-        self._committed = False
         self._calls_before = 0
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
@@ -70,7 +83,7 @@ class TorchRun(Run):
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
-    def register(self, key: Any = None, array: Any = None, **things: Any) -> Any:
+    def register(self, key: Any = None, array: Any = None, /, **things: Any) -> Any:
         """register(model=..., optimizer=..., scheduler=..., anything=...): what is to be protected, by name.
 
         Models' parameters and optimizers' states move into memory that outlives the process. Anything else needs state_dict and
@@ -80,6 +93,8 @@ class TorchRun(Run):
             return super().register(key, array)
         if self._begun:
             raise Error(f"{', '.join(things)} registered after training began", 6)
+        if "random" in things:
+            raise Error("the name 'random' is taken: torch's, Python's and numpy's random generators have it, and are always protected", 5)
         things = {name: state.unwrapped(thing) for name, thing in things.items()}
         models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
         optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
@@ -105,6 +120,9 @@ class TorchRun(Run):
         named = list(inner.named_parameters())
         for key, parameter in named:
             self._parameters[parameter] = key
+            self._places.know(parameter)
+        for module in inner.modules():
+            self._places.watch(module._parameters)
         entries = []
         for key, parameter in named:
             owners = next((ranks for o in self._sharing if (ranks := o.owners(parameter)) is not None), None)
@@ -114,7 +132,7 @@ class TorchRun(Run):
         self._hold(entries)
         self._models.append(model)
         if any(True for _ in inner.buffers()):
-            self._add_object(f"{name}.buffers", state.Buffers(inner))
+            self._add_object(f"{name}.buffers", state.Buffers(inner, self._extension))
         model.register_forward_pre_hook(lambda *_: self._auto_mark("forward"))
         model.register_forward_hook(lambda *_: self._auto_mark("backward"))
 
@@ -124,7 +142,7 @@ class TorchRun(Run):
         if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
             raise Error("ZeroRedundancyOptimizer has collectives inside its update, and one copy of each shard: use "
                         "kintsugi.torch.ReplicaOptimizer", 5)  # fmt: skip
-        self._add_object(f"{name}.settings", state.OptimizerGroups(optimizer))
+        self._add_object(f"{name}.settings", state.OptimizerGroups(optimizer, self._extension.has_plain_values))
         if isinstance(optimizer, ReplicaOptimizer):
             optimizer = optimizer.local
         state.materialise(optimizer, self._parameters, self._groups.calls)
@@ -181,7 +199,7 @@ class TorchRun(Run):
             size = local.numel() * local.element_size()
             if size > 0:
                 self._place(key, local, size, piece)
-                self._placed[key] = (tensor, local.data_ptr())
+                self._places.add(key, tensor, isinstance(tensor, DTensor), local.data_ptr())
 
     def _place(self, key: str, local: torch.Tensor, size: int, piece: Piece) -> None:
         shape = list(local.size())
@@ -228,7 +246,7 @@ class TorchRun(Run):
             self._try_newcomer(trial)
         if not self._begun:
             self._begin_checks()
-            super().register_object("random", state.Randomness())
+            super().register_object("random", Randomness())
         super().guard(loop)
 
     def _try_newcomer(self, trial: Callable[[], object]) -> None:
@@ -280,17 +298,17 @@ class TorchRun(Run):
         for schedule in self._schedules:
             schedule.begin_step()
         self._stepping.clear()
-        self._committed = False
+        self._update = _Update.TO_COME
         super().begin_step(k)
         self._in_step = True
         if self._gather_again:
             self._gather()
 
     def end_step(self, k: int) -> None:
-        if not self._committed:
-            if not self._stepping:
-                self.begin_update()  # no optimizer stepped (a skipped update): an empty one
-            self.end_update()
+        if self._update is _Update.TO_COME:
+            self._open(_Update.BY_HOOKS)  # no optimizer stepped (a skipped update): an empty one
+        if self._update is not _Update.COMMITTED:
+            self._close()
         super().end_step(k)
         self._in_step = False
 
@@ -303,14 +321,38 @@ class TorchRun(Run):
             super().report(float(loss.detach()) if isinstance(loss, torch.Tensor) else loss, samples)
 
     def begin_update(self) -> None:
-        super().begin_update()
-        for schedule in self._schedules:
-            schedule.note_gate()
+        """The trainer's own update: optimizers step within, and what else an update changes is changed here (an average of the
+        weights)."""
+        if not self._dry:
+            self._refuse_update_outside("run.update()")
+            if self._update is not _Update.TO_COME:
+                raise Error(f"run.update() in step {self.step}, whose update has begun: optimizers step within it, once", 6)
+            self._open(_Update.BY_TRAINER)
 
     def end_update(self) -> None:
-        self._committed = True
+        if not self._dry:
+            self._close()
+
+    def _open(self, by: _Update) -> None:
+        self.mark("gradient-sync")
+        super().begin_update()
+        self._update = by
+        for schedule in self._schedules:
+            schedule.note_gate()
+        self._calls_before = self._groups.calls()
+
+    def _close(self) -> None:
+        calls = self._groups.calls() - self._calls_before
+        if calls > 0:
+            raise Error(f"the update of step {self.step} holds {calls} collectives: a rank could not finish it alone. Move them before "
+                        "the gate (run.update() or optimizer.step()), or behind it", 6)  # fmt: skip
+        self._update = _Update.COMMITTED
         super().end_update()
         self._gather()
+
+    def _refuse_update_outside(self, what: str) -> None:
+        if not self._in_step:
+            raise Error(f"{what} outside of run.train: an update must be a step's, between its gate and its commit", 6)
 
     def _gather(self) -> None:
         """Parts that other ranks updated. A fault within, and the next step begins with it."""
@@ -323,36 +365,35 @@ class TorchRun(Run):
         if self._in_step and not self._dry and torch.is_grad_enabled():
             self.mark(phase)
 
-    def _before_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_update(self, _optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._dry:
             return
-        if not self._in_step:
-            raise Error("optimizer.step() outside of run.train: an update must be a step's, between its gate and its commit", 6)
+        self._refuse_update_outside("optimizer.step()")
         if any(argument is not None for argument in args[1:]) or kwargs.get("closure") is not None:
             raise Error("optimizer.step(closure) computes within the update: call backward before step()", 5)
-        if self._committed:
+        if self._update is _Update.COMMITTED:
             raise Error(f"a second update in step {self.step}: each optimizer steps once in a step", 6)
-        if not self._stepping:
-            self.mark("gradient-sync")
-            self.begin_update()
-        self._stepping.add(id(optimizer))
-        self._calls_before = self._groups.calls()
+        if self._update is _Update.TO_COME:
+            self._open(_Update.BY_HOOKS)
 
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if not self._dry and not self._checked_update:
-            state.refuse_collectives(optimizer, self._groups.calls() - self._calls_before)
-            self._checked_update = len(self._stepping) == len(self._optimizers)
-        if not self._dry and len(self._stepping) == len(self._optimizers):
-            self.end_update()
+        if self._dry:
+            return
+        self._stepping.add(id(optimizer))
+        if self._update is _Update.BY_HOOKS and len(self._stepping) == len(self._optimizers):
+            self._close()
 
     def _check_places(self) -> None:
-        for key, (tensor, address) in self._placed.items():
-            if parallel.local_of(tensor).data_ptr() != address:
-                raise Error(f"'{key}' lies elsewhere than when it was registered: its memory must stay in place", 6)
-        for model in self._models:
+        if moved := self._places.first_moved():
+            raise Error(f"'{moved}' lies elsewhere than when it was registered: its memory must stay in place", 6)
+        if self._places.first_unknown() is None:
+            return
+        for model in self._models:  # a gathered parameter, or a new one
             for parameter in parallel.parameters_of(model):
                 if parameter not in self._parameters:
                     raise Error(f"a parameter of shape {list(parameter.shape)} appeared after run.register", 6)
+            for gathered in parallel.gathered_parameters(model):
+                self._places.know(gathered)
 
     def _work_off(self, task: _core.Task) -> None:
         self._in_step = False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -120,44 +118,36 @@ def refuse_collectives(optimizer: Optimizer, calls: int) -> None:
 class Buffers:
     """A model's buffers: each rank has its own (running statistics), so they travel with it."""
 
-    def __init__(self, model: Module) -> None:
+    def __init__(self, model: Module, extension: Any) -> None:
         self._model = model
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        return {name: buffer.detach().clone() for name, buffer in self._model.named_buffers()}
-
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        with torch.no_grad():
-            for name, buffer in self._model.named_buffers():
-                buffer.copy_(state[name])
-
-
-class Randomness:
-    """The generators of torch, Python and, where it is loaded, numpy."""
+        self._extension = extension
+        self._named = dict(model.named_buffers())
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"torch": torch.get_rng_state(), "python": random.getstate()}
-        if "numpy" in sys.modules:
-            state["numpy"] = sys.modules["numpy"].random.get_state()
-        return state
+        return {"names": [*self._named], "bytes": self._extension.pack([*self._now()])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        torch.set_rng_state(state["torch"])
-        random.setstate(state["python"])
-        if "numpy" in state:
-            import numpy
+        if state["names"] != [*self._named]:
+            raise Error(f"buffers {state['names']} were kept, the model has {[*self._named]}", 5)
+        self._extension.unpack([*self._now()], state["bytes"])
 
-            numpy.random.set_state(state["numpy"])
+    def _now(self) -> Iterable[torch.Tensor]:
+        """Some modules make new ones instead of changing the old."""
+        for name in self._named:
+            yield self._model.get_buffer(name)
 
 
 class OptimizerGroups:
     """An optimizer's settings (learning rates and so on), and what it keeps beside tensors."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, has_plain_values: Callable[[dict[Any, Any]], bool]) -> None:
         self._optimizer = optimizer
+        self._has_plain_values = has_plain_values  # not by a loop of Python's at every step
 
     def state_dict(self) -> dict[str, Any]:
         groups = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
+        if not self._has_plain_values(self._optimizer.state):
+            return {"groups": groups, "plain": []}
         plain = [
             {name: value for name, value in self._optimizer.state.get(p, {}).items() if not isinstance(value, torch.Tensor)}
             for group in self._optimizer.param_groups

@@ -11,9 +11,9 @@
 
 #include "runtime/base/export.h"
 
-namespace kintsugi::formats {
+namespace kintsugi::checkpoint {
 
 // A sentence for each such parameter, at most ten and one that counts the others.
 KINTSUGI_EXPORT std::vector<std::string> MissingStates(const std::vector<std::string>& keys);
 
-}  // namespace kintsugi::formats
+}  // namespace kintsugi::checkpoint

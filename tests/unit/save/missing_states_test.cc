@@ -1,8 +1,8 @@
-#include "replica/formats/missing_states.h"
+#include "replica/save/missing_states.h"
 
 #include <gtest/gtest.h>
 
-namespace kintsugi::formats {
+namespace kintsugi::checkpoint {
 namespace {
 
 using Keys = std::vector<std::string>;
@@ -41,4 +41,4 @@ TEST(MissingStates, CountsWhatItDoesNotName) {
 }
 
 }  // namespace
-}  // namespace kintsugi::formats
+}  // namespace kintsugi::checkpoint

@@ -1,4 +1,4 @@
-#include "replica/formats/missing_states.h"
+#include "replica/save/missing_states.h"
 
 #include <algorithm>
 #include <iterator>
@@ -8,7 +8,7 @@
 
 #include "callbacks/state/key.h"
 
-namespace kintsugi::formats {
+namespace kintsugi::checkpoint {
 namespace {
 
 constexpr size_t kSentencesMax = 10;
@@ -87,4 +87,4 @@ std::vector<std::string> MissingStates(const std::vector<std::string>& keys) {
   return sentences;
 }
 
-}  // namespace kintsugi::formats
+}  // namespace kintsugi::checkpoint

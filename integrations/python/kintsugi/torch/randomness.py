@@ -1,0 +1,119 @@
+"""The random generators that a trainer draws from without making one of its own: torch's, Python's, numpy's.
+
+Their state is taken at every step, and taking numpy's or Python's costs more than all the rest. Most steps draw from neither: the
+memory of a generator is compared with what it was, and only where it has changed is its state asked for. That its memory holds all of
+its state is tried out on a generator of ours first; where it does not show, the state is asked for every time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import random
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+
+class Unchanged:
+    """The pickled state of a generator, asked for anew where `memory` tells another value; None: every time."""
+
+    def __init__(self, state: Callable[[], Any], memory: Callable[[], Any] | None) -> None:
+        self._state = state
+        self._memory = memory
+        self._seen: Any = None
+        self._pickled = b""
+
+    def pickled(self) -> bytes:
+        seen = self._memory() if self._memory is not None else None
+        if seen is None or seen != self._seen:
+            self._pickled = pickle.dumps(self._state(), protocol=pickle.HIGHEST_PROTOCOL)
+            self._seen = seen
+        return self._pickled
+
+
+class Randomness:
+    """All of them, as one object of the run's."""
+
+    def __init__(self) -> None:
+        self._python = Unchanged(random.getstate, python_memory())
+        self._numpy: Unchanged | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {"torch": torch.get_rng_state().numpy().tobytes(), "python": self._python.pickled()}
+        if "numpy" in sys.modules:
+            if self._numpy is None:
+                self._numpy = Unchanged(sys.modules["numpy"].random.get_state, numpy_memory())
+            state["numpy"] = self._numpy.pickled()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        torch.set_rng_state(torch.frombuffer(bytearray(state["torch"]), dtype=torch.uint8))
+        random.setstate(pickle.loads(state["python"]))
+        if "numpy" in state:
+            import numpy
+
+            numpy.random.set_state(pickle.loads(state["numpy"]))
+
+
+def python_memory() -> Callable[[], Any] | None:
+    """Of the generator behind the functions of `random`."""
+
+    def of(generator: Any) -> Callable[[], Any]:
+        body = _Body(generator)
+        return lambda: (generator.gauss_next, body.read())  # what gauss() keeps for its next call is an attribute
+
+    trial = random.Random(1)
+    draws = (trial.random, lambda: trial.gauss(0, 1), lambda: trial.gauss(0, 1))
+    return of(random.getstate.__self__) if _shows_all(of(trial), draws) else None  # type: ignore[attr-defined]
+
+
+def numpy_memory() -> Callable[[], Any] | None:
+    """Of the generator behind the functions of numpy.random."""
+    from numpy.random import MT19937, RandomState, mtrand
+
+    def of(generator: Any) -> Callable[[], Any]:
+        body = _Body(generator)  # what it keeps for the next normal number, and which stream of bits it has
+
+        def memory() -> Any:
+            bits = generator._bit_generator
+            if type(bits) is not MT19937:
+                return None
+            return body.read(), ctypes.string_at(bits.ctypes.state_address, _MT19937_BYTES)
+
+        return memory
+
+    trial = RandomState(1)
+    draws = (trial.random_sample, trial.standard_normal, trial.standard_normal)
+    return of(mtrand._rand) if _shows_all(of(trial), draws) else None
+
+
+_MT19937_BYTES = 625 * 4  # 624 words and a position
+
+
+class _Body:
+    """An object's own memory, without its head, which holds its count of references."""
+
+    def __init__(self, thing: Any) -> None:
+        head = object.__basicsize__
+        self._at, self._size = id(thing) + head, type(thing).__basicsize__ - head
+
+    def read(self) -> bytes:
+        return ctypes.string_at(self._at, self._size)
+
+
+def _shows_all(memory: Callable[[], Any], draws: Iterable[Callable[[], Any]]) -> bool:
+    """Whether memory stays as it is where nothing is drawn, and each of the draws is seen in it."""
+    if sys.implementation.name != "cpython":
+        return False
+    seen = memory()
+    if seen is None or memory() != seen:
+        return False
+    for draw in draws:
+        draw()
+        before, seen = seen, memory()
+        if before == seen:
+            return False
+    return True

@@ -1,0 +1,89 @@
+#include <tensors.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+
+namespace py = pybind11;
+
+namespace kintsugi::torch_door {
+
+void Places::Add(const std::string& key, const py::object& tensor, bool cut, uintptr_t address) {
+  places_.push_back({key, tensor, cut, address});
+}
+
+void Places::Watch(const py::dict& parameters) { watched_.push_back(parameters); }
+
+void Places::Know(const py::object& parameter) {
+  if (known_.insert(parameter.ptr()).second) kept_.push_back(parameter);
+}
+
+std::string Places::FirstMoved() const {
+  static PyObject* const kLocal = PyUnicode_InternFromString("_local_tensor");
+  for (const Place& place : places_) {
+    py::object local = place.tensor;
+    if (place.cut) {
+      local = py::reinterpret_steal<py::object>(PyObject_GetAttr(place.tensor.ptr(), kLocal));
+      if (!local) throw py::error_already_set();
+    }
+    if (!THPVariable_Check(local.ptr()) ||
+        reinterpret_cast<uintptr_t>(THPVariable_Unpack(local.ptr()).const_data_ptr()) != place.address)
+      return place.key;
+  }
+  return "";
+}
+
+py::object Places::FirstUnknown() const {
+  for (const py::dict& parameters : watched_) {
+    PyObject *name = nullptr, *value = nullptr;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(parameters.ptr(), &at, &name, &value))
+      if (value != Py_None && known_.count(value) == 0) return py::reinterpret_borrow<py::object>(value);
+  }
+  return py::none();
+}
+
+py::bytes Pack(const std::vector<at::Tensor>& tensors) {
+  size_t total = 0;
+  for (const at::Tensor& tensor : tensors) total += tensor.nbytes();
+  py::bytes packed =
+      py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(total)));
+  if (!packed) throw py::error_already_set();
+  char* to = PyBytes_AS_STRING(packed.ptr());
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor plain = tensor.detach().cpu().contiguous();  // itself, where it is that
+    if (plain.nbytes() > 0) std::memcpy(to, plain.const_data_ptr(), plain.nbytes());
+    to += plain.nbytes();
+  }
+  return packed;
+}
+
+void Unpack(const std::vector<at::Tensor>& tensors, const py::bytes& packed) {
+  size_t total = 0;
+  for (const at::Tensor& tensor : tensors) total += tensor.nbytes();
+  const auto held = static_cast<size_t>(PyBytes_GET_SIZE(packed.ptr()));
+  if (held != total)
+    throw py::value_error("tensors of " + std::to_string(total) + " bytes cannot be filled from " +
+                          std::to_string(held));
+  at::NoGradGuard no_grad;
+  char* from = PyBytes_AS_STRING(packed.ptr());
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.nbytes() > 0)
+      tensor.copy_(at::from_blob(from, tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false)));
+    from += tensor.nbytes();
+  }
+}
+
+bool HasPlainValues(const py::dict& state) {
+  PyObject *parameter = nullptr, *values = nullptr;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(state.ptr(), &at, &parameter, &values)) {
+    if (!PyDict_Check(values)) return true;
+    PyObject *name = nullptr, *value = nullptr;
+    Py_ssize_t within = 0;
+    while (PyDict_Next(values, &within, &name, &value))
+      if (!THPVariable_Check(value)) return true;
+  }
+  return false;
+}
+
+}  // namespace kintsugi::torch_door

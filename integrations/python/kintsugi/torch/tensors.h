@@ -1,0 +1,49 @@
+// What is done at every step for all tensors at once, without a loop in Python: whether they lie where they were
+// registered, whether parameters were exchanged, and the bytes of buffers.
+//
+// Threads: with Python's lock. Errors: exceptions of pybind11's and torch's.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace kintsugi::torch_door {
+
+class Places {
+ public:
+  // `cut`: a DTensor, whose local part must stay at `address`.
+  void Add(const std::string& key, const pybind11::object& tensor, bool cut, uintptr_t address);
+  // A module's own parameters, as it keeps them (its dictionary), and tensors that may stand there.
+  void Watch(const pybind11::dict& parameters);
+  void Know(const pybind11::object& parameter);
+
+  // The key of the first tensor that lies elsewhere; "": none.
+  std::string FirstMoved() const;
+  // The first parameter that is not known; none: nullptr's None.
+  pybind11::object FirstUnknown() const;
+
+ private:
+  struct Place {
+    std::string key;
+    pybind11::object tensor;
+    bool cut;
+    uintptr_t address;
+  };
+  std::vector<Place> places_;
+  std::vector<pybind11::dict> watched_;
+  std::vector<pybind11::object> kept_;  // an address that is known is not given out again
+  std::unordered_set<PyObject*> known_;
+};
+
+// The bytes of tensors one after the other, and back into tensors of the same sizes and types.
+pybind11::bytes Pack(const std::vector<at::Tensor>& tensors);
+void Unpack(const std::vector<at::Tensor>& tensors, const pybind11::bytes& packed);
+
+// Whether an optimizer's state (tensor -> name -> value) holds anything but tensors.
+bool HasPlainValues(const pybind11::dict& state);
+
+}  // namespace kintsugi::torch_door

@@ -1,0 +1,48 @@
+#include "runtime/core/majority.h"
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+
+Consent Majority::Count(const Roster& members) const {
+  std::vector<Vote> votes;
+  votes.reserve(members.size());
+  for (const Member& member : members) {
+    const bool votes_itself = member.life == Life::kReady && !member.fresh;
+    votes.push_back(votes_itself ? Vote::kLive : member.unconfirmed ? Vote::kUnknown : Vote::kEnded);
+  }
+  return ConsentOf(votes, rule_);
+}
+
+bool Majority::Has(const Roster& members, TimePoint now) const {
+  if (!needed_) return true;
+  const Consent consent = Count(members);
+  return consent == Consent::kYes || (consent == Consent::kAskWitness && now < word_until_);
+}
+
+bool Majority::MayGoOn(const Roster& members, TimePoint now) {
+  if (!minority_ && !Has(members, now)) return false;
+  by_word_ = !minority_ && needed_ && Count(members) == Consent::kAskWitness;
+  return true;
+}
+
+bool Majority::Await(TimePoint now) {
+  KINTSUGI_CHECK(needed_ && !minority_, "a majority is waited for that nobody needs");
+  awaited_ = true;
+  if (until_ != TimePoint::Max()) return false;
+  until_ = now + wait_;
+  return true;
+}
+
+bool Majority::LostWord(const Roster& members, TimePoint now) {
+  if (!by_word_ || Has(members, now)) return false;
+  by_word_ = false;
+  return true;
+}
+
+void Majority::OnPhase(Phase to) {
+  awaited_ = false;
+  if (to == Phase::kLock || to == Phase::kRunning || to == Phase::kEnded) by_word_ = false;
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,55 @@
+// Majority: whether this controller may begin a generation for the whole run (consent.h), what it rests on, and for how
+// long it is waited for.
+//
+// Threads: none; pure. Where no consent is needed everything is allowed.
+// Invariants: a minority never gets a majority again: it saves and leaves; what rests on the witness's word ends with it.
+#pragma once
+
+#include "runtime/core/consent.h"
+#include "runtime/core/phase.h"
+#include "runtime/core/policy.h"
+#include "runtime/core/roster.h"
+
+namespace kintsugi::core {
+
+class Majority {
+ public:
+  explicit Majority(const Policy& policy)
+      : needed_(policy.needs_consent), wait_(policy.consent_wait), rule_(policy.tie_rule) {}
+
+  TieRule rule() const { return rule_; }
+  void TakeRule(TieRule rule) { rule_ = rule; }
+  // The witness's lease is ours until then.
+  void TakeWord(TimePoint until) { word_until_ = until; }
+
+  // How the members vote, by the rule.
+  Consent Count(const Roster& members) const;
+  bool Has(const Roster& members, TimePoint now) const;
+
+  // All live ranks have answered a LOCK. True: the attempt goes on, with a majority or as a minority.
+  bool MayGoOn(const Roster& members, TimePoint now);
+  // It is waited for, in one incident for `wait` in all. True: for the first time in it.
+  bool Await(TimePoint now);
+  bool awaited() const { return awaited_; }
+  TimePoint until() const { return until_; }
+  // It was waited for in vain: save, without `latest`, and leave.
+  void GiveUp() { minority_ = true; }
+  bool minority() const { return minority_; }
+
+  // What was decided on the witness's word, which is not ours any more. True: once, when that is found.
+  bool LostWord(const Roster& members, TimePoint now);
+  void OnIncident() { until_ = TimePoint::Max(); }
+  void OnPhase(Phase to);
+
+ private:
+  const bool needed_;
+  const Duration wait_;
+  TieRule rule_;
+  TimePoint word_until_;
+  TimePoint until_ = TimePoint::Max();  // of this incident
+  bool awaited_ = false;                // with LOCK: all that live have answered, and are too few
+  bool by_word_ = false;                // this attempt rests on it
+  bool minority_ = false;
+};
+
+}  // namespace kintsugi::core

@@ -1,0 +1,62 @@
+#include "runtime/core/roster.h"
+
+namespace kintsugi::core {
+
+std::vector<Rank> Roster::Where(bool (*which)(const Member&)) const {
+  std::vector<Rank> ranks;
+  for (size_t r = 0; r < members_.size(); ++r)
+    if (which(members_[r])) ranks.push_back(Rank(static_cast<int32_t>(r)));
+  return ranks;
+}
+
+void Roster::SetLife(Member& member, Life life) {
+  Recounted(member, [&] { member.life.value_ = life; });
+}
+
+void Roster::SetConnected(Member& member, TimePoint now) {
+  if (member.lost()) returned_at_ = now;
+  Recounted(member, [&] { member.connected.value_ = true; });
+}
+
+void Roster::SetClosed(Member& member) {
+  Recounted(member, [&] { member.connected.value_ = false; });
+}
+
+void Roster::SetWaiting(Member& member, bool waiting) {
+  Recounted(member, [&] { member.waiting.value_ = waiting; });
+  if (!waiting) member.order.reset();
+}
+
+void Roster::StopWaiting() {
+  Roster counted(0);
+  for (Member& member : members_) {
+    counted.Count(member, 1);
+    member.waiting.value_ = false;
+    member.order.reset();
+  }
+  CheckCounts(counted);
+  waiting_ = 0;
+}
+
+void Roster::Recount() const {
+  Roster counted(0);
+  for (const Member& member : members_) {
+    counted.Count(member, 1);
+    KINTSUGI_CHECK(member.waiting || !member.order,
+                   "a rank that is not waited for has an order that would be repeated");
+  }
+  CheckCounts(counted);
+}
+
+void Roster::CheckCounts(const Roster& counted) const {
+  const auto same = [](const char* what, int kept, int found) {
+    KINTSUGI_CHECK(kept == found,
+                   std::string(what) + " ranks: kept " + std::to_string(kept) + ", counted " + std::to_string(found));
+  };
+  same("waiting", waiting_, counted.waiting_);
+  same("ready", ready_, counted.ready_);
+  same("lost", lost_, counted.lost_);
+  same("unresumed", unresumed_, counted.unresumed_);
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,47 @@
+#include "runtime/core/save_balance.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace kintsugi::core {
+namespace {
+
+const RankSnapshot& At(const IncidentSnapshot& incident, Rank rank) {
+  return incident.ranks[static_cast<size_t>(rank.value())];
+}
+
+}  // namespace
+
+std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const IncidentSnapshot& incident,
+                                        const ShardBytes& bytes_of) {
+  struct Work {
+    SaveAssignment* assignment;
+    std::vector<Rank> writers;
+    uint64_t bytes;
+  };
+  std::vector<Work> works;
+  for (SaveAssignment& assignment : plan) {
+    Work work{&assignment, {}, bytes_of(assignment.writer, assignment.entry.layout)};
+    const bool is_fit = At(incident, assignment.writer).can_write;
+    for (const Rank holder : assignment.entry.holders) {
+      const RankSnapshot& rank = At(incident, holder);
+      if (rank.condition == Condition::kGood && rank.can_write == is_fit) work.writers.push_back(holder);
+    }
+    works.push_back(std::move(work));
+  }
+  std::stable_sort(works.begin(), works.end(), [](const Work& a, const Work& b) {
+    return std::tuple(a.writers.size(), b.bytes) < std::tuple(b.writers.size(), a.bytes);
+  });
+  std::map<Rank, uint64_t> load;
+  for (const Work& work : works) {
+    const Rank writer = *std::min_element(work.writers.begin(), work.writers.end(), [&](Rank a, Rank b) {
+      return std::tuple(load[a], a) < std::tuple(load[b], b);
+    });
+    work.assignment->writer = writer;
+    load[writer] += work.bytes;
+  }
+  return plan;
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,42 @@
+#include "runtime/core/save_state.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace kintsugi::core {
+namespace {
+
+using enum SaveState;
+
+constexpr std::array<std::string_view, kSaveStateCount> kNames = {
+    "NONE", "ARMING", "GATHERING", "VERIFYING", "RESCUING", "COMPARING", "WRITING", "RENAMING", "FINAL_VERIFY"};
+
+constexpr std::array<std::pair<SaveState, SaveState>, 15> kTransitions = {{
+    {kNone, kArming},     // a save was asked for
+    {kNone, kGathering},  // a last one, of the step at which all have finished
+    {kNone, kVerifying},  // all are parked at a step at which replicas are compared
+    {kNone, kWriting},    // ... or saved; or a dying gasp with nothing to compare
+    {kNone, kFinalVerify},
+    {kNone, kRescuing},
+    {kNone, kComparing},
+    {kArming, kArming},  // somebody had gone past: the pause moves
+    {kArming, kGathering},
+    {kGathering, kArming},  // another one is asked for before all are there
+    {kGathering, kVerifying},
+    {kGathering, kWriting},
+    {kRescuing, kComparing},
+    {kRescuing, kWriting},
+    {kWriting, kRenaming},
+}};
+
+}  // namespace
+
+std::string_view SaveStateName(SaveState state) { return kNames[static_cast<size_t>(state)]; }
+
+bool IsTransition(SaveState from, SaveState to) {
+  if (to == kNone) return true;  // it is done, it failed, or an incident overtakes it
+  return std::find(kTransitions.begin(), kTransitions.end(), std::pair{from, to}) != kTransitions.end();
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,39 @@
+// RunObserver: who watches a launcher from outside its event loop. The launcher hands it plain data when it asks for
+// some, and never waits for it; what it makes of them (metrics, a page, notices) is no business of the launcher's.
+//
+// Threads: every call comes on the launcher's thread and must return at once; none comes after the launcher's Run.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/launcher/launcher.h"
+#include "runtime/launcher/run_sight.h"
+
+namespace kintsugi {
+
+// What a launcher can truly say: of its own host always, of the run where it leads.
+struct NodeSight {
+  std::string job;
+  int node = 0;  // controllers without ranks come after the nodes
+  bool leads = false;
+  bool hears_leader = false;                // itself or another
+  Term term;                                // the newest that it knows
+  int processes = 0;                        // of ranks, that run on this host
+  std::optional<RunSight> run;              // where it leads
+  std::shared_ptr<const RunResult> so_far;  // likewise, where the record is wanted: all but the timings of single steps
+};
+
+class RunObserver {
+ public:
+  enum class Wants { kNothing, kFigures, kRecord };
+  virtual ~RunObserver() = default;
+  // Asked every few milliseconds.
+  virtual Wants wants() = 0;
+  virtual void Take(NodeSight sight) = 0;
+  // An incident is over, one that ended the run too. Told by the launcher that leads.
+  virtual void OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) = 0;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,72 @@
+// RunSight: what can be seen of a run at one instant, as plain data. `kintsugi status` and whoever watches the launcher
+// (run_observer.h) are told from it, so that all say the same.
+//
+// Ownership: values. Units: in the names or std::chrono.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/train_phase.h"
+#include "runtime/core/controller_core.h"
+#include "runtime/core/gate_word.h"
+#include "runtime/launcher/run_times.h"
+#include "runtime/launcher/save_book.h"
+#include "runtime/launcher/step_times.h"
+#include "runtime/net/close_reason.h"
+
+namespace kintsugi {
+
+struct RankSight {
+  Rank rank;
+  int node = 0;
+  Incarnation incarnation;
+  core::ControllerCore::Life life = core::ControllerCore::Life::kAbsent;
+  bool connected = false;
+  uint64_t pid = 0;
+  uint64_t step = 0;  // newest one begun
+  int respawns = 0;
+  std::optional<Duration> late;        // of a slow rank: behind the others
+  std::optional<core::GateWord> gate;  // these two where its page was read
+  std::optional<TrainPhase> phase;
+};
+
+// What all incidents that are over came to.
+struct IncidentTally {
+  std::map<std::pair<core::FaultKind, std::optional<Rung>>, uint64_t> by_cause;
+  std::map<core::Phase, Duration> in_phase;
+  SecondsHistogram down;  // from the fault until all ranks stepped again
+  uint64_t steps_lost = 0;
+  uint64_t bytes_streamed = 0;
+};
+
+struct RunSight {
+  TimePoint at;
+  std::string job;
+  std::string address;  // where the controller listens
+  int world_size = 0;
+  int nodes = 1;
+  core::Phase phase = core::Phase::kAdmit;
+  Term term;
+  Generation generation;
+  Step step;  // newest one that a rank has reported
+  std::optional<double> loss;
+  uint64_t incidents = 0;  // the one under way included
+  IncidentTally over;
+  StepTimes steps;
+  TimeAccount time;
+  SaveBook saves;
+  Step snapshot;  // newest that counts; 0: none
+  uint64_t snapshots_made = 0, snapshots_abandoned = 0;
+  uint64_t dropped_messages = 0, refused_frames = 0, refused_reports = 0;
+  net::TransportCounters connections;
+  std::vector<int> nodes_away;
+  int spares_wanted = 0, spares_waiting = 0;
+  std::vector<RankSight> ranks;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,105 @@
+#include "runtime/launcher/status_line.h"
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/launcher/control_words.h"
+
+namespace kintsugi {
+namespace {
+
+using nlohmann::json;
+
+json Seconds(Duration duration) { return ToMilliseconds(duration) / 1000; }
+
+json SavesJson(const SaveBook& saves, TimePoint now) {
+  json newest, failure;
+  if (saves.newest)
+    newest = {{"step", saves.newest->checkpoint.step.value()},
+              {"directory", saves.newest->checkpoint.directory},
+              {"age_s", Seconds(now - saves.newest->known_at)}};
+  if (saves.last_failure)
+    failure = {{"step", saves.last_failure->settled.step.value()},
+               {"rank", saves.last_failure->settled.rank.value()},
+               {"why", saves.last_failure->settled.text},
+               {"age_s", Seconds(now - saves.last_failure->at)}};
+  return {{"made", saves.made},
+          {"failed", saves.failed},
+          {"newest", newest},
+          {"last_failure", failure},
+          {"remark", saves.remark}};
+}
+
+json TimeJson(const TimeAccount& time) {
+  return {{"total_s", Seconds(time.total)},   {"starting_s", Seconds(time.starting)}, {"down_s", Seconds(time.down)},
+          {"redone_s", Seconds(time.redone)}, {"useful_s", Seconds(time.useful())},   {"goodput", time.goodput()}};
+}
+
+json ConnectionsJson(const net::TransportCounters& counters) {
+  return {{"accepted", counters.accepted},
+          {"authenticated", counters.authenticated},
+          {"refused",
+           {{"magic", counters.refused_magic},
+            {"version", counters.refused_version},
+            {"job", counters.refused_job},
+            {"tls", counters.refused_tls},
+            {"secret", counters.refused_secret},
+            {"frame", counters.refused_frame},
+            {"timeout", counters.refused_timeout},
+            {"limit", counters.refused_limit},
+            {"gone", counters.refused_gone}}},
+          {"closed",
+           {{"local", counters.closed_local},
+            {"peer", counters.closed_peer},
+            {"frame", counters.closed_frame},
+            {"queue", counters.closed_queue}}}};
+}
+
+json RankJson(const RankSight& seen, bool several_nodes) {
+  json rank{{"rank", seen.rank.value()},
+            {"incarnation", seen.incarnation.value()},
+            {"life", LifeName(seen.life)},
+            {"connected", seen.connected},
+            {"pid", seen.pid},
+            {"step", seen.step},
+            {"respawns", seen.respawns},
+            {"late_ms", seen.late ? json(ToMilliseconds(*seen.late)) : json()}};
+  if (several_nodes) rank["node"] = seen.node;
+  if (seen.gate) {
+    rank["gate"] = {{"state", core::GateStateName(seen.gate->state)},
+                    {"step", seen.gate->step.value()},
+                    {"locked", seen.gate->locked}};
+    rank["phase"] = seen.phase ? json(TrainPhaseName(*seen.phase)) : json(nullptr);
+  }
+  return rank;
+}
+
+}  // namespace
+
+std::string_view LifeName(core::ControllerCore::Life life) {
+  constexpr std::string_view kNames[] = {"absent", "starting", "ready", "dead"};
+  return kNames[static_cast<size_t>(life)];
+}
+
+std::string StatusLine(const RunSight& sight) {
+  json ranks = json::array();
+  for (const RankSight& rank : sight.ranks) ranks.push_back(RankJson(rank, sight.nodes > 1));
+  return AnswerLine({{"ok", true},
+                     {"job", sight.job},
+                     {"address", sight.address},
+                     {"phase", core::PhaseName(sight.phase)},
+                     {"term", sight.term.number},
+                     {"generation", sight.generation.value()},
+                     {"step", sight.step.value()},
+                     {"incidents", sight.incidents},
+                     {"dropped_messages", sight.dropped_messages},
+                     {"refused_frames", sight.refused_frames},
+                     {"refused_reports", sight.refused_reports},
+                     {"connections", ConnectionsJson(sight.connections)},
+                     {"saves", SavesJson(sight.saves, sight.at)},
+                     {"time", TimeJson(sight.time)},
+                     {"nodes_away", sight.nodes_away},
+                     {"spares", {{"wanted", sight.spares_wanted}, {"waiting", sight.spares_waiting}}},
+                     {"ranks", std::move(ranks)}});
+}
+
+}  // namespace kintsugi

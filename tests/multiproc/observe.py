@@ -1,0 +1,442 @@
+"""Who looks on at a run: metrics while it is struck, of every node; readers that are slow, many or mistaken cost it nothing."""
+import http.server
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from harness import Failure, must_be_same, only_incident, reference, script
+from live_run import LiveRun, wait_until
+
+sys.path.append("/usr/lib/python3/dist-packages")  # Debian's own, where another interpreter runs this
+try:
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+    from prometheus_client.parser import text_string_to_metric_families as older_text
+except ImportError:
+    sys.exit("python3-prometheus-client is not installed: ./tools/setup")
+
+TRAINER = ["--steps", "60"]
+SLOW = [*TRAINER, "--step-delay-us", "40000"]
+NAMES = {"open": "application/openmetrics-text; version=1.0.0", "older": "text/plain"}
+
+
+def url_of(run, what="metrics"):
+    """Where it is served, as its log says."""
+    found = wait_until(lambda: re.search(rf"event={what} url=(\S+)", run.log()), f"the place of {what} in the log")
+    return found.group(1)
+
+
+def get(url, accept="", timeout=20):
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=timeout) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+class Metrics:
+    """What a scrape says, checked by the parser of Prometheus' own Python library."""
+
+    def __init__(self, url):
+        kind, text = get(url, NAMES["open"])
+        if not kind.startswith("application/openmetrics-text"):
+            raise Failure(f"asked for OpenMetrics, got {kind}")
+        try:
+            self.families = {family.name: family for family in open_metrics(text)}
+        except ValueError as error:
+            raise Failure(f"not OpenMetrics: {error}\n{text}") from None
+
+    def samples(self, name):
+        return [sample for family in self.families.values() for sample in family.samples if sample.name == name]
+
+    def value(self, name, **labels):
+        found = [sample.value for sample in self.samples(name) if labels.items() <= sample.labels.items()]
+        return sum(found) if found else None
+
+    def must_say(self, name, expected, **labels):
+        if self.value(name, **labels) != expected:
+            raise Failure(f"{name} {labels}: {self.value(name, **labels)}, expected {expected}")
+
+
+def scrapes_follow_a_struck_run(runner):
+    """The figures are those that the status and the summary tell."""
+    with LiveRun(runner, ["--metrics", "0", "--save-every", "20", "--no-adopt", "--inject", "kill:2@15:forward", "--inject",
+                          "throw:1@30:backward"], SLOW) as run:
+        url = url_of(run)
+        before = Metrics(url)
+        run.wait_status(lambda s: s["incidents"] == 2 and s["step"] > 45, "both incidents")
+        now = Metrics(url)
+        status = run.status()
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    for family, unit in [("kintsugi_step_seconds", "seconds"), ("kintsugi_goodput_ratio", "ratio"),
+                         ("kintsugi_streamed_bytes", "bytes"), ("kintsugi_recovery_seconds", "seconds")]:
+        if now.families[family].unit != unit or not now.families[family].documentation:
+            raise Failure(f"{family}: unit {now.families[family].unit}")
+    for incident in summary["incidents"]:
+        now.must_say("kintsugi_incidents_total", 1, signal=incident["signal"], rung=incident["path"])
+    now.must_say("kintsugi_incidents_total", 2)
+    now.must_say("kintsugi_incident_seconds_count", 2)
+    now.must_say("kintsugi_streamed_bytes_total", sum(incident["bytes_streamed"] for incident in summary["incidents"]))
+    now.must_say("kintsugi_lost_steps_total", sum(incident["steps_lost"] for incident in summary["incidents"]))
+    now.must_say("kintsugi_ranks", 4, state="ready")
+    now.must_say("kintsugi_phase", 1, phase="RUNNING")
+    now.must_say("kintsugi_phase", 1)
+    now.must_say("kintsugi_saves_total", 2, outcome="made")
+    now.must_say("kintsugi_checkpoint_step", 40)
+    now.must_say("kintsugi_leading", 1)
+    down = sum(incident["down_ms"] for incident in summary["incidents"]) / 1000
+    if abs(now.value("kintsugi_incident_seconds_sum") - down) > 0.01 or now.value("kintsugi_recovery_seconds_total") > down + 0.01:
+        raise Failure(f"down {down} s by the summary: {now.families['kintsugi_incident_seconds'].samples[-2:]}, "
+                      f"{now.families['kintsugi_recovery_seconds'].samples}")
+    spent = {sample.labels["on"]: sample.value for sample in now.samples("kintsugi_spent_seconds")}
+    if not 0 < spent["useful"] <= sum(spent.values()) <= status["time"]["total_s"]:
+        raise Failure(f"{spent}, by the status {status['time']}")
+    if abs(spent["useful"] / sum(spent.values()) - now.value("kintsugi_goodput_ratio")) > 1e-6:
+        raise Failure(f"goodput {now.value('kintsugi_goodput_ratio')} of {spent}")
+    for name in ("kintsugi_steps_total", "kintsugi_step_seconds_count", "kintsugi_step"):
+        if not (before.value(name) or 0) < now.value(name) <= 60:
+            raise Failure(f"{name}: {before.value(name)}, then {now.value(name)}")
+
+
+def older_readers_get_the_older_text(runner):
+    with LiveRun(runner, ["--metrics", "127.0.0.1:0", "--inject", "throw:1@5:backward"], SLOW) as run:
+        run.wait_step(8)
+        url = url_of(run)
+        kind, text = get(url, NAMES["older"])
+        families = {family.name: family for family in older_text(text)}
+        if not kind.startswith("text/plain; version=0.0.4") or "# EOF" in text or "# UNIT" in text:
+            raise Failure(f"{kind}\n{text}")
+        untyped = [name for name, family in families.items() if family.type == "unknown" or not family.documentation]
+        if untyped or families["kintsugi_incidents"].type != "counter":
+            raise Failure(f"without type or help: {untyped}")
+        for path, code in [("/metrics/x", 404), ("/../etc/passwd", 404)]:
+            try:
+                get(url.replace("/metrics", path))
+                raise Failure(f"{path} was answered")
+            except urllib.error.HTTPError as error:
+                if error.code != code:
+                    raise Failure(f"{path}: {error.code}") from None
+        run.signal(signal.SIGTERM)
+        run.finish(expect=75)
+
+
+def readers_that_do_not_read_delay_nothing(runner):
+    """Thirty connections that ask again and again and never read, and a hundred that say nothing."""
+    with LiveRun(runner, ["--metrics", "0", "--inject", "kill:2@20:forward"], SLOW) as run:
+        place = re.search(r"//([\d.]+):(\d+)/", url_of(run)).groups()
+        doors = []
+        for number in range(130):
+            door = socket.create_connection((place[0], int(place[1])))
+            door.setblocking(False)
+            doors.append(door)
+        request = f"GET /metrics HTTP/1.1\r\nHost: h\r\nAccept: {NAMES['open']}\r\n\r\n".encode() * 50
+
+        def pester(_):
+            for door in doors[:30]:
+                try:
+                    door.send(request)
+                except OSError:
+                    pass  # it gave way to another one, or its questions fill the road
+            return False
+        run.wait_status(lambda s: pester(s) or s["step"] > 40, "step 41")
+        Metrics(url_of(run))  # one who reads is answered meanwhile
+        summary, log = run.finish()
+        for door in doors:
+            door.close()
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    only_incident(summary)
+
+
+def every_node_says_what_it_knows(runner):
+    """Three launchers on this host. The run's figures come from the one that leads, also after it was killed."""
+    secret = runner.folder / "secret"
+    secret.write_bytes(os.urandom(32))
+    secret.chmod(0o600)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def start(node):
+        run_dir = runner.folder / f"node-{node}-{len(runner.live)}"
+        line = runner.command(["--nnodes", "3", "--node-rank", str(node), "--rendezvous", f"127.0.0.1:{port}", "--node-address",
+                               "127.0.0.1", "--secret-file", str(secret), "--metrics", "0", "--run-dir", str(run_dir)],
+                              ["--steps", "120", "--step-delay-us", "50000"], 2)
+        run = LiveRun(runner, command=line)
+        run.run_dir = run_dir
+        return run
+
+    runs = [start(node) for node in range(3)]
+    runs[0].wait_step(8)
+    seen = [Metrics(url_of(run)) for run in runs]
+    for node, metrics in enumerate(seen):
+        metrics.must_say("kintsugi_leading", 1 if node == 0 else 0)
+        metrics.must_say("kintsugi_hears_leader", 1)
+        metrics.must_say("kintsugi_node_processes", 2)
+        metrics.must_say("kintsugi_info", 1, node=str(node))
+        metrics.must_say("kintsugi_ranks", 6 if node == 0 else None)
+    os.kill(runs[0].pid, signal.SIGKILL)
+    runs[0].process.wait()
+    leader = wait_until(lambda: next((run for run in runs[1:] if Metrics(url_of(run)).value("kintsugi_leading") == 1), None),
+                        "another leader")
+    again = start(0)
+    leader.wait_status(lambda s: s["incidents"] == 1 and s["phase"] == "RUNNING", "the incident's end")
+    wait_until(lambda: Metrics(url_of(leader)).value("kintsugi_incidents_total") == 1, "the incident's figure")
+    metrics = Metrics(url_of(leader))
+    if metrics.value("kintsugi_controller_term") < 2 or metrics.value("kintsugi_ranks", state="ready") != 6:
+        raise Failure(f"{metrics.families['kintsugi_controller_term']}")
+    Metrics(url_of(again)).must_say("kintsugi_leading", 0)
+    summary, _ = leader.finish()
+    for run in (*runs[1:], again):
+        run.wait(0)
+    if summary["steps"] != 120:
+        raise Failure(f"{summary['steps']} steps")
+
+
+class Receiver:
+    """A web server that keeps what is posted to it; `status`: what it answers, one for each request."""
+
+    def __init__(self, status=()):
+        received, answers = [], list(status)
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                received.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+                self.send_response(answers.pop(0) if answers else 204)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+        self.received = received
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/incidents?of=run"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def notices_are_what_the_summary_says(runner):
+    """To a command and to an address that answers 503 at first; the last incident is the one that ends the run."""
+    told = runner.folder / "told"
+    with Receiver([503]) as receiver:
+        summary, log = runner.run(["--max-respawns", "1", "--inject", "throw:1@5:backward", "--inject", "kill:2@20:forward",
+                                   "--inject", "kill:2@40:forward", "--webhook", receiver.url,
+                                   "--on-incident", f"cat >> {told}; echo said"], SLOW, expect=75)
+    lines = [json.loads(line) for line in told.read_text().splitlines()]
+    posted = [notice for path, notice in receiver.received if path == "/incidents?of=run"]
+    if posted[:1] != posted[1:2]:
+        raise Failure(f"not tried again: {len(posted)} posts")
+    # The last one was told before the end, until which it counts as down.
+    last = {"down_ms": min(summary["incidents"][-1]["down_ms"], lines[-1]["down_ms"])}
+    expected = [*summary["incidents"][:-1], {**summary["incidents"][-1], **last}]
+    for notices in (lines, posted[1:]):
+        if [{**notice, "job": 0} for notice in notices] != [{**incident, "job": 0} for incident in expected]:
+            raise Failure(f"{json.dumps(notices)[:3000]}\nby the summary {json.dumps(summary['incidents'])[:3000]}")
+    if len(lines) != 3 or f"job={lines[0]['job']}" not in log or "said=said" not in log:
+        raise Failure(f"{len(lines)} notices\n{log[-3000:]}")
+
+
+def receivers_that_do_not_receive_delay_nothing(runner):
+    """A command that never ends, and an address that never answers. At the end both are left behind."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        summary, log = runner.run(["--inject", "throw:1@5:backward", "--inject", "kill:2@20:forward", "--webhook",
+                                   f"http://127.0.0.1:{deaf.getsockname()[1]}/", "--on-incident", "exec sleep 1000"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    if len(summary["incidents"]) != 2:
+        raise Failure(f"{summary['incidents']}")
+    left = [pid for pid in os.listdir("/proc") if pid.isdigit() and sleeps_here(pid, runner.folder)]
+    if left:
+        raise Failure(f"left running: {left}")
+
+
+def sleeps_here(pid, folder):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as line:
+            return line.read() == b"sleep\x001000\x00" and os.readlink(f"/proc/{pid}/cwd") == str(folder)
+    except OSError:
+        return False
+
+
+def a_command_that_fails_is_told_of(runner):
+    _, log = runner.run(["--inject", "throw:1@5:backward", "--on-incident", "echo broken >&2; exit 3"], ["--steps", "10"])
+    if "event=notice_lost" not in log or "exited with code 3" not in log or "broken" not in log:
+        raise Failure(f"{log[-3000:]}")
+
+
+LONGER = [*TRAINER, "--step-delay-us", "80000"]
+NO_SPARE = ["--max-respawns", "0"]
+
+
+def lose_a_rank(run, step, start):
+    """For good: the run saves and ends. Then the log says what follows."""
+    if start > 1:
+        run.wait_log(f"event=restart start={start} ")
+    run.wait_step(step)
+    run.signal_rank(2, signal.SIGKILL)
+
+
+def a_run_is_begun_again(runner):
+    """Twice it ends with 75, and is followed by another start, the last of which ends with the undisturbed bits."""
+    report = runner.folder / "report"
+    with LiveRun(runner, ["--restarts", "3", "--report", str(report), *NO_SPARE], LONGER) as run:
+        lose_a_rank(run, 8, 1)
+        lose_a_rank(run, 24, 2)
+        summary, log = run.finish()
+    expected = reference(runner.bin, TRAINER)
+    if summary["final_digest"] != expected["final_digest"]:
+        raise Failure(f"final digest {summary['final_digest']}, undisturbed {expected['final_digest']}\n{log[-4000:]}")
+    if log.count("event=restart ") != 2 or "start=2 after_s=1" not in log or "start=3 after_s=2" not in log:
+        raise Failure(f"{log[-4000:]}")
+    parts = [json.loads((report / part / "summary.json").read_text()) for part in ("start-1", "start-2", ".")]
+    if [part["exit"] for part in parts] != [75, 75, 0] or sum((part["losses"] for part in parts), []) != expected["losses"]:
+        raise Failure(f"exits {[part['exit'] for part in parts]}, steps {[part['steps'] for part in parts]}")
+
+
+def a_run_that_was_asked_to_end_is_not_begun_again(runner):
+    for how in ("signal", "request"):
+        with LiveRun(runner, ["--restarts", "3"], SLOW) as run:
+            run.wait_step(5)
+            if how == "signal":
+                run.signal(signal.SIGTERM)
+            else:
+                run.ask("stop")
+            _, log = run.finish(expect=75)
+        if "event=restart " in log or 'event=no_restart why="it was asked to end"' not in log:
+            raise Failure(f"{how}: {log[-3000:]}")
+
+
+def restarts_end_with_a_reason(runner):
+    _, log = runner.run(["--restarts", "1"], ["--no-such-option"], expect=3)
+    if "event=restart " in log:
+        raise Failure(f"a program that does not begin was begun again\n{log[-3000:]}")
+    with LiveRun(runner, ["--restarts", "1", *NO_SPARE], LONGER) as run:
+        lose_a_rank(run, 5, 1)
+        lose_a_rank(run, 15, 2)
+        _, log = run.finish(expect=75)
+    if "event=no_restart" not in log or "as often as --restarts allows" not in log or "resume" not in log.splitlines()[-1]:
+        raise Failure(f"{log[-3000:]}")
+    done = runner.tool(["run", "--restarts", "1", "--save-dir", "", "--", runner.byte_lm])
+    if done.returncode != 2 or "--save-dir" not in done.stderr:
+        raise Failure(f"code {done.returncode}\n{done.stderr}")
+
+
+def a_pause_ends_with_a_signal(runner):
+    with LiveRun(runner, ["--restarts", "9", *NO_SPARE], LONGER) as run:
+        lose_a_rank(run, 5, 1)
+        lose_a_rank(run, 15, 2)
+        run.wait_log("start=3 after_s=2")
+        run.signal(signal.SIGTERM)
+        run.wait(75)
+        log = run.log()
+    if 'event=no_restart why="it was asked to end"' not in log:
+        raise Failure(f"{log[-3000:]}")
+
+
+def events(url, wanted, seconds=60):
+    """What a reader of the page has, once it has all that is `wanted`: each part's newest HTML."""
+    parts = {}
+    with urllib.request.urlopen(url + "events", timeout=seconds) as stream:
+        if stream.headers["Content-Type"] != "text/event-stream":
+            raise Failure(f"{stream.headers['Content-Type']}")
+        name, data = "", []
+        for line in stream:
+            text = line.decode().rstrip("\n")
+            if text.startswith("event: "):
+                name, data = text[7:], []
+            elif text.startswith("data: "):
+                data.append(text[6:])
+            elif not text:
+                parts[name] = "\n".join(data)
+                if all(word in parts.get(part, "") for part, word in wanted):
+                    return parts
+    raise Failure(f"the stream ended before {wanted}: {parts}")
+
+
+def the_page_grows_with_the_run(runner):
+    with LiveRun(runner, ["--page", "0", "--no-adopt", "--inject", "kill:2@20:forward"], SLOW) as run:
+        url = url_of(run, "page")
+        kind, page = get(url)
+        if not kind.startswith("text/html") or "default-src 'none'" not in page or 'src="page.js"' not in page:
+            raise Failure(f"{kind}\n{page[:2000]}")
+        outside = [found for found in re.findall(r'(?:src|href)="([^"]+)"', page) if not re.match(r"#|data:|page\.js$", found)]
+        if outside:
+            raise Failure(f"the page asks for {outside}")
+        events(url, [("head", "Training"), ("ranks", "tile ready"), ("loss", "curve run"), ("time", "useful")])
+        parts = events(url, [("index", "killed"), ("ledger", "rung"), ("head", "1</dd>"), ("ranks", "life 2")])
+        if parts["ranks"].count("<li ") != 4 or "incident-1" not in parts["accounts"]:
+            raise Failure(f"{parts['ranks']}\n{parts['accounts'][:2000]}")
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+
+
+def readers_of_the_page_that_do_not_read_delay_nothing(runner):
+    with LiveRun(runner, ["--page", "0", "--metrics", "0", "--inject", "kill:2@20:forward"], SLOW) as run:
+        url = url_of(run, "page")
+        place = re.search(r"//([\d.]+):(\d+)/", url).groups()
+        doors = [socket.create_connection((place[0], int(place[1]))) for _ in range(40)]
+        for door in doors:
+            door.sendall(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n")
+        run.wait_step(30)
+        if not get(url)[1].startswith("<!DOCTYPE html>"):
+            raise Failure("no page beside them")
+        summary, log = run.finish()
+        for door in doors:
+            door.close()
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+
+
+def the_dashboard_asks_for_what_there_is(runner):
+    board = json.loads((Path(__file__).resolve().parents[2] / "tools/observe/grafana.json").read_text())
+    asked = set(re.findall(r"kintsugi_\w+", json.dumps(board)))
+    with LiveRun(runner, ["--metrics", "0", "--save-every", "5"], SLOW) as run:
+        run.wait_step(12)
+        url = url_of(run)
+        # What comes only with an incident or a slow rank has a family all the same.
+        said = set(re.findall(r"^# TYPE (kintsugi_\w+)", get(url)[1], re.M))
+        run.signal(signal.SIGTERM)
+        run.finish(expect=75)
+    missing = {name for name in asked if name not in said and name.rsplit("_bucket", 1)[0] not in said}
+    if missing or len(asked) < 10:
+        raise Failure(f"the dashboard asks for {missing}; there is {said}")
+
+
+def places_that_cannot_be_are_refused(runner):
+    program = ["--", runner.byte_lm, "--steps", "1"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for option, code, said in [("x", 2, "--metrics 'x' is not [ADDR:]PORT"), (f"127.0.0.1:{port}", 3, str(port)),
+                                   ("192.0.2.1:9400", 2, "192.0.2.1:9400")]:
+            done = runner.tool(["run", "--metrics", option, *program])
+            if done.returncode != code or said not in done.stderr:
+                raise Failure(f"--metrics {option}: code {done.returncode}\n{done.stderr}")
+    done = runner.tool(["controller", "--world-size", "1", "--metrics", "0"])
+    if done.returncode != 2 or "--rendezvous" not in done.stderr:
+        raise Failure(f"controller alone: code {done.returncode}\n{done.stderr}")
+
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, [
+        ("metrics follow a run that is struck, and say what its summary says", scrapes_follow_a_struck_run),
+        ("older readers get the older text", older_readers_get_the_older_text),
+        ("readers that do not read delay nothing", readers_that_do_not_read_delay_nothing),
+        ("every node says what it knows, and a new leader the run's figures", every_node_says_what_it_knows),
+        ("the dashboard asks for what there is", the_dashboard_asks_for_what_there_is),
+        ("the page grows with a run that is struck", the_page_grows_with_the_run),
+        ("readers of the page that do not read delay nothing", readers_of_the_page_that_do_not_read_delay_nothing),
+        ("notices are what the summary says", notices_are_what_the_summary_says),
+        ("receivers that do not receive delay nothing", receivers_that_do_not_receive_delay_nothing),
+        ("a command that fails is told of", a_command_that_fails_is_told_of),
+        ("a run that was saved is begun again, to the same bits", a_run_is_begun_again),
+        ("a run that was asked to end is not begun again", a_run_that_was_asked_to_end_is_not_begun_again),
+        ("restarts end with a reason", restarts_end_with_a_reason),
+        ("the pause before a start ends with a signal", a_pause_ends_with_a_signal),
+        ("places that cannot be listened at are refused", places_that_cannot_be_are_refused),
+    ]))

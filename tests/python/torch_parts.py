@@ -1,0 +1,113 @@
+"""What kintsugi.torch does at every step without a loop in Python. Needs no run."""
+import pickle
+import random
+import sys
+
+import numpy
+import torch
+
+from kintsugi.torch import _build, state, warm
+from kintsugi.torch.randomness import Randomness, Unchanged, numpy_memory, python_memory
+
+assert "torch._dynamo" not in sys.modules, "warm_up has nothing to do any more: this torch imports all of itself at once"
+extension = _build.load()
+
+# Random generators: whatever is drawn between, the state of a moment comes back; what is asked for is asked for only where it moved.
+DRAWS = {
+    "nothing": lambda: None,
+    "torch": lambda: torch.rand(1),
+    "python": random.random,
+    "python gauss": lambda: random.gauss(0, 1),
+    "numpy": numpy.random.random,
+    "numpy normal": numpy.random.standard_normal,  # every second one changes only what is kept for it
+    "numpy seed": lambda: numpy.random.seed(5),
+    "python seed": lambda: random.seed(5),
+}
+
+
+def drawn():
+    return [float(torch.rand(1)), random.random(), random.gauss(0, 1), numpy.random.random(), float(numpy.random.standard_normal())]
+
+
+generators = Randomness()
+assert generators._python._memory is not None, "this Python's generator cannot be looked at: its state is asked for at every step"
+for first in DRAWS:
+    for second in DRAWS:
+        DRAWS[first]()
+        kept = pickle.dumps(generators.state_dict())
+        expected = drawn()
+        DRAWS[second]()
+        between = pickle.dumps(generators.state_dict())
+        after_between = drawn()
+        generators.load_state_dict(pickle.loads(kept))
+        assert pickle.dumps(generators.state_dict()) == kept, (first, second)
+        assert drawn() == expected, (first, second)
+        generators.load_state_dict(pickle.loads(between))
+        assert drawn() == after_between, (first, second)
+
+# A state that was put back by hand, equal in its words and not in the number that is kept beside them.
+numpy.random.seed(1)
+numpy.random.standard_normal()
+with_kept = numpy.random.get_state()
+numpy.random.standard_normal()
+taken = [generators.state_dict()["numpy"]]
+numpy.random.set_state(with_kept)
+taken.append(generators.state_dict()["numpy"])
+assert pickle.loads(taken[0])[3] == 0 and pickle.loads(taken[1])[3] == 1, [pickle.loads(one)[3:] for one in taken]
+
+asked = []
+for memory in (numpy_memory(), python_memory()):
+    still = Unchanged(lambda: asked.append(1), memory)
+    still.pickled(), still.pickled()
+assert len(asked) == 2, asked
+numpy.random.set_state(numpy.random.RandomState(3).get_state())
+other = Unchanged(lambda: asked.append(1), None)
+other.pickled(), other.pickled()
+assert len(asked) == 4, asked
+
+# Buffers, of any type and layout, some made anew by the module.
+model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+model.register_buffer("cut", torch.arange(12).reshape(3, 4).T)
+model.register_buffer("nothing", torch.zeros(0))
+buffers = state.Buffers(model, extension)
+before = {name: value.clone() for name, value in model.named_buffers()}
+kept = pickle.loads(pickle.dumps(buffers.state_dict()))
+model(torch.randn(5, 3))
+model.cut = model.cut.clone() + 1
+assert not torch.equal(model[1].running_mean, before["1.running_mean"]) and int(model[1].num_batches_tracked) == 1
+buffers.load_state_dict(kept)
+for name, value in model.named_buffers():
+    assert torch.equal(value, before[name]), name
+try:
+    extension.unpack([torch.zeros(3)], b"four")
+except ValueError as error:
+    assert "12 bytes" in str(error), error
+else:
+    raise AssertionError("filled from too few bytes")
+
+# Where tensors lie, and which parameters there are.
+places = extension.Places()
+for name, parameter in model.named_parameters():
+    places.add(name, parameter, False, parameter.data_ptr())
+    places.know(parameter)
+for module in model.modules():
+    places.watch(module._parameters)
+assert places.first_moved() == "" and places.first_unknown() is None
+with torch.no_grad():
+    model[0].weight.add_(1)
+assert places.first_moved() == ""
+model[0].bias.data = model[0].bias.data.clone()
+assert places.first_moved() == "0.bias", places.first_moved()
+model[1].weight = torch.nn.Parameter(torch.ones(4))
+assert places.first_unknown() is model[1].weight
+
+# Whether an optimizer keeps more than tensors.
+assert not extension.has_plain_values({model[0].weight: {"step": torch.zeros(1)}})
+assert extension.has_plain_values({model[0].weight: {"step": torch.zeros(1)}, model[0].bias: {"count": 3}})
+# A spare is warmed before it waits, and draws afterwards what it would have drawn.
+torch.manual_seed(7)
+expected = torch.rand(1)
+torch.manual_seed(7)
+warm.warm_up()
+assert torch.rand(1) == expected and "torch._dynamo" in sys.modules
+print("ok")

@@ -1,0 +1,83 @@
+#include "tools/observe/live_page.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/observe/rank_tiles.h"
+
+namespace kintsugi::observe {
+namespace {
+
+RunSight Training(size_t ranks) {
+  RunSight run;
+  run.phase = core::Phase::kRunning;
+  run.step = Step(12);
+  run.ranks.resize(ranks);
+  for (size_t r = 0; r < ranks; ++r) {
+    run.ranks[r].rank = Rank(static_cast<int32_t>(r));
+    run.ranks[r].life = core::ControllerCore::Life::kReady;
+    run.ranks[r].step = 12;
+  }
+  return run;
+}
+
+size_t Count(const std::string& text, const std::string& word) {
+  size_t found = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
+  return found;
+}
+
+TEST(LivePage, NothingOfItComesFromOutside) {
+  const std::string page = LivePage();
+  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+  EXPECT_NE(page.find("script-src 'self'; connect-src 'self'"), std::string::npos);
+  EXPECT_EQ(page.find("http:"), std::string::npos);
+  EXPECT_EQ(page.find("https:"), std::string::npos);
+}
+
+TEST(LivePage, HasAPlaceForEveryPartAndTheScriptKnowsIt) {
+  const NodeSight sight{.job = "j", .leads = true, .run = Training(2)};
+  const RunRecord record;
+  for (const auto& [id, html] : LivePageParts(sight, &record)) {
+    EXPECT_NE(LivePage().find("<div id=\"" + id + "\"></div>"), std::string::npos) << id;
+    EXPECT_NE(LivePageScript().find("\"" + id + "\""), std::string::npos) << id;
+  }
+}
+
+TEST(LivePage, EscapesWhatARunIsCalled) {
+  const NodeSight sight{.job = "<script>alert(1)</script>", .leads = true, .run = Training(1)};
+  const RunRecord record;
+  for (const auto& [id, html] : LivePageParts(sight, &record)) EXPECT_EQ(html.find("<script"), std::string::npos) << id;
+}
+
+TEST(LivePage, SaysWhereAnotherNodeLeads) {
+  const NodeSight sight{.job = "j", .node = 2, .hears_leader = true, .term = {4, 1}, .processes = 3};
+  const auto parts = LivePageParts(sight, nullptr);
+  EXPECT_NE(parts.at("head").find("Another node leads"), std::string::npos);
+  EXPECT_NE(parts.at("head").find("3 processes"), std::string::npos);
+  EXPECT_EQ(parts.at("ranks"), "");
+}
+
+TEST(RankTiles, ShowEveryRankOfASmallWorldWithWhatItDoes) {
+  RunSight run = Training(4);
+  run.ranks[1].life = core::ControllerCore::Life::kStarting;
+  run.ranks[2].late = std::chrono::milliseconds(40);
+  run.ranks[3].respawns = 2;
+  const std::string tiles = RankTiles(run);
+  EXPECT_EQ(Count(tiles, "<li "), 4u);
+  EXPECT_NE(tiles.find("tile starting"), std::string::npos);
+  EXPECT_NE(tiles.find("tile ready late"), std::string::npos);
+  EXPECT_NE(tiles.find("life 3"), std::string::npos);
+}
+
+TEST(RankTiles, ShowOfALargeWorldThoseThatAreNotWell) {
+  RunSight run = Training(5000);
+  run.ranks[4711].life = core::ControllerCore::Life::kDead;
+  const std::string tiles = RankTiles(run);
+  EXPECT_EQ(Count(tiles, "<li "), 1u);
+  EXPECT_NE(tiles.find("<b>4711</b>"), std::string::npos);
+  for (RankSight& rank : run.ranks) rank.life = core::ControllerCore::Life::kDead;
+  EXPECT_LE(Count(RankTiles(run), "<li "), 1024u);
+}
+
+}  // namespace
+}  // namespace kintsugi::observe

@@ -1,0 +1,25 @@
+#include "tools/observe/place.h"
+
+#include <gtest/gtest.h>
+
+namespace kintsugi::observe {
+namespace {
+
+TEST(Place, IsLocalUnlessAnAddressIsGiven) {
+  EXPECT_EQ(*ParsePlace("--metrics", "9400"), (Place{"127.0.0.1", 9400}));
+  EXPECT_EQ(*ParsePlace("--metrics", ":0"), (Place{"127.0.0.1", 0}));
+  EXPECT_EQ(*ParsePlace("--metrics", "0.0.0.0:9400"), (Place{"0.0.0.0", 9400}));
+  EXPECT_EQ(*ParsePlace("--metrics", "[::1]:9400"), (Place{"::1", 9400}));
+}
+
+TEST(Place, ThatIsNoneIsRefusedByTheOptionsName) {
+  for (const char* text : {"", "port", "127.0.0.1", "127.0.0.1:", "1:65536", "-1", "9400 ", "1:+5"}) {
+    const Result<Place> place = ParsePlace("--page", text);
+    ASSERT_FALSE(place.ok()) << text;
+    EXPECT_EQ(place.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(place.status().message().find("--page '" + std::string(text) + "'"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace kintsugi::observe

@@ -1,0 +1,65 @@
+#include "tools/observe/run_metrics.h"
+
+#include <gtest/gtest.h>
+
+namespace kintsugi::observe {
+namespace {
+
+bool Has(const std::string& text, const std::string& line) {
+  return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
+
+NodeSight Leading() {
+  NodeSight sight{.job = "j", .leads = true, .hears_leader = true, .term = {3, 1}, .processes = 2};
+  RunSight run;
+  run.at = TimePoint(std::chrono::seconds(100));
+  run.phase = core::Phase::kRunning;
+  run.step = Step(7);
+  run.time = {.total = std::chrono::seconds(100),
+              .starting = std::chrono::seconds(10),
+              .down = std::chrono::seconds(5),
+              .redone = std::chrono::seconds(5)};
+  run.over.by_cause[{core::FaultKind::kProcessExit, Rung::kRespawn}] = 2;
+  run.over.by_cause[{core::FaultKind::kHang, std::nullopt}] = 1;
+  run.over.in_phase[core::Phase::kRebuild] = std::chrono::milliseconds(1500);
+  run.over.bytes_streamed = 4096;
+  run.saves.made = 1;
+  run.saves.newest = {{Step(4), "d"}, TimePoint(std::chrono::seconds(70))};
+  run.ranks.resize(2);
+  run.ranks[0].life = core::ControllerCore::Life::kReady;
+  run.ranks[1] = {
+      .rank = Rank(1), .life = core::ControllerCore::Life::kStarting, .late = std::chrono::milliseconds(30)};
+  sight.run = run;
+  return sight;
+}
+
+TEST(RunMetrics, TellTheWholeRunWhereTheNodeLeads) {
+  const std::string text = MetricsOf(Leading(), Dialect::kOpenMetrics);
+  for (const char* line :
+       {"kintsugi_info{run=\"j\",node=\"0\"} 1", "kintsugi_leading 1", "kintsugi_controller_term 3",
+        "kintsugi_phase{phase=\"RUNNING\"} 1", "kintsugi_phase{phase=\"LOCK\"} 0", "kintsugi_step 7",
+        "kintsugi_goodput_ratio 0.8", "kintsugi_spent_seconds{on=\"useful\"} 80",
+        "kintsugi_spent_seconds{on=\"down\"} 5", "kintsugi_recovery_seconds_total{phase=\"REBUILD\"} 1.5",
+        "kintsugi_streamed_bytes_total 4096", "kintsugi_saves_total{outcome=\"made\"} 1",
+        "kintsugi_checkpoint_age_seconds 30", "kintsugi_ranks{state=\"ready\"} 1",
+        "kintsugi_ranks{state=\"starting\"} 1", "kintsugi_rank_late_seconds{rank=\"1\"} 0.03"})
+    EXPECT_TRUE(Has(text, line)) << line << "\n" << text;
+  const std::string rung(core::RungName(Rung::kRespawn)), exit(core::FaultKindName(core::FaultKind::kProcessExit));
+  EXPECT_TRUE(Has(text, "kintsugi_incidents_total{signal=\"" + exit + "\",rung=\"" + rung + "\"} 2")) << text;
+  EXPECT_NE(text.find(",rung=\"none\"} 1\n"), std::string::npos) << text;
+}
+
+TEST(RunMetrics, TellOnlyTheNodeWhereAnotherLeads) {
+  NodeSight sight = Leading();
+  sight.leads = false;
+  sight.run.reset();
+  sight.node = 2;
+  const std::string text = MetricsOf(sight, Dialect::kOpenMetrics);
+  EXPECT_TRUE(Has(text, "kintsugi_leading 0")) << text;
+  EXPECT_TRUE(Has(text, "kintsugi_node_processes 2")) << text;
+  EXPECT_EQ(text.find("kintsugi_step"), std::string::npos);
+  EXPECT_EQ(text.find("kintsugi_goodput"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kintsugi::observe

@@ -1,0 +1,45 @@
+#include "tools/cli/attendance.h"
+
+namespace kintsugi::cli {
+
+void AddAttendanceOptions(CLI::App& app, Attendance& attendance) {
+  app.add_option("--metrics", attendance.metrics,
+                 "Serve metrics for Prometheus at http://[ADDR:]PORT/metrics; ADDR is 127.0.0.1 unless given, port 0\n"
+                 "any that is free. Every node may have one; what is the whole run's comes from the one that leads");
+  app.add_option("--page", attendance.page,
+                 "Serve a page that shows the run as it goes on, at http://[ADDR:]PORT/, where --metrics may be too");
+  app.add_option(
+      "--on-incident", attendance.on_incident,
+      "Run this through sh after each incident, with the incident as summary.json has it on its standard\n"
+      "input. It has 30 s; the run does not wait for it. The node that leads does this: give it to every node");
+  app.add_option("--webhook", attendance.webhook, "POST the same to http://HOST[:PORT][/PATH], three times at most");
+  app.add_option(
+         "--restarts", attendance.restarts,
+         "After an end with exit code 75 that nobody asked for, begin the run again from what was saved, so many\n"
+         "times at most; the pause before it grows from a second to a minute. Give it to every node. Faults of\n"
+         "--inject are for the first start; of several, each start before the last keeps its report in start-N")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+}
+
+Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const Attendance& attendance, const RunOptions& options,
+                                                              std::shared_ptr<OutputPrefixer> output) {
+  observe::ObservatoryOptions wanted;
+  wanted.on_incident = attendance.on_incident;
+  wanted.record_of = [options](const RunResult& result) { return MakeRecord(options, result); };
+  if (!attendance.metrics.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(wanted.metrics, observe::ParsePlace("--metrics", attendance.metrics));
+  }
+  if (!attendance.page.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(wanted.page, observe::ParsePlace("--page", attendance.page));
+  }
+  if (!attendance.webhook.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(wanted.webhook, observe::ParseWebhook(attendance.webhook));
+  }
+  if (!wanted.any()) return std::shared_ptr<observe::Observatory>();
+  KINTSUGI_ASSIGN_OR_RETURN(auto log, MakeLog(options.quiet ? "error" : options.log_level,
+                                              "node=" + NodeName(options.node), std::move(output)));
+  return observe::Observatory::Make(std::move(wanted), std::move(log));
+}
+
+}  // namespace kintsugi::cli

@@ -1,0 +1,27 @@
+// What attends a run from outside of it: who looks on, who is told of its incidents, whether it is begun again.
+#pragma once
+
+#include <memory>
+
+#include "tools/cli/common.h"
+#include "tools/observe/observatory.h"
+
+namespace kintsugi::cli {
+
+struct Attendance {
+  std::string metrics, page;  // [ADDR:]PORT; empty: not served
+  std::string on_incident;    // a command; empty: none
+  std::string webhook;        // a URL; empty: none
+  int restarts = 0;           // after an end that nobody asked for
+
+  bool any() const { return restarts > 0 || !(metrics + page + on_incident + webhook).empty(); }
+};
+
+void AddAttendanceOptions(CLI::App& app, Attendance& attendance);
+
+// Null where nobody looks on. Errors: kInvalidArgument for a place or an address that is none, else what
+// Observatory::Make says.
+Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const Attendance& attendance, const RunOptions& options,
+                                                              std::shared_ptr<OutputPrefixer> output);
+
+}  // namespace kintsugi::cli

@@ -1,0 +1,18 @@
+// Programs in Python as torchrun takes them, so that a job script changes one word: `kintsugi run --nproc-per-node 8 train.py --lr 3`,
+// `kintsugi run --nproc-per-node 8 -m package.train --lr 3`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace kintsugi::cli {
+
+// -m
+void AddPythonOption(CLI::App& app, bool& module);
+
+// What is to be started: the interpreter in front of a module, or of a file named *.py that cannot be executed; any other
+// program as it is. The interpreter is that of PYTHON_EXEC (torchrun's variable), else the first `python` or `python3` of PATH.
+std::vector<std::string> ByPython(bool module, std::vector<std::string> command);
+
+}  // namespace kintsugi::cli

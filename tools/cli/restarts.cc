@@ -1,0 +1,126 @@
+// A run with what attends it: one start, or with --restarts as many as it takes.
+#include "tools/cli/restarts.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <filesystem>
+
+#include "runtime/launcher/restart_policy.h"
+#include "runtime/launcher/stop_signals.h"
+#include "tools/cli/attendance.h"
+#include "tools/report/record_json.h"
+#include "tools/report/report.h"
+
+namespace kintsugi::cli {
+namespace {
+
+// False: a signal came.
+bool Pause(Duration pause) {
+  boost::asio::io_context io;
+  StopSignals signals(io);
+  boost::asio::steady_timer timer(io);
+  bool stopped = false;
+  signals.Watch([&](int, int) {
+    stopped = true;
+    io.stop();
+  });
+  timer.expires_after(pause);
+  timer.async_wait([&](const boost::system::error_code&) { io.stop(); });
+  io.run();
+  return !stopped;
+}
+
+// A report that cannot be moved is written over; that keeps no run from going on.
+void SetAside(const std::string& report, int start, LogSink& log) {
+  namespace fs = std::filesystem;
+  if (report.empty()) return;
+  const fs::path aside = fs::path(report) / ("start-" + std::to_string(start));
+  std::error_code error;
+  fs::create_directories(aside, error);
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(report, error))
+    if (entry.is_regular_file(error)) files.push_back(entry.path());
+  for (const fs::path& file : files)
+    if (!error) fs::rename(file, aside / file.filename(), error);
+  if (error)
+    log.Write(LogLevel::kWarning,
+              LogLine("report_overwritten", {{"start", std::to_string(start)}, {"why", error.message()}}));
+}
+
+void SayNoRestart(const std::string& why, LogSink& log) {
+  log.Write(LogLevel::kWarning, LogLine("no_restart", {{"why", why}}));
+}
+
+// Says that start `start` is followed by another, makes room for that one's report (what is there goes into start-N
+// below it) and waits. False: a signal came instead, and there is to be no other. Signals are as ever afterwards.
+bool AwaitStart(const RunOptions& options, int start, Duration pause, LogSink& log) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(pause).count();
+  log.Write(LogLevel::kWarning,
+            LogLine("restart", {{"start", std::to_string(start + 1)}, {"after_s", std::to_string(seconds)}}));
+  SetAside(options.report, start, log);
+  if (Pause(pause)) return true;
+  SayNoRestart("it was asked to end", log);
+  return false;
+}
+
+// Goes on from what was saved last. Ordered faults have struck, or were meant for the start that is over.
+RunOptions Again(RunOptions options) {
+  if (HoldsAnything(options.save_dir)) options.resume = kResumeAuto;
+  options.inject.clear();
+  return options;
+}
+
+// Writes what was asked for; of several starts the summary is that of the last. False: something could not be written.
+bool Tell(const RunOptions& options, const NodeOutcome& outcome, bool last, OutputPrefixer& output) {
+  if (!outcome.run) return true;
+  Status written;
+  if (last && !options.json.empty()) written = WriteText(options.json, SummaryJson(outcome.run->record).dump());
+  if (written.ok() && !options.report.empty()) written = WriteReport(options.report, outcome.run->record, nullptr);
+  if (!written.ok()) Complain(output, written.message());
+  return written.ok();
+}
+
+}  // namespace
+
+int NeverBegan(const Status& why) {
+  return why.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
+}
+
+int RunAndReport(const RunOptions& given, const Attendance& attendance) {
+  // Outlives the run: its last words go the same way, and the end waits for a reader for two seconds at most.
+  const std::shared_ptr<OutputPrefixer> output = MakeOutput(given.json == "-" ? 2 : 1);
+  const auto complain = [&](const Status& status) {
+    Complain(*output, status.message());
+    return NeverBegan(status);
+  };
+  if (attendance.restarts > 0 && given.save_dir.empty())
+    return complain({StatusCode::kInvalidArgument, "--restarts goes on from what was saved: give --save-dir too"});
+  const auto observatory = MakeObservatory(attendance, given, output);
+  if (!observatory.ok()) return complain(observatory.status());
+  const auto log = MakeLog(given.quiet ? "error" : given.log_level, "node=" + NodeName(given.node), output);
+  if (!log.ok()) return complain(log.status());
+  RestartPolicy restarts(attendance.restarts);
+  RunOptions options = given;
+  int exit_code = 0;
+  for (int start = 1;; ++start) {
+    const TimePoint began = SteadyClock::SteadyNow();
+    const Result<NodeOutcome> outcome = ExecuteNode(options, output, *observatory);
+    if (!outcome.ok() && start == 1) return complain(outcome.status());
+    if (!outcome.ok()) {
+      Complain(*output,
+               "the run could not be begun again; what was saved before is there: " + outcome.status().message());
+      break;  // with the exit code of the start before
+    }
+    exit_code = outcome->exit_code;
+    const auto next = restarts.OnEnd(exit_code, outcome->asked, SteadyClock::SteadyNow() - began);
+    if (!Tell(options, *outcome, !next.after, *output) && exit_code == 0) exit_code = core::kExitFailed;
+    if (!next.why_not.empty()) SayNoRestart(next.why_not, **log);
+    if (exit_code != 0) Complain(*output, outcome->text);
+    if (!next.after || !AwaitStart(options, start, *next.after, **log)) break;
+    options = Again(std::move(options));
+  }
+  (void)output->Flush(OutputPrefixer::kFlushLimit);
+  return exit_code;
+}
+
+}  // namespace kintsugi::cli

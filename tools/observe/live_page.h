@@ -1,0 +1,21 @@
+// The live page: the report as it grows. A frame that is sent once, and parts of it that are sent anew when they
+// change, as HTML made by the report's own writers. Pure.
+//
+// Everything from outside is escaped. The page's script (one file, LivePageScript) only puts parts in their places.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "runtime/launcher/run_observer.h"
+#include "tools/report/record.h"
+
+namespace kintsugi::observe {
+
+std::string LivePage();
+std::string LivePageScript();
+
+// By the id of the element that they fill. `record`: made of the sight's result so far; null where another node leads.
+std::map<std::string, std::string> LivePageParts(const NodeSight& sight, const RunRecord* record);
+
+}  // namespace kintsugi::observe

@@ -1,0 +1,196 @@
+#include "tools/observe/observatory.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <csignal>
+#include <utility>
+
+#include "runtime/net/event_loop.h"
+#include "tools/observe/live_page.h"
+#include "tools/observe/run_metrics.h"
+#include "tools/report/record_json.h"
+
+namespace kintsugi::observe {
+namespace {
+
+// A sight this young is good enough for the next reader: however many ask, the launcher is asked five times a second.
+constexpr Duration kFresh = std::chrono::milliseconds(200);
+// A launcher that has not shown itself by then is between two runs, or in trouble.
+constexpr Duration kAnswerWithin = std::chrono::seconds(3);
+constexpr Duration kPageEvery = std::chrono::seconds(1);
+// For notices at the end.
+constexpr Duration kEndLimit = std::chrono::seconds(2);
+
+constexpr const char* kPlain = "text/plain; charset=utf-8";
+constexpr const char* kHtml = "text/html; charset=utf-8";
+constexpr const char* kMetricsIndex =
+    "<!DOCTYPE html><html lang=\"en\"><title>Kintsugi</title><p>Metrics: <a href=\"/metrics\">/metrics</a>\n";
+
+// An incident as summary.json has it, and whose it is.
+std::string NoticeOf(const ObservatoryOptions& options, const std::string& job, const IncidentResult& incident,
+                     TimePoint run_began) {
+  RunResult result;
+  result.begin = run_began;
+  result.end = SteadyClock::SteadyNow();
+  result.incidents.push_back(incident);
+  nlohmann::ordered_json notice{{"job", job}};
+  const nlohmann::ordered_json summary = SummaryJson(options.record_of(result));
+  notice.update(summary.at("incidents").at(0));
+  return notice.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+Observatory::Observatory(ObservatoryOptions options, std::shared_ptr<LogSink> log)
+    : options_(std::move(options)), log_(std::move(log)), limit_(io_), tick_(io_), end_(io_) {}
+
+Result<std::shared_ptr<Observatory>> Observatory::Make(ObservatoryOptions options, std::shared_ptr<LogSink> log) {
+  const std::shared_ptr<Observatory> made(new Observatory(std::move(options), std::move(log)));
+  KINTSUGI_RETURN_IF_ERROR(made->Listen());
+  made->Begin();
+  return made;
+}
+
+Status Observatory::Listen() {
+  const bool one = options_.metrics && options_.page && *options_.metrics == *options_.page;
+  if (options_.metrics) KINTSUGI_RETURN_IF_ERROR(Open("--metrics", *options_.metrics, true, one));
+  if (options_.page && !one) KINTSUGI_RETURN_IF_ERROR(Open("--page", *options_.page, false, true));
+  if (!options_.on_incident.empty()) receivers_.push_back(MakeCommandReceiver(io_, options_.on_incident, log_));
+  if (options_.webhook) receivers_.push_back(MakeWebhookReceiver(io_, *options_.webhook, log_));
+  return Status::Ok();
+}
+
+Status Observatory::Open(const std::string& option, const Place& place, bool metrics, bool page) {
+  doors_.push_back(std::make_unique<Door>(Door{metrics, page, nullptr}));
+  Door& door = *doors_.back();
+  Result<std::unique_ptr<HttpServer>> server = HttpServer::Listen(
+      io_, place.address, place.port, [this, &door](HttpRequest request, HttpServer::Respond respond) {
+        OnRequest(door, std::move(request), std::move(respond));
+      });
+  if (!server.ok()) return server.status().Annotate(option);
+  door.server = std::move(*server);
+  if (page) events_ = door.server->Stream("/events");
+  const std::string url = "http://" + door.server->address();
+  if (metrics) log_->Write(LogLevel::kInfo, LogLine("metrics", {{"url", url + "/metrics"}}));
+  if (page) log_->Write(LogLevel::kInfo, LogLine("page", {{"url", url + "/"}}));
+  return Status::Ok();
+}
+
+// Signals are for the launcher's thread.
+void Observatory::Begin() {
+  if (events_) Tick();
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] {
+    const auto work = boost::asio::make_work_guard(io_);
+    const Status ran = net::RunGuarded(io_, *log_);
+    if (!ran.ok()) log_->Write(LogLevel::kError, LogLine("observatory_closed", {{"why", ran.message()}}));
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Observatory::~Observatory() {
+  boost::asio::post(io_, [this] {
+    end_.expires_after(kEndLimit);
+    end_.async_wait([this](const boost::system::error_code&) { io_.stop(); });
+    EndWhenIdle();
+  });
+  if (thread_.joinable()) thread_.join();
+}
+
+void Observatory::Take(NodeSight sight) {
+  wants_.store(Wants::kNothing, std::memory_order_relaxed);
+  boost::asio::post(io_, [this, taken = std::make_shared<const NodeSight>(std::move(sight))] { OnSight(taken); });
+}
+
+void Observatory::OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) {
+  if (receivers_.empty()) return;
+  boost::asio::post(io_, [this, job, incident, run_began] {
+    const std::string notice = NoticeOf(options_, job, incident, run_began);
+    for (const auto& receiver : receivers_) receiver->Tell(notice);
+  });
+}
+
+// ---- on the own thread -------------------------------------------------------------------------------------------
+
+// A poll that has just begun may set it back: whoever still waits for more asks again with the next tick.
+void Observatory::Want(Wants wants) {
+  if (wants > wants_.load(std::memory_order_relaxed)) wants_.store(wants, std::memory_order_relaxed);
+}
+
+void Observatory::OnRequest(const Door& door, HttpRequest request, HttpServer::Respond respond) {
+  const std::string& path = request.path;
+  if (request.method == "GET" && door.metrics && path == "/metrics")
+    return OnMetricsRequest({std::move(request), std::move(respond)});
+  if (request.method == "GET" && path == "/") return respond({200, kHtml, door.page ? LivePage() : kMetricsIndex, {}});
+  if (request.method == "GET" && door.page && path == "/page.js")
+    return respond({200, "text/javascript; charset=utf-8", LivePageScript(), {}});
+  respond({404,
+           kPlain,
+           std::string("there is ") + (door.page ? "GET /, /page.js and /events" : "GET /") +
+               (door.metrics ? " and GET /metrics\n" : "\n"),
+           {}});
+}
+
+void Observatory::OnMetricsRequest(Asked asked) {
+  if (sight_ && SteadyClock::SteadyNow() - sight_at_ < kFresh) return AnswerMetrics(asked);
+  if (waiting_.empty()) {
+    limit_.expires_after(kAnswerWithin);
+    limit_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) GiveUpWaiting();
+    });
+  }
+  waiting_.push_back(std::move(asked));
+  Want(Wants::kFigures);
+}
+
+void Observatory::OnSight(std::shared_ptr<const NodeSight> sight) {
+  sight_ = std::move(sight);
+  sight_at_ = SteadyClock::SteadyNow();
+  limit_.cancel();
+  for (const Asked& asked : std::exchange(waiting_, {})) AnswerMetrics(asked);
+  if (events_ && events_->readers() > 0) Publish(*sight_);
+}
+
+void Observatory::AnswerMetrics(const Asked& asked) const {
+  const Dialect dialect = DialectFor(asked.request.accept);
+  asked.respond({200, std::string(ContentTypeOf(dialect)), MetricsOf(*sight_, dialect), {}});
+}
+
+void Observatory::GiveUpWaiting() {
+  for (const Asked& asked : std::exchange(waiting_, {}))
+    asked.respond({503, kPlain, "the launcher does not answer: its run begins or ends\n", {}});
+}
+
+void Observatory::Tick() {
+  if (events_->readers() > 0) Want(Wants::kRecord);
+  tick_.expires_after(kPageEvery);
+  tick_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) Tick();
+  });
+}
+
+// What has not changed is not sent again. A sight that was taken for metrics alone lacks the record.
+void Observatory::Publish(const NodeSight& sight) {
+  if (sight.run && !sight.so_far) return;
+  std::optional<RunRecord> record;
+  if (sight.so_far) record = options_.record_of(*sight.so_far);
+  for (auto& [id, html] : LivePageParts(sight, record ? &*record : nullptr)) {
+    if (const auto before = parts_.find(id); before != parts_.end() && before->second == html) continue;
+    events_->Publish(id, html);
+    parts_[id] = html;
+  }
+}
+
+void Observatory::EndWhenIdle() {
+  const bool idle =
+      std::all_of(receivers_.begin(), receivers_.end(), [](const auto& receiver) { return receiver->idle(); });
+  if (idle) return io_.stop();
+  for (const auto& receiver : receivers_) receiver->OnIdle([this] { EndWhenIdle(); });
+}
+
+}  // namespace kintsugi::observe

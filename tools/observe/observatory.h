@@ -1,0 +1,93 @@
+// Observatory: shows a launcher to whoever asks over HTTP, and tells of its incidents. It takes what the launcher's
+// event loop hands it as plain data and does all else on a thread of its own, so that nobody who looks on is in a run's
+// way.
+//
+// A reader's question makes the launcher's next poll take a sight; one that is fresh answers all who ask meanwhile.
+// While somebody reads the page, one is taken every second. Threads: one of its own; wants, Take and OnIncident may be
+// called from another one. Its end waits for notices that are on their way, for two seconds at most. Errors: Make: a
+// place that cannot be listened at, by the option that names it.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/log.h"
+#include "runtime/base/result.h"
+#include "runtime/launcher/run_observer.h"
+#include "tools/observe/http_server.h"
+#include "tools/observe/notices.h"
+#include "tools/observe/place.h"
+#include "tools/report/record.h"
+
+namespace kintsugi::observe {
+
+struct ObservatoryOptions {
+  std::optional<Place> metrics, page;  // one server where they are the same
+  std::string on_incident;             // a command; empty: none
+  std::optional<Webhook> webhook;
+  // What a report would be made of. REQUIRES: set where there is a page or a receiver of notices; called on the own
+  // thread.
+  std::function<RunRecord(const RunResult&)> record_of;
+
+  bool any() const { return metrics || page || webhook || !on_incident.empty(); }
+};
+
+class Observatory final : public RunObserver {
+ public:
+  static Result<std::shared_ptr<Observatory>> Make(ObservatoryOptions options, std::shared_ptr<LogSink> log);
+  ~Observatory() override;
+
+  Wants wants() override { return wants_.load(std::memory_order_relaxed); }
+  void Take(NodeSight sight) override;
+  void OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) override;
+
+ private:
+  // A server, and what it shows.
+  struct Door {
+    bool metrics = false, page = false;
+    std::unique_ptr<HttpServer> server;
+  };
+  struct Asked {
+    HttpRequest request;
+    HttpServer::Respond respond;
+  };
+
+  Observatory(ObservatoryOptions options, std::shared_ptr<LogSink> log);
+  Status Listen();
+  Status Open(const std::string& option, const Place& place, bool metrics, bool page);
+  void Begin();
+  void Want(Wants wants);
+  void OnRequest(const Door& door, HttpRequest request, HttpServer::Respond respond);
+  void OnMetricsRequest(Asked asked);
+  void OnSight(std::shared_ptr<const NodeSight> sight);
+  void AnswerMetrics(const Asked& asked) const;
+  void GiveUpWaiting();
+  void Tick();
+  void Publish(const NodeSight& sight);
+  void EndWhenIdle();
+
+  const ObservatoryOptions options_;
+  const std::shared_ptr<LogSink> log_;
+  std::atomic<Wants> wants_{Wants::kNothing};
+  // What follows is the own thread's, once it has begun.
+  boost::asio::io_context io_;
+  boost::asio::steady_timer limit_, tick_, end_;
+  std::vector<std::unique_ptr<Door>> doors_;
+  std::shared_ptr<EventStream> events_;       // null: no page
+  std::map<std::string, std::string> parts_;  // of the page, as they were last published
+  std::vector<std::unique_ptr<NoticeReceiver>> receivers_;
+  std::shared_ptr<const NodeSight> sight_;
+  TimePoint sight_at_;
+  std::vector<Asked> waiting_;
+  std::thread thread_;
+};
+
+}  // namespace kintsugi::observe

@@ -1,0 +1,14 @@
+// The ranks as tiles: each with its number, what its process does, and whether it is late. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "runtime/launcher/run_sight.h"
+
+namespace kintsugi::observe {
+
+std::string RankTiles(const RunSight& run);
+std::string_view RankTilesStyle();
+
+}  // namespace kintsugi::observe
