@@ -245,6 +245,8 @@ Status Agent::Impl::ReportMemoryError(const std::vector<std::string>& keys, cons
   for (const std::string& key : keys)
     if (!registry_.tensors().count(key))
       return {StatusCode::kInvalidArgument, "memory error in tensor '" + key + "', which is not registered: " + text};
+  // An update that the device has finished is no longer under way: the lock that follows at once must not find it torn.
+  if (loop_thread_.load(std::memory_order_relaxed) == static_cast<uintptr_t>(pthread_self())) NoteSettled();
   core::FaultReport fault;
   fault.suspect_from = SuspectFrom(when);
   fault.kind = keys.empty() ? core::FaultKind::kMemoryHigh : core::FaultKind::kMemoryLow;

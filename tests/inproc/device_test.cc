@@ -71,6 +71,21 @@ TEST_P(DeviceState, ThatIsTornOrDamagedIsStreamedAnew) {
   EXPECT_EQ(incidents[2].rung, Rung::kRebuild);
 }
 
+// Its trainer reports at the top of the next step, when its device is done, and unwinds only once the lock is there.
+TEST_P(DeviceState, DamageAfterAFinishedUpdateIsPatchedHoweverSlowlyTheTrainerUnwinds) {
+  Tweaks tweaks;
+  tweaks.at_step = [](ToyTrainer& trainer, Step step) {
+    if (trainer.rank() != 3 || step != Step(4) || trainer.updates() != 3) return Status::Ok();
+    const Status told = trainer.agent().ReportMemoryError({"weights"}, "double bit error");
+    while (trainer.agent().Poll().ok()) std::this_thread::sleep_for(1ms);
+    return told;
+  };
+  World world(OnDevice(tweaks));
+  world.RunAll();
+  ExpectSameAsUndisturbed(world);
+  EXPECT_EQ(OnlyIncident(world).rung, Rung::kPatch);
+}
+
 // Tweaks whose rank 1 meets a CUDA error at step 4, once.
 Tweaks WithCudaError(Tweaks tweaks, int error, int query,
                      std::function<std::vector<device::AddressRange>(ToyTrainer&)> at) {
