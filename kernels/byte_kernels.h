@@ -7,9 +7,11 @@
 // synchronizes, none allocates. Results may be read when the stream has come that far. Calls on several streams may run
 // at once. The host ignores it and is done when a call returns. Block sums: one kMultilinear checksum (multilinear.h)
 // per block of `block_bytes` of packed bytes, the last one shorter; equal to BlockChecksum(kMultilinear, ...) of the
-// same bytes. Threads: any thread, several at once. Errors: kInvalidArgument names the part and the limit; then nothing
-// was enqueued. kInternal is an error of the device's launch, with its name; an error of the running kernel shows on
-// the stream. Units: bytes; lengths of regions in elements. Regions are those of host_region.h, with its requirements.
+// same bytes.
+// Threads: any thread, several at once.
+// Errors: kInvalidArgument names the part and the limit; then nothing was enqueued. kInternal is an error of the
+// device's launch, with its name; an error of the running kernel shows on the stream.
+// Units: bytes; lengths of regions in elements. Regions are those of host_region.h, with its requirements.
 #pragma once
 
 #include <cstdint>

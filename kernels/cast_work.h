@@ -1,8 +1,8 @@
 // Casts between floats of 8, 16 and 32 bits for one thread of a device kernel: the bits of host_cast.h.
 //
 // What: a move's words are groups of 1 or kGroup elements; a group is read and written in 16-byte words. The value of
-// an element goes through host_number.h, which the host's casts use too, so the bits agree by construction. Threads:
-// pure but for the bytes named. Internal to kernels; host code that also tests run.
+// an element goes through host_number.h, which the host's casts use too, so the bits agree by construction.
+// Threads: pure but for the bytes named. Internal to kernels; host code that also tests run.
 #pragma once
 
 #include <bit>

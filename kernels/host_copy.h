@@ -2,7 +2,8 @@
 //
 // The destination is written past the caches (non-temporal stores), which saves the read of every destination line; the
 // source is taken in tiles of 16 KiB, so that a checksum reads it from memory once and the copy finds it in the cache.
-// Threads: pure. Units: bytes. Source and destination must not overlap.
+// Threads: pure.
+// Units: bytes. Source and destination must not overlap.
 #pragma once
 
 #include <cstdint>

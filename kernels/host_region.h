@@ -2,12 +2,12 @@
 //
 // What: a region is `axes` lengths; where an element lies is said by one stride for each axis, in bytes, of either
 // sign. Row-major tensors, parts of them, permuted views and flat memory are all such maps. Axes that are contiguous in
-// both memories are copied as one; the order in which elements are copied is not the caller's business. Units: lengths
-// in elements, strides and sizes in bytes. A region of no axes is one element; one with a length of 0 is none. Nothing
-// but the region's elements is written. Addresses are those of the element with all coordinates 0. REQUIRES: 0 <= axes
-// <= kRegionAxesMax, lengths >= 0, elements of 1, 2, 4, 8 or 16 bytes; destination elements are distinct and share no
-// byte with the source. No alignment is needed. Threads: pure; all stores are visible to other threads, in order, when
-// a call returns.
+// both memories are copied as one; the order in which elements are copied is not the caller's business.
+// Units: lengths in elements, strides and sizes in bytes. A region of no axes is one element; one with a length of 0 is
+// none. Nothing but the region's elements is written. Addresses are those of the element with all coordinates 0.
+// REQUIRES: 0 <= axes <= kRegionAxesMax, lengths >= 0, elements of 1, 2, 4, 8 or 16 bytes; destination elements are
+// distinct and share no byte with the source. No alignment is needed.
+// Threads: pure; all stores are visible to other threads, in order, when a call returns.
 #pragma once
 
 #include <array>

@@ -4,8 +4,10 @@
 // lie by up to kOuter strided axes. Tables of moves travel as kernel parameters (constant memory, no upload, nothing to
 // keep alive), so a launch takes as many as fit the 32,764 bytes that parameters may have (CUDA 12.1, compute
 // capability 7.0). Work is cut into tiles of kTileWords words of one move; a thread block finds the move of its tile by
-// `first_tile`. Two shapes: FlatMove (one run, or runs by one stride) and DeepMove (any region). Threads: pure. Units:
-// words and bytes as named. Internal to kernels; host code that also tests run.
+// `first_tile`. Two shapes: FlatMove (one run, or runs by one stride) and DeepMove (any region). Internal to kernels; host
+// code that also tests run.
+// Threads: pure.
+// Units: words and bytes as named.
 #pragma once
 
 #include <cstdint>

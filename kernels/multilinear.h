@@ -11,7 +11,8 @@
 //   the product of two nonzero differences below 2^32 is not 0 mod 2^64 zeros cut off or added at the end: the length
 //   factor is odd
 // Anything else goes unseen with a chance of about 2^-64, or 2^-33 where only the top bits of words are hit.
-// Threads: pure. Units: bytes.
+// Threads: pure.
+// Units: bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // TableKernels: byte_kernels.h for whatever runs tables of moves; a device is one such launcher, a test's loop another.
 //
 // What: turns calls into tables and ranges and hands these to a Launcher, in the order in which they must run.
-// Threads: as byte_kernels.h, where the launcher keeps to it. Ownership: the launcher is owned.
+// Threads: as byte_kernels.h, where the launcher keeps to it.
+// Ownership: the launcher is owned.
 // Errors: those of byte_kernels.h, and what the launcher returns. Internal to kernels and its tests.
 #pragma once
 

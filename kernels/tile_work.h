@@ -4,7 +4,9 @@
 // the CPU, thread by thread. They hold no barrier and no atomic. Tiles: of moves, kTileWords words of one move; of
 // plain memory, kRangeTileWords words, the bytes that fill no word at the end of the last one. A tile of packed or
 // plain bytes touches at most two checksum blocks, since blocks have 64 KiB and more; a tile of plain bytes exactly
-// one. Threads: pure but for the bytes named. Units: bytes. Internal to kernels.
+// one.
+// Threads: pure but for the bytes named.
+// Units: bytes. Internal to kernels.
 #pragma once
 
 #include <cstdint>

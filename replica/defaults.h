@@ -4,11 +4,12 @@
 // The repair handler works off the moves in order: where this rank is a source it serves the destination, where it is
 // the destination it receives straight into registered memory, from all sources at once. Mirrored objects travel with
 // the moves. Tensors in device memory are reached through the registry's DeviceMemory: over NCCL where both ranks ask
-// for it, else by way of pinned host memory. Threads: as StateService and the handler table say; MirroredOf from any
-// thread. Ownership: refers to the registry, which outlives it; owns its links. Errors: kCancelled after Abort or a
-// cancelled call; kFailedPrecondition for a reload without a loader; the stream's. Invariants: what was received is
-// remembered per (step, manifest) across generations until the next Digests: a repair that VERIFY finds wanting starts
-// from nothing.
+// for it, else by way of pinned host memory.
+// Threads: as StateService and the handler table say; MirroredOf from any thread.
+// Ownership: refers to the registry, which outlives it; owns its links.
+// Errors: kCancelled after Abort or a cancelled call; kFailedPrecondition for a reload without a loader; the stream's.
+// Invariants: what was received is remembered per (step, manifest) across generations until the next Digests: a repair
+// that VERIFY finds wanting starts from nothing.
 #pragma once
 
 #include <atomic>

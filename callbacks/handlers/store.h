@@ -1,7 +1,8 @@
 // Store: the rendezvous of one generation, kept on the control plane. Small values only (addresses, ids).
 //
-// Threads: any. Errors: kCancelled when a newer generation supersedes the wait, kDeadlineExceeded with the key and the
-// limit, kUnavailable when the control plane is not connected.
+// Threads: any.
+// Errors: kCancelled when a newer generation supersedes the wait, kDeadlineExceeded with the key and the limit,
+// kUnavailable when the control plane is not connected.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // What stands behind the C ABI's opaque types, and the edge that every function passes.
 //
-// Threads: as kintsugi.h says of each call. Ownership: a handle owns its agent. Errors: exceptions (of an allocation,
-// say) become KINTSUGI_INTERNAL here and go no further.
+// Threads: as kintsugi.h says of each call.
+// Ownership: a handle owns its agent.
+// Errors: exceptions (of an allocation, say) become KINTSUGI_INTERNAL here and go no further.
 #pragma once
 
 #include <algorithm>

@@ -5,7 +5,8 @@
 // AbortableDevice then serves all groups of a generation (integrations/examples/byte_lm/process_groups.h).
 //
 // Threads: the trainer's; the stop handler aborts from the agent's thread.
-// Ownership: outlives the agent's Run. Errors: the group's own; Connect ends with the handler's deadline.
+// Ownership: outlives the agent's Run.
+// Errors: the group's own; Connect ends with the handler's deadline.
 #pragma once
 
 #include <atomic>

@@ -14,7 +14,8 @@
 
 namespace kintsugi {
 
-// `replica`: how the default handlers move state. Errors: as Agent::Join.
+// `replica`: how the default handlers move state.
+// Errors: as Agent::Join.
 KINTSUGI_EXPORT Result<std::unique_ptr<Agent>> Join(const AgentOptions& options,
                                                     std::shared_ptr<LogSink> log = NullLogSink(),
                                                     const ReplicaOptions& replica = {});

@@ -4,7 +4,8 @@
 // start one process a host and tell it its place. No engine's library is linked, and nothing is asked of a daemon: one
 // function an engine, from variables to data. Sources: srun(1) "OUTPUT ENVIRONMENT VARIABLES"; Kubernetes, "Indexed Job
 // for Parallel Processing"; Kubeflow training operator, pkg/controller.v1/pytorch/envvar.go; Open MPI, "Environment
-// variables that are set by mpirun". Errors: kInvalidArgument names the variable, its value and what to write instead.
+// variables that are set by mpirun".
+// Errors: kInvalidArgument names the variable, its value and what to write instead.
 // Threads: any; pure.
 #pragma once
 

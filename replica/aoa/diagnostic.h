@@ -26,7 +26,8 @@ struct KINTSUGI_EXPORT Diagnostic {
   std::string ToString() const;
 };
 
-// Collects the first failure of one call. Threads: one.
+// Collects the first failure of one call.
+// Threads: one.
 class Reporter {
  public:
   Status Fail(const Statement& statement, int column, std::string message,

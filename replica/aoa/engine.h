@@ -6,7 +6,8 @@
 // Threads: an Engine does not change; any number of threads may ask it.
 // Errors: kInvalidArgument: the program, the descriptions or the question; the message names statement, column, text
 // and macros (Diagnostic). kResourceExhausted: a limit of Options was passed. kNotFound: no such key, or a state that
-// was removed or that the source has only in part. Units: boxes and shapes in elements, in global coordinates.
+// was removed or that the source has only in part.
+// Units: boxes and shapes in elements, in global coordinates.
 // Invariants: the same input gives the same answers in the same order, on every rank. The target boxes of an answer are
 // disjoint and cover the box asked for.
 #pragma once

@@ -28,7 +28,8 @@ class CudaLane;
 class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
  public:
   // `kernels` are of the same device (null: none; checksums are then computed on the host). `path`: that driver library
-  // and no other. Errors: as CudaDevice::Open.
+  // and no other.
+  // Errors: as CudaDevice::Open.
   static Result<std::shared_ptr<CudaMemory>> Open(int ordinal, std::shared_ptr<const ByteKernels> kernels = nullptr,
                                                   const std::string& path = "");
   explicit CudaMemory(std::shared_ptr<CudaDevice> device, std::shared_ptr<const ByteKernels> kernels = nullptr);

@@ -5,9 +5,11 @@
 // engine sees it as layout metadata of one rank that holds every piece; tensors are read through mappings when they are
 // needed. Copies of one piece (replicated over files) are kept once: the first one is read. Invariants, after Finish:
 // every piece lies within its file and its tensor; keys are distinct, and tensors and objects share no key; main pieces
-// cover each tensor exactly once (layout/validate.h). Errors: kDataLoss or kInvalidArgument, naming file, key and both
-// values. Units: bytes in files, elements in shapes. Threads: plain data after Finish; mappings may be read from any
-// thread. Ownership: holds the mapped files.
+// cover each tensor exactly once (layout/validate.h).
+// Errors: kDataLoss or kInvalidArgument, naming file, key and both values.
+// Units: bytes in files, elements in shapes.
+// Threads: plain data after Finish; mappings may be read from any thread.
+// Ownership: holds the mapped files.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,10 @@
 // Compare: two checkpoints of any formats and layouts, tensor by tensor and bit by bit.
 //
 // What: both sides are read in the same windows of the global tensors, so neither layout matters. Of a tensor that
-// differs the first element (row-major) and, where its type is a number, the largest difference are told. Errors: those
-// of reading. Memory: two windows for each thread. Units: elements. Threads: as write.h.
+// differs the first element (row-major) and, where its type is a number, the largest difference are told.
+// Errors: those of reading. Memory: two windows for each thread.
+// Units: elements.
+// Threads: as write.h.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,8 @@
 // Convert: a checkpoint of any format becomes one of any other, perhaps with other names, types and cuts.
 //
-// What: catalog, AOA program, target layout, plan, proof, windows (write.h). Errors: those of the steps, each naming
-// file, key or statement. Threads: as write.h.
+// What: catalog, AOA program, target layout, plan, proof, windows (write.h).
+// Errors: those of the steps, each naming file, key or statement.
+// Threads: as write.h.
 #pragma once
 
 #include <optional>

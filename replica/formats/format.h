@@ -1,9 +1,9 @@
 // Format: one way of turning names, shapes, pieces and objects into files, and back. It knows nothing of runs.
 //
 // What: Read makes a catalog of what lies at a path and touches no byte of a tensor; Lay says which files a state
-// becomes. Who reads and writes the bytes between them is convert.h, through the reshard engine. Errors: kNotFound,
-// nothing of the format lies there; kDataLoss and kInvalidArgument name file, offset and reason. Threads: formats have
-// no state.
+// becomes. Who reads and writes the bytes between them is convert.h, through the reshard engine.
+// Errors: kNotFound, nothing of the format lies there; kDataLoss and kInvalidArgument name file, offset and reason.
+// Threads: formats have no state.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,8 @@
 // Objects as text, for files whose side fields are text (safetensors' __metadata__): form, path and bytes, in JSON with
 // base64.
 //
-// Errors: kDataLoss names the object. Threads: pure.
+// Errors: kDataLoss names the object.
+// Threads: pure.
 #pragma once
 
 #include <string>

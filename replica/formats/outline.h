@@ -3,7 +3,9 @@
 // What: each file is a row of segments, one behind the other: bytes that are known already (headers, pickles), tensor
 // boxes, dense and row-major, and late bytes whose length is known and whose content is a checksum of what stands
 // before them (a zip's descriptors and directory). Files that depend on all the others (an index, a manifest) come
-// last. Units: bytes. Threads: plain data.
+// last.
+// Units: bytes.
+// Threads: plain data.
 #pragma once
 
 #include <functional>

@@ -2,8 +2,10 @@
 //
 // What: written last, synced with its folder; foreign readers do not look at it. In a folder it is
 // kintsugi.digests.json, for a single file FILE.kintsugi.json. Sealed as a native manifest is
-// (replica/save/manifest.h), so that a torn or changed sidecar is no sidecar. Errors: kNotFound where there is none;
-// kDataLoss names file, block and both values. Units: bytes. Threads: any.
+// (replica/save/manifest.h), so that a torn or changed sidecar is no sidecar.
+// Errors: kNotFound where there is none; kDataLoss names file, block and both values.
+// Units: bytes.
+// Threads: any.
 #pragma once
 
 #include <functional>

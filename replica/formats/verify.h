@@ -2,7 +2,8 @@
 //
 // What: the catalog's own checks (structure, bounds, cover), then every block that our sidecar, or a native checkpoint,
 // has a checksum of. A foreign checkpoint without a sidecar proves its structure only, and the answer says so.
-// Errors: kDataLoss names file and place. Threads: as write.h.
+// Errors: kDataLoss names file and place.
+// Threads: as write.h.
 #pragma once
 
 #include <functional>

@@ -2,7 +2,9 @@
 //
 // What: each window is a box whose elements lie behind one another in its segment, of at most `window_bytes` where one
 // element is not longer. Fill gives a window's bytes.
-// Errors: the plan's, with the key. Threads: Fill from any thread. Ownership: refers to the catalog.
+// Errors: the plan's, with the key.
+// Threads: Fill from any thread.
+// Ownership: refers to the catalog.
 #pragma once
 
 #include <memory>

@@ -4,10 +4,10 @@
 // which is proven before the first byte is written. Then each data file is written front to back by one thread, several
 // files side by side; a window that lies in a source as one run is written from there. Everything goes into an
 // unfinished sibling of the destination; data files are synced, then marks, then our sidecar, then the folder; a rename
-// makes it visible. Whatever stops it before leaves the destination as it was. Errors: as FileSystem;
-// kFailedPrecondition where the destination is there already; the plan's. The unfinished sibling is removed after an
-// error; one that a killed process left is removed by the next writer of the same name. Threads: starts its own and
-// joins them. Memory: `memory_bytes` for buffers and for pages of sources that are mapped.
+// makes it visible. Whatever stops it before leaves the destination as it was.
+// Errors: as FileSystem; kFailedPrecondition where the destination is there already; the plan's. The unfinished sibling
+// is removed after an error; one that a killed process left is removed by the next writer of the same name.
+// Threads: starts its own and joins them. Memory: `memory_bytes` for buffers and for pages of sources that are mapped.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,7 @@
 // Layouts as AOA sees them: descriptions of tensors out of metadata, and boxes both ways.
 //
-// Units: elements, in global coordinates. Threads: pure functions.
+// Units: elements, in global coordinates.
+// Threads: pure functions.
 #pragma once
 
 #include "replica/aoa/box.h"

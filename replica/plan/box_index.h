@@ -3,9 +3,10 @@
 // What: boxes whose intervals are a product of sorted, disjoint intervals per axis (regular and uneven grids, every
 // partition of one axis) are found by binary search on each axis and arithmetic. All others are found in a hierarchy of
 // bounding boxes, halved at the median of the axis on which the centres spread most: flat arrays, log n levels. Boxes
-// may overlap. Cost: building n log n, or n for grids; a query of a tiling costs what it finds, plus log n. Units:
-// elements. Threads: queries of a built index may run at once when each has its own `found`. REQUIRES: no box is empty;
-// the coordinates stay in place.
+// may overlap. Cost: building n log n, or n for grids; a query of a tiling costs what it finds, plus log n.
+// Units: elements.
+// Threads: queries of a built index may run at once when each has its own `found`. REQUIRES: no box is empty; the
+// coordinates stay in place.
 #pragma once
 
 #include <array>

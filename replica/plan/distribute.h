@@ -8,8 +8,10 @@
 //             to another holder, which may give one of its own to a third rank or back, as long as the largest load
 //             falls. Never worse than megatron; that shards of other groups come last is not kept.
 // Cost: a heap for each distinct set of holders: shards times a logarithm, not shards times ranks. The refinement has a
-// limit of steps that grows with the list. Units: bytes. Errors: kRankUnknown (no holder, or one out of the world),
-// kNegative, kTooLarge; each with the shard's key. Threads: pure. Source of the rule:
+// limit of steps that grows with the list.
+// Units: bytes.
+// Errors: kRankUnknown (no holder, or one out of the world), kNegative, kTooLarge; each with the shard's key.
+// Threads: pure. Source of the rule:
 // `dist_checkpointing.exchange_utils.distribute_shards_to_ranks` of Megatron-core.
 #pragma once
 

@@ -5,7 +5,9 @@
 // to the next element of the box past that share, and so on, so that shares that lie between two rows of the box cost
 // nothing. A flat range over the same box as the region's needs no boxes first: two ranges intersect as numbers. Order:
 // boxes of the piece, then regions, then shares; the same whether all shares are asked or some of them. Cost: what is
-// found, plus a logarithm for each. Units: elements. Threads: one.
+// found, plus a logarithm for each.
+// Units: elements.
+// Threads: one.
 #pragma once
 
 #include <span>

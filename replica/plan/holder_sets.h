@@ -3,7 +3,8 @@
 // What: every distinct set is kept once. Of a set that has the receiver, the receiver copies its own; otherwise ranks
 // on the receiver's host come before others, and among these a number decides that the planner counts up from request
 // to request, so that they take turns. The choice depends on the request alone, not on what was planned before: a rank
-// that plans only its own moves comes to the same answer. Threads: one while sets are added, then any.
+// that plans only its own moves comes to the same answer.
+// Threads: one while sets are added, then any.
 #pragma once
 
 #include <cstdint>

@@ -5,9 +5,11 @@
 // piece under several replica ids gets it once and copies it to all of its memories of that piece. Order: keys as in
 // the target, then target pieces, then receiving ranks, each ascending; within these the order in which the planner
 // found the boxes. Where the stored tensor is smaller (allow_shape_mismatch), what lies outside of it is in no move and
-// stays zero. Units: boxes in elements and global coordinates; bytes in the stored dtype, before any cast; 0 for
-// objects, whose size is known only where they lie. Memory: 24 bytes for each move and 16 for each of its axes.
-// Invariants: CheckPlan (plan_check.h) proves them before anything moves. Threads: plain data.
+// stays zero.
+// Units: boxes in elements and global coordinates; bytes in the stored dtype, before any cast; 0 for objects, whose
+// size is known only where they lie. Memory: 24 bytes for each move and 16 for each of its axes.
+// Invariants: CheckPlan (plan_check.h) proves them before anything moves.
+// Threads: plain data.
 #pragma once
 
 #include <cstdint>

@@ -11,9 +11,10 @@
 //     and have as many elements as are wanted
 // In one rank's plan the last holds for what that rank receives; what it sends to others is disjoint, and neither from
 // nor to others. Cost: linear in moves; only more than 16 boxes of one piece that are neither a grid nor in row-major
-// order are searched for overlaps, n log n. Errors: kDigest, kFormat (arrays or order), kKey (other key), kRankUnknown
-// (who does not hold or ask), kOutOfBounds, kLocalShape (bytes), kOverlap, kHole; each with key, ranks, region and both
-// values. REQUIRES: valid metadata. Threads: pure.
+// order are searched for overlaps, n log n.
+// Errors: kDigest, kFormat (arrays or order), kKey (other key), kRankUnknown (who does not hold or ask), kOutOfBounds,
+// kLocalShape (bytes), kOverlap, kHole; each with key, ranks, region and both values. REQUIRES: valid metadata.
+// Threads: pure.
 #pragma once
 
 #include <optional>

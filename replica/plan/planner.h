@@ -6,10 +6,11 @@
 // turns (README). The target needs no cover and no main replicas; the source needs no main replicas, so what survivors
 // hold is a source. Cost: shards and moves, with a logarithm for what is no grid; never their pairs. With `rank` only
 // the moves to and from that rank are made, and of other ranks' moves only those it could have sent are looked at; the
-// result is exactly the whole plan's part. Errors: as CheckRequest (layout/request.h); kHole, an element no source
-// holds; kOverlap, one that two hold; kOutOfBounds and kFlatRange; kRankUnknown for a negative rank; kTooLarge for more
-// moves than allowed. The first in the order of the target. REQUIRES: source and target are valid (layout/validate.h;
-// the target as a request). Threads: pure.
+// result is exactly the whole plan's part.
+// Errors: as CheckRequest (layout/request.h); kHole, an element no source holds; kOverlap, one that two hold;
+// kOutOfBounds and kFlatRange; kRankUnknown for a negative rank; kTooLarge for more moves than allowed. The first in
+// the order of the target. REQUIRES: source and target are valid (layout/validate.h; the target as a request).
+// Threads: pure.
 #pragma once
 
 #include <span>

@@ -13,7 +13,8 @@
 // tensor than the target asks for; kUnexpected, a piece of a key that is not stored; kTooLarge; else those of MakePlan.
 // With `rank` in the options only the plan is that rank's part: wanted and uses are everyone's, which is what makes the
 // parts fit. Cost: linear in answers and moves, and a sort. REQUIRES: valid metadata, and an engine for their tensors
-// (TensorsOf). Threads: pure.
+// (TensorsOf).
+// Threads: pure.
 #pragma once
 
 #include "replica/aoa/engine.h"
@@ -64,7 +65,8 @@ struct RenamedMove {
 };
 
 // The moves, cut where steps reshape them; a move that feeds several target boxes is there for each of them. In the
-// order of the plan, then of the uses. Errors: kTooLarge for more than
+// order of the plan, then of the uses.
+// Errors: kTooLarge for more than
 // `moves_max`. REQUIRES: a plan that passed CheckRenamed.
 KINTSUGI_EXPORT layout::Outcome<std::vector<RenamedMove>> ListMoves(const RenamedPlan& renamed,
                                                                     const layout::Metadata& source,

@@ -9,8 +9,9 @@
 //            |  r0    |  r1    |      r0: [0, 8)         one share, ranks 0 and 4
 //            +--------+--------+      r1: [0, 3) [3, 8)  two shares, ranks 1 and 5
 //
-// Cost: linear for grids (box_index.h). Errors: kOutOfBounds, kFlatRange and kOverlap, where the metadata was not
-// validated. Threads: one while it is built; it is built again for the next key.
+// Cost: linear for grids (box_index.h).
+// Errors: kOutOfBounds, kFlatRange and kOverlap, where the metadata was not validated.
+// Threads: one while it is built; it is built again for the next key.
 #pragma once
 
 #include <optional>

@@ -5,8 +5,10 @@
 // four, taken with half of their columns, may lie in several boxes behind it. There the part is cut until every piece
 // is a box on both sides, and one at every step between them. Casts leave places alone.
 // Units: elements, in global coordinates on both sides. Cost: one pair in constant time where nothing is reshaped, else
-// pairs times steps. Errors: kDimensions where steps do not lead from the one box to the other; kTooLarge where a part
-// falls into more than kPairsMax pairs. Threads: a map does not change.
+// pairs times steps.
+// Errors: kDimensions where steps do not lead from the one box to the other; kTooLarge where a part falls into more
+// than kPairsMax pairs.
+// Threads: a map does not change.
 #pragma once
 
 #include <array>

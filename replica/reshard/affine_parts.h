@@ -5,7 +5,8 @@
 // become blocks of rows, with their axes exchanged, have one stride within a block and another from block to block. There
 // the box is cut at every bend. Where a part lies is asked of StepMap, element by element along its edges; the strides
 // are never guessed from the steps. Cost: the lengths of the axes for each part; parts are as many as blocks.
-// Errors: as StepMap; kTooLarge for more than kAffinePartsMax. Threads: pure.
+// Errors: as StepMap; kTooLarge for more than kAffinePartsMax.
+// Threads: pure.
 #pragma once
 
 #include <vector>

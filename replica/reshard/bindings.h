@@ -4,7 +4,8 @@
 // shard; a target piece to one or several copies of it, each a list of destinations. Objects are bound to bytes.
 // BindSource and BindTarget do it for shards as a rank describes them.
 // Errors: kNotFound where the metadata has no such piece on that rank; kInvalidArgument where the memory does not fit;
-// each names key and rank. Ownership: holds no memory; it stays alive, and in place, until the execution has returned.
+// each names key and rank.
+// Ownership: holds no memory; it stays alive, and in place, until the execution has returned.
 // Threads: plain data.
 #pragma once
 

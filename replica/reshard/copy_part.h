@@ -1,7 +1,8 @@
 // Elements of a move between memories and messages (private to this folder).
 //
 // What: a part is a range of a move's elements in the row-major order of its box; a message holds it as these elements
-// in that order, dense, in the stored type. REQUIRES: a bound move (bound_plan.h) and a range within it. Threads: pure.
+// in that order, dense, in the stored type. REQUIRES: a bound move (bound_plan.h) and a range within it.
+// Threads: pure.
 #pragma once
 
 #include "replica/reshard/bound_plan.h"

@@ -5,8 +5,10 @@
 // tensor and a permuted tensor are all such maps; so a permute costs nothing but the order of writing. The coordinates
 // are those of the plan's boxes, whatever the tensor is called where it arrives.
 // Casts: `casts` are the types that elements pass through after the stored one; the last is that of the memory. None:
-// the memory has the stored type. Nothing is cast that was not asked for. Units: coordinates in elements, base and
-// strides in bytes. Threads: plain data. Ownership: the memory is the caller's.
+// the memory has the stored type. Nothing is cast that was not asked for.
+// Units: coordinates in elements, base and strides in bytes.
+// Threads: plain data.
+// Ownership: the memory is the caller's.
 #pragma once
 
 #include <array>

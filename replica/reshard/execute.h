@@ -11,15 +11,17 @@
 // of their bytes; one above `object_bytes_max` is refused by the receiver. Deadlock: none for any pattern of peers.
 // Each direction of each link has threads of its own on both ends, which handle the same messages in the same order,
 // and wait only for one another and for their own buffers. The goodbye at the end, after which a rank may destroy its
-// links, goes through pairs of ranks in one order that all share. Threads: any; calls for different ranks may run side
-// by side. Starts one or two threads for each direction of each link and joins them before it returns. One call uses a
-// link at a time. Errors: kInvalidArgument, the plan, the bindings or the links are not right (nothing was written);
+// links, goes through pairs of ranks in one order that all share.
+// Threads: any; calls for different ranks may run side by side. Starts one or two threads for each direction of each
+// link and joins them before it returns. One call uses a link at a time.
+// Errors: kInvalidArgument, the plan, the bindings or the links are not right (nothing was written);
 // kFailedPrecondition, a peer is about to execute another plan; the link's own; kCancelled by `cancel`;
 // kResourceExhausted. Messages name key, move, both ranks. After any error all links that were passed in are aborted
 // and of no use: destroy them, which is how every peer learns of it at once; targets hold anything, bytes outside of
 // their boxes are untouched. Memory: `window_bytes` for each direction of each link at most, where bytes are staged at
-// all; 16 bytes for each own move. Units: bytes. Ownership: plan, metadata, bindings, memories and links are the
-// caller's, and stay in place.
+// all; 16 bytes for each own move.
+// Units: bytes.
+// Ownership: plan, metadata, bindings, memories and links are the caller's, and stay in place.
 #pragma once
 
 #include <span>

@@ -6,8 +6,10 @@
 // bytes already, that run is the answer and nothing is copied. Sources may be strided.
 // Invariants: no plan that its check did not prove; every element of a piece is written exactly once.
 // Errors: kInvalidArgument, the plan is refused, or a source has no room for what the plan takes from it; names key and
-// both values. kInternal: moves did not fill a piece. Threads: any; a Filler does not change. Ownership: plan, metadata
-// and what `source_of` gives are the caller's and stay in place. REQUIRES: every move is from and to one rank.
+// both values. kInternal: moves did not fill a piece.
+// Threads: any; a Filler does not change.
+// Ownership: plan, metadata and what `source_of` gives are the caller's and stay in place. REQUIRES: every move is from
+// and to one rank.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,8 @@
 // Handover: messages from the thread that fills buffers to the one that empties them (private to this folder).
 //
 // What: a few buffers of one size, made when they are first needed, and a queue in order. A message that needs no
-// buffer passes through the same queue. Stop ends all waits of both sides. Threads: one fills, one empties, any stops.
+// buffer passes through the same queue. Stop ends all waits of both sides.
+// Threads: one fills, one empties, any stops.
 // Errors: none; a stopped side learns it by false or null, why is the execution's business.
 #pragma once
 

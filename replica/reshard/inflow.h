@@ -2,12 +2,14 @@
 //
 // What: Execute needs both ends of a move to be processes that hold their pieces whole. Whoever reads a checkpoint has
 // a window of a stored piece in a buffer instead. An Inflow says which stored pieces its rank needs, and which
-// stretches of each, takes windows as they come, and in the end says whether everything came. Invariants: no plan that
-// its check did not prove; every address is proven to lie within its memory before the first window is taken; an
-// element that comes twice, or never, is an error of Finish. Errors: kInvalidArgument, the plan is refused or a target
-// is bound to no fitting memory; kInternal of Finish, with the key and both counts. Units: elements of the stored
-// piece's own memory: row-major, of a flat range only that range. Threads: windows that share no element may come from
-// several threads at once. Ownership: plan, metadata and bindings outlive it.
+// stretches of each, takes windows as they come, and in the end says whether everything came.
+// Invariants: no plan that its check did not prove; every address is proven to lie within its memory before the first
+// window is taken; an element that comes twice, or never, is an error of Finish.
+// Errors: kInvalidArgument, the plan is refused or a target is bound to no fitting memory; kInternal of Finish, with
+// the key and both counts.
+// Units: elements of the stored piece's own memory: row-major, of a flat range only that range.
+// Threads: windows that share no element may come from several threads at once.
+// Ownership: plan, metadata and bindings outlive it.
 #pragma once
 
 #include <functional>

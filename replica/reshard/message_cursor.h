@@ -3,7 +3,8 @@
 // What: sender and receiver derive the same messages from the same plan: a move of at least kLargeBytes travels in
 // messages of its own, cut at elements; smaller ones are collected until the next does not fit or kPiecesMax are; an
 // object travels alone. So no message says what is in it, none is larger than `message_bytes`, and each is ready to be
-// sent from, or received into, final memory where that is one run. Memory: one message. Threads: one.
+// sent from, or received into, final memory where that is one run. Memory: one message.
+// Threads: one.
 #pragma once
 
 #include "replica/reshard/copy_part.h"

@@ -3,8 +3,8 @@
 //
 // What: through the generation's store, in chunks that it takes. Two messages for each rank and chunk; nothing of the
 // state goes this way. An error that any rank brings, or that putting together gives, is every rank's error.
-// Errors: that error, with the rank in front; the store's. Threads: one a rank; every rank calls with the same names in
-// the same order.
+// Errors: that error, with the rank in front; the store's.
+// Threads: one a rank; every rank calls with the same names in the same order.
 #pragma once
 
 #include <functional>

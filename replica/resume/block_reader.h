@@ -6,7 +6,8 @@
 // file where a sidecar has them; either way whole blocks are read, and compared where they have arrived. What has none
 // is read as it is. A piece that is stored with strides is gathered through the catalog's mapping.
 // Errors: as FileSystem; kDataLoss as ReadStretch; poll's. What was read before is then in its place: the state is
-// undefined. Threads: Run starts `threads` - 1 and has joined them when it returns; poll is called by the caller's.
+// undefined.
+// Threads: Run starts `threads` - 1 and has joined them when it returns; poll is called by the caller's.
 // Memory: `buffer_bytes` in all, at least a block for each thread.
 #pragma once
 

@@ -8,10 +8,10 @@
 // names, shapes and types may differ; ranks then tell each other their layouts first, because fused weights are cut by
 // the number of shards in the target. Keys on one side only are judged by the strict mode (layout/strict.h); "asked for
 // by no rank" is judged over all ranks. Memory beside the state: the catalog, the plan and `buffer_bytes` (a block for
-// each thread at least); for tensors on a device also a copy on the host. Errors: kFailedPrecondition, the same on
-// every rank, names key, object or statement, before any memory is touched; kDataLoss names tensor, block and file;
-// registered memory is then undefined until another load. Threads: the trainer's, parked; others read beside it, and
-// are gone when this returns.
+// each thread at least); for tensors on a device also a copy on the host.
+// Errors: kFailedPrecondition, the same on every rank, names key, object or statement, before any memory is touched;
+// kDataLoss names tensor, block and file; registered memory is then undefined until another load.
+// Threads: the trainer's, parked; others read beside it, and are gone when this returns.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,7 @@
 // What a rank's mirrored objects become in a run of other ranks than those that saved them, by what each object says.
 //
-// Errors: kFailedPrecondition names the object, and what it must say or which rank saved nothing. Threads: pure, but
-// for the objects' own functions. Source of the four ways: descriptors.h, TakeOver.
+// Errors: kFailedPrecondition names the object, and what it must say or which rank saved nothing.
+// Threads: pure, but for the objects' own functions. Source of the four ways: descriptors.h, TakeOver.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,9 @@
 // Target: what one rank's registered tensors are as the target of a plan, and where their bytes go (private).
 //
 // Tensors on a device are received in host memory of the same size and brought over at the end.
-// Errors: as BindTarget and DeviceMemory. Threads: one. Ownership: the registry outlives it.
+// Errors: as BindTarget and DeviceMemory.
+// Threads: one.
+// Ownership: the registry outlives it.
 #pragma once
 
 #include <map>

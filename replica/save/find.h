@@ -1,7 +1,8 @@
 // Finding checkpoints: what lies in a root, and which one to resume from.
 //
-// Threads: any. Errors: kNotFound when there is none (and why each candidate was refused); kDataLoss and
-// kFailedPrecondition name what is torn, damaged or missing in one checkpoint.
+// Threads: any.
+// Errors: kNotFound when there is none (and why each candidate was refused); kDataLoss and kFailedPrecondition name
+// what is torn, damaged or missing in one checkpoint.
 #pragma once
 
 #include <string>

@@ -5,9 +5,9 @@
 // layout. Shards that this rank itself held go first. What does not fit so, another layout or another number of ranks,
 // is `reshape`'s matter (replica/resume), and without it an error.
 //
-// Threads: the trainer's, parked. Errors: kFailedPrecondition names key and both shards, before any memory is touched;
-// kDataLoss names tensor, block and file: registered memory is then undefined until a repair or another load;
-// kNotFound without a manifest.
+// Threads: the trainer's, parked.
+// Errors: kFailedPrecondition names key and both shards, before any memory is touched; kDataLoss names tensor, block
+// and file: registered memory is then undefined until a repair or another load; kNotFound without a manifest.
 #pragma once
 
 #include <cstdint>

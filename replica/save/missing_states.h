@@ -3,7 +3,8 @@
 // What: a tensor is a state where one part of its name is a state's ("exp_avg", "moment1_0", ..): the rest of the name
 // is the parameter, "optimizer.exp_avg.w" as "zero.w.exp_avg". A parameter lacks a state where it has some of those
 // that another parameter has, and none that the other has not: so a group with another kind of optimizer lacks nothing,
-// and neither does what has no states at all (frozen parameters, buffers). Threads: pure.
+// and neither does what has no states at all (frozen parameters, buffers).
+// Threads: pure.
 #pragma once
 
 #include <string>

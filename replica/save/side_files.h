@@ -5,8 +5,10 @@
 // that what is read is what was copied. Whoever publishes copies, from its own host's disk, after all parts and before
 // the manifest.
 //
-// Threads: the caller's. Errors: those of writing, and no other: a checkpoint is not lost because a file beside it
-// cannot be read, so that is told, and the file is left out. Units: bytes.
+// Threads: the caller's.
+// Errors: those of writing, and no other: a checkpoint is not lost because a file beside it cannot be read, so that is
+// told, and the file is left out.
+// Units: bytes.
 #pragma once
 
 #include <string>

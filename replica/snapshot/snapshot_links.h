@@ -1,8 +1,9 @@
 // SnapshotLinks: one generation's links between ranks and the partners that keep their second copies.
 //
 // One link for each direction, named after its two ends, so that a stream each way never meets another. A link that
-// broke is opened anew for the next snapshot, under a name that holds its step: both ends have that order. Threads:
-// Open and the takers on the service's worker; Abort on any. Errors: MakeLink's.
+// broke is opened anew for the next snapshot, under a name that holds its step: both ends have that order.
+// Threads: Open and the takers on the service's worker; Abort on any.
+// Errors: MakeLink's.
 #pragma once
 
 #include <atomic>

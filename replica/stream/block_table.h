@@ -1,6 +1,7 @@
 // BlockTable: numbers the blocks of a list of items, and finds the bytes of a run of blocks.
 //
-// Threads: immutable. Ownership: refers to the items.
+// Threads: immutable.
+// Ownership: refers to the items.
 #pragma once
 
 #include <cstdint>

@@ -2,10 +2,11 @@
 //
 // What: streams, events, memory and copies. The driver (libcuda.so.1) is on every machine with a device, whatever
 // toolkit a trainer was built with, so links need no toolkit; the declarations are our own. CudaDevice is one device
-// with its primary context, the one that the CUDA runtime and NCCL use too. Threads: any; a thread calls Bind before it
-// uses the others. Ownership: holds a reference to the primary context. Errors: kNotFound where there is no driver,
-// kUnavailable where it has no such device, kInternal with the driver's own name and number for everything else (an
-// error of the device: see runtime/device for what it means).
+// with its primary context, the one that the CUDA runtime and NCCL use too.
+// Threads: any; a thread calls Bind before it uses the others.
+// Ownership: holds a reference to the primary context.
+// Errors: kNotFound where there is no driver, kUnavailable where it has no such device, kInternal with the driver's own
+// name and number for everything else (an error of the device: see runtime/device for what it means).
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,9 @@
 // CudaLane: what one direction of a link has on a device: a stream and some slots, each a staging buffer with an event.
 //
 // What: a slot's pinned host buffer and device buffer grow on demand, up to the largest piece.
-// Threads: one. Ownership: frees everything; REQUIRES at the end: nothing is under way on the stream, or its device is
-// lost. Errors: those of cuda_driver.h. Internal to replica/stream.
+// Threads: one.
+// Ownership: frees everything; REQUIRES at the end: nothing is under way on the stream, or its device is lost.
+// Errors: those of cuda_driver.h. Internal to replica/stream.
 #pragma once
 
 #include <cstdint>

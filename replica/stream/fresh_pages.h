@@ -1,7 +1,8 @@
 // Pages of a receive's target that nobody has touched yet, as in a process that has just started: the kernel fills them in
 // faster when it is asked for a range than at one fault after the other.
 //
-// Threads: any. Units: bytes.
+// Threads: any.
+// Units: bytes.
 #pragma once
 
 #include <cstdint>

@@ -3,9 +3,10 @@
 // Both ranks call it with the same generation and name; one link per name. Where both find, by trying, that they share
 // memory, the link goes through shared memory, else over Gloo. With kNccl on both sides it goes over NCCL where both
 // ranks have a device and the same version of NCCL; where they have not, over Gloo, and the log says why. Where a link
-// other than NCCL's is to carry device memory, that goes by way of the host (staged_link.h). Threads: any, one call per
-// link. Errors: the Store's; kDeadlineExceeded and kCancelled name the peer. Ownership: the link does not refer to the
-// options after the call.
+// other than NCCL's is to carry device memory, that goes by way of the host (staged_link.h).
+// Threads: any, one call per link.
+// Errors: the Store's; kDeadlineExceeded and kCancelled name the peer.
+// Ownership: the link does not refer to the options after the call.
 #pragma once
 
 #include <memory>

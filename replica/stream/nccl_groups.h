@@ -4,7 +4,8 @@
 // them are created in one grouped init under one deadline. Unique ids go through the control plane's store: the first
 // member of a group makes one; where NCCL has the scalable init (2.23) one id serves kNcclRanksPerId ranks, made by the
 // first of these. All ranks name their groups in one order, that of `groups`. A rebuild_group handler drops the old
-// NcclGroups first (its end aborts them together, in one group), then makes new ones. Threads: as nccl_communicators.h.
+// NcclGroups first (its end aborts them together, in one group), then makes new ones.
+// Threads: as nccl_communicators.h.
 // Errors: kInvalidArgument names the group; the store's; those of NcclCommunicators::Init.
 #pragma once
 

@@ -1,6 +1,7 @@
 // PeerMemory: maps memfds of another process of this host.
 //
-// Threads: one. Ownership: keeps what it mapped until it is destroyed.
+// Threads: one.
+// Ownership: keeps what it mapped until it is destroyed.
 // Errors: kFailedPrecondition where a file cannot be mapped; the sender then takes another way.
 #pragma once
 

@@ -1,6 +1,7 @@
 // Who and where a process is, as far as another process of the same host can check it.
 //
-// Threads: alive() may be called from several threads. Errors: kFailedPrecondition where the process cannot be watched.
+// Threads: alive() may be called from several threads.
+// Errors: kFailedPrecondition where the process cannot be watched.
 #pragma once
 
 #include <sys/types.h>

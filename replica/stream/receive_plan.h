@@ -1,6 +1,7 @@
 // ReceivePlan: which blocks of one ReceiveState call are missing, in work with which source, or there.
 //
-// Threads: any; one mutex. Errors: a block that arrived damaged twice fails the whole plan.
+// Threads: any; one mutex.
+// Errors: a block that arrived damaged twice fails the whole plan.
 // Invariants: a block is in work with at most one source at a time.
 // Internal to replica/stream.
 #pragma once

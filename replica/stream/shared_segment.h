@@ -6,7 +6,8 @@
 // raises `produced`, the consumer is done with them before it raises `consumed`.
 // A waiter announces itself in `waiters`, reads the event word, looks once more and sleeps on the word (futex); who changes
 // something raises the word and wakes it.
-// Threads: per direction one producer and one consumer. Errors: kFailedPrecondition where the segment cannot be opened.
+// Threads: per direction one producer and one consumer.
+// Errors: kFailedPrecondition where the segment cannot be opened.
 #pragma once
 
 #include <sys/types.h>

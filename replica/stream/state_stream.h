@@ -81,7 +81,8 @@ KINTSUGI_EXPORT Status ReceiveState(const std::vector<Link*>& sources, const std
 // they lie and whoever computes them. REQUIRES: host memory.
 KINTSUGI_EXPORT uint64_t DigestState(const std::vector<StreamItem>& items);
 // The same, given up soon after `stop` is set: kCancelled. Items in device memory are summed up there where `device`
-// can, else read through a pinned buffer of 4 MiB. Errors: the device's; kFailedPrecondition without `device`.
+// can, else read through a pinned buffer of 4 MiB.
+// Errors: the device's; kFailedPrecondition without `device`.
 KINTSUGI_EXPORT Result<uint64_t> DigestState(const std::vector<StreamItem>& items, const std::atomic<bool>& stop,
                                              const DeviceMemory* device = nullptr);
 

@@ -1,7 +1,7 @@
 // Frames of the state stream: a small fixed header and a protobuf message, each one message of the link.
 //
-// Threads: none of their own. Errors: the link's; kDataLoss on a frame that is not one or is larger than it may be.
-// Internal to replica/stream.
+// Threads: none of their own.
+// Errors: the link's; kDataLoss on a frame that is not one or is larger than it may be. Internal to replica/stream.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // GuardTask: what the guard asks of the trainer's thread next. Agent::Run works tasks off by itself; a trainer that
 // cannot be called back (another language, a loop with frames of its own) pulls them with Agent::NextTask.
 //
-// Threads: the trainer's. Ownership: `call` belongs to the agent and lives until the task is finished.
+// Threads: the trainer's.
+// Ownership: `call` belongs to the agent and lives until the task is finished.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,9 @@
 //
 // Layout: two slots, step k in slot k % 2. A slot names its step last, and no step while it is being written: a process
 // may be killed at any instruction.
-// Threads: one. Ownership: its file and mapping. Errors: Create, Write: kResourceExhausted. Open: kInvalidArgument, the
-// file is none of these. Read: kNotFound.
+// Threads: one.
+// Ownership: its file and mapping.
+// Errors: Create, Write: kResourceExhausted. Open: kInvalidArgument, the file is none of these. Read: kNotFound.
 #pragma once
 
 #include <cstdint>

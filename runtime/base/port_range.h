@@ -1,6 +1,7 @@
 // PortRange: the TCP ports that a process may listen on where it does not matter which, for hosts behind a firewall.
 //
-// Threads: a plain value. Errors: Parse: kInvalidArgument that says what was expected.
+// Threads: a plain value.
+// Errors: Parse: kInvalidArgument that says what was expected.
 #pragma once
 
 #include <cstdint>

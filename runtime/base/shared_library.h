@@ -2,8 +2,8 @@
 //
 // What: Open takes, in this order: a path that the caller names, alone; a copy that this process has loaded already;
 // the path in an environment variable; the usual names. It is never unloaded: drivers and NCCL do not survive that.
-// Threads: any; values may be copied. Errors: kNotFound with what the loader said about each name, and the variable to
-// set.
+// Threads: any; values may be copied.
+// Errors: kNotFound with what the loader said about each name, and the variable to set.
 #pragma once
 
 #include <string>

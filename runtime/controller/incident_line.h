@@ -1,6 +1,7 @@
 // The one line at warning level that tells of an incident, whoever hosts the controller.
 //
-// Errors: none. Threads: pure functions.
+// Errors: none.
+// Threads: pure functions.
 #pragma once
 
 #include <string>

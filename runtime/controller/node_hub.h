@@ -1,8 +1,9 @@
 // NodeHub: the controller's side of a run's nodes, its own host's among them. A node's launcher has one connection; the
 // agents of its ranks speak through it, each on a channel, and look to the Controller like connections of their own.
 //
-// Threads: one, which runs the io_context. Errors: a launcher that does not fit (job, number of nodes, a node that is
-// connected already from elsewhere) is refused with a reason; a frame that is none is counted and dropped.
+// Threads: one, which runs the io_context.
+// Errors: a launcher that does not fit (job, number of nodes, a node that is connected already from elsewhere) is
+// refused with a reason; a frame that is none is counted and dropped.
 // Invariants: nothing of a node reaches the Controller before its hello was accepted. When its connection is lost, its
 // channels are closed.
 #pragma once

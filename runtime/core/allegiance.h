@@ -2,7 +2,8 @@
 //
 // Rule: nothing of an older term than the newest it has obeyed, and nothing that ElectionCore's promises exclude.
 // Whoever leads gives way to a newer term, and to no other. Terms are compared whole: of two parts that lead under one
-// number, the one with the higher id is the newer. Threads: none.
+// number, the one with the higher id is the newer.
+// Threads: none.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,7 @@
 // CheckpointList: which checkpoints are complete, oldest first, and why the newest one that was put aside is of no use.
 //
-// Threads: none. Invariants: one entry for each step and directory; at most kMax, the oldest goes first.
+// Threads: none.
+// Invariants: one entry for each step and directory; at most kMax, the oldest goes first.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,7 @@
 // ControlGate: the gate before an update, over the control plane: it opens once every rank has entered it.
 //
-// Threads: none; pure. Invariants: gates open in ascending order; a gate is open only if each rank has entered it since
-// the last Close.
+// Threads: none; pure.
+// Invariants: gates open in ascending order; a gate is open only if each rank has entered it since the last Close.
 #pragma once
 
 #include <map>

@@ -6,9 +6,10 @@
 // the others (a deadlock of all, or a trainer that marks no phases). Who waits for a neighbour by its own word
 // (Activity::kWait) is never who hangs while others do not. Limits: `factor` learnt steps, within [least, most]; for
 // the first step after a start the same of the longest first step seen, and `most` before there is one; `activity` for
-// a rank that is in another Activity, or while nothing has been learnt at all. Units: durations. Time is an argument. When our own
-// tick comes late, the gap is nobody's fault and does not count. Threads: none. Invariants: memory is one entry for
-// each rank.
+// a rank that is in another Activity, or while nothing has been learnt at all.
+// Units: durations. Time is an argument. When our own tick comes late, the gap is nobody's fault and does not count.
+// Threads: none.
+// Invariants: memory is one entry for each rank.
 #pragma once
 
 #include <array>

@@ -4,7 +4,8 @@
 // gone past, the pause moves to that rank's step. A rank stores the pause before it answers, so that two rounds are
 // enough where steps take longer than an answer; where they do not, each further round aims twice as far ahead.
 //
-// Threads: none; pure. Errors: an answer that is not waited for is not taken.
+// Threads: none; pure.
+// Errors: an answer that is not waited for is not taken.
 // Invariants: within a pause the step never goes back; a round ends once every rank has answered it.
 #pragma once
 

@@ -3,7 +3,8 @@
 // The start of a run passes REBUILD, VERIFY and ROLLBACK too, so that these are known before the first incident. A
 // phase that was never seen has the longest limit: what was learnt of others says nothing about it. Where all ranks do
 // the same in it, those who are done teach what the last ones may take.
-// Units: durations. Threads: none.
+// Units: durations.
+// Threads: none.
 #pragma once
 
 #include <algorithm>

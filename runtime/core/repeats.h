@@ -4,7 +4,8 @@
 // What: for each rank, and for all together, how often in a row something happened at one step: deaths, failures of
 // trainers, damages of memory, hangs, collectives that failed with nobody to blame. Pure; what is counted is the
 // caller's to decide.
-// Threads: none. Invariants: once there is no hope there is none any more; a count is of the newest step alone.
+// Threads: none.
+// Invariants: once there is no hope there is none any more; a count is of the newest step alone.
 #pragma once
 
 #include <map>

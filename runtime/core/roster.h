@@ -2,7 +2,8 @@
 // resume. Each answer asks whether it was the last one, at worlds of a hundred thousand ranks: so they are counted, not
 // looked up.
 //
-// Threads: none. Errors: a rank outside the world, and a count that is not what a recount finds, are failed CHECKs.
+// Threads: none.
+// Errors: a rank outside the world, and a count that is not what a recount finds, are failed CHECKs.
 // Invariants: what is counted changes here alone (`Kept`); a count is always that of its members.
 #pragma once
 

@@ -3,7 +3,8 @@
 //
 // Source of the rule: Megatron-core's work distribution (replica/plan/distribute.h, which works on layouts; the
 // controller knows sizes alone): shards with the fewest holders first, the largest first among them, each to the holder
-// with the least so far, ties to the lowest rank. Threads, I/O: none. Units: bytes.
+// with the least so far, ties to the lowest rank. Threads, I/O: none.
+// Units: bytes.
 #pragma once
 
 #include <functional>

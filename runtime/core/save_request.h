@@ -1,7 +1,8 @@
 // SaveRequest: a save that somebody asked for, from the request to its answer. An incident that interrupts it has it made
 // afterwards, so often.
 //
-// Threads: none; pure. Invariants: each request is answered: by a save, or by being given up.
+// Threads: none; pure.
+// Invariants: each request is answered: by a save, or by being given up.
 #pragma once
 
 #include <utility>

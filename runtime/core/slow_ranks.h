@@ -2,10 +2,12 @@
 //
 // What: of every step the instants are compared at which the ranks enter gradient-sync (or a later phase, where that
 // one is too short to be seen). A rank is slow when it came later than the median rank by a fifth of a step and by 20
-// ms at least, in 12 of the last 16 steps; it is not any more after 4 or fewer. Units: durations; time is an argument.
+// ms at least, in 12 of the last 16 steps; it is not any more after 4 or fewer.
+// Units: durations; time is an argument.
 // Limits: instants are as fine as the beats that tell them. A trainer whose forward pass meets in collectives (tensor
 // parallelism) makes all ranks of such a group late together.
-// Threads: none. Invariants: memory is one entry for each rank; a step is judged once all ranks have entered it.
+// Threads: none.
+// Invariants: memory is one entry for each rank; a step is judged once all ranks have entered it.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 //
 // Source of the rule: Gemini (Wang et al., SOSP 2023) keeps checkpoints in the memory of other hosts. Here the second
 // copy lies outside the rank's replica groups, so that the loss of a whole group leaves one; off the rank's own host
-// where there is a choice; and evenly: nobody keeps two while another that would do keeps none. Threads: pure.
+// where there is a choice; and evenly: nobody keeps two while another that would do keeps none.
+// Threads: pure.
 #pragma once
 
 #include <optional>

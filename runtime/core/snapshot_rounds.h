@@ -5,7 +5,8 @@
 // settled: it counts or does not. Nothing here is waited for: a round that a fault overtakes is void, and the newest
 // snapshot that counts stays. What is held of it is the table's (snapshot_table.h).
 //
-// Threads: none; pure. Errors: a report of another round is not taken.
+// Threads: none; pure.
+// Errors: a report of another round is not taken.
 // Invariants: one round at a time; none once a rank has said that it can make none; a round is settled once.
 #pragma once
 

@@ -3,7 +3,8 @@
 // One attempt at a time: it is armed, every rank says what became of its own copy and of the one it keeps for another,
 // and when all have spoken the attempt is settled. A snapshot counts only if every copy of it is whole, of that one
 // step, and each second copy has the digest of the first. The newest that counts is kept until the next one counts.
-// Threads: none. Errors: what does not belong to the attempt is refused by Take.
+// Threads: none.
+// Errors: what does not belong to the attempt is refused by Take.
 // Invariants: at most one snapshot counts; what died or failed is never named as a source.
 #pragma once
 

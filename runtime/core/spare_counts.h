@@ -1,7 +1,8 @@
 // SpareCounts: how many warm processes wait on each node for a rank whose process is gone, so that the ladder knows what
 // becomes of a death. Launchers tell, and hand them out whenever they start a process.
 //
-// Threads: none. Errors: what fits no node of the world is not taken.
+// Threads: none.
+// Errors: what fits no node of the world is not taken.
 // Invariants: a node's count is what its launcher told last, less what was taken since; never below 0.
 #pragma once
 

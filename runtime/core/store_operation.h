@@ -42,7 +42,8 @@ class KINTSUGI_EXPORT StoreOperation {
   Outcome Apply(const std::optional<Bytes>& present, const Bytes& operand) const;
   static Bytes CompareSetOperand(const Bytes& expected, const Bytes& desired);
   // What an answer says: the key's new value (kAdd), its value afterwards (kCompareSet), "1" where it was there
-  // (kDelete). Errors: kFailedPrecondition: the key holds no number.
+  // (kDelete).
+  // Errors: kFailedPrecondition: the key holds no number.
   static Result<Bytes> Read(const Bytes& answer);
 
   // A StoreGet of this key is answered at once: "1" where `key` is there, else "0".

@@ -5,7 +5,8 @@
 // (NCCL, cuBLAS) with handles into it, and memory of the fault's kind is only taken out of use for new processes. So
 // the rung `rebuild` never follows a lost context: the process is replaced. How to ask: after an error call
 // cudaGetLastError, then something trivial (cudaDeviceGetAttribute); `query` is its result. Source of the rule: the
-// descriptions of cudaError_t in the CUDA runtime's reference, NVIDIA's GPU memory error guide. Threads: pure.
+// descriptions of cudaError_t in the CUDA runtime's reference, NVIDIA's GPU memory error guide.
+// Threads: pure.
 #pragma once
 
 #include <cstdint>

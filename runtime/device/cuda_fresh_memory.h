@@ -5,8 +5,8 @@
 // same address, so that nobody's pointers change. Ranges grow to whole mapped allocations. Other memory (cudaMalloc)
 // cannot be replaced at its address: kFailedPrecondition, and the caller reports the whole rank.
 // The context must be alive: after a contained error (Xid 94) it is not, and the process is replaced instead.
-// Threads: one; REQUIRES: nothing of the device uses the range. Errors: kNotFound without a driver; kInternal with its
-// words. Not verified on a device.
+// Threads: one; REQUIRES: nothing of the device uses the range.
+// Errors: kNotFound without a driver; kInternal with its words. Not verified on a device.
 #pragma once
 
 #include <memory>

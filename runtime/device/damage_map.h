@@ -5,8 +5,11 @@
 // (rung patch). An address that no tensor holds belongs to memory that nobody can repair, so the whole rank counts as
 // damaged. FreshMemory: HostFreshMemory works on heap and memfd memory, page by page; a page that a tensor shares with
 // other bytes is not touched, and the answer says so. The device's version (cuda_fresh_memory.h) works on CUDA's mapped
-// memory. Threads: one. Units: bytes. Errors: FreshMemory: kFailedPrecondition names tensor and address: the caller
-// reports the whole rank; kInternal what the system said.
+// memory.
+// Threads: one.
+// Units: bytes.
+// Errors: FreshMemory: kFailedPrecondition names tensor and address: the caller reports the whole rank; kInternal what
+// the system said.
 #pragma once
 
 #include <map>

@@ -2,7 +2,8 @@
 //
 // What: the simulated source reads lines of our own, "xid=94 device=1 pid=4711" (or recovery=N, lost=1); the kernel log
 // has lines of NVIDIA's driver, "NVRM: Xid (PCI:0000:3b:00): 94, pid=4711, name=python, ...". Both come from outside:
-// what does not parse is nothing. Threads: pure.
+// what does not parse is nothing.
+// Threads: pure.
 #pragma once
 
 #include <optional>

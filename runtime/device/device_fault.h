@@ -4,7 +4,8 @@
 // the table does not know is taken for the worst that a process can still be moved away from, and its verdict says so.
 // Source of the rule: NVIDIA's Xid catalogue and its GPU memory error guide. A contained memory error (94) ends only
 // the process that met it and the page is out of use at once, so a new process on the same device is the cheapest
-// repair; an uncontained one (95) needs a reset, which ends every process of the device. Threads: pure.
+// repair; an uncontained one (95) needs a reset, which ends every process of the device.
+// Threads: pure.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,9 @@
 //
 // What: rank i of the node begins on device i; more ranks than devices share them in turn. An excluded device is left
 // for one that no rank uses; where there is none, for the healthy one that the fewest use only if ranks share devices
-// anyway; else there is no device, and the rank cannot be started on this node. Threads: one owner. Pure. Units:
-// indexes of devices and of ranks on this node.
+// anyway; else there is no device, and the rank cannot be started on this node.
+// Threads: one owner. Pure.
+// Units: indexes of devices and of ranks on this node.
 #pragma once
 
 #include <optional>

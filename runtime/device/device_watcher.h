@@ -2,8 +2,9 @@
 // may block for seconds.
 //
 // Threads: the callback runs on a source's thread; none runs after Stop. Stop waits for threads at most kWatchStopLimit
-// and leaves behind one that is stuck in its driver. Ownership: sources are owned. Errors: a source that cannot be
-// opened or fails is dropped, and `log` says why once.
+// and leaves behind one that is stuck in its driver.
+// Ownership: sources are owned.
+// Errors: a source that cannot be opened or fails is dropped, and `log` says why once.
 #pragma once
 
 #include <functional>

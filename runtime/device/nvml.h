@@ -2,8 +2,9 @@
 //
 // What: critical Xids and changes of the recovery action come as events; every kNvmlPollInterval the counters are read:
 // uncorrectable memory errors, row remapping, the recovery action. The declarations are our own: the toolkit has no
-// nvml.h. Threads: any (NVML is thread-safe); calls may block for seconds on a sick device. Errors: kNotFound where
-// there is no library, kUnavailable with NVML's words.
+// nvml.h.
+// Threads: any (NVML is thread-safe); calls may block for seconds on a sick device.
+// Errors: kNotFound where there is no library, kUnavailable with NVML's words.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,8 @@
 // Digest of actions: what came out of a ControllerCore, as one number that runs on from event to event.
 //
 // Over every field of every action, in their order; XXH3 with the number before as its seed. Equal on every machine of
-// one byte order and build type. Threads: an object for each.
+// one byte order and build type.
+// Threads: an object for each.
 #pragma once
 
 #include <cstdint>

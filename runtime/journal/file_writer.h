@@ -1,9 +1,11 @@
 // FileWriter: bytes to a file from a thread of its own, so that whoever has them never waits for a disk.
 //
-// Threads: Write and Finish from one thread. Errors: Open's are returned. A write that fails later (a full disk, a
-// limit on file sizes) ends the writing: `failure` says why, once, and everything after it is dropped. What waits is
-// bounded: Write refuses what comes faster than the disk takes it. Ownership: the destructor waits for what is left,
-// but not for a disk that hangs: after a second the thread is left alone with its file.
+// Threads: Write and Finish from one thread.
+// Errors: Open's are returned. A write that fails later (a full disk, a limit on file sizes) ends the writing:
+// `failure` says why, once, and everything after it is dropped. What waits is bounded: Write refuses what comes faster
+// than the disk takes it.
+// Ownership: the destructor waits for what is left, but not for a disk that hangs: after a second the thread is left
+// alone with its file.
 #pragma once
 
 #include <functional>

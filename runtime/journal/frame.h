@@ -2,7 +2,9 @@
 //
 // A file is 16 bytes of magic, then frames: length (4 bytes), its complement (4), checksum (8), payload. Numbers are
 // least significant byte first. The checksum is XXH3 over the payload with the checksum before as its seed, so that a
-// frame that was dropped, moved or doubled does not fit either. Units: bytes. Threads: pure functions and values.
+// frame that was dropped, moved or doubled does not fit either.
+// Units: bytes.
+// Threads: pure functions and values.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Input: whatever goes into a ControllerCore, and what came out of it, as a journal keeps it.
 //
-// Threads: values; an encoder or decoder belongs to one thread. Units: instants are monotonic and, but for those that
-// an event itself carries, whole microseconds.
+// Threads: values; an encoder or decoder belongs to one thread.
+// Units: instants are monotonic and, but for those that an event itself carries, whole microseconds.
 #pragma once
 
 #include <string>

@@ -2,8 +2,9 @@
 // stands.
 //
 // Errors: kNotFound and kPermissionDenied for the file, kInvalidArgument for one that is no journal or of another
-// format, kDataLoss with record and byte for damage. A torn end is none: `torn` and `bytes_lost` tell of it. Threads:
-// one. Ownership: holds the whole file.
+// format, kDataLoss with record and byte for damage. A torn end is none: `torn` and `bytes_lost` tell of it.
+// Threads: one.
+// Ownership: holds the whole file.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,10 @@
 // Recorder: what a controller's driver tells of everything that goes into its core, so that the run can be replayed.
 //
 // Threads: one, the driver's; the bytes are written by another (FileWriter). A beat or tick is counted, any other input
-// encoded; neither makes a system call. Errors: Open's are returned. Later ones end the recording with one warning and
-// nothing else: a full disk, a disk that is too slow, the limit of the file's size. The run never notices.
-// Invariant: what is in the file is everything up to some input, without a gap.
+// encoded; neither makes a system call.
+// Errors: Open's are returned. Later ones end the recording with one warning and nothing else: a full disk, a disk that
+// is too slow, the limit of the file's size. The run never notices. Invariant: what is in the file is everything up to
+// some input, without a gap.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,8 @@
 // Replay: a recorded run's inputs into a fresh ControllerCore, what comes out compared with what came out then.
 //
-// Threads: none. Errors: the reader's. A difference is a result, not an error: with the recording's own policy and
-// build it is a bug, for the core depends on nothing but its inputs.
+// Threads: none.
+// Errors: the reader's. A difference is a result, not an error: with the recording's own policy and build it is a bug,
+// for the core depends on nothing but its inputs.
 #pragma once
 
 #include <functional>

@@ -3,7 +3,8 @@
 //
 // Lists are [..], structs (..), texts bare or in quotes with \xNN escapes, durations and instants in milliseconds
 // (`limit=20ms`; instants count from the beginning of the run). Read(Write(v)) == v.
-// Errors: kInvalidArgument names the field and what stands there. Threads: pure functions.
+// Errors: kInvalidArgument names the field and what stands there.
+// Threads: pure functions.
 #pragma once
 
 #include <string>

@@ -3,7 +3,8 @@
 //
 // While there is no controller, frames are dropped and connections kept: an agent that reconnects in a loop helps
 // nobody. As soon as one is there, every connection from before it is closed, so that its agent joins anew and says
-// again what it must. Threads: one, which runs the io_context.
+// again what it must.
+// Threads: one, which runs the io_context.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

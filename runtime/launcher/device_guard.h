@@ -2,8 +2,9 @@
 //
 // What: simulated faults come through a pipe that every rank's process has; with `watch` NVML and the kernel's log are
 // asked too. An event is handed on with its verdict and with the ranks that it reaches; an excluded device is given to
-// nobody. Threads: one, which runs the io_context; the watcher's threads post to it. Errors: SetUp: a pipe that cannot
-// be made.
+// nobody.
+// Threads: one, which runs the io_context; the watcher's threads post to it.
+// Errors: SetUp: a pipe that cannot be made.
 #pragma once
 
 #include <array>

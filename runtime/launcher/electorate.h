@@ -1,8 +1,9 @@
 // Electorate: how launchers hear each other without a controller. Each listens where the others know; a frame goes to
 // one of them over a connection that is opened when there is something to say.
 //
-// Threads: one, which runs the io_context. Errors: Listen: the address or port cannot be taken. What is sent to a
-// launcher that cannot be reached is lost: whoever asks asks again.
+// Threads: one, which runs the io_context.
+// Errors: Listen: the address or port cannot be taken. What is sent to a launcher that cannot be reached is lost:
+// whoever asks asks again.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -5,8 +5,8 @@
 // Every rank shares a page with it (liveness, progress, gate word, reports), which it reads every few milliseconds; a
 // death is known through the process's pidfd. Nothing outlives it: workers die with it, memory has no names.
 // Threads: one, the caller's, for the length of Run. Signals: SIGINT, SIGTERM and SIGHUP ask for an orderly end
-// (finish the step, save, exit 75); a second one ends at once. Errors: what keeps a run from starting is returned; how
-// a run ended is in the result.
+// (finish the step, save, exit 75); a second one ends at once.
+// Errors: what keeps a run from starting is returned; how a run ended is in the result.
 #pragma once
 
 #include <functional>

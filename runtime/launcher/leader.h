@@ -3,7 +3,8 @@
 //
 // With one host the pool of its workers is at hand. With several, every host's launcher has a connection here, that of
 // the leader's own host too: all nodes are alike, and the leader may be anywhere.
-// Threads: one, which runs the io_context. Errors: Listen: what keeps the controller from starting.
+// Threads: one, which runs the io_context.
+// Errors: Listen: what keeps the controller from starting.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,6 +1,7 @@
 // The helper process of a SaveLease: what it does, and what the two say to each other.
 //
-// Each message is a letter and a text. Threads: LeaseHelperMain is all that its process does.
+// Each message is a letter and a text.
+// Threads: LeaseHelperMain is all that its process does.
 #pragma once
 
 #include <string>

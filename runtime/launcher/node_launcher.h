@@ -6,10 +6,11 @@
 // it, since it is the ranks of the nodes that have a vote. A lost connection harms no rank: the launcher goes on
 // looking after its processes while it tries to come back, and says which of them live. Agents join anew, since what
 // was said meanwhile is lost. Without a leader and without a majority to elect one for `controller_wait`, it leads what
-// is here: the ranks save what they have, `latest` stays, and the run ends with 75. Threads: one, the caller's, for the
-// length of Run. Signals: SIGINT and SIGTERM ask for an orderly end of the whole run; a second one ends this node at
-// once. Errors: Run: what keeps the node from starting (address, secret, refused by the others) is returned; how the
-// run ended is in the result.
+// is here: the ranks save what they have, `latest` stays, and the run ends with 75.
+// Threads: one, the caller's, for the length of Run. Signals: SIGINT and SIGTERM ask for an orderly end of the whole
+// run; a second one ends this node at once.
+// Errors: Run: what keeps the node from starting (address, secret, refused by the others) is returned; how the run
+// ended is in the result.
 #pragma once
 
 #include <functional>

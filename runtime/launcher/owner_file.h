@@ -1,7 +1,7 @@
 // OwnerFile: ROOT/owner.json, which says whose a directory of checkpoints is.
 //
-// Threads: any, one at a time. Every call may block as long as the disk does. Errors: with the path and what the system
-// said.
+// Threads: any, one at a time. Every call may block as long as the disk does.
+// Errors: with the path and what the system said.
 #pragma once
 
 #include <string>

@@ -1,8 +1,10 @@
 // RestartPolicy: whether a run that has ended is begun again by its launcher, and after what pause. Pure.
 //
 // Only an end that nobody asked for and that left a checkpoint (exit code 75) is worth another start: whoever asked
-// wants the processors, and what failed would fail again. The pause doubles from one short start to the next. Threads:
-// none. Errors: none. Invariants: at most `at_most` starts after the first.
+// wants the processors, and what failed would fail again. The pause doubles from one short start to the next.
+// Threads: none.
+// Errors: none.
+// Invariants: at most `at_most` starts after the first.
 #pragma once
 
 #include <algorithm>

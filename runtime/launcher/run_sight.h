@@ -1,7 +1,8 @@
 // RunSight: what can be seen of a run at one instant, as plain data. `kintsugi status` and whoever watches the launcher
 // (run_observer.h) are told from it, so that all say the same.
 //
-// Ownership: values. Units: in the names or std::chrono.
+// Ownership: values.
+// Units: in the names or std::chrono.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,8 @@
 //
 // Invariants: no instant is counted twice; what is kept does not grow with the steps: the more there are, the more
 // roughly it is known when one of them began.
-// Threads: none. Errors: none.
+// Threads: none.
+// Errors: none.
 #pragma once
 
 #include <optional>

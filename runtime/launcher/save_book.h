@@ -1,6 +1,7 @@
 // SaveBook: what became of a run's saves, for the log, `kintsugi status` and the summary.
 //
-// Threads: none. Errors: none.
+// Threads: none.
+// Errors: none.
 #pragma once
 
 #include <cstdint>

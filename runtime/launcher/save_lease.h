@@ -4,9 +4,10 @@
 // The owner's name stands in ROOT/owner.json (owner_file.h), which is touched every few seconds. A helper process
 // ("kintsugi-owner" in ps) does all that touches the disk: a disk that does not answer holds up neither the run nor the
 // end of its launcher, which a thread that hangs in the kernel would.
-// Threads: one owner; one of its own, which waits for what the helper has to say. Errors: Take: kFailedPrecondition
-// names the run that has the directory; kUnavailable: it cannot be made or written, or did not answer within
-// kTakeLimit. Ownership: the destructor gives the directory back, for at most a second, and ends the helper.
+// Threads: one owner; one of its own, which waits for what the helper has to say.
+// Errors: Take: kFailedPrecondition names the run that has the directory; kUnavailable: it cannot be made or written,
+// or did not answer within kTakeLimit.
+// Ownership: the destructor gives the directory back, for at most a second, and ends the helper.
 #pragma once
 
 #include <sys/types.h>

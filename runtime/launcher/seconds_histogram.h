@@ -1,6 +1,8 @@
 // SecondsHistogram: how often something took how long, in buckets that fit steps and repairs alike.
 //
-// Threads: none. Errors: none. Invariants: its size is fixed; counts only grow.
+// Threads: none.
+// Errors: none.
+// Invariants: its size is fixed; counts only grow.
 #pragma once
 
 #include <algorithm>

@@ -2,8 +2,9 @@
 // in Agent::Join until a rank's process is gone; it then becomes that rank.
 //
 // A spare is warm from its agent's first beat on, as long as it goes on beating: one that is frozen is not given away.
-// Threads: one, which runs the io_context. Errors: a spare that cannot be started or dies is a log line; SpareKeeper
-// says whether another is tried. Invariants: a process is a spare or a rank's, never both: Take moves it.
+// Threads: one, which runs the io_context.
+// Errors: a spare that cannot be started or dies is a log line; SpareKeeper says whether another is tried.
+// Invariants: a process is a spare or a rank's, never both: Take moves it.
 #pragma once
 
 #include <functional>

@@ -2,8 +2,9 @@
 //
 // While a rank's process lives its files are known here; when it ends, core::HeldAfter says whether they are any
 // step's. They are kept until the replacement is in its loop: until then a host has the rank's state in memory twice.
-// Threads: one. Ownership: the descriptors; the memory is freed when nobody has it any more. Errors: a process that
-// offers nothing, or nonsense, leaves nothing behind: its state is streamed.
+// Threads: one.
+// Ownership: the descriptors; the memory is freed when nobody has it any more.
+// Errors: a process that offers nothing, or nonsense, leaves nothing behind: its state is streamed.
 #pragma once
 
 #include <memory>

@@ -2,7 +2,9 @@
 //
 // A step that an incident interrupted is not timed, nor counted a second time when it is done again: what it cost is in
 // the run's account (run_times.h).
-// Threads: none. Errors: none. Invariants: its size is fixed.
+// Threads: none.
+// Errors: none.
+// Invariants: its size is fixed.
 #pragma once
 
 #include <optional>

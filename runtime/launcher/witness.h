@@ -3,9 +3,10 @@
 //
 // Threads: one, which runs the io_context. Nothing here is waited for: Poll begins at most one request and returns;
 // what it learns is read here and told to `on_word`. An endpoint that does not answer within 0.7 s is passed by for the
-// next. Errors: an etcd that cannot be reached, or answers nonsense, gives no word; the log says so once. Time: the
-// word ends by our own monotonic clock (WordUntil), and at once when this machine turns out to have slept, for that
-// clock does not count it.
+// next.
+// Errors: an etcd that cannot be reached, or answers nonsense, gives no word; the log says so once. Time: the word ends
+// by our own monotonic clock (WordUntil), and at once when this machine turns out to have slept, for that clock does
+// not count it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -2,10 +2,10 @@
 // they share with it: signs of life, places, reports, injections that struck.
 //
 // What it sees goes to a WorkerEvents: the launcher that hosts the controller, or the link of a node to it.
-// Threads: one, which runs the io_context. Errors: what keeps the pool from starting is returned by SetUp; a process
-// that cannot be started is an exit. Invariants: at most one process a rank; a victim is reaped before its successor
-// starts; what a dead rank left in its page is told before its exit. Where a spare waits, it is what a rank is started
-// with.
+// Threads: one, which runs the io_context.
+// Errors: what keeps the pool from starting is returned by SetUp; a process that cannot be started is an exit.
+// Invariants: at most one process a rank; a victim is reaped before its successor starts; what a dead rank left in its
+// page is told before its exit. Where a spare waits, it is what a rank is started with.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -4,7 +4,8 @@
 // A handler that throws (a library's edge that was overlooked) loses its own work and nothing else: it is logged, and
 // the loop goes on. A failed check means that what is decided here cannot be relied on any more, and so do handlers
 // that throw again and again: then the loop ends, and the caller ends its run in order.
-// Threads: the caller's. Errors: kInternal, with what was thrown; else the loop has run out of work or was stopped.
+// Threads: the caller's.
+// Errors: kInternal, with what was thrown; else the loop has run out of work or was stopped.
 #pragma once
 
 #include "runtime/base/export.h"

@@ -4,7 +4,8 @@
 // What is checked: both sides show a certificate, it is valid now and issued by the CA. No host name is: whoever has a
 // certificate of this CA belongs to the cluster. A certificate that is restricted by an extended key usage needs both
 // clientAuth and serverAuth, since a launcher is both.
-// Threads: const after Load; any thread may use it. Ownership: files are read by Load and never again.
+// Threads: const after Load; any thread may use it.
+// Ownership: files are read by Load and never again.
 // Errors: Load: kInvalidArgument names the file and the remedy.
 // Time: a certificate's validity is compared with the wall clock, as everywhere; nothing else here looks at it.
 #pragma once

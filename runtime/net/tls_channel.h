@@ -1,7 +1,8 @@
 // TlsChannel: one connection's TLS, without its socket: bytes of the wire in, bytes of the wire out. TcpConnection
 // moves them, so deadlines, bounds and the end of a connection are the same with and without TLS.
 //
-// Threads: one. Ownership: the TlsContext may go before it.
+// Threads: one.
+// Ownership: the TlsContext may go before it.
 // Errors: failure() says why once failed() is true; output() then still holds the alert that tells the peer.
 // Invariants: nothing that the peer said is opened before its certificate was accepted.
 #pragma once

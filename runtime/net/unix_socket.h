@@ -17,7 +17,8 @@ struct UnixPlace {
   std::string name;
 };
 
-// Opens the folder of `path`. Errors: kNotFound, kInvalidArgument.
+// Opens the folder of `path`.
+// Errors: kNotFound, kInvalidArgument.
 Result<UnixPlace> OpenUnixPlace(const std::string& path);
 // Makes the path's folder with mode 0700 unless it is there.
 Status MakeFolder(const std::string& path);

@@ -8,7 +8,8 @@
 // cause of a SIGKILL that someone else sent afterwards, until Settle has run twice. Workers that were moved to another
 // cgroup are not covered by it.
 //
-// Threads: one owner. Errors: none; without a readable source the answer is always no.
+// Threads: one owner.
+// Errors: none; without a readable source the answer is always no.
 #pragma once
 
 #include <sys/types.h>

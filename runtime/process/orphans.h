@@ -4,8 +4,9 @@
 //
 // The launcher is made their reaper, so they become its children at the very moment their parent ends, and a few reads
 // below /proc find them; whose they are stands in their environment.
-// Threads: one. Errors: a kernel that does not list children (CONFIG_PROC_CHILDREN) shows none; they end with the run,
-// through the guardian, as before. Invariant: only processes that carry the mark are killed.
+// Threads: one.
+// Errors: a kernel that does not list children (CONFIG_PROC_CHILDREN) shows none; they end with the run, through the
+// guardian, as before. Invariant: only processes that carry the mark are killed.
 #pragma once
 
 #include <sys/types.h>

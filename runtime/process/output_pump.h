@@ -1,6 +1,7 @@
 // OutputPump: reads one output pipe of a process on an event loop and hands out lines. Internal to this folder.
 //
-// Threads: that of the io_context. Ownership: owns the pipe's end; the owner of the pump keeps it alive through
+// Threads: that of the io_context.
+// Ownership: owns the pipe's end; the owner of the pump keeps it alive through
 //   shared_ptr while a read is under way, and Close() ends everything.
 #pragma once
 

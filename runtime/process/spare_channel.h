@@ -3,10 +3,10 @@
 // The launcher keeps one end, the spare inherits the other and blocks on it. One message, once: a rank and an
 // incarnation.
 //
-// Threads: each end is one thread's. Ownership: both ends are this object's until CloseSpareEnd; AwaitPlace leaves its
-// descriptor open. Errors: Create: kResourceExhausted. Give: kUnavailable, the spare is gone. AwaitPlace: kEnded, the
-// launcher needs no spare any more (or is gone); kInvalidArgument, the descriptor is no such channel or the message is
-// of another build.
+// Threads: each end is one thread's.
+// Ownership: both ends are this object's until CloseSpareEnd; AwaitPlace leaves its descriptor open.
+// Errors: Create: kResourceExhausted. Give: kUnavailable, the spare is gone. AwaitPlace: kEnded, the launcher needs no
+// spare any more (or is gone); kInvalidArgument, the descriptor is no such channel or the message is of another build.
 #pragma once
 
 #include "runtime/base/export.h"

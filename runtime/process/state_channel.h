@@ -4,10 +4,11 @@
 // grew. The launcher keeps the descriptors; a process asks for what is held of the one before it when it is told to
 // adopt.
 //
-// Threads: each end is one thread's. Ownership: descriptors that are received belong to the receiver; sent ones stay
-// the sender's. Errors: Send: kUnavailable, the other end is gone or does not read; kInvalidArgument, more files than
-// kFilesMax. Receive: kNotFound, nothing is there (or was, until `deadline`); kEnded, the other end is gone;
-// kInvalidArgument, what came is no such message. Nothing that the other end sends can crash or hang the code here.
+// Threads: each end is one thread's.
+// Ownership: descriptors that are received belong to the receiver; sent ones stay the sender's.
+// Errors: Send: kUnavailable, the other end is gone or does not read; kInvalidArgument, more files than kFilesMax.
+// Receive: kNotFound, nothing is there (or was, until `deadline`); kEnded, the other end is gone; kInvalidArgument,
+// what came is no such message. Nothing that the other end sends can crash or hang the code here.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // Campaign: many seeds, what they broke, and what they covered.
 //
-// Threads: none. Errors: none; a seed that breaks a promise is a result.
+// Threads: none.
+// Errors: none; a seed that breaks a promise is a result.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,9 @@
 // It runs in a child process of its own, so that its time and memory are not the controller's; several of them share a
 // large world, since one thread would answer thousands of handshakes in step as no real ranks do. It beats until told
 // otherwise: Cut ends every connection at once, the destructor all of it.
-// Threads: one. Errors: end the process with a message and code 1. Units: in the names.
+// Threads: one.
+// Errors: end the process with a message and code 1.
+// Units: in the names.
 #pragma once
 
 #include <sys/types.h>

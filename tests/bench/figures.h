@@ -5,7 +5,8 @@
 // `ratio` is value / baseline unless the benchmark measures it in a better way (a median of ratios). `budget` bounds the
 // value or, where the benchmark says so, the ratio; null: reported beside the others, always ok.
 //
-// Threads: one. Errors: a benchmark that cannot measure prints no figures: Need ends the program with exit code 1.
+// Threads: one.
+// Errors: a benchmark that cannot measure prints no figures: Need ends the program with exit code 1.
 // Units: each figure names its own.
 #pragma once
 

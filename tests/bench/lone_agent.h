@@ -2,7 +2,8 @@
 //
 // The controller runs on a thread of its own and starts no processes; the one rank joins over loopback as a rank of a
 // real job would, with handlers that do nothing and one registered tensor.
-// Threads: Run calls `body` on the caller's thread, inside the agent's guard. Errors: end the program (Need).
+// Threads: Run calls `body` on the caller's thread, inside the agent's guard.
+// Errors: end the program (Need).
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,7 +1,9 @@
 // One rank of bench_overhead: byte_lm with the agent, or the same training stages over the same groups without it.
 //
 // A rank leaves what it measured in `folder` as rank-N.json.
-// Threads: one rank per process. Errors: end the process (Need). Units: in the names.
+// Threads: one rank per process.
+// Errors: end the process (Need).
+// Units: in the names.
 #pragma once
 
 #include <filesystem>

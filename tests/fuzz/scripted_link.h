@@ -1,7 +1,8 @@
 // ScriptedLink: a link whose other end is a text of bytes, however mad. Long messages (the state itself) are made of
 // one byte of the text, so that inputs stay small; a recording link writes such a text down.
 //
-// Threads: one. Errors: kCommFailure where the text ends or too much was sent.
+// Threads: one.
+// Errors: kCommFailure where the text ends or too much was sent.
 #pragma once
 
 #include <cstring>

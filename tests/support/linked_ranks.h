@@ -1,7 +1,8 @@
 // LinkedRanks: one process for each rank, with links between all of them.
 //
 // Children run `body` with their rank and links, and leave with what it returns; 99: a link did not open. REQUIRES: no
-// other thread runs in this process when they are made. Errors: exit codes, by rank.
+// other thread runs in this process when they are made.
+// Errors: exit codes, by rank.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
 // Certificate: everything that a certification found, and how it is told: as a table of words and as certify.json.
 //
-// Threads: values and pure functions. Errors: none.
+// Threads: values and pure functions.
+// Errors: none.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,7 +1,8 @@
 // certify.html: the certificate on one self-contained page, in the style of the reports: what the picture of coverage
 // shows, a table of every fault, and for each that failed what differs and the command that repeats it.
 //
-// Threads: pure function. Errors: none; strings that came from outside are escaped and cut to a bound.
+// Threads: pure function.
+// Errors: none; strings that came from outside are escaped and cut to a bound.
 #pragma once
 
 #include <string>

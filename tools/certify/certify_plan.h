@@ -4,7 +4,8 @@
 // and a kill in every phase on the last rank, then on the first, then doubles, then an exception at each collective of
 // a step in turn, then the other kinds.
 //
-// Threads: pure functions. Errors: none.
+// Threads: pure functions.
+// Errors: none.
 #pragma once
 
 #include <cstdint>

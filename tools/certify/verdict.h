@@ -1,6 +1,7 @@
 // What came of one run with faults, beside the undisturbed one.
 //
-// Threads: pure functions. Errors: none.
+// Threads: pure functions.
+// Errors: none.
 #pragma once
 
 #include <string>

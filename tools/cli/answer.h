@@ -20,7 +20,8 @@ struct AnswerForm {
 };
 void AddAnswerForm(CLI::App& command, AnswerForm& form);
 
-// All of FILE, or of standard input for "-". Errors: kInvalidArgument; more than 1 GiB is refused.
+// All of FILE, or of standard input for "-".
+// Errors: kInvalidArgument; more than 1 GiB is refused.
 Result<std::string> ReadInput(const std::string& file);
 // "FILE" or "standard input", for messages.
 std::string PlaceOf(const std::string& file);

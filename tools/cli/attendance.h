@@ -19,8 +19,8 @@ struct Attendance {
 
 void AddAttendanceOptions(CLI::App& app, Attendance& attendance);
 
-// Null where nobody looks on. Errors: kInvalidArgument for a place or an address that is none, else what
-// Observatory::Make says.
+// Null where nobody looks on.
+// Errors: kInvalidArgument for a place or an address that is none, else what Observatory::Make says.
 Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const Attendance& attendance, const RunOptions& options,
                                                               std::shared_ptr<OutputPrefixer> output);
 

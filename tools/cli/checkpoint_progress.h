@@ -11,7 +11,8 @@
 
 namespace kintsugi::cli {
 
-// One live line on standard error where that is a terminal: bytes, share, rate. Threads: any.
+// One live line on standard error where that is a terminal: bytes, share, rate.
+// Threads: any.
 class CheckpointProgress {
  public:
   CheckpointProgress(std::string verb, bool enabled);

@@ -111,7 +111,8 @@ Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<Outpu
 int RunAndReport(const RunOptions& options, const Attendance& attendance);
 
 // That checkpoints could be written to `root` from here: found out before a run rather than at its first save.
-// Leaves nothing behind. Errors: kUnavailable, with the place and the reason.
+// Leaves nothing behind.
+// Errors: kUnavailable, with the place and the reason.
 Status CheckSaveRoot(const std::string& root);
 
 // The checkpoint in `root` to go on from; what it passes over is told on standard error.

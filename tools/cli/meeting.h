@@ -2,7 +2,8 @@
 // it: its address, and the secret of the run. For engines that tell every process its place but not where node 0
 // listens.
 //
-// Threads: one. Ownership: node 0 removes the folder when its Meeting goes.
+// Threads: one.
+// Ownership: node 0 removes the folder when its Meeting goes.
 // Errors: kUnavailable names the folder, and how to do without it.
 #pragma once
 

@@ -3,8 +3,9 @@
 // A folder of ours has a name that nobody else has and a lock that is held as long as its run lives: process numbers
 // say nothing, since runs in several pid namespaces may share /tmp. What is removed is what this object made, and, of
 // others, what carries a lock that nobody holds.
-// Threads: one. Ownership: the destructor removes the folder unless it was left (Leave). Errors: Make:
-// kPermissionDenied where the base is not this user's alone; kUnavailable where nothing can be made.
+// Threads: one.
+// Ownership: the destructor removes the folder unless it was left (Leave).
+// Errors: Make: kPermissionDenied where the base is not this user's alone; kUnavailable where nothing can be made.
 #pragma once
 
 #include <string>

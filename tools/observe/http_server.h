@@ -1,7 +1,8 @@
 // HttpServer: answers HTTP/1.1 requests (Boost.Beast) and keeps streams of events open. For a few readers who look on.
 //
 // Threads: one, which runs the io_context; the handler is called on it, and so must be Respond and EventStream.
-// Ownership: the io_context outlives the server. Errors: Listen: kUnavailable, naming the address.
+// Ownership: the io_context outlives the server.
+// Errors: Listen: kUnavailable, naming the address.
 // Invariants: what a reader costs is bounded: so many connections, so many bytes of a request, one answer at a time; a
 // reader that takes nothing is dropped after `write_deadline`. A stream of events holds, of each kind of event, only
 // the newest that was not sent yet.

@@ -1,7 +1,8 @@
 // MetricsText: families of metrics as text that Prometheus reads, in the dialect that the reader asked for: OpenMetrics
 // 1.0, or the older text format 0.0.4, which lacks units and the end mark and names counters with their suffix.
 //
-// Threads: none. Errors: none; what is not a number is written as NaN, text that is no UTF-8 is mended.
+// Threads: none.
+// Errors: none; what is not a number is written as NaN, text that is no UTF-8 is mended.
 // Invariants: families come one after the other, each with its kind, unit and help before its samples; a unit is the
 // end of its family's name.
 #pragma once

@@ -1,10 +1,10 @@
 // Notices: tells of each incident, as JSON, to a command of the operator's and to a web address. Whoever does not take
 // them in time loses some, and nobody waits for it.
 //
-// Threads: one, which runs the io_context and lives as long as a command may run. Errors: ParseWebhook. A receiver that
-// fails is told of in the log. Invariants: of each receiver one notice is under way and at most kWaitingMax wait, then
-// the oldest is dropped; a command is killed with its process group after kCommandLimit, an address is tried
-// kTries times.
+// Threads: one, which runs the io_context and lives as long as a command may run.
+// Errors: ParseWebhook. A receiver that fails is told of in the log.
+// Invariants: of each receiver one notice is under way and at most kWaitingMax wait, then the oldest is dropped; a
+// command is killed with its process group after kCommandLimit, an address is tried kTries times.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -25,7 +25,8 @@ struct Webhook {
   net::HttpEndpoint endpoint;
   std::string target = "/";
 };
-// "http://HOST[:PORT][/PATH]". Errors: kInvalidArgument; https:// by name.
+// "http://HOST[:PORT][/PATH]".
+// Errors: kInvalidArgument; https:// by name.
 Result<Webhook> ParseWebhook(const std::string& url);
 
 // One receiver and what waits for it.

@@ -3,9 +3,10 @@
 // way.
 //
 // A reader's question makes the launcher's next poll take a sight; one that is fresh answers all who ask meanwhile.
-// While somebody reads the page, one is taken every second. Threads: one of its own; wants, Take and OnIncident may be
-// called from another one. Its end waits for notices that are on their way, for two seconds at most. Errors: Make: a
-// place that cannot be listened at, by the option that names it.
+// While somebody reads the page, one is taken every second.
+// Threads: one of its own; wants, Take and OnIncident may be called from another one. Its end waits for notices that
+// are on their way, for two seconds at most.
+// Errors: Make: a place that cannot be listened at, by the option that names it.
 #pragma once
 
 #include <atomic>

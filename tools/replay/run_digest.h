@@ -1,7 +1,8 @@
 // RunDigest: a virtual run as one number: every line of its log, and every event that its controllers' cores took with
 // every field of every action that they gave. Two builds that give a seed the same number decide alike in it.
 //
-// Threads: none. Ownership: the object outlives the run that it is given to.
+// Threads: none.
+// Ownership: the object outlives the run that it is given to.
 #pragma once
 
 #include "runtime/journal/digest.h"

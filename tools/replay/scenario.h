@@ -8,8 +8,9 @@
 //   20.000 tick every=20ms times=40      (40 ticks, the last one at 20.000)
 //   831.250 rank 1 inc 1 gen 2: parked step=3
 //
-// Errors: kInvalidArgument with the line's number. Units: milliseconds since the start, three digits. Threads: pure
-// functions.
+// Errors: kInvalidArgument with the line's number.
+// Units: milliseconds since the start, three digits.
+// Threads: pure functions.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // Whether two runs ended in the same bits: the promise a faulted run is held to.
 //
-// Threads: pure functions. Errors: none.
+// Threads: pure functions.
+// Errors: none.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // What a reader wants first: which share of the run's time was useful and what took the rest, and one line per
 // incident.
 //
-// Threads: pure functions. Errors: none; what the record does not say is left out.
+// Threads: pure functions.
+// Errors: none; what the record does not say is left out.
 #pragma once
 
 #include <string>

@@ -1,7 +1,8 @@
 // index.html: the run on one self-contained page. No script, no font, no image and no address outside the file; a
 // content security policy in the page forbids them all.
 //
-// Threads: pure function. Errors: none; strings that came from outside are escaped and cut to a bound.
+// Threads: pure function.
+// Errors: none; strings that came from outside are escaped and cut to a bound.
 #pragma once
 
 #include <string>

@@ -1,7 +1,8 @@
 // What every page of ours begins with: a head that forbids scripts and anything from outside the file, and the
 // masthead.
 //
-// Threads: pure functions. Errors: none.
+// Threads: pure functions.
+// Errors: none.
 #pragma once
 
 #include <string>

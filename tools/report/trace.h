@@ -2,9 +2,10 @@
 // rank; incidents are spans with their phases nested inside.
 //
 // Source of the format: Chrome's "Trace Event Format", complete ("X"), instant ("i") and metadata ("M") events.
-// Perfetto refuses spans of one track that overlap without nesting, so NestSlices makes them nest. Threads: pure
-// functions. Errors: none. Units: times in the file are whole microseconds from the record's origin: whole, so that
-// rounding cannot make a child
+// Perfetto refuses spans of one track that overlap without nesting, so NestSlices makes them nest.
+// Threads: pure functions.
+// Errors: none.
+// Units: times in the file are whole microseconds from the record's origin: whole, so that rounding cannot make a child
 //   outlive its parent.
 #pragma once
 

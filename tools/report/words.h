@@ -1,6 +1,7 @@
 // The report's sentences: faults, rungs and outcomes in plain words, for text that is not yet HTML.
 //
-// Threads: pure functions. Errors: none; a fault, signal or rung without a sentence of its own is named as it is.
+// Threads: pure functions.
+// Errors: none; a fault, signal or rung without a sentence of its own is named as it is.
 #pragma once
 
 #include <string>

@@ -6,7 +6,8 @@
 //       "source_box", "steps": ["float64", "[1, 0]"]}]}], "added": [keys without source], "dropped": [states],
 //       "unread": [keys of the source that nothing is made of]}
 // `reverse`, `optional` (a pattern may match nothing), `shards` and `queries` may be left out. Errors and limits: as
-// layout_spec.h, and those of aoa::Options. Threads: pure.
+// layout_spec.h, and those of aoa::Options.
+// Threads: pure.
 #pragma once
 
 #include <variant>

@@ -2,7 +2,9 @@
 //
 //   {"ranks": R, "shards": [{"key", "offset": [..], "flat": null or [a, b], "bytes": N, "holders": [..], "cross_group":
 //    false}]}  ->  {"ok": true, "assignment": [rank per shard, in the order of the list], "load": [bytes per rank]}
-// `flat` and `cross_group` may be left out. Errors and limits: as layout_spec.h. Threads: pure.
+// `flat` and `cross_group` may be left out.
+// Errors and limits: as layout_spec.h.
+// Threads: pure.
 #pragma once
 
 #include "replica/plan/distribute.h"

@@ -2,7 +2,9 @@
 //
 // What: on the left the stored tensors it is made of, each piece in the colour of the rank that holds it; on the right
 // the tensor as each rank receives it, each move in the colour of its sender. One SVG that stands by itself, readable
-// in light and dark. Units: pixels. Errors: kInvalidArgument where there is no such tensor, or none of two axes.
+// in light and dark.
+// Units: pixels.
+// Errors: kInvalidArgument where there is no such tensor, or none of two axes.
 // Threads: pure.
 #pragma once
 

@@ -2,7 +2,8 @@
 //
 //   {"ok": false, "error": {"code", "key", "ranks": [..], "region": [[lo, hi], ..] or null, "message"}}
 // and, where an AOA program is at fault, also {"statement", "column", "text", "chain": [..]}. `code` is "spec" for
-// input that cannot be read, else layout::ErrorCodeName. Threads: values.
+// input that cannot be read, else layout::ErrorCodeName.
+// Threads: values.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,8 @@
 // ReshardAnswer: what `kintsugi reshard plan` answers, from a spec to JSON or a table.
 //
 // What: a plan, proven, with every move as a box on both sides. Without an AOA program names and boxes are equal on
-// both sides. Memory: linear in moves; more than kMovesMax are refused. Threads: pure; an answer is plain data.
+// both sides. Memory: linear in moves; more than kMovesMax are refused.
+// Threads: pure; an answer is plain data.
 #pragma once
 
 #include <functional>

@@ -60,7 +60,8 @@ class SpecSide {
     const auto found = tensors_->find(key);
     return found == tensors_->end() ? nullptr : &*found;
   }
-  // A shard of a tensor that was found here. Errors: what is wrong with it, without its place.
+  // A shard of a tensor that was found here.
+  // Errors: what is wrong with it, without its place.
   Status Add(const Tensors::value_type& tensor, const ShardEntry& shard);
   // Leaves the side without shards.
   layout::Metadata Build() { return builder_.Build(); }

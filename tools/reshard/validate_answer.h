@@ -2,7 +2,8 @@
 //
 //   {"ok": true, "tensors": N, "shards": N, "holders": N, "bytes": N}, with `list` also
 //   "held": [{"rank", "key", "global_shape", "offset", "shape", "flat": null or [start, stop], "replica_id": [..]}]
-// `shards` counts distinct ones, `holders` every rank's, `bytes` each tensor once. Threads: pure.
+// `shards` counts distinct ones, `holders` every rank's, `bytes` each tensor once.
+// Threads: pure.
 #pragma once
 
 #include <string>

@@ -3,7 +3,8 @@
 // What: HostCompute() is the reference and works at once; a device's (device/device_compute.h) enqueues its work on one
 // stream and goes on. Arrays lie in the memory of their Compute, also inputs and results; only Upload and Download know
 // the host's. Matrices are row-major; shapes are those of layers.h and attention.h.
-// Threads: one user at a time. Ownership: arrays are the caller's, on kAlignmentBytes, and do not overlap unless said.
+// Threads: one user at a time.
+// Ownership: arrays are the caller's, on kAlignmentBytes, and do not overlap unless said.
 // Errors: operations have none of their own. The first error of a device stays in status(), nothing is enqueued after
 // it, and every wait (Download, Settle) gives it; an abort ends a wait with kCancelled and leaves status() alone.
 // Invariants: equal inputs give equal bits on one kind of device; the host's bits are those of layers.h and its like. A

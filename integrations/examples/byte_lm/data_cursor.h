@@ -2,8 +2,9 @@
 //
 // What: an anchor, "after step s, n samples were consumed", and from there on a global batch for each step. The anchor
 // is state: it is mirrored, saved, and moves when a run goes on elsewhere. Between two anchors the place follows from
-// the step, so an abandoned step leaves nothing behind. Errors: Restore refuses other bytes with kDataLoss and changes
-// nothing. Threads: one.
+// the step, so an abandoned step leaves nothing behind.
+// Errors: Restore refuses other bytes with kDataLoss and changes nothing.
+// Threads: one.
 #pragma once
 
 #include <cstdint>

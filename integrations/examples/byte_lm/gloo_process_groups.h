@@ -1,6 +1,7 @@
 // The trainer's groups over Gloo, for state in host memory.
 //
-// Threads: as process_groups.h. Ownership: one device for all groups of a generation.
+// Threads: as process_groups.h.
+// Ownership: one device for all groups of a generation.
 #pragma once
 
 #include <memory>

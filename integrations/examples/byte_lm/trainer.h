@@ -13,8 +13,9 @@
 // Ownership: owns parameters, gradients and activations, and the optimizer state unless an allocator is given. The text
 // and the groups must outlive their use.
 // Errors: a stage returns the failure of its group, and of a device, at once and unchanged. On the host the update
-// itself cannot fail. Units: losses in nats per byte; steps count from 1. Invariants: equal inputs give equal bits, on
-// every run and on every rank that holds the same shard.
+// itself cannot fail.
+// Units: losses in nats per byte; steps count from 1.
+// Invariants: equal inputs give equal bits, on every run and on every rank that holds the same shard.
 #pragma once
 
 #include <functional>

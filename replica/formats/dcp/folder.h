@@ -1,6 +1,7 @@
 // A torch DCP folder as part of a catalog or an outline: what DCP and Megatron's torch_dist share.
 //
-// Errors: kDataLoss names file and byte. Threads: pure.
+// Errors: kDataLoss names file and byte.
+// Threads: pure.
 #pragma once
 
 #include <string>

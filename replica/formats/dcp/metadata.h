@@ -2,7 +2,8 @@
 //
 // What: a pickle of torch.distributed.checkpoint.metadata.Metadata; torch 2.13 writes it in protocol 4 and loads it
 // without restriction. Read here as a tree, so classes are only names; written in protocol 2, which every torch loads.
-// Errors: kDataLoss names file and byte. Names of files stay in the folder. Threads: pure.
+// Errors: kDataLoss names file and byte. Names of files stay in the folder.
+// Threads: pure.
 // Source: torch/distributed/checkpoint/{metadata,filesystem}.py, 2.13 (read).
 #pragma once
 

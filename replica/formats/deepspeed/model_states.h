@@ -2,7 +2,9 @@
 //
 // What: read, it tells what the optimizer's files do not: the names and shapes of the parameters, in the order of
 // the flat groups, and how model-parallel ranks cut them. Written, it is rank 0's file of a run with one model-parallel
-// rank. Errors: kDataLoss and kInvalidArgument name file, byte and parameter. Threads: pure.
+// rank.
+// Errors: kDataLoss and kInvalidArgument name file, byte and parameter.
+// Threads: pure.
 #pragma once
 
 #include <map>

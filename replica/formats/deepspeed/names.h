@@ -7,7 +7,8 @@
 //   ROOT/latest_universal, ROOT/TAG_universal/zero/PARAMETER/{fp32,exp_avg,..}.pt
 //
 // In a catalog "module.NAME" is what the model computes with, "zero.NAME.STATE" what the optimizer holds of it (STATE:
-// fp32, exp_avg, exp_avg_sq, step), "optimizer_state.*" what it holds once. Threads: pure, besides reading folders.
+// fp32, exp_avg, exp_avg_sq, step), "optimizer_state.*" what it holds once.
+// Threads: pure, besides reading folders.
 #pragma once
 
 #include <optional>

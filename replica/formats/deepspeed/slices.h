@@ -4,8 +4,8 @@
 // rank: the whole. Several: replicated parameters are each rank's whole, row-parallel ones are cut along axis 1,
 // two sub-parameters are interleaved along axis 0, vocabularies lose their padding, all others are cut along axis 0.
 // Errors: kInvalidArgument names the parameter and the rule that is not read (averaged parameters are no bytes of
-// theirs; sub-parameters of other shapes; a fold of several data layouts). Threads: pure. Source:
-// deepspeed/checkpoint/ds_to_universal.py (0.19.8), merge_tp_slices.
+// theirs; sub-parameters of other shapes; a fold of several data layouts).
+// Threads: pure. Source: deepspeed/checkpoint/ds_to_universal.py (0.19.8), merge_tp_slices.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,7 @@
 // Names of Megatron's checkpoints: the tracker in the root, and the folder of an iteration.
 //
-// Errors: kDataLoss where the tracker is torn. Threads: any.
+// Errors: kDataLoss where the tracker is torn.
+// Threads: any.
 #pragma once
 
 #include <cstdint>

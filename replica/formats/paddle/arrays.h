@@ -1,7 +1,8 @@
 // The .distcp files of Paddle: one pickle of a dictionary of NumPy arrays, their bytes within it.
 //
 // What: reading finds each array's shape and where its bytes lie, and touches none of them; writing lays the pickle out
-// around the bytes. bfloat16 stands as uint16: the metadata knows better. Errors: kDataLoss names file, byte and key.
+// around the bytes. bfloat16 stands as uint16: the metadata knows better.
+// Errors: kDataLoss names file, byte and key.
 // Threads: pure. Source: python/paddle/framework/io.py (3.3.1), numpy's ndarray.__reduce__.
 #pragma once
 

@@ -1,6 +1,7 @@
 // N.metadata of Paddle's flex checkpoint: which tensors there are, and which file holds which part.
 //
-// Read as a tree; written in protocol 2, which Python reads as well. Errors: kDataLoss names file, byte and key.
+// Read as a tree; written in protocol 2, which Python reads as well.
+// Errors: kDataLoss names file, byte and key.
 // Threads: pure. Source: python/paddle/distributed/flex_checkpoint/dcp/{metadata,save_state_dict}.py (3.3.1).
 #pragma once
 

@@ -1,7 +1,8 @@
 // The opcodes that are read: what torch, numpy and Paddle write in protocols 2 to 5. All others are refused by number:
 // among them INST, OBJ, EXT and PERSID, the text forms of numbers, and buffers outside of the pickle.
 //
-// Source of the numbers: CPython's Lib/pickletools.py. Threads: pure.
+// Source of the numbers: CPython's Lib/pickletools.py.
+// Threads: pure.
 #pragma once
 
 #include <cstdint>

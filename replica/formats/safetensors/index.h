@@ -1,6 +1,7 @@
 // The index of Hugging Face shards: which file holds which tensor.
 //
-// Errors: kDataLoss names file and field. Names of files stay inside of the folder. Threads: pure.
+// Errors: kDataLoss names file and field. Names of files stay inside of the folder.
+// Threads: pure.
 #pragma once
 
 #include <map>

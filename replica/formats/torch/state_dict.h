@@ -1,8 +1,9 @@
 // State dictionaries: nested dictionaries and lists of tensors and small values, as paths; and back.
 //
 // What: the walk is torch's flatten_state_dict: dictionaries are opened, lists where they hold tensors or dictionaries,
-// all else is a leaf. A leaf that is no tensor becomes an object, written again as a pickle of the safe subset. Errors:
-// kDataLoss and kInvalidArgument name file, byte and key. Threads: pure.
+// all else is a leaf. A leaf that is no tensor becomes an object, written again as a pickle of the safe subset.
+// Errors: kDataLoss and kInvalidArgument name file, byte and key.
+// Threads: pure.
 #pragma once
 
 #include <functional>

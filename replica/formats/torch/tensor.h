@@ -1,7 +1,8 @@
 // How torch writes a tensor into a pickle, both ways.
 //
 // What: a call of a rebuild function in torch._utils over a storage (a persistent id), an element offset, sizes and
-// strides. The storage's bytes are the record data/KEY of the zip. Errors: kDataLoss names file, byte and value.
+// strides. The storage's bytes are the record data/KEY of the zip.
+// Errors: kDataLoss names file, byte and value.
 // Threads: pure. Source: torch/_utils.py, torch/serialization.py (2.13, read).
 #pragma once
 

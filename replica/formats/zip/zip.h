@@ -4,9 +4,10 @@
 // Ours rather than libzip or miniz: neither tells where a stored record's data begins, nor aligns it, and both want to
 // copy records through their own buffers; what is needed here is a directory and three small headers.
 // Reading trusts the central directory alone and checks: no compression, no encryption, names that stay inside, each
-// record once, within the file, and apart from every other. Errors: kDataLoss names file, byte and reason. Threads:
-// pure. Source of the format: PKWARE's APPNOTE 6.3, sections 4.3 and 4.5; the padding in the extra field `FB` as
-// torch's.
+// record once, within the file, and apart from every other.
+// Errors: kDataLoss names file, byte and reason.
+// Threads: pure. Source of the format: PKWARE's APPNOTE 6.3, sections 4.3 and 4.5; the padding in the extra field `FB`
+// as torch's.
 #pragma once
 
 #include <string>

@@ -67,6 +67,10 @@ class CheckArrows(unittest.TestCase):
         for word in words:
             self.assertIn(word, output)
 
+    def test_a_contract_begins_its_line(self):
+        self.see("runtime/net/link.h:2", "'Errors:'", files={
+            "runtime/net/link.h": "#pragma once\n// A link. Errors: none.\n// Threads: any.\n"})
+
     def test_a_clean_tree_passes(self):
         code, output = run(CLEAN)
         self.assertEqual(code, 0, output)

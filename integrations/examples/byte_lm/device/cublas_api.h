@@ -2,8 +2,9 @@
 // and without it.
 //
 // What: the declarations are our own (as of cuBLAS 12 and 13; checked against the header of 13.0). Matrices are
-// column-major there. Threads: a handle is one thread's. Errors: LoadCublas: kNotFound where there is no library,
-// kFailedPrecondition where it is too old or not cuBLAS.
+// column-major there.
+// Threads: a handle is one thread's.
+// Errors: LoadCublas: kNotFound where there is no library, kFailedPrecondition where it is too old or not cuBLAS.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
 // DeviceCompute: the compute interface on a CUDA device: cuBLAS for products, the kernels of this folder for the rest,
 // all on one stream.
 //
-// Threads: the trainer's; status and errors as compute.h says. Ownership: owns its scratch; the stream outlives it.
+// Threads: the trainer's; status and errors as compute.h says.
+// Ownership: owns its scratch; the stream outlives it.
 // Invariants: every sum is made in an order that depends on shapes alone; memory of a scratch is reused in stream
 // order.
 #pragma once

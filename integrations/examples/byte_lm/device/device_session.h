@@ -2,9 +2,10 @@
 // NCCL, cuBLAS, kernels, a stream, and the memory of registered state.
 //
 // What: a spare opens it too, so that a rank that it replaces waits for no context. PrepareEnvironment comes first,
-// while the process has one thread: it fixes what cuBLAS and NCCL read from the environment. Threads: the trainer's.
-// Ownership: outlives agent and trainer. Errors: Open says kInvalidArgument, as for a wrong option, with what is
-// missing and the remedy.
+// while the process has one thread: it fixes what cuBLAS and NCCL read from the environment.
+// Threads: the trainer's.
+// Ownership: outlives agent and trainer.
+// Errors: Open says kInvalidArgument, as for a wrong option, with what is missing and the remedy.
 #pragma once
 
 #include <functional>

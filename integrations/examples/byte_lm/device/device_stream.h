@@ -3,9 +3,10 @@
 // What: kernels, products, copies and NCCL's operations go on one stream in the order of the calls. A wait asks the
 // event behind them, what `watch` says of the communicators, the abort and the limit in turn; it never synchronizes in
 // the driver, where nothing could end it.
-// Threads: the trainer's; Abort from any. Ownership: frees stream, event and pinned buffer. REQUIRES at the end:
-// nothing is under way, or the device is lost. Errors: those of cuda_driver.h; kCancelled after Abort, until Drain;
-// kDeadlineExceeded names the place and the limit; what watch says.
+// Threads: the trainer's; Abort from any.
+// Ownership: frees stream, event and pinned buffer. REQUIRES at the end: nothing is under way, or the device is lost.
+// Errors: those of cuda_driver.h; kCancelled after Abort, until Drain; kDeadlineExceeded names the place and the limit;
+// what watch says.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,9 @@
 // KernelLauncher: starts a kernel of byte_lm on a stream. MakeCudaCode's does it on a device; tests run the bodies
 // on the CPU (tests/support/fake_gpu/emulated_launcher.h).
 //
-// Threads: any; the thread has the device's context. Errors: kInternal is an error of the launch; an error of the
-// running kernel shows on the stream. A kernel without blocks is not launched.
+// Threads: any; the thread has the device's context.
+// Errors: kInternal is an error of the launch; an error of the running kernel shows on the stream. A kernel without
+// blocks is not launched.
 #pragma once
 
 #include <memory>

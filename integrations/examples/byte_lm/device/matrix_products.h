@@ -2,8 +2,9 @@
 //
 // What: pedantic single precision (no TF32, no emulation), no atomics, one handle on one stream with a workspace of its
 // own: what cuBLAS asks for to give the same bits on every run of one library version on one model of device.
-// Threads: the stream's. Ownership: owns the handle and the workspace; the stream outlives it. REQUIRES at the end:
-// nothing is under way. Errors: kInternal with cuBLAS's name and number.
+// Threads: the stream's.
+// Ownership: owns the handle and the workspace; the stream outlives it. REQUIRES at the end: nothing is under way.
+// Errors: kInternal with cuBLAS's name and number.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,9 @@
 //
 // What: groups of the same ranks are one communicator; all of a generation are made together (NcclGroups). An abort
 // ends the communicators and the waits of the stream; Destroy frees them and waits until the stream is empty, so that
-// nothing writes late. Threads: as process_groups.h. Ownership: the parts outlive it.
+// nothing writes late.
+// Threads: as process_groups.h.
+// Ownership: the parts outlive it.
 #pragma once
 
 #include <map>

@@ -6,8 +6,9 @@
 // same constructors as the others did), *live*, *aborted* (every call fails at once until the next inner group).
 // Waking: Abort, from any thread and without Python's lock, fails every guarded work and shuts the sockets that the
 // inner group's connections use. Both are needed: the works wake whoever waits, closed connections let no late byte
-// arrive. Threads: any. Nothing of torch's or Python's is destroyed under the mutex. Errors: c10::DistBackendError
-// whose text begins with kFailureMark.
+// arrive.
+// Threads: any. Nothing of torch's or Python's is destroyed under the mutex.
+// Errors: c10::DistBackendError whose text begins with kFailureMark.
 #pragma once
 
 #include <guarded_work.h>

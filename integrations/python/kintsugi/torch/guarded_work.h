@@ -1,6 +1,7 @@
 // GuardedWork: what torch waits for, over a work of the inner group's that may never end.
 //
-// Threads: any. Errors: c10::DistBackendError whose text begins with kFailureMark.
+// Threads: any.
+// Errors: c10::DistBackendError whose text begins with kFailureMark.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,8 @@
 // What is done at every step for all tensors at once, without a loop in Python: whether they lie where they were
 // registered, whether parameters were exchanged, and the bytes of buffers.
 //
-// Threads: with Python's lock. Errors: exceptions of pybind11's and torch's.
+// Threads: with Python's lock.
+// Errors: exceptions of pybind11's and torch's.
 #pragma once
 
 #include <pybind11/pybind11.h>
