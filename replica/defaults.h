@@ -21,20 +21,11 @@
 
 #include "callbacks/handlers/handlers.h"
 #include "callbacks/handlers/state_service.h"
+#include "replica/links/replica_options.h"
 #include "replica/mirror_store.h"
-#include "replica/stream/make_link.h"
 #include "replica/stream/state_stream.h"
 
 namespace kintsugi {
-
-struct ReplicaOptions {
-  // Of blocks on their way; for tensors in device memory it is multilinear-64, which a device computes, unless kNone.
-  ChecksumAlgorithm checksum = ChecksumAlgorithm::kCrc32c;
-  double bytes_per_second_min = 50e6;
-  // kNccl is for moves of layouts that have tensors in device memory; everything else then goes by kAutomatic.
-  LinkPreference prefer = LinkPreference::kAutomatic;
-  GlooAddress address;
-};
 
 class Snapshots;
 struct Snapshot;

@@ -5,7 +5,7 @@
 
 #include "kernels/host_cast.h"
 #include "replica/aoa/box.h"
-#include "replica/reshard/element_types.h"
+#include "replica/layout/element_types.h"
 
 namespace kintsugi::aoa {
 namespace {

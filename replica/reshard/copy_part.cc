@@ -4,7 +4,7 @@
 
 #include "kernels/host_cast.h"
 #include "replica/layout/flat_range.h"
-#include "replica/reshard/element_types.h"
+#include "replica/layout/element_types.h"
 
 namespace kintsugi::reshard {
 namespace {

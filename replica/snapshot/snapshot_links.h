@@ -14,8 +14,8 @@
 
 #include "callbacks/handlers/cancel.h"
 #include "callbacks/handlers/snapshot_service.h"
-#include "replica/defaults.h"
-#include "replica/stream/make_link.h"
+#include "replica/links/make_link.h"
+#include "replica/links/replica_options.h"
 
 namespace kintsugi {
 

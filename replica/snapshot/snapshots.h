@@ -20,7 +20,7 @@
 
 #include "callbacks/handlers/snapshot_service.h"
 #include "callbacks/state/registry.h"
-#include "replica/defaults.h"
+#include "replica/links/replica_options.h"
 #include "replica/snapshot/snapshot_store.h"
 
 namespace kintsugi {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "replica/layout/metadata.h"
-#include "replica/stream/make_link.h"
+#include "replica/links/make_link.h"
 
 namespace kintsugi::bench {
 

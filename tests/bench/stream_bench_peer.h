@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "replica/stream/make_link.h"
+#include "replica/links/make_link.h"
 #include "replica/stream/state_stream.h"
 
 namespace kintsugi::bench {

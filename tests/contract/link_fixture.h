@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "replica/stream/in_process_link.h"
-#include "replica/stream/make_link.h"
+#include "replica/links/make_link.h"
 #include "tests/support/memory_store.h"
 
 namespace kintsugi {

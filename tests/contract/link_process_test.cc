@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "callbacks/state/shared_memory.h"
-#include "replica/stream/make_link.h"
+#include "replica/links/make_link.h"
 #include "tests/contract/link_fixture.h"
 #include "tests/support/child_process.h"
 #include "tests/support/directory_store.h"

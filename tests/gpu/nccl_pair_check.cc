@@ -21,7 +21,7 @@
 #include <thread>
 
 #include "integrations/examples/byte_lm/device/device_session.h"
-#include "replica/stream/make_link.h"
+#include "replica/links/make_link.h"
 #include "replica/stream/nccl_groups.h"
 #include "runtime/base/random.h"
 #include "tests/bench/figures.h"

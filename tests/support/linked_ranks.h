@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "replica/stream/make_link.h"
+#include "replica/links/make_link.h"
 #include "tests/support/child_process.h"
 #include "tests/support/shared_store.h"
 

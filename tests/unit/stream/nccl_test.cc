@@ -12,7 +12,7 @@
 
 #include "callbacks/state/receive_ledger.h"
 #include "kernels/host_checksum.h"
-#include "replica/stream/make_link.h"
+#include "replica/links/make_link.h"
 #include "replica/stream/nccl_groups.h"
 #include "replica/stream/nccl_link.h"
 #include "replica/stream/state_stream.h"

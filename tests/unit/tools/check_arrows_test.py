@@ -31,11 +31,11 @@ CLEAN = {
     "runtime/base/ids.h": "#pragma once\n#include <string>\n",
     "runtime/base/log.h": "#pragma once\n#include <mutex>\n",
     "runtime/core/phase.h": '#pragma once\n#include <vector>\n#include "runtime/base/ids.h"\n',
-    "runtime/net/socket.h": '#pragma once\n#include <thread>\n#include "runtime/core/phase.h"\n',
+    "runtime/controller/socket.h": '#pragma once\n#include <thread>\n#include "runtime/core/phase.h"\n',
     "callbacks/state/registry.h": '#pragma once\n#include "runtime/base/ids.h"\n',
     "replica/stream/link.h": '#pragma once\n#include "callbacks/state/registry.h"\n#include "runtime/base/ids.h"\n',
     "kernels/pack.h": '#pragma once\n#include "runtime/base/ids.h"\n',
-    "integrations/abi.cc": '#include "replica/stream/link.h"\n#include "runtime/net/socket.h"\n',
+    "integrations/abi.cc": '#include "replica/stream/link.h"\n#include "runtime/controller/socket.h"\n',
     "tools/main.cc": '#include "integrations/abi.h"\n',
     "tests/all_test.cc": '#include <gtest/gtest.h>\n#include "replica/stream/link.h"\n#include "tools/main.h"\n',
 }
@@ -71,6 +71,32 @@ class CheckArrows(unittest.TestCase):
         self.see("runtime/net/link.h:2", "'Errors:'", files={
             "runtime/net/link.h": "#pragma once\n// A link. Errors: none.\n// Threads: any.\n"})
 
+    def test_a_room_is_held_to_its_own_row(self):
+        self.see("replica/stream/make.cc:1", "replica/stream may not include", files={
+            "replica/stream/make.cc": '#include "replica/links/choice.h"\n', "replica/links/choice.h": ""})
+
+    def test_a_readme_says_what_its_room_may_use(self):
+        may = "# net\n\nMay depend on: `runtime/base`{}. Never on `replica`.\n"
+        code, output = run({**CLEAN, "runtime/net/README.md": may.format(", Asio")})
+        self.assertEqual(code, 0, output)
+        self.see("runtime/net/README.md:3", "names runtime/wire", files={"runtime/net/README.md": may.format(", `runtime/wire`")})
+        self.see("runtime/net/README.md:2", "does not name runtime/base", files={
+            "runtime/net/README.md": "# net\nMay depend on the system.\n"})
+
+    def test_an_index_names_every_header_and_nothing_else(self):
+        self.see("kernels/README.md:1", "the index lacks kernels/pack.h", files={"kernels/README.md": "# kernels\n"})
+        self.see("kernels/README.md:2", "there is no file cast.h", files={
+            "kernels/README.md": "| `pack.h` | packs |\n| `cast.h` | casts |\n"})
+
+    def test_a_picture_shows_the_rows(self):
+        shown = ("  agent --> device & inject & net & process & wire\n  controller --> journal & net\n  journal --> wire\n"
+                 "  launcher --> controller & device & inject & process\n  sim --> wire\n  wire --> core\n")
+        index = "ids log phase socket\n"
+        code, output = run({**CLEAN, "runtime/README.md": index + shown})
+        self.assertEqual(code, 0, output)
+        self.see("runtime/README.md:1", "sim --> inject", files={
+            "runtime/README.md": index + shown.replace("sim --> wire", "sim --> wire & inject")})
+
     def test_a_clean_tree_passes(self):
         code, output = run(CLEAN)
         self.assertEqual(code, 0, output)
@@ -82,9 +108,9 @@ class CheckArrows(unittest.TestCase):
     def test_each_forbidden_arrow_is_seen_with_its_line(self):
         for source, target in [
             ("runtime/net/a.h", "replica/stream/link.h"),
-            ("replica/stream/a.h", "runtime/net/socket.h"),
+            ("replica/stream/a.h", "runtime/controller/socket.h"),
             ("replica/stream/a.h", "runtime/core/phase.h"),
-            ("replica/save/a.cc", "runtime/net/socket.h"),
+            ("replica/save/a.cc", "runtime/controller/socket.h"),
             ("runtime/base/a.h", "runtime/core/phase.h"),
             ("runtime/base/a.h", "callbacks/state/registry.h"),
             ("kernels/a.h", "callbacks/state/registry.h"),

@@ -1,4 +1,4 @@
-// DType as the kernels' ElementType (private to this folder).
+// DType as the kernels' ElementType (private to replica).
 #pragma once
 
 #include "callbacks/state/dtype.h"

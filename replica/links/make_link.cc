@@ -1,4 +1,4 @@
-#include "replica/stream/make_link.h"
+#include "replica/links/make_link.h"
 
 #include <unistd.h>
 

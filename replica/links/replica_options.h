@@ -1,0 +1,21 @@
+// ReplicaOptions: how state moves between ranks: over which links, checked how, at which least rate.
+//
+// Threads: a value.
+// Units: bytes per second.
+#pragma once
+
+#include "replica/links/make_link.h"
+#include "replica/stream/state_stream.h"
+
+namespace kintsugi {
+
+struct ReplicaOptions {
+  // Of blocks on their way; for tensors in device memory it is multilinear-64, which a device computes, unless kNone.
+  ChecksumAlgorithm checksum = ChecksumAlgorithm::kCrc32c;
+  double bytes_per_second_min = 50e6;
+  // kNccl is for moves of layouts that have tensors in device memory; everything else then goes by kAutomatic.
+  LinkPreference prefer = LinkPreference::kAutomatic;
+  GlooAddress address;
+};
+
+}  // namespace kintsugi
