@@ -74,8 +74,9 @@ TEST_P(DeviceState, ThatIsTornOrDamagedIsStreamedAnew) {
 // Its trainer reports at the top of the next step, when its device is done, and unwinds only once the lock is there.
 TEST_P(DeviceState, DamageAfterAFinishedUpdateIsPatchedHoweverSlowlyTheTrainerUnwinds) {
   Tweaks tweaks;
-  tweaks.at_step = [](ToyTrainer& trainer, Step step) {
-    if (trainer.rank() != 3 || step != Step(4) || trainer.updates() != 3) return Status::Ok();
+  auto struck = std::make_shared<std::atomic<bool>>(false);
+  tweaks.at_step = [struck](ToyTrainer& trainer, Step step) {
+    if (trainer.rank() != 3 || step != Step(4) || struck->exchange(true)) return Status::Ok();
     const Status told = trainer.agent().ReportMemoryError({"weights"}, "double bit error");
     while (trainer.agent().Poll().ok()) std::this_thread::sleep_for(1ms);
     return told;

@@ -127,6 +127,10 @@ inline constexpr const char* kResumeAuto = "auto";
 bool HoldsAnything(const std::string& root);
 Status TakeNewest(const std::string& root, core::Policy* policy);
 
+// What a controller is told: limits, saves, the checkpoint to go on from (by whoever leads first).
+// Errors: kInvalidArgument names the option.
+Result<core::Policy> MakePolicy(const RunOptions& options);
+
 // Of --snapshot-every: "auto", or a number of steps. kInvalidArgument says what stands there.
 Status TakeSnapshotEvery(const std::string& text, core::Policy* policy);
 

@@ -74,19 +74,10 @@ struct Options {
   int world_size = 0;
   Attendance attendance;
   RunOptions run;  // with run.node.controllers: leads the launchers of several nodes
-  std::string bind = "127.0.0.1";
   int port = 18800;
   std::string job = kDefaultJob;
   int secret_fd = -1;
-  net::TlsFiles tls;
-  std::string save_dir;
-  std::string snapshot_every = "0";
-  double silence = 1;
-  double hang_factor = 5;
-  double hang_least = 5;
   std::string journal;
-  uint64_t journal_mib = 64;
-  std::string log_level = "info";
 };
 
 // A descriptor for each rank. No process is started here that would inherit the limit.
@@ -97,19 +88,21 @@ void RaiseDescriptorLimit() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// What both kinds are told by the same options.
 RunOptions OverLaunchers(const Options& options) {
   RunOptions run = options.run;
-  run.tls = options.tls;
-  run.save_dir = options.save_dir;
-  run.silence = options.silence;
-  run.hang_factor = options.hang_factor;
-  run.hang_least = options.hang_least;
-  run.log_level = options.log_level;
-  run.journal_mib = options.journal_mib;
   if (options.job != kDefaultJob) run.node.job = options.job;
   if (run.node.controller_rank < 0) run.node.controller_rank = 0;
   return run;
+}
+
+// Of ranks that nobody here can start.
+Result<core::Policy> PolicyOf(const Options& options) {
+  KINTSUGI_ASSIGN_OR_RETURN(core::Policy policy, MakePolicy(options.run));
+  policy.world_size = options.world_size;
+  policy.can_spawn = false;
+  KINTSUGI_RETURN_IF_ERROR(policy.Validate());
+  if (!options.run.save_dir.empty()) KINTSUGI_RETURN_IF_ERROR(CheckSaveRoot(options.run.save_dir));
+  return policy;
 }
 
 void AddLeadingOptions(CLI::App& app, RunOptions& o) {
@@ -125,21 +118,6 @@ void AddLeadingOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--secret-file", o.node.secret_file, "With --rendezvous: 32 random bytes that all share");
   app.add_option("--witness", o.node.witness, "With --rendezvous: etcd that decides even splits, HOST:PORT[,...]");
   app.add_option("--node-wait", o.node.wait, "With --rendezvous: seconds that a lost node may take to come back")
-      ->capture_default_str();
-  app.add_option("--max-respawns", o.max_respawns, "With --rendezvous: how often one rank may be replaced")
-      ->capture_default_str();
-  app.add_option("--save-every", o.save_every, "With --rendezvous: save every N steps; 0: never")
-      ->capture_default_str();
-  app.add_option("--verify-every", o.verify_every,
-                 "With --rendezvous: compare replicas each N steps; 0: in recovery only")
-      ->capture_default_str();
-  app.add_option("--resume", o.resume, "With --rendezvous: go on from the newest complete checkpoint in this root");
-  app.add_option("--grace", o.grace, "With --rendezvous: seconds to save after a stop was asked for")
-      ->capture_default_str();
-  app.add_option("--step-timeout", o.step_timeout, "With --rendezvous: longest healthy step in seconds")
-      ->capture_default_str();
-  app.add_option("--join-timeout", o.join_timeout,
-                 "With --rendezvous: seconds from a program's start to its being ready")
       ->capture_default_str();
   app.add_option("--json", o.json,
                  "With --rendezvous: summary of the run, of whoever leads at its end; - for standard output");
@@ -163,7 +141,7 @@ Status Serve(const Options& options, int& exit_code) {
             "--rendezvous too"};
   RaiseDescriptorLimit();
   KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log,
-                            MakeLog(options.log_level, "node=controller job=" + options.job, MakeOutput()));
+                            MakeLog(options.run.log_level, "node=controller job=" + options.job, MakeOutput()));
   if (options.secret_fd < 0)
     return {StatusCode::kInvalidArgument,
             "--secret-fd is missing: the descriptor of a file with the job's 32-byte secret, as in: "
@@ -172,23 +150,16 @@ Status Serve(const Options& options, int& exit_code) {
   boost::asio::io_context io;
   StandAlone host(io, log);
   ControllerOptions controller_options;
-  controller_options.policy.world_size = options.world_size;
-  controller_options.policy.can_spawn = false;
-  controller_options.policy.silence = Duration(static_cast<int64_t>(options.silence * 1e9));
-  controller_options.policy.hang_factor = options.hang_factor;
-  controller_options.policy.hang_least = Duration(static_cast<int64_t>(options.hang_least * 1e9));
-  controller_options.policy.save_directory = options.save_dir;
-  KINTSUGI_RETURN_IF_ERROR(TakeSnapshotEvery(options.snapshot_every, &controller_options.policy));
+  KINTSUGI_ASSIGN_OR_RETURN(controller_options.policy, PolicyOf(options));
   controller_options.job = options.job;
-  controller_options.bind_address = options.bind;
+  controller_options.bind_address = options.run.bind;
   controller_options.port = static_cast<uint16_t>(options.port);
-  KINTSUGI_ASSIGN_OR_RETURN(controller_options.tls, net::TlsContext::LoadIfAny(options.tls));
-  KINTSUGI_RETURN_IF_ERROR(controller_options.policy.Validate());
+  KINTSUGI_ASSIGN_OR_RETURN(controller_options.tls, net::TlsContext::LoadIfAny(options.run.tls));
   Controller controller(io, controller_options, secret, host, log);
   KINTSUGI_RETURN_IF_ERROR(controller.Listen());
   if (!options.journal.empty())
-    KINTSUGI_RETURN_IF_ERROR(controller.Record({.path = options.journal, .bytes_max = options.journal_mib << 20}));
-  std::cout << "listening on " << options.bind << ":" << controller.port() << std::endl;
+    KINTSUGI_RETURN_IF_ERROR(controller.Record({.path = options.journal, .bytes_max = options.run.journal_mib << 20}));
+  std::cout << "listening on " << options.run.bind << ":" << controller.port() << std::endl;
   StopSignals signals(io);
   signals.Watch([&](int, int) { controller.Feed(core::OperatorStop{}); });
   controller.Start();
@@ -201,38 +172,52 @@ Status Serve(const Options& options, int& exit_code) {
 
 void AddController(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Options>();
+  RunOptions& run = options->run;
+  run.save_dir.clear();
   CLI::App* command = app.add_subcommand("controller",
                                          "Decide alone, for ranks that something else starts (RANK, WORLD_SIZE,\n"
                                          "KINTSUGI_CONTROLLER=HOST:PORT, KINTSUGI_JOB and KINTSUGI_SECRET_FD set)");
   command->add_option("--world-size", options->world_size, "Number of ranks that join by themselves")
       ->check(CLI::Range(1, 1000000));
-  command->add_option("--bind", options->bind, "Address to listen on")->capture_default_str();
+  command->add_option("--bind", run.bind, "Address to listen on")->capture_default_str();
   command->add_option("--port", options->port, "Port to listen on; 0: any")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
   command->add_option("--job", options->job, "The job's name, as the ranks or nodes say it")->capture_default_str();
   command->add_option("--secret-fd", options->secret_fd, "Descriptor of the job's secret");
-  AddTlsOptions(*command, options->tls);
-  AddLeadingOptions(*command, options->run);
+  AddTlsOptions(*command, run.tls);
+  AddLeadingOptions(*command, run);
   AddAttendanceOptions(*command, options->attendance);
-  command->add_option("--save-dir", options->save_dir, "Root of dying-gasp checkpoints");
+  command->add_option("--save-dir", run.save_dir, "Root of checkpoints; empty: nothing is saved");
+  command->add_option("--save-every", run.save_every, "Save every N steps; 0: never")->capture_default_str();
+  command->add_option("--resume", run.resume,
+                      "Go on from the newest complete checkpoint in this root; 'auto': in --save-dir, or begin");
+  command->add_option("--grace", run.grace, "Seconds to save after a stop was asked for")->capture_default_str();
+  command->add_option("--verify-every", run.verify_every, "Compare replicas each N steps; 0: in recovery only")
+      ->capture_default_str();
   command
-      ->add_option("--snapshot-every", options->snapshot_every,
+      ->add_option("--snapshot-every", run.snapshot_every,
                    "In-memory snapshots each N steps, or 'auto', as in kintsugi run")
       ->capture_default_str();
-  command->add_option("--silence", options->silence, "Seconds without a sign of life that make a fault")
-      ->capture_default_str();
   command
-      ->add_option("--hang-factor", options->hang_factor,
-                   "Learnt step times without progress that make a hang; 0: never")
+      ->add_option("--max-respawns", run.max_respawns,
+                   "How often one rank may be replaced; ranks that join by themselves are waited for that often")
       ->capture_default_str();
-  command->add_option("--hang-least", options->hang_least, "Shortest such time in seconds")->capture_default_str();
+  command->add_option("--step-timeout", run.step_timeout, "Longest healthy step in seconds")->capture_default_str();
+  command
+      ->add_option("--join-timeout", run.join_timeout, "Seconds from a program's start, or its end, to its being ready")
+      ->capture_default_str();
+  command->add_option("--silence", run.silence, "Seconds without a sign of life that make a fault")
+      ->capture_default_str();
+  command->add_option("--hang-factor", run.hang_factor, "Learnt step times without progress that make a hang; 0: never")
+      ->capture_default_str();
+  command->add_option("--hang-least", run.hang_least, "Shortest such time in seconds")->capture_default_str();
   command->add_option("--journal", options->journal,
                       "File to record every decision in, for `kintsugi replay --journal`");
-  command->add_option("--journal-mib", options->journal_mib, "Its greatest size in MiB")
+  command->add_option("--journal-mib", run.journal_mib, "Its greatest size in MiB")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--log-level", options->log_level, "debug, info, warning, error or off")->capture_default_str();
+  command->add_option("--log-level", run.log_level, "debug, info, warning, error or off")->capture_default_str();
   command->callback([options, &exit_code] {
     const Status served = Serve(*options, exit_code);
     if (served.ok()) return;

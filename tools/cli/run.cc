@@ -30,6 +30,8 @@ std::string JournalPath(const RunOptions& options, const std::string& run_direct
   return std::filesystem::absolute(report, error).string() + "/" + journal::kFileName;
 }
 
+}  // namespace
+
 Result<core::Policy> MakePolicy(const RunOptions& options) {
   core::Policy policy;
   policy.world_size = WorldSize(options);
@@ -59,8 +61,6 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   KINTSUGI_RETURN_IF_ERROR(policy.Validate());
   return policy;
 }
-
-}  // namespace
 
 void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--nproc,--nproc-per-node,--nproc_per_node", o.nproc, "Ranks to start on this host")

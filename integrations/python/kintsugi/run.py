@@ -99,6 +99,7 @@ class Run:
         self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
         self._keep: list[Any] = []  # arrays that registered memory belongs to
         self._released = False  # has ever been in its loop
+        self._ended = False
         atexit.register(agent.leave)  # while Python's lock still exists
 
     # ---- who this is --------------------------------------------------------------------------------------------------
@@ -119,6 +120,10 @@ class Run:
     @property
     def exit_code(self) -> int:
         return self.agent.exit_code
+
+    def trains(self) -> bool:
+        """Whether the guard has begun and the run has not ended."""
+        return self._begun and not self._ended
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
@@ -234,6 +239,7 @@ class Run:
         while True:
             task = self.agent.next()
             if task.kind == TaskKind.ENDED:
+                self._ended = True
                 break
             if task.kind == TaskKind.LOOP:
                 self._run_loop(loop, task.step)

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <thread>
 
+#include "replica/defaults.h"
 #include "tests/support/memory_store.h"
 
 namespace kintsugi {

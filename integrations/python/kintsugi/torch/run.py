@@ -20,20 +20,29 @@ from torch.optim import Optimizer
 from .. import _core
 from .._errors import Error, Interrupted
 from ..run import _COMM_ERROR, _RAISED, _WAS_INTERRUPTED, Codec, Guarded, Incident, Piece, Run
-from . import _build, parallel, state, warm
+from . import _build, agentless, parallel, state, warm
 from .groups import Groups, refuse_others
 from .randomness import Randomness
 from .replica_optimizer import ReplicaOptimizer
 
 
 def join(**options: Any) -> TorchRun:
-    """Joins the run, and makes "kintsugi" a backend of torch's: before torch.distributed.init_process_group("kintsugi")."""
+    """Joins the run, and makes "kintsugi" a backend of torch's: before torch.distributed.init_process_group("kintsugi").
+
+    Under torchrun, and wherever RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, rank 0 starts the run's controller
+    (kintsugi/torch/agentless.py)."""
     if dist.is_initialized():
         raise Error("torch's process group exists already: kintsugi.torch.join comes before init_process_group", 6)
     extension = _build.load()
     if warm.is_spare():
         warm.warm_up()
-    return TorchRun(_core.Agent(**options), extension)
+    alone = "controller" not in options and agentless.is_wanted()
+    if alone:
+        agentless.find_controller()
+    run = TorchRun(_core.Agent(**options), extension)
+    if alone:
+        agentless.save_before_leaving(run.trains)
+    return run
 
 
 @dataclass(frozen=True)
