@@ -47,6 +47,34 @@ Status Begin(kintsugi_agent* agent) {
   return inner.BeginGuard();
 }
 
+std::vector<int32_t> Numbers(const std::vector<Rank>& ranks) {
+  std::vector<int32_t> numbers;
+  for (const Rank rank : ranks) numbers.push_back(rank.value());
+  return numbers;
+}
+
+// Moves and entries as C reads them; what they point to stays with the agent until the next task.
+void ShowOrders(kintsugi_agent* agent, const HandlerContext& call, kintsugi_task* told) {
+  agent->ranks_of.clear();
+  agent->moves.clear();
+  agent->entries.clear();
+  for (const RepairMove& move : call.moves) agent->ranks_of.push_back(Numbers(move.sources));
+  for (const SaveEntry& entry : call.entries) agent->ranks_of.push_back(Numbers(entry.holders));
+  auto ranks = agent->ranks_of.begin();
+  for (const RepairMove& move : call.moves) {
+    agent->moves.push_back({move.layout, move.destination.value(), ranks->data(), ranks->size()});
+    ++ranks;
+  }
+  for (const SaveEntry& entry : call.entries) {
+    agent->entries.push_back({entry.layout, ranks->data(), ranks->size()});
+    ++ranks;
+  }
+  told->moves = agent->moves.data();
+  told->move_count = agent->moves.size();
+  told->entries = agent->entries.data();
+  told->entry_count = agent->entries.size();
+}
+
 Status Next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_task* task) {
   kintsugi_task given;
   KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(task, "kintsugi_task", &given));
@@ -63,16 +91,25 @@ Status Next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_task* task) {
   told.directory = "";
   told.text = agent->task.text.c_str();
   agent->partners.clear();
+  agent->fault_ranks.clear();
+  agent->replaced_ranks.clear();
   if (const HandlerContext* call = agent->task.call) {
     told.rung = static_cast<int32_t>(call->rung);
     told.generation = call->generation.value();
     told.left_ms = static_cast<int64_t>(ToMilliseconds(call->deadline - SteadyClock::SteadyNow()));
-    for (const Rank rank : call->partners) agent->partners.push_back(rank.value());
+    agent->partners = Numbers(call->partners);
+    agent->fault_ranks = Numbers(call->fault_ranks);
+    agent->replaced_ranks = Numbers(call->replaced_ranks);
     told.directory = call->directory.c_str();
+    ShowOrders(agent, *call, &told);
     agent->in_task = true;
   }
   told.partners = agent->partners.data();
   told.partner_count = agent->partners.size();
+  told.fault_ranks = agent->fault_ranks.data();
+  told.fault_rank_count = agent->fault_ranks.size();
+  told.replaced_ranks = agent->replaced_ranks.data();
+  told.replaced_rank_count = agent->replaced_ranks.size();
   std::memcpy(static_cast<void*>(task), &told, std::min(given.size, sizeof told));
   return Status::Ok();
 }

@@ -31,15 +31,6 @@ class FunctionSink final : public LogSink {
   void* const context_;
 };
 
-// A secret from memory travels as a descriptor, as every other does.
-Result<UniqueFd> SecretFile(const void* bytes, size_t size) {
-  UniqueFd file(memfd_create("kintsugi-secret", MFD_CLOEXEC));
-  if (file.get() < 0 || write(file.get(), bytes, size) != static_cast<ssize_t>(size) ||
-      lseek(file.get(), 0, SEEK_SET) != 0)
-    return Status(StatusCode::kResourceExhausted, "no memory file for the secret could be made");
-  return file;
-}
-
 Status FillFromMemory(const kintsugi_options& given, AgentOptions* options, UniqueFd* secret) {
   if (!given.job || !given.secret || given.secret_size == 0)
     return {StatusCode::kInvalidArgument, "kintsugi_options: with a controller, job and secret are needed too"};
@@ -57,6 +48,9 @@ Status FillFromMemory(const kintsugi_options& given, AgentOptions* options, Uniq
   options->job = given.job;
   options->rank = Rank(given.rank);
   options->world_size = given.world_size;
+  if (given.tls_certificate) options->tls_certificate = given.tls_certificate;
+  if (given.tls_key) options->tls_key = given.tls_key;
+  if (given.tls_ca) options->tls_ca = given.tls_ca;
   KINTSUGI_ASSIGN_OR_RETURN(*secret, SecretFile(given.secret, given.secret_size));
   options->secret_fd = secret->get();
   return options->Validate();
@@ -72,7 +66,7 @@ Status JoinWith(const kintsugi_options& given, kintsugi_agent* handle) {
   }
   if (given.join_timeout_ms > 0) options.join_timeout = std::chrono::milliseconds(given.join_timeout_ms);
   std::shared_ptr<LogSink> log = NullLogSink();
-  if (given.log) log = std::make_shared<FunctionSink>(given.log, given.log_context);
+  if (given.log) log = FunctionLog(given.log, given.log_context);
   KINTSUGI_ASSIGN_OR_RETURN(handle->agent, Join(options, std::move(log)));
   return Status::Ok();
 }
@@ -80,8 +74,6 @@ Status JoinWith(const kintsugi_options& given, kintsugi_agent* handle) {
 Status MakeAgent(const kintsugi_options* given, kintsugi_agent** agent) {
   if (!agent) return {StatusCode::kInvalidArgument, "there is no place for the agent"};
   *agent = nullptr;
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); }); });
   if (joined.exchange(true))
     return {StatusCode::kFailedPrecondition, "this process has joined already: one process is one rank"};
   auto handle = std::make_unique<kintsugi_agent>();
@@ -100,7 +92,23 @@ Status MakeAgent(const kintsugi_options* given, kintsugi_agent** agent) {
 
 }  // namespace
 
-uint32_t Forks() { return forks.load(std::memory_order_relaxed); }
+uint32_t Forks() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); }); });
+  return forks.load(std::memory_order_relaxed);
+}
+
+Result<UniqueFd> SecretFile(const void* bytes, size_t size) {
+  UniqueFd file(memfd_create("kintsugi-secret", MFD_CLOEXEC));
+  if (file.get() < 0 || write(file.get(), bytes, size) != static_cast<ssize_t>(size) ||
+      lseek(file.get(), 0, SEEK_SET) != 0)
+    return Status(StatusCode::kResourceExhausted, "no memory file for the secret could be made");
+  return file;
+}
+
+std::shared_ptr<LogSink> FunctionLog(void (*function)(void*, kintsugi_log_level, const char*), void* context) {
+  return std::make_shared<FunctionSink>(function, context);
+}
 
 }  // namespace kintsugi::c
 

@@ -19,6 +19,7 @@
 #include "integrations/c/kintsugi.h"
 #undef KINTSUGI_C_ONLY
 #include "runtime/agent.h"
+#include "runtime/base/log.h"
 #include "runtime/base/unique_fd.h"
 
 // Opaque in C. Their fields are the C ABI's own.
@@ -57,7 +58,11 @@ struct kintsugi_agent {
   LargeValues large_values;
   std::atomic<uint64_t> store_operations{0};  // so many ids were given out
   kintsugi::GuardTask task;                   // the newest
-  std::vector<int32_t> partners;              // of it
+  // What it points to.
+  std::vector<int32_t> partners, fault_ranks, replaced_ranks;
+  std::vector<std::vector<int32_t>> ranks_of;  // of each move, then of each entry
+  std::vector<kintsugi_move> moves;
+  std::vector<kintsugi_save_entry> entries;
   std::atomic<bool> in_task{false};
   std::unique_ptr<kintsugi::Agent> agent;  // last: its threads use what is above until it is destroyed
 };
@@ -76,8 +81,13 @@ inline kintsugi_code CodeOf(const Status& status) { return static_cast<kintsugi_
 // Leaves an error object for a status that is not ok.
 kintsugi_code Answer(const Status& status, kintsugi_error** error);
 
-// How often this process and its ancestors have forked since the library was first used. Async-signal-safe.
+// How often this process and its ancestors have forked since the library was first used.
 uint32_t Forks();
+
+// A secret from memory travels as a descriptor, as every other does.
+Result<UniqueFd> SecretFile(const void* bytes, size_t size);
+// Hands lines to a function of the caller's.
+std::shared_ptr<LogSink> FunctionLog(void (*function)(void*, kintsugi_log_level, const char*), void* context);
 
 inline bool IsForked(const kintsugi_agent* agent) { return agent->forks != Forks(); }
 Status ForkedStatus();

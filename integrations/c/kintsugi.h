@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 3
+#define KINTSUGI_ABI_VERSION 4
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -166,6 +166,9 @@ typedef struct kintsugi_options {
   int64_t join_timeout_ms;
   void (*log)(void* context, kintsugi_log_level level, const char* line); /* any thread; must not call the library */
   void* log_context;
+  const char* tls_certificate; /* PEM files, with a controller; all three or none. Since version 4 */
+  const char* tls_key;
+  const char* tls_ca;
 } kintsugi_options;
 
 /* Blocks for at most the join timeout; in a spare until a rank needs it. `options` may be NULL. At most one agent lives in
@@ -239,6 +242,21 @@ KINTSUGI_C_API kintsugi_code kintsugi_register_fault(kintsugi_agent* agent, cons
 
 /* ---- the guard --------------------------------------------------------------------------------------------------------- */
 
+/* State of one layout that `destination` lacks and each of `sources` holds. Elements of arrays: they do not grow. */
+typedef struct kintsugi_move {
+  int32_t layout;
+  int32_t destination;
+  const int32_t* sources; /* preferred first */
+  size_t source_count;
+} kintsugi_move;
+
+/* One shard of one layout that this rank writes. */
+typedef struct kintsugi_save_entry {
+  int32_t layout;
+  const int32_t* holders; /* ranks that hold this shard, dead ones included */
+  size_t holder_count;
+} kintsugi_save_entry;
+
 typedef struct kintsugi_task {
   size_t size;
   int32_t kind; /* kintsugi_task_kind */
@@ -250,6 +268,15 @@ typedef struct kintsugi_task {
   size_t partner_count;
   const char* directory;    /* SAVE, RENAME: the checkpoint root; REPAIR on RELOAD: what to read; else "" */
   const char* text;         /* ENDED: why */
+  /* Since version 4, for those that do REPAIR and SAVE by themselves. */
+  const int32_t* fault_ranks; /* whom the incident began with, as far as is known; none outside of one */
+  size_t fault_rank_count;
+  const int32_t* replaced_ranks; /* those whose process is a new one */
+  size_t replaced_rank_count;
+  const kintsugi_move* moves; /* REPAIR: all moves of the incident, in the order every rank works them off */
+  size_t move_count;
+  const kintsugi_save_entry* entries; /* SAVE: what this rank writes */
+  size_t entry_count;
 } kintsugi_task;
 
 /* Training begins: nothing is registered after this. */
@@ -326,6 +353,71 @@ KINTSUGI_C_API kintsugi_code kintsugi_store_compare_set(kintsugi_store* store, c
 /* 1: the key was there. */
 KINTSUGI_C_API kintsugi_code kintsugi_store_delete(kintsugi_store* store, const char* key, int64_t timeout_ms,
                                                    int32_t* was_there, kintsugi_error** error);
+
+/* ---- hosting a controller ---------------------------------------------------------------------------------------------- */
+
+/* Since version 4. For ranks that something else than `kintsugi run` starts: the decision maker in a process of the caller's, on a
+ * thread of its own. Ranks join it with kintsugi_options.controller; a lost one is replaced by whoever starts processes, and
+ * the new one joins as the same rank. All calls: any thread. */
+typedef struct kintsugi_controller kintsugi_controller;
+
+typedef struct kintsugi_controller_options {
+  size_t size;
+  const char* bind_address; /* NULL: 127.0.0.1 */
+  int32_t port;             /* 0: any */
+  const char* job;
+  const void* secret; /* 32 bytes */
+  size_t secret_size;
+  int32_t world_size;
+  int32_t max_respawns;       /* how often one rank may be replaced; 0: a lost process ends the run, with what can be saved */
+  int64_t silence_ms;         /* no sign of life for so long is a fault; 0: 1000 */
+  int64_t step_timeout_ms;    /* the longest a handler takes; 0: 60000 */
+  int64_t join_timeout_ms;    /* until all ranks are there, at the start and after a loss; 0: 120000 */
+  double hang_factor;         /* so many learnt step times without progress are a hang; 0: never */
+  const char* save_directory; /* NULL: nothing can be saved */
+  void (*log)(void* context, kintsugi_log_level level, const char* line); /* any thread; must not call the library */
+  void* log_context;
+  const char* tls_certificate; /* PEM files; all three or none */
+  const char* tls_key;
+  const char* tls_ca;
+} kintsugi_controller_options;
+
+typedef enum kintsugi_event_kind {
+  KINTSUGI_EVENT_NOTHING = 0,  /* the timeout of kintsugi_controller_next has passed */
+  KINTSUGI_EVENT_PHASE = 1,    /* an incident has entered `phase`; `text`: why; at CLEAN the rung that was chosen */
+  KINTSUGI_EVENT_NOTICE = 2,   /* `rank` said or suffered what `text` tells */
+  KINTSUGI_EVENT_GIVEN_UP = 3, /* this incarnation of `rank` takes part no more: its starter must end it; `text`: why */
+  KINTSUGI_EVENT_INCIDENT = 4, /* it is over: `rank` began it, `phase` is the rung that mended it, `text` the cause */
+  KINTSUGI_EVENT_ENDED = 5     /* the run is over, with exit_code; `text`: why */
+} kintsugi_event_kind;
+
+typedef struct kintsugi_event {
+  size_t size;
+  int32_t kind; /* kintsugi_event_kind */
+  int32_t rank; /* -1: none */
+  uint64_t incarnation;
+  uint64_t step;
+  uint64_t generation;
+  int32_t exit_code;
+  const char* phase; /* texts live until the next kintsugi_controller_next */
+  const char* text;
+} kintsugi_event;
+
+/* Listens, and begins to wait for the ranks. */
+KINTSUGI_C_API kintsugi_code kintsugi_controller_start(const kintsugi_controller_options* options,
+                                                       kintsugi_controller** controller, kintsugi_error** error);
+/* Ends its thread and closes its connections, once no other call is under way. NULL is fine; in a forked child nothing happens. */
+KINTSUGI_C_API void kintsugi_controller_stop(kintsugi_controller* controller);
+KINTSUGI_C_API int32_t kintsugi_controller_port(const kintsugi_controller* controller);
+/* The next event; of those that nobody pulls the newest 4,096 are kept. One thread at a time. */
+KINTSUGI_C_API kintsugi_code kintsugi_controller_next(kintsugi_controller* controller, int64_t timeout_ms,
+                                                      kintsugi_event* event, kintsugi_error** error);
+/* The caller saw this process end: known at once, not only when it has been silent for too long. */
+KINTSUGI_C_API kintsugi_code kintsugi_controller_report_exit(kintsugi_controller* controller, int32_t rank,
+                                                             uint64_t incarnation, const char* cause,
+                                                             kintsugi_error** error);
+/* Ends the run at the next boundary, or within the incident that is under way: what is held is saved. */
+KINTSUGI_C_API kintsugi_code kintsugi_controller_save_and_end(kintsugi_controller* controller, kintsugi_error** error);
 
 #ifdef __cplusplus
 }

@@ -7,9 +7,11 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -45,13 +47,42 @@ void Checked(const Function& function) {
   throw DoorError(code, text);
 }
 
+using Ranks = std::vector<int32_t>;
+
 struct Task {
   int kind, rung;
   uint64_t step, generation;
   int64_t left_ms;
-  std::vector<int32_t> partners;
+  Ranks partners;
   std::string directory, text;
+  Ranks fault_ranks, replaced_ranks;
+  std::vector<std::tuple<int, int, Ranks>> moves;  // layout, destination, sources
+  std::vector<std::pair<int, Ranks>> entries;      // layout, holders
 };
+
+Task TaskFrom(const kintsugi_task& given) {
+  Task task{given.kind,
+            given.rung,
+            given.step,
+            given.generation,
+            given.left_ms,
+            {given.partners, given.partners + given.partner_count},
+            given.directory,
+            given.text,
+            {given.fault_ranks, given.fault_ranks + given.fault_rank_count},
+            {given.replaced_ranks, given.replaced_ranks + given.replaced_rank_count},
+            {},
+            {}};
+  for (size_t i = 0; i < given.move_count; ++i) {
+    const kintsugi_move& move = given.moves[i];
+    task.moves.emplace_back(move.layout, move.destination, Ranks(move.sources, move.sources + move.source_count));
+  }
+  for (size_t i = 0; i < given.entry_count; ++i) {
+    const kintsugi_save_entry& entry = given.entries[i];
+    task.entries.emplace_back(entry.layout, Ranks(entry.holders, entry.holders + entry.holder_count));
+  }
+  return task;
+}
 
 // Lines for Python's logging would need its lock on the agent's thread: they go to standard error as they are.
 void LogLine(void*, kintsugi_log_level level, const char* line) {
@@ -66,7 +97,7 @@ class Agent {
     kintsugi_options options{};
     options.size = sizeof options;
     options.log = LogLine;
-    std::string controller, job, secret;
+    std::string controller, job, secret, tls_certificate, tls_key, tls_ca;
     for (const auto& [name, value] : given) {
       const auto key = nb::cast<std::string>(name);
       if (key == "controller")
@@ -81,11 +112,20 @@ class Agent {
         options.world_size = nb::cast<int>(value);
       else if (key == "join_timeout_ms")
         options.join_timeout_ms = nb::cast<int64_t>(value);
+      else if (key == "tls_certificate")
+        tls_certificate = nb::cast<std::string>(value);
+      else if (key == "tls_key")
+        tls_key = nb::cast<std::string>(value);
+      else if (key == "tls_ca")
+        tls_ca = nb::cast<std::string>(value);
       else
         throw nb::type_error(("join: unknown option '" + key + "'").c_str());
     }
     if (!controller.empty()) options.controller = controller.c_str();
     if (!job.empty()) options.job = job.c_str();
+    if (!tls_certificate.empty()) options.tls_certificate = tls_certificate.c_str();
+    if (!tls_key.empty()) options.tls_key = tls_key.c_str();
+    if (!tls_ca.empty()) options.tls_ca = tls_ca.c_str();
     options.secret = secret.data();
     options.secret_size = secret.size();
     Checked([&](kintsugi_error** error) { return kintsugi_join(&options, &agent_, error); });
@@ -198,19 +238,19 @@ class Agent {
   void GuardBegin() {
     Checked([&](kintsugi_error** error) { return kintsugi_guard_begin(get(), error); });
   }
-  // In slices, so that Ctrl-C is heard.
-  Task Next() {
-    for (;;) {
+  // In slices, so that Ctrl-C is heard. NOTHING once `timeout_ms` have passed; -1: never.
+  Task Next(int64_t timeout_ms) {
+    constexpr int64_t kSliceMs = 50;
+    for (int64_t left = timeout_ms;; left -= kSliceMs) {
+      const int64_t slice = timeout_ms < 0 ? kSliceMs : std::min(left, kSliceMs);
       kintsugi_task task{};
       task.size = sizeof task;
-      Checked([&](kintsugi_error** error) { return kintsugi_next(get(), 50, &task, error); });
+      Checked([&](kintsugi_error** error) { return kintsugi_next(get(), slice, &task, error); });
       if (PyErr_CheckSignals() != 0) {
         throw nb::python_error();
       }
-      if (task.kind == KINTSUGI_TASK_NOTHING) continue;
-      return {task.kind,       task.rung,    task.step,
-              task.generation, task.left_ms, {task.partners, task.partners + task.partner_count},
-              task.directory,  task.text};
+      if (task.kind == KINTSUGI_TASK_NOTHING && (timeout_ms < 0 || left > kSliceMs)) continue;
+      return TaskFrom(task);
     }
   }
   void Default() {
@@ -339,6 +379,75 @@ class Store {
 
 std::unique_ptr<Store> Agent::OpenStore(uint64_t generation) { return std::make_unique<Store>(*this, generation); }
 
+struct Event {
+  int kind, rank;
+  uint64_t incarnation, step, generation;
+  int exit_code;
+  std::string phase, text;
+};
+
+// A controller in this process.
+class Controller {
+ public:
+  Controller(const std::string& bind, int port, const std::string& job, nb::bytes secret, int world_size,
+             int max_respawns, int64_t silence_ms, int64_t step_timeout_ms, int64_t join_timeout_ms, double hang_factor,
+             const std::string& save_directory, const std::vector<std::string>& tls) {
+    kintsugi_controller_options options{};
+    options.size = sizeof options;
+    options.bind_address = bind.c_str();
+    options.port = port;
+    options.job = job.c_str();
+    const std::string bytes(secret.c_str(), secret.size());
+    options.secret = bytes.data();
+    options.secret_size = bytes.size();
+    options.world_size = world_size;
+    options.max_respawns = max_respawns;
+    options.silence_ms = silence_ms;
+    options.step_timeout_ms = step_timeout_ms;
+    options.join_timeout_ms = join_timeout_ms;
+    options.hang_factor = hang_factor;
+    options.save_directory = save_directory.empty() ? nullptr : save_directory.c_str();
+    options.log = LogLine;
+    if (tls.size() == 3) {
+      options.tls_certificate = tls[0].c_str();
+      options.tls_key = tls[1].c_str();
+      options.tls_ca = tls[2].c_str();
+    }
+    Checked([&](kintsugi_error** error) { return kintsugi_controller_start(&options, &controller_, error); });
+  }
+  ~Controller() { Stop(); }
+  Controller(const Controller&) = delete;
+
+  void Stop() {
+    kintsugi_controller* controller = std::exchange(controller_, nullptr);
+    nb::gil_scoped_release unlocked;
+    kintsugi_controller_stop(controller);
+  }
+  int port() const { return kintsugi_controller_port(get()); }
+  Event Next(int64_t timeout_ms) {
+    kintsugi_event event{};
+    event.size = sizeof event;
+    Checked([&](kintsugi_error** error) { return kintsugi_controller_next(get(), timeout_ms, &event, error); });
+    return {event.kind,       event.rank,      event.incarnation, event.step,
+            event.generation, event.exit_code, event.phase,       event.text};
+  }
+  void ReportExit(int rank, uint64_t incarnation, const std::string& cause) {
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_controller_report_exit(get(), rank, incarnation, cause.c_str(), error);
+    });
+  }
+  void SaveAndEnd() {
+    Checked([&](kintsugi_error** error) { return kintsugi_controller_save_and_end(get(), error); });
+  }
+
+ private:
+  kintsugi_controller* get() const {
+    if (!controller_) throw DoorError(KINTSUGI_ENDED, "this controller was stopped");
+    return controller_;
+  }
+  kintsugi_controller* controller_ = nullptr;
+};
+
 }  // namespace
 
 NB_MODULE(_core, module) {
@@ -363,7 +472,32 @@ NB_MODULE(_core, module) {
       .def_ro("left_ms", &Task::left_ms)
       .def_ro("partners", &Task::partners)
       .def_ro("directory", &Task::directory)
-      .def_ro("text", &Task::text);
+      .def_ro("text", &Task::text)
+      .def_ro("fault_ranks", &Task::fault_ranks)
+      .def_ro("replaced_ranks", &Task::replaced_ranks)
+      .def_ro("moves", &Task::moves)
+      .def_ro("entries", &Task::entries);
+  nb::class_<Event>(module, "Event")
+      .def_ro("kind", &Event::kind)
+      .def_ro("rank", &Event::rank)
+      .def_ro("incarnation", &Event::incarnation)
+      .def_ro("step", &Event::step)
+      .def_ro("generation", &Event::generation)
+      .def_ro("exit_code", &Event::exit_code)
+      .def_ro("phase", &Event::phase)
+      .def_ro("text", &Event::text);
+  nb::class_<Controller>(module, "Controller")
+      .def(nb::init<const std::string&, int, const std::string&, nb::bytes, int, int, int64_t, int64_t, int64_t, double,
+                    const std::string&, const std::vector<std::string>&>(),
+           nb::kw_only(), nb::arg("bind") = "127.0.0.1", nb::arg("port") = 0, nb::arg("job"), nb::arg("secret"),
+           nb::arg("world_size"), nb::arg("max_respawns") = 10, nb::arg("silence_ms") = 0,
+           nb::arg("step_timeout_ms") = 0, nb::arg("join_timeout_ms") = 0, nb::arg("hang_factor") = 0.0,
+           nb::arg("save_directory") = "", nb::arg("tls") = std::vector<std::string>())
+      .def("stop", &Controller::Stop)
+      .def("next", &Controller::Next, nb::arg("timeout_ms"))
+      .def("report_exit", &Controller::ReportExit, nb::arg("rank"), nb::arg("incarnation"), nb::arg("cause"))
+      .def("save_and_end", &Controller::SaveAndEnd)
+      .def_prop_ro("port", &Controller::port);
   nb::class_<Store>(module, "Store")
       .def("set", &Store::Set, nb::arg("key"), nb::arg("value"))
       .def("get", &Store::Get, nb::arg("key"), nb::arg("timeout_ms"))
@@ -391,7 +525,7 @@ NB_MODULE(_core, module) {
       .def("set_gate", &Agent::SetGate, nb::arg("mode"))
       .def("register_fault", &Agent::RegisterFault, nb::arg("pattern"), nb::arg("outcome"))
       .def("guard_begin", &Agent::GuardBegin)
-      .def("next", &Agent::Next)
+      .def("next", &Agent::Next, nb::arg("timeout_ms") = -1)
       .def("default", &Agent::Default)
       .def("done", &Agent::Done, nb::arg("outcome"), nb::arg("text"))
       .def("superseded", &Agent::Superseded)

@@ -6,6 +6,10 @@ endif()
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/integrations/python/kintsugi/" DESTINATION kintsugi COMPONENT python
         PATTERN "__pycache__" EXCLUDE)
+# Out of the way of a real mindio_ttp: the path file makes it one's own where KINTSUGI_MINDIO=1 is set, and does nothing elsewhere.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/integrations/python/mindio_ttp/" DESTINATION kintsugi/compat/mindio_ttp COMPONENT python
+        PATTERN "__pycache__" EXCLUDE)
+install(FILES "${PROJECT_SOURCE_DIR}/integrations/python/kintsugi_mindio.pth" DESTINATION . COMPONENT python)
 install(TARGETS kintsugi_python LIBRARY DESTINATION kintsugi COMPONENT python)
 # Under the one name that is asked for: in a wheel a symbolic link is a second copy.
 install(PROGRAMS "$<TARGET_FILE:kintsugi_shared>" DESTINATION kintsugi RENAME "$<TARGET_SONAME_FILE_NAME:kintsugi_shared>"

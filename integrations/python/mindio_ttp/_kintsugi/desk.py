@@ -1,0 +1,222 @@
+"""The desk: one line of JSON after the other between the process that hosts the controller and each rank's.
+
+It carries what MindIO's interface has and Kintsugi's protocol does not: where the controller is, which replica groups there
+are, what kind of fault a rank met, pauses, the scheduler's word. What decides about steps and state goes through Kintsugi.
+A line is {"do": name, ...}; one with "id" is answered by {"id": ..., ...}.
+
+Threads: the server has one, which runs its loop and calls `on_line` and `on_gone`; a link has one that reads, and calls
+`on_order`. Sending: any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .codes import MindioError
+from .log import LOGGER
+
+Message = dict[str, Any]
+_LINE_MAX = 64 << 20
+_HELLO_LIMIT = 10.0
+
+
+class Peer:
+    """One rank's connection, as the server sees it."""
+
+    def __init__(self, server: DeskServer, writer: asyncio.StreamWriter) -> None:
+        self._server, self._writer = server, writer
+        self.rank = -1
+        self.host = ""
+        self.pid = 0
+        self.incarnation = 0
+        self.said_goodbye = False
+
+    def send(self, message: Message) -> None:
+        """Any thread."""
+        data = (json.dumps(message) + "\n").encode()
+        self._server.post(lambda: None if self._writer.is_closing() else self._writer.write(data))
+
+    def answer(self, request: Message, **what: Any) -> None:
+        self.send({"id": request["id"], **what})
+
+    def close(self) -> None:
+        self._server.post(self._writer.close)
+
+
+class DeskServer:
+    """Listens for ranks."""
+
+    def __init__(self, on_line: Callable[[Peer, Message], None], on_gone: Callable[[Peer], None]) -> None:
+        self._on_line, self._on_gone = on_line, on_gone
+        self._loop = asyncio.new_event_loop()
+        self._server: asyncio.AbstractServer | None = None
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mindio-desk", daemon=True)
+        self._open = 0
+
+    def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        """Raises OSError."""
+        self._thread.start()
+        listening = asyncio.start_server(self._serve, host, port, ssl=tls, limit=_LINE_MAX, reuse_address=True)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(30)
+
+    def post(self, function: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    def drain(self, limit: float) -> None:
+        """Waits until every rank has hung up."""
+        until = time.monotonic() + limit
+        while self._open and time.monotonic() < until:
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        if not self._thread.is_alive():
+            return
+
+        def end() -> None:
+            if self._server:
+                self._server.close()
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+            self._loop.call_soon(self._loop.stop)
+
+        self.post(end)
+        self._thread.join(5)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(self, writer)
+        self._open += 1
+        try:
+            line = await asyncio.wait_for(reader.readline(), _HELLO_LIMIT)
+            while line:
+                message = json.loads(line)
+                if not isinstance(message, dict):
+                    raise ValueError("no object")
+                self._on_line(peer, message)
+                line = await reader.readline()
+        except (ValueError, KeyError, TypeError) as error:
+            LOGGER.warning("a line that makes no sense came from %s: %s: %s", writer.get_extra_info("peername"),
+                           type(error).__name__, error)
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+            pass  # gone, which is told below
+        finally:
+            self._open -= 1
+            writer.close()
+            self._on_gone(peer)
+
+
+class Link:
+    """A rank's connection to the desk."""
+
+    def __init__(self, on_order: Callable[[Message], None], on_lost: Callable[[], None]) -> None:
+        self._on_order, self._on_lost = on_order, on_lost
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._answers: dict[int, Message | None] = {}
+        self._next = 0
+        self._closed = True
+
+    def connect(self, host: str, port: int, local: str, tls: ssl.SSLContext | None, tries: int) -> None:
+        """Raises OSError when the last try fails; 1, 2, 4 .. 10 seconds lie between them."""
+        pause = 1.0
+        for attempt in range(1, tries + 1):
+            try:
+                made = socket.create_connection((host, port), 10, (local, 0) if local else None)
+                made.settimeout(None)
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._socket = tls.wrap_socket(made) if tls else made
+                break
+            except OSError as error:
+                if attempt == tries:
+                    raise OSError(f"no controller at {host}:{port} after {tries} tries: {error}") from error
+                LOGGER.info("no controller at %s:%d yet (%s), try %d of %d", host, port, error, attempt, tries)
+                time.sleep(pause)
+                pause = min(2 * pause, 10)
+        self._closed = False
+        threading.Thread(target=self._read, name="mindio-link", daemon=True).start()
+
+    @property
+    def remote(self) -> str:
+        assert self._socket is not None
+        return str(self._socket.getpeername()[0])
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed
+
+    def tell(self, what: str, **more: Any) -> None:
+        """What is lost with the connection is lost: Kintsugi notices the same by its own means."""
+        self._send({"do": what, **more})
+
+    def ask(self, what: str, limit: float, **more: Any) -> Message:
+        """Raises MindioError when no answer comes, or the answer is a refusal."""
+        with self._lock:
+            self._next += 1
+            number = self._next
+            self._answers[number] = None
+        self._send({"do": what, "id": number, **more})
+        with self._changed:
+            self._changed.wait_for(lambda: self._answers[number] is not None or self._closed, limit)
+            answer = self._answers.pop(number)
+        if answer is None:
+            why = "the connection is lost" if self._closed else f"no answer within {limit:g} s"
+            raise MindioError(f"'{what}' to the controller: {why}")
+        if "refused" in answer:
+            raise MindioError(str(answer["refused"]))
+        return answer
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        assert self._socket is not None
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._socket.close()
+
+    def _send(self, message: Message) -> None:
+        data = (json.dumps(message) + "\n").encode()
+        try:
+            with self._lock:
+                if self._closed or self._socket is None:
+                    return
+                self._socket.sendall(data)
+        except OSError as error:
+            LOGGER.warning("the controller cannot be told '%s': %s", message["do"], error)
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            with self._socket.makefile("rb") as lines:
+                for line in lines:
+                    self._take(json.loads(line))
+        except (OSError, ValueError):
+            pass  # gone, which is told below
+        with self._lock:
+            lost = not self._closed
+            self._closed = True
+            self._changed.notify_all()
+        if lost:
+            self._on_lost()
+
+    def _take(self, message: Message) -> None:
+        number = message.get("id")
+        if number is None:
+            self._on_order(message)
+            return
+        with self._lock:
+            if number in self._answers:
+                self._answers[number] = message
+                self._changed.notify_all()

@@ -1,0 +1,399 @@
+"""The guard: a thread that asks Kintsugi's agent what comes next and calls the client's handlers.
+
+| task of the agent | what the client sees |
+|---|---|
+| CLEAN | `stop`; then its main thread reports; then `clean`; tft_wait_next_action returns |
+| REBUILD_GROUP | `rebuild_group`, where processes were replaced |
+| REPAIR | `repair`, on sources and destinations |
+| ROLLBACK | `rollback` |
+| LOOP | tft_wait_repair_action returns |
+| SAVE | `stop` and `clean` where that is asked for, `save_ckpt` |
+| RENAME | `rename`, on this rank or, through the desk, on the one that MindIO would choose |
+
+Threads: the guard's own; a second one, the watcher, waits for the agent's stop event, so that a handler which is stuck in a
+collective with a rank that has died is freed by the client's own stop handler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import threading
+from typing import TYPE_CHECKING, Any
+
+from kintsugi import _core
+
+from . import layout, settings
+from .callbacks import CallbackFailed, Kind
+from .codes import FAULT_UCE, RET_NO_REBUILD, MindioError, RepairType, ReportState
+from .log import LOGGER
+
+if TYPE_CHECKING:
+    from .processor import Processor
+
+NOTHING = 0
+LOOP, CLEAN, REBUILD_GROUP, REPAIR, ROLLBACK, SAVE, RENAME, CONTINUE, UNWIND, ENDED = range(1, 11)
+_OK, _CANCELLED, _COMM_FAILURE, _INTERNAL = 0, 11, 2, 13
+_FINISHED, _WAS_INTERRUPTED, _RAISED, _COMM_ERROR, _MEMORY_ERROR = range(5)
+_OUTCOME = {
+    ReportState.RS_UCE: _MEMORY_ERROR,
+    ReportState.RS_UCE_CORRUPTED: _MEMORY_ERROR,
+    ReportState.RS_HCCL_FAILED: _COMM_ERROR,
+    ReportState.RS_NORMAL: _COMM_ERROR,
+    ReportState.RS_STEP_FINISH: _COMM_ERROR,
+    ReportState.RS_PREREPAIR_FINISH: _COMM_ERROR,
+    ReportState.RS_INIT_FINISH: _COMM_ERROR,
+    ReportState.RS_RETRY: _MEMORY_ERROR,
+}
+_STORE_LIMIT_MS = 60_000
+_PULL_MS = 100
+# Their main thread has reported: nothing needs to be waited for.
+_FAULTY = (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED, ReportState.RS_HCCL_FAILED, ReportState.RS_RETRY)
+
+
+class OtherWay(Exception):
+    """The scheduler chose another way than the ladder: this attempt is given up."""
+
+
+class Guard:
+    """One rank's."""
+
+    def __init__(self, processor: Processor, agent: _core.Agent) -> None:
+        self._p, self._agent = processor, agent
+        self._changed = processor.changed
+        self._stop_fd = agent.stop_fd()
+        self._quiet, self._wake = os.pipe()
+        self.stop_seen = False
+        self.ended = False
+        self._working = False  # within a task
+        self._closing = False
+        self._stopped_in: int | None = None  # the generation that the stop handler was called for
+        self._word: dict[str, Any] = {}
+        self._low = False  # of this rank: clean said that nothing needs to be built anew
+        self._error: ReportState | None = None  # what this rank reported in the incident under way
+
+    def start(self) -> None:
+        self._agent.guard_begin()
+        self._threads = [threading.Thread(target=target, name=name, daemon=True)
+                         for target, name in ((self._run, "mindio-guard"), (self._watch, "mindio-stop"))]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self, limit: float) -> bool:
+        """Ends both threads. False: a handler of the client's does not return, and the agent must stay."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        os.write(self._wake, b".")
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(limit)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    # ---- the watcher --------------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._stop_fd, self._quiet], [], [])
+            if self._quiet in ready:
+                return
+            try:
+                os.read(self._stop_fd, 8)
+            except BlockingIOError:
+                continue
+            with self._changed:
+                self.stop_seen = True
+                stuck = self._working and self._p.callbacks.has(Kind.STOP)
+                self._changed.notify_all()
+            if stuck:
+                self._free()
+
+    def _free(self) -> None:
+        """A handler may be waiting for a rank that is gone."""
+        try:
+            if self._agent.superseded():
+                LOGGER.warning("an incident has begun while a handler runs: it is stopped")
+                self._p.callbacks.call(Kind.STOP, self._p.args)
+        except (CallbackFailed, RuntimeError) as error:
+            LOGGER.error("the running handler could not be stopped: %s", error)
+
+    # ---- tasks --------------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self.ended and not self._closing:
+                task = self._agent.next(_PULL_MS)
+                if task.kind == NOTHING:
+                    continue
+                if task.kind == LOOP:
+                    self._loop(task)
+                elif task.kind == ENDED:
+                    self._end(task)
+                else:
+                    self._work_off(task)
+        except RuntimeError as error:
+            LOGGER.exception("the guard of rank %d failed", self._p.rank)
+            with self._changed:
+                self._p.exiting = self._p.exiting or str(error)
+                self._changed.notify_all()
+            self._p.exit_soon()
+
+    def _work_off(self, task: _core.Task) -> None:
+        p = self._p
+        with self._changed:
+            self._working = True
+        try:
+            work = {CLEAN: self._clean, REBUILD_GROUP: self._rebuild, REPAIR: self._repair, ROLLBACK: self._rollback,
+                    SAVE: self._save, RENAME: self._rename}[task.kind]
+            work(task)
+        except OtherWay:
+            self._agent.done(_COMM_FAILURE, "the scheduler chose another way")
+        except (CallbackFailed, MindioError, RuntimeError) as error:
+            superseded = self._agent.superseded()
+            if not superseded:
+                LOGGER.error("rank %d: %s", p.rank, error)
+            self._agent.done(_CANCELLED if superseded else _INTERNAL, str(error)[:1000])
+        else:
+            self._agent.done(_OK, "")
+        finally:
+            with self._changed:
+                self._working = False
+
+    @property
+    def _begins(self) -> bool:
+        """No loop was ever opened in this run: nothing of the client's needs to be undone."""
+        return self._p.round == 0 and self._agent.joined_as == 0
+
+    def _ask(self, task: _core.Task) -> None:
+        """How this attempt mends the incident, from the controller's process; held there while a scheduler decides."""
+        p = self._p
+        limit = 4 * p.settings.scheduler_wait + 20
+        self._word = p.link.ask("clean", limit, generation=task.generation)
+        with self._changed:
+            p.repair_type = self._word["type"]
+            p.repair_step = p.told_step(task.step)
+            self._changed.notify_all()
+        if self._word["other_way"]:
+            raise OtherWay
+
+    def _clean(self, task: _core.Task) -> None:
+        p = self._p
+        if self._begins:
+            return
+        self._ask(task)
+        self._stop(task)
+        self._low = False
+        if p.callbacks.has(Kind.CLEAN):
+            is_uce = self._error in (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED)
+            result = p.callbacks.call(Kind.CLEAN, is_uce, p.args)
+            self._low = is_uce and result == RET_NO_REBUILD
+            if result not in (None, 0) and not self._low:
+                raise MindioError(f"handler clean returned {result!r}: this rank cannot be cleaned")
+        else:
+            raise MindioError("no clean handler is registered: this rank cannot be cleaned")
+        if self._error in (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED):
+            self._store(task).set(f"mindio/low/{p.rank}", b"1" if self._low else b"0")
+        with self._changed:
+            p.clean_done = True
+            self._changed.notify_all()
+
+    def _stop(self, task: _core.Task) -> None:
+        """The client's stop handler, and then its main thread's way out of the step."""
+        p = self._p
+        if not p.callbacks.has(Kind.STOP):
+            raise MindioError("no stop handler is registered: the main thread cannot be brought out of its step")
+        p.callbacks.call(Kind.STOP, p.args)
+        limit = p.settings.action_limit
+        with self._changed:
+            p.force_stop = True
+            self._changed.notify_all()
+            came = self._changed.wait_for(lambda: p.reported is not None or p.finished or p.parked or p.exiting is not None, limit)
+        if not came:
+            raise MindioError(f"the main thread did not report within {limit:g} s of the stop handler's return")
+
+    def _await_parked(self) -> None:
+        p = self._p
+        with self._changed:
+            if not self._changed.wait_for(lambda: p.parked or p.exiting is not None, p.settings.action_limit):
+                raise MindioError(f"the main thread is not parked within {p.settings.action_limit:g} s")
+
+    def _rebuild(self, task: _core.Task) -> None:
+        p = self._p
+        if self._begins:
+            return
+        if self._agent.joined_as == 1 and p.round == 0:
+            self._await_parked_newcomer()
+        if task.replaced_ranks:
+            p.repair_step = p.told_step(task.step)
+            if p.callbacks.has(Kind.REBUILD_GROUP):
+                p.callbacks.call(Kind.REBUILD_GROUP, sorted(task.replaced_ranks), p.args)
+        with self._changed:
+            p.rebuilt = True
+            self._changed.notify_all()
+
+    def _await_parked_newcomer(self) -> None:
+        """Its groups are built with its main thread out of the way, and with the arguments of the training in hand."""
+        p = self._p
+        with self._changed:
+            came = self._changed.wait_for(lambda: p.reported is not None or p.exiting is not None, p.settings.action_limit)
+        if not came:
+            raise MindioError("this process takes the place of a lost one, and its training did not report ARF FINISH or RS_INIT_FINISH")
+
+    def _repair(self, task: _core.Task) -> None:
+        p = self._p
+        if self._begins:
+            return
+        self._await_parked()
+        replaced = set(task.replaced_ranks)
+        if not self._word or p.rank in replaced:
+            self._word = p.link.ask("clean", 4 * p.settings.scheduler_wait + 20, generation=task.generation)
+        if p.rank in replaced:
+            with self._changed:
+                p.repair_type = "recover"
+        groups = {int(rank): [layout.Group(tuple(ranks), count) for ranks, count in said] for rank, said in self._word["groups"].items()}
+        low = {rank for rank in {move[1] for move in task.moves} - replaced if self._is_low(task, rank)}
+        moves = [move for move in task.moves if move[1] not in low]
+        found = layout.pairs(p.groups, moves, lambda kind, rank: groups[rank][kind])
+        received = RepairType.RT_RECV_REPAIR if p.rank in replaced else RepairType.RT_UCE_HIGHLEVEL
+        for info in layout.repair_infos(found, p.rank, (RepairType.RT_SEND.value, received.value)):
+            if not p.callbacks.has(Kind.REPAIR):
+                raise MindioError("no repair handler is registered: the state of a rank cannot be moved")
+            rebuilds = info["repair_type"] == RepairType.RT_UCE_HIGHLEVEL.value
+            p.callbacks.call(Kind.REPAIR, p.told_step(task.step), rebuilds, list(info["dst"]), info, p.args)
+
+    def _is_low(self, task: _core.Task, rank: int) -> bool:
+        """Whether that rank's clean handler said that its memory needs nothing from anybody."""
+        if self._word["faults"].get(str(rank)) != FAULT_UCE:
+            return False
+        return self._store(task).get(f"mindio/low/{rank}", _STORE_LIMIT_MS) == b"1"
+
+    def _rollback(self, task: _core.Task) -> None:
+        p = self._p
+        if self._begins:
+            return
+        self._await_parked()
+        p.repair_step = p.told_step(task.step)
+        if p.callbacks.has(Kind.ROLLBACK):
+            p.callbacks.call(Kind.ROLLBACK, p.told_step(task.step), p.args)
+
+    def _store(self, task: _core.Task) -> _core.Store:
+        return self._agent.open_store(task.generation)
+
+    # ---- the dying gasp -----------------------------------------------------------------------------------------------------
+
+    def _save(self, task: _core.Task) -> None:
+        p = self._p
+        if not p.callbacks.has(Kind.SAVE_CKPT):
+            raise MindioError("no save_ckpt handler is registered: nothing can be dumped")
+        with self._changed:
+            p.saved = True
+        if not p.at_save_point and settings.stops_before_dump():
+            self._ask(task)
+            self._stop(task)
+            p.callbacks.call(Kind.CLEAN, False, p.args)
+        written = self._all_entries(task)
+        p.callbacks.call(Kind.SAVE_CKPT, p.told_step(task.step), self._save_info(task, written), p.args)
+
+    def _all_entries(self, task: _core.Task) -> dict[int, list[int]]:
+        """Which optimizer types each of the writers writes."""
+        store, mine = self._store(task), [kind for kind, _ in task.entries]
+        store.set(f"mindio/save/{task.step}/{self._p.rank}", json.dumps(mine).encode())
+        return {rank: mine if rank == self._p.rank else
+                json.loads(store.get(f"mindio/save/{task.step}/{rank}", _STORE_LIMIT_MS)) for rank in task.partners}
+
+    def _save_info(self, task: _core.Task, written: dict[int, list[int]]) -> list[dict[str, Any]]:
+        """One entry for each optimizer type: all of its group's ranks that write a part."""
+        info = []
+        for kind in sorted({kind for kind, _ in task.entries}):
+            group = self._p.groups[kind].ranks
+            info.append({"type": kind, "ranks": [rank for rank in sorted(written) if rank in group and kind in written[rank]]})
+        return info
+
+    def _rename(self, task: _core.Task) -> None:
+        """On the first writer that is not rank 0."""
+        p = self._p
+        step = p.told_step(task.step)
+        chosen = next((rank for rank in sorted(task.partners) if rank != 0), 0)
+        if chosen != p.rank:
+            p.link.ask("rename", p.settings.action_limit, rank=chosen, step=step)
+        elif p.callbacks.has(Kind.RENAME):
+            p.callbacks.rename(step, p.args, p.settings.mindspore)
+
+    # ---- the loop -----------------------------------------------------------------------------------------------------------
+
+    def _loop(self, task: _core.Task) -> None:
+        p = self._p
+        with self._changed:
+            p.next, p.begun = task.step + 1, 0
+            p.updating = p.marking = p.force_stop = p.finished = p.parked = p.clean_done = p.rebuilt = False
+            p.hold, p.pause_at = False, None
+            p.reported, p.report_text = None, ""
+            p.repair_type, p.repair_step, self._error, self._word = "unknown", 0, None, {}
+            self.stop_seen = False
+            p.last_step = p.told_step(task.step)
+            p.round += 1
+            p.open = True
+            self._changed.notify_all()
+        if p.round == 1:
+            p.link.tell("trains")
+        outcome, text = self._await_leaving()
+        with self._changed:
+            p.open = False
+            self._changed.notify_all()
+            # An update is local arithmetic: it ends, or its exception is reported.
+            self._changed.wait_for(lambda: self._closing or not p.marking and (not p.updating or p.reported is not None or p.exiting is not None))
+        self._agent.left_loop(outcome, "", text[:1000])
+
+    def _await_leaving(self) -> tuple[int, str]:
+        p = self._p
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self.stop_seen or self._closing or p.reported is not None or p.finished or
+                                       (p.at_save_point and p.save_point_code is None) or self._agent_locked())
+                if self._closing:
+                    return _WAS_INTERRUPTED, "this process leaves"
+                if p.reported is not None:
+                    if p.reported is ReportState.RS_UNKNOWN:
+                        return _WAS_INTERRUPTED, p.report_text
+                    self._error = p.reported if p.reported in _FAULTY else None
+                    return _OUTCOME[p.reported], p.report_text
+                if p.finished and not p.updating:
+                    return _FINISHED, ""
+                self.stop_seen = False
+                save_point = p.at_save_point and p.save_point_code is None
+            if save_point:
+                if self._work_off_save_point():
+                    return _WAS_INTERRUPTED, ""
+            elif self._agent_locked():
+                return _WAS_INTERRUPTED, ""
+
+    def _agent_locked(self) -> bool:
+        return self._agent.poll() != 0
+
+    def _work_off_save_point(self) -> bool:
+        """Tasks within the loop. True: the loop is to be left."""
+        p = self._p
+        while True:
+            task = self._agent.next(_PULL_MS)
+            if task.kind == NOTHING:
+                if self._closing:
+                    return True
+                continue
+            if task.kind in (CONTINUE, UNWIND, ENDED):
+                with self._changed:
+                    p.save_point_code = 0 if task.kind == CONTINUE else 1
+                    self._changed.notify_all()
+                return task.kind != CONTINUE
+            self._work_off(task)
+
+    def _end(self, task: _core.Task) -> None:
+        p = self._p
+        with self._changed:
+            self.ended = True
+            if self._agent.exit_code != 0:
+                p.exiting = p.exiting or task.text
+            self._changed.notify_all()
+        if self._agent.exit_code != 0:
+            LOGGER.warning("the run has ended: %s", task.text)
+            p.exit_soon()

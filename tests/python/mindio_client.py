@@ -1,0 +1,273 @@
+"""A client of mindio_ttp, written from its reference: four ranks, one optimizer type, two copies of each half of its state.
+
+Its model is a number, its collectives go through a hub of the test's (mindio_world.py), its device is a flag that the stop handler
+sets. Every callback writes a line: what it was, on whom, with which arguments.
+
+  mindio_client.py RANK WORLD PORT HUB_PORT STEPS OUT_FOLDER [--fault KIND:RANK@STEP:PHASE]... [options]
+"""
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+from mindio_ttp import framework_ttp as ttp
+from mindio_ttp.framework_ttp.ttp_decorator import tft_get_repair_type
+
+PRIME = (1 << 61) - 1
+TEXTS = {
+    "uce-high": "UCE ERROR, device error type 507054",
+    "uce-low": "UCE ERROR, device error type 507054",
+    "hccl": "HCCL OP RETRY FAILED",
+    "link": "SUSPECT REMOTE ERROR",
+    "runtime": "the loss is not a number",
+}
+
+
+class Hub:
+    """Collectives that a stop handler can break, as a device's are broken."""
+
+    def __init__(self, rank, port):
+        self.rank, self.port = rank, port
+        self.lock = threading.Lock()
+        self.stopped = False
+        self.sockets = {}
+
+    def _socket(self, lane):
+        with self.lock:
+            if self.stopped:
+                raise RuntimeError("FORCE STOP, the device is stopped")
+            if lane not in self.sockets:
+                self.sockets[lane] = socket.create_connection(("127.0.0.1", self.port))
+            return self.sockets[lane]
+
+    def ask(self, lane, **what):
+        connection = self._socket(lane)
+        try:
+            connection.sendall((json.dumps({"rank": self.rank, **what}) + "\n").encode())
+            line = b""
+            while not line.endswith(b"\n"):
+                got = connection.recv(65536)
+                if not got:
+                    raise OSError("closed")
+                line += got
+        except OSError as error:
+            raise RuntimeError(f"FORCE STOP, the collective was broken: {error}") from error
+        return json.loads(line)["value"]
+
+    def stop(self):
+        with self.lock:
+            self.stopped = True
+            for connection in self.sockets.values():
+                try:
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+                connection.close()
+            self.sockets.clear()
+
+    def restart(self):
+        with self.lock:
+            self.stopped = False
+
+
+class Client:
+    def __init__(self, o):
+        self.o = o
+        self.rank, self.world = o.rank, o.world
+        self.hub = Hub(o.rank, o.hub)
+        self.shard = o.rank % (o.world // 2)
+        self.weight = 1 + self.shard
+        self.step = o.first
+        self.args = None
+        self.low = False
+        self.trace = open(f"{o.out}/trace.{o.rank}", "a", buffering=1, encoding="utf-8")
+        self.times = open(f"{o.out}/times.{o.rank}", "a", buffering=1, encoding="utf-8")
+        self.faults = [self.parse(fault) for fault in o.fault]
+        self.struck = set()
+        self.grads = None
+
+    @staticmethod
+    def parse(text):
+        kind, _, place = text.partition(":")
+        rank, _, place = place.partition("@")
+        step, _, phase = place.partition(":")
+        return kind, int(rank), int(step), phase
+
+    def say(self, name, *what):
+        self.trace.write(" ".join([name, *(repr(x) for x in what)]) + "\n")
+
+    def note(self, name):
+        self.times.write(f"{time.monotonic():.6f} {name} {self.step}\n")
+
+    def check(self, args, ctx):
+        if args is not self.args or ctx is not None:
+            self.say("WRONG", "args" if args is not self.args else "ctx")
+
+    # ---- faults ---------------------------------------------------------------------------------------------------------
+
+    def strike(self, phase):
+        for number, (kind, rank, step, where) in enumerate(self.faults):
+            if rank != self.rank or step != self.step + 1 or where != phase or number in self.struck or os.path.exists(f"{self.o.out}/struck.{number}"):
+                continue
+            self.struck.add(number)
+            open(f"{self.o.out}/struck.{number}", "w").close()
+            self.note("fault")
+            if kind == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if kind == "freeze":
+                os.kill(os.getpid(), signal.SIGSTOP)
+                return
+            if kind == "value":
+                raise ValueError("the data is crooked")
+            self.low = kind == "uce-low"
+            if kind == "uce-high":
+                self.weight = None
+            raise RuntimeError(TEXTS[kind])
+
+    # ---- handlers -------------------------------------------------------------------------------------------------------
+
+    def stop(self, args, ctx):
+        self.check(args, ctx)
+        self.say("stop", tft_get_repair_type())
+        self.note("stop")
+        self.hub.stop()
+
+    def clean(self, is_uce, args, ctx):
+        self.check(args, ctx)
+        self.say("clean", is_uce)
+        self.hub.restart()
+        if self.o.clean_fails and is_uce:
+            return 1
+        return 2 if is_uce and self.low else 0
+
+    def rebuild(self, fault_ranks, args, ctx):
+        self.check(args, ctx)
+        self.say("rebuild_group", fault_ranks)
+        self.hub.restart()
+        self.strike("rebuild")
+
+    def repair(self, step, need_rebuild, error_ranks, info, args, ctx):
+        self.check(args, ctx)
+        self.say("repair", step, need_rebuild, error_ranks, info)
+        self.strike("repair")
+        for kind, source, destination in zip(info["type"], info["src"], info["dst"]):
+            key = f"{step}/{kind}/{source}/{destination}"
+            if source == self.rank:
+                self.hub.ask("repair", op="send", key=key, value=self.weight)
+            elif destination == self.rank:
+                self.weight = self.hub.ask("repair", op="receive", key=key)
+            else:
+                return 1
+        return None
+
+    def rollback(self, step, args, ctx):
+        self.check(args, ctx)
+        self.say("rollback", step)
+        self.step = step
+
+    def save(self, step, save_info, args, ctx):
+        self.check(args, ctx)
+        self.say("save", step, save_info)
+        self.note("save")
+        if self.o.save_kill == self.rank and not os.path.exists(f"{self.o.out}/struck.save"):
+            open(f"{self.o.out}/struck.save", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.makedirs(f"{self.o.out}/iter_{step:07d}_tmp", exist_ok=True)
+        with open(f"{self.o.out}/iter_{step:07d}_tmp/shard{self.shard}", "w", encoding="utf-8") as file:
+            json.dump({"step": step, "weight": self.weight}, file)
+
+    def rename(self, step, args):
+        self.check(args, None)
+        self.say("rename", step)
+        self.note("rename")
+        os.rename(f"{self.o.out}/iter_{step:07d}_tmp", f"{self.o.out}/iter_{step:07d}")
+
+    def stream_sync(self):
+        self.say("stream_sync")
+
+    # ---- training -------------------------------------------------------------------------------------------------------
+
+    def train(self, model, optimizer, args):
+        if self.reboot:
+            self.reboot = False
+            raise RuntimeError("ARF FINISH")
+        assert args is self.config
+        while self.step < self.o.steps:
+            self.strike("forward")
+            self.grads = self.hub.ask("train", op="sum", key=str(self.step + 1), value=(self.rank + 1) * (self.step + 1))
+            self.strike("backward")
+            ttp.tft_start_updating_os(-1)
+            self.strike("update")
+            self.weight = (self.weight * 31 + self.grads * (self.shard + 1)) % PRIME
+            ttp.tft_end_updating_os(self.step + 1)
+            self.step += 1
+            self.note("step")
+            ttp.tft_pause_train(self.step)
+            if self.o.pace:
+                time.sleep(self.o.pace)
+        return self.weight
+
+    def run(self):
+        o = self.o
+        if o.rank == 0 and not o.scheduled:
+            ttp.tft_init_controller(o.rank, o.world, False, o.arf, False)
+            ttp.tft_start_controller("127.0.0.1", o.port, False, "")
+        ttp.tft_init_processor(o.rank, o.world, False, False, "", True, o.arf, False)
+        ttp.tft_start_processor("127.0.0.1", o.port)
+        self.reboot = ttp.tft_is_reboot_node()
+        half = o.world // 2
+        groups = [[0, 1], [2, 3]] if o.groups == "halves" else [list(range(o.world))]
+        group = next(g for g in groups if o.rank in g)
+        if o.groups == "halves":
+            self.shard, self.weight = o.rank // half, 1 + o.rank // half
+        ttp.tft_set_optimizer_replica(o.rank, [{"rank_list": group, "replica_cnt": 2, "replica_shift": 0}])
+        ttp.tft_set_dp_group_info(o.rank, group)
+        ttp.tft_register_save_ckpt_handler(self.save)
+        ttp.tft_register_rename_handler(self.rename)
+        ttp.tft_register_stop_handler(self.stop)
+        ttp.tft_register_clean_handler(self.clean)
+        ttp.tft_register_rebuild_group_handler(self.rebuild)
+        ttp.tft_register_repair_handler(self.repair)
+        ttp.tft_register_rollback_handler(self.rollback)
+        ttp.tft_register_stream_sync_handler(self.stream_sync)
+        self.config = object()
+        client = self
+
+        @ttp.tft_exception_handler
+        def wrapped(*args):
+            return client.train(*args)
+
+        self.seize_args()
+        print(f"rank {o.rank} ends with {wrapped('model', 'optimizer', self.config)}", flush=True)
+
+    def seize_args(self):
+        """The list that every handler gets, as the decorator keeps it: looked at once, compared from then on."""
+        from mindio_ttp._kintsugi.session import SESSION
+        give = SESSION.give_args
+
+        def seize(args):
+            assert type(args) is list, args
+            self.args = args
+            give(args)
+
+        SESSION.give_args = seize
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for name in ("rank", "world", "port", "hub", "steps"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("out")
+    parser.add_argument("--fault", action="append", default=[])
+    parser.add_argument("--arf", action="store_true")
+    parser.add_argument("--groups", default="one")
+    parser.add_argument("--scheduled", action="store_true")
+    parser.add_argument("--clean-fails", action="store_true")
+    parser.add_argument("--save-kill", type=int, default=-1)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--pace", type=float, default=0)
+    Client(parser.parse_args(sys.argv[1:])).run()

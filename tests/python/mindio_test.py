@@ -1,0 +1,162 @@
+"""mindio_ttp: what its clients see. Callbacks with their arguments in their order are golden text; state after each repair is
+that of the undisturbed run; wrong calls are refused in words.
+
+  mindio_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--rewrite]
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from door import HERE, Door, Failure, Skip, main
+from mindio_world import World
+
+GOLDEN = HERE / "golden" / "mindio"
+REWRITE = "--rewrite" in sys.argv
+
+
+class Mindio:
+    def __init__(self, door):
+        self.door = door
+        self.path = f"{door.package}:{door.package}/kintsugi/compat"
+        self.undisturbed = None
+
+    def world(self, folder, **more):
+        return World(self.door.python, self.path, folder, **more)
+
+    def reference(self):
+        if self.undisturbed is None:
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                world = self.world(folder)
+                codes = world.run()
+                if codes != [0] * 4 or world.trace():
+                    raise Failure(f"{codes} {world.trace()}\n{world.logs()}")
+                self.undisturbed = world.ends()
+        return self.undisturbed
+
+    def same_text(self, name, lines, logs):
+        path = GOLDEN / f"{name}.txt"
+        text = "\n".join(lines) + "\n"
+        if REWRITE:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        elif path.read_text() != text:
+            raise Failure(f"{path.name} says\n{path.read_text()}\nbut it was\n{text}\n{logs}")
+
+    def repaired(self, golden, *options, **more):
+        """All ranks go on to the undisturbed end, and their callbacks were these."""
+        def test(_):
+            expected = self.reference()
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                world = self.world(folder, options=options, **more)
+                codes = world.run()
+                if codes != [0] * 4 or world.ends() != expected:
+                    raise Failure(f"{codes}, ends {world.ends()}, undisturbed {expected}\n{world.trace()}\n{world.logs()}")
+                if golden:
+                    self.same_text(golden, world.trace(), world.logs())
+        return test
+
+    def dumped(self, golden, codes, step, *options, **more):
+        """What is held is saved and published once, with the numbers of that step; then every process leaves."""
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                world = self.world(folder, options=options, **more)
+                found = world.run()
+                if found != codes:
+                    raise Failure(f"exit codes {found}, expected {codes}\n{world.trace()}\n{world.logs()}")
+                saved = sorted(p.name for p in Path(folder).glob("iter_*/*"))
+                if [p.name for p in Path(folder).glob("iter_*")] != [f"iter_{step:07d}"] or saved != ["shard0", "shard1"]:
+                    raise Failure(f"{sorted(p.name for p in Path(folder).iterdir())} {saved}\n{world.logs()}")
+                for number in (0, 1):
+                    self.saved_weight(Path(folder) / f"iter_{step:07d}" / f"shard{number}", number, step)
+                if golden:
+                    self.same_text(golden, world.trace(), world.logs())
+        return test
+
+    @staticmethod
+    def saved_weight(path, shard, step):
+        """By the client's own rule, from the first step on."""
+        weight = 1 + shard
+        for k in range(1, step + 1):
+            weight = (weight * 31 + 10 * k * (shard + 1)) % ((1 << 61) - 1)
+        found = json.loads(path.read_text())
+        if found != {"step": step, "weight": weight}:
+            raise Failure(f"{path.name} holds {found}, expected {weight} of step {step}")
+
+    def mistakes(self, _):
+        done = subprocess.run([self.door.python, "-W", "ignore", str(HERE / "mindio_mistakes.py")], capture_output=True, text=True, timeout=120,
+                              check=False, env={**os.environ, "PYTHONPATH": self.path, "PYTHONDONTWRITEBYTECODE": "1"})
+        if done.returncode != 0 or "processes ok" not in done.stdout:
+            raise Failure(done.stdout[-1000:] + done.stderr[-3000:])
+
+    def environment(self, _):
+        """A variable that is out of range, or whose feature is not there, is named once."""
+        given = {"TTP_FRAMEWORK_TYPE": "1", "TTP_RETRY_TIMES": "301", "MINDIO_WAIT_MINDX_TIME": "x", "TTP_LOG_LEVEL": "LOUD",
+                 "TTP_NORMAL_ACTION_TIME_LIMIT": "10", "TTP_STOP_CLEAN_BEFORE_DUMP": "1", "TTP_ACCLINK_CHECK_PERIOD_HOURS": "24"}
+        code = ("from mindio_ttp._kintsugi import settings\n"
+                "s = settings.current(); assert settings.current() is s\n"
+                "assert (s.retry_times, s.scheduler_wait, s.action_limit, s.log_level, s.stop_clean_before_dump) == (10, 30, 180, 'INFO', True), s\n")
+        done = subprocess.run([self.door.python, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60, check=False,
+                              env={**os.environ, "PYTHONPATH": self.path, **given})
+        if done.returncode != 0:
+            raise Failure(done.stderr)
+        for name in given:
+            count = done.stderr.count(f"WARNING mindio_ttp[") and done.stderr.count(f"{name}=")
+            if count != (0 if name == "TTP_STOP_CLEAN_BEFORE_DUMP" else 1):
+                raise Failure(f"{name} is told {count} times\n{done.stderr}")
+
+    def says_which(self, _):
+        """Not to be found unless it was asked for; looking for it does nothing; importing it says which it is."""
+        look = "import importlib.util as u; print(u.find_spec('mindio_ttp') is not None)"
+        for path, found in ((str(self.door.package), "False"), (self.path, "True")):
+            done = subprocess.run([self.door.python, "-W", "ignore", "-c", look], capture_output=True, text=True, timeout=60, check=True,
+                                  env={**os.environ, "PYTHONPATH": path})
+            if done.stdout.strip() != found or done.stderr:
+                raise Failure(f"PYTHONPATH={path}: {done.stdout} {done.stderr}")
+        done = subprocess.run([self.door.python, "-W", "ignore", "-c", "import mindio_ttp, ttp_logger, ttp_c2python_api, ttp_mindx_api, ttp_utils"],
+                              capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "PYTHONPATH": self.path})
+        if "this is Kintsugi's" not in done.stderr:
+            raise Failure(done.stderr)
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:  # as a wheel lays it out
+            os.symlink(self.door.package / "kintsugi", f"{folder}/kintsugi")
+            os.symlink(HERE.parent.parent / "integrations" / "python" / "kintsugi_mindio.pth", f"{folder}/kintsugi_mindio.pth")
+            for value, found in (("1", "True"), ("0", "False")):
+                done = subprocess.run([self.door.python, "-W", "ignore", "-c", f"import site; site.addsitedir('{folder}'); {look}"], capture_output=True,
+                                      text=True, timeout=60, check=True, env={**os.environ, "KINTSUGI_MINDIO": value})
+                if done.stdout.strip() != found or done.stderr:
+                    raise Failure(f"KINTSUGI_MINDIO={value}: {done.stdout} {done.stderr}")
+
+    def typed(self, _):
+        done = subprocess.run([self.door.python, "-m", "mypy", "--strict", f"--cache-dir={self.door.package / 'mypy-cache'}", "-p", "mindio_ttp"],
+                              capture_output=True, text=True, timeout=300, check=False, cwd=self.door.package,
+                              env={**os.environ, "PYTHONPATH": self.path, "MYPYPATH": self.path})
+        if "No module named mypy" in done.stderr:
+            raise Skip("mypy is not installed in build/python")
+        if done.returncode != 0:
+            raise Failure(done.stdout[-4000:] + done.stderr[-1000:])
+
+
+if __name__ == "__main__":
+    door = Door([a for a in sys.argv[1:] if not a.startswith("--")])
+    m = Mindio(door)
+    tests = [
+        ("says which one it is, and only where it is asked for", m.says_which),
+        ("types are as they say", m.typed),
+        ("wrong calls are refused in words", m.mistakes),
+        ("the environment means what it says, or is named once", m.environment),
+        ("UCE high: stop, clean, repair of the pair, rollback", m.repaired("uce-high", "--fault", "uce-high:2@5:forward")),
+        ("UCE low: no repair", m.repaired("uce-low", "--fault", "uce-low:2@5:forward")),
+        ("network retry: clean is told of no memory", m.repaired("network", "--fault", "hccl:2@5:forward")),
+        ("ARF without a scheduler: the new process takes part from rebuild_group on",
+         m.repaired("arf", "--fault", "kill:2@5:forward", "--arf", respawn=True)),
+        ("dump: one writer for each part, rename on the first that is not rank 0",
+         m.dumped("dump", [2, 2, -9, 2], 4, "--fault", "kill:2@5:forward", environment={"TTP_STOP_CLEAN_BEFORE_DUMP": "1"})),
+        ("dump of two groups, stop and clean before it off", m.dumped("dump-halves", [2, 2, 2, -9], 4, "--fault", "kill:3@5:forward", "--groups", "halves")),
+        ("an unknown RuntimeError ends in a dump, and its process with 2", m.dumped("dump-runtime", [2, 2, 2, 2], 4, "--fault", "runtime:1@5:forward")),
+        ("another exception is raised again", m.dumped(None, [2, 1, 2, 2], 4, "--fault", "value:1@5:forward")),
+        ("memory fails within an update: all others finish it", m.repaired("uce-update", "--fault", "uce-high:2@5:update")),
+        ("a process dies within its update", m.repaired(None, "--fault", "kill:1@7:update", "--arf", respawn=True)),
+    ]
+    sys.exit(main(tests, door.bin))

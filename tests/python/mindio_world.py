@@ -1,0 +1,160 @@
+"""The world around clients of mindio_ttp: their processes, the hub of their collectives, a scheduler where one is played."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Hub:
+    """Sums that are answered once every rank has asked for them, and a mailbox for repairs."""
+
+    def __init__(self, world):
+        self.world = world
+        self.lock = threading.Lock()
+        self.sums, self.mail, self.waiting = {}, {}, {}
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self.server.close()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self.server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        try:
+            for line in connection.makefile("rb"):
+                self._take(connection, json.loads(line))
+        except OSError:
+            pass
+        with self.lock:
+            for table in (self.sums, self.waiting):
+                for key in list(table):
+                    table[key] = {rank: entry for rank, entry in table[key].items() if entry[1] is not connection}
+
+    def _take(self, connection, message):
+        with self.lock:
+            key, rank = message["key"], message["rank"]
+            if message["op"] == "sum":
+                table = self.sums.setdefault(key, {})
+                table[rank] = (message["value"], connection)
+                if len(table) == self.world:
+                    for _, other in table.values():
+                        self._answer(other, sum(value for value, _ in table.values()))
+                    del self.sums[key]
+            elif message["op"] == "send":
+                self.mail[key] = message["value"]
+                self._answer(connection, None)
+                for _, other in self.waiting.pop(key, {}).values():
+                    self._answer(other, self.mail.pop(key))
+            elif key in self.mail:
+                self._answer(connection, self.mail.pop(key))
+            else:
+                self.waiting.setdefault(key, {})[rank] = (None, connection)
+
+    @staticmethod
+    def _answer(connection, value):
+        try:
+            connection.sendall((json.dumps({"value": value}) + "\n").encode())
+        except OSError:
+            pass
+
+
+class World:
+    """Runs clients to their ends."""
+
+    def __init__(self, python, path, out, world=4, steps=12, options=(), respawn=False, environment=None, limit=60):
+        self.python, self.out, self.world, self.steps = python, Path(out), world, steps
+        self.options, self.respawn, self.limit = list(options), respawn, limit
+        self.hub, self.port = Hub(world), free_port()
+        self.environment = {**{k: v for k, v in os.environ.items() if not k.startswith(("MINDX", "MINDIO", "TTP"))},
+                            "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
+        self.processes, self.codes, self.respawned = {}, {}, {}
+
+    def start(self, rank):
+        log = open(self.out / f"log.{rank}", "ab")
+        command = [self.python, "-W", "ignore", str(HERE / "mindio_client.py"), str(rank), str(self.world), str(self.port), str(self.hub.port),
+                   str(self.steps), str(self.out), *self.options]
+        self.processes[rank] = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
+        log.close()
+
+    def run(self):
+        for rank in range(self.world):
+            self.start(rank)
+        return self.wait()
+
+    def wait(self):
+        until = time.monotonic() + self.limit
+        try:
+            while self.processes:
+                for rank, process in list(self.processes.items()):
+                    code = process.poll()
+                    if code is None:
+                        continue
+                    del self.processes[rank]
+                    if self.respawn and code in (-signal.SIGKILL, 2) and self.respawned.get(rank, 0) < 3:
+                        self.respawned[rank] = self.respawned.get(rank, 0) + 1
+                        self.start(rank)
+                    else:
+                        self.codes[rank] = code
+                if time.monotonic() > until:
+                    self.codes.update({rank: "hangs" for rank in self.processes})
+                    break
+                time.sleep(0.005)
+        finally:
+            for process in self.processes.values():
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            self.hub.close()
+        return [self.codes[rank] for rank in range(self.world)]
+
+    def trace(self):
+        """Every rank's callbacks, as text."""
+        lines = []
+        for rank in range(self.world):
+            path = self.out / f"trace.{rank}"
+            lines += [f"[{rank}] {line}" for line in path.read_text().splitlines()] if path.exists() else []
+        return lines
+
+    def ends(self):
+        return [next((line.split()[-1] for line in (self.out / f"log.{rank}").read_text().splitlines() if line.startswith(f"rank {rank} ends with")),
+                     None) for rank in range(self.world)]
+
+    def logs(self):
+        return "\n".join(f"--- rank {rank}\n" + (self.out / f"log.{rank}").read_text()[-3000:] for rank in range(self.world))
+
+    def times(self, rank):
+        """(seconds, what, step)"""
+        path = self.out / f"times.{rank}"
+        return [(float(a), b, int(c)) for a, b, c in (line.split() for line in path.read_text().splitlines())] if path.exists() else []
+
+
+if __name__ == "__main__":  # PYTHON PACKAGE_FOLDER [client options]: for trying something out
+    with tempfile.TemporaryDirectory() as folder:
+        package = sys.argv[2]
+        world = World(sys.argv[1], f"{package}:{package}/kintsugi/compat", folder, options=[o for o in sys.argv[3:] if o != "--respawn"],
+                      respawn="--respawn" in sys.argv)
+        print(world.run())
+        print("\n".join(world.trace()))
+        print(world.ends())
+        print(world.logs())
