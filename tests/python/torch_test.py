@@ -78,7 +78,7 @@ if __name__ == "__main__":
         ("torch's mistakes are sentences", alone(door, "torch_mistakes.py")),
         ("what is done at every step gives back what it took", alone(door, "torch_parts.py")),
         ("a file that shadows torch is named", shadowed(door)),
-        ("types of the package are as they say", door.typed("-p", "kintsugi")),
+        ("types of the package are as they say", door.typed("--exclude", "compat", "kintsugi")),
         ("types of a trainer are as they say", door.typed(GPT[0])),
         ("types of cut models are as they say", door.typed(*SHARDS)),
     ]

@@ -1,12 +1,24 @@
 """The `kintsugi` command that lies in the package."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
+from ._errors import Error
+
+_PACKAGED = Path(__file__).parent / "bin" / "kintsugi"
+
+
+def find() -> str:
+    """The command, of the package or from PATH."""
+    found = str(_PACKAGED) if _PACKAGED.exists() else shutil.which("kintsugi")
+    if not found:
+        raise Error("the command 'kintsugi' is neither in the package nor in PATH: pip install kintsugi", 6)
+    return found
+
 
 def main() -> None:
-    program = Path(__file__).parent / "bin" / "kintsugi"
-    if not program.exists():
-        sys.exit(f"kintsugi: {program} is missing: this is a build tree, whose command lies in its bin folder")
-    os.execv(program, ["kintsugi", *sys.argv[1:]])
+    if not _PACKAGED.exists():
+        sys.exit(f"kintsugi: {_PACKAGED} is missing: this is a build tree, whose command lies in its bin folder")
+    os.execv(_PACKAGED, ["kintsugi", *sys.argv[1:]])

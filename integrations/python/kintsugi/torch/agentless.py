@@ -14,17 +14,17 @@ import json
 import os
 import secrets
 import shlex
-import shutil
 import signal
 import subprocess
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
+from .. import _command
 from .._errors import Error
 
 OPTIONS = "KINTSUGI_CONTROLLER_OPTIONS"
@@ -43,7 +43,7 @@ def is_wanted() -> bool:
 def find_controller() -> None:
     """Sets in the environment what `kintsugi run` would have set: controller, job and secret. Waits for rank 0."""
     rank, world_size = _number("RANK"), _number("WORLD_SIZE")
-    store = dist.TCPStore(
+    store = TCPStore(
         os.environ["MASTER_ADDR"], _number("MASTER_PORT"), world_size,
         is_master=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
         timeout=timedelta(seconds=120), wait_for_workers=False, multi_tenant=True)  # fmt: skip
@@ -76,14 +76,6 @@ def _hold(secret: bytes) -> int:
     return descriptor
 
 
-def _program() -> str:
-    packaged = Path(__file__).parents[1] / "bin" / "kintsugi"
-    found = str(packaged) if packaged.exists() else shutil.which("kintsugi")
-    if not found:
-        raise Error("the command 'kintsugi' is neither in the package nor in PATH: pip install kintsugi", 6)
-    return found
-
-
 def _start(world_size: int) -> dict[str, str]:
     """Starts the controller; what the other ranks need of it, or why there is none."""
     try:
@@ -92,7 +84,7 @@ def _start(world_size: int) -> dict[str, str]:
         here = os.environ.get("LOCAL_WORLD_SIZE") == str(world_size)
         descriptor = _hold(secret)
         asked = shlex.split(os.environ.get(OPTIONS, ""))
-        words = [_program(), "controller", *asked, "--world-size", str(world_size), "--port", "0", "--job", job,
+        words = [_command.find(), "controller", *asked, "--world-size", str(world_size), "--port", "0", "--job", job,
                  "--secret-fd", str(descriptor)]  # fmt: skip
         # What the user may say better. Nobody here replaces one process alone, so none is waited for.
         for option, value in (("--bind", "127.0.0.1" if here else "0.0.0.0"), ("--max-respawns", "0"), ("--log-level", "warning")):
