@@ -140,6 +140,7 @@ class Client:
         self.check(args, ctx)
         self.say("clean", is_uce)
         self.hub.restart()
+        self.strike("clean")
         if self.o.clean_fails and is_uce:
             return 1
         return 2 if is_uce and self.low else 0
@@ -167,6 +168,7 @@ class Client:
     def rollback(self, step, args, ctx):
         self.check(args, ctx)
         self.say("rollback", step)
+        self.strike("rollback")
         self.step = step
 
     def save(self, step, save_info, args, ctx):

@@ -75,6 +75,17 @@ class Mindio:
                     self.same_text(golden, world.trace(), world.logs())
         return test
 
+    def left(self, golden, codes, *options, **more):
+        """Every process leaves, and nothing is saved."""
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                world = self.world(folder, options=options, **more)
+                found = world.run()
+                if found != codes or list(Path(folder).glob("iter_*")):
+                    raise Failure(f"exit codes {found}, expected {codes}\n{world.trace()}\n{world.logs()}")
+                self.same_text(golden, [line for line in world.trace() if line.startswith("[scheduler]")], world.logs())
+        return test
+
     @staticmethod
     def saved_weight(path, shard, step):
         """By the client's own rule, from the first step on."""
@@ -141,6 +152,8 @@ class Mindio:
 if __name__ == "__main__":
     door = Door([a for a in sys.argv[1:] if not a.startswith("--")])
     m = Mindio(door)
+    clean_first = {"TTP_STOP_CLEAN_BEFORE_DUMP": "1"}
+    quick = {"MINDIO_WAIT_MINDX_TIME": "1"}
     tests = [
         ("says which one it is, and only where it is asked for", m.says_which),
         ("types are as they say", m.typed),
@@ -151,12 +164,35 @@ if __name__ == "__main__":
         ("network retry: clean is told of no memory", m.repaired("network", "--fault", "hccl:2@5:forward")),
         ("ARF without a scheduler: the new process takes part from rebuild_group on",
          m.repaired("arf", "--fault", "kill:2@5:forward", "--arf", respawn=True)),
+        ("ARF with a scheduler", m.repaired("arf-scheduled", "--fault", "kill:2@5:forward", "--arf", respawn=True, scheduler="answer")),
+        ("pause and continue", m.repaired("pause", "--pace", "0.15", scheduler="pause")),
         ("dump: one writer for each part, rename on the first that is not rank 0",
-         m.dumped("dump", [2, 2, -9, 2], 4, "--fault", "kill:2@5:forward", environment={"TTP_STOP_CLEAN_BEFORE_DUMP": "1"})),
+         m.dumped("dump", [2, 2, -9, 2], 4, "--fault", "kill:2@5:forward", environment=clean_first)),
         ("dump of two groups, stop and clean before it off", m.dumped("dump-halves", [2, 2, 2, -9], 4, "--fault", "kill:3@5:forward", "--groups", "halves")),
-        ("an unknown RuntimeError ends in a dump, and its process with 2", m.dumped("dump-runtime", [2, 2, 2, 2], 4, "--fault", "runtime:1@5:forward")),
-        ("another exception is raised again", m.dumped(None, [2, 1, 2, 2], 4, "--fault", "value:1@5:forward")),
-        ("memory fails within an update: all others finish it", m.repaired("uce-update", "--fault", "uce-high:2@5:update")),
-        ("a process dies within its update", m.repaired(None, "--fault", "kill:1@7:update", "--arf", respawn=True)),
+        ("a rank dies while another is repaired", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "kill:2@5:repair", "--arf", respawn=True)),
+        ("a saver dies while it saves: another holder saves", m.dumped(None, [2, -9, -9, 2], 4, "--fault", "kill:2@5:forward", "--save-kill", "1")),
     ]
+    if "--soak" in sys.argv:
+        tests = [
+            ("an unknown RuntimeError ends in a dump, and its process with 2", m.dumped("dump-runtime", [2, 2, 2, 2], 4, "--fault", "runtime:1@5:forward")),
+            ("another exception is raised again", m.dumped(None, [2, 1, 2, 2], 4, "--fault", "value:1@5:forward")),
+            ("an unknown RuntimeError, with ARF", m.repaired(None, "--fault", "runtime:2@5:forward", "--arf", respawn=True)),
+            ("memory fails within an update: all others finish it", m.repaired("uce-update", "--fault", "uce-high:2@5:update")),
+            ("a process dies within its update", m.repaired(None, "--fault", "kill:1@7:update", "--arf", respawn=True)),
+            ("a frozen process is ended and replaced", m.repaired("arf", "--fault", "freeze:2@5:forward", "--arf", respawn=True)),
+            ("a frozen process, without ARF", m.dumped("dump", [2, 2, -9, 2], 4, "--fault", "freeze:2@5:forward", environment=clean_first)),
+            ("UCE with a scheduler", m.repaired("uce-scheduled", "--fault", "uce-high:2@5:forward", "--arf", scheduler="answer")),
+            ("a scheduler chooses to replace instead of mending", m.repaired("uce-recover", "--fault", "uce-high:2@5:forward", "--arf", respawn=True,
+                                                                             scheduler="recover")),
+            ("a scheduler chooses to dump instead of mending", m.dumped("uce-dump", [2, 2, 2, 2], 4, "--fault", "uce-high:2@5:forward", scheduler="dump")),
+            ("a scheduler that says nothing: the ladder goes on", m.repaired("uce-silent", "--fault", "uce-high:2@5:forward", scheduler="silent", environment=quick)),
+            ("a scheduler that chooses what was not offered: exit", m.left("bad", [2, 2, -9, 2], "--fault", "kill:2@5:forward", "--arf", scheduler="bad")),
+            ("rank 0 dies, the scheduler hosts the controller", m.repaired(None, "--fault", "kill:0@5:forward", "--arf", respawn=True, scheduler="answer")),
+            ("a rank dies in clean", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "kill:3@5:clean", "--arf", respawn=True)),
+            ("a rank dies in rebuild_group", m.repaired(None, "--fault", "kill:2@5:forward", "--fault", "kill:3@5:rebuild", "--arf", respawn=True)),
+            ("a rank dies in rollback", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "kill:3@5:rollback", "--arf", respawn=True)),
+            ("memory fails in a handler", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "uce-high:1@5:clean")),
+            ("memory fails twice", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "uce-high:3@8:backward")),
+            ("clean fails again and again: dump", m.dumped(None, [2, 2, 2, 2], 4, "--fault", "uce-high:2@5:forward", "--clean-fails")),
+        ]
     sys.exit(main(tests, door.bin))

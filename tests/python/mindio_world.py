@@ -83,13 +83,17 @@ class Hub:
 class World:
     """Runs clients to their ends."""
 
-    def __init__(self, python, path, out, world=4, steps=12, options=(), respawn=False, environment=None, limit=60):
+    def __init__(self, python, path, out, world=4, steps=12, options=(), respawn=False, environment=None, limit=60, scheduler=None):
         self.python, self.out, self.world, self.steps = python, Path(out), world, steps
         self.options, self.respawn, self.limit = list(options), respawn, limit
         self.hub, self.port = Hub(world), free_port()
         self.environment = {**{k: v for k, v in os.environ.items() if not k.startswith(("MINDX", "MINDIO", "TTP"))},
                             "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
         self.processes, self.codes, self.respawned = {}, {}, {}
+        self.scheduler = scheduler
+        if scheduler:
+            self.environment["MINDX_TASK_ID"] = "1"
+            self.options.append("--scheduled")
 
     def start(self, rank):
         log = open(self.out / f"log.{rank}", "ab")
@@ -98,7 +102,14 @@ class World:
         self.processes[rank] = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
         log.close()
 
+    def start_scheduler(self):
+        with open(self.out / "log.scheduler", "ab") as log:
+            command = [self.python, "-W", "ignore", str(HERE / "mindio_scheduler.py"), str(self.port), str(self.world), str(self.out), self.scheduler]
+            self.processes["scheduler"] = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
+
     def run(self):
+        if self.scheduler:
+            self.start_scheduler()
         for rank in range(self.world):
             self.start(rank)
         return self.wait()
@@ -131,7 +142,7 @@ class World:
     def trace(self):
         """Every rank's callbacks, as text."""
         lines = []
-        for rank in range(self.world):
+        for rank in [*range(self.world), "scheduler"]:
             path = self.out / f"trace.{rank}"
             lines += [f"[{rank}] {line}" for line in path.read_text().splitlines()] if path.exists() else []
         return lines
@@ -141,7 +152,8 @@ class World:
                      None) for rank in range(self.world)]
 
     def logs(self):
-        return "\n".join(f"--- rank {rank}\n" + (self.out / f"log.{rank}").read_text()[-3000:] for rank in range(self.world))
+        return "\n".join(f"--- rank {rank}\n" + (self.out / f"log.{rank}").read_text()[-3000:] 
+                         for rank in [*range(self.world), *(["scheduler"] if self.scheduler else [])])
 
     def times(self, rank):
         """(seconds, what, step)"""
@@ -152,8 +164,10 @@ class World:
 if __name__ == "__main__":  # PYTHON PACKAGE_FOLDER [client options]: for trying something out
     with tempfile.TemporaryDirectory() as folder:
         package = sys.argv[2]
-        world = World(sys.argv[1], f"{package}:{package}/kintsugi/compat", folder, options=[o for o in sys.argv[3:] if o != "--respawn"],
-                      respawn="--respawn" in sys.argv)
+        plan = next((o.removeprefix("scheduler=") for o in sys.argv if o.startswith("scheduler=")), None)
+        steps = next((int(o.removeprefix("steps=")) for o in sys.argv if o.startswith("steps=")), 12)
+        world = World(sys.argv[1], f"{package}:{package}/kintsugi/compat", folder, respawn="--respawn" in sys.argv, scheduler=plan, steps=steps,
+                      options=[o for o in sys.argv[3:] if o != "--respawn" and "=" not in o], environment={"MINDIO_WAIT_MINDX_TIME": "2"})
         print(world.run())
         print("\n".join(world.trace()))
         print(world.ends())

@@ -25,6 +25,7 @@ from .log import LOGGER
 Message = dict[str, Any]
 _LINE_MAX = 64 << 20
 _HELLO_LIMIT = 10.0
+_PAUSE_FIRST, _PAUSE_MAX = 0.02, 10
 
 
 class Peer:
@@ -125,9 +126,11 @@ class Link:
         self._closed = True
 
     def connect(self, host: str, port: int, local: str, tls: ssl.SSLContext | None, tries: int) -> None:
-        """Raises OSError when the last try fails; 1, 2, 4 .. 10 seconds lie between them."""
-        pause = 1.0
-        for attempt in range(1, tries + 1):
+        """Raises OSError when nobody answered for as long as so many tries take, between which 1, 2, 4 .. 10 seconds lie. Asked
+        more often than that: whoever starts this process starts the controller's at the same time."""
+        until = time.monotonic() + sum(min(1 << attempt, _PAUSE_MAX) for attempt in range(tries - 1))
+        pause = _PAUSE_FIRST
+        while True:
             try:
                 made = socket.create_connection((host, port), 10, (local, 0) if local else None)
                 made.settimeout(None)
@@ -135,11 +138,12 @@ class Link:
                 self._socket = tls.wrap_socket(made) if tls else made
                 break
             except OSError as error:
-                if attempt == tries:
-                    raise OSError(f"no controller at {host}:{port} after {tries} tries: {error}") from error
-                LOGGER.info("no controller at %s:%d yet (%s), try %d of %d", host, port, error, attempt, tries)
+                if time.monotonic() + pause > until:
+                    raise OSError(f"no controller at {host}:{port} in the time of TTP_RETRY_TIMES={tries}: {error}") from error
+                if pause == _PAUSE_FIRST:
+                    LOGGER.info("no controller at %s:%d yet: %s", host, port, error)
                 time.sleep(pause)
-                pause = min(2 * pause, 10)
+                pause = min(2 * pause, 1)
         self._closed = False
         threading.Thread(target=self._read, name="mindio-link", daemon=True).start()
 

@@ -66,9 +66,8 @@ class Guard:
         self._quiet, self._wake = os.pipe()
         self.stop_seen = False
         self.ended = False
-        self._working = False  # within a task
+        self._handler: Kind | None = None  # of the client's, which this thread is in
         self._closing = False
-        self._stopped_in: int | None = None  # the generation that the stop handler was called for
         self._word: dict[str, Any] = {}
         self._low = False  # of this rank: clean said that nothing needs to be built anew
         self._error: ReportState | None = None  # what this rank reported in the incident under way
@@ -104,7 +103,7 @@ class Guard:
                 continue
             with self._changed:
                 self.stop_seen = True
-                stuck = self._working and self._p.callbacks.has(Kind.STOP)
+                stuck = self._handler not in (None, Kind.STOP) and self._p.callbacks.has(Kind.STOP)
                 self._changed.notify_all()
             if stuck:
                 self._free()
@@ -141,8 +140,6 @@ class Guard:
 
     def _work_off(self, task: _core.Task) -> None:
         p = self._p
-        with self._changed:
-            self._working = True
         try:
             work = {CLEAN: self._clean, REBUILD_GROUP: self._rebuild, REPAIR: self._repair, ROLLBACK: self._rollback,
                     SAVE: self._save, RENAME: self._rename}[task.kind]
@@ -153,12 +150,27 @@ class Guard:
             superseded = self._agent.superseded()
             if not superseded:
                 LOGGER.error("rank %d: %s", p.rank, error)
+                self._meet(error)
             self._agent.done(_CANCELLED if superseded else _INTERNAL, str(error)[:1000])
         else:
             self._agent.done(_OK, "")
+
+    def _meet(self, error: Exception) -> None:
+        """Memory may fail in a handler, too: then this rank's state comes from another's."""
+        state, code = self._p.faults.classify(str(error), self._p.enable_uce, lambda _: True)
+        if state is ReportState.RS_UCE:
+            self._error = state
+            self._p.link.tell("report", state=state.name, code=code, text=str(error)[:1000])
+            self._agent.report_memory_error([], str(error)[:1000])
+
+    def _call(self, kind: Kind, *given: Any) -> Any:
+        with self._changed:
+            self._handler = kind
+        try:
+            return self._p.callbacks.call(kind, *given)
         finally:
             with self._changed:
-                self._working = False
+                self._handler = None
 
     @property
     def _begins(self) -> bool:
@@ -186,7 +198,7 @@ class Guard:
         self._low = False
         if p.callbacks.has(Kind.CLEAN):
             is_uce = self._error in (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED)
-            result = p.callbacks.call(Kind.CLEAN, is_uce, p.args)
+            result = self._call(Kind.CLEAN, is_uce, p.args)
             self._low = is_uce and result == RET_NO_REBUILD
             if result not in (None, 0) and not self._low:
                 raise MindioError(f"handler clean returned {result!r}: this rank cannot be cleaned")
@@ -203,7 +215,7 @@ class Guard:
         p = self._p
         if not p.callbacks.has(Kind.STOP):
             raise MindioError("no stop handler is registered: the main thread cannot be brought out of its step")
-        p.callbacks.call(Kind.STOP, p.args)
+        self._call(Kind.STOP, p.args)
         limit = p.settings.action_limit
         with self._changed:
             p.force_stop = True
@@ -227,7 +239,7 @@ class Guard:
         if task.replaced_ranks:
             p.repair_step = p.told_step(task.step)
             if p.callbacks.has(Kind.REBUILD_GROUP):
-                p.callbacks.call(Kind.REBUILD_GROUP, sorted(task.replaced_ranks), p.args)
+                self._call(Kind.REBUILD_GROUP, sorted(task.replaced_ranks), p.args)
         with self._changed:
             p.rebuilt = True
             self._changed.notify_all()
@@ -260,7 +272,7 @@ class Guard:
             if not p.callbacks.has(Kind.REPAIR):
                 raise MindioError("no repair handler is registered: the state of a rank cannot be moved")
             rebuilds = info["repair_type"] == RepairType.RT_UCE_HIGHLEVEL.value
-            p.callbacks.call(Kind.REPAIR, p.told_step(task.step), rebuilds, list(info["dst"]), info, p.args)
+            self._call(Kind.REPAIR, p.told_step(task.step), rebuilds, list(info["dst"]), info, p.args)
 
     def _is_low(self, task: _core.Task, rank: int) -> bool:
         """Whether that rank's clean handler said that its memory needs nothing from anybody."""
@@ -275,7 +287,7 @@ class Guard:
         self._await_parked()
         p.repair_step = p.told_step(task.step)
         if p.callbacks.has(Kind.ROLLBACK):
-            p.callbacks.call(Kind.ROLLBACK, p.told_step(task.step), p.args)
+            self._call(Kind.ROLLBACK, p.told_step(task.step), p.args)
 
     def _store(self, task: _core.Task) -> _core.Store:
         return self._agent.open_store(task.generation)
@@ -291,9 +303,9 @@ class Guard:
         if not p.at_save_point and settings.stops_before_dump():
             self._ask(task)
             self._stop(task)
-            p.callbacks.call(Kind.CLEAN, False, p.args)
+            self._call(Kind.CLEAN, False, p.args)
         written = self._all_entries(task)
-        p.callbacks.call(Kind.SAVE_CKPT, p.told_step(task.step), self._save_info(task, written), p.args)
+        self._call(Kind.SAVE_CKPT, p.told_step(task.step), self._save_info(task, written), p.args)
 
     def _all_entries(self, task: _core.Task) -> dict[int, list[int]]:
         """Which optimizer types each of the writers writes."""

@@ -65,6 +65,7 @@ class Master:
         self._ran = False
         self._ended: tuple[int, str] | None = None
         self._stopping = False
+        self._over = ""  # everybody was told to leave, and why
         self.pauses = Pauses(self)
         self.scheduler = Scheduler(self)
 
@@ -132,7 +133,7 @@ class Master:
     def end_all(self, why: str) -> None:
         """Every process leaves, nothing is saved."""
         with self._lock:
-            self._ended = self._ended or (1, why)
+            self._over = why
             peers = list(self._peers.values())
         for peer in peers:
             self._leave(peer, why)
@@ -165,6 +166,8 @@ class Master:
             refused = f"rank {rank} of {world_size} does not belong to a controller of {self.world_size} ranks"
         with self._lock:
             other = self._peers.get(rank)
+            if self._over and not refused:
+                refused = f"the run is over: {self._over}"
             if other is not None and not refused and _lives(other, str(message["host"])):
                 refused = f"rank {rank} has a processor already (process {other.pid} on {other.host}): one process is one rank"
             if not refused:
@@ -207,10 +210,11 @@ class Master:
     def _do_begin(self, peer: Peer, message: Message) -> None:
         """A rank is about to join: the controller waits for the others from the first one on."""
         with self._lock:
-            if self._core is None and self._ended is None and not self._stopping:
+            ends = self._ended is not None or self._stopping or bool(self._over)
+            if self._core is None and not ends:
                 self._core = self._host()
             core = self._core
-        if core is None:
+        if core is None or ends:
             peer.answer(message, refused="the run has ended")
         else:
             peer.answer(message, port=core.port)
@@ -233,7 +237,7 @@ class Master:
     def _report_exit(self, rank: int, incarnation: int, cause: str) -> None:
         """Under the lock: while the controller is there."""
         with self._lock:
-            if self._core is not None:
+            if self._core is not None and not self._over:
                 self._core.report_exit(rank, incarnation, cause)
 
     def _do_joined(self, peer: Peer, message: Message) -> None:
@@ -341,13 +345,17 @@ class Master:
             LOGGER.warning("rank %d: %s: mended by %s at step %d", event.rank, event.text, event.phase, event.step)
             with self._lock:
                 self._faults.clear()
-            self.scheduler.on_repaired(event.phase)
+                over = bool(self._over)
+            if not over:
+                self.scheduler.on_repaired(event.phase)
         elif event.kind == _ENDED:
             LOGGER.info("the run has ended with %d: %s", event.exit_code, event.text)
             with self._lock:
                 self._ended = (event.exit_code, event.text)
+                over = bool(self._over)
             self.broadcast({"do": "ended", "code": event.exit_code, "text": event.text})
-            self.scheduler.on_ended(event.exit_code, event.text)
+            if not over:
+                self.scheduler.on_ended(event.exit_code, event.text)
 
     def _on_phase(self, event: _core.Event) -> None:
         with self._changed:

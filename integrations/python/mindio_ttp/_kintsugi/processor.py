@@ -23,6 +23,7 @@ from . import settings
 from .callbacks import Callbacks, Kind
 from .codes import EXIT_WAIT_TIME, RET_K8S, Action, MindioError, ReportState
 from .desk import Link, Message
+from .faults import FaultTable
 from .guard import Guard
 from .layout import Group
 from .log import LOGGER
@@ -38,10 +39,10 @@ _REPLICA_TRIES, _REPLICA_LIMIT = 5, 6.0
 class Processor:
     """This process's rank."""
 
-    def __init__(self, rank: int, world_size: int, callbacks: Callbacks, enable_uce: bool, enable_arf: bool) -> None:
+    def __init__(self, rank: int, world_size: int, callbacks: Callbacks, faults: FaultTable, enable_uce: bool, enable_arf: bool) -> None:
         self.rank, self.world_size = rank, world_size
         self.enable_uce, self.enable_arf = enable_uce, enable_arf
-        self.callbacks = callbacks
+        self.callbacks, self.faults = callbacks, faults
         self.settings = settings.current()
         self.link = Link(self._on_order, self._on_lost)
         self.groups: list[Group] = []

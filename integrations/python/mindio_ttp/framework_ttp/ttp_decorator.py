@@ -130,7 +130,7 @@ def tft_init_processor(
         if SESSION.processor is not None:
             raise MindioError(f"{call}: this process is rank {SESSION.processor.rank} already")
         settings.current()
-        SESSION.processor = Processor(rank, world_size, SESSION.callbacks, enable_uce, enable_arf)
+        SESSION.processor = Processor(rank, world_size, SESSION.callbacks, SESSION.faults, enable_uce, enable_arf)
         SESSION.processor.args = SESSION.args
         SESSION.processor_tls = (enable_tls, tls_info)
         SESSION.callbacks.remember_device()

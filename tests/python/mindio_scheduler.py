@@ -1,0 +1,81 @@
+"""A scheduler as a client of mindio_ttp.controller_ttp sees one: hosts the controller, is told of faults, answers.
+
+  mindio_scheduler.py PORT WORLD OUT_FOLDER PLAN      PLAN: answer (to every incident), silent, bad (an offer that was not made),
+                                                      dump, recover (chosen where a retry was offered), pause, save
+"""
+import sys
+import threading
+import time
+
+from mindio_ttp import controller_ttp as c
+from mindio_ttp.controller_ttp.ttp_logger import LOGGER
+
+port, world, out, plan = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+trace = open(f"{out}/trace.scheduler", "a", buffering=1, encoding="utf-8")
+ended = threading.Event()
+
+
+def say(*what):
+    trace.write(" ".join(repr(x) if not isinstance(x, str) or i else x for i, x in enumerate(what)) + "\n")
+
+
+def later(function, *given):
+    """A scheduler answers from a thread of its own."""
+    def call():
+        code = function(*given)
+        if code != 0:
+            say(f"{function.__name__} ->", code)
+
+    threading.Thread(target=call, daemon=True).start()
+
+
+def report_fault_ranks(ranks, codes):
+    say("report_fault_ranks", ranks, codes)
+    if plan == "silent":
+        return
+    if not report_fault_ranks.stopped:
+        report_fault_ranks.stopped = True
+        later(c.tft_notify_controller_stop_train, ranks)
+
+
+report_fault_ranks.stopped = False
+
+
+def report_stop_complete(code, message, ranks):
+    say("report_stop_complete", code, message, ranks)
+    if plan == "pause":
+        time.sleep(0.3)
+        later(c.tft_notify_controller_change_strategy, "continue")
+    elif plan != "silent":
+        later(c.tft_notify_controller_on_global_rank, ranks)
+
+
+def report_strategies(ranks, strategies):
+    say("report_strategies", ranks, strategies)
+    chosen = {"bad": "downgrade", "dump": "dump", "recover": "recover"}.get(plan, "retry" if "retry" in strategies else strategies[-1])
+    if plan != "silent":
+        later(c.tft_notify_controller_change_strategy, chosen)
+
+
+def report_result(code, message, ranks, strategy):
+    say("report_result", code, message, ranks, strategy)
+    report_fault_ranks.stopped = False
+
+
+for function in (report_fault_ranks, report_stop_complete, report_strategies, report_result):
+    assert c.tft_register_mindx_callback(function.__name__, function) == 0
+c.tft_init_controller(-1, world, False, True)
+c.tft_start_controller("127.0.0.1", port, False, "")
+LOGGER.info("the scheduler waits")
+while not c.tft_query_high_availability_switch():
+    time.sleep(0.01)
+if plan in ("pause", "save"):
+    time.sleep(1.5)
+    if plan == "pause":
+        say("stop_train ->", c.tft_notify_controller_stop_train({}, "pause", 30))
+    else:
+        say("dump ->", c.tft_notify_controller_dump())
+while c.tft_query_high_availability_switch():
+    time.sleep(0.05)
+time.sleep(0.2)
+c.tft_destroy_controller()
