@@ -272,4 +272,7 @@ if __name__ == "__main__":
     parser.add_argument("--save-kill", type=int, default=-1)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--pace", type=float, default=0)
-    Client(parser.parse_args(sys.argv[1:])).run()
+    options = parser.parse_args(sys.argv[1:])
+    if options.rank < 0:  # a spare: it learns its rank when one is lost
+        options.rank = int(sys.stdin.readline())
+    Client(options).run()

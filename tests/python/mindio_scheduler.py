@@ -12,7 +12,7 @@ from mindio_ttp.controller_ttp.ttp_logger import LOGGER
 
 port, world, out, plan = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 trace = open(f"{out}/trace.scheduler", "a", buffering=1, encoding="utf-8")
-ended = threading.Event()
+asked = []  # when the pause was
 
 
 def say(*what):
@@ -44,6 +44,8 @@ report_fault_ranks.stopped = False
 def report_stop_complete(code, message, ranks):
     say("report_stop_complete", code, message, ranks)
     if plan == "pause":
+        with open(f"{out}/pause", "w", encoding="utf-8") as file:
+            file.write(str(time.monotonic() - asked[0]))
         time.sleep(0.3)
         later(c.tft_notify_controller_change_strategy, "continue")
     elif plan != "silent":
@@ -72,6 +74,7 @@ while not c.tft_query_high_availability_switch():
 if plan in ("pause", "save"):
     time.sleep(1.5)
     if plan == "pause":
+        asked.append(time.monotonic())
         say("stop_train ->", c.tft_notify_controller_stop_train({}, "pause", 30))
     else:
         say("dump ->", c.tft_notify_controller_dump())

@@ -118,6 +118,31 @@ class Mindio:
             if count != (0 if name == "TTP_STOP_CLEAN_BEFORE_DUMP" else 1):
                 raise Failure(f"{name} is told {count} times\n{done.stderr}")
 
+    def group_names(self, _):
+        """torch's own before an incident; after it the same on a rank that has made many groups and on one that has made none."""
+        code = """
+import torch.distributed.distributed_c10d as d
+from mindio_ttp._kintsugi.group_names import GroupNames
+plain = d._process_group_name([0, 2], True)
+survivor = GroupNames(); survivor.install()
+assert d._process_group_name([0, 2], True) == plain
+def made(names):
+    names.begin(3)
+    return [names.name([0, 2], True), names.name([0, 2], True), names.name([0, 1], True), names.name([0, 1, 2, 3], False), names.name([0, 1, 2, 3], False)]
+first = made(survivor)
+d._world.pg_names["x"] = "x"; d._world.group_count += 5
+newcomer = GroupNames(); newcomer._original = survivor._original
+assert made(newcomer) == first and len(set(first)) == 5, first
+survivor.begin(4)
+assert survivor.name([0, 2], True) not in first and all(isinstance(name, str) and name.endswith("_3") for name in first), first
+"""
+        done = subprocess.run([self.door.python, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120, check=False,
+                              env={**os.environ, "PYTHONPATH": self.path})
+        if "No module named 'torch'" in done.stderr:
+            raise Skip("torch is not installed in build/python")
+        if done.returncode != 0:
+            raise Failure(done.stderr)
+
     def says_which(self, _):
         """Not to be found unless it was asked for; looking for it does nothing; importing it says which it is."""
         look = "import importlib.util as u; print(u.find_spec('mindio_ttp') is not None)"
@@ -174,6 +199,7 @@ if __name__ == "__main__":
     ]
     if "--soak" in sys.argv:
         tests = [
+            ("names of torch's groups", m.group_names),
             ("an unknown RuntimeError ends in a dump, and its process with 2", m.dumped("dump-runtime", [2, 2, 2, 2], 4, "--fault", "runtime:1@5:forward")),
             ("another exception is raised again", m.dumped(None, [2, 1, 2, 2], 4, "--fault", "value:1@5:forward")),
             ("an unknown RuntimeError, with ARF", m.repaired(None, "--fault", "runtime:2@5:forward", "--arf", respawn=True)),

@@ -83,24 +83,39 @@ class Hub:
 class World:
     """Runs clients to their ends."""
 
-    def __init__(self, python, path, out, world=4, steps=12, options=(), respawn=False, environment=None, limit=60, scheduler=None):
+    def __init__(self, python, path, out, world=4, steps=12, options=(), respawn=False, environment=None, limit=60, scheduler=None, spare=False):
         self.python, self.out, self.world, self.steps = python, Path(out), world, steps
         self.options, self.respawn, self.limit = list(options), respawn, limit
         self.hub, self.port = Hub(world), free_port()
         self.environment = {**{k: v for k, v in os.environ.items() if not k.startswith(("MINDX", "MINDIO", "TTP"))},
                             "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
         self.processes, self.codes, self.respawned = {}, {}, {}
+        self.spare = None
+        self.has_spare = spare  # a process that has imported everything waits for a rank to take the place of
         self.scheduler = scheduler
         if scheduler:
             self.environment["MINDX_TASK_ID"] = "1"
             self.options.append("--scheduled")
 
     def start(self, rank):
-        log = open(self.out / f"log.{rank}", "ab")
+        log = open(self.out / f"log.{'spare' if rank < 0 else rank}", "ab")
         command = [self.python, "-W", "ignore", str(HERE / "mindio_client.py"), str(rank), str(self.world), str(self.port), str(self.hub.port),
                    str(self.steps), str(self.out), *self.options]
-        self.processes[rank] = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE if rank < 0 else None, stdout=log, stderr=log, env=self.environment)
         log.close()
+        if rank < 0:
+            self.spare = process
+        else:
+            self.processes[rank] = process
+
+    def replace(self, rank):
+        self.respawned[rank] = self.respawned.get(rank, 0) + 1
+        if self.spare is None:
+            self.start(rank)
+            return
+        self.spare.stdin.write(f"{rank}\n".encode())
+        self.spare.stdin.close()
+        self.processes[rank], self.spare = self.spare, None
 
     def start_scheduler(self):
         with open(self.out / "log.scheduler", "ab") as log:
@@ -110,6 +125,8 @@ class World:
     def run(self):
         if self.scheduler:
             self.start_scheduler()
+        if self.has_spare:
+            self.start(-1)
         for rank in range(self.world):
             self.start(rank)
         return self.wait()
@@ -124,16 +141,15 @@ class World:
                         continue
                     del self.processes[rank]
                     if self.respawn and code in (-signal.SIGKILL, 2) and self.respawned.get(rank, 0) < 3:
-                        self.respawned[rank] = self.respawned.get(rank, 0) + 1
-                        self.start(rank)
+                        self.replace(rank)
                     else:
                         self.codes[rank] = code
                 if time.monotonic() > until:
                     self.codes.update({rank: "hangs" for rank in self.processes})
                     break
-                time.sleep(0.005)
+                time.sleep(0.002)
         finally:
-            for process in self.processes.values():
+            for process in [*self.processes.values(), *([self.spare] if self.spare else [])]:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
             self.hub.close()

@@ -194,6 +194,7 @@ class Guard:
         if self._begins:
             return
         self._ask(task)
+        p.group_names.begin(task.generation)
         self._stop(task)
         self._low = False
         if p.callbacks.has(Kind.CLEAN):
@@ -234,6 +235,7 @@ class Guard:
         p = self._p
         if self._begins:
             return
+        p.group_names.begin(task.generation)
         if self._agent.joined_as == 1 and p.round == 0:
             self._await_parked_newcomer()
         if task.replaced_ranks:

@@ -24,6 +24,7 @@ from .callbacks import Callbacks, Kind
 from .codes import EXIT_WAIT_TIME, RET_K8S, Action, MindioError, ReportState
 from .desk import Link, Message
 from .faults import FaultTable
+from .group_names import GroupNames
 from .guard import Guard
 from .layout import Group
 from .log import LOGGER
@@ -46,6 +47,8 @@ class Processor:
         self.settings = settings.current()
         self.link = Link(self._on_order, self._on_lost)
         self.groups: list[Group] = []
+        self.group_names = GroupNames()
+        self.group_names.install()
         self.args: Any = None
         self.agent: _core.Agent | None = None
         self.changed = threading.Condition()
