@@ -40,14 +40,21 @@ rates = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
 kept = state.Schedule(rates)
 settings = state.OptimizerGroups(optimizer, _build.load().has_plain_values)
 kept.begin_step()
+kept.note_gate(True)
 at_gate = kept.state_dict(), settings.state_dict()
-kept.note_gate()
 rates.step()
 after = optimizer.param_groups[0]["lr"]
 rates.step()
 settings.load_state_dict(at_gate[1])
 kept.load_state_dict(at_gate[0])
 assert optimizer.param_groups[0]["lr"] == after, (optimizer.param_groups[0]["lr"], after)
+# Where the update was skipped the step is over when the gate comes: nothing follows.
+kept.begin_step()
+rates.step()
+kept.note_gate(False)
+skipped, rate = kept.state_dict(), optimizer.param_groups[0]["lr"]
+kept.load_state_dict(skipped)
+assert optimizer.param_groups[0]["lr"] == rate, (optimizer.param_groups[0]["lr"], rate)
 
 # Groups of another backend, and updates with collectives. A world of one is enough: a group of two that has no second member.
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)

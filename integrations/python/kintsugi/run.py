@@ -63,6 +63,8 @@ class Piece:
     global_shape: tuple[int, ...]
     offset: tuple[int, ...]
     holders: tuple[int, ...]  # ascending
+    box: tuple[int, ...] | None = None  # where the array has another shape than its part of the tensor
+    flat: tuple[int, int] = (0, 0)  # the array is a range of the box's elements, row-major; (0, 0): all of them
 
 
 class Codec(Protocol):
@@ -153,6 +155,7 @@ class Run:
         """The same for memory that is in its place already: a writable buffer, or (address, bytes). `piece`: it is part of a
         larger tensor, or held by other ranks than set_replicas says."""
         local = list(shape)
+        box = local if piece is None or piece.box is None else list(piece.box)
         if isinstance(memory, tuple):
             address, size = memory
         else:
@@ -163,11 +166,14 @@ class Run:
         count = 1
         for length in local:
             count *= length
+        flat = (0, 0) if piece is None else piece.flat
+        if flat != (0, 0):
+            count = flat[1] - flat[0]
         bytes_used = count * _DTYPE_BYTES[dtype] if dtype in _DTYPE_BYTES else size
         layout = self._layout_for(piece)
         whole = local if piece is None else list(piece.global_shape)
         offset = [0] * len(local) if piece is None else list(piece.offset)
-        self.agent.register_tensor(key, dtype, whole, local, offset, (0, 0), address, bytes_used, layout, 0)
+        self.agent.register_tensor(key, dtype, whole, box, offset, flat, address, bytes_used, layout, 0)
 
     def _layout_for(self, piece: Piece | None) -> int:
         """The number of a set of holders: one that all of them find without asking."""

@@ -21,6 +21,7 @@ from .. import _core
 from .._errors import Error, Interrupted
 from ..run import _COMM_ERROR, _RAISED, _WAS_INTERRUPTED, Codec, Guarded, Incident, Piece, Run
 from . import _build, agentless, parallel, state, warm
+from .framework import Framework
 from .groups import Groups, refuse_others
 from .randomness import Randomness
 from .replica_optimizer import ReplicaOptimizer
@@ -76,6 +77,7 @@ class TorchRun(Run):
         self._sharing: list[ReplicaOptimizer] = []
         self._gather_again = True  # parameters that other ranks own may be those of another step
         self._schedules: list[state.Schedule] = []
+        self._frameworks: list[Framework] = []
         self._parameters: dict[torch.Tensor, str] = {}
         self._places = extension.Places()  # where registered tensors must stay
         self._tensors: list[_Held] = []
@@ -104,6 +106,10 @@ class TorchRun(Run):
             raise Error(f"{', '.join(things)} registered after training began", 6)
         if "random" in things:
             raise Error("the name 'random' is taken: torch's, Python's and numpy's random generators have it, and are always protected", 5)
+        for name, thing in things.items():
+            if type(thing).__module__.startswith("megatron.core."):
+                raise Error(f"'{name}' is a {type(thing).__name__} of Megatron's: kintsugi.megatron.protect(run, model, optimizer, "
+                            "opt_param_scheduler) registers these", 5)  # fmt: skip
         things = {name: state.unwrapped(thing) for name, thing in things.items()}
         models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
         optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
@@ -126,24 +132,41 @@ class TorchRun(Run):
     def _add_model(self, name: str, model: Module) -> None:
         inner = model.module if isinstance(model, DistributedDataParallel) else model
         plain = parallel.plain_holders(model, self._usual_holders())
-        named = list(inner.named_parameters())
-        for key, parameter in named:
-            self._parameters[parameter] = key
-            self._places.know(parameter)
-        for module in inner.modules():
-            self._places.watch(module._parameters)
+        self._know(inner)
         entries = []
-        for key, parameter in named:
+        for key, parameter in inner.named_parameters():
             owners = next((ranks for o in self._sharing if (ranks := o.owners(parameter)) is not None), None)
             # What another rank updates is gathered from there: it is no state of this one's.
             if owners is None or self.rank in owners:
                 entries.append((f"{name}/{key}", parameter, parallel.piece_of(f"{name}/{key}", parameter, owners or plain)))
         self._hold(entries)
-        self._models.append(model)
         if any(True for _ in inner.buffers()):
             self._add_object(f"{name}.buffers", state.Buffers(inner, self._extension))
+        self._accompany(model)
+
+    def _know(self, inner: Module) -> None:
+        """Parameters that come later than these are told."""
+        for key, parameter in inner.named_parameters():
+            self._parameters[parameter] = key
+            self._places.know(parameter)
+        for module in inner.modules():
+            self._places.watch(module._parameters)
+
+    def _accompany(self, model: Module) -> None:
+        """Marks where a step stands in it, and what a broken one leaves in it is dropped."""
+        self._models.append(model)
         model.register_forward_pre_hook(lambda *_: self._auto_mark("forward"))
         model.register_forward_hook(lambda *_: self._auto_mark("backward"))
+
+    def follow(self, framework: Framework, models: Iterable[tuple[str, Module]], entries: Iterable[tuple[str, torch.Tensor, Piece]]) -> None:
+        """For a framework that knows itself which parts of which tensors a rank holds, and what its update is (`run.update()`
+        around it). `entries`: contiguous tensors, each byte once. Every model's buffers become the object NAME.buffers."""
+        for name, model in models:
+            self._know(model)
+            self._add_object(f"{name}.buffers", state.Buffers(model, self._extension))
+            self._accompany(model)
+        self._hold(list(entries))
+        self._frameworks.append(framework)
 
     def _add_optimizer(self, name: str, optimizer: Optimizer) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
@@ -212,7 +235,9 @@ class TorchRun(Run):
 
     def _place(self, key: str, local: torch.Tensor, size: int, piece: Piece) -> None:
         shape = list(local.size())
-        if not local.is_contiguous() or not shape:
+        if piece.box is not None:
+            shape = list(piece.box)
+        elif not local.is_contiguous() or not shape:
             if tuple(shape) != piece.global_shape:
                 raise Error(f"'{key}': a part of a tensor must be contiguous, this one has strides {local.stride()}", 5)
             shape = [local.numel()]  # in the order in which it lies: all holders have the same
@@ -220,7 +245,9 @@ class TorchRun(Run):
         dtype = state.dtype_name(local)
         self.register_memory(key, (local.data_ptr(), size), dtype, shape, piece)
         part = "" if tuple(shape) == piece.global_shape else f" at {list(piece.offset)} of {list(piece.global_shape)}"
-        self._tensors.append(_Held(key, f"{dtype} {list(local.size())}{part}", size, piece.holders))
+        if piece.flat != (0, 0):
+            part += f", elements {piece.flat[0]} to {piece.flat[1]} of them"
+        self._tensors.append(_Held(key, f"{dtype} {shape}{part}", size, piece.holders))
 
     def plan(self) -> str:
         """What is protected, and how; printed before training, it shows what was forgotten."""
@@ -238,7 +265,7 @@ class TorchRun(Run):
             lines.append("shards without a second copy survive exceptions and hangs of communication, but not the loss of a process: "
                          "start with --snapshot-every N, or use a mesh that also replicates (HSDP), or for an optimizer's shards "
                          "kintsugi.torch.ReplicaOptimizer")  # fmt: skip
-        if not self._optimizers:
+        if not self._optimizers and not self._frameworks:
             lines.append("no optimizer is registered: mark the update yourself (run.begin_update, run.end_update)")
         return "\n".join(lines)
 
@@ -287,6 +314,8 @@ class TorchRun(Run):
         self._gather_again = True
         if not incident.fresh or self.replaces:
             parallel.reset(self._models)
+            for framework in self._frameworks:
+                framework.reset()
         wrapped = parallel.wrapped_by_ddp(self._models)
         layouts = [parallel.layout_of(module) for module in wrapped]
         told = self._groups.rebuild(incident, {"ddp": layouts})
@@ -300,12 +329,18 @@ class TorchRun(Run):
             return _COMM_ERROR if self.agent.poll() == 0 else _WAS_INTERRUPTED
         return super().outcome_of(error) if not isinstance(error, dist.DistError) else _RAISED
 
+    def collectives(self) -> int:
+        """How many this process has begun."""
+        return self._groups.calls()
+
     # ---- in the loop --------------------------------------------------------------------------------------------------
 
     def begin_step(self, k: int) -> None:
         self._check_places()
         for schedule in self._schedules:
             schedule.begin_step()
+        for framework in self._frameworks:
+            framework.begin_step()
         self._stepping.clear()
         self._update = _Update.TO_COME
         super().begin_step(k)
@@ -315,7 +350,7 @@ class TorchRun(Run):
 
     def end_step(self, k: int) -> None:
         if self._update is _Update.TO_COME:
-            self._open(_Update.BY_HOOKS)  # no optimizer stepped (a skipped update): an empty one
+            self._open(_Update.BY_HOOKS, has_update=False)  # no optimizer stepped (a skipped update): an empty one
         if self._update is not _Update.COMMITTED:
             self._close()
         super().end_step(k)
@@ -342,12 +377,14 @@ class TorchRun(Run):
         if not self._dry:
             self._close()
 
-    def _open(self, by: _Update) -> None:
+    def _open(self, by: _Update, has_update: bool = True) -> None:
         self.mark("gradient-sync")
+        for schedule in self._schedules:
+            schedule.note_gate(has_update)
+        for framework in self._frameworks:
+            framework.note_gate(has_update)
         super().begin_update()
         self._update = by
-        for schedule in self._schedules:
-            schedule.note_gate()
         self._calls_before = self._groups.calls()
 
     def _close(self) -> None:
@@ -368,6 +405,8 @@ class TorchRun(Run):
         self._gather_again = True
         for optimizer in self._sharing:
             optimizer.gather()
+        for framework in self._frameworks:
+            framework.gather()
         self._gather_again = False
 
     def _auto_mark(self, phase: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import torch
@@ -71,24 +71,33 @@ class Arena:
         self._moved.update(storages)
 
 
-def materialise(optimizer: Optimizer, names: dict[torch.Tensor, str], calls: Callable[[], int] = lambda: 0) -> None:
+def _is_trained(parameter: torch.Tensor) -> bool:
+    return parameter.requires_grad
+
+
+def materialise(
+    optimizer: Optimizer,
+    names: Container[torch.Tensor] | None,
+    calls: Callable[[], int] = lambda: 0,
+    is_trained: Callable[[torch.Tensor], bool] = _is_trained,
+) -> None:
     """Makes the optimizer's state exist as it is before its first step: one step with zero gradients, taken back. `calls` counts
-    collectives: an update that holds one cannot be finished alone behind the gate."""
+    collectives: an update that holds one cannot be finished alone behind the gate. `names`: the parameters that are registered."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in parameters:
-        if parameter not in names:
+        if names is not None and parameter not in names:
             raise Error(
                 f"an optimizer's parameter of shape {list(parameter.shape)} belongs to no model that is registered: "
                 "register its model too",
                 5,
             )
-    if all(optimizer.state.get(p) for p in parameters if p.requires_grad):
+    if all(optimizer.state.get(p) for p in parameters if is_trained(p)):
         return
     saved = [(p, p.detach().clone(), p.grad) for p in parameters]
     rates = [(group, group["lr"]) for group in optimizer.param_groups if "lr" in group]
     known = {p: dict(state) for p, state in optimizer.state.items()}
     for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+        parameter.grad = torch.zeros_like(parameter) if is_trained(parameter) else None
     before = calls()
     optimizer.step()
     refuse_collectives(optimizer, calls() - before)
@@ -174,19 +183,19 @@ class Schedule:
         self._scheduler = scheduler
         self._late = 1  # steps behind the gate, as they were in the newest step
         self._at_gate: int | None = None
-        self._begun = False
 
     def begin_step(self) -> None:
         if self._at_gate is not None:
             self._late = self._scheduler.last_epoch - self._at_gate
         self._at_gate = None
-        self._begun = True
 
-    def note_gate(self) -> None:
-        self._at_gate = self._scheduler.last_epoch
+    def note_gate(self, has_update: bool) -> None:
+        """Before its state is taken. Without an update the step is over, and nothing comes behind the gate."""
+        self._at_gate = self._scheduler.last_epoch if has_update else None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"state": self._scheduler.state_dict(), "late": self._late, "again": self._late if self._begun else 0}
+        again = 0 if self._at_gate is None else self._late
+        return {"state": self._scheduler.state_dict(), "late": self._late, "again": again}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._scheduler.load_state_dict(state["state"])

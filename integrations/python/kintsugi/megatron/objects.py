@@ -1,0 +1,187 @@
+"""What Megatron keeps beside tensors, as objects of the run: each is taken at the gate of a step, and put back where one begins anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .._errors import Error
+from .core import Core
+
+
+class ParamScheduler:
+    """OptimizerParamScheduler. It is advanced behind the gate, by the samples of the step: done again after a restore."""
+
+    def __init__(self, scheduler: Any, increment: Callable[[], int]) -> None:
+        self._scheduler = scheduler
+        self._increment = increment
+        self._unusual: int | None = None  # by how much the newest step advanced it, where that was not its samples
+        self._at_gate: tuple[int, int] | None = None
+
+    def begin_step(self) -> None:
+        if self._at_gate is not None:
+            before, increment = self._at_gate
+            late = self._scheduler.num_steps - before
+            self._unusual = None if late == increment else late
+        self._at_gate = None
+
+    def note_gate(self, has_update: bool) -> None:
+        self._at_gate = (self._scheduler.num_steps, self._increment()) if has_update else None
+
+    def state_dict(self) -> dict[str, Any]:
+        follows = 0
+        if self._at_gate is not None:
+            follows = self._at_gate[1] if self._unusual is None else self._unusual
+        return {"at": self._scheduler.num_steps, "follows": follows, "unusual": self._unusual}
+
+    def load_state_dict(self, kept: dict[str, Any]) -> None:
+        self._scheduler.num_steps = kept["at"] + kept["follows"]
+        self._scheduler.step(0)  # learning rates and weight decay of that place
+        self._unusual = kept["unusual"]
+        self._at_gate = None
+
+
+class Samples:
+    """How many samples the steps that are done have consumed."""
+
+    def __init__(self, consumed: int, batch: Callable[[], int]) -> None:
+        self._consumed = consumed
+        self._batch = batch
+        self._passed = 0  # of the step whose gate was passed
+
+    @property
+    def consumed(self) -> int:
+        return self._consumed + self._passed
+
+    def begin_step(self) -> None:
+        self._consumed, self._passed = self.consumed, 0
+
+    def note_gate(self) -> None:
+        self._passed = self._batch()
+
+    def state_dict(self) -> int:
+        return self.consumed
+
+    def load_state_dict(self, consumed: int) -> None:
+        self._consumed, self._passed = consumed, 0
+
+
+class RngTracker:
+    """Megatron's named states of random generators (tensor parallel ranks draw other numbers in some places, the same in others)."""
+
+    def __init__(self, tracker: Any) -> None:
+        self._tracker = tracker
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {name: value.get_state() if isinstance(value, torch.Generator) else value for name, value in self._tracker.get_states().items()}
+
+    def load_state_dict(self, kept: dict[str, torch.Tensor]) -> None:
+        states = dict(self._tracker.get_states())
+        for name, value in kept.items():
+            if isinstance(states.get(name), torch.Generator):
+                states[name].set_state(value)
+            else:
+                states[name] = value
+        self._tracker.set_states(states)
+
+
+class Microbatches:
+    """The calculator of microbatches, which a growing batch moves."""
+
+    def __init__(self, calculator: Any) -> None:
+        self._calculator = calculator
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(vars(self._calculator))
+
+    def load_state_dict(self, kept: dict[str, Any]) -> None:
+        vars(self._calculator).update(kept)
+
+
+class Rerun:
+    """The rerun state machine: what it has found, and how far it has counted. What it does within a step begins anew with it."""
+
+    _NAMES = ("mode", "current_iteration", "first_iteration_complete", "rerun_requested", "checkpoint_requested", "restart_again_requested",
+              "continue_requested", "failed_validation_call", "initial_result", "suspicious_node", "suspicious_device",
+              "large_value_counts", "max_values")  # fmt: skip
+
+    def __init__(self, machine: Any, states: Any) -> None:
+        self._machine = machine
+        self._states = states
+
+    def state_dict(self) -> dict[str, Any]:
+        found = {name: getattr(self._machine, name) for name in self._NAMES}
+        return {**found, "error_injector": self._machine.error_injector.state_dict()}
+
+    def load_state_dict(self, kept: dict[str, Any]) -> None:
+        for name in self._NAMES:
+            setattr(self._machine, name, kept[name])
+        self._machine.error_injector.load_state_dict(kept["error_injector"])
+        self._machine.state = self._states.NOT_RUNNING_YET
+        self._machine.saved_state = None
+        self._machine.validation_counts.clear()
+
+
+class Scalers:
+    """Loss scales of fp16: moved before the gate, by whether gradients were finite."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self._scalers = [part.grad_scaler for part in parts if getattr(part, "grad_scaler", None)]
+
+    def __bool__(self) -> bool:
+        return bool(self._scalers)
+
+    def state_dict(self) -> list[Any]:
+        return [scaler.state_dict() for scaler in self._scalers]
+
+    def load_state_dict(self, kept: list[Any]) -> None:
+        for scaler, one in zip(self._scalers, kept):
+            scaler.load_state_dict(one)
+
+
+class Extras:
+    """Extra state of modules (fp8 scales), where a module has any."""
+
+    def __init__(self, chunks: list[torch.nn.Module]) -> None:
+        own = torch.nn.Module.get_extra_state
+        modules = [m for chunk in chunks for m in chunk.modules() if type(m).get_extra_state is not own]
+        self._modules = [module for module in modules if module.get_extra_state() is not None]
+
+    def __bool__(self) -> bool:
+        return bool(self._modules)
+
+    def state_dict(self) -> list[Any]:
+        return [module.get_extra_state() for module in self._modules]
+
+    def load_state_dict(self, kept: list[Any]) -> None:
+        for module, one in zip(self._modules, kept):
+            module.set_extra_state(one)
+
+
+def rng_tracker(core: Core) -> RngTracker | None:
+    tracker = core.random._CUDA_RNG_STATE_TRACKER
+    return RngTracker(tracker) if tracker is not None and tracker.is_initialized() else None
+
+
+def microbatches(core: Core) -> Microbatches | None:
+    calculator = core.microbatches._GLOBAL_NUM_MICROBATCHES_CALCULATOR
+    return None if calculator is None else Microbatches(calculator)
+
+
+def rerun(core: Core) -> Rerun | None:
+    machine = core.rerun._GLOBAL_RERUN_STATE_MACHINE
+    return None if machine is None else Rerun(machine, core.rerun.RerunState)
+
+
+def batch_size(core: Core, given: int | Callable[[], int] | None) -> Callable[[], int]:
+    """How many samples a step consumes, over all ranks."""
+    if callable(given):
+        return given
+    if given is not None:
+        return lambda: given
+    if core.microbatches._GLOBAL_NUM_MICROBATCHES_CALCULATOR is None:
+        raise Error("how many samples a step consumes is not known: call megatron's init_num_microbatches_calculator before, or name "
+                    "global_batch_size", 5)  # fmt: skip
+    return lambda: int(core.microbatches.get_current_running_global_batch_size())

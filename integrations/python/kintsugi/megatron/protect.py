@@ -1,0 +1,113 @@
+"""Registers a Megatron trainer with a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.nn import Module
+
+from .._errors import Error
+from ..torch import state
+from ..torch.run import TorchRun
+from . import objects, resets
+from .boxes import Grid, placed_parameters
+from .core import Core
+from .update import Update
+
+
+def protect(
+    run: TorchRun,
+    model: Module | list[Module],
+    optimizer: Any,
+    opt_param_scheduler: Any = None,
+    *,
+    consumed_samples: int = 0,
+    global_batch_size: int | Callable[[], int] | None = None,
+) -> Protected:
+    """What `run.register` is for plain torch. `model`: Megatron's DistributedDataParallel, or one for each chunk of an interleaved
+    pipeline; `optimizer`: of get_megatron_optimizer. From here on `optimizer.step()` is the gate of the step in hand.
+
+    `consumed_samples`: before the first step. `global_batch_size`: where Megatron's calculator of microbatches does not know it.
+    """
+    if not isinstance(run, TorchRun):
+        raise Error(f"run is a {type(run).__name__}: kintsugi.torch.join() makes what kintsugi.megatron.protect takes", 5)
+    return Protected(Core(), run, model if isinstance(model, list) else [model], optimizer, opt_param_scheduler, consumed_samples,
+                     global_batch_size)  # fmt: skip
+
+
+class Protected:
+    """A Megatron trainer of a run. Made by `protect`."""
+
+    def __init__(self, core: Core, run: TorchRun, wrapped: list[Module], optimizer: Any, scheduler: Any, consumed: int, batch: Any) -> None:
+        for ddp in wrapped:
+            if not isinstance(ddp, core.DistributedDataParallel):
+                raise Error(f"model is a {type(ddp).__name__}: Megatron's DistributedDataParallel around it is what holds its gradients", 5)
+        if scheduler is not None and not isinstance(scheduler, core.OptimizerParamScheduler):
+            raise Error(f"opt_param_scheduler is a {type(scheduler).__name__}, not megatron-core's OptimizerParamScheduler", 5)
+        self._wrapped: list[Any] = list(wrapped)
+        self._chunks = [_innermost(core, ddp) for ddp in wrapped]
+        self._update = Update(core, optimizer)
+        size = objects.batch_size(core, batch)
+        self._samples = objects.Samples(consumed, size)
+        self._scheduler = None if scheduler is None else objects.ParamScheduler(scheduler, size)
+        self._overlaps_gather = any(ddp.ddp_config.overlap_param_gather for ddp in self._wrapped)
+        self._broken = False
+
+        self._update.materialise(run.collectives)
+        grid = Grid(core)
+        entries = self._update.entries(placed_parameters(core, grid, self._chunks), grid)
+        names = ["model"] if len(self._chunks) == 1 else [f"model{i}" for i in range(len(self._chunks))]
+        run.follow(self, zip(names, self._chunks), entries)
+        for key, thing in self._things(core).items():
+            run.register_object(key, thing)
+        self._update.take_apart(run)
+
+    def _things(self, core: Core) -> dict[str, Any]:
+        settings = {f"optimizer.{i}.settings": state.OptimizerGroups(part.optimizer, lambda _state: False)
+                    for i, part in enumerate(self._update.parts)}  # fmt: skip
+        found = {
+            **settings,
+            "opt_param_scheduler": self._scheduler,
+            "consumed_samples": self._samples,
+            "rng_tracker": objects.rng_tracker(core),
+            "microbatches": objects.microbatches(core),
+            "rerun_state_machine": objects.rerun(core),
+            "grad_scaler": objects.Scalers(self._update.parts) or None,
+            "extra_state": objects.Extras(self._chunks) or None,
+        }
+        return {key: thing for key, thing in found.items() if thing is not None}
+
+    @property
+    def consumed_samples(self) -> int:
+        """By all ranks, in the steps that are done."""
+        return self._samples.consumed
+
+    # ---- torch's Framework: what the run asks ----------------------------------------------------------------------------
+
+    def begin_step(self) -> None:
+        self._samples.begin_step()
+        if self._scheduler is not None:
+            self._scheduler.begin_step()
+
+    def note_gate(self, has_update: bool) -> None:
+        self._samples.note_gate()
+        if self._scheduler is not None:
+            self._scheduler.note_gate(has_update)
+
+    def gather(self) -> None:
+        if not self._update.is_distributed or (self._overlaps_gather and not self._broken):
+            return  # overlapped: the modules of the next step gather as they are reached
+        for ddp in self._wrapped:
+            ddp.start_param_sync(force_sync=True)
+        self._broken = False
+
+    def reset(self) -> None:
+        self._broken = True
+        resets.reset(self._wrapped, self._chunks)
+
+
+def _innermost(core: Core, module: Any) -> Any:
+    while isinstance(module, (core.DistributedDataParallel, core.Float16Module)):
+        module = module.module
+    return module

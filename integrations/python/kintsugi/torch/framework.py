@@ -1,0 +1,21 @@
+"""What a framework that is built on torch does at a run's turns: the part of a trainer that TorchRun cannot know."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Framework(Protocol):
+    """Given to `TorchRun.follow`. Threads: all of it on the trainer's thread."""
+
+    def begin_step(self) -> None:
+        """Before a step's first work."""
+
+    def note_gate(self, has_update: bool) -> None:
+        """Before the objects' state is taken at a step's gate. Without an update (it was skipped) nothing of the step comes behind it."""
+
+    def gather(self) -> None:
+        """Behind the commit, and again at the start of the step after a fault: parameters that other ranks updated."""
+
+    def reset(self) -> None:
+        """After a fault, before the groups are connected anew: nothing of the broken step may be left."""

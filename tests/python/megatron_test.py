@@ -1,0 +1,64 @@
+"""A megatron-core trainer over Gloo survives: same bits, losses and samples as the undisturbed run.
+
+  megatron_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak]     --soak: each way to be parallel, each kind of fault, each phase
+"""
+import subprocess
+import sys
+
+from door import ROOT, Door, main, skip_without_torch
+
+GPT = [str(ROOT / "integrations/examples/megatron_gpt/train.py"), "--steps", "12"]
+WAYS = {
+    "TP 2 x DP 2": ("--tensor", "2"),
+    "PP 2 x DP 2": ("--pipeline", "2"),
+    "TP 2 x DP 2, bf16, overlapped": ("--tensor", "2", "--bf16", "--overlap"),
+    "DP 4, DistributedOptimizer": ("--distributed",),
+    "DP 4, DistributedOptimizer, bf16, overlapped": ("--distributed", "--bf16", "--overlap"),
+}
+
+
+def skip_without_megatron(door):
+    probe = subprocess.run([door.python, "-c", "from kintsugi.megatron import core; core.check_version()"],
+                           capture_output=True, text=True, env=door.environment(), check=False)
+    if probe.returncode != 0:
+        print(f"SKIPPED: {probe.stderr.strip().splitlines()[-1]}; ./tools/setup --python installs it")
+        sys.exit(77)
+
+
+if __name__ == "__main__":
+    soak = "--soak" in sys.argv
+    if soak:
+        sys.argv.remove("--soak")
+    door = Door(sys.argv[1:])
+    skip_without_torch(door)
+    skip_without_megatron(door)
+
+    def struck(name, *faults, how, paths, options=(), nproc=4):
+        arguments = [*options, *(word for fault in faults for word in ("--inject", fault))]
+        return name, door.same([*GPT, *how], arguments, nproc=nproc, paths=paths)
+
+    # A DistributedOptimizer's shards have one copy: memory that was damaged or torn goes back to a snapshot.
+    def matrix():
+        for how, options in WAYS.items():
+            single = "--distributed" in options
+            with_snapshots = ("--silence", "6", *(("--snapshot-every", "3") if single else ()))
+            for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):
+                yield struck(f"{how}, struck by everything in phase {phase}", f"kill:1@2:{phase}", f"throw:2@4:{phase}", f"exit:3@6:{phase}",
+                             f"freeze:0@8:{phase}", *(() if single else (f"uce:2@10:{phase},tensors=decoder*",)),
+                             how=options, options=with_snapshots, paths=None)
+            for first in range(1, 24, 6):
+                yield struck(f"{how}, exceptions in collectives {first} to {first + 5} of a step",
+                             *(f"throw:{i % 4}@{2 + i},collective={first + i}" for i in range(6)), how=options, paths=None)
+            yield struck(f"{how}, damaged tensors", "uce:3@9:backward,tensors=decoder*", "uce:1@11:forward,tensors=optimizer.state.exp*",
+                         how=options, options=("--snapshot-every", "5") if single else (), paths=None)
+
+    # Each run imports torch and Megatron in every rank, some 4 s of CPU each: faults share runs.
+    short = [
+        struck("TP 2 x DP 2: killed in a backward pass, exceptions outside of an update and inside", "kill:2@3:backward",
+               "throw:1@6:forward", "throw:3@9:update", how=WAYS["TP 2 x DP 2"], paths=[["respawn", "retry", "rebuild"], ["adopt", "retry", "rebuild"]]),
+        struck("DistributedOptimizer over 2 ranks, bf16, overlapped: an exception in a backward pass, killed in an update",
+               "throw:1@3:backward", "kill:0@7:update", how=WAYS["DP 4, DistributedOptimizer, bf16, overlapped"], nproc=2,
+               options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
+        ("types of the trainer are as they say", door.typed(GPT[0])),
+    ]
+    sys.exit(main(list(matrix()) if soak else short, door.bin))
