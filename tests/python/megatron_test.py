@@ -5,7 +5,7 @@
 import subprocess
 import sys
 
-from door import ROOT, Door, main, skip_without_torch
+from door import HERE, ROOT, Door, Failure, main, skip_without_torch
 
 GPT = [str(ROOT / "integrations/examples/megatron_gpt/train.py"), "--steps", "12"]
 WAYS = {
@@ -15,6 +15,16 @@ WAYS = {
     "DP 4, DistributedOptimizer": ("--distributed",),
     "DP 4, DistributedOptimizer, bf16, overlapped": ("--distributed", "--bf16", "--overlap"),
 }
+
+
+def alone(door, script):
+    """A script of checks that needs no run."""
+    def test(_):
+        done = subprocess.run([door.python, "-W", "ignore", str(HERE / script)], capture_output=True, text=True, timeout=200,
+                              env=door.environment())
+        if done.returncode != 0:
+            raise Failure(done.stdout[-2000:] + done.stderr[-4000:])
+    return test
 
 
 def skip_without_megatron(door):
@@ -59,6 +69,7 @@ if __name__ == "__main__":
         struck("DistributedOptimizer over 2 ranks, bf16, overlapped: an exception in a backward pass, killed in an update",
                "throw:1@3:backward", "kill:0@7:update", how=WAYS["DP 4, DistributedOptimizer, bf16, overlapped"], nproc=2,
                options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
+        ("what is read from Megatron, put back and refused", alone(door, "megatron_parts.py")),
         ("types of the trainer are as they say", door.typed(GPT[0])),
     ]
     sys.exit(main(list(matrix()) if soak else short, door.bin))

@@ -14,6 +14,6 @@ imported: for practice and tests.
 from __future__ import annotations
 
 from .cpu import use_cpu
-from .protect import Protected, protect
+from .protected import Protected, protect
 
 __all__ = ["Protected", "protect", "use_cpu"]
