@@ -13,6 +13,7 @@ WAYS = {
     "PP 2 x DP 2": ("--pipeline", "2"),
     "TP 2 x DP 2, bf16, overlapped": ("--tensor", "2", "--bf16", "--overlap"),
     "DP 4, DistributedOptimizer": ("--distributed",),
+    "DP 4, DistributedOptimizer of 2 instances": ("--distributed", "--instances", "2"),  # where einops is there
     "DP 4, DistributedOptimizer, bf16, overlapped": ("--distributed", "--bf16", "--overlap"),
 }
 
@@ -35,6 +36,11 @@ def skip_without_megatron(door):
         sys.exit(77)
 
 
+def has_einops(door):
+    """Megatron groups several instances of its DistributedOptimizer with it."""
+    return subprocess.run([door.python, "-c", "import einops"], capture_output=True, check=False).returncode == 0
+
+
 if __name__ == "__main__":
     soak = "--soak" in sys.argv
     if soak:
@@ -50,7 +56,9 @@ if __name__ == "__main__":
     # A DistributedOptimizer's shards have one copy: memory that was damaged or torn goes back to a snapshot.
     def matrix():
         for how, options in WAYS.items():
-            single = "--distributed" in options
+            if "--instances" in options and not has_einops(door):
+                continue
+            single = "--distributed" in options and "--instances" not in options
             with_snapshots = ("--silence", "6", *(("--snapshot-every", "3") if single else ()))
             for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):
                 yield struck(f"{how}, struck by everything in phase {phase}", f"kill:1@2:{phase}", f"throw:2@4:{phase}", f"exit:3@6:{phase}",

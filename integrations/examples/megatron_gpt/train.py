@@ -1,7 +1,8 @@
 """Megatron-core's GPT, tensor and pipeline parallel, that survives: the lines that mention `run` or `kintsugi` are all that is added.
 
   kintsugi run --nproc 4 --inject kill:2@5:backward -- python train.py --tensor 2 --steps 20
-  kintsugi run --nproc 4 --snapshot-every 5 --inject kill:2@5:backward -- python train.py --distributed --bf16
+  kintsugi run --nproc 4 --inject kill:2@5:update -- python train.py --distributed --instances 2
+  kintsugi run --nproc 4 --snapshot-every 5 --inject kill:2@5:update -- python train.py --distributed --bf16 --overlap
 
 Without CUDA it runs on the CPU over Gloo, where Megatron is told that the CPU is its device.
 """
@@ -58,7 +59,8 @@ def build(options: argparse.Namespace) -> tuple[Any, Any, Any, Any]:
     model = DistributedDataParallel(
         config,
         DistributedDataParallelConfig(use_distributed_optimizer=options.distributed, grad_reduce_in_fp32=options.bf16, bucket_size=5000,
-                                      overlap_grad_reduce=options.overlap, overlap_param_gather=overlap),
+                                      overlap_grad_reduce=options.overlap, overlap_param_gather=overlap,
+                                      num_distributed_optimizer_instances=options.instances),
         model,
     )  # fmt: skip
     model.broadcast_params()
@@ -91,6 +93,7 @@ def main() -> None:
     parser.add_argument("--tensor", type=int, default=1)
     parser.add_argument("--pipeline", type=int, default=1)
     parser.add_argument("--distributed", action="store_true", help="DistributedOptimizer")
+    parser.add_argument("--instances", type=int, default=1, help="of the DistributedOptimizer: so many copies of each shard (needs einops)")
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--overlap", action="store_true", help="gradients (and parameters, where --distributed) beside computation")
     parser.add_argument("--steps", type=int, default=100)
@@ -102,7 +105,8 @@ def main() -> None:
 
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
-    parallel_state.initialize_model_parallel(options.tensor, options.pipeline, create_gloo_process_groups=False)
+    parallel_state.initialize_model_parallel(options.tensor, options.pipeline, create_gloo_process_groups=False,
+                                             num_distributed_optimizer_instances=options.instances)  # fmt: skip
     part, parts = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
     init_num_microbatches_calculator(dist.get_rank(), None, options.batch, MICRO_BATCH, parts)
     torch.manual_seed(2 + part)  # dropout is as different as the data is
