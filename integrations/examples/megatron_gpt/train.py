@@ -39,41 +39,48 @@ TEXT = Path("/usr/share/common-licenses")  # what every Debian system carries, a
 MICRO_BATCH = 1
 
 
-def build(options: argparse.Namespace) -> tuple[Any, Any, Any, Any]:
+def build_chunk(config: Any, options: argparse.Namespace, chunk: int) -> Any:
+    stage = chunk if options.virtual > 1 else None
+    model = GPTModel(
+        config, get_gpt_layer_local_spec(), vocab_size=256, max_sequence_length=options.context,
+        pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
+        post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
+        share_embeddings_and_output_weights=True, vp_stage=stage,
+    )  # fmt: skip
+    return Float16Module(config, model) if options.bf16 else model
+
+
+def build(options: argparse.Namespace) -> tuple[list[Any], Any, Any]:
     """As a trainer of Megatron's does; nothing here knows of Kintsugi."""
     kind = torch.bfloat16 if options.bf16 else torch.float32
     config = TransformerConfig(
         num_layers=4, hidden_size=options.width, num_attention_heads=4, use_cpu_initialization=True, add_bias_linear=False,
         gated_linear_unit=True, tensor_model_parallel_size=options.tensor, pipeline_model_parallel_size=options.pipeline,
+        virtual_pipeline_model_parallel_size=options.virtual if options.virtual > 1 else None,
         params_dtype=kind, pipeline_dtype=kind, bf16=options.bf16, persist_layer_norm=False, masked_softmax_fusion=False,
         bias_activation_fusion=False, bias_dropout_fusion=False, apply_rope_fusion=False, gradient_accumulation_fusion=False,
     )  # fmt: skip
-    model = GPTModel(
-        config, get_gpt_layer_local_spec(), vocab_size=256, max_sequence_length=options.context,
-        pre_process=parallel_state.is_pipeline_first_stage(), post_process=parallel_state.is_pipeline_last_stage(),
-        share_embeddings_and_output_weights=True,
-    )  # fmt: skip
-    if options.bf16:
-        model = Float16Module(config, model)
     overlap = options.overlap and options.distributed
-    model = DistributedDataParallel(
+    chunks = [DistributedDataParallel(
         config,
         DistributedDataParallelConfig(use_distributed_optimizer=options.distributed, grad_reduce_in_fp32=options.bf16, bucket_size=5000,
                                       overlap_grad_reduce=options.overlap, overlap_param_gather=overlap,
                                       num_distributed_optimizer_instances=options.instances),
-        model,
-    )  # fmt: skip
-    model.broadcast_params()
+        build_chunk(config, options, chunk), disable_bucketing=chunk > 0,
+    ) for chunk in range(options.virtual)]  # fmt: skip
+    for chunk in chunks:
+        chunk.broadcast_params()
     optimizer = get_megatron_optimizer(
         OptimizerConfig(optimizer="adam", lr=3e-3, min_lr=3e-4, clip_grad=1.0, bf16=options.bf16, params_dtype=kind,
                         use_distributed_optimizer=options.distributed, overlap_param_gather=overlap),
-        [model], use_gloo_process_groups=False,
+        chunks, use_gloo_process_groups=False,
     )  # fmt: skip
     config.finalize_model_grads_func = finalize_model_grads
-    config.no_sync_func = model.no_sync if options.overlap else None
+    if options.overlap:
+        config.no_sync_func = [chunk.no_sync for chunk in chunks] if options.virtual > 1 else chunks[0].no_sync
     samples = 200 * options.batch
     scheduler = OptimizerParamScheduler(optimizer, 0.0, 3e-3, 3e-4, samples // 10, samples, "cosine", 0.01, 0.01, samples, "constant")
-    return config, model, optimizer, scheduler
+    return chunks, optimizer, scheduler
 
 
 def forward_step(batches: Iterator[Tensor], model: Any) -> tuple[Tensor, Any]:
@@ -92,6 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tensor", type=int, default=1)
     parser.add_argument("--pipeline", type=int, default=1)
+    parser.add_argument("--virtual", type=int, default=1, help="chunks of the model in each stage: the interleaved schedule")
     parser.add_argument("--distributed", action="store_true", help="DistributedOptimizer")
     parser.add_argument("--instances", type=int, default=1, help="of the DistributedOptimizer: so many copies of each shard (needs einops)")
     parser.add_argument("--bf16", action="store_true")
@@ -105,14 +113,14 @@ def main() -> None:
 
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
-    parallel_state.initialize_model_parallel(options.tensor, options.pipeline, create_gloo_process_groups=False,
-                                             num_distributed_optimizer_instances=options.instances)  # fmt: skip
+    parallel_state.initialize_model_parallel(options.tensor, options.pipeline, options.virtual if options.virtual > 1 else None,
+                                             create_gloo_process_groups=False, num_distributed_optimizer_instances=options.instances)  # fmt: skip
     part, parts = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
     init_num_microbatches_calculator(dist.get_rank(), None, options.batch, MICRO_BATCH, parts)
     torch.manual_seed(2 + part)  # dropout is as different as the data is
     model_parallel_cuda_manual_seed(1)
-    _, model, optimizer, scheduler = build(options)
-    state = kintsugi.megatron.protect(run, model, optimizer, scheduler)
+    chunks, optimizer, scheduler = build(options)
+    state = kintsugi.megatron.protect(run, chunks, optimizer, scheduler)
     if run.rank == 0 and not run.replaces:
         print(run.plan())
 
@@ -125,10 +133,11 @@ def main() -> None:
         first = state.consumed_samples + part * count * MICRO_BATCH
         samples = range(first, first + count * MICRO_BATCH)
         batches = [text[w * options.context : (w + 1) * options.context + 1][None].long() for w in (i * 7919 % windows for i in samples)]
-        model.zero_grad_buffer()
+        for chunk in chunks:
+            chunk.zero_grad_buffer()
         optimizer.zero_grad()
         losses = forward_backward(
-            forward_step_func=forward_step, data_iterator=iter(batches), model=[model], num_microbatches=count,
+            forward_step_func=forward_step, data_iterator=[iter(batches) for _ in chunks], model=chunks, num_microbatches=count,
             seq_length=options.context, micro_batch_size=MICRO_BATCH, forward_only=False,
         )  # fmt: skip
         # A pipeline's last stage has the loss; the others consumed the same samples.
