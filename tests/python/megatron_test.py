@@ -11,6 +11,7 @@ GPT = [str(ROOT / "integrations/examples/megatron_gpt/train.py"), "--steps", "12
 WAYS = {
     "TP 2 x DP 2": ("--tensor", "2"),
     "PP 2 x DP 2": ("--pipeline", "2"),
+    "PP 2 x DP 2, interleaved, overlapped": ("--pipeline", "2", "--virtual", "2", "--overlap"),
     "TP 2 x DP 2, bf16, overlapped": ("--tensor", "2", "--bf16", "--overlap"),
     "DP 4, DistributedOptimizer": ("--distributed",),
     "DP 4, DistributedOptimizer of 2 instances": ("--distributed", "--instances", "2"),  # where einops is there
@@ -60,9 +61,10 @@ if __name__ == "__main__":
                 continue
             single = "--distributed" in options and "--instances" not in options
             with_snapshots = ("--silence", "6", *(("--snapshot-every", "3") if single else ()))
+            k = 5 if single else 2  # not before the first snapshot
             for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):
-                yield struck(f"{how}, struck by everything in phase {phase}", f"kill:1@2:{phase}", f"throw:2@4:{phase}", f"exit:3@6:{phase}",
-                             f"freeze:0@8:{phase}", *(() if single else (f"uce:2@10:{phase},tensors=decoder*",)),
+                yield struck(f"{how}, struck by everything in phase {phase}", f"kill:1@{k}:{phase}", f"throw:2@{k + 2}:{phase}",
+                             f"exit:3@{k + 4}:{phase}", f"freeze:0@{k + 6}:{phase}", *(() if single else (f"uce:2@10:{phase},tensors=decoder*",)),
                              how=options, options=with_snapshots, paths=None)
             for first in range(1, 24, 6):
                 yield struck(f"{how}, exceptions in collectives {first} to {first + 5} of a step",
@@ -78,6 +80,6 @@ if __name__ == "__main__":
                "throw:1@3:backward", "kill:0@7:update", how=WAYS["DP 4, DistributedOptimizer, bf16, overlapped"], nproc=2,
                options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
         ("what is read from Megatron, put back and refused", alone(door, "megatron_parts.py")),
-        ("types of the trainer are as they say", door.typed(GPT[0])),
     ]
-    sys.exit(main(list(matrix()) if soak else short, door.bin))
+    cases = [*matrix(), ("types of the trainer are as they say", door.typed(GPT[0]))] if soak else short
+    sys.exit(main(cases, door.bin))
