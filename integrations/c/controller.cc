@@ -130,6 +130,8 @@ Result<ControllerOptions> Convert(const kintsugi_controller_options& given) {
   if (given.join_timeout_ms > 0) policy.join_timeout = std::chrono::milliseconds(given.join_timeout_ms);
   policy.hang_factor = given.hang_factor;
   if (given.save_directory) policy.save_directory = given.save_directory;
+  if (given.reload_directory)
+    policy.resume_directory = given.reload_directory;  // with step 0: nothing is loaded at the start
   options.job = given.job;
   if (given.bind_address) options.bind_address = given.bind_address;
   options.port = static_cast<uint16_t>(given.port);

@@ -311,4 +311,14 @@ kintsugi_code kintsugi_report_memory_error(kintsugi_agent* agent, const char* co
   });
 }
 
+kintsugi_code kintsugi_report_old_memory_error(kintsugi_agent* agent, const char* const* keys, size_t key_count,
+                                               int64_t age_ms, const char* text) {
+  return Marked(agent, [&] {
+    const ErrorTime when = age_ms < 0
+                               ? ErrorTime::Unknown()
+                               : ErrorTime::At(SteadyClock::SteadyNow() - Duration(std::chrono::milliseconds(age_ms)));
+    return agent->agent->ReportMemoryError(std::vector<std::string>(keys, keys + key_count), text ? text : "", when);
+  });
+}
+
 const char* kintsugi_why(const kintsugi_agent* agent) { return agent->why.c_str(); }

@@ -317,6 +317,10 @@ KINTSUGI_C_API kintsugi_code kintsugi_end_activity(kintsugi_agent* agent);
 /* These tensors are damaged (none named: all of this rank's memory). Leave the loop with what it returns. */
 KINTSUGI_C_API kintsugi_code kintsugi_report_memory_error(kintsugi_agent* agent, const char* const* keys, size_t key_count,
                                                           const char* text);
+/* The same of memory that failed so long ago, -1: nobody knows when. Where this rank has contributed to an update since (of unknown
+ * age: to any), no copy of what came of it is any good, and the run goes back to before it. Since version 4. */
+KINTSUGI_C_API kintsugi_code kintsugi_report_old_memory_error(kintsugi_agent* agent, const char* const* keys, size_t key_count,
+                                                              int64_t age_ms, const char* text);
 /* Text of the newest step marker that did not return KINTSUGI_OK. */
 KINTSUGI_C_API const char* kintsugi_why(const kintsugi_agent* agent);
 
@@ -380,6 +384,9 @@ typedef struct kintsugi_controller_options {
   const char* tls_certificate; /* PEM files; all three or none */
   const char* tls_key;
   const char* tls_ca;
+  /* The trainer keeps checkpoints of its own, and can load the newest: where no copy of some state is left, or updates are suspect,
+   * REPAIR comes on RELOAD with this text as its directory and step 0, and all go on from what was loaded. NULL: it keeps none. */
+  const char* reload_directory;
 } kintsugi_controller_options;
 
 typedef enum kintsugi_event_kind {

@@ -292,6 +292,11 @@ class Agent {
     for (const std::string& key : keys) names.push_back(key.c_str());
     return kintsugi_report_memory_error(get(), names.data(), names.size(), text.c_str());
   }
+  int ReportOldMemoryError(const std::vector<std::string>& keys, int64_t age_ms, const std::string& text) {
+    std::vector<const char*> names;
+    for (const std::string& key : keys) names.push_back(key.c_str());
+    return kintsugi_report_old_memory_error(get(), names.data(), names.size(), age_ms, text.c_str());
+  }
   std::string Why() const { return kintsugi_why(get()); }
 
   int rank() const { return kintsugi_rank_of(get()); }
@@ -391,7 +396,8 @@ class Controller {
  public:
   Controller(const std::string& bind, int port, const std::string& job, nb::bytes secret, int world_size,
              int max_respawns, int64_t silence_ms, int64_t step_timeout_ms, int64_t join_timeout_ms, double hang_factor,
-             const std::string& save_directory, const std::vector<std::string>& tls) {
+             const std::string& save_directory, const std::vector<std::string>& tls,
+             const std::string& reload_directory) {
     kintsugi_controller_options options{};
     options.size = sizeof options;
     options.bind_address = bind.c_str();
@@ -407,6 +413,7 @@ class Controller {
     options.join_timeout_ms = join_timeout_ms;
     options.hang_factor = hang_factor;
     options.save_directory = save_directory.empty() ? nullptr : save_directory.c_str();
+    options.reload_directory = reload_directory.empty() ? nullptr : reload_directory.c_str();
     options.log = LogLine;
     if (tls.size() == 3) {
       options.tls_certificate = tls[0].c_str();
@@ -488,11 +495,12 @@ NB_MODULE(_core, module) {
       .def_ro("text", &Event::text);
   nb::class_<Controller>(module, "Controller")
       .def(nb::init<const std::string&, int, const std::string&, nb::bytes, int, int, int64_t, int64_t, int64_t, double,
-                    const std::string&, const std::vector<std::string>&>(),
+                    const std::string&, const std::vector<std::string>&, const std::string&>(),
            nb::kw_only(), nb::arg("bind") = "127.0.0.1", nb::arg("port") = 0, nb::arg("job"), nb::arg("secret"),
            nb::arg("world_size"), nb::arg("max_respawns") = 10, nb::arg("silence_ms") = 0,
            nb::arg("step_timeout_ms") = 0, nb::arg("join_timeout_ms") = 0, nb::arg("hang_factor") = 0.0,
-           nb::arg("save_directory") = "", nb::arg("tls") = std::vector<std::string>())
+           nb::arg("save_directory") = "", nb::arg("tls") = std::vector<std::string>(),
+           nb::arg("reload_directory") = "")
       .def("stop", &Controller::Stop)
       .def("next", &Controller::Next, nb::arg("timeout_ms"))
       .def("report_exit", &Controller::ReportExit, nb::arg("rank"), nb::arg("incarnation"), nb::arg("cause"))
@@ -539,6 +547,7 @@ NB_MODULE(_core, module) {
       .def("begin_activity", &Agent::BeginActivity, nb::arg("activity"))
       .def("end_activity", &Agent::EndActivity)
       .def("report_memory_error", &Agent::ReportMemoryError, nb::arg("keys"), nb::arg("text"))
+      .def("report_old_memory_error", &Agent::ReportOldMemoryError, nb::arg("keys"), nb::arg("age_ms"), nb::arg("text"))
       .def("why", &Agent::Why)
       .def("open_store", &Agent::OpenStore, nb::arg("generation"), nb::keep_alive<0, 1>())
       .def_prop_ro("rank", &Agent::rank)

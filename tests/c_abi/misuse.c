@@ -27,6 +27,51 @@ static void expect(const char* what, kintsugi_code code, kintsugi_code expected,
     expect(what, code, expected, error, words);  \
   } while (0)
 
+/* A controller is hosted, and what is asked of it wrongly is refused. */
+static void host(const char* secret) {
+  kintsugi_controller* controller = NULL;
+  kintsugi_error* error = NULL;
+  kintsugi_controller_options options;
+  kintsugi_event event;
+
+  memset(&options, 0, sizeof options);
+  EXPECT("a controller without options", kintsugi_controller_start(NULL, &controller, &error), KINTSUGI_INVALID_ARGUMENT,
+         "kintsugi_controller_options is NULL");
+  EXPECT("its options without their size", kintsugi_controller_start(&options, &controller, &error), KINTSUGI_INVALID_ARGUMENT,
+         "sizeof(kintsugi_controller_options)");
+  options.size = sizeof options;
+  EXPECT("a controller without a job", kintsugi_controller_start(&options, &controller, &error), KINTSUGI_INVALID_ARGUMENT,
+         "job and secret are needed");
+  options.job = "job";
+  options.secret = secret;
+  options.secret_size = 32;
+  EXPECT("a world of nobody", kintsugi_controller_start(&options, &controller, &error), KINTSUGI_INVALID_ARGUMENT, "world size is 0");
+  options.world_size = 2;
+  options.port = 70000;
+  EXPECT("a port above all", kintsugi_controller_start(&options, &controller, &error), KINTSUGI_INVALID_ARGUMENT, "port is 70000");
+  options.port = 0;
+  options.silence_ms = 1;
+  EXPECT("a silence too short", kintsugi_controller_start(&options, &controller, &error), KINTSUGI_INVALID_ARGUMENT, "silence limit");
+  options.silence_ms = 0;
+  if (kintsugi_controller_start(&options, &controller, &error) != KINTSUGI_OK || kintsugi_controller_port(controller) <= 0) {
+    printf("FAILED  no controller is hosted: %s\n", kintsugi_error_text(error));
+    ++failures;
+    return;
+  }
+  memset(&event, 0, sizeof event);
+  EXPECT("an event without its size", kintsugi_controller_next(controller, 0, &event, &error), KINTSUGI_INVALID_ARGUMENT,
+         "sizeof(kintsugi_event)");
+  event.size = sizeof event;
+  event.kind = 77;
+  if (kintsugi_controller_next(controller, 10, &event, &error) != KINTSUGI_OK || event.kind != KINTSUGI_EVENT_NOTHING || event.rank != -1) {
+    printf("FAILED  an event where nothing has happened: %d\n", (int)event.kind);
+    ++failures;
+  }
+  kintsugi_controller_stop(controller);
+  EXPECT("events of no controller", kintsugi_controller_next(NULL, 0, &event, &error), KINTSUGI_INVALID_ARGUMENT, "the controller is NULL");
+  kintsugi_controller_stop(NULL);
+}
+
 int main(void) {
   kintsugi_agent* agent = NULL;
   kintsugi_error* error = NULL;
@@ -57,6 +102,7 @@ int main(void) {
     ++failures;
   }
   kintsugi_error_free(error);
+  host(secret);
   memset(&task, 0, sizeof task);
   task.size = sizeof task;
   EXPECT("no agent", kintsugi_next(NULL, 0, &task, &error), KINTSUGI_INVALID_ARGUMENT, "the agent is NULL");

@@ -24,6 +24,8 @@ TEXTS = {
     "hccl": "HCCL OP RETRY FAILED",
     "link": "SUSPECT REMOTE ERROR",
     "runtime": "the loss is not a number",
+    "precision": "PRECISION ERROR, load ckpt",
+    "corrupt": "HBM MULTI BIT ECC time us=1",
 }
 
 
@@ -124,7 +126,7 @@ class Client:
             if kind == "value":
                 raise ValueError("the data is crooked")
             self.low = kind == "uce-low"
-            if kind == "uce-high":
+            if kind in ("uce-high", "corrupt", "precision"):
                 self.weight = None
             raise RuntimeError(TEXTS[kind])
 
@@ -155,6 +157,12 @@ class Client:
         self.check(args, ctx)
         self.say("repair", step, need_rebuild, error_ranks, info)
         self.strike("repair")
+        if info["repair_type"] in (5, 6):
+            with open(f"{self.o.out}/periodic.{self.rank}", encoding="utf-8") as file:
+                kept = json.load(file)
+            self.weight = kept["weight"]
+            ttp.tft_report_load_ckpt_step(kept["step"])
+            return None
         for kind, source, destination in zip(info["type"], info["src"], info["dst"]):
             key = f"{step}/{kind}/{source}/{destination}"
             if source == self.rank:
@@ -198,6 +206,7 @@ class Client:
             self.reboot = False
             raise RuntimeError("ARF FINISH")
         assert args is self.config
+        o = self.o
         while self.step < self.o.steps:
             self.strike("forward")
             self.grads = self.hub.ask("train", op="sum", key=str(self.step + 1), value=(self.rank + 1) * (self.step + 1))
@@ -208,6 +217,9 @@ class Client:
             ttp.tft_end_updating_os(self.step + 1)
             self.step += 1
             self.note("step")
+            if o.save_every and self.step % o.save_every == 0:
+                with open(f"{o.out}/periodic.{self.rank}", "w", encoding="utf-8") as file:
+                    json.dump({"step": self.step, "weight": self.weight}, file)
             ttp.tft_pause_train(self.step)
             if self.o.pace:
                 time.sleep(self.o.pace)
@@ -236,6 +248,7 @@ class Client:
         ttp.tft_register_repair_handler(self.repair)
         ttp.tft_register_rollback_handler(self.rollback)
         ttp.tft_register_stream_sync_handler(self.stream_sync)
+        ttp.tft_register_exception_handler("PRECISION ERROR", "RS_RETRY", lambda text: "PRECISION ERROR")
         self.config = object()
         client = self
 
@@ -269,6 +282,7 @@ if __name__ == "__main__":
     parser.add_argument("--groups", default="one")
     parser.add_argument("--scheduled", action="store_true")
     parser.add_argument("--clean-fails", action="store_true")
+    parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--save-kill", type=int, default=-1)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--pace", type=float, default=0)

@@ -1,6 +1,7 @@
 """The world around clients of mindio_ttp: their processes, the hub of their collectives, a scheduler where one is played."""
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,9 +15,15 @@ HERE = Path(__file__).resolve().parent
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that connections take for themselves: nobody gets it before it is listened on."""
+    while True:
+        port = random.randrange(15000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Hub:

@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 
 NOTHING = 0
 LOOP, CLEAN, REBUILD_GROUP, REPAIR, ROLLBACK, SAVE, RENAME, CONTINUE, UNWIND, ENDED = range(1, 11)
-_OK, _CANCELLED, _COMM_FAILURE, _INTERNAL = 0, 11, 2, 13
+_RELOAD = 8  # the rung
+_OK, _CANCELLED, _COMM_FAILURE, _DATA_LOSS, _INTERNAL = 0, 11, 2, 8, 13
 _FINISHED, _WAS_INTERRUPTED, _RAISED, _COMM_ERROR, _MEMORY_ERROR = range(5)
 _OUTCOME = {
     ReportState.RS_UCE: _MEMORY_ERROR,
-    ReportState.RS_UCE_CORRUPTED: _MEMORY_ERROR,
     ReportState.RS_HCCL_FAILED: _COMM_ERROR,
     ReportState.RS_NORMAL: _COMM_ERROR,
     ReportState.RS_STEP_FINISH: _COMM_ERROR,
     ReportState.RS_PREREPAIR_FINISH: _COMM_ERROR,
     ReportState.RS_INIT_FINISH: _COMM_ERROR,
-    ReportState.RS_RETRY: _MEMORY_ERROR,
 }
+# Updates may have used what was wrong: back to a checkpoint.
+SUSPECT = (ReportState.RS_UCE_CORRUPTED, ReportState.RS_RETRY)
 _STORE_LIMIT_MS = 60_000
 _PULL_MS = 100
 # Their main thread has reported: nothing needs to be waited for.
@@ -54,6 +55,10 @@ _FAULTY = (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED, ReportState.RS_HCCL
 
 class OtherWay(Exception):
     """The scheduler chose another way than the ladder: this attempt is given up."""
+
+
+class NoCheckpoint(Exception):
+    """The client could not load one, or its ranks loaded different ones."""
 
 
 class Guard:
@@ -146,6 +151,9 @@ class Guard:
             work(task)
         except OtherWay:
             self._agent.done(_COMM_FAILURE, "the scheduler chose another way")
+        except NoCheckpoint as error:
+            LOGGER.error("rank %d: %s", p.rank, error)
+            self._agent.done(_CANCELLED if self._agent.superseded() else _DATA_LOSS, str(error)[:1000])
         except (CallbackFailed, MindioError, RuntimeError) as error:
             superseded = self._agent.superseded()
             if not superseded:
@@ -175,7 +183,7 @@ class Guard:
     @property
     def _begins(self) -> bool:
         """No loop was ever opened in this run: nothing of the client's needs to be undone."""
-        return self._p.round == 0 and self._agent.joined_as == 0
+        return self._p.round == 0 and self._agent.joined_as != 1
 
     def _ask(self, task: _core.Task) -> None:
         """How this attempt mends the incident, from the controller's process; held there while a scheduler decides."""
@@ -265,6 +273,9 @@ class Guard:
         if p.rank in replaced:
             with self._changed:
                 p.repair_type = "recover"
+        if task.rung == _RELOAD:
+            self._reload(task)
+            return
         groups = {int(rank): [layout.Group(tuple(ranks), count) for ranks, count in said] for rank, said in self._word["groups"].items()}
         low = {rank for rank in {move[1] for move in task.moves} - replaced if self._is_low(task, rank)}
         moves = [move for move in task.moves if move[1] not in low]
@@ -275,6 +286,29 @@ class Guard:
                 raise MindioError("no repair handler is registered: the state of a rank cannot be moved")
             rebuilds = info["repair_type"] == RepairType.RT_UCE_HIGHLEVEL.value
             self._call(Kind.REPAIR, p.told_step(task.step), rebuilds, list(info["dst"]), info, p.args)
+
+    def _reload(self, task: _core.Task) -> None:
+        """Every rank loads the client's newest periodic checkpoint, and all go on from its step."""
+        p = self._p
+        if not p.callbacks.has(Kind.REPAIR):
+            raise NoCheckpoint("no repair handler is registered: no checkpoint can be loaded")
+        rebuilds = self._error in (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED)
+        kind = RepairType.RT_LOAD_REBUILD if rebuilds else RepairType.RT_LOAD_CKPT
+        itself = [p.rank] * len(p.groups)
+        info = {"type": list(range(len(p.groups))), "repair_type": kind.value, "src": list(itself), "dst": list(itself), "rank_list": [p.rank]}
+        p.loaded_step = 0
+        try:
+            self._call(Kind.REPAIR, p.told_step(task.step), rebuilds, list(itself), info, p.args)
+        except CallbackFailed as error:
+            raise NoCheckpoint(str(error)) from error
+        if not p.loaded_step:
+            raise NoCheckpoint("the repair handler did not say which step it has loaded (tft_report_load_ckpt_step)")
+        mine = str(p.loaded_step).encode()
+        first = self._store(task).compare_set("mindio/loaded", b"", mine, _STORE_LIMIT_MS)
+        if first != mine:
+            raise NoCheckpoint(f"rank {p.rank} has loaded step {p.loaded_step}, another rank step {first.decode()}")
+        p.offset = p.loaded_step - task.step
+        p.link.tell("offset", offset=p.offset, forced=True)
 
     def _is_low(self, task: _core.Task, rank: int) -> bool:
         """Whether that rank's clean handler said that its memory needs nothing from anybody."""
@@ -371,6 +405,9 @@ class Guard:
                     if p.reported is ReportState.RS_UNKNOWN:
                         return _WAS_INTERRUPTED, p.report_text
                     self._error = p.reported if p.reported in _FAULTY else None
+                    if p.reported in SUSPECT:
+                        self._agent.report_old_memory_error([], -1, p.report_text[:1000])
+                        return _WAS_INTERRUPTED, p.report_text
                     return _OUTCOME[p.reported], p.report_text
                 if p.finished and not p.updating:
                     return _FINISHED, ""

@@ -229,6 +229,7 @@ class Master:
             step_timeout_ms=int(1000 * (limit + 4 * self._settings.scheduler_wait + 30)),
             join_timeout_ms=int(self._settings.respawn_wait * 1000),
             hang_factor=0, save_directory="of the client", tls=self._tls_files,
+            reload_directory="the newest periodic checkpoint of the client",
         )  # fmt: skip
         self._watcher = threading.Thread(target=self._watch, args=(core,), name="mindio-events", daemon=True)
         self._watcher.start()

@@ -25,7 +25,7 @@ from .codes import EXIT_WAIT_TIME, RET_K8S, Action, MindioError, ReportState
 from .desk import Link, Message
 from .faults import FaultTable
 from .group_names import GroupNames
-from .guard import Guard
+from .guard import SUSPECT, Guard
 from .layout import Group
 from .log import LOGGER
 from .master import host_name
@@ -320,10 +320,11 @@ class Processor:
             self.reported, self.report_text = state, text
             self.clean_done = self.rebuilt = False
             self.changed.notify_all()
-        if not self.open and state in (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED):
-            # The incident of another rank is under way: this fault adds to it.
-            assert self.agent is not None
-            self.agent.report_memory_error([], text[:1000])
+        if not self.open and self.agent is not None:  # the incident of another rank is under way: this fault adds to it
+            if state in SUSPECT:
+                self.agent.report_old_memory_error([], -1, text[:1000])
+            elif state is ReportState.RS_UCE:
+                self.agent.report_memory_error([], text[:1000])
 
     def _is_echo(self) -> bool:
         guard = self.guard

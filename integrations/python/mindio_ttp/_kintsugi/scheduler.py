@@ -178,7 +178,8 @@ class Scheduler:
         offered = ["exit"]
         if self._rung == "exit":
             return offered
-        offered.append("dump")
+        if self._rung != "reload":  # what is in doubt, or lost, is not dumped
+            offered.append("dump")
         if self._rung in ("resume", "retry", "patch", "rebuild", "reload"):
             offered.append("retry")
         if self._master.enable_arf and self._rung != "dump":
