@@ -229,8 +229,8 @@ class Client:
         o = self.o
         if o.rank == 0 and not o.scheduled:
             ttp.tft_init_controller(o.rank, o.world, False, o.arf, False)
-            ttp.tft_start_controller("127.0.0.1", o.port, False, "")
-        ttp.tft_init_processor(o.rank, o.world, False, False, "", True, o.arf, False)
+            ttp.tft_start_controller("127.0.0.1", o.port, bool(o.tls), o.tls)
+        ttp.tft_init_processor(o.rank, o.world, False, bool(o.tls), o.tls, True, o.arf, False)
         ttp.tft_start_processor("127.0.0.1", o.port)
         self.reboot = ttp.tft_is_reboot_node()
         half = o.world // 2
@@ -280,6 +280,7 @@ if __name__ == "__main__":
     parser.add_argument("--fault", action="append", default=[])
     parser.add_argument("--arf", action="store_true")
     parser.add_argument("--groups", default="one")
+    parser.add_argument("--tls", default="")
     parser.add_argument("--scheduled", action="store_true")
     parser.add_argument("--clean-fails", action="store_true")
     parser.add_argument("--save-every", type=int, default=0)

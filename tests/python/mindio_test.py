@@ -119,6 +119,28 @@ class Mindio:
             if count != (0 if name == "TTP_STOP_CLEAN_BEFORE_DUMP" else 1):
                 raise Failure(f"{name} is told {count} times\n{done.stderr}")
 
+    def over_tls(self, _):
+        """A run over mutual TLS; who shows a certificate of somebody else's is not let in."""
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as keys:
+            def openssl(*arguments):
+                subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=keys, timeout=60)
+
+            for who in ("ca", "other"):
+                openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{who}.key", "-out", f"{who}.pem", "-days", "2", "-subj", f"/CN={who}")
+            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", "rank.key", "-out", "rank.csr", "-subj", "/CN=rank")
+            openssl("x509", "-req", "-in", "rank.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-out", "rank.pem")
+            info = f"tlsCert: {keys}/rank.pem; tlsPk: {keys}/rank.key; tlsCaPath: {keys}; tlsCaFile: ca.pem; tlsCrlPath: ; packagePath: ;"
+            self.repaired("uce-high", "--fault", "uce-high:2@5:forward", "--tls", info)(None)
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                world = self.world(folder, options=["--tls", info], environment={"TTP_RETRY_TIMES": "2"}, limit=6)
+                world.start(0)
+                for rank, options in ((1, ["--tls", info.replace("rank.", "other.")]), (2, [])):
+                    world.options = options
+                    world.start(rank)
+                codes = dict(enumerate(world.wait_for(3)))
+                if codes != {0: "hangs", 1: 2, 2: 2} or world.logs().count("TLS must be on or off on both sides") != 2:
+                    raise Failure(f"{codes}\n{world.logs()}")
+
     def group_names(self, _):
         """torch's own before an incident; after it the same on a rank that has made many groups and on one that has made none."""
         code = """
@@ -203,6 +225,7 @@ if __name__ == "__main__":
     if "--soak" in sys.argv:
         tests = [
             ("names of torch's groups", m.group_names),
+            ("mutual TLS", m.over_tls),
             ("an unknown RuntimeError ends in a dump, and its process with 2", m.dumped("dump-runtime", [2, 2, 2, 2], 4, "--fault", "runtime:1@5:forward")),
             ("another exception is raised again", m.dumped(None, [2, 1, 2, 2], 4, "--fault", "value:1@5:forward")),
             ("an unknown RuntimeError, with ARF", m.repaired(None, "--fault", "runtime:2@5:forward", "--arf", respawn=True)),

@@ -139,6 +139,9 @@ class World:
         return self.wait()
 
     def wait(self):
+        return self.wait_for(self.world)
+
+    def wait_for(self, ranks):
         until = time.monotonic() + self.limit
         try:
             while self.processes:
@@ -160,7 +163,7 @@ class World:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
             self.hub.close()
-        return [self.codes[rank] for rank in range(self.world)]
+        return [self.codes[rank] for rank in range(ranks)]
 
     def trace(self):
         """Every rank's callbacks, as text."""
@@ -175,7 +178,7 @@ class World:
                      None) for rank in range(self.world)]
 
     def logs(self):
-        return "\n".join(f"--- rank {rank}\n" + (self.out / f"log.{rank}").read_text()[-3000:] 
+        return "\n".join(f"--- rank {rank}\n" + ((self.out / f"log.{rank}").read_text()[-3000:] if (self.out / f"log.{rank}").exists() else "") 
                          for rank in [*range(self.world), *(["scheduler"] if self.scheduler else [])])
 
     def times(self, rank):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import socket
 import ssl
 import threading
@@ -25,6 +26,7 @@ from .log import LOGGER
 Message = dict[str, Any]
 _LINE_MAX = 64 << 20
 _HELLO_LIMIT = 10.0
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _PAUSE_FIRST, _PAUSE_MAX = 0.02, 10
 
 
@@ -133,9 +135,9 @@ class Link:
         while True:
             try:
                 made = socket.create_connection((host, port), 10, (local, 0) if local else None)
-                made.settimeout(None)
                 made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._socket = tls.wrap_socket(made) if tls else made
+                self._socket.setblocking(False)  # one that speaks TLS is for one thread at a time
                 break
             except OSError as error:
                 if time.monotonic() + pause > until:
@@ -194,16 +196,25 @@ class Link:
         data = (json.dumps(message) + "\n").encode()
         try:
             with self._lock:
-                if self._closed or self._socket is None:
-                    return
-                self._socket.sendall(data)
+                while data and not self._closed and self._socket is not None:
+                    try:
+                        data = data[self._socket.send(data) :]
+                    except _NOT_NOW:
+                        select.select([], [self._socket], [], 1)
         except OSError as error:
             LOGGER.warning("the controller cannot be told '%s': %s", message["do"], error)
 
     def _read(self) -> None:
         assert self._socket is not None
+        rest = b""
         try:
-            with self._socket.makefile("rb") as lines:
+            while True:
+                select.select([self._socket], [], [])
+                with self._lock:
+                    got = self._received()
+                if got is None:
+                    break
+                *lines, rest = (rest + got).split(b"\n")
                 for line in lines:
                     self._take(json.loads(line))
         except (OSError, ValueError):
@@ -214,6 +225,20 @@ class Link:
             self._changed.notify_all()
         if lost:
             self._on_lost()
+
+    def _received(self) -> bytes | None:
+        """With the lock: whatever is there now; None: the other side has hung up."""
+        assert self._socket is not None
+        got = b""
+        while not self._closed:
+            try:
+                part = self._socket.recv(1 << 16)
+            except _NOT_NOW:
+                return got
+            if not part:
+                return got or None
+            got += part
+        return None
 
     def _take(self, message: Message) -> None:
         number = message.get("id")

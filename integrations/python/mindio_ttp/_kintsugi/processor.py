@@ -89,7 +89,12 @@ class Processor:
         """Raises OSError or MindioError."""
         self.tls_files = tls_files
         self.link.connect(host, port, local, tls, self.settings.retry_times)
-        welcome = self.link.ask("hello", _ANSWER_LIMIT, rank=self.rank, world_size=self.world_size, pid=os.getpid(), host=host_name())
+        try:
+            welcome = self.link.ask("hello", _ANSWER_LIMIT, rank=self.rank, world_size=self.world_size, pid=os.getpid(), host=host_name())
+        except MindioError as error:
+            if self.link.alive:
+                raise
+            raise MindioError(f"{error}: TLS must be on or off on both sides, and certificates of one authority") from error
         self.reboot = bool(welcome["reboot"])
         self.job, self.secret = str(welcome["job"]), bytes.fromhex(str(welcome["secret"]))
         self.offset = welcome["offset"]
