@@ -18,7 +18,7 @@ class Launcher::Impl {
  public:
   Impl(LauncherOptions options, std::shared_ptr<LogSink> log)
       : options_(std::move(options)),
-        log_(std::move(log)),
+        log_(std::make_shared<GenerationLog>(std::move(log))),
         signals_(io_),
         poll_(io_),
         leader_(io_, {options_, {1, 1}, "", 0}, &pool_, log_, [this] { io_.stop(); }),
@@ -89,7 +89,7 @@ class Launcher::Impl {
   }
 
   LauncherOptions options_;
-  std::shared_ptr<LogSink> log_;
+  std::shared_ptr<GenerationLog> log_;
   boost::asio::io_context io_;
   StopSignals signals_;
   boost::asio::steady_timer poll_;

@@ -30,6 +30,7 @@
 #include "runtime/net/tls.h"
 #include "runtime/process/output_prefixer.h"
 #include "runtime/process/process_spec.h"
+#include "runtime/process/rank_files.h"
 
 namespace kintsugi {
 
@@ -62,6 +63,7 @@ struct LauncherOptions {
   // Where all that this process prints goes, so that no line breaks into another; null: the workers' lines alone have
   // one.
   std::shared_ptr<OutputPrefixer> output;
+  std::shared_ptr<RankFiles> rank_files;  // of what the workers print, beside that; null: none
   std::shared_ptr<RunObserver> observer;  // null: nobody watches
 };
 

@@ -38,8 +38,8 @@ void Count(const core::IncidentRecord& record, TimePoint now, IncidentTally* tal
 
 }  // namespace
 
-Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* local, std::shared_ptr<LogSink> log,
-               std::function<void()> on_done)
+Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* local,
+               std::shared_ptr<GenerationLog> log, std::function<void()> on_done)
     : io_(io),
       options_(std::move(options)),
       local_(local),
@@ -143,6 +143,7 @@ void Leader::Poll() {
     CheckNodes();
   }
   CheckGrace();
+  times_.OnSaving(AllAtSavePoint(), now);
   if (hub_) hub_->Poll(now);
   if (hub_) TellPlaces();
   tells_at_once_ = true;
@@ -158,6 +159,15 @@ void Leader::Poll() {
     told_totals_ = controller_->reports().folded().step;
     TellTotals();
   }
+}
+
+bool Leader::AllAtSavePoint() const {
+  const core::ControllerCore& core = controller_->core();
+  const auto& members = core.members();
+  const auto stands = [](const auto& member) { return member.save_point.has_value(); };
+  return core.phase() == core::Phase::kRunning && std::any_of(members.begin(), members.end(), stands) &&
+         std::all_of(members.begin(), members.end(),
+                     [&](const auto& member) { return stands(member) || member.finished; });
 }
 
 void Leader::Spawn(Rank rank, Incarnation incarnation) {
@@ -178,6 +188,7 @@ void Leader::Stop() {
 }
 
 void Leader::OnTransition(const core::Transition& t) {
+  log_->Set(t.generation);
   began_ = began_ || t.to == core::Phase::kRunning;
   if (t.to == core::Phase::kRunning && t.from != core::Phase::kConfirm) {
     const auto& incident = controller_->core().incident();

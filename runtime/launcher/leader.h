@@ -13,6 +13,7 @@
 #include "runtime/controller/controller.h"
 #include "runtime/controller/node_hub.h"
 #include "runtime/core/witness.h"
+#include "runtime/launcher/generation_log.h"
 #include "runtime/launcher/launcher.h"
 #include "runtime/launcher/run_observer.h"
 #include "runtime/launcher/run_times.h"
@@ -36,7 +37,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
  public:
   // `local`: with one host its workers; else null. `on_done`: the run is over and everybody has left, or the leader was
   // told to end at once.
-  Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* local, std::shared_ptr<LogSink> log,
+  Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* local, std::shared_ptr<GenerationLog> log,
          std::function<void()> on_done);
   ~Leader() override;
 
@@ -115,6 +116,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void OnAskWitness() override { options_.on_ask_witness(); }
 
   wire::NodeEnd EndOrder() const { return {result_.exit_code, result_.text, stop_asked_.has_value()}; }
+  bool AllAtSavePoint() const;
   // Into the log here and of every node.
   void Say(LogLevel level, const std::string& line);
   void SetSpares(int node, int waiting);
@@ -161,7 +163,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   boost::asio::io_context& io_;
   const LeaderOptions options_;
   WorkerPool* const local_;
-  std::shared_ptr<LogSink> log_;
+  std::shared_ptr<GenerationLog> log_;
   const std::function<void()> on_done_;
   std::function<void(const RunProgress&)> listener_;
   boost::asio::steady_timer leave_;

@@ -108,7 +108,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
 
   NodeLauncherOptions options_;
   uint64_t launcher_id_ = 0;  // tells this launcher from another one with the same node rank
-  std::shared_ptr<LogSink> log_;
+  std::shared_ptr<GenerationLog> log_;
   boost::asio::io_context io_;
   StopSignals signals_;
   boost::asio::steady_timer poll_;

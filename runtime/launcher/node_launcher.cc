@@ -30,7 +30,7 @@ Result<NodeResult> NodeLauncher::Run() { return impl_->Run(); }
 
 NodeLauncher::Impl::Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> log)
     : options_(std::move(options)),
-      log_(std::move(log)),
+      log_(std::make_shared<GenerationLog>(std::move(log))),
       signals_(io_),
       poll_(io_),
       leave_(io_),

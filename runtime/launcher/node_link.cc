@@ -169,6 +169,7 @@ void NodeLauncher::Impl::OnUnreachable(const Status& why) {
 
 void NodeLauncher::Impl::OnPulse(const wire::NodePulse& pulse) {
   pulse_ = pulse;
+  log_->Set(pulse.generation);
   if (!witness_ || pulse.tie.number <= tie_order_) return;
   tie_order_ = pulse.tie.number;
   if (pulse.tie.rule != tie_rule_) {

@@ -65,7 +65,8 @@ inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank
           .silence = run.policy.silence,
           .show_output = run.show_output,
           .output_to_stderr = run.output_to_stderr,
-          .output = run.output};
+          .output = run.output,
+          .rank_files = run.rank_files};
 }
 
 }  // namespace kintsugi

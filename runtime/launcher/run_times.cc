@@ -1,6 +1,7 @@
 #include "runtime/launcher/run_times.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kintsugi {
 
@@ -53,9 +54,25 @@ void RunTimes::OnIncident(TimePoint fault_at, TimePoint resumed_at) {
   thrown_away_from_.reset();
   if (resumed_at <= lost_from) return;
   const TimePoint until = std::max(resumed_at, down_from);
+  if (saving_since_) AddSave(*std::exchange(saving_since_, std::nullopt), down_from);
+  for (const auto& [begin, end] : std::exchange(saves_, {}))
+    saving_ -= std::max(end - std::max(begin, lost_from), Duration());
   redone_ += down_from - lost_from;
   down_ += until - down_from;
   counted_until_ = until;
+}
+
+void RunTimes::OnSaving(bool saving, TimePoint now) {
+  if (saving && !saving_since_) saving_since_ = now;
+  if (!saving && saving_since_) AddSave(*std::exchange(saving_since_, std::nullopt), now);
+}
+
+void RunTimes::AddSave(TimePoint from, TimePoint until) {
+  from = std::max(from, counted_until_);
+  if (until <= from) return;
+  if (saves_.size() == kSavesMax) saves_.erase(saves_.begin(), saves_.begin() + kSavesMax / 2);
+  saves_.emplace_back(from, until);
+  saving_ += until - from;
 }
 
 TimeAccount RunTimes::Account(TimePoint end) const {
@@ -64,6 +81,9 @@ TimeAccount RunTimes::Account(TimePoint end) const {
   account.starting = std::min(started_at_.value_or(end), end) - begin_;
   account.down = started_at_ ? down_ : Duration();
   account.redone = started_at_ ? redone_ : Duration();
+  if (!started_at_) return account;
+  account.saving = saving_;
+  if (saving_since_) account.saving += std::max(end - std::max(*saving_since_, counted_until_), Duration());
   return account;
 }
 

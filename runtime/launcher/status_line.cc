@@ -30,8 +30,10 @@ json SavesJson(const SaveBook& saves, TimePoint now) {
 }
 
 json TimeJson(const TimeAccount& time) {
-  return {{"total_s", Seconds(time.total)},   {"starting_s", Seconds(time.starting)}, {"down_s", Seconds(time.down)},
-          {"redone_s", Seconds(time.redone)}, {"useful_s", Seconds(time.useful())},   {"goodput", time.goodput()}};
+  return {{"total_s", Seconds(time.total)},   {"starting_s", Seconds(time.starting)},
+          {"down_s", Seconds(time.down)},     {"redone_s", Seconds(time.redone)},
+          {"saving_s", Seconds(time.saving)}, {"useful_s", Seconds(time.useful())},
+          {"goodput", time.goodput()}};
 }
 
 json ConnectionsJson(const net::TransportCounters& counters) {
@@ -90,6 +92,8 @@ std::string StatusLine(const RunSight& sight) {
                      {"term", sight.term.number},
                      {"generation", sight.generation.value()},
                      {"step", sight.step.value()},
+                     {"loss", sight.loss ? json(*sight.loss) : json()},
+                     {"nodes", sight.nodes},
                      {"incidents", sight.incidents},
                      {"dropped_messages", sight.dropped_messages},
                      {"refused_frames", sight.refused_frames},

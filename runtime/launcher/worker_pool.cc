@@ -20,6 +20,7 @@ constexpr Duration kAliveFor = std::chrono::milliseconds(250);
 constexpr Duration kStacksLimit = std::chrono::seconds(1);
 // What a process left behind is waited for, killed as it is, for so long: it may hang in the kernel.
 constexpr Duration kClearAwayLimit = std::chrono::seconds(2);
+constexpr std::chrono::milliseconds kFlushLimit{1000};
 constexpr Duration kClearAwayEvery = std::chrono::milliseconds(2);
 
 // As the kernel shows it: 'T' is stopped by a signal; 0: there is no such process.
@@ -117,6 +118,11 @@ void WorkerPool::KillAll() {
     if (slot.running()) (void)slot.child->KillGroup(SIGKILL);
 }
 
+void WorkerPool::Flush() {
+  output_->Flush(kFlushLimit);
+  if (options_.rank_files) options_.rank_files->Flush(kFlushLimit);
+}
+
 bool WorkerPool::running() const {
   return std::any_of(slots_.begin(), slots_.end(), [](const auto& entry) { return entry.second.running(); });
 }
@@ -212,6 +218,7 @@ void WorkerPool::OnExit(Rank rank, Incarnation incarnation, const ExitCause& cau
   slot.stacks.reset();
   std::string text = cause.text;
   if (!slot.kill_reason.empty()) text += " (" + slot.kill_reason + ")";
+  if (options_.rank_files) options_.rank_files->OnEnded(rank, incarnation, text);
   if (!cause.last_stderr_lines.empty()) text += "; last line of its error output: " + cause.last_stderr_lines.back();
   // What follows from it is told as a warning: the incident, or the end of the run.
   log_->Write(LogLevel::kInfo,

@@ -28,6 +28,7 @@
 #include "runtime/process/guardian.h"
 #include "runtime/process/oom_monitor.h"
 #include "runtime/process/output_prefixer.h"
+#include "runtime/process/rank_files.h"
 #include "runtime/process/shared_page.h"
 #include "runtime/process/stack_dump.h"
 
@@ -80,6 +81,7 @@ struct WorkerPoolOptions {
   bool show_output = true;
   bool output_to_stderr = false;
   std::shared_ptr<OutputPrefixer> output;  // null: one is made
+  std::shared_ptr<RankFiles> rank_files;   // null: none
 };
 
 class WorkerPool {
@@ -108,7 +110,7 @@ class WorkerPool {
   // Of ranks whose process has ended, and is not replaced by one that is in its loop.
   std::map<Rank, core::HeldState> Held() const;
   // Lines of output that are still on their way.
-  void Flush() { output_->Flush(std::chrono::seconds(1)); }
+  void Flush();
   uint64_t reports_lost() const;
   int spares_waiting() const { return spares_told_; }
 
@@ -157,6 +159,7 @@ class WorkerPool {
   void ReadPage(Rank rank, Slot& slot);
   void DumpStacks(Rank rank, Slot& slot);
   void TellIfIdle();
+  void OnLine(const Seat& seat, OutputStream stream, std::string_view line);
   int DeviceOf(Rank rank) { return devices_.pool().DeviceOf(rank.value() - options_.first_rank.value()); }
   // Ends the processes of ranks whose device has failed, at once: there is nothing to look at in them.
   void OnDeviceFault(const std::vector<int>& local_ranks, const std::string& why);

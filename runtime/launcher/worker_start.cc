@@ -58,15 +58,20 @@ Result<std::unique_ptr<ChildProcess>> WorkerPool::Launch(std::shared_ptr<Seat> s
     (void)KillOrphans(seat->life, [this](pid_t pid) { return IsKnown(pid); });
     spares_->OnExit(seat.get(), cause);
   };
-  callbacks.on_line = [this, seat](OutputStream stream, std::string_view line) {
-    if (!options_.show_output) return;
-    if (seat->place) return output_->WriteLine(seat->place->rank, stream, line);
-    output_->WriteText(stream, "[spare] " + std::string(line) + "\n");
-  };
+  callbacks.on_line = [this, seat](OutputStream stream, std::string_view line) { OnLine(*seat, stream, line); };
   callbacks.on_output_end = [this, seat] {
-    if (seat->place) TellIfIdle();
+    if (!seat->place) return;
+    if (options_.rank_files) options_.rank_files->OnOutputEnd(seat->place->rank);
+    TellIfIdle();
   };
   return ChildProcess::Spawn(io_, spec, std::move(callbacks), {guardian_.get(), &oom_});
+}
+
+void WorkerPool::OnLine(const Seat& seat, OutputStream stream, std::string_view line) {
+  if (options_.rank_files && seat.place) options_.rank_files->OnLine(seat.place->rank, line);
+  if (options_.rank_files && !seat.place) options_.rank_files->OnSpareLine(line);
+  if (!options_.show_output) return;
+  output_->WriteLine(seat.place ? std::optional(seat.place->rank) : std::nullopt, stream, line);
 }
 
 void WorkerPool::Start(Rank rank, Incarnation incarnation) {
@@ -86,6 +91,7 @@ void WorkerPool::Start(Rank rank, Incarnation incarnation) {
   const bool from_spare = TakeSpare({rank, incarnation}, slot);
   const Status started = from_spare ? Status::Ok() : StartProcess({rank, incarnation}, slot);
   spares_->OnRankStarted(SteadyClock::SteadyNow());
+  if (started.ok() && options_.rank_files) options_.rank_files->OnBegan(rank, incarnation, slot.child->pid());
   if (started.ok())
     return log_->Write(LogLevel::kInfo, LogLine(from_spare ? "spare_took_over" : "spawned",
                                                 {{"rank", rank.ToString()},

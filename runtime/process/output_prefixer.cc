@@ -6,11 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <condition_variable>
-#include <csignal>
 #include <cstdlib>
-#include <deque>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -33,104 +29,36 @@ bool WantsColor(OutputPrefixer::Color color, int fd) {
   return ::isatty(fd) == 1;
 }
 
-}  // namespace
-
-// The queue and the thread that empties it.
-class OutputPrefixer::Writer {
+// Two descriptors of others' making: pipes, terminals, files.
+class Descriptors final : public QueuedOutput {
  public:
-  explicit Writer(const Options& options)
-      : fds_{options.stdout_fd, options.stderr_fd}, queue_bytes_max_(options.queue_bytes_max) {}
+  explicit Descriptors(const OutputPrefixer::Options& options)
+      : fds_{options.stdout_fd, options.stderr_fd}, on_dropped_(options.on_dropped) {}
 
-  void Put(OutputStream stream, std::string text) {
-    const std::lock_guard lock(mutex_);
-    queued_bytes_ += text.size();
-    queue_.push_back({stream, std::move(text)});
-    // The newest item stays whatever its size: a queue that can hold nothing would print nothing.
-    while (queued_bytes_ > queue_bytes_max_ && queue_.size() > 1) {
-      queued_bytes_ -= queue_.front().text.size();
-      queue_.pop_front();
-      ++dropped_;
-      ++untold_;
-    }
-    changed_.notify_all();
+  bool Write(int place, std::string_view text, const std::atomic<bool>& given_up) override {
+    if (closed_[place]) return false;
+    if (WriteAll(fds_[place], text, given_up)) return true;
+    if (!given_up) closed_[place] = true;
+    return false;
   }
 
-  bool Flush(std::chrono::milliseconds limit) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return queue_.empty() && !writing_; });
-  }
-
-  uint64_t dropped() const {
-    const std::lock_guard lock(mutex_);
-    return dropped_;
-  }
-
-  // Nothing more will come. False when the thread did not end within `limit` and hangs in a write.
-  bool Stop(std::chrono::milliseconds limit) {
-    std::unique_lock lock(mutex_);
-    stopping_ = true;
-    changed_.notify_all();
-    if (changed_.wait_for(lock, limit, [this] { return ended_; })) return true;
-    given_up_ = true;
-    return changed_.wait_for(lock, std::chrono::milliseconds(3 * kPollMs), [this] { return ended_; });
-  }
-
-  // The thread's main function.
-  void Run() {
-    // A closed pipe must not raise SIGPIPE; blocked here it stays with this thread and dies with it.
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    std::unique_lock lock(mutex_);
-    while (TakeNext(lock)) {
-      const Item item = std::move(current_);
-      const int index = static_cast<int>(item.stream);
-      const bool skip = closed_[index] || given_up_;
-      lock.unlock();
-      const bool written = !skip && WriteAll(fds_[index], item.text);
-      lock.lock();
-      writing_ = false;
-      if (!written) ++dropped_;
-      if (!written && !given_up_) closed_[index] = true;
-      changed_.notify_all();
-    }
-    ended_ = true;
-    changed_.notify_all();
+  Remark OnDropped(uint64_t texts) override {
+    return {static_cast<int>(OutputStream::kStderr), on_dropped_ ? on_dropped_(texts) : Words(texts)};
   }
 
  private:
-  struct Item {
-    OutputStream stream;
-    std::string text;
-  };
-
-  bool TakeNext(std::unique_lock<std::mutex>& lock) {
-    changed_.wait(lock, [this] { return !queue_.empty() || stopping_; });
-    if (queue_.empty()) return false;
-    if (untold_ > 0) {
-      current_ = {OutputStream::kStderr, "[kintsugi] " + std::to_string(std::exchange(untold_, 0)) +
-                                             " lines of output dropped: they came faster than they could be written\n"};
-    } else {
-      current_ = std::move(queue_.front());
-      queued_bytes_ -= current_.text.size();
-      queue_.pop_front();
-    }
-    writing_ = true;
-    return true;
+  static std::string Words(uint64_t texts) {
+    return "[kintsugi] " + std::to_string(texts) +
+           " lines of output dropped: they came faster than they could be written\n";
   }
 
-  bool GivenUp() {
-    const std::lock_guard lock(mutex_);
-    return given_up_;
-  }
-
-  // False when the output is closed or broken, or when Stop gave up.
-  bool WriteAll(int fd, std::string_view bytes) {
+  // False when the output is closed or broken, or was given up.
+  static bool WriteAll(int fd, std::string_view bytes, const std::atomic<bool>& given_up) {
     while (!bytes.empty()) {
       pollfd ready{fd, POLLOUT, 0};
       const int count = ::poll(&ready, 1, kPollMs);
       if (count < 0 && errno != EINTR) return false;
-      if (GivenUp()) return false;
+      if (given_up) return false;
       if (count <= 0) continue;
       const ssize_t size = ::write(fd, bytes.data(), std::min(bytes.size(), kPieceBytes));
       if (size >= 0) {
@@ -143,55 +71,38 @@ class OutputPrefixer::Writer {
   }
 
   const int fds_[2];
-  const size_t queue_bytes_max_;
-
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  std::deque<Item> queue_;
-  Item current_{};
-  size_t queued_bytes_ = 0;
-  uint64_t dropped_ = 0;
-  uint64_t untold_ = 0;
+  const std::function<std::string(uint64_t)> on_dropped_;
   bool closed_[2] = {false, false};
-  bool writing_ = false;
-  bool stopping_ = false;
-  bool given_up_ = false;
-  bool ended_ = false;
 };
+
+}  // namespace
 
 OutputPrefixer::OutputPrefixer(const Options& options)
     : colored_{WantsColor(options.color, options.stdout_fd), WantsColor(options.color, options.stderr_fd)},
-      writer_(std::make_shared<Writer>(options)),
-      thread_([writer = writer_] { writer->Run(); }) {}
+      line_of_(options.line_of),
+      queue_(std::make_unique<Descriptors>(options), options.queue_bytes_max) {}
 
-OutputPrefixer::~OutputPrefixer() {
-  // A thread that an output blocks for good must not block the end of the run.
-  if (writer_->Stop(kFlushLimit)) {
-    thread_.join();
-  } else {
-    thread_.detach();
+OutputPrefixer::~OutputPrefixer() = default;
+
+std::string OutputPrefixer::Prefixed(std::optional<Rank> rank, OutputStream stream, std::string_view line) const {
+  std::string prefix = rank ? "[rank " + rank->ToString() + "]" : "[spare]";
+  if (rank && colored_[static_cast<int>(stream)]) {
+    const size_t color = static_cast<size_t>(std::max(rank->value(), 0)) % kColors.size();
+    prefix = kColors[color] + prefix + kColorOff;
   }
+  return prefix.append(" ").append(line).append("\n");
 }
 
-void OutputPrefixer::WriteLine(Rank rank, OutputStream stream, std::string_view line) {
-  const std::string prefix = "[rank " + rank.ToString() + "]";
-  std::string text;
-  if (colored_[static_cast<int>(stream)]) {
-    const size_t color = static_cast<size_t>(std::max(rank.value(), 0)) % kColors.size();
-    text = kColors[color] + prefix + kColorOff;
-  } else {
-    text = prefix;
-  }
-  text += ' ';
-  text += line;
-  text += '\n';
-  writer_->Put(stream, std::move(text));
+void OutputPrefixer::WriteLine(std::optional<Rank> rank, OutputStream stream, std::string_view line) {
+  queue_.Put(static_cast<int>(stream), line_of_ ? line_of_(rank, stream, line) : Prefixed(rank, stream, line));
 }
 
-void OutputPrefixer::WriteText(OutputStream stream, std::string_view text) { writer_->Put(stream, std::string(text)); }
+void OutputPrefixer::WriteText(OutputStream stream, std::string_view text) {
+  queue_.Put(static_cast<int>(stream), std::string(text));
+}
 
-bool OutputPrefixer::Flush(std::chrono::milliseconds limit) { return writer_->Flush(limit); }
+bool OutputPrefixer::Flush(std::chrono::milliseconds limit) { return queue_.Flush(limit); }
 
-uint64_t OutputPrefixer::dropped() const { return writer_->dropped(); }
+uint64_t OutputPrefixer::dropped() const { return queue_.dropped(); }
 
 }  // namespace kintsugi

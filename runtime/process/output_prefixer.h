@@ -1,8 +1,8 @@
 // OutputPrefixer: writes the workers' lines to the launcher's own output as "[rank 2] line", coloured by rank on a
 // terminal, whole line after whole line.
 //
-// Why it has a thread: whoever reads the launcher's output may be slow or stopped, and the thread that watches the
-// workers must never wait for it. Lines queue up to a bound; beyond it the oldest are dropped and their number is said.
+// What is written waits in a WriteQueue: a reader that is slow or stopped holds up nobody. Beyond the queue's bound the
+// oldest lines are dropped, and their number is said.
 //
 // Threads: all functions from any thread. Everything that a launcher prints should pass through here, else its lines
 //   can break into others.
@@ -15,19 +15,21 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <functional>
+#include <optional>
+#include <string>
 #include <string_view>
-#include <thread>
 
 #include "runtime/base/export.h"
 #include "runtime/base/ids.h"
 #include "runtime/process/process_spec.h"
+#include "runtime/process/write_queue.h"
 
 namespace kintsugi {
 
 class KINTSUGI_EXPORT OutputPrefixer {
  public:
-  static constexpr std::chrono::seconds kFlushLimit{2};
+  static constexpr std::chrono::seconds kFlushLimit = WriteQueue::kFlushLimit;
 
   // kAuto: a terminal that is not "dumb", and NO_COLOR unset or empty; read once, at construction.
   enum class Color { kAuto, kNever, kAlways };
@@ -37,6 +39,9 @@ class KINTSUGI_EXPORT OutputPrefixer {
     int stderr_fd = 2;
     Color color = Color::kAuto;
     size_t queue_bytes_max = 4 * 1024 * 1024;
+    // Another form for what is written, newline included; null: "[rank 2] line", and words. Called from any thread.
+    std::function<std::string(std::optional<Rank>, OutputStream, std::string_view line)> line_of;
+    std::function<std::string(uint64_t lines)> on_dropped;
   };
 
   OutputPrefixer() : OutputPrefixer(Options{}) {}
@@ -45,8 +50,8 @@ class KINTSUGI_EXPORT OutputPrefixer {
   OutputPrefixer(const OutputPrefixer&) = delete;
   OutputPrefixer& operator=(const OutputPrefixer&) = delete;
 
-  // One line of a worker, without its newline.
-  void WriteLine(Rank rank, OutputStream stream, std::string_view line);
+  // One line of a worker, without its newline. No rank: of a spare.
+  void WriteLine(std::optional<Rank> rank, OutputStream stream, std::string_view line);
 
   // The launcher's own text, as it is: newlines are the caller's.
   void WriteText(OutputStream stream, std::string_view text);
@@ -58,11 +63,11 @@ class KINTSUGI_EXPORT OutputPrefixer {
   uint64_t dropped() const;
 
  private:
-  class Writer;
+  std::string Prefixed(std::optional<Rank> rank, OutputStream stream, std::string_view line) const;
 
-  bool colored_[2] = {false, false};  // by stream
-  std::shared_ptr<Writer> writer_;    // shared with its thread, which may be left behind in a blocked write
-  std::thread thread_;
+  const bool colored_[2];  // by stream
+  const std::function<std::string(std::optional<Rank>, OutputStream, std::string_view)> line_of_;
+  WriteQueue queue_;
 };
 
 }  // namespace kintsugi

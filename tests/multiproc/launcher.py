@@ -229,13 +229,13 @@ def lines_of_the_log(runner):
     lines = [line for line in done.stderr.splitlines() if "event=" in line]
     if len(lines) != 1 or not re.fullmatch(
             r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d warning node=0 job=\S+ event=incident id=1 "
-            r'cause="[^"]*SIGKILL[^"]*" ranks=1 rung=\w+ down_ms=\d+ steps_lost=\d+', lines[0]):
+            r'cause="[^"]*SIGKILL[^"]*" ranks=1 rung=\w+ down_ms=\d+ steps_lost=\d+ gen=\d+', lines[0]):
         raise Failure("\n".join(lines))
     summary = json.loads(done.stdout)
     time, incident = summary["time"], summary["incidents"][0]
     if not 0 < summary["goodput"] < 1 or not 0 < time["down_s"] < time["total_s"]:
         raise Failure(f"{summary['goodput']} {time}")
-    parts = time["starting_s"] + time["down_s"] + time["redone_s"] + time["useful_s"]
+    parts = time["starting_s"] + time["down_s"] + time["redone_s"] + time["saving_s"] + time["useful_s"]
     if abs(parts - time["total_s"]) > 1e-6 or f"down_ms={incident['down_ms']:.0f} " not in lines[0]:
         raise Failure(f"{time} {incident['down_ms']} {lines[0]}")
 

@@ -23,7 +23,7 @@ void AddAttendanceOptions(CLI::App& app, Attendance& attendance) {
 }
 
 Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const Attendance& attendance, const RunOptions& options,
-                                                              std::shared_ptr<OutputPrefixer> output) {
+                                                              std::shared_ptr<LogSink> log) {
   observe::ObservatoryOptions wanted;
   wanted.on_incident = attendance.on_incident;
   wanted.record_of = [options](const RunResult& result) { return MakeRecord(options, result); };
@@ -37,8 +37,6 @@ Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const Attendance& 
     KINTSUGI_ASSIGN_OR_RETURN(wanted.webhook, observe::ParseWebhook(attendance.webhook));
   }
   if (!wanted.any()) return std::shared_ptr<observe::Observatory>();
-  KINTSUGI_ASSIGN_OR_RETURN(auto log, MakeLog(options.quiet ? "error" : options.log_level,
-                                              "node=" + NodeName(options.node), std::move(output)));
   return observe::Observatory::Make(std::move(wanted), std::move(log));
 }
 

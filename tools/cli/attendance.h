@@ -22,6 +22,6 @@ void AddAttendanceOptions(CLI::App& app, Attendance& attendance);
 // Null where nobody looks on.
 // Errors: kInvalidArgument for a place or an address that is none, else what Observatory::Make says.
 Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const Attendance& attendance, const RunOptions& options,
-                                                              std::shared_ptr<OutputPrefixer> output);
+                                                              std::shared_ptr<LogSink> log);
 
 }  // namespace kintsugi::cli

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "replica/save/find.h"
-#include "runtime/base/log.h"
 #include "runtime/launcher/launcher.h"
 #include "runtime/net/tls.h"
+#include "tools/logs/logs.h"
 #include "tools/report/record.h"
 
 namespace kintsugi::cli {
@@ -66,7 +66,8 @@ struct RunOptions {
   std::string bind = "127.0.0.1";
   int port = 0;
   std::string ports;  // "A-B"
-  std::string log_level = "info";
+  logs::LogOptions log;
+  std::string output_dir;  // of files with what each rank prints; empty: none
   uint64_t tokens_per_sample = 0;
   bool quiet = false;
   bool python = false;               // the program is a module of Python
@@ -86,6 +87,12 @@ int WorldSize(const RunOptions& options);
 // As logs name it: "1", or "controller-0" of one without ranks.
 std::string NodeName(const NodeOptions& options);
 void AddNodeOptions(CLI::App& app, NodeOptions& options);
+// The name that was given, or one of the run's own.
+std::string JobOf(const NodeOptions& options);
+// --log-level, --log-format, --log-file and how that is rotated.
+void AddLogOptions(CLI::App& app, logs::LogOptions& options);
+// What this process prints and logs.
+Result<std::shared_ptr<logs::Logs>> OpenLogs(const RunOptions& options);
 // Fills what nodes tell each other: job, secret, addresses. With one node nothing changes.
 Status ApplyNodeOptions(const NodeOptions& options, LauncherOptions* launcher);
 // REQUIRES: ApplyNodeOptions took them.
@@ -105,7 +112,7 @@ struct NodeOutcome {
   bool asked = false;             // somebody wanted it to end
   std::optional<RunOutcome> run;  // where it led at the end
 };
-Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<OutputPrefixer> output,
+Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<logs::Logs> logs,
                                 std::shared_ptr<RunObserver> observer);
 // The same, with its reports and its complaints and what attends it (attendance.h): the exit code.
 int RunAndReport(const RunOptions& options, const Attendance& attendance);
@@ -143,25 +150,16 @@ Status WriteText(const std::string& file, const std::string& text);
 // That WriteText could write there, found out before a run rather than after it.
 Status CheckWritable(const std::string& file);
 
-// What this process prints, through a bounded queue with a thread of its own: a reader that is stopped, slow or gone
-// holds up nobody. `stdout_fd`: where the ranks' standard output goes.
-std::shared_ptr<OutputPrefixer> MakeOutput(int stdout_fd = 1);
-
-// spdlog behind the logging seam: lines to standard error, clear of the live progress line. Each begins with the time
-// of day as ISO 8601 with its zone, the level, and `who`: the node and the job that it is of.
-Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level, const std::string& who,
-                                         std::shared_ptr<OutputPrefixer> output);
-
 // Shows progress on standard error: one live line on a terminal, a plain line now and then otherwise.
 class ProgressDisplay {
  public:
-  ProgressDisplay(std::shared_ptr<OutputPrefixer> output, uint64_t tokens_per_sample, bool enabled);
+  ProgressDisplay(std::shared_ptr<logs::Logs> logs, uint64_t tokens_per_sample, bool enabled);
   ~ProgressDisplay();
   void Show(const RunProgress& progress);
   static void ClearLine();  // before anything else is written to the terminal
 
  private:
-  const std::shared_ptr<OutputPrefixer> output_;
+  const std::shared_ptr<logs::Logs> logs_;
   const uint64_t tokens_per_sample_;
   const bool enabled_;
   const bool terminal_;
@@ -173,7 +171,6 @@ std::string Hex(uint64_t value);
 
 // Prints "kintsugi: TEXT" to standard error.
 void Complain(const std::string& text);
-void Complain(OutputPrefixer& output, const std::string& text);
 
 void AddRun(CLI::App& app, int& exit_code);
 void AddDemo(CLI::App& app, int& exit_code);
@@ -183,6 +180,8 @@ void AddTalk(CLI::App& app, int& exit_code);  // status, inject, save
 void AddController(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);  // ckpt
 void AddReport(CLI::App& app, int& exit_code);
+void AddList(CLI::App& app);
+void AddDoctor(CLI::App& app, int& exit_code);
 void AddSim(CLI::App& app, int& exit_code);
 void AddReplay(CLI::App& app, int& exit_code);
 void AddCompletion(CLI::App& app);

@@ -140,8 +140,9 @@ Status Serve(const Options& options, int& exit_code) {
             "--metrics, --page, --on-incident, --webhook and --restarts attend a run that launchers carry out: give "
             "--rendezvous too"};
   RaiseDescriptorLimit();
-  KINTSUGI_ASSIGN_OR_RETURN(std::shared_ptr<LogSink> log,
-                            MakeLog(options.run.log_level, "node=controller job=" + options.job, MakeOutput()));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::shared_ptr<logs::Logs> logs,
+                            logs::Logs::Open(options.run.log, {.node = "controller", .job = options.job}));
+  const std::shared_ptr<LogSink> log = logs->sink();
   if (options.secret_fd < 0)
     return {StatusCode::kInvalidArgument,
             "--secret-fd is missing: the descriptor of a file with the job's 32-byte secret, as in: "
@@ -217,7 +218,7 @@ void AddController(CLI::App& app, int& exit_code) {
   command->add_option("--journal-mib", run.journal_mib, "Its greatest size in MiB")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--log-level", run.log_level, "debug, info, warning, error or off")->capture_default_str();
+  AddLogOptions(*command, run.log);
   command->callback([options, &exit_code] {
     const Status served = Serve(*options, exit_code);
     if (served.ok()) return;

@@ -85,7 +85,7 @@ Status Demonstrate(DemoOptions& demo, int& exit_code) {
   Tell(quiet, "1/2  the undisturbed run: " + std::to_string(demo.run.nproc) + " ranks, " + std::to_string(demo.steps) +
                   " steps");
   RunOptions undisturbed = TrainerRun(demo, program, false);
-  undisturbed.log_level = "warning";
+  undisturbed.log.level = "warning";
   KINTSUGI_ASSIGN_OR_RETURN(const RunOutcome reference, ExecuteRun(undisturbed));
   if (reference.result.exit_code != 0) {
     exit_code = reference.result.exit_code;

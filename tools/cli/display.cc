@@ -1,6 +1,4 @@
-// Logging and live progress on the terminal.
-#include <spdlog/sinks/base_sink.h>
-#include <spdlog/spdlog.h>
+// Live progress, complaints and files of text.
 #include <unistd.h>
 
 #include <cstdio>
@@ -15,76 +13,16 @@ namespace {
 
 constexpr const char* kClearLine = "\r\x1b[K";
 
-// spdlog's lines, into the queue.
-class QueueSink final : public spdlog::sinks::base_sink<std::mutex> {
- public:
-  explicit QueueSink(std::shared_ptr<OutputPrefixer> output) : output_(std::move(output)), terminal_(isatty(2) == 1) {}
-
- private:
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    spdlog::memory_buf_t formatted;
-    formatter_->format(message, formatted);
-    std::string text(formatted.data(), formatted.size());
-    if (terminal_ && message.color_range_end > message.color_range_start) {
-      text.insert(message.color_range_end, "\x1b[m");
-      text.insert(message.color_range_start, ColorOf(message.level));
-    }
-    output_->WriteText(OutputStream::kStderr, (terminal_ ? kClearLine : "") + text);
-  }
-  void flush_() override {}
-
-  static const char* ColorOf(spdlog::level::level_enum level) {
-    if (level >= spdlog::level::err) return "\x1b[31m\x1b[1m";
-    return level == spdlog::level::warn ? "\x1b[33m\x1b[1m" : "\x1b[32m";
-  }
-
-  const std::shared_ptr<OutputPrefixer> output_;
-  const bool terminal_;
-};
-
-class SpdlogSink final : public LogSink {
- public:
-  SpdlogSink(spdlog::level::level_enum level, const std::string& who, std::shared_ptr<OutputPrefixer> output)
-      : logger_("kintsugi", std::make_shared<QueueSink>(std::move(output))) {
-    logger_.set_level(level);
-    std::string escaped;  // a percent sign begins a flag
-    for (char c : who) escaped += c == '%' ? "%%" : std::string(1, c);
-    logger_.set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ " + escaped + " %v");
-  }
-  void Write(LogLevel level, std::string_view line) override {
-    constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
-                                                     spdlog::level::err};
-    const auto spd_level = kLevels[static_cast<size_t>(level)];
-    logger_.log(spd_level, "{}", line);
-  }
-
- private:
-  spdlog::logger logger_;
-};
-
 }  // namespace
 
-std::shared_ptr<OutputPrefixer> MakeOutput(int stdout_fd) {
-  OutputPrefixer::Options options;
-  options.stdout_fd = stdout_fd;
-  return std::make_shared<OutputPrefixer>(options);
-}
-
-Result<std::shared_ptr<LogSink>> MakeLog(const std::string& level, const std::string& who,
-                                         std::shared_ptr<OutputPrefixer> output) {
-  if (level == "off") return NullLogSink();
-  for (const char* known : {"debug", "info", "warning", "error"})
-    if (level == known)
-      return std::shared_ptr<LogSink>(
-          std::make_shared<SpdlogSink>(spdlog::level::from_str(level), who, std::move(output)));
-  return Status(StatusCode::kInvalidArgument, "--log-level '" + level + "': debug, info, warning, error or off");
-}
-
-ProgressDisplay::ProgressDisplay(std::shared_ptr<OutputPrefixer> output, uint64_t tokens_per_sample, bool enabled)
-    : output_(std::move(output)), tokens_per_sample_(tokens_per_sample), enabled_(enabled), terminal_(isatty(2) == 1) {}
+ProgressDisplay::ProgressDisplay(std::shared_ptr<logs::Logs> logs, uint64_t tokens_per_sample, bool enabled)
+    : logs_(std::move(logs)),
+      tokens_per_sample_(tokens_per_sample),
+      enabled_(enabled),
+      terminal_(isatty(2) == 1 && !logs_->json()) {}
 
 ProgressDisplay::~ProgressDisplay() {
-  if (enabled_ && terminal_) output_->WriteText(OutputStream::kStderr, kClearLine);
+  if (enabled_ && terminal_) logs_->ShowProgress("");
 }
 
 void ProgressDisplay::ClearLine() {
@@ -106,16 +44,12 @@ void ProgressDisplay::Show(const RunProgress& p) {
                 p.phase == core::Phase::kRunning ? "" : "  ",
                 p.phase == core::Phase::kRunning ? 0 : static_cast<int>(core::PhaseName(p.phase).size()),
                 core::PhaseName(p.phase).data());
-  output_->WriteText(OutputStream::kStderr, terminal_ ? std::string(kClearLine) + line : std::string(line) + "\n");
+  logs_->ShowProgress(line);
 }
 
 void Complain(const std::string& text) {
   ProgressDisplay::ClearLine();
   std::cerr << "kintsugi: " << text << std::endl;
-}
-
-void Complain(OutputPrefixer& output, const std::string& text) {
-  output.WriteText(OutputStream::kStderr, "kintsugi: " + text + "\n");
 }
 
 namespace {

@@ -23,6 +23,8 @@ int main(int argc, char** argv) {
   kintsugi::cli::AddDemo(app, exit_code);
   kintsugi::cli::AddCertify(app, exit_code);
   kintsugi::cli::AddTalk(app, exit_code);
+  kintsugi::cli::AddList(app);
+  kintsugi::cli::AddDoctor(app, exit_code);
   kintsugi::cli::AddExplain(app, exit_code);
   kintsugi::cli::AddReplay(app, exit_code);
   kintsugi::cli::AddController(app, exit_code);

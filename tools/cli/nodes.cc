@@ -1,6 +1,7 @@
 // kintsugi run over several hosts: one launcher on each, node 0 hosts the controller.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstring>
@@ -87,6 +88,12 @@ Result<std::shared_ptr<const net::Secret>> ReadSecret(const std::string& file) {
 
 int WorldSize(const RunOptions& options) { return options.nproc * options.node.nodes; }
 
+std::string JobOf(const NodeOptions& o) {
+  if (!o.job.empty()) return o.job;
+  if (o.nodes > 1) return "job-" + o.rendezvous + Pieces(o.controllers + ",").front();
+  return "job-" + std::to_string(getpid()) + "-" + std::to_string(SteadyClock::SteadyNow().nanoseconds());
+}
+
 std::string NodeName(const NodeOptions& o) {
   return o.controller_rank >= 0 ? "controller-" + std::to_string(o.controller_rank) : std::to_string(o.node_rank);
 }
@@ -120,7 +127,6 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
     if (!o.witness.empty()) return Usage("--witness decides between nodes: give --nnodes too");
     if (o.node_rank != 0 || !o.rendezvous.empty() || !o.controllers.empty())
       return Usage("--node-rank, --rendezvous and --controller are for several nodes: give --nnodes too");
-    if (!o.job.empty()) launcher->job = o.job;
     return Status::Ok();
   }
   if (o.node_rank < 0 || o.node_rank >= o.nodes)
@@ -146,7 +152,6 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   }
   KINTSUGI_ASSIGN_OR_RETURN(launcher->witness, ParseWitness(o.witness));
   KINTSUGI_ASSIGN_OR_RETURN(launcher->secret, ReadSecret(o.secret_file));
-  launcher->job = o.job.empty() ? "job-" + o.rendezvous + Pieces(o.controllers + ",").front() : o.job;
   launcher->nodes = o.nodes;
   launcher->node_wait = Duration(static_cast<int64_t>(o.wait * 1e9));
   launcher->node_address = o.controller_rank < 0 ? o.address : place.host;

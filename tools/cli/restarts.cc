@@ -71,12 +71,12 @@ RunOptions Again(RunOptions options) {
 }
 
 // Writes what was asked for; of several starts the summary is that of the last. False: something could not be written.
-bool Tell(const RunOptions& options, const NodeOutcome& outcome, bool last, OutputPrefixer& output) {
+bool Tell(const RunOptions& options, const NodeOutcome& outcome, bool last, logs::Logs& logs) {
   if (!outcome.run) return true;
   Status written;
   if (last && !options.json.empty()) written = WriteText(options.json, SummaryJson(outcome.run->record).dump());
   if (written.ok() && !options.report.empty()) written = WriteReport(options.report, outcome.run->record, nullptr);
-  if (!written.ok()) Complain(output, written.message());
+  if (!written.ok()) logs.Say(written.message());
   return written.ok();
 }
 
@@ -87,39 +87,42 @@ int NeverBegan(const Status& why) {
 }
 
 int RunAndReport(const RunOptions& given, const Attendance& attendance) {
+  RunOptions options = given;
+  options.node.job = JobOf(given.node);  // that of all starts
   // Outlives the run: its last words go the same way, and the end waits for a reader for two seconds at most.
-  const std::shared_ptr<OutputPrefixer> output = MakeOutput(given.json == "-" ? 2 : 1);
+  const Result<std::shared_ptr<logs::Logs>> opened = OpenLogs(options);
+  if (!opened.ok()) {
+    Complain(opened.status().message());
+    return NeverBegan(opened.status());
+  }
+  logs::Logs& logs = **opened;
   const auto complain = [&](const Status& status) {
-    Complain(*output, status.message());
+    logs.Say(status.message());
     return NeverBegan(status);
   };
   if (attendance.restarts > 0 && given.save_dir.empty())
     return complain({StatusCode::kInvalidArgument, "--restarts goes on from what was saved: give --save-dir too"});
-  const auto observatory = MakeObservatory(attendance, given, output);
+  const auto observatory = MakeObservatory(attendance, options, logs.sink());
   if (!observatory.ok()) return complain(observatory.status());
-  const auto log = MakeLog(given.quiet ? "error" : given.log_level, "node=" + NodeName(given.node), output);
-  if (!log.ok()) return complain(log.status());
   RestartPolicy restarts(attendance.restarts);
-  RunOptions options = given;
   int exit_code = 0;
   for (int start = 1;; ++start) {
     const TimePoint began = SteadyClock::SteadyNow();
-    const Result<NodeOutcome> outcome = ExecuteNode(options, output, *observatory);
+    const Result<NodeOutcome> outcome = ExecuteNode(options, *opened, *observatory);
     if (!outcome.ok() && start == 1) return complain(outcome.status());
     if (!outcome.ok()) {
-      Complain(*output,
-               "the run could not be begun again; what was saved before is there: " + outcome.status().message());
+      logs.Say("the run could not be begun again; what was saved before is there: " + outcome.status().message());
       break;  // with the exit code of the start before
     }
     exit_code = outcome->exit_code;
     const auto next = restarts.OnEnd(exit_code, outcome->asked, SteadyClock::SteadyNow() - began);
-    if (!Tell(options, *outcome, !next.after, *output) && exit_code == 0) exit_code = core::kExitFailed;
-    if (!next.why_not.empty()) SayNoRestart(next.why_not, **log);
-    if (exit_code != 0) Complain(*output, outcome->text);
-    if (!next.after || !AwaitStart(options, start, *next.after, **log)) break;
+    if (!Tell(options, *outcome, !next.after, logs) && exit_code == 0) exit_code = core::kExitFailed;
+    if (!next.why_not.empty()) SayNoRestart(next.why_not, *logs.sink());
+    if (exit_code != 0) logs.Say(outcome->text);
+    if (!next.after || !AwaitStart(options, start, *next.after, *logs.sink())) break;
     options = Again(std::move(options));
   }
-  (void)output->Flush(OutputPrefixer::kFlushLimit);
+  (void)logs.Flush();
   return exit_code;
 }
 

@@ -1,7 +1,9 @@
 // kintsugi run: starts ranks, watches and repairs them, says how it went.
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "replica/formats/save_as.h"
 #include "replica/layout/strict.h"
@@ -11,8 +13,8 @@
 #include "tools/cli/engine.h"
 #include "tools/cli/python.h"
 #include "tools/cli/restarts.h"
-#include "tools/cli/run_folder.h"
 #include "tools/report/report.h"
+#include "tools/runs/run_folder.h"
 
 namespace kintsugi::cli {
 namespace {
@@ -172,7 +174,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       "Ports that may be listened on, A-B, for hosts behind a firewall: the controller, MASTER_PORT, and connections\n"
       "between ranks over Gloo (KINTSUGI_PORTS); beside them the rendezvous and, above it, one port for each node.\n"
       "A hundred for each rank of a host are plenty. Default: any");
-  app.add_option("--log-level", o.log_level, "debug, info, warning, error or off")->capture_default_str();
+  AddLogOptions(app, o.log);
+  app.add_option("--output-dir", o.output_dir,
+                 "Keep what each rank prints in a file of its own below this folder, rank-N.log: appended to, a line marks\n"
+                 "where a process began and how it ended. With --quiet it is there alone");
   app.add_option("--tokens-per-sample", o.tokens_per_sample, "For the progress line: tokens instead of samples");
   app.add_flag("--quiet", o.quiet, "No progress, no output of the ranks");
 }
@@ -183,13 +188,8 @@ namespace {
 struct PreparedRun {
   LauncherOptions launcher;
   std::shared_ptr<LogSink> log;
-  RunFolder folder = RunFolder::At("");
+  runs::RunFolder folder = runs::RunFolder::At("");
 };
-
-// Whose lines these are, among those of several launchers and runs.
-std::string LogName(const RunOptions& options, const LauncherOptions& launcher) {
-  return "node=" + NodeName(options.node) + " job=" + launcher.job;
-}
 
 // A folder that was asked for must be there when it is needed. One that nobody named is only missed when a run ends
 // early.
@@ -207,7 +207,23 @@ Status CheckSaves(const RunOptions& options, core::Policy* policy, LogSink& log)
   return Status::Ok();
 }
 
-Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, std::shared_ptr<OutputPrefixer> output) {
+// For `kintsugi list`, also of a run that does not answer, or is gone.
+void Describe(const RunOptions& options, const LauncherOptions& launcher, const runs::RunFolder& folder) {
+  std::error_code error;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const nlohmann::ordered_json description{
+      {"job", launcher.job},
+      {"node", NodeName(options.node)},
+      {"pid", getpid()},
+      {"ranks", WorldSize(options)},
+      {"nodes", options.node.nodes},
+      {"began_unix_ms", std::chrono::duration_cast<std::chrono::milliseconds>(now).count()},
+      {"program", launcher.program},
+      {"run_dir", std::filesystem::absolute(launcher.run_directory, error).string()}};
+  folder.Describe(description.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const logs::Logs& logs) {
   const bool starts_ranks = options.node.controller_rank < 0;
   if (options.command.empty() && starts_ranks)
     return Usage("no program: write it after --, as in: kintsugi run --nproc 4 -- ./byte_lm --steps 100");
@@ -220,7 +236,7 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, std::sha
   KINTSUGI_ASSIGN_OR_RETURN(launcher.policy, MakePolicy(options));
   if (!options.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(options.report));
   if (!options.json.empty()) KINTSUGI_RETURN_IF_ERROR(CheckWritable(options.json));
-  launcher.job = "job-" + std::to_string(getpid()) + "-" + std::to_string(SteadyClock::SteadyNow().nanoseconds());
+  launcher.job = JobOf(options.node);
   if (starts_ranks) {
     launcher.program = options.command.front();
     launcher.args.assign(options.command.begin() + 1, options.command.end());
@@ -254,21 +270,27 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, std::sha
     return Usage("--replicas " + std::to_string(*options.replicas) + " does not divide " +
                  (options.node.nodes > 1 ? "--nnodes " + std::to_string(options.node.nodes) + " times " : "") +
                  "--nproc " + std::to_string(options.nproc));
-  KINTSUGI_ASSIGN_OR_RETURN(prepared->log,
-                            MakeLog(options.quiet ? "error" : options.log_level, LogName(options, launcher), output));
+  prepared->log = logs.sink();
   KINTSUGI_RETURN_IF_ERROR(CheckSaves(options, &launcher.policy, *prepared->log));
   launcher.adopt = !options.no_adopt;
   launcher.spares = options.spares;
   launcher.devices = options.devices;
   launcher.show_output = !options.quiet;
   launcher.output_to_stderr = options.json == "-";
-  launcher.output = std::move(output);
+  launcher.output = logs.output();
+  if (!options.output_dir.empty() && starts_ranks) {
+    Result<std::shared_ptr<RankFiles>> files =
+        RankFiles::Open({options.output_dir, launcher.job, NodeName(options.node)}, prepared->log);
+    if (!files.ok()) return files.status().Annotate("--output-dir");
+    launcher.rank_files = std::move(*files);
+  }
   if (options.run_dir.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(prepared->folder, RunFolder::Make());
+    KINTSUGI_ASSIGN_OR_RETURN(prepared->folder, runs::RunFolder::Make());
   } else {
-    prepared->folder = RunFolder::At(options.run_dir);
+    prepared->folder = runs::RunFolder::At(options.run_dir);
   }
   launcher.run_directory = prepared->folder.path();
+  Describe(options, launcher, prepared->folder);
   prepared->log->Write(LogLevel::kInfo, LogLine("run", {{"job", launcher.job},
                                                         {"ranks", std::to_string(WorldSize(options))},
                                                         {"run_dir", launcher.run_directory}}));
@@ -303,15 +325,15 @@ Result<NodeResult> RunAlone(PreparedRun& prepared, ProgressDisplay& display) {
 
 }  // namespace
 
-Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<OutputPrefixer> output,
+Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<logs::Logs> logs,
                                 std::shared_ptr<RunObserver> observer) {
-  KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options, output));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options, *logs));
   LauncherOptions& launcher = prepared->launcher;
   const std::string journal_path = JournalPath(options, launcher.run_directory);
   launcher.journal.path = journal_path;
   launcher.journal.bytes_max = options.journal_mib << 20;
   launcher.observer = std::move(observer);
-  ProgressDisplay display(output, options.tokens_per_sample, !options.quiet);
+  ProgressDisplay display(logs, options.tokens_per_sample, !options.quiet);
   Result<NodeResult> result =
       options.node.nodes > 1 ? RunNode(options, *prepared, display) : RunAlone(*prepared, display);
   const bool eventful = result.ok() && result->run && (result->exit_code != 0 || !result->run->incidents.empty());
@@ -327,8 +349,11 @@ Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<Outpu
   return outcome;
 }
 
-Result<RunOutcome> ExecuteRun(const RunOptions& options) {
-  KINTSUGI_ASSIGN_OR_RETURN(NodeOutcome outcome, ExecuteNode(options, MakeOutput(options.json == "-" ? 2 : 1), nullptr));
+Result<RunOutcome> ExecuteRun(const RunOptions& given) {
+  RunOptions options = given;
+  options.node.job = JobOf(given.node);
+  KINTSUGI_ASSIGN_OR_RETURN(const std::shared_ptr<logs::Logs> logs, OpenLogs(options));
+  KINTSUGI_ASSIGN_OR_RETURN(NodeOutcome outcome, ExecuteNode(options, logs, nullptr));
   return *std::move(outcome.run);
 }
 

@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/cli/common.h"
+#include "tools/cli/run_choice.h"
 #include "tools/cli/talk_request.h"
+#include "tools/cli/watch.h"
 
 namespace kintsugi::cli {
 namespace {
@@ -17,6 +19,7 @@ struct TalkOptions {
   std::string spec;
   bool as_json = false;
   bool no_wait = false;
+  double watch = 0;  // seconds between two looks; 0: one look
   double timeout = 600;
 };
 
@@ -39,9 +42,10 @@ void PrintSaves(const json& saves) {
 void PrintTime(const json& time) {
   char text[200];
   std::snprintf(text, sizeof text,
-                "  time: %.0f s, of these useful %.1f %%; start %.1f s, down %.1f s, steps done again %.1f s\n",
+                "  time: %.0f s, of these useful %.1f %%; start %.1f s, down %.1f s, steps done again %.1f s, "
+                "saves %.1f s\n",
                 time["total_s"].get<double>(), 100 * time["goodput"].get<double>(), time["starting_s"].get<double>(),
-                time["down_s"].get<double>(), time["redone_s"].get<double>());
+                time["down_s"].get<double>(), time["redone_s"].get<double>(), time.value("saving_s", 0.0));
   std::cout << text;
 }
 
@@ -78,9 +82,25 @@ CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& 
 
 void AddTalk(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<TalkOptions>();
-  CLI::App* status = AddCommand(app, "status", "Show where a live run and each of its ranks stand", options);
-  status->add_flag("--json", options->as_json, "The whole answer as JSON");
+  CLI::App* status = app.add_subcommand("status", "Show where a live run and each of its ranks stand");
+  status->add_option(
+      "--run", options->run_dir,
+      "The run's folder (`kintsugi list` shows it); default: that of the only live run of this user here");
+  CLI::Option* as_json = status->add_flag("--json", options->as_json, "The whole answer as JSON");
+  status
+      ->add_option("--watch", options->watch,
+                   "Look again every so many seconds until the run ends, on a screen that is drawn anew; Ctrl-C ends\n"
+                   "it. Where standard output is no terminal: one line each time")
+      ->expected(0, 1)
+      ->default_str("2")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->excludes(as_json);
+  status->footer(
+      "Exit codes: 0 the run answered (with --watch: until it ended, or Ctrl-C), 1 it is not there, 2 refused, or\n"
+      "several runs are there and none was named.");
   status->callback([options, &exit_code] {
+    if (!ChooseRun(&options->run_dir, exit_code)) return;
+    if (options->watch > 0) return Watch(options->run_dir, options->watch, exit_code);
     const auto answer = AskRun(options->run_dir, {{"command", "status"}}, exit_code);
     if (!answer) return;
     if (options->as_json)

@@ -49,6 +49,7 @@ void TimeMetrics(const TimeAccount& time, MetricsText* out) {
   out->Sample(Seconds(time.starting), {{"on", "starting"}});
   out->Sample(Seconds(time.down), {{"on", "down"}});
   out->Sample(Seconds(time.redone), {{"on", "redone"}});
+  out->Sample(Seconds(time.saving), {{"on", "saving"}});
 }
 
 void IncidentMetrics(const RunSight& run, MetricsText* out) {

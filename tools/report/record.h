@@ -113,6 +113,7 @@ struct TimeSpent {
   int64_t starting_ns = 0;  // until all ranks were in their loops first
   int64_t down_ns = 0;      // from each fault until all ranks stepped again
   int64_t redone_ns = 0;    // spent on steps, or parts of one, that were thrown away
+  int64_t saving_ns = 0;    // all ranks stood at a save point: a checkpoint was written, or replicas were compared
   bool operator==(const TimeSpent&) const = default;
 };
 
@@ -161,7 +162,7 @@ struct RunRecord {
   std::optional<double> Goodput() const {
     if (!time || end_ns <= 0) return std::nullopt;
     const double lost = static_cast<double>(time->starting_ns) + static_cast<double>(time->down_ns) +
-                        static_cast<double>(time->redone_ns);
+                        static_cast<double>(time->redone_ns) + static_cast<double>(time->saving_ns);
     const double useful = 1 - lost / static_cast<double>(end_ns);
     return useful < 0 ? 0 : useful > 1 ? 1 : useful;
   }

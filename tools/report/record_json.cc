@@ -59,6 +59,7 @@ Json TimeJson(const RunRecord& record) {
           {"starting_s", seconds(time.starting_ns)},
           {"down_s", seconds(time.down_ns)},
           {"redone_s", seconds(time.redone_ns)},
+          {"saving_s", seconds(time.saving_ns)},
           {"useful_s", Number(record.Goodput().value_or(0) * static_cast<double>(record.end_ns) / 1e9)}};
 }
 
@@ -150,8 +151,10 @@ Json RecordJson(const RunRecord& record) {
   json["started_unix_ms"] = record.started_unix_ms;
   json["utc_offset_minutes"] = record.utc_offset_minutes;
   if (record.time)
-    json["time_ns"] = {
-        {"starting", record.time->starting_ns}, {"down", record.time->down_ns}, {"redone", record.time->redone_ns}};
+    json["time_ns"] = {{"starting", record.time->starting_ns},
+                       {"down", record.time->down_ns},
+                       {"redone", record.time->redone_ns},
+                       {"saving", record.time->saving_ns}};
   json["hosts"] = List(record.hosts, [](const std::string& host) { return Json(ToUtf8(host)); });
   json["struck"] = List(record.struck, [](const std::string& spec) { return Json(ToUtf8(spec)); });
   json["launcher_line"] = List(record.launcher_line, [](const std::string& word) { return Json(ToUtf8(word)); });

@@ -194,10 +194,13 @@ RunRecord ReadRun(const Field& f) {
   record.host = ReadHost(f.At("host"));
   record.started_at = f.At("started_at").Text();
   record.command_line = f.At("command_line").List([](const Field& word) { return word.Text(); });
-  if (const auto time = f.IfAny("time_ns"))
+  if (const auto time = f.IfAny("time_ns")) {
+    const auto saving = time->IfAny("saving");  // earlier versions counted it as useful
     record.time = {.starting_ns = time->At("starting").Integer<int64_t>(),
                    .down_ns = time->At("down").Integer<int64_t>(),
-                   .redone_ns = time->At("redone").Integer<int64_t>()};
+                   .redone_ns = time->At("redone").Integer<int64_t>(),
+                   .saving_ns = saving ? saving->Integer<int64_t>() : 0};
+  }
   if (const auto saves = f.IfAny("saves")) record.saves = ReadSaves(*saves);
   if (const auto at = f.IfAny("started_unix_ms")) record.started_unix_ms = at->Integer<int64_t>();
   if (const auto offset = f.IfAny("utc_offset_minutes")) record.utc_offset_minutes = offset->Integer<int32_t>();

@@ -52,6 +52,51 @@ TEST(RunTimes, AFinishedStepCostsOnlyTheStandstill) {
   EXPECT_EQ(times.Account(At(10s)).down, 500ms);
 }
 
+TEST(RunTimes, ASaveTakesItsOwnShare) {
+  RunTimes times(At(0s));
+  times.OnSaving(true, At(0s));  // before the run began: its start
+  times.OnSaving(false, At(500ms));
+  times.OnResuming(Step(0), At(1s));
+  times.OnSaving(false, At(2s));
+  times.OnSaving(true, At(3s));
+  times.OnSaving(true, At(4s));
+  EXPECT_EQ(times.Account(At(4s)).saving, 1s) << "under way";
+  times.OnSaving(false, At(5s));
+  const TimeAccount account = times.Account(At(10s));
+  EXPECT_EQ(account.saving, 2s);
+  EXPECT_EQ(account.useful(), 7s);
+}
+
+TEST(RunTimes, ASaveThatAFaultEndsIsNotCountedTwice) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(1s));
+  for (uint64_t step = 1; step <= 5; ++step) times.OnBegan(Step(step), At(std::chrono::seconds(step)));
+  times.OnSaving(true, At(6s));
+  times.OnResuming(Step(5), At(8s));
+  times.OnIncident(At(7s), At(9s));
+  times.OnSaving(false, At(9500ms));
+  const TimeAccount account = times.Account(At(10s));
+  EXPECT_EQ(account.saving, 1s);
+  EXPECT_EQ(account.down, 2s);
+  EXPECT_EQ(account.total, account.starting + account.down + account.redone + account.saving + account.useful());
+  EXPECT_EQ(account.useful(), 6s);
+}
+
+TEST(RunTimes, ASaveWithinWhatIsThrownAwayIsPartOfThat) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(1s));
+  for (uint64_t step = 1; step <= 8; ++step) times.OnBegan(Step(step), At(std::chrono::seconds(step)));
+  times.OnSaving(true, At(2500ms));  // before step 4, which is the first that is done again: it stays
+  times.OnSaving(false, At(3s));
+  times.OnSaving(true, At(6s));
+  times.OnSaving(false, At(7s));
+  times.OnResuming(Step(3), At(9s));
+  times.OnIncident(At(8500ms), At(9s));
+  const TimeAccount account = times.Account(At(10s));
+  EXPECT_EQ(account.saving, 500ms);
+  EXPECT_EQ(account.redone, 4500ms);
+}
+
 TEST(RunTimes, AReloadCostsAllStepsSinceTheCheckpoint) {
   RunTimes times(At(0s));
   times.OnResuming(Step(0), At(1s));

@@ -168,7 +168,7 @@ TEST(IndexHtml, HostileNumbersStillMakeAPage) {
   run.incidents[0].down_ms = 1e300;
   run.started_unix_ms = INT64_MAX;
   run.utc_offset_minutes = INT32_MIN;
-  run.time = {.starting_ns = INT64_MAX, .down_ns = INT64_MIN, .redone_ns = INT64_MAX};
+  run.time = {.starting_ns = INT64_MAX, .down_ns = INT64_MIN, .redone_ns = INT64_MAX, .saving_ns = INT64_MIN};
   run.incidents[1].phases[0] = {"LOCK", 9, Generation(1), INT64_MAX, INT64_MIN};
   run.incidents[1].ranks = {Rank(-7), Rank(INT32_MAX)};
   const std::string page = IndexHtml(run, nullptr);

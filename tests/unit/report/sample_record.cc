@@ -227,7 +227,7 @@ RunRecord FaultedRun() {
   record.end_ns = AddSteps(&record, 64, kSteps, threw + 3980 * kMs / 10);
   const int64_t died = threw + 726 * kMs / 10;
   const int64_t again = threw + 1722 * kMs / 10;  // a first replacement that did not last
-  record.time = {.starting_ns = kStart, .down_ns = 6264 * kMs / 10, .redone_ns = 15 * kMs};
+  record.time = {.starting_ns = kStart, .down_ns = 6264 * kMs / 10, .redone_ns = 15 * kMs, .saving_ns = 4 * kMs};
   record.saves = {.made = 2, .failed = 1, .newest = Step(60), .last_failure = "rank 1: No space left on device"};
   record.struck = {"kill:2@61:update"};
   record.launcher_line = record.command_line;

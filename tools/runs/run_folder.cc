@@ -1,4 +1,4 @@
-#include "tools/cli/run_folder.h"
+#include "tools/runs/run_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,18 +11,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 #include <vector>
 
 #include "runtime/journal/options.h"
 
-namespace kintsugi::cli {
+namespace kintsugi::runs {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kLockName = "lock";
-constexpr const char* kPrefix = "run-";
 constexpr const char* kNewPrefix = "new-";  // until its lock is held
 constexpr auto kNewFor = std::chrono::minutes(1);
 // Journals of runs whose folder is our own are kept for a while: the newest so many.
@@ -48,7 +47,7 @@ void RemoveAbandoned(const fs::path& base) {
   for (const auto& entry : fs::directory_iterator(base, error)) {
     const std::string name = entry.path().filename().string();
     const bool is_new = name.rfind(kNewPrefix, 0) == 0;
-    if (name.rfind(kPrefix, 0) != 0 && !is_new) continue;
+    if (name.rfind(kFolderPrefix, 0) != 0 && !is_new) continue;
     // Its maker is about to lock it: only one that nobody has touched for long was left by a launcher that died.
     if (is_new && fs::file_time_type::clock::now() - fs::last_write_time(entry.path(), error) < kNewFor) continue;
     UniqueFd lock = TakeLock(entry.path(), 0);
@@ -70,13 +69,29 @@ Status CannotMake(const std::string& what, int error) {
 
 }  // namespace
 
-Result<RunFolder> RunFolder::Make() {
+std::string RunBase() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  const std::string base =
-      runtime && *runtime ? std::string(runtime) + "/kintsugi" : "/tmp/kintsugi-" + std::to_string(getuid());
-  mkdir(base.c_str(), 0700);
+  return runtime && *runtime ? std::string(runtime) + "/kintsugi" : "/tmp/kintsugi-" + std::to_string(getuid());
+}
+
+std::vector<std::string> RunBases() {
+  const std::string user = std::to_string(getuid());
+  std::vector<std::string> bases{RunBase()};
+  for (const std::string& other : {"/run/user/" + user + "/kintsugi", "/tmp/kintsugi-" + user})
+    if (std::find(bases.begin(), bases.end(), other) == bases.end()) bases.push_back(other);
+  return bases;
+}
+
+bool IsOwn(const std::string& base) {
   struct stat found {};
-  if (lstat(base.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != getuid() || (found.st_mode & 022))
+  return lstat(base.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == getuid() &&
+         !(found.st_mode & 022);
+}
+
+Result<RunFolder> RunFolder::Make() {
+  const std::string base = RunBase();
+  mkdir(base.c_str(), 0700);
+  if (!IsOwn(base))
     return Status(StatusCode::kPermissionDenied,
                   "'" + base + "' is not a folder that only this user can write to: remove it, or give --run-dir");
   RemoveAbandoned(base);
@@ -84,7 +99,7 @@ Result<RunFolder> RunFolder::Make() {
   std::string made = base + "/" + kNewPrefix + "XXXXXX";
   if (mkdtemp(made.data()) == nullptr) return CannotMake(made, errno);
   RunFolder folder;
-  folder.path_ = made;
+  folder.path_ = folder.ours_ = made;
   folder.lock_ = TakeLock(made, O_CREAT | O_EXCL);
   if (!folder.lock_.valid()) {
     const int error = errno;
@@ -92,16 +107,28 @@ Result<RunFolder> RunFolder::Make() {
     return CannotMake(made + "/" + kLockName, error);
   }
   const std::string unique = made.substr(made.size() - 6);
-  const std::string path = base + "/" + kPrefix + std::to_string(getpid()) + "-" + unique;
+  const std::string path = base + "/" + kFolderPrefix + std::to_string(getpid()) + "-" + unique;
   if (rename(made.c_str(), path.c_str()) != 0) return CannotMake(path, errno);
-  folder.path_ = path;
+  folder.path_ = folder.ours_ = path;
   return folder;
 }
 
 RunFolder RunFolder::At(std::string path) {
   RunFolder folder;
+  if (!path.empty())
+    if (Result<RunFolder> ours = Make(); ours.ok()) folder = std::move(*ours);
   folder.path_ = std::move(path);
   return folder;
+}
+
+void RunFolder::Describe(const std::string& json) const {
+  if (ours_.empty()) return;
+  const std::string file = ours_ + "/" + kDescriptionName;
+  std::ofstream out(file + ".new");
+  out << json << '\n';
+  out.close();
+  std::error_code ignored;
+  if (out) fs::rename(file + ".new", file, ignored);
 }
 
 RunFolder::RunFolder(RunFolder&& other) noexcept = default;
@@ -112,14 +139,15 @@ RunFolder::~RunFolder() { Leave("", false); }
 void RunFolder::Leave(const std::string& journal, bool worth_keeping) {
   if (!lock_.valid()) return;
   std::error_code ignored;
-  if (!worth_keeping || journal != path_ + "/" + journal::kFileName || !fs::exists(journal, ignored)) {
-    fs::remove_all(path_, ignored);
+  if (!worth_keeping || journal != ours_ + "/" + journal::kFileName || !fs::exists(journal, ignored)) {
+    fs::remove_all(ours_, ignored);
   } else {
-    for (const auto& entry : fs::directory_iterator(path_, ignored))
-      if (entry.path().filename() != journal::kFileName && entry.path().filename() != kLockName)
+    for (const auto& entry : fs::directory_iterator(ours_, ignored))
+      if (const auto name = entry.path().filename();
+          name != journal::kFileName && name != kLockName && name != kDescriptionName)
         fs::remove_all(entry.path(), ignored);
   }
   lock_.Reset();
 }
 
-}  // namespace kintsugi::cli
+}  // namespace kintsugi::runs

@@ -1,0 +1,100 @@
+#include "tools/cli/watch.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <iostream>
+#include <optional>
+
+#include "runtime/net/control_socket.h"
+#include "tools/cli/common.h"
+#include "tools/runs/run_list.h"
+#include "tools/runs/watch_screen.h"
+
+namespace kintsugi::cli {
+namespace {
+
+using nlohmann::json;
+
+// A launcher that is busy says nothing for a moment; whoever watches sees for how long.
+constexpr Duration kAnswerWithin = std::chrono::seconds(2);
+
+struct Answer {
+  std::optional<json> said;
+  Status trouble;
+  bool gone = false;  // nobody listens there: the run has ended
+};
+
+Answer Ask(const std::string& run_dir, const char* command) {
+  const Result<std::string> answer =
+      net::ControlRequest(run_dir + "/control.sock", json{{"command", command}}.dump(), kAnswerWithin);
+  if (!answer.ok()) return {std::nullopt, answer.status(), answer.status().code() == StatusCode::kNotFound};
+  json parsed = json::parse(*answer, nullptr, false);
+  if (parsed.is_object() && parsed.value("ok", false)) return {std::move(parsed), Status::Ok(), false};
+  return {std::nullopt,
+          {StatusCode::kInternal, parsed.is_object() ? parsed.value("error", "it refused") : "the answer is not JSON"},
+          false};
+}
+
+std::string TimeOfDay() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  char text[16];
+  std::strftime(text, sizeof text, "%H:%M:%S", &parts);
+  return text;
+}
+
+bool WantsColor() {
+  const char* const no_color = std::getenv("NO_COLOR");
+  return no_color == nullptr || *no_color == '\0';
+}
+
+}  // namespace
+
+void Watch(const std::string& run_dir, double every_s, int& exit_code) {
+  const bool screen = isatty(STDOUT_FILENO) == 1;
+  runs::WatchView view;
+  Answer first = Ask(run_dir, "status");
+  if (!first.said) {
+    Complain(first.trouble.message());
+    exit_code = core::kExitFailed;
+    return;
+  }
+  view.status = std::move(*first.said);
+  bool ended = false;
+  {
+    runs::Terminal terminal(screen);
+    TimePoint answered = SteadyClock::SteadyNow();
+    for (;;) {
+      view.clock = TimeOfDay();
+      if (screen) {
+        if (Answer incidents = Ask(run_dir, "incidents"); incidents.said)
+          view.incidents = (*incidents.said)["incidents"];
+        terminal.Draw(runs::WatchScreen(view, terminal.size(), WantsColor()));
+      } else {
+        std::cout << view.clock << "  " << runs::WatchLine(view.status)
+                  << (view.trouble.empty() ? "" : "  " + view.trouble) << std::endl;
+        if (!std::cout) break;
+      }
+      if (!terminal.Wait(Duration(static_cast<int64_t>(every_s * 1e9)))) break;
+      Answer answer = Ask(run_dir, "status");
+      ended = answer.gone;
+      if (ended) break;
+      const TimePoint now = SteadyClock::SteadyNow();
+      view.trouble.clear();
+      if (answer.said) {
+        view.status = std::move(*answer.said);
+        answered = now;
+      } else {
+        view.trouble =
+            "no answer for " + runs::AgeWords(std::chrono::duration_cast<std::chrono::seconds>(now - answered).count());
+      }
+    }
+  }
+  if (screen) std::cout << runs::WatchLine(view.status) << "\n";  // what was seen last stays
+  if (ended) std::cout << "the run has ended" << std::endl;
+}
+
+}  // namespace kintsugi::cli
