@@ -1,8 +1,7 @@
 // Finds out about this host what CheckHost judges. Nothing is left behind, no device is touched but by asking nvidia-smi.
 //
 // Threads: one; blocks, for a few seconds at most for each program that is asked.
-// Errors: none: what cannot be found out
-// is a fact, too.
+// Errors: none: what cannot be found out is a fact, too.
 #pragma once
 
 #include <string>

@@ -4,8 +4,7 @@
 //
 // Threads: any.
 // Ownership: shared by whoever writes.
-// Errors: Open: kInvalidArgument for an option, kUnavailable for a
-//   file that cannot be written.
+// Errors: Open: kInvalidArgument for an option, kUnavailable for a file that cannot be written.
 #pragma once
 
 #include <memory>

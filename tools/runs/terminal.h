@@ -3,8 +3,7 @@
 // While it lives, the signals that end a program, Ctrl-Z and a changed size are blocked and come through Wait, so that
 // no handler runs and nothing is left half drawn.
 // Threads: one, which had no other thread running before.
-// Ownership: the destructor gives the screen and the signals
-// back.
+// Ownership: the destructor gives the screen and the signals back.
 // Errors: none.
 #pragma once
 
