@@ -39,6 +39,8 @@ void RunTimes::OnResuming(Step step, TimePoint now) {
   if (!started_at_) {
     started_at_ = std::max(now, begin_);
     counted_until_ = *started_at_;
+    saving_ = Duration();  // what was before is the start's
+    saves_.clear();
   }
   const auto after = std::upper_bound(marks_.begin(), marks_.end(), step,
                                       [](Step wanted, const auto& mark) { return wanted < mark.first; });
