@@ -75,7 +75,8 @@ if __name__ == "__main__":
     # Each run imports torch and Megatron in every rank, some 4 s of CPU each: faults share runs.
     short = [
         struck("TP 2 x DP 2: killed in a backward pass, exceptions outside of an update and inside", "kill:2@3:backward",
-               "throw:1@6:forward", "throw:3@9:update", how=WAYS["TP 2 x DP 2"], paths=[["respawn", "retry", "rebuild"], ["adopt", "retry", "rebuild"]]),
+               "throw:1@6:forward", "throw:3@9:update", how=WAYS["TP 2 x DP 2"],
+               paths=[["respawn", "retry", "rebuild"], ["adopt", "retry", "rebuild"]]),
         struck("DistributedOptimizer over 2 ranks, bf16, overlapped: an exception in a backward pass, killed in an update",
                "throw:1@3:backward", "kill:0@7:update", how=WAYS["DP 4, DistributedOptimizer, bf16, overlapped"], nproc=2,
                options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
