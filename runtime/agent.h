@@ -31,6 +31,7 @@
 #include "callbacks/handlers/handlers.h"
 #include "callbacks/handlers/snapshot_service.h"
 #include "callbacks/handlers/state_service.h"
+#include "callbacks/state/aliases.h"
 #include "callbacks/state/device_memory.h"
 #include "callbacks/state/registry.h"
 #include "runtime/agent/agent_options.h"
@@ -101,6 +102,9 @@ class KINTSUGI_EXPORT Agent {
 
   Status RegisterTensor(const ShardedTensor& tensor);
   Status RegisterObject(const ShardedObject& object);
+  // One more name of a registered tensor (tied weights: an embedding that is the output matrix too). It is held and
+  // repaired once; checkpoints have both names, and a run resumes from one that has either.
+  Status RegisterAlias(const std::string& alias, const std::string& key);
   // The rank's group for `layout` (ascending, itself included) and the number of replicas, which divides its size:
   // MindIO's stride rule says who holds the same shard.
   Status SetReplicaLayout(int layout, const std::vector<Rank>& group, int replicas);
@@ -114,6 +118,7 @@ class KINTSUGI_EXPORT Agent {
   // Likewise; without one no in-memory snapshots are made.
   Status SetSnapshotService(std::shared_ptr<SnapshotService> service);
   const StateRegistry& registry() const;
+  const Aliases& aliases() const;
   Status SetGate(GateMode mode, GateFunction function = nullptr, void* context = nullptr);
   // An error whose text contains `pattern` is of this class; the first match wins, anything else is an exception.
   Status RegisterFault(const std::string& pattern, FaultClass fault_class);

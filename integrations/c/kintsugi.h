@@ -211,6 +211,10 @@ typedef struct kintsugi_tensor {
 
 KINTSUGI_C_API kintsugi_code kintsugi_register_tensor(kintsugi_agent* agent, const kintsugi_tensor* tensor,
                                                       kintsugi_error** error);
+/* One more name of the tensor `key`, which is registered (tied weights): it is held and repaired once, checkpoints have both names,
+ * and a run resumes from one that has either. Since version 4. */
+KINTSUGI_C_API kintsugi_code kintsugi_register_alias(kintsugi_agent* agent, const char* alias, const char* key,
+                                                     kintsugi_error** error);
 /* The ranks that share `layout`'s state, itself among them, and how many of them hold the same shard. */
 KINTSUGI_C_API kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const int32_t* ranks,
                                                  size_t rank_count, int32_t replicas, kintsugi_error** error);

@@ -76,6 +76,16 @@ kintsugi_code kintsugi_register_tensor(kintsugi_agent* agent, const kintsugi_ten
                    error);
 }
 
+kintsugi_code kintsugi_register_alias(kintsugi_agent* agent, const char* alias, const char* key,
+                                      kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent,
+                             [&]() -> Status {
+                               if (!alias || !key) return {StatusCode::kInvalidArgument, "an alias needs two names"};
+                               return agent->agent->RegisterAlias(alias, key);
+                             }),
+                   error);
+}
+
 kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const int32_t* ranks, size_t rank_count,
                                   int32_t replicas, kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent,

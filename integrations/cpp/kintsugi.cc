@@ -25,9 +25,11 @@ struct StatePlane {
 };
 
 // How a checkpoint of other ranks, of another layout or in other names is loaded.
-Status SetReshape(const AgentOptions& options, const StateRegistry& registry, std::shared_ptr<LogSink> log,
+Status SetReshape(const AgentOptions& options, const Agent& agent, std::shared_ptr<LogSink> log,
                   checkpoint::SaveContext* save) {
+  const StateRegistry& registry = agent.registry();
   resume::ReshapeOptions reshape;
+  reshape.aliases = &agent.aliases();
   if (!options.resume_aoa.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(reshape.statements, resume::ReadProgram(options.resume_aoa));
   }
@@ -114,8 +116,9 @@ Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr
   KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Agent> agent, Agent::Join(options, log));
   auto plane = std::make_shared<StatePlane>(agent->registry(), replica);
   plane->save.job = options.job;
+  plane->save.aliases = &agent->aliases();
   plane->save.side_files = options.save_with;
-  KINTSUGI_RETURN_IF_ERROR(SetReshape(options, agent->registry(), log, &plane->save));
+  KINTSUGI_RETURN_IF_ERROR(SetReshape(options, *agent, log, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(SetOtherFormats(options, std::move(log), &plane->save));
   plane->replica.SetLoader(checkpoint::LoadHandler, &plane->save);
   KINTSUGI_RETURN_IF_ERROR(

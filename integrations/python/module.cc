@@ -173,6 +173,9 @@ class Agent {
     Checked([&](kintsugi_error** error) { return kintsugi_register_tensor(get(), &tensor, error); });
   }
 
+  void RegisterAlias(const std::string& alias, const std::string& key) {
+    Checked([&](kintsugi_error** error) { return kintsugi_register_alias(get(), alias.c_str(), key.c_str(), error); });
+  }
   void SetLayout(int layout, const std::vector<int32_t>& ranks, int replicas) {
     Checked([&](kintsugi_error** error) {
       return kintsugi_set_layout(get(), layout, ranks.data(), ranks.size(), replicas, error);
@@ -523,6 +526,7 @@ NB_MODULE(_core, module) {
            nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"), nb::arg("size_bytes"),
            nb::arg("layout"), nb::arg("device"))
       .def("set_layout", &Agent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
+      .def("register_alias", &Agent::RegisterAlias, nb::arg("alias"), nb::arg("key"))
       .def("register_object", &Agent::RegisterObject, nb::arg("key"), nb::arg("mirrored"))
       .def("put_object", &Agent::PutObject, nb::arg("key"), nb::arg("step"), nb::arg("value"))
       .def("get_object", &Agent::GetObject, nb::arg("key"))

@@ -100,10 +100,82 @@ Result<uint32_t> Catalog::FindOrAddTensor(const CatalogTensor& tensor) {
   return Status(StatusCode::kDataLoss, "two files disagree: " + Name(before) + " and " + Name(tensor));
 }
 
+void Catalog::AddAlias(const std::string& alias, const std::string& key) {
+  const auto found = tensor_numbers_.find(key);
+  const auto leave_out = [&](const std::string& why) {
+    AddNote("left out: '" + PrintableKey(alias) + "' as an alias of '" + PrintableKey(key) + "', " + why);
+  };
+  if (found == tensor_numbers_.end() || alias == key) return leave_out("which is no other tensor");
+  const CatalogTensor& owner = tensors_[OwnerOf(found->second)];
+  if (const auto other = tensor_numbers_.find(alias); other != tensor_numbers_.end()) {
+    CatalogTensor& there = tensors_[other->second];
+    if (!there.alias_of.empty() && there.alias_of != owner.key)
+      return leave_out("since it is one of '" + PrintableKey(there.alias_of) + "'");
+    if (there.dtype != owner.dtype || there.shape != owner.shape || other->second == OwnerOf(found->second)) return;
+    const auto pieces = PiecesByTensor();
+    if (AreSameBytes(pieces[other->second], pieces[OwnerOf(found->second)])) there.alias_of = owner.key;
+    return;
+  }
+  if (const Status valid = ValidateKey(alias); !valid.ok()) return leave_out(valid.message());
+  AddTensor({alias, owner.dtype, owner.shape, {}, owner.key});
+}
+
+std::vector<std::vector<uint32_t>> Catalog::PiecesByTensor() const {
+  std::vector<std::vector<uint32_t>> pieces(tensors_.size());
+  for (uint32_t i = 0; i < pieces_.size(); ++i) pieces[pieces_[i].tensor].push_back(i);
+  return pieces;
+}
+
+bool Catalog::AreSameBytes(const std::vector<uint32_t>& left, const std::vector<uint32_t>& right) const {
+  const auto place_of = [this](uint32_t i) {
+    const CatalogPiece& piece = pieces_[i];
+    const FlatRange flat = piece.flat.value_or(layout::kNotFlat);
+    return std::tuple(piece.file, piece.at, piece.bytes, piece.offset, piece.shape, piece.strides, flat.start,
+                      flat.stop);
+  };
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [&](uint32_t x, uint32_t y) { return place_of(x) == place_of(y); });
+}
+
+void Catalog::MarkShared() {
+  const auto pieces_of = PiecesByTensor();
+  std::map<std::tuple<uint32_t, uint64_t, DType, Shape>, uint32_t> first;  // by where a tensor's first piece lies
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (pieces_of[i].empty() || pieces_[pieces_of[i][0]].bytes == 0) continue;
+    const CatalogPiece& piece = pieces_[pieces_of[i][0]];
+    const auto [found, is_new] =
+        first.emplace(std::tuple(piece.file, piece.at, tensors_[i].dtype, tensors_[i].shape), i);
+    if (!is_new && AreSameBytes(pieces_of[i], pieces_of[found->second]))
+      tensors_[i].alias_of = tensors_[found->second].key;
+  }
+}
+
+uint32_t Catalog::OwnerOf(uint32_t tensor) const {
+  const std::string& owner = tensors_[tensor].alias_of;
+  return owner.empty() ? tensor : tensor_numbers_.at(owner);
+}
+
+void Catalog::ResolveAliases() {
+  std::vector<bool> has_pieces(tensors_.size());
+  for (const CatalogPiece& piece : pieces_) has_pieces[piece.tensor] = true;
+  std::multimap<uint32_t, uint32_t> aliases;  // by owner
+  for (uint32_t i = 0; i < tensors_.size(); ++i)
+    if (!tensors_[i].alias_of.empty() && !has_pieces[i]) aliases.emplace(OwnerOf(i), i);
+  if (aliases.empty()) return;
+  for (size_t i = 0, own = pieces_.size(); i < own; ++i)
+    for (auto [alias, end] = aliases.equal_range(pieces_[i].tensor); alias != end; ++alias) {
+      CatalogPiece piece = pieces_[i];
+      piece.tensor = alias->second;
+      pieces_.push_back(std::move(piece));
+    }
+}
+
 uint64_t Catalog::ByteCount() const {
   uint64_t bytes = 0;
-  for (const CatalogTensor& tensor : tensors_)
+  for (const CatalogTensor& tensor : tensors_) {
+    if (!tensor.alias_of.empty()) continue;
     bytes += static_cast<uint64_t>(layout::Product(tensor.shape).value_or(0)) * DTypeSize(tensor.dtype);
+  }
   return bytes;
 }
 
@@ -198,6 +270,7 @@ Status Catalog::DropOverlaps() {
 }
 
 Status Catalog::Finish(bool whole) {
+  ResolveAliases();
   std::vector<layout::KeyMeta> keys;
   std::unordered_set<std::string> names;
   for (const CatalogTensor& tensor : tensors_) {

@@ -5,7 +5,7 @@
 // engine sees it as layout metadata of one rank that holds every piece; tensors are read through mappings when they are
 // needed. Copies of one piece (replicated over files) are kept once: the first one is read. Invariants, after Finish:
 // every piece lies within its file and its tensor; keys are distinct, and tensors and objects share no key; main pieces
-// cover each tensor exactly once (layout/validate.h).
+// cover each tensor exactly once (layout/validate.h); an alias is of a tensor that is none, of its type and shape.
 // Errors: kDataLoss or kInvalidArgument, naming file, key and both values.
 // Units: bytes in files, elements in shapes.
 // Threads: plain data after Finish; mappings may be read from any thread.
@@ -48,6 +48,9 @@ struct CatalogTensor {
   DType dtype = DType::kFloat32;
   Shape shape;
   Path path;  // empty: the key is the path
+  // The tensor whose bytes these are too (tied weights); empty: they are its own. A reader that knows nothing of aliases
+  // finds a tensor as any other; a writer keeps the bytes once where the format's readers expect that.
+  std::string alias_of{};
 };
 
 struct CatalogPiece {
@@ -107,6 +110,11 @@ class Catalog {
   uint32_t AddTensor(CatalogTensor tensor);
   // A number for the key, made when it is new; kInvalidArgument where type or shape differ from what was said before.
   Result<uint32_t> FindOrAddTensor(const CatalogTensor& tensor);
+  // One more name of the tensor `key`, which has been added. A tensor of that name stays what it is where its bytes are its
+  // own; a name that fits nothing is a note.
+  void AddAlias(const std::string& alias, const std::string& key);
+  // Of tensors that are the same bytes, all but the first become its aliases.
+  void MarkShared();
   void AddPiece(CatalogPiece piece) { pieces_.push_back(std::move(piece)); }
   void AddObject(CatalogObject object) { objects_.push_back(std::move(object)); }
   // Something a person should know: what was left out, which of two was taken.
@@ -138,7 +146,7 @@ class Catalog {
   const std::vector<CatalogSideFile>& side_files() const { return side_files_; }
   const std::vector<std::string>& notes() const { return notes_; }
   std::optional<uint64_t> step() const { return step_; }
-  uint64_t ByteCount() const;  // of all tensors, each once
+  uint64_t ByteCount() const;  // of all tensors, each once, aliases not at all
   // Empty where there are none.
   std::span<const checkpoint::Checksum> FileBlocks(uint32_t file) const {
     return file < file_blocks_.size() ? std::span(file_blocks_[file]) : std::span<const checkpoint::Checksum>();
@@ -157,6 +165,12 @@ class Catalog {
  private:
   Status CheckPiece(const CatalogPiece& piece) const;
   Status CheckObjects() const;
+  // Gives aliases the pieces of what they are aliases of.
+  void ResolveAliases();
+  uint32_t OwnerOf(uint32_t tensor) const;
+  std::vector<std::vector<uint32_t>> PiecesByTensor() const;
+  // REQUIRES: the lists are those of two tensors of one type and shape.
+  bool AreSameBytes(const std::vector<uint32_t>& left, const std::vector<uint32_t>& right) const;
 
   std::string format_, path_;
   std::vector<std::shared_ptr<const MappedFile>> files_;

@@ -221,6 +221,42 @@ Result<Comparison> Compare(const Catalog& left, const Catalog& right, const Comp
   return result;
 }
 
+Result<std::optional<Difference>> CompareWithin(const Catalog& catalog, const std::string& left,
+                                                const std::string& right) {
+  const auto find = [&](const std::string& key) {
+    return std::find_if(catalog.tensors().begin(), catalog.tensors().end(),
+                        [&](const CatalogTensor& tensor) { return tensor.key == key; });
+  };
+  const auto a = find(left), b = find(right);
+  if (a == catalog.tensors().end() || b == catalog.tensors().end())
+    return Status(StatusCode::kNotFound, "'" + catalog.path() + "' has no '" +
+                                             PrintableKey(a == catalog.tensors().end() ? left : right) + "'");
+  if (a->alias_of == b->key || b->alias_of == a->key || (!a->alias_of.empty() && a->alias_of == b->alias_of))
+    return std::optional<Difference>();
+  Difference found;
+  found.key = left;
+  found.left = Describe(*a);
+  found.right = Describe(*b);
+  if (a->shape != b->shape || a->dtype != b->dtype) {
+    found.kind = a->shape != b->shape ? Difference::Kind::kShape : Difference::Kind::kDType;
+    return std::optional(found);
+  }
+  const Content one = {*a}, other = {*b};
+  KINTSUGI_ASSIGN_OR_RETURN(const auto x, WindowPlan::Make(one, Whole(one), catalog, nullptr, kWindowBytes));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto y, WindowPlan::Make(other, Whole(other), catalog, nullptr, kWindowBytes));
+  std::vector<uint8_t> left_bytes(x->window_bytes_max()), right_bytes(y->window_bytes_max());
+  for (uint32_t w = x->first_window(0); w < x->end_window(0); ++w) {
+    const uint64_t size = x->BytesOf(w);
+    if (size == 0) continue;
+    KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const p, x->Fill(w, left_bytes));
+    KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const q, y->Fill(w, right_bytes));
+    if (std::memcmp(p, q, size) != 0) CompareWindow(p, q, x->BoxOf(w), a->dtype, &found);
+    catalog.DropPages();
+  }
+  if (found.elements == 0) return std::optional<Difference>();
+  return std::optional(found);
+}
+
 Result<std::map<std::string, uint64_t>> LogicalDigests(const Catalog& catalog,
                                                        const std::function<void(uint64_t, uint64_t)>& progress) {
   const Content& content = catalog.tensors();

@@ -39,6 +39,10 @@ struct Comparison {
 
 KINTSUGI_EXPORT Result<Comparison> Compare(const Catalog& left, const Catalog& right, const CompareOptions& options);
 
+// The same of two tensors of one catalog; nothing where they are alike.
+KINTSUGI_EXPORT Result<std::optional<Difference>> CompareWithin(const Catalog& catalog, const std::string& left,
+                                                                const std::string& right);
+
 // XXH3-64 over the blocks of 1 MiB of each tensor's global row-major bytes, with its name, type and shape: what a state
 // is, whatever its format and layout. By key.
 KINTSUGI_EXPORT Result<std::map<std::string, uint64_t>> LogicalDigests(

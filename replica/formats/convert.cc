@@ -1,7 +1,9 @@
 #include "replica/formats/convert.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string_view>
 
 #include "replica/plan/aoa_tensors.h"
 #include "replica/save/names.h"
@@ -16,6 +18,30 @@ bool IsWanted(const std::vector<std::string>& only, const std::string& key) {
 
 Result<aoa::Engine> BuildEngine(const Catalog& source, const std::vector<std::string>& statements) {
   return aoa::Engine::Build({statements, plan::TensorsOf(source.metadata()), std::nullopt, {}});
+}
+
+// What the program makes of one tied tensor and its aliases by copying alone is tied too.
+void KeepTies(const Catalog& source, const aoa::Engine& engine, Content* content) {
+  std::map<std::string_view, std::string_view> owner_of;
+  for (const CatalogTensor& tensor : source.tensors())
+    if (!tensor.alias_of.empty()) owner_of[tensor.key] = tensor.alias_of;
+  std::set<std::string_view> owners;
+  for (const auto& [alias, owner] : owner_of) owners.insert(owner);
+  std::map<std::string_view, std::string> first;  // by owner: what is made of it
+  for (CatalogTensor& made : *content) {
+    if (owners.empty()) return;
+    aoa::Box whole;
+    for (const int64_t length : made.shape) whole.push_back({0, length});
+    const auto pieces = engine.FindShardSources({made.key, whole, {}});
+    if (!pieces.ok() || pieces->size() != 1 || !pieces->front().steps.empty()) continue;
+    const aoa::ShardSource& piece = pieces->front();
+    if (piece.source_box != whole || piece.target_box != whole) continue;
+    const auto alias = owner_of.find(piece.source_key);
+    const auto owner = owners.find(alias == owner_of.end() ? std::string_view(piece.source_key) : alias->second);
+    if (owner == owners.end()) continue;
+    const auto [found, is_new] = first.emplace(*owner, made.key);
+    if (!is_new) made.alias_of = found->second;
+  }
 }
 
 // Adds the source's side files to what is written; returns their names there.
@@ -95,6 +121,7 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
       else
         content.push_back({key, output.dtype, output.shape, {}});
     }
+    KeepTies(source, *engine, &content);
   }
   std::erase_if(content, [&](const CatalogTensor& tensor) { return !IsWanted(options.only, tensor.key); });
   if (options.dtype && !engine)
@@ -105,6 +132,16 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
     if (IsWanted(options.only, object.key)) objects.push_back(object);
   if (content.empty() && objects.empty())
     return Status(StatusCode::kInvalidArgument, "'" + source.path() + "': nothing is left to be written");
+  const uint64_t tensors = content.size();
+  // A program's tensors have no second form: what they are made of is the program's business.
+  std::optional<Catalog> widened;
+  for (TypedCopy& copy : engine ? std::vector<TypedCopy>() : to->CopiesOf(content)) {
+    if (!widened) widened = source;
+    widened->AddAlias(copy.tensor.key, copy.of);
+    copy.tensor.alias_of = copy.of;
+    content.push_back(std::move(copy.tensor));
+  }
+  if (widened) KINTSUGI_RETURN_IF_ERROR(widened->Finish(/*whole=*/false));
   LayOptions lay = options.lay;
   lay.step = options.step.value_or(source.step().value_or(0));
   const StepPlace place = to->PlaceOf(lay.step);
@@ -115,9 +152,10 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
   if (options.side_files) about.side_files = AddSideFiles(source, *to, place, &outline, &converted.left_out);
   WriteOptions write = options.write;
   write.sidecar = write.sidecar && to->name() != "native";
-  KINTSUGI_ASSIGN_OR_RETURN(converted.written, WriteOutline(outline, content, source, engine ? &*engine : nullptr,
-                                                            converted.path, about, write, files));
-  converted.tensors = content.size();
+  KINTSUGI_ASSIGN_OR_RETURN(converted.written,
+                            WriteOutline(outline, content, widened ? *widened : source, engine ? &*engine : nullptr,
+                                         converted.path, about, write, files));
+  converted.tensors = tensors;
   converted.objects = objects.size();
   converted.step = lay.step;
   return converted;

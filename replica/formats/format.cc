@@ -1,6 +1,7 @@
 #include "replica/formats/format.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "replica/formats/formats.h"
 #include "replica/formats/sidecar.h"
@@ -66,13 +67,12 @@ Result<const Format*> DetectFormat(const std::string& path) {
 namespace {
 
 // The checksums of the files that the catalog names. A file that the sidecar does not list is not checked.
-Status AddSidecar(Catalog* catalog, const std::string& path) {
+Status AddChecksums(Catalog* catalog, const std::string& path) {
   for (const std::string& place : {catalog->path(), path}) {
     const bool is_folder = KindOfPath(place) == PathKind::kFolder;
     Result<Sidecar> sidecar = ReadSidecar(place, is_folder, checkpoint::PosixFileSystem());
     if (sidecar.status().code() == StatusCode::kNotFound) continue;
     if (!sidecar.ok()) return sidecar.status();
-    if (!catalog->step() && sidecar->step > 0) catalog->SetStep(sidecar->step);
     for (WrittenFile& listed : sidecar->files) {
       const std::string name = is_folder ? checkpoint::Join(place, listed.name) : place;
       for (uint32_t i = 0; i < catalog->files().size(); ++i) {
@@ -92,12 +92,15 @@ Status AddSidecar(Catalog* catalog, const std::string& path) {
   return Status::Ok();
 }
 
-// What whoever wrote the sidecar put beside the state. A torn sidecar is told where checksums are asked for.
-void AddSideFiles(Catalog* catalog, const std::string& path) {
+// What whoever wrote the sidecar knew and a format has no place for: the step, and which files beside the state go along. A
+// torn sidecar is told where checksums are asked for.
+void AddWhatSidecarKnows(Catalog* catalog, const std::string& path) {
   for (const std::string& place : {catalog->path(), path}) {
-    if (KindOfPath(place) != PathKind::kFolder) continue;
-    const Result<Sidecar> sidecar = ReadSidecar(place, true, checkpoint::PosixFileSystem());
+    const bool is_folder = KindOfPath(place) == PathKind::kFolder;
+    const Result<Sidecar> sidecar = ReadSidecar(place, is_folder, checkpoint::PosixFileSystem());
     if (!sidecar.ok()) continue;
+    if (!catalog->step() && sidecar->step > 0) catalog->SetStep(sidecar->step);
+    if (!is_folder) return;
     for (const std::string& name : sidecar->side_files)
       catalog->AddSideFile(checkpoint::BaseName(name), checkpoint::Join(place, name));
     return;
@@ -112,10 +115,11 @@ Result<Catalog> ReadCatalog(const std::string& given, const std::string& format,
   if (!found.ok()) return found.status();
   KINTSUGI_ASSIGN_OR_RETURN(Catalog catalog, (*found)->Read(path, options));
   std::vector<std::string> keys;
-  for (const CatalogTensor& tensor : catalog.tensors()) keys.push_back(tensor.key);
+  for (const CatalogTensor& tensor : catalog.tensors())
+    if (tensor.alias_of.empty()) keys.push_back(tensor.key);
   for (std::string& sentence : checkpoint::MissingStates(keys)) catalog.AddNote(std::move(sentence));
-  if (catalog.format() != "native") AddSideFiles(&catalog, path);
-  if (options.checksums) KINTSUGI_RETURN_IF_ERROR(AddSidecar(&catalog, path));
+  if (catalog.format() != "native") AddWhatSidecarKnows(&catalog, path);
+  if (options.checksums) KINTSUGI_RETURN_IF_ERROR(AddChecksums(&catalog, path));
   return catalog;
 }
 
@@ -138,6 +142,21 @@ bool MatchesGlob(std::string_view glob, std::string_view name) {
   }
   while (g < glob.size() && glob[g] == '*') ++g;
   return g == glob.size();
+}
+
+std::vector<uint32_t> OwnersOf(const Content& content) {
+  std::unordered_map<std::string_view, uint32_t> numbers;
+  for (uint32_t i = 0; i < content.size(); ++i) numbers.emplace(content[i].key, i);
+  std::vector<uint32_t> owners(content.size());
+  for (uint32_t i = 0; i < content.size(); ++i) {
+    owners[i] = i;
+    const auto found = content[i].alias_of.empty() ? numbers.end() : numbers.find(content[i].alias_of);
+    if (found == numbers.end()) continue;
+    const CatalogTensor& owner = content[found->second];
+    if (owner.alias_of.empty() && owner.dtype == content[i].dtype && owner.shape == content[i].shape)
+      owners[i] = found->second;
+  }
+  return owners;
 }
 
 std::vector<layout::Box> CutsOf(const CatalogTensor& tensor, const LayOptions& options) {

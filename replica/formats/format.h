@@ -27,8 +27,14 @@ struct ReadOptions {
   std::function<Status()> poll;  // asked between two parts of a native checkpoint; its error ends the reading
 };
 
-// What is to be written: a tensor under its new name, shape and type.
+// What is to be written: a tensor under its new name, shape and type, perhaps as an alias of another.
 using Content = std::vector<CatalogTensor>;
+
+// A tensor of the state that is stored once more, under another name and type.
+struct TypedCopy {
+  CatalogTensor tensor;
+  std::string of;
+};
 
 // Which axis a tensor is cut along, by a glob over names; the first rule that fits counts. -1: not cut.
 struct CutRule {
@@ -63,6 +69,8 @@ class KINTSUGI_EXPORT Format {
   // `destination` is the path that is asked for: its ending may choose between a file and a folder.
   virtual Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects,
                               const LayOptions& options, const std::string& destination) const;
+  // What the format keeps of the content beside the content itself: Lay gets it, too, as aliases of another type.
+  virtual std::vector<TypedCopy> CopiesOf(const Content&) const { return {}; }
   // Unless a format says otherwise: step-N, and `latest`, which names it.
   virtual StepPlace PlaceOf(uint64_t step) const;
   // What a side file is called in a checkpoint's folder.
@@ -83,6 +91,10 @@ KINTSUGI_EXPORT Result<const Format*> DetectFormat(const std::string& path);
 // `format` may be empty: then it is found.
 KINTSUGI_EXPORT Result<Catalog> ReadCatalog(const std::string& path, const std::string& format = "",
                                             const ReadOptions& options = {});
+
+// For each tensor the number of the one whose bytes it is: itself, but for aliases of a tensor that is written too, with the
+// same type and shape.
+std::vector<uint32_t> OwnersOf(const Content& content);
 
 // The box that shard `shard` holds of a tensor: pieces of equal length, the last ones shorter or empty, as torch.chunk
 // cuts. A tensor that no rule cuts, or that has no such axis, is shard 0's as a whole.

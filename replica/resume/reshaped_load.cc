@@ -1,11 +1,15 @@
 #include "replica/resume/reshaped_load.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 #include <thread>
 
+#include "replica/formats/compare.h"
 #include "replica/formats/format.h"
 #include "replica/layout/codec.h"
 #include "replica/layout/merge.h"
@@ -112,6 +116,7 @@ class Loader {
   // What is not stored is known here; what nobody asks for, only over all ranks (AgreeOn).
   Status PrepareSameNames() {
     const Metadata& stored = catalog_->metadata();
+    KINTSUGI_RETURN_IF_ERROR(FindUnderAliases());
     const auto verdict = JudgeStrictly(options_.strict, stored, target_->metadata());
     for (const layout::LayoutError& error : verdict.errors)
       if (error.code == layout::ErrorCode::kUnexpected)
@@ -128,6 +133,49 @@ class Loader {
                               reshard::Inflow::Make(*plan_, stored, target_->metadata(), 0, bindings_));
     inflow_.emplace(std::move(inflow));
     return Status::Ok();
+  }
+
+  // A tensor that is stored under another of its names is read from there. One that is stored under two of them, apart, must
+  // be the same under both: what was not tied when it was saved would lose one of its two.
+  Status FindUnderAliases() {
+    if (!options_.aliases) return Status::Ok();
+    const Metadata& stored = catalog_->metadata();
+    for (const auto& [alias, key] : options_.aliases->all()) {
+      if (stored.Find(alias).empty()) continue;
+      if (stored.Find(key).empty()) {
+        target_->ReadAs(key, alias);
+        continue;
+      }
+      if (!layout::RaisesMissing(options_.strict)) continue;
+      KINTSUGI_ASSIGN_OR_RETURN(const auto difference, formats::CompareWithin(*catalog_, key, alias));
+      if (!difference) continue;
+      return Misfit("'" + alias + "' is registered as another name of '" + key +
+                    "', but the checkpoint has two tensors " + "under these names that differ (" + difference->left +
+                    " and " + difference->right + "): register both, or take '" + key +
+                    "' alone with --resume-strict raise_unexpected");
+    }
+    return Status::Ok();
+  }
+
+  // Stored keys under which nothing is left that was not read under another name.
+  std::set<std::string_view> AlsoRead(const std::function<bool(const std::string&)>& is_read) const {
+    std::map<std::string_view, std::string_view> owner_of;
+    for (const formats::CatalogTensor& tensor : catalog_->tensors())
+      if (!tensor.alias_of.empty()) owner_of[tensor.key] = tensor.alias_of;
+    const auto owner = [&](std::string_view key) {
+      const auto found = owner_of.find(key);
+      return found == owner_of.end() ? key : found->second;
+    };
+    std::set<std::string_view> read;  // by owner
+    for (const layout::KeyMeta& key : catalog_->metadata().keys)
+      if (is_read(key.name)) read.insert(owner(key.name));
+    if (options_.aliases && !options_.statements)
+      for (const auto& [alias, key] : options_.aliases->all())
+        if (read.count(owner(alias)) || read.count(owner(key))) read.insert({owner(alias), owner(key)});
+    std::set<std::string_view> keys;
+    for (const layout::KeyMeta& key : catalog_->metadata().keys)
+      if (read.count(owner(key.name))) keys.insert(key.name);
+    return keys;
   }
 
   // The layouts of all ranks, put together.
@@ -171,6 +219,10 @@ class Loader {
                     ": registered, but neither the checkpoint nor the AOA program has a source for them; add a "
                     "statement, or let them be with --resume-strict");
     unread_ = engine->unread();
+    const auto also = AlsoRead([&](const std::string& key) {
+      return !std::binary_search(engine->unread().begin(), engine->unread().end(), key);
+    });
+    std::erase_if(unread_, [&](const std::string& key) { return also.count(key) > 0; });
     if (layout::RaisesMissing(options_.strict) && !unread_.empty())
       return Misfit(Named(unread_) +
                     ": in the checkpoint, but the AOA program makes nothing of them; write 'NAME -> _' "
@@ -198,8 +250,9 @@ class Loader {
       if (options_.statements) return asked;
       const std::vector<layout::KeyMeta>& keys = catalog_->metadata().keys;
       asked.resize((keys.size() + 7) / 8);
+      const auto read = AlsoRead([&](const std::string& key) { return !target_->metadata().Find(key).empty(); });
       for (size_t i = 0; i < keys.size(); ++i)
-        if (!target_->metadata().Find(keys[i].name).empty()) asked[i / 8] |= static_cast<uint8_t>(1u << (i % 8));
+        if (read.count(keys[i].name)) asked[i / 8] |= static_cast<uint8_t>(1u << (i % 8));
       return asked;
     };
     const auto join = [](const std::vector<Bytes>& all) -> Result<Bytes> {

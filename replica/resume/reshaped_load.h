@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "callbacks/state/aliases.h"
 #include "replica/layout/strict.h"
 #include "replica/resume/agreement.h"
 #include "replica/save/load.h"
@@ -27,6 +28,9 @@ namespace kintsugi::resume {
 struct ReshapeOptions {
   std::optional<std::vector<std::string>> statements;  // of an AOA program; nothing: names stay
   layout::StrictHandling strict = layout::StrictHandling::kRaiseAll;
+  // Other names of registered tensors; null: none. A tensor that is not stored under its key is read under its alias. With
+  // an AOA program names are the program's business.
+  const Aliases* aliases = nullptr;
   uint64_t buffer_bytes = 8ull << 20;
   int threads = 0;  // reads in flight; 0: as the cores allow
 };

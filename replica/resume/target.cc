@@ -11,10 +11,9 @@
 #include "replica/save/checksum.h"
 
 namespace kintsugi::resume {
-namespace {
-
-// A shard without what says where it stood among ranks: a piece of a tensor, and nothing more.
-ShardedTensor PieceAlone(ShardedTensor tensor) {
+// A shard without what says where it stood among ranks.
+ShardedTensor Target::PieceAlone(ShardedTensor tensor, const std::string& stored) {
+  tensor.key = stored;
   tensor.replica_id.clear();
   tensor.axis_fragmentations.clear();
   tensor.prepend_axis_num = 0;
@@ -22,18 +21,13 @@ ShardedTensor PieceAlone(ShardedTensor tensor) {
   return tensor;
 }
 
-}  // namespace
-
 Result<Target> Target::Of(const StateRegistry& registry) {
   Target target(registry);
-  layout::MetadataBuilder builder;
-  builder.AddRank(0);
   for (const auto& [key, tensor] : registry.tensors()) {
     KINTSUGI_RETURN_IF_ERROR(registry.DeviceOf(tensor).status());
-    builder.AddTensor(0, PieceAlone(tensor));
     target.tensors_.emplace(key, &tensor);
   }
-  target.metadata_ = builder.Build();
+  target.Describe();
   if (const auto errors = Validate(target.metadata_, {.is_request = true}); !errors.empty())
     return Status(StatusCode::kFailedPrecondition, "what this rank has registered: " + errors.front().message);
   return target;
@@ -42,8 +36,19 @@ Result<Target> Target::Of(const StateRegistry& registry) {
 layout::Metadata Target::As(Rank self) const {
   layout::MetadataBuilder builder;
   builder.AddRank(self.value());
-  for (const auto& [key, tensor] : tensors_) builder.AddTensor(self.value(), PieceAlone(*tensor));
+  for (const auto& [stored, tensor] : tensors_) builder.AddTensor(self.value(), PieceAlone(*tensor, stored));
   return builder.Build();
+}
+
+void Target::Describe() { metadata_ = As(Rank(0)); }
+
+void Target::ReadAs(const std::string& key, const std::string& stored) {
+  KINTSUGI_CHECK(!tensors_.count(stored), "a tensor would be read as another one that is registered");
+  const auto node = tensors_.find(key);
+  if (node == tensors_.end()) return;
+  tensors_[stored] = node->second;
+  tensors_.erase(key);
+  Describe();
 }
 
 void Target::Remove(const std::vector<std::string>& keys) {
@@ -52,10 +57,10 @@ void Target::Remove(const std::vector<std::string>& keys) {
   metadata_ = layout::Without(metadata_, keys);
 }
 
-Result<ShardedTensor> Target::OnHost(const ShardedTensor& tensor) {
-  ShardedTensor piece = PieceAlone(tensor);
+Result<ShardedTensor> Target::OnHost(const ShardedTensor& tensor, const std::string& stored) {
+  ShardedTensor piece = PieceAlone(tensor, stored);
   if (tensor.memory.kind != MemoryKind::kDevice) return piece;
-  std::vector<uint8_t>& staging = staged_[tensor.key];
+  std::vector<uint8_t>& staging = staged_[stored];
   staging.resize(tensor.memory.size_bytes);
   staged_bytes_ += staging.size();
   piece.memory = Memory{.data = staging.data(), .size_bytes = staging.size()};
@@ -63,8 +68,8 @@ Result<ShardedTensor> Target::OnHost(const ShardedTensor& tensor) {
 }
 
 Status Target::Bind(const layout::Metadata& source, reshard::Bindings* bindings) {
-  for (const auto& [key, tensor] : tensors_) {
-    KINTSUGI_ASSIGN_OR_RETURN(const ShardedTensor piece, OnHost(*tensor));
+  for (const auto& [stored, tensor] : tensors_) {
+    KINTSUGI_ASSIGN_OR_RETURN(const ShardedTensor piece, OnHost(*tensor, stored));
     KINTSUGI_RETURN_IF_ERROR(reshard::BindTarget(source, metadata_, 0, piece, bindings));
   }
   return Status::Ok();
@@ -72,8 +77,8 @@ Status Target::Bind(const layout::Metadata& source, reshard::Bindings* bindings)
 
 Status Target::BindRenamed(const plan::RenamedPlan& renamed, reshard::Bindings* bindings) {
   std::vector<ShardedTensor> pieces;
-  for (const auto& [key, tensor] : tensors_) {
-    KINTSUGI_ASSIGN_OR_RETURN(pieces.emplace_back(), OnHost(*tensor));
+  for (const auto& [stored, tensor] : tensors_) {
+    KINTSUGI_ASSIGN_OR_RETURN(pieces.emplace_back(), OnHost(*tensor, stored));
   }
   return reshard::BindRenamed(renamed, metadata_, 0, pieces, bindings);
 }

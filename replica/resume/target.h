@@ -24,6 +24,8 @@ class Target {
   const layout::Metadata& metadata() const { return metadata_; }  // of one rank, number 0
   // The same with this rank's own number, as other ranks see it.
   layout::Metadata As(Rank self) const;
+  // The tensor `key` is read as what is stored under `stored`, which is no key of this rank.
+  void ReadAs(const std::string& key, const std::string& stored);
   // Takes keys (ascending) out of the request: their memory stays as it is.
   void Remove(const std::vector<std::string>& keys);
 
@@ -39,10 +41,14 @@ class Target {
  private:
   explicit Target(const StateRegistry& registry) : registry_(&registry) {}
   // The tensor in host memory.
-  Result<ShardedTensor> OnHost(const ShardedTensor& tensor);
+  Result<ShardedTensor> OnHost(const ShardedTensor& tensor, const std::string& stored);
 
   const StateRegistry* registry_;
-  std::map<std::string, const ShardedTensor*> tensors_;
+  // The registered tensor as a piece of what is stored under `stored`, and nothing more.
+  static ShardedTensor PieceAlone(ShardedTensor tensor, const std::string& stored);
+  void Describe();
+
+  std::map<std::string, const ShardedTensor*> tensors_;  // by the key they are stored under
   layout::Metadata metadata_;
   std::map<std::string, std::vector<uint8_t>> staged_;  // by key
   uint64_t staged_bytes_ = 0;

@@ -76,6 +76,19 @@ std::vector<int64_t> Fields::Numbers(const char* name, size_t count_max) {
   return numbers;
 }
 
+std::vector<std::string> Fields::Texts(const char* name, size_t size_max) {
+  std::vector<std::string> texts;
+  const Json* value = Find(name);
+  if (!value) return texts;
+  bool good = value->is_array();
+  for (size_t i = 0; good && i < value->size(); ++i) {
+    good = (*value)[i].is_string() && (*value)[i].get_ref<const std::string&>().size() <= size_max;
+    if (good) texts.push_back((*value)[i]);
+  }
+  if (!good) Refuse("has no list of texts of at most " + std::to_string(size_max) + " bytes in '" + name + "'");
+  return texts;
+}
+
 std::vector<Rank> Fields::Ranks(const char* name, int limit) {
   std::vector<Rank> ranks;
   for (int64_t number : Numbers(name, static_cast<size_t>(limit))) {

@@ -25,6 +25,8 @@ class Fields {
   int Int(const char* name, int max) { return static_cast<int>(Unsigned(name, static_cast<uint64_t>(max))); }
   bool Bool(const char* name);
   std::string Text(const char* name, size_t size_max);
+  // A list of texts.
+  std::vector<std::string> Texts(const char* name, size_t size_max);
   // A list of non-negative numbers.
   std::vector<int64_t> Numbers(const char* name, size_t count_max);
   // Ascending and distinct, each below `limit`.

@@ -35,6 +35,7 @@ Json ToJson(const StoredTensor& stored) {
                {"local_shape", t.local_shape},
                {"global_offset", t.global_offset}};
   if (t.flattened_range) json["flattened_range"] = {t.flattened_range->start, t.flattened_range->stop};
+  if (!stored.aliases.empty()) json["aliases"] = stored.aliases;
   PutExtent(stored.extent, &json);
   return json;
 }
@@ -114,6 +115,7 @@ StoredTensor GetTensor(const StoredShard& shard, Fields* fields) {
     else
       fields->Refuse("has a flattened range without start and stop");
   }
+  if (fields->Has("aliases")) stored.aliases = fields->Texts("aliases", kKeyBytesMax);
   stored.extent = GetExtent(shard.file, shard.file_bytes, fields);
   if (!fields->ok()) return stored;
   if (const Status valid = ValidateShard(t); !valid.ok())

@@ -42,6 +42,7 @@ struct Extent {
 struct StoredTensor {
   ShardedTensor tensor;  // without memory
   Extent extent;
+  std::vector<std::string> aliases{};  // its other names (StateRegistry::AddAlias), ascending
 };
 
 // One shard of one layout: one data file.

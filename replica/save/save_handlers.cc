@@ -66,6 +66,7 @@ Status SaveHandler(HandlerContext& call, void* save_context) {
   request.entries = call.entries;
   request.deadline = call.deadline;
   request.cancel = call.cancel;
+  if (context->aliases) request.aliases = &context->aliases->all();
   const auto mirrored_of = [&](Rank rank) -> Result<std::vector<uint8_t>> {
     if (context->mirrored_of) return context->mirrored_of(rank, call.step);
     return Status(StatusCode::kFailedPrecondition, "nothing gives mirrored bytes: set SaveContext::mirrored_of");

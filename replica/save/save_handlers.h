@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "callbacks/handlers/handlers.h"
+#include "callbacks/state/aliases.h"
 #include "callbacks/state/registry.h"
 #include "replica/save/file_system.h"
 #include "replica/save/load.h"
@@ -18,6 +19,7 @@ namespace kintsugi::checkpoint {
 // Ownership: registry and files outlive the handlers' use. Set up before the first call, unchanged afterwards.
 struct SaveContext {
   const StateRegistry* registry = nullptr;
+  const Aliases* aliases = nullptr;  // of the registered tensors; null: there are none
   // Identifies one start of the run: generations count from its beginning, and an abandoned run's higher steps in the
   // same root are never taken for this one's. At most 256 bytes of printable UTF-8.
   std::string job;

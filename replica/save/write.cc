@@ -1,7 +1,9 @@
 #include "replica/save/write.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string_view>
 
 #include "replica/save/data_writer.h"
 #include "replica/save/names.h"
@@ -170,6 +172,9 @@ Status PartWriter::MakeRoom() {
 Status PartWriter::WriteShard(const SaveEntry& entry, Planned planned) {
   StoredShard shard{entry.layout, Sorted(entry.holders), planned.name, planned.size_bytes, {}};
   DataWriter writer(std::move(planned.file), planned.name, [this] { return Poll(); });
+  std::map<std::string_view, std::vector<std::string>> aliases;
+  if (request_.aliases)
+    for (const auto& [alias, key] : *request_.aliases) aliases[key].push_back(alias);
   for (const ShardedTensor* tensor : registry_.TensorsOfLayout(entry.layout)) {
     const Memory& memory = tensor->memory;
     KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_.DeviceOf(*tensor));
@@ -177,6 +182,7 @@ Status PartWriter::WriteShard(const SaveEntry& entry, Planned planned) {
                          : writer.Append({static_cast<const uint8_t*>(memory.data), memory.size_bytes});
     if (!extent.ok()) return extent.status().Annotate("tensor '" + tensor->key + "'");
     shard.tensors.push_back({*tensor, std::move(extent).value()});
+    if (const auto tied = aliases.find(tensor->key); tied != aliases.end()) shard.tensors.back().aliases = tied->second;
   }
   KINTSUGI_RETURN_IF_ERROR(writer.Finish());
   KINTSUGI_CHECK(writer.size_bytes() == shard.file_bytes, "a shard's file has another size than planned");

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct SaveRequest {
   Rank writer;
   // What to write: for each entry every tensor of its layout, as registered by the writer, and mirrored objects.
   std::vector<SaveEntry> entries;
+  const std::map<std::string, std::string>* aliases = nullptr;  // alias -> key of a registered tensor; null: none
   TimePoint deadline = TimePoint::Max();
   const CancelToken* cancel = nullptr;
 };

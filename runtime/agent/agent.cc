@@ -20,6 +20,7 @@ int Agent::world_size() const { return impl_->options_.world_size; }
 Incarnation Agent::incarnation() const { return impl_->options_.incarnation; }
 int Agent::exit_code() const { return impl_->exit_code_; }
 const StateRegistry& Agent::registry() const { return impl_->registry_; }
+const Aliases& Agent::aliases() const { return impl_->aliases_; }
 
 int Agent::device() const { return impl_->options_.device; }
 JoinKind Agent::join_kind() const {
@@ -27,8 +28,17 @@ JoinKind Agent::join_kind() const {
   return impl_->join_.resumes || impl_->join_.resume_step.value() > 0 ? JoinKind::kResumed : JoinKind::kFresh;
 }
 
-Status Agent::RegisterTensor(const ShardedTensor& tensor) { return impl_->registry_.AddTensor(tensor); }
-Status Agent::RegisterObject(const ShardedObject& object) { return impl_->registry_.AddObject(object); }
+Status Agent::RegisterTensor(const ShardedTensor& tensor) {
+  KINTSUGI_RETURN_IF_ERROR(impl_->aliases_.CheckFree(tensor.key));
+  return impl_->registry_.AddTensor(tensor);
+}
+Status Agent::RegisterObject(const ShardedObject& object) {
+  KINTSUGI_RETURN_IF_ERROR(impl_->aliases_.CheckFree(object.key));
+  return impl_->registry_.AddObject(object);
+}
+Status Agent::RegisterAlias(const std::string& alias, const std::string& key) {
+  return impl_->aliases_.Add(alias, key, impl_->registry_);
+}
 
 Status Agent::SetReplicaLayout(int layout, const std::vector<Rank>& group, int replicas) {
   if (impl_->running_)

@@ -77,6 +77,7 @@ class Agent::Impl {
   AgentOptions options_;
   std::shared_ptr<LogSink> log_;
   StateRegistry registry_;
+  Aliases aliases_;
   HandlerRegistry handlers_;
   std::shared_ptr<StateService> service_;
   std::shared_ptr<SnapshotService> snapshots_;

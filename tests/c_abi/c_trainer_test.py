@@ -44,6 +44,10 @@ def saves(bin_dir, trainer):
     def test(_):
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
             _, log, _ = run(bin_dir, trainer, "--save-every", "7", "--save-dir", f"{folder}/saves")
+            shown = subprocess.run([str(bin_dir / "kintsugi"), "ckpt", "show", "--format", "native", f"{folder}/saves"],
+                                   capture_output=True, text=True, timeout=60, check=False).stdout
+            if '"alias_of": "line"' not in shown:
+                raise Failure(f"the tensor's other name is not in the checkpoint\n{shown}")
             summary, resumed_log, _ = run(bin_dir, trainer, "--resume", f"{folder}/saves")
             if "event=saved" not in log and not any(Path(folder, "saves").rglob("*")):
                 raise Failure(log[-3000:])

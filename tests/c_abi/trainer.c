@@ -220,6 +220,10 @@ int main(int argc, char** argv) {
   line.data = memory;
   line.size_bytes = sizeof(double) * 2;
   if (kintsugi_register_tensor(t.agent, &line, &error) != KINTSUGI_OK) return fail("register", error);
+#if KINTSUGI_ABI_VERSION >= 4
+  if (kintsugi_register_alias(t.agent, "regression", "line", &error) != KINTSUGI_OK) return fail("alias", error);
+  if (kintsugi_register_alias(t.agent, "line", "line", NULL) != KINTSUGI_INVALID_ARGUMENT) return fail("alias of itself", NULL);
+#endif
   for (i = 0; i < kintsugi_world_size(t.agent) && i < 64; ++i) ranks[i] = i;
   if (kintsugi_set_layout(t.agent, 0, ranks, (size_t)i, i, &error) != KINTSUGI_OK) return fail("layout", error);
   t.drawn = 17u + (unsigned)kintsugi_rank_of(t.agent);

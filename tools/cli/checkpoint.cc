@@ -59,6 +59,7 @@ Json CatalogJson(const Catalog& catalog, const std::map<std::string, uint64_t>& 
     const formats::CatalogTensor& tensor = catalog.tensors()[i];
     Json entry = {
         {"key", tensor.key}, {"dtype", DTypeName(tensor.dtype)}, {"shape", tensor.shape}, {"pieces", pieces[i]}};
+    if (!tensor.alias_of.empty()) entry["alias_of"] = tensor.alias_of;
     if (const auto found = digests.find(tensor.key); found != digests.end()) entry["digest"] = Hex(found->second);
     tensors.push_back(std::move(entry));
   }

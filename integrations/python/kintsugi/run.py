@@ -192,6 +192,11 @@ class Run:
         stride = max(len(ranks) // replicas, 1)
         return tuple(ranks[ranks.index(self.rank) % stride :: stride]) if self.rank in ranks else (self.rank,)
 
+    def register_alias(self, alias: str, key: str) -> None:
+        """One more name of a registered array (tied weights): it is held and repaired once, checkpoints have both names, and a run
+        resumes from one that has either."""
+        self.agent.register_alias(alias, key)
+
     def register_object(self, key: str, thing: Codec) -> None:
         """Protects what is no array: anything with state_dict and load_state_dict. Its state at the gate of each step is kept
         by the replica partners, and put back where a step begins anew."""

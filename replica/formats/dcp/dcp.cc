@@ -18,6 +18,7 @@ class Dcp final : public Format {
   Result<Catalog> Read(const std::string& path, const ReadOptions&) const override {
     Catalog catalog("dcp", path);
     KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, path));
+    catalog.MarkShared();
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish());
     return catalog;
   }
@@ -25,7 +26,7 @@ class Dcp final : public Format {
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                       const std::string&) const override {
     Outline outline;
-    KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, objects, options, "", &outline));
+    KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, objects, options, "", dcp::Aliases::kSameBytes, &outline));
     return outline;
   }
 };

@@ -119,6 +119,30 @@ class Reader {
   uint64_t objects_bytes_ = 0;
 };
 
+// The same bytes under one more name.
+void AddAliases(const Content& content, const std::vector<uint32_t>& owners, Metadata* metadata) {
+  std::map<std::string_view, std::vector<const CatalogTensor*>> aliases;  // by owner
+  for (uint32_t i = 0; i < content.size(); ++i)
+    if (owners[i] != i) aliases[content[owners[i]].key].push_back(&content[i]);
+  if (aliases.empty()) return;
+  const auto repeat = [&](auto* entries) {
+    for (size_t i = 0, own = entries->size(); i < own; ++i) {
+      const auto found = aliases.find((*entries)[i].key);
+      if (found == aliases.end()) continue;
+      for (const CatalogTensor* const alias : found->second) {
+        auto entry = (*entries)[i];
+        entry.key = alias->key;
+        entries->push_back(std::move(entry));
+      }
+    }
+  };
+  repeat(&metadata->tensors);
+  repeat(&metadata->stored);
+  for (const auto& [owner, names] : aliases)
+    for (const CatalogTensor* const alias : names)
+      metadata->paths[alias->key] = alias->path.empty() ? PathOf(alias->key) : alias->path;
+}
+
 std::string FileName(size_t rank) { return "__" + std::to_string(rank) + "_0.distcp"; }
 
 }  // namespace
@@ -126,7 +150,7 @@ std::string FileName(size_t rank) { return "__" + std::to_string(rank) + "_0.dis
 Status AddFolder(Catalog* catalog, const std::string& folder) { return Reader(catalog, folder).Run(); }
 
 Status LayFolder(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
-                 const std::string& prefix, Outline* outline) {
+                 const std::string& prefix, Aliases aliases, Outline* outline) {
   Metadata metadata;
   std::vector<OutlineFile> files(static_cast<size_t>(options.shards));
   for (size_t rank = 0; rank < files.size(); ++rank) files[rank].name = prefix + FileName(rank);
@@ -138,7 +162,9 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& objec
     metadata.stored.push_back({object.key, std::nullopt, FileName(0), at, blob.size()});
     files[0].AddBytes(std::move(blob));
   }
+  const std::vector<uint32_t> owners = OwnersOf(content);
   for (uint32_t i = 0; i < content.size(); ++i) {
+    if (owners[i] != i) continue;
     const CatalogTensor& tensor = content[i];
     TensorEntry entry{tensor.key, tensor.dtype, tensor.shape, {}};
     const std::vector<layout::Box> boxes = CutsOf(tensor, options);
@@ -164,6 +190,7 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& objec
     metadata.paths[tensor.key] = tensor.path.empty() ? PathOf(tensor.key) : tensor.path;
     metadata.tensors.push_back(std::move(entry));
   }
+  if (aliases == Aliases::kSameBytes) AddAliases(content, owners, &metadata);
   for (OutlineFile& file : files)
     if (!file.segments.empty()) outline->files.push_back(std::move(file));
   OutlineFile mark;

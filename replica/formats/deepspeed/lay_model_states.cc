@@ -69,11 +69,19 @@ torch::Leaf ObjectLeaf(Path path, const CatalogObject* object) {
 Result<Sorted> Sort(const Content& content, const std::vector<CatalogObject>& objects) {
   Sorted sorted;
   std::vector<std::string> order;
+  const std::vector<uint32_t> owners = OwnersOf(content);
   for (uint32_t i = 0; i < content.size(); ++i) {
     const CatalogTensor& tensor = content[i];
-    if (auto state = StateOf(tensor.path, tensor.key)) {
-      if (!sorted.states.count(state->parameter)) order.push_back(state->parameter);
-      sorted.states[state->parameter][state->state] = i;
+    const auto state_name = StateOf(tensor.path, tensor.key);
+    if (state_name && ModuleOf({}, tensor.alias_of)) {
+      sorted.copies[state_name->parameter] = i;
+    } else if (owners[i] != i) {
+      // Tied weights are one parameter, which has one set of states.
+      if (!state_name)
+        sorted.shared.push_back({{i, ModuleOf(tensor.path, tensor.key).value_or(tensor.key)}, owners[i]});
+    } else if (state_name) {
+      if (!sorted.states.count(state_name->parameter)) order.push_back(state_name->parameter);
+      sorted.states[state_name->parameter][state_name->state] = i;
     } else if (auto name = ModuleOf(tensor.path, tensor.key)) {
       sorted.module.push_back({i, *name});
     } else {
@@ -145,14 +153,24 @@ Result<OutlineFile> LayModelStates(const Content& content, const Sorted& sorted,
                       }});
   };
   std::vector<std::pair<std::string, uint32_t>> frozen;
+  std::map<uint32_t, const Sorted::Tensor*> module;  // by number
+  std::map<uint32_t, size_t> storages;
   for (const Sorted::Tensor& tensor : sorted.module) {
     const size_t storage = numbers.size();
+    module[tensor.number] = &tensor;
+    storages[tensor.number] = storage;
     numbers.push_back(tensor.number);
     add_tensor(TextPath({kModule, tensor.name}), tensor.number, storage);
     if (sorted.states.empty() || sorted.states.count(tensor.name) || buffers.count(tensor.name)) continue;
     frozen.emplace_back(tensor.name, tensor.number);
     add_tensor(TextPath({"frozen_param_fragments", tensor.name}), tensor.number, storage);
   }
+  std::vector<std::pair<std::string, std::string>> shared;
+  for (const auto& [tensor, owner] : sorted.shared)
+    if (const auto found = module.find(owner); found != module.end()) {
+      add_tensor(TextPath({kModule, tensor.name}), tensor.number, storages.at(owner));
+      shared.emplace_back(tensor.name, found->second->name);
+    }
   if (sorted.module.empty())
     leaves.push_back(ValueLeaf(TextPath({kModule}), [](PickleWriter* writer) { writer->EmptyDict(); }));
   for (const Sorted::Tensor& tensor : sorted.others) {
@@ -190,7 +208,16 @@ Result<OutlineFile> LayModelStates(const Content& content, const Sorted& sorted,
     writer->Appends();
   });
   add("buffer_names", [](PickleWriter* writer) { writer->EmptyList(); });
-  add("shared_params", empty);
+  add("shared_params", [&](PickleWriter* writer) {
+    writer->EmptyDict();
+    if (shared.empty()) return;
+    writer->Mark();
+    for (const auto& [alias, owner] : shared) {
+      writer->Text(alias);
+      writer->Text(owner);
+    }
+    writer->SetItems();
+  });
   add("ds_config", empty);
   for (const std::string_view key : {"optimizer", "lr_scheduler", "data_sampler", "random_ltd"}) add(key, none);
   add("skipped_steps", number(0));

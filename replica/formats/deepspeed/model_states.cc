@@ -20,6 +20,7 @@ const std::set<std::string_view> kLayoutKeys = {"module",
                                                 "param_shapes",
                                                 "frozen_param_shapes",
                                                 "frozen_param_fragments",
+                                                "shared_params",
                                                 "dp_world_size",
                                                 "mp_world_size",
                                                 "checkpoint_parallel_dimensions",
@@ -55,6 +56,11 @@ class Reader {
                                                PathOf(std::string(*key)), options_));
     }
     if (!states_.groups.empty()) AddGroupNames();
+    if (const auto* shared = first.PairsOf(first.Get(root, "shared_params")))
+      for (size_t i = 0; i + 1 < shared->size(); i += 2) {
+        const auto alias = first.TextOf((*shared)[i]), owner = first.TextOf((*shared)[i + 1]);
+        if (alias && owner) states_.shared.emplace_back(*alias, *owner);
+      }
     return std::move(states_);
   }
 
@@ -286,6 +292,11 @@ Path TextPath(std::initializer_list<std::string_view> parts) {
   Path path;
   for (const std::string_view part : parts) path.push_back({PathPart::Kind::kText, std::string(part), 0});
   return path;
+}
+
+void AddShared(Catalog* catalog, const ModelStates& states) {
+  for (const auto& [alias, owner] : states.shared)
+    catalog->AddAlias(JoinPath(TextPath({kModule, alias})), JoinPath(TextPath({kModule, owner})));
 }
 
 Result<OpenFile> Open(Catalog* catalog, const std::string& folder, const std::string& name) {

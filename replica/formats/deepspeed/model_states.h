@@ -42,7 +42,10 @@ struct ModelStates {
   std::vector<std::vector<Parameter>> groups;  // as the optimizer has them, in the order of its flat buffers
   int data_ranks = 1;                          // of stage 3, where each has a file
   int model_ranks = 1;
+  std::vector<std::pair<std::string, std::string>> shared;  // tied parameters: a name, and whose weights it has
 };
+// Once all tensors of the checkpoint are there.
+void AddShared(Catalog* catalog, const ModelStates& states);
 // Adds "module.*" and every object, of the files named so. `names`: all files of the folder.
 Result<ModelStates> AddModelStates(Catalog* catalog, const std::string& folder, const std::vector<std::string>& names,
                                    const ReadOptions& options);
@@ -54,6 +57,9 @@ struct Sorted {
     std::string name;
   };
   std::vector<Tensor> module, others;
+  std::map<std::string, uint32_t> copies;  // what the module alone has, as fp32 (Format::CopiesOf)
+  std::vector<std::pair<Tensor, uint32_t>>
+      shared;  // the module's other names of tied weights, and whose bytes they are
   std::map<std::string, std::map<std::string, uint32_t>> states;              // parameter -> state -> number
   std::map<std::string, std::map<std::string, const CatalogObject*>> values;  // the same of states that are objects
   std::vector<std::vector<std::string>> groups;                               // parameters that have states

@@ -3,11 +3,14 @@
 // In a catalog: what a state's file has besides its tensor ("cat_dim", "vocab_tensor") is an object
 // "zero.PARAMETER.STATE:NAME".
 #include <algorithm>
+#include <set>
 
 #include "callbacks/state/key.h"
+#include "kernels/host_cast.h"
 #include "replica/formats/deepspeed/model_states.h"
 #include "replica/formats/formats.h"
 #include "replica/formats/pickle/writer.h"
+#include "replica/reshard/element_types.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats {
@@ -43,15 +46,16 @@ class Universal final : public Format {
     Catalog catalog("deepspeed-universal", folder);
     if (const auto step = deepspeed::StepOfTag(checkpoint::BaseName(folder))) catalog.SetStep(*step);
     const std::string zero = Join(folder, deepspeed::kZero);
+    KINTSUGI_ASSIGN_OR_RETURN(const auto names, SortedNames(folder));
+    KINTSUGI_ASSIGN_OR_RETURN(const auto model, deepspeed::AddModelStates(&catalog, folder, names, options));
+    const std::set<std::string> only_copied = OnlyCopied(catalog, model);
     KINTSUGI_ASSIGN_OR_RETURN(const auto parameters, SortedNames(zero));
     for (const std::string& parameter : parameters) {
-      if (KindOfPath(Join(zero, parameter)) != PathKind::kFolder) continue;
+      if (KindOfPath(Join(zero, parameter)) != PathKind::kFolder || only_copied.count(parameter)) continue;
       KINTSUGI_ASSIGN_OR_RETURN(const auto states, SortedNames(Join(zero, parameter)));
       for (const std::string& name : states)
         if (name.ends_with(kEnding)) KINTSUGI_RETURN_IF_ERROR(AddState(&catalog, zero, parameter, name, options));
     }
-    KINTSUGI_ASSIGN_OR_RETURN(const auto names, SortedNames(folder));
-    KINTSUGI_ASSIGN_OR_RETURN(const auto model, deepspeed::AddModelStates(&catalog, folder, names, options));
     for (const auto& group : model.groups)
       for (const deepspeed::Parameter& parameter : group)
         if (!IsFile(Join(Join(zero, parameter.name), std::string(deepspeed::kMaster) + std::string(kEnding))))
@@ -64,6 +68,7 @@ class Universal final : public Format {
       catalog.AddNote("'" + zero + "' has no " + std::string(kOptimizerFile) +
                       ": DeepSpeed loads nothing without it; the conversion was not finished");
     }
+    AddShared(&catalog, model);
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
     return catalog;
   }
@@ -71,6 +76,24 @@ class Universal final : public Format {
   StepPlace PlaceOf(uint64_t step) const override {
     const std::string tag = deepspeed::TagOf(step) + "_universal";
     return {tag, std::string(deepspeed::kLatestUniversal), tag};
+  }
+
+  // As DeepSpeed's converter does with all that the module has and no optimizer: buffers, frozen parameters, other names of
+  // tied ones.
+  std::vector<TypedCopy> CopiesOf(const Content& content) const override {
+    std::set<std::string> parameters;
+    for (const CatalogTensor& tensor : content)
+      if (const auto state = deepspeed::StateOf(tensor.path, tensor.key)) parameters.insert(state->parameter);
+    std::vector<TypedCopy> copies;
+    for (const CatalogTensor& tensor : content) {
+      const auto name = deepspeed::ModuleOf(tensor.path, tensor.key);
+      if (!name || parameters.count(*name) || !deepspeed::IsFolderName(*name) ||
+          !IsCastable(reshard::ElementTypeOf(tensor.dtype), reshard::ElementTypeOf(DType::kFloat32)))
+        continue;
+      const Path path = deepspeed::StatePath(*name, std::string(deepspeed::kMaster));
+      copies.push_back({{JoinPath(path), DType::kFloat32, tensor.shape, path}, tensor.key});
+    }
+    return copies;
   }
 
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
@@ -90,6 +113,9 @@ class Universal final : public Format {
                       "the parameter '" + PrintableKey(parameter) + "' cannot be a folder's name: rename it (--aoa)");
       KINTSUGI_RETURN_IF_ERROR(LayParameter(content, sorted, parameter, states, folder, &outline));
     }
+    for (const auto& [name, number] : sorted.copies)
+      KINTSUGI_RETURN_IF_ERROR(
+          LayParameter(content, sorted, name, {{std::string(deepspeed::kMaster), number}}, folder, &outline));
     std::vector<torch::Leaf> leaves;
     for (const CatalogObject* object : sorted.optimizer) {
       Path path = object->path.size() > 1 ? Path(object->path.begin() + 1, object->path.end())
@@ -113,6 +139,17 @@ class Universal final : public Format {
   }
 
  private:
+  // What of the module no optimizer has: buffers, frozen parameters, other names of tied ones. DeepSpeed's converter keeps a
+  // copy of each as fp32 beside the parameters, and reads it nowhere: the module's is the tensor itself.
+  static std::set<std::string> OnlyCopied(const Catalog& catalog, const deepspeed::ModelStates& model) {
+    std::set<std::string> names;
+    if (model.groups.empty()) return names;  // it does not say which are parameters
+    for (const CatalogTensor& tensor : catalog.tensors())
+      if (const auto name = deepspeed::ModuleOf(tensor.path, tensor.key)) names.insert(*name);
+    for (const auto& group : model.groups)
+      for (const deepspeed::Parameter& parameter : group) names.erase(parameter.name);
+    return names;
+  }
   static Status AddState(Catalog* catalog, const std::string& zero, const std::string& parameter,
                          const std::string& name, const ReadOptions& options) {
     KINTSUGI_ASSIGN_OR_RETURN(const OpenFile file, deepspeed::Open(catalog, Join(zero, parameter), name));

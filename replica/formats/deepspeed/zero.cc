@@ -41,6 +41,7 @@ class DeepSpeed final : public Format {
     KINTSUGI_ASSIGN_OR_RETURN(const deepspeed::ModelStates states,
                               deepspeed::AddModelStates(&catalog, folder, names, options));
     KINTSUGI_RETURN_IF_ERROR(deepspeed::AddZeroFiles(&catalog, folder, names, states, options));
+    AddShared(&catalog, states);
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
     return catalog;
   }

@@ -85,7 +85,7 @@ class TorchDist final : public Format {
            }});
     }
     Outline outline;
-    KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, sharded, options, folder, &outline));
+    KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, sharded, options, folder, dcp::Aliases::kLeftOut, &outline));
     OutlineFile file;
     file.name = folder + std::string(kCommon);
     zip::Layer layer(&file, "common");

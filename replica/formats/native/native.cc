@@ -116,7 +116,11 @@ Status AddParts(Catalog* catalog, const CheckpointInfo& info, const ReadOptions&
                             [](const StoredObjects& a, const StoredObjects& b) { return a.rank == b.rank; }),
                 objects.end());
   Files files(catalog, info.path);
+  std::map<std::string, std::string> aliases;
+  for (const StoredTensor& stored : tensors)
+    for (const std::string& alias : stored.aliases) aliases.emplace(alias, stored.tensor.key);
   for (StoredTensor& tensor : tensors) KINTSUGI_RETURN_IF_ERROR(AddTensor(catalog, files, std::move(tensor)));
+  for (const auto& [alias, key] : aliases) catalog->AddAlias(alias, key);
   for (const StoredObjects& stored : objects) KINTSUGI_RETURN_IF_ERROR(AddObjects(catalog, info.path, stored, options));
   return catalog->DropOverlaps();
 }
@@ -161,11 +165,15 @@ class Native final : public Format {
     const std::string folder = checkpoint::FolderName(identity.step) + "/";
     std::vector<std::vector<layout::Box>> cuts;
     for (const CatalogTensor& tensor : content) cuts.push_back(CutsOf(tensor, options));
+    const std::vector<uint32_t> owners = OwnersOf(content);
+    for (uint32_t i = 0; i < content.size(); ++i)
+      if (owners[i] != i) cuts[i].clear();  // no bytes of its own: a name beside its owner's
     const bool has_objects = !objects.empty();
     auto parts = std::make_shared<std::vector<Part>>();
     for (int rank = 0; rank < options.shards; ++rank) {
       Part part{identity, Rank(rank), {0}, has_objects, {}, "", 0, {}};
       outline.files.push_back(LayShard(content, cuts, rank, folder, &part));
+      AddAliases(content, owners, &part.shards.back());
       if (has_objects) {
         outline.files.push_back(LayObjects(objects, options.shards, rank, folder, &part));
       }
@@ -204,6 +212,14 @@ class Native final : public Format {
         side_files.push_back(
             {file.substr(checkpoint::kSidePrefix.size()), {file, 0, written.size_bytes, written.blocks}});
     return side_files;
+  }
+  static void AddAliases(const Content& content, const std::vector<uint32_t>& owners, StoredShard* shard) {
+    std::map<std::string_view, std::vector<std::string>> aliases;
+    for (uint32_t i = 0; i < content.size(); ++i)
+      if (owners[i] != i) aliases[content[owners[i]].key].push_back(content[i].key);
+    if (aliases.empty()) return;
+    for (StoredTensor& stored : shard->tensors)
+      if (const auto tied = aliases.find(stored.tensor.key); tied != aliases.end()) stored.aliases = tied->second;
   }
   static OutlineFile LayShard(const Content& content, const std::vector<std::vector<layout::Box>>& cuts, int rank,
                               const std::string& folder, Part* part) {

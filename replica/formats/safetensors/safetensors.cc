@@ -1,6 +1,7 @@
 // safetensors: one file, or a folder of shards with an index as Hugging Face writes it.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "callbacks/state/key.h"
 #include "replica/formats/formats.h"
@@ -22,6 +23,10 @@ constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr std::string_view kEnding = ".safetensors";
 constexpr std::string_view kObjectPrefix = "kintsugi.object:";
 constexpr std::string_view kStepField = "kintsugi.step";
+constexpr std::string_view kFormatField = "format";
+
+// A field of the metadata that may be a tied tensor's other name.
+bool IsAliasField(std::string_view field) { return field != kFormatField && !field.starts_with("kintsugi."); }
 
 // Adds a file's tensors and objects; returns the names of the tensors.
 Result<std::vector<std::string>> AddFile(Catalog* catalog, const std::string& path, const std::string& name) {
@@ -41,7 +46,10 @@ Result<std::vector<std::string>> AddFile(Catalog* catalog, const std::string& pa
     catalog->AddPiece(std::move(piece));
     names.push_back(tensor.name);
   }
+  const std::set<std::string_view> own(names.begin(), names.end());
   for (const auto& [field, text] : header.metadata) {
+    // As safetensors.torch.save_model says which name was left out, and whose bytes it is.
+    if (IsAliasField(field) && own.count(text) && !own.count(field)) catalog->AddAlias(field, text);
     if (field == kStepField && !text.empty() && text.size() < 19 &&
         text.find_first_not_of("0123456789") == std::string::npos)
       catalog->SetStep(std::stoull(text));
@@ -92,9 +100,15 @@ class Safetensors final : public Format {
                       const std::string& destination) const override {
     Outline outline;
     outline.is_folder = !destination.ends_with(kEnding);
+    std::vector<uint32_t> owners = OwnersOf(content);
+    std::map<uint32_t, std::vector<uint32_t>> aliases;  // by owner
+    for (uint32_t i = 0; i < content.size(); ++i) {
+      if (!IsAliasField(content[i].key)) owners[i] = i;
+      if (owners[i] != i) aliases[owners[i]].push_back(i);
+    }
     const std::vector<std::vector<uint32_t>> files =
-        Share(content, outline.is_folder ? options.file_bytes_max : UINT64_MAX);
-    std::map<std::string, std::string> metadata = {{"format", "pt"}};
+        Share(content, owners, outline.is_folder ? options.file_bytes_max : UINT64_MAX);
+    std::map<std::string, std::string> metadata = {{std::string(kFormatField), "pt"}};
     if (options.step > 0) metadata[std::string(kStepField)] = std::to_string(options.step);
     safetensors::Index index;
     index.total_bytes = 0;
@@ -112,6 +126,9 @@ class Safetensors final : public Format {
       }
       index.total_bytes = *index.total_bytes + at;
       std::map<std::string, std::string> fields = metadata;
+      for (const uint32_t number : files[i])
+        if (const auto tied = aliases.find(number); tied != aliases.end())
+          for (const uint32_t alias : tied->second) fields[content[alias].key] = content[number].key;
       if (i == 0)
         for (const CatalogObject& object : objects)
           fields[std::string(kObjectPrefix) + object.key] = ObjectToText(object);
@@ -156,10 +173,12 @@ class Safetensors final : public Format {
 
   // Tensors in their order, a new file where the next one would pass the limit; within a file as the official writer
   // sorts.
-  static std::vector<std::vector<uint32_t>> Share(const Content& content, uint64_t bytes_max) {
+  static std::vector<std::vector<uint32_t>> Share(const Content& content, const std::vector<uint32_t>& owners,
+                                                  uint64_t bytes_max) {
     std::vector<std::vector<uint32_t>> files(1);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < content.size(); ++i) {
+      if (owners[i] != i) continue;  // tied: once
       const uint64_t size = BytesOf(content[i]);
       if (!files.back().empty() && size > bytes_max - std::min(bytes, bytes_max)) {
         files.emplace_back();

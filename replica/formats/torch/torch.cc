@@ -26,6 +26,7 @@ class Torch final : public Format {
                                                       "not read; load and save it again with torch 1.6 or later");
     KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(file->text(), path));
     KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, archive, catalog.AddFile(file), {}, options));
+    catalog.MarkShared();
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish());
     return catalog;
   }
@@ -42,13 +43,14 @@ class Torch final : public Format {
     std::string root = checkpoint::BaseName(destination);
     if (const size_t dot = root.rfind('.'); dot != std::string::npos && dot > 0) root.resize(dot);
     std::vector<torch::Leaf> leaves;
+    const std::vector<uint32_t> owners = OwnersOf(content);  // tied tensors are tied again by who loads them
     for (uint32_t i = 0; i < content.size(); ++i) {
       const CatalogTensor& tensor = content[i];
-      leaves.push_back(
-          {tensor.path.empty() ? PathOf(tensor.key) : tensor.path, [&tensor, i](pickle::PickleWriter* writer) {
-             torch::WriteTensor(std::to_string(i), tensor.dtype, tensor.shape, writer);
-             return Status::Ok();
-           }});
+      leaves.push_back({tensor.path.empty() ? PathOf(tensor.key) : tensor.path,
+                        [&tensor, storage = owners[i]](pickle::PickleWriter* writer) {
+                          torch::WriteTensor(std::to_string(storage), tensor.dtype, tensor.shape, writer);
+                          return Status::Ok();
+                        }});
     }
     for (const CatalogObject& object : objects)
       leaves.push_back(
@@ -63,7 +65,9 @@ class Torch final : public Format {
     layer.AddBytes("data.pkl", std::move(pickled));
     torch::AddSmallRecords(&layer);
     for (uint32_t i = 0; i < content.size(); ++i)
-      layer.AddTensor("data/" + std::to_string(i), i, layout::WholeBox(content[i].shape), DTypeSize(content[i].dtype));
+      if (owners[i] == i)
+        layer.AddTensor("data/" + std::to_string(i), i, layout::WholeBox(content[i].shape),
+                        DTypeSize(content[i].dtype));
     torch::AddVersion(&layer);
     layer.Finish();
     outline.files.push_back(std::move(file));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -131,6 +132,40 @@ TEST(DeepSpeed, RefusesAFolderThatIsNotWhole) {
       << few.status().message();
   std::filesystem::remove(folder / "out/latest");
   EXPECT_EQ(ReadCatalog(folder / "out").status().code(), StatusCode::kNotFound);
+}
+
+TEST(DeepSpeed, UniversalHasBuffersAsFp32BesideTheParametersAndReadsThemFromTheModule) {
+  const Folder folder;
+  const std::string source = folder / "source.safetensors", out = folder / "out";
+  WriteTensors(source, Trained());
+  ASSERT_TRUE(To(source, out, "deepspeed-universal", 1).ok());
+  const auto wanted = ReadCatalog(source), found = ReadCatalog(out);
+  ASSERT_TRUE(wanted.ok());
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  const auto copy = ReadCatalog(out + "/global_step7_universal/zero/buffer/fp32.pt");
+  ASSERT_TRUE(copy.ok()) << copy.status().ToString();
+  ASSERT_EQ(copy->tensors().size(), 1u);
+  EXPECT_EQ(copy->tensors()[0].key, "param");
+  ASSERT_EQ(copy->tensors()[0].dtype, DType::kFloat32);
+  const auto bytes_of = [](const Catalog& catalog) {
+    const CatalogPiece& piece = catalog.pieces().front();
+    return catalog.files()[piece.file]->bytes().data() + piece.at;
+  };
+  ASSERT_EQ(wanted->tensors()[wanted->pieces().front().tensor].key, "module.buffer");
+  for (size_t i = 0; i < 3; ++i) {
+    int64_t whole = 0;
+    float rounded = 0;
+    std::memcpy(&whole, bytes_of(*wanted) + i * sizeof(whole), sizeof(whole));
+    std::memcpy(&rounded, bytes_of(*copy) + i * sizeof(rounded), sizeof(rounded));
+    EXPECT_EQ(rounded, static_cast<float>(whole));
+  }
+  // The tensor is the module's; the copy is no parameter of an optimizer, also where it is read and written on.
+  for (const CatalogTensor& tensor : found->tensors())
+    EXPECT_FALSE(tensor.key.starts_with("zero.buffer")) << tensor.key;
+  ASSERT_TRUE(To(out, folder / "again", "deepspeed", 2).ok());
+  const auto again = ReadCatalog(folder / "again");
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(again->tensors().size(), wanted->tensors().size());
 }
 
 TEST(DeepSpeed, SaysWhichStateAFlatBufferLacks) {

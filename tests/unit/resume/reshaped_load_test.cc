@@ -167,6 +167,58 @@ TEST(ReshapedLoad, KeysOnOneSideAreJudgedByTheStrictMode) {
       << missing.ToString();
 }
 
+TEST(ReshapedLoad, ATiedTensorIsFoundUnderEitherName) {
+  const Global emb{"emb", {8, 6}, 0}, head{"head", {8, 6}, 0}, other{"other", {5}, -1};
+  const Cut from{4, 2, 1}, to{3, 1, 3};
+  Aliases aliases;
+  ASSERT_TRUE(aliases.Add("head", "emb", RankWorld({1, 1, 1}, 0, {emb, other}).registry()).ok());
+  ReshapeOptions tied;
+  tied.aliases = &aliases;
+  const auto expect_as = [](std::vector<LoadedRank> ranks, const std::map<std::string, std::string>& stored) {
+    for (LoadedRank& rank : ranks) {
+      ASSERT_TRUE(rank.status.ok()) << rank.status.ToString();
+      rank.world->ForEach([&](const std::string& key, int64_t element, float& value) {
+        EXPECT_EQ(value, ValueOf(stored.contains(key) ? stored.at(key) : key, element)) << key;
+      });
+    }
+  };
+  // Saved as tied: by trainers that tie, that know of one name only, and that have untied them since.
+  const Folder both;
+  const std::string path = Save(both.path(), from, {emb, other}, 0, {{"head", "emb"}});
+  expect_as(LoadAll(path, to, {emb, other}, tied), {});
+  expect_as(LoadAll(path, to, {emb, other}), {});
+  expect_as(LoadAll(path, to, {emb, head, other}), {{"head", "emb"}});
+  // Saved under the other name alone.
+  const Folder only;
+  const std::string under_head = Save(only.path(), from, {head, other});
+  expect_as(LoadAll(under_head, to, {emb, other}, tied), {{"emb", "head"}});
+  const Status unknown = FirstError(LoadAll(under_head, to, {emb, other}));
+  EXPECT_NE(unknown.message().find("'emb' is registered, but is not in the checkpoint"), std::string::npos)
+      << unknown.ToString();
+  // Saved as two tensors that differ: tying them would lose one.
+  const Folder apart;
+  const std::string untied = Save(apart.path(), from, {emb, head, other});
+  const Status differ = FirstError(LoadAll(untied, to, {emb, other}, tied));
+  EXPECT_EQ(differ.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(differ.message().find("'head' is registered as another name of 'emb'"), std::string::npos)
+      << differ.ToString();
+  tied.strict = layout::StrictHandling::kRaiseUnexpected;
+  expect_as(LoadAll(untied, to, {emb, other}, tied), {});
+}
+
+TEST(ReshapedLoad, AProgramReadsATiedTensorUnderOneOfItsNames) {
+  const Folder root;
+  const std::string path = Save(root.path(), {2, 2, 1}, {{"emb", {8, 6}, 0}}, 0, {{"head", "emb"}});
+  ReshapeOptions options;
+  options.statements = {"head -> out"};
+  auto ranks = LoadAll(path, {2, 1, 2}, {{"out", {8, 6}, 0}}, options);
+  for (LoadedRank& rank : ranks) {
+    ASSERT_TRUE(rank.status.ok()) << rank.status.ToString();
+    rank.world->ForEach(
+        [](const std::string&, int64_t element, float& value) { EXPECT_EQ(value, ValueOf("emb", element)); });
+  }
+}
+
 TEST(ReshapedLoad, OneRanksMisfitIsEveryRanksErrorAndTouchesNothing) {
   const Folder root;
   const std::string path = Save(root.path(), {2, 2, 1}, {{"a", {4, 4}, 1}});

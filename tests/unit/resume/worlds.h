@@ -148,7 +148,8 @@ class Folder {
 };
 
 // A checkpoint of step 5, as a world of that cut saves it. `copy`: which data-parallel copy writes.
-inline std::string Save(const std::string& root, const Cut& cut, const std::vector<Global>& globals, int copy = 0) {
+inline std::string Save(const std::string& root, const Cut& cut, const std::vector<Global>& globals, int copy = 0,
+                        const std::map<std::string, std::string>& aliases = {}) {
   const int dp = cut.ranks / cut.tp, copies = dp / cut.shards;
   std::vector<std::unique_ptr<RankWorld>> ranks;
   for (int rank = 0; rank < cut.ranks; ++rank) {
@@ -174,6 +175,7 @@ inline std::string Save(const std::string& root, const Cut& cut, const std::vect
       request.identity = {"job-a", Step(5), Generation(1), cut.ranks};
       request.writer = writer;
       request.entries = {entry};
+      request.aliases = &aliases;
       const auto written = WritePart(ranks[static_cast<size_t>(writer.value())]->registry(), request, mirrored);
       EXPECT_TRUE(written.ok()) << written.status().ToString();
       publish.expected_writers.push_back(writer);

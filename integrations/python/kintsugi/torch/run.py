@@ -79,6 +79,7 @@ class TorchRun(Run):
         self._schedules: list[state.Schedule] = []
         self._frameworks: list[Framework] = []
         self._parameters: dict[torch.Tensor, str] = {}
+        self._tied: dict[torch.Tensor, list[str]] = {}  # names of a parameter beside its first
         self._places = extension.Places()  # where registered tensors must stay
         self._tensors: list[_Held] = []
         self._in_step = False
@@ -140,6 +141,7 @@ class TorchRun(Run):
             if owners is None or self.rank in owners:
                 entries.append((f"{name}/{key}", parameter, parallel.piece_of(f"{name}/{key}", parameter, owners or plain)))
         self._hold(entries)
+        self._add_names_of_tied(name, inner)
         if any(True for _ in inner.buffers()):
             self._add_object(f"{name}.buffers", state.Buffers(inner, self._extension))
         self._accompany(model)
@@ -168,6 +170,16 @@ class TorchRun(Run):
         self._hold(list(entries))
         self._frameworks.append(framework)
 
+    def _add_names_of_tied(self, name: str, model: Module) -> None:
+        """Tied parameters are one tensor with several names: registered under the first."""
+        held = {held.key for held in self._tensors}
+        firsts = {parameter: key for key, parameter in model.named_parameters()}
+        for key, parameter in model.named_parameters(remove_duplicate=False):
+            if (first := firsts[parameter]) != key:
+                self._tied.setdefault(parameter, []).append(key)
+                if f"{name}/{first}" in held:
+                    self.register_alias(f"{name}/{key}", f"{name}/{first}")
+
     def _add_optimizer(self, name: str, optimizer: Optimizer) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
             raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", 5)
@@ -185,6 +197,12 @@ class TorchRun(Run):
                     place = f"{name}/{self._parameters[parameter]}.{key}"
                     entries.append((place, value, parallel.piece_of(place, value, self._whole_holders(parameter))))
         self._hold(entries)
+        held = {held.key for held in self._tensors}
+        for parameter, names in self._tied.items():
+            for key in optimizer.state.get(parameter, {}):
+                if (first := f"{name}/{self._parameters[parameter]}.{key}") in held:
+                    for other in names:
+                        self.register_alias(f"{name}/{other}.{key}", first)
         optimizer.register_step_pre_hook(self._before_update)
         optimizer.register_step_post_hook(self._after_update)
         self._optimizers.append(optimizer)
