@@ -138,6 +138,59 @@ def check_dcp_of_ranks(torch, dcp, kintsugi, folder):
     assert pieces["state.both"] == 4 and pieces["state.row"] == 4, pieces
 
 
+def check_tied(torch, safetensors, dcp, kintsugi, folder):
+    """Tied weights are one copy, under the names that each library asks for."""
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.norm = torch.nn.Embedding(64, 32), torch.nn.Linear(32, 32)
+            self.output = torch.nn.Linear(32, 64, bias=False)
+            self.output.weight = self.embedding.weight
+
+    def loaded(found, place):
+        model = Tied()
+        torch.nn.init.zeros_(model.embedding.weight)
+        model.load_state_dict(found)
+        states.assert_equal_states(torch, net.state_dict(), model.state_dict(), place)
+
+    def alias(path):
+        shown = json.loads(kintsugi.run("show", path).stdout)
+        assert [t.get("alias_of") for t in shown["tensors"] if t["key"] == "output.weight"] == ["embedding.weight"], shown
+        return shown["bytes"]
+
+    net = Tied()
+    torch.save(net.state_dict(), folder / "tied.pt")
+    size = alias(folder / "tied.pt")
+    safetensors.save_model(net, folder / "tied-theirs.safetensors")
+    assert alias(folder / "tied-theirs.safetensors") == size
+    kintsugi.equal(folder / "tied.pt", folder / "tied-theirs.safetensors")
+    ours = kintsugi.convert(folder / "tied.pt", folder / "tied.safetensors", "safetensors")
+    model = Tied()
+    missing, unexpected = safetensors.load_model(model, ours)
+    assert not missing and not unexpected, (missing, unexpected)
+    states.assert_equal_states(torch, net.state_dict(), model.state_dict(), "load_model")
+    for shards in (1, 2):
+        place = kintsugi.convert(ours, folder / f"tied-dcp-{shards}", "dcp", "--shards", shards)
+        alias(place)
+        found = {name: torch.zeros_like(value) for name, value in net.state_dict().items()}
+        found["output.weight"] = torch.zeros(64, 32)  # each name is asked for by itself
+        dcp.load(found, checkpoint_id=place, no_dist=True)
+        loaded(found, "dcp")
+    back = torch.load(kintsugi.convert(folder / "tied-dcp-2", folder / "tied-back.pt", "torch"), weights_only=True)
+    assert back["output.weight"].data_ptr() == back["embedding.weight"].data_ptr()
+    loaded(back, "torch")
+    assert (folder / "tied-back.pt").stat().st_size < (folder / "tied.pt").stat().st_size + 4096
+    # The same state by its digests, whatever holds it, and also when the first is gone.
+    digests = folder / "tied-digests.json"
+    digests.write_text(kintsugi.run("show", folder / "tied-theirs.safetensors", "--digests").stdout)
+    for evidence in (folder / "tied.pt", digests):
+        answer = json.loads(kintsugi.run("verify", folder / "tied-dcp-2", "--against", evidence, "--json").stdout)
+        assert answer["ok"] and answer["against"] == {"equal": 3, "other": [], "missing": [], "more": 0}, answer
+    net.norm.bias.data[7] += 1
+    torch.save(net.state_dict(), folder / "tied-other.pt")
+    assert "'norm.bias' is another" in kintsugi.run("verify", folder / "tied-other.pt", "--against", digests, code=1).stderr
+
+
 def check_diff(torch, kintsugi, folder):
     left = {"a": torch.arange(12.).reshape(3, 4), "b": torch.ones(3), "gone": torch.ones(1), "shape": torch.ones(2)}
     right = {"a": left["a"].clone(), "b": torch.ones(3, dtype=torch.float64), "new": torch.ones(1), "shape": torch.ones(3)}
@@ -222,6 +275,7 @@ def main():
         many = check_torch(torch, kintsugi, rng, folder)
         check_dcp(torch, dcp, kintsugi, rng, folder)
         check_dcp_of_ranks(torch, dcp, kintsugi, folder)
+        check_tied(torch, safetensors, dcp, kintsugi, folder)
         check_diff(torch, kintsugi, folder)
         check_casts_and_names(torch, safetensors, kintsugi, rng, folder)
         check_types_without_casts(torch, kintsugi, folder)

@@ -36,8 +36,10 @@ class Net(torch.nn.Module):
         self.a, self.b = torch.nn.Linear(5, 7), torch.nn.Linear(7, 3, bias=False)
         self.register_buffer("buf", torch.arange(4.) * (1 if not source else 0))
         self.frozen = torch.nn.Parameter(torch.randn(3, 3), requires_grad=False)
+        self.tied = torch.nn.Linear(7, 3, bias=False)
+        self.tied.weight = self.b.weight
     def forward(self, x):
-        return self.b(torch.relu(self.a(x))).sum()
+        return (self.b(torch.relu(self.a(x))) + self.tied(torch.ones_like(x[:, :1]).expand(-1, 7))).sum()
 
 net = Net()
 adam = torch.optim.AdamW([{"params": [net.a.weight, net.b.weight]}, {"params": [net.a.bias], "weight_decay": 0.0}], lr=1e-2)
@@ -101,8 +103,11 @@ def check_deepspeed(torch, kintsugi, folder):
         ours = kintsugi.convert(root, folder / f"stage{stage}.pt", "torch", "--only", "zero.*", "--only", "module.*")
         ours = torch.load(ours, weights_only=True)
         for name, value in theirs.items():
-            found = ours["zero"][name]["fp32"] if name in ours["zero"] else ours["module"][name].float()
+            owner = "b.weight" if name == "tied.weight" else name  # tied: one set of states
+            found = ours["zero"][owner]["fp32"] if owner in ours["zero"] else ours["module"][owner].float()
             states.assert_equal_tensors(torch, value.float(), found, (stage, name))
+        shown = json.loads(kintsugi.run("show", root).stdout)
+        assert [t.get("alias_of") for t in shown["tensors"] if t["key"] == "module.tied.weight"] == ["module.b.weight"], stage
     only_layout(kintsugi, saved[1], saved[2])
     # Through other ranks and another stage of ours, and into DeepSpeed, which saves what it loaded.
     through = kintsugi.convert(saved[3], folder / "three", "deepspeed", "--shards", "3", "--zero-stage", "1")
@@ -119,9 +124,21 @@ def check_deepspeed(torch, kintsugi, folder):
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, folder / "stage2" / "global_step3", universal],
                           env=environment(), check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    only_layout(kintsugi, saved[2], universal, "zero.buf.", "zero.frozen.")  # theirs has buffers and frozen ones there, too
+    only_layout(kintsugi, saved[2], universal)
     ours = kintsugi.convert(saved[2], folder / "ours-universal", "deepspeed-universal")
-    only_layout(kintsugi, ours, universal, "zero.buf.", "zero.frozen.")  # theirs has buffers there, too
+    only_layout(kintsugi, ours, universal)
+    # Both keep fp32 copies of what no optimizer has, in files of the same names.
+    theirs = sorted(path.relative_to(universal) for path in universal.glob("zero/*/fp32.pt"))
+    written = next(ours.glob("*_universal"))
+    assert theirs == sorted(path.relative_to(written) for path in written.glob("zero/*/fp32.pt")), theirs
+    assert {path.parent.name for path in theirs} >= {"buf", "frozen", "tied.weight"}, theirs
+    for path in theirs:
+        if path.parent.name in ("buf", "frozen", "tied.weight"):
+            left, right = (torch.load(root / path, weights_only=True)["param"] for root in (universal, written))
+            states.assert_equal_tensors(torch, left, right, path)
+    # What was read from theirs is no larger a set of parameters than DeepSpeed's own.
+    onwards = kintsugi.convert(universal, folder / "from-theirs", "deepspeed", "--shards", "2")
+    only_layout(kintsugi, saved[2], run_deepspeed(2, onwards, folder / "from-theirs-again"))
     # Its load takes parameters and optimizer from there; buffers and frozen parameters stay the trainer's own.
     only_layout(kintsugi, saved[2], run_deepspeed(1, ours, folder / "from-universal", world=1), "module.buf",
                 "module.frozen", "dp_world_size")

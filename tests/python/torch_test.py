@@ -2,6 +2,7 @@
 
   torch_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak]     --soak: each way to be parallel, each kind of fault, each phase
 """
+import json
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,22 @@ def shadowed(door):
         for words in (f"'torch' is {folder}/torch.py, not PyTorch", "Rename it"):
             if done.returncode == 0 or words not in done.stderr:
                 raise Failure(done.stderr[-3000:])
+    return test
+
+
+def tied(door):
+    """A checkpoint has tied weights and their optimizer's state once, under both names."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            door.run(("--save-every", "2", "--save-dir", f"{folder}/saves"), [str(HERE / "torch_tied.py")], nproc=1)
+            done = subprocess.run([str(door.bin / "kintsugi"), "ckpt", "show", "--format", "native", f"{folder}/saves"],
+                                  capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise Failure(done.stderr[-2000:])
+        shown = {t["key"]: t.get("alias_of") for t in json.loads(done.stdout)["tensors"]}
+        for name in ("model/{}.weight", "optimizer/{}.weight.exp_avg", "optimizer/{}.weight.step"):
+            if shown.get(name.format("output")) != name.format("embedding"):
+                raise Failure(f"{name}: {shown}")
     return test
 
 
@@ -75,6 +92,7 @@ if __name__ == "__main__":
                options=("--no-adopt", "--spares", "1"), paths=[["spare"], ["respawn"]]),
         struck("FSDP2 without a second copy, an exception, killed in an update with snapshots", "throw:1@3:backward",
                "kill:0@7:update", how="fsdp", nproc=2, options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
+        ("tied weights are one tensor with two names", tied(door)),
         ("torch's mistakes are sentences", alone(door, "torch_mistakes.py")),
         ("what is done at every step gives back what it took", alone(door, "torch_parts.py")),
         ("a file that shadows torch is named", shadowed(door)),

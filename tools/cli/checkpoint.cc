@@ -9,6 +9,7 @@
 
 #include "replica/formats/compare.h"
 #include "replica/formats/convert.h"
+#include "replica/formats/logical_digests.h"
 #include "replica/formats/verify.h"
 #include "replica/save/describe.h"
 #include "tools/cli/answer.h"
@@ -23,7 +24,7 @@ using Json = nlohmann::json;
 using formats::Catalog;
 
 struct Options {
-  std::string path, other, format, other_format, to, aoa, dtype, layout;
+  std::string path, other, format, other_format, to, aoa, dtype, layout, against;
   std::vector<std::string> only;
   std::string max_shard_size = "5GB", memory = "1GiB";
   int shards = 1, threads = 0, zero_stage = 2;
@@ -97,6 +98,29 @@ int RunShow(const Options& options) {
   return core::kExitSuccess;
 }
 
+// What is there, against what was there: nothing where every tensor is as it was, else the first that are not.
+Result<std::string> VerifyAgainst(const Options& options, Json* answer) {
+  CheckpointProgress progress("reading", !options.json);
+  KINTSUGI_ASSIGN_OR_RETURN(const auto expected, formats::ReadDigests(options.against, progress.Callback()));
+  KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog,
+                            formats::ReadCatalog(options.path, options.format, {.skip_objects = true}));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto found, formats::DigestsOf(catalog, progress.Callback()));
+  progress.Clear();
+  const formats::DigestVerdict verdict = formats::CompareDigests(expected, found);
+  (*answer)["against"] = {
+      {"equal", verdict.equal}, {"other", verdict.other}, {"missing", verdict.missing}, {"more", verdict.more}};
+  constexpr size_t kNamed = 8;
+  std::string text;
+  for (const auto& [keys, what] :
+       {std::pair(&verdict.other, " is another"), std::pair(&verdict.missing, " is missing")})
+    for (size_t i = 0; i < std::min(keys->size(), kNamed); ++i)
+      text += (text.empty() ? "" : ", ") + ("'" + (*keys)[i] + "'") + what;
+  if (const size_t all = verdict.other.size() + verdict.missing.size(); all > 0)
+    text = options.path + ": " + std::to_string(all) + " of " + std::to_string(expected.size()) +
+           " tensors are not as in " + options.against + ": " + text;
+  return text;
+}
+
 int RunVerify(const Options& options) {
   CheckpointProgress progress("reading", !options.json);
   const auto verified =
@@ -106,16 +130,24 @@ int RunVerify(const Options& options) {
     if (options.json) std::cout << Json{{"ok", false}, {"error", verified.status().message()}}.dump() << std::endl;
     return Fail(verified.status());
   }
+  Json answer = {{"ok", true},
+                 {"format", verified->format},
+                 {"tensors", verified->tensors},
+                 {"bytes", verified->bytes},
+                 {"has_checksums", verified->has_checksums},
+                 {"checked_bytes", verified->checked_bytes},
+                 {"notes", verified->notes}};
+  if (!options.against.empty()) {
+    const Result<std::string> wrong = VerifyAgainst(options, &answer);
+    if (!wrong.ok()) return Fail(wrong.status());
+    if (!wrong->empty()) {
+      answer["ok"] = false;
+      if (options.json) std::cout << answer.dump() << std::endl;
+      return Fail({StatusCode::kDataLoss, *wrong});
+    }
+  }
   if (options.json)
-    std::cout << Json{{"ok", true},
-                      {"format", verified->format},
-                      {"tensors", verified->tensors},
-                      {"bytes", verified->bytes},
-                      {"has_checksums", verified->has_checksums},
-                      {"checked_bytes", verified->checked_bytes},
-                      {"notes", verified->notes}}
-                     .dump()
-              << std::endl;
+    std::cout << answer.dump() << std::endl;
   else if (verified->has_checksums)
     std::cout << options.path << ": complete, every block as written" << std::endl;
   else
@@ -303,6 +335,10 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
                  "Read it and print a digest of each tensor that no format or layout changes");
   CLI::App* verify = add("verify", "Check that it is whole, and every byte that has a checksum of ours", RunVerify);
   add_path(verify, "A checkpoint's folder or file");
+  verify->add_option(
+      "--against", options->against,
+      "Also: every tensor is bit for bit what CHECKPOINT has, of any format and layout, or what a JSON file of "
+      "'show --digests' says of one that is gone");
 
   CLI::App* convert = add("convert", "Make a checkpoint of another format, layout, type or naming", RunConvert);
   add_path(convert, "The checkpoint to read");

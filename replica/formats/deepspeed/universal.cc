@@ -10,7 +10,7 @@
 #include "replica/formats/deepspeed/model_states.h"
 #include "replica/formats/formats.h"
 #include "replica/formats/pickle/writer.h"
-#include "replica/reshard/element_types.h"
+#include "replica/layout/element_types.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats {

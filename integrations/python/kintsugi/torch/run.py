@@ -80,6 +80,7 @@ class TorchRun(Run):
         self._frameworks: list[Framework] = []
         self._parameters: dict[torch.Tensor, str] = {}
         self._tied: dict[torch.Tensor, list[str]] = {}  # names of a parameter beside its first
+        self._also: dict[str, list[str]] = {}  # further names of registered tensors
         self._places = extension.Places()  # where registered tensors must stay
         self._tensors: list[_Held] = []
         self._in_step = False
@@ -180,6 +181,10 @@ class TorchRun(Run):
                 if f"{name}/{first}" in held:
                     self.register_alias(f"{name}/{key}", f"{name}/{first}")
 
+    def register_alias(self, alias: str, key: str) -> None:
+        super().register_alias(alias, key)
+        self._also.setdefault(key, []).append(alias)
+
     def _add_optimizer(self, name: str, optimizer: Optimizer) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
             raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", 5)
@@ -275,7 +280,7 @@ class TorchRun(Run):
             total = sum(held.size for held in alike)
             whom = f"held alike by ranks {', '.join(map(str, holders))}" if len(holders) > 1 else "WITHOUT A SECOND COPY"
             lines.append(f"{'protected' if len(holders) > 1 else 'this rank alone'}: {len(alike)} tensors, {total:,} bytes, {whom}")
-            lines += [f"  {held.key}: {held.kind}" for held in alike]
+            lines += [f"  {held.key}: {held.kind}" + "".join(f", also {name}" for name in self._also.get(held.key, ())) for held in alike]
         lines.append(f"protected: {len(self._objects)} objects, each rank's own, kept by its partners: {', '.join(self._objects)}")
         if self.world_size == 1:
             lines.append("one rank has no second copy: start with --save-every or --snapshot-every, or more ranks")
