@@ -70,13 +70,13 @@ def a_log_file_has_what_quiet_does_not_show(runner):
 def ranks_have_files_over_their_lives(runner):
     done = end_of(runner, talking(runner, ["--output-dir", "out", "--inject", "kill:1@5:forward", "--json", "s.json"]))
     must("[rank 0] hello of 0, life 1" in done.stdout, "what is kept is shown, too")
-    mark = r"--- kintsugi: rank 1, life {} "
+    mark = r"--- kintsugi: rank 1, life {}"
     text = (runner.folder / "out/rank-1.log").read_text()
     must(re.fullmatch(
-        mark.format(1) + r"process \d+ began at \S+ \(job \S+\)\n((hello of 1, life 1|warned by 1)\n){2}" +
-        r"(.*\n)*?" + mark.format(1) + r"killed by SIGKILL\n" +
-        mark.format(2) + r"process \d+ began at \S+ \(job \S+\)\n((hello of 1, life 2|warned by 1)\n){2}" +
-        r"(.*\n)*?" + mark.format(2) + r"exited with code 0\n", text), text)
+        mark.format(1) + r", process \d+ began at \S+ \(job \S+\)\n((hello of 1, life 1|warned by 1)\n){2}" +
+        r"(.*\n)*?" + mark.format(1) + r" killed by SIGKILL\n" +
+        mark.format(2) + r", process \d+ began at \S+ \(job \S+\)\n((hello of 1, life 2|warned by 1)\n){2}" +
+        r"(.*\n)*?" + mark.format(2) + r" exited with code 0\n", text), text)
     must(sorted(os.listdir(runner.folder / "out")) == ["rank-0.log", "rank-1.log"], os.listdir(runner.folder / "out"))
 
 
