@@ -129,7 +129,7 @@ def check_deepspeed(torch, kintsugi, folder):
     only_layout(kintsugi, ours, universal)
     # Both keep fp32 copies of what no optimizer has, in files of the same names.
     theirs = sorted(path.relative_to(universal) for path in universal.glob("zero/*/fp32.pt"))
-    written = next(ours.glob("*_universal"))
+    written = next(ours.glob("global_step*_universal"))  # beside latest_universal
     assert theirs == sorted(path.relative_to(written) for path in written.glob("zero/*/fp32.pt")), theirs
     assert {path.parent.name for path in theirs} >= {"buf", "frozen", "tied.weight"}, theirs
     for path in theirs:
