@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include "callbacks/state/key.h"
 #include "replica/layout/builder.h"
@@ -100,26 +101,6 @@ Result<uint32_t> Catalog::FindOrAddTensor(const CatalogTensor& tensor) {
   return Status(StatusCode::kDataLoss, "two files disagree: " + Name(before) + " and " + Name(tensor));
 }
 
-void Catalog::AddAlias(const std::string& alias, const std::string& key) {
-  const auto found = tensor_numbers_.find(key);
-  const auto leave_out = [&](const std::string& why) {
-    AddNote("left out: '" + PrintableKey(alias) + "' as an alias of '" + PrintableKey(key) + "', " + why);
-  };
-  if (found == tensor_numbers_.end() || alias == key) return leave_out("which is no other tensor");
-  const CatalogTensor& owner = tensors_[OwnerOf(found->second)];
-  if (const auto other = tensor_numbers_.find(alias); other != tensor_numbers_.end()) {
-    CatalogTensor& there = tensors_[other->second];
-    if (!there.alias_of.empty() && there.alias_of != owner.key)
-      return leave_out("since it is one of '" + PrintableKey(there.alias_of) + "'");
-    if (there.dtype != owner.dtype || there.shape != owner.shape || other->second == OwnerOf(found->second)) return;
-    const auto pieces = PiecesByTensor();
-    if (AreSameBytes(pieces[other->second], pieces[OwnerOf(found->second)])) there.alias_of = owner.key;
-    return;
-  }
-  if (const Status valid = ValidateKey(alias); !valid.ok()) return leave_out(valid.message());
-  AddTensor({alias, owner.dtype, owner.shape, {}, owner.key});
-}
-
 std::vector<std::vector<uint32_t>> Catalog::PiecesByTensor() const {
   std::vector<std::vector<uint32_t>> pieces(tensors_.size());
   for (uint32_t i = 0; i < pieces_.size(); ++i) pieces[pieces_[i].tensor].push_back(i);
@@ -150,12 +131,45 @@ void Catalog::MarkShared() {
   }
 }
 
+void Catalog::NameAliases() {
+  std::vector<std::vector<uint32_t>> pieces;  // of the tensors that were there before
+  for (const auto& [alias, key] : std::exchange(aliases_, {})) {
+    const auto leave_out = [&](const std::string& why) {
+      AddNote("left out: '" + PrintableKey(alias) + "' as an alias of '" + PrintableKey(key) + "', " + why);
+    };
+    const auto found = tensor_numbers_.find(key);
+    if (found == tensor_numbers_.end() || alias == key) {
+      leave_out("which is no other tensor");
+      continue;
+    }
+    const uint32_t owner = OwnerOf(found->second);
+    const auto other = tensor_numbers_.find(alias);
+    if (other == tensor_numbers_.end()) {
+      if (const Status valid = ValidateKey(alias); !valid.ok())
+        leave_out(valid.message());
+      else
+        AddTensor({alias, tensors_[owner].dtype, tensors_[owner].shape, {}, tensors_[owner].key});
+      continue;
+    }
+    CatalogTensor& there = tensors_[other->second];
+    if (!there.alias_of.empty() && there.alias_of != tensors_[owner].key)
+      leave_out("since it is one of '" + PrintableKey(there.alias_of) + "'");
+    if (!there.alias_of.empty() || other->second == owner || there.dtype != tensors_[owner].dtype ||
+        there.shape != tensors_[owner].shape)
+      continue;
+    if (pieces.empty()) pieces = PiecesByTensor();
+    if (owner < pieces.size() && other->second < pieces.size() && AreSameBytes(pieces[other->second], pieces[owner]))
+      there.alias_of = tensors_[owner].key;
+  }
+}
+
 uint32_t Catalog::OwnerOf(uint32_t tensor) const {
   const std::string& owner = tensors_[tensor].alias_of;
   return owner.empty() ? tensor : tensor_numbers_.at(owner);
 }
 
 void Catalog::ResolveAliases() {
+  NameAliases();
   std::vector<bool> has_pieces(tensors_.size());
   for (const CatalogPiece& piece : pieces_) has_pieces[piece.tensor] = true;
   std::multimap<uint32_t, uint32_t> aliases;  // by owner

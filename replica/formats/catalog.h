@@ -110,9 +110,9 @@ class Catalog {
   uint32_t AddTensor(CatalogTensor tensor);
   // A number for the key, made when it is new; kInvalidArgument where type or shape differ from what was said before.
   Result<uint32_t> FindOrAddTensor(const CatalogTensor& tensor);
-  // One more name of the tensor `key`, which has been added. A tensor of that name stays what it is where its bytes are its
-  // own; a name that fits nothing is a note.
-  void AddAlias(const std::string& alias, const std::string& key);
+  // One more name of the tensor `key`, from Finish on. A tensor of that name stays what it is where its bytes are its own; a
+  // name that fits nothing is a note.
+  void AddAlias(std::string alias, std::string key) { aliases_.emplace_back(std::move(alias), std::move(key)); }
   // Of tensors that are the same bytes, all but the first become its aliases.
   void MarkShared();
   void AddPiece(CatalogPiece piece) { pieces_.push_back(std::move(piece)); }
@@ -165,7 +165,9 @@ class Catalog {
  private:
   Status CheckPiece(const CatalogPiece& piece) const;
   Status CheckObjects() const;
-  // Gives aliases the pieces of what they are aliases of.
+  // Makes tensors of the names that were added, ...
+  void NameAliases();
+  // ... and gives aliases the pieces of what they are aliases of.
   void ResolveAliases();
   uint32_t OwnerOf(uint32_t tensor) const;
   std::vector<std::vector<uint32_t>> PiecesByTensor() const;
@@ -183,6 +185,7 @@ class Catalog {
   std::vector<std::vector<checkpoint::Checksum>> file_blocks_;
   std::optional<uint64_t> step_;
   std::unordered_map<std::string, uint32_t> tensor_numbers_;
+  std::vector<std::pair<std::string, std::string>> aliases_;  // not yet tensors: name, whose
   layout::Metadata metadata_;
   std::vector<uint32_t> piece_of_;
 };

@@ -30,6 +30,7 @@
 #include <thread>
 
 #include "runtime/controller/controller.h"
+#include "runtime/launcher/generation_log.h"
 #include "runtime/launcher/leader.h"
 #include "tests/bench/connections_swarm.h"
 #include "tests/bench/figures.h"
@@ -177,8 +178,8 @@ class NodesHub final : public Hub, private LogSink {
     options.run.nodes = nodes;
     options.run.policy.world_size = nodes * per_node;
     options.run.policy.hang_factor = 0;  // these ranks do no steps
-    leader_ = std::make_unique<Leader>(io_, std::move(options), nullptr,
-                                       std::shared_ptr<LogSink>(static_cast<LogSink*>(this), [](LogSink*) {}),
+    const std::shared_ptr<LogSink> notes(static_cast<LogSink*>(this), [](LogSink*) {});
+    leader_ = std::make_unique<Leader>(io_, std::move(options), nullptr, std::make_shared<GenerationLog>(notes),
                                        [this] { Note("the run ended"); });
     Need(leader_->Listen(secret_));
     leader_->OnProgress([this, ranks = nodes * per_node](const RunProgress& progress) {

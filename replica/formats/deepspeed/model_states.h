@@ -44,7 +44,6 @@ struct ModelStates {
   int model_ranks = 1;
   std::vector<std::pair<std::string, std::string>> shared;  // tied parameters: a name, and whose weights it has
 };
-// Once all tensors of the checkpoint are there.
 void AddShared(Catalog* catalog, const ModelStates& states);
 // Adds "module.*" and every object, of the files named so. `names`: all files of the folder.
 Result<ModelStates> AddModelStates(Catalog* catalog, const std::string& folder, const std::vector<std::string>& names,

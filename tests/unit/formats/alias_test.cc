@@ -198,6 +198,7 @@ TEST(Aliases, ThatNameNothingAreToldAndLeftOut) {
   catalog.AddAlias("b", "w");
   catalog.AddAlias("b", "w");
   catalog.AddAlias("c", "b");
+  ASSERT_TRUE(catalog.Finish(/*whole=*/false).ok());
   EXPECT_EQ(Find(catalog, "a"), nullptr);
   ASSERT_EQ(catalog.notes().size(), 1u);
   EXPECT_NE(catalog.notes().front().find("'a'"), std::string::npos);
