@@ -116,7 +116,7 @@ def own_folder_stays_after_an_incident(runner):
         if done.returncode != 0 or "kintsugi replay --journal" not in done.stderr:
             raise Failure(done.stderr[-3000:])
     left = sorted(folder.iterdir())
-    if not 8 <= len(left) <= 9 or any(sorted(os.listdir(one)) != ["lock", "run.journal"] for one in left):
+    if not 8 <= len(left) <= 9 or any(sorted(os.listdir(one)) != ["lock", "run.journal", "run.json"] for one in left):
         raise Failure(f"left: {[(one.name, os.listdir(one)) for one in left]}")
     replay(runner, ["--run", str(left[0])], 0, ["incident 1"])
 
