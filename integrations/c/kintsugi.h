@@ -215,7 +215,8 @@ KINTSUGI_C_API kintsugi_code kintsugi_register_tensor(kintsugi_agent* agent, con
  * and a run resumes from one that has either. Since version 4. */
 KINTSUGI_C_API kintsugi_code kintsugi_register_alias(kintsugi_agent* agent, const char* alias, const char* key,
                                                      kintsugi_error** error);
-/* The ranks that share `layout`'s state, itself among them, and how many of them hold the same shard. */
+/* The ranks that share `layout`'s state, itself among them, and how many of them hold the same shard. Layouts up to 65536 are cut
+ * over all ranks of the world; a greater number, at most 2^30 + 65536, names a set of ranks that hold something alone. */
 KINTSUGI_C_API kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const int32_t* ranks,
                                                  size_t rank_count, int32_t replicas, kintsugi_error** error);
 KINTSUGI_C_API kintsugi_code kintsugi_register_object(kintsugi_agent* agent, const char* key, kintsugi_object_kind kind,

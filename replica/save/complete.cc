@@ -8,11 +8,17 @@
 namespace kintsugi::checkpoint {
 namespace {
 
-std::vector<Rank> Absent(const std::map<Rank, Rank>& present, int world_size) {
+std::vector<Rank> Absent(const std::map<Rank, Rank>& present, const std::vector<Rank>& expected) {
   std::vector<Rank> absent;
-  for (int32_t rank = 0; rank < world_size; ++rank)
-    if (!present.count(Rank(rank))) absent.emplace_back(rank);
+  for (Rank rank : expected)
+    if (!present.count(rank)) absent.push_back(rank);
   return absent;
+}
+
+std::vector<Rank> RanksOf(int world_size) {
+  std::vector<Rank> ranks;
+  for (int32_t rank = 0; rank < world_size; ++rank) ranks.emplace_back(rank);
+  return ranks;
 }
 
 }  // namespace
@@ -23,7 +29,7 @@ Status CheckComplete(const Identity& identity, const std::vector<const Part*>& p
   };
   std::set<Rank> writers;
   std::set<std::string> files;
-  std::set<int> layouts;
+  std::map<int, std::vector<Rank>> registered;          // layout -> those of the writers that have it
   std::map<int, std::map<Rank, Rank>> writer_of_shard;  // layout -> holder -> writer
   std::map<Rank, Rank> writer_of_objects;
   bool has_mirrored = false;
@@ -31,10 +37,10 @@ Status CheckComplete(const Identity& identity, const std::vector<const Part*>& p
     if (part->identity != identity)
       return bad("the part of rank " + part->writer.ToString() + " belongs to " + Describe(part->identity));
     if (!writers.insert(part->writer).second) return bad("rank " + part->writer.ToString() + " has two parts");
-    layouts.insert(part->layouts.begin(), part->layouts.end());
+    for (int layout : part->layouts) registered[layout].push_back(part->writer);
     has_mirrored |= part->has_mirrored;
     for (const StoredShard& shard : part->shards) {
-      layouts.insert(shard.layout);
+      registered.try_emplace(shard.layout);
       if (!files.insert(shard.file).second) return bad("two shards are stored in '" + shard.file + "'");
       for (Rank holder : shard.holders) {
         const auto [other, fresh] = writer_of_shard[shard.layout].emplace(holder, part->writer);
@@ -45,12 +51,13 @@ Status CheckComplete(const Identity& identity, const std::vector<const Part*>& p
     }
     for (const StoredObjects& objects : part->objects) writer_of_objects.emplace(objects.rank, part->writer);
   }
-  for (int layout : layouts)
-    if (const auto absent = Absent(writer_of_shard[layout], identity.world_size); !absent.empty())
+  const std::vector<Rank> world = RanksOf(identity.world_size);
+  for (const auto& [layout, owners] : registered)
+    if (const auto absent = Absent(writer_of_shard[layout], layout > kWorldLayoutMax ? owners : world); !absent.empty())
       return bad("layout " + std::to_string(layout) + ": nobody wrote the shards that ranks " + DescribeRanks(absent) +
                  " hold (written: by ranks " + DescribeRanks({writers.begin(), writers.end()}) + ")");
   if (has_mirrored)
-    if (const auto absent = Absent(writer_of_objects, identity.world_size); !absent.empty())
+    if (const auto absent = Absent(writer_of_objects, world); !absent.empty())
       return bad("nobody wrote the mirrored objects of ranks " + DescribeRanks(absent));
   return Status::Ok();
 }

@@ -26,7 +26,10 @@ inline constexpr uint64_t kManifestBytesMax = 64ull << 20;
 // 16 digits per MiB of state: enough for 8 TiB from one writer.
 inline constexpr uint64_t kPartBytesMax = 256ull << 20;
 inline constexpr size_t kJobBytesMax = 256;
-inline constexpr int kLayoutMax = 1 << 16;
+// A layout up to the first of these is cut over all ranks of the world. One above it is of a few ranks that hold it alone, as
+// a stage of a pipeline is: its number names that set of ranks.
+inline constexpr int kWorldLayoutMax = 1 << 16;
+inline constexpr int kLayoutMax = (1 << 30) + kWorldLayoutMax;
 inline constexpr int kWorldSizeMax = 1 << 20;
 // Tensors begin at multiples of this in their file, so that a reader can map them.
 inline constexpr uint64_t kAlignment = 64;
@@ -113,8 +116,9 @@ Result<Manifest> DecodeManifest(const std::string& text, const std::string& name
 // Summary of a part for the manifest. `text` is its file's content.
 ListedPart List(const Part& part, const std::string& text);
 
-// That the parts together hold everything: every layout that any writer has registered, every rank's shard exactly
-// once, and every rank's mirrored objects. kFailedPrecondition names layout and ranks.
+// That the parts together hold everything: of every layout that any writer has registered the shard of every rank that it
+// is of (all ranks; above kWorldLayoutMax those that registered it), exactly once; and every rank's mirrored objects.
+// Errors: kFailedPrecondition names layout and ranks.
 Status CheckComplete(const Identity& identity, const std::vector<const Part*>& parts);
 
 }  // namespace kintsugi::checkpoint

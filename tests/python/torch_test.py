@@ -53,6 +53,28 @@ def tied(door):
     return test
 
 
+def resumed(door, how, arguments=("--save-every", "4"), expect=0):
+    """What a run of cut models left on disk, as it ended or when a rank was lost for good, is what another goes on from."""
+    def test(_):
+        program, short = [*GPT, "--parallel", how], ["--steps", "6"]
+        whole, _ = door.run(("--save-dir", ""), program)
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            saves = ("--save-dir", f"{folder}/saves")
+            door.run((*saves, "--save-format", "dcp", *arguments), [*program, *(short if expect == 0 else ())], expect=expect)
+            same = subprocess.run([str(door.bin / "kintsugi"), "ckpt", "diff", f"{folder}/saves", f"{folder}/saves/dcp"],
+                                  capture_output=True, text=True, timeout=60, check=False)
+            rest, log = door.run(("--resume", f"{folder}/saves", "--save-dir", ""), program)
+        if same.returncode != 0:
+            raise Failure(same.stdout[-2000:] + same.stderr[-2000:])
+        done = len(rest["losses"])
+        if not 0 < done < len(whole["losses"]):
+            raise Failure(f"{done} steps were left to do\n{log[-2000:]}")
+        for field, expected in (("losses", whole["losses"][-done:]), ("final_digest", whole["final_digest"])):
+            if rest[field] != expected:
+                raise Failure(f"{field}: {rest[field]}, undisturbed {expected}\n{log[-3000:]}")
+    return test
+
+
 if __name__ == "__main__":
     soak = "--soak" in sys.argv
     if soak:
@@ -74,10 +96,14 @@ if __name__ == "__main__":
                 yield struck(f"{how}, struck by everything in phase {phase}", f"kill:1@2:{phase}", f"throw:2@4:{phase}",
                              f"exit:3@6:{phase}", f"freeze:0@8:{phase}", *(() if alone else (f"uce:2@10:{phase},tensors=model/*",)),
                              paths=None, options=options, how=how)
+            if how not in ("ddp", "zero"):
+                yield f"{how}, saved and resumed", resumed(door, how)
             yield struck(f"{how}, damaged tensors", "uce:3@9:backward,tensors=model/*", "uce:1@11:forward,tensors=optimizer/*",
                          paths=None, options=("--snapshot-every", "5") if alone else (), how=how)
 
     short = [
+        ("tensor parallel: a rank is lost for good, a dying gasp is written, a second run goes on from it",
+         resumed(door, "tp", ("--max-respawns", "0", "--no-adopt", "--inject", "kill:1@8:backward"), expect=75)),
         struck("DDP, killed in the first step and in an update, exceptions outside of it and inside",
                "kill:1@1:backward", "throw:3@4,collective=2", "kill:2@6:update", "throw:1@9:update",
                paths=[["adopt", "retry", "respawn", "rebuild"]]),

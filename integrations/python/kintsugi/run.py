@@ -41,6 +41,7 @@ class TaskKind(enum.IntEnum):
 PHASES = {"forward": 1, "backward": 2, "gradient-sync": 3, "gate": 4, "update": 5, "param-sync": 6, "between": 7}
 ACTIVITIES = {"warmup": 1, "eval": 2, "save": 3, "compile": 4}
 RUNGS = ("resume", "retry", "patch", "rebuild", "adopt", "spare", "respawn", "shrink", "reload", "dump", "exit")
+_FIRST_OF_HOLDERS = 65537  # layouts from here on are of a few ranks alone (kintsugi_set_layout)
 _HANDLERS = {"clean": TaskKind.CLEAN, "rebuild": TaskKind.REBUILD_GROUP, "rollback": TaskKind.ROLLBACK}
 
 
@@ -181,7 +182,7 @@ class Run:
         if piece is None or piece.holders == usual:
             self._layouts[0] = usual
             return 0
-        number = 1 + (zlib.crc32(repr(piece.holders).encode()) & 0x3FFFFFFF)
+        number = _FIRST_OF_HOLDERS + (zlib.crc32(repr(piece.holders).encode()) & 0x3FFFFFFF)
         if self._layouts.setdefault(number, piece.holders) != piece.holders:
             raise Error(f"ranks {piece.holders} and {self._layouts[number]} have one layout number: register them apart", 13)
         return number

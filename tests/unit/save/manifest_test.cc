@@ -227,5 +227,39 @@ TEST(Manifest, HostileContentUnderARightSealIsRefusedOrLoadsTheSameBytes) {
   EXPECT_GT(same, 10) << "changes to what no reader uses";
 }
 
+TEST(CheckComplete, HoldsALayoutOfAFewRanksToThoseThatRegisteredIt) {
+  constexpr int kFirstStage = kWorldLayoutMax + 1, kSecondStage = kWorldLayoutMax + 2;
+  const Identity identity{"job", Step(1), Generation(1), 4};
+  const auto part = [&](int writer, int stage) {
+    Part made;
+    made.identity = identity;
+    made.writer = Rank(writer);
+    made.layouts = {0, stage};
+    return made;
+  };
+  const auto shard = [](int layout, std::vector<Rank> holders) {
+    StoredShard made;
+    made.layout = layout;
+    made.holders = std::move(holders);
+    made.file = "layout" + std::to_string(layout);
+    return made;
+  };
+  const auto check = [&](int first, int second, bool second_is_written) {
+    std::vector<Part> parts = {part(0, first), part(1, second), part(2, first), part(3, second)};
+    parts[0].shards = {shard(0, {Rank(0), Rank(1), Rank(2), Rank(3)}), shard(first, {Rank(0), Rank(2)})};
+    if (second_is_written) parts[1].shards = {shard(second, {Rank(1), Rank(3)})};
+    return CheckComplete(identity, {&parts[0], &parts[1], &parts[2], &parts[3]});
+  };
+  EXPECT_TRUE(check(kFirstStage, kSecondStage, true).ok());
+  const Status missing = check(kFirstStage, kSecondStage, false);
+  EXPECT_NE(
+      missing.message().find("layout " + std::to_string(kSecondStage) + ": nobody wrote the shards that ranks 1, 3"),
+      std::string::npos)
+      << missing.ToString();
+  // Up to the bound a layout is of all ranks.
+  EXPECT_NE(check(1, kSecondStage, true).message().find("layout 1: nobody wrote the shards that ranks 1, 3"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace kintsugi::checkpoint
