@@ -43,13 +43,14 @@ class Lives:
             self.undisturbed = said[0][4]
         return self.undisturbed
 
-    def same(self, fault, options="", words=("--max-restarts", "0"), life="0", began=1, steps=STEPS):
-        """Both ranks end with the undisturbed run's bits, in torchrun's `life`, having begun at `began`."""
+    def same(self, fault, options="", words=("--max-restarts", "0"), life="0", began=1):
+        """Both ranks end with the undisturbed run's bits, in torchrun's `life`, having begun at `began`. How many steps a rank
+        began again is its own: one that was on its way to the step of the fault has not begun it."""
         def test(_):
-            expected = {(life, str(began), str(steps), self.reference())}
+            expected = {(life, str(began), self.reference())}
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
                 said, output = started(self.door, folder, fault, options, words)
-            if len(said) != 2 or {rank[1:] for rank in said} != expected:
+            if len(said) != 2 or {(life, began, digest) for _, life, began, _, digest in said} != expected:
                 raise Failure(f"{said}, expected {expected}\n{output[-6000:]}")
         return test
 
@@ -101,12 +102,12 @@ if __name__ == "__main__":
     lives = Lives(door)
     saves = {"options": "--save-dir saves --resume auto", "words": ("--max-restarts", "1"), "life": "1"}
     short = [
-        ("an exception is repaired in place", lives.same(("raise", "6", "1"), steps=STEPS + 1)),
-        ("a killed rank costs torchrun's restart and no step", lives.same(("kill", "6", "1"), began=6, steps=STEPS - 5, **saves)),
+        ("an exception is repaired in place", lives.same(("raise", "6", "1"))),
+        ("a killed rank costs torchrun's restart and no step", lives.same(("kill", "6", "1"), began=6, **saves)),
         ("an option the controller does not know", lives.says("--no-such", "rank 0 could not start a controller", options="--no-such")),
     ]
     long = [
-        ("the rank beside the controller is killed", lives.same(("kill", "6", "0"), began=6, steps=STEPS - 5, **saves)),
+        ("the rank beside the controller is killed", lives.same(("kill", "6", "0"), began=6, **saves)),
         ("a stop saves first", lives.stopped),
         ("ranks started by hand", lives.by_hand),
         ("a port that is no number", lives.wrong_port),
