@@ -38,13 +38,26 @@ def the_controllers_launcher_is_killed(runner):
             raise Failure(f"{summary['incidents']}\n{run.logs()}")
 
 
+def stop_between_updates(run, rank):
+    """SIGSTOP to a rank that stands at the step where all others come to wait for it: one that is stopped between the gate and the
+    end of its update holds no step that the others still have. Its process."""
+    for _ in range(20):
+        pid = run.wait_step(8)["ranks"][rank]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.3)
+        gates = [seen.get("gate") or {} for seen in run.status()["ranks"]]
+        if all((gate.get("state"), gate.get("step")) == ("committed", gates[rank].get("step")) for gate in gates):
+            return pid
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.1)
+    raise Failure(f"rank {rank} was never met between two updates: {gates}")
+
+
 def the_leaders_launcher_and_a_rank_at_once(runner):
     """Ranks 0 and 3 hold one shard. Rank 0 dies with the leader's launcher; what rank 3 left, its own launcher holds."""
     with Network(3) as net:
         run = NodesRun(runner, net, 3, trainer_args=LONG)
-        pid = run.wait_step(8)["ranks"][3]["pid"]
-        os.kill(pid, signal.SIGSTOP)  # all others come to wait for it, none in its update
-        time.sleep(0.3)
+        pid = stop_between_updates(run, 3)
         os.kill(run.launcher(0), signal.SIGKILL)
         os.kill(pid, signal.SIGKILL)
         leader, _ = wait_leader(run)
