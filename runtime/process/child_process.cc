@@ -18,6 +18,7 @@
 
 #include "runtime/process/guardian.h"
 #include "runtime/process/oom_monitor.h"
+#include "runtime/process/orphans.h"
 #include "runtime/process/output_pump.h"
 #include "runtime/process/pidfd.h"
 #include "runtime/process/spawn.h"
@@ -34,6 +35,11 @@ constexpr std::chrono::seconds kTracedLimit{2};
 // After the exit, output is read on for at most so much and so long: descendants may hold the pipe open.
 constexpr size_t kRestBytes = 4 * 1024 * 1024;
 constexpr std::chrono::milliseconds kRestTime{500};
+
+void Leave(pid_t pid) {
+  const auto paused = PauseReaping();
+  LeaveToReaping(pid);
+}
 
 }  // namespace
 
@@ -94,6 +100,7 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
           killed_at_
               ? std::chrono::milliseconds((SteadyClock::SteadyNow() - *killed_at_) / std::chrono::milliseconds(1))
               : std::chrono::milliseconds(0);
+      Leave(pid_);
       (void)KillAndReap(pid_, pidfd_.native_handle(),
                         std::max<std::chrono::milliseconds>(kReapLimit - waited, std::chrono::milliseconds(0)));
       running_ = false;
@@ -158,17 +165,20 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
     cause.time = ended_at_;
     siginfo_t info{};
     int outcome = 0;
+    const auto paused = PauseReaping();
     do {
       outcome = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
     } while (outcome != 0 && errno == EINTR);
     if (outcome == 0 && info.si_pid == 0) {
       if (SteadyClock::SteadyNow() - ended_at_ < kTracedLimit) return std::nullopt;
+      LeaveToReaping(pid_);
       cause.kind = ExitKind::kSignal;
       cause.signal = SIGKILL;
       cause.ordered = sent_.contains(SIGKILL);
       cause.text = "ended, and is held by the process that traces it (a debugger?): how it ended is not known";
       return cause;
     }
+    LeaveToReaping(pid_);
     bool core_dumped = false;
     if (outcome == 0 && info.si_code == CLD_EXITED) {
       cause.kind = ExitKind::kExitCode;
@@ -286,13 +296,18 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(boost::asio::io_contex
   const auto watch = [&spec, &helpers](pid_t pid) {
     return spec.own_process_group && helpers.guardian != nullptr ? helpers.guardian->Watch(pid) : Status::Ok();
   };
+  // Whoever reaps orphans on another thread is not to take it for one, however soon it ends.
+  auto paused = PauseReaping();
   KINTSUGI_ASSIGN_OR_RETURN(SpawnedProcess process, ForkExec(spec, watch));
   const pid_t pid = process.pid;
+  KeepFromReaping(pid);
+  paused.unlock();
   try {
     auto impl = std::make_shared<Impl>(io, process, spec.own_process_group, std::move(callbacks), helpers);
     impl->Start(io, std::move(process));
     return std::unique_ptr<ChildProcess>(new ChildProcess(std::move(impl)));
   } catch (const std::exception& error) {  // Asio's edge: a descriptor that cannot be watched
+    Leave(pid);
     (void)KillAndReap(pid, -1);
     if (helpers.guardian != nullptr) helpers.guardian->Release(pid);
     return Status(StatusCode::kResourceExhausted,

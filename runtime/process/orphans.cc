@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -23,6 +24,16 @@ std::vector<pid_t> Children() {
     for (pid_t pid = 0; list >> pid;) children.push_back(pid);
   }
   return children;
+}
+
+std::mutex& ReapingMutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::set<pid_t>& Kept() {  // guarded by ReapingMutex
+  static std::set<pid_t> kept;
+  return kept;
 }
 
 bool Carries(pid_t pid, const std::string& assignment) {
@@ -53,12 +64,17 @@ bool IsEnding(pid_t pid) {
 
 }  // namespace
 
+std::unique_lock<std::mutex> PauseReaping() { return std::unique_lock(ReapingMutex()); }
+void KeepFromReaping(pid_t pid) { Kept().insert(pid); }
+void LeaveToReaping(pid_t pid) { Kept().erase(pid); }
+
 void BecomeReaper() { (void)prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 size_t KillOrphans(const std::string& assignment, const std::function<bool(pid_t)>& is_known) {
   size_t left = 0;
   for (pid_t pid : Children()) {
-    if (is_known(pid)) continue;
+    const auto paused = PauseReaping();
+    if (Kept().count(pid) > 0 || is_known(pid)) continue;
     if (HasEnded(pid)) {
       (void)waitpid(pid, nullptr, WNOHANG);
       ++left;  // what was below it is ours from now on: look once more
@@ -74,8 +90,10 @@ size_t KillOrphans(const std::string& assignment, const std::function<bool(pid_t
 }
 
 void ReapOrphans(const std::function<bool(pid_t)>& is_known) {
-  for (pid_t pid : Children())
-    if (!is_known(pid) && HasEnded(pid)) (void)waitpid(pid, nullptr, WNOHANG);
+  for (pid_t pid : Children()) {
+    const auto paused = PauseReaping();
+    if (Kept().count(pid) == 0 && !is_known(pid) && HasEnded(pid)) (void)waitpid(pid, nullptr, WNOHANG);
+  }
 }
 
 }  // namespace kintsugi

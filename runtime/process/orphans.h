@@ -4,14 +4,16 @@
 //
 // The launcher is made their reaper, so they become its children at the very moment their parent ends, and a few reads
 // below /proc find them; whose they are stands in their environment.
-// Threads: one.
+// Threads: any.
 // Errors: a kernel that does not list children (CONFIG_PROC_CHILDREN) shows none; they end with the run, through the
-// guardian, as before. Invariant: only processes that carry the mark are killed.
+// guardian, as before.
+// Invariants: only processes that carry the mark are killed; a child that somebody waits for is nobody else's to reap.
 #pragma once
 
 #include <sys/types.h>
 
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -22,12 +24,19 @@ namespace kintsugi {
 // From now on orphans below this process become its children.
 KINTSUGI_EXPORT void BecomeReaper();
 
-// SIGKILL to every child of this process that carries `assignment` ("NAME=VALUE") and `is_known` does not know; reaps
+// While it is held nothing is reaped below: around the start of a child until it is kept, and around the end of one.
+KINTSUGI_EXPORT std::unique_lock<std::mutex> PauseReaping();
+// A child that somebody waits for, on whatever thread, is theirs to reap: kept from the functions below until it is left.
+// REQUIRES: reaping is paused.
+KINTSUGI_EXPORT void KeepFromReaping(pid_t pid);
+KINTSUGI_EXPORT void LeaveToReaping(pid_t pid);
+
+// SIGKILL to every child of this process that carries `assignment` ("NAME=VALUE") and that is neither kept nor known to `is_known`; reaps
 // those that have ended. How many are still there: while it is more than none, ask again, since their own children
 // follow them.
 KINTSUGI_EXPORT size_t KillOrphans(const std::string& assignment, const std::function<bool(pid_t)>& is_known);
 
-// Reaps children that have ended and that `is_known` does not know.
+// Reaps children that have ended and that are neither kept nor known to `is_known`.
 KINTSUGI_EXPORT void ReapOrphans(const std::function<bool(pid_t)>& is_known);
 
 }  // namespace kintsugi

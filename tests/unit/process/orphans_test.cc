@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,6 +85,23 @@ TEST(Orphans, OthersAreLeftAlone) {
   EXPECT_TRUE(std::filesystem::exists("/proc/" + std::to_string(inner))) << "reaped, and it was known";
   ReapOrphans(NobodyIsKnown);
   EXPECT_FALSE(std::filesystem::exists("/proc/" + std::to_string(inner)));
+}
+
+// The launcher's thread reaps orphans while another thread waits for a child of its own: which of the two looks first is chance.
+TEST(Orphans, AChildThatSomebodyWaitsForIsNotReapedByWhoeverLooksFirst) {
+  boost::asio::io_context io;
+  std::optional<ExitCause> ended;
+  ChildProcess::Callbacks callbacks;
+  callbacks.on_exit = [&](const ExitCause& cause) { ended = cause; };
+  const auto child = ChildProcess::Spawn(io, Shell("exit 3"), std::move(callbacks)).value();
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child->pid()), &info, WEXITED | WNOWAIT), 0);
+  ReapOrphans(NobodyIsKnown);
+  (void)KillOrphans("KINTSUGI_TEST_LIFE=ours", NobodyIsKnown);
+  io.run();
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->kind, ExitKind::kExitCode) << ended->text;
+  EXPECT_EQ(ended->code, 3);
 }
 
 }  // namespace
