@@ -100,6 +100,7 @@ class KINTSUGI_EXPORT GlooGroup {
   Status Run(const char* what, const std::function<void()>& collective);
   template <typename T>
   Status Sum(T* data, size_t count);
+  void GatherInTwoRounds(uint8_t* all, size_t bytes_each);
   template <typename T>
   Status Gather(const T* mine, size_t count_each, T* all);
   template <typename T>

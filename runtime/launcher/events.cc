@@ -37,7 +37,10 @@ void Leader::Record(Rank rank, uint64_t step, double loss, const core::SampleSum
   controller_->reports().Record(rank, Step(step), loss, samples);
 }
 
-void Leader::OnFired(const Injection& injection, TimePoint at) { result_.fired.push_back({injection, at}); }
+void Leader::OnFired(const Injection& injection, TimePoint at) {
+  fired_.Add({injection, at});
+  for (IncidentResult& incident : result_.incidents) fired_.Attribute(&incident);
+}
 
 void Leader::OnHeld(Rank rank, const std::optional<core::HeldState>& held) {
   if (!ended_) controller_->Feed(core::StateHeld{rank, held});

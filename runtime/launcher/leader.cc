@@ -210,16 +210,7 @@ void Leader::OnTransition(const core::Transition& t) {
 
 void Leader::OnIncident(const core::IncidentRecord& record) {
   IncidentResult incident{record, std::nullopt};
-  // The injector's stamp is the true instant of a fault that it caused.
-  for (size_t i = fired_attributed_; i < result_.fired.size(); ++i) {
-    const FiredInjection& fired = result_.fired[i];
-    const auto& ranks = record.ranks;
-    if (std::find(ranks.begin(), ranks.end(), fired.injection.rank) == ranks.end()) continue;
-    incident.injected = fired;
-    incident.record.fault_at = std::min(fired.at, record.detected_at);
-    fired_attributed_ = i + 1;
-    break;
-  }
+  fired_.Attribute(&incident);
   const TimePoint now = SteadyClock::SteadyNow();
   const core::IncidentRecord& told = incident.record;
   // A gap that healed stopped nobody.

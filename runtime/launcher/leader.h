@@ -13,6 +13,7 @@
 #include "runtime/controller/controller.h"
 #include "runtime/controller/node_hub.h"
 #include "runtime/core/witness.h"
+#include "runtime/launcher/fired_injections.h"
 #include "runtime/launcher/generation_log.h"
 #include "runtime/launcher/launcher.h"
 #include "runtime/launcher/run_observer.h"
@@ -189,7 +190,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   uint64_t progress_step_ = 0;
   TimePoint progress_step_at_;
   double samples_per_second_ = 0;
-  size_t fired_attributed_ = 0;
+  FiredInjections fired_;
   RunTimes times_;
   StepTimes step_times_;
   IncidentTally tally_;

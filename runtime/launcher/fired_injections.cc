@@ -1,0 +1,28 @@
+#include "runtime/launcher/fired_injections.h"
+
+#include <algorithm>
+
+namespace kintsugi {
+
+void FiredInjections::Attribute(IncidentResult* incident) {
+  core::IncidentRecord& record = incident->record;
+  for (Entry& entry : fired_) {
+    const auto& [injection, at] = entry.fired;
+    if (entry.taken || std::find(record.ranks.begin(), record.ranks.end(), injection.rank) == record.ranks.end())
+      continue;
+    if (record.resumed_at && at > *record.resumed_at) continue;
+    entry.taken = true;  // a second one of the same incident, too: no later one came of it
+    if (incident->injected) continue;
+    incident->injected = entry.fired;
+    // The injector's stamp is the true instant of a fault that it caused.
+    record.fault_at = std::min(at, record.detected_at);
+  }
+}
+
+std::vector<FiredInjection> FiredInjections::All() const {
+  std::vector<FiredInjection> all;
+  for (const Entry& entry : fired_) all.push_back(entry.fired);
+  return all;
+}
+
+}  // namespace kintsugi
