@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "replica/links/make_link.h"
 #include "replica/snapshot/snapshots.h"
 
 namespace kintsugi {

@@ -14,7 +14,7 @@ Status GlooWorld::RegisterWith(Agent& agent) {
 }
 
 Status GlooWorld::Stop(HandlerContext&, void* self) {
-  if (const GlooDevice device = Self(self).device_) device->Abort();
+  if (const GlooDevice device = Self(self).device_) AbortGlooDevice(device);
   return Status::Ok();
 }
 
@@ -30,7 +30,7 @@ Status GlooWorld::Rebuild(HandlerContext& call, void* self) {
                          .size = call.world_size,
                          .deadline = call.deadline,
                          .cancel = call.cancel};
-  KINTSUGI_ASSIGN_OR_RETURN(group.device, AbortableDevice::Create(world.address_));
+  KINTSUGI_ASSIGN_OR_RETURN(group.device, CreateGlooDevice(world.address_));
   world.device_ = group.device;
   KINTSUGI_ASSIGN_OR_RETURN(world.group_, GlooGroup::Connect(*call.store, group));
   return Status::Ok();

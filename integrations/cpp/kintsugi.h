@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "integrations/cpp/gloo_world.h"
-#include "replica/defaults.h"
+#include "replica/links/replica_options.h"
 #include "replica/stream/gloo_group.h"
 #include "runtime/agent.h"
 

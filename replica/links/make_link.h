@@ -16,18 +16,12 @@
 #include "callbacks/handlers/store.h"
 #include "callbacks/state/device_memory.h"
 #include "kernels/byte_kernels.h"
-#include "replica/stream/abortable_gloo.h"
+#include "replica/links/link_preference.h"
+#include "replica/stream/gloo_address.h"
 #include "replica/stream/link.h"
 #include "runtime/base/log.h"
 
 namespace kintsugi {
-
-enum class LinkPreference : uint8_t {
-  kAutomatic,
-  kSharedMemory,  // kFailedPrecondition where it is not possible
-  kGloo,
-  kNccl,  // else Gloo
-};
 
 // The preference of links that carry host memory only.
 constexpr LinkPreference HostLink(LinkPreference prefer) {
@@ -39,8 +33,8 @@ struct LinkOptions {
   Rank self;
   Rank peer;
   std::string name;
-  TimePoint deadline;             // of opening
-  CancelToken* cancel = nullptr;  // ends opening; afterwards it is the owner who calls Abort
+  TimePoint deadline;                                  // of opening
+  CancelToken* cancel = nullptr;                       // ends opening; afterwards it is the owner who calls Abort
   LinkPreference prefer = LinkPreference::kAutomatic;  // where the two ranks differ, the one that restricts wins
   GlooAddress address;
   std::shared_ptr<const DeviceMemory> memory;  // that messages may lie in; null: host memory only

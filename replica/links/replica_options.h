@@ -4,8 +4,9 @@
 // Units: bytes per second.
 #pragma once
 
-#include "replica/links/make_link.h"
-#include "replica/stream/state_stream.h"
+#include "kernels/host_checksum.h"
+#include "replica/links/link_preference.h"
+#include "replica/stream/gloo_address.h"
 
 namespace kintsugi {
 

@@ -24,19 +24,11 @@
 #include <string>
 #include <vector>
 
+#include "replica/stream/gloo_address.h"
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi {
-
-// The address at which other ranks reach this one: what the launcher says (KINTSUGI_ADDRESS), else loopback.
-KINTSUGI_EXPORT std::string AddressOfThisRank();
-
-// Which address of this host Gloo listens on. An interface name wins over the host name.
-struct GlooAddress {
-  std::string hostname = AddressOfThisRank();
-  std::string interface_name;
-};
 
 struct KINTSUGI_EXPORT GlooAborted : public gloo::IoException {
   using gloo::IoException::IoException;
@@ -90,8 +82,5 @@ class KINTSUGI_EXPORT AbortableDevice final : public gloo::transport::Device {
   std::shared_ptr<gloo::transport::Device> inner_;
   std::shared_ptr<internal::AbortDomain> domain_;
 };
-
-// One device serves all groups of a generation: its one I/O thread and its one Abort.
-using GlooDevice = std::shared_ptr<AbortableDevice>;
 
 }  // namespace kintsugi

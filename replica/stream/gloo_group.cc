@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "replica/stream/abortable_gloo.h"
 #include "replica/stream/gloo_rendezvous.h"
 
 namespace kintsugi {
@@ -20,6 +21,9 @@ constexpr size_t kLittleBytes = 256 << 10;
 constexpr uint8_t kGatherInTwoRoundsSlotPrefix = 0x20;
 
 }  // namespace
+
+Result<GlooDevice> CreateGlooDevice(const GlooAddress& address) { return AbortableDevice::Create(address); }
+void AbortGlooDevice(const GlooDevice& device) { device->Abort(); }
 
 std::string GlooPlace(const std::string& prefix, const std::string& name, int rank, int size) {
   return "group '" + prefix + (name.empty() ? "" : "/" + name) + "' rank " + std::to_string(rank) + " of " +
@@ -68,6 +72,10 @@ Result<std::vector<std::unique_ptr<GlooGroup>>> GlooGroup::ConnectAll(Store& sto
 GlooGroup::GlooGroup(std::string place, GlooDevice device, std::shared_ptr<gloo::Context> context)
     : place_(std::move(place)), device_(std::move(device)), context_(std::move(context)) {}
 GlooGroup::~GlooGroup() = default;
+
+void GlooGroup::Abort() { device_->Abort(); }
+int GlooGroup::rank() const { return context_->rank; }
+int GlooGroup::size() const { return context_->size; }
 
 Status GlooGroup::Run(const char* what, const std::function<void()>& collective) {
   try {

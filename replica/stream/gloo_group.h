@@ -11,8 +11,6 @@
 // Ownership: owns its context; the device may be shared by several groups of one generation, then Abort ends them all.
 #pragma once
 
-#include <gloo/context.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,12 +19,25 @@
 
 #include "callbacks/handlers/cancel.h"
 #include "callbacks/handlers/store.h"
-#include "replica/stream/abortable_gloo.h"
+#include "replica/stream/gloo_address.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/export.h"
+#include "runtime/base/result.h"
 #include "runtime/base/status.h"
 
+namespace gloo {
+class Context;
+}
+
 namespace kintsugi {
+
+// One device (abortable_gloo.h) serves all groups of a generation: its one I/O thread and its one Abort.
+class AbortableDevice;
+using GlooDevice = std::shared_ptr<AbortableDevice>;
+// Errors: as AbortableDevice::Create.
+KINTSUGI_EXPORT Result<GlooDevice> CreateGlooDevice(const GlooAddress& address = {});
+// Ends what runs over the device, from any thread; for good.
+KINTSUGI_EXPORT void AbortGlooDevice(const GlooDevice& device);
 
 // What connecting needs, for one group or several.
 struct GlooJoin {
@@ -87,12 +98,12 @@ class KINTSUGI_EXPORT GlooGroup {
   Status Broadcast(uint8_t* data, size_t count, int root);
   Status Barrier();
 
-  void Abort() { device_->Abort(); }
-  int rank() const { return context_->rank; }
-  int size() const { return context_->size; }
+  void Abort();
+  int rank() const;
+  int size() const;
   const GlooDevice& device() const { return device_; }
-  // For collectives of one's own: Gloo's functions that take an options object are abortable on it. One that talks to
-  // other members than GlooMembers::pairs connects throws, naming both.
+  // For collectives of one's own, with <gloo/context.h>: Gloo's functions that take an options object are abortable on
+  // it. One that talks to other members than GlooMembers::pairs connects throws, naming both.
   const std::shared_ptr<gloo::Context>& context() const { return context_; }
 
  private:

@@ -1,5 +1,6 @@
 #include "replica/stream/gloo_link.h"
 
+#include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "replica/stream/abortable_gloo.h"
 #include "replica/stream/fresh_pages.h"
 
 namespace kintsugi {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "replica/stream/abortable_gloo.h"
 #include "replica/stream/gloo_rendezvous.pb.h"
 #include "replica/stream/loop_turns.h"
 #include "replica/stream/store_wait.h"

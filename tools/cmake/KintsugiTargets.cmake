@@ -62,7 +62,8 @@ function(kintsugi_install_headers room)
 endfunction()
 
 # kintsugi_library(<folder name> SOURCES ... HEADERS ... DEPS ... PRIVATE_DEPS ...)
-#   target kintsugi_<name>, alias kintsugi::<name>. HEADERS are installed, under their path from the project's root.
+#   target kintsugi_<name>, alias kintsugi::<name>. HEADERS are installed, under their path from the project's root: those that
+#   a trainer names, and what they include. tests/package compiles every one of them from the installed tree alone.
 function(kintsugi_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target kintsugi_${name})

@@ -37,7 +37,7 @@ struct GlooProcessGroups::Connected {
 
 Status GlooProcessGroups::Connect(HandlerContext& call) {
   End();
-  KINTSUGI_ASSIGN_OR_RETURN(GlooDevice device, AbortableDevice::Create());
+  KINTSUGI_ASSIGN_OR_RETURN(GlooDevice device, CreateGlooDevice());
   {
     std::lock_guard lock(mutex_);
     device_ = device;
@@ -82,7 +82,7 @@ void GlooProcessGroups::Abort() {
     device = device_;
   }
   ProcessGroups::Abort();
-  if (device) device->Abort();
+  if (device) AbortGlooDevice(device);
 }
 
 Groups GlooProcessGroups::groups() {

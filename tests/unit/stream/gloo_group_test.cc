@@ -1,5 +1,6 @@
 #include "replica/stream/gloo_group.h"
 
+#include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "replica/stream/abortable_gloo.h"
 #include "replica/stream/gloo_rendezvous.h"
 #include "tests/support/memory_store.h"
 
