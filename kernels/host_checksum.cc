@@ -13,8 +13,10 @@ namespace {
 
 const internal::Xxh3Functions& Xxh3() {
 #if defined(__x86_64__)
-  static const internal::Xxh3Functions& functions =
-      __builtin_cpu_supports("avx2") ? internal::Xxh3Avx2() : internal::Xxh3Base();
+  // Processors before these slow down for a while after each wide instruction.
+  static const internal::Xxh3Functions& functions = __builtin_cpu_supports("avx512vbmi2") ? internal::Xxh3Avx512()
+                                                    : __builtin_cpu_supports("avx2")      ? internal::Xxh3Avx2()
+                                                                                          : internal::Xxh3Base();
 #else
   static const internal::Xxh3Functions& functions = internal::Xxh3Base();
 #endif

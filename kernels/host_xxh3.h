@@ -18,5 +18,6 @@ struct Xxh3Functions {
 
 const Xxh3Functions& Xxh3Base();
 const Xxh3Functions& Xxh3Avx2();
+const Xxh3Functions& Xxh3Avx512();
 
 }  // namespace kintsugi::internal

@@ -2,6 +2,7 @@
 
 #include "replica/defaults.h"
 #include "replica/formats/save_as.h"
+#include "replica/resume/read_share.h"
 #include "replica/resume/reshaped_load.h"
 #include "replica/save/save_handlers.h"
 #include "replica/snapshot/snapshots.h"
@@ -69,6 +70,27 @@ Status SetReshape(const AgentOptions& options, const Agent& agent, std::shared_p
   return Status::Ok();
 }
 
+// Who reads what several ranks hold.
+Status SetReadShare(const AgentOptions& options, const Agent& agent, const ReplicaOptions& replica,
+                    checkpoint::SaveContext* save) {
+  const auto policy = resume::ReadPolicyFromName(options.resume_read.empty() ? "auto" : options.resume_read);
+  if (!policy)
+    return {StatusCode::kInvalidArgument,
+            "'" + options.resume_read + "' is none of auto, each and once (KINTSUGI_RESUME_READ)"};
+  save->share = [policy = *policy, replica,
+                 &registry = agent.registry()](HandlerContext& call) -> Result<checkpoint::LoadShare> {
+    KINTSUGI_ASSIGN_OR_RETURN(auto agreed, resume::ReadShare::Agree(registry, policy, replica, call));
+    auto share = std::make_shared<resume::ReadShare>(std::move(agreed));
+    checkpoint::LoadShare load{share->elsewhere(), {}};
+    load.exchange = [share](HandlerContext& now, const Result<Step>& read) -> Result<std::string> {
+      KINTSUGI_RETURN_IF_ERROR(share->Exchange(now, read));
+      return share->Note();
+    };
+    return load;
+  };
+  return Status::Ok();
+}
+
 // What a save writes beside the native checkpoint. That one is whole by then: nothing here can take it back, so what
 // goes wrong is told and no more.
 Status SetOtherFormats(const AgentOptions& options, std::shared_ptr<LogSink> log, checkpoint::SaveContext* save) {
@@ -119,6 +141,7 @@ Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr
   plane->save.aliases = &agent->aliases();
   plane->save.side_files = options.save_with;
   KINTSUGI_RETURN_IF_ERROR(SetReshape(options, *agent, log, &plane->save));
+  KINTSUGI_RETURN_IF_ERROR(SetReadShare(options, *agent, replica, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(SetOtherFormats(options, std::move(log), &plane->save));
   plane->replica.SetLoader(checkpoint::LoadHandler, &plane->save);
   KINTSUGI_RETURN_IF_ERROR(

@@ -1,4 +1,4 @@
-// BlockHasher: checksums per block of 1 MiB of bytes that come in pieces (replica/save/checksum.h).
+// BlockHasher: checksums per block (1 MiB, or a sub-block) of bytes that come in pieces (replica/save/checksum.h).
 //
 // Threads: one.
 #pragma once
@@ -14,15 +14,17 @@ namespace kintsugi::formats {
 
 class BlockHasher {
  public:
+  explicit BlockHasher(uint64_t block_bytes = checkpoint::kBlockBytes) : block_bytes_(block_bytes) {}
+
   void Update(std::span<const uint8_t> bytes) {
     while (!bytes.empty()) {
-      const uint64_t take = std::min<uint64_t>(bytes.size(), checkpoint::kBlockBytes - filled_);
-      if (take == checkpoint::kBlockBytes) {
+      const uint64_t take = std::min<uint64_t>(bytes.size(), block_bytes_ - filled_);
+      if (take == block_bytes_) {
         blocks_.push_back(checkpoint::ChecksumOf(bytes.first(take)));
       } else {
         running_.Update(bytes.data(), take);
         filled_ += take;
-        if (filled_ == checkpoint::kBlockBytes) Close();
+        if (filled_ == block_bytes_) Close();
       }
       bytes = bytes.subspan(take);
     }
@@ -39,6 +41,7 @@ class BlockHasher {
     filled_ = 0;
   }
 
+  const uint64_t block_bytes_;
   RunningChecksum running_{ChecksumAlgorithm::kXxh3};
   uint64_t filled_ = 0;
   std::vector<checkpoint::Checksum> blocks_;

@@ -61,7 +61,8 @@ struct CatalogPiece {
   uint64_t at = 0;                           // byte of the file where element 0 lies (of the box, or of the flat range)
   uint64_t bytes = 0;                        // from there on, all that elements of the piece may reach
   Shape strides;                             // in elements; empty: dense, row-major
-  std::vector<checkpoint::Checksum> blocks;  // of its bytes, where the format keeps such (replica/save/checksum.h)
+  // Of its bytes, where the format keeps such (replica/save/checksum.h).
+  std::vector<checkpoint::Checksum> blocks, sub_blocks{};
 };
 
 // A small value that is no tensor.

@@ -37,7 +37,7 @@ struct WrittenFile {
   std::vector<checkpoint::Checksum> blocks;  // of the file
   // Of each segment, where they were asked for.
   std::vector<uint64_t> segment_bytes;
-  std::vector<std::vector<checkpoint::Checksum>> segment_blocks;
+  std::vector<std::vector<checkpoint::Checksum>> segment_blocks, segment_sub_blocks;
 };
 
 struct OutlineFile {

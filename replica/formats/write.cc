@@ -75,6 +75,17 @@ class FileStream {
   WrittenFile written_;
 };
 
+// The checksums of one segment.
+struct SegmentHasher {
+  explicit SegmentHasher(uint64_t segment_bytes) : wants_sub_blocks(checkpoint::SubBlockCount(segment_bytes) > 0) {}
+  void Update(std::span<const uint8_t> bytes) {
+    blocks.Update(bytes);
+    if (wants_sub_blocks) sub_blocks.Update(bytes);
+  }
+  const bool wants_sub_blocks;
+  BlockHasher blocks, sub_blocks{checkpoint::kSubBlockBytes};
+};
+
 bool IsAlive(const std::string& digits) {
   if (digits.empty() || digits.size() > 9 || digits.find_first_not_of("0123456789") != std::string::npos) return true;
   return ::kill(static_cast<pid_t>(std::stol(digits)), 0) == 0 || errno != ESRCH;
@@ -205,11 +216,11 @@ class Writing {
     FileStream stream(std::move(opened), file.name);
     std::vector<uint32_t> crcs(static_cast<size_t>(file.crc_slots));
     for (const Segment& segment : file.segments) {
-      BlockHasher blocks;
+      SegmentHasher hasher(segment.size_bytes);
       if (segment.kind == Segment::Kind::kTensor) {
         for (uint32_t w = plan_->first_window(box); w < plan_->end_window(box); ++w)
           KINTSUGI_RETURN_IF_ERROR(
-              WriteWindow(segment, w, file.wants_segment_blocks ? &blocks : nullptr, buffer, crcs, stream));
+              WriteWindow(segment, w, file.wants_segment_blocks ? &hasher : nullptr, buffer, crcs, stream));
         ++box;
       } else {
         const std::string late = segment.kind == Segment::Kind::kLate ? segment.late(crcs) : std::string();
@@ -217,13 +228,14 @@ class Writing {
         KINTSUGI_CHECK(bytes.size() == segment.size_bytes, "a segment has another length than its outline says");
         const std::span<const uint8_t> view(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
         if (segment.crc >= 0) AddToCrc(segment, view, crcs);
-        if (file.wants_segment_blocks) blocks.Update(view);
+        if (file.wants_segment_blocks) hasher.Update(view);
         KINTSUGI_RETURN_IF_ERROR(stream.Append(view));
         Advance(view.size());
       }
       if (!file.wants_segment_blocks) continue;
       stream.written().segment_bytes.push_back(segment.size_bytes);
-      stream.written().segment_blocks.push_back(blocks.Finish());
+      stream.written().segment_blocks.push_back(hasher.blocks.Finish());
+      stream.written().segment_sub_blocks.push_back(hasher.sub_blocks.Finish());
     }
     KINTSUGI_RETURN_IF_ERROR(stream.Finish());
     *written = std::move(stream.written());
@@ -236,7 +248,7 @@ class Writing {
     crc = ::crc32_gzip_refl(crc, bytes.data(), bytes.size());
   }
 
-  Status WriteWindow(const Segment& segment, uint32_t window, BlockHasher* blocks, std::vector<uint8_t>& buffer,
+  Status WriteWindow(const Segment& segment, uint32_t window, SegmentHasher* hasher, std::vector<uint8_t>& buffer,
                      std::vector<uint32_t>& crcs, FileStream& stream) {
     if (failed_) return {StatusCode::kCancelled, "another file could not be written"};
     if (options_.poll) KINTSUGI_RETURN_IF_ERROR(options_.poll());
@@ -246,7 +258,7 @@ class Writing {
     for (uint64_t at = 0; at < size; at += kPassBytes) {
       const std::span<const uint8_t> bytes(data + at, std::min(kPassBytes, size - at));
       if (segment.crc >= 0) AddToCrc(segment, bytes, crcs);
-      if (blocks) blocks->Update(bytes);
+      if (hasher) hasher->Update(bytes);
       KINTSUGI_RETURN_IF_ERROR(stream.Append(bytes));
     }
     if (data != buffer.data()) unstaged_ += size;

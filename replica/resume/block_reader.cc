@@ -10,6 +10,7 @@
 
 namespace kintsugi::resume {
 
+using checkpoint::Extent;
 using checkpoint::kBlockBytes;
 using formats::CatalogPiece;
 
@@ -21,6 +22,12 @@ constexpr uint64_t kSkipBytes = 64 << 10;
 constexpr uint64_t kRunBytesMin = 16 << 10;
 
 uint64_t BlockBegin(uint64_t at) { return at / kBlockBytes * kBlockBytes; }
+
+// Reading begins and ends at multiples of these.
+uint64_t GranuleOf(const Extent& extent) {
+  if (extent.blocks.empty()) return 1;
+  return extent.sub_blocks.empty() ? kBlockBytes : checkpoint::kSubBlockBytes;
+}
 
 uint64_t WindowBytes(uint64_t buffer_bytes, int threads) {
   return std::max(BlockBegin(buffer_bytes / static_cast<uint64_t>(threads)), kBlockBytes);
@@ -55,6 +62,7 @@ uint32_t BlockReader::RegionOf(uint32_t piece) {
   region.is_gathered = !stored.strides.empty();
   region.extent.offset = stored.at;
   region.extent.blocks = stored.blocks;
+  region.extent.sub_blocks = stored.sub_blocks;
   region.extent.size_bytes = stored.bytes;
   if (!region.is_gathered) return number;
   int64_t elements = 1;
@@ -85,18 +93,16 @@ void BlockReader::ListTakes(uint32_t piece, const FlatRange& range) {
 void BlockReader::MakeWindows() {
   // In the order of the files: sequential for the disk.
   const auto place = [this](const Take& take) {
-    const checkpoint::Extent& extent = regions_[take.region].extent;
+    const Extent& extent = regions_[take.region].extent;
     return std::tuple(std::string_view(extent.file), extent.offset + take.begin);
   };
   std::sort(takes_.begin(), takes_.end(), [&](const Take& a, const Take& b) { return place(a) < place(b); });
   for (size_t i = 0; i < takes_.size(); ++i) {
     const Take& take = takes_[i];
     const Region& region = regions_[take.region];
-    uint64_t begin = take.begin, end = take.end;
-    if (!region.extent.blocks.empty()) {
-      begin = BlockBegin(begin);
-      end = std::min(BlockBegin(end + kBlockBytes - 1), region.extent.size_bytes);
-    }
+    const uint64_t granule = GranuleOf(region.extent);
+    const uint64_t begin = take.begin / granule * granule;
+    const uint64_t end = std::min((take.end + granule - 1) / granule * granule, region.extent.size_bytes);
     if (!windows_.empty() && windows_.back().region == take.region && !region.is_gathered) {
       Window& last = windows_.back();
       // Small tensors share blocks.
@@ -114,7 +120,10 @@ void BlockReader::List(const reshard::Inflow& inflow) {
   region_of_file_.assign(catalog_.files().size(), UINT32_MAX);
   for (const uint32_t piece : inflow.Pieces()) {
     // A piece's own checksums are over its blocks; those of a file know nothing of where a piece begins.
-    const uint64_t granule = catalog_.PieceOf(piece).blocks.empty() ? kSkipBytes : kBlockBytes;
+    const CatalogPiece& stored = catalog_.PieceOf(piece);
+    const uint64_t granule = stored.blocks.empty()       ? kSkipBytes
+                             : stored.sub_blocks.empty() ? kBlockBytes
+                                                         : checkpoint::kSubBlockBytes;
     for (const FlatRange& range : inflow.Needed(piece, static_cast<int64_t>(granule) / ElementBytes(piece)))
       ListTakes(piece, range);
   }
@@ -177,7 +186,7 @@ uint64_t BlockReader::PlaceWindow(const Window& window, const reshard::Inflow& i
 
 Status BlockReader::ReadPlaced(const Window& window, Lane* lane) {
   const Take& take = takes_[window.first_take];
-  const checkpoint::Extent& extent = regions_[window.region].extent;
+  const Extent& extent = regions_[window.region].extent;
   if (lane->open_name != extent.file || !lane->open) {
     lane->open_name = extent.file;
     KINTSUGI_ASSIGN_OR_RETURN(lane->open, files_.Open(extent.file));
@@ -185,7 +194,7 @@ Status BlockReader::ReadPlaced(const Window& window, Lane* lane) {
   const layout::Metadata& metadata = catalog_.metadata();
   const std::string what = "tensor '" + metadata.keys[metadata.KeyOfPiece(take.piece)].name + "'";
   if (extent.blocks.empty()) return ReadPieces(*lane->open, extent.offset + window.begin, lane->pieces).Annotate(what);
-  return ReadStretch(*lane->open, extent.file, extent, window.begin / kBlockBytes, what, lane->pieces);
+  return ReadStretch(*lane->open, extent.file, extent, window.begin, what, lane->pieces);
 }
 
 Status BlockReader::ReadWindow(const Window& window, reshard::Inflow* inflow, Lane* lane) {

@@ -93,7 +93,7 @@ class Loader {
       KINTSUGI_ASSIGN_OR_RETURN(formats::Catalog catalog, formats::ReadCatalog(request_.path, "", read));
       catalog_ = std::make_unique<formats::Catalog>(std::move(catalog));
       KINTSUGI_RETURN_IF_ERROR(Identify());
-      KINTSUGI_ASSIGN_OR_RETURN(Target target, Target::Of(registry_));
+      KINTSUGI_ASSIGN_OR_RETURN(Target target, Target::Of(registry_, request_.elsewhere));
       target_ = std::make_unique<Target>(std::move(target));
       return Status::Ok();
     }();

@@ -21,11 +21,11 @@ ShardedTensor Target::PieceAlone(ShardedTensor tensor, const std::string& stored
   return tensor;
 }
 
-Result<Target> Target::Of(const StateRegistry& registry) {
+Result<Target> Target::Of(const StateRegistry& registry, const std::set<std::string>* elsewhere) {
   Target target(registry);
   for (const auto& [key, tensor] : registry.tensors()) {
     KINTSUGI_RETURN_IF_ERROR(registry.DeviceOf(tensor).status());
-    target.tensors_.emplace(key, &tensor);
+    if (!elsewhere || !elsewhere->count(key)) target.tensors_.emplace(key, &tensor);
   }
   target.Describe();
   if (const auto errors = Validate(target.metadata_, {.is_request = true}); !errors.empty())

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "callbacks/state/registry.h"
@@ -19,7 +21,8 @@ namespace kintsugi::resume {
 
 class Target {
  public:
-  static Result<Target> Of(const StateRegistry& registry);
+  // Without the keys `elsewhere`, where that is given.
+  static Result<Target> Of(const StateRegistry& registry, const std::set<std::string>* elsewhere = nullptr);
 
   const layout::Metadata& metadata() const { return metadata_; }  // of one rank, number 0
   // The same with this rank's own number, as other ranks see it.

@@ -16,6 +16,11 @@ int DigitOf(char c) {
   return -1;
 }
 
+void AppendEach(std::span<const uint8_t> bytes, size_t granule, std::vector<Checksum>* checksums) {
+  for (size_t at = 0; at < bytes.size(); at += granule)
+    checksums->push_back(ChecksumOf(bytes.subspan(at, std::min(granule, bytes.size() - at))));
+}
+
 void AppendHex(Checksum checksum, std::string* text) {
   for (int shift = 60; shift >= 0; shift -= 4) text->push_back(kHex[checksum >> shift & 15]);
 }
@@ -27,8 +32,11 @@ Checksum ChecksumOf(std::span<const uint8_t> bytes) {
 }
 
 void AppendBlocks(std::span<const uint8_t> bytes, std::vector<Checksum>* blocks) {
-  for (size_t at = 0; at < bytes.size(); at += kBlockBytes)
-    blocks->push_back(ChecksumOf(bytes.subspan(at, std::min<size_t>(kBlockBytes, bytes.size() - at))));
+  AppendEach(bytes, kBlockBytes, blocks);
+}
+
+void AppendSubBlocks(std::span<const uint8_t> bytes, std::vector<Checksum>* sub_blocks) {
+  AppendEach(bytes, kSubBlockBytes, sub_blocks);
 }
 
 Checksum DigestOf(const std::vector<Checksum>& blocks) {

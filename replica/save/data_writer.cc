@@ -12,6 +12,15 @@ constexpr uint64_t kWriteBytes = 4 * kBlockBytes;
 constexpr size_t kPiecesMax = 1024;
 constexpr std::array<uint8_t, kAlignment> kZeros{};
 
+// Both kinds, of one block after the other: the second finds it in the cache.
+void AppendChecksums(std::span<const uint8_t> bytes, Extent* extent) {
+  for (size_t at = 0; at < bytes.size(); at += kBlockBytes) {
+    const auto block = bytes.subspan(at, std::min<size_t>(kBlockBytes, bytes.size() - at));
+    AppendBlocks(block, &extent->blocks);
+    if (extent->size_bytes > kSubBlockBytes) AppendSubBlocks(block, &extent->sub_blocks);
+  }
+}
+
 }  // namespace
 
 DataWriter::DataWriter(std::unique_ptr<WritableFile> file, std::string name, std::function<Status()> poll)
@@ -21,6 +30,7 @@ Extent DataWriter::Begin(uint64_t size_bytes) {
   if (const uint64_t gap = Aligned(end_) - end_; gap > 0) Gather(std::span(kZeros).first(gap));
   Extent extent{name_, end_, size_bytes, {}};
   extent.blocks.reserve(BlockCount(size_bytes));
+  extent.sub_blocks.reserve(SubBlockCount(size_bytes));
   return extent;
 }
 
@@ -34,7 +44,7 @@ Result<Extent> DataWriter::AppendFrom(const DeviceMemory& device, const Memory& 
     const std::span<const uint8_t> now(buffer_.get(), std::min(kWriteBytes, memory.size_bytes - at));
     KINTSUGI_RETURN_IF_ERROR(poll_());
     KINTSUGI_RETURN_IF_ERROR(device.Read(buffer_.get(), from + at, now.size()));
-    AppendBlocks(now, &extent.blocks);
+    AppendChecksums(now, &extent);
     Gather(now);
     KINTSUGI_RETURN_IF_ERROR(Write());
   }
@@ -45,7 +55,7 @@ Result<Extent> DataWriter::Append(std::span<const uint8_t> bytes) {
   Extent extent = Begin(bytes.size());
   while (!bytes.empty()) {
     const auto now = bytes.first(std::min<size_t>(bytes.size(), kWriteBytes));
-    AppendBlocks(now, &extent.blocks);
+    AppendChecksums(now, &extent);
     Gather(now);
     bytes = bytes.subspan(now.size());
     if (pending_ >= kWriteBytes || pieces_.size() >= kPiecesMax) KINTSUGI_RETURN_IF_ERROR(Write());

@@ -113,6 +113,7 @@ Status Loader::Search(const ListedPart& listed, bool own) {
 Status Loader::FindSources() {
   for (const auto& [key, tensor] : registry_.tensors()) {
     KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
+    if (request_.elsewhere && request_.elsewhere->count(key)) continue;
     missing_.emplace(key, &tensor);
   }
   for (const bool own : {true, false})

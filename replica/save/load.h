@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct LoadRequest {
   const CancelToken* cancel = nullptr;
   int world_size = 0;           // of the run; another than the checkpoint's needs `reshape`. 0: not compared
   bool always_reshape = false;  // names or types change (an AOA program): also where layouts are equal
+  // Keys of registered tensors that another rank reads for this one: they are neither read nor judged here. Null: none.
+  const std::set<std::string>* elsewhere = nullptr;
   // Whether all ranks can take what is stored as it is, given whether this one can: where one cannot, all reshape.
   // Needed with `reshape`.
   std::function<Result<bool>(bool fits)> all_fit;

@@ -25,6 +25,7 @@ void PutExtent(const Extent& extent, Json* json) {
   (*json)["size_bytes"] = extent.size_bytes;
   (*json)["blocks"] = ToHex(extent.blocks);
   (*json)["digest"] = ToHex(DigestOf(extent.blocks));
+  if (!extent.sub_blocks.empty()) (*json)["sub_blocks"] = ToHex(extent.sub_blocks);
 }
 
 Json ToJson(const StoredTensor& stored) {
@@ -94,6 +95,12 @@ Extent GetExtent(const std::string& file, uint64_t file_bytes, Fields* fields) {
     extent.blocks = std::move(*blocks);
   if (fields->Text("digest", 16) != ToHex(DigestOf(extent.blocks)))
     fields->Refuse("has a digest that is not that of its blocks");
+  if (!fields->Has("sub_blocks")) return extent;
+  auto sub_blocks = ChecksumsFromHex(fields->Text("sub_blocks", kPartBytesMax));
+  if (!sub_blocks || sub_blocks->size() != SubBlockCount(extent.size_bytes))
+    fields->Refuse("does not have one checksum for each part of " + std::to_string(kSubBlockBytes) + " bytes");
+  else
+    extent.sub_blocks = std::move(*sub_blocks);
   return extent;
 }
 
@@ -131,7 +138,9 @@ StoredShard GetShard(int world_size, Fields* fields) {
   shard.holders = fields->Ranks("holders", world_size);
   shard.file = GetFile("file", fields);
   shard.file_bytes = fields->Unsigned("file_bytes", INT64_MAX);
-  for (Fields& tensor : fields->Objects("tensors")) shard.tensors.push_back(GetTensor(shard, &tensor));
+  auto tensors = fields->Objects("tensors");
+  shard.tensors.reserve(tensors.size());
+  for (Fields& tensor : tensors) shard.tensors.push_back(GetTensor(shard, &tensor));
   return shard;
 }
 

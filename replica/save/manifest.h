@@ -23,7 +23,7 @@ namespace kintsugi::checkpoint {
 
 inline constexpr uint64_t kSchema = 1;
 inline constexpr uint64_t kManifestBytesMax = 64ull << 20;
-// 16 digits per MiB of state: enough for 8 TiB from one writer.
+// 16 digits per MiB of state, and for each of its sub-blocks: enough for 1.8 TiB from one writer.
 inline constexpr uint64_t kPartBytesMax = 256ull << 20;
 inline constexpr size_t kJobBytesMax = 256;
 // A layout up to the first of these is cut over all ranks of the world. One above it is of a few ranks that hold it alone, as
@@ -40,6 +40,8 @@ struct Extent {
   uint64_t offset = 0;
   uint64_t size_bytes = 0;
   std::vector<Checksum> blocks;
+  // SubBlockCount of them, or none: of a checkpoint of an older version, and of what is always read whole.
+  std::vector<Checksum> sub_blocks{};
 };
 
 struct StoredTensor {

@@ -53,6 +53,31 @@ Result<Loaded> LoadNative(HandlerContext& call, const SaveContext& context, File
   return Load(*context.registry, *request, files);
 }
 
+// This rank's own part: all but what others read for it.
+Result<Loaded> LoadOwn(HandlerContext& call, const SaveContext& context, const LoadShare& share) {
+  FileSystem& files = FilesOf(context);
+  LoadRequest request;
+  request.self = call.rank;
+  request.deadline = call.deadline;
+  request.cancel = call.cancel;
+  request.world_size = call.world_size;
+  request.elsewhere = &share.elsewhere;
+  Loaded loaded;
+  if (context.load_other && !IsNative(call.directory, files)) {
+    request.path = call.directory;
+    KINTSUGI_ASSIGN_OR_RETURN(loaded, context.load_other(call, request));
+    // A file may know of no step: then it is the run's.
+    Step& step = loaded.info.manifest.identity.step;
+    if (step.value() == 0) step = call.step;
+    call.loaded_step = step;
+  } else {
+    KINTSUGI_ASSIGN_OR_RETURN(loaded, LoadNative(call, context, files, &request));
+  }
+  if (call.step.value() > 0 && loaded.info.step() != call.step)
+    return WrongStep(request.path, loaded.info.step(), call);
+  return loaded;
+}
+
 }  // namespace
 
 Status SaveHandler(HandlerContext& call, void* save_context) {
@@ -99,25 +124,17 @@ Status RenameHandler(HandlerContext& call, void* save_context) {
 Status LoadHandler(HandlerContext& call, void* save_context) {
   const auto* context = static_cast<const SaveContext*>(save_context);
   KINTSUGI_RETURN_IF_ERROR(CheckContext(context, call));
-  FileSystem& files = FilesOf(*context);
-  LoadRequest request;
-  request.self = call.rank;
-  request.deadline = call.deadline;
-  request.cancel = call.cancel;
-  request.world_size = call.world_size;
-  Loaded loaded;
-  if (context->load_other && !IsNative(call.directory, files)) {
-    request.path = call.directory;
-    KINTSUGI_ASSIGN_OR_RETURN(loaded, context->load_other(call, request));
-    // A file may know of no step: then it is the run's.
-    Step& step = loaded.info.manifest.identity.step;
-    if (step.value() == 0) step = call.step;
-    call.loaded_step = step;
-  } else {
-    KINTSUGI_ASSIGN_OR_RETURN(loaded, LoadNative(call, *context, files, &request));
+  LoadShare share;
+  if (context->share) {
+    KINTSUGI_ASSIGN_OR_RETURN(share, context->share(call));
   }
-  if (call.step.value() > 0 && loaded.info.step() != call.step)
-    return WrongStep(request.path, loaded.info.step(), call);
+  Result<Loaded> read = LoadOwn(call, *context, share);
+  if (share.exchange) {
+    KINTSUGI_ASSIGN_OR_RETURN(const std::string note, share.exchange(call, read.ok() ? Result<Step>(read->info.step())
+                                                                                     : Result<Step>(read.status())));
+    if (context->note && !note.empty()) context->note(call.rank, note);
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(Loaded loaded, std::move(read));
   call.step = loaded.info.step();
   call.bytes_moved = loaded.bytes;
   if (context->note && !loaded.note.empty()) context->note(call.rank, loaded.note);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,14 @@
 #include "replica/save/load.h"
 
 namespace kintsugi::checkpoint {
+
+// What a rank leaves to others of a load.
+struct LoadShare {
+  std::set<std::string> elsewhere;  // keys of its tensors that others read
+  // Called once this rank has read its own, with the step, or has failed: brings what is elsewhere. Gives what a person
+  // should know. Empty: nothing is elsewhere, on no rank.
+  std::function<Result<std::string>(HandlerContext& call, const Result<Step>& read)> exchange;
+};
 
 // Ownership: registry and files outlive the handlers' use. Set up before the first call, unchanged afterwards.
 struct SaveContext {
@@ -31,6 +40,8 @@ struct SaveContext {
   std::function<Result<Loaded>(HandlerContext& call, const CheckpointInfo& info, const LoadRequest& request)> reshape;
   bool always_reshape = false;                                           // of checkpoints that another run saved
   std::function<Result<bool>(HandlerContext& call, bool fits)> all_fit;  // needed with `reshape`
+  // Agrees with all ranks on who reads what, where several hold the same (replica/resume); empty: each reads all it needs.
+  std::function<Result<LoadShare>(HandlerContext& call)> share;
   // Loads what is no native checkpoint (replica/resume, in the formats of replica/formats); empty: such is refused.
   std::function<Result<Loaded>(HandlerContext& call, const LoadRequest& request)> load_other;
   // Called where a checkpoint has become visible, by its publisher: what is to be written of it elsewhere. It cannot

@@ -40,10 +40,11 @@ void VerifyPart(const CheckpointInfo& info, const Part& part, FileSystem& files,
   });
 }
 
-Status Damaged(const std::string& path, const Extent& extent, uint64_t block, const std::string& what) {
-  return {StatusCode::kDataLoss, what + " is damaged in block " + std::to_string(block) + " of " +
+// `at`: byte of the extent where the damaged block, or part of one, begins.
+Status Damaged(const std::string& path, const Extent& extent, uint64_t at, const std::string& what) {
+  return {StatusCode::kDataLoss, what + " is damaged in block " + std::to_string(at / kBlockBytes) + " of " +
                                      std::to_string(extent.blocks.size()) + ": '" + path + "' from byte " +
-                                     std::to_string(extent.offset + block * kBlockBytes) +
+                                     std::to_string(extent.offset + at) +
                                      " on does not match its checksum: use another checkpoint"};
 }
 
@@ -60,10 +61,26 @@ Status ReadBlocks(ReadableFile& file, const std::string& path, const Extent& ext
     KINTSUGI_RETURN_IF_ERROR(file.Read(extent.offset + at, target, size).Annotate(what));
     found.clear();
     AppendBlocks({target, size}, &found);
-    if (found.front() != extent.blocks[block]) return Damaged(path, extent, block, what);
+    if (found.front() != extent.blocks[block]) return Damaged(path, extent, at, what);
     KINTSUGI_RETURN_IF_ERROR(take(at, target, size));
   }
   return Status::Ok();
+}
+
+// What one checksum is over.
+struct Unit {
+  uint64_t size_bytes = 0;
+  Checksum expected = 0;
+};
+
+// The largest unit that begins at byte `at` of the extent and is read whole, since reading ends at `end`.
+Unit UnitAt(const Extent& extent, uint64_t at, uint64_t end) {
+  const uint64_t block = std::min(kBlockBytes, extent.size_bytes - at / kBlockBytes * kBlockBytes);
+  if (at % kBlockBytes == 0 && end - at >= block) return {block, extent.blocks.at(at / kBlockBytes)};
+  const uint64_t size = std::min(kSubBlockBytes, extent.size_bytes - at);
+  KINTSUGI_CHECK(at % kSubBlockBytes == 0 && size <= end - at && !extent.sub_blocks.empty(),
+                 "a stretch is whole blocks or sub-blocks");
+  return {size, extent.sub_blocks.at(at / kSubBlockBytes)};
 }
 
 Checksum ChecksumOfPieces(std::span<const std::span<uint8_t>> pieces) {
@@ -121,17 +138,18 @@ Status Verify(const std::string& path, FileSystem& files) {
                                      (damages.count > kDamagesNamed ? "; ..." : "")};
 }
 
-Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t first,
+Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t begin,
                    const std::string& what, std::span<const std::span<uint8_t>> pieces) {
+  uint64_t end = begin;
+  for (const std::span<uint8_t> piece : pieces) end += piece.size();
+  KINTSUGI_CHECK(end <= extent.size_bytes, "a stretch lies within its extent");
   std::vector<std::span<uint8_t>> now;
   size_t piece = 0;
   uint64_t taken = 0;  // of pieces[piece]
-  for (uint64_t block = first; piece < pieces.size(); ++block) {
-    KINTSUGI_CHECK(block < extent.blocks.size(), "a stretch lies within its extent");
-    const uint64_t begin = block * kBlockBytes;
+  for (uint64_t at = begin; at < end;) {
+    const Unit unit = UnitAt(extent, at, end);
     now.clear();
-    for (uint64_t left = std::min(kBlockBytes, extent.size_bytes - begin); left > 0;) {
-      KINTSUGI_CHECK(piece < pieces.size(), "a stretch is whole blocks");
+    for (uint64_t left = unit.size_bytes; left > 0;) {
       const std::span<uint8_t> part =
           pieces[piece].subspan(taken, std::min<uint64_t>(left, pieces[piece].size() - taken));
       if (!part.empty()) now.push_back(part);
@@ -139,8 +157,9 @@ Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& ex
       taken += part.size();
       if (taken == pieces[piece].size()) ++piece, taken = 0;
     }
-    KINTSUGI_RETURN_IF_ERROR(ReadPieces(file, extent.offset + begin, now).Annotate(what));
-    if (ChecksumOfPieces(now) != extent.blocks[block]) return Damaged(path, extent, block, what);
+    KINTSUGI_RETURN_IF_ERROR(ReadPieces(file, extent.offset + at, now).Annotate(what));
+    if (ChecksumOfPieces(now) != unit.expected) return Damaged(path, extent, at, what);
+    at += unit.size_bytes;
   }
   return Status::Ok();
 }

@@ -28,9 +28,10 @@ Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& ext
 
 // Bytes of the file from `offset` on into `pieces`, one behind the other.
 KINTSUGI_EXPORT Status ReadPieces(ReadableFile& file, uint64_t offset, std::span<const std::span<uint8_t>> pieces);
-// The extent's blocks from `first` on into `pieces`, one behind the other, each compared while it is in the near cache.
-// REQUIRES: the pieces together are whole blocks that are there.
-KINTSUGI_EXPORT Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t first,
+// The extent's bytes from `begin` on into `pieces`, one behind the other, each block compared while it is in the near
+// cache: by its own checksum where all of it is read, else by those of its sub-blocks.
+// REQUIRES: the pieces together are whole blocks, or whole sub-blocks where the extent has their checksums.
+KINTSUGI_EXPORT Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t begin,
                                    const std::string& what, std::span<const std::span<uint8_t>> pieces);
 
 }  // namespace kintsugi::checkpoint

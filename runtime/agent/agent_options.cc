@@ -63,6 +63,7 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
        {std::pair{"KINTSUGI_TLS_CERT", &options.tls_certificate}, std::pair{"KINTSUGI_TLS_KEY", &options.tls_key},
         std::pair{"KINTSUGI_TLS_CA", &options.tls_ca}, std::pair{"KINTSUGI_RESUME_AOA", &options.resume_aoa},
         std::pair{"KINTSUGI_RESUME_STRICT", &options.resume_strict},
+        std::pair{"KINTSUGI_RESUME_READ", &options.resume_read},
         std::pair{"KINTSUGI_SAVE_FORMAT", &options.save_format}, std::pair{"KINTSUGI_SAVE_AOA", &options.save_aoa}})
     if (const char* value = std::getenv(name)) *file = value;
   if (const char* value = std::getenv("KINTSUGI_SAVE_WITH")) {

@@ -31,6 +31,9 @@ struct AgentOptions {
   // A resumed checkpoint in other names, shapes or types: a file with an AOA program, and what keys on one side only
   // are (replica/layout/strict.h; empty: an error).
   std::string resume_aoa, resume_strict;
+  // Who reads what several ranks hold, at a resume and a reload: auto, each or once (replica/resume/read_share.h); empty:
+  // auto.
+  std::string resume_read;
   // Formats beside the native one that every save is written in too, "dcp,safetensors" (replica/formats), below the
   // save folder; and a file with an AOA program that gives their tensors other names. Empty: none.
   std::string save_format, save_aoa;
@@ -42,9 +45,9 @@ struct AgentOptions {
 
   // RANK, WORLD_SIZE, KINTSUGI_CONTROLLER (HOST:PORT), KINTSUGI_JOB, KINTSUGI_SECRET_FD, KINTSUGI_PAGE_FD,
   // KINTSUGI_STATE_FD, KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY,
-  // KINTSUGI_TLS_CA, KINTSUGI_RESUME_AOA, KINTSUGI_RESUME_STRICT, KINTSUGI_SAVE_FORMAT, KINTSUGI_SAVE_AOA,
-  // KINTSUGI_SAVE_WITH (a path a line); in a spare KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument
-  // names the variable, its value and what was expected.
+  // KINTSUGI_TLS_CA, KINTSUGI_RESUME_AOA, KINTSUGI_RESUME_STRICT, KINTSUGI_RESUME_READ, KINTSUGI_SAVE_FORMAT,
+  // KINTSUGI_SAVE_AOA, KINTSUGI_SAVE_WITH (a path a line); in a spare KINTSUGI_SPARE_FD instead of RANK and
+  // incarnation. kInvalidArgument names the variable, its value and what was expected.
   KINTSUGI_EXPORT static Result<AgentOptions> FromEnvironment();
   KINTSUGI_EXPORT Status Validate() const;
 };

@@ -76,7 +76,7 @@ std::vector<Pickled> PickledIn(const fs::path& root) {
   return files;
 }
 
-// A small training's state, under names that every format takes.
+// A small training's state, under names that every format takes; one tensor has two of them.
 void WriteSource(const fs::path& path) {
   std::vector<safetensors::HeaderTensor> tensors;
   uint64_t at = 0;
@@ -87,7 +87,8 @@ void WriteSource(const fs::path& path) {
   };
   add("module.w", DType::kBFloat16, {4, 3});
   for (const char* state : {"fp32", "exp_avg"}) add(std::string("zero.w.") + state, DType::kFloat32, {4, 3});
-  const auto header = safetensors::WriteHeader(tensors, {});
+  // Tied weights: each format says in its own way that a tensor has two names.
+  const auto header = safetensors::WriteHeader(tensors, {{"module.tied", "module.w"}});
   KINTSUGI_CHECK(header.ok(), "the source's header");
   WriteAll(path, *header + std::string(at, 'x'));
 }

@@ -1,5 +1,6 @@
 // What is read of checkpoints that others wrote: pickles, zips, safetensors headers, indexes, DCP metadata, our
-// sidecar. The first byte chooses the reader. What is accepted lies within the input and, where we can write it, comes
+// sidecar; parts and manifests of native ones, which are sealed here, so that what lies behind the seal is reached. The
+// first byte chooses the reader. What is accepted lies within the input and, where we can write it, comes
 // back equal.
 #include "replica/formats/dcp/metadata.h"
 #include "replica/formats/paddle/arrays.h"
@@ -10,6 +11,8 @@
 #include "replica/formats/sidecar.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/formats/zip/zip.h"
+#include "replica/save/json_fields.h"
+#include "replica/save/manifest.h"
 #include "runtime/base/check.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -84,6 +87,44 @@ bool TryPaddle(std::string_view bytes) {
   return true;
 }
 
+// A native document of either kind, by the body that its seal is around.
+template <typename Document>
+bool TryNative(std::string_view body, Result<Document> (*decode)(const std::string& text, const std::string& name)) {
+  const auto document = decode(checkpoint::Seal(std::string(body)), "file");
+  if (!Accepts(document)) return false;
+  const std::string again = checkpoint::Encode(*document);
+  const auto back = decode(again, "file");
+  KINTSUGI_CHECK(back.ok() && checkpoint::Encode(*back) == again, "a native document comes back changed");
+  return true;
+}
+
+std::string BodyOf(const std::string& sealed) {
+  const auto body = checkpoint::Unseal(sealed, "file");
+  KINTSUGI_CHECK(body.ok(), body.status().message());
+  return body->dump();
+}
+
+// A part with a tensor of two names, in two blocks, and its manifest.
+std::pair<std::string, std::string> NativeSeeds() {
+  checkpoint::Part part;
+  part.identity = {"job", Step(7), Generation(2), 2};
+  part.layouts = {0};
+  checkpoint::StoredTensor stored;
+  stored.tensor.key = "w";
+  stored.tensor.dtype = DType::kUInt8;
+  const auto size = static_cast<int64_t>(checkpoint::kBlockBytes + 1);
+  stored.tensor.global_shape = stored.tensor.local_shape = {size};
+  stored.tensor.global_offset = {0};
+  stored.aliases = {"tied"};
+  stored.extent = {"layout0.shard-0-1.bin", 0, static_cast<uint64_t>(size), {1, 2}};
+  stored.extent.sub_blocks.assign(checkpoint::SubBlockCount(stored.extent.size_bytes), 3);
+  part.shards.push_back({0, {Rank(0), Rank(1)}, stored.extent.file, stored.extent.size_bytes, {stored}});
+  const std::string text = checkpoint::Encode(part);
+  checkpoint::Manifest manifest{part.identity, true, {checkpoint::List(part, text)}, {}};
+  manifest.side_files.push_back({"config.json", {"side.config.json", 0, 3, {4}}});
+  return {BodyOf(text), BodyOf(checkpoint::Encode(manifest))};
+}
+
 std::string ZipSeed() {
   OutlineFile file;
   zip::Layer layer(&file, "archive");
@@ -103,7 +144,7 @@ std::string ZipSeed() {
 }  // namespace
 
 bool Try(std::string_view input) {
-  switch (TakeByte(&input) % 7) {
+  switch (TakeByte(&input) % 9) {
     case 0:
       return TryPickle(input);
     case 1:
@@ -116,6 +157,10 @@ bool Try(std::string_view input) {
       return TryMetadata(input);
     case 6:
       return TryPaddle(input);
+    case 7:
+      return TryNative(input, checkpoint::DecodePart);
+    case 8:
+      return TryNative(input, checkpoint::DecodeManifest);
     default:
       return Accepts(DecodeSidecar(std::string(input), "file"));
   }
@@ -139,7 +184,7 @@ std::vector<std::string> Seeds() {
   writer.SetItems();
   seeds.push_back(with(0, writer.Finish()));
   seeds.push_back(with(1, ZipSeed()));
-  const auto header = safetensors::WriteHeader({{"w", DType::kFloat32, {2}, 0, 8}}, {{"format", "pt"}});
+  const auto header = safetensors::WriteHeader({{"w", DType::kFloat32, {2}, 0, 8}}, {{"format", "pt"}, {"tied", "w"}});
   seeds.push_back(with(2, *header + std::string(8, 'x')));
   seeds.push_back(with(3, safetensors::EncodeIndex({{{"w", "model-00001-of-00002.safetensors"}}, 8})));
   dcp::Metadata metadata;
@@ -147,6 +192,11 @@ std::vector<std::string> Seeds() {
   metadata.objects.push_back("step");
   metadata.paths = {{"w", PathOf("w")}, {"step", PathOf("step")}};
   metadata.stored = {{"w", Shape{0, 0}, "__0_0.distcp", 0, 100}, {"step", std::nullopt, "__0_0.distcp", 100, 20}};
+  seeds.push_back(with(4, dcp::Encode(metadata)));
+  // Tied: a second name for the same bytes.
+  metadata.tensors.push_back({"tied", DType::kBFloat16, {4, 2}, metadata.tensors[0].chunks});
+  metadata.stored.push_back({"tied", Shape{0, 0}, "__0_0.distcp", 0, 100});
+  metadata.paths["tied"] = PathOf("tied");
   seeds.push_back(with(4, dcp::Encode(metadata)));
   paddle::Metadata local;
   local.tensors.push_back({"w", DType::kBFloat16, {4, 2}, {{{0, 0}, {4, 2}, FlatRange{1, 7}}}});
@@ -160,6 +210,9 @@ std::vector<std::string> Seeds() {
   file.blocks = {1};
   sidecar.files.push_back(file);
   seeds.push_back(with(5, EncodeSidecar(sidecar)));
+  const auto [part, manifest] = NativeSeeds();
+  seeds.push_back(with(7, part));
+  seeds.push_back(with(8, manifest));
   return seeds;
 }
 

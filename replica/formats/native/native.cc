@@ -60,6 +60,7 @@ Status AddTensor(Catalog* catalog, Files& files, StoredTensor stored) {
   piece.at = stored.extent.offset;
   piece.bytes = stored.extent.size_bytes;
   piece.blocks = std::move(stored.extent.blocks);
+  piece.sub_blocks = std::move(stored.extent.sub_blocks);
   catalog->AddPiece(std::move(piece));
   return Status::Ok();
 }
@@ -100,6 +101,10 @@ Status AddParts(Catalog* catalog, const CheckpointInfo& info, const ReadOptions&
   // By copy, so that what is kept of copies that are cut differently comes from one of them wherever that is possible.
   std::vector<StoredTensor> tensors;
   std::vector<StoredObjects> objects;
+  size_t count = 0;
+  for (const Part& part : parts)
+    for (const StoredShard& shard : part.shards) count += shard.tensors.size();
+  tensors.reserve(count);
   for (Part& part : parts) {
     for (StoredShard& shard : part.shards)
       tensors.insert(tensors.end(), std::make_move_iterator(shard.tensors.begin()),
@@ -107,9 +112,11 @@ Status AddParts(Catalog* catalog, const CheckpointInfo& info, const ReadOptions&
     objects.insert(objects.end(), std::make_move_iterator(part.objects.begin()),
                    std::make_move_iterator(part.objects.end()));
   }
-  std::stable_sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+  const auto by_copy = [](const StoredTensor& a, const StoredTensor& b) {
     return a.tensor.replica_id < b.tensor.replica_id;
-  });
+  };
+  if (!std::is_sorted(tensors.begin(), tensors.end(), by_copy))
+    std::stable_sort(tensors.begin(), tensors.end(), by_copy);
   std::stable_sort(objects.begin(), objects.end(),
                    [](const StoredObjects& a, const StoredObjects& b) { return a.rank < b.rank; });
   objects.erase(std::unique(objects.begin(), objects.end(),
@@ -288,23 +295,19 @@ class Native final : public Format {
         // Of the segments those that are tensors; what lies between them is padding, shorter than a tensor's alignment.
         uint64_t at = 0;
         size_t next = 0;
-        for (const auto& [size, blocks] : Segments(written)) {
+        for (size_t i = 0; i < written.segment_bytes.size(); ++i) {
+          const uint64_t size = written.segment_bytes[i];
           if (next < shard.tensors.size() && shard.tensors[next].extent.offset == at &&
-              shard.tensors[next].extent.size_bytes == size)
-            shard.tensors[next++].extent.blocks = *blocks;
+              shard.tensors[next].extent.size_bytes == size) {
+            shard.tensors[next].extent.blocks = written.segment_blocks[i];
+            shard.tensors[next++].extent.sub_blocks = written.segment_sub_blocks[i];
+          }
           at += size;
         }
         KINTSUGI_CHECK(next == shard.tensors.size(), "a tensor of a native shard has no checksums");
       }
       if (name == part->objects_file && !part->objects.empty()) part->objects[0].extent.blocks = written.blocks;
     }
-  }
-  static std::vector<std::pair<uint64_t, const std::vector<checkpoint::Checksum>*>> Segments(
-      const WrittenFile& written) {
-    std::vector<std::pair<uint64_t, const std::vector<checkpoint::Checksum>*>> segments;
-    for (size_t i = 0; i < written.segment_blocks.size(); ++i)
-      segments.emplace_back(written.segment_bytes[i], &written.segment_blocks[i]);
-    return segments;
   }
 };
 

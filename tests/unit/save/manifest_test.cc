@@ -121,6 +121,8 @@ TEST(Part, RefusesEveryFieldThatLiesAndNamesIt) {
       {tensor + "/blocks", "zz", "checksum"},
       {tensor + "/blocks", "0000000000000000", "digest"},
       {tensor + "/digest", "0000000000000000", "digest"},
+      {tensor + "/sub_blocks", "0000000000000000", "one checksum for each part"},
+      {tensor + "/sub_blocks", "zz", "one checksum for each part"},
       {"/objects/0/rank", 4, "rank"},
       {"/objects/0/size_bytes", 1 << 20, "size_bytes"},
       {"/objects_file", "/etc/passwd", "file"},
