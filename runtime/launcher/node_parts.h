@@ -60,6 +60,7 @@ inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank
           .node_rank = node_rank,
           .address = run.node_address,
           .adopt = run.adopt,
+          .warm_args = run.warm_args,
           .spares = run.spares,
           .devices = run.devices,
           .silence = run.policy.silence,

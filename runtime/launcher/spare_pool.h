@@ -25,6 +25,7 @@ namespace kintsugi {
 struct Seat {
   std::optional<Place> place;         // none: it is a spare
   std::optional<StateChannel> state;  // until a rank's keeper has it
+  bool forked = false;                // from the warm process
   std::string life;                   // "NAME=VALUE" in the environment of the process and of what it starts
 };
 

@@ -40,6 +40,7 @@ WorkerPool::WorkerPool(boost::asio::io_context& io, WorkerEvents& events, std::s
 WorkerPool::~WorkerPool() {
   slots_.clear();
   spares_.reset();
+  warm_.reset();
 }
 
 Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
@@ -68,6 +69,10 @@ Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
     return Launch(std::move(seat), std::move(spec));
   };
   spares_.emplace(options_.spares, launch, log_);
+  if (!options_.warm_args.empty()) {
+    const auto launch_warm = [this](int server_fd, int list_fd) { return LaunchWarm(server_fd, list_fd); };
+    KINTSUGI_ASSIGN_OR_RETURN(warm_, WarmProcess::Create(launch_warm, log_));
+  }
   return Status::Ok();
 }
 
@@ -145,10 +150,11 @@ void WorkerPool::Leave() {
   leaving_ = true;
   for (auto& [rank, slot] : slots_) slot.state.Forget();
   if (spares_) spares_->End();
+  if (warm_) warm_->End();
 }
 
 bool WorkerPool::IsKnown(pid_t pid) const {
-  if (pid == guardian_->pid() || (spares_ && spares_->Has(pid))) return true;
+  if (pid == guardian_->pid() || (spares_ && spares_->Has(pid)) || (warm_ && warm_->Is(pid))) return true;
   return std::any_of(slots_.begin(), slots_.end(), [pid](const auto& entry) {
     const Slot& slot = entry.second;
     return (slot.child && slot.child->pid() == pid) || (slot.stacks && slot.stacks->pid() == pid);
@@ -242,6 +248,7 @@ void WorkerPool::Poll() {
     spares_->Poll(AllCompute(), now);
     TellSpares();
   }
+  if (warm_) warm_->Poll(AllCompute(), now);
   if (now - last_settled_ < kSettleInterval) return;
   devices_.Poll(now);
   // Whoever slept heard nobody.

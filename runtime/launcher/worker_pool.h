@@ -23,6 +23,7 @@
 #include "runtime/launcher/device_guard.h"
 #include "runtime/launcher/spare_pool.h"
 #include "runtime/launcher/state_keeper.h"
+#include "runtime/launcher/warm_process.h"
 #include "runtime/net/secret.h"
 #include "runtime/process/child_process.h"
 #include "runtime/process/guardian.h"
@@ -75,8 +76,10 @@ struct WorkerPoolOptions {
   std::string controller;             // HOST:PORT, as the ranks reach it
   std::string address = "127.0.0.1";  // of this host, as other ranks reach it
   bool adopt = true;                  // state memory is kept for the process that comes after
-  int spares = 0;                     // processes that wait, warm, for a rank whose process is gone
-  int devices = 0;                    // of this host, which are then watched; 0: one for each rank, not watched
+  std::vector<std::string>
+      warm_args;    // of `program`, as a process that forks replacements (warm_process.h); empty: none
+  int spares = 0;   // processes that wait, warm, for a rank whose process is gone
+  int devices = 0;  // of this host, which are then watched; 0: one for each rank, not watched
   Duration silence = std::chrono::seconds(1);  // of a process that has begun to beat and is not in its loop yet
   bool show_output = true;
   bool output_to_stderr = false;
@@ -133,6 +136,7 @@ class WorkerPool {
     std::vector<std::string> armed;
     std::string kill_reason;
     std::unique_ptr<StackDump> stacks;    // before it is killed
+    bool forked = false;                  // from the warm process, not started by itself
     std::string life;                     // the mark in the environment of what belongs to this process
     bool reaping = false;                 // it has ended, and what it left behind has not yet
     std::optional<TimePoint> stopped_at;  // seen so: before it could beat
@@ -146,6 +150,7 @@ class WorkerPool {
   // What every process of this pool is started with.
   ProcessSpec CommonSpec() const;
   Result<std::unique_ptr<ChildProcess>> Launch(std::shared_ptr<Seat> seat, ProcessSpec spec);
+  Result<std::unique_ptr<ChildProcess>> LaunchWarm(int server_fd, int list_fd);
   bool AllCompute() const;
   void TellSpares();
   void OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause);
@@ -176,7 +181,8 @@ class WorkerPool {
   uint64_t lives_ = 0;            // processes started
   std::shared_ptr<OutputPrefixer> output_;
   Ledger ledger_;
-  std::optional<SparePool> spares_;  // once set up
+  std::unique_ptr<WarmProcess> warm_;  // null: without
+  std::optional<SparePool> spares_;    // once set up
   int spares_told_ = 0;
   DeviceGuard devices_;
   std::map<Rank, Slot> slots_;

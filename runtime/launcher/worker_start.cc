@@ -34,10 +34,11 @@ ProcessSpec WorkerPool::CommonSpec() const {
   spec.environment["KINTSUGI_JOB"] = options_.job;
   spec.environment["KINTSUGI_LAUNCHER"] = mark_;
   spec.unset_environment = {"RANK", "LOCAL_RANK", "ROLE_RANK", "KINTSUGI_INCARNATION", "KINTSUGI_SPARE_FD",
-                            "KINTSUGI_STATE_FD", "KINTSUGI_DEVICE",
+                            "KINTSUGI_STATE_FD", "KINTSUGI_DEVICE", "KINTSUGI_WARM_FD", "KINTSUGI_FORK_FD",
                             // Of a torchrun around the launcher: a store and a file that are not for these ranks.
                             "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"};
   spec.passed_fds = {{secret_fd_.get(), "KINTSUGI_SECRET_FD"}, {devices_.fd(), "KINTSUGI_DEVICE_FD"}};
+  if (warm_) spec.passed_fds.push_back({warm_->list_fd(), "KINTSUGI_WARM_FD"});
   return spec;
 }
 
@@ -64,6 +65,25 @@ Result<std::unique_ptr<ChildProcess>> WorkerPool::Launch(std::shared_ptr<Seat> s
     if (options_.rank_files) options_.rank_files->OnOutputEnd(seat->place->rank);
     TellIfIdle();
   };
+  if (ForkServer* const server = warm_ ? warm_->server() : nullptr) {
+    auto forked = ChildProcess::Spawn(io_, spec, callbacks, {guardian_.get(), &oom_, server});
+    if (forked.ok()) {
+      seat->forked = true;
+      return forked;
+    }
+    log_->Write(LogLevel::kWarning, LogLine("not_forked", {{"why", forked.status().message()}}));
+  }
+  return ChildProcess::Spawn(io_, spec, std::move(callbacks), {guardian_.get(), &oom_});
+}
+
+// It is no rank: it gets neither a page nor the secret.
+Result<std::unique_ptr<ChildProcess>> WorkerPool::LaunchWarm(int server_fd, int list_fd) {
+  ProcessSpec spec = CommonSpec();
+  spec.args = options_.warm_args;
+  spec.passed_fds = {{server_fd, "KINTSUGI_FORK_FD"}, {list_fd, "KINTSUGI_WARM_FD"}};
+  ChildProcess::Callbacks callbacks;
+  callbacks.on_exit = [this](const ExitCause& cause) { warm_->OnExit(cause); };
+  callbacks.on_line = [this](OutputStream stream, std::string_view line) { OnLine({}, stream, line); };
   return ChildProcess::Spawn(io_, spec, std::move(callbacks), {guardian_.get(), &oom_});
 }
 
@@ -91,13 +111,15 @@ void WorkerPool::Start(Rank rank, Incarnation incarnation) {
   const bool from_spare = TakeSpare({rank, incarnation}, slot);
   const Status started = from_spare ? Status::Ok() : StartProcess({rank, incarnation}, slot);
   spares_->OnRankStarted(SteadyClock::SteadyNow());
+  if (warm_) warm_->OnRankStarted(SteadyClock::SteadyNow());
   if (started.ok() && options_.rank_files) options_.rank_files->OnBegan(rank, incarnation, slot.child->pid());
   if (started.ok())
     return log_->Write(LogLevel::kInfo, LogLine(from_spare ? "spare_took_over" : "spawned",
                                                 {{"rank", rank.ToString()},
                                                  {"incarnation", incarnation.ToString()},
                                                  {"pid", std::to_string(slot.child->pid())},
-                                                 {"device", std::to_string(DeviceOf(rank))}}));
+                                                 {"device", std::to_string(DeviceOf(rank))},
+                                                 {"how", slot.forked ? "forked" : "started"}}));
   log_->Write(LogLevel::kError, LogLine("spawn_failed", {{"rank", rank.ToString()}, {"why", started.message()}}));
   events_.OnExited(rank, incarnation, "could not be started: " + started.message(), SteadyClock::SteadyNow(),
                    std::nullopt);
@@ -123,6 +145,7 @@ Status WorkerPool::StartProcess(const Place& place, Slot& slot) {
   seat->place = place;
   KINTSUGI_ASSIGN_OR_RETURN(slot.child, Launch(seat, std::move(spec)));
   slot.life = seat->life;
+  slot.forked = seat->forked;
   if (seat->state) slot.state.Attach(std::move(*seat->state));
   return Status::Ok();
 }
@@ -138,6 +161,7 @@ bool WorkerPool::TakeSpare(const Place& place, Slot& slot) {
   slot.reports.emplace(slot.page->words().reports);
   slot.child = std::move(spare->child);
   slot.life = spare->seat->life;
+  slot.forked = spare->seat->forked;
   if (spare->seat->state) slot.state.Attach(std::move(*spare->seat->state));
   TellSpares();
   return true;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/process/fork_server.h"
 #include "runtime/process/guardian.h"
 #include "runtime/process/oom_monitor.h"
 #include "runtime/process/orphans.h"
@@ -298,7 +299,8 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(boost::asio::io_contex
   };
   // Whoever reaps orphans on another thread is not to take it for one, however soon it ends.
   auto paused = PauseReaping();
-  KINTSUGI_ASSIGN_OR_RETURN(SpawnedProcess process, ForkExec(spec, watch));
+  KINTSUGI_ASSIGN_OR_RETURN(SpawnedProcess process,
+                            helpers.fork_server ? helpers.fork_server->Fork(spec, watch) : ForkExec(spec, watch));
   const pid_t pid = process.pid;
   KeepFromReaping(pid);
   paused.unlock();

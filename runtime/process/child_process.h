@@ -28,6 +28,7 @@ class io_context;
 
 namespace kintsugi {
 
+class ForkServer;
 class Guardian;
 class OomMonitor;
 
@@ -35,17 +36,19 @@ class OomMonitor;
 struct ProcessHelpers {
   Guardian* guardian = nullptr;       // is told of each process group
   OomMonitor* oom_monitor = nullptr;  // without it no end is ever called "out of memory"
+  ForkServer* fork_server = nullptr;  // what the process is forked from; without it its program is started
 };
 
 class KINTSUGI_EXPORT ChildProcess {
  public:
   // Any may be empty. None may throw.
   struct Callbacks {
-    std::function<void(const ExitCause&)> on_exit;                      // once
-    std::function<void(OutputStream, std::string_view line)> on_line;   // no newline; see LineSplitter for bounds
-    std::function<void()> on_output_end;                                // once, after on_exit: no line will follow
+    std::function<void(const ExitCause&)> on_exit;                     // once
+    std::function<void(OutputStream, std::string_view line)> on_line;  // no newline; see LineSplitter for bounds
+    std::function<void()> on_output_end;                               // once, after on_exit: no line will follow
   };
 
+  // kUnavailable where a fork server is named that cannot fork: nothing was started.
   static Result<std::unique_ptr<ChildProcess>> Spawn(boost::asio::io_context& io, const ProcessSpec& spec,
                                                      Callbacks callbacks, ProcessHelpers helpers = {});
   ~ChildProcess();

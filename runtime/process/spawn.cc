@@ -17,40 +17,21 @@
 
 #include "runtime/process/child_setup.h"
 #include "runtime/process/pidfd.h"
+#include "runtime/process/spawn_parts.h"
 
 extern char** environ;
 
 namespace kintsugi {
 namespace {
 
-constexpr int kFirstPassedFd = 3;
-constexpr char kGo = 'g';
+bool ValidName(const std::string& name) {
+  return !name.empty() && name.find('=') == std::string::npos && name.find('\0') == std::string::npos;
+}
 
-// What the child reports when it could not become the program.
-struct ChildFailure {
-  int during_exec = 0;
-  int error = 0;
-};
-
-// Everything that the child needs, made before the fork.
-struct ChildPlan {
-  std::string path;
-  std::vector<std::string> argument_text;
-  std::vector<std::string> environment_text;
-  std::vector<char*> arguments;
-  std::vector<char*> environment;
-  std::vector<int> wanted;  // descriptors in the order of their numbers in the child
-  std::vector<int> scratch;
-  pid_t parent = -1;
-  bool own_process_group = true;
-};
+}  // namespace
 
 Status SystemError(const std::string& what, int error) {
   return Status(StatusCode::kResourceExhausted, what + ": " + std::strerror(error));
-}
-
-bool ValidName(const std::string& name) {
-  return !name.empty() && name.find('=') == std::string::npos && name.find('\0') == std::string::npos;
 }
 
 Status CheckSpec(const ProcessSpec& spec) {
@@ -92,6 +73,35 @@ std::map<std::string, std::string> ChildEnvironment(const ProcessSpec& spec) {
   }
   return variables;
 }
+
+Result<std::pair<UniqueFd, UniqueFd>> MakeOutputPipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return SystemError("no pipe for a process's output", errno);
+  std::pair<UniqueFd, UniqueFd> pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+  if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return SystemError("no pipe for a process's output", errno);
+  return pipe;
+}
+
+namespace {
+
+// What the child reports when it could not become the program.
+struct ChildFailure {
+  int during_exec = 0;
+  int error = 0;
+};
+
+// Everything that the child needs, made before the fork.
+struct ChildPlan {
+  std::string path;
+  std::vector<std::string> argument_text;
+  std::vector<std::string> environment_text;
+  std::vector<char*> arguments;
+  std::vector<char*> environment;
+  std::vector<int> wanted;  // descriptors in the order of their numbers in the child
+  std::vector<int> scratch;
+  pid_t parent = -1;
+  bool own_process_group = true;
+};
 
 std::vector<char*> Pointers(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -190,14 +200,6 @@ Status AwaitExec(const ChildPlan& plan, int talk) {
   ChildFailure failure;
   const ssize_t size = ::recv(talk, &failure, sizeof(failure), MSG_WAITALL);
   return size == sizeof(failure) ? ExecFailure(plan, failure) : Status::Ok();
-}
-
-Result<std::pair<UniqueFd, UniqueFd>> MakeOutputPipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return SystemError("no pipe for a process's output", errno);
-  std::pair<UniqueFd, UniqueFd> pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
-  if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return SystemError("no pipe for a process's output", errno);
-  return pipe;
 }
 
 }  // namespace

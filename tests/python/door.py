@@ -14,11 +14,12 @@ ROOT = HERE.parent.parent
 
 
 class Door:
-    """BIN_DIR PACKAGE_FOLDER PYTHON: where the programs, the package and its interpreter are."""
+    """BIN_DIR PACKAGE_FOLDER PYTHON: where the programs, the package and its interpreter are. KINTSUGI_TEST_PYTHON names another
+    interpreter of the same version, with another torch (./tools/test --torch)."""
 
     def __init__(self, arguments):
         self.bin, self.package = Path(arguments[0]).resolve(), Path(arguments[1]).resolve()
-        self.python = arguments[2]
+        self.python = os.environ.get("KINTSUGI_TEST_PYTHON") or arguments[2]
         self.references = {}
 
     def environment(self):

@@ -44,6 +44,7 @@ struct RunOptions {
   int max_respawns = 10;
   bool no_adopt = false;
   int spares = 0;
+  bool warm = false;
   int devices = 0;
   uint64_t save_every = 0;
   uint64_t verify_every = 0;

@@ -38,4 +38,29 @@ std::vector<std::string> ByPython(bool module, std::vector<std::string> command)
   return words;
 }
 
+Result<std::vector<std::string>> WarmArguments(const std::vector<std::string>& command) {
+  const auto refuse = [](const std::string& why) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        "--warm: " + why +
+            "; it is for `kintsugi run --warm -- python train.py` and `kintsugi run --warm -m package.train`");
+  };
+  if (command.empty() || !std::filesystem::path(command.front()).filename().string().starts_with("python"))
+    return refuse("the program is not run by Python");
+  // The interpreter's own options stay before the module; the first other word is the program.
+  std::vector<std::string> arguments;
+  size_t at = 1;
+  while (at < command.size() && command[at].starts_with('-') && command[at] != "-m") {
+    if (command[at] == "-" || command[at].starts_with("-c"))
+      return refuse("'" + command[at] + "' is no file and no module");
+    const bool takes_a_word = command[at] == "-X" || command[at] == "-W" || command[at] == "--check-hash-based-pycs";
+    arguments.push_back(command[at++]);
+    if (takes_a_word && at < command.size()) arguments.push_back(command[at++]);
+  }
+  if (at >= command.size()) return refuse("there is no program");
+  arguments.insert(arguments.end(), {"-m", "kintsugi.warm"});
+  arguments.insert(arguments.end(), command.begin() + static_cast<std::ptrdiff_t>(at), command.end());
+  return arguments;
+}
+
 }  // namespace kintsugi::cli

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/result.h"
+
 namespace kintsugi::cli {
 
 // -m
@@ -14,5 +16,9 @@ void AddPythonOption(CLI::App& app, bool& module);
 // What is to be started: the interpreter in front of a module, or of a file named *.py that cannot be executed; any other
 // program as it is. The interpreter is that of PYTHON_EXEC (torchrun's variable), else the first `python` or `python3` of PATH.
 std::vector<std::string> ByPython(bool module, std::vector<std::string> command);
+
+// The interpreter's arguments for a process that has loaded what `command` loads, and forks it (`kintsugi run --warm`).
+// kInvalidArgument where it is no program in Python, or one given as text.
+Result<std::vector<std::string>> WarmArguments(const std::vector<std::string>& command);
 
 }  // namespace kintsugi::cli

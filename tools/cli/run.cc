@@ -87,6 +87,11 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
          "each holds what the program takes up before it joins. 0: a new process is started then")
       ->check(CLI::Range(0, 64))
       ->capture_default_str();
+  app.add_flag("--warm", o.warm,
+               "For programs in Python: one process on each host imports what the ranks have imported, and forks the\n"
+               "replacement of one that is gone: it starts in a fraction of a second and, unlike --spares, takes no memory\n"
+               "for a model. Where forking is not safe (threads, an initialised device) the log says so, and a new\n"
+               "process is started");
   app.add_option("--devices", o.devices,
                  "Devices of each host. They are watched (NVML, the kernel's log); a rank whose device fails gets one\n"
                  "that no other has. 0: one for each rank, not watched")
@@ -274,6 +279,9 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const lo
   KINTSUGI_RETURN_IF_ERROR(CheckSaves(options, &launcher.policy, *prepared->log));
   launcher.adopt = !options.no_adopt;
   launcher.spares = options.spares;
+  if (options.warm) {
+    KINTSUGI_ASSIGN_OR_RETURN(launcher.warm_args, WarmArguments(options.command));
+  }
   launcher.devices = options.devices;
   launcher.show_output = !options.quiet;
   launcher.output_to_stderr = options.json == "-";

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from . import _core
 from ._errors import Error, InjectedFault, Interrupted
+from ._modules import report_modules
 
 _OK, _INTERRUPTED, _INTERNAL, _PAUSED, _THROW = 0, 1, 13, 14, 15
 _FINISHED, _WAS_INTERRUPTED, _RAISED, _COMM_ERROR = 0, 1, 2, 3
@@ -277,6 +278,8 @@ class Run:
 
     def _run_loop(self, loop: Guarded, first: int) -> None:
         self.step = first
+        if not self._released:
+            report_modules()
         self._released = True
         try:
             loop(first)

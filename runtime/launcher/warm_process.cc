@@ -1,0 +1,76 @@
+#include "runtime/launcher/warm_process.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace kintsugi {
+
+Result<std::unique_ptr<WarmProcess>> WarmProcess::Create(Launch launch, std::shared_ptr<LogSink> log) {
+  UniqueFd list(::memfd_create("kintsugi-warm", MFD_CLOEXEC));
+  if (!list.valid())
+    return Status(StatusCode::kResourceExhausted, std::string("no memory file for --warm: ") + std::strerror(errno));
+  return std::unique_ptr<WarmProcess>(new WarmProcess(std::move(list), std::move(launch), std::move(log)));
+}
+
+void WarmProcess::Say(LogLevel level, const std::string& event, const std::string& why) {
+  log_->Write(level, why.empty() ? LogLine(event, {}) : LogLine(event, {{"why", why}}));
+}
+
+void WarmProcess::Poll(bool computing, TimePoint now) {
+  if (ended_ || refused_) return;
+  struct stat list {};
+  if (!child_ && ::fstat(list_.get(), &list) == 0 && list.st_size > 0 && keeper_.MayStart(0, computing, now))
+    Start(now);
+  if (child_ && !told_) Listen();
+}
+
+void WarmProcess::Listen() {
+  if (server_->ready()) {
+    told_ = true;
+    Say(LogLevel::kInfo, "warm_ready", "");
+  } else if (!server_->refusal().empty()) {
+    told_ = refused_ = true;
+    Say(LogLevel::kWarning, "warm_refused", server_->refusal() + "; replacements start anew");
+  }
+}
+
+void WarmProcess::Start(TimePoint now) {
+  started_ = now;
+  told_ = false;
+  Result<ForkServer> server = ForkServer::Create();
+  Result<std::unique_ptr<ChildProcess>> child =
+      server.ok() ? launch_(server->server_end(), list_.get()) : Result<std::unique_ptr<ChildProcess>>(server.status());
+  if (!child.ok()) {
+    keeper_.OnDeath(Duration());
+    return Say(LogLevel::kWarning, "warm_died", child.status().message());
+  }
+  server->CloseServerEnd();
+  server_.emplace(std::move(*server));
+  child_ = std::move(*child);
+  log_->Write(LogLevel::kInfo, LogLine("warm_started", {{"pid", std::to_string(child_->pid())}}));
+}
+
+ForkServer* WarmProcess::server() {
+  return !ended_ && child_ && child_->running() && server_->ready() ? &*server_ : nullptr;
+}
+
+void WarmProcess::OnExit(const ExitCause& cause) {
+  if (ended_) return;
+  if (child_ && !told_) Listen();  // what it said before it ended
+  keeper_.OnDeath(cause.time - started_);
+  std::string why = cause.text;
+  if (!cause.last_stderr_lines.empty()) why += "; last line of its error output: " + cause.last_stderr_lines.back();
+  if (!refused_) Say(LogLevel::kWarning, "warm_died", why);
+  server_.reset();
+  child_.reset();
+}
+
+void WarmProcess::End() {
+  ended_ = true;
+  child_.reset();
+}
+
+}  // namespace kintsugi
