@@ -38,7 +38,8 @@ Status CallGate(Step step, void* context) {
 Status Begin(kintsugi_agent* agent) {
   Agent& inner = *agent->agent;
   for (const auto& [key, object] : agent->objects)
-    if (!object->put && inner.join_kind() == JoinKind::kFresh)
+    if (!object->put && (inner.join_kind() == JoinKind::kFresh ||
+                         (inner.join_kind() == JoinKind::kResumed && object->take_over == KINTSUGI_TAKE_OVER_DERIVED)))
       return {StatusCode::kFailedPrecondition,
               "mirrored object '" + key + "' has no bytes: kintsugi_put_object of step 0"};
   KINTSUGI_RETURN_IF_ERROR(inner.RegisterHandler(HandlerKind::kStop, Stop, agent));

@@ -28,6 +28,10 @@ struct kintsugi_error {
   std::string text;
 };
 
+struct kintsugi_bytes {
+  std::vector<uint8_t> bytes;
+};
+
 struct kintsugi_agent {
   // Large values that were set: after a lost connection all of them are told again at once.
   struct LargeValues {
@@ -46,6 +50,9 @@ struct kintsugi_agent {
     uint64_t step = 0;
     bool put = false;
     std::vector<uint8_t> bytes;
+    kintsugi_take_over take_over = KINTSUGI_TAKE_OVER_UNSAID;
+    kintsugi_code (*take_over_all)(void*, const kintsugi_saved_object*, size_t, kintsugi_bytes*) = nullptr;
+    void* take_over_context = nullptr;
   };
 
   uint32_t forks = 0;               // of this process and its ancestors, when it joined

@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 4
+#define KINTSUGI_ABI_VERSION 5
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -119,6 +119,16 @@ typedef enum kintsugi_object_kind {
   KINTSUGI_DERIVED = 0, /* computed from the step in ROLLBACK */
   KINTSUGI_MIRRORED = 1 /* its bytes are pushed before every gate, kept by the replica partners and given back */
 } kintsugi_object_kind;
+
+/* How an object goes on where a run resumes with other ranks or in another layout. Nothing is guessed: where an object says
+ * nothing, such a run ends with its name. Since version 5. */
+typedef enum kintsugi_take_over {
+  KINTSUGI_TAKE_OVER_UNSAID = 0,
+  KINTSUGI_TAKE_OVER_SAME_RANK = 1, /* what the same rank saved; a rank that saved nothing cannot go on */
+  KINTSUGI_TAKE_OVER_RANK_ZERO = 2, /* what rank 0 saved: an object that is the same on all ranks */
+  KINTSUGI_TAKE_OVER_DERIVED = 3,   /* nothing: it stays as it was put before kintsugi_guard_begin; ROLLBACK says the step */
+  KINTSUGI_TAKE_OVER_OWN = 4        /* what a function makes of all that was saved */
+} kintsugi_take_over;
 
 typedef enum kintsugi_gate_mode {
   KINTSUGI_GATE_CONTROL_PLANE = 0, /* the controller opens the gate when every rank has entered it */
@@ -221,6 +231,31 @@ KINTSUGI_C_API kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t 
                                                  size_t rank_count, int32_t replicas, kintsugi_error** error);
 KINTSUGI_C_API kintsugi_code kintsugi_register_object(kintsugi_agent* agent, const char* key, kintsugi_object_kind kind,
                                                       kintsugi_error** error);
+/* What one rank saved of an object. Elements of arrays: they do not grow. */
+typedef struct kintsugi_saved_object {
+  int32_t rank;
+  const void* bytes;
+  size_t size_bytes;
+} kintsugi_saved_object;
+
+/* Bytes that a function of the caller's makes. */
+typedef struct kintsugi_bytes kintsugi_bytes;
+KINTSUGI_C_API kintsugi_code kintsugi_bytes_append(kintsugi_bytes* bytes, const void* data, size_t size_bytes);
+
+typedef struct kintsugi_object {
+  size_t size;
+  const char* key;
+  int32_t kind;      /* kintsugi_object_kind */
+  int32_t take_over; /* kintsugi_take_over */
+  /* OWN: appends this rank's bytes to `taken`, from what every rank saved, ascending by rank. Pure: every rank calls it, on the thread
+   * that calls kintsugi_default. With another code than KINTSUGI_OK, what it appended is the text of the error. */
+  kintsugi_code (*take_over_all)(void* context, const kintsugi_saved_object* saved, size_t saved_count, kintsugi_bytes* taken);
+  void* context;
+} kintsugi_object;
+
+/* kintsugi_register_object, which also says how the object goes on with other ranks. Since version 5. */
+KINTSUGI_C_API kintsugi_code kintsugi_register_object_as(kintsugi_agent* agent, const kintsugi_object* object,
+                                                         kintsugi_error** error);
 /* The object's bytes as of `step`: before kintsugi_guard_begin of step 0, later of step k before kintsugi_begin_update(k),
  * which refuses a step whose mirrored objects were not all put. */
 KINTSUGI_C_API kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const char* key, uint64_t step, const void* bytes,

@@ -45,6 +45,51 @@ Status Restore(void* context, const uint8_t* bytes, uint64_t size_bytes) {
   return Status::Ok();
 }
 
+constexpr bool Same(kintsugi_take_over c, TakeOver how) { return static_cast<int>(c) == static_cast<int>(how); }
+static_assert(Same(KINTSUGI_TAKE_OVER_UNSAID, TakeOver::kUnsaid) &&
+              Same(KINTSUGI_TAKE_OVER_SAME_RANK, TakeOver::kSameRank) &&
+              Same(KINTSUGI_TAKE_OVER_RANK_ZERO, TakeOver::kRankZero) &&
+              Same(KINTSUGI_TAKE_OVER_DERIVED, TakeOver::kDerived) && Same(KINTSUGI_TAKE_OVER_OWN, TakeOver::kOwn));
+
+Status TakeOverAll(void* context, const std::vector<SavedObject>& saved, std::vector<uint8_t>* out) {
+  const auto& object = *static_cast<kintsugi_agent::Object*>(context);
+  std::vector<kintsugi_saved_object> all;
+  for (const SavedObject& one : saved) all.push_back({one.rank.value(), one.data, one.size_bytes});
+  kintsugi_bytes taken;
+  const kintsugi_code code = object.take_over_all(object.take_over_context, all.data(), all.size(), &taken);
+  if (code != KINTSUGI_OK) {
+    const std::string text(taken.bytes.begin(), taken.bytes.end());
+    return {code > KINTSUGI_OK && code <= KINTSUGI_INTERNAL ? static_cast<StatusCode>(code) : StatusCode::kInternal,
+            text.empty() ? "its function could not take it over" : text};
+  }
+  out->insert(out->end(), taken.bytes.begin(), taken.bytes.end());
+  return Status::Ok();
+}
+
+Status Register(kintsugi_agent* agent, const kintsugi_object& given) {
+  if (!given.key) return {StatusCode::kInvalidArgument, "an object without a key"};
+  if (given.take_over < KINTSUGI_TAKE_OVER_UNSAID || given.take_over > KINTSUGI_TAKE_OVER_OWN)
+    return {StatusCode::kInvalidArgument, "object '" + std::string(given.key) +
+                                              "': " + std::to_string(given.take_over) + " is no kintsugi_take_over"};
+  ShardedObject object;
+  object.key = given.key;
+  object.kind = static_cast<ObjectKind>(given.kind);
+  object.take_over = static_cast<TakeOver>(given.take_over);
+  if (given.kind != KINTSUGI_MIRRORED) return agent->agent->RegisterObject(object);
+  auto held = std::make_unique<kintsugi_agent::Object>();
+  held->key = given.key;
+  held->take_over = static_cast<kintsugi_take_over>(given.take_over);
+  held->take_over_all = given.take_over_all;
+  held->take_over_context = given.context;
+  object.capture = Capture;
+  object.restore = Restore;
+  if (given.take_over_all) object.take_over_all = TakeOverAll;
+  object.context = held.get();
+  KINTSUGI_RETURN_IF_ERROR(agent->agent->RegisterObject(object));
+  agent->objects.emplace(given.key, std::move(held));
+  return Status::Ok();
+}
+
 Result<kintsugi_agent::Object*> Find(kintsugi_agent* agent, const char* key) {
   const auto found = agent->objects.find(key ? key : "");
   if (found == agent->objects.end())
@@ -99,23 +144,32 @@ kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const i
 
 kintsugi_code kintsugi_register_object(kintsugi_agent* agent, const char* key, kintsugi_object_kind kind,
                                        kintsugi_error** error) {
+  kintsugi_object object{};
+  object.key = key;
+  object.kind = kind;
+  return c::Answer(c::AtEdge(agent, [&] { return Register(agent, object); }), error);
+}
+
+kintsugi_code kintsugi_register_object_as(kintsugi_agent* agent, const kintsugi_object* object,
+                                          kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent,
                              [&]() -> Status {
-                               if (!key) return {StatusCode::kInvalidArgument, "an object without a key"};
-                               ShardedObject object;
-                               object.key = key;
-                               object.kind = static_cast<ObjectKind>(kind);
-                               if (kind != KINTSUGI_MIRRORED) return agent->agent->RegisterObject(object);
-                               auto held = std::make_unique<kintsugi_agent::Object>();
-                               held->key = key;
-                               object.capture = Capture;
-                               object.restore = Restore;
-                               object.context = held.get();
-                               KINTSUGI_RETURN_IF_ERROR(agent->agent->RegisterObject(object));
-                               agent->objects.emplace(key, std::move(held));
-                               return Status::Ok();
+                               kintsugi_object given;
+                               KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(object, "kintsugi_object", &given));
+                               return Register(agent, given);
                              }),
                    error);
+}
+
+kintsugi_code kintsugi_bytes_append(kintsugi_bytes* bytes, const void* data, size_t size_bytes) {
+  if (!bytes || (!data && size_bytes > 0)) return KINTSUGI_INVALID_ARGUMENT;
+  try {
+    const auto* begin = static_cast<const uint8_t*>(data);
+    bytes->bytes.insert(bytes->bytes.end(), begin, begin + size_bytes);
+  } catch (const std::exception&) {
+    return KINTSUGI_RESOURCE_EXHAUSTED;
+  }
+  return KINTSUGI_OK;
 }
 
 kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const char* key, uint64_t step, const void* bytes,

@@ -181,10 +181,19 @@ class Agent {
       return kintsugi_set_layout(get(), layout, ranks.data(), ranks.size(), replicas, error);
     });
   }
-  void RegisterObject(const std::string& key, bool mirrored) {
-    Checked([&](kintsugi_error** error) {
-      return kintsugi_register_object(get(), key.c_str(), mirrored ? KINTSUGI_MIRRORED : KINTSUGI_DERIVED, error);
-    });
+  // `take_over`: kintsugi_take_over's number. `function`: of [(rank, bytes)], gives bytes, or the text of an error.
+  void RegisterObject(const std::string& key, bool mirrored, int take_over, nb::object function) {
+    kintsugi_object object{};
+    object.size = sizeof object;
+    object.key = key.c_str();
+    object.kind = mirrored ? KINTSUGI_MIRRORED : KINTSUGI_DERIVED;
+    object.take_over = take_over;
+    if (!function.is_none()) {
+      object.take_over_all = TakeOverAll;
+      object.context = function.ptr();
+      functions_.push_back(std::move(function));
+    }
+    Checked([&](kintsugi_error** error) { return kintsugi_register_object_as(get(), &object, error); });
   }
   void PutObject(const std::string& key, uint64_t step, nb::bytes bytes) {
     Checked([&](kintsugi_error** error) {
@@ -207,7 +216,7 @@ class Agent {
   }
   // A Python function: takes Python's lock on a thread of the agent's, which does nothing else.
   void OnStopPython(nb::object function) {
-    stop_functions_.push_back(std::move(function));
+    functions_.push_back(std::move(function));
     const auto call = [](void* context, uint64_t generation) {
       if (!Py_IsInitialized()) return;
       nb::gil_scoped_acquire locked;
@@ -215,7 +224,7 @@ class Agent {
       if (!result) PyErr_WriteUnraisable(static_cast<PyObject*>(context));
       Py_XDECREF(result);
     };
-    Checked([&](kintsugi_error** error) { return kintsugi_on_stop(get(), call, stop_functions_.back().ptr(), error); });
+    Checked([&](kintsugi_error** error) { return kintsugi_on_stop(get(), call, functions_.back().ptr(), error); });
   }
   // What a door to a framework tells of each collective without a detour over Python: the addresses of
   // kintsugi_begin_collective and of its agent.
@@ -311,8 +320,29 @@ class Agent {
   std::unique_ptr<Store> OpenStore(uint64_t generation);
 
  private:
+  // Within Default, on the trainer's thread, which has let go of Python's lock there.
+  static kintsugi_code TakeOverAll(void* context, const kintsugi_saved_object* saved, size_t count,
+                                   kintsugi_bytes* taken) {
+    nb::gil_scoped_acquire locked;
+    try {
+      nb::list all;
+      for (size_t i = 0; i < count; ++i)
+        all.append(nb::make_tuple(saved[i].rank, nb::bytes(saved[i].bytes, saved[i].size_bytes)));
+      const nb::object made = nb::borrow(static_cast<PyObject*>(context))(all);
+      if (nb::isinstance<nb::bytes>(made)) {
+        const auto bytes = nb::cast<nb::bytes>(made);
+        return kintsugi_bytes_append(taken, bytes.c_str(), bytes.size());
+      }
+      const auto text = nb::cast<std::string>(made);
+      kintsugi_bytes_append(taken, text.data(), text.size());
+    } catch (const std::exception& e) {
+      kintsugi_bytes_append(taken, e.what(), std::strlen(e.what()));
+    }
+    return KINTSUGI_INTERNAL;
+  }
+
   kintsugi_agent* agent_ = nullptr;
-  std::vector<nb::object> stop_functions_;
+  std::vector<nb::object> functions_;  // that the library calls
 };
 
 // Python keeps the agent for as long as the store (keep_alive below), but it may have left the run: then calls are
@@ -527,7 +557,8 @@ NB_MODULE(_core, module) {
            nb::arg("layout"), nb::arg("device"))
       .def("set_layout", &Agent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
       .def("register_alias", &Agent::RegisterAlias, nb::arg("alias"), nb::arg("key"))
-      .def("register_object", &Agent::RegisterObject, nb::arg("key"), nb::arg("mirrored"))
+      .def("register_object", &Agent::RegisterObject, nb::arg("key"), nb::arg("mirrored"), nb::arg("take_over") = 0,
+           nb::arg("function") = nb::none())
       .def("put_object", &Agent::PutObject, nb::arg("key"), nb::arg("step"), nb::arg("value"))
       .def("get_object", &Agent::GetObject, nb::arg("key"))
       .def("on_stop", &Agent::OnStop, nb::arg("function"), nb::arg("context"))

@@ -72,12 +72,21 @@ Result<std::vector<uint8_t>> BytesOf(const ShardedObject& object, Rank self, Sav
 }  // namespace
 
 Status CheckTakeOver(const StateRegistry& registry) {
-  for (const auto& [key, object] : registry.objects())
-    if (object.take_over == TakeOver::kUnsaid)
-      return Refuse(key,
-                    "does not say how it goes on in another layout or with other ranks: set ShardedObject::take_over "
-                    "(same rank, from rank 0, derived, own function) where it is registered");
-  return Status::Ok();
+  std::string others;
+  const std::string* first = nullptr;
+  for (const auto& [key, object] : registry.objects()) {
+    if (object.take_over != TakeOver::kUnsaid) continue;
+    if (first)
+      others += (others.empty() ? " (nor does '" : ", '") + key + "'";
+    else
+      first = &key;
+  }
+  if (!first) return Status::Ok();
+  return Refuse(*first,
+                "does not say how it goes on in another layout or with other ranks" + others +
+                    (others.empty() ? "" : ")") +
+                    ": say same rank, rank 0, derived or a function where it is registered (ShardedObject::take_over; "
+                    "in C kintsugi_object.take_over, in Python take_over=)");
 }
 
 Result<std::vector<uint8_t>> TakeOverObjects(const StateRegistry& registry, Rank self, const std::vector<Rank>& ranks,

@@ -12,14 +12,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "multiproc"))
 from harness import Failure, main, same_training  # noqa: E402
 
 
-def run(bin_dir, trainer, *arguments, options=()):
+def run(bin_dir, trainer, *arguments, options=(), nproc=4, expect=0):
     with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-        command = [str(bin_dir / "kintsugi"), "run", "--nproc", "4", *arguments, "--json", "-", "--", trainer, *options]
+        command = [str(bin_dir / "kintsugi"), "run", "--nproc", str(nproc), *arguments, "--json", "-", "--", trainer, *options]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
         kept = sorted(str(p.relative_to(folder)) for p in Path(folder).rglob("*"))
-    if done.returncode != 0:
+    if done.returncode != expect:
         raise Failure(f"exit code {done.returncode}\n{done.stderr[-6000:]}")
-    return json.loads(done.stdout), done.stderr, kept
+    return json.loads(done.stdout or "null"), done.stderr, kept
 
 
 def same(bin_dir, trainer, arguments, options=(), path=None, words=""):
@@ -56,6 +56,24 @@ def saves(bin_dir, trainer):
     return test
 
 
+def resized(bin_dir, trainer, older):
+    """With other ranks the generator goes on as its function says; one of an older header, which cannot say it, is named."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            run(bin_dir, trainer, "--save-every", "7", "--save-dir", f"{folder}/saves")
+            for ranks in (3, 6):
+                summary, log, _ = run(bin_dir, trainer, "--resume", f"{folder}/saves", "--save-dir", "", nproc=ranks)
+                turns = [f"rank {rank} goes on as rank {rank % 4} of 4 did" for rank in range(ranks)]
+                if len(summary["losses"]) != 6 or any(turn not in log for turn in turns):
+                    raise Failure(f"{ranks} ranks: {summary['losses']}\n{log[-3000:]}")
+            for program, ranks, words in ((trainer, 5, "object 'drawn': five is one too many"),
+                                          (older, 3, "object 'drawn' does not say how it goes on")):
+                _, log, _ = run(bin_dir, program, "--resume", f"{folder}/saves", "--save-dir", "", nproc=ranks, expect=3)
+                if words not in log:
+                    raise Failure(f"'{words}' is nowhere\n{log[-3000:]}")
+    return test
+
+
 REFERENCE = {}
 
 if __name__ == "__main__":
@@ -71,4 +89,5 @@ if __name__ == "__main__":
         ("C trainer, killed at its first collective", same(folder, program, ["--inject", "kill:2@6,collective=1"], path="adopt")),
         ("C trainer of an older header, killed in its update", same(folder, older, ["--inject", "kill:1@5:update"], path="respawn")),
         ("C trainer, save points and resume", saves(folder, program)),
+        ("C trainer, resumed by 3 and 6 ranks, and where it refuses", resized(folder, program, older)),
     ], folder))

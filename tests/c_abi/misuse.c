@@ -106,6 +106,8 @@ int main(void) {
   memset(&task, 0, sizeof task);
   task.size = sizeof task;
   EXPECT("no agent", kintsugi_next(NULL, 0, &task, &error), KINTSUGI_INVALID_ARGUMENT, "the agent is NULL");
+  EXPECT("an object of no agent", kintsugi_register_object_as(NULL, NULL, &error), KINTSUGI_INVALID_ARGUMENT, "the agent is NULL");
+  if (kintsugi_bytes_append(NULL, "x", 1) != KINTSUGI_INVALID_ARGUMENT) ++failures;
   kintsugi_leave(NULL);
   kintsugi_error_free(NULL);
   kintsugi_store_close(NULL);

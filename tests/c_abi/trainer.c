@@ -177,6 +177,37 @@ static int ask(trainer* t, uint64_t* first) {
   }
 }
 
+#if KINTSUGI_ABI_VERSION >= 5
+/* With other ranks: rank r goes on as rank r modulo those that saved. Five ranks it refuses. */
+static kintsugi_code take_turns(void* context, const kintsugi_saved_object* saved, size_t count, kintsugi_bytes* taken) {
+  const trainer* t = context;
+  const kintsugi_saved_object* one = &saved[(size_t)kintsugi_rank_of(t->agent) % count];
+  static const char text[] = "five is one too many";
+  if (kintsugi_world_size(t->agent) == 5) return kintsugi_bytes_append(taken, text, sizeof text - 1), KINTSUGI_INVALID_ARGUMENT;
+  printf("rank %d goes on as rank %d of %d did\n", (int)kintsugi_rank_of(t->agent), (int)one->rank, (int)count);
+  return kintsugi_bytes_append(taken, one->bytes, one->size_bytes);
+}
+#endif
+
+static kintsugi_code register_drawn(trainer* t, kintsugi_error** error) {
+#if KINTSUGI_ABI_VERSION >= 5
+  kintsugi_object drawn;
+  memset(&drawn, 0, sizeof drawn);
+  drawn.size = sizeof drawn;
+  drawn.key = "drawn";
+  drawn.kind = KINTSUGI_MIRRORED;
+  drawn.take_over = 9;
+  if (kintsugi_register_object_as(t->agent, &drawn, NULL) != KINTSUGI_INVALID_ARGUMENT) return KINTSUGI_INTERNAL;
+  drawn.take_over = KINTSUGI_TAKE_OVER_OWN; /* and no function */
+  if (kintsugi_register_object_as(t->agent, &drawn, NULL) != KINTSUGI_INVALID_ARGUMENT) return KINTSUGI_INTERNAL;
+  drawn.take_over_all = take_turns;
+  drawn.context = t;
+  return kintsugi_register_object_as(t->agent, &drawn, error);
+#else
+  return kintsugi_register_object(t->agent, "drawn", KINTSUGI_MIRRORED, error);
+#endif
+}
+
 static int loop(trainer* t, uint64_t first) {
   kintsugi_error* error = NULL;
   kintsugi_outcome outcome = KINTSUGI_FINISHED;
@@ -227,7 +258,7 @@ int main(int argc, char** argv) {
   for (i = 0; i < kintsugi_world_size(t.agent) && i < 64; ++i) ranks[i] = i;
   if (kintsugi_set_layout(t.agent, 0, ranks, (size_t)i, i, &error) != KINTSUGI_OK) return fail("layout", error);
   t.drawn = 17u + (unsigned)kintsugi_rank_of(t.agent);
-  if (kintsugi_register_object(t.agent, "drawn", KINTSUGI_MIRRORED, &error) != KINTSUGI_OK ||
+  if (register_drawn(&t, &error) != KINTSUGI_OK ||
       kintsugi_put_object(t.agent, "drawn", 0, &t.drawn, sizeof t.drawn, &error) != KINTSUGI_OK)
     return fail("object", error);
   if (kintsugi_stop_fd(t.agent, &t.stop_fd, &error) != KINTSUGI_OK) return fail("stop_fd", error);

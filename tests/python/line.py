@@ -1,9 +1,11 @@
 """A trainer with numpy and nothing else: fits a line; its all-reduce goes over the run's store.
 
-  line.py [--raise STEP] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang]
+  line.py [--raise STEP] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang] [--steps N]
+          [--take-over same-rank|rank-zero|derived|turn|broken]
 
 --stop: asks the launcher, $LAUNCHER, to save and leave. --mistakes: of registration; each is refused, and training goes on.
---differ: rank 1 registers something else. --handler: what rank 1's does in the first incident.
+--differ: rank 1 registers something else. --handler: what rank 1's does in the first incident. --take-over: how the generator goes on
+with other ranks; turn: rank r as rank r modulo those that saved; broken: by a function that fails.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import signal
 import sys
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +35,9 @@ class Trainer:
         self.generation = 0
         self.random = np.random.default_rng(17 + run.rank)
         self.line: npt.NDArray[np.float64] = run.register("line", np.zeros(2))
-        run.register_object("random", self)
+        ways: dict[str, kintsugi.TakeOver] = {"turn": self.take_turns, "broken": self.take_nothing}
+        way: kintsugi.TakeOver | None = ways.get(options.take_over, options.take_over)
+        run.register_object("random", self, take_over=way)
         run.handler("rebuild", self.rebuild)
         if options.differ and run.rank == 1:
             run.register("slopes", np.zeros(3))
@@ -44,6 +48,16 @@ class Trainer:
 
     def load_state_dict(self, state: object) -> None:
         self.random.bit_generator.state = state  # type: ignore[assignment]
+        print(f"rank {self.run.rank} goes on with {self.place()}")
+
+    def place(self) -> object:
+        return self.random.bit_generator.state["state"]["state"]
+
+    def take_turns(self, saved: Mapping[int, object]) -> object:
+        return saved[self.run.rank % len(saved)]
+
+    def take_nothing(self, saved: Mapping[int, object]) -> object:
+        raise LineError(f"nothing fits of {sorted(saved)}")
 
     def rebuild(self, incident: kintsugi.Incident) -> None:
         if self.run.rank == 1 and not self.run.replaces and not incident.fresh:
@@ -118,6 +132,11 @@ class Odd:
         pass
 
 
+class Even(Odd):
+    def state_dict(self) -> object:
+        return 2
+
+
 def refused(words: str, function: Callable[..., object], *arguments: object) -> None:
     try:
         function(*arguments)
@@ -145,6 +164,7 @@ def make_mistakes(run: kintsugi.Run) -> None:
     refused("has joined already", kintsugi.join)
     refused("object 'odd' (Odd) cannot be pickled", run.register_object, "odd", Odd())
     refused("object 'odd' (int) lacks state_dict", run.register_object, "odd", 5)
+    refused("take_over is 'rank 0', which is none of 'same-rank'", run.register_object, "odd", Even(), "rank 0")
     refused("there is no handler 'repair'", run.handler, "repair")
     refused("not contiguous", run.register, "odd", np.zeros((4, 4))[:, 1])
     refused("cannot be protected", run.register, "odd", np.zeros(3, dtype="datetime64[s]"))
@@ -182,13 +202,16 @@ def main() -> None:
     parser.add_argument("--mistakes", action="store_true")
     parser.add_argument("--differ", action="store_true")
     parser.add_argument("--handler", default="")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--take-over")
     options = parser.parse_args()
     run = kintsugi.join()
     trainer = Trainer(run, options)
     register_unsigned(run)
     if options.mistakes:
         make_mistakes(run)
-    run.train(trainer.step, steps=20)
+    run.train(trainer.step, steps=options.steps)
+    print(f"rank {run.rank} ends with {trainer.place()}")
     print(f"y = {trainer.line[0]:.17g} x + {trainer.line[1]:.17g}")
 
 

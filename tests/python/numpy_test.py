@@ -3,6 +3,7 @@ ends it.
 
   numpy_test.py BIN_DIR PACKAGE_FOLDER PYTHON
 """
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,33 @@ def leaves(door):
             resumed, log = door.run(["--resume", f"{folder}/saves"], LINE)
         if resumed["final_digest"] != undisturbed["final_digest"]:
             raise Failure(f"another final state after --resume\n{log[-3000:]}")
+    return test
+
+
+def resized(door):
+    """With other ranks an object goes on as it says; one that says nothing, or cannot, is named, and nobody trains."""
+    def places(log, words):
+        return {int(rank): state for rank, state in re.findall(rf"rank (\d+) {words} with (\d+)", log)}
+
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            _, log = door.run(["--save-dir", f"{folder}/saves", "--save-every", "3"], [*LINE, "--steps", "6"])
+            saved = places(log, "ends")
+            if len(set(saved.values())) != 4:
+                raise Failure(f"{saved}\n{log[-3000:]}")
+            for way, nproc, source in (("same-rank", 2, lambda r: r), ("rank-zero", 6, lambda r: 0), ("turn", 6, lambda r: r % 4)):
+                summary, log = door.run(["--resume", f"{folder}/saves"], [*LINE, "--steps", "9", "--take-over", way], nproc=nproc)
+                if places(log, "goes on") != {rank: saved[source(rank)] for rank in range(nproc)} or len(summary["losses"]) != 3:
+                    raise Failure(f"{way}: {places(log, 'goes on')}, saved {saved}\n{log[-3000:]}")
+            _, log = door.run(["--resume", f"{folder}/saves"], [*LINE, "--steps", "9", "--take-over", "derived"], nproc=2)
+            if set(places(log, "goes on").values()) & set(saved.values()):
+                raise Failure(log[-3000:])
+            for way, words in (((), "object 'random' does not say how it goes on"),
+                               (("--take-over", "same-rank"), "object 'random' is to come from rank 4, which saved nothing"),
+                               (("--take-over", "broken"), "object 'random': take_over: LineError: nothing fits of [0, 1, 2, 3]")):
+                _, log = door.run(["--resume", f"{folder}/saves"], [*LINE, "--steps", "9", *way], nproc=5, expect=3)
+                if words not in log:
+                    raise Failure(f"'{words}' is nowhere\n{log[-4000:]}")
     return test
 
 
@@ -78,6 +106,7 @@ if __name__ == "__main__":
         ("numpy trainer, forks a child", door.same(LINE, [], ["--fork"])),
         ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
         ("numpy trainer, told to save and leave, and resumed", leaves(door)),
+        ("numpy trainer, resumed by 2, 5 and 6 ranks, by each way to take over an object", resized(door)),
         ("numpy trainer, mistakes of registration are refused and change nothing", door.same(LINE, [], ["--mistakes"], paths=[[]])),
         ("numpy trainer, a handler raises",
          door.same(LINE, ["--inject", "throw:0@5:gate"], ["--handler", "raise"], paths=[["retry"]],

@@ -6,6 +6,7 @@ import sys
 import numpy
 import torch
 
+import kintsugi
 from kintsugi.torch import _build, state, warm
 from kintsugi.torch.randomness import Randomness, Unchanged, numpy_memory, python_memory
 
@@ -54,6 +55,26 @@ taken = [generators.state_dict()["numpy"]]
 numpy.random.set_state(with_kept)
 taken.append(generators.state_dict()["numpy"])
 assert pickle.loads(taken[0])[3] == 0 and pickle.loads(taken[1])[3] == 1, [pickle.loads(one)[3:] for one in taken]
+
+# With other ranks: seeded alike they stay alike, otherwise they differ; and nothing is drawn again.
+def seeded(seed):
+    torch.manual_seed(seed), random.seed(seed), numpy.random.seed(seed)
+    return generators.state_dict()
+
+
+def taken_over(seed, saved):
+    seeded(seed)
+    began = drawn()
+    seeded(seed)
+    generators.load_state_dict(generators.take_over(saved))
+    return began, drawn()
+
+
+saved = {0: seeded(11), 1: seeded(12)}
+began, one = taken_over(1, saved)
+assert taken_over(1, {0: saved[0]})[1] == one, "it is the lowest rank that was saved which counts"
+for other in (began, taken_over(2, saved)[1], taken_over(1, {0: saved[1]})[1]):
+    assert not set(one) & set(other), (one, other)
 
 asked = []
 for memory in (numpy_memory(), python_memory()):
@@ -111,3 +132,19 @@ torch.manual_seed(7)
 warm.warm_up()
 assert torch.rand(1) == expected and "torch._dynamo" in sys.modules
 print("ok")
+
+# An optimizer's settings with other ranks: rank 0's, and what it keeps beside tensors from whoever updated the parameter.
+first, second = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([first, second], lr=0.5)
+settings = state.OptimizerGroups(optimizer, extension.has_plain_values)
+group = {**settings.state_dict()["groups"][0], "lr": 0.25}
+joined = settings.take_over({0: {"groups": [group], "plain": [{"count": 3}, {}]}, 1: {"groups": [{}], "plain": [{}, {"count": 4}]}})
+settings.load_state_dict(joined)
+assert optimizer.param_groups[0]["lr"] == 0.25 and [optimizer.state[p]["count"] for p in (first, second)] == [3, 4], joined
+assert settings.take_over({2: {"groups": [group], "plain": []}})["plain"] == []
+try:
+    settings.take_over({0: {"groups": [group, group], "plain": []}})
+except kintsugi.Error as error:
+    assert "2 parameter groups were saved, this optimizer has 1" in str(error), error
+else:
+    raise AssertionError("groups that do not fit were taken over")

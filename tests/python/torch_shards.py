@@ -81,6 +81,8 @@ def main() -> None:
     refused("comes before init_process_group", kintsugi.torch.join)
     refused("the name 'random' is taken", run.register, random=rates)
     refused("lacks state_dict or load_state_dict", run.register, array=object())
+    refused("take_over names late: no such object", run.register, take_over={"late": "derived"})
+    refused("say it by name, take_over={'late': ...}", run.register, take_over="derived", late=rates)
     refused("'adam.settings' is registered twice", run.register, adam=optimizers["adam"])
     refused("run.update() outside of run.train", run.begin_update)
     refused("whose model was registered without it", run.register,

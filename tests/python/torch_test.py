@@ -75,6 +75,42 @@ def resumed(door, how, arguments=("--save-every", "4"), expect=0):
     return test
 
 
+# What the mean over 24 samples becomes where it is added up in another order, and a wrong weight, window or rate does not: between two
+# steps lie 0.01 and more.
+ROUNDING = 1e-4
+
+
+def resized(door, how, nproc, *sizes):
+    """With other ranks, or cut otherwise, a resumed run has the losses of the undisturbed one: to the rounding of sums over ranks, in which
+    the gradients of the same samples are added up in another order. `sizes`: (ranks, further arguments)."""
+    def test(_):
+        steps, half = 12, 6
+        program = [*GPT, "--parallel", how, "--global-batch", "24", "--dropout", "0"]
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            whole, _ = door.run(("--save-dir", f"{folder}/saves", "--save-every", str(half)), program, nproc)
+            saved = Path(folder, "saves", f"step_{half:010d}").rename(Path(folder, f"step_{half:010d}"))
+            for ranks, *more in sizes:
+                rest, log = door.run(("--resume", str(saved.parent), "--save-dir", "", "--verify-every", "2"), [*program, *more], ranks)
+                apart = [abs(a - b) for a, b in zip(whole["losses"][half:], rest["losses"])]
+                if len(rest["losses"]) != steps - half or max(apart) > ROUNDING or rest["incidents"]:
+                    raise Failure(f"{ranks} ranks: {rest['losses']}, undisturbed {whole['losses'][half:]}\n{log[-4000:]}")
+                if "event=resumed_reshaped step=6" not in log:
+                    raise Failure(f"{ranks} ranks: nothing was taken over\n{log[-3000:]}")
+    return test
+
+
+def alike(door):
+    """Ranks that were of two groups and are of one now draw the same numbers for dropout: else what they hold alike would differ."""
+    def test(_):
+        program = [*GPT, "--parallel", "tp", "--global-batch", "24"]
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            door.run(("--save-dir", f"{folder}/saves", "--save-every", "6"), [*program, "--steps", "6"])
+            rest, log = door.run(("--resume", f"{folder}/saves", "--save-dir", "", "--verify-every", "1"), [*program, "--tensor", "4"])
+        if len(rest["losses"]) != 6 or rest["incidents"] or "event=resumed_reshaped step=6" not in log:
+            raise Failure(f"{rest['losses']} {rest['incidents']}\n{log[-4000:]}")
+    return test
+
+
 if __name__ == "__main__":
     soak = "--soak" in sys.argv
     if soak:
@@ -101,6 +137,12 @@ if __name__ == "__main__":
             yield struck(f"{how}, damaged tensors", "uce:3@9:backward,tensors=model/*", "uce:1@11:forward,tensors=optimizer/*",
                          paths=None, options=("--snapshot-every", "5") if alone else (), how=how)
 
+        for how in ("ddp", "fsdp", "hsdp", "zero"):
+            yield f"{how}, saved by 4 ranks, goes on with 2, 6 and 8", resized(door, how, 4, (2,), (6,), (8,))
+        yield ("tp, saved by 4 ranks in pairs, goes on with 2, 6 and 8, cut in four, and whole",
+               resized(door, "tp", 4, (2,), (6,), (8,), (8, "--tensor", "4"), (2, "--tensor", "1")))
+        yield "tp, dropout, ranks of two groups become one", alike(door)
+
     short = [
         ("tensor parallel: a rank is lost for good, a dying gasp is written, a second run goes on from it",
          resumed(door, "tp", ("--max-respawns", "0", "--no-adopt", "--inject", "kill:1@8:backward"), expect=75)),
@@ -118,6 +160,8 @@ if __name__ == "__main__":
                options=("--no-adopt", "--spares", "1"), paths=[["spare"], ["respawn"]]),
         struck("FSDP2 without a second copy, an exception, killed in an update with snapshots", "throw:1@3:backward",
                "kill:0@7:update", how="fsdp", nproc=2, options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
+        ("FSDP2, saved by 2 ranks, goes on with 3", resized(door, "fsdp", 2, (3,))),
+        ("DDP, saved by 2 ranks, goes on with 1", resized(door, "ddp", 2, (1,))),
         ("tied weights are one tensor with two names", tied(door)),
         ("torch's mistakes are sentences", alone(door, "torch_mistakes.py")),
         ("what is done at every step gives back what it took", alone(door, "torch_parts.py")),

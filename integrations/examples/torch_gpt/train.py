@@ -2,6 +2,8 @@
 
   kintsugi run --nproc 4 --inject kill:2@5:backward -- python train.py --steps 20
   kintsugi run --nproc 4 --snapshot-every 5 --inject kill:2@5:backward -- python train.py --parallel fsdp
+  kintsugi run --nproc 4 --save-every 50 --save-dir saves -- python train.py --parallel tp --global-batch 48 --steps 50
+  kintsugi run --nproc 6 --resume saves -- python train.py --parallel tp --global-batch 48
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class GPT(nn.Module):
         return logits
 
 
-def parallelize(model: GPT, how: str) -> tuple[nn.Module, int, int, dist.ProcessGroup | None]:
+def parallelize(model: GPT, how: str, tensor: int) -> tuple[nn.Module, int, int, dist.ProcessGroup | None]:
     """The model cut and copied; this rank's number among those with other data, how many these are, and the group over which the
     script itself has to average gradients."""
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -70,12 +72,12 @@ def parallelize(model: GPT, how: str) -> tuple[nn.Module, int, int, dist.Process
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
         return model, rank, world, None
-    mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("data", "tensor"))
+    mesh = init_device_mesh("cpu", (world // tensor, tensor), mesh_dim_names=("data", "tensor"))
     cut, joined = ColwiseParallel(), RowwiseParallel()
     for block in model.blocks:
         plan = {"query": cut, "key": cut, "value": cut, "out": joined, "up": cut, "down": joined}
         parallelize_module(block, mesh["tensor"], plan)
-    return model, mesh.get_local_rank("data"), world // 2, mesh.get_group("data")
+    return model, mesh.get_local_rank("data"), world // tensor, mesh.get_group("data")
 
 
 def average_gradients(model: nn.Module, group: dist.ProcessGroup) -> None:
@@ -93,14 +95,22 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--context", type=int, default=32)
-    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--tensor", type=int, default=2, help="tp: ranks that a block is cut over")
+    parser.add_argument("--batch", type=int, default=4, help="samples of a step for each rank that has data of its own")
+    parser.add_argument("--global-batch", type=int, help="over all ranks instead: the same however many there are")
     options = parser.parse_args()
     torch.set_num_threads(1)  # several would add up in another order, now and then
 
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
     torch.manual_seed(1)  # equal parameters, where nobody sends them
-    model, part, parts, data_group = parallelize(GPT(options.width, 4, options.layers, options.context, 0.1), options.parallel)
+    whole = GPT(options.width, 4, options.layers, options.context, options.dropout)
+    model, part, parts, data_group = parallelize(whole, options.parallel, options.tensor)
+    if options.global_batch is not None:
+        if options.global_batch % parts != 0:
+            parser.error(f"--global-batch {options.global_batch} cannot be shared out evenly over {parts}")
+        options.batch = options.global_batch // parts
     torch.manual_seed(2 + part)  # dropout is as different as the data is
 
     text = torch.frombuffer(bytearray(b"".join(p.read_bytes() for p in sorted(TEXT.iterdir()) if p.is_file())), dtype=torch.uint8)
@@ -125,7 +135,11 @@ def main() -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         if data_group is not None:
             average_gradients(model, data_group)
-        run.report(loss=loss.item(), samples=range(first, first + options.batch))
+        reported = loss.detach().clone()
+        if options.global_batch is not None:  # the same number however many ranks there are
+            dist.all_reduce(reported, group=data_group)
+            reported /= parts
+        run.report(loss=reported.item(), samples=range(first, first + options.batch))
         optimizer.step()
         scheduler.step()
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from . import _core
 from ._errors import Error, InjectedFault, Interrupted
 from ._modules import report_modules
+from .take_over import TakeOver, take_over_of
 
 _OK, _INTERRUPTED, _INTERNAL, _PAUSED, _THROW = 0, 1, 13, 14, 15
 _FINISHED, _WAS_INTERRUPTED, _RAISED, _COMM_ERROR = 0, 1, 2, 3
@@ -199,13 +200,17 @@ class Run:
         resumes from one that has either."""
         self.agent.register_alias(alias, key)
 
-    def register_object(self, key: str, thing: Codec) -> None:
+    def register_object(self, key: str, thing: Codec, take_over: TakeOver | None = None) -> None:
         """Protects what is no array: anything with state_dict and load_state_dict. Its state at the gate of each step is kept
-        by the replica partners, and put back where a step begins anew."""
+        by the replica partners, and put back where a step begins anew.
+
+        `take_over`: how it goes on where a run resumes with other ranks ("same-rank", "rank-zero", "derived", or a function of what
+        all ranks saved; see TakeOver). Nothing is guessed: unless it is said, such a run ends with the object's name."""
         if not (callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))):
             raise Error(f"object '{key}' ({type(thing).__name__}) lacks state_dict or load_state_dict", 5)
+        how, function = take_over_of(key, take_over)
         _bytes_of(key, thing)  # what cannot travel is told here
-        self.agent.register_object(key, True)
+        self.agent.register_object(key, True, how, function)
         self._objects[key] = thing
 
     def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:

@@ -68,6 +68,9 @@ TEST(TakeOver, SilenceIsAnErrorAlsoOfDerivedObjects) {
   StateRegistry registry;
   ASSERT_TRUE(registry.AddObject({.key = "schedule", .kind = ObjectKind::kDerived}).ok());
   EXPECT_NE(CheckTakeOver(registry).message().find("object 'schedule' does not say"), std::string::npos);
+  ASSERT_TRUE(registry.AddObject({.key = "warmup", .kind = ObjectKind::kDerived}).ok());
+  EXPECT_NE(CheckTakeOver(registry).message().find("with other ranks (nor does 'warmup'): say"), std::string::npos)
+      << CheckTakeOver(registry).message();
 }
 
 TEST(TakeOver, AnObjectsOwnWayNeedsAFunctionAndADerivedOneHasNoBytes) {

@@ -87,7 +87,8 @@ class _Loop:
         self._model, _ = trainer._prepare_for_training(most_steps, loader, None)
         accelerator = trainer.accelerator
         self._accelerated = accelerator._models, accelerator._optimizers, accelerator._schedulers
-        run.register(model=self._model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler, progress=self._progress)
+        run.register(take_over={"progress": "rank-zero"}, model=self._model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler,
+                     progress=self._progress)  # fmt: skip
         self._training_step: Callable[..., Any] = trainer.training_step
 
     def train(self) -> None:

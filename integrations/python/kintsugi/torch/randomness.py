@@ -8,10 +8,11 @@ its state is tried out on a generator of ours first; where it does not show, the
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -56,6 +57,28 @@ class Randomness:
             import numpy
 
             numpy.random.set_state(pickle.loads(state["numpy"]))
+
+    def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+        """With other ranks, or other groups of them, no rank is who it was: a new stream from what the script has seeded this rank with
+        and from what a rank had come to. Ranks that the script seeds alike (of one tensor parallel group) stay alike, the others differ, and
+        no number that was drawn before the save is drawn again."""
+        own, then = self.state_dict(), next(iter(saved.values()))
+
+        def seed(name: str) -> int:
+            return mixed_seed(own[name], then.get(name, b""))
+
+        state = {"torch": torch.Generator().manual_seed(seed("torch")).get_state().numpy().tobytes()}
+        state["python"] = pickle.dumps(random.Random(seed("python")).getstate())
+        if "numpy" in own:
+            import numpy
+
+            state["numpy"] = pickle.dumps(numpy.random.RandomState(seed("numpy") & 0xFFFFFFFF).get_state())
+        return state
+
+
+def mixed_seed(own: bytes, then: bytes) -> int:
+    """Of two states of a generator."""
+    return int.from_bytes(hashlib.blake2b(own + then, digest_size=8).digest(), "little") >> 1  # torch's are signed
 
 
 def python_memory() -> Callable[[], Any] | None:

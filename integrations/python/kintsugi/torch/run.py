@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from .. import _core
 from .._errors import Error, Interrupted
 from ..run import _COMM_ERROR, _RAISED, _WAS_INTERRUPTED, Codec, Guarded, Incident, Piece, Run
+from ..take_over import TakeOver
 from . import _build, agentless, parallel, state, warm
 from .framework import Framework
 from .groups import Groups, refuse_others
@@ -83,6 +84,7 @@ class TorchRun(Run):
         self._also: dict[str, list[str]] = {}  # further names of registered tensors
         self._places = extension.Places()  # where registered tensors must stay
         self._tensors: list[_Held] = []
+        self._said: dict[str, TakeOver] = {}  # of objects that are about to be registered
         self._in_step = False
         self._dry = False  # a newcomer's trial step: nothing of it counts
         self._update = _Update.TO_COME
@@ -96,11 +98,14 @@ class TorchRun(Run):
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
-    def register(self, key: Any = None, array: Any = None, /, **things: Any) -> Any:
+    def register(self, key: Any = None, array: Any = None, /, take_over: Any = None, **things: Any) -> Any:
         """register(model=..., optimizer=..., scheduler=..., anything=...): what is to be protected, by name.
 
         Models' parameters and optimizers' states move into memory that outlives the process. Anything else needs state_dict and
         load_state_dict; the random generators are always protected. Optimizers come after their models.
+
+        `take_over`: by name, how an object goes on where a run resumes with other ranks: "same-rank", "rank-zero", "derived", or a
+        function of what all ranks saved (kintsugi.TakeOver). Of what is torch's own it is known; of anything else it must be said.
         """
         if key is not None:
             return super().register(key, array)
@@ -112,6 +117,9 @@ class TorchRun(Run):
             if type(thing).__module__.startswith("megatron.core."):
                 raise Error(f"'{name}' is a {type(thing).__name__} of Megatron's: kintsugi.megatron.protect(run, model, optimizer, "
                             "opt_param_scheduler) registers these", 5)  # fmt: skip
+        if take_over is not None and not isinstance(take_over, Mapping):
+            raise Error(f"take_over is {take_over!r}: say it by name, take_over={{'{next(iter(things), 'data')}': ...}}", 5)
+        self._said = dict(take_over or {})
         things = {name: state.unwrapped(thing) for name, thing in things.items()}
         models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
         optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
@@ -128,7 +136,9 @@ class TorchRun(Run):
             if isinstance(thing, (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)):
                 thing = state.Schedule(thing)
                 self._schedules.append(thing)
-            self._add_object(name, thing)
+            self._add_object(name, thing, state.take_over_of(thing))
+        if self._said:
+            raise Error(f"take_over names {', '.join(self._said)}: no such object is in this call", 5)
         return None
 
     def _add_model(self, name: str, model: Module) -> None:
@@ -144,7 +154,8 @@ class TorchRun(Run):
         self._hold(entries)
         self._add_names_of_tied(name, inner)
         if any(True for _ in inner.buffers()):
-            self._add_object(f"{name}.buffers", state.Buffers(inner, self._extension))
+            buffers = state.Buffers(inner, self._extension)
+            self._add_object(f"{name}.buffers", buffers, buffers.take_over)
         self._accompany(model)
 
     def _know(self, inner: Module) -> None:
@@ -166,7 +177,7 @@ class TorchRun(Run):
         around it). `entries`: contiguous tensors, each byte once. Every model's buffers become the object NAME.buffers."""
         for name, model in models:
             self._know(model)
-            self._add_object(f"{name}.buffers", state.Buffers(model, self._extension))
+            self._add_object(f"{name}.buffers", state.Buffers(model, self._extension), None)
             self._accompany(model)
         self._hold(list(entries))
         self._frameworks.append(framework)
@@ -191,7 +202,8 @@ class TorchRun(Run):
         if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
             raise Error("ZeroRedundancyOptimizer has collectives inside its update, and one copy of each shard: use "
                         "kintsugi.torch.ReplicaOptimizer", 5)  # fmt: skip
-        self._add_object(f"{name}.settings", state.OptimizerGroups(optimizer, self._extension.has_plain_values))
+        settings = state.OptimizerGroups(optimizer, self._extension.has_plain_values)
+        self._add_object(f"{name}.settings", settings, settings.take_over)
         if isinstance(optimizer, ReplicaOptimizer):
             optimizer = optimizer.local
         state.materialise(optimizer, self._parameters, self._groups.calls)
@@ -236,8 +248,9 @@ class TorchRun(Run):
                 return parallel.plain_holders(model, self._usual_holders())
         return self._usual_holders()
 
-    def _add_object(self, key: str, thing: Codec) -> None:
-        super().register_object(key, thing)
+    def _add_object(self, key: str, thing: Codec, known: TakeOver | None) -> None:
+        """`known`: how it goes on with other ranks, unless the script says otherwise."""
+        super().register_object(key, thing, self._said.pop(key, known))
 
     def _hold(self, entries: list[tuple[str, torch.Tensor, Piece]]) -> None:
         """Moves tensors, or this rank's parts of them, into memory that outlives the process, and registers them."""
@@ -305,7 +318,8 @@ class TorchRun(Run):
             self._try_newcomer(trial)
         if not self._begun:
             self._begin_checks()
-            super().register_object("random", Randomness())
+            random = Randomness()
+            super().register_object("random", random, random.take_over)
         super().guard(loop)
 
     def _try_newcomer(self, trial: Callable[[], object]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from .._errors import Error
+from ..take_over import TakeOver
 
 _ALIGNMENT = 64
 # What a state of an optimizer is before the first step, where that is not zero.
@@ -36,6 +38,11 @@ def unwrapped(thing: Any) -> Any:
         if type(thing).__module__.startswith("accelerate.") and isinstance(inner := getattr(thing, name, None), kind):
             return inner
     return thing
+
+
+def take_over_of(thing: Any) -> TakeOver | None:
+    """How torch's own objects go on with other ranks: all ranks have the same of these. Of others nothing is known."""
+    return "rank-zero" if isinstance(thing, (Schedule, torch.amp.GradScaler)) else None
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -135,6 +142,11 @@ class Buffers:
     def state_dict(self) -> dict[str, Any]:
         return {"names": [*self._named], "bytes": self._extension.pack([*self._now()])}
 
+    @property
+    def take_over(self) -> TakeOver | None:
+        """Each rank has its own, and DistributedDataParallel goes by rank 0's; of buffers that are cut nothing is known."""
+        return None if any(isinstance(buffer, DTensor) for buffer in self._now()) else "rank-zero"
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["names"] != [*self._named]:
             raise Error(f"buffers {state['names']} were kept, the model has {[*self._named]}", 5)
@@ -171,6 +183,14 @@ class OptimizerGroups:
         for parameter, plain in zip(parameters, state["plain"]):
             if plain:
                 self._optimizer.state[parameter].update(plain)
+
+    def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+        """Settings are the same on all ranks; what an optimizer keeps of a parameter, whoever updated it has."""
+        first = next(iter(saved.values()))
+        if len(first["groups"]) != len(self._optimizer.param_groups):
+            raise Error(f"{len(first['groups'])} parameter groups were saved, this optimizer has {len(self._optimizer.param_groups)}", 5)
+        each = zip(*(state["plain"] for state in saved.values() if state["plain"]))
+        return {"groups": first["groups"], "plain": [next(filter(None, of_ranks), {}) for of_ranks in each]}
 
 
 class Schedule:
