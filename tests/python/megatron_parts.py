@@ -150,13 +150,16 @@ refused("init_num_microbatches_calculator before", objects.batch_size, found, No
 assert objects.batch_size(found, 7)() == 7 and objects.batch_size(found, lambda: 9)() == 9
 init_num_microbatches_calculator(0, [4, 4, 8], 12, 2, 1)
 batch = objects.batch_size(found, None)
-calculator = objects.microbatches(found)
+calculator = objects.microbatches(found, lambda: 0)
 kept = again(calculator)
 assert batch() == 4
 found.microbatches.update_num_microbatches(8, consistency_check=False)
 assert batch() == 12, batch()
 calculator.load_state_dict(kept)
 assert batch() == 4 and found.microbatches.get_num_microbatches() == 2
+calculator.load_state_dict(calculator.take_over({0: {"calculator": {"num_micro_batches": 99}, "consumed": 8}}))
+assert batch() == 12 and found.microbatches.get_num_microbatches() == 6, "with other ranks: as far as the samples say, for this run's ranks"
+calculator.load_state_dict(kept)
 
 schedule = OptimizerParamScheduler(optimizer, 0.0, 0.1, 0.0, 10, 1000, "linear", 0.0, 0.0, 1000, "constant")
 codec = objects.ParamScheduler(schedule, batch)
@@ -198,6 +201,20 @@ tracker.load_state_dict(kept)
 with get_cuda_rng_tracker().fork():
     assert torch.equal(torch.rand(3), drawn)
 
+# With other ranks: streams of the script's seed and of what was saved.
+def taken_over(seed, saved):
+    model_parallel_cuda_manual_seed(seed, force_reset_rng=True)
+    seeded = objects.rng_tracker(found)
+    seeded.load_state_dict(seeded.take_over({0: saved}))
+    with get_cuda_rng_tracker().fork():
+        return torch.rand(3).tolist()
+
+
+ours = taken_over(1, kept)
+assert ours == taken_over(1, kept) and not set(ours) & set(drawn.tolist()) and not set(ours) & set(taken_over(2, kept))
+model_parallel_cuda_manual_seed(7, force_reset_rng=True)
+assert not set(ours) & set(taken_over(1, objects.rng_tracker(found).state_dict()))
+
 assert objects.rerun(found) is None
 machine = get_rerun_state_machine()
 codec = objects.rerun(found)
@@ -207,12 +224,31 @@ machine.max_values["grads"] = 3.0
 codec.load_state_dict(kept)
 assert (machine.current_iteration, machine.state, machine.rerun_requested) == (-1, RerunState.NOT_RUNNING_YET, False)
 assert machine.max_values == {}, machine.max_values
-assert not objects.Extras([chunk]) and not objects.Scalers(Update(found, optimizer).parts)
+taken = codec.take_over({0: {**kept, "current_iteration": 9, "suspicious_node": "far"}})
+assert taken["current_iteration"] == 9 and taken["suspicious_node"] is None, taken
+
+# Settings by what a group is, whatever rank had it and in whatever order.
+settings = objects.Settings(torch.optim.SGD([{"params": [plain], "wd_mult": 1.0, "lr_mult": 1.0}, {"params": [tied], "wd_mult": 0.0, "lr_mult": 1.0}], lr=1.0))
+group = {"lr_mult": 1.0}
+taken = settings.take_over({0: {"groups": [{**group, "wd_mult": 0.0, "lr": 0.5}], "plain": []}, 1: {"groups": [{**group, "wd_mult": 1.0, "lr": 0.25}], "plain": []}})
+assert [one["lr"] for one in taken["groups"]] == [0.25, 0.5], taken
+taken = settings.take_over({0: {"groups": [{**group, "wd_mult": 1.0, "lr": 0.25}], "plain": []}})
+assert [one["lr"] for one in taken["groups"]] == [0.25, 1.0], taken
+
+# Names beside the first.
+keys = ["embedding.word_embeddings.weight", "optimizer.state.fp32_param.embedding.word_embeddings.weight", "decoder.w", "optimizer.state.step.decoder.w"]
+untied, sharing = types.SimpleNamespace(share_embeddings_and_output_weights=False), types.SimpleNamespace(share_embeddings_and_output_weights=True)
+of_embedding = ("optimizer.state.param.embedding.word_embeddings.weight", keys[1])
+of_layer = ("optimizer.state.param.decoder.w", "decoder.w")
+assert sorted(boxes.further_names(keys, [untied])) == [of_layer, of_embedding]
+assert sorted(boxes.further_names(keys, [sharing])) == sorted([
+    of_layer, of_embedding, ("output_layer.weight", keys[0]), ("optimizer.state.fp32_param.output_layer.weight", keys[1]),
+    ("optimizer.state.param.output_layer.weight", keys[1])])
 
 # Mistakes.
 run = types.SimpleNamespace()
 refused("kintsugi.torch.join() makes what", kintsugi.megatron.protect, run, ddp, optimizer)
-make = lambda *things: protected.Protected(found, run, *things, 0, 8)  # noqa: E731
+make = lambda *things: protected.Protected(found, run, *things, 0, 8, {})  # noqa: E731
 refused("model is a GPTModel: Megatron's DistributedDataParallel", make, [chunk], optimizer, None)
 refused("optimizer is a AdamW, not what", make, [ddp], torch.optim.AdamW([plain]), None)
 refused("opt_param_scheduler is a StepLR", make, [ddp], optimizer, torch.optim.lr_scheduler.StepLR(torch.optim.SGD([plain]), 1))

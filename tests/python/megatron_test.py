@@ -4,6 +4,8 @@
 """
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from door import HERE, ROOT, Door, Failure, main, skip_without_torch
 
@@ -26,6 +28,42 @@ def alone(door, script):
                               env=door.environment())
         if done.returncode != 0:
             raise Failure(done.stdout[-2000:] + done.stderr[-4000:])
+    return test
+
+
+# What one rounding makes of another; between two steps lie 0.002 and more, and a wrong weight moves a loss by 0.1.
+ROUNDING = 2e-4
+
+
+def resized(door, how, goes_on, loads, arguments=("--save-every", "3"), expect=0):
+    """A checkpoint in Megatron's own form: megatron-core loads it at another TP x PP x DP, bit for bit what the run held, and a run goes on
+    from it there with the losses of the undisturbed one, to the rounding of sums that are added up in another order.
+
+    `goes_on`, `loads`: (ranks, arguments). With `arguments` a rank is lost for good, and it is the dying gasp that is read."""
+    def test(_):
+        def program(way):
+            return [*GPT[:1], "--steps", "6", "--batch", "24", "--dropout", "0", *way]
+
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            saves = Path(folder, "saves")
+            whole, _ = door.run(("--save-dir", ""), program(how))
+            door.run(("--save-dir", str(saves), "--save-format", "megatron", *arguments), program(how), expect=expect)
+            done = min(int(one.name.removeprefix("step_")) for one in saves.glob("step_*"))
+            step, iteration = saves / f"step_{done:010d}", saves / "megatron" / f"iter_{done:07d}"
+            converted = subprocess.run([str(door.bin / "kintsugi"), "ckpt", "convert", step, f"{folder}/whole.pt", "--to", "torch"],
+                                       capture_output=True, text=True, timeout=60, check=False)
+            if converted.returncode != 0:
+                raise Failure(converted.stderr[-2000:])
+            for ranks, way in loads:
+                loaded = subprocess.run([door.python, "-W", "ignore", str(HERE / "megatron_load.py"), str(iteration), f"{folder}/whole.pt",
+                                         str(ranks), *way], capture_output=True, text=True, timeout=300, env=door.environment())
+                if loaded.returncode != 0 or loaded.stdout.count("the very bits") != ranks:
+                    raise Failure(f"{way}: {loaded.stdout[-2000:]}{loaded.stderr[-4000:]}")
+            for ranks, way in goes_on:
+                rest, log = door.run(("--resume", str(iteration), "--save-dir", ""), program(way), ranks)
+                apart = [abs(a - b) for a, b in zip(whole["losses"][done:], rest["losses"])]
+                if len(rest["losses"]) != 6 - done or max(apart) > ROUNDING or rest["incidents"] or "event=resumed_reshaped" not in log:
+                    raise Failure(f"{ranks} ranks, {way}: {rest['losses']}, undisturbed {whole['losses'][done:]}\n{log[-4000:]}")
     return test
 
 
@@ -53,6 +91,20 @@ if __name__ == "__main__":
     def struck(name, *faults, how, paths, options=(), nproc=4):
         arguments = [*options, *(word for fault in faults for word in ("--inject", fault))]
         return name, door.same([*GPT, *how], arguments, nproc=nproc, paths=paths)
+
+    def sizes():
+        tensor, bf16, sharded = ("--tensor", "2"), ("--bf16",), ("--distributed",)
+        yield ("TP 2 x DP 2, saved as Megatron's: at TP 1, at PP 2, at TP 2 x PP 2 of 8 ranks",
+               resized(door, tensor, [(2, ()), (4, ("--pipeline", "2")), (8, (*tensor, "--pipeline", "2"))], [(1, ()), (4, ("--pipeline", "2"))]))
+        yield ("PP 2 x DP 2, interleaved, saved as Megatron's: loaded at TP 2 of one stage",
+               resized(door, ("--pipeline", "2", "--virtual", "2"), [], [(2, tensor)]))
+        yield ("DP 4, DistributedOptimizer, bf16, saved as Megatron's: at TP 2 x PP 2, at DP 3, and without it",
+               resized(door, (*sharded, *bf16), [(4, (*sharded, *bf16, *tensor, "--pipeline", "2")), (3, (*sharded, *bf16)), (2, bf16)],
+                       [(4, (*sharded, *bf16, "--pipeline", "2")), (2, (*bf16, *tensor))]))
+        yield ("TP 2 x DP 2, saved as Megatron's: with a DistributedOptimizer",
+               resized(door, tensor, [(4, sharded)], [(2, sharded)]))
+        yield ("TP 2 x DP 2, a rank is lost for good: the dying gasp is Megatron's too",
+               resized(door, tensor, [(2, ())], [(1, ())], ("--max-respawns", "0", "--no-adopt", "--inject", "kill:1@4:backward"), expect=75))
 
     # A DistributedOptimizer's shards have one copy: memory that was damaged or torn goes back to a snapshot.
     def matrix():
@@ -82,5 +134,5 @@ if __name__ == "__main__":
                options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
         ("what is read from Megatron, put back and refused", alone(door, "megatron_parts.py")),
     ]
-    cases = [*matrix(), ("types of the trainer are as they say", door.typed(GPT[0]))] if soak else short
+    cases = [*sizes(), *matrix(), ("types of the trainer are as they say", door.typed(GPT[0]))] if soak else short
     sys.exit(main(cases, door.bin))

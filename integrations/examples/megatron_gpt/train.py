@@ -3,6 +3,8 @@
   kintsugi run --nproc 4 --inject kill:2@5:backward -- python train.py --tensor 2 --steps 20
   kintsugi run --nproc 4 --inject kill:2@5:update -- python train.py --distributed --instances 2
   kintsugi run --nproc 4 --snapshot-every 5 --inject kill:2@5:update -- python train.py --distributed --bf16 --overlap
+  kintsugi run --nproc 4 --save-every 50 --save-dir saves --save-format megatron -- python train.py --tensor 2 --steps 50
+  kintsugi run --nproc 8 --resume saves -- python train.py --tensor 2 --pipeline 2
 
 Without CUDA it runs on the CPU over Gloo, where Megatron is told that the CPU is its device.
 """
@@ -59,6 +61,7 @@ def build(options: argparse.Namespace) -> tuple[list[Any], Any, Any]:
         virtual_pipeline_model_parallel_size=options.virtual if options.virtual > 1 else None,
         params_dtype=kind, pipeline_dtype=kind, bf16=options.bf16, persist_layer_norm=False, masked_softmax_fusion=False,
         bias_activation_fusion=False, bias_dropout_fusion=False, apply_rope_fusion=False, gradient_accumulation_fusion=False,
+        hidden_dropout=options.dropout, attention_dropout=options.dropout,
     )  # fmt: skip
     overlap = options.overlap and options.distributed
     chunks = [DistributedDataParallel(
@@ -90,12 +93,12 @@ def forward_step(batches: Iterator[Tensor], model: Any) -> tuple[Tensor, Any]:
 
     def loss_of(losses: Tensor) -> tuple[Tensor, Tensor]:
         mean = losses.float().mean()
-        return mean, mean.detach()
+        return mean, mean.detach().clone()  # Megatron divides the first by the number of microbatches, where it lies
 
     return output, loss_of
 
 
-def main() -> None:
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tensor", type=int, default=1)
     parser.add_argument("--pipeline", type=int, default=1)
@@ -105,10 +108,15 @@ def main() -> None:
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--overlap", action="store_true", help="gradients (and parameters, where --distributed) beside computation")
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--context", type=int, default=32)
     parser.add_argument("--batch", type=int, default=8, help="samples of a step, over all ranks")
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse()
     torch.set_num_threads(1)  # several would add up in another order, now and then
 
     run = kintsugi.torch.join()
@@ -140,8 +148,10 @@ def main() -> None:
             forward_step_func=forward_step, data_iterator=[iter(batches) for _ in chunks], model=chunks, num_microbatches=count,
             seq_length=options.context, micro_batch_size=MICRO_BATCH, forward_only=False,
         )  # fmt: skip
-        # A pipeline's last stage has the loss; the others consumed the same samples.
-        run.report(loss=sum(float(loss) for loss in losses) / count, samples=samples)
+        # A pipeline's last stage has the loss, the others consumed the same samples: its mean, as Megatron logs it.
+        mean = torch.tensor([sum(float(loss) for loss in losses) / count])
+        dist.all_reduce(mean)
+        run.report(loss=mean.item() / (parts * options.tensor), samples=samples)
         updated, _, _ = optimizer.step()
         if updated:
             scheduler.step(options.batch)
@@ -149,4 +159,5 @@ def main() -> None:
     run.train(step, steps=options.steps)
 
 
-main()
+if __name__ == "__main__":
+    main()

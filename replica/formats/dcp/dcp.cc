@@ -26,7 +26,7 @@ class Dcp final : public Format {
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                       const std::string&) const override {
     Outline outline;
-    KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, objects, options, "", dcp::Aliases::kSameBytes, &outline));
+    KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, objects, options, "", &outline));
     return outline;
   }
 };

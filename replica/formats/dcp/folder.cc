@@ -150,7 +150,7 @@ std::string FileName(size_t rank) { return "__" + std::to_string(rank) + "_0.dis
 Status AddFolder(Catalog* catalog, const std::string& folder) { return Reader(catalog, folder).Run(); }
 
 Status LayFolder(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
-                 const std::string& prefix, Aliases aliases, Outline* outline) {
+                 const std::string& prefix, Outline* outline) {
   Metadata metadata;
   std::vector<OutlineFile> files(static_cast<size_t>(options.shards));
   for (size_t rank = 0; rank < files.size(); ++rank) files[rank].name = prefix + FileName(rank);
@@ -190,7 +190,7 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& objec
     metadata.paths[tensor.key] = tensor.path.empty() ? PathOf(tensor.key) : tensor.path;
     metadata.tensors.push_back(std::move(entry));
   }
-  if (aliases == Aliases::kSameBytes) AddAliases(content, owners, &metadata);
+  AddAliases(content, owners, &metadata);
   for (OutlineFile& file : files)
     if (!file.segments.empty()) outline->files.push_back(std::move(file));
   OutlineFile mark;

@@ -14,10 +14,9 @@ inline constexpr std::string_view kMetadataName = ".metadata";
 
 // Adds every tensor and object of the folder.
 Status AddFolder(Catalog* catalog, const std::string& folder);
-// What becomes of tied tensors' other names: torch's readers ask for each, Megatron's only for the first.
-enum class Aliases : uint8_t { kSameBytes, kLeftOut };
-// Data files __RANK_0.distcp under `prefix` ("iter_0000012/", or nothing), and .metadata as the first mark.
+// Data files __RANK_0.distcp under `prefix` ("iter_0000012/", or nothing), and .metadata as the first mark. A tied tensor's
+// other names are entries of their own that name the same bytes: readers ask for each.
 Status LayFolder(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
-                 const std::string& prefix, Aliases aliases, Outline* outline);
+                 const std::string& prefix, Outline* outline);
 
 }  // namespace kintsugi::formats::dcp

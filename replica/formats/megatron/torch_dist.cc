@@ -54,6 +54,7 @@ class TorchDist final : public Format {
     Catalog catalog("megatron", folder);
     if (const auto step = megatron::StepOf(folder)) catalog.SetStep(*step);
     KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, folder));
+    catalog.MarkShared();
     const std::string common = Join(folder, kCommon);
     // Versions that say nothing of it may keep it as an object of its own.
     if (IsFile(common) || BackendOf(folder, "common_backend") == "torch") {
@@ -85,7 +86,7 @@ class TorchDist final : public Format {
            }});
     }
     Outline outline;
-    KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, sharded, options, folder, dcp::Aliases::kLeftOut, &outline));
+    KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, sharded, options, folder, &outline));
     OutlineFile file;
     file.name = folder + std::string(kCommon);
     zip::Layer layer(&file, "common");

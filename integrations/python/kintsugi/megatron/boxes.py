@@ -174,3 +174,23 @@ def entries_of(placed: Placed, prefix: str, tensor: torch.Tensor, first: int, ho
         piece = Piece(part.global_shape, part.offset, holders, part.box, (0, 0) if whole else (start - part.start, stop - part.start))
         yield prefix + part.key, flat[start - first : stop - first], piece
 
+
+# A pipeline's last stage has the output matrix under this name; it is the embedding where both are tied.
+_EMBEDDING, _OUTPUT = "embedding.word_embeddings.weight", "output_layer.weight"
+_MAIN, _MAIN_OF_DISTRIBUTED = "optimizer.state.fp32_param.", "optimizer.state.param."
+
+
+def further_names(keys: Iterable[str], chunks: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """(alias, key) of what a checkpoint also has under another name: a tied output matrix and its optimizer's state; and what a
+    DistributedOptimizer asks for as `param`, be it a copy in fp32 or the parameter itself."""
+    tied = any(getattr(chunk, "share_embeddings_and_output_weights", False) for chunk in chunks)
+    known = {*keys}
+    for key in sorted(known):
+        names = [key]
+        if key.startswith(_MAIN):
+            names.append(_MAIN_OF_DISTRIBUTED + key.removeprefix(_MAIN))
+        elif not key.startswith("optimizer.") and _MAIN + key not in known:
+            names.append(_MAIN_OF_DISTRIBUTED + key)
+        if tied:
+            names += [name.replace(_EMBEDDING, _OUTPUT) for name in names if name.endswith(_EMBEDDING)]
+        yield from ((name, key) for name in names[1:])

@@ -1,13 +1,20 @@
-"""What Megatron keeps beside tensors, as objects of the run: each is taken at the gate of a step, and put back where one begins anew."""
+"""What Megatron keeps beside tensors, as objects of the run: each is taken at the gate of a step, and put back where one begins anew.
+
+With other ranks, or at another TP x PP x DP, an object goes on as it says in `protected.py`; those that take over by a function of their
+own have a method `take_over`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from .._errors import Error
+from ..torch.randomness import mixed_seed
+from ..torch.state import OptimizerGroups
 from .core import Core
 
 
@@ -87,17 +94,38 @@ class RngTracker:
         self._tracker.set_states(states)
 
 
+    def take_over(self, saved: Mapping[int, dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """New streams, as of torch's generator (kintsugi/torch/randomness.py): what was seeded alike stays alike."""
+        then = next(iter(saved.values()))
+        return {name: _new_stream(state, then.get(name)) for name, state in self.state_dict().items()}
+
+
+def _new_stream(own: torch.Tensor, then: torch.Tensor | None) -> torch.Tensor:
+    if own.numel() != torch.Generator().get_state().numel():
+        return own  # a device's: how its state is laid out is not known here
+    seed = mixed_seed(own.numpy().tobytes(), b"" if then is None else then.numpy().tobytes())
+    return torch.Generator().manual_seed(seed).get_state()
+
+
 class Microbatches:
     """The calculator of microbatches, which a growing batch moves."""
 
-    def __init__(self, calculator: Any) -> None:
+    def __init__(self, calculator: Any, consumed: Callable[[], int]) -> None:
         self._calculator = calculator
+        self._consumed = consumed
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(vars(self._calculator))
+        return {"calculator": dict(vars(self._calculator)), "consumed": self._consumed()}
 
     def load_state_dict(self, kept: dict[str, Any]) -> None:
-        vars(self._calculator).update(kept)
+        vars(self._calculator).update(kept["calculator"])
+
+    def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+        """This run's own, for its data parallel size, after as many samples."""
+        then = next(iter(saved.values()))
+        moved = copy.copy(self._calculator)
+        moved.update(then["consumed"], False)
+        return {"calculator": dict(vars(moved)), "consumed": then["consumed"]}
 
 
 class Rerun:
@@ -122,6 +150,12 @@ class Rerun:
         self._machine.state = self._states.NOT_RUNNING_YET
         self._machine.saved_state = None
         self._machine.validation_counts.clear()
+
+
+    def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+        """It has counted as far as rank 0's; what others had found of their devices is not known of these."""
+        then = next(iter(saved.values()))
+        return {**self.state_dict(), **{name: then[name] for name in ("current_iteration", "first_iteration_complete")}}
 
 
 class Scalers:
@@ -160,14 +194,31 @@ class Extras:
             module.set_extra_state(one)
 
 
+class Settings(OptimizerGroups):
+    """Of one of Megatron's optimizers: its groups of parameters, of which a stage of a pipeline may have none."""
+
+    _NAMES = ("wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr")  # by which Megatron itself tells them apart
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(optimizer, lambda _state: False)
+
+    def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+        """Each group as any rank saved it; one that no rank had stays as it is made."""
+        known = {self._name(group): group for state in [*saved.values()][::-1] for group in state["groups"]}
+        return {"groups": [known.get(self._name(group), group) for group in self.state_dict()["groups"]], "plain": []}
+
+    def _name(self, group: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(group.get(name, group.get(f"pre_{name}")) for name in self._NAMES)
+
+
 def rng_tracker(core: Core) -> RngTracker | None:
     tracker = core.random._CUDA_RNG_STATE_TRACKER
     return RngTracker(tracker) if tracker is not None and tracker.is_initialized() else None
 
 
-def microbatches(core: Core) -> Microbatches | None:
+def microbatches(core: Core, consumed: Callable[[], int]) -> Microbatches | None:
     calculator = core.microbatches._GLOBAL_NUM_MICROBATCHES_CALCULATOR
-    return None if calculator is None else Microbatches(calculator)
+    return None if calculator is None else Microbatches(calculator, consumed)
 
 
 def rerun(core: Core) -> Rerun | None:

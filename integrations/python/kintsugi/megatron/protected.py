@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.nn import Module
 
 from .._errors import Error
-from ..torch import state
+from ..run import Codec
+from ..take_over import TakeOver
 from ..torch.run import TorchRun
 from . import objects, resets
-from .boxes import Grid, placed_parameters
+from .boxes import Grid, further_names, placed_parameters
 from .core import Core
 from .update import Update
 
@@ -24,22 +25,25 @@ def protect(
     *,
     consumed_samples: int = 0,
     global_batch_size: int | Callable[[], int] | None = None,
+    take_over: Mapping[str, TakeOver] | None = None,
 ) -> Protected:
     """What `run.register` is for plain torch. `model`: Megatron's DistributedDataParallel, or one for each chunk of an interleaved
     pipeline; `optimizer`: of get_megatron_optimizer. From here on `optimizer.step()` is the gate of the step in hand.
 
     `consumed_samples`: before the first step. `global_batch_size`: where Megatron's calculator of microbatches does not know it.
+    `take_over`: by name, how objects go on with other ranks where this is not known: "model.buffers", "extra_state".
     """
     if not isinstance(run, TorchRun):
         raise Error(f"run is a {type(run).__name__}: kintsugi.torch.join() makes what kintsugi.megatron.protect takes", 5)
     return Protected(Core(), run, model if isinstance(model, list) else [model], optimizer, opt_param_scheduler, consumed_samples,
-                     global_batch_size)  # fmt: skip
+                     global_batch_size, dict(take_over or {}))  # fmt: skip
 
 
 class Protected:
     """A Megatron trainer of a run. Made by `protect`."""
 
-    def __init__(self, core: Core, run: TorchRun, wrapped: list[Module], optimizer: Any, scheduler: Any, consumed: int, batch: Any) -> None:
+    def __init__(self, core: Core, run: TorchRun, wrapped: list[Module], optimizer: Any, scheduler: Any, consumed: int, batch: Any,
+                 said: dict[str, TakeOver]) -> None:  # fmt: skip
         for ddp in wrapped:
             if not isinstance(ddp, core.DistributedDataParallel):
                 raise Error(f"model is a {type(ddp).__name__}: Megatron's DistributedDataParallel around it is what holds its gradients", 5)
@@ -56,27 +60,33 @@ class Protected:
 
         self._update.materialise(run.collectives)
         grid = Grid(core)
-        entries = self._update.entries(placed_parameters(core, grid, self._chunks), grid)
+        entries = list(self._update.entries(placed_parameters(core, grid, self._chunks), grid))
         names = ["model"] if len(self._chunks) == 1 else [f"model{i}" for i in range(len(self._chunks))]
-        run.follow(self, zip(names, self._chunks), entries)
-        for key, thing in self._things(core).items():
-            run.register_object(key, thing)
+        run.follow(self, zip(names, self._chunks), entries, said)
+        for alias, key in further_names((key for key, _, _ in entries), self._chunks):
+            run.register_alias(alias, key)
+        for key, (thing, known) in self._things(core).items():
+            if thing is not None:
+                run.register_object(key, thing, said.pop(key, known))
+        if said:
+            raise Error(f"take_over names {', '.join(said)}: this trainer has no such object", 5)
         self._update.take_apart(run)
 
-    def _things(self, core: Core) -> dict[str, Any]:
-        settings = {f"optimizer.{i}.settings": state.OptimizerGroups(part.optimizer, lambda _state: False)
-                    for i, part in enumerate(self._update.parts)}  # fmt: skip
-        found = {
-            **settings,
-            "opt_param_scheduler": self._scheduler,
-            "consumed_samples": self._samples,
-            "rng_tracker": objects.rng_tracker(core),
-            "microbatches": objects.microbatches(core),
-            "rerun_state_machine": objects.rerun(core),
-            "grad_scaler": objects.Scalers(self._update.parts) or None,
-            "extra_state": objects.Extras(self._chunks) or None,
+    def _things(self, core: Core) -> dict[str, tuple[Codec | None, TakeOver | None]]:
+        """What is kept beside tensors, where there is any, and how it goes on with other ranks."""
+        settings = {f"optimizer.{i}.settings": objects.Settings(part.optimizer) for i, part in enumerate(self._update.parts)}
+        tracker, machine = objects.rng_tracker(core), objects.rerun(core)
+        calculator = objects.microbatches(core, lambda: self._samples.consumed)
+        return {
+            **{key: (one, one.take_over) for key, one in settings.items()},
+            "opt_param_scheduler": (self._scheduler, "rank-zero"),
+            "consumed_samples": (self._samples, "rank-zero"),
+            "rng_tracker": (tracker, None if tracker is None else tracker.take_over),
+            "microbatches": (calculator, None if calculator is None else calculator.take_over),
+            "rerun_state_machine": (machine, None if machine is None else machine.take_over),
+            "grad_scaler": (objects.Scalers(self._update.parts) or None, "rank-zero"),
+            "extra_state": (objects.Extras(self._chunks) or None, None),
         }
-        return {key: thing for key, thing in found.items() if thing is not None}
 
     @property
     def consumed_samples(self) -> int:

@@ -80,8 +80,8 @@ class Update:
                 raise Error(f"{type(part.optimizer).__name__} keeps '{name}' as a {type(value).__name__}: only tensors are protected", 5)
             if value.dim() == 0:
                 key, whom = f"optimizer.state.{name}.{placed.name}", grid.holders_of_counts(placed)
-                if kept.is_sharded:  # others may have nothing of this parameter, and so no count
-                    key, whom = f"{key}.from_{kept.first}", holders
+                if kept.is_sharded:  # others may have nothing of this parameter, and so no count: each has it for itself
+                    whom = holders
                 yield key, value, Piece((), (), whom)
             else:
                 yield from entries_of(placed, f"optimizer.state.{name}.", value, kept.first, holders)

@@ -172,12 +172,22 @@ class TorchRun(Run):
         model.register_forward_pre_hook(lambda *_: self._auto_mark("forward"))
         model.register_forward_hook(lambda *_: self._auto_mark("backward"))
 
-    def follow(self, framework: Framework, models: Iterable[tuple[str, Module]], entries: Iterable[tuple[str, torch.Tensor, Piece]]) -> None:
+    def follow(
+        self,
+        framework: Framework,
+        models: Iterable[tuple[str, Module]],
+        entries: Iterable[tuple[str, torch.Tensor, Piece]],
+        take_over: dict[str, TakeOver],
+    ) -> None:
         """For a framework that knows itself which parts of which tensors a rank holds, and what its update is (`run.update()`
-        around it). `entries`: contiguous tensors, each byte once. Every model's buffers become the object NAME.buffers."""
+        around it). `entries`: contiguous tensors, each byte once. Every model's buffers become the object NAME.buffers, which goes on
+        with other ranks as `take_over` says; what is used of it is taken out."""
+        self._said = take_over
         for name, model in models:
             self._know(model)
-            self._add_object(f"{name}.buffers", state.Buffers(model, self._extension), None)
+            # Stages of a pipeline have buffers of different layers under one name.
+            nothing = next(model.buffers(), None) is None
+            self._add_object(f"{name}.buffers", state.Buffers(model, self._extension), "derived" if nothing else None)
             self._accompany(model)
         self._hold(list(entries))
         self._frameworks.append(framework)
