@@ -13,6 +13,7 @@
 #include "replica/layout/validate.h"
 #include "replica/links/make_link.h"
 #include "replica/plan/distribute.h"
+#include "replica/resume/mib.h"
 #include "replica/resume/target.h"
 #include "replica/stream/peer_process.h"
 #include "replica/stream/state_stream.h"
@@ -211,8 +212,7 @@ Status ReadShare::Exchange(HandlerContext& call, const Result<Step>& read) {
 
 std::string ReadShare::Note() const {
   if (!is_shared_) return "";
-  const auto mib = [](uint64_t bytes) { return std::to_string((bytes + (1 << 19)) >> 20) + " MiB"; };
-  return "event=resume_read_once read=\"" + mib(read_) + "\" received=\"" + mib(received_) + "\" sent=\"" + mib(sent_) +
+  return "event=resume_read_once read=\"" + MiB(read_) + "\" received=\"" + MiB(received_) + "\" sent=\"" + MiB(sent_) +
          "\"";
 }
 

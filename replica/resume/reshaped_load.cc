@@ -18,6 +18,7 @@
 #include "replica/plan/planner.h"
 #include "replica/plan/renamed_plan.h"
 #include "replica/resume/block_reader.h"
+#include "replica/resume/mib.h"
 #include "replica/resume/take_over.h"
 #include "replica/resume/target.h"
 #include "replica/save/names.h"
@@ -38,11 +39,6 @@ std::string Named(const std::vector<std::string>& keys) {
   std::string text;
   for (size_t i = 0; i < std::min(keys.size(), kKeysNamed); ++i) text += (i ? ", '" : "'") + keys[i] + "'";
   return keys.size() > kKeysNamed ? text + " and " + std::to_string(keys.size() - kKeysNamed) + " more" : text;
-}
-
-std::string MiB(uint64_t bytes) {
-  const uint64_t tenths = (bytes * 10 + (1 << 19)) >> 20;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
 
 // Reads in flight of one rank: two keep a disk busy while bytes are copied; more where its host has cores for them. How

@@ -54,6 +54,18 @@ def other_names(runner):
         raise Failure(f"the plan was not used\n{log[-3000:]}")
 
 
+def read_once(runner):
+    """Of what several ranks hold, one reads each shard and the others get it from there: in another layout and in the same."""
+    first, root = saved_run(runner)
+    for ranks, batch, replicas in [(8, 3, 4), (4, 6, 2)]:
+        trainer = ["--steps", str(STEPS), "--tp", "2", "--batch", str(batch)]
+        second, log = runner.run(["--resume", str(root), "--replicas", str(replicas), "--resume-read", "once"], trainer,
+                                 nproc=ranks)
+        must_go_on_alike(first, second, log)
+        if "event=resume_read_once" not in log:
+            raise Failure(f"{ranks} ranks: nothing says that reading was shared\n{log[-3000:]}")
+
+
 def misfit(runner):
     """What cannot be taken over is named, and the run ends at once."""
     _, root = saved_run(runner)
@@ -66,5 +78,6 @@ if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("4 ranks, TP 2, saved: 2, 6 and 8 ranks and TP 1 go on with the very losses", other_ranks),
         ("the same layout by way of a program of names: the same bits", other_names),
+        ("each shard read by one rank, exchanged: the very losses", read_once),
         ("a model of another width: refused at once, the tensor named", misfit),
     ]))

@@ -53,7 +53,7 @@ struct RunOptions {
   std::string save_format, save_aoa;
   std::vector<std::string> save_with;
   std::string resume;
-  std::string resume_aoa, resume_strict;
+  std::string resume_aoa, resume_strict, resume_read;
   double grace = 30;
   double step_timeout = 60;
   double silence = 1;

@@ -146,6 +146,13 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
         return layout::StrictHandlingFromName(name) ? std::string() : "'" + name + "' is no strict mode";
       });
   app.add_option(
+         "--resume-read", o.resume_read,
+         "Who reads the shards that several ranks hold, at a resume and whenever a checkpoint is loaded again: each\n"
+         "rank for itself (each), one rank each, which then sends it to the others over the links between ranks\n"
+         "(once), or auto, the default: once where the checkpoint lies on a network file system and the ranks on\n"
+         "several hosts, else each")
+      ->check(CLI::IsMember({"auto", "each", "once"}));
+  app.add_option(
          "--grace", o.grace,
          "Seconds to finish the step, save and leave after SIGTERM, SIGINT or SIGHUP (a terminal that hangs up; under\n"
          "nohup it stays ignored). Whatever does not answer by then, a disk too, is left; a second signal ends at once")
@@ -248,6 +255,7 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const lo
   }
   if (options.replicas) launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(*options.replicas);
   if (!options.resume_strict.empty()) launcher.environment["KINTSUGI_RESUME_STRICT"] = options.resume_strict;
+  if (!options.resume_read.empty()) launcher.environment["KINTSUGI_RESUME_READ"] = options.resume_read;
   for (const auto& [variable, file] :
        {std::pair{"KINTSUGI_RESUME_AOA", &options.resume_aoa}, std::pair{"KINTSUGI_SAVE_AOA", &options.save_aoa}})
     if (!file->empty()) {
