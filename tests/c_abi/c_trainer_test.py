@@ -1,6 +1,6 @@
 """A trainer in C99 survives what strikes it, bit for bit, without a word of C++.
 
-  c_trainer_test.py BIN_DIR TRAINER OLDER_TRAINER     the same source, compiled against an older header
+  c_trainer_test.py BIN_DIR TRAINER TRAINER_OF_2 TRAINER_OF_3     the same source, compiled against older headers
 """
 import json
 import subprocess
@@ -77,7 +77,8 @@ def resized(bin_dir, trainer, older):
 REFERENCE = {}
 
 if __name__ == "__main__":
-    folder, program, older = Path(sys.argv[1]).resolve(), str(Path(sys.argv[2]).resolve()), str(Path(sys.argv[3]).resolve())
+    folder = Path(sys.argv[1]).resolve()
+    program, older, newer = (str(Path(trainer).resolve()) for trainer in sys.argv[2:5])
     sys.exit(main([
         ("C trainer, killed in its update", same(folder, program, ["--inject", "kill:1@5:update"], path="respawn")),
         ("C trainer, killed in its forward pass", same(folder, program, ["--inject", "kill:2@9:forward"], path="adopt")),
@@ -87,7 +88,9 @@ if __name__ == "__main__":
         ("C trainer, an injected exception at its first collective",
          same(folder, program, ["--inject", "throw:1@4,collective=1"], path="retry")),
         ("C trainer, killed at its first collective", same(folder, program, ["--inject", "kill:2@6,collective=1"], path="adopt")),
-        ("C trainer of an older header, killed in its update", same(folder, older, ["--inject", "kill:1@5:update"], path="respawn")),
+        ("C trainer of header 2, killed in its update", same(folder, older, ["--inject", "kill:1@5:update"], path="respawn")),
+        ("C trainer of header 3, killed at its first collective",
+         same(folder, newer, ["--inject", "kill:2@6,collective=1"], path="adopt")),
         ("C trainer, save points and resume", saves(folder, program)),
         ("C trainer, resumed by 3 and 6 ranks, and where it refuses", resized(folder, program, older)),
     ], folder))
