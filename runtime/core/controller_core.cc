@@ -71,6 +71,9 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [this](const ProcessExited& e) { OnExited(e); },
                  [this](const OperatorSave&) { RequestSave(false); },
                  [this](const OperatorStop&) { RequestSave(true); },
+                 [this](const OperatorPause&) { OnPauseAsked(); },
+                 [this](const OperatorContinue&) { OnContinueAsked(); },
+                 [this](const OperatorReplace& e) { OnReplaceAsked(e.rank); },
                  [this](const OperatorInject& e) {
                    if (InWorld(e.rank)) SendTo(e.rank, InjectOrder{e.injection});
                  },
@@ -193,7 +196,10 @@ void ControllerCore::OnTick() {
   if (phase_ == Phase::kEnded) return;
   if (now_ >= stop_deadline_ && phase_ == Phase::kRunning && !Writes(save_)) {
     stop_deadline_ = TimePoint::Max();
-    return Fault(Rank(0), FaultKind::kOperator, "the grace period is nearly over: saving at once", now_);
+    const std::string text = "the grace period is nearly over: saving at once";
+    RecordFault(Rank(0), FaultKind::kOperator, text, now_);
+    incident_->ranks.clear();  // nobody's fault
+    return EnterLock(text);
   }
   if (now_ >= relock_at_) return OnRelock();
   if (now_ >= deadline_) return OnDeadline();

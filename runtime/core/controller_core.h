@@ -58,7 +58,14 @@ class ControllerCore {
   kintsugi::Step newest_snapshot() const { return snapshots_.table().newest(); }
   uint64_t snapshots_made() const { return snapshots_.made(); }
   uint64_t snapshots_abandoned() const { return snapshots_.abandoned(); }
+  // Empty: an operator may have a new process for this rank.
+  std::string WhyNotReplaced(Rank rank) const;
   const PauseRounds& pause() const { return pause_; }
+  // An operator asked for a pause; the step at which all stand, once they do.
+  bool pause_asked() const { return pause_asked_; }
+  std::optional<kintsugi::Step> paused_at() const {
+    return save_ == SaveState::kPaused ? std::optional(paused_step_) : std::nullopt;
+  }
   // Still listening to what it took over.
   bool taking_over() const { return taking_over_; }
   TieRule tie_rule() const { return majority_.rule(); }
@@ -204,8 +211,17 @@ class ControllerCore {
   // The snapshot that a reload goes back to cannot be used as it is.
   void OnSnapshotUnreadable(Rank rank, const std::string& why);
 
+  // What an operator asks for beside saves (controller_operator.cc).
+  void OnPauseAsked();
+  void OnContinueAsked();
+  void OnReplaceAsked(Rank rank);
+  void BeginRequestedPause();
+  bool StaysPaused();
+  void SaveWhilePaused();
+
   // Saves, pauses, the end (controller_save.cc).
   void RequestSave(bool then_end);
+  // Whatever waits for the run to be going: a save, a stop, a pause.
   void BeginRequestedSave();
   void ArmPause();
   bool SavesAt(kintsugi::Step step) const;
@@ -279,8 +295,8 @@ class ControllerCore {
   uint64_t dropped_ = 0;
   std::string told_warning_;  // of a registration, the newest
 
-  bool taking_over_ = false;        // listening: nothing is ordered yet
-  bool awaiting_exits_ = false;     // with LOCK or STOP: what the dead left, or the away hold, may be all there is
+  bool taking_over_ = false;     // listening: nothing is ordered yet
+  bool awaiting_exits_ = false;  // with LOCK or STOP: what the dead left, or the away hold, may be all there is
   Majority majority_;
 
   // The incident under way, where there is one.
@@ -289,19 +305,19 @@ class ControllerCore {
   bool proven_ = false;    // a signal of this incident proves by itself that something broke
   bool healable_ = false;  // nothing but lost connections so far
   int attempt_ = 0;
-  bool had_its_time_ = false;     // a handler ran out of its limit: who does not come out of STOP soon is the one
-  std::optional<Rung> tried_;     // what this attempt has chosen
+  bool had_its_time_ = false;  // a handler ran out of its limit: who does not come out of STOP soon is the one
+  std::optional<Rung> tried_;  // what this attempt has chosen
   std::optional<kintsugi::Step> suspect_from_;  // updates from this one on may hold damage that was found later
   std::map<Rank, kintsugi::Step> loaded_;       // resume by the trainer's loader: what each has loaded
   StepChoice choice_;
   kintsugi::Step resume_step_;  // where the run last went on from
   RungDecision decision_;
   std::vector<RepairMove> moves_;
-  std::vector<Rank> replaced_;  // whose process is a new one, in this attempt: the first ones
+  std::vector<Rank> replaced_;    // whose process is a new one, in this attempt: the first ones
   Checkpoint reload_;             // with the rung reload: fixed when it was chosen
   bool reload_snapshot_ = false;  // ... the in-memory snapshot of choice_.step instead
   Digests digests_;
-  kintsugi::Step asked_step_;  // outside of REPAIR's: the step of which digests were asked for
+  kintsugi::Step asked_step_;   // outside of REPAIR's: the step of which digests were asked for
   kintsugi::Step agreed_step_;  // with `verify_every`: the newest at which all replicas agreed, and on what
   Digests agreed_;
   TimePoint relock_at_ = TimePoint::Max();  // a phase failed by echo: lock again unless the cause shows before
@@ -322,12 +338,15 @@ class ControllerCore {
   std::vector<Rank> writers_;
   std::vector<Rank> rescued_;  // with DUMP: lost ranks whose memory was held by launchers alone
   PauseRounds pause_;
+  bool gathers_to_save_ = false;  // with ARMING and GATHERING: not for a pause alone
+  bool pause_asked_ = false;      // outlives incidents: the run pauses again after one
+  kintsugi::Step paused_step_;    // with PAUSED
   kintsugi::Step save_step_;
   bool save_after_verify_ = false;
   kintsugi::Step
       verified_step_;  // since the last incident, the newest at which all replicas agreed outside an incident
   std::optional<uint64_t> final_digest_;
-  RunEnded ended_;                             // with ENDED
+  RunEnded ended_;  // with ENDED
   ControlGate gate_;
   CheckpointList checkpoints_;
 };

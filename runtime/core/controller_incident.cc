@@ -91,8 +91,7 @@ void ControllerCore::RecordFault(Rank rank, FaultKind kind, const std::string& t
     incident_->cause = text;
     causes.clear();
   }
-  if (std::find(causes.begin(), causes.end(), rank) == causes.end() && kind != FaultKind::kOperator)
-    causes.push_back(rank);
+  if (std::find(causes.begin(), causes.end(), rank) == causes.end()) causes.push_back(rank);
   out_.push_back(Notice{rank, "fault " + std::string(FaultKindName(kind)) + ": " + text});
   if (kind != FaultKind::kHandlerFailed)
     for (Member& member : members_) member.handler_failures = 0;

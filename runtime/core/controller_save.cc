@@ -50,9 +50,12 @@ void ControllerCore::RequestSave(bool then_end) {
 
 void ControllerCore::BeginRequestedSave() {
   // In an incident a request waits until the run goes on; a stop is met by the incident itself (AfterStop).
-  if (phase_ != Phase::kRunning || !(save_request_.waits() || stop_requested_)) return;
+  if (phase_ != Phase::kRunning) return;
+  if (!save_request_.waits() && !stop_requested_) return BeginRequestedPause();
   end_after_save_ = end_after_save_ || stop_requested_;
   save_request_.Begin();
+  gathers_to_save_ = true;
+  if (save_ == SaveState::kPaused) return SaveWhilePaused();
   pause_.Begin();
   if (save_ == SaveState::kVerifying) save_after_verify_ = true;
   if (save_ == SaveState::kNone || save_ == SaveState::kGathering) ArmPause();
@@ -115,9 +118,11 @@ void ControllerCore::MaybeSave() {
     step = at;
   }
   choice_ = {*step, StepReason::kUpdateBegun};
+  const bool asked_for = save_ == SaveState::kGathering && gathers_to_save_;
+  if (save_ == SaveState::kGathering && !asked_for && !IsPeriodic(*step)) return LeaveSavePoints();
   // Replicas that differ are found before they are saved: a checkpoint then never holds what nobody can vouch for.
   if (policy_.verify_every > 0 && verified_step_ != *step) return AskForDigests(SaveState::kVerifying);
-  if (save_ == SaveState::kNone && !SavesAt(*step)) return LeaveSavePoints();
+  if (!asked_for && !SavesAt(*step)) return LeaveSavePoints();
   StartWriting(*step, Snapshot());
 }
 
@@ -208,6 +213,8 @@ void ControllerCore::SettleSave() {
 }
 
 void ControllerCore::LeaveSavePoints() {
+  if (StaysPaused()) return;
+  SetSave(SaveState::kNone);  // where all had come for a pause that nobody asks for any more
   for (size_t r = 0; r < members_.size(); ++r)
     if (members_[r].save_point) LeaveSavePoint(Rank(static_cast<int32_t>(r)));
   slow_.Start();
@@ -233,11 +240,12 @@ void ControllerCore::MaybeFinish() {
     last = std::max(last.value_or(kintsugi::Step()), *member.finished);
   }
   if (!InLoops(save_)) return;
-  const bool overtaken = save_ != SaveState::kNone;
+  const bool overtaken = save_ != SaveState::kNone && gathers_to_save_;
   SetSave(SaveState::kNone);  // nobody is left to pause
   end_after_save_ = false;
   const bool periodic = last->value() > 0 && SavesAt(*last);
   if ((overtaken || periodic) && save_step_ != *last) {
+    gathers_to_save_ = true;
     SetSave(SaveState::kGathering);
     return MaybeSave();
   }

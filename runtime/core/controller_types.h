@@ -43,6 +43,12 @@ struct SparesWaiting {
   int waiting = 0;
 };
 struct OperatorSave {};
+struct OperatorPause {};  // all stand still at one step until OperatorContinue
+struct OperatorContinue {};
+// A new process for a rank that may be in good health: its process ends, and the incident is repaired as any other is.
+struct OperatorReplace {
+  Rank rank;
+};
 struct OperatorStop {};  // preemption: finish the step, save, leave
 struct OperatorInject {
   Rank rank;
@@ -63,9 +69,9 @@ struct WitnessWord {
 };
 struct Tick {};
 
-using ControllerEvent =
-    std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop, OperatorInject, ProcessFound,
-                 Tick, SparesWaiting, StateHeld, TieRuleTaken, WitnessWord>;
+using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
+                                     OperatorInject, ProcessFound, Tick, SparesWaiting, StateHeld, TieRuleTaken,
+                                     WitnessWord, OperatorPause, OperatorContinue, OperatorReplace>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 
@@ -125,7 +131,7 @@ struct IncidentRecord {
   std::optional<Rung> rung;
   std::vector<RungReason> reasons;     // of the last attempt
   std::vector<AttemptRecord> earlier;  // the attempts before it; the first and the newest ones
-  TimePoint fault_at;  // earliest instant known
+  TimePoint fault_at;                  // earliest instant known
   TimePoint detected_at;
   std::optional<TimePoint> parked_at, rebuilt_at, repaired_at, resumed_at;  // the last rank of all
   uint64_t bytes_moved = 0;

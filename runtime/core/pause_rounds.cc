@@ -22,7 +22,7 @@ size_t PauseRounds::IndexOf(Rank rank) const {
 
 Step PauseRounds::Arm(Step begun) {
   const Step before = rounds_ > 0 ? at_ : Step();
-  at_ = begun;
+  at_ = std::max(begun, Step(1));  // 0 says that there is none
   for (const Step step : begun_) at_ = std::max(at_, step);
   if (++rounds_ > kRoundsWithoutMargin)
     at_ = Step(at_.value() + (uint64_t{1} << std::min(rounds_ - kRoundsWithoutMargin - 1, kMarginBits)));

@@ -22,7 +22,7 @@ class PauseRounds {
   // A pause of its own: its rounds are counted from the first.
   void Begin() { rounds_ = 0; }
   // One more round, to which every rank is to answer. `begun`: the newest step that any rank is known to have begun.
-  // What it returns is `at`.
+  // What it returns is `at`: 1 at least.
   Step Arm(Step begun);
   Step at() const { return at_; }
   // Whether its answer is waited for.

@@ -9,10 +9,11 @@ namespace {
 
 using enum SaveState;
 
-constexpr std::array<std::string_view, kSaveStateCount> kNames = {
-    "NONE", "ARMING", "GATHERING", "VERIFYING", "RESCUING", "COMPARING", "WRITING", "RENAMING", "FINAL_VERIFY"};
+constexpr std::array<std::string_view, kSaveStateCount> kNames = {"NONE",      "ARMING",      "GATHERING", "PAUSED",
+                                                                  "VERIFYING", "RESCUING",    "COMPARING", "WRITING",
+                                                                  "RENAMING",  "FINAL_VERIFY"};
 
-constexpr std::array<std::pair<SaveState, SaveState>, 15> kTransitions = {{
+constexpr std::array<std::pair<SaveState, SaveState>, 18> kTransitions = {{
     {kNone, kArming},     // a save was asked for
     {kNone, kGathering},  // a last one, of the step at which all have finished
     {kNone, kVerifying},  // all are parked at a step at which replicas are compared
@@ -23,6 +24,9 @@ constexpr std::array<std::pair<SaveState, SaveState>, 15> kTransitions = {{
     {kArming, kArming},  // somebody had gone past: the pause moves
     {kArming, kGathering},
     {kGathering, kArming},  // another one is asked for before all are there
+    {kGathering, kPaused},  // it was for a pause alone
+    {kNone, kPaused},       // a save has ended, or none was due, and a pause is asked for
+    {kPaused, kGathering},  // a save is asked for meanwhile: all are there
     {kGathering, kVerifying},
     {kGathering, kWriting},
     {kRescuing, kComparing},

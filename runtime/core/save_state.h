@@ -1,4 +1,5 @@
-// SaveState: where a save stands, from the request to the end; also where replicas are compared outside of an incident.
+// SaveState: where a save stands, from the request to the end; also where replicas are compared outside of an incident,
+// and a pause that an operator asked for.
 // One enum, one table; the diagram in the folder's README is the same.
 #pragma once
 
@@ -11,6 +12,7 @@ enum class SaveState : uint8_t {
   kNone,
   kArming,     // all ranks are to store at which step they park
   kGathering,  // they come to park there
+  kPaused,     // all are parked, and an operator says when they go on
   kVerifying,  // replicas are compared between steps
   kRescuing,   // DUMP: processes come that adopt what only launchers hold
   kComparing,  // DUMP: replicas, before anything is written
@@ -18,7 +20,7 @@ enum class SaveState : uint8_t {
   kRenaming,
   kFinalVerify,  // all have finished: replicas are compared a last time
 };
-inline constexpr int kSaveStateCount = 9;
+inline constexpr int kSaveStateCount = 10;
 
 std::string_view SaveStateName(SaveState state);
 

@@ -91,6 +91,15 @@ Status Decoder::DecodeInput(const pb::Input& in, Input* out) {
     case pb::Input::kOperatorStop:
       event = core::OperatorStop{};
       break;
+    case pb::Input::kOperatorPause:
+      event = core::OperatorPause{};
+      break;
+    case pb::Input::kOperatorContinue:
+      event = core::OperatorContinue{};
+      break;
+    case pb::Input::kOperatorReplace:
+      event = core::OperatorReplace{Rank(in.operator_replace())};
+      break;
     case pb::Input::kOperatorInject:
       event = core::OperatorInject{Rank(in.operator_inject().rank()), in.operator_inject().injection()};
       break;

@@ -40,6 +40,9 @@ void Put(const core::ControllerEvent& event, pb::Input* out) {
                  },
                  [&](const core::OperatorSave&) { out->set_operator_save(true); },
                  [&](const core::OperatorStop&) { out->set_operator_stop(true); },
+                 [&](const core::OperatorPause&) { out->set_operator_pause(true); },
+                 [&](const core::OperatorContinue&) { out->set_operator_continue(true); },
+                 [&](const core::OperatorReplace& e) { out->set_operator_replace(e.rank.value()); },
                  [&](const core::OperatorInject& e) {
                    out->mutable_operator_inject()->set_rank(e.rank.value());
                    out->mutable_operator_inject()->set_injection(e.injection);

@@ -49,6 +49,10 @@ void Story::Take(const journal::Input& input, const std::vector<ControllerAction
   if (const auto* event = std::get_if<ControllerEvent>(&input.what)) {
     if (std::holds_alternative<OperatorSave>(*event)) asked_.emplace_back(at, "a save was asked for");
     if (std::holds_alternative<OperatorStop>(*event)) asked_.emplace_back(at, "a stop was asked for");
+    if (std::holds_alternative<OperatorPause>(*event)) asked_.emplace_back(at, "a pause was asked for");
+    if (std::holds_alternative<OperatorContinue>(*event)) asked_.emplace_back(at, "the end of a pause was asked for");
+    if (const auto* replace = std::get_if<OperatorReplace>(event))
+      asked_.emplace_back(at, "a new process was asked for, of rank " + replace->rank.ToString());
     if (const auto* inject = std::get_if<OperatorInject>(event))
       asked_.emplace_back(at, "a fault was ordered: " + inject->injection);
   }

@@ -45,6 +45,12 @@ class RandomInputs {
         return core::TieRuleTaken{static_cast<core::TieRule>(Below(3))};
       case 11:
         return core::WitnessWord{TimePoint(Duration(static_cast<int64_t>(Below(1'000'000'000))))};
+      case 12:
+        return core::OperatorPause{};
+      case 13:
+        return core::OperatorContinue{};
+      case 14:
+        return core::OperatorReplace{AnyRank()};
       default:
         return core::Tick{};
     }
@@ -120,6 +126,8 @@ inline bool SameEvent(const core::ControllerEvent& a, const core::ControllerEven
     const auto& other = std::get<core::OperatorInject>(b);
     return inject->rank == other.rank && inject->injection == other.injection;
   }
+  if (const auto* replace = std::get_if<core::OperatorReplace>(&a))
+    return replace->rank == std::get<core::OperatorReplace>(b).rank;
   if (const auto* process = std::get_if<core::ProcessFound>(&a)) {
     const auto& other = std::get<core::ProcessFound>(b);
     return process->rank == other.rank && process->incarnation == other.incarnation;

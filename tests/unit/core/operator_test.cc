@@ -1,0 +1,235 @@
+// What an operator asks for: that the run stands still, goes on, or gets a new process for a rank.
+#include <gtest/gtest.h>
+
+#include "tests/unit/core/bench.h"
+
+namespace kintsugi::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+Bench Running(Policy policy) {
+  Bench bench(std::move(policy));
+  bench.Run();
+  bench.CommitAll(5);
+  return bench;
+}
+
+// Every rank has begun step 5, stores the pause that it was told last, and comes to park there.
+uint64_t ParkAll(Bench& bench, int world) {
+  const auto told = [&bench] { return bench.Sent<PauseAt>().back().second.step.value(); };
+  while (told() < 5)
+    for (int r = 0; r < world; ++r) bench.Say(r, PauseAck{Step(5)});
+  const uint64_t at = told();
+  for (int r = 0; r < world; ++r) bench.Say(r, PauseAck{Step(at)});
+  bench.CommitAll(at);
+  for (int r = 0; r < world; ++r) bench.Say(r, SavePoint{Step(at)});
+  return at;
+}
+
+TEST(Pause, HoldsAllAtOneStepUntilItIsContinued) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.Feed(OperatorPause{});
+  EXPECT_FALSE(bench.core.paused_at()) << "nobody is there yet";
+  const uint64_t at = ParkAll(bench, 4);
+  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty()) << "nobody asked for a save";
+  bench.Pass(10min);
+  EXPECT_EQ(bench.core.paused_at(), Step(at)) << "however long it lasts";
+  EXPECT_EQ(bench.core.incidents(), 0u) << "nobody hangs";
+  EXPECT_TRUE(bench.Sent<ContinueOrder>().empty());
+  bench.Feed(OperatorContinue{});
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 4u);
+  EXPECT_FALSE(bench.core.paused_at());
+  EXPECT_FALSE(bench.core.pause_asked());
+}
+
+TEST(Pause, AskedForTwiceItIsOne) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorPause{});
+  bench.Feed(OperatorPause{});
+  ParkAll(bench, 2);
+  bench.Feed(OperatorPause{});
+  bench.Feed(OperatorContinue{});
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 2u);
+  bench.Feed(OperatorContinue{});
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 2u);
+}
+
+TEST(Pause, TakenBackBeforeAllAreThereLetsThemGoOn) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorPause{});
+  bench.Feed(OperatorContinue{});
+  ParkAll(bench, 2);
+  EXPECT_FALSE(bench.core.paused_at());
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 2u);
+  EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty());
+}
+
+TEST(Pause, ASaveIsMadeWithinItAndItGoesOn) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.Feed(OperatorPause{});
+  const uint64_t at = ParkAll(bench, 4);
+  bench.Feed(OperatorSave{});
+  ASSERT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
+  EXPECT_EQ(bench.Orders(Phase::kDump, 0)[0].step, Step(at));
+  ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
+  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_TRUE(bench.Sent<ContinueOrder>().empty());
+  bench.Feed(OperatorSave{});
+  ASSERT_EQ(bench.All<SaveSettled>().size(), 2u) << "this step is saved already: it is answered, and written once";
+  EXPECT_TRUE(bench.All<SaveSettled>()[1].saved);
+  EXPECT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
+  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  bench.Feed(OperatorContinue{});
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 4u);
+}
+
+TEST(Pause, ASaveOnItsWayEndsInIt) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorSave{});
+  bench.Feed(OperatorPause{});
+  const uint64_t at = ParkAll(bench, 2);
+  ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
+  EXPECT_TRUE(bench.All<SaveSettled>()[0].saved);
+  EXPECT_EQ(bench.core.paused_at(), Step(at));
+}
+
+TEST(Pause, APauseOnItsWayTakesASaveAlong) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorPause{});
+  bench.Feed(OperatorSave{});
+  const uint64_t at = ParkAll(bench, 2);
+  ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
+  EXPECT_EQ(bench.core.paused_at(), Step(at));
+}
+
+TEST(Pause, AtAPeriodicSaveTheSaveIsMadeFirst) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.save_every = 6;
+  Bench bench = Running(policy);
+  bench.CommitAll(6);
+  bench.Say(0, SavePoint{Step(6)});
+  bench.Feed(OperatorPause{});
+  for (int round = 0; round < 2; ++round)  // the second one for the step to which the pause has moved
+    for (int r = 0; r < 2; ++r) bench.Say(r, PauseAck{Step(6)});
+  bench.Say(1, SavePoint{Step(6)});
+  ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
+  EXPECT_EQ(bench.core.paused_at(), Step(6));
+}
+
+TEST(Pause, AtAStepThatIsComparedNothingIsSaved) {
+  Policy policy = Bench::QuickPolicy(2);
+  policy.verify_every = 5;
+  Bench bench = Running(policy);
+  bench.Feed(OperatorPause{});
+  const uint64_t at = ParkAll(bench, 2);
+  ASSERT_EQ(at % 5, 0u) << "the test wants such a step";
+  EXPECT_EQ(bench.Orders(Phase::kVerify, 0).size(), 2u) << "at the start, and here";
+  EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty());
+  EXPECT_EQ(bench.core.paused_at(), Step(at));
+}
+
+TEST(Pause, AFaultInItIsRepairedAndTheRunPausesAgain) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.Feed(OperatorPause{});
+  ParkAll(bench, 4);
+  const size_t pauses = bench.Sent<PauseAt>().size();
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning) << "all ranks of the bench answer at once";
+  EXPECT_EQ(bench.core.incidents(), 1u);
+  EXPECT_FALSE(bench.core.paused_at());
+  ASSERT_EQ(bench.Sent<PauseAt>().size(), pauses + 4);
+  const uint64_t at = ParkAll(bench, 4);
+  EXPECT_EQ(bench.core.paused_at(), Step(at));
+}
+
+TEST(Pause, AGapOfAConnectionThatHealsLeavesItAsItIs) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorPause{});
+  const uint64_t at = ParkAll(bench, 2);
+  bench.Close(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kConfirm);
+  bench.Rejoin(1);
+  bench.Say(1, SavePoint{Step(at)});  // what it said unasked it says again
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_TRUE(bench.Sent<ContinueOrder>().empty());
+  bench.Feed(OperatorContinue{});
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 2u);
+}
+
+TEST(Pause, AStopSavesWhereTheRunStandsAndLeaves) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorPause{});
+  const uint64_t at = ParkAll(bench, 2);
+  bench.Feed(OperatorStop{});
+  ASSERT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
+  EXPECT_EQ(bench.Orders(Phase::kDump, 0)[0].step, Step(at));
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable);
+}
+
+TEST(Pause, AfterAStopThereIsNone) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorStop{});
+  bench.Feed(OperatorPause{});
+  EXPECT_FALSE(bench.core.pause_asked());
+  ParkAll(bench, 2);
+  ASSERT_TRUE(bench.Ended());
+}
+
+TEST(Pause, OvertakenByTheEndItSavesNothing) {
+  Bench bench = Running(Bench::QuickPolicy(2));
+  bench.Feed(OperatorPause{});
+  for (int r = 0; r < 2; ++r) bench.Say(r, Finished{Step(9)});
+  EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty());
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitSuccess);
+}
+
+TEST(Pause, AskedForBeforeTheRunBeganItIsTheFirstThing) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Feed(OperatorPause{});
+  bench.Run();
+  ParkAll(bench, 2);
+  EXPECT_TRUE(bench.core.paused_at());
+}
+
+TEST(Replace, ANewProcessTakesTheRanksPlaceAndTheRankIsNamed) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.Feed(OperatorReplace{Rank(2)});
+  EXPECT_EQ(bench.Killed(), (std::set<int>{2}));
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  ASSERT_EQ(bench.All<IncidentClosed>().size(), 1u);
+  const IncidentRecord record = bench.All<IncidentClosed>()[0].record;
+  EXPECT_EQ(record.signal, FaultKind::kOperator);
+  EXPECT_EQ(record.ranks, (std::vector<Rank>{Rank(2)}));
+  EXPECT_EQ(record.rung, Rung::kRespawn);
+  EXPECT_EQ(bench.member(2).incarnation, Incarnation(2));
+}
+
+TEST(Replace, InAnIncidentOrForNobodyItIsNotDone) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.Feed(OperatorReplace{Rank(4)});
+  bench.Feed(OperatorReplace{Rank(-1)});
+  EXPECT_EQ(bench.core.incidents(), 0u);
+  bench.replacements_come = false;
+  bench.Exit(1);
+  ASSERT_NE(bench.core.phase(), Phase::kRunning);
+  bench.Feed(OperatorReplace{Rank(2)});
+  EXPECT_EQ(bench.Killed().count(2), 0u);
+}
+
+TEST(Replace, InAPauseTheRunPausesAgain) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.Feed(OperatorPause{});
+  ParkAll(bench, 4);
+  bench.Feed(OperatorReplace{Rank(2)});
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  ParkAll(bench, 4);
+  EXPECT_TRUE(bench.core.paused_at());
+}
+
+}  // namespace
+}  // namespace kintsugi::core
