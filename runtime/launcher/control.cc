@@ -1,4 +1,6 @@
-// The control socket's requests: status, incidents, inject, save, stop. One JSON object in, one out.
+// The control socket's requests: status, incidents, inject, save, pause, continue, replace, stop. One JSON object in,
+// one out.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "runtime/controller/incident_line.h"
@@ -13,8 +15,17 @@ using nlohmann::json;
 
 std::string Refuse(const std::string& why) { return RefusalLine(why); }
 
-// So many requests for a save may wait for its outcome; others still find a place at the control socket.
-constexpr size_t kWaitingSavesMax = 8;
+// So many requests of a kind may wait for their outcome; others still find a place at the control socket.
+constexpr size_t kWaitingMax = 8;
+
+// What was asked for was begun and did not come about: the caller's exit code is that of a failure, not of a refusal.
+std::string InVain(const std::string& why) {
+  return AnswerLine({{"ok", false}, {"error", why}, {"exit", core::kExitFailed}});
+}
+
+std::string TooManyWait(const std::string& what) {
+  return std::to_string(kWaitingMax) + " others wait for " + what + " already: ask with --no-wait";
+}
 
 // As in summary.json (tools/report), with `over` beside it.
 json IncidentJson(const core::IncidentRecord& record, bool over, TimePoint now) {
@@ -58,8 +69,7 @@ void Leader::OnSaveRequest(bool waits, net::ControlSocket::Respond respond) {
   const std::string& directory = run().policy.save_directory;
   if (directory.empty()) return respond(Refuse("this run has no save directory: it was started without --save-dir"));
   if (ended_) return respond(Refuse("the run has ended"));
-  if (waits && waiting_saves_.size() >= kWaitingSavesMax)
-    return respond(Refuse(std::to_string(kWaitingSavesMax) + " others wait for a save already: ask with --no-wait"));
+  if (waits && waiting_saves_.size() >= kWaitingMax) return respond(Refuse(TooManyWait("a save")));
   if (waits) waiting_saves_.push_back(respond);
   controller_->Feed(core::OperatorSave{});
   if (!waits) respond(AnswerLine({{"ok", true}, {"directory", directory}}));
@@ -78,8 +88,66 @@ void Leader::OnSave(const core::SaveSettled& settled) {
 
 // They wait in vain.
 void Leader::AnswerSaves(const std::string& why) {
-  const json answer{{"ok", false}, {"error", why}, {"exit", core::kExitFailed}};
-  for (const auto& respond : std::exchange(waiting_saves_, {})) respond(AnswerLine(answer));
+  for (const auto& respond : std::exchange(waiting_saves_, {})) respond(InVain(why));
+}
+
+// Answered when all ranks stand.
+void Leader::OnPauseRequest(bool waits, net::ControlSocket::Respond respond) {
+  if (ended_) return respond(Refuse("the run has ended"));
+  if (stop_asked_) return respond(Refuse("the run saves and leaves: it is not paused any more"));
+  if (waits && waiting_pauses_.size() >= kWaitingMax) return respond(Refuse(TooManyWait("a pause")));
+  if (waits) waiting_pauses_.push_back(respond);
+  controller_->Feed(core::OperatorPause{});
+  if (!waits) respond(AnswerLine({{"ok", true}}));
+}
+
+void Leader::AnswerPauses() {
+  if (waiting_pauses_.empty()) return;
+  const std::optional<Step> at = controller_->core().paused_at();
+  if (!at && controller_->core().pause_asked()) return;
+  const std::string answer = at ? AnswerLine({{"ok", true}, {"step", at->value()}})
+                                : Refuse("somebody let the run go on before all ranks stood");
+  for (const auto& respond : std::exchange(waiting_pauses_, {})) respond(answer);
+}
+
+void Leader::OnContinueRequest(net::ControlSocket::Respond respond) {
+  if (ended_) return respond(Refuse("the run has ended"));
+  const std::optional<Step> at = controller_->core().paused_at();
+  if (!controller_->core().pause_asked()) return respond(Refuse("the run is not paused"));
+  controller_->Feed(core::OperatorContinue{});
+  respond(AnswerLine({{"ok", true}, {"step", at ? json(at->value()) : json()}}));
+}
+
+// Answered when all ranks step again.
+void Leader::OnReplaceRequest(const ControlWords& words, net::ControlSocket::Respond respond) {
+  if (!words.rank) return respond(Refuse("replace needs a \"rank\""));
+  if (ended_) return respond(Refuse("the run has ended"));
+  if (const std::string why = controller_->core().WhyNotReplaced(*words.rank); !why.empty())
+    return respond(Refuse(why));
+  if (words.wait && waiting_replaces_.size() >= kWaitingMax) return respond(Refuse(TooManyWait("a new process")));
+  if (words.wait) waiting_replaces_.emplace_back(*words.rank, respond);
+  controller_->Feed(core::OperatorReplace{*words.rank});
+  if (!words.wait) respond(AnswerLine({{"ok", true}, {"rank", words.rank->value()}}));
+}
+
+void Leader::AnswerReplaced(const core::IncidentRecord& record) {
+  for (auto waiting = waiting_replaces_.begin(); waiting != waiting_replaces_.end();) {
+    const Rank rank = waiting->first;
+    if (std::find(record.ranks.begin(), record.ranks.end(), rank) == record.ranks.end()) {
+      ++waiting;
+      continue;
+    }
+    const auto respond = std::move(waiting->second);
+    waiting = waiting_replaces_.erase(waiting);
+    json answer = IncidentJson(record, true, SteadyClock::SteadyNow());
+    respond(AnswerLine({{"ok", true}, {"rank", rank.value()}, {"incident", std::move(answer)}}));
+  }
+}
+
+void Leader::AnswerOrders(const std::string& why) {
+  AnswerSaves(why);
+  for (const auto& respond : std::exchange(waiting_pauses_, {})) respond(InVain(why));
+  for (const auto& [rank, respond] : std::exchange(waiting_replaces_, {})) respond(InVain(why));
 }
 
 // The fault is armed by the launcher of the rank's own host.
@@ -111,6 +179,9 @@ void Leader::OnRequest(const std::string& request, net::ControlSocket::Respond r
   if (command == "status") return respond(StatusLine(Look()));
   if (command == "incidents") return respond(IncidentsJson());
   if (command == "save") return OnSaveRequest(words->wait, std::move(respond));
+  if (command == "pause") return OnPauseRequest(words->wait, std::move(respond));
+  if (command == "continue") return OnContinueRequest(std::move(respond));
+  if (command == "replace") return OnReplaceRequest(*words, std::move(respond));
   if (command == "stop") {
     Stop();
     return respond(AnswerLine({{"ok", true}}));
@@ -126,7 +197,8 @@ void Leader::OnRequest(const std::string& request, net::ControlSocket::Respond r
     controller_->Feed(core::OperatorInject{injection->rank, id->ToString() + " " + ToString(*injection)});
     return respond(AnswerLine({{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}}));
   }
-  respond(Refuse("unknown command '" + command + "': status, incidents, save, stop or inject"));
+  respond(
+      Refuse("unknown command '" + command + "': status, incidents, save, pause, continue, replace, stop or inject"));
 }
 
 }  // namespace kintsugi

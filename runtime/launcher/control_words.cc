@@ -1,5 +1,6 @@
 #include "runtime/launcher/control_words.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace kintsugi {
@@ -32,6 +33,11 @@ Result<ControlWords> ReadControlWords(std::string_view request) {
     if (!wait->is_boolean())
       return Wrong(std::string("has a \"wait\" that is a JSON ") + wait->type_name() + ": it must be a boolean");
     words.wait = wait->get<bool>();
+  }
+  if (const auto rank = parsed.find("rank"); rank != parsed.end()) {
+    if (!rank->is_number_integer() || *rank < 0 || *rank > std::numeric_limits<int32_t>::max())
+      return Wrong("has a \"rank\" that is no rank: it must be a number from 0");
+    words.rank = Rank(rank->get<int32_t>());
   }
   return words;
 }

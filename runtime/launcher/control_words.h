@@ -6,20 +6,23 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "runtime/base/ids.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi {
 
 struct ControlWords {
   std::string command;
-  std::string spec;  // of inject; empty: there is none
-  bool wait = true;  // of save: for its outcome
+  std::string spec;          // of inject; empty: there is none
+  bool wait = true;          // of save, pause and replace: for the outcome
+  std::optional<Rank> rank;  // of replace
 };
 
-// One JSON object: "command", and "spec" and "wait" where they are there. Other fields are not looked at.
+// One JSON object: "command", and "spec", "wait" and "rank" where they are there. Other fields are not looked at.
 Result<ControlWords> ReadControlWords(std::string_view request);
 
 // One line. Names and causes may hold bytes that are no UTF-8: they are shown as replacement characters.

@@ -79,13 +79,15 @@ class Launcher::Impl {
     });
     pool_.Poll();
     leader_.Poll();
-    Show(options_.observer.get(), &leader_, [this] {
+    const auto node = [this] {
       return NodeSight{.job = options_.job,
                        .leads = true,
                        .hears_leader = true,
                        .term = leader_.term(),
                        .processes = static_cast<int>(pool_.Lives().size())};
-    });
+    };
+    Attend(options_.observer.get(), &leader_, node,
+           [this](const std::string& request, auto respond) { leader_.OnRequest(request, std::move(respond)); });
   }
 
   LauncherOptions options_;

@@ -59,7 +59,7 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* l
   if (!checkpoints_.empty()) result_.saves.newest = {checkpoints_.back(), result_.begin};
 }
 
-Leader::~Leader() { AnswerSaves("this launcher does not lead the run any more: ask again"); }
+Leader::~Leader() { AnswerOrders("this launcher does not lead the run any more: ask again"); }
 
 Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   KINTSUGI_RETURN_IF_ERROR(run().policy.Validate());
@@ -143,7 +143,10 @@ void Leader::Poll() {
     CheckNodes();
   }
   CheckGrace();
-  times_.OnSaving(AllAtSavePoint(), now);
+  const bool paused = controller_->core().paused_at().has_value();
+  times_.OnSaving(!paused && AllAtSavePoint(), now);
+  times_.OnPaused(paused, now);
+  AnswerPauses();
   if (hub_) hub_->Poll(now);
   if (hub_) TellPlaces();
   tells_at_once_ = true;
@@ -216,6 +219,7 @@ void Leader::OnIncident(const core::IncidentRecord& record) {
   // A gap that healed stopped nobody.
   if (told.rung != Rung::kResume) times_.OnIncident(told.fault_at, told.resumed_at.value_or(now));
   Say(LogLevel::kWarning, IncidentLine(told, now));
+  AnswerReplaced(told);
   Count(told, now, &tally_);
   if (run().observer) run().observer->OnIncident(run().job, incident, result_.begin);
   result_.incidents.push_back(std::move(incident));
@@ -261,7 +265,7 @@ void Leader::OnEnded(const core::RunEnded& ended) {
   result_.text = ended.text;
   result_.final_digest = ended.final_digest;
   result_.committed = ended.committed;
-  AnswerSaves("the run ended before it could save: " + ended.text);
+  AnswerOrders("the run ended before that: " + ended.text);
   log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
               LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
   for (const Node& node : nodes_) hub_->Send(node.number, EndOrder());
@@ -278,7 +282,7 @@ void Leader::EndNow(const std::string& why) {
     result_.exit_code = core::kExitFailed;
     result_.text = why;
   }
-  AnswerSaves("the run was ended at once: " + why);
+  AnswerOrders("the run was ended at once: " + why);
   if (local_) local_->Leave();
   if (local_) local_->KillAll();
   on_done_();

@@ -13,6 +13,7 @@
 #include "runtime/controller/controller.h"
 #include "runtime/controller/node_hub.h"
 #include "runtime/core/witness.h"
+#include "runtime/launcher/control_words.h"
 #include "runtime/launcher/fired_injections.h"
 #include "runtime/launcher/generation_log.h"
 #include "runtime/launcher/launcher.h"
@@ -92,8 +93,8 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   struct Node {
     int number = 0;
     std::map<Rank, Incarnation> to_spawn;
-    TimePoint lost_at;    // where it is not connected
-    TimePoint pulsed_at;  // last sign of the leader's life
+    TimePoint lost_at;                          // where it is not connected
+    TimePoint pulsed_at;                        // last sign of the leader's life
     bool said_away = false, said_gone = false;  // to the logs, of this absence
     wire::NodePlace place;
     bool knows_totals = false;  // since it was last welcomed
@@ -158,6 +159,13 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   std::string IncidentsJson() const;
   void OnSaveRequest(bool waits, net::ControlSocket::Respond respond);
   void AnswerSaves(const std::string& answer);
+  void OnPauseRequest(bool waits, net::ControlSocket::Respond respond);
+  void OnContinueRequest(net::ControlSocket::Respond respond);
+  void OnReplaceRequest(const ControlWords& words, net::ControlSocket::Respond respond);
+  void AnswerPauses();
+  void AnswerReplaced(const core::IncidentRecord& record);
+  // Whoever still waits is told why it is in vain.
+  void AnswerOrders(const std::string& why);
   void ForgetAsked(int node);
   void AskNodeOf(Rank rank, const std::string& request, net::ControlSocket::Respond respond);
 
@@ -194,7 +202,9 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   RunTimes times_;
   StepTimes step_times_;
   IncidentTally tally_;
-  std::vector<net::ControlSocket::Respond> waiting_saves_;  // who asked for a save and waits for its outcome
+  std::vector<net::ControlSocket::Respond> waiting_saves_;   // who asked for a save and waits for its outcome
+  std::vector<net::ControlSocket::Respond> waiting_pauses_;  // ... for a pause, until all ranks stand
+  std::vector<std::pair<Rank, net::ControlSocket::Respond>> waiting_replaces_;
   struct Asked {
     int node = 0;
     net::ControlSocket::Respond respond;
@@ -203,9 +213,11 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   uint64_t asked_so_far_ = 0;
 };
 
-// For the launchers' polls: shows what is wanted. `leader`: null where another node leads.
-template <typename Node>
-void Show(RunObserver* observer, const Leader* leader, const Node& node) {
+// For the launchers' polls: carries out what was ordered, shows what is wanted. `leader`: null where another node leads.
+template <typename Node, typename Carry>
+void Attend(RunObserver* observer, const Leader* leader, const Node& node, const Carry& carry_out) {
+  if (observer)
+    for (RunObserver::Order& order : observer->TakeOrders()) carry_out(order.request, std::move(order.respond));
   const RunObserver::Wants wants = observer ? observer->wants() : RunObserver::Wants::kNothing;
   if (wants == RunObserver::Wants::kNothing) return;
   NodeSight sight = node();

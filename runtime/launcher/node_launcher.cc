@@ -164,14 +164,16 @@ void NodeLauncher::Impl::Poll() {
   Elect();
   if (witness_) PollWitness();
   if (leader_ && !leader_done_) leader_->Poll();
-  Show(options_.run.observer.get(), leader_.get(), [this] {
+  const auto node = [this] {
     return NodeSight{.job = options_.run.job,
                      .node = self(),
                      .leads = leader_ != nullptr,
                      .hears_leader = link_ != nullptr,
                      .term = std::max(term_, leads_term_),
                      .processes = static_cast<int>(pool_.Lives().size())};
-  });
+  };
+  Attend(options_.run.observer.get(), leader_.get(), node,
+         [this](const std::string& request, auto respond) { OnRequest(request, std::move(respond)); });
 }
 
 void NodeLauncher::Impl::StopIfDone() {

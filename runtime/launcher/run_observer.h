@@ -1,12 +1,15 @@
 // RunObserver: who watches a launcher from outside its event loop. The launcher hands it plain data when it asks for
-// some, and never waits for it; what it makes of them (metrics, a page, notices) is no business of the launcher's.
+// some, and never waits for it; what it makes of them (metrics, a page, notices) is no business of the launcher's. What
+// somebody orders there goes the way of the control socket's requests.
 //
 // Threads: every call comes on the launcher's thread and must return at once; none comes after the launcher's Run.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/launcher/launcher.h"
 #include "runtime/launcher/run_sight.h"
@@ -28,10 +31,18 @@ struct NodeSight {
 class RunObserver {
  public:
   enum class Wants { kNothing, kFigures, kRecord };
+  // As at the control socket: one line of JSON each way. The answer comes on the launcher's thread, or never where the
+  // launcher ends before.
+  struct Order {
+    std::string request;
+    std::function<void(std::string answer)> respond;
+  };
   virtual ~RunObserver() = default;
   // Asked every few milliseconds.
   virtual Wants wants() = 0;
   virtual void Take(NodeSight sight) = 0;
+  // Those that were given since it was last asked, every few milliseconds.
+  virtual std::vector<Order> TakeOrders() = 0;
   // An incident is over, one that ended the run too. Told by the launcher that leads.
   virtual void OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) = 0;
 };

@@ -61,7 +61,9 @@ struct RunSight {
   StepTimes steps;
   TimeAccount time;
   SaveBook saves;
-  Step snapshot;  // newest that counts; 0: none
+  bool pause_asked = false;       // by an operator
+  std::optional<Step> paused_at;  // all ranks stand there for it
+  Step snapshot;                  // newest that counts; 0: none
   uint64_t snapshots_made = 0, snapshots_abandoned = 0;
   uint64_t dropped_messages = 0, refused_frames = 0, refused_reports = 0;
   net::TransportCounters connections;

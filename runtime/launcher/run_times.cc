@@ -39,8 +39,8 @@ void RunTimes::OnResuming(Step step, TimePoint now) {
   if (!started_at_) {
     started_at_ = std::max(now, begin_);
     counted_until_ = *started_at_;
-    saving_ = Duration();  // what was before is the start's
-    saves_.clear();
+    saving_.Forget();  // what was before is the start's
+    paused_.Forget();
   }
   const auto after = std::upper_bound(marks_.begin(), marks_.end(), step,
                                       [](Step wanted, const auto& mark) { return wanted < mark.first; });
@@ -56,25 +56,13 @@ void RunTimes::OnIncident(TimePoint fault_at, TimePoint resumed_at) {
   thrown_away_from_.reset();
   if (resumed_at <= lost_from) return;
   const TimePoint until = std::max(resumed_at, down_from);
-  if (saving_since_) AddSave(*std::exchange(saving_since_, std::nullopt), down_from);
-  for (const auto& [begin, end] : std::exchange(saves_, {}))
-    saving_ -= std::max(end - std::max(begin, lost_from), Duration());
-  redone_ += down_from - lost_from;
+  saving_.End(down_from, counted_until_);
+  paused_.End(down_from, counted_until_);
+  // A save in what is thrown away is part of that; a pause was no work, and stays one.
+  saving_.TakeOut(saving_.SettleAfter(lost_from));
+  redone_ += down_from - lost_from - paused_.SettleAfter(lost_from);
   down_ += until - down_from;
   counted_until_ = until;
-}
-
-void RunTimes::OnSaving(bool saving, TimePoint now) {
-  if (saving && !saving_since_) saving_since_ = now;
-  if (!saving && saving_since_) AddSave(*std::exchange(saving_since_, std::nullopt), now);
-}
-
-void RunTimes::AddSave(TimePoint from, TimePoint until) {
-  from = std::max(from, counted_until_);
-  if (until <= from) return;
-  if (saves_.size() == kSavesMax) saves_.erase(saves_.begin(), saves_.begin() + kSavesMax / 2);
-  saves_.emplace_back(from, until);
-  saving_ += until - from;
 }
 
 TimeAccount RunTimes::Account(TimePoint end) const {
@@ -84,8 +72,8 @@ TimeAccount RunTimes::Account(TimePoint end) const {
   account.down = started_at_ ? down_ : Duration();
   account.redone = started_at_ ? redone_ : Duration();
   if (!started_at_) return account;
-  account.saving = saving_;
-  if (saving_since_) account.saving += std::max(end - std::max(*saving_since_, counted_until_), Duration());
+  account.saving = saving_.Total(end, counted_until_);
+  account.paused = paused_.Total(end, counted_until_);
   return account;
 }
 

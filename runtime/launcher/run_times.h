@@ -13,6 +13,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
+#include "runtime/launcher/stretches.h"
 
 namespace kintsugi {
 
@@ -22,7 +23,8 @@ struct TimeAccount {
   Duration down{};      // from each fault until all ranks stepped again
   Duration redone{};    // spent on steps, or parts of one, that were thrown away
   Duration saving{};    // all ranks stood at a save point, while a checkpoint was written or replicas were compared
-  Duration useful() const { return total - starting - down - redone - saving; }
+  Duration paused{};    // all ranks stood still because an operator asked for it; never part of the others
+  Duration useful() const { return total - starting - down - redone - saving - paused; }
   // The useful share of the whole, 0 to 1.
   double goodput() const;
 };
@@ -38,25 +40,23 @@ class RunTimes {
   // The incident that ended with it, or with the run: the fault's instant, and when all stepped again.
   void OnIncident(TimePoint fault_at, TimePoint resumed_at);
 
-  // Whether all ranks stand at a save point, as is seen every few milliseconds.
-  void OnSaving(bool saving, TimePoint now);
+  // Whether all ranks stand at a save point, and whether they do for an operator's pause, as is seen every few
+  // milliseconds. One at a time: in a pause a save is a save.
+  void OnSaving(bool saving, TimePoint now) { saving_.See(saving, now, counted_until_); }
+  void OnPaused(bool paused, TimePoint now) { paused_.See(paused, now, counted_until_); }
 
   TimeAccount Account(TimePoint end) const;
 
  private:
   static constexpr size_t kMarksMax = 4096;
   static constexpr size_t kExactMax = 1024;
-  // Saves of so far back are not taken out again where the steps around them are thrown away.
-  static constexpr size_t kSavesMax = 1024;
   void Condense();
-  void AddSave(TimePoint from, TimePoint until);
 
   const TimePoint begin_;
   std::optional<TimePoint> started_at_;
-  Duration down_{}, redone_{}, saving_{};
-  std::optional<TimePoint> saving_since_;
-  std::vector<std::pair<TimePoint, TimePoint>> saves_;  // in saving_, since the last incident
-  TimePoint counted_until_;                             // what lies before is in the account
+  Duration down_{}, redone_{};
+  Stretches saving_, paused_;
+  TimePoint counted_until_;  // what lies before is in the account
   std::optional<TimePoint>
       thrown_away_from_;  // when the ranks began the first step that the present incident throws away
   // Ascending; of the newest steps each, of older ones those `stride_` apart.

@@ -41,6 +41,8 @@ RunSight Leader::Look() const {
   sight.steps = step_times_;
   sight.time = times_.Account(sight.at);
   sight.saves = result_.saves;
+  sight.pause_asked = core.pause_asked();
+  sight.paused_at = core.paused_at();
   sight.snapshot = core.newest_snapshot();
   sight.snapshots_made = core.snapshots_made();
   sight.snapshots_abandoned = core.snapshots_abandoned();

@@ -30,10 +30,10 @@ json SavesJson(const SaveBook& saves, TimePoint now) {
 }
 
 json TimeJson(const TimeAccount& time) {
-  return {{"total_s", Seconds(time.total)},   {"starting_s", Seconds(time.starting)},
-          {"down_s", Seconds(time.down)},     {"redone_s", Seconds(time.redone)},
-          {"saving_s", Seconds(time.saving)}, {"useful_s", Seconds(time.useful())},
-          {"goodput", time.goodput()}};
+  return {{"total_s", Seconds(time.total)},     {"starting_s", Seconds(time.starting)},
+          {"down_s", Seconds(time.down)},       {"redone_s", Seconds(time.redone)},
+          {"saving_s", Seconds(time.saving)},   {"paused_s", Seconds(time.paused)},
+          {"useful_s", Seconds(time.useful())}, {"goodput", time.goodput()}};
 }
 
 json ConnectionsJson(const net::TransportCounters& counters) {
@@ -85,25 +85,28 @@ std::string_view LifeName(core::ControllerCore::Life life) {
 std::string StatusLine(const RunSight& sight) {
   json ranks = json::array();
   for (const RankSight& rank : sight.ranks) ranks.push_back(RankJson(rank, sight.nodes > 1));
-  return AnswerLine({{"ok", true},
-                     {"job", sight.job},
-                     {"address", sight.address},
-                     {"phase", core::PhaseName(sight.phase)},
-                     {"term", sight.term.number},
-                     {"generation", sight.generation.value()},
-                     {"step", sight.step.value()},
-                     {"loss", sight.loss ? json(*sight.loss) : json()},
-                     {"nodes", sight.nodes},
-                     {"incidents", sight.incidents},
-                     {"dropped_messages", sight.dropped_messages},
-                     {"refused_frames", sight.refused_frames},
-                     {"refused_reports", sight.refused_reports},
-                     {"connections", ConnectionsJson(sight.connections)},
-                     {"saves", SavesJson(sight.saves, sight.at)},
-                     {"time", TimeJson(sight.time)},
-                     {"nodes_away", sight.nodes_away},
-                     {"spares", {{"wanted", sight.spares_wanted}, {"waiting", sight.spares_waiting}}},
-                     {"ranks", std::move(ranks)}});
+  return AnswerLine(
+      {{"ok", true},
+       {"job", sight.job},
+       {"address", sight.address},
+       {"phase", core::PhaseName(sight.phase)},
+       {"term", sight.term.number},
+       {"generation", sight.generation.value()},
+       {"step", sight.step.value()},
+       {"loss", sight.loss ? json(*sight.loss) : json()},
+       {"nodes", sight.nodes},
+       {"incidents", sight.incidents},
+       {"pause",
+        {{"asked", sight.pause_asked}, {"at_step", sight.paused_at ? json(sight.paused_at->value()) : json()}}},
+       {"dropped_messages", sight.dropped_messages},
+       {"refused_frames", sight.refused_frames},
+       {"refused_reports", sight.refused_reports},
+       {"connections", ConnectionsJson(sight.connections)},
+       {"saves", SavesJson(sight.saves, sight.at)},
+       {"time", TimeJson(sight.time)},
+       {"nodes_away", sight.nodes_away},
+       {"spares", {{"wanted", sight.spares_wanted}, {"waiting", sight.spares_waiting}}},
+       {"ranks", std::move(ranks)}});
 }
 
 }  // namespace kintsugi

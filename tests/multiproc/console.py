@@ -103,7 +103,7 @@ def a_full_disk_costs_lines_and_not_the_run(runner):
 def time_spent_saving_has_its_share(runner):
     summary, _ = runner.run(["--save-every", "2"], TRAINER, nproc=2)
     time_spent = summary["time"]
-    parts = sum(time_spent[name] for name in ("starting_s", "down_s", "redone_s", "saving_s", "useful_s"))
+    parts = sum(time_spent[name] for name in ("starting_s", "down_s", "redone_s", "saving_s", "paused_s", "useful_s"))
     must(time_spent["saving_s"] > 0 and abs(parts - time_spent["total_s"]) < 1e-6, f"{time_spent}")
     undisturbed = reference(runner.bin, TRAINER, nproc=2)["time"]
     must(undisturbed["saving_s"] == 0, f"{undisturbed}")

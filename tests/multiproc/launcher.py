@@ -235,7 +235,7 @@ def lines_of_the_log(runner):
     time, incident = summary["time"], summary["incidents"][0]
     if not 0 < summary["goodput"] < 1 or not 0 < time["down_s"] < time["total_s"]:
         raise Failure(f"{summary['goodput']} {time}")
-    parts = time["starting_s"] + time["down_s"] + time["redone_s"] + time["saving_s"] + time["useful_s"]
+    parts = time["starting_s"] + time["down_s"] + time["redone_s"] + time["saving_s"] + time["paused_s"] + time["useful_s"]
     if abs(parts - time["total_s"]) > 1e-6 or f"down_ms={incident['down_ms']:.0f} " not in lines[0]:
         raise Failure(f"{time} {incident['down_ms']} {lines[0]}")
 

@@ -9,6 +9,12 @@ void AddAttendanceOptions(CLI::App& app, Attendance& attendance) {
   app.add_option("--page", attendance.page,
                  "Serve a page that shows the run as it goes on, at http://[ADDR:]PORT/, where --metrics may be too");
   app.add_option(
+      "--page-token-file", attendance.page_token,
+      "Whoever has the token in this file (16 characters or more, readable by its owner alone) may save,\n"
+      "pause, continue, and replace a rank on the page of --page; without it the page only shows.\n"
+      "Make one with: (umask 077; openssl rand -hex 16 > FILE). HTTP does not hide it from who listens on the\n"
+      "way: beyond this host, put a proxy that speaks TLS before the page");
+  app.add_option(
       "--on-incident", attendance.on_incident,
       "Run this through sh after each incident, with the incident as summary.json has it on its standard\n"
       "input. It has 30 s; the run does not wait for it. The node that leads does this: give it to every node");
@@ -32,6 +38,12 @@ Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const Attendance& 
   }
   if (!attendance.page.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(wanted.page, observe::ParsePlace("--page", attendance.page));
+  }
+  if (!attendance.page_token.empty()) {
+    if (!wanted.page)
+      return Status(StatusCode::kInvalidArgument,
+                    "--page-token-file is for orders that the page takes: give --page too");
+    KINTSUGI_ASSIGN_OR_RETURN(wanted.page_token, observe::ReadPageToken(attendance.page_token));
   }
   if (!attendance.webhook.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(wanted.webhook, observe::ParseWebhook(attendance.webhook));

@@ -10,11 +10,12 @@ namespace kintsugi::cli {
 
 struct Attendance {
   std::string metrics, page;  // [ADDR:]PORT; empty: not served
+  std::string page_token;     // a file; empty: the page takes no orders
   std::string on_incident;    // a command; empty: none
   std::string webhook;        // a URL; empty: none
   int restarts = 0;           // after an end that nobody asked for
 
-  bool any() const { return restarts > 0 || !(metrics + page + on_incident + webhook).empty(); }
+  bool any() const { return restarts > 0 || !(metrics + page + page_token + on_incident + webhook).empty(); }
 };
 
 void AddAttendanceOptions(CLI::App& app, Attendance& attendance);

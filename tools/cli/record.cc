@@ -147,7 +147,8 @@ RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   record.time = {.starting_ns = result.time.starting.count(),
                  .down_ns = result.time.down.count(),
                  .redone_ns = result.time.redone.count(),
-                 .saving_ns = result.time.saving.count()};
+                 .saving_ns = result.time.saving.count(),
+                 .paused_ns = result.time.paused.count()};
   record.saves = {result.saves.made, result.saves.failed, std::nullopt, ""};
   if (result.saves.newest) record.saves.newest = result.saves.newest->checkpoint.step;
   if (result.saves.last_failure) record.saves.last_failure = result.saves.last_failure->settled.text;

@@ -1,4 +1,4 @@
-// kintsugi status, inject, save, stop: talk to a live run through its control socket. Of several nodes any will do:
+// kintsugi status, inject, save, pause, continue, replace, stop: talk to a live run through its control socket. Of several nodes any will do:
 // what the leader must answer is passed on to it.
 #include <cstdio>
 #include <iostream>
@@ -19,6 +19,7 @@ struct TalkOptions {
   std::string spec;
   bool as_json = false;
   bool no_wait = false;
+  int rank = 0;
   double watch = 0;  // seconds between two looks; 0: one look
   double timeout = 600;
 };
@@ -43,9 +44,10 @@ void PrintTime(const json& time) {
   char text[200];
   std::snprintf(text, sizeof text,
                 "  time: %.0f s, of these useful %.1f %%; start %.1f s, down %.1f s, steps done again %.1f s, "
-                "saves %.1f s\n",
+                "saves %.1f s, paused %.1f s\n",
                 time["total_s"].get<double>(), 100 * time["goodput"].get<double>(), time["starting_s"].get<double>(),
-                time["down_s"].get<double>(), time["redone_s"].get<double>(), time.value("saving_s", 0.0));
+                time["down_s"].get<double>(), time["redone_s"].get<double>(), time.value("saving_s", 0.0),
+                time.value("paused_s", 0.0));
   std::cout << text;
 }
 
@@ -53,6 +55,8 @@ void PrintStatus(const json& s) {
   std::cout << "job " << s["job"].get<std::string>() << "  phase " << s["phase"].get<std::string>() << "  step "
             << s["step"] << "  generation " << s["generation"] << "  term " << s["term"] << "  incidents "
             << s["incidents"];
+  if (const json pause = s.value("pause", json::object()); pause.value("asked", false))
+    std::cout << (pause["at_step"].is_null() ? "  pausing" : "  paused");
   if (s["spares"]["wanted"] > 0) std::cout << "  spares " << s["spares"]["waiting"] << " of " << s["spares"]["wanted"];
   std::cout << "\n";
   PrintTime(s["time"]);
@@ -70,12 +74,71 @@ void PrintStatus(const json& s) {
             << ", refused connections " << s["connections"]["refused"].dump() << std::endl;
 }
 
+std::chrono::milliseconds Limit(const TalkOptions& options) {
+  return std::chrono::milliseconds(static_cast<int64_t>(options.timeout * 1000));
+}
+
+void AddWaiting(CLI::App* command, const std::shared_ptr<TalkOptions>& options) {
+  command->add_flag("--no-wait", options->no_wait, "Ask for it, and do not wait for its outcome");
+  command->add_option("--timeout", options->timeout, "Seconds to wait for the outcome")
+      ->check(CLI::Range(1.0, 3600.0))
+      ->capture_default_str();
+}
+
 CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& help,
                      const std::shared_ptr<TalkOptions>& options) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("--run", options->run_dir, "The run's folder (its --run-dir; `kintsugi run` prints it)")
       ->required();
   return command;
+}
+
+void AddPause(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& exit_code) {
+  CLI::App* pause = AddCommand(
+      app, "pause", "Let all ranks of a live run stand still after the step they are in, until `kintsugi continue`",
+      options);
+  AddWaiting(pause, options);
+  pause->footer(
+      "A save asked for meanwhile is made where the run stands, a fault is repaired and the run pauses again, a stop\n"
+      "saves and leaves. A pause ends with its leader: another node that takes the run over lets it go on.\n"
+      "Exit codes: 0 all ranks stand (with --no-wait: asked for), 1 the run ended or they did not stand in time, 2\n"
+      "refused.");
+  pause->callback([options, &exit_code] {
+    const auto answer =
+        AskRun(options->run_dir, {{"command", "pause"}, {"wait", !options->no_wait}}, exit_code, Limit(*options));
+    if (answer && options->no_wait) std::cout << "pausing" << std::endl;
+    if (answer && !options->no_wait) std::cout << "paused after step " << (*answer)["step"] << std::endl;
+  });
+  CLI::App* go_on = AddCommand(app, "continue", "Let a paused run go on", options);
+  go_on->callback([options, &exit_code] {
+    const auto answer = AskRun(options->run_dir, {{"command", "continue"}}, exit_code);
+    if (!answer) return;
+    std::cout << "continued";
+    if (!(*answer)["step"].is_null()) std::cout << " after step " << (*answer)["step"];
+    std::cout << std::endl;
+  });
+  CLI::App* replace =
+      AddCommand(app, "replace",
+                 "End the process of a rank of a live run and put a new one in its place, as after a fault", options);
+  replace->add_option("rank", options->rank, "The rank")->required()->check(CLI::Range(0, 1 << 30));
+  AddWaiting(replace, options);
+  replace->footer(
+      "Refused where the rank may not be replaced once more (--max-respawns), holds state that no other rank holds,\n"
+      "or a repair is under way.\n"
+      "Exit codes: 0 all ranks step again (with --no-wait: asked for), 1 the run ended, or they did not in time, 2\n"
+      "refused.");
+  replace->callback([options, &exit_code] {
+    const auto answer =
+        AskRun(options->run_dir, {{"command", "replace"}, {"rank", options->rank}, {"wait", !options->no_wait}},
+               exit_code, Limit(*options));
+    if (!answer) return;
+    if (options->no_wait)
+      std::cout << "replacing rank " << options->rank << std::endl;
+    else
+      std::cout << "replaced rank " << options->rank << " (" << (*answer)["incident"]["path"]
+                << "), all ranks step again after "
+                << static_cast<int64_t>((*answer)["incident"]["down_ms"].get<double>()) << " ms" << std::endl;
+  });
 }
 
 }  // namespace
@@ -116,14 +179,11 @@ void AddTalk(CLI::App& app, int& exit_code) {
   });
   CLI::App* save =
       AddCommand(app, "save", "Save a checkpoint of a live run at the next step, and say what became of it", options);
-  save->add_flag("--no-wait", options->no_wait, "Ask for it, and do not wait for its outcome");
-  save->add_option("--timeout", options->timeout, "Seconds to wait for the outcome")
-      ->check(CLI::Range(1.0, 3600.0))
-      ->capture_default_str();
+  AddWaiting(save, options);
   save->footer("Exit codes: 0 saved (with --no-wait: asked for), 1 the save failed or did not end in time, 2 refused.");
   save->callback([options, &exit_code] {
-    const auto answer = AskRun(options->run_dir, {{"command", "save"}, {"wait", !options->no_wait}}, exit_code,
-                               std::chrono::milliseconds(static_cast<int64_t>(options->timeout * 1000)));
+    const auto answer =
+        AskRun(options->run_dir, {{"command", "save"}, {"wait", !options->no_wait}}, exit_code, Limit(*options));
     if (!answer) return;
     if (options->no_wait)
       std::cout << "saving to " << (*answer)["directory"].get<std::string>() << std::endl;
@@ -132,6 +192,7 @@ void AddTalk(CLI::App& app, int& exit_code) {
                 << (answer->contains("remark") ? "\nremark: " + (*answer)["remark"].get<std::string>() : "")
                 << std::endl;
   });
+  AddPause(app, options, exit_code);
   CLI::App* stop = AddCommand(
       app, "stop", "End a live run in order: all ranks finish their step, save, and leave with exit code 75", options);
   stop->callback([options, &exit_code] {

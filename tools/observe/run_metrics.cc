@@ -50,6 +50,7 @@ void TimeMetrics(const TimeAccount& time, MetricsText* out) {
   out->Sample(Seconds(time.down), {{"on", "down"}});
   out->Sample(Seconds(time.redone), {{"on", "redone"}});
   out->Sample(Seconds(time.saving), {{"on", "saving"}});
+  out->Sample(Seconds(time.paused), {{"on", "paused"}});
 }
 
 void IncidentMetrics(const RunSight& run, MetricsText* out) {

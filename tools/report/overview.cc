@@ -16,7 +16,7 @@ struct Share {
   const char* meaning;
 };
 
-std::array<Share, 5> SharesOf(const RunRecord& record) {
+std::array<Share, 6> SharesOf(const RunRecord& record) {
   const TimeSpent& time = *record.time;
   const auto bounded = [&](int64_t ns) { return static_cast<double>(std::clamp<int64_t>(ns, 0, record.end_ns)); };
   const double useful = record.Goodput().value_or(0) * static_cast<double>(record.end_ns);
@@ -24,7 +24,8 @@ std::array<Share, 5> SharesOf(const RunRecord& record) {
            {"start", "s-start", bounded(time.starting_ns), "until all ranks were in their loops"},
            {"standing still", "s-down", bounded(time.down_ns), "from each fault until all ranks stepped again"},
            {"done again", "s-redone", bounded(time.redone_ns), "steps, or parts of one, that were thrown away"},
-           {"saving", "s-saving", bounded(time.saving_ns), "all ranks stood still for a save, or to compare replicas"}}};
+           {"saving", "s-saving", bounded(time.saving_ns), "all ranks stood still for a save, or to compare replicas"},
+           {"paused", "s-paused", bounded(time.paused_ns), "all ranks stood still because an operator asked for it"}}};
 }
 
 std::string Milliseconds(double ns) { return FormatMs(ns / 1e6); }

@@ -61,7 +61,7 @@ constexpr std::string_view kHeader = R"css(
 .headline dd{font-size:2.1rem}
 .shares{display:flex;height:1.6rem;margin:1rem 0 .8rem;border-radius:3px;overflow:hidden;background:var(--tint)}
 .shares span{min-width:1px}
-.shares .s-useful,.key.s-useful{background:var(--rollback)}.shares .s-start,.key.s-start{background:var(--lock)}.shares .s-down,.key.s-down{background:var(--dump)}.shares .s-redone,.key.s-redone{background:var(--gold)}.shares .s-saving,.key.s-saving{background:var(--rebuild)}
+.shares .s-useful,.key.s-useful{background:var(--rollback)}.shares .s-start,.key.s-start{background:var(--lock)}.shares .s-down,.key.s-down{background:var(--dump)}.shares .s-redone,.key.s-redone{background:var(--gold)}.shares .s-saving,.key.s-saving{background:var(--rebuild)}.shares .s-paused,.key.s-paused{background:var(--soft)}
 .share-words{display:grid;grid-template-columns:repeat(auto-fit,minmax(13rem,1fr));gap:.6rem 1.3rem}.share-words li{align-items:flex-start}
 .share-words .key{width:.8rem;height:.8rem;border-radius:2px;margin-top:.25rem;flex:none}.share-words b{color:var(--ink);font-weight:500}.share-words small{display:block}
 .wide{max-height:none}.index td,.index th{vertical-align:top}.index .what{text-align:left;white-space:normal;min-width:14rem}

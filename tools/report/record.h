@@ -114,6 +114,7 @@ struct TimeSpent {
   int64_t down_ns = 0;      // from each fault until all ranks stepped again
   int64_t redone_ns = 0;    // spent on steps, or parts of one, that were thrown away
   int64_t saving_ns = 0;    // all ranks stood at a save point: a checkpoint was written, or replicas were compared
+  int64_t paused_ns = 0;    // all ranks stood still because an operator asked for it
   bool operator==(const TimeSpent&) const = default;
 };
 
@@ -145,14 +146,14 @@ struct RunRecord {
   // The rest is in record.json only, not in the summary.
   uint64_t resumed_from = 0;  // R; 0 for a run that began afresh
   HostInfo host;
-  std::string started_at;  // calendar time, ISO 8601, for people; no interval is ever taken from it
+  std::string started_at;       // calendar time, ISO 8601, for people; no interval is ever taken from it
   int64_t started_unix_ms = 0;  // the same, for times of day on the page; 0: not known
   int32_t utc_offset_minutes = 0;
   std::vector<std::string> hosts;  // of a run over several: "node 1, 10.0.0.2, ranks 4 to 7"
   std::vector<std::string> command_line;
   std::vector<std::string> struck;         // the ordered faults that struck, as --inject takes them
   std::vector<std::string> launcher_line;  // the whole command, `kintsugi run` and its options too; empty: not known
-  int64_t origin_ns = 0;  // the instant on CLOCK_MONOTONIC that all other *_ns count from
+  int64_t origin_ns = 0;                   // the instant on CLOCK_MONOTONIC that all other *_ns count from
   int64_t end_ns = 0;
   std::vector<StepSpan> step_spans;
   std::vector<RankLifetime> lifetimes;
@@ -162,7 +163,8 @@ struct RunRecord {
   std::optional<double> Goodput() const {
     if (!time || end_ns <= 0) return std::nullopt;
     const double lost = static_cast<double>(time->starting_ns) + static_cast<double>(time->down_ns) +
-                        static_cast<double>(time->redone_ns) + static_cast<double>(time->saving_ns);
+                        static_cast<double>(time->redone_ns) + static_cast<double>(time->saving_ns) +
+                        static_cast<double>(time->paused_ns);
     const double useful = 1 - lost / static_cast<double>(end_ns);
     return useful < 0 ? 0 : useful > 1 ? 1 : useful;
   }

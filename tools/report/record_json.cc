@@ -60,6 +60,7 @@ Json TimeJson(const RunRecord& record) {
           {"down_s", seconds(time.down_ns)},
           {"redone_s", seconds(time.redone_ns)},
           {"saving_s", seconds(time.saving_ns)},
+          {"paused_s", seconds(time.paused_ns)},
           {"useful_s", Number(record.Goodput().value_or(0) * static_cast<double>(record.end_ns) / 1e9)}};
 }
 
@@ -154,7 +155,8 @@ Json RecordJson(const RunRecord& record) {
     json["time_ns"] = {{"starting", record.time->starting_ns},
                        {"down", record.time->down_ns},
                        {"redone", record.time->redone_ns},
-                       {"saving", record.time->saving_ns}};
+                       {"saving", record.time->saving_ns},
+                       {"paused", record.time->paused_ns}};
   json["hosts"] = List(record.hosts, [](const std::string& host) { return Json(ToUtf8(host)); });
   json["struck"] = List(record.struck, [](const std::string& spec) { return Json(ToUtf8(spec)); });
   json["launcher_line"] = List(record.launcher_line, [](const std::string& word) { return Json(ToUtf8(word)); });

@@ -195,11 +195,13 @@ RunRecord ReadRun(const Field& f) {
   record.started_at = f.At("started_at").Text();
   record.command_line = f.At("command_line").List([](const Field& word) { return word.Text(); });
   if (const auto time = f.IfAny("time_ns")) {
-    const auto saving = time->IfAny("saving");  // earlier versions counted it as useful
+    // Earlier versions counted saves as useful, and could not pause.
+    const auto saving = time->IfAny("saving"), paused = time->IfAny("paused");
     record.time = {.starting_ns = time->At("starting").Integer<int64_t>(),
                    .down_ns = time->At("down").Integer<int64_t>(),
                    .redone_ns = time->At("redone").Integer<int64_t>(),
-                   .saving_ns = saving ? saving->Integer<int64_t>() : 0};
+                   .saving_ns = saving ? saving->Integer<int64_t>() : 0,
+                   .paused_ns = paused ? paused->Integer<int64_t>() : 0};
   }
   if (const auto saves = f.IfAny("saves")) record.saves = ReadSaves(*saves);
   if (const auto at = f.IfAny("started_unix_ms")) record.started_unix_ms = at->Integer<int64_t>();

@@ -17,9 +17,9 @@ enum class Ink { kPlain, kBold, kSoft, kGood, kSlow, kBad };
 
 constexpr size_t kTileWidth = 21;     // with the space after it
 constexpr size_t kIncidentLines = 6;  // at most, and a third of the screen
-constexpr const char* kSpentNames[] = {"useful", "starting", "down", "redone", "saving"};
-constexpr const char* kSpentFields[] = {"useful_s", "starting_s", "down_s", "redone_s", "saving_s"};
-constexpr char kSpentMarks[] = {'#', '.', '!', '~', 's'};
+constexpr const char* kSpentNames[] = {"useful", "starting", "down", "redone", "saving", "paused"};
+constexpr const char* kSpentFields[] = {"useful_s", "starting_s", "down_s", "redone_s", "saving_s", "paused_s"};
+constexpr char kSpentMarks[] = {'#', '.', '!', '~', 's', 'p'};
 
 // A line that is filled up to the screen's width and never beyond it.
 class Line {
@@ -170,10 +170,12 @@ void PutTime(const json& time, Screen* screen) {
   line.Add("[").Add(bar, Ink::kGood).Fill(width - bar.size()).Add("]");
   screen->Put(line);
   Line legend = screen->NewLine();
-  for (size_t i = 0; i < std::size(kSpentFields); ++i)
+  for (size_t i = 0; i < std::size(kSpentFields); ++i) {
+    if (kSpentMarks[i] == 'p' && Number(time, kSpentFields[i]) == 0) continue;  // rare, and the line is full
     legend.Add(std::string(i > 0 ? "   " : "") + kSpentMarks[i] + " " + kSpentNames[i] + " " +
                    Format("%.1f s", Number(time, kSpentFields[i])),
                Ink::kSoft);
+  }
   screen->Put(legend);
 }
 

@@ -97,6 +97,56 @@ TEST(RunTimes, ASaveWithinWhatIsThrownAwayIsPartOfThat) {
   EXPECT_EQ(account.redone, 4500ms);
 }
 
+TEST(RunTimes, APauseHasItsOwnShareAndASaveInItIsASave) {
+  RunTimes times(At(0s));
+  times.OnPaused(true, At(0s));  // before the run began: its start
+  times.OnResuming(Step(0), At(1s));
+  times.OnPaused(false, At(1s));
+  times.OnPaused(true, At(2s));
+  EXPECT_EQ(times.Account(At(4s)).paused, 2s) << "under way";
+  times.OnPaused(false, At(5s));
+  times.OnSaving(true, At(5s));
+  times.OnSaving(false, At(6s));
+  times.OnPaused(true, At(6s));
+  times.OnPaused(false, At(8s));
+  const TimeAccount account = times.Account(At(10s));
+  EXPECT_EQ(account.paused, 5s);
+  EXPECT_EQ(account.saving, 1s);
+  EXPECT_EQ(account.useful(), 3s);
+  EXPECT_DOUBLE_EQ(account.goodput(), 0.3);
+}
+
+TEST(RunTimes, AFaultThatEndsAPauseBeginsToCountThere) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(1s));
+  times.OnBegan(Step(1), At(1s));
+  times.OnPaused(true, At(2s));
+  times.OnResuming(Step(1), At(8s));
+  times.OnIncident(At(7s), At(9s));
+  times.OnPaused(false, At(9s));
+  const TimeAccount account = times.Account(At(10s));
+  EXPECT_EQ(account.paused, 5s);
+  EXPECT_EQ(account.down, 2s);
+  EXPECT_EQ(account.redone, 0s);
+  EXPECT_EQ(account.useful(), 2s);
+}
+
+TEST(RunTimes, APauseWithinWhatIsThrownAwayIsNoLostTimeOfAFault) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(1s));
+  for (uint64_t step = 1; step <= 3; ++step) times.OnBegan(Step(step), At(std::chrono::seconds(step)));
+  times.OnPaused(true, At(4s));
+  times.OnPaused(false, At(7s));
+  times.OnBegan(Step(4), At(7s));
+  times.OnResuming(Step(1), At(9s));  // all is thrown away since step 2 began
+  times.OnIncident(At(8s), At(9s));
+  const TimeAccount account = times.Account(At(10s));
+  EXPECT_EQ(account.paused, 3s);
+  EXPECT_EQ(account.redone, 3s) << "2 to 4 and 7 to 8";
+  EXPECT_EQ(account.down, 1s);
+  EXPECT_EQ(account.useful(), 2s);
+}
+
 TEST(RunTimes, AReloadCostsAllStepsSinceTheCheckpoint) {
   RunTimes times(At(0s));
   times.OnResuming(Step(0), At(1s));

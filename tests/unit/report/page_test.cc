@@ -168,7 +168,11 @@ TEST(IndexHtml, HostileNumbersStillMakeAPage) {
   run.incidents[0].down_ms = 1e300;
   run.started_unix_ms = INT64_MAX;
   run.utc_offset_minutes = INT32_MIN;
-  run.time = {.starting_ns = INT64_MAX, .down_ns = INT64_MIN, .redone_ns = INT64_MAX, .saving_ns = INT64_MIN};
+  run.time = {.starting_ns = INT64_MAX,
+              .down_ns = INT64_MIN,
+              .redone_ns = INT64_MAX,
+              .saving_ns = INT64_MIN,
+              .paused_ns = INT64_MAX};
   run.incidents[1].phases[0] = {"LOCK", 9, Generation(1), INT64_MAX, INT64_MIN};
   run.incidents[1].ranks = {Rank(-7), Rank(INT32_MAX)};
   const std::string page = IndexHtml(run, nullptr);
@@ -207,7 +211,8 @@ TEST(IndexHtml, AResumedRunCountsOnWhereItWasResumed) {
   for (IncidentRecord& incident : run.incidents) incident.step = Step(incident.step.value() + 1000);
   const std::string page = IndexHtml(run, nullptr);
   EXPECT_NE(page.find("resumed after step " + FormatCount(1000)), std::string::npos);
-  EXPECT_NE(page.find("<th scope=\"row\">" + FormatCount(1001) + "</th><td>" + FormatLoss(run.losses.front())), std::string::npos);
+  EXPECT_NE(page.find("<th scope=\"row\">" + FormatCount(1001) + "</th><td>" + FormatLoss(run.losses.front())),
+            std::string::npos);
   EXPECT_EQ(page.find("<th scope=\"row\">1</th>"), std::string::npos);
   // Its crack stands where the same incident of a run that began afresh has it.
   const std::string fresh = IndexHtml(FaultedRun(), nullptr);
