@@ -1,5 +1,5 @@
-// What an operator asks for beside saves and the end: that the run stands still, goes on again, or gets a new process for
-// a rank.
+// What an operator asks for beside saves and the end: that the run stands still, goes on again, or gets a new process
+// for a rank.
 //
 // A pause uses the save points: all ranks park at one boundary and stay. A save that is asked for meanwhile is made
 // there. An incident ends it as it ends a save; once the run goes on, it pauses again. It ends with its controller: who

@@ -136,5 +136,66 @@ def the_page_shows_a_run_that_is_struck(runner):
         raise Failure(f"the browser complains: {json.dumps(faults)[:3000]}")
 
 
+def the_page_gives_orders_once_it_has_the_token(runner):
+    browser = Browser(runner.folder)
+    token = runner.folder / "token"
+    token.write_text("correct-horse-battery\n")
+    token.chmod(0o600)
+
+    def told():
+        return browser.value("document.getElementById('told').textContent")
+
+    def enter(text):
+        browser.value(f"document.querySelector('#unlock input').value = '{text}'; document.querySelector('#unlock button').click()")
+
+    def press(order):
+        browser.value(f"document.querySelector('#orders button[value={order}]').click()")
+
+    def shows(selector):
+        return browser.value(f"getComputedStyle(document.querySelector('{selector}')).display != 'none'")
+    try:
+        with LiveRun(runner, ["--page", "0", "--page-token-file", str(token)], SLOW) as run:
+            run.wait_step(3)
+            browser.size(1280, 1000, False)
+            browser.scheme("light")
+            browser.tell("Page.navigate", url=url_of(run, "page"))
+            wait_until(lambda: browser.value("document.querySelectorAll('.tile.ready').length") == 4, "four tiles")
+            if shows("#orders") or not shows("#unlock"):
+                raise Failure("buttons before there was a token")
+            enter("wrong-horse-battery-staple")
+            wait_until(lambda: "not the run's token" in told(), told)
+            if shows("#orders"):
+                raise Failure("buttons for a wrong token")
+            enter("correct-horse-battery")
+            wait_until(lambda: shows("#orders") and not shows("#unlock"), "buttons for the right token")
+            press("pause")
+            wait_until(lambda: told().startswith("Paused after step "), told)
+            wait_until(lambda: "Paused after step" in browser.value("document.title"), "the title of a paused run")
+            press("save")
+            wait_until(lambda: told().startswith("Saved step "), told)
+            browser.shot("orders.png", width=1280, height=760, scale=0.6)
+            press("replace")
+            wait_until(lambda: "Which rank" in told(), told)
+            browser.value("document.querySelector('#orders input').value = '9'")
+            press("replace")
+            wait_until(lambda: "there is no rank 9" in told(), told)
+            browser.value("document.querySelector('#orders input').value = '2'")
+            press("replace")
+            wait_until(lambda: told().startswith("Rank 2 has a new process"), told)
+            run.wait_status(lambda s: s["pause"]["at_step"], "the pause after it")
+            for width in (390, 1280):
+                browser.size(width, 900, width == 390)
+                if browser.value("document.documentElement.scrollWidth") > width:
+                    raise Failure(f"wider than {width}")
+                browser.shot(f"orders-{width}.png")
+            press("continue")
+            wait_until(lambda: told().startswith("Continued after step"), told)
+            summary, log = run.finish()
+    finally:
+        browser.close()
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+
+
 if __name__ == "__main__":
-    sys.exit(script(__doc__, [("the page shows a run that is struck while it is open", the_page_shows_a_run_that_is_struck)]))
+    sys.exit(script(__doc__, [("the page shows a run that is struck while it is open", the_page_shows_a_run_that_is_struck),
+                              ("the page gives orders once it has the token", the_page_gives_orders_once_it_has_the_token)]))

@@ -38,6 +38,9 @@ struct HttpRequest {
   std::string path;    // without the query
   std::string accept;
   std::string authorization;
+  std::string host;
+  std::string origin;  // empty: not a browser's, or not one that says it
+  std::string content_type;
   std::string body;
 };
 

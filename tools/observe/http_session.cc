@@ -63,9 +63,11 @@ void HttpSession::OnRead() {
   if (!head_ && request.method() != http::verb::get && request.method() != http::verb::post)
     return Answer({405, "text/plain; charset=utf-8", "GET, HEAD or POST\n", {{"Allow", "GET, HEAD, POST"}}});
   const std::string target(request.target());
-  owner_->OnRequest(shared_from_this(), {head_ ? "GET" : std::string(request.method_string()),
-                                         target.substr(0, target.find('?')), std::string(request[http::field::accept]),
-                                         std::string(request[http::field::authorization]), request.body()});
+  owner_->OnRequest(shared_from_this(),
+                    {head_ ? "GET" : std::string(request.method_string()), target.substr(0, target.find('?')),
+                     std::string(request[http::field::accept]), std::string(request[http::field::authorization]),
+                     std::string(request[http::field::host]), std::string(request[http::field::origin]),
+                     std::string(request[http::field::content_type]), request.body()});
 }
 
 void HttpSession::Answer(HttpResponse response) {

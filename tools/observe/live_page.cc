@@ -23,6 +23,14 @@ constexpr std::string_view kStyle = R"css(
 #link.live::before{background:var(--rollback)}#link.lost{color:var(--bad)}#link.lost::before{background:var(--bad)}
 #head h1{margin-top:clamp(1rem,3vw,2rem)}
 section:has(>div:empty){display:none}
+.act{display:flex;flex-wrap:wrap;gap:.5rem .7rem;align-items:end;margin:1rem 0 0}
+.act[hidden]{display:none}
+.act label{font-size:.85rem;color:var(--soft);display:flex;flex-direction:column;gap:.15rem}
+.act input{font:inherit;padding:.35rem .55rem;border:1px solid var(--soft);border-radius:4px;background:var(--paper);color:var(--ink);min-width:0;width:11rem}
+.act input[type=number]{width:6rem}
+.act button{font:inherit;min-height:2.4rem;padding:.35rem .9rem;border:1px solid var(--soft);border-radius:4px;background:var(--tint);color:var(--ink);cursor:pointer}
+.act button:disabled{color:var(--soft);cursor:default}
+#told{min-height:1.5rem;margin:.6rem 0 0}#told.bad{color:var(--bad)}
 )css";
 
 constexpr std::string_view kScript = R"js("use strict";
@@ -39,7 +47,63 @@ for (const id of ["head", "ranks", "time", "loss", "index", "accounts", "ledger"
     part.querySelectorAll("details").forEach((details, at) => { details.open = open[at] === true; });
     if (id === "head") document.title = "Kintsugi: " + part.querySelector("h1").textContent;
   });
+
+// Orders, where the run takes some. The token is kept by this page alone, until it is closed.
+const unlock = document.getElementById("unlock"), orders = document.getElementById("orders");
+const told = document.getElementById("told");
+let token = "";
+const tell = (words, bad) => { told.textContent = words; told.className = bad ? "bad" : ""; };
+const act = async (action, body) => {
+  try {
+    const answer = await fetch("actions/" + action, { method: "POST", body: JSON.stringify(body || {}),
+      headers: { "Authorization": "Bearer " + token, "Content-Type": "application/json" } });
+    const said = await answer.json();
+    if (!said.ok) tell("Not done: " + said.error, true);
+    return said.ok ? said : null;
+  } catch (error) {
+    tell("Not done: the launcher cannot be reached, or ended", true);
+    return null;
+  }
+};
+const outcomes = {
+  save: (said) => "Saved step " + said.step + " in " + said.directory + (said.remark ? ": " + said.remark : ""),
+  pause: (said) => "Paused after step " + said.step + ".",
+  continue: (said) => said.step === null ? "The pause is taken back." : "Continued after step " + said.step + ".",
+  replace: (said) => "Rank " + said.rank + " has a new process (" + said.incident.path + "); all ranks step again after " +
+    Math.round(said.incident.down_ms) + " ms.",
+};
+if (unlock) unlock.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  token = unlock.elements.token.value.trim();
+  if (!await act("check")) return;
+  unlock.reset();
+  unlock.hidden = true;
+  orders.hidden = false;
+  tell("This page may give orders until it is closed.");
+});
+if (orders) orders.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const button = event.submitter, action = button.value, rank = orders.elements.rank;
+  if (action === "replace" && !/^[0-9]+$/.test(rank.value)) return tell("Which rank is to have a new process?", true);
+  tell(button.textContent + ": asked for ...");
+  button.disabled = true;
+  const said = await act(action, action === "replace" ? { rank: Number(rank.value) } : {});
+  button.disabled = false;
+  if (said) tell(outcomes[action](said));
+});
 )js";
+
+// Without --page-token-file none of it is there.
+constexpr std::string_view kOrders = R"html(<form id="unlock" class="act" autocomplete="off">
+<label>Token<input name="token" type="password" required autocomplete="off" spellcheck="false"></label>
+<button>Give orders</button>
+</form>
+<form id="orders" class="act" hidden novalidate>
+<button value="save">Save</button><button value="pause">Pause</button><button value="continue">Continue</button>
+<label>Rank<input name="rank" type="number" min="0" inputmode="numeric"></label><button value="replace">Replace</button>
+</form>
+<p id="told" role="status"></p>
+)html";
 
 std::string Section(const char* id, const char* title) {
   return "<section aria-labelledby=\"h-" + std::string(id) + "\"><h2 id=\"h-" + id + "\">" + title + "</h2><div id=\"" +
@@ -55,6 +119,8 @@ std::string InWords(Duration duration) { return FormatMs(ToMilliseconds(duration
 std::string PhaseWords(const RunSight& run) {
   switch (run.phase) {
     case core::Phase::kRunning:
+      if (run.paused_at) return "Paused after step " + FormatCount(run.paused_at->value());
+      if (run.pause_asked) return "Pausing, step " + FormatCount(run.step.value());
       return "Training, step " + FormatCount(run.step.value());
     case core::Phase::kEnded:
       return "Ended at step " + FormatCount(run.step.value());
@@ -96,13 +162,14 @@ std::string Head(const NodeSight& sight) {
 
 }  // namespace
 
-std::string LivePage() {
+std::string LivePage(bool takes_orders) {
   return PageHead("Kintsugi", std::string(kStyle) + std::string(RankTilesStyle()),
                   "script-src 'self'; connect-src 'self'") +
          "<body>\n<a class=\"skip\" href=\"#main\">Skip to the run</a>\n<header>\n" + Masthead() +
          "<p class=\"state\"><span id=\"link\" role=\"status\">connecting</span></p><noscript><p>This page is filled "
          "by a "
-         "script.</p></noscript>\n<div id=\"head\"></div></header>\n<main id=\"main\" tabindex=\"-1\">\n" +
+         "script.</p></noscript>\n<div id=\"head\"></div>" +
+         std::string(takes_orders ? kOrders : "") + "</header>\n<main id=\"main\" tabindex=\"-1\">\n" +
          Section("ranks", "Ranks") + Section("time", "Where the time went") + Section("loss", "Loss") +
          Section("index", "Incidents") + Section("accounts", "How each was mended") +
          Section("ledger", "What was lost, and why that rung") +

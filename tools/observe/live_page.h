@@ -1,7 +1,8 @@
 // The live page: the report as it grows. A frame that is sent once, and parts of it that are sent anew when they
 // change, as HTML made by the report's own writers. Pure.
 //
-// Everything from outside is escaped. The page's script (one file, LivePageScript) only puts parts in their places.
+// Everything from outside is escaped. The page's script (one file, LivePageScript) puts parts in their places, and sends
+// orders.
 #pragma once
 
 #include <map>
@@ -12,7 +13,8 @@
 
 namespace kintsugi::observe {
 
-std::string LivePage();
+// `takes_orders`: with a place for the token, and buttons that appear once it was found right.
+std::string LivePage(bool takes_orders = false);
 std::string LivePageScript();
 
 // By the id of the element that they fill. `record`: made of the sight's result so far; null where another node leads.

@@ -56,6 +56,7 @@ Result<std::shared_ptr<Observatory>> Observatory::Make(ObservatoryOptions option
 
 Status Observatory::Listen() {
   const bool one = options_.metrics && options_.page && *options_.metrics == *options_.page;
+  if (options_.page_token) actions_ = std::make_unique<Actions>(io_, *options_.page_token, log_);
   if (options_.metrics) KINTSUGI_RETURN_IF_ERROR(Open("--metrics", *options_.metrics, true, one));
   if (options_.page && !one) KINTSUGI_RETURN_IF_ERROR(Open("--page", *options_.page, false, true));
   if (!options_.on_incident.empty()) receivers_.push_back(MakeCommandReceiver(io_, options_.on_incident, log_));
@@ -126,9 +127,14 @@ void Observatory::OnRequest(const Door& door, HttpRequest request, HttpServer::R
   const std::string& path = request.path;
   if (request.method == "GET" && door.metrics && path == "/metrics")
     return OnMetricsRequest({std::move(request), std::move(respond)});
-  if (request.method == "GET" && path == "/") return respond({200, kHtml, door.page ? LivePage() : kMetricsIndex, {}});
+  if (request.method == "GET" && path == "/")
+    return respond({200, kHtml, door.page ? LivePage(actions_ != nullptr) : kMetricsIndex, {}});
   if (request.method == "GET" && door.page && path == "/page.js")
     return respond({200, "text/javascript; charset=utf-8", LivePageScript(), {}});
+  if (door.page && path.starts_with(Actions::kPath)) {
+    if (actions_) return actions_->OnRequest(request, std::move(respond));
+    return respond({403, kPlain, "this page only shows: orders need `kintsugi run --page-token-file FILE`\n", {}});
+  }
   respond({404,
            kPlain,
            std::string("there is ") + (door.page ? "GET /, /page.js and /events" : "GET /") +

@@ -4,7 +4,7 @@
 //
 // A reader's question makes the launcher's next poll take a sight; one that is fresh answers all who ask meanwhile.
 // While somebody reads the page, one is taken every second.
-// Threads: one of its own; wants, Take and OnIncident may be called from another one. Its end waits for notices that
+// Threads: one of its own; what RunObserver has may be called from another one. Its end waits for notices that
 // are on their way, for two seconds at most.
 // Errors: Make: a place that cannot be listened at, by the option that names it.
 #pragma once
@@ -23,16 +23,19 @@
 #include "runtime/base/log.h"
 #include "runtime/base/result.h"
 #include "runtime/launcher/run_observer.h"
+#include "tools/observe/actions.h"
 #include "tools/observe/http_server.h"
 #include "tools/observe/notices.h"
+#include "tools/observe/page_token.h"
 #include "tools/observe/place.h"
 #include "tools/report/record.h"
 
 namespace kintsugi::observe {
 
 struct ObservatoryOptions {
-  std::optional<Place> metrics, page;  // one server where they are the same
-  std::string on_incident;             // a command; empty: none
+  std::optional<Place> metrics, page;   // one server where they are the same
+  std::optional<PageToken> page_token;  // who has it may give orders; none: the page only shows
+  std::string on_incident;              // a command; empty: none
   std::optional<Webhook> webhook;
   // What a report would be made of. REQUIRES: set where there is a page or a receiver of notices; called on the own
   // thread.
@@ -48,6 +51,7 @@ class Observatory final : public RunObserver {
 
   Wants wants() override { return wants_.load(std::memory_order_relaxed); }
   void Take(NodeSight sight) override;
+  std::vector<Order> TakeOrders() override { return actions_ ? actions_->TakeOrders() : std::vector<Order>(); }
   void OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) override;
 
  private:
@@ -81,6 +85,7 @@ class Observatory final : public RunObserver {
   // What follows is the own thread's, once it has begun.
   boost::asio::io_context io_;
   boost::asio::steady_timer limit_, tick_, end_;
+  std::unique_ptr<Actions> actions_;  // null: the page only shows
   std::vector<std::unique_ptr<Door>> doors_;
   std::shared_ptr<EventStream> events_;       // null: no page
   std::map<std::string, std::string> parts_;  // of the page, as they were last published

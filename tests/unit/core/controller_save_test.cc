@@ -46,6 +46,14 @@ TEST(Save, ThePauseMovesToARankThatHadGonePast) {
   EXPECT_EQ(bench.Sent<ContinueOrder>()[0].first, Rank(0));
 }
 
+// Step 0 would say that there is no pause.
+TEST(Save, AskedForBeforeAnyStepWasBegunItNamesTheFirst) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.Run();
+  bench.Feed(OperatorSave{});
+  EXPECT_EQ(bench.Sent<PauseAt>().back().second.step, Step(1));
+}
+
 TEST(Save, ASavePointThatThePauseHasPassedIsLeft) {
   Bench bench = Running(Bench::QuickPolicy(2));
   bench.Feed(OperatorSave{});

@@ -34,6 +34,23 @@ TEST(LivePage, NothingOfItComesFromOutside) {
   EXPECT_EQ(page.find("https:"), std::string::npos);
 }
 
+TEST(LivePage, HasNoButtonsUnlessOrdersAreTaken) {
+  EXPECT_EQ(LivePage().find("<button"), std::string::npos);
+  EXPECT_EQ(LivePage().find("<input"), std::string::npos);
+  const std::string page = LivePage(true);
+  for (const char* action : {"save", "pause", "continue", "replace"})
+    EXPECT_NE(page.find("<button value=\"" + std::string(action) + "\""), std::string::npos) << action;
+  EXPECT_NE(page.find("id=\"orders\" class=\"act\" hidden"), std::string::npos) << "not before a token was found right";
+}
+
+TEST(LivePage, SaysThatARunIsPaused) {
+  NodeSight sight{.job = "j", .leads = true, .run = Training(1)};
+  sight.run->pause_asked = true;
+  EXPECT_NE(LivePageParts(sight, nullptr).at("head").find("Pausing, step 12"), std::string::npos);
+  sight.run->paused_at = Step(13);
+  EXPECT_NE(LivePageParts(sight, nullptr).at("head").find("Paused after step 13"), std::string::npos);
+}
+
 TEST(LivePage, HasAPlaceForEveryPartAndTheScriptKnowsIt) {
   const NodeSight sight{.job = "j", .leads = true, .run = Training(2)};
   const RunRecord record;
