@@ -47,6 +47,8 @@ class Server:
                                         timeout=10) as answer:
                 return json.load(answer)["data"]["result"]
         except urllib.error.HTTPError as error:
+            if error.code == 503:  # it has only begun
+                return []
             raise Failure(f"{parameters}: {error.read().decode()}") from None
         except OSError:
             return []
@@ -90,9 +92,6 @@ def strike(run):
         raise Failure("no pause")
     time.sleep(3)
     run.ask("continue")
-    step = run.status()["step"] + 5
-    if not run.ask("inject", spec=f"slow:3@{step}:forward,ms=60"):
-        raise Failure("no slow rank")
     run.wait_status(lambda s: s["ranks"][3]["late_ms"], "a slow rank")
     time.sleep(5)
 
@@ -101,7 +100,8 @@ def every_panel_has_something_to_show(runner):
     panels = [panel for panel in BOARD["panels"] if panel.get("targets")]
     if len(panels) != len(BOARD["panels"]) or len(panels) < 10:
         raise Failure("a panel that asks for nothing")
-    with LiveRun(runner, ["--metrics", "0", "--save-every", "60", "--snapshot-every", "20"], SLOW) as run:
+    options = ["--metrics", "0", "--save-every", "40", "--snapshot-every", "20", "--inject", "slow:3@5:forward,ms=120"]
+    with LiveRun(runner, options, SLOW) as run:
         server = Server(runner.folder, urllib.parse.urlparse(url_of(run)).netloc)
         try:
             wait_until(lambda: server.ask("query", query="up"), lambda: f"a scrape\n{open(server.log.name).read()[-3000:]}")
@@ -131,7 +131,7 @@ def every_panel_has_something_to_show(runner):
             if not values or (panel["title"] not in may_be_zero and not any(values)):
                 raise Failure(f"panel '{panel['title']}' shows {'nothing' if not values else 'zeros'}: {target['expr']}")
     if os.environ.get("KINTSUGI_SHOTS"):
-        draw(panels, shown, begin, Path(os.environ["KINTSUGI_SHOTS"], "dashboard.png"))
+        draw(panels, shown, begin, end, Path(os.environ["KINTSUGI_SHOTS"], "dashboard.png"))
 
 
 # ---- the picture ----------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def in_unit(value, unit):
     return f"{value:g}"
 
 
-def draw(panels, shown, begin, file):
+def draw(panels, shown, begin, end, file):
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -159,7 +159,8 @@ def draw(panels, shown, begin, file):
                             "legend.frameon": False, "legend.fontsize": 7})
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
     figure = pyplot.figure(figsize=(13, rows * 0.34), facecolor="white")
-    grid = figure.add_gridspec(rows, 24, left=0.035, right=0.99, top=0.975, bottom=0.03, hspace=1.2, wspace=2.2)
+    grid = figure.add_gridspec(rows, 24, left=0.05, right=0.99, top=0.965, bottom=0.03, hspace=1.3, wspace=3.4)
+    figure.text(0.05, 0.985, "The panels of grafana.json as Prometheus answers their queries; x: seconds", color="#666666")
     for panel in panels:
         place, unit = panel["gridPos"], panel["fieldConfig"]["defaults"].get("unit")
         part = figure.add_subplot(grid[place["y"]:place["y"] + place["h"] - 1, place["x"]:place["x"] + place["w"]])
@@ -173,10 +174,14 @@ def draw(panels, shown, begin, file):
             part.text(0.5, 0.45, words, ha="center", va="center", fontsize=12 if len(words) > 9 else 18, color="#1f6f4a")
             continue
         for name, points in lines:
-            part.plot([at - begin for at, _ in points], [value for _, value in points], label=name, linewidth=1.2, drawstyle="steps-post")
+            if any(value for _, value in points):  # what stays at zero has no line in the legend either
+                part.plot([at - begin for at, _ in points], [value for _, value in points], label=name, linewidth=1.4,
+                          drawstyle="steps-post")
+        part.set_xlim(0, end - begin)
         part.yaxis.set_major_formatter(lambda value, _, unit=unit: in_unit(value, unit))
-        part.set_ylim(bottom=None if panel["title"] == "Loss" else 0)
-        part.legend(loc="upper left", ncols=2)
+        if panel["title"] != "Loss":
+            part.set_ylim(0, 1.35 * max(value for _, points in lines for _, value in points))  # room for the legend
+        part.legend(loc="upper left", ncols=4 if place["w"] > 8 else 2)
     figure.savefig(file, dpi=80)
 
 

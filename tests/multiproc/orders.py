@@ -62,7 +62,7 @@ def a_paused_run_stands_is_saved_and_mended_and_goes_on(runner):
         must("no rank 4" in order(run, "replace", "4", code=2), "a rank that is not there")
         summary, log = run.finish()
     must_be_same(reference(runner.bin, TRAINER), summary, log)
-    must([(i["signal"], i["ranks"]) for i in summary["incidents"]] == [("exit", [2]), ("operator", [1])],
+    must([(i["signal"], i["ranks"]) for i in summary["incidents"]] == [("process_exit", [2]), ("operator", [1])],
          f"{summary['incidents']}")
     spent = shares_add_up(summary)
     must(spent["paused_s"] > 0.5 and spent["redone_s"] < 0.5, f"a pause is no lost time of a fault: {spent}")

@@ -109,7 +109,9 @@ TEST(SaveState, TableAndDiagramAreTheSame) {
 TEST(SaveState, IsOneOfThreeKinds) {
   for (int i = 0; i < kSaveStateCount; ++i) {
     const auto state = static_cast<SaveState>(i);
-    EXPECT_EQ(InLoops(state) + Compares(state) + Writes(state) + (state == SaveState::kRescuing), 1)
+    EXPECT_EQ(InLoops(state) + Compares(state) + Writes(state) +
+                  (state == SaveState::kRescuing || state == SaveState::kPaused),
+              1)
         << SaveStateName(state);
   }
 }
