@@ -146,6 +146,7 @@ void Leader::Poll() {
   const bool paused = controller_->core().paused_at().has_value();
   times_.OnSaving(!paused && AllAtSavePoint(), now);
   times_.OnPaused(paused, now);
+  if (paused) step_times_.OnResuming();  // the step before is not timed to the one after
   AnswerPauses();
   if (hub_) hub_->Poll(now);
   if (hub_) TellPlaces();
