@@ -68,7 +68,8 @@ class Actions {
   std::map<uint64_t, RunObserver::Order> untaken_;  // guarded by mutex_
 };
 
-// The order's request at the control socket. Errors: kNotFound: no such action; kInvalidArgument: its body.
+// The order's request at the control socket.
+// Errors: kNotFound: no such action; kInvalidArgument: its body.
 Result<std::string> OrderOf(const std::string& action, const std::string& body);
 
 }  // namespace kintsugi::observe
