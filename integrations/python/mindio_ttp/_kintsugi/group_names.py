@@ -32,6 +32,11 @@ class GroupNames:
         self._original = module._process_group_name
         module._process_group_name = self.name
 
+    @property
+    def repair(self) -> int:
+        """The generation of the last attempt; 0 before the first incident."""
+        return self._repair
+
     def begin(self, generation: int) -> None:
         """An incident's attempt re-makes groups."""
         with self._lock:

@@ -1,0 +1,103 @@
+"""MindSpeed-LLM's high-availability client, unchanged, over mindio_ttp: its flows end with the losses and the bits of the undisturbed run.
+
+  mindspeed_test.py BIN_DIR PACKAGE_FOLDER PYTHON CACHE      CACHE: where the sources are kept once they were fetched
+"""
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from door import HERE, Door, Failure, Skip, main, skip_without_torch
+
+STEPS = 6
+RETRY = ("--enable-hbmfault-repair",)
+
+
+class MindSpeed:
+    def __init__(self, run):
+        self.run = run
+        self.reference = None
+
+    def begin(self, folder, *options, **more):
+        return self.run(folder, ["--train-iters", str(STEPS), "--save", f"{folder}/save", *options], **more)
+
+    def undisturbed(self, _):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            run = self.begin(folder, *RETRY)
+            codes, losses = run.run(), run.losses()
+            if codes != [0] * 4 or any(each != losses[0] for each in losses) or sorted(losses[0]) != list(range(1, STEPS + 1)):
+                raise Failure(f"{codes} {losses}\n{run.logs()}")
+            self.reference = (run.ends(), losses[0])
+            if self.reference[0][0] != self.reference[0][2] or self.reference[0][1] != self.reference[0][3]:
+                raise Failure(f"ranks 0 and 2, 1 and 3 hold the same: {self.reference}")
+
+    def same(self, run, first=1):
+        codes = run.run()
+        if self.reference is None:
+            raise Failure("the undisturbed run failed: nothing to compare with")
+        ends, losses = self.reference
+        expected = {step: loss for step, loss in losses.items() if step >= first}
+        # A process that took another's place has seen the steps since then.
+        wrong = [rank for rank, found in enumerate(run.losses())
+                 if {step: loss for step, loss in found.items() if expected.get(step) != loss} or not found]
+        if codes != [0] * 4 or run.ends() != ends or wrong:
+            raise Failure(f"{codes}, ends {run.ends()}\nundisturbed {ends}\nlosses of ranks {wrong} differ: {run.losses()}\n{expected}\n{run.logs()}")
+
+    def repaired(self, options, **more):
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                run = self.begin(folder, *options, **more)
+                self.same(run)
+                # Each step is done once, but the one that an incident broke off, if the client logged it.
+                if not list(Path(folder).glob("struck.*")) and "--fault" in options:
+                    raise Failure("no fault was struck")
+        return test
+
+    def dumped(self, options, codes, step):
+        """What the survivors hold is published, and a second run goes on from it to the undisturbed end."""
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                run = self.begin(folder, *options)
+                found = run.run()
+                tracker = Path(folder) / "save" / "latest_checkpointed_iteration.txt"
+                if found != codes or not tracker.exists() or tracker.read_text() != str(step):
+                    raise Failure(f"exit codes {found}, expected {codes}\n{run.logs()}")
+                saved = sorted(str(path.relative_to(tracker.parent)) for path in tracker.parent.glob("iter_*/**/*.pt"))
+                if saved != [f"iter_{step:07d}/mp_rank_00/{name}.pt" for name in ("distrib_optim", "model_optim_rng")]:
+                    raise Failure(f"saved {saved}\n{run.logs()}")
+                with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as second:
+                    self.same(self.begin(second, *RETRY, "--load", f"{folder}/save"), first=step + 1)
+        return test
+
+
+def flows(run):
+    m = MindSpeed(run)
+    return [
+        ("an undisturbed run: TTPReplicaOptimizer in bf16, four ranks, two copies", m.undisturbed),
+        ("UCE, the state of a rank is lost: repaired from its copy", m.repaired([*RETRY, "--fault", "uce-high:1@4:forward"])),
+        ("UCE, nothing is lost", m.repaired([*RETRY, "--fault", "uce-low:2@4:forward"])),
+        ("network retry", m.repaired([*RETRY, "--fault", "hccl:3@4:forward"])),
+        ("a RuntimeError: dump, and a second run goes on", m.dumped([*RETRY, "--fault", "runtime:1@4:forward"], [2, 2, 2, 2], 3)),
+    ]
+
+
+if __name__ == "__main__":
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    door = Door(arguments)
+    skip_without_torch(door)
+    os.environ.update({name: value for name, value in door.environment().items() if name != "PYTHONPATH"})
+    os.environ["PYTHONPATH"] = f"{door.package}:{door.package}/kintsugi/compat"
+    sys.path[:0] = [str(HERE / "mindspeed"), str(HERE / "mindspeed" / "stand_ins"), str(door.package / "kintsugi" / "compat"), str(door.package)]
+    import sources
+    import world
+
+    try:
+        sys.path[2:2] = sources.fetch(Path(arguments[3]))
+        if not world.enter_own_network():
+            raise Skip("no network of its own (unshare): the client's port 8000 cannot be chosen")
+    except Skip as why:
+        print(f"SKIPPED: {why}")
+        sys.exit(77)
+    import trainer  # noqa: F401
+
+    sys.exit(main(flows(world.Run), door.bin))
