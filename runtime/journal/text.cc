@@ -28,7 +28,10 @@ constexpr std::array<std::string_view, std::variant_size_v<ControllerEvent>> kEv
                                                                                             "spares_waiting",
                                                                                             "state_held",
                                                                                             "tie_rule_taken",
-                                                                                            "witness_word"};
+                                                                                            "witness_word",
+                                                                                            "operator_pause",
+                                                                                            "operator_continue",
+                                                                                            "operator_replace"};
 
 std::string Joined(std::string_view name, const std::string& fields) {
   return std::string(name) + (fields.empty() ? "" : " ") + fields;
