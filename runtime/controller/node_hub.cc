@@ -66,7 +66,7 @@ NodeHub::NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& eve
       controller_(controller),
       events_(events),
       log_(std::move(log)),
-      links_(static_cast<size_t>(options_.nodes + options_.controllers)),
+      links_(static_cast<size_t>(options_.nodes + options_.controllers + core::kSpareNodesMax)),
       places_(links_.size()) {}
 
 NodeHub::~NodeHub() {
@@ -153,7 +153,7 @@ void NodeHub::TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello
                                                        {"peer", connection->peer_address()},
                                                        {"processes", std::to_string(hello.lives.size())}}));
   Send(node, wire::NodeWelcome{true, "", options_.master_address, options_.master_port, options_.beat, options_.policy,
-                               options_.run});
+                               options_.run, placement_});
   events_.OnNodeJoined(node, hello);
 }
 

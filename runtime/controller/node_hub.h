@@ -51,6 +51,8 @@ class NodeHub final : public NodePort {
 
   // False: the node is not connected, and nothing was sent.
   bool Send(int node, const wire::NodeOrder& order);
+  // What nodes are told with their welcome.
+  void SetPlacement(core::Placement placement) { placement_ = std::move(placement); }
   bool connected(int node) const { return links_[static_cast<size_t>(node)].connection != nullptr; }
   bool any_connected() const { return connected_ > 0; }
   uint64_t refused_frames() const { return refused_frames_; }
@@ -98,6 +100,7 @@ class NodeHub final : public NodePort {
   void Refuse(const net::ConnectionPtr& connection, const std::string& why);
 
   const NodeHubOptions options_;
+  core::Placement placement_;
   Controller& controller_;
   NodeEvents& events_;
   std::shared_ptr<LogSink> log_;

@@ -82,6 +82,7 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [this](const SparesWaiting& e) { spares_.Tell(e); },
                  [this](const StateHeld& e) { OnHeld(e); },
                  [this](const TieRuleTaken& e) { majority_.TakeRule(e.rule), CheckWord(), ReconsiderMajority(); },
+                 [this](const RanksMoved& e) { OnMoved(e); },
                  [this](const WitnessWord& e) { majority_.TakeWord(e.until), CheckWord(), ReconsiderMajority(); },
              },
              event);

@@ -69,6 +69,8 @@ class ControllerCore {
   // Still listening to what it took over.
   bool taking_over() const { return taking_over_; }
   TieRule tie_rule() const { return majority_.rule(); }
+  // The run waits for nothing but the processes of these ranks, and has all it needs to begin them on another node.
+  bool MayMove(Rank first, int ranks) const;
   // No majority was to be had: what is here saves and leaves.
   bool minority() const { return majority_.minority(); }
   uint64_t dropped_messages() const { return dropped_; }
@@ -102,6 +104,7 @@ class ControllerCore {
   void Register(Member& member, const Ready& ready);
   void OnClosed(const ConnectionClosed& closed);
   void OnExited(const ProcessExited& exited);
+  void OnMoved(const RanksMoved& moved);
   void TellAgain(Rank rank);
   void GiveUpLost();
   bool IsLost(const Member& member) const;

@@ -126,6 +126,39 @@ void ControllerCore::OnReady(const Header& header, const Ready& ready) {
   MaybeRescued();
 }
 
+bool ControllerCore::MayMove(Rank first, int ranks) const {
+  if (phase_ != Phase::kAdmit || !ever_ran_ || !incident_ || stop_requested_ || first.value() < 0 || ranks < 1 ||
+      first.value() > policy_.world_size - ranks)
+    return false;
+  const auto begin = members_.begin() + first.value();
+  return std::all_of(begin, begin + ranks, [](const Member& m) { return m.life == Life::kStarting; });
+}
+
+// Their node's processes, should they live, are of lives that were given up. All lock again first: who answers has heard
+// of the move, and only with a majority of these does it hold.
+void ControllerCore::OnMoved(const RanksMoved& moved) {
+  const bool in_world =
+      moved.first.value() >= 0 && moved.ranks > 0 && moved.first.value() <= policy_.world_size - moved.ranks;
+  if (!in_world || !(taking_over_ || MayMove(moved.first, moved.ranks)))
+    return Drop(moved.first, "its ranks cannot be moved now");
+  for (int r = moved.first.value(); r < moved.first.value() + moved.ranks; ++r) {
+    const Rank rank(r);
+    Member& member = At(rank);
+    member.left_behind = true;
+    if (taking_over_) continue;
+    member.unconfirmed.reset();  // nobody here will hear of its end
+    member.held.reset();
+    member.doubted = member.incarnation;
+    member.incarnation = member.incarnation.Next();
+    member.start_failure.clear();
+    member.from_spare = spares_.Take(rank);
+    out_.push_back(SpawnProcess{rank, member.incarnation});
+  }
+  if (taking_over_) return;
+  EnterLock("their node stays away: node " + std::to_string(moved.node) + " takes ranks " + moved.first.ToString() +
+            " to " + std::to_string(moved.first.value() + moved.ranks - 1) + " over");
+}
+
 void ControllerCore::OnClosed(const ConnectionClosed& closed) {
   if (!InWorld(closed.rank)) return;
   Member& member = At(closed.rank);

@@ -79,6 +79,7 @@ void ControllerCore::TakenOver() {
       });
   if (undisturbed) {
     SetPhase(Phase::kRunning, "term " + std::to_string(term_.number) + ": nothing else is wrong");
+    for (Member& member : members_) member.left_behind = false;
     KINTSUGI_CHECK(members_.unresumed() == 0, "a run that goes on untouched has ranks outside of their loops");
     WatchForHangs();
     ArmSnapshot();

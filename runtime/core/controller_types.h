@@ -42,6 +42,13 @@ struct SparesWaiting {
   int ranks = 0;
   int waiting = 0;
 };
+// These ranks' node stays away: another one takes them over. Told when MayMove, and to a controller that takes over before
+// it hears of any process. `node`: the one that has them from now on.
+struct RanksMoved {
+  Rank first;
+  int ranks = 0;
+  int node = 0;
+};
 struct OperatorSave {};
 struct OperatorPause {};  // all stand still at one step until OperatorContinue
 struct OperatorContinue {};
@@ -71,7 +78,7 @@ struct Tick {};
 
 using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
                                      OperatorInject, ProcessFound, Tick, SparesWaiting, StateHeld, TieRuleTaken,
-                                     WitnessWord, OperatorPause, OperatorContinue, OperatorReplace>;
+                                     WitnessWord, OperatorPause, OperatorContinue, OperatorReplace, RanksMoved>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 

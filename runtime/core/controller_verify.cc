@@ -73,6 +73,7 @@ void ControllerCore::AfterVerify() {
   if (const DigestVerdict verdict = Verdict(); !verdict.equal) return OnMismatch(verdict);
   for (Member& member : members_) {
     member.fresh = false;
+    member.left_behind = false;
     member.needs_repair = false;
     member.damaged_keys.clear();
     member.digest_mismatches = 0;

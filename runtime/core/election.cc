@@ -56,13 +56,16 @@ bool ElectionCore::OnRequest(int from, uint64_t term, TimePoint now) {
 
 ElectionCore::Decision ElectionCore::MaybeLead(TimePoint now) {
   std::vector<Vote> votes(static_cast<size_t>(options_.world_size), Vote::kUnknown);
-  const auto count = [&](const std::vector<Rank>& ranks, Vote vote) {
-    for (Rank rank : ranks)
-      if (rank.value() >= 0 && rank.value() < options_.world_size) votes[static_cast<size_t>(rank.value())] = vote;
+  const auto count = [&](int node, const std::vector<Rank>& ranks, Vote vote) {
+    for (Rank rank : ranks) {
+      if (rank.value() < 0 || rank.value() >= options_.world_size) continue;
+      if (options_.local_ranks > 0 && placement_.NodeOf(rank.value() / options_.local_ranks) != node) continue;
+      votes[static_cast<size_t>(rank.value())] = vote;
+    }
   };
   for (const auto& [node, standing] : votes_) {
-    count(standing.ended, Vote::kEnded);
-    count(standing.live, Vote::kLive);
+    count(node, standing.ended, Vote::kEnded);
+    count(node, standing.live, Vote::kLive);
   }
   const Consent consent = ConsentOf(votes, tie_rule_);
   const bool ask = consent == Consent::kAskWitness;
@@ -82,7 +85,7 @@ ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const Stand
 ElectionCore::Decision ElectionCore::OnTick(TimePoint now, const Standing& own) {
   if (following_ || leads_ || !ever_followed_) return {};
   if (now - lost_at_ >= options_.patience) {
-    if (!options_.has_ranks) return {.ask = {}, .lead = {}, .give_up = true};
+    if (!has_ranks_) return {.ask = {}, .lead = {}, .give_up = true};
     leads_ = true;
     standing_ = false;
     return {.ask = {}, .lead = Lead{++promised_, false}};

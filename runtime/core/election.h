@@ -18,6 +18,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 #include "runtime/core/consent.h"
+#include "runtime/core/placement.h"
 
 namespace kintsugi::core {
 
@@ -27,6 +28,7 @@ struct ElectionOptions {
   Duration patience = std::chrono::seconds(60);  // without a majority for so long: lead a part, to save and leave
   std::optional<int> turn;                       // who stands first: the lowest; `self` where it is not set
   bool has_ranks = true;                         // whoever has none leads no part: it gives up instead
+  int local_ranks = 0;                           // ranks of a block; 0: nothing is known of blocks
 };
 
 class ElectionCore {
@@ -49,7 +51,7 @@ class ElectionCore {
     bool ask_witness = false;  // its lease would make a leader of this one
   };
 
-  explicit ElectionCore(ElectionOptions options) : options_(options) {}
+  explicit ElectionCore(ElectionOptions options) : options_(options), has_ranks_(options.has_ranks) {}
 
   // Welcomed by the leader of this term.
   void Follow(uint64_t term);
@@ -64,6 +66,10 @@ class ElectionCore {
   Decision OnVote(int from, uint64_t term, const Standing& standing);
   Decision OnTick(TimePoint now, const Standing& own);
 
+  // Where the ranks live, as far as is known: what a launcher says of ranks that another one has counts for nothing.
+  void SetPlacement(const Placement& placement) { placement_ = placement; }
+  // Whether this launcher has ranks: that may change with the placement.
+  void SetHasRanks(bool has_ranks) { has_ranks_ = has_ranks; }
   // What decides where exactly half have promised; and until when the witness's lease is held here.
   void SetTieRule(TieRule rule) { tie_rule_ = rule; }
   void OnWitness(TimePoint until) { word_until_ = until; }
@@ -78,6 +84,8 @@ class ElectionCore {
   Decision MaybeLead(TimePoint now);
 
   const ElectionOptions options_;
+  bool has_ranks_;
+  Placement placement_;
   bool following_ = false;
   bool ever_followed_ = false;
   bool leads_ = false;

@@ -9,7 +9,9 @@ Consent Majority::Count(const Roster& members) const {
   votes.reserve(members.size());
   for (const Member& member : members) {
     const bool votes_itself = member.life == Life::kReady && !member.fresh;
-    votes.push_back(votes_itself ? Vote::kLive : member.unconfirmed ? Vote::kUnknown : Vote::kEnded);
+    votes.push_back(votes_itself                               ? Vote::kLive
+                    : member.unconfirmed || member.left_behind ? Vote::kUnknown
+                                                               : Vote::kEnded);
   }
   return ConsentOf(votes, rule_);
 }

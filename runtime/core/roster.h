@@ -48,6 +48,8 @@ struct Member {
   bool from_spare = false;    // a process that was started before it was needed
   // The newest life that was given up and may still live, as far as anybody here can tell.
   std::optional<Incarnation> unconfirmed;
+  // Another node has it now: a life on the one before may go on there, unheard, until the rank is in the run again.
+  bool left_behind = false;
   TimePoint given_up_at;               // with `unconfirmed`: since when one or the other may live
   Standing standing = Standing::kNew;  // to a controller that takes over
   Generation joined_generation;        // likewise

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "runtime/base/clock.h"
 #include "runtime/core/consent.h"
@@ -33,7 +35,12 @@ struct TieOrder {
 class TieAgreement {
  public:
   // `own`: what the leader's own node goes by when it begins to lead.
-  TieAgreement(int nodes, TieRule own) : nodes_(nodes), order_{1, own} {}
+  TieAgreement(int nodes, TieRule own) : order_{1, own} {
+    for (int node = 0; node < nodes; ++node) voters_.insert(node);
+  }
+  // Who must agree: at first the nodes from 0 on. One whose ranks another has now counts nowhere (placement.h), and may
+  // go by what it likes.
+  void SetVoters(std::set<int> voters) { voters_ = std::move(voters); }
 
   // What a node said before, on another connection or as another process, counts no more.
   void OnAway(int node) { taken_.erase(node); }
@@ -44,7 +51,7 @@ class TieAgreement {
   TieOrder order() const { return order_; }
 
  private:
-  const int nodes_;
+  std::set<int> voters_;
   TieOrder order_;
   std::map<int, uint64_t> taken_;  // by node: its newest
 };

@@ -109,6 +109,9 @@ Status Decoder::DecodeInput(const pb::Input& in, Input* out) {
     case pb::Input::kSpares:
       event = core::SparesWaiting{Rank(in.spares().first()), in.spares().ranks(), in.spares().waiting()};
       break;
+    case pb::Input::kMoved:
+      event = core::RanksMoved{Rank(in.moved().first()), in.moved().ranks(), in.moved().node()};
+      break;
     case pb::Input::kHeld: {
       core::StateHeld told{Rank(in.held().rank()), std::nullopt};
       if (in.held().held())

@@ -57,6 +57,11 @@ void Put(const core::ControllerEvent& event, pb::Input* out) {
                    out->mutable_spares()->set_ranks(e.ranks);
                    out->mutable_spares()->set_waiting(e.waiting);
                  },
+                 [&](const core::RanksMoved& e) {
+                   out->mutable_moved()->set_first(e.first.value());
+                   out->mutable_moved()->set_ranks(e.ranks);
+                   out->mutable_moved()->set_node(e.node);
+                 },
                  [&](const core::StateHeld& e) {
                    auto* held = out->mutable_held();
                    held->set_rank(e.rank.value());

@@ -63,7 +63,8 @@ void Leader::OnNotBegun(Rank rank, Incarnation incarnation) {
 
 void Leader::SetSpares(int node, int waiting) {
   spares_[node] = waiting;
-  if (started_ && !ended_) controller_->Feed(core::SparesWaiting{Rank(node * LocalRanks()), LocalRanks(), waiting});
+  if (started_ && !ended_ && HasRanks(node))
+    controller_->Feed(core::SparesWaiting{Rank(FirstOf(node)), LocalRanks(), waiting});
 }
 
 void Leader::MarkStep(Rank rank, const PageView& page) {

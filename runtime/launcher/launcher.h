@@ -52,15 +52,17 @@ struct LauncherOptions {
   std::shared_ptr<const net::Secret> secret;      // all nodes' own; null: one is made
   std::shared_ptr<const net::TlsContext> tls;     // of all control connections; null: without. Ranks: environment
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
-  bool adopt = true;                              // hold the state memory of processes that are gone
-  int controllers = 0;                            // processes without ranks that may lead several nodes
-  std::vector<net::HttpEndpoint> witness;         // etcd, which decides even splits of several nodes; empty: none
-  std::vector<std::string> warm_args;             // of the process that has loaded the program and forks ranks; empty: none
-  int spares = 0;                                 // processes on each host that wait for a rank whose process is gone
-  int devices = 0;                                // of each host, watched through NVML and the kernel's log; 0: none is
-  journal::RecorderOptions journal;               // where it cannot be made, the run goes on unrecorded
-  bool show_output = true;                        // pass the workers' lines on, prefixed with the rank
-  bool output_to_stderr = false;                  // where standard output carries JSON
+  // A node that is away for so long loses its ranks to a spare node, where one is here (runtime/core/placement.h).
+  Duration spare_after = std::chrono::seconds(5);
+  bool adopt = true;                       // hold the state memory of processes that are gone
+  int controllers = 0;                     // processes without ranks that may lead several nodes
+  std::vector<net::HttpEndpoint> witness;  // etcd, which decides even splits of several nodes; empty: none
+  std::vector<std::string> warm_args;      // of the process that has loaded the program and forks ranks; empty: none
+  int spares = 0;                          // processes on each host that wait for a rank whose process is gone
+  int devices = 0;                         // of each host, watched through NVML and the kernel's log; 0: none is
+  journal::RecorderOptions journal;        // where it cannot be made, the run goes on unrecorded
+  bool show_output = true;                 // pass the workers' lines on, prefixed with the rank
+  bool output_to_stderr = false;           // where standard output carries JSON
   // Where all that this process prints goes, so that no line breaks into another; null: the workers' lines alone have
   // one.
   std::shared_ptr<OutputPrefixer> output;

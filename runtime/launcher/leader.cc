@@ -46,6 +46,7 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* l
       log_(std::move(log)),
       on_done_(std::move(on_done)),
       leave_(io),
+      placement_(options_.placement),
       tie_rule_(run().policy.tie_rule),
       running_generation_(options_.generation),
       began_(run().policy.began),
@@ -89,7 +90,10 @@ Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   controller_->ServeNodes(*hub_);
   if (!run().witness.empty()) ties_.emplace(run().nodes + run().controllers, run().policy.tie_rule);
   const TimePoint now = SteadyClock::SteadyNow();
-  for (int node = 0; node < run().nodes + run().controllers; ++node) nodes_.push_back({node, {}, now, {}, {}});
+  for (int node = 0; node < run().nodes + run().controllers + core::kSpareNodesMax; ++node)
+    nodes_.push_back({node, {}, now, {}, {}});
+  placement_.Begin(options_.term.number);
+  TakePlacement();
   return Status::Ok();
 }
 
@@ -116,10 +120,10 @@ void Leader::FillResult(RunResult* result) const {
   result->end = SteadyClock::SteadyNow();
   result->time = times_.Account(result->end);
   for (const Node& node : nodes_) {
-    const int first = node.number * LocalRanks();
-    if (HasRanks(node.number))
-      result->hosts.push_back("node " + std::to_string(node.number) + ", " + node.place.address + ", ranks " +
-                              std::to_string(first) + " to " + std::to_string(first + LocalRanks() - 1));
+    const std::optional<int> block = BlockOf(node.number);
+    if (!block && !(node.seen && IsSpare(node.number))) continue;
+    result->hosts.push_back("node " + std::to_string(NodeNumber(run(), node.number)) + ", " + node.place.address +
+                            ", " + (block ? "ranks " + RanksOf(*block) : "a spare"));
   }
   result->resumed_from = controller_->reports().began_after();
   result->reports = controller_->reports().Committed(result->committed);
@@ -141,6 +145,7 @@ void Leader::Poll() {
     last_progress_ = now;
     ReportProgress();
     CheckNodes();
+    MoveBlocks();
   }
   CheckGrace();
   const bool paused = controller_->core().paused_at().has_value();

@@ -12,6 +12,7 @@
 
 #include "runtime/controller/controller.h"
 #include "runtime/controller/node_hub.h"
+#include "runtime/core/placement.h"
 #include "runtime/core/witness.h"
 #include "runtime/launcher/control_words.h"
 #include "runtime/launcher/fired_injections.h"
@@ -32,6 +33,7 @@ struct LeaderOptions {
   std::string run_id;         // names the run to a witness
   core::LedgerTotals totals;  // with a run that is taken over: what its leader had folded of all reports
   Generation generation;      // with a run that is taken over: the newest in which all ranks were in their loops
+  core::Placement placement;  // likewise: where the ranks live, as far as is known
   std::function<void()> on_ask_witness;
 };
 
@@ -64,6 +66,8 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   }
   bool ended() const { return ended_; }
   std::vector<int> NodesAway() const;
+  // Those that are here and have no ranks.
+  std::vector<int> SpareNodes() const;
   RunResult TakeResult();
   // What can be seen of the run now (sight.cc); and all that its result would hold, but for the timings of single steps.
   RunSight Look() const;
@@ -98,6 +102,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
     bool said_away = false, said_gone = false;  // to the logs, of this absence
     wire::NodePlace place;
     bool knows_totals = false;  // since it was last welcomed
+    bool seen = false;          // it was here once
   };
 
   const LauncherOptions& run() const { return options_.run; }
@@ -126,14 +131,25 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void ReportProgress();
 
   // Nodes (nodes.cc).
-  int NodeOf(Rank rank) const { return rank.value() / LocalRanks(); }
+  int NodeOf(Rank rank) const { return placement_.NodeOf(rank.value() / LocalRanks()); }
   int LocalRanks() const { return run().policy.world_size / run().nodes; }
   bool OfNode(Rank rank, int node) const {
     return rank.value() >= 0 && rank.value() < run().policy.world_size && NodeOf(rank) == node;
   }
-  bool HasRanks(int node) const { return node < run().nodes; }
+  std::optional<int> BlockOf(int node) const { return placement_.BlockOf(node, run().nodes); }
+  bool HasRanks(int node) const { return BlockOf(node).has_value(); }
+  int FirstOf(int node) const { return *BlockOf(node) * LocalRanks(); }
+  bool IsSpare(int node) const {
+    return !HasRanks(node) && (node < run().nodes || node >= run().nodes + run().controllers);
+  }
+  std::string NodeName(int node) const;
+  std::string RanksOf(int block) const;
   void StartWhenComplete();
   void CheckNodes();
+  bool SpareHere() const;
+  void MoveBlocks();
+  void TakePlacement();
+  void EndWhatRunsThere(int node, const wire::NodeHello& hello);
   void CheckGrace();
   void OnNotBegun(Rank rank, Incarnation incarnation);
   void SayAway(Node& node);
@@ -179,6 +195,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<NodeHub> hub_;  // with several nodes
   std::vector<Node> nodes_;
+  core::Placement placement_;
   std::map<int, bool> newcomers_;           // since others were last told: whether it listens elsewhere than before
   bool tells_at_once_ = true;               // once between two polls
   std::map<int, int> spares_;               // waiting on each node

@@ -17,7 +17,7 @@ void NodeLauncher::Impl::OnRequest(const std::string& request, net::ControlSocke
                          : RefusalLine("nobody leads the run now: whoever does next is told to stop it"));
   }
   const Result<Injection> injection = ParseInjection(command == "inject" ? words->spec : "");
-  if (command == "inject" && has_ranks() && injection.ok() && injection->rank.value() / LocalRanks() == self()) {
+  if (command == "inject" && injection.ok() && Has(injection->rank)) {
     Result<InjectionId> id = pool_.Arm(*injection);
     if (!id.ok()) return respond(RefusalLine(id.status().message()));
     Tell(wire::NodeInject{injection->rank, id->ToString() + " " + ToString(*injection)});
@@ -39,8 +39,7 @@ void NodeLauncher::Impl::OnAskedHere(const wire::AskNode& asked) {
   const auto answer = [this, id = asked.id](std::string text) { Tell(wire::NodeAnswers{id, std::move(text)}); };
   const Result<ControlWords> words = ReadControlWords(asked.request);
   const Result<Injection> injection = ParseInjection(words.ok() ? words->spec : "");
-  if (!words.ok() || words->command != "inject" || !has_ranks() || !injection.ok() ||
-      injection->rank.value() / LocalRanks() != self())
+  if (!words.ok() || words->command != "inject" || !injection.ok() || !Has(injection->rank))
     return answer(RefusalLine(name() + " was asked for what is not its own"));
   OnRequest(asked.request, answer);
 }

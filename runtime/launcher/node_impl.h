@@ -11,6 +11,7 @@
 #include "runtime/launcher/electorate.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_launcher.h"
+#include "runtime/launcher/node_parts.h"
 #include "runtime/launcher/save_lease.h"
 #include "runtime/launcher/stop_signals.h"
 #include "runtime/launcher/witness.h"
@@ -47,6 +48,8 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void OnUnreachable(const Status& why);
   void OnWelcome(const wire::NodeWelcome& welcome);
   void OnPulse(const wire::NodePulse& pulse);
+  bool Learn(const core::Placement& placement);
+  void OnPlacement(const core::Placement& placement);
   void OnEnd(const wire::NodeEnd& end);
   void Tell(const wire::NodeMessage& message);
   // `always`: also where there is nothing to tell, since that says that this node is here.
@@ -96,12 +99,20 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void ForgetAsked(const std::string& why);
 
   int LocalRanks() const { return options_.run.policy.world_size / options_.run.nodes; }
-  bool has_ranks() const { return options_.controller < 0; }
-  int self() const { return has_ranks() ? options_.node_rank : options_.run.nodes + options_.controller; }
+  bool is_node() const { return options_.controller < 0; }
+  int self() const {
+    if (!is_node()) return options_.run.nodes + options_.controller;
+    return options_.node_rank + (options_.node_rank < options_.run.nodes ? 0 : options_.run.controllers);
+  }
+  // It has a part of the ranks. Else it is a controller, or a spare.
+  bool has_ranks() const { return block_.has_value(); }
+  bool Has(Rank rank) const { return block_ && rank.value() / LocalRanks() == *block_; }
   std::string name() const { return Name(self()); }
   std::string Name(int node) const {
-    return node < options_.run.nodes ? "node " + std::to_string(node)
-                                     : "controller " + std::to_string(node - options_.run.nodes);
+    const int controller = node - options_.run.nodes;
+    return controller >= 0 && controller < options_.run.controllers
+               ? "controller " + std::to_string(controller)
+               : "node " + std::to_string(NodeNumber(options_.run, node));
   }
   // Whoever leads first.
   bool founds() const { return options_.controllers.empty() ? self() == 0 : options_.controller == 0; }
@@ -137,6 +148,9 @@ class NodeLauncher::Impl final : public WorkerEvents {
   std::pair<uint64_t, Rank> retold_{UINT64_MAX, Rank()};
   core::LedgerTotals totals_;  // of all reports up to a step, which are not kept any more
   std::optional<TimePoint> stop_asked_;
+
+  core::Placement placement_;  // the newest that is known of
+  std::optional<int> block_;   // whose ranks are started here, by the leader's word
 
   // Who leads.
   std::optional<wire::NodePlace> leads_;  // where the controller listens, as far as is known, and under which term

@@ -38,8 +38,10 @@ NodeLauncher::Impl::Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> l
       pool_(io_, *this, log_),
       relay_(io_, log_),
       electorate_(io_, log_),
-      election_(
-          {self(), options_.run.policy.world_size, options_.controller_wait, Turn(options_), options_.controller < 0}) {
+      election_({self(), options_.run.policy.world_size, options_.controller_wait, Turn(options_),
+                 options_.controller < 0, LocalRanks()}) {
+  if (is_node()) block_ = placement_.BlockOf(self(), options_.run.nodes);
+  election_.SetHasRanks(has_ranks());
   if (options_.run.witness.empty()) return;
   witness_ = std::make_unique<Witness>(io_, options_.run.witness, log_, [this](TimePoint until) { OnWord(until); });
   tie_rule_ = core::TieRule::kNobody;  // until the leader says otherwise
@@ -54,14 +56,15 @@ Status NodeLauncher::Impl::SetUp() {
                                               " ranks does not spread evenly over " + std::to_string(run.nodes) +
                                               " nodes"};
   for (const Injection& injection : run.injections)
-    if (injection.rank.value() / LocalRanks() == self()) KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
+    if (Has(injection.rank)) KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
   KINTSUGI_RETURN_IF_ERROR(relay_.Listen(run.job, run.secret, run.tls));
   Electorate::Handlers handlers;
   handlers.message = [this](const wire::NodeFrame& frame, const Electorate::Reply& reply) {
     if (const auto* hello = std::get_if<wire::NodeHello>(&frame.message)) return OnAsked(*hello, reply);
     if (const auto* request = std::get_if<wire::VoteRequest>(&frame.message)) return OnVoteRequest(*request, reply);
-    if (const auto* vote = std::get_if<wire::Vote>(&frame.message); vote && vote->granted)
-      Do(election_.OnVote(vote->node, vote->term, {vote->live, vote->ended}));
+    const auto* vote = std::get_if<wire::Vote>(&frame.message);
+    if (vote) Learn(vote->placement);
+    if (vote && vote->granted) Do(election_.OnVote(vote->node, vote->term, {vote->live, vote->ended}));
   };
   handlers.order = [this](const wire::NodeOrderFrame& frame) { OnOrder(frame); };
   handlers.refused = [this](int, const Status& why) {
@@ -69,7 +72,7 @@ Status NodeLauncher::Impl::SetUp() {
   };
   std::string host = run.node_address;
   int port = 0;
-  if (!has_ranks()) {
+  if (!is_node()) {
     host = options_.controllers[static_cast<size_t>(options_.controller)].host;
     port = options_.controllers[static_cast<size_t>(options_.controller)].port;
   } else if (options_.controllers.empty()) {
@@ -78,7 +81,7 @@ Status NodeLauncher::Impl::SetUp() {
     if (self() == 0) host = options_.rendezvous_host;
     port = options_.rendezvous_port + self();
   }
-  const bool exact = !has_ranks() || founds();
+  const bool exact = !is_node() || founds();
   KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(run.job, run.secret, run.tls, host,
                                               static_cast<uint16_t>(port <= 65535 ? port : 0), exact, run.ports,
                                               std::move(handlers)));
@@ -88,7 +91,7 @@ Status NodeLauncher::Impl::SetUp() {
   if (options_.controllers.empty() && self() != 0)
     electorate_.Know({0, options_.rendezvous_host, options_.rendezvous_port});
   if (founds()) run_id_ = run.job + "/" + std::to_string(launcher_id_);
-  if (has_ranks()) master_port_ = FreePort(run.node_address, run.ports);
+  if (is_node()) master_port_ = FreePort(run.node_address, run.ports);
   if (!run.run_directory.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(control_, net::ControlSocket::Listen(
                                             io_, run.run_directory + "/control.sock",
@@ -108,7 +111,7 @@ Result<NodeResult> NodeLauncher::Impl::Run() {
   const Status ran = net::RunGuarded(io_, *log_);
   if (!ran.ok()) EndNow(core::kExitFailed, "internal error, please report it: " + ran.message());
   pool_.KillAll();
-  if (set_up_ && has_ranks()) pool_.Flush();
+  if (set_up_ && is_node()) pool_.Flush();
   if (!failed_.ok()) return failed_;
   if (!leader_) {
     ended_->asked = ended_->asked || stop_asked_;

@@ -21,7 +21,7 @@ std::string Seconds(Duration duration) {
 void NodeLauncher::Impl::Seek() {
   if (leads_ || set_up_ || ended_) return;
   const TimePoint now = SteadyClock::SteadyNow();
-  const int others = options_.run.nodes - (has_ranks() ? 1 : 0);
+  const int others = options_.run.nodes - (is_node() ? 1 : 0);
   if (founds() && static_cast<int>(asked_.size()) == others) return Found();
   if (now >= seek_until_) return NobodyFound();
   if (founds() || now - asked_at_ < kAskEvery) return;
@@ -42,12 +42,12 @@ void NodeLauncher::Impl::NobodyFound() {
     return Fail({StatusCode::kDeadlineExceeded, name() + " found no controller: " + whom + ", named none within " +
                                                     limit + (last_refusal_.empty() ? "" : " (" + last_refusal_ + ")")});
   }
-  int missing = has_ranks() ? 1 : 0;
+  int missing = is_node() ? 1 : 0;
   while (asked_.count(missing)) ++missing;
   Fail({StatusCode::kDeadlineExceeded, "node " + std::to_string(missing) + " did not come within " + limit +
                                            ": is `kintsugi run --node-rank " + std::to_string(missing) +
                                            "` running there, with the same --nnodes, " +
-                                           (has_ranks() ? "--rendezvous" : "--controller") + " and --secret-file?"});
+                                           (is_node() ? "--rendezvous" : "--controller") + " and --secret-file?"});
 }
 
 std::string NodeLauncher::Impl::WhyRefused(const wire::NodeHello& hello) const {
@@ -105,8 +105,9 @@ core::ElectionCore::Standing NodeLauncher::Impl::Standing() const {
   std::set<Rank> live;
   for (const WorkerPool::Life& life : pool_.Lives()) live.insert(life.rank);
   core::ElectionCore::Standing standing;
-  if (!has_ranks()) return standing;
-  for (int r = self() * LocalRanks(); r < (self() + 1) * LocalRanks(); ++r)
+  const std::optional<int> block = is_node() ? placement_.BlockOf(self(), options_.run.nodes) : std::nullopt;
+  if (!block || block != block_ || !placement_.Counts(*block, pulse_.generation)) return standing;
+  for (int r = *block * LocalRanks(); r < (*block + 1) * LocalRanks(); ++r)
     (live.count(Rank(r)) ? standing.live : standing.ended).push_back(Rank(r));
   return standing;
 }
@@ -128,13 +129,15 @@ void NodeLauncher::Impl::Elect() {
 }
 
 void NodeLauncher::Impl::OnVoteRequest(const wire::VoteRequest& request, const Electorate::Reply& reply) {
+  Learn(request.placement);
   const bool granted = election_.OnRequest(request.node, request.term, SteadyClock::SteadyNow());
   log_->Write(LogLevel::kInfo, LogLine("vote", {{"for", std::to_string(request.node)},
                                                 {"term", std::to_string(request.term)},
                                                 {"granted", granted ? "yes" : "no"}}));
   const core::ElectionCore::Standing standing = Standing();
-  reply(wire::Encode(options_.run.job, term_,
-                     wire::NodeMessage(wire::Vote{self(), request.term, granted, standing.live, standing.ended})));
+  reply(wire::Encode(
+      options_.run.job, term_,
+      wire::NodeMessage(wire::Vote{self(), request.term, granted, standing.live, standing.ended, placement_})));
   if (!granted && leads_ && (leader_ || link_)) reply(LeadsFrame());
 }
 
@@ -149,7 +152,7 @@ void NodeLauncher::Impl::Do(const core::ElectionCore::Decision& decision) {
                                 {"hint", "the ranks here save what they have, without moving `latest`, and leave"}}));
   if (decision.ask)
     electorate_.TellAll(wire::Encode(options_.run.job, {decision.ask->term, static_cast<uint64_t>(self()) + 1},
-                                     wire::NodeMessage(wire::VoteRequest{self(), decision.ask->term})));
+                                     wire::NodeMessage(wire::VoteRequest{self(), decision.ask->term, placement_})));
   lease_wanted_ = lease_wanted_ || decision.ask_witness;
   if (decision.lead) TakeOver(*decision.lead);
 }
@@ -167,8 +170,8 @@ void NodeLauncher::Impl::Found() {
   policy.needs_consent = true;
   policy.consent_wait = options_.run.node_wait;
   // Where rank 0 runs.
-  master_address_ = has_ranks() ? options_.run.node_address : asked_.at(0).address;
-  if (!has_ranks()) master_port_ = asked_.at(0).master_port;
+  master_address_ = is_node() ? options_.run.node_address : asked_.at(0).address;
+  if (!is_node()) master_port_ = asked_.at(0).master_port;
   Lead(std::move(policy), {1, 1});
 }
 
@@ -192,8 +195,9 @@ void NodeLauncher::Impl::TakeOver(const core::ElectionCore::Lead& lead) {
 
 void NodeLauncher::Impl::Lead(core::Policy policy, Term term) {
   policy.tie_rule = tie_rule_;
-  LeaderOptions options{options_.run, term,    master_address_,   master_port_,
-                        run_id_,      totals_, pulse_.generation, [this] { lease_wanted_ = true; }};
+  LeaderOptions options{options_.run,      term,       master_address_,
+                        master_port_,      run_id_,    totals_,
+                        pulse_.generation, placement_, [this] { lease_wanted_ = true; }};
   options.run.policy = std::move(policy);
   options.run.bind_address = options_.run.node_address;
   options.run.port = 0;

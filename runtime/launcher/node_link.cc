@@ -81,6 +81,7 @@ void NodeLauncher::Impl::OnFrame(std::string_view payload) {
                  [&](const wire::ToAgentChannel& m) { relay_.Send(m.channel, m.frame); },
                  [&](const wire::CloseAgentChannel& m) { relay_.Close(m.channel); },
                  [&](const wire::NodeEnd& m) { OnEnd(m); }, [&](const wire::NodePulse& m) { OnPulse(m); },
+                 [&](const wire::NodeBlocks& m) { OnPlacement(m.placement); },
                  [&](const wire::NodePlaces& m) {
                    for (const wire::NodePlace& place : m.places)
                      if (place.node != self()) electorate_.Know(place);
@@ -107,7 +108,8 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
   run_id_ = welcome.run;
   tie_order_ = 0;
   if (!leader_) lease_wanted_ = false;  // it is of no use to a follower
-  if (!has_ranks()) {
+  OnPlacement(welcome.placement);
+  if (!is_node()) {
     set_up_ = true;
   } else if (set_up_) {
     pool_.TellReportsAgain();
@@ -116,6 +118,8 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
     pool.master_address = welcome.master_address;
     pool.master_port = welcome.master_port;
     pool.controller = "127.0.0.1:" + std::to_string(relay_.port());
+    pool.has_ranks = has_ranks();
+    if (block_) pool.node_rank = *block_, pool.first_rank = Rank(*block_ * LocalRanks());
     if (Status ready = pool_.SetUp(std::move(pool), *options_.run.secret); !ready.ok()) return Fail(std::move(ready));
     set_up_ = true;
   }
@@ -130,6 +134,28 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
                  [this](uint64_t channel) { Tell(wire::AgentChannelClosed{channel}); }});
   Tell(wire::NodeSpares{pool_.spares_waiting()});
   if (stop_asked_) Tell(wire::NodeStop{});
+}
+
+// What others know of it. Whose ranks are started here changes only by the word of a leader.
+bool NodeLauncher::Impl::Learn(const core::Placement& placement) {
+  if (!placement_.Learn(placement)) return false;
+  election_.SetPlacement(placement_);
+  return true;
+}
+
+void NodeLauncher::Impl::OnPlacement(const core::Placement& placement) {
+  Learn(placement);
+  if (placement.version() != placement_.version() || !is_node()) return;  // a newer one is known here
+  const std::optional<int> before = std::exchange(block_, placement_.BlockOf(self(), options_.run.nodes));
+  election_.SetHasRanks(has_ranks());
+  if (block_ == before) return;
+  const std::string ranks =
+      !block_ ? "none"
+              : std::to_string(*block_ * LocalRanks()) + " to " + std::to_string((*block_ + 1) * LocalRanks() - 1);
+  log_->Write(LogLevel::kWarning, LogLine(block_ ? "takes_over" : "is_spare", {{"node", name()}, {"ranks", ranks}}));
+  if (!set_up_) return;
+  if (before) pool_.GiveBlockUp("another node has taken the rank over");
+  if (block_) pool_.TakeBlock(*block_);
 }
 
 // By our own decision: no handler of the client's runs.

@@ -43,6 +43,11 @@ inline Duration LeaveLimit(std::optional<TimePoint> stop_asked, Duration grace) 
   return std::clamp<Duration>(*stop_asked + grace - SteadyClock::SteadyNow(), kLeast, kMost);
 }
 
+// The --node-rank of a launcher: the places of spare nodes among the launchers go on where the controllers' end.
+inline int NodeNumber(const LauncherOptions& run, int node) {
+  return node < run.nodes + run.controllers ? node : node - run.controllers;
+}
+
 // A port that is free now, for the trainer's own use (MASTER_PORT): the last one of `ports`, since listeners of ours
 // take the first. 0: none is.
 uint16_t FreePort(const std::string& on_address, PortRange ports);
@@ -55,9 +60,10 @@ inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank
           .args = run.args,
           .environment = run.environment,
           .world_size = run.policy.world_size,
-          .first_rank = Rank(node_rank * local_ranks),
+          .first_rank = Rank(node_rank < run.nodes ? node_rank * local_ranks : 0),
           .local_ranks = local_ranks,
           .node_rank = node_rank,
+          .has_ranks = node_rank < run.nodes,
           .address = run.node_address,
           .adopt = run.adopt,
           .warm_args = run.warm_args,

@@ -1,4 +1,6 @@
 // The nodes of a run, as its leader sees them.
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "runtime/base/overloaded.h"
@@ -11,13 +13,17 @@ namespace {
 
 constexpr int kManyNodes = 256;
 
-std::string NodeName(int node) { return "node " + std::to_string(node); }
-
 std::string Seconds(Duration duration) {
   return std::to_string(static_cast<int64_t>(ToMilliseconds(duration) / 1000)) + " s";
 }
 
 }  // namespace
+
+std::string Leader::NodeName(int node) const { return "node " + std::to_string(NodeNumber(run(), node)); }
+
+std::string Leader::RanksOf(int block) const {
+  return std::to_string(block * LocalRanks()) + " to " + std::to_string((block + 1) * LocalRanks() - 1);
+}
 
 void Leader::StartWhenComplete() {
   if (started_ || ended_) return;
@@ -27,6 +33,8 @@ void Leader::StartWhenComplete() {
   started_ = true;
   TellPlaces();
   controller_->Start();
+  for (const auto& [block, moved] : placement_.moved())
+    controller_->Feed(core::RanksMoved{Rank(block * LocalRanks()), LocalRanks(), NodeNumber(run(), moved.node)});
   if (ties_) controller_->Feed(core::TieRuleTaken{tie_rule_});
 }
 
@@ -43,11 +51,13 @@ void Leader::CheckNodes() {
       ended_ = true;
       return on_done_();
     }
+    if (SpareHere()) continue;  // which takes its ranks over as soon as the run waits for nothing else
     SayGone(node);
     // What waits for the node, and what it was told when its connection was dead already and nobody knew. Fed one at a
     // time: the controller may ask for the next process of the rank at once.
     node.to_spawn.clear();
-    for (int r = node.number * LocalRanks(); r < (node.number + 1) * LocalRanks() && !ended_; ++r) {
+    const int first = FirstOf(node.number);
+    for (int r = first; r < first + LocalRanks() && !ended_; ++r) {
       const auto& member = controller_->core().members()[static_cast<size_t>(r)];
       if (member.life == core::ControllerCore::Life::kStarting) OnNotBegun(Rank(r), member.incarnation);
     }
@@ -62,22 +72,24 @@ std::string Leader::WhyNotBack(int node) const {
 // A rank of it that must be replaced waits for it; nothing else here can start one on that host.
 void Leader::SayAway(Node& node) {
   node.said_away = true;
-  const int first = node.number * LocalRanks();
+  const int first = FirstOf(node.number);
+  const std::string number = std::to_string(NodeNumber(run(), node.number));
   Say(LogLevel::kWarning,
       LogLine("node_lost",
-              {{"node", std::to_string(node.number)},
+              {{"node", number},
                {"address", node.place.address},
                {"ranks", std::to_string(first) + "-" + std::to_string(first + LocalRanks() - 1)},
-               {"waits", Seconds(run().node_wait) + " for " + NodeName(node.number)},
+               {"waits", SpareHere() ? Seconds(run().spare_after) + ", then a spare node takes its ranks over"
+                                     : Seconds(run().node_wait) + " for " + NodeName(node.number)},
                {"remedy", "where its launcher has ended, start it again there with the same command (--node-rank " +
-                              std::to_string(node.number) + ")"}}));
+                              number + ")"}}));
 }
 
 void Leader::SayGone(Node& node) {
   if (std::exchange(node.said_gone, true)) return;
   Say(LogLevel::kWarning,
       LogLine("node_gone",
-              {{"node", std::to_string(node.number)},
+              {{"node", std::to_string(NodeNumber(run(), node.number))},
                {"why", WhyNotBack(node.number)},
                {"then", "nothing is started on it any more; `kintsugi explain` tells what is done instead"}}));
 }
@@ -85,8 +97,67 @@ void Leader::SayGone(Node& node) {
 std::vector<int> Leader::NodesAway() const {
   std::vector<int> away;
   for (const Node& node : nodes_)
-    if (!hub_->connected(node.number)) away.push_back(node.number);
+    if (!hub_->connected(node.number) && (node.seen || node.number < run().nodes + run().controllers))
+      away.push_back(node.number);
   return away;
+}
+
+std::vector<int> Leader::SpareNodes() const {
+  std::vector<int> spare;
+  for (const Node& node : nodes_)
+    if (hub_->connected(node.number) && IsSpare(node.number)) spare.push_back(node.number);
+  return spare;
+}
+
+bool Leader::SpareHere() const {
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [this](const Node& node) { return hub_->connected(node.number) && IsSpare(node.number); });
+}
+
+// It is told with every welcome; and who has ranks decides even splits.
+void Leader::TakePlacement() {
+  hub_->SetPlacement(placement_);
+  if (!ties_) return;
+  std::set<int> voters;
+  for (int block = 0; block < run().nodes; ++block) voters.insert(placement_.NodeOf(block));
+  for (int controller = 0; controller < run().controllers; ++controller) voters.insert(run().nodes + controller);
+  ties_->SetVoters(std::move(voters));
+}
+
+// Every node hears of the move before the generation that begins with it (placement.h), and the spare before the
+// processes that it is to start.
+void Leader::MoveBlocks() {
+  if (!started_ || ended_ || !hub_ || !SpareHere()) return;
+  std::vector<core::Host> hosts;
+  for (const Node& node : nodes_)
+    if (HasRanks(node.number) || IsSpare(node.number))
+      hosts.push_back({node.number, hub_->connected(node.number), node.lost_at});
+  const std::optional<core::Takeover> due = core::NextTakeover(
+      placement_, run().nodes, hosts, run().spare_after, SteadyClock::SteadyNow(),
+      [this](int block) { return controller_->core().MayMove(Rank(block * LocalRanks()), LocalRanks()); });
+  if (!due) return;
+  const Rank first(due->block * LocalRanks());
+  placement_.Move(due->block, due->to, running_generation_);
+  TakePlacement();
+  NodeAt(due->from).to_spawn.clear();
+  Say(LogLevel::kWarning, LogLine("spare_node_takes_over", {{"node", std::to_string(NodeNumber(run(), due->to))},
+                                                            {"address", NodeAt(due->to).place.address},
+                                                            {"ranks", RanksOf(due->block)},
+                                                            {"of", NodeName(due->from) + ", which is away"},
+                                                            {"then", "that node is a spare, should it come back"}}));
+  for (const Node& node : nodes_)
+    if (hub_->connected(node.number)) hub_->Send(node.number, wire::NodeBlocks{placement_});
+  controller_->Feed(core::SparesWaiting{first, LocalRanks(), spares_[due->to]});
+  controller_->Feed(core::RanksMoved{first, LocalRanks(), NodeNumber(run(), due->to)});
+}
+
+// Of a node that has no ranks, whatever it had before.
+void Leader::EndWhatRunsThere(int node, const wire::NodeHello& hello) {
+  if (!IsSpare(node)) return;
+  log_->Write(LogLevel::kInfo,
+              LogLine("spare_node", {{"node", std::to_string(NodeNumber(run(), node))}, {"address", hello.address}}));
+  for (const wire::WorkerLife& life : hello.lives)
+    hub_->Send(node, wire::KillWorker{life.rank, life.incarnation, "another node has taken the rank over"});
 }
 
 // Within the silence limit a node of a large run hears its leader twice, of any other four times: answering is a third
@@ -164,10 +235,11 @@ void Leader::TellPlaces() {
 void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
   if (std::exchange(NodeAt(node).said_away, false)) {
     const auto away_ms = static_cast<int64_t>(ToMilliseconds(SteadyClock::SteadyNow() - NodeAt(node).lost_at));
-    Say(LogLevel::kWarning,
-        LogLine("node_back", {{"node", std::to_string(node)}, {"away_ms", std::to_string(away_ms)}}));
+    Say(LogLevel::kWarning, LogLine("node_back", {{"node", std::to_string(NodeNumber(run(), node))},
+                                                  {"away_ms", std::to_string(away_ms)}}));
   }
   NodeAt(node).said_gone = false;
+  NodeAt(node).seen = true;
   wire::NodePlace& place = NodeAt(node).place;
   const bool moved = place.address != hello.address || place.port != hello.port;
   place = {node, hello.address, hello.port};
@@ -177,7 +249,7 @@ void Leader::OnNodeJoined(int node, const wire::NodeHello& hello) {
   if (ties_) ties_->OnAway(node);
   if (!started_) return StartWhenComplete();
   if (std::exchange(tells_at_once_, false)) TellPlaces();
-  if (!HasRanks(node)) return;
+  if (!HasRanks(node)) return EndWhatRunsThere(node, hello);
   for (const wire::NodeHeld& held : hello.held) OnNodeHeld(node, held);  // before their ends are told
   std::map<Rank, wire::WorkerLife> lives;
   for (const wire::WorkerLife& life : hello.lives)
@@ -197,7 +269,7 @@ void Leader::OnNodeHeld(int node, const wire::NodeHeld& told) {
 
 // The controller knows nothing yet: what runs there is what there is.
 void Leader::FoundLives(int node, const std::map<Rank, wire::WorkerLife>& lives) {
-  for (int r = node * LocalRanks(); r < (node + 1) * LocalRanks() && !ended_; ++r) {
+  for (int r = FirstOf(node); r < FirstOf(node) + LocalRanks() && !ended_; ++r) {
     const auto found = lives.find(Rank(r));
     if (found != lives.end())
       OnStarting(Rank(r), found->second.incarnation, found->second.armed);
@@ -211,11 +283,11 @@ void Leader::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& liv
   using Life = core::ControllerCore::Life;
   const auto& now = controller_->core().members();
   // As they are before the first of them is told of: what that sets off changes them.
-  const std::vector<core::ControllerCore::Member> members(now.begin() + node * LocalRanks(),
-                                                          now.begin() + (node + 1) * LocalRanks());
-  for (int r = node * LocalRanks(); r < (node + 1) * LocalRanks(); ++r) {
+  const int first = FirstOf(node);
+  const std::vector<core::ControllerCore::Member> members(now.begin() + first, now.begin() + first + LocalRanks());
+  for (int r = first; r < first + LocalRanks(); ++r) {
     const Rank rank(r);
-    const auto& member = members[static_cast<size_t>(r - node * LocalRanks())];
+    const auto& member = members[static_cast<size_t>(r - first)];
     const auto found = lives.find(rank);
     const bool runs = found != lives.end() && found->second.incarnation == member.incarnation;
     const bool expected =
@@ -239,7 +311,9 @@ void Leader::OnNodeLost(int node) {
   ForgetAsked(node);
   NodeAt(node).lost_at = SteadyClock::SteadyNow();
   if (ties_) ties_->OnAway(node);
-  if (HasRanks(node)) SetSpares(node, 0);
+  SetSpares(node, 0);
+  if (IsSpare(node) && !ended_)
+    Say(LogLevel::kWarning, LogLine("spare_node_lost", {{"node", std::to_string(NodeNumber(run(), node))}}));
   if (HasRanks(node) && started_ && !ended_) SayAway(NodeAt(node));
   StopIfDone();
 }
@@ -262,7 +336,7 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                    if (m.rank.value() >= run().policy.world_size) return;
                    Record(m.rank, m.step, m.loss, m.samples);
                    // Should this node be lost, and the leader with it, the next one still has it.
-                   const int heir = (node + 1) % run().nodes;
+                   const int heir = placement_.NodeOf((BlockOf(node).value_or(0) + 1) % run().nodes);
                    if (heir != node) hub_->Send(heir, wire::KeepReport{m});
                  },
                  [&](const wire::InjectionFired& m) {
@@ -275,9 +349,7 @@ void Leader::OnNodeMessage(int node, const wire::NodeMessage& message) {
                    if (m.since_age) since = now - *m.since_age;
                    OnExited(m.rank, m.incarnation, m.cause, now - m.age, since);
                  },
-                 [&](const wire::NodeSpares& m) {
-                   if (HasRanks(node)) SetSpares(node, m.waiting);
-                 },
+                 [&](const wire::NodeSpares& m) { SetSpares(node, m.waiting); },
                  [&](const wire::NodeHeld& m) { OnNodeHeld(node, m); },
                  [&](const wire::TieRuleKept& m) {
                    if (ties_) ties_->OnTaken(node, m.number);

@@ -68,6 +68,7 @@ struct RunSight {
   uint64_t dropped_messages = 0, refused_frames = 0, refused_reports = 0;
   net::TransportCounters connections;
   std::vector<int> nodes_away;
+  std::vector<int> spare_nodes;  // here, without ranks
   int spares_wanted = 0, spares_waiting = 0;
   std::vector<RankSight> ranks;
 };

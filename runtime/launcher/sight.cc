@@ -1,5 +1,8 @@
 // What the leader can see of the run, as plain data.
+#include <algorithm>
+
 #include "runtime/launcher/leader.h"
+#include "runtime/launcher/node_parts.h"
 
 namespace kintsugi {
 
@@ -8,7 +11,7 @@ RankSight Leader::LookAt(Rank rank) const {
   const auto& member = core.members()[static_cast<size_t>(rank.value())];
   const RankView& view = views_[static_cast<size_t>(rank.value())];
   RankSight seen{.rank = rank,
-                 .node = NodeOf(rank),
+                 .node = NodeNumber(run(), NodeOf(rank)),
                  .incarnation = member.incarnation,
                  .life = member.life,
                  .connected = member.connected,
@@ -50,8 +53,14 @@ RunSight Leader::Look() const {
   sight.refused_frames = controller_->refused_frames();
   sight.refused_reports = reports.refused();
   sight.connections = controller_->counters();
-  if (run().nodes > 1) sight.nodes_away = NodesAway();
+  if (run().nodes > 1)
+    for (int node : NodesAway()) sight.nodes_away.push_back(NodeNumber(run(), node));
   sight.spares_wanted = run().spares * run().nodes;
+  if (run().nodes > 1)
+    for (int node : SpareNodes()) {
+      sight.spare_nodes.push_back(NodeNumber(run(), node));
+      sight.spares_wanted += std::max(run().spares, LocalRanks());
+    }
   for (const auto& [node, waiting] : spares_) sight.spares_waiting += waiting;
   for (int rank = 0; rank < run().policy.world_size; ++rank) sight.ranks.push_back(LookAt(Rank(rank)));
   return sight;

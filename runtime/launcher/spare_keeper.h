@@ -17,6 +17,7 @@ class SpareKeeper {
   static constexpr Duration kProven = std::chrono::minutes(1);
 
   explicit SpareKeeper(int wanted) : wanted_(wanted) {}
+  void Want(int wanted) { wanted_ = wanted; }
 
   // A process of a rank was started.
   void OnRankStarted(TimePoint now) { rank_started_ = now; }
@@ -29,7 +30,7 @@ class SpareKeeper {
   int wanted() const { return wanted_; }
 
  private:
-  const int wanted_;
+  int wanted_;
   TimePoint rank_started_ = TimePoint::Max();  // newest; none yet
   int deaths_ = 0;                             // in a row
 };

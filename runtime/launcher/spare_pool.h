@@ -57,6 +57,8 @@ class SparePool {
   int waiting(TimePoint now) const;
   bool Has(pid_t pid) const;
   int wanted() const { return keeper_.wanted(); }
+  // More are not started; those that wait go on waiting.
+  void Want(int wanted) { keeper_.Want(wanted); }
 
  private:
   void Start(TimePoint now);

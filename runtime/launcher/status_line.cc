@@ -105,6 +105,7 @@ std::string StatusLine(const RunSight& sight) {
        {"saves", SavesJson(sight.saves, sight.at)},
        {"time", TimeJson(sight.time)},
        {"nodes_away", sight.nodes_away},
+       {"spare_nodes", sight.spare_nodes},
        {"spares", {{"wanted", sight.spares_wanted}, {"waiting", sight.spares_waiting}}},
        {"ranks", std::move(ranks)}});
 }

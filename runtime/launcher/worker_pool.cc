@@ -62,18 +62,46 @@ Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
   };
   const auto on_fault = [this](const std::vector<int>& ranks, const std::string& why) { OnDeviceFault(ranks, why); };
   KINTSUGI_RETURN_IF_ERROR(devices_.SetUp({options_.devices, options_.local_ranks}, rank_of, on_fault));
+  KeepSpares();
+  if (!options_.warm_args.empty()) {
+    const auto launch_warm = [this](int server_fd, int list_fd) { return LaunchWarm(server_fd, list_fd); };
+    KINTSUGI_ASSIGN_OR_RETURN(warm_, WarmProcess::Create(launch_warm, log_));
+    if (!options_.has_ranks) warm_->OnRankStarted(SteadyClock::SteadyNow());
+  }
+  return Status::Ok();
+}
+
+// On a node without ranks at once; elsewhere once its ranks have been started.
+void WorkerPool::KeepSpares() {
   const auto launch = [this](std::shared_ptr<Seat> seat, int page_fd, int spare_fd) {
     ProcessSpec spec = CommonSpec();
     spec.passed_fds.push_back({page_fd, "KINTSUGI_PAGE_FD"});
     spec.passed_fds.push_back({spare_fd, "KINTSUGI_SPARE_FD"});
     return Launch(std::move(seat), std::move(spec));
   };
-  spares_.emplace(options_.spares, launch, log_);
-  if (!options_.warm_args.empty()) {
-    const auto launch_warm = [this](int server_fd, int list_fd) { return LaunchWarm(server_fd, list_fd); };
-    KINTSUGI_ASSIGN_OR_RETURN(warm_, WarmProcess::Create(launch_warm, log_));
+  spares_.emplace(options_.has_ranks ? options_.spares : std::max(options_.spares, options_.local_ranks), launch, log_);
+  if (!options_.has_ranks) spares_->OnRankStarted(SteadyClock::SteadyNow());
+}
+
+void WorkerPool::TakeBlock(int block) {
+  options_.has_ranks = true;
+  options_.node_rank = block;
+  options_.first_rank = Rank(block * options_.local_ranks);
+  std::erase_if(slots_, [](const auto& entry) { return !entry.second.running() && !entry.second.stacks; });
+  spares_->Want(options_.spares);
+}
+
+// Its spares were started as this node's of the run, and say so to their program: others take their places.
+void WorkerPool::GiveBlockUp(const std::string& why) {
+  options_.has_ranks = false;
+  for (auto& [rank, slot] : slots_) {
+    slot.next.reset();
+    if (slot.running())
+      Kill(rank, slot.incarnation, why);
+    else
+      slot.state.Forget();
   }
-  return Status::Ok();
+  KeepSpares();
 }
 
 void WorkerPool::Spawn(Rank rank, Incarnation incarnation) {
@@ -232,7 +260,9 @@ void WorkerPool::OnExit(Rank rank, Incarnation incarnation, const ExitCause& cau
   std::optional<TimePoint> since;
   if (const uint64_t stamp = slot.page->words().fault_ns.load())
     since = TimePoint(Duration(static_cast<int64_t>(stamp)));
-  if (options_.adopt) events_.OnHeld(rank, slot.state.OnExit(incarnation, slot.page->words(), cause));
+  if (options_.adopt && options_.has_ranks)
+    events_.OnHeld(rank, slot.state.OnExit(incarnation, slot.page->words(), cause));
+  if (!options_.has_ranks) slot.state = StateKeeper();
   events_.OnExited(rank, incarnation, text, cause.time, since);
   if (const auto next = std::exchange(slot.next, std::nullopt); next && !leaving_)
     // Not from inside the callback of the child that is being replaced.
@@ -245,10 +275,10 @@ void WorkerPool::Poll() {
     if (slot.running()) ReadPage(rank, slot);
   const TimePoint now = SteadyClock::SteadyNow();
   if (spares_) {
-    spares_->Poll(AllCompute(), now);
+    spares_->Poll(!options_.has_ranks || AllCompute(), now);
     TellSpares();
   }
-  if (warm_) warm_->Poll(AllCompute(), now);
+  if (warm_) warm_->Poll(!options_.has_ranks || AllCompute(), now);
   if (now - last_settled_ < kSettleInterval) return;
   devices_.Poll(now);
   // Whoever slept heard nobody.

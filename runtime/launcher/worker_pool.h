@@ -71,6 +71,7 @@ struct WorkerPoolOptions {
   Rank first_rank;  // of this host; LOCAL_RANK counts from it
   int local_ranks = 1;
   int node_rank = 0;
+  bool has_ranks = true;  // false: of a spare node, which keeps a warm process for each rank that it may take over
   std::string master_address = "127.0.0.1";
   uint16_t master_port = 0;
   std::string controller;             // HOST:PORT, as the ranks reach it
@@ -96,6 +97,10 @@ class WorkerPool {
   Status SetUp(WorkerPoolOptions options, const net::Secret& secret);
   Result<InjectionId> Arm(const Injection& injection) { return ledger_.Add(injection); }
 
+  // A spare node has these ranks from now on: those of the block of this number.
+  void TakeBlock(int block);
+  // Another node has this one's ranks: what runs of them here ends, and what is held of them is forgotten.
+  void GiveBlockUp(const std::string& why);
   // Starts a process, once the one before it is reaped.
   void Spawn(Rank rank, Incarnation incarnation);
   // One that still gives signs of life does not come out of something: first its stacks are logged, which takes a
@@ -152,6 +157,7 @@ class WorkerPool {
   Result<std::unique_ptr<ChildProcess>> Launch(std::shared_ptr<Seat> seat, ProcessSpec spec);
   Result<std::unique_ptr<ChildProcess>> LaunchWarm(int server_fd, int list_fd);
   bool AllCompute() const;
+  void KeepSpares();
   void TellSpares();
   void OnExit(Rank rank, Incarnation incarnation, const ExitCause& cause);
   void OnProcessEnd(Rank rank, Incarnation incarnation, const ExitCause& cause);

@@ -17,11 +17,9 @@ ProcessSpec WorkerPool::CommonSpec() const {
   spec.program = options_.program;
   spec.args = options_.args;
   spec.environment = options_.environment;
-  spec.environment["NODE_RANK"] = std::to_string(options_.node_rank);
   spec.environment["WORLD_SIZE"] = std::to_string(options_.world_size);
   spec.environment["LOCAL_WORLD_SIZE"] = std::to_string(options_.local_ranks);
   // What else scripts read that were written for torchrun. There is one role, and a node is a group.
-  spec.environment["GROUP_RANK"] = std::to_string(options_.node_rank);
   spec.environment["GROUP_WORLD_SIZE"] = std::to_string(options_.world_size / options_.local_ranks);
   spec.environment["ROLE_NAME"] = "default";
   spec.environment["ROLE_WORLD_SIZE"] = std::to_string(options_.world_size);
@@ -37,6 +35,12 @@ ProcessSpec WorkerPool::CommonSpec() const {
                             "KINTSUGI_STATE_FD", "KINTSUGI_DEVICE", "KINTSUGI_WARM_FD", "KINTSUGI_FORK_FD",
                             // Of a torchrun around the launcher: a store and a file that are not for these ranks.
                             "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"};
+  for (const char* place : {"NODE_RANK", "GROUP_RANK"}) {
+    if (options_.has_ranks)
+      spec.environment[place] = std::to_string(options_.node_rank);
+    else  // not known yet
+      spec.unset_environment.push_back(place);
+  }
   spec.passed_fds = {{secret_fd_.get(), "KINTSUGI_SECRET_FD"}, {devices_.fd(), "KINTSUGI_DEVICE_FD"}};
   if (warm_) spec.passed_fds.push_back({warm_->list_fd(), "KINTSUGI_WARM_FD"});
   return spec;

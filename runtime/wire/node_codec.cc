@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <set>
 
 #include "runtime/wire/codec_parts.h"
 #include "runtime/wire/node.pb.h"
@@ -14,6 +15,7 @@ namespace {
 using pb::NodeEnvelope;
 
 constexpr uint32_t kSparesMax = 1 << 16;
+constexpr int kMovedMax = 1 << 17;
 
 Status OfTheOtherDirection() { return {StatusCode::kInvalidArgument, "node message: it is of the other direction"}; }
 
@@ -48,6 +50,29 @@ Result<NodeHeld> TakeHeld(const pb::Held& in) {
   NodeHeld held{rank, std::nullopt, in.ready()};
   if (in.held()) held.held = core::HeldState{Incarnation(in.of()), Step(in.step()), in.clean()};
   return held;
+}
+
+void PutPlacement(const core::Placement& placement, pb::Placement* out) {
+  out->set_term(placement.version().term);
+  out->set_number(placement.version().number);
+  for (const auto& [block, moved] : placement.moved()) {
+    auto* one = out->add_moved();
+    one->set_block(block);
+    one->set_node(moved.node);
+    one->set_since(moved.since.value());
+  }
+}
+Result<core::Placement> TakePlacement(const pb::Placement& in) {
+  if (in.moved_size() > kMovedMax) return OutOfRange("moved blocks", std::to_string(in.moved_size()));
+  std::map<int, core::Placement::Moved> moved;
+  std::set<int> nodes;
+  for (const auto& one : in.moved()) {
+    if (one.block() < 0) return OutOfRange("block", std::to_string(one.block()));
+    const bool news = one.node() >= 0 && nodes.insert(one.node()).second &&
+                      moved.emplace(one.block(), core::Placement::Moved{one.node(), Generation(one.since())}).second;
+    if (!news) return OutOfRange("node of block " + std::to_string(one.block()), std::to_string(one.node()));
+  }
+  return core::Placement({in.term(), in.number()}, std::move(moved));
 }
 
 void Put(const NodeHello& m, NodeEnvelope* out) {
@@ -120,6 +145,7 @@ void Put(const NodeInject& m, NodeEnvelope* out) {
 void Put(const VoteRequest& m, NodeEnvelope* out) {
   out->mutable_vote_request()->set_node(m.node);
   out->mutable_vote_request()->set_term(m.term);
+  PutPlacement(m.placement, out->mutable_vote_request()->mutable_placement());
 }
 void Put(const Vote& m, NodeEnvelope* out) {
   auto* vote = out->mutable_vote();
@@ -128,6 +154,7 @@ void Put(const Vote& m, NodeEnvelope* out) {
   vote->set_granted(m.granted);
   PutRanks(m.live, vote->mutable_live());
   PutRanks(m.ended, vote->mutable_ended());
+  PutPlacement(m.placement, vote->mutable_placement());
 }
 
 Status CheckNode(int32_t node) { return node < 0 ? OutOfRange("node", std::to_string(node)) : Status::Ok(); }
@@ -135,18 +162,20 @@ Status CheckPort(uint32_t port) { return port > 65535 ? OutOfRange("port", std::
 
 Result<NodeMessage> Take(const pb::VoteRequest& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckNode(in.node()));
-  return NodeMessage(VoteRequest{in.node(), in.term()});
+  KINTSUGI_ASSIGN_OR_RETURN(core::Placement placement, TakePlacement(in.placement()));
+  return NodeMessage(VoteRequest{in.node(), in.term(), std::move(placement)});
 }
 Result<NodeMessage> Take(const pb::Vote& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckNode(in.node()));
   Vote vote{in.node(), in.term(), in.granted(), {}, {}};
+  KINTSUGI_ASSIGN_OR_RETURN(vote.placement, TakePlacement(in.placement()));
   KINTSUGI_ASSIGN_OR_RETURN(vote.live, TakeRanks(in.live()));
   KINTSUGI_ASSIGN_OR_RETURN(vote.ended, TakeRanks(in.ended()));
   return NodeMessage(std::move(vote));
 }
 
 Result<NodeMessage> Take(const pb::NodeHello& in) {
-  const int64_t ids = int64_t{in.nodes()} + in.controllers();
+  const int64_t ids = int64_t{in.nodes()} + in.controllers() + core::kSpareNodesMax;
   if (in.nodes() < 1 || in.controllers() < 0 || in.node_rank() < 0 || in.node_rank() >= ids || in.local_ranks() < 1)
     return OutOfRange("node", std::to_string(in.node_rank()) + " of " + std::to_string(in.nodes()));
   KINTSUGI_RETURN_IF_ERROR(CheckPort(in.port()));
@@ -205,6 +234,7 @@ void Put(const NodeWelcome& m, NodeEnvelope* out) {
   welcome->set_beat_ns(m.beat.count());
   welcome->set_policy(m.policy);
   welcome->set_run(m.run);
+  PutPlacement(m.placement, welcome->mutable_placement());
 }
 void Put(const SpawnWorker& m, NodeEnvelope* out) {
   out->mutable_spawn()->set_rank(m.rank.value());
@@ -247,6 +277,7 @@ void Put(const NodePlaces& m, NodeEnvelope* out) {
   auto* places = out->mutable_places();
   for (const NodePlace& place : m.places) PutPlace(place, places->add_places());
 }
+void Put(const NodeBlocks& m, NodeEnvelope* out) { PutPlacement(m.placement, out->mutable_placement()); }
 void Put(const KeepReport& m, NodeEnvelope* out) { PutReport(m.report, out->mutable_keep_report()); }
 void Put(const KeepTotals& m, NodeEnvelope* out) {
   auto* keep = out->mutable_keep_totals();
@@ -327,8 +358,9 @@ Result<NodeOrder> Take(const pb::NodePlaces& in) {
 Result<NodeOrder> Take(const pb::NodeWelcome& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckPort(in.master_port()));
   if (in.accepted() && in.beat_ns() <= 0) return OutOfRange("beat", std::to_string(in.beat_ns()));
+  KINTSUGI_ASSIGN_OR_RETURN(core::Placement placement, TakePlacement(in.placement()));
   return NodeOrder(NodeWelcome{in.accepted(), in.text(), in.master_address(), static_cast<uint16_t>(in.master_port()),
-                               Duration(in.beat_ns()), in.policy(), in.run()});
+                               Duration(in.beat_ns()), in.policy(), in.run(), std::move(placement)});
 }
 
 }  // namespace
@@ -456,6 +488,11 @@ Result<NodeOrderFrame> DecodeToNode(const std::string& job, std::string_view byt
     }
     case NodeEnvelope::kPlaces: {
       KINTSUGI_ASSIGN_OR_RETURN(frame.order, Take(in.places()));
+      return frame;
+    }
+    case NodeEnvelope::kPlacement: {
+      KINTSUGI_ASSIGN_OR_RETURN(core::Placement placement, TakePlacement(in.placement()));
+      frame.order = NodeBlocks{std::move(placement)};
       return frame;
     }
     case NodeEnvelope::kLeads: {

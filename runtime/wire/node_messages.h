@@ -17,6 +17,7 @@
 #include "runtime/base/log.h"
 #include "runtime/core/held_state.h"
 #include "runtime/core/ledger_totals.h"
+#include "runtime/core/placement.h"
 #include "runtime/core/policy.h"
 #include "runtime/core/witness.h"
 
@@ -103,6 +104,7 @@ struct NodeInject {  // a fault was armed for one of the node's ranks
 struct VoteRequest {
   int node = 0;
   uint64_t term = 0;
+  core::Placement placement = {};  // as far as the sender knows, here and in the vote
 };
 // `live`, `ended`: of the voter's ranks, those whose processes run and those whose processes have ended.
 struct Vote {
@@ -110,6 +112,7 @@ struct Vote {
   uint64_t term = 0;
   bool granted = false;
   std::vector<Rank> live, ended;
+  core::Placement placement = {};
 };
 
 // The leader's order of this number about even splits was taken: the node goes by it.
@@ -142,6 +145,7 @@ struct NodeWelcome {
   Duration beat{};     // how often pages are told
   std::string policy;  // of the run, as words (runtime/journal/text.h): what a launcher needs that takes over
   std::string run;     // names the run to a witness, beyond its job
+  core::Placement placement = {};  // where the ranks live
 };
 struct SpawnWorker {
   Rank rank;
@@ -187,6 +191,10 @@ struct NodePlace {
   std::string address;
   uint16_t port = 0;
 };
+// The same, changed: a node that has no ranks any more is a spare from now on.
+struct NodeBlocks {
+  core::Placement placement;
+};
 struct NodePlaces {  // of these nodes; what is known of others stays
   std::vector<NodePlace> places;
 };
@@ -209,7 +217,8 @@ struct Leads {
   NodePlace controller;
 };
 
-using NodeOrder = std::variant<NodeWelcome, SpawnWorker, KillWorker, ToAgentChannel, CloseAgentChannel, NodeEnd,
-                               NodePulse, KeepReport, KeepTotals, NodePlaces, Leads, AskNode, AnswerNode, NodeNews>;
+using NodeOrder =
+    std::variant<NodeWelcome, SpawnWorker, KillWorker, ToAgentChannel, CloseAgentChannel, NodeEnd, NodePulse,
+                 KeepReport, KeepTotals, NodePlaces, Leads, AskNode, AnswerNode, NodeNews, NodeBlocks>;
 
 }  // namespace kintsugi::wire

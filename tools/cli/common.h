@@ -21,12 +21,16 @@ struct Attendance;
 // A run over several hosts.
 struct NodeOptions {
   int nodes = 1;
+  int nodes_max = 1;    // --nnodes MIN:MAX: the node ranks from `nodes` on are spares
+  bool spare = false;   // --spare-node: `node_rank` counts spares, from 0
+  int spare_nodes = 0;  // of those that an engine gave
   int node_rank = 0;
   std::string rendezvous;  // HOST:PORT of node 0
   std::string secret_file;
   std::string job;
   std::string address;       // of this host, as others reach it; empty: found out
   double wait = 60;          // seconds that a lost node may be away
+  double spare_after = 5;    // ... until a spare node takes its ranks over
   std::string witness;       // HOST:PORT of etcd, several with commas
   std::string controllers;   // HOST:PORT of each process that holds the controller and no ranks; empty: the nodes lead
   int controller_rank = -1;  // which of them this process is; -1: a node
@@ -85,6 +89,8 @@ struct RunOutcome {
 void AddRunOptions(CLI::App& app, RunOptions& options);
 
 int WorldSize(const RunOptions& options);
+// Of a spare: from the number of nodes on.
+int NodeRank(const NodeOptions& options);
 // As logs name it: "1", or "controller-0" of one without ranks.
 std::string NodeName(const NodeOptions& options);
 void AddNodeOptions(CLI::App& app, NodeOptions& options);

@@ -119,6 +119,9 @@ void AddLeadingOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--witness", o.node.witness, "With --rendezvous: etcd that decides even splits, HOST:PORT[,...]");
   app.add_option("--node-wait", o.node.wait, "With --rendezvous: seconds that a lost node may take to come back")
       ->capture_default_str();
+  app.add_option("--spare-after", o.node.spare_after,
+                 "With --rendezvous: seconds that a node may be away until a spare node takes its ranks over")
+      ->capture_default_str();
   app.add_option("--json", o.json,
                  "With --rendezvous: summary of the run, of whoever leads at its end; - for standard output");
   app.add_option("--report", o.report, "With --rendezvous: folder for its report");

@@ -69,15 +69,21 @@ Result<std::optional<Meeting>> TakeSurroundings(const CLI::App& app, const std::
   if (found->nproc && !Gave(app, "--nproc")) options->nproc = *found->nproc;
   std::optional<Meeting> meeting;
   if (!PlacesItself(app)) {
-    options->node.nodes = found->nodes;
+    NodeOptions& node = options->node;
+    if (node.spare_nodes >= found->nodes)
+      return Status(StatusCode::kInvalidArgument, "--spare-nodes " + std::to_string(node.spare_nodes) + " of " +
+                                                      std::to_string(found->nodes) + " nodes leaves none to run on");
+    node.nodes = found->nodes - node.spare_nodes;
+    node.nodes_max = found->nodes;
     options->node.node_rank = found->node_rank;
     if (options->node.job.empty()) options->node.job = found->run;
     KINTSUGI_ASSIGN_OR_RETURN(meeting, Meet(app, *found, options));
   }
   if (!options->quiet)
     std::cerr << "kintsugi: started by " + found->engine + ": node " + std::to_string(options->node.node_rank) +
-                     " of " + std::to_string(options->node.nodes) + ", " + std::to_string(options->nproc) +
-                     " ranks here" +
+                     " of " + std::to_string(options->node.nodes) +
+                     (options->node.node_rank < options->node.nodes ? "" : ", a spare") + ", " +
+                     std::to_string(options->nproc) + " ranks here" +
                      (options->node.rendezvous.empty() ? "" : ", rendezvous " + options->node.rendezvous) +
                      (found->started_before > 0 ? ", start " + std::to_string(found->started_before + 1) : "") + "\n";
   return meeting;

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "runtime/core/placement.h"
 #include "runtime/net/tcp_socket.h"
 #include "tools/cli/common.h"
 
@@ -84,7 +85,25 @@ Result<std::shared_ptr<const net::Secret>> ReadSecret(const std::string& file) {
   return secret;
 }
 
+// "4", or "4:6": four, and two spares.
+void TakeNodes(const std::string& text, NodeOptions* o) {
+  const size_t colon = text.find(':');
+  const auto number = [&](size_t from, size_t to, int least, int most) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data() + from, text.data() + to, value);
+    if (error == std::errc() && end == text.data() + to && value >= least && value <= most) return value;
+    throw CLI::ValidationError("--nnodes", "'" + text + "': " + text.substr(from, to - from) +
+                                               " is not a number from " + std::to_string(least) + " to " +
+                                               std::to_string(most) + "; write N, or N:M with M - N spare nodes");
+  };
+  o->nodes = number(0, std::min(colon, text.size()), 1, 100000);
+  o->nodes_max =
+      colon == std::string::npos ? o->nodes : number(colon + 1, text.size(), o->nodes, o->nodes + core::kSpareNodesMax);
+}
+
 }  // namespace
+
+int NodeRank(const NodeOptions& options) { return options.node_rank + (options.spare ? options.nodes : 0); }
 
 int WorldSize(const RunOptions& options) { return options.nproc * options.node.nodes; }
 
@@ -95,42 +114,70 @@ std::string JobOf(const NodeOptions& o) {
 }
 
 std::string NodeName(const NodeOptions& o) {
-  return o.controller_rank >= 0 ? "controller-" + std::to_string(o.controller_rank) : std::to_string(o.node_rank);
+  return o.controller_rank >= 0 ? "controller-" + std::to_string(o.controller_rank) : std::to_string(NodeRank(o));
 }
 
 void AddNodeOptions(CLI::App& app, NodeOptions& o) {
-  app.add_option("--nnodes", o.nodes,
-                 "Hosts that run together; start one launcher on each, with the same arguments\n"
-                 "but for --node-rank")
-      ->check(CLI::Range(1, 100000))
+  app.add_option_function<std::string>(
+         "--nnodes", [&o](const std::string& text) { TakeNodes(text, &o); },
+         "Hosts that run together; start one launcher on each, with the same arguments\n"
+         "but for --node-rank. N:M: N hosts run, those with the node ranks from N to M - 1 are spares: they keep warm\n"
+         "processes and wait; when a node stays away its ranks go on on a spare, to the same bits")
+      ->default_str("1");
+  app.add_flag(
+      "--spare-node", o.spare,
+      "This host is a spare of a run over several hosts, and --node-rank counts spares, from 0; it may come at\n"
+      "any time. The same as a node rank from N on");
+  app.add_option(
+         "--spare-nodes", o.spare_nodes,
+         "Of the hosts that an engine gave (Slurm, Kubernetes, MPI), so many are spares: the last ones. Ask it for\n"
+         "more than the run needs")
+      ->check(CLI::Range(0, core::kSpareNodesMax));
+  app.add_option("--spare-after", o.spare_after,
+                 "Seconds that a node may be away until a spare node, where there is one, takes its ranks over")
       ->capture_default_str();
-  app.add_option("--node-rank,--node_rank", o.node_rank, "This host among them, from 0; node 0 leads first, and any other when it is lost")
+  app.add_option("--node-rank,--node_rank", o.node_rank,
+                 "This host among them, from 0; node 0 leads first, and any other when it is lost")
       ->capture_default_str();
-  app.add_option("--rendezvous,--rdzv-endpoint,--rdzv_endpoint", o.rendezvous, "HOST:PORT on node 0 where the others join");
+  app.add_option("--rendezvous,--rdzv-endpoint,--rdzv_endpoint", o.rendezvous,
+                 "HOST:PORT on node 0 where the others join");
   app.add_option(
       "--controller", o.controllers,
       "HOST:PORT[,HOST:PORT...] of `kintsugi controller --rendezvous`, instead of --rendezvous: processes that\n"
       "lead the run and have no ranks; when one dies another takes over");
   app.add_option("--secret-file", o.secret_file, "32 random bytes that all nodes share, readable by their owner alone");
-  app.add_option("--job,--rdzv-id,--rdzv_id", o.job, "Name of the run, the same on all nodes (default: the rendezvous; on one host a name of its own)");
+  app.add_option("--job,--rdzv-id,--rdzv_id", o.job,
+                 "Name of the run, the same on all nodes (default: the rendezvous; on one host a name of its own)");
   app.add_option("--node-address", o.address, "Address of this host as others reach it (default: found out)");
   app.add_option(
       "--witness", o.witness,
       "etcd, as HOST:PORT[,HOST:PORT...] of one cluster, the same on all nodes: where exactly half of the ranks\n"
       "are cut off, the half that gets its lease goes on, the other parks. Without it, or while it was already\n"
       "out of reach before: the half with the lowest rank");
-  app.add_option("--node-wait", o.wait, "Seconds that a lost node may take to come back, and that a part without a majority waits before it saves and leaves")->capture_default_str();
+  app.add_option("--node-wait", o.wait,
+                 "Seconds that a lost node may take to come back, and that a part without a majority waits before it "
+                 "saves and leaves")
+      ->capture_default_str();
 }
 
 Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
+  if (o.spare_nodes > 0 && o.nodes_max != o.nodes + o.spare_nodes)
+    return Usage("--spare-nodes is for hosts that an engine gave; by hand write --nnodes N:M, or --spare-node");
   if (o.nodes == 1) {
+    if (o.spare || o.nodes_max > 1)
+      return Usage("a spare node takes the place of one of several: a run of one node cannot have one");
     if (!o.witness.empty()) return Usage("--witness decides between nodes: give --nnodes too");
     if (o.node_rank != 0 || !o.rendezvous.empty() || !o.controllers.empty())
       return Usage("--node-rank, --rendezvous and --controller are for several nodes: give --nnodes too");
     return Status::Ok();
   }
-  if (o.node_rank < 0 || o.node_rank >= o.nodes)
-    return Usage("--node-rank " + std::to_string(o.node_rank) + " is outside 0 to " + std::to_string(o.nodes - 1));
+  const int least = o.spare ? o.nodes : 0;
+  const int most = o.spare ? o.nodes + core::kSpareNodesMax - 1 : o.nodes_max - 1;
+  if (NodeRank(o) < least || NodeRank(o) > most)
+    return Usage("--node-rank " + std::to_string(o.node_rank) + " is outside 0 to " +
+                 std::to_string(o.spare ? core::kSpareNodesMax - 1 : most) +
+                 (o.spare ? "" : "; a spare says --spare-node, or --nnodes " + std::to_string(o.nodes) + ":M"));
+  if (o.spare_after <= 0) return Usage("--spare-after " + std::to_string(o.spare_after) + " is no time");
   if (o.rendezvous.empty() && o.controllers.empty())
     return Usage("--rendezvous is missing: HOST:PORT of node 0, where " + std::to_string(o.nodes) +
                  " nodes meet (or --controller, of those that lead)");
@@ -154,6 +201,7 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   KINTSUGI_ASSIGN_OR_RETURN(launcher->secret, ReadSecret(o.secret_file));
   launcher->nodes = o.nodes;
   launcher->node_wait = Duration(static_cast<int64_t>(o.wait * 1e9));
+  launcher->spare_after = Duration(static_cast<int64_t>(o.spare_after * 1e9));
   launcher->node_address = o.controller_rank < 0 ? o.address : place.host;
   if (launcher->node_address.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(launcher->node_address, net::AddressTowards(place.host, place.port));

@@ -52,7 +52,7 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
   // Known to whoever leads first.
   const bool leads_first =
-      options.node.controllers.empty() ? options.node.node_rank == 0 : options.node.controller_rank == 0;
+      options.node.controllers.empty() ? NodeRank(options.node) == 0 : options.node.controller_rank == 0;
   if (options.resume == kResumeAuto && options.save_dir.empty())
     return Usage("--resume auto looks into --save-dir, which is empty");
   if (options.resume == kResumeAuto && leads_first) {
@@ -76,7 +76,8 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
                  "Fault to strike, KIND:RANK@STEP[:PHASE][,key=value]; repeatable.\n" + std::string(InjectionGrammar()))
       ->take_all();
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
-  app.add_option("--max-respawns,--max-restarts,--max_restarts", o.max_respawns, "How often one rank may be replaced")->capture_default_str();
+  app.add_option("--max-respawns,--max-restarts,--max_restarts", o.max_respawns, "How often one rank may be replaced")
+      ->capture_default_str();
   app.add_flag(
       "--no-adopt", o.no_adopt,
       "Do not hold the state memory (Agent::AllocateState) of a process that is gone for the one that replaces\n"
@@ -187,9 +188,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       "between ranks over Gloo (KINTSUGI_PORTS); beside them the rendezvous and, above it, one port for each node.\n"
       "A hundred for each rank of a host are plenty. Default: any");
   AddLogOptions(app, o.log);
-  app.add_option("--output-dir", o.output_dir,
-                 "Keep what each rank prints in a file of its own below this folder, rank-N.log: appended to, a line marks\n"
-                 "where a process began and how it ended. With --quiet it is there alone");
+  app.add_option(
+      "--output-dir", o.output_dir,
+      "Keep what each rank prints in a file of its own below this folder, rank-N.log: appended to, a line marks\n"
+      "where a process began and how it ended. With --quiet it is there alone");
   app.add_option("--tokens-per-sample", o.tokens_per_sample, "For the progress line: tokens instead of samples");
   app.add_flag("--quiet", o.quiet, "No progress, no output of the ranks");
 }
@@ -209,7 +211,7 @@ Status CheckSaves(const RunOptions& options, core::Policy* policy, LogSink& log)
   if (options.save_dir.empty() || options.node.controller_rank >= 0) return Status::Ok();
   const bool asked = options.save_every > 0 || options.save_dir != kDefaultSaveDir;
   // Whoever leads first tries it out when it takes the folder for this run (SaveLease).
-  if (asked && options.node.node_rank == 0 && options.node.controllers.empty()) return Status::Ok();
+  if (asked && NodeRank(options.node) == 0 && options.node.controllers.empty()) return Status::Ok();
   const Status writable = CheckSaveRoot(options.save_dir);
   if (writable.ok() || asked) return writable;
   policy->save_directory.clear();
@@ -321,7 +323,7 @@ namespace {
 Result<NodeResult> RunNode(const RunOptions& options, PreparedRun& prepared, ProgressDisplay& display) {
   NodeLauncherOptions node;
   node.run = prepared.launcher;
-  node.node_rank = options.node.node_rank;
+  node.node_rank = NodeRank(options.node);
   node.rendezvous_host = node.run.bind_address;
   node.rendezvous_port = node.run.port;
   node.controller_wait = node.run.node_wait;

@@ -62,6 +62,7 @@ void PrintStatus(const json& s) {
   PrintTime(s["time"]);
   PrintSaves(s["saves"]);
   for (const json& node : s["nodes_away"]) std::cout << "  node " << node << " is away\n";
+  for (const json& node : s["spare_nodes"]) std::cout << "  node " << node << " is a spare\n";
   for (const json& rank : s["ranks"]) {
     std::cout << "  rank " << rank["rank"] << "  pid " << rank["pid"] << "  life " << rank["incarnation"] << " ("
               << rank["life"].get<std::string>() << ")  step " << rank["step"] << "  respawns " << rank["respawns"];

@@ -197,6 +197,8 @@ void PutSaves(const json& s, Screen* screen) {
     line.Add("; spares " + std::to_string(Count(spares, "waiting")) + " of " + std::to_string(Count(spares, "wanted")));
   for (const json& node : Part(s, "nodes_away"))
     if (node.is_number()) line.Add("; node " + std::to_string(node.get<int>()) + " is away", Ink::kBad);
+  for (const json& node : Part(s, "spare_nodes"))
+    if (node.is_number()) line.Add("; node " + std::to_string(node.get<int>()) + " is a spare");
   screen->Put(line);
 }
 

@@ -41,6 +41,8 @@ class RandomInputs {
       }
       case 8:
         return core::SparesWaiting{AnyRank(), static_cast<int>(Below(9)), static_cast<int>(Below(9))};
+      case 12:
+        return core::RanksMoved{AnyRank(), static_cast<int>(Below(9)), static_cast<int>(Below(9))};
       case 10:
         return core::TieRuleTaken{static_cast<core::TieRule>(Below(3))};
       case 11:
@@ -135,6 +137,10 @@ inline bool SameEvent(const core::ControllerEvent& a, const core::ControllerEven
   if (const auto* spares = std::get_if<core::SparesWaiting>(&a)) {
     const auto& other = std::get<core::SparesWaiting>(b);
     return spares->first == other.first && spares->ranks == other.ranks && spares->waiting == other.waiting;
+  }
+  if (const auto* moved = std::get_if<core::RanksMoved>(&a)) {
+    const auto& other = std::get<core::RanksMoved>(b);
+    return moved->first == other.first && moved->ranks == other.ranks && moved->node == other.node;
   }
   if (const auto* told = std::get_if<core::StateHeld>(&a)) {
     const auto& other = std::get<core::StateHeld>(b);

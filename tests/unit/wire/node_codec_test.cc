@@ -122,6 +122,16 @@ TEST(NodeCodec, BringsBackWhatAnElectionSays) {
   EXPECT_TRUE(vote.granted);
   EXPECT_EQ(vote.live, (std::vector<Rank>{Rank(4), Rank(5)}));
   EXPECT_EQ(vote.ended, (std::vector<Rank>{Rank(6)}));
+  core::Placement placement;
+  placement.Begin(4);
+  placement.Move(2, 3, Generation(7));
+  for (const core::Placement& back :
+       {There(VoteRequest{3, 9, placement}).placement, There(Vote{3, 9, true, {}, {}, placement}).placement,
+        Back(NodeBlocks{placement}).placement,
+        Back(NodeWelcome{.beat = Duration(1), .placement = placement}).placement}) {
+    EXPECT_EQ(back.version(), placement.version());
+    EXPECT_EQ(back.moved(), placement.moved());
+  }
   EXPECT_EQ(There(NodeInject{Rank(2), "0 kill:2@3"}).injection, "0 kill:2@3");
   EXPECT_EQ(Back(Leads{{2, "10.0.0.3", 4000}}).controller.port, 4000);
   const NodePlaces places = Back(NodePlaces{{{0, "a", 1}, {7, "b", 65535}}});
