@@ -25,6 +25,7 @@ void Campaign::Add(const Plan& plan, const Outcome& outcome) {
   ++seeds_run_;
   incidents_ += outcome.incidents;
   healed_ += outcome.healed;
+  moved_ += outcome.moved;
   ++exits_[outcome.exit_code];
   rungs_.insert(outcome.rungs.begin(), outcome.rungs.end());
   for (const auto& [cell, count] : outcome.struck) coverage_[cell.first][cell.second] += count;

@@ -169,7 +169,7 @@ bool Cluster::HoldsWhole(Rank rank, int layout, uint64_t step) {
     };
     return shard(state)->tensors == shard(expected)->tensors && object && *object == expected.object;
   };
-  if (seated_ && !seated_->lines.count(plan_.NodeOf(rank.value()))) return false;  // it did not return in time
+  if (seated_ && !seated_->lines.count(SeatedNodeOf(rank))) return false;  // it did not return in time
   const auto& member = core_->members()[static_cast<size_t>(rank.value())];
   const ProcessPtr p = Newest(rank);
   const bool lives = p && p->alive && !p->frozen && p->mark == core::StateMark::kWhole && !p->damaged && !p->flipped &&

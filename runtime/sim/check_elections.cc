@@ -15,8 +15,8 @@ void Cluster::CheckPromise(Launcher& l, int candidate, uint64_t term) {
                                            std::to_string(promise->second));
   auto& ranks = promised_ranks_[{candidate, term}];
   for (int r = 0; r < plan_.policy.world_size; ++r) {
-    if (plan_.NodeOf(r) != l.node) continue;
-    const ProcessPtr p = Newest(Rank(r));
+    if (HolderOf(r) != l.node) continue;
+    const ProcessPtr p = NewestOn(l.node, Rank(r));
     if (bool& lives = ranks.emplace(r, false).first->second; p && p->alive) lives = true;
   }
 }
@@ -64,6 +64,9 @@ std::map<int, bool> Cluster::ConsentTo(Generation generation) const {
     if (!p) continue;
     const bool consents = p->core && p->newest_term == seated_->term && p->core->generation() >= generation;
     const bool fresh = !p->core || p->core->standing() == core::Standing::kNew;
+    // One that was begun on another node proves nothing of the one before it.
+    const ProcessPtr held = NewestOn(HolderOf(p->rank.value()), p->rank);
+    if (fresh && held && held != p && held->alive) continue;
     if (consents || fresh || !p->alive) ranks[p->rank.value()] = consents;
   }
   return ranks;

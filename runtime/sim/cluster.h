@@ -83,6 +83,7 @@ class Cluster {
   struct Process {
     Rank rank;
     Incarnation incarnation;
+    int node = 0;
     uint64_t pid = 0;
     bool alive = true, frozen = false, doomed = false;
     std::vector<Task> deferred;            // what became due while it was frozen
@@ -255,7 +256,7 @@ class Cluster {
   void OnLineFrame(Launcher& l, NodeLine* line, const std::string& bytes);
   void OnWelcome(Launcher& l);
   void SpawnHere(Launcher& l, Rank rank, Incarnation incarnation);
-  void KillHere(Rank rank, Incarnation incarnation);
+  void KillHere(Launcher& l, Rank rank, Incarnation incarnation);
   void ReapHere(ProcessPtr p, const std::string& cause);
   void EndHere(Launcher& l);
 
@@ -281,6 +282,18 @@ class Cluster {
   void FoundLives(int node, const wire::NodeHello& hello);
   void ComparedLives(int node, const wire::NodeHello& hello);
   void CheckNodes(Seat& seat);
+  // Nodes that have no ranks, and those that take their place (spare_nodes.cc).
+  int Hosts() const { return plan_.nodes + plan_.spare_nodes; }
+  int LocalRanks() const { return plan_.policy.world_size / plan_.nodes; }
+  ProcessPtr NewestOn(int node, Rank rank) const;
+  std::vector<ProcessPtr> On(int node) const;
+  std::optional<Incarnation>& NextOn(int node, Rank rank);
+  int SeatedNodeOf(Rank rank) const;
+  bool Learn(Launcher& l, core::Placement placement);
+  void OnPlacement(Launcher& l, const core::Placement& placement);
+  bool SpareHere(const Seat& seat) const;
+  void MoveBlocks(Seat& seat);
+  int HolderOf(int rank) const;
   void PulseNodes(Seat& seat);
   void EndSeat(Seat& seat);
   // What strikes them (fault_nodes.cc).
@@ -315,7 +328,7 @@ class Cluster {
 
   // Processes (launcher.cc).
   void Spawn(Rank rank, Incarnation incarnation);
-  void StartProcess(Rank rank, Incarnation incarnation);
+  void StartProcess(Rank rank, Incarnation incarnation, std::optional<int> node = std::nullopt);
   void Die(ProcessPtr p, const std::string& cause);
   void Vanish(ProcessPtr p);
   void Reap(ProcessPtr p, const std::string& cause);
@@ -486,6 +499,8 @@ class Cluster {
   std::map<Rank, Left> left_;                     // by launchers
   std::vector<int> spares_;                       // that wait, by node; empty before the run first runs
   std::vector<std::optional<Incarnation>> next_;  // to be started once the one before is reaped
+  std::map<std::pair<int, int>, std::optional<Incarnation>> next_on_;  // the same, by node and rank
+  std::map<std::pair<int, int>, ProcessPtr> on_;                       // the newest process of each rank on each node
   uint64_t next_request_ = 1;
   uint64_t refused_frames_ = 0, expected_refusals_ = 0;
   int flips_left_ = 0;

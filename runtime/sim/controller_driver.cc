@@ -95,7 +95,7 @@ void Cluster::Kill(const KillProcess& kill) {
     CloseAtController(closing, true);
   }
   if (!launchers_.empty()) {  // a node that is away is told when it comes back
-    SendToNode(plan_.NodeOf(kill.rank.value()), wire::KillWorker{kill.rank, kill.incarnation, kill.reason});
+    SendToNode(SeatedNodeOf(kill.rank), wire::KillWorker{kill.rank, kill.incarnation, kill.reason});
     return;
   }
   if (!plan_.policy.can_spawn) return;  // nobody here can reach the process: it joins again, is refused and leaves

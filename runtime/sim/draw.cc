@@ -153,6 +153,14 @@ void DrawPlace(Random& random, const Plan& plan, bool first, PlannedFault* fault
   }
 }
 
+// A node first; then more of them, spare ones, roads, and what strikes ranks.
+void DrawNodeFault(Random& random, bool first, PlannedFault* fault) {
+  constexpr std::array kFirst = {FaultType::kNodeLost, FaultType::kNodeLost, FaultType::kStandbyKilled,
+                                 FaultType::kControllerKilled, FaultType::kNodesCut};
+  if (first) fault->type = kFirst[random.Below(kFirst.size())];
+  if (!first && random.Chance(0.3)) fault->type = FaultType::kSpareNodeLost;
+}
+
 PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile, bool first) {
   PlannedFault fault;
   fault.type =
@@ -162,6 +170,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   if (profile.elections)
     fault.type =
         random.Chance(0.65) ? kLaunchers[random.Below(kLaunchers.size())] : kOfRanks[random.Below(kOfRanks.size())];
+  if (profile.spare_nodes_max > 0) DrawNodeFault(random, first, &fault);
   if (profile.comparison && first) fault.type = FaultType::kStateFlip;
   if (profile.incident) fault.type = kIncidents[random.Below(kIncidents.size())];
   if (profile.groups > 0 && random.Chance(profile.groups)) fault.type = FaultType::kGroupLost;
@@ -169,6 +178,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   fault.rank = static_cast<int>(random.Below(static_cast<uint64_t>(plan.policy.world_size)));
   fault.count = 1 + static_cast<int>(random.Below(3));
   fault.lasting = random.Chance(0.4);
+  if (profile.spare_nodes_max > 0 && first) fault.lasting = random.Chance(0.3);  // mostly for good
   if (fault.type == FaultType::kHandlerHangs) fault.count = 1 + static_cast<int>(random.Below(4));
   if (fault.type == FaultType::kHandlerFails && random.Chance(0.3)) fault.count = 100;
   DrawPlace(random, plan, first, &fault);
@@ -285,6 +295,19 @@ const std::vector<Profile>& Profiles() {
        .faults_max = 4,
        .network = 0,
        .elections = true},
+      {.name = "spare_nodes",
+       .description = "3 or 4 nodes and 1 or 2 spare ones that take the ranks of a node over which stays away; 1 to 4 "
+                      "faults, a node "
+                      "first",
+       .nodes = 3,
+       .steps_min = 40,
+       .steps_max = 120,
+       .step_time = 50ms,
+       .faults_min = 1,
+       .faults_max = 4,
+       .network = 0,
+       .elections = true,
+       .spare_nodes_max = 2},
       {.name = "comparison",
        .description =
            "as quick, with longer runs, replicas compared every 1 to 4 steps, a bit that flips, and up to 2 other "
@@ -321,6 +344,11 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   const int drawn = kRanks[random.Below(kRanks.size())];
   plan.nodes = profile.elections ? 2 + static_cast<int>(random.Below(3)) : profile.nodes;
   plan.elections = profile.elections;
+  if (profile.spare_nodes_max > 0) {
+    plan.nodes = 3 + static_cast<int>(random.Below(2));
+    plan.spare_nodes = 1 + static_cast<int>(random.Below(static_cast<uint64_t>(profile.spare_nodes_max)));
+    plan.spare_after = std::chrono::milliseconds(1500 + random.Below(2000));
+  }
   if (profile.elections && ranks == 0) ranks = plan.nodes * (random.Chance(0.7) ? 2 : 4);
   DrawLayout(random, ranks > 0 ? ranks : profile.ranks > 0 ? profile.ranks : drawn, &plan);
   if (profile.node_ranks > 0) plan.nodes = std::max(1, plan.policy.world_size / profile.node_ranks);
@@ -353,7 +381,7 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   }
   if (profile.elections) {
     plan.policy.can_spawn = plan.policy.needs_consent = plan.watched = true;
-    plan.policy.consent_wait = 3s;
+    plan.policy.consent_wait = plan.spare_nodes > 0 ? 6s : 3s;
   }
   if (profile.comparison) plan.policy.verify_every = 1 + random.Below(4);
   if (profile.groups > 0) {

@@ -48,7 +48,8 @@ void Cluster::BeginElections() {
   seats_.push_back(std::make_unique<Seat>());
   seated_ = seats_.front().get();
   seated_->term = core_->term();
-  for (int node = 0; node < plan_.nodes; ++node) {
+  seated_->placement.Begin(1);
+  for (int node = 0; node < Hosts(); ++node) {
     launchers_.push_back(std::make_unique<Launcher>());
     BeginLauncher(*launchers_.back(), node);
   }
@@ -63,16 +64,24 @@ void Cluster::BeginElections() {
 void Cluster::BeginLauncher(Launcher& l, int node) {
   l.node = node;
   l.heard_at = Now();
-  l.election =
-      std::make_unique<ElectionCore>(core::ElectionOptions{node, plan_.policy.world_size, kPatience + node * 100ms});
+  l.election = std::make_unique<ElectionCore>(core::ElectionOptions{.self = node,
+                                                                    .world_size = plan_.policy.world_size,
+                                                                    .patience = kPatience + node * 100ms,
+                                                                    .turn = std::nullopt,
+                                                                    .local_ranks = LocalRanks()});
+  l.block = l.placement.BlockOf(node, plan_.nodes);
+  l.election->SetHasRanks(l.block.has_value());
   AtLauncher(l, Between(100, 10000), [this, &l] { Poll(l); });
 }
 
 ElectionCore::Standing Cluster::StandingOf(const Launcher& l) const {
   ElectionCore::Standing standing;
+  const std::optional<int> block = l.placement.BlockOf(l.node, plan_.nodes);
+  const bool counts =
+      block && block == l.block && (l.placement.Counts(*block, l.running) || (hook_ && hook_->CountsAtOnce()));
   for (int r = 0; r < plan_.policy.world_size; ++r) {
-    if (plan_.NodeOf(r) != l.node) continue;
-    const ProcessPtr p = Newest(Rank(r));
+    if (!counts || r / LocalRanks() != *block) continue;
+    const ProcessPtr p = NewestOn(l.node, Rank(r));
     (p && p->alive ? standing.live : standing.ended).push_back(Rank(r));
   }
   if (hook_) hook_->OnStanding(l.node, &standing);
@@ -98,6 +107,7 @@ void Cluster::PollSeat(Launcher& l, Seat& seat) {
     PulseNodes(seat);
   }
   CheckNodes(seat);
+  MoveBlocks(seat);
   if (seat.alive && !l.ended && Now() - l.announced_at >= kAnnounceEvery) {
     l.announced_at = Now();
     for (const auto& other : launchers_)
@@ -127,6 +137,7 @@ void Cluster::Hear(Launcher& l, const std::string& frame) {
   if (message.ok()) {
     if (const auto* request = std::get_if<wire::VoteRequest>(&message->message)) return OnVoteRequest(l, *request);
     const auto* vote = std::get_if<wire::Vote>(&message->message);
+    if (vote) Learn(l, vote->placement);
     if (!vote || !vote->granted || l.ended) return;
     return Do(l, l.election->OnVote(vote->node, vote->term, {vote->live, vote->ended}));
   }
@@ -136,16 +147,17 @@ void Cluster::Hear(Launcher& l, const std::string& frame) {
 }
 
 void Cluster::OnVoteRequest(Launcher& l, const wire::VoteRequest& request) {
+  Learn(l, request.placement);
   bool granted = !l.ended && l.election->OnRequest(request.node, request.term, Now());
   if (hook_) hook_->OnVote(l.node, request.node, request.term, &granted);
   Log(NodeName(l.node) + (granted ? " votes for node " : " does not vote for node ") + std::to_string(request.node) +
       " in term " + std::to_string(request.term));
   if (granted) CheckPromise(l, request.node, request.term);
   const ElectionCore::Standing standing = StandingOf(l);
-  TellLauncher(
-      l.node, request.node,
-      wire::Encode(kJob, l.term,
-                   wire::NodeMessage(wire::Vote{l.node, request.term, granted, standing.live, standing.ended})));
+  TellLauncher(l.node, request.node,
+               wire::Encode(kJob, l.term,
+                            wire::NodeMessage(wire::Vote{l.node, request.term, granted, standing.live, standing.ended,
+                                                         l.placement})));
   if (!granted && l.leads && ((l.seat && l.seat->alive) || l.linked))
     TellLauncher(l.node, request.node, LeadsFrame(*l.leads));
 }
@@ -164,12 +176,14 @@ void Cluster::Do(Launcher& l, ElectionCore::Decision decision) {
   if (hook_) hook_->OnElection(l.node, &decision);
   if (decision.ask) {
     CheckPromise(l, l.node, decision.ask->term);
-    const std::string frame = wire::Encode(kJob, {decision.ask->term, static_cast<uint64_t>(l.node) + 1},
-                                           wire::NodeMessage(wire::VoteRequest{l.node, decision.ask->term}));
+    const std::string frame =
+        wire::Encode(kJob, {decision.ask->term, static_cast<uint64_t>(l.node) + 1},
+                     wire::NodeMessage(wire::VoteRequest{l.node, decision.ask->term, l.placement}));
     for (const auto& other : launchers_)
       if (other->node != l.node) TellLauncher(l.node, other->node, frame);
   }
   if (decision.lead) Lead(l, *decision.lead);
+  if (decision.give_up) EndHere(l);
 }
 
 void Cluster::Lead(Launcher& l, const ElectionCore::Lead& lead) {
@@ -192,12 +206,17 @@ void Cluster::Lead(Launcher& l, const ElectionCore::Lead& lead) {
   seat.links.assign(world_, nullptr);
   seat.phase = Phase::kConfirm;
   seat.began = l.began;
+  seat.running = l.running;
+  seat.placement = l.placement;
+  seat.placement.Begin(lead.term);
   seat.checkpoints_told = l.checkpoints;
   for (const auto& other : launchers_) seat.lost_at[other->node] = Now();
   l.seat = &seat;
   Sit(&seat);
   last_progress_ = Now();
   for (const ControllerAction& action : core_->Start(Now())) Act(action);
+  for (const auto& [block, moved] : seat.placement.moved())
+    Feed(core::RanksMoved{Rank(block * LocalRanks()), LocalRanks(), moved.node});
   LinkTo(l, seat.term, &seat);
   l.announced_at = Now();
   for (const auto& other : launchers_)
@@ -228,8 +247,8 @@ void Cluster::Unlink(Launcher& l, const std::string& why) {
   }
   if (!std::exchange(l.linked, false)) return;
   Log(NodeName(l.node) + " loses its controller: " + why);
-  for (const ProcessPtr p : processes_)
-    if (p && p->link && plan_.NodeOf(p->rank.value()) == l.node) p->link->down.open = p->link->up.open = false;
+  for (const ProcessPtr p : On(l.node))
+    if (p->link) p->link->down.open = p->link->up.open = false;
   l.election->Lose(Now());
 }
 
@@ -251,8 +270,8 @@ void Cluster::TryDial(Launcher& l) {
   l.line->launcher = &l;
   l.line->seat = l.leads;
   wire::NodeHello hello{l.node, plan_.nodes, plan_.policy.world_size / plan_.nodes, "host", {}, 1};
-  for (const ProcessPtr p : processes_)
-    if (p && p->alive && plan_.NodeOf(p->rank.value()) == l.node) hello.lives.push_back({p->rank, p->incarnation, {}});
+  for (const ProcessPtr p : On(l.node))
+    if (p->alive) hello.lives.push_back({p->rank, p->incarnation, {}});
   for (const auto& [rank, left] : left_)
     if (left.held && plan_.NodeOf(rank.value()) == l.node) hello.held.push_back(HeldOf(rank));
   PutLine(l.line, true, wire::Encode(kJob, l.term, wire::NodeMessage(hello)));
@@ -265,8 +284,8 @@ void Cluster::Tell(Launcher& l, const wire::NodeMessage& message) {
 void Cluster::TellPages(Launcher& l) {
   l.told_pages = Now();
   wire::Pages pages;
-  for (const ProcessPtr p : processes_) {
-    if (!p || !p->alive || plan_.NodeOf(p->rank.value()) != l.node) continue;
+  for (const ProcessPtr p : On(l.node)) {
+    if (!p->alive) continue;
     const TrainPhase phase = p->at == TrainerAt::kGradients   ? TrainPhase::kGradientSync
                              : p->at == TrainerAt::kParamSync ? TrainPhase::kParamSync
                                                               : TrainPhase::kForward;
@@ -288,11 +307,14 @@ void Cluster::OnLineFrame(Launcher& l, NodeLine* line, const std::string& bytes)
   CheckTermObeyed(l, frame->term);
   l.heard_at = Now();
   l.term = frame->term;
-  std::visit(Overloaded{[&](const wire::NodeWelcome&) { OnWelcome(l); },
+  std::visit(Overloaded{[&](const wire::NodeWelcome& m) { OnPlacement(l, m.placement), OnWelcome(l); },
+                        [&](const wire::NodeBlocks& m) { OnPlacement(l, m.placement); },
                         [&](const wire::SpawnWorker& m) { SpawnHere(l, m.rank, m.incarnation); },
-                        [&](const wire::KillWorker& m) { KillHere(m.rank, m.incarnation); },
+                        [&](const wire::KillWorker& m) { KillHere(l, m.rank, m.incarnation); },
                         [&](const wire::NodeEnd&) { EndHere(l); },
-                        [&](const wire::NodePulse& m) { l.began = m.began, l.checkpoints = m.checkpoints; },
+                        [&](const wire::NodePulse& m) {
+                          l.began = m.began, l.checkpoints = m.checkpoints, l.running = m.generation;
+                        },
                         [](const auto&) {}},
              frame->order);
 }
@@ -302,49 +324,47 @@ void Cluster::OnWelcome(Launcher& l) {
   l.election->Follow(l.term.number);
   Log(NodeName(l.node) + " follows term " + std::to_string(l.term.number));
   // Its agents join anew.
-  for (const ProcessPtr p : processes_)
-    if (p && p->alive && p->link && plan_.NodeOf(p->rank.value()) == l.node)
-      For(p, Between(10, 1000), [this, link = p->link] { LoseAtAgent(link); });
+  for (const ProcessPtr p : On(l.node))
+    if (p->alive && p->link) For(p, Between(10, 1000), [this, link = p->link] { LoseAtAgent(link); });
 }
 
 void Cluster::SpawnHere(Launcher& l, Rank rank, Incarnation incarnation) {
   if (l.ended) return;
-  const ProcessPtr before = Newest(rank);
-  if (before && incarnation <= before->incarnation)
+  const ProcessPtr newest = Newest(rank), before = NewestOn(l.node, rank);
+  if (newest && incarnation <= newest->incarnation)
     return Break(Promise::kOneDecider, "incarnations of rank " + rank.ToString() + " do not grow");
-  next_[static_cast<size_t>(rank.value())] = incarnation;
+  NextOn(l.node, rank) = incarnation;
   if (before && before->alive) return Die(before, "killed by SIGKILL");
   if (before && !before->reaped) return;
-  next_[static_cast<size_t>(rank.value())].reset();
-  StartProcess(rank, incarnation);
+  NextOn(l.node, rank).reset();
+  StartProcess(rank, incarnation, l.node);
 }
 
-void Cluster::KillHere(Rank rank, Incarnation incarnation) {
-  auto& next = next_[static_cast<size_t>(rank.value())];
+void Cluster::KillHere(Launcher& l, Rank rank, Incarnation incarnation) {
+  auto& next = NextOn(l.node, rank);
   if (next == incarnation) next.reset();
-  const ProcessPtr p = Newest(rank);
+  const ProcessPtr p = NewestOn(l.node, rank);
   if (p && p->alive && p->incarnation == incarnation) In(Between(10, 2000), [this, p] { Die(p, "killed by SIGKILL"); });
 }
 
 void Cluster::ReapHere(ProcessPtr p, const std::string& cause) {
-  Launcher& l = LauncherOf(p->rank);
+  Launcher& l = *launchers_[static_cast<size_t>(p->node)];
   if (l.frozen) return l.deferred.push_back(Task([this, p, cause = cause] { ReapHere(p, cause); }));
   p->reaped = true;
   if (!l.alive) return;
   Hold(p, cause);
   if (plan_.policy.adopts) Tell(l, HeldOf(p->rank));
   Tell(l, wire::WorkerExited{p->rank, p->incarnation, cause, {}, {}});
-  if (Newest(p->rank) != p || l.ended) return;
-  if (const auto next = std::exchange(next_[static_cast<size_t>(p->rank.value())], std::nullopt))
-    StartProcess(p->rank, *next);
+  if (NewestOn(l.node, p->rank) != p || l.ended) return;
+  if (const auto next = std::exchange(NextOn(l.node, p->rank), std::nullopt)) StartProcess(p->rank, *next, l.node);
 }
 
 void Cluster::EndHere(Launcher& l) {
   if (std::exchange(l.ended, true)) return;
   Log(NodeName(l.node) + " leaves");
   AtLauncher(l, kLeaveLimit, [this, &l] {
-    for (const ProcessPtr p : processes_)
-      if (p && p->alive && plan_.NodeOf(p->rank.value()) == l.node) Die(p, "killed by SIGKILL");
+    for (const ProcessPtr p : On(l.node))
+      if (p->alive) Die(p, "killed by SIGKILL");
   });
 }
 

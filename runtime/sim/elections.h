@@ -20,6 +20,8 @@ struct Cluster::Seat {
   std::map<int, NodeLine*> lines;  // of welcomed launchers, by node
   std::map<int, TimePoint> lost_at;
   std::map<int, std::map<Rank, Incarnation>> to_spawn;  // on nodes that are away
+  core::Placement placement;
+  Generation running;  // the newest in which all ranks were in their loops
 
   // Exchanged with the cluster's.
   std::unique_ptr<ControllerCore> core;
@@ -61,7 +63,10 @@ struct Cluster::Launcher {
   TimePoint heard_at, announced_at, told_pages, pulsed_at;
   bool began = false;  // of the newest pulse
   std::vector<core::Checkpoint> checkpoints;
-  Seat* seat = nullptr;  // the controller here
+  core::Placement placement;  // the newest that it knows of
+  std::optional<int> block;   // whose ranks are started here
+  Generation running;         // of the newest pulse
+  Seat* seat = nullptr;       // the controller here
   bool ended = false;
   uint64_t life = 0;                 // of how many of this node's
   std::map<uint64_t, int> promised;  // for the checker: to whom, by term

@@ -16,6 +16,10 @@ bool Cluster::StrikeNodes(const PlannedFault& fault) {
       return &of_rank != &leading && LoseLauncher(of_rank, false, fault.lasting);
     case FaultType::kNodeLost:
       return LoseLauncher(fault.count == 1 ? leading : of_rank, true, fault.lasting);
+    case FaultType::kSpareNodeLost:
+      return plan_.spare_nodes > 0 &&
+             LoseLauncher(*launchers_[static_cast<size_t>(plan_.nodes + fault.rank % plan_.spare_nodes)],
+                          fault.count == 1, fault.lasting);
     case FaultType::kControllerFrozen:
       return FreezeLauncher(leading, fault.lasting ? Between(1'200'000, 6'000'000) : Between(20'000, 900'000));
     case FaultType::kNodesCut:
@@ -62,9 +66,8 @@ bool Cluster::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
       if (!host_gone) PutLine(line, false, "");
     }
   }
-  for (const ProcessPtr p : processes_) {
-    if (!p || plan_.NodeOf(p->rank.value()) != l.node) continue;
-    next_[static_cast<size_t>(p->rank.value())].reset();
+  for (const ProcessPtr p : On(l.node)) {
+    NextOn(l.node, p->rank).reset();
     if (p->alive) VanishHere(p);
   }
   if (comes_back) In(Between(300'000, 3'000'000), [this, &l] { RestartLauncher(l); });
@@ -114,16 +117,16 @@ bool Cluster::FreezeLauncher(Launcher& l, Duration length) {
 // Two sides that do not hear each other, or of which one does not hear the other.
 bool Cluster::CutNodes(const PlannedFault& fault) {
   if (plan_.nodes < 2) return false;
-  std::vector<bool> side(static_cast<size_t>(plan_.nodes));
-  for (int node = 0; node < plan_.nodes; ++node)
+  std::vector<bool> side(static_cast<size_t>(Hosts()));
+  for (int node = 0; node < Hosts(); ++node)
     side[static_cast<size_t>(node)] =
-        fault.type == FaultType::kNodesCutInHalves ? 2 * node >= plan_.nodes : random_.Chance(0.5);
-  if (std::count(side.begin(), side.end(), side[0]) == plan_.nodes) side.back() = !side.back();
+        fault.type == FaultType::kNodesCutInHalves ? 2 * node >= Hosts() : random_.Chance(0.5);
+  if (std::count(side.begin(), side.end(), side[0]) == Hosts()) side.back() = !side.back();
   const Duration length = fault.lasting ? Between(1'500'000, 9'000'000) : Between(50'000, 900'000);
   NoteAllDisturbed();
   std::vector<std::pair<int, int>> roads;
-  for (int a = 0; a < plan_.nodes; ++a)
-    for (int b = 0; b < plan_.nodes; ++b) {
+  for (int a = 0; a < Hosts(); ++a)
+    for (int b = 0; b < Hosts(); ++b) {
       if (side[static_cast<size_t>(a)] == side[static_cast<size_t>(b)]) continue;
       if (fault.type != FaultType::kNodesCutOneWay || side[static_cast<size_t>(a)]) roads.emplace_back(a, b);
     }

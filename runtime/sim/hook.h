@@ -36,6 +36,10 @@ class Hook {
   virtual void OnVote(int /*node*/, int /*candidate*/, uint64_t /*term*/, bool* /*granted*/) {}
   virtual void OnStanding(int /*node*/, core::ElectionCore::Standing* /*standing*/) {}
   virtual void OnElection(int /*node*/, core::ElectionCore::Decision* /*decision*/) {}
+  // Before a launcher learns from another one, or from its leader, where the ranks live.
+  virtual void OnPlacement(int /*node*/, core::Placement* /*placement*/) {}
+  // Whether a node's word for ranks that it has just taken over has weight before the run went on.
+  virtual bool CountsAtOnce() { return false; }
   // Before a launcher judges by them what it holds of a process that has ended.
   virtual void BeforeHeld(core::LastWords* /*last*/) {}
   // A source died in mid-stream: whether the chunk that was on its way counts as received.

@@ -16,13 +16,15 @@ void Cluster::Spawn(Rank rank, Incarnation incarnation) {
   StartProcess(rank, incarnation);
 }
 
-void Cluster::StartProcess(Rank rank, Incarnation incarnation) {
+void Cluster::StartProcess(Rank rank, Incarnation incarnation, std::optional<int> node) {
   if (Over()) return;
   Log("start rank " + rank.ToString() + " inc " + incarnation.ToString());
   all_processes_.push_back(std::make_unique<Process>());
   const ProcessPtr p = all_processes_.back().get();
   p->rank = rank;
   p->incarnation = incarnation;
+  p->node = node.value_or(plan_.NodeOf(rank.value()));
+  on_[{p->node, rank.value()}] = p;
   p->pid = 1000 + all_processes_.size();
   p->word = GateWord::Pack(GateState::kCommitted, 0) | GateWord::kLockBit;
   const bool first = Newest(rank) == nullptr;

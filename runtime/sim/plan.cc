@@ -44,7 +44,8 @@ std::string_view FaultTypeName(FaultType type) {
                                                                 "nodes_cut_one_way",
                                                                 "nodes_cut_in_halves",
                                                                 "state_flip",
-                                                                "group_lost"};
+                                                                "group_lost",
+                                                                "spare_node_lost"};
   return kNames[static_cast<size_t>(type)];
 }
 
@@ -82,6 +83,7 @@ std::string Plan::ToString() const {
                                                         : "off") +
                      (policy.can_spawn ? "" : ", supervised") + (watched ? ", watched" : "") +
                      (elections ? ", " + std::to_string(nodes) + " nodes elect" : "") +
+                     (spare_nodes > 0 ? ", " + std::to_string(spare_nodes) + " spare nodes" : "") +
                      (spares > 0 ? ", spares " + std::to_string(spares) : "") +
                      (policy.snapshot_auto        ? ", snapshots auto"
                       : policy.snapshot_every > 0 ? ", snapshot every " + std::to_string(policy.snapshot_every)

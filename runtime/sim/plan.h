@@ -65,8 +65,10 @@ enum class FaultType : uint8_t {
   kStateFlip,
   // All that hold one shard.
   kGroupLost,
+  // A spare node, whether it has ranks by then or not.
+  kSpareNodeLost,
 };
-inline constexpr int kFaultTypes = 40;
+inline constexpr int kFaultTypes = 41;
 std::string_view FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.
@@ -115,6 +117,8 @@ struct Plan {
   GateKind gate = GateKind::kTrainer;
   int spares = 0;          // warm processes that wait on each node
   bool elections = false;  // a launcher on each node, and who leads is for them to find out
+  int spare_nodes = 0;     // with elections: nodes that have no ranks at first
+  Duration spare_after{};  // that a node is away until one of them takes its ranks over
   bool watched = true;     // a launcher reads the ranks' pages; else they beat over their connections
   std::vector<PlannedFault> faults;
 
@@ -140,6 +144,7 @@ struct Profile {
   bool adopts = false;      // launchers hold the memory of processes that are gone
   int spares_max = 0;       // on each node; above 0 there is at least one
   bool elections = false;   // of launchers, on 2 to 4 nodes
+  int spare_nodes_max = 0;  // with elections: beside 3 to 4 nodes; above 0 there is at least one
   bool comparison = false;  // of replicas every few steps; the first fault flips a bit
   int node_ranks = 0;       // ranks of a node, where it is these that are given and not the nodes
   bool incident = false;    // the one fault opens an incident that can be repaired

@@ -34,7 +34,7 @@ void Cluster::Sit(Seat* seat) {
 // Whatever an agent and its controller say passes through the agent's launcher.
 bool Cluster::Relay(LinkPtr link, bool up, const std::string& frame) {
   if (!link->seat || stepped_ == link->seat) return false;
-  Launcher& l = LauncherOf(link->rank);
+  Launcher& l = *launchers_[static_cast<size_t>(link->process->node)];
   if (!l.alive) return true;
   if (l.frozen) {
     l.deferred.push_back(Task([this, link, up, frame = frame] { Deliver(link, up, frame); }));
@@ -50,11 +50,14 @@ void Cluster::CloseAtSeat(LinkPtr link, bool told) {
 }
 
 Cluster::Seat* Cluster::SeatFor(ProcessPtr p) {
-  const Launcher& l = LauncherOf(p->rank);
+  const Launcher& l = *launchers_[static_cast<size_t>(p->node)];
   return l.linked && !l.frozen ? l.leads : nullptr;
 }
 
-void Cluster::NoteBegun() { seated_->began = true; }
+void Cluster::NoteBegun() {
+  seated_->began = true;
+  seated_->running = core_->generation();
+}
 
 void Cluster::TickSeats() {
   for (size_t i = 0; i < seats_.size(); ++i) {
@@ -99,7 +102,7 @@ void Cluster::CloseLine(NodeLine* line) {
   seat.lines.erase(found);
   seat.lost_at[line->launcher->node] = Now();
   for (size_t r = 0; r < world_; ++r)
-    if (links_[r] && plan_.NodeOf(static_cast<int>(r)) == line->launcher->node) CloseAtController(links_[r], false);
+    if (links_[r] && links_[r]->process->node == line->launcher->node) CloseAtController(links_[r], false);
 }
 
 void Cluster::CloseSeat(Seat& seat) {
@@ -123,7 +126,7 @@ void Cluster::HealNodes() {
 
 bool Cluster::IsCut(LinkPtr link, bool up) {
   if (!link->seat) return (up ? RoadOf(link->rank).cuts_up : RoadOf(link->rank).cuts_down) > 0;
-  const int here = plan_.NodeOf(link->rank.value()), there = link->seat->node;
+  const int here = link->process->node, there = link->seat->node;
   return CutBetween(up ? here : there, up ? there : here);
 }
 
@@ -138,18 +141,25 @@ void Cluster::OnLineUp(NodeLine* line, const std::string& bytes) {
   if (const auto* hello = std::get_if<wire::NodeHello>(&frame->message)) {
     if (const auto before = seat.lines.find(node); before != seat.lines.end()) CloseLine(before->second);
     seat.lines[node] = line;
-    SendToNode(node, wire::NodeWelcome{true, "", "host", 1, plan_.beat, ""});
+    SendToNode(node, wire::NodeWelcome{true, "", "host", 1, plan_.beat, "", "", seat.placement});
     if (ended_) return void(SendToNode(node, wire::NodeEnd{ended_->exit_code, ended_->text}));
+    if (!seat.placement.BlockOf(node, plan_.nodes)) {
+      for (const wire::WorkerLife& life : hello->lives)
+        SendToNode(node, wire::KillWorker{life.rank, life.incarnation, "another node has taken the rank over"});
+      return;
+    }
     for (const wire::NodeHeld& held : hello->held) TakeHeld(held);  // before their ends are told
     return core_->taking_over() ? FoundLives(node, *hello) : ComparedLives(node, *hello);
   }
   if (const auto* pages = std::get_if<wire::Pages>(&frame->message)) {
     for (const wire::Page& page : pages->pages)
-      Feed(FromAgent{{core_->term(), core_->generation(), page.rank, page.incarnation},
-                     core::Beat{page.beat, core::PlaceOf(page.progress, GateWord::Unpack(page.gate_word))}});
+      if (SeatedNodeOf(page.rank) == node)
+        Feed(FromAgent{{core_->term(), core_->generation(), page.rank, page.incarnation},
+                       core::Beat{page.beat, core::PlaceOf(page.progress, GateWord::Unpack(page.gate_word))}});
   } else if (const auto* exited = std::get_if<wire::WorkerExited>(&frame->message)) {
     given_up_.insert({exited->rank, exited->incarnation});
-    if (!ended_) Feed(ProcessExited{exited->rank, exited->incarnation, exited->cause, std::nullopt});
+    if (!ended_ && SeatedNodeOf(exited->rank) == node)
+      Feed(ProcessExited{exited->rank, exited->incarnation, exited->cause, std::nullopt});
   } else if (const auto* held = std::get_if<wire::NodeHeld>(&frame->message)) {
     TakeHeld(*held);
   } else if (std::holds_alternative<wire::NodeStop>(frame->message)) {
@@ -165,7 +175,7 @@ bool Cluster::SendToNode(int node, const wire::NodeOrder& order) {
 }
 
 void Cluster::SpawnThere(Rank rank, Incarnation incarnation) {
-  const int node = plan_.NodeOf(rank.value());
+  const int node = SeatedNodeOf(rank);
   if (!SendToNode(node, wire::SpawnWorker{rank, incarnation})) seated_->to_spawn[node][rank] = incarnation;
 }
 
@@ -174,7 +184,7 @@ void Cluster::FoundLives(int node, const wire::NodeHello& hello) {
   std::map<Rank, Incarnation> lives;
   for (const wire::WorkerLife& life : hello.lives) lives[life.rank] = life.incarnation;
   for (int r = 0; r < plan_.policy.world_size && !ended_; ++r) {
-    if (plan_.NodeOf(r) != node) continue;
+    if (SeatedNodeOf(Rank(r)) != node) continue;
     const auto found = lives.find(Rank(r));
     if (found != lives.end())
       Feed(core::ProcessFound{Rank(r), found->second});
@@ -191,7 +201,7 @@ void Cluster::ComparedLives(int node, const wire::NodeHello& hello) {
   auto& to_spawn = seated_->to_spawn[node];
   const std::vector<ControllerCore::Member> members = core_->members();
   for (int r = 0; r < plan_.policy.world_size; ++r) {
-    if (plan_.NodeOf(r) != node) continue;
+    if (SeatedNodeOf(Rank(r)) != node) continue;
     const Rank rank(r);
     const auto& member = members[static_cast<size_t>(r)];
     const auto found = lives.find(rank);
@@ -222,7 +232,7 @@ void Cluster::EndSeat(Seat& seat) {
 void Cluster::CheckNodes(Seat& seat) {
   AtSeat(&seat, [this, &seat] {
     for (auto& [node, lost_at] : seat.lost_at) {
-      if (seat.lines.count(node) || Now() - lost_at < plan_.policy.consent_wait) continue;
+      if (seat.lines.count(node) || Now() - lost_at < plan_.policy.consent_wait || SpareHere(seat)) continue;
       for (const auto& [rank, incarnation] : std::exchange(seat.to_spawn[node], {}))
         if (!ended_)
           Feed(ProcessExited{rank, incarnation, "could not be started: its node is gone", std::nullopt, true});
@@ -232,7 +242,8 @@ void Cluster::CheckNodes(Seat& seat) {
 
 void Cluster::PulseNodes(Seat& seat) {
   AtSeat(&seat, [this, &seat] {
-    for (const auto& [node, line] : seat.lines) SendToNode(node, wire::NodePulse{seat.began, checkpoints_told_});
+    for (const auto& [node, line] : seat.lines)
+      SendToNode(node, wire::NodePulse{seat.began, checkpoints_told_, seat.running, {}});
     // Once all who are here have left, nobody is told any more.
     if (ended_ && launchers_[static_cast<size_t>(seat.node)]->ended &&
         std::all_of(seat.lines.begin(), seat.lines.end(), [](const auto& l) { return l.second->launcher->ended; }))

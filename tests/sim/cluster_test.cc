@@ -2,6 +2,7 @@
 // should.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "runtime/sim/campaign.h"
@@ -71,6 +72,40 @@ TEST(Cluster, KeepsItsPromisesWhenLaunchersElect) {
         FaultType::kNodesCut, FaultType::kNodesCutOneWay, FaultType::kNodesCutInHalves})
     EXPECT_GT(Struck(campaign, type), 150u) << FaultTypeName(type);
   for (const int exit_code : {kExitSuccess, kExitResumable}) EXPECT_GT(campaign.exits().at(exit_code), 300u);
+}
+
+TEST(Cluster, KeepsItsPromisesWithSpareNodes) {
+  const Campaign campaign = RunSeeds("spare_nodes", 1, 2001);
+  EXPECT_GT(campaign.moved(), 300u) << "blocks of ranks that were taken over";
+  for (FaultType type : {FaultType::kNodeLost, FaultType::kSpareNodeLost, FaultType::kControllerKilled,
+                         FaultType::kStandbyKilled, FaultType::kNodesCut})
+    EXPECT_GT(Struck(campaign, type), 50u) << FaultTypeName(type);
+}
+
+// No shard lies on it alone, and most of the ranks are left: whenever it is lost, the run goes on to its end.
+TEST(Cluster, AHostThatIsLostForGoodDoesNotEndARunWithASpare) {
+  const Profile profile = FindProfile("spare_nodes").value();
+  int ran = 0;
+  for (uint64_t seed = 1; seed <= 600; ++seed) {
+    Plan plan = DrawPlan(seed, profile, 0);
+    plan.policy.max_respawns = 10;
+    PlannedFault lost{
+        .type = FaultType::kNodeLost, .rank = static_cast<int>(seed) % plan.policy.world_size, .count = 2};
+    lost.at = std::chrono::milliseconds(600 + 40 * (seed % 50));
+    const int node = plan.NodeOf(lost.rank);
+    plan.faults = {lost};
+    const ReplicaMap replicas = ReplicaMap::Build(plan.policy.world_size, plan.claims).value();
+    const bool alone = std::any_of(replicas.shards().begin(), replicas.shards().end(), [&](const auto& shard) {
+      return std::all_of(shard.holders.begin(), shard.holders.end(),
+                         [&](Rank holder) { return plan.NodeOf(holder.value()) == node; });
+    });
+    if (alone || plan.gate == GateKind::kOff) continue;
+    ++ran;
+    const Outcome outcome = Cluster(plan).Run();
+    EXPECT_TRUE(outcome.violations.empty()) << "seed " << seed << ": " << outcome.violations.front().ToString();
+    EXPECT_EQ(outcome.exit_code, 0) << "seed " << seed << ": " << outcome.text;
+  }
+  EXPECT_GT(ran, 100);
 }
 
 TEST(Cluster, FindsBitsThatFlipByComparison) {

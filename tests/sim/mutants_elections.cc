@@ -103,6 +103,23 @@ struct ComparisonSkipped : Hook {
   }
 };
 
+// Nobody hears of a move but the node that gets the ranks: the one that had them counts for them still.
+struct MovesUnheard : Hook {
+  void OnPlacement(int node, core::Placement* placement) override {
+    if (!placement->BlockOf(node, 3) || node < 3) *placement = {};
+  }
+};
+
+// The processes of a move that was told and not agreed on have weight in elections.
+struct MovedCountAtOnce : Hook {
+  bool CountsAtOnce() override { return true; }
+};
+
+// The controller hears of no move, and goes on waiting for the node that is away.
+void MoveUntold(const ControllerCore&, ControllerEvent* event, Extra*) {
+  if (std::holds_alternative<core::RanksMoved>(*event)) *event = core::Tick{};
+}
+
 }  // namespace
 
 std::vector<Mutant> ElectionMutants() {
@@ -118,6 +135,12 @@ std::vector<Mutant> ElectionMutants() {
        Promise::kUpdateOnce, Of<OrdersWhileListening>(), true},
       {"groups_unheard", "who takes over learns the replica groups", "takeover", 7, Promise::kInnocent,
        In(GroupsUnheard), true},
+      {"moves_unheard", "launchers hear where the ranks live", "spare_nodes", 582, Promise::kOneDecider,
+       Of<MovesUnheard>(), true},
+      {"moved_count_at_once", "ranks that were moved have no weight before the run went on", "spare_nodes", 20,
+       Promise::kOneDecider, Of<MovedCountAtOnce>(), true},
+      {"move_untold", "ranks that were begun elsewhere prove nothing of those before them", "spare_nodes", 1406,
+       Promise::kOneDecider, In(MoveUntold), true},
       {"mismatch_ignored", "replicas that differ are found by the comparison", "comparison", 3, Promise::kBitIdentical,
        In(MismatchIgnored), true},
       {"comparison_skipped", "a comparison that is due is made", "comparison", 20, Promise::kBitIdentical,
