@@ -18,20 +18,24 @@ PORT = 29400
 class NodesRun:
     """`kintsugi run --nnodes N` on the hosts of a network."""
 
-    def __init__(self, runner, net, nodes, nproc=2, run_args=(), trainer_args=()):
-        self.runner, self.net, self.nodes, self.nproc = runner, net, nodes, nproc
+    def __init__(self, runner, net, nodes, nproc=2, run_args=(), trainer_args=(), spares=0):
+        self.runner, self.net, self.nodes, self.nproc, self.spares = runner, net, nodes, nproc, spares
+        self.port = getattr(net, "port", PORT)
         self.run_args, self.trainer_args = list(run_args), list(trainer_args)
         self.secret = runner.folder / "secret"
         self.secret.write_bytes(os.urandom(32))
         self.secret.chmod(0o600)
         self.launchers = {}
         self.starts = 0
-        for node in range(nodes):
+        for node in range(nodes + spares):
             self.start(node)
 
     def line(self, node):
-        line = self.runner.command([*self.run_args, "--nnodes", str(self.nodes), "--node-rank", str(node), "--rendezvous",
-                                    f"{self.net.address(0)}:{PORT}", "--secret-file", str(self.secret), "--run-dir",
+        nodes = f"{self.nodes}:{self.nodes + self.spares}" if self.spares else str(self.nodes)
+        spare = node >= self.nodes and not self.spares  # one that nobody was told of
+        rank = ["--spare-node", "--node-rank", str(node - self.nodes)] if spare else ["--node-rank", str(node)]
+        line = self.runner.command([*self.run_args, "--nnodes", nodes, *rank, "--rendezvous",
+                                    f"{self.net.address(0)}:{self.port}", "--secret-file", str(self.secret), "--run-dir",
                                     str(self.run_dir(node))], self.trainer_args, self.nproc)
         return line
 

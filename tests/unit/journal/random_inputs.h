@@ -41,7 +41,7 @@ class RandomInputs {
       }
       case 8:
         return core::SparesWaiting{AnyRank(), static_cast<int>(Below(9)), static_cast<int>(Below(9))};
-      case 12:
+      case 15:
         return core::RanksMoved{AnyRank(), static_cast<int>(Below(9)), static_cast<int>(Below(9))};
       case 10:
         return core::TieRuleTaken{static_cast<core::TieRule>(Below(3))};
