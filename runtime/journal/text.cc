@@ -31,7 +31,8 @@ constexpr std::array<std::string_view, std::variant_size_v<ControllerEvent>> kEv
                                                                                             "witness_word",
                                                                                             "operator_pause",
                                                                                             "operator_continue",
-                                                                                            "operator_replace"};
+                                                                                            "operator_replace",
+                                                                                            "ranks_moved"};
 
 std::string Joined(std::string_view name, const std::string& fields) {
   return std::string(name) + (fields.empty() ? "" : " ") + fields;
