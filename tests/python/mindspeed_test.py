@@ -11,6 +11,7 @@ from door import HERE, Door, Failure, Skip, main, skip_without_torch
 
 STEPS = 6
 RETRY = ("--enable-hbmfault-repair",)
+REBOOT = ("--enable-hbmfault-repair", "--enable-worker-reboot")
 
 
 class MindSpeed:
@@ -78,6 +79,9 @@ def flows(run):
         ("UCE, nothing is lost", m.repaired([*RETRY, "--fault", "uce-low:2@4:forward"])),
         ("network retry", m.repaired([*RETRY, "--fault", "hccl:3@4:forward"])),
         ("a RuntimeError: dump, and a second run goes on", m.dumped([*RETRY, "--fault", "runtime:1@4:forward"], [2, 2, 2, 2], 3)),
+        ("killed in forward: another process takes its place, without a scheduler",
+         m.repaired([*REBOOT, "--fault", "kill:1@4:forward"], respawn=True)),
+        ("killed within its update", m.repaired([*REBOOT, "--fault", "kill:3@4:update"], respawn=True)),
     ]
 
 
