@@ -28,7 +28,8 @@ std::vector<AgentAction> AgentCore::Step(const AgentEvent& event) {
                  [this](const TrainerAtSavePoint& e) { OnSavePoint(e); },
                  [this](const TrainerAtGate& e) {
                    if (locked_) return;
-                   at_gate_ = e.step;
+                   gate_ = e.step;
+                   at_gate_ = true;
                    Send(GateEntered{e.step});
                  },
                  [this](const PauseStored& e) {
@@ -81,8 +82,7 @@ void AgentCore::OnMessage(const FromController& event) {
                  [this](const GateOpen& m) {
                    // The answer to a gate that was said twice comes twice: the second is none to the gate of a later
                    // step.
-                   if (locked_ || at_gate_ != m.step) return;
-                   at_gate_.reset();
+                   if (locked_ || gate_ != m.step || !std::exchange(at_gate_, false)) return;
                    out_.push_back(OpenGate{m.step});
                  },
                  [this](const InjectOrder& m) { out_.push_back(ArmInjection{m.injection}); },
@@ -104,7 +104,8 @@ bool AgentCore::Advance(Generation generation) {
   stop_.reset();
   order_.reset();
   done_.reset();
-  at_gate_.reset();
+  gate_.reset();
+  at_gate_ = false;
   snapshot_step_.reset();
   snapshot_reports_.clear();
   resumed_ = false;
@@ -292,7 +293,8 @@ void AgentCore::OnConnected() {
   if (locked_) return;
   if (finished_) Send(Finished{*finished_});
   if (at_save_point_) Send(SavePoint{word_.step});
-  if (at_gate_) Send(GateEntered{*at_gate_});
+  // One that it has passed too: a controller that took over does not know that it opened, and others may not have heard.
+  if (gate_) Send(GateEntered{*gate_});
   for (const SnapshotReport& report : snapshot_reports_) Send(report);
 }
 

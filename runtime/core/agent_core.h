@@ -187,7 +187,8 @@ class AgentCore {
   bool resumed_ = false;
   bool at_save_point_ = false;
   std::optional<kintsugi::Step> finished_;
-  std::optional<kintsugi::Step> at_gate_;
+  std::optional<kintsugi::Step> gate_;  // the newest one that it has entered in this generation
+  bool at_gate_ = false;                // ... and has not passed
   std::optional<kintsugi::Step> snapshot_step_;   // under way, or the newest of this generation
   std::vector<SnapshotReport> snapshot_reports_;  // on that step
   std::vector<AgentAction> out_;

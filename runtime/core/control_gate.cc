@@ -1,5 +1,7 @@
 #include "runtime/core/control_gate.h"
 
+#include <utility>
+
 #include "runtime/base/check.h"
 
 namespace kintsugi::core {
@@ -11,23 +13,33 @@ std::optional<Step>& ControlGate::At(Rank rank) {
 }
 
 ControlGate::Answer ControlGate::Enter(Rank rank, Step step) {
-  std::optional<Step>& entered = At(rank);
   if (open_ && step <= *open_) return Answer::kOpenAlready;
-  int& count = counts_[step];
-  if (entered != step) ++count;
-  entered = step;
-  KINTSUGI_CHECK(static_cast<size_t>(count) <= entered_.size(),
-                 "more ranks in the gate of step " + step.ToString() + " than there are");
-  if (static_cast<size_t>(count) < entered_.size()) return Answer::kWait;
-  counts_.erase(counts_.begin(), counts_.upper_bound(step));
-  open_ = step;
+  const std::optional<Step> before = At(rank);
+  if (before && step <= *before) return Answer::kWait;
+  Forget(rank);
+  At(rank) = step;
+  ++counts_[step];
+  KINTSUGI_CHECK(++ranks_entered_ <= entered_.size(), "more ranks in gates than there are");
+  const Step all_entered = counts_.begin()->first;
+  if (ranks_entered_ < entered_.size() || (open_ && all_entered <= *open_)) return Answer::kWait;
+  open_ = all_entered;
   return Answer::kOpens;
+}
+
+void ControlGate::Forget(Rank rank) {
+  const std::optional<Step> entered = std::exchange(At(rank), std::nullopt);
+  if (!entered) return;
+  const auto count = counts_.find(*entered);
+  KINTSUGI_CHECK(count != counts_.end() && ranks_entered_ > 0, "gate " + entered->ToString() + " was not counted");
+  if (--count->second == 0) counts_.erase(count);
+  --ranks_entered_;
 }
 
 void ControlGate::Close() {
   entered_.assign(entered_.size(), std::nullopt);
   open_.reset();
   counts_.clear();
+  ranks_entered_ = 0;
 }
 
 }  // namespace kintsugi::core

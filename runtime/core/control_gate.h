@@ -1,7 +1,8 @@
 // ControlGate: the gate before an update, over the control plane: it opens once every rank has entered it.
 //
 // Threads: none; pure.
-// Invariants: gates open in ascending order; a gate is open only if each rank has entered it since the last Close.
+// Invariants: gates open in ascending order; a gate is open only if each rank has entered it, or a later one, since the
+// last Close.
 #pragma once
 
 #include <map>
@@ -19,11 +20,13 @@ class ControlGate {
   enum class Answer {
     kWait,
     kOpenAlready,  // said again after a lost connection: the answer was lost with it
-    kOpens,        // for everybody
+    kOpens,        // for everybody, as far as newest_open
   };
   Answer Enter(Rank rank, Step step);
+  // The newest one that opened since the last Close.
+  std::optional<Step> newest_open() const { return open_; }
   // Its process is gone: whoever comes after it enters anew.
-  void Forget(Rank rank) { At(rank).reset(); }
+  void Forget(Rank rank);
   // Nobody is in a gate any more.
   void Close();
 
@@ -31,8 +34,9 @@ class ControlGate {
   std::optional<Step>& At(Rank rank);
 
   std::vector<std::optional<Step>> entered_;  // by rank: the newest
-  std::optional<Step> open_;                  // the newest one that opened
-  std::map<Step, int> counts_;                // ranks that have entered a later one
+  std::optional<Step> open_;
+  std::map<Step, size_t> counts_;  // of `entered_`
+  size_t ranks_entered_ = 0;       // likewise
 };
 
 }  // namespace kintsugi::core

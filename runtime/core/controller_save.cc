@@ -289,7 +289,8 @@ void ControllerCore::OnGateEntered(Rank rank, kintsugi::Step step) {
   const ControlGate::Answer answer = gate_.Enter(rank, step);
   if (answer == ControlGate::Answer::kOpenAlready) return SendTo(rank, GateOpen{step});
   if (answer != ControlGate::Answer::kOpens) return;
-  for (size_t r = 0; r < members_.size(); ++r) SendTo(Rank(static_cast<int32_t>(r)), GateOpen{step});
+  const GateOpen open{*gate_.newest_open()};
+  for (size_t r = 0; r < members_.size(); ++r) SendTo(Rank(static_cast<int32_t>(r)), open);
 }
 
 }  // namespace kintsugi::core

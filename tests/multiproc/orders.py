@@ -2,18 +2,18 @@
 import json
 import re
 import signal
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 from harness import Failure, must_be_same, reference, script
 from live_run import LiveRun
 from observe import Metrics, url_of
 
 TRAINER = ["--steps", "40"]
-SLOW = [*TRAINER, "--step-delay-us", "40000"]
+SLOW = [*TRAINER, "--step-delay-us", "100000"]  # long enough for what is ordered while it goes, on a machine with other work
 TOKEN = "f00dfacef00dfacef00dface"
 
 
@@ -60,18 +60,20 @@ def a_paused_run_stands_is_saved_and_mended_and_goes_on(runner):
         step = int(re.fullmatch(r"paused after step (\d+)\n", order(run, "pause")).group(1))
         must(f"saved step {step} " in order(run, "save"), "a save in a pause is of where the run stands")
         must(stands(run) == step, "the pause is over after a save")
+        time.sleep(2)
         run.signal_rank(2, signal.SIGKILL)
         run.wait_status(lambda s: s["incidents"] == 1 and s["pause"]["at_step"], "a pause after the repair")
-        must(stands(run) in (step, step + 1), f"paused at {stands(run)} after {step}")
+        # Where its ranks have gone past the step that they were to stand at, they are told a later one.
+        must(step <= stands(run) <= step + 5, f"paused at {stands(run)} after {step}")
+        must("no rank 4" in order(run, "replace", "4", code=2), "a rank that is not there")
         must(f"continued after step {stands(run)}" in order(run, "continue"), "the end of the second one")
         must(re.match(r'replaced rank 1 \("(adopt|respawn)"\), all ranks', order(run, "replace", "1")), "a new process")
-        must("no rank 4" in order(run, "replace", "4", code=2), "a rank that is not there")
         summary, log = run.finish()
     must_be_same(reference(runner.bin, TRAINER), summary, log)
     must([(i["signal"], i["ranks"]) for i in summary["incidents"]] == [("process_exit", [2]), ("operator", [1])],
          f"{summary['incidents']}")
     spent = shares_add_up(summary)
-    must(spent["paused_s"] > 0.5 and spent["redone_s"] < 0.5, f"a pause is no lost time of a fault: {spent}")
+    must(spent["paused_s"] > 2 and spent["redone_s"] < 2, f"a pause is no lost time of a fault: {spent}")
 
 
 def who_may_not_be_replaced_is_not(runner):
@@ -123,7 +125,7 @@ def the_page_takes_orders_of_who_has_the_token(runner):
         must(code == 200 and json.loads(said)["incident"]["signal"] == "operator", f"{code} {said}")
         run.wait_status(lambda s: s["pause"]["at_step"], "the pause after it")
         must(post(url, "continue")[0] == 200, "the end of the pause")
-        line = subprocess.run(["ps", "-ww", "-o", "args", "-p", str(run.pid)], capture_output=True, text=True, check=True).stdout
+        line = Path(f"/proc/{run.pid}/cmdline").read_text()
         post(url, "pause")
         run.signal(signal.SIGTERM)  # a run that stands saves and leaves as any other does
         first, log = run.finish(expect=75)

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "runtime/sim/campaign.h"
+#include "tests/sim/without_hangs.h"
 
 namespace kintsugi::sim {
 namespace {
@@ -106,6 +107,17 @@ TEST(Cluster, AHostThatIsLostForGoodDoesNotEndARunWithASpare) {
     EXPECT_EQ(outcome.exit_code, 0) << "seed " << seed << ": " << outcome.text;
   }
   EXPECT_GT(ran, 100);
+}
+
+// The look-out for hangs repairs whatever stands still, at the price of an incident: it would hide a rank that waits for
+// what nobody will send.
+TEST(Cluster, NothingStandsStillWithoutTheLookOutForHangs) {
+  for (const char* name : {"network", "takeover", "away", "spare_nodes"})
+    for (uint64_t seed = 1; seed < 2001; ++seed) {
+      const Outcome outcome = Cluster(WithoutHangs(DrawPlan(seed, FindProfile(name).value(), 0))).Run();
+      for (const Violation& violation : outcome.violations)
+        ADD_FAILURE() << name << " seed " << seed << ": " << violation.ToString();
+    }
 }
 
 TEST(Cluster, FindsBitsThatFlipByComparison) {

@@ -57,13 +57,6 @@ void TornIsCommitted(const AgentCore&, AgentEvent* event) {
   parked->outcome = TrainerParked::Outcome::kInterrupted;
 }
 
-void PauseStays(const AgentEvent&, std::vector<AgentAction>* actions) {
-  std::erase_if(*actions, [](const AgentAction& action) {
-    const auto* pause = std::get_if<StorePause>(&action);
-    return pause && pause->step.value() == 0;
-  });
-}
-
 void Abandons(const AgentEvent&, std::vector<AgentAction>* actions) {
   for (AgentAction& action : *actions)
     if (auto* interrupt = std::get_if<Interrupt>(&action)) interrupt->verdict.step_exists = false;
@@ -90,7 +83,6 @@ std::vector<Mutant> AgentMutants() {
        In(ReadsBeforeLocking)},
       {"at_gate_is_updating", "at the gate is not past it", "quick", 34, Promise::kInnocent, In(SaysCommitted)},
       {"torn_is_committed", "an update that threw is torn", "quick", 39, Promise::kProgress, In(TornIsCommitted)},
-      {"pause_survives_lock", "an incident ends all pauses", "quick", 55, Promise::kProgress, Out(PauseStays)},
       {"abandons_at_gate", "who is held at its gate goes on to S", "quick", 105, Promise::kInnocent, Out(Abandons)},
       {"goes_on_at_gate", "who is held at its gate goes no further than S", "quick", 34, Promise::kInnocent,
        Out(GoesOn)},

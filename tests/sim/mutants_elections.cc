@@ -126,7 +126,7 @@ std::vector<Mutant> ElectionMutants() {
   return {
       {"votes_twice", "a launcher promises itself to one candidate in a term", "elections", 25, Promise::kOneDecider,
        Of<VotesTwice>(), true},
-      {"quorum_off_by_one", "a leader has a majority", "elections", 5, Promise::kOneDecider, Of<OneRankMore>(), true},
+      {"quorum_off_by_one", "a leader has a majority", "spare_nodes", 84, Promise::kOneDecider, Of<OneRankMore>(), true},
       {"both_halves_lead", "of two halves the one with the lowest rank leads", "elections", 5, Promise::kOneDecider,
        Of<EverybodyLeads>(), true},
       {"stale_leader_obeyed", "an agent obeys no older term", "takeover", 174, Promise::kOneDecider, Of<ObeysAnyTerm>(),

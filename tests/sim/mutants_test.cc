@@ -2,6 +2,7 @@
 //
 // KINTSUGI_MUTANTS=search looks for each mutant's first killing seed afresh and prints the rows to record.
 #include "tests/sim/mutants.h"
+#include "tests/sim/without_hangs.h"
 
 #include <gtest/gtest.h>
 
@@ -24,11 +25,8 @@ std::vector<Mutant> AllMutants() {
 }
 
 Plan PlanFor(const Mutant& mutant, uint64_t seed) {
-  Plan plan = DrawPlan(seed, FindProfile(mutant.profile).value(), 0);
-  if (mutant.with_hangs) return plan;
-  plan.policy.hang_factor = 0;
-  std::erase_if(plan.faults, [](const PlannedFault& fault) { return fault.type == FaultType::kHang; });
-  return plan;
+  const Plan plan = DrawPlan(seed, FindProfile(mutant.profile).value(), 0);
+  return mutant.with_hangs ? plan : WithoutHangs(plan);
 }
 
 Outcome RunMutant(const Mutant& mutant, uint64_t seed) {

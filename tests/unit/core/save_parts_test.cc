@@ -80,6 +80,24 @@ TEST(ControlGate, ThatWasClosedIsEnteredAnew) {
   EXPECT_THROW(gate.Enter(Rank(-1), Step(4)), CheckFailure);
 }
 
+TEST(ControlGate, WhoHasEnteredALaterOneHasPassedIt) {
+  ControlGate gate(3);
+  EXPECT_EQ(gate.Enter(Rank(0), Step(4)), Gate::kWait);
+  EXPECT_EQ(gate.Enter(Rank(1), Step(3)), Gate::kWait);
+  EXPECT_EQ(gate.Enter(Rank(2), Step(4)), Gate::kOpens);
+  EXPECT_EQ(gate.newest_open(), Step(3));
+  EXPECT_EQ(gate.Enter(Rank(1), Step(4)), Gate::kOpens);
+  EXPECT_EQ(gate.newest_open(), Step(4));
+}
+
+TEST(ControlGate, ARankThatIsForgottenIsWaitedFor) {
+  ControlGate gate(2);
+  gate.Enter(Rank(0), Step(3));
+  gate.Forget(Rank(0));
+  EXPECT_EQ(gate.Enter(Rank(1), Step(3)), Gate::kWait);
+  EXPECT_EQ(gate.Enter(Rank(0), Step(3)), Gate::kOpens);
+}
+
 TEST(CheckpointList, KnowsTheNewestAndTheNewestThatHoldsNoDamage) {
   CheckpointList list;
   EXPECT_EQ(list.newest(), nullptr);
