@@ -69,6 +69,14 @@ def build(bf16, distributed):
     return ddp, protected._innermost(found, ddp), optimizer
 
 
+def chunk_of(batched):
+    return types.SimpleNamespace(config=types.SimpleNamespace(batch_p2p_comm=batched))
+
+
+refused("set batch_p2p_comm=False and overlap_p2p_comm=True", protected._refuse_swapped, 2, [chunk_of(True)] * 2)
+for stages, chunks in [(2, [chunk_of(True)]), (2, [chunk_of(False)] * 2), (4, [chunk_of(True)] * 2)]:
+    protected._refuse_swapped(stages, chunks)
+
 # Every parameter, and each state of it, is registered once and whole; gated layers in two parts, which are views of it.
 grid = boxes.Grid(found)
 for bf16 in (False, True):

@@ -96,8 +96,8 @@ if __name__ == "__main__":
         tensor, bf16, sharded = ("--tensor", "2"), ("--bf16",), ("--distributed",)
         yield ("TP 2 x DP 2, saved as Megatron's: at TP 1, at PP 2, at TP 2 x PP 2 of 8 ranks",
                resized(door, tensor, [(2, ()), (4, ("--pipeline", "2")), (8, (*tensor, "--pipeline", "2"))], [(1, ()), (4, ("--pipeline", "2"))]))
-        yield ("PP 2 x DP 2, interleaved, saved as Megatron's: loaded at TP 2 of one stage",
-               resized(door, ("--pipeline", "2", "--virtual", "2"), [], [(2, tensor)]))
+        yield ("PP 2 x DP 2, interleaved, saved as Megatron's: at TP 2 of one stage, and at PP 2 that is not",
+               resized(door, ("--pipeline", "2", "--virtual", "2"), [(2, tensor), (4, ("--pipeline", "2"))], [(2, tensor)]))
         yield ("DP 4, DistributedOptimizer, bf16, saved as Megatron's: at TP 2 x PP 2, at DP 3, and without it",
                resized(door, (*sharded, *bf16), [(4, (*sharded, *bf16, *tensor, "--pipeline", "2")), (3, (*sharded, *bf16)), (2, bf16)],
                        [(4, (*sharded, *bf16, "--pipeline", "2")), (2, (*bf16, *tensor))]))

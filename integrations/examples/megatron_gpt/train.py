@@ -62,6 +62,8 @@ def build(options: argparse.Namespace) -> tuple[list[Any], Any, Any]:
         params_dtype=kind, pipeline_dtype=kind, bf16=options.bf16, persist_layer_norm=False, masked_softmax_fusion=False,
         bias_activation_fusion=False, bias_dropout_fusion=False, apply_rope_fusion=False, gradient_accumulation_fusion=False,
         hidden_dropout=options.dropout, attention_dropout=options.dropout,
+        # Between two stages an interleaved schedule sends both ways to one neighbour: batched, Megatron takes one for the other.
+        batch_p2p_comm=options.virtual == 1, overlap_p2p_comm=options.virtual > 1,
     )  # fmt: skip
     overlap = options.overlap and options.distributed
     chunks = [DistributedDataParallel(

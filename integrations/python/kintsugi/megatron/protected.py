@@ -51,6 +51,7 @@ class Protected:
             raise Error(f"opt_param_scheduler is a {type(scheduler).__name__}, not megatron-core's OptimizerParamScheduler", 5)
         self._wrapped: list[Any] = list(wrapped)
         self._chunks = [_innermost(core, ddp) for ddp in wrapped]
+        _refuse_swapped(core.parallel_state.get_pipeline_model_parallel_world_size(), self._wrapped)
         self._update = Update(core, optimizer)
         size = objects.batch_size(core, batch)
         self._samples = objects.Samples(consumed, size)
@@ -115,6 +116,14 @@ class Protected:
     def reset(self) -> None:
         self._broken = True
         resets.reset(self._wrapped, self._chunks)
+
+
+def _refuse_swapped(stages: int, chunks: list[Any]) -> None:
+    """Of two stages each is before and behind the other. Megatron's batched sends (megatron-core 0.16.1, `_batched_p2p_ops`: the stage before,
+    then the one behind, on both sides) then meet the wrong receives: what belongs to one chunk reaches another, and the run trains on it."""
+    if len(chunks) > 1 and stages == 2 and chunks[0].config.batch_p2p_comm:
+        raise Error("an interleaved pipeline of two stages with batch_p2p_comm mixes up what its chunks send: set batch_p2p_comm=False and "
+                    "overlap_p2p_comm=True in the TransformerConfig", 5)  # fmt: skip
 
 
 def _innermost(core: Core, module: Any) -> Any:
