@@ -139,7 +139,7 @@ def only_incident(summary):
 
 
 def main(tests, bin_dir, chosen=()):
-    """Runs the functions; prints one line each and the totals; returns the exit code."""
+    """Runs the functions; prints one line each and the totals; returns the exit code, 77 where all were skipped."""
     failed = 0
     skipped = 0
     ran = 0
@@ -160,7 +160,9 @@ def main(tests, bin_dir, chosen=()):
         finally:
             runner.close()
     print(f"{ran - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed or not ran else 0
+    if failed or not ran:
+        return 1
+    return 77 if skipped == ran else 0
 
 
 def script(description, tests):

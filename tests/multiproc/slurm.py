@@ -26,7 +26,7 @@ PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scancel", "squeue", "munge
 class Cluster:
     """A Slurm of its own in a folder: its key, its socket, its ports."""
 
-    def __init__(self, runner):
+    def __init__(self, runner, nodes=2):
         missing = [name for name in PROGRAMS if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")]
         if missing or os.geteuid() != 0:
             raise Skip("apt install slurmctld slurmd slurm-client munge, as root" if missing else "needs the rights of root")
@@ -35,7 +35,9 @@ class Cluster:
         self.daemons = []
         runner.live.append(self)
         host = socket.gethostname().split(".")[0]
-        ports = [free_port() for _ in range(3)]
+        port = free_port()
+        names = [f"n{node}" for node in range(nodes)]
+        hosts = "\n".join(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=4 State=UNKNOWN" for name in names)
         (self.folder / "munge.key").write_bytes(os.urandom(128))
         (self.folder / "munge.key").chmod(0o600)
         (self.folder / "state").mkdir()
@@ -43,7 +45,7 @@ class Cluster:
         self.folder.chmod(0o755)
         (self.folder / "slurm.conf").write_text(f"""ClusterName=kintsugi
 SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
+SlurmctldPort={port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -62,9 +64,9 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1
 KillWait=30
+SlurmdTimeout=5
 JobRequeue=1
-NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4 State=UNKNOWN
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4 State=UNKNOWN
+{hosts}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """)
         self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"),
@@ -74,10 +76,10 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
                    f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed")
         wait_until((munge / "socket").exists, "munged")
         self.start("slurmctld", "-D", "-f", self.environment["SLURM_CONF"])
-        for node in ("n0", "n1"):
-            self.start("slurmd", "-D", "-N", node, "-f", self.environment["SLURM_CONF"])
-        wait_until(lambda: self.run("sinfo", "-h", "-o", "%D %t").stdout.strip() == "2 idle",
-                   lambda: f"two idle nodes: {self.run('sinfo').stdout}\n{self.text('slurmctld.log')[-3000:]}")
+        for name in names:
+            self.start("slurmd", "-D", "-N", name, "-f", self.environment["SLURM_CONF"])
+        wait_until(lambda: self.run("sinfo", "-h", "-o", "%D %t").stdout.strip() == f"{nodes} idle",
+                   lambda: f"{nodes} idle nodes: {self.run('sinfo').stdout}\n{self.text('slurmctld.log')[-3000:]}")
 
     def start(self, *command):
         log = open(self.folder / f"{command[0]}.out", "a")
@@ -91,14 +93,23 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         path = self.folder / name
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def left(self):
-        """Processes that belong to this Slurm: their environment names its configuration."""
+    def left(self, *words):
+        """Processes that belong to this Slurm: their environment names its configuration, and has these words."""
         for entry in Path("/proc").iterdir():
             try:
-                if entry.name.isdigit() and str(self.folder / "slurm.conf").encode() in (entry / "environ").read_bytes():
+                found = (entry / "environ").read_bytes().split(b"\0") if entry.name.isdigit() else []
+                if {f"SLURM_CONF={self.folder}/slurm.conf".encode(), *(word.encode() for word in words)} <= set(found):
                     yield int(entry.name)
             except OSError:
                 continue
+
+    def lose(self, node):
+        """As when the power of a host fails: its daemon, the keepers of its steps, its tasks and their ranks are gone at once."""
+        tasks = set(self.left(f"SLURM_NODEID={node}"))
+        keepers = {int(re.search(r"PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1)) for pid in tasks}
+        daemon = next(each for each in self.daemons if each.args[:4] == ("slurmd", "-D", "-N", f"n{node}"))
+        for pid in {daemon.pid} | (keepers - {1}) | tasks:
+            os.kill(pid, signal.SIGKILL)
 
     def close(self):
         self.run("scancel", "--full", "--signal=KILL", "--user=root")
@@ -130,6 +141,27 @@ def a_task_for_each_rank_is_refused(runner):
     done = cluster.run("srun", "--nodes=2", "--ntasks=4", *runner.command([], TRAINER, nproc=2))
     if done.returncode == 0 or "--ntasks-per-node=1" not in done.stderr:
         raise Failure(f"code {done.returncode}\n{done.stderr[-3000:]}")
+
+
+def a_node_that_fails_has_a_spare(runner):
+    """The third node of the step has no ranks until the second one's host is gone. Slurm takes that node for down, and the step goes on."""
+    cluster = Cluster(runner, nodes=3)
+    trainer = ["--steps", "150", "--step-delay-us", "100000"]
+    command = runner.command(["--spare-nodes", "1", "--spare-after", "1.5", "--node-address", "127.0.0.1"], trainer, nproc=2)
+    out, err = cluster.folder / "step.json", cluster.folder / "step.err"
+    with open(out, "w") as told, open(err, "w") as log:
+        step = subprocess.Popen(["srun", "--nodes=3", "--no-kill", "--ntasks-per-node=1", "--cpus-per-task=2", *command],
+                                env=cluster.environment, cwd=cluster.folder, stdout=told, stderr=log, start_new_session=True)
+    cluster.daemons.append(step)
+
+    def said():
+        return f"{err.read_text()[-6000:]}\n{cluster.run('sinfo', '-N').stdout}{cluster.text('slurmctld.log')[-2000:]}"
+    wait_until(lambda: re.search(r"^step [1-9]\d* ", err.read_text(), re.M), said, seconds=60)
+    cluster.lose(1)
+    wait_until(lambda: "event=spare_node_takes_over node=2" in err.read_text(), said, seconds=60)
+    wait_until(lambda: cluster.run("sinfo", "-h", "-n", "n1", "-o", "%T").stdout.startswith("down"), said, seconds=60)
+    wait_until(lambda: out.read_text().rstrip().endswith("}"), said, seconds=120)
+    must_be_same(reference(runner.bin, trainer[:2]), json.loads(out.read_text()), said())
 
 
 def preempted_requeued_resumed(runner):
@@ -165,4 +197,5 @@ exit $code
 if __name__ == "__main__":
     sys.exit(script(__doc__, [("a step of srun on two nodes", a_step_of_two_nodes),
                               ("a task for each rank is refused", a_task_for_each_rank_is_refused),
+                              ("a node that fails has a spare", a_node_that_fails_has_a_spare),
                               ("preempted, requeued, resumed", preempted_requeued_resumed)]))
