@@ -2,7 +2,7 @@
 
   wheel_test.py [--cached] [--keep FOLDER]
       --cached      the second build may take objects from the compiler cache; without it they are all compiled anew
-      --keep        leave the wheel there, as for `auditwheel show`
+      --keep        leave both wheels there, as for `auditwheel show` or for a look at what differs
 Exit code 77 where pip can reach none of what it builds with.
 """
 import argparse
@@ -104,7 +104,9 @@ def main():
                 wheels.append(build(folder, out, scratch / "python/bin/python", anew=number == 1 and not options.cached))
                 print(f"-- {wheels[-1].name} in {folder.name}: {wheels[-1].stat().st_size} bytes", flush=True)
             if options.keep:
-                shutil.copy2(wheels[0], options.keep)
+                for number, wheel in enumerate(wheels):
+                    (options.keep / str(number)).mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(wheel, options.keep / str(number))
             must_name_none_of(wheels[0], [scratch, *folders])
             must_be_the_same(*wheels)
         except LookupError as reason:
