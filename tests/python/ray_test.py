@@ -13,7 +13,7 @@ from harness import Runner
 
 STEPS = "40"
 DRIVER = """
-import json, os, sys, threading, time
+import concurrent.futures, json, os, sys, time
 import ray, kintsugi.ray
 from kintsugi import Error
 from ray.cluster_utils import Cluster
@@ -39,7 +39,7 @@ def launcher(index):
             return int(entry.name)
 
 def saved():
-    while not (Path("saves") / "latest").exists():
+    while not (Path("saves") / "latest").exists() and not running.done():
         time.sleep(0.05)
 
 if case == "mistakes":
@@ -47,7 +47,7 @@ if case == "mistakes":
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
 second = cluster.add_node(num_cpus=2)
 ray.init(address=cluster.address, log_to_driver=case != "mistakes")
-restarts = 0
+restarts, strike = 0, lambda: None
 if case == "mistakes":
     refused(command="train.py")
     refused(options=["--nnodes", "2"])
@@ -56,20 +56,21 @@ if case == "mistakes":
 if case == "kill":
     words += ["--inject", "kill:3@9:update"]
 if case == "node":
-    def lose():
+    def strike():
         saved()
         cluster.add_node(num_cpus=2)
         cluster.remove_node(second, allow_graceful=False)
     words += ["--save-every", "5", "--node-wait", "120"]
-    threading.Thread(target=lose, daemon=True).start()
 if case == "again":
-    def stop():
+    def strike():
         saved()
         os.kill(launcher(0), 15)
     words += ["--save-every", "5"]
     restarts = 1
-    threading.Thread(target=stop, daemon=True).start()
-result = kintsugi.ray.run(trainer, nodes=2, nproc=2, options=words, restarts=restarts)
+with concurrent.futures.ThreadPoolExecutor() as beside:  # Ray makes a node on the main thread only
+    running = beside.submit(kintsugi.ray.run, trainer, nodes=2, nproc=2, options=words, restarts=restarts)
+    strike()
+    result = running.result()
 summary = result.summary or {}
 print("ended:", json.dumps({"code": result.exit_code, "starts": result.starts, "digest": summary.get("final_digest"),
                            "rungs": [incident["path"] for incident in summary.get("incidents", [])]}))
