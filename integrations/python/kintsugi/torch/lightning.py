@@ -1,0 +1,365 @@
+"""PyTorch Lightning's Trainer survives: `fit(run, trainer, model, loader)` in place of `trainer.fit(model, loader)`.
+
+    run = kintsugi.torch.join()
+    torch.distributed.init_process_group("kintsugi")
+    trainer = lightning.Trainer(strategy="ddp", plugins=[kintsugi.torch.lightning.Environment(run)], ...)
+    kintsugi.torch.lightning.fit(run, trainer, model, loader)
+
+Trainer sets up once; its fit loop is entered again where an incident made a step void. What Lightning does behind an update
+(schedulers, hooks, validation, checkpoints, the end of an epoch) it then does again by its own code: the loop begins with the last
+batch of the step that all ranks have, whose forward, backward and update are left out.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer, callbacks
+from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
+from lightning.pytorch.plugins.environments import ClusterEnvironment
+from lightning.pytorch.strategies import DDPStrategy
+from torchmetrics import Metric
+
+from .._errors import Error
+from .randomness import Randomness
+from .run import TorchRun
+
+
+def fit(run: TorchRun, trainer: Trainer, model: Any, *arguments: Any, **named: Any) -> None:
+    """Trains to the end, whatever strikes. The arguments are those of Trainer.fit."""
+    if named.get("ckpt_path") is not None or len(arguments) > 3:
+        raise _refusal("ckpt_path replaces the weights behind the run's back: a run resumes with `kintsugi run --resume`")
+    _refuse_settings(run, trainer, model)
+    loop = _Loop(run, trainer)
+    trainer.fit_loop.run = loop.train  # type: ignore[method-assign]
+    trainer.strategy.reduce = _reduce_of(trainer.strategy)  # type: ignore[method-assign]
+    trainer.strategy.broadcast = loop.broadcast_of(trainer.strategy)  # type: ignore[method-assign]
+    trainer.fit(model, *arguments, **named)
+
+
+def _reduce_of(strategy: Any) -> Any:
+    """The strategy's, and means of whole numbers (how many samples a metric is of), which are averaged as over Gloo."""
+    reduce = strategy.reduce
+
+    def reduce_any(tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        if isinstance(tensor, torch.Tensor) and not tensor.is_floating_point() and reduce_op in ("mean", "avg"):
+            total = reduce(tensor, group, "sum")
+            return total.copy_(total / torch.distributed.get_world_size(group))
+        return reduce(tensor, group, reduce_op)
+
+    return reduce_any
+
+
+class Environment(ClusterEnvironment):
+    """Tells Trainer that the run has started its processes, and which of them this is."""
+
+    def __init__(self, run: TorchRun) -> None:
+        self._run = run
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        return os.environ.get("MASTER_ADDR", "127.0.0.1")
+
+    @property
+    def main_port(self) -> int:
+        return int(os.environ.get("MASTER_PORT", "0"))
+
+    @staticmethod
+    def detect() -> bool:
+        return False  # it needs its run: only as a plugin
+
+    def world_size(self) -> int:
+        return self._run.world_size
+
+    def set_world_size(self, size: int) -> None:
+        if size != self.world_size():
+            raise _refusal(f"it counts {size} processes, the run has {self.world_size()}: set devices to the ranks of each host, and num_nodes")
+
+    def global_rank(self) -> int:
+        return self._run.rank
+
+    def set_global_rank(self, rank: int) -> None:
+        pass  # the run's
+
+    def local_rank(self) -> int:
+        return int(os.environ.get("LOCAL_RANK", "0"))
+
+    def node_rank(self) -> int:
+        return int(os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0")))
+
+
+def _refusal(reason: str) -> Error:
+    return Error(f"Lightning's Trainer cannot be protected: {reason}", 5)
+
+
+# They change weights, gradients' accumulation or parameter groups behind the run's back, or stop by the clock.
+_REFUSED_CALLBACKS = (
+    callbacks.StochasticWeightAveraging,
+    callbacks.WeightAveraging,
+    callbacks.GradientAccumulationScheduler,
+    callbacks.BaseFinetuning,
+    callbacks.ModelPruning,
+    callbacks.Timer,
+)
+
+
+def _refuse_settings(run: TorchRun, trainer: Any, model: Any) -> None:
+    strategy = trainer.strategy
+    found = [type(callback).__name__ for callback in trainer.callbacks if isinstance(callback, _REFUSED_CALLBACKS)]
+    reasons = {
+        f"its strategy is {type(strategy).__name__}: only strategy='ddp' was tried": type(strategy) is not DDPStrategy,
+        "plugins=[kintsugi.torch.lightning.Environment(run)] is missing": not isinstance(
+            getattr(strategy, "cluster_environment", None), Environment
+        ),
+        "model_averaging_period averages weights outside of the update": getattr(strategy, "_model_averaging_period", None),
+        "precision='16-mixed': the state of its scaler is not protected; use bf16-mixed": getattr(trainer.precision_plugin, "scaler", None),
+        "the model optimises by hand (automatic_optimization=False): use a loop of your own with run.train": not model.automatic_optimization,
+        "reload_dataloaders_every_n_epochs makes a loader anew, which may give other batches": trainer.reload_dataloaders_every_n_epochs,
+        "val_check_interval is a time, and no two runs take the same": getattr(trainer, "_val_check_time_interval", None) is not None,
+        f"callback {', '.join(found)} changes what is trained, or when it ends, behind the run's back": found,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise _refusal(reason)
+
+
+class _Kept:
+    """What Lightning knows at a step's gate beside model and optimizer: an object of the run's."""
+
+    # Of the logger connector: what was logged last, and where in an epoch it stands.
+    _CONNECTOR = ("_callback_metrics", "_logged_metrics", "_progress_bar_metrics", "_first_loop_iter", "_current_fx")
+    _METRIC = ("_update_count", "_computed", "_forward_cache", "has_reset")
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._fit = trainer.fit_loop
+        self.epoch_random: dict[str, Any] = {}  # the generators before the loader's iterator was made
+        self.loss: Any = None  # of the step's last batch; None where no step has come to its gate
+        self.loaded: dict[str, Any] | None = None
+
+    def _progress(self) -> list[Any]:
+        epoch = self._fit.epoch_loop
+        return [self._fit.epoch_progress, epoch.batch_progress, epoch.scheduler_progress, epoch.automatic_optimization.optim_progress,
+                epoch.val_loop.batch_progress]  # fmt: skip
+
+    def state_dict(self) -> dict[str, Any]:
+        trainer, epoch = self._trainer, self._fit.epoch_loop
+        connector = trainer._logger_connector
+        return {
+            "batches": self._fit.max_batches,
+            "progress": [progress.state_dict() for progress in self._progress()],
+            "stepped": epoch._batches_that_stepped,
+            "epoch_random": self.epoch_random,
+            "loss": self.loss,
+            "should_stop": trainer.should_stop,
+            "schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
+            "callbacks": [callback.state_dict() for callback in trainer.callbacks],
+            "saved": [getattr(callback, "_last_global_step_saved", None) for callback in trainer.callbacks],
+            "connector": {name: getattr(connector, name) for name in self._CONNECTOR},
+            "logged": {key: self._of_metric(metric) for key, metric in epoch._results.items()},
+            "metrics": {key: self._of_metric(metric) for key, metric in self._metrics().items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["batches"] != self._fit.max_batches:
+            raise _refusal(f"an epoch had {state['batches']} batches and has {self._fit.max_batches}: resume with as many ranks and the same loader")
+        self.loaded = state
+
+    def rewind(self) -> None:
+        """Counts as they were before the last batch of the step whose gate this is."""
+        assert self.loaded is not None
+        for progress, state in zip(self._progress(), self.loaded["progress"]):
+            progress.load_state_dict(copy.deepcopy(state))
+        epoch = self._fit.epoch_loop
+        epoch._batches_that_stepped = self.loaded["stepped"]
+        epoch._skip_next_val = False
+        self.epoch_random, self.loss = self.loaded["epoch_random"], self.loaded["loss"]
+        batch, step = epoch.batch_progress, epoch.automatic_optimization.optim_progress.optimizer.step
+        if self.loss is not None:
+            for tracker in (batch.total, batch.current):
+                tracker.ready = tracker.started = tracker.processed = tracker.completed
+            for tracker in (step.total, step.current):
+                tracker.ready = tracker.completed
+            batch.is_last_batch = False
+
+    def put_back(self) -> None:
+        """All but the counts."""
+        assert self.loaded is not None
+        state, trainer = copy.deepcopy(self.loaded), self._trainer
+        trainer.should_stop = state["should_stop"]
+        for config, scheduler in zip(trainer.lr_scheduler_configs, state["schedulers"]):
+            config.scheduler.load_state_dict(scheduler)
+        for callback, own, saved in zip(trainer.callbacks, state["callbacks"], state["saved"]):
+            if isinstance(callback, callbacks.ModelCheckpoint):
+                callback.dirpath = own["dirpath"]  # it takes nothing back of another folder
+            if own:
+                callback.load_state_dict(own)
+            if saved is not None:
+                callback._last_global_step_saved = saved  # all ranks save again, or none: it holds collectives
+        for name, value in state["connector"].items():
+            setattr(trainer._logger_connector, name, value)
+        results = self._fit.epoch_loop._results
+        for key in [key for key in results if key not in state["logged"]]:
+            del results[key]
+        self._load(results, state["logged"])
+        self._load(self._metrics(), state["metrics"])
+
+    def _metrics(self) -> dict[str, Metric]:
+        return {name: module for name, module in self._trainer.lightning_module.named_modules() if isinstance(module, Metric)}
+
+    def _of_metric(self, metric: Any) -> dict[str, Any]:
+        return {name: getattr(metric, name) for name in (*metric._defaults, *self._METRIC) if hasattr(metric, name)}
+
+    @staticmethod
+    def _load(metrics: Any, kept: dict[str, dict[str, Any]]) -> None:
+        for key, values in kept.items():
+            if key not in metrics:
+                raise Error(f"'{key}' was logged before, but not by the trial step of this new process: log it in every training_step", 6)
+            for name, value in values.items():
+                setattr(metrics[key], name, value)
+
+
+class _Loop:
+    """Trainer's fit loop within the guard, and its steps as the run's."""
+
+    def __init__(self, run: TorchRun, trainer: Any) -> None:
+        self._run = run
+        self._trainer = trainer
+        self._fit = trainer.fit_loop
+        self._epoch = trainer.fit_loop.epoch_loop
+        self._automatic = self._epoch.automatic_optimization
+        self._random = Randomness()
+        self._at_entry: dict[str, Any] = {}
+        self._kept = _Kept(trainer)
+        self._loss = 0.0
+        self._guarded = False
+        self._in_step = False
+        self._entering = False  # the loader's iterator is to be made anew, and taken to where the epoch stands
+        self._replaying = False  # the next batch is one whose step all ranks have
+        self._lightnings = {"run": self._fit.run, "optimize": self._automatic.run, "start": self._epoch.on_run_start}
+
+    def broadcast_of(self, strategy: Any) -> Any:
+        """The strategy's, but a newcomer that sets up has nobody to hear from: it answers itself, and learns later what was kept."""
+        broadcast = strategy.broadcast
+        return lambda thing, src=0: thing if self._run.replaces and not self._guarded else broadcast(thing, src)
+
+    def train(self) -> None:
+        """In place of the fit loop's run: Trainer has set up model, optimizers and callbacks."""
+        trainer, fit = self._trainer, self._fit
+        fit._load_combined_loader_states = self._note_random  # called right before the loader's first iterator is made
+        fit.setup_data()
+        if trainer.enable_validation:  # it has collectives, which a newcomer would make among ranks that do not
+            trainer.validating = True
+            self._epoch.val_loop.setup_data()
+            trainer.training = True
+        if fit.skip:
+            return
+        self._refuse_setup()
+        self._run.register(take_over={"lightning": "rank-zero"}, model=trainer.strategy.model, optimizer=trainer.optimizers[0],
+                           lightning=self._kept)  # fmt: skip
+        self._automatic.run = self._optimize
+        self._epoch.on_run_start = self._start_epoch
+        trainer.precision_plugin.optimizer_step = self._update
+        warnings.filterwarnings("ignore", message="You're resuming from a checkpoint that ended before the epoch ended")
+        self._run.guard(self._enter, trial=self._try)
+
+    def _refuse_setup(self) -> None:
+        if len(self._trainer.optimizers) != 1:
+            raise _refusal(f"the model has {len(self._trainer.optimizers)} optimizers: automatic optimisation has one")
+        if self._fit.max_batches == float("inf"):
+            raise _refusal("the train loader has no length: where an epoch stands cannot be known")
+        if isinstance(self._fit._data_fetcher, _DataLoaderIterDataFetcher):
+            raise _refusal("training_step takes dataloader_iter: it reads ahead of its step; take batch")
+
+    def _note_random(self) -> None:
+        self._kept.epoch_random = self._random.state_dict()
+
+    def _enter(self, first: int) -> None:
+        self._at_entry = self._random.state_dict()
+        self._guarded = True
+        self._in_step = False
+        trainer, kept = self._trainer, self._kept
+        if trainer.validating:
+            self._epoch.val_loop._module_mode.restore(trainer.lightning_module)
+        trainer.training = True
+        if kept.loaded is not None:
+            kept.rewind()
+            kept.put_back()
+            self._entering = True
+        self._replaying = kept.loss is not None
+        if first != self._epoch.global_step + self._replaying:
+            raise Error(f"the run stands at step {first}, what is kept of Lightning at {self._epoch.global_step + self._replaying}", 13)
+        self._fit.restarting = self._replaying
+        self._lightnings["run"]()
+
+    def _start_epoch(self, fetcher: Any) -> None:
+        """The epoch loop's on_run_start, which makes the loader's iterator where an epoch begins."""
+        if not self._entering:
+            if self._trainer.current_epoch > 0:
+                self._note_random()
+            self._lightnings["start"](fetcher)
+            return
+        self._entering = False
+        self._lightnings["start"](fetcher)
+        now = self._random.state_dict()
+        self._random.load_state_dict(self._kept.epoch_random)
+        iter(fetcher)
+        for _ in range(self._epoch.batch_progress.current.ready):
+            next(fetcher)
+        self._random.load_state_dict(now)
+        for loop in (self._fit, self._epoch, self._epoch.val_loop):
+            loop._restarting = False
+            loop.reset_restart_stage()
+
+    def _optimize(self, optimizer: Any, batch_idx: int, kwargs: Any) -> Any:
+        """Automatic optimisation's run: one batch forward and backward, and the update where gradients are complete."""
+        if self._replaying:
+            return self._replay()
+        step = self._epoch.global_step + 1
+        if not self._in_step:
+            self._loss = 0.0
+            self._run.begin_step(step)
+            self._in_step = True
+        output = self._lightnings["optimize"](optimizer, batch_idx, kwargs)
+        if self._epoch.global_step == step:
+            self._run.end_step(step)
+            self._in_step = False
+        elif output:
+            self._loss += float(output["loss"])
+        return output
+
+    def _replay(self) -> dict[str, Any]:
+        self._replaying = False
+        self._kept.put_back()
+        self._random.load_state_dict(self._at_entry)
+        step = self._automatic.optim_progress.optimizer.step
+        step.increment_ready()
+        step.increment_completed()
+        return {"loss": self._kept.loss.clone()}
+
+    def _update(self, optimizer: Any, model: Any, closure: Any, **kwargs: Any) -> Any:
+        """The precision plugin's optimizer_step, but backward comes before the update and not within."""
+        loss = closure()
+        self._trainer.precision_plugin._after_closure(model, optimizer)
+        self._kept.loss = loss.detach().clone()
+        self._run.report(self._loss + float(loss))
+        optimizer.step(**kwargs)
+        return loss
+
+    def _try(self) -> None:
+        """One batch forward and backward."""
+        trainer, fit = self._trainer, self._fit
+        batch = next(iter(fit._data_fetcher))[0]
+        batch = trainer.strategy.batch_to_device(trainer.precision_plugin.convert_input(batch), dataloader_idx=0)
+        trainer._logger_connector.on_batch_start(batch)
+        self._automatic._make_closure(self._epoch._build_kwargs(OrderedDict(), batch, 0), trainer.optimizers[0], 0)()
+        trainer.lightning_module.zero_grad()
