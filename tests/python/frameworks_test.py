@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from door import ROOT, Door, main, skip_without_torch
+from door import HERE, ROOT, Door, Failure, Skip, main, skip_without_torch
 
 EXAMPLES = ROOT / "integrations/examples"
 
@@ -24,6 +24,14 @@ class FrameworkDoor(Door):
         return subprocess.run([self.python, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)"],
                               env=self.environment(), check=False).returncode == 0
 
+    def alone(self, script):
+        def test(_):
+            done = subprocess.run([self.python, "-W", "ignore", str(HERE / script)], capture_output=True, text=True, timeout=300,
+                                  env=self.environment())
+            if done.returncode != 0:
+                raise Failure(done.stderr[-4000:])
+        return test
+
 
 if __name__ == "__main__":
     door = FrameworkDoor(sys.argv[1:])
@@ -34,9 +42,19 @@ if __name__ == "__main__":
     trainer = [str(EXAMPLES / "torch_huggingface/train.py")]
     loop = [str(EXAMPLES / "torch_accelerate/train.py")]
     # Eight steps are an epoch: a step that is done again before, at and after its end, in old and in new processes.
+    at_ends = ["throw:0@1:backward", "throw:1@8:between", "kill:0@16:gate", "kill:1@17:forward"]
     faults = ["throw:0@3:gate", "kill:1@5:backward", "throw:1@9:gate", "kill:0@11:update"]
     struck = [word for fault in faults for word in ("--inject", fault)]
     slow = ["--join-timeout", "400", "--silence", "8", "--hang-least", "20"]
+    lightning = [str(EXAMPLES / "torch_lightning/train.py")]
+
+    def with_lightning(test):
+        def run(arguments):
+            if not door.has("lightning"):
+                raise Skip(f"there is no lightning in {door.frameworks}; ./tools/setup --oracles installs it")
+            test(arguments)
+        return run
+
     sys.exit(main([
         ("Hugging Face's Trainer: exceptions at the gate, killed in its backward pass and in its update",
          door.same(trainer, [*slow, *struck], nproc=2, paths=[["retry", "adopt", "retry", "respawn"]])),
@@ -46,4 +64,13 @@ if __name__ == "__main__":
         ("a loop with Accelerate, an exception after the update, killed in its backward pass",
          door.same(loop, [*slow, "--inject", "throw:0@3:param-sync", "--inject", "kill:1@6:backward"], nproc=2,
                    paths=[["retry", "adopt"]])),
+        ("Lightning's Trainer: exceptions at the gate, killed in its backward pass and in its update", with_lightning(
+            door.same(lightning, [*slow, *struck], nproc=2, paths=[["retry", "adopt", "retry", "respawn"]]))),
+        ("Lightning's Trainer, struck in forward, behind an epoch's last update and in its first step, killed at an epoch's end and start",
+         with_lightning(door.same(lightning, [*slow, *(word for fault in at_ends for word in ("--inject", fault))], nproc=2,
+                                  paths=[["retry", "retry", "adopt", "adopt"]]))),
+        ("Lightning's Trainer, accumulating gradients, killed between two batches of a step, an exception in the gradient sync",
+         with_lightning(door.same([*lightning, "--accumulate", "3"], [*slow, "--inject", "kill:1@2:backward", "--inject", "throw:0@5:gradient-sync"],
+                                  nproc=2, paths=[["adopt", "retry"]]))),
+        ("what is not protected of Lightning is refused by name", with_lightning(door.alone("lightning_mistakes.py"))),
     ], door.bin))

@@ -19,26 +19,26 @@ from collections import OrderedDict
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer, callbacks
-from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
-from lightning.pytorch.plugins.environments import ClusterEnvironment
-from lightning.pytorch.strategies import DDPStrategy
-from torchmetrics import Metric
+from lightning.pytorch import callbacks  # type: ignore[import-not-found]
+from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher  # type: ignore[import-not-found]
+from lightning.pytorch.plugins.environments import ClusterEnvironment  # type: ignore[import-not-found]
+from lightning.pytorch.strategies import DDPStrategy  # type: ignore[import-not-found]
+from torchmetrics import Metric  # type: ignore[import-not-found]
 
 from .._errors import Error
 from .randomness import Randomness
 from .run import TorchRun
 
 
-def fit(run: TorchRun, trainer: Trainer, model: Any, *arguments: Any, **named: Any) -> None:
+def fit(run: TorchRun, trainer: Any, model: Any, *arguments: Any, **named: Any) -> None:
     """Trains to the end, whatever strikes. The arguments are those of Trainer.fit."""
     if named.get("ckpt_path") is not None or len(arguments) > 3:
         raise _refusal("ckpt_path replaces the weights behind the run's back: a run resumes with `kintsugi run --resume`")
     _refuse_settings(run, trainer, model)
     loop = _Loop(run, trainer)
-    trainer.fit_loop.run = loop.train  # type: ignore[method-assign]
-    trainer.strategy.reduce = _reduce_of(trainer.strategy)  # type: ignore[method-assign]
-    trainer.strategy.broadcast = loop.broadcast_of(trainer.strategy)  # type: ignore[method-assign]
+    trainer.fit_loop.run = loop.train
+    trainer.strategy.reduce = _reduce_of(trainer.strategy)
+    trainer.strategy.broadcast = loop.broadcast_of(trainer.strategy)
     trainer.fit(model, *arguments, **named)
 
 
@@ -55,7 +55,7 @@ def _reduce_of(strategy: Any) -> Any:
     return reduce_any
 
 
-class Environment(ClusterEnvironment):
+class Environment(ClusterEnvironment):  # type: ignore[misc]
     """Tells Trainer that the run has started its processes, and which of them this is."""
 
     def __init__(self, run: TorchRun) -> None:
@@ -82,7 +82,8 @@ class Environment(ClusterEnvironment):
 
     def set_world_size(self, size: int) -> None:
         if size != self.world_size():
-            raise _refusal(f"it counts {size} processes, the run has {self.world_size()}: set devices to the ranks of each host, and num_nodes")
+            raise _refusal(f"it counts {size} processes, the run has {self.world_size()}: set devices to the ranks of each host, "
+                           "and num_nodes")  # fmt: skip
 
     def global_rank(self) -> int:
         return self._run.rank
@@ -122,7 +123,7 @@ def _refuse_settings(run: TorchRun, trainer: Any, model: Any) -> None:
         ),
         "model_averaging_period averages weights outside of the update": getattr(strategy, "_model_averaging_period", None),
         "precision='16-mixed': the state of its scaler is not protected; use bf16-mixed": getattr(trainer.precision_plugin, "scaler", None),
-        "the model optimises by hand (automatic_optimization=False): use a loop of your own with run.train": not model.automatic_optimization,
+        "the model optimises by hand (automatic_optimization=False): write a loop with run.train": not model.automatic_optimization,
         "reload_dataloaders_every_n_epochs makes a loader anew, which may give other batches": trainer.reload_dataloaders_every_n_epochs,
         "val_check_interval is a time, and no two runs take the same": getattr(trainer, "_val_check_time_interval", None) is not None,
         f"callback {', '.join(found)} changes what is trained, or when it ends, behind the run's back": found,
@@ -171,7 +172,8 @@ class _Kept:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["batches"] != self._fit.max_batches:
-            raise _refusal(f"an epoch had {state['batches']} batches and has {self._fit.max_batches}: resume with as many ranks and the same loader")
+            raise _refusal(f"an epoch had {state['batches']} batches and has {self._fit.max_batches}: resume with as many ranks and "
+                           "the same loader")  # fmt: skip
         self.loaded = state
 
     def rewind(self) -> None:

@@ -74,6 +74,8 @@ def reset(models: list[Module]) -> None:
     """After an abort: nothing of the step that was given up is added to the next, and gathered parameters are gathered anew."""
     for wrapped in wrapped_by_ddp(models):
         wrapped._update_process_group(wrapped.process_group)
+        # False after a batch in no_sync(), and a newcomer's is True: one would broadcast buffers and the other not.
+        wrapped.require_forward_param_sync = True
     for model in models:
         for group in _sharded_groups(model):
             group._all_gather_result = None  # its work has failed: waiting for it would raise again

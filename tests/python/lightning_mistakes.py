@@ -1,0 +1,48 @@
+"""What kintsugi.torch.lightning does not protect is refused by name. Needs no run: something with its rank stands in."""
+import datetime
+import tempfile
+from types import SimpleNamespace
+
+import lightning
+import torch
+from lightning.pytorch import callbacks
+from lightning.pytorch.demos.boring_classes import BoringModel
+
+import kintsugi
+import kintsugi.torch.lightning as guarded
+
+RUN = SimpleNamespace(rank=0, world_size=2)
+
+
+class ByHand(BoringModel):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+
+def refused(words, model=None, named=None, **settings):
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {"strategy": "ddp", "devices": 2, "plugins": [guarded.Environment(RUN)], **settings}
+        try:
+            trainer = lightning.Trainer(accelerator="cpu", logger=False, default_root_dir=folder, enable_progress_bar=False, **settings)
+            guarded.fit(RUN, trainer, model or BoringModel(), **named or {})
+        except kintsugi.Error as error:
+            assert words in str(error), f"'{words}' is not in '{error}'"
+            return
+    raise AssertionError(f"not refused: {words}")
+
+
+refused("ckpt_path", named={"ckpt_path": "last"})
+refused("SingleDeviceStrategy", strategy="auto", devices=1, plugins=[])
+refused("Environment(run)] is missing", plugins=[lightning.pytorch.plugins.environments.LightningEnvironment()], devices=1)
+refused("it counts 3 processes, the run has 2", devices=3)
+refused("by hand", model=ByHand())
+refused("reload_dataloaders_every_n_epochs", reload_dataloaders_every_n_epochs=1)
+refused("is a time", val_check_interval=datetime.timedelta(minutes=1))
+refused("callback Timer", max_time="00:00:01:00")
+refused("callback GradientAccumulationScheduler", callbacks=[callbacks.GradientAccumulationScheduler({1: 2})])
+refused("callback StochasticWeightAveraging", callbacks=[callbacks.StochasticWeightAveraging(swa_lrs=1e-2)])
+scaled = lightning.pytorch.plugins.MixedPrecision("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu"))
+refused("16-mixed", plugins=[guarded.Environment(RUN), scaled])
+averaging = lightning.pytorch.strategies.DDPStrategy(model_averaging_period=2)
+refused("model_averaging_period", strategy=averaging)
