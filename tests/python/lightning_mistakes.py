@@ -46,3 +46,5 @@ scaled = lightning.pytorch.plugins.MixedPrecision("16-mixed", "cpu", scaler=torc
 refused("16-mixed", plugins=[guarded.Environment(RUN), scaled])
 averaging = lightning.pytorch.strategies.DDPStrategy(model_averaging_period=2)
 refused("model_averaging_period", strategy=averaging)
+lightning.__version__ = "2.5.1"
+refused("lightning 2.5.1 was not tried")

@@ -18,6 +18,7 @@ import warnings
 from collections import OrderedDict
 from typing import Any
 
+import lightning  # type: ignore[import-not-found]
 import torch
 from lightning.pytorch import callbacks  # type: ignore[import-not-found]
 from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher  # type: ignore[import-not-found]
@@ -34,6 +35,8 @@ def fit(run: TorchRun, trainer: Any, model: Any, *arguments: Any, **named: Any) 
     """Trains to the end, whatever strikes. The arguments are those of Trainer.fit."""
     if named.get("ckpt_path") is not None or len(arguments) > 3:
         raise _refusal("ckpt_path replaces the weights behind the run's back: a run resumes with `kintsugi run --resume`")
+    if not lightning.__version__.startswith("2.6."):
+        raise _refusal(f"lightning {lightning.__version__} was not tried, 2.6 was: what its loops keep differs between versions")
     _refuse_settings(run, trainer, model)
     loop = _Loop(run, trainer)
     trainer.fit_loop.run = loop.train
