@@ -39,10 +39,12 @@ class MemoryWritableFile final : public WritableFile {
       : disk_(disk), node_(std::move(node)), path_(std::move(path)) {}
 
   Status Reserve(uint64_t size_bytes) override {
+    const auto lock = disk_.Lock();
     KINTSUGI_RETURN_IF_ERROR(disk_.Count("reserve", path_));
     return disk_.MakeRoom(*node_, size_bytes, path_);
   }
   Status Write(uint64_t offset, std::span<const Piece> pieces) override {
+    const auto lock = disk_.Lock();
     KINTSUGI_RETURN_IF_ERROR(disk_.Count("write", path_));
     for (const Piece& piece : pieces) {
       KINTSUGI_RETURN_IF_ERROR(disk_.MakeRoom(*node_, offset + piece.size(), path_));
@@ -53,6 +55,7 @@ class MemoryWritableFile final : public WritableFile {
   }
   void StartFlush(uint64_t, uint64_t) override {}
   Status Sync() override {
+    const auto lock = disk_.Lock();
     KINTSUGI_RETURN_IF_ERROR(disk_.Count("sync", path_));
     if (!disk_.ignores_file_syncs()) node_->durable_content = node_->content;
     return Status::Ok();
@@ -188,6 +191,7 @@ void MemoryFileSystem::Change(Node& folder, std::function<void(Entries&)> change
 }
 
 Status MemoryFileSystem::MakeFolder(const std::string& path) {
+  const auto lock = Lock();
   KINTSUGI_RETURN_IF_ERROR(Count("make folder", path));
   NodePtr node = root_;
   for (const std::string& name : Split(path)) {
@@ -207,6 +211,7 @@ Status MemoryFileSystem::MakeFolder(const std::string& path) {
 }
 
 Result<std::vector<std::string>> MemoryFileSystem::List(const std::string& path) {
+  const auto lock = Lock();
   KINTSUGI_RETURN_IF_ERROR(Count("list", path));
   const NodePtr node = Find(path);
   if (!node) return FileError(ENOENT, "list", path);
@@ -217,6 +222,7 @@ Result<std::vector<std::string>> MemoryFileSystem::List(const std::string& path)
 }
 
 Result<std::unique_ptr<WritableFile>> MemoryFileSystem::Create(const std::string& path) {
+  const auto lock = Lock();
   KINTSUGI_RETURN_IF_ERROR(Count("create", path));
   KINTSUGI_ASSIGN_OR_RETURN(const NodePtr folder, FolderOf(path));
   auto node = std::make_shared<Node>();
@@ -225,6 +231,7 @@ Result<std::unique_ptr<WritableFile>> MemoryFileSystem::Create(const std::string
 }
 
 Result<std::unique_ptr<ReadableFile>> MemoryFileSystem::Open(const std::string& path) {
+  const auto lock = Lock();
   KINTSUGI_RETURN_IF_ERROR(Count("open", path));
   const NodePtr node = Find(path);
   if (!node) return FileError(ENOENT, "open", path);
@@ -233,6 +240,7 @@ Result<std::unique_ptr<ReadableFile>> MemoryFileSystem::Open(const std::string& 
 }
 
 Status MemoryFileSystem::Rename(const std::string& from, const std::string& to) {
+  const auto lock = Lock();
   KINTSUGI_RETURN_IF_ERROR(Count("rename", from));
   KINTSUGI_ASSIGN_OR_RETURN(const NodePtr folder, FolderOf(from));
   const NodePtr node = Find(from);
@@ -245,6 +253,7 @@ Status MemoryFileSystem::Rename(const std::string& from, const std::string& to) 
 }
 
 Status MemoryFileSystem::Exchange(const std::string& a, const std::string& b) {
+  const auto lock = Lock();
   KINTSUGI_RETURN_IF_ERROR(Count("exchange", a));
   if (!can_exchange_) return {StatusCode::kFailedPrecondition, "this disk cannot exchange"};
   KINTSUGI_ASSIGN_OR_RETURN(const NodePtr folder, FolderOf(a));
@@ -259,6 +268,7 @@ Status MemoryFileSystem::Exchange(const std::string& a, const std::string& b) {
 
 // File by file, as a real tree goes: a crash in the middle leaves some of them.
 Status MemoryFileSystem::Remove(const std::string& path) {
+  const auto lock = Lock();
   const NodePtr node = Find(path);
   if (node && node->is_folder) {
     const Entries children = node->entries;
@@ -272,6 +282,7 @@ Status MemoryFileSystem::Remove(const std::string& path) {
 }
 
 Status MemoryFileSystem::SyncFolder(const std::string& path) {
+  const auto lock = Lock();
   KINTSUGI_RETURN_IF_ERROR(Count("sync folder", path));
   const NodePtr node = Find(path);
   if (!node) return FileError(ENOENT, "sync folder", path);

@@ -2,12 +2,14 @@
 //
 // After a power cut each folder keeps a prefix of the operations since its last sync, and each file what was last
 // synced, what was last written, or something torn between the two: the least that POSIX promises and no more.
+// Threads: operations any, as of a real disk; what a test does to the disk while none is under way.
 #pragma once
 
 #include <cerrno>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -48,7 +50,8 @@ class MemoryFileSystem final : public FileSystem {
   Status Remove(const std::string& path) override;
   Status SyncFolder(const std::string& path) override;
 
-  // For the files handed out.
+  // For the files handed out; while the lock is held.
+  std::unique_lock<std::recursive_mutex> Lock() { return std::unique_lock(mutex_); }
   Status Count(const std::string& operation, const std::string& path);
   Status MakeRoom(Node& node, uint64_t size_bytes, const std::string& path);
   bool ignores_file_syncs() const { return ignore_file_syncs_; }
@@ -61,6 +64,7 @@ class MemoryFileSystem final : public FileSystem {
   void Change(Node& folder, std::function<void(Entries&)> change);
   uint64_t Used() const;
 
+  std::recursive_mutex mutex_;
   NodePtr root_;
   uint64_t capacity_ = UINT64_MAX;
   int operations_ = 0;
