@@ -19,7 +19,8 @@ ControlGate::Answer ControlGate::Enter(Rank rank, Step step) {
   Forget(rank);
   At(rank) = step;
   ++counts_[step];
-  KINTSUGI_CHECK(++ranks_entered_ <= entered_.size(), "more ranks in gates than there are");
+  ++ranks_entered_;
+  KINTSUGI_CHECK(ranks_entered_ <= entered_.size(), "more ranks in gates than there are");
   const Step all_entered = counts_.begin()->first;
   if (ranks_entered_ < entered_.size() || (open_ && all_entered <= *open_)) return Answer::kWait;
   open_ = all_entered;

@@ -66,8 +66,8 @@ def a_paused_run_stands_is_saved_and_mended_and_goes_on(runner):
         # Where its ranks have gone past the step that they were to stand at, they are told a later one.
         must(step <= stands(run) <= step + 5, f"paused at {stands(run)} after {step}")
         must("no rank 4" in order(run, "replace", "4", code=2), "a rank that is not there")
-        said, at = order(run, "continue"), stands(run)
-        must(re.fullmatch(r"continued after step \d+\n", said), f"{said}{at}\n{run.log()}")
+        at, said = stands(run), order(run, "continue")
+        must(said == f"continued after step {at}\n", f"the end of the second one, at {at}: {said}{run.log()}")
         must(re.match(r'replaced rank 1 \("(adopt|respawn)"\), all ranks', order(run, "replace", "1")), "a new process")
         summary, log = run.finish()
     must_be_same(reference(runner.bin, TRAINER), summary, log)

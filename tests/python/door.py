@@ -38,6 +38,15 @@ class Door:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")
         return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
+    def alone(self, script):
+        """A script of checks that needs no run."""
+        def test(_):
+            done = subprocess.run([self.python, "-W", "ignore", str(HERE / script)], capture_output=True, text=True, timeout=300,
+                                  env=self.environment())
+            if done.returncode != 0:
+                raise Failure(done.stdout[-2000:] + done.stderr[-4000:])
+        return test
+
     def typed(self, *what):
         """mypy --strict has nothing to say about files, or a package after -p; each with what it imports of ours."""
         def test(_):

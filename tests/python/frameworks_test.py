@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from door import HERE, ROOT, Door, Failure, Skip, main, skip_without_torch
+from door import ROOT, Door, Skip, main, skip_without_torch
 
 EXAMPLES = ROOT / "integrations/examples"
 
@@ -23,14 +23,6 @@ class FrameworkDoor(Door):
     def has(self, module):
         return subprocess.run([self.python, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)"],
                               env=self.environment(), check=False).returncode == 0
-
-    def alone(self, script):
-        def test(_):
-            done = subprocess.run([self.python, "-W", "ignore", str(HERE / script)], capture_output=True, text=True, timeout=300,
-                                  env=self.environment())
-            if done.returncode != 0:
-                raise Failure(done.stderr[-4000:])
-        return test
 
 
 if __name__ == "__main__":

@@ -21,16 +21,6 @@ WAYS = {
 }
 
 
-def alone(door, script):
-    """A script of checks that needs no run."""
-    def test(_):
-        done = subprocess.run([door.python, "-W", "ignore", str(HERE / script)], capture_output=True, text=True, timeout=200,
-                              env=door.environment())
-        if done.returncode != 0:
-            raise Failure(done.stdout[-2000:] + done.stderr[-4000:])
-    return test
-
-
 # What one rounding makes of another; between two steps lie 0.002 and more, and a wrong weight moves a loss by 0.1.
 ROUNDING = 2e-4
 
@@ -132,7 +122,7 @@ if __name__ == "__main__":
         struck("DistributedOptimizer over 2 ranks, bf16, overlapped: an exception in a backward pass, killed in an update",
                "throw:1@3:backward", "kill:0@7:update", how=WAYS["DP 4, DistributedOptimizer, bf16, overlapped"], nproc=2,
                options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
-        ("what is read from Megatron, put back and refused", alone(door, "megatron_parts.py")),
+        ("what is read from Megatron, put back and refused", door.alone("megatron_parts.py")),
     ]
     cases = [*sizes(), *matrix(), ("types of the trainer are as they say", door.typed(GPT[0]))] if soak else short
     sys.exit(main(cases, door.bin))

@@ -14,16 +14,6 @@ GPT = [str(ROOT / "integrations/examples/torch_gpt/train.py"), "--steps", "12"]
 SHARDS = [str(HERE / "torch_shards.py")]  # HSDP, tensor parallel and ReplicaOptimizer in one program
 
 
-def alone(door, script):
-    """A script of checks that needs no run."""
-    def test(_):
-        done = subprocess.run([door.python, str(HERE / script)], capture_output=True, text=True, timeout=200,
-                              env=door.environment())
-        if done.returncode != 0:
-            raise Failure(done.stdout[-2000:] + done.stderr[-4000:])
-    return test
-
-
 def shadowed(door):
     """A file beside the script that has torch's name."""
     def test(_):
@@ -163,8 +153,8 @@ if __name__ == "__main__":
         ("FSDP2, saved by 2 ranks, goes on with 3", resized(door, "fsdp", 2, (3,))),
         ("DDP, saved by 2 ranks, goes on with 1", resized(door, "ddp", 2, (1,))),
         ("tied weights are one tensor with two names", tied(door)),
-        ("torch's mistakes are sentences", alone(door, "torch_mistakes.py")),
-        ("what is done at every step gives back what it took", alone(door, "torch_parts.py")),
+        ("torch's mistakes are sentences", door.alone("torch_mistakes.py")),
+        ("what is done at every step gives back what it took", door.alone("torch_parts.py")),
         ("a file that shadows torch is named", shadowed(door)),
         ("types of the package are as they say", door.typed("--exclude", "compat", "kintsugi")),
         ("types of a trainer are as they say", door.typed(GPT[0])),
