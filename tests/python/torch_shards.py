@@ -97,6 +97,7 @@ def main() -> None:
         loss = copied(own).square().sum() + cut(pair).square().sum() + (shared(own) - own).square().sum()
         loss.backward()
         for parameter in cut.parameters():
+            assert parameter.grad is not None
             grad = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
             dist.all_reduce(grad, group=data)
         torch.nn.utils.clip_grad_norm_(shared.parameters(), 5.0)

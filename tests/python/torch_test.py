@@ -1,7 +1,8 @@
 """A plain torch script over Gloo survives: same bits, losses and samples as the undisturbed run.
 
-  torch_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak]     --soak: each way to be parallel, each kind of fault, each phase
+  torch_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each way to be parallel, each kind of fault, each phase
 """
+import argparse
 import json
 import subprocess
 import sys
@@ -102,10 +103,12 @@ def alike(door):
 
 
 if __name__ == "__main__":
-    soak = "--soak" in sys.argv
-    if soak:
-        sys.argv.remove("--soak")
-    door = Door(sys.argv[1:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("door", nargs=3)
+    parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    options = parser.parse_args()
+    door = Door(options.door)
     skip_without_torch(door)
 
     # A run takes some 17 s of CPU, most of it for importing torch: faults share runs.
@@ -154,10 +157,11 @@ if __name__ == "__main__":
         ("DDP, saved by 2 ranks, goes on with 1", resized(door, "ddp", 2, (1,))),
         ("tied weights are one tensor with two names", tied(door)),
         ("torch's mistakes are sentences", door.alone("torch_mistakes.py")),
+        ("nothing that this torch asks of a group was overlooked", door.alone("torch_virtuals.py")),
         ("what is done at every step gives back what it took", door.alone("torch_parts.py")),
         ("a file that shadows torch is named", shadowed(door)),
         ("types of the package are as they say", door.typed("--exclude", "compat", "kintsugi")),
         ("types of a trainer are as they say", door.typed(GPT[0])),
         ("types of cut models are as they say", door.typed(*SHARDS)),
     ]
-    sys.exit(main(list(matrix()) if soak else short, door.bin))
+    sys.exit(main(list(matrix()) if options.soak else short, door.bin, options.only))

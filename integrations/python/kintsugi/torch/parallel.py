@@ -80,8 +80,10 @@ def reset(models: list[Module]) -> None:
         for group in _sharded_groups(model):
             group._all_gather_result = None  # its work has failed: waiting for it would raise again
             for parameter in group.fsdp_params:
-                # Gradients of whole parameters that were not reduced yet: torch's own reset leaves them (before 2.15).
-                parameter.unsharded_accumulated_grad = None
+                # Gradients of whole parameters that were not reduced yet: torch's own reset leaves them (before 2.15, which
+                # has them nowhere but in the whole parameter: what had this name there is read only).
+                if "unsharded_accumulated_grad" in vars(parameter):
+                    parameter.unsharded_accumulated_grad = None
                 if hasattr(parameter, "_unsharded_param"):
                     parameter._unsharded_param.grad = None
         for module in model.modules():

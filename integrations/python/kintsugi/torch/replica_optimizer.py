@@ -43,7 +43,7 @@ class ReplicaOptimizer(Optimizer):
         self.part = index % self.part_count
         self._ranks = ranks
         # Each of these has every part once.
-        gathering = [dist.new_group(ranks[first : first + self.part_count]) for first in range(0, len(ranks), self.part_count)]
+        gathering: list[Any] = [dist.new_group(ranks[first : first + self.part_count]) for first in range(0, len(ranks), self.part_count)]
         self._gather_group = gathering[index // self.part_count]
         self._owner = _deal_out([p for g in self.param_groups for p in g["params"]], self.part_count)
         self.local = optimizer_class(
