@@ -19,7 +19,7 @@ namespace kintsugi {
 
 class KINTSUGI_EXPORT GlooWorld {
  public:
-  explicit GlooWorld(GlooAddress address = {}) : address_(std::move(address)) {}
+  explicit GlooWorld(RankAddress address = {}) : address_(std::move(address)) {}
 
   Status RegisterWith(Agent& agent);
   // REQUIRES: inside the loop or the rollback handler, where the group of the current generation is connected.
@@ -30,7 +30,7 @@ class KINTSUGI_EXPORT GlooWorld {
   static Status Clean(HandlerContext& call, void* self);
   static Status Rebuild(HandlerContext& call, void* self);
 
-  const GlooAddress address_;
+  const RankAddress address_;
   std::unique_ptr<GlooGroup> group_;   // of one generation; the trainer's thread's
   std::atomic<GlooDevice> device_;     // what an incident aborts: the group comes and goes, at any moment
 };

@@ -10,8 +10,8 @@ namespace kintsugi {
 enum class LinkPreference : uint8_t {
   kAutomatic,
   kSharedMemory,  // kFailedPrecondition where it is not possible
-  kGloo,
-  kNccl,  // else Gloo
+  kTcp,
+  kNccl,  // else TCP
 };
 
 }  // namespace kintsugi

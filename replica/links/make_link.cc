@@ -9,13 +9,14 @@
 #include <utility>
 
 #include "replica/device/cuda_memory.h"
-#include "replica/stream/gloo_link.h"
 #include "replica/stream/nccl_link.h"
 #include "replica/stream/peer_process.h"
 #include "replica/stream/shared_memory_link.h"
 #include "replica/stream/shared_segment.h"
 #include "replica/stream/staged_link.h"
 #include "replica/stream/store_wait.h"
+#include "replica/stream/tcp_link.h"
+#include "replica/stream/tcp_meeting.h"
 
 namespace kintsugi {
 namespace {
@@ -52,7 +53,7 @@ Offer Describe(const LinkOptions& options) {
   return {.host = ThisHost(),
           .start_ticks = StartTicks(getpid()),
           .pid = getpid(),
-          .shared_memory = options.prefer != LinkPreference::kGloo && options.prefer != LinkPreference::kNccl,
+          .shared_memory = options.prefer != LinkPreference::kTcp && options.prefer != LinkPreference::kNccl,
           .only = options.prefer == LinkPreference::kSharedMemory};
 }
 
@@ -95,7 +96,7 @@ class Opener {
     KINTSUGI_RETURN_IF_ERROR(store_.Set(prefix_ + "/offer", Encode(mine)));
     KINTSUGI_ASSIGN_OR_RETURN(const Offer answer, Get("answer"));
     if (answer.nccl != 0 && answer.nccl == mine.nccl) return OpenNccl();
-    if (!answer.shared_memory || !segment) return OpenGloo(answer);
+    if (!answer.shared_memory || !segment) return OpenTcp(answer);
     segment->CloseDescriptor();
     auto process = PeerProcess::Watch(answer.pid);
     if (!process.ok() || StartTicks(answer.pid) != answer.start_ticks)
@@ -119,26 +120,26 @@ class Opener {
     mine.shared_memory = process && segment;
     KINTSUGI_RETURN_IF_ERROR(store_.Set(prefix_ + "/answer", Encode(mine)));
     if (offer.nccl != 0 && offer.nccl == mine.nccl) return OpenNccl();
-    if (!mine.shared_memory) return OpenGloo(offer);
+    if (!mine.shared_memory) return OpenTcp(offer);
     return MakeSharedMemoryLink(std::move(*segment), 1, options_.peer, std::move(*process));
   }
 
-  Result<std::unique_ptr<Link>> OpenGloo(const Offer& theirs) {
+  Result<std::unique_ptr<Link>> OpenTcp(const Offer& theirs) {
     if (options_.prefer == LinkPreference::kSharedMemory || theirs.only)
-      return Status(StatusCode::kFailedPrecondition,
-                    "shared memory was asked for, but the ranks do not share a host, a user and a process id namespace, "
-                    "or one of them asks for Gloo");
-    KINTSUGI_ASSIGN_OR_RETURN(auto group, GlooGroup::Connect(store_, {.prefix = prefix_ + "/gloo",
-                                                                      .rank = low_ ? 0 : 1,
-                                                                      .size = 2,
-                                                                      .deadline = options_.deadline,
-                                                                      .address = options_.address,
-                                                                      .cancel = options_.cancel}));
+      return Status(
+          StatusCode::kFailedPrecondition,
+          "shared memory was asked for, but the ranks do not share a host, a user and a process id namespace, "
+          "or one of them asks for TCP");
+    KINTSUGI_ASSIGN_OR_RETURN(UniqueFd socket, MeetOverTcp(store_, {.prefix = prefix_,
+                                                                    .listens = low_,
+                                                                    .deadline = options_.deadline,
+                                                                    .address = options_.address,
+                                                                    .cancel = options_.cancel}));
     if (nccl_ && theirs.nccl != nccl_->version)
       Note(theirs.nccl == 0
                ? "the peer has or wants none"
                : "the peer has " + NcclVersionText(theirs.nccl) + ", this rank " + NcclVersionText(nccl_->version));
-    return MakeGlooLink(std::move(group), options_.peer);
+    return MakeTcpLink(std::move(socket), options_.peer);
   }
 
   Result<std::unique_ptr<Link>> OpenNccl() {
@@ -172,7 +173,7 @@ class Opener {
                                                                            {"rank", options_.self.ToString()},
                                                                            {"peer", options_.peer.ToString()},
                                                                            {"reason", reason},
-                                                                           {"instead", "gloo"}}));
+                                                                           {"instead", "tcp"}}));
   }
 
   Result<Offer> Get(const std::string& key) {

@@ -1,8 +1,8 @@
 // MakeLink: opens the best link between two ranks.
 //
 // Both ranks call it with the same generation and name; one link per name. Where both find, by trying, that they share
-// memory, the link goes through shared memory, else over Gloo. With kNccl on both sides it goes over NCCL where both
-// ranks have a device and the same version of NCCL; where they have not, over Gloo, and the log says why. Where a link
+// memory, the link goes through shared memory, else over TCP. With kNccl on both sides it goes over NCCL where both
+// ranks have a device and the same version of NCCL; where they have not, over TCP, and the log says why. Where a link
 // other than NCCL's is to carry device memory, that goes by way of the host (staged_link.h).
 // Threads: any, one call per link.
 // Errors: the Store's; kDeadlineExceeded and kCancelled name the peer.
@@ -17,7 +17,7 @@
 #include "callbacks/state/device_memory.h"
 #include "kernels/byte_kernels.h"
 #include "replica/links/link_preference.h"
-#include "replica/stream/gloo_address.h"
+#include "replica/stream/rank_address.h"
 #include "replica/stream/link.h"
 #include "runtime/base/log.h"
 
@@ -36,7 +36,7 @@ struct LinkOptions {
   TimePoint deadline;                                  // of opening
   CancelToken* cancel = nullptr;                       // ends opening; afterwards it is the owner who calls Abort
   LinkPreference prefer = LinkPreference::kAutomatic;  // where the two ranks differ, the one that restricts wins
-  GlooAddress address;
+  RankAddress address;
   std::shared_ptr<const DeviceMemory> memory;  // that messages may lie in; null: host memory only
   // kNccl where `memory` is no CudaMemory: the CUDA device of this rank; kernels for checksums there, which may be
   // null.

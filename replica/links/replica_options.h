@@ -6,7 +6,7 @@
 
 #include "kernels/host_checksum.h"
 #include "replica/links/link_preference.h"
-#include "replica/stream/gloo_address.h"
+#include "replica/stream/rank_address.h"
 
 namespace kintsugi {
 
@@ -16,7 +16,7 @@ struct ReplicaOptions {
   double bytes_per_second_min = 50e6;
   // kNccl is for moves of layouts that have tensors in device memory; everything else then goes by kAutomatic.
   LinkPreference prefer = LinkPreference::kAutomatic;
-  GlooAddress address;
+  RankAddress address;
 };
 
 }  // namespace kintsugi

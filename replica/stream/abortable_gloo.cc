@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <unordered_set>
@@ -27,10 +26,6 @@ using gloo::transport::UnboundBuffer;
 
 // A wait without a limit of its own: Gloo's timeout closes every pair of a context, so it must never be the one to fire.
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24);
-
-// Of an operation that is over already: Gloo looks at an abort before it looks whether there was anything to wait for.
-// If it is not over, this limit fires, which closes pairs; they are closed then.
-constexpr std::chrono::milliseconds kAtOnce(0);
 
 class AbortableContext;
 
@@ -52,8 +47,6 @@ class AbortDomain {
   }
 
   void Abort();
-  void EndWaits();
-  bool waits_ended() const { return waits_ended_.load(std::memory_order_acquire); }
   void Add(UnboundBuffer* buffer);
   void Remove(UnboundBuffer* buffer);
   void Add(AbortableContext* context);
@@ -62,11 +55,9 @@ class AbortDomain {
 
  private:
   void CloseLate();
-  void AbortBuffers();
 
   const std::shared_ptr<LoopTurns> turns_;
   std::atomic<bool> aborted_{false};
-  std::atomic<bool> waits_ended_{false};
   std::mutex mutex_;  // guards both sets; held while Abort touches their members, so that none is destroyed under it
   std::unordered_set<UnboundBuffer*> buffers_;
   std::unordered_set<AbortableContext*> connecting_;
@@ -95,13 +86,11 @@ class AbortableBuffer final : public UnboundBuffer {
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override {
     domain_->Check();
     if (inner_->waitRecv(rank, Limit(timeout))) return true;
-    if (domain_->waits_ended() && inner_->waitRecv(rank, kAtOnce)) return true;
     throw GlooAborted("receive aborted by the runtime");
   }
   bool waitSend(int* rank, std::chrono::milliseconds timeout) override {
     domain_->Check();
     if (inner_->waitSend(rank, Limit(timeout))) return true;
-    if (domain_->waits_ended() && inner_->waitSend(rank, kAtOnce)) return true;
     throw GlooAborted("send aborted by the runtime");
   }
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
@@ -220,23 +209,13 @@ namespace internal {
 void AbortDomain::Abort() {
   std::lock_guard lock(mutex_);
   aborted_.store(true, std::memory_order_release);
-  AbortBuffers();
-  // While a connection is being made the device must go on accepting.
-  if (connecting_.empty()) return turns_->Rest();
-  if (!closer_.joinable()) closer_ = std::thread([this] { CloseLate(); });
-}
-
-void AbortDomain::EndWaits() {
-  std::lock_guard lock(mutex_);
-  waits_ended_.store(true, std::memory_order_release);
-  AbortBuffers();
-}
-
-void AbortDomain::AbortBuffers() {
   for (UnboundBuffer* buffer : buffers_) {
     buffer->abortWaitSend();
     buffer->abortWaitRecv();
   }
+  // While a connection is being made the device must go on accepting.
+  if (connecting_.empty()) return turns_->Rest();
+  if (!closer_.joinable()) closer_ = std::thread([this] { CloseLate(); });
 }
 
 void AbortDomain::CloseLate() {
@@ -275,19 +254,13 @@ void AbortDomain::Remove(AbortableContext* context) {
 
 }  // namespace internal
 
-std::string AddressOfThisRank() {
-  const char* address = std::getenv("KINTSUGI_ADDRESS");
-  return address && *address ? address : "127.0.0.1";
-}
-
-Result<std::shared_ptr<AbortableDevice>> AbortableDevice::Create(const GlooAddress& address) {
+Result<std::shared_ptr<AbortableDevice>> AbortableDevice::Create(const RankAddress& address) {
   gloo::transport::tcp::attr attributes;
   const bool by_interface = !address.interface_name.empty();
   if (by_interface && if_nametoindex(address.interface_name.c_str()) == 0)
     return Status(StatusCode::kInvalidArgument,
                   "Gloo cannot listen on interface '" + address.interface_name + "': this host has none of that name");
-  const char* allowed = std::getenv("KINTSUGI_PORTS");
-  KINTSUGI_ASSIGN_OR_RETURN(const PortRange ports, PortRange::Parse(allowed ? allowed : ""));
+  KINTSUGI_ASSIGN_OR_RETURN(const PortRange ports, PortsOfThisRank());
   (by_interface ? attributes.iface : attributes.hostname) = by_interface ? address.interface_name : address.hostname;
   try {
     const SigpipeGuard guard;  // for the device's own thread, which inherits the mask
@@ -306,7 +279,6 @@ AbortableDevice::AbortableDevice(std::shared_ptr<gloo::transport::Device> inner,
 AbortableDevice::~AbortableDevice() = default;
 
 void AbortableDevice::Abort() { domain_->Abort(); }
-void AbortableDevice::EndWaits() { domain_->EndWaits(); }
 bool AbortableDevice::aborted() const { return domain_->aborted(); }
 LoopTurns& AbortableDevice::turns() const { return domain_->turns(); }
 std::string AbortableDevice::str() const { return "abortable " + inner_->str(); }

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "replica/stream/gloo_address.h"
+#include "replica/stream/rank_address.h"
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
 
@@ -58,15 +58,12 @@ class KINTSUGI_EXPORT AbortableDevice final : public gloo::transport::Device {
  public:
   // Listens on ports of KINTSUGI_PORTS ("A-B") where the environment names them, as a launcher with --ports does.
   // kInvalidArgument where the address, or that, cannot be used.
-  static Result<std::shared_ptr<AbortableDevice>> Create(const GlooAddress& address = {});
+  static Result<std::shared_ptr<AbortableDevice>> Create(const RankAddress& address = {});
 
   AbortableDevice(std::shared_ptr<gloo::transport::Device> inner, std::shared_ptr<LoopTurns> turns);
   ~AbortableDevice() override;
 
   void Abort();
-  // Ends the waits of a device whose pairs have all been closed, by a peer that is gone: Gloo leaves what was half way
-  // waiting. What had arrived whole, or had been sent, is still handed out.
-  void EndWaits();
   bool aborted() const;
   // For whoever waits for the device's loop.
   LoopTurns& turns() const;

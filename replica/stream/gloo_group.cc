@@ -22,7 +22,7 @@ constexpr uint8_t kGatherInTwoRoundsSlotPrefix = 0x20;
 
 }  // namespace
 
-Result<GlooDevice> CreateGlooDevice(const GlooAddress& address) { return AbortableDevice::Create(address); }
+Result<GlooDevice> CreateGlooDevice(const RankAddress& address) { return AbortableDevice::Create(address); }
 void AbortGlooDevice(const GlooDevice& device) { device->Abort(); }
 
 std::string GlooPlace(const std::string& prefix, const std::string& name, int rank, int size) {

@@ -19,7 +19,7 @@
 
 #include "callbacks/handlers/cancel.h"
 #include "callbacks/handlers/store.h"
-#include "replica/stream/gloo_address.h"
+#include "replica/stream/rank_address.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
@@ -35,7 +35,7 @@ namespace kintsugi {
 class AbortableDevice;
 using GlooDevice = std::shared_ptr<AbortableDevice>;
 // Errors: as AbortableDevice::Create.
-KINTSUGI_EXPORT Result<GlooDevice> CreateGlooDevice(const GlooAddress& address = {});
+KINTSUGI_EXPORT Result<GlooDevice> CreateGlooDevice(const RankAddress& address = {});
 // Ends what runs over the device, from any thread; for good.
 KINTSUGI_EXPORT void AbortGlooDevice(const GlooDevice& device);
 
@@ -45,7 +45,7 @@ struct GlooJoin {
   int rank = 0;                   // of this rank among those that meet
   TimePoint deadline;             // of connecting
   GlooDevice device;              // null: made for these groups
-  GlooAddress address;            // of that device
+  RankAddress address;            // of that device
   CancelToken* cancel = nullptr;  // ends connecting; afterwards it is the owner who calls Abort
 };
 
@@ -69,7 +69,7 @@ struct GlooGroupOptions {
   int size = 1;
   TimePoint deadline;             // of connecting
   GlooDevice device;              // null: the group makes its own
-  GlooAddress address;            // of that device
+  RankAddress address;            // of that device
   CancelToken* cancel = nullptr;  // ends connecting; afterwards it is the owner who calls Abort
 };
 

@@ -1,8 +1,7 @@
 // Link: an ordered point-to-point message channel between two ranks, belonging to one generation.
 //
 // Messages arrive in order and whole. A send may wait until the peer receives it: two ends that both send first wait for
-// each other. A receive names the size it expects; a message of another size is kDataLoss on the receiving side
-// (Gloo of 2022 would deliver a shorter one silently: every link carries its own length).
+// each other. A receive names the size it expects; a message of another size is kDataLoss on the receiving side. 
 // Threads: one thread sends, one receives (they may be the same); Abort may come from any thread at any moment and makes
 // pending and later calls of this side return kCancelled within 100 ms. The peer sees kCommFailure, at once where the
 // transport tells, else at its own abort.
@@ -54,7 +53,7 @@ class KINTSUGI_EXPORT Link {
   virtual void Abort() = 0;
 
   virtual Rank peer() const = 0;
-  virtual std::string_view kind() const = 0;  // "in-process", "shared-memory", "gloo", "nccl"
+  virtual std::string_view kind() const = 0;  // "in-process", "shared-memory", "tcp", "nccl"
 };
 
 // Sends bytes that lie in plain memory.

@@ -1,7 +1,7 @@
 // bench_reshard: state that changes its layout between real processes of one host.
 //
 // 1 GiB of float32, from tensor parallel 4 to tensor parallel 2 x data parallel 2, and from ZeRO-1 of 8 ranks to ZeRO-1
-// of 6; over shared memory and over Gloo on loopback. A rate is all bytes that arrive, over the time from the first
+// of 6; over shared memory and over TCP on loopback. A rate is all bytes that arrive, over the time from the first
 // rank's start to the last one's end. Baselines, in the same run and between the same processes: one memcpy of one
 // thread, and one link's bare stream. Bytes moved must equal what the targets ask for, to the byte.
 #include "tests/bench/figures.h"
@@ -62,7 +62,7 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   Figures figures("reshard");
   for (const ReshardLayout& layout : {TensorParallel(options.mib << 20), ZeroOne(options.mib << 20)})
-    for (const auto& [kind, prefer] : {std::pair{"shared-memory", LinkPreference::kSharedMemory}, {"gloo", LinkPreference::kGloo}})
+    for (const auto& [kind, prefer] : {std::pair{"shared-memory", LinkPreference::kSharedMemory}, {"tcp", LinkPreference::kTcp}})
       Add(figures, layout, kind, MeasureReshard(layout, prefer, options.runs));
   return figures.Finish(JsonTarget(app, options.json));
 }

@@ -122,8 +122,8 @@ class Bench {
       streams.emplace_back("shared-memory/agent" + suffix, order);
       order.shared = false;
       streams.emplace_back("shared-memory/heap" + suffix, order);
-      order.prefer = LinkPreference::kGloo;
-      streams.emplace_back("gloo" + suffix, order);
+      order.prefer = LinkPreference::kTcp;
+      streams.emplace_back("tcp" + suffix, order);
     }
     return streams;
   }
@@ -200,14 +200,14 @@ class Bench {
         AddRate(figures, base + pages, "memcpy" + pages, {});
       AddRate(figures, "shared-memory/agent/no-checksum" + pages, "memcpy" + pages, 0.70);
       AddRate(figures, "shared-memory/heap/no-checksum" + pages, "memcpy" + pages, 0.45);
-      AddRate(figures, "gloo/no-checksum" + pages, "bare-gloo" + pages, 0.95);
-      AddRate(figures, "gloo/no-checksum" + pages, "raw-socket" + pages, {}, "/of-raw-socket");
+      AddRate(figures, "tcp/no-checksum" + pages, "bare-gloo" + pages, 0.95);
+      AddRate(figures, "tcp/no-checksum" + pages, "raw-socket" + pages, {}, "/of-raw-socket");
       AddRate(figures, "shared-memory/agent" + Summed() + pages, "memcpy" + pages, {});
       AddRate(figures, "shared-memory/heap" + Summed() + pages, "memcpy" + pages, {});
-      AddRate(figures, "gloo" + Summed() + pages, "bare-gloo" + pages, {});
+      AddRate(figures, "tcp" + Summed() + pages, "bare-gloo" + pages, {});
       AddChecksumCost(figures, "shared-memory/agent", pages, 25);
       AddChecksumCost(figures, "shared-memory/heap", pages, 25);
-      AddChecksumCost(figures, "gloo", pages, 10);
+      AddChecksumCost(figures, "tcp", pages, 10);
     }
     for (const auto& [name, mib] : peak_mib_) {
       Figure peak = AtMost(name + "/peak-memory-beyond-state", mib, "MiB", {});

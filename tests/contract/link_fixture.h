@@ -25,7 +25,7 @@ inline LinkOptions OptionsFor(const std::string& kind, Rank self, Rank peer) {
           .peer = peer,
           .name = "contract",
           .deadline = In(std::chrono::seconds(30)),
-          .prefer = kind == "gloo"   ? LinkPreference::kGloo
+          .prefer = kind == "tcp"   ? LinkPreference::kTcp
                     : kind == "nccl" ? LinkPreference::kNccl
                                      : LinkPreference::kSharedMemory,
           .device = kind == "nccl" ? 0 : -1};

@@ -40,7 +40,7 @@ class LinkProcess : public testing::TestWithParam<std::string> {
   DirectoryStore store_{directory_.path()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Links, LinkProcess, testing::Values("shared-memory", "gloo", "nccl"), KindName);
+INSTANTIATE_TEST_SUITE_P(Links, LinkProcess, testing::Values("shared-memory", "tcp", "nccl"), KindName);
 
 TEST_P(LinkProcess, CarriesHeapAndSharedMemoryBetweenProcesses) {
   constexpr size_t kSize = 7 << 20;
@@ -205,19 +205,19 @@ TEST(MakeLink, PicksSharedMemoryByItself) {
   EXPECT_EQ(kind, "shared-memory");
 }
 
-TEST(MakeLink, TakesGlooWhereOneSideWantsIt) {
+TEST(MakeLink, TakesTcpWhereOneSideWantsIt) {
   for (bool low : {true, false}) {
     std::string kind;
-    auto [a, b] = OpenWith(low ? LinkPreference::kGloo : LinkPreference::kAutomatic,
-                           low ? LinkPreference::kAutomatic : LinkPreference::kGloo, &kind);
+    auto [a, b] = OpenWith(low ? LinkPreference::kTcp : LinkPreference::kAutomatic,
+                           low ? LinkPreference::kAutomatic : LinkPreference::kTcp, &kind);
     EXPECT_TRUE(a.ok() && b.ok()) << a.ToString() << b.ToString();
-    EXPECT_EQ(kind, "gloo");
+    EXPECT_EQ(kind, "tcp");
   }
 }
 
 TEST(MakeLink, RefusesWhatBothSidesTogetherForbid) {
   std::string kind;
-  auto [a, b] = OpenWith(LinkPreference::kSharedMemory, LinkPreference::kGloo, &kind);
+  auto [a, b] = OpenWith(LinkPreference::kSharedMemory, LinkPreference::kTcp, &kind);
   EXPECT_EQ(a.code(), StatusCode::kFailedPrecondition) << a.ToString();
   EXPECT_EQ(b.code(), StatusCode::kFailedPrecondition) << b.ToString();
 }
@@ -225,7 +225,7 @@ TEST(MakeLink, RefusesWhatBothSidesTogetherForbid) {
 TEST(MakeLink, EndsAtItsDeadlineAndAtACancelAndNamesThePeer) {
   for (Rank self : {Rank(3), Rank(7)}) {
     MemoryStore store;
-    LinkOptions options = OptionsFor("gloo", self, Rank(10 - self.value()));
+    LinkOptions options = OptionsFor("tcp", self, Rank(10 - self.value()));
     options.deadline = In(80ms);
     const Status late = MakeLink(store, options).status();
     EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late.ToString();

@@ -1,4 +1,4 @@
-// Plans executed between real processes, over shared memory and over Gloo; and what is left when one is killed.
+// Plans executed between real processes, over shared memory and over TCP; and what is left when one is killed.
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -15,9 +15,9 @@ using namespace std::chrono_literals;
 
 class BetweenProcesses : public testing::TestWithParam<LinkPreference> {};
 
-INSTANTIATE_TEST_SUITE_P(Links, BetweenProcesses, testing::Values(LinkPreference::kSharedMemory, LinkPreference::kGloo),
+INSTANTIATE_TEST_SUITE_P(Links, BetweenProcesses, testing::Values(LinkPreference::kSharedMemory, LinkPreference::kTcp),
                          [](const auto& test) {
-                           return test.param == LinkPreference::kGloo ? "gloo" : "shared_memory";
+                           return test.param == LinkPreference::kTcp ? "tcp" : "shared_memory";
                          });
 
 // A child's whole work: executes its part, then looks at every element it asked for.

@@ -45,7 +45,7 @@ std::vector<HandledRank> Handle(const std::string& path, const Cut& cut,
       HandledRank& own = ranks[static_cast<size_t>(rank)];
       own.world = std::make_unique<RankWorld>(cut, rank, kModel);
       ReplicaOptions options;
-      options.prefer = LinkPreference::kGloo;
+      options.prefer = LinkPreference::kTcp;
       checkpoint::SaveContext context;
       context.registry = &own.world->registry();
       const auto agreement = [](HandlerContext& call) {

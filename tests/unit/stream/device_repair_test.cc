@@ -90,10 +90,10 @@ TEST_P(DeviceRepair, BringsTheSourcesBytesAndEqualDigests) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, DeviceRepair,
-                         testing::Values(LinkPreference::kNccl, LinkPreference::kGloo, LinkPreference::kSharedMemory),
+                         testing::Values(LinkPreference::kNccl, LinkPreference::kTcp, LinkPreference::kSharedMemory),
                          [](const auto& test) {
                            return std::string(test.param == LinkPreference::kNccl   ? "Nccl"
-                                              : test.param == LinkPreference::kGloo ? "Gloo"
+                                              : test.param == LinkPreference::kTcp ? "Tcp"
                                                                                     : "SharedMemory");
                          });
 

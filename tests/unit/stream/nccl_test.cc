@@ -371,29 +371,29 @@ TEST_F(NcclFallback, TakesNcclWhereBothSidesCanAndWant) {
   MoveDeviceMemory(*low, *high);
 }
 
-TEST_F(NcclFallback, AnOldLibraryGivesGlooByWayOfTheHostAndAReason) {
+TEST_F(NcclFallback, AnOldLibraryGivesTcpByWayOfTheHostAndAReason) {
   const Setting nccl("KINTSUGI_NCCL_LIBRARY", FAKE_NCCL_2_17);
   auto [low, high] = Open(LinkPreference::kNccl, LinkPreference::kNccl);
-  EXPECT_EQ(low->kind(), "gloo");
-  EXPECT_EQ(high->kind(), "gloo");
+  EXPECT_EQ(low->kind(), "tcp");
+  EXPECT_EQ(high->kind(), "tcp");
   ASSERT_EQ(log_->lines().size(), 2u);
   EXPECT_NE(log_->lines()[0].find("2.18.0"), std::string::npos) << log_->lines()[0];
   MoveDeviceMemory(*low, *high);
 }
 
-TEST_F(NcclFallback, AnEndThatDoesNotWantItGivesGloo) {
+TEST_F(NcclFallback, AnEndThatDoesNotWantItGivesTcp) {
   const Setting nccl("KINTSUGI_NCCL_LIBRARY", FAKE_GPU);
-  auto [low, high] = Open(LinkPreference::kNccl, LinkPreference::kGloo);
-  EXPECT_EQ(low->kind(), "gloo");
-  EXPECT_EQ(high->kind(), "gloo");
+  auto [low, high] = Open(LinkPreference::kNccl, LinkPreference::kTcp);
+  EXPECT_EQ(low->kind(), "tcp");
+  EXPECT_EQ(high->kind(), "tcp");
   ASSERT_EQ(log_->lines().size(), 1u);
 }
 
-TEST_F(NcclFallback, WithoutADriverThereIsGloo) {
+TEST_F(NcclFallback, WithoutADriverThereIsTcp) {
   const Setting cuda("KINTSUGI_CUDA_LIBRARY", "/nowhere/libcuda.so.1");
   auto [low, high] = Open(LinkPreference::kNccl, LinkPreference::kNccl);
-  EXPECT_EQ(low->kind(), "gloo");
-  EXPECT_EQ(high->kind(), "gloo");
+  EXPECT_EQ(low->kind(), "tcp");
+  EXPECT_EQ(high->kind(), "tcp");
 }
 
 }  // namespace

@@ -262,7 +262,7 @@ TEST_F(ReplicaDefaultsTest, ACancelAtAnyMomentEndsARepairOnBothSides) {
 
 // The receiver is this process; both sources are processes of their own, and the first is killed in mid-stream.
 TEST(ReplicaDefaultsProcess, AKilledSourceIsReplacedAndOnlyTheMissingBlocksAreSentAgain) {
-  for (auto prefer : {LinkPreference::kSharedMemory, LinkPreference::kGloo}) {
+  for (auto prefer : {LinkPreference::kSharedMemory, LinkPreference::kTcp}) {
     TemporaryDirectory directory;
     DirectoryStore store(directory.path());
     constexpr size_t kElements = 120 * kMiB / sizeof(float);
