@@ -12,6 +12,7 @@
 // Ownership: holds the mapped files.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -58,9 +59,9 @@ struct CatalogPiece {
   Shape offset, shape;
   std::optional<FlatRange> flat;
   uint32_t file = 0;
-  uint64_t at = 0;                           // byte of the file where element 0 lies (of the box, or of the flat range)
-  uint64_t bytes = 0;                        // from there on, all that elements of the piece may reach
-  Shape strides;                             // in elements; empty: dense, row-major
+  uint64_t at = 0;     // byte of the file where element 0 lies (of the box, or of the flat range)
+  uint64_t bytes = 0;  // from there on, all that elements of the piece may reach
+  Shape strides;       // in elements; empty: dense, row-major
   // Of its bytes, where the format keeps such (replica/save/checksum.h).
   std::vector<checkpoint::Checksum> blocks, sub_blocks{};
 };
@@ -118,6 +119,8 @@ class Catalog {
   void MarkShared();
   void AddPiece(CatalogPiece piece) { pieces_.push_back(std::move(piece)); }
   void AddObject(CatalogObject object) { objects_.push_back(std::move(object)); }
+  // Those that only say again what the catalog says.
+  void DropObjects(const std::function<bool(const CatalogObject&)>& is_dropped) { std::erase_if(objects_, is_dropped); }
   // Something a person should know: what was left out, which of two was taken.
   void AddNote(std::string note) { notes_.push_back(std::move(note)); }
   // The regular file at `path`; of two of one name the first. One that cannot be read is a note.

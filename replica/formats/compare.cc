@@ -9,6 +9,7 @@
 #include "replica/formats/block_hasher.h"
 #include "replica/formats/convert.h"
 #include "replica/formats/torch/state_dict.h"
+#include "replica/formats/values.h"
 #include "replica/formats/window_plan.h"
 
 namespace kintsugi::formats {
@@ -145,13 +146,14 @@ bool AreEqual(const CatalogObject& left, const CatalogObject& right) {
 }
 
 void CompareObjects(const Catalog& left, const Catalog& right, const CompareOptions& options, Comparison* result) {
+  const std::vector<CatalogObject> lefts = NamedAlike(left.objects()), rights = NamedAlike(right.objects());
   std::map<std::string, const CatalogObject*> others;
-  for (const CatalogObject& object : right.objects())
+  for (const CatalogObject& object : rights)
     if (IsWanted(options.only, object.key)) others[object.key] = &object;
   const auto describe = [](const CatalogObject& object) {
     return std::string(FormName(object.form)) + " of " + std::to_string(object.data.size()) + " bytes";
   };
-  for (const CatalogObject& object : left.objects()) {
+  for (const CatalogObject& object : lefts) {
     if (!IsWanted(options.only, object.key)) continue;
     const auto found = others.find(object.key);
     if (found == others.end()) {

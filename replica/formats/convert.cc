@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "replica/formats/values.h"
 #include "replica/plan/aoa_tensors.h"
 #include "replica/save/names.h"
 
@@ -72,6 +73,12 @@ std::vector<std::string> AddSideFiles(const Catalog& source, const Format& to, c
   return names;
 }
 
+// The source's objects, its values as the format keeps such.
+std::vector<CatalogObject> ObjectsFor(const Format& to, const Catalog& source, std::vector<std::string>* notes) {
+  if (to.name() != "native") return OpenValues(source.objects(), notes);
+  return source.format() == "native" ? source.objects() : CloseValues(source.objects());
+}
+
 }  // namespace
 
 bool IsFloat(DType dtype) {
@@ -127,9 +134,8 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
   if (options.dtype && !engine)
     for (CatalogTensor& tensor : content)
       if (IsFloat(tensor.dtype)) tensor.dtype = *options.dtype;
-  std::vector<CatalogObject> objects;
-  for (const CatalogObject& object : source.objects())
-    if (IsWanted(options.only, object.key)) objects.push_back(object);
+  std::vector<CatalogObject> objects = ObjectsFor(*to, source, &converted.notes);
+  std::erase_if(objects, [&](const CatalogObject& object) { return !IsWanted(options.only, object.key); });
   if (content.empty() && objects.empty())
     return Status(StatusCode::kInvalidArgument, "'" + source.path() + "': nothing is left to be written");
   const uint64_t tensors = content.size();

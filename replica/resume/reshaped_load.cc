@@ -11,6 +11,7 @@
 
 #include "replica/formats/compare.h"
 #include "replica/formats/format.h"
+#include "replica/formats/values.h"
 #include "replica/layout/codec.h"
 #include "replica/layout/merge.h"
 #include "replica/layout/validate.h"
@@ -282,6 +283,7 @@ class Loader {
       loaded_.bytes += bytes.size();
       objects[*rank][key] = Bytes(bytes.begin(), bytes.end());
     }
+    KINTSUGI_RETURN_IF_ERROR(AddValues(&objects));
     std::vector<Rank> ranks;
     for (const auto& [rank, by_key] : objects) ranks.push_back(rank);
     const auto saved_by = [&](Rank rank) -> Result<std::map<std::string, Bytes>> {
@@ -289,6 +291,26 @@ class Loader {
       return Status(StatusCode::kNotFound, "no objects of rank " + rank.ToString());
     };
     KINTSUGI_ASSIGN_OR_RETURN(loaded_.mirrored, TakeOverObjects(registry_, request_.self, ranks, saved_by));
+    return Status::Ok();
+  }
+
+  // Values that were not saved by a run under their registration's name are in the checkpoint by their own names.
+  Status AddValues(std::map<Rank, std::map<std::string, Bytes>>* objects) {
+    std::optional<formats::SavedValues> saved;
+    for (const auto& [key, object] : registry_.objects()) {
+      if (object.kind != ObjectKind::kMirrored || object.take_over != TakeOver::kRankZero) continue;
+      Bytes now;
+      object.capture(object.context, &now);
+      const std::string_view text(reinterpret_cast<const char*>(now.data()), now.size());
+      if (!Values::AreIn(text)) continue;
+      if (const auto zero = objects->find(Rank(0)); zero != objects->end() && zero->second.count(key)) continue;
+      KINTSUGI_ASSIGN_OR_RETURN(const Values wanted, Values::Decode(text));
+      if (!saved) saved.emplace(catalog_->objects());
+      const auto taken = saved->Take(wanted);
+      if (!taken.ok()) return taken.status().Annotate("object '" + key + "'");
+      const std::string bytes = taken->Encode();
+      (*objects)[Rank(0)][key] = Bytes(bytes.begin(), bytes.end());
+    }
     return Status::Ok();
   }
 

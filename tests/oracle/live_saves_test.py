@@ -27,6 +27,23 @@ def load_dcp(torch, folder):
     return state
 
 
+def check_values(torch, safetensors, folder, found):
+    """The place in the data: a number where each library's readers look for it."""
+    import torch.distributed.checkpoint as dcp
+
+    file = next((folder / "safetensors" / f"checkpoint-{STEP}").glob("*.safetensors"))
+    with safetensors.safe_open(file, "pt") as opened:
+        samples = int(opened.metadata()["consumed_samples"])
+    assert samples > 0
+    assert found["torch"]["consumed_samples"] == samples and found["torch"]["data_step"] == STEP
+    state = {"consumed_samples": -1, "data_step": -1}
+    dcp.load(state, checkpoint_id=folder / "dcp" / f"step-{STEP}", no_dist=True)
+    assert state == {"consumed_samples": samples, "data_step": STEP}, state
+    common = torch.load(folder / "megatron" / f"iter_{STEP:07d}" / "common.pt", weights_only=False)
+    assert common["iteration"] == STEP and common["checkpoint_version"] == 3.0
+    assert vars(common["args"]) == {"consumed_train_samples": samples}, common["args"]
+
+
 def main():
     torch, safetensors = oracle.need("torch", "safetensors.torch")
     kintsugi = pathlib.Path(sys.argv[1]).resolve()
@@ -52,6 +69,7 @@ def main():
             for key, value in tensors.items():
                 assert value.dtype == flat[key].dtype and value.shape == flat[key].shape, (source, key)
                 assert torch.equal(value.contiguous().view(torch.uint8), flat[key].view(torch.uint8)), (source, key)
+        check_values(torch, safetensors, folder, found)
     print(f"ok: {len(flat)} tensors of a run, the same from safetensors, torch, DCP and torch_dist")
 
 

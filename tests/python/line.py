@@ -11,12 +11,14 @@ with other ranks; turn: rank r as rank r modulo those that saved; broken: by a f
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
 import time
 from array import array
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,20 @@ import kintsugi
 
 class LineError(ValueError):
     """A mistake of the trainer's own."""
+
+
+class Progress:
+    """What a checkpoint of any format carries as numbers."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.best = math.inf
+
+    def state_dict(self) -> dict[str, kintsugi.Value]:
+        return {"consumed_samples": self.samples, "progress.best_loss": self.best, "progress.name": "Linie №1"}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.samples, self.best = state["consumed_samples"], state["progress.best_loss"]
 
 
 class Trainer:
@@ -38,6 +54,8 @@ class Trainer:
         ways: dict[str, kintsugi.TakeOver] = {"turn": self.take_turns, "broken": self.take_nothing}
         way: kintsugi.TakeOver | None = ways.get(options.take_over, options.take_over)
         run.register_object("random", self, take_over=way)
+        self.progress = Progress()
+        run.register_values("progress", self.progress)
         run.handler("rebuild", self.rebuild)
         if options.differ and run.rank == 1:
             run.register("slopes", np.zeros(3))
@@ -117,6 +135,8 @@ class Trainer:
             if failed.code == 11:  # a newer generation has begun
                 raise kintsugi.Interrupted from failed
             raise
+        self.progress.samples += self.run.world_size
+        self.progress.best = min(self.progress.best, float(gradient[2]))
         self.run.report(gradient[2], [k * self.run.world_size + self.run.rank])
         with self.run.update():
             self.line -= 0.2 * gradient[:2]
@@ -130,6 +150,14 @@ class Odd:
 
     def load_state_dict(self, state: object) -> None:
         pass
+
+
+class Named(Odd):
+    def __init__(self, state: object) -> None:
+        self.state = state
+
+    def state_dict(self) -> Any:
+        return self.state
 
 
 class Even(Odd):
@@ -165,6 +193,11 @@ def make_mistakes(run: kintsugi.Run) -> None:
     refused("object 'odd' (Odd) cannot be pickled", run.register_object, "odd", Odd())
     refused("object 'odd' (int) lacks state_dict", run.register_object, "odd", 5)
     refused("take_over is 'rank 0', which is none of 'same-rank'", run.register_object, "odd", Even(), "rank 0")
+    refused("values 'odd': state_dict gives a function", run.register_values, "odd", Odd())
+    refused("values 'odd': 'a' is a list: only int", run.register_values, "odd", Named({"a": [1]}))
+    refused("values 'odd': 'a' is 9223372036854775808, beyond 63 bits", run.register_values, "odd", Named({"a": 2**63}))
+    refused("values 'odd': 'a..b' is no name", run.register_values, "odd", Named({"a..b": 1}))
+    refused("values 'odd': 'a.b' would be within 'a'", run.register_values, "odd", Named({"a.b": 1, "a": 1}))
     refused("there is no handler 'repair'", run.handler, "repair")
     refused("not contiguous", run.register, "odd", np.zeros((4, 4))[:, 1])
     refused("cannot be protected", run.register, "odd", np.zeros(3, dtype="datetime64[s]"))
@@ -211,6 +244,7 @@ def main() -> None:
     if options.mistakes:
         make_mistakes(run)
     run.train(trainer.step, steps=options.steps)
+    print(f"rank {run.rank} has consumed {trainer.progress.samples}, best {trainer.progress.best!r}")
     print(f"rank {run.rank} ends with {trainer.place()}")
     print(f"y = {trainer.line[0]:.17g} x + {trainer.line[1]:.17g}")
 

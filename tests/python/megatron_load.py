@@ -2,7 +2,8 @@
 
   megatron_load.py ITERATION WHOLE.pt RANKS [arguments of megatron_gpt/train.py]     WHOLE.pt: what the run held, every tensor whole
 
-Each rank builds its part of model and optimizer, asks `dist_checkpointing.load` for it, and compares it bit by bit.
+Each rank builds its part of model and optimizer, asks `dist_checkpointing.load` for it, and compares it bit by bit; its scheduler and the
+samples consumed come from what all ranks have in common.
 """
 import datetime
 import importlib.util
@@ -37,7 +38,7 @@ def be_rank(rank, ranks, meeting, iteration, whole, options):
     init_num_microbatches_calculator(rank, None, options.batch, 1, parallel_state.get_data_parallel_world_size())
     torch.manual_seed(100 + rank)  # whatever it holds before, it is not what was saved
     model_parallel_cuda_manual_seed(1)
-    chunks, optimizer, _ = train.build(options)
+    chunks, optimizer, scheduler = train.build(options)
     Update(Core(), optimizer).materialise(lambda: 0)  # Megatron names only states that are there
     metadata = {"singleton_local_shards": True, "distrib_optim_sharding_type": "fully_reshardable"}
     model = chunks[0]
@@ -49,6 +50,10 @@ def be_rank(rank, ranks, meeting, iteration, whole, options):
     asked = {str(i): one for i, one in enumerate(v for v in nested_values(state) if isinstance(v, ShardedTensor))}
     boxes = [(one.key, one.global_shape, one.global_offset, one.local_shape, one.prepend_axis_num) for one in asked.values()]
     found = dist_checkpointing.load(dict(asked), str(iteration))
+    common = dist_checkpointing.load_common_state_dict(str(iteration))  # as Megatron's load_checkpoint takes it
+    scheduler.load_state_dict(common["opt_param_scheduler"])
+    consumed = int(iteration.name.removeprefix("iter_")) * options.batch
+    assert (common["iteration"] * options.batch, common["args"].consumed_train_samples, scheduler.num_steps) == (consumed,) * 3, common
     held = torch.load(whole, weights_only=True)
     for i, (key, shape, offset, local, prepended) in enumerate(boxes):
         assert key in held, f"'{key}' is not in the checkpoint, which has {sorted(held)[:20]}"

@@ -60,6 +60,29 @@ def resized(door):
     return test
 
 
+def values(door):
+    """What was consumed is a number in each checkpoint, and a run of other ranks goes on from any of them."""
+    def counts(log):
+        return set(re.findall(r"rank \d+ has consumed (\d+), best (\S+)", log))
+
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            _, log = door.run(["--save-dir", f"{folder}/saves", "--save-every", "3", "--save-format", "torch,dcp,safetensors,megatron"],
+                              [*LINE, "--steps", "6"])
+            if {samples for samples, _ in counts(log)} != {"24"}:
+                raise Failure(f"{counts(log)}\n{log[-3000:]}")
+            saved = counts(log)
+            for form in ("", "/torch", "/dcp", "/safetensors", "/megatron"):
+                way = [*LINE, "--take-over", "turn", "--steps"]
+                _, log = door.run(["--resume", f"{folder}/saves{form}"], [*way, "6"], nproc=3)
+                if counts(log) != saved:
+                    raise Failure(f"{form}: {counts(log)}, saved {saved}\n{log[-3000:]}")
+            _, log = door.run(["--resume", f"{folder}/saves/dcp"], [*way, "9"], nproc=3)
+            if {samples for samples, _ in counts(log)} != {"33"}:
+                raise Failure(f"{counts(log)}\n{log[-3000:]}")
+    return test
+
+
 def differs(door):
     """Who should hold the same and does not is told what differs, before training begins."""
     def test(_):
@@ -107,6 +130,7 @@ if __name__ == "__main__":
         ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
         ("numpy trainer, told to save and leave, and resumed", leaves(door)),
         ("numpy trainer, resumed by 2, 5 and 6 ranks, by each way to take over an object", resized(door)),
+        ("numpy trainer, its values resumed by 3 ranks from every format", values(door)),
         ("numpy trainer, mistakes of registration are refused and change nothing", door.same(LINE, [], ["--mistakes"], paths=[[]])),
         ("numpy trainer, a handler raises",
          door.same(LINE, ["--inject", "throw:0@5:gate"], ["--handler", "raise"], paths=[["retry"]],

@@ -22,6 +22,7 @@ from . import _core
 from ._errors import Error, InjectedFault, Interrupted
 from ._modules import report_modules
 from .take_over import TakeOver, take_over_of
+from .values import NamedValues, Values
 
 _OK, _INTERRUPTED, _INTERNAL, _PAUSED, _THROW = 0, 1, 13, 14, 15
 _FINISHED, _WAS_INTERRUPTED, _RAISED, _COMM_ERROR = 0, 1, 2, 3
@@ -99,7 +100,7 @@ class Run:
         self.step = 0  # the step in hand within the loop, else the one all ranks stand at
         self._begun = False
         self._handlers: dict[TaskKind, list[Handler]] = {kind: [] for kind in _HANDLERS.values()}
-        self._objects: dict[str, Codec] = {}
+        self._objects: dict[str, Codec | Values] = {}
         self._replicas: tuple[list[int], int] | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
         self._keep: list[Any] = []  # arrays that registered memory belongs to
@@ -212,6 +213,15 @@ class Run:
         _bytes_of(key, thing)  # what cannot travel is told here
         self.agent.register_object(key, True, how, function)
         self._objects[key] = thing
+
+    def register_values(self, key: str, thing: NamedValues) -> None:
+        """The same for small numbers and texts that are equal on all ranks: `thing.state_dict()` gives them by name ("consumed_samples",
+        "opt_param_scheduler.num_steps": dots are dictionaries within each other). A checkpoint of any format has each of them under
+        its name, as a number, where the format's own readers look for it; a run with other ranks takes them over from there."""
+        values = Values(key, thing)
+        values.encode()  # what is no value is told here
+        self.agent.register_object(key, True, *take_over_of(key, "rank-zero"))
+        self._objects[key] = values
 
     def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:
         """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""
@@ -345,7 +355,11 @@ class Run:
         if not self._released and not self.replaces and self.agent.joined_as == 0:
             return  # the run begins: they are live
         for key, thing in self._objects.items():
-            thing.load_state_dict(pickle.loads(self.agent.get_object(key)))
+            data = self.agent.get_object(key)
+            if isinstance(thing, Values):
+                thing.decode(data)
+            else:
+                thing.load_state_dict(pickle.loads(data))
 
     # ---- in the loop --------------------------------------------------------------------------------------------------
 
@@ -418,7 +432,9 @@ class Run:
         raise Error(self.agent.why() or "the call failed", code)
 
 
-def _bytes_of(key: str, thing: Codec) -> bytes:
+def _bytes_of(key: str, thing: Codec | Values) -> bytes:
+    if isinstance(thing, Values):
+        return thing.encode()
     try:
         return pickle.dumps(thing.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, TypeError, AttributeError) as error:

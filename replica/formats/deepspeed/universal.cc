@@ -10,6 +10,7 @@
 #include "replica/formats/deepspeed/model_states.h"
 #include "replica/formats/formats.h"
 #include "replica/formats/pickle/writer.h"
+#include "replica/formats/values.h"
 #include "replica/layout/element_types.h"
 #include "replica/save/names.h"
 
@@ -98,7 +99,8 @@ class Universal final : public Format {
 
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                       const std::string&) const override {
-    KINTSUGI_ASSIGN_OR_RETURN(const Sorted sorted, deepspeed::Sort(content, objects));
+    const std::vector<CatalogObject> called = CalledAsKnown(kKnownToDeepSpeed, objects);
+    KINTSUGI_ASSIGN_OR_RETURN(const Sorted sorted, deepspeed::Sort(content, called));
     if (sorted.states.empty())
       return Status(StatusCode::kInvalidArgument,
                     "nothing is called 'zero.PARAMETER.fp32': DeepSpeed Universal is a folder of a parameter's weights "

@@ -3,6 +3,7 @@
 
 #include "replica/formats/deepspeed/zero_files.h"
 #include "replica/formats/formats.h"
+#include "replica/formats/values.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats {
@@ -56,7 +57,8 @@ class DeepSpeed final : public Format {
     if (options.zero_stage < 1 || options.zero_stage > 2)
       return Status(StatusCode::kInvalidArgument,
                     "ZeRO stages 1 and 2 are written, not " + std::to_string(options.zero_stage));
-    KINTSUGI_ASSIGN_OR_RETURN(const deepspeed::Sorted sorted, deepspeed::Sort(content, objects));
+    const std::vector<CatalogObject> called = CalledAsKnown(kKnownToDeepSpeed, objects);
+    KINTSUGI_ASSIGN_OR_RETURN(const deepspeed::Sorted sorted, deepspeed::Sort(content, called));
     const std::string tag = deepspeed::TagOf(options.step);
     Outline outline;
     KINTSUGI_ASSIGN_OR_RETURN(OutlineFile model, deepspeed::LayModelStates(content, sorted, options, tag + "/"));

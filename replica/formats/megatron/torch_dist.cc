@@ -4,11 +4,13 @@
 // common.pt is the dictionary that every rank has alike: its values are objects in pickle form here; sharded objects
 // are the DCP folder's own entries. Written by megatron-core 0.16.1, read by it (tests/oracle).
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "replica/formats/dcp/folder.h"
 #include "replica/formats/formats.h"
 #include "replica/formats/megatron/names.h"
 #include "replica/formats/torch/state_dict.h"
+#include "replica/formats/values.h"
 #include "replica/save/file_system.h"
 #include "replica/save/names.h"
 
@@ -19,6 +21,9 @@ using checkpoint::Join;
 
 constexpr std::string_view kMark = "metadata.json";
 constexpr std::string_view kCommon = "common.pt";
+// In it: names of Megatron's (megatron/training/checkpointing.py, save_checkpoint).
+constexpr std::string_view kArgs = "args", kIteration = "iteration", kVersion = "checkpoint_version";
+constexpr double kVersionWritten = 3.0;
 using megatron::FolderOf;
 using megatron::IterationFolder;
 using megatron::kTracker;
@@ -31,6 +36,78 @@ std::string BackendOf(const std::string& folder, std::string_view field = "shard
   if (!json.is_object()) return "";
   const auto backend = json.find(field);
   return backend != json.end() && backend->is_string() ? backend->get<std::string>() : "";
+}
+
+// What common.pt holds: objects at their paths, values of `args` in the namespace that Megatron's loader takes them
+// from, and what it asks of every checkpoint.
+class Common {
+ public:
+  // REQUIRES: `object` outlives this.
+  void Add(const CatalogObject& object) {
+    Path path = object.path.empty() ? PathOf(object.key) : object.path;
+    names_.insert(path[0].text);
+    if (path.size() == 1 && path[0].text == kArgs) has_args_ = true;
+    objects_.emplace_back(std::move(path), &object);
+  }
+
+  std::vector<torch::Leaf> Leaves(uint64_t step) const {
+    std::vector<torch::Leaf> leaves;
+    std::vector<std::pair<std::string, const CatalogObject*>> args;
+    for (const auto& [path, object] : objects_) {
+      if (path[0].text != kArgs || path.size() == 1)
+        leaves.push_back({path, [object = object](pickle::PickleWriter* writer) { return Write(*object, writer); }});
+      else if (has_args_)  // a whole one is there: values stay beside it under their own names
+        leaves.push_back(
+            {PathOf(object->key), [object = object](pickle::PickleWriter* writer) { return Write(*object, writer); }});
+      else
+        args.emplace_back(JoinPath({path.begin() + 1, path.end()}), object);
+    }
+    if (!args.empty())
+      leaves.push_back(
+          {PathOf(std::string(kArgs)), [args](pickle::PickleWriter* writer) { return WriteArgs(args, writer); }});
+    const auto say = [&](std::string_view name, std::function<void(pickle::PickleWriter*)> write) {
+      if (names_.count(std::string(name))) return;
+      leaves.push_back({PathOf(std::string(name)), [write](pickle::PickleWriter* writer) {
+                          write(writer);
+                          return Status::Ok();
+                        }});
+    };
+    say(kIteration, [step](pickle::PickleWriter* writer) { writer->Int(static_cast<int64_t>(step)); });
+    say(kVersion, [](pickle::PickleWriter* writer) { writer->Float(kVersionWritten); });
+    return leaves;
+  }
+
+ private:
+  static Status Write(const CatalogObject& object, pickle::PickleWriter* writer) {
+    return torch::WriteObject(object, writer).Annotate("object '" + object.key + "'");
+  }
+  static Status WriteArgs(const std::vector<std::pair<std::string, const CatalogObject*>>& args,
+                          pickle::PickleWriter* writer) {
+    writer->Global("argparse", "Namespace");
+    writer->EmptyTuple();
+    writer->New();
+    writer->EmptyDict();
+    writer->Mark();
+    for (const auto& [name, object] : args) {
+      writer->Text(name);
+      KINTSUGI_RETURN_IF_ERROR(Write(*object, writer));
+    }
+    writer->SetItems();
+    writer->Build();
+    return Status::Ok();
+  }
+
+  std::vector<std::pair<Path, const CatalogObject*>> objects_;
+  std::set<std::string> names_;  // at the top
+  bool has_args_ = false;
+};
+
+// Whether it only says again what the folder's name and every writer say.
+bool IsSaidAgain(const CatalogObject& object, std::optional<uint64_t> step) {
+  const auto scalar = object.key == kIteration || object.key == kVersion ? ScalarOf(object) : std::nullopt;
+  if (!scalar) return false;
+  if (object.key == kVersion) return *scalar == Values::Value(kVersionWritten);
+  return step && *scalar == Values::Value(static_cast<int64_t>(*step));
 }
 
 class TorchDist final : public Format {
@@ -61,6 +138,7 @@ class TorchDist final : public Format {
       KINTSUGI_ASSIGN_OR_RETURN(auto file, MappedFile::Open(common, std::string(kCommon)));
       KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(file->text(), common));
       KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, archive, catalog.AddFile(file), {}, options));
+      catalog.DropObjects([&](const CatalogObject& object) { return IsSaidAgain(object, catalog.step()); });
     }
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish());
     return catalog;
@@ -74,23 +152,21 @@ class TorchDist final : public Format {
                       const std::string&) const override {
     const std::string folder = IterationFolder(options.step) + "/";
     std::vector<CatalogObject> sharded;
-    std::vector<torch::Leaf> common;
-    for (const CatalogObject& object : objects) {
-      if (object.form != CatalogObject::Form::kPickle) {
+    Common common;
+    const std::vector<CatalogObject> called = CalledAsKnown(kKnownToMegatron, objects);
+    for (const CatalogObject& object : called) {
+      if (object.form == CatalogObject::Form::kPickle || ScalarOf(object))
+        common.Add(object);
+      else
         sharded.push_back(object);
-        continue;
-      }
-      common.push_back(
-          {object.path.empty() ? PathOf(object.key) : object.path, [&object](pickle::PickleWriter* writer) {
-             return torch::WriteObject(object, writer).Annotate("object '" + object.key + "'");
-           }});
     }
+    const std::vector<torch::Leaf> leaves = common.Leaves(options.step);
     Outline outline;
     KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, sharded, options, folder, &outline));
     OutlineFile file;
     file.name = folder + std::string(kCommon);
     zip::Layer layer(&file, "common");
-    KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(common));
+    KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
     layer.AddBytes("data.pkl", std::move(pickled));
     torch::AddSmallRecords(&layer);
     torch::AddVersion(&layer);

@@ -9,6 +9,7 @@
 #include "replica/formats/safetensors/header.h"
 #include "replica/formats/safetensors/index.h"
 #include "replica/formats/sidecar.h"
+#include "replica/formats/values.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats {
@@ -49,7 +50,8 @@ Result<std::vector<std::string>> AddFile(Catalog* catalog, const std::string& pa
   const std::set<std::string_view> own(names.begin(), names.end());
   for (const auto& [field, text] : header.metadata) {
     // As safetensors.torch.save_model says which name was left out, and whose bytes it is.
-    if (IsAliasField(field) && own.count(text) && !own.count(field)) catalog->AddAlias(field, text);
+    const bool is_object = header.metadata.count(std::string(kObjectPrefix) + field) > 0;
+    if (IsAliasField(field) && !is_object && own.count(text) && !own.count(field)) catalog->AddAlias(field, text);
     if (field == kStepField && !text.empty() && text.size() < 19 &&
         text.find_first_not_of("0123456789") == std::string::npos)
       catalog->SetStep(std::stoull(text));
@@ -130,8 +132,7 @@ class Safetensors final : public Format {
         if (const auto tied = aliases.find(number); tied != aliases.end())
           for (const uint32_t alias : tied->second) fields[content[alias].key] = content[number].key;
       if (i == 0)
-        for (const CatalogObject& object : objects)
-          fields[std::string(kObjectPrefix) + object.key] = ObjectToText(object);
+        for (const CatalogObject& object : objects) AddObject(object, &fields);
       KINTSUGI_ASSIGN_OR_RETURN(std::string header, safetensors::WriteHeader(tensors, fields));
       file.AddBytes(std::move(header));
       for (const uint32_t number : files[i])
@@ -148,6 +149,14 @@ class Safetensors final : public Format {
   }
 
  private:
+  // Whole, and a scalar as plain text too, for readers that are not ours.
+  static void AddObject(const CatalogObject& object, std::map<std::string, std::string>* fields) {
+    (*fields)[std::string(kObjectPrefix) + object.key] = ObjectToText(object);
+    const auto scalar = IsAliasField(object.key) ? ScalarOf(object) : std::nullopt;
+    if (!scalar) return;
+    const auto* text = std::get_if<std::string>(&*scalar);
+    fields->emplace(object.key, text ? *text : DescribeValue(*scalar));
+  }
   // What transformers saves beside the weights: configuration, tokenizer, training arguments.
   static Status AddHubFiles(Catalog* catalog, const std::string& folder) {
     constexpr std::string_view kEndings[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace kintsugi::byte_lm {
 namespace {
 
@@ -18,7 +20,7 @@ TEST(DataCursor, GoesOnWithAnotherGlobalBatchWhereTheFirstEnded) {
   for (uint64_t step = 1; step <= 6; ++step) first.Begin(Step(step));
   std::vector<uint8_t> saved;
   first.Capture(&saved);
-  ASSERT_EQ(saved.size(), DataCursor::kStateBytes);
+  EXPECT_EQ(std::string(saved.begin(), saved.end()), "kintsugi.values 1\n{\"consumed_samples\":72,\"data_step\":6}");
   DataCursor second(20);
   ASSERT_TRUE(second.Restore(saved.data(), saved.size()).ok());
   EXPECT_EQ(second.Begin(Step(7)), 72u);
@@ -31,11 +33,24 @@ TEST(DataCursor, GoesOnWithAnotherGlobalBatchWhereTheFirstEnded) {
   EXPECT_EQ(third.Begin(Step(9)), 112u);
 }
 
-TEST(DataCursor, RestoreRefusesTheWrongLengthAndChangesNothing) {
+TEST(DataCursor, RestoresWhatTheFirstVersionSaved) {
+  std::vector<uint8_t> bytes(16);
+  bytes[0] = 6;   // steps
+  bytes[8] = 72;  // samples
+  DataCursor cursor(20);
+  ASSERT_TRUE(cursor.Restore(bytes.data(), bytes.size()).ok());
+  EXPECT_EQ(cursor.Begin(Step(8)), 92u);
+}
+
+TEST(DataCursor, RestoreRefusesOtherBytesAndChangesNothing) {
   DataCursor cursor(4);
   cursor.Begin(Step(3));
-  const std::vector<uint8_t> bytes(DataCursor::kStateBytes + 1, 1);
-  EXPECT_EQ(cursor.Restore(bytes.data(), bytes.size()).code(), StatusCode::kDataLoss);
+  for (const std::string bytes : {"seventeen bytes..", "kintsugi.values 1\n{\"consumed_samples\":72}",
+                                  "kintsugi.values 1\n{\"consumed_samples\":72,\"data_step\":-1}",
+                                  "kintsugi.values 1\n{\"consumed_samples\":\"72\",\"data_step\":6}"})
+    EXPECT_EQ(cursor.Restore(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()).code(),
+              StatusCode::kDataLoss)
+        << bytes;
   EXPECT_EQ(cursor.Begin(Step(4)), 12u);
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cmath>
 #include <condition_variable>
 #include <filesystem>
 #include <map>
@@ -12,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "callbacks/state/values.h"
 #include "replica/layout/flat_range.h"
 #include "replica/resume/reshaped_load.h"
 #include "replica/save/names.h"
@@ -75,6 +77,8 @@ class RankWorld {
                          this};
     object.take_over = counter;
     EXPECT_TRUE(registry_.AddObject(object).ok());
+    SetValues(0);
+    EXPECT_TRUE(registry_.AddObject(ObjectOf("progress", &progress_)).ok());
   }
   RankWorld(const RankWorld&) = delete;
 
@@ -92,6 +96,7 @@ class RankWorld {
   void Set() {
     ForEach([](const std::string& key, int64_t element, float& value) { value = ValueOf(key, element); });
     counter_ = {static_cast<uint8_t>(rank_), 7};
+    SetValues(1);
   }
   void ExpectSet() {
     int64_t wrong = 0;
@@ -100,15 +105,31 @@ class RankWorld {
         ADD_FAILURE() << "rank " << rank_ << " " << key << " element " << element << ": " << value;
     });
     EXPECT_EQ(wrong, 0);
+    Values wanted = progress_;
+    SetValues(1);
+    EXPECT_EQ(wanted, progress_);
   }
   StateRegistry& registry() { return registry_; }
   std::vector<uint8_t>& counter() { return counter_; }
+  Values& progress() { return progress_; }
 
  private:
+  // As they are before a load, and as they are saved.
+  void SetValues(int64_t at) {
+    progress_ = Values();
+    EXPECT_TRUE(progress_.Set("consumed_samples", at * 1234567890123).ok());
+    EXPECT_TRUE(progress_.Set("opt_param_scheduler.num_steps", at * 96).ok());
+    EXPECT_TRUE(progress_.Set("opt_param_scheduler.max_lr", 0.1 * static_cast<double>(at)).ok());
+    EXPECT_TRUE(progress_.Set("opt_param_scheduler.lr_decay_style", at ? "cosine" : "").ok());
+    EXPECT_TRUE(progress_.Set("is_warm", at == 1).ok());
+    EXPECT_TRUE(progress_.Set("best_loss", at ? -HUGE_VAL : 0.0).ok());
+  }
+
   const int rank_;
   std::vector<ShardedTensor> tensors_;
   std::vector<std::vector<float>> memories_;
   std::vector<uint8_t> counter_;
+  Values progress_;
   StateRegistry registry_;
 };
 

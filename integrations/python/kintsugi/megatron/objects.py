@@ -18,6 +18,9 @@ from ..torch.state import OptimizerGroups
 from .core import Core
 
 
+_SCHEDULER = "opt_param_scheduler"
+
+
 class ParamScheduler:
     """OptimizerParamScheduler. It is advanced behind the gate, by the samples of the step: done again after a restore."""
 
@@ -38,15 +41,20 @@ class ParamScheduler:
         self._at_gate = (self._scheduler.num_steps, self._increment()) if has_update else None
 
     def state_dict(self) -> dict[str, Any]:
+        """Values: what Megatron's own checkpoints have of it, as it is once the step whose gate was passed has ended."""
         follows = 0
         if self._at_gate is not None:
             follows = self._at_gate[1] if self._unusual is None else self._unusual
-        return {"at": self._scheduler.num_steps, "follows": follows, "unusual": self._unusual}
+        kept = {**self._scheduler.state_dict(), "num_steps": self._scheduler.num_steps + follows, "unusual": self._unusual}
+        return {f"{_SCHEDULER}.{name}": value for name, value in kept.items()}
 
     def load_state_dict(self, kept: dict[str, Any]) -> None:
-        self._scheduler.num_steps = kept["at"] + kept["follows"]
+        if "at" in kept:  # as version 0.1.0 saved it
+            num_steps, self._unusual = kept["at"] + kept["follows"], kept["unusual"]
+        else:
+            num_steps, self._unusual = kept[f"{_SCHEDULER}.num_steps"], kept[f"{_SCHEDULER}.unusual"]
+        self._scheduler.num_steps = num_steps
         self._scheduler.step(0)  # learning rates and weight decay of that place
-        self._unusual = kept["unusual"]
         self._at_gate = None
 
 
@@ -68,11 +76,11 @@ class Samples:
     def note_gate(self) -> None:
         self._passed = self._batch()
 
-    def state_dict(self) -> int:
-        return self.consumed
+    def state_dict(self) -> dict[str, Any]:
+        return {"consumed_samples": self.consumed}
 
-    def load_state_dict(self, consumed: int) -> None:
-        self._consumed, self._passed = consumed, 0
+    def load_state_dict(self, kept: dict[str, Any] | int) -> None:
+        self._consumed, self._passed = kept if isinstance(kept, int) else kept["consumed_samples"], 0  # an int: of version 0.1.0
 
 
 class RngTracker:

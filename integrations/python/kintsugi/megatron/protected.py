@@ -67,14 +67,19 @@ class Protected:
         for alias, key in further_names((key for key, _, _ in entries), self._chunks):
             run.register_alias(alias, key)
         for key, (thing, known) in self._things(core).items():
-            if thing is not None:
+            if thing is None:
+                continue
+            if isinstance(thing, (objects.ParamScheduler, objects.Samples)):
+                run.register_values(key, thing)
+            else:
                 run.register_object(key, thing, said.pop(key, known))
         if said:
             raise Error(f"take_over names {', '.join(said)}: this trainer has no such object", 5)
         self._update.take_apart(run)
 
     def _things(self, core: Core) -> dict[str, tuple[Codec | None, TakeOver | None]]:
-        """What is kept beside tensors, where there is any, and how it goes on with other ranks."""
+        """What is kept beside tensors, where there is any, and how it goes on with other ranks; in the order in which it is put back:
+        the scheduler sets rates in the optimizers' settings."""
         settings = {f"optimizer.{i}.settings": objects.Settings(part.optimizer) for i, part in enumerate(self._update.parts)}
         tracker, machine = objects.rng_tracker(core), objects.rerun(core)
         calculator = objects.microbatches(core, lambda: self._samples.consumed)
