@@ -19,7 +19,10 @@ class CoverChecker {
       return LayoutError{is_object ? ErrorCode::kObjectTwice : ErrorCode::kDoubleMain, key_.name, Mains(piece),
                          piece.box(),
                          Describe(key_) + ": " + std::to_string(MainCount(piece)) + " main replicas of " +
-                             Describe(piece) + ", on " + DescribeRanks(Mains(piece)) + ", where 1 must be"};
+                             Describe(piece) + ", on " + DescribeRanks(Mains(piece)) + ", where 1 must be" +
+                             (is_object ? ""
+                                        : ": copies have replica ids; different tensors have different names, "
+                                          "experts by their number over all ranks (GlobalExpertKey)")};
     }
     return std::nullopt;
   }

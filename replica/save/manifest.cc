@@ -36,6 +36,8 @@ Json ToJson(const StoredTensor& stored) {
                {"local_shape", t.local_shape},
                {"global_offset", t.global_offset}};
   if (t.flattened_range) json["flattened_range"] = {t.flattened_range->start, t.flattened_range->stop};
+  if (std::any_of(t.replica_id.begin(), t.replica_id.end(), [](int64_t id) { return id != 0; }))
+    json["replica_id"] = t.replica_id;
   if (!stored.aliases.empty()) json["aliases"] = stored.aliases;
   PutExtent(stored.extent, &json);
   return json;
@@ -122,6 +124,7 @@ StoredTensor GetTensor(const StoredShard& shard, Fields* fields) {
     else
       fields->Refuse("has a flattened range without start and stop");
   }
+  if (fields->Has("replica_id")) t.replica_id = fields->Numbers("replica_id", kDimensionsMax);
   if (fields->Has("aliases")) stored.aliases = fields->Texts("aliases", kKeyBytesMax);
   stored.extent = GetExtent(shard.file, shard.file_bytes, fields);
   if (!fields->ok()) return stored;

@@ -8,6 +8,7 @@
 #include "replica/save/missing_states.h"
 #include "replica/save/names.h"
 #include "replica/save/rotate.h"
+#include "replica/save/same_names.h"
 #include "replica/save/side_files.h"
 #include "replica/save/verify.h"
 
@@ -39,7 +40,7 @@ class Publisher {
   FileSystem& files_;
   const std::string unfinished_;
   const std::string final_;
-  std::vector<std::string> missing_states_, left_out_;
+  std::vector<std::string> missing_states_, same_names_, left_out_;
 };
 
 Status Publisher::CheckWriters(const std::map<Rank, Part>& parts) const {
@@ -90,6 +91,7 @@ Result<Manifest> Publisher::Collect() {
     manifest.parts.push_back(listed[writer]);
   }
   missing_states_ = MissingStates(KeysOf(parts));
+  same_names_ = SameNames(all);
   KINTSUGI_RETURN_IF_ERROR(CheckComplete(manifest.identity, all));
   // Once more through the reader's eyes: sizes of the data files included.
   for (const ListedPart& part : manifest.parts) {
@@ -166,6 +168,7 @@ Result<Published> Publisher::Run() {
   if (!IsDone()) KINTSUGI_RETURN_IF_ERROR(Place());
   Published published;
   published.missing_states = std::move(missing_states_);
+  published.same_names = std::move(same_names_);
   published.left_out = std::move(left_out_);
   KINTSUGI_ASSIGN_OR_RETURN(published.info, Inspect(final_, files_));
   if (!request_.moves_latest) return published;

@@ -39,7 +39,8 @@ struct Published {
   // Parameters that lack a state which others have (missing_states.h); of what was published before, none are looked
   // for.
   std::vector<std::string> missing_states;
-  std::vector<std::string> left_out;  // side files: which, and why
+  std::vector<std::string> same_names;  // tensors that are two under one name (same_names.h)
+  std::vector<std::string> left_out;    // side files: which, and why
 };
 
 KINTSUGI_EXPORT Result<Published> Publish(const PublishRequest& request, FileSystem& files = PosixFileSystem());

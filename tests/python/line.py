@@ -198,6 +198,10 @@ def make_mistakes(run: kintsugi.Run) -> None:
     refused("values 'odd': 'a' is 9223372036854775808, beyond 63 bits", run.register_values, "odd", Named({"a": 2**63}))
     refused("values 'odd': 'a..b' is no name", run.register_values, "odd", Named({"a..b": 1}))
     refused("values 'odd': 'a.b' would be within 'a'", run.register_values, "odd", Named({"a.b": 1, "a": 1}))
+    refused("expert 4 is none of a rank that has experts 0 to 3", kintsugi.global_expert_key, "experts.4.w", 1, 4)
+    for key, wanted in (("experts.0.w", "experts.12.w"), ("a.mlp.experts.local_experts.3.w", "a.mlp.experts.local_experts.15.w"),
+                        ("my_experts.0.w", "my_experts.0.w"), ("experts.0.experts.1", "experts.0.experts.13")):  # fmt: skip
+        require(kintsugi.global_expert_key(key, 3, 4) == wanted, f"{key} became {kintsugi.global_expert_key(key, 3, 4)}")
     refused("there is no handler 'repair'", run.handler, "repair")
     refused("not contiguous", run.register, "odd", np.zeros((4, 4))[:, 1])
     refused("cannot be protected", run.register, "odd", np.zeros(3, dtype="datetime64[s]"))

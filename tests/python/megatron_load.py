@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 TRAIN = Path(__file__).resolve().parent.parent.parent / "integrations/examples/megatron_gpt/train.py"
+SAVED_BATCH = 24  # megatron_test.py's
 spec = importlib.util.spec_from_file_location("megatron_gpt", TRAIN)
 train = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(train)
@@ -52,8 +53,8 @@ def be_rank(rank, ranks, meeting, iteration, whole, options):
     found = dist_checkpointing.load(dict(asked), str(iteration))
     common = dist_checkpointing.load_common_state_dict(str(iteration))  # as Megatron's load_checkpoint takes it
     scheduler.load_state_dict(common["opt_param_scheduler"])
-    consumed = int(iteration.name.removeprefix("iter_")) * options.batch
-    assert (common["iteration"] * options.batch, common["args"].consumed_train_samples, scheduler.num_steps) == (consumed,) * 3, common
+    done = int(iteration.name.removeprefix("iter_"))
+    assert common["iteration"] == done and common["args"].consumed_train_samples == scheduler.num_steps == done * SAVED_BATCH, common
     held = torch.load(whole, weights_only=True)
     for i, (key, shape, offset, local, prepended) in enumerate(boxes):
         assert key in held, f"'{key}' is not in the checkpoint, which has {sorted(held)[:20]}"

@@ -7,9 +7,11 @@
 
 from ._core import version
 from ._errors import Error, InjectedFault, Interrupted
+from .experts import global_expert_key
 from .run import Codec, Guarded, Incident, Piece, Run, join
 from .take_over import TakeOver
 from .values import NamedValues, Value
 
 __version__ = version()
-__all__ = ["Codec", "Error", "Guarded", "Incident", "InjectedFault", "Interrupted", "NamedValues", "Piece", "Run", "TakeOver", "Value", "join", "version"]
+__all__ = ["Codec", "Error", "Guarded", "Incident", "InjectedFault", "Interrupted", "NamedValues", "Piece", "Run", "TakeOver", "Value", "global_expert_key",
+           "join", "version"]  # fmt: skip

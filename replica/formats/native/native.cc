@@ -9,6 +9,7 @@
 #include "replica/save/find.h"
 #include "replica/save/manifest.h"
 #include "replica/save/names.h"
+#include "replica/save/same_names.h"
 #include "replica/save/side_files.h"
 #include "replica/save/verify.h"
 
@@ -98,6 +99,8 @@ Status AddParts(Catalog* catalog, const CheckpointInfo& info, const ReadOptions&
   std::vector<const Part*> all;
   for (const Part& part : parts) all.push_back(&part);
   KINTSUGI_RETURN_IF_ERROR(CheckComplete(info.manifest.identity, all));
+  if (const auto same = checkpoint::SameNames(all); !same.empty())
+    return {StatusCode::kInvalidArgument, "'" + info.path + "': " + same.front()};
   // By copy, so that what is kept of copies that are cut differently comes from one of them wherever that is possible.
   std::vector<StoredTensor> tensors;
   std::vector<StoredObjects> objects;

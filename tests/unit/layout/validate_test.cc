@@ -69,7 +69,7 @@ TEST(Validate, NamesAFlatRangeOverABox) {
 
 TEST(Validate, NamesTwoMains) {
   ExpectError(World().Add(3, Piece("w", {4}, {0}, {4}, {0})).Add(1, Piece("w", {4}, {0}, {4}, {0, 0})).Verdict(),
-              ErrorCode::kDoubleMain, "w", {1, 3}, "[[0, 4)]", {"2 main replicas", "1 must be"});
+              ErrorCode::kDoubleMain, "w", {1, 3}, "[[0, 4)]", {"2 main replicas", "1 must be", "experts by their number over all ranks"});
   ExpectError(World().Add(3, Piece("w", {4}, {0}, {4})).Add(3, Piece("w", {4}, {0}, {4})).Verdict(),
               ErrorCode::kDoubleMain, "w", {3}, "[[0, 4)]", {"2 main replicas"});
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "callbacks/state/experts.h"
 #include "replica/save/names.h"
 #include "tests/unit/save/memory_file_system.h"
 #include "tests/unit/save/world.h"
@@ -58,6 +59,35 @@ TEST(Publish, TellsWhichParametersLackAState) {
   const std::vector<std::string> missing = publish(false);
   ASSERT_EQ(missing.size(), 1u);
   EXPECT_TRUE(Names(missing[0], "'optimizer.b'", "'exp_avg_sq'", "'optimizer.a'")) << missing[0];
+}
+
+// Experts that each rank of an expert-parallel group numbered from 0 on; copies are alike, or say that they are copies.
+TEST(Publish, TellsWhichNameIsTwoTensors) {
+  const auto publish = [](float first, float second, int64_t replica, const std::string& key = "experts.0.w") {
+    MemoryFileSystem files;
+    World world("root", files);
+    float memory[2] = {first, second};
+    for (int rank = 0; rank < 2; ++rank) {
+      const ShardedTensor tensor{.key = rank == 0 ? "experts.0.w" : key,
+                                 .global_shape = {1},
+                                 .local_shape = {1},
+                                 .global_offset = {0},
+                                 .replica_id = {0, rank * replica},
+                                 .memory = {.data = memory + rank, .size_bytes = sizeof(float)}};
+      EXPECT_TRUE(world.rank(rank).registry().AddTensor(tensor).ok());
+    }
+    EXPECT_TRUE(world.Write(0, 12, 1).ok() && world.Write(1, 12, 1).ok());
+    const auto published = world.PublishStep(12, 1);
+    EXPECT_TRUE(published.ok()) << published.status().ToString();
+    return published.ok() ? published->same_names : std::vector<std::string>();
+  };
+  EXPECT_TRUE(publish(1, 1, 0).empty());
+  EXPECT_TRUE(publish(1, 2, 1).empty());
+  EXPECT_TRUE(publish(1, 2, 0, *GlobalExpertKey("experts.0.w", 1, 1)).empty());
+  const std::vector<std::string> same = publish(1, 2, 0);
+  ASSERT_EQ(same.size(), 1u);
+  EXPECT_TRUE(Names(same[0], "'experts.0.w' is two tensors", "ranks 0, 2 and ranks 1, 3", "GlobalExpertKey"))
+      << same[0];
 }
 
 TEST(Publish, RefusesWhatIsNotComplete) {
