@@ -65,6 +65,25 @@ TEST(SafetensorsHeader, RefusesWhatThePublishedReaderRefuses) {
   ExpectRefused(ReadHeader(WithLength("{\"w\":" + std::string(1 << 20, '[')), "file"), "a list");
 }
 
+TEST(SafetensorsHeader, TakesAMillionNames) {
+  constexpr int kNames = 1000000;
+  std::string json = "{", index = R"({"weight_map":{)";
+  for (int i = 0; i < kNames; ++i) {
+    const std::string name = (i ? ",\"" : "\"") + std::to_string(i) + "\":";
+    json += name + R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+    index += name + "\"a\"";
+  }
+  const auto header = safetensors::ReadHeader(WithLength(json + "}"), "file");
+  ASSERT_TRUE(header.ok()) << header.status().ToString();
+  EXPECT_EQ(header->tensors.size(), static_cast<size_t>(kNames));
+  ExpectRefused(
+      safetensors::ReadHeader(WithLength(json + R"(,"7":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})"), "file"),
+      "twice");
+  const auto decoded = safetensors::DecodeIndex(index + "}}", "file");
+  ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+  EXPECT_EQ(decoded->file_of.size(), static_cast<size_t>(kNames));
+}
+
 TEST(SafetensorsIndex, RefusesNamesThatLeadOutOfItsFolder) {
   using safetensors::DecodeIndex;
   for (const char* name : {"../model.safetensors", "/etc/passwd", "a/b", "", ".hidden"})
@@ -226,6 +245,95 @@ TEST(Zip, RefusesManyNamesForOneRecordsBytes) {
   }
   ExpectRefused(zip::ReadDirectory(bomb, "file"), "called otherwise");
   ExpectRefused(zip::ReadDirectory(Replaced(bomb, "archive/aab", "archive/aaa"), "file"), "overlap");
+}
+
+// A number of `bytes`, little-endian.
+template <typename T>
+void Put(std::string* bytes, size_t at, T value) {
+  std::memcpy(bytes->data() + at, &value, sizeof(T));
+}
+
+// The directory entry of the record `name`.
+size_t EntryOf(const std::string& bytes, const std::string& name) {
+  for (size_t at = bytes.find("PK\x01\x02"); at != std::string::npos; at = bytes.find("PK\x01\x02", at + 4))
+    if (bytes.compare(at + 46, name.size(), name) == 0) return at;
+  return std::string::npos;
+}
+
+TEST(Zip, RefusesABombBeforeItGrows) {
+  // A record that says that it unfolds to 4 GiB, as a deflated row of zeros does, and one that does so without method.
+  const std::string bytes =
+      ZipOf({{"data.pkl", "\x80\x02}."}, {"data/0", std::string(4096, '\0')}, {"version", "3\n"}});
+  const size_t entry = EntryOf(bytes, "archive/data/0");
+  ASSERT_NE(entry, std::string::npos);
+  for (const uint16_t method : {8, 9, 12, 14, 93}) {
+    std::string bomb = bytes;
+    Put(&bomb, entry + 10, method);
+    Put(&bomb, entry + 24, uint32_t{0xfffffffe});
+    ExpectRefused(zip::ReadDirectory(bomb, "file"), "'archive/data/0'",
+                  "compressed (method " + std::to_string(method) + ")");
+    ExpectRefused(torch::OpenArchive(bomb, "file"), "compressed");
+  }
+  std::string stored = bytes;
+  Put(&stored, entry + 24, uint32_t{0xfffffffe});
+  ExpectRefused(zip::ReadDirectory(stored, "file"), "'archive/data/0'", "two sizes");
+  Put(&stored, entry + 20, uint32_t{0xfffffffe});
+  ExpectRefused(zip::ReadDirectory(stored, "file"), "'archive/data/0'", "reaches behind the data");
+  // A directory that claims more records than it has bytes for.
+  std::string many = bytes;
+  Put(&many, many.size() - 22 + 10, uint16_t{65000});
+  ExpectRefused(zip::ReadDirectory(many, "file"), "too short for its 65000 records");
+}
+
+// A zip with a 64-bit end record, and an entry whose sizes and offset stand in the extra field.
+TEST(Zip, Refuses64BitFieldsThatOverflowOrLeadAstray) {
+  const std::string plain = ZipOf({{"aa", "abc"}});
+  const size_t entry = EntryOf(plain, "archive/aa");
+  const size_t end = plain.size() - 22;
+  const std::string name = "archive/aa";
+  const auto build = [&](uint64_t size, uint64_t compressed, uint64_t header, uint64_t count, uint64_t directory_bytes,
+                         uint64_t directory_at, uint64_t end64_at, uint16_t extra_bytes = 24) {
+    std::string bytes = plain.substr(0, entry + 46 + name.size());
+    Put(&bytes, entry + 20, UINT32_MAX);
+    Put(&bytes, entry + 24, UINT32_MAX);
+    Put(&bytes, entry + 30, uint16_t{28});
+    Put(&bytes, entry + 32, uint16_t{0});
+    Put(&bytes, entry + 42, UINT32_MAX);
+    std::string extra(28, '\0');
+    Put(&extra, 0, uint16_t{1});
+    Put(&extra, 2, extra_bytes);
+    Put(&extra, 4, size);
+    Put(&extra, 12, compressed);
+    Put(&extra, 20, header);
+    bytes += extra;
+    const uint64_t own_end64_at = bytes.size();
+    std::string end64(56, '\0');
+    Put(&end64, 0, uint32_t{0x06064b50});
+    Put(&end64, 4, uint64_t{44});
+    Put(&end64, 32, count);
+    Put(&end64, 40, directory_bytes ? directory_bytes : own_end64_at - entry);
+    Put(&end64, 48, directory_at ? directory_at : uint64_t{entry});
+    std::string locator(20, '\0');
+    Put(&locator, 0, uint32_t{0x07064b50});
+    Put(&locator, 8, end64_at ? end64_at : own_end64_at);
+    return bytes + end64 + locator + plain.substr(end);
+  };
+  const auto whole = zip::ReadDirectory(build(3, 3, 0, 1, 0, 0, 0), "file");
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  EXPECT_EQ(whole->front().size_bytes, 3u);
+  constexpr uint64_t kHuge = UINT64_MAX;
+  ExpectRefused(zip::ReadDirectory(build(kHuge, kHuge, 0, 1, 0, 0, 0), "file"), "reaches behind the data");
+  ExpectRefused(zip::ReadDirectory(build(kHuge - 40, kHuge - 40, 0, 1, 0, 0, 0), "file"), "reaches behind the data");
+  ExpectRefused(zip::ReadDirectory(build(kHuge, 3, 0, 1, 0, 0, 0), "file"), "two sizes");
+  ExpectRefused(zip::ReadDirectory(build(3, 3, kHuge - 10, 1, 0, 0, 0), "file"), "no header there");
+  ExpectRefused(zip::ReadDirectory(build(3, 3, 0, kHuge, 0, 0, 0), "file"), "too short for its 18446744073709551615");
+  ExpectRefused(zip::ReadDirectory(build(3, 3, 0, uint64_t{1} << 60, 0, 0, 0), "file"), "too short");
+  ExpectRefused(zip::ReadDirectory(build(3, 3, 0, 1, kHuge, 0, 0), "file"), "outside of the zip");
+  ExpectRefused(zip::ReadDirectory(build(3, 3, 0, 1, 46, kHuge - 45, 0), "file"), "outside of the zip");
+  ExpectRefused(zip::ReadDirectory(build(3, 3, 0, 1, 0, 0, kHuge - 3), "file"), "64-bit end record");
+  ExpectRefused(zip::ReadDirectory(build(3, 3, 0, 1, 0, 0, 1), "file"), "64-bit end record");
+  ExpectRefused(zip::ReadDirectory(build(3, 3, 0, 1, 0, 0, 0, 16), "file"), "lacks its 64-bit sizes");
+  ExpectRefused(zip::ReadDirectory(build(3, 3, 0, 1, 0, 0, 0, 65535), "file"), "lacks its 64-bit sizes");
 }
 
 TEST(Zip, ReadsBackRecordsAndOffsetsBeyondFourGiB) {
