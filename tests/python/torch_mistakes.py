@@ -1,9 +1,10 @@
 """Mistakes with kintsugi.torch get a sentence. Needs no run: an agent that joined nothing stands in where one is asked for."""
 import torch
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate
 
 import kintsugi
-from kintsugi.torch import ReplicaOptimizer, _build, groups, parallel, state
+from kintsugi.torch import ReplicaOptimizer, _build, built, groups, parallel, state
 from kintsugi.torch.replica_optimizer import _deal_out
 
 
@@ -86,6 +87,37 @@ mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
 partial = DTensor.from_local(torch.ones(2), mesh, [Partial()])
 refused("partial sums", parallel.piece_of, "w", partial, (0,))
 refused("meta device", state.check, "w", DTensor.from_local(torch.ones(2, device="meta"), mesh, [Replicate()]))
+
+# What a broken step leaves: torch's own wrappers can be reset, what communicates by itself cannot.
+class Averaged(torch.nn.Module):
+    def __init__(self, **kept):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.__dict__.update(kept)
+
+
+def reasons(module):
+    return " and ".join(parallel.not_resettable([torch.nn.Sequential(module)]))
+
+
+group = torch.distributed.group.WORLD
+for known in (torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2)), fully_shard(torch.nn.Linear(2, 2)),
+              torch.nn.SyncBatchNorm(2, process_group=group), Averaged(mesh=mesh), Averaged(nothing=[], none=None)):  # fmt: skip
+    assert reasons(known) == "", reasons(known)
+for kept in ({"group": group}, {"works": [torch.distributed.all_reduce(torch.ones(1), async_op=True)]}, {"groups": {"data": group}}):
+    assert f"what Averaged (0) keeps of the broken step is not known, as its '{min(kept)}'" in reasons(Averaged(**kept)), kept
+hooked = torch.nn.Linear(2, 2)
+hooked.bias.register_post_accumulate_grad_hook(lambda _: None)
+assert "the hooks on the gradient of '0.bias'" in reasons(hooked)
+refused("is wrapped in FullyShardedDataParallel", parallel.refuse_flat, "w", FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=torch.device("cpu")))
+
+# What run.build's function has to be.
+for wrong in (lambda: (model, optimizer), lambda: {1: model}):
+    refused("it returns what it made by name", built.Builder(wrong, False, groups.Groups.__new__(groups.Groups))._call)
+try:
+    built.Built({"model": model}).optimizer
+except AttributeError as error:
+    assert "made no 'optimizer', but model" in str(error), error
 
 version = torch.__version__
 torch.__version__ = "1.13.1"

@@ -13,6 +13,7 @@ from door import HERE, ROOT, Door, Failure, main, skip_without_torch
 
 GPT = [str(ROOT / "integrations/examples/torch_gpt/train.py"), "--steps", "12"]
 SHARDS = [str(HERE / "torch_shards.py")]  # HSDP, tensor parallel and ReplicaOptimizer in one program
+BUILT = [str(HERE / "torch_built.py")]
 
 
 def shadowed(door):
@@ -116,6 +117,10 @@ if __name__ == "__main__":
         arguments = [*options, *(word for fault in faults for word in ("--inject", fault))]
         return name, door.same(program or [*GPT, "--parallel", how], arguments, nproc=nproc, paths=paths)
 
+    def anew(faults, path):
+        return door.same(BUILT, [word for fault in faults for word in ("--inject", fault)], paths=[path],
+                         words=["after step 2 the models were made anew: what Overlapped keeps of the broken step is not known, as its 'group'"])
+
     # Where nobody has a second copy the loss of a process goes back to a snapshot; damage to one that is older than the damage.
     def matrix():
         for how in ("ddp", "fsdp", "hsdp", "tp", "zero"):
@@ -130,6 +135,9 @@ if __name__ == "__main__":
             yield struck(f"{how}, damaged tensors", "uce:3@9:backward,tensors=model/*", "uce:1@11:forward,tensors=optimizer/*",
                          paths=None, options=("--snapshot-every", "5") if alone else (), how=how)
 
+        yield ("what cannot be reset is made anew, in each phase",
+               anew([f"throw:{i % 4}@{3 + 2 * i}:{phase}" for i, phase in enumerate(("forward", "backward", "gradient-sync", "gate"))]
+                    + ["kill:0@11:update", "kill:1@13:backward"], ["retry"] * 4 + ["respawn", "adopt"]))
         for how in ("ddp", "fsdp", "hsdp", "zero"):
             yield f"{how}, saved by 4 ranks, goes on with 2, 6 and 8", resized(door, how, 4, (2,), (6,), (8,))
         yield ("tp, saved by 4 ranks in pairs, goes on with 2, 6 and 8, cut in four, and whole",
@@ -148,6 +156,8 @@ if __name__ == "__main__":
         struck("HSDP, tensor parallel and ReplicaOptimizer: exceptions outside of an update, inside and after it, damaged parameters, "
                "killed in an update", "throw:1@3:backward", "kill:2@5:update", "uce:3@7:backward,tensors=c*", "throw:0@9:update",
                "throw:1@11:param-sync", program=SHARDS, paths=[["retry", "respawn", "patch", "rebuild", "retry"]]),
+        ("what cannot be reset is made anew, after exceptions outside of an update and inside, and by a newcomer",
+         anew(["throw:1@3,collective=4", "kill:2@6:backward", "throw:0@9:update"], ["retry", "adopt", "rebuild"])),
         # Slow steps, so that the spare has imported torch by then; on a machine that is busier still it has not.
         struck("DDP, killed, and a spare takes the place", "slow:0@2:forward,ms=1000", "kill:1@9:backward", nproc=2,
                options=("--no-adopt", "--spares", "1"), paths=[["spare"], ["respawn"]]),
@@ -157,11 +167,13 @@ if __name__ == "__main__":
         ("DDP, saved by 2 ranks, goes on with 1", resized(door, "ddp", 2, (1,))),
         ("tied weights are one tensor with two names", tied(door)),
         ("torch's mistakes are sentences", door.alone("torch_mistakes.py")),
+        ("what is made anew lies where what was before it lay", door.alone("torch_again.py")),
         ("nothing that this torch asks of a group was overlooked", door.alone("torch_virtuals.py")),
         ("what is done at every step gives back what it took", door.alone("torch_parts.py")),
         ("a file that shadows torch is named", shadowed(door)),
         ("types of the package are as they say", door.typed("--exclude", "compat", "kintsugi")),
         ("types of a trainer are as they say", door.typed(GPT[0])),
         ("types of cut models are as they say", door.typed(*SHARDS)),
+        ("types of what is made anew are as they say", door.typed(*BUILT)),
     ]
     sys.exit(main(list(matrix()) if options.soak else short, door.bin, options.only))

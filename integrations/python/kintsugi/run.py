@@ -181,7 +181,7 @@ class Run:
 
     def _layout_for(self, piece: Piece | None) -> int:
         """The number of a set of holders: one that all of them find without asking."""
-        usual = self._usual_holders()
+        usual = self.usual_holders()
         if piece is None or piece.holders == usual:
             self._layouts[0] = usual
             return 0
@@ -190,7 +190,7 @@ class Run:
             raise Error(f"ranks {piece.holders} and {self._layouts[number]} have one layout number: register them apart", 13)
         return number
 
-    def _usual_holders(self) -> tuple[int, ...]:
+    def usual_holders(self) -> tuple[int, ...]:
         """Who holds the same as this rank where no piece says otherwise."""
         ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
         stride = max(len(ranks) // replicas, 1)
@@ -222,6 +222,12 @@ class Run:
         values.encode()  # what is no value is told here
         self.agent.register_object(key, True, *take_over_of(key, "rank-zero"))
         self._objects[key] = values
+
+    def exchange_object(self, key: str, thing: Codec) -> None:
+        """Another in the place of a registered object: from now on it is its state that is kept, and put back."""
+        if key not in self._objects:
+            raise Error(f"object '{key}' was not registered, so nothing can take its place", 5)
+        self._objects[key] = thing
 
     def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:
         """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""

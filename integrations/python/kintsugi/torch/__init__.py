@@ -15,7 +15,8 @@ if not hasattr(_torch, "nn"):
 
 from .._errors import Error, InjectedFault, Interrupted
 from ..run import Incident
+from .built import Built, Reset
 from .replica_optimizer import ReplicaOptimizer
 from .run import TorchRun, join
 
-__all__ = ["Error", "Incident", "InjectedFault", "Interrupted", "ReplicaOptimizer", "TorchRun", "join"]
+__all__ = ["Built", "Error", "Incident", "InjectedFault", "Interrupted", "ReplicaOptimizer", "Reset", "TorchRun", "join"]

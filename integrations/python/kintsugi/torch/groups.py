@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import datetime
 import json
 import os
@@ -82,6 +83,7 @@ class Groups:
         self.extension = extension
         self.all: list[Group] = []
         self.generation = 0
+        self._instead: list[Group] | None = None  # whose places the next groups take
         agent.on_stop(extension.stop_function(), 0)
         extension.tell_collectives(*agent.collective_marker())
         atexit.register(extension.tell_collectives, 0, 0)  # before the agent goes: later registered, earlier called
@@ -97,6 +99,8 @@ class Groups:
         outer = self.extension.OuterGroup(
             rank=int(options.group_rank), size=size, name=name, timeout_ms=int(timeout.total_seconds() * 1000)
         )
+        if self._instead is not None:
+            return self._take_place(outer, ranks)
         serial = sum(group.place.startswith(f"{name}#") for group in self.all)
         group = Group(outer, ranks, f"{name}#{serial}", timeout)
         self.all.append(group)
@@ -110,6 +114,29 @@ class Groups:
                 # Somebody was lost meanwhile: like a newcomer, until the groups of the next generation are made.
                 outer.drain(_DRAIN_MS)
                 outer.answer_alone()
+        return outer
+
+    @contextlib.contextmanager
+    def instead_of(self, groups: list[Group]) -> Iterator[None]:
+        """Groups that are made within take the places of these, in the order of their creation: all ranks know them by their places.
+        They and all others answer locally, as a newcomer's, until all are connected anew."""
+        for group in self.all:
+            group.outer.answer_alone()
+        self._instead = list(groups)
+        try:
+            yield
+            if self._instead:
+                raise Error(f"the function given to run.build made a group of ranks {self._instead[0].ranks} before, and does not now", 5)
+        finally:
+            self._instead = None
+
+    def _take_place(self, outer: Any, ranks: list[int]) -> Any:
+        assert self._instead is not None
+        if not self._instead or self._instead[0].ranks != ranks:
+            before = f"one of ranks {self._instead[0].ranks}" if self._instead else "no further one"
+            raise Error(f"the function given to run.build made a group of ranks {ranks}, where it had made {before}: it has to make the "
+                        "same groups in the same order", 5)  # fmt: skip
+        self._instead.pop(0).outer = outer
         return outer
 
     def rendezvous(self, *_args: Any, **_kwargs: Any) -> Iterator[tuple[Store, int, int]]:

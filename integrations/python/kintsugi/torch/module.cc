@@ -72,6 +72,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     std::memcpy(reinterpret_cast<void*>(address), storage.data(), storage.nbytes());
     storage.set_data_ptr_noswap(at::DataPtr(reinterpret_cast<void*>(address), storage.device()));
   });
+  // The same without what is in it: the tensors get what that memory holds.
+  module.def("place", [](const at::Tensor& tensor, uintptr_t address) {
+    const c10::Storage& storage = tensor.storage();
+    storage.set_data_ptr_noswap(at::DataPtr(reinterpret_cast<void*>(address), storage.device()));
+  });
   // Collectives of all outer groups so far.
   module.def("calls", &kintsugi::torch_door::Calls);
   // (address of kintsugi_begin_collective, address of the agent); 0: nobody is told any more.

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-from torch.nn import Module, Parameter
+from torch.nn import Module, Parameter, SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from .._errors import Error
@@ -91,6 +91,36 @@ def reset(models: list[Module]) -> None:
                 module.reset_iter_state()
         for parameter in model.parameters():
             parameter.grad = None
+
+
+def not_resettable(models: list[Module]) -> list[str]:
+    """Wrappers in which a broken step may leave what `reset` knows nothing of: those that communicate by means of their own."""
+    reasons = []
+    for model in models:
+        for path, module in model.named_modules():
+            if not isinstance(module, (DistributedDataParallel, FSDPModule, SyncBatchNorm)) and (kept := _means_of(module)):
+                name = f"{type(module).__name__}{f' ({path})' if path else ''}"
+                reasons.append(f"what {name} keeps of the broken step is not known, as its '{kept}' has to do with other ranks")
+        hooked = [path for path, parameter in model.named_parameters() if parameter._post_accumulate_grad_hooks or parameter._backward_hooks]
+        if hooked:
+            reasons.append(f"what the hooks on the gradient of '{hooked[0]}' keep of the broken step is not known")
+    return reasons
+
+
+def _means_of(module: Module) -> str:
+    """The attribute in which a module keeps a process group or a work."""
+    for name, value in vars(module).items():
+        several = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple, set)) else (value,)
+        if any(isinstance(one, (dist.ProcessGroup, dist.Work)) for one in several):
+            return name
+    return ""
+
+
+def refuse_flat(name: str, model: Module) -> None:
+    """A flat parameter's pieces are its wrapper's secret: taken for a whole one, another rank's would be repaired into it."""
+    if any(isinstance(module, FullyShardedDataParallel) for module in model.modules()):
+        raise Error(f"'{name}' is wrapped in FullyShardedDataParallel, whose flat parameters do not say which piece of what a rank has: use "
+                    "torch.distributed.fsdp.fully_shard", 5)  # fmt: skip
 
 
 def gathered_parameters(model: Module) -> Iterator[Parameter]:

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import enum
+import gc
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import _rendezvous_handlers
-from torch.distributed.tensor import DTensor
 from torch.nn import Module
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from .. import _core
 from .._errors import Error, Interrupted
-from ..run import _COMM_ERROR, _RAISED, _WAS_INTERRUPTED, Codec, Guarded, Incident, Piece, Run
+from ..run import _COMM_ERROR, _RAISED, _WAS_INTERRUPTED, Guarded, Incident, Piece, Run
 from ..take_over import TakeOver
-from . import _build, agentless, parallel, state, warm
+from . import _build, agentless, parallel, warm
+from .built import Builder, Built, Make, Reset
 from .framework import Framework
 from .groups import Groups, refuse_others
 from .randomness import Randomness
-from .replica_optimizer import ReplicaOptimizer
+from .registry import Hooks, Registry
 
 
 def join(**options: Any) -> TorchRun:
@@ -47,14 +46,6 @@ def join(**options: Any) -> TorchRun:
     return run
 
 
-@dataclass(frozen=True)
-class _Held:
-    key: str
-    kind: str
-    size: int
-    holders: tuple[int, ...]
-
-
 class _Update(enum.Enum):
     """Where a step stands with its update, and who ends it."""
 
@@ -70,21 +61,13 @@ class TorchRun(Run):
     def __init__(self, agent: _core.Agent, extension: Any) -> None:
         super().__init__(agent)
         self._mark_of_ours = str(extension.FAILURE_MARK)
-        self._extension = extension
         self._groups = Groups(agent, extension)
-        self._arena = state.Arena(agent.allocate, extension.move)
-        self._models: list[Module] = []
-        self._optimizers: list[Optimizer] = []
-        self._sharing: list[ReplicaOptimizer] = []
+        self._registry = Registry(self, extension, Hooks(self._before_update, self._after_update, self._auto_mark), self._groups.calls)
+        self._builder: Builder | None = None
+        self.resets: list[Reset] = []  # one for each incident, where run.build made the models
+        self._left_over = False  # a step has been in these models: it may have left something
+        self._trial: Callable[[], object] | None = None
         self._gather_again = True  # parameters that other ranks own may be those of another step
-        self._schedules: list[state.Schedule] = []
-        self._frameworks: list[Framework] = []
-        self._parameters: dict[torch.Tensor, str] = {}
-        self._tied: dict[torch.Tensor, list[str]] = {}  # names of a parameter beside its first
-        self._also: dict[str, list[str]] = {}  # further names of registered tensors
-        self._places = extension.Places()  # where registered tensors must stay
-        self._tensors: list[_Held] = []
-        self._said: dict[str, TakeOver] = {}  # of objects that are about to be registered
         self._in_step = False
         self._dry = False  # a newcomer's trial step: nothing of it counts
         self._update = _Update.TO_COME
@@ -119,58 +102,34 @@ class TorchRun(Run):
                             "opt_param_scheduler) registers these", 5)  # fmt: skip
         if take_over is not None and not isinstance(take_over, Mapping):
             raise Error(f"take_over is {take_over!r}: say it by name, take_over={{'{next(iter(things), 'data')}': ...}}", 5)
-        self._said = dict(take_over or {})
-        things = {name: state.unwrapped(thing) for name, thing in things.items()}
-        models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
-        optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
-        for name, optimizer in optimizers.items():
-            if isinstance(optimizer, ReplicaOptimizer):
-                self._share(name, optimizer)
-        for name, model in models.items():
-            self._add_model(name, model)
-        for name, optimizer in optimizers.items():
-            self._add_optimizer(name, optimizer)
-        for name, thing in things.items():
-            if name in models or name in optimizers:
-                continue
-            if isinstance(thing, (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)):
-                thing = state.Schedule(thing)
-                self._schedules.append(thing)
-            self._add_object(name, thing, state.take_over_of(thing))
-        if self._said:
-            raise Error(f"take_over names {', '.join(self._said)}: no such object is in this call", 5)
+        if self._builder is not None:
+            for name, thing in things.items():
+                if isinstance(thing, (Module, Optimizer, torch.optim.lr_scheduler.LRScheduler)):
+                    raise Error(f"'{name}' was made beside the function given to run.build, and would go on with what that has made before: "
+                                "make it there", 6)  # fmt: skip
+        self._registry.add(things, dict(take_over or {}))
         return None
 
-    def _add_model(self, name: str, model: Module) -> None:
-        inner = model.module if isinstance(model, DistributedDataParallel) else model
-        plain = parallel.plain_holders(model, self._usual_holders())
-        self._know(inner)
-        entries = []
-        for key, parameter in inner.named_parameters():
-            owners = next((ranks for o in self._sharing if (ranks := o.owners(parameter)) is not None), None)
-            # What another rank updates is gathered from there: it is no state of this one's.
-            if owners is None or self.rank in owners:
-                entries.append((f"{name}/{key}", parameter, parallel.piece_of(f"{name}/{key}", parameter, owners or plain)))
-        self._hold(entries)
-        self._add_names_of_tied(name, inner)
-        if any(True for _ in inner.buffers()):
-            buffers = state.Buffers(inner, self._extension)
-            self._add_object(f"{name}.buffers", buffers, buffers.take_over)
-        self._accompany(model)
+    def build(self, make: Make, /, *, always: bool = False, take_over: Mapping[str, TakeOver] | None = None) -> Built:
+        """Registers what `make` makes, {"model": ..., "optimizer": ...}, and lets it be made anew after a fault.
 
-    def _know(self, inner: Module) -> None:
-        """Parameters that come later than these are told."""
-        for key, parameter in inner.named_parameters():
-            self._parameters[parameter] = key
-            self._places.know(parameter)
-        for module in inner.modules():
-            self._places.watch(module._parameters)
+        Most of what a broken step leaves in models is reset in place. In wrappers that communicate by themselves nobody knows what it is
+        (`plan` names them): there `make` is called again, on all ranks, and what it makes takes the places of what it made before, with
+        the state that is held. `always`: not only there. What trains takes its things from what this returns, `built.model`, each time.
 
-    def _accompany(self, model: Module) -> None:
-        """Marks where a step stands in it, and what a broken one leaves in it is dropped."""
-        self._models.append(model)
-        model.register_forward_pre_hook(lambda *_: self._auto_mark("forward"))
-        model.register_forward_hook(lambda *_: self._auto_mark("backward"))
+        `make` makes the same each time, in the same order, groups too; its collectives are answered locally. All models, optimizers and
+        schedulers are made by it."""
+        if self._begun:
+            raise Error("run.build comes before training", 6)
+        if self._builder is not None:
+            raise Error("run.build is called once: let one function make everything", 6)
+        if self._registry.models or self._registry.optimizers or self._registry.schedules:
+            raise Error("run.build comes before run.register: models, optimizers and schedulers are all made by its function", 6)
+        builder = Builder(make, always, self._groups)
+        builder.make()
+        self.register(take_over=take_over, **builder.things)
+        self._builder = builder
+        return Built(builder.things)
 
     def follow(
         self,
@@ -182,148 +141,29 @@ class TorchRun(Run):
         """For a framework that knows itself which parts of which tensors a rank holds, and what its update is (`run.update()`
         around it). `entries`: contiguous tensors, each byte once. Every model's buffers become the object NAME.buffers, which goes on
         with other ranks as `take_over` says; what is used of it is taken out."""
-        self._said = take_over
-        for name, model in models:
-            self._know(model)
-            # Stages of a pipeline have buffers of different layers under one name.
-            nothing = next(model.buffers(), None) is None
-            self._add_object(f"{name}.buffers", state.Buffers(model, self._extension), "derived" if nothing else None)
-            self._accompany(model)
-        self._hold(list(entries))
-        self._frameworks.append(framework)
-
-    def _add_names_of_tied(self, name: str, model: Module) -> None:
-        """Tied parameters are one tensor with several names: registered under the first."""
-        held = {held.key for held in self._tensors}
-        firsts = {parameter: key for key, parameter in model.named_parameters()}
-        for key, parameter in model.named_parameters(remove_duplicate=False):
-            if (first := firsts[parameter]) != key:
-                self._tied.setdefault(parameter, []).append(key)
-                if f"{name}/{first}" in held:
-                    self.register_alias(f"{name}/{key}", f"{name}/{first}")
+        if self._builder is not None:
+            raise Error("run.build does not make what another framework registers: use one of the two", 6)
+        self._registry.follow(framework, models, entries, take_over)
 
     def register_alias(self, alias: str, key: str) -> None:
         super().register_alias(alias, key)
-        self._also.setdefault(key, []).append(alias)
-
-    def _add_optimizer(self, name: str, optimizer: Optimizer) -> None:
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", 5)
-        if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
-            raise Error("ZeroRedundancyOptimizer has collectives inside its update, and one copy of each shard: use "
-                        "kintsugi.torch.ReplicaOptimizer", 5)  # fmt: skip
-        settings = state.OptimizerGroups(optimizer, self._extension.has_plain_values)
-        self._add_object(f"{name}.settings", settings, settings.take_over)
-        if isinstance(optimizer, ReplicaOptimizer):
-            optimizer = optimizer.local
-        state.materialise(optimizer, self._parameters, self._groups.calls)
-        entries = []
-        for parameter, values in optimizer.state.items():
-            for key, value in values.items():
-                if isinstance(value, torch.Tensor):
-                    place = f"{name}/{self._parameters[parameter]}.{key}"
-                    entries.append((place, value, parallel.piece_of(place, value, self._whole_holders(parameter))))
-        self._hold(entries)
-        held = {held.key for held in self._tensors}
-        for parameter, names in self._tied.items():
-            for key in optimizer.state.get(parameter, {}):
-                if (first := f"{name}/{self._parameters[parameter]}.{key}") in held:
-                    for other in names:
-                        self.register_alias(f"{name}/{other}.{key}", first)
-        optimizer.register_step_pre_hook(self._before_update)
-        optimizer.register_step_post_hook(self._after_update)
-        self._optimizers.append(optimizer)
-
-    def _share(self, name: str, optimizer: ReplicaOptimizer) -> None:
-        """Before its model is registered, of which this rank then holds a part."""
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            if parameter in self._parameters:
-                raise Error(f"'{name}' shares out '{self._parameters[parameter]}', whose model was registered without it: register "
-                            "model and ReplicaOptimizer in one call", 6)  # fmt: skip
-            if isinstance(parameter, DTensor):
-                raise Error(f"'{name}' has a DTensor of shape {list(parameter.shape)}, whose optimizer state is cut as it is itself: "
-                            "use the optimizer within", 5)  # fmt: skip
-        optimizer.gathers_itself = False
-        self._sharing.append(optimizer)
-
-    def _whole_holders(self, parameter: torch.Tensor) -> tuple[int, ...]:
-        """Who holds what is not cut as its parameter is: counts of steps."""
-        for optimizer in self._sharing:
-            if (owners := optimizer.owners(parameter)) is not None:
-                return owners
-        if isinstance(parameter, DTensor):
-            return parallel.mesh_ranks(parameter)
-        for model in self._models:
-            if any(known is parameter for known in model.parameters()):
-                return parallel.plain_holders(model, self._usual_holders())
-        return self._usual_holders()
-
-    def _add_object(self, key: str, thing: Codec, known: TakeOver | None) -> None:
-        """`known`: how it goes on with other ranks, unless the script says otherwise."""
-        super().register_object(key, thing, self._said.pop(key, known))
-
-    def _hold(self, entries: list[tuple[str, torch.Tensor, Piece]]) -> None:
-        """Moves tensors, or this rank's parts of them, into memory that outlives the process, and registers them."""
-        for key, tensor, _ in entries:
-            state.check(key, tensor)
-        with torch.no_grad():
-            for _, tensor, _ in entries:
-                local = parallel.local_of(tensor)
-                if not state.is_dense(local):
-                    local.data = local.contiguous()
-        self._arena.take(parallel.local_of(tensor) for _, tensor, _ in entries)
-        for key, tensor, piece in entries:
-            local = parallel.local_of(tensor)
-            size = local.numel() * local.element_size()
-            if size > 0:
-                self._place(key, local, size, piece)
-                self._places.add(key, tensor, isinstance(tensor, DTensor), local.data_ptr())
-
-    def _place(self, key: str, local: torch.Tensor, size: int, piece: Piece) -> None:
-        shape = list(local.size())
-        if piece.box is not None:
-            shape = list(piece.box)
-        elif not local.is_contiguous() or not shape:
-            if tuple(shape) != piece.global_shape:
-                raise Error(f"'{key}': a part of a tensor must be contiguous, this one has strides {local.stride()}", 5)
-            shape = [local.numel()]  # in the order in which it lies: all holders have the same
-            piece = Piece((local.numel(),), (0,), piece.holders)
-        dtype = state.dtype_name(local)
-        self.register_memory(key, (local.data_ptr(), size), dtype, shape, piece)
-        part = "" if tuple(shape) == piece.global_shape else f" at {list(piece.offset)} of {list(piece.global_shape)}"
-        if piece.flat != (0, 0):
-            part += f", elements {piece.flat[0]} to {piece.flat[1]} of them"
-        self._tensors.append(_Held(key, f"{dtype} {shape}{part}", size, piece.holders))
+        self._registry.note_alias(alias, key)
 
     def plan(self) -> str:
         """What is protected, and how; printed before training, it shows what was forgotten."""
-        lines = []
-        for holders in sorted({held.holders for held in self._tensors}, key=lambda ranks: (-len(ranks), ranks)):
-            alike = [held for held in self._tensors if held.holders == holders]
-            total = sum(held.size for held in alike)
-            whom = f"held alike by ranks {', '.join(map(str, holders))}" if len(holders) > 1 else "WITHOUT A SECOND COPY"
-            lines.append(f"{'protected' if len(holders) > 1 else 'this rank alone'}: {len(alike)} tensors, {total:,} bytes, {whom}")
-            lines += [f"  {held.key}: {held.kind}" + "".join(f", also {name}" for name in self._also.get(held.key, ())) for held in alike]
-        lines.append(f"protected: {len(self._objects)} objects, each rank's own, kept by its partners: {', '.join(self._objects)}")
-        if self.world_size == 1:
-            lines.append("one rank has no second copy: start with --save-every or --snapshot-every, or more ranks")
-        elif any(len(held.holders) == 1 for held in self._tensors):
-            lines.append("shards without a second copy survive exceptions and hangs of communication, but not the loss of a process: "
-                         "start with --snapshot-every N, or use a mesh that also replicates (HSDP), or for an optimizer's shards "
-                         "kintsugi.torch.ReplicaOptimizer")  # fmt: skip
-        if not self._optimizers and not self._frameworks:
-            lines.append("no optimizer is registered: mark the update yourself (run.begin_update, run.end_update)")
-        return "\n".join(lines)
+        return self._registry.plan(self._objects, self._builder is not None)
 
     # ---- the guard ----------------------------------------------------------------------------------------------------
 
     def train(self, step: Callable[[int], object], steps: int) -> None:
-        self._try_newcomer(lambda: step(1))
+        self._trial = lambda: step(1)
+        self._try_newcomer(self._trial)
         super().train(step, steps)
 
     def guard(self, loop: Guarded, trial: Callable[[], object] | None = None) -> None:
         """For a loop of one's own. `trial`: one batch forward and backward, which a newcomer does alone before it takes part, so
         that DDP lays out its gradients as on the others; without it DDP begins anew on all ranks, and adds up in another order."""
+        self._trial = trial or self._trial
         if trial is not None:
             self._try_newcomer(trial)
         if not self._begun:
@@ -333,7 +173,7 @@ class TorchRun(Run):
         super().guard(loop)
 
     def _try_newcomer(self, trial: Callable[[], object]) -> None:
-        if self.replaces and parallel.wrapped_by_ddp(self._models):
+        if self.replaces and parallel.wrapped_by_ddp(self._registry.models):
             self._begin_checks()
             self._try_dry(trial)
 
@@ -348,7 +188,7 @@ class TorchRun(Run):
         self._dry = True
         try:
             trial()
-            for wrapped in parallel.wrapped_by_ddp(self._models):
+            for wrapped in parallel.wrapped_by_ddp(self._registry.models):
                 wrapped.reducer._rebuild_buckets()
         except Exception as error:
             print(f"kintsugi: the trial step of a newcomer failed, DDP begins anew on all ranks: {error}", file=sys.stderr)
@@ -360,16 +200,45 @@ class TorchRun(Run):
         self._in_step = False
         self._gather_again = True
         if not incident.fresh or self.replaces:
-            parallel.reset(self._models)
-            for framework in self._frameworks:
-                framework.reset()
-        wrapped = parallel.wrapped_by_ddp(self._models)
+            self._reset(incident)
+        wrapped = parallel.wrapped_by_ddp(self._registry.models)
         layouts = [parallel.layout_of(module) for module in wrapped]
         told = self._groups.rebuild(incident, {"ddp": layouts})
         if any(other["ddp"] != layouts for other in told.values()):
             # A newcomer has another layout of buckets: a mismatch would end a healthy process within Gloo.
             for module in wrapped:
                 parallel.lay_out_anew(module)
+
+    def _reset(self, incident: Incident) -> None:
+        """Nothing of the broken step is left in the models."""
+        builder = self._builder if self._left_over else None
+        why = builder.why_anew(self._registry.models) if builder else ""
+        if not why:
+            try:
+                parallel.reset(self._registry.models)
+            except Exception as error:
+                if not builder:
+                    raise
+                why = f"the reset raised {type(error).__name__}: {error}"
+        if builder and why:
+            self._make_anew(builder, incident)
+            parallel.reset(self._registry.models)
+        for framework in self._registry.frameworks:
+            framework.reset()
+        if builder:
+            self.resets.append(Reset(incident.step, "made anew" if why else "in place", why))
+            print(f"kintsugi: rank {self.rank}: after step {incident.step} the models were {f'made anew: {why}' if why else 'reset in place'}",
+                  file=sys.stderr, flush=True)  # fmt: skip
+        self._left_over = False
+
+    def _make_anew(self, builder: Builder, incident: Incident) -> None:
+        """As a newcomer does it, but for the state: that is in the memory in which the new tensors come to lie."""
+        builder.make_anew(incident)
+        self._registry.begin_again(builder.things)
+        if self._trial is not None and parallel.wrapped_by_ddp(self._registry.models):
+            self._try_dry(self._trial)
+        self._registry.end_again()
+        gc.collect()  # what was made before is full of cycles
 
     def outcome_of(self, error: BaseException) -> int:
         if isinstance(error, dist.DistBackendError) or self._mark_of_ours in str(error):
@@ -384,14 +253,14 @@ class TorchRun(Run):
 
     def begin_step(self, k: int) -> None:
         self._check_places()
-        for schedule in self._schedules:
+        for schedule in self._registry.schedules:
             schedule.begin_step()
-        for framework in self._frameworks:
+        for framework in self._registry.frameworks:
             framework.begin_step()
         self._stepping.clear()
         self._update = _Update.TO_COME
         super().begin_step(k)
-        self._in_step = True
+        self._in_step = self._left_over = True
         if self._gather_again:
             self._gather()
 
@@ -426,9 +295,9 @@ class TorchRun(Run):
 
     def _open(self, by: _Update, has_update: bool = True) -> None:
         self.mark("gradient-sync")
-        for schedule in self._schedules:
+        for schedule in self._registry.schedules:
             schedule.note_gate(has_update)
-        for framework in self._frameworks:
+        for framework in self._registry.frameworks:
             framework.note_gate(has_update)
         super().begin_update()
         self._update = by
@@ -450,9 +319,9 @@ class TorchRun(Run):
     def _gather(self) -> None:
         """Parts that other ranks updated. A fault within, and the next step begins with it."""
         self._gather_again = True
-        for optimizer in self._sharing:
+        for optimizer in self._registry.sharing:
             optimizer.gather()
-        for framework in self._frameworks:
+        for framework in self._registry.frameworks:
             framework.gather()
         self._gather_again = False
 
@@ -475,20 +344,20 @@ class TorchRun(Run):
         if self._dry:
             return
         self._stepping.add(id(optimizer))
-        if self._update is _Update.BY_HOOKS and len(self._stepping) == len(self._optimizers):
+        if self._update is _Update.BY_HOOKS and len(self._stepping) == len(self._registry.optimizers):
             self._close()
 
     def _check_places(self) -> None:
-        if moved := self._places.first_moved():
+        if moved := self._registry.places.first_moved():
             raise Error(f"'{moved}' lies elsewhere than when it was registered: its memory must stay in place", 6)
-        if self._places.first_unknown() is None:
+        if self._registry.places.first_unknown() is None:
             return
-        for model in self._models:  # a gathered parameter, or a new one
+        for model in self._registry.models:  # a gathered parameter, or a new one
             for parameter in parallel.parameters_of(model):
-                if parameter not in self._parameters:
+                if parameter not in self._registry.parameters:
                     raise Error(f"a parameter of shape {list(parameter.shape)} appeared after run.register", 6)
             for gathered in parallel.gathered_parameters(model):
-                self._places.know(gathered)
+                self._registry.places.know(gathered)
 
     def _work_off(self, task: _core.Task) -> None:
         self._in_step = False

@@ -53,29 +53,56 @@ class Arena:
     """Memory that outlives the process. Storages move into it whole, so that everything that shares one goes with it: padded
     shards, views, tied parameters."""
 
-    def __init__(self, allocate: Callable[[int], memoryview], move: Callable[[torch.Tensor, int], None]) -> None:
+    def __init__(
+        self,
+        allocate: Callable[[int], memoryview],
+        move: Callable[[torch.Tensor, int], None],
+        place: Callable[[torch.Tensor, int], None],
+    ) -> None:
         self._allocate = allocate
-        self._move = move
+        self._move = move  # a tensor's storage, with what is in it
+        self._place = place  # the storage alone: it has what the memory has
         self._keep: list[memoryview] = []
         self._moved: set[int] = set()
+        self._layouts: dict[str, tuple[int, _Layout]] = {}  # where the storage of a tensor begins, and how the tensor lies in it
 
-    def take(self, tensors: Iterable[torch.Tensor]) -> None:
+    def take(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """The tensors' storages, in one new piece of it."""
+        named = [(key, tensor) for key, tensor in tensors if tensor.untyped_storage().nbytes()]
         storages: dict[int, torch.Tensor] = {}
-        for tensor in tensors:
+        for _, tensor in named:
             storage = tensor.untyped_storage()
-            if storage.nbytes() and storage._cdata not in self._moved:
+            if storage._cdata not in self._moved:
                 storages.setdefault(storage._cdata, tensor)
         sizes = [-(-tensor.untyped_storage().nbytes() // _ALIGNMENT) * _ALIGNMENT for tensor in storages.values()]
-        if not sizes:
-            return
-        memory = self._allocate(sum(sizes))
-        self._keep.append(memory)
-        at = torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
-        for tensor, size in zip(storages.values(), sizes):
-            self._move(tensor, at)
-            at += size
-        self._moved.update(storages)
+        if sizes:
+            memory = self._allocate(sum(sizes))
+            self._keep.append(memory)
+            at = torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
+            for tensor, size in zip(storages.values(), sizes):
+                self._move(tensor, at)
+                at += size
+            self._moved.update(storages)
+        for key, tensor in named:
+            self._layouts[key] = tensor.untyped_storage().data_ptr(), _layout_of(tensor)
+
+    def bind(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Other tensors of the same names in the places of those that were taken: they get what is held there. All or none."""
+        found: dict[int, tuple[torch.Tensor, int]] = {}
+        for key, tensor in tensors:
+            at, layout = self._layouts[key]
+            storage = tensor.untyped_storage()
+            if _layout_of(tensor) != layout or found.setdefault(storage._cdata, (tensor, at))[1] != at:
+                raise Error(f"the function given to run.build made '{key}' so that it lies otherwise in memory than before", 5)
+        for tensor, at in found.values():
+            self._place(tensor, at)
+
+
+_Layout = tuple[int, int, tuple[int, ...]]
+
+
+def _layout_of(tensor: torch.Tensor) -> _Layout:
+    return tensor.untyped_storage().nbytes(), int(tensor.storage_offset()), tuple(tensor.stride())
 
 
 def _is_trained(parameter: torch.Tensor) -> bool:

@@ -1,0 +1,310 @@
+"""What a run of torch protects: which models, optimizers and schedulers, under which names, and where their tensors lie.
+
+The same things may be registered once more (`TorchRun.build`): made anew, they take the places of those before them, in the memory and
+under the names that the run knows. Nothing of another name, shape or layout can come then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from .._errors import Error
+from ..run import Codec, Piece, Run
+from ..take_over import TakeOver
+from . import parallel, state
+from .framework import Framework
+from .replica_optimizer import ReplicaOptimizer
+
+Entry = tuple[str, torch.Tensor, Piece]
+
+
+class Hooks(NamedTuple):
+    """What the run wants to be told by torch."""
+
+    before_update: Callable[..., None]
+    after_update: Callable[..., None]
+    mark: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Held:
+    key: str
+    kind: str
+    size: int
+    holders: tuple[int, ...]
+
+
+class Registry:
+    """Threads: the trainer's."""
+
+    def __init__(self, run: Run, extension: Any, hooks: Hooks, calls: Callable[[], int]) -> None:
+        self._run = run
+        self._extension = extension
+        self._hooks = hooks
+        self._calls = calls  # collectives so far
+        self._arena = state.Arena(run.agent.allocate, extension.move, extension.place)
+        self._tensors: dict[str, _Held] = {}
+        self._also: dict[str, list[str]] = {}  # further names of registered tensors
+        self._said: dict[str, TakeOver] = {}  # of objects that are about to be registered
+        self._again: list[Entry] | None = None  # what is being registered once more
+        self._forget()
+
+    def _forget(self) -> None:
+        self.models: list[Module] = []
+        self.optimizers: list[Optimizer] = []
+        self.sharing: list[ReplicaOptimizer] = []
+        self.schedules: list[state.Schedule] = []
+        self.frameworks: list[Framework] = []
+        self.parameters: dict[torch.Tensor, str] = {}
+        self._tied: dict[torch.Tensor, list[str]] = {}  # names of a parameter beside its first
+        self.places = self._extension.Places()  # where registered tensors must stay
+
+    # ---- what scripts register ------------------------------------------------------------------------------------------
+
+    def add(self, things: dict[str, Any], take_over: dict[str, TakeOver]) -> None:
+        """`TorchRun.register`."""
+        self._said = take_over
+        things = {name: state.unwrapped(thing) for name, thing in things.items()}
+        models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
+        optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
+        for name, optimizer in optimizers.items():
+            if isinstance(optimizer, ReplicaOptimizer):
+                self._share(name, optimizer)
+        for name, model in models.items():
+            self._add_model(name, model)
+        for name, optimizer in optimizers.items():
+            self._add_optimizer(name, optimizer)
+        for name, thing in things.items():
+            if name in models or name in optimizers:
+                continue
+            if isinstance(thing, (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)):
+                thing = state.Schedule(thing)
+                self.schedules.append(thing)
+            self._add_object(name, thing, state.take_over_of(thing))
+        if self._said:
+            raise Error(f"take_over names {', '.join(self._said)}: no such object is in this call", 5)
+
+    def follow(
+        self, framework: Framework, models: Iterable[tuple[str, Module]], entries: Iterable[Entry], take_over: dict[str, TakeOver]
+    ) -> None:
+        """`TorchRun.follow`."""
+        self._said = take_over
+        for name, model in models:
+            self._know(model)
+            # Stages of a pipeline have buffers of different layers under one name.
+            nothing = next(model.buffers(), None) is None
+            self._add_object(f"{name}.buffers", state.Buffers(model, self._extension), "derived" if nothing else None)
+            self._accompany(model)
+        self._hold(list(entries))
+        self.frameworks.append(framework)
+
+    def note_alias(self, alias: str, key: str) -> None:
+        self._also.setdefault(key, []).append(alias)
+
+    # ---- the same once more ---------------------------------------------------------------------------------------------
+
+    def begin_again(self, things: dict[str, Any]) -> None:
+        """All that was registered is made anew: what follows by name takes its place, and its tensors still lie in memory of their
+        own, where anything may be done with them."""
+        self._forget()
+        self._again = []
+        self.add(things, {})
+
+    def end_again(self) -> None:
+        """The tensors lie in the run's memory from now on, and what they hold is what that memory holds."""
+        entries, self._again = self._again or [], None
+        found = [(key, parallel.local_of(tensor), piece) for key, tensor, piece in entries if parallel.local_of(tensor).numel()]
+        held = [self._held_as(key, local, piece)[0] for key, local, piece in found]
+        if missing := self._tensors.keys() - {one.key for one in held}:
+            raise Error(f"the function given to run.build made '{min(missing)}' before, and does not now", 5)
+        for one in held:
+            if (before := self._tensors.get(one.key)) != one:
+                was = "nothing of that name" if before is None else f"{before.kind} of ranks {list(before.holders)}"
+                raise Error(f"the function given to run.build made '{one.key}' as {one.kind} of ranks {list(one.holders)}, before it was "
+                            f"{was}: it has to make the same again", 5)  # fmt: skip
+        self._arena.bind((key, local) for key, local, _ in found)
+        self._stay(entries)
+
+    # ---- models ---------------------------------------------------------------------------------------------------------
+
+    def _add_model(self, name: str, model: Module) -> None:
+        parallel.refuse_flat(name, model)
+        inner = model.module if isinstance(model, DistributedDataParallel) else model
+        plain = parallel.plain_holders(model, self._run.usual_holders())
+        self._know(inner)
+        entries = []
+        for key, parameter in inner.named_parameters():
+            owners = next((ranks for o in self.sharing if (ranks := o.owners(parameter)) is not None), None)
+            # What another rank updates is gathered from there: it is no state of this one's.
+            if owners is None or self._run.rank in owners:
+                entries.append((f"{name}/{key}", parameter, parallel.piece_of(f"{name}/{key}", parameter, owners or plain)))
+        self._hold(entries)
+        self._add_names_of_tied(name, inner)
+        if any(True for _ in inner.buffers()):
+            buffers = state.Buffers(inner, self._extension)
+            self._add_object(f"{name}.buffers", buffers, buffers.take_over)
+        self._accompany(model)
+
+    def _know(self, inner: Module) -> None:
+        """Parameters that come later than these are told."""
+        for key, parameter in inner.named_parameters():
+            self.parameters[parameter] = key
+            self.places.know(parameter)
+        for module in inner.modules():
+            self.places.watch(module._parameters)
+
+    def _accompany(self, model: Module) -> None:
+        """Marks where a step stands in it, and what a broken one leaves in it is dropped."""
+        self.models.append(model)
+        model.register_forward_pre_hook(lambda *_: self._hooks.mark("forward"))
+        model.register_forward_hook(lambda *_: self._hooks.mark("backward"))
+
+    def _add_names_of_tied(self, name: str, model: Module) -> None:
+        """Tied parameters are one tensor with several names: registered under the first."""
+        firsts = {parameter: key for key, parameter in model.named_parameters()}
+        for key, parameter in model.named_parameters(remove_duplicate=False):
+            if (first := firsts[parameter]) != key:
+                self._tied.setdefault(parameter, []).append(key)
+                self._add_alias(f"{name}/{key}", f"{name}/{first}")
+
+    # ---- optimizers -----------------------------------------------------------------------------------------------------
+
+    def _add_optimizer(self, name: str, optimizer: Optimizer) -> None:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", 5)
+        if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
+            raise Error("ZeroRedundancyOptimizer has collectives inside its update, and one copy of each shard: use "
+                        "kintsugi.torch.ReplicaOptimizer", 5)  # fmt: skip
+        settings = state.OptimizerGroups(optimizer, self._extension.has_plain_values)
+        self._add_object(f"{name}.settings", settings, settings.take_over)
+        if isinstance(optimizer, ReplicaOptimizer):
+            optimizer = optimizer.local
+        state.materialise(optimizer, self.parameters, self._calls)
+        entries = []
+        for parameter, values in optimizer.state.items():
+            for key, value in values.items():
+                if isinstance(value, torch.Tensor):
+                    place = f"{name}/{self.parameters[parameter]}.{key}"
+                    entries.append((place, value, parallel.piece_of(place, value, self._whole_holders(parameter))))
+        self._hold(entries)
+        for parameter, names in self._tied.items():
+            for key in optimizer.state.get(parameter, {}):
+                for other in names:
+                    self._add_alias(f"{name}/{other}.{key}", f"{name}/{self.parameters[parameter]}.{key}")
+        optimizer.register_step_pre_hook(self._hooks.before_update)
+        optimizer.register_step_post_hook(self._hooks.after_update)
+        self.optimizers.append(optimizer)
+
+    def _share(self, name: str, optimizer: ReplicaOptimizer) -> None:
+        """Before its model is registered, of which this rank then holds a part."""
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if parameter in self.parameters:
+                raise Error(f"'{name}' shares out '{self.parameters[parameter]}', whose model was registered without it: register "
+                            "model and ReplicaOptimizer in one call", 6)  # fmt: skip
+            if isinstance(parameter, DTensor):
+                raise Error(f"'{name}' has a DTensor of shape {list(parameter.shape)}, whose optimizer state is cut as it is itself: "
+                            "use the optimizer within", 5)  # fmt: skip
+        optimizer.gathers_itself = False
+        self.sharing.append(optimizer)
+
+    def _whole_holders(self, parameter: torch.Tensor) -> tuple[int, ...]:
+        """Who holds what is not cut as its parameter is: counts of steps."""
+        for optimizer in self.sharing:
+            if (owners := optimizer.owners(parameter)) is not None:
+                return owners
+        if isinstance(parameter, DTensor):
+            return parallel.mesh_ranks(parameter)
+        for model in self.models:
+            if any(known is parameter for known in model.parameters()):
+                return parallel.plain_holders(model, self._run.usual_holders())
+        return self._run.usual_holders()
+
+    # ---- names and memory -----------------------------------------------------------------------------------------------
+
+    def _add_object(self, key: str, thing: Codec, known: TakeOver | None) -> None:
+        """`known`: how it goes on with other ranks, unless the script says otherwise."""
+        if self._again is None:
+            self._run.register_object(key, thing, self._said.pop(key, known))
+        else:
+            self._run.exchange_object(key, thing)
+
+    def _add_alias(self, alias: str, key: str) -> None:
+        if self._again is None and key in self._tensors:
+            self._run.register_alias(alias, key)
+
+    def _hold(self, entries: list[Entry]) -> None:
+        """Moves tensors, or this rank's parts of them, into memory that outlives the process, and registers them."""
+        for key, tensor, _ in entries:
+            state.check(key, tensor)
+        with torch.no_grad():
+            for _, tensor, _ in entries:
+                local = parallel.local_of(tensor)
+                if not state.is_dense(local):
+                    local.data = local.contiguous()
+        if self._again is not None:
+            self._again += entries
+            return
+        self._arena.take((key, parallel.local_of(tensor)) for key, tensor, _ in entries)
+        for key, tensor, piece in entries:
+            local = parallel.local_of(tensor)
+            if local.numel() > 0:
+                held, dtype, shape, piece = self._held_as(key, local, piece)
+                self._run.register_memory(key, (local.data_ptr(), held.size), dtype, shape, piece)
+                self._tensors[key] = held
+        self._stay(entries)
+
+    def _stay(self, entries: Iterable[Entry]) -> None:
+        for key, tensor, _ in entries:
+            if (local := parallel.local_of(tensor)).numel() > 0:
+                self.places.add(key, tensor, isinstance(tensor, DTensor), local.data_ptr())
+
+    @staticmethod
+    def _held_as(key: str, local: torch.Tensor, piece: Piece) -> tuple[_Held, str, list[int], Piece]:
+        """And as what it is registered: type, shape of the part, piece of the whole."""
+        shape = list(local.size())
+        if piece.box is not None:
+            shape = list(piece.box)
+        elif not local.is_contiguous() or not shape:
+            if tuple(shape) != piece.global_shape:
+                raise Error(f"'{key}': a part of a tensor must be contiguous, this one has strides {local.stride()}", 5)
+            shape = [local.numel()]  # in the order in which it lies: all holders have the same
+            piece = Piece((local.numel(),), (0,), piece.holders)
+        dtype = state.dtype_name(local)
+        part = "" if tuple(shape) == piece.global_shape else f" at {list(piece.offset)} of {list(piece.global_shape)}"
+        if piece.flat != (0, 0):
+            part += f", elements {piece.flat[0]} to {piece.flat[1]} of them"
+        return _Held(key, f"{dtype} {shape}{part}", local.numel() * local.element_size(), piece.holders), dtype, shape, piece
+
+    # ---- what it says of itself -----------------------------------------------------------------------------------------
+
+    def plan(self, objects: Iterable[str], built: bool) -> str:
+        """What is protected, and how. `built`: models are made by the function given to run.build."""
+        lines = []
+        tensors = self._tensors.values()
+        for holders in sorted({held.holders for held in tensors}, key=lambda ranks: (-len(ranks), ranks)):
+            alike = [held for held in tensors if held.holders == holders]
+            total = sum(held.size for held in alike)
+            whom = f"held alike by ranks {', '.join(map(str, holders))}" if len(holders) > 1 else "WITHOUT A SECOND COPY"
+            lines.append(f"{'protected' if len(holders) > 1 else 'this rank alone'}: {len(alike)} tensors, {total:,} bytes, {whom}")
+            lines += [f"  {held.key}: {held.kind}" + "".join(f", also {name}" for name in self._also.get(held.key, ())) for held in alike]
+        names = list(objects)
+        lines.append(f"protected: {len(names)} objects, each rank's own, kept by its partners: {', '.join(names)}")
+        if self._run.world_size == 1:
+            lines.append("one rank has no second copy: start with --save-every or --snapshot-every, or more ranks")
+        elif any(len(held.holders) == 1 for held in tensors):
+            lines.append("shards without a second copy survive exceptions and hangs of communication, but not the loss of a process: "
+                         "start with --snapshot-every N, or use a mesh that also replicates (HSDP), or for an optimizer's shards "
+                         "kintsugi.torch.ReplicaOptimizer")  # fmt: skip
+        if not self.optimizers and not self.frameworks:
+            lines.append("no optimizer is registered: mark the update yourself (run.begin_update, run.end_update)")
+        lines += [f"after a fault {why}: {'it is made anew' if built else 'let run.build make the model'}"
+                  for why in ([] if self.frameworks else parallel.not_resettable(self.models))]  # fmt: skip
+        return "\n".join(lines)

@@ -1,0 +1,79 @@
+"""Models and optimizers registered once more, made anew: in the memory and under the names of those before. Needs no run."""
+import torch
+
+import kintsugi
+from kintsugi.torch import _build, registry
+
+extension = _build.load()
+
+class Stub:
+    """A run that keeps what it is told."""
+
+    rank, world_size = 0, 2
+
+    def __init__(self):
+        self.agent, self.memory, self.objects = self, {}, {}
+
+    def allocate(self, size):
+        return memoryview(bytearray(size))
+
+    def usual_holders(self):
+        return (0, 1)
+
+    def register_memory(self, key, memory, *_):
+        self.memory[key] = memory[0]
+
+    def register_alias(self, *_):
+        pass
+
+    def register_object(self, key, thing, _):
+        self.objects[key] = thing
+
+    exchange_object = kintsugi.run.Run.exchange_object
+
+    @property
+    def _objects(self):
+        return self.objects
+
+
+def pair(width=3, tied=True, transposed=False, momentum=0.5):
+    net = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Linear(width, width))
+    if tied:
+        net[1].weight = net[0].weight
+    if transposed:
+        net[1].bias = torch.nn.Parameter(torch.zeros(2 * width)[::2])
+    return {"model": net, "optimizer": torch.optim.SGD(net.parameters(), lr=0.1, momentum=momentum)}
+
+
+stub = Stub()
+books = registry.Registry(stub, extension, registry.Hooks(lambda *_: None, lambda *_: None, lambda *_: None), lambda: 0)
+first = pair()
+books.add(first, {})
+for held in first["optimizer"].state.values():
+    held["momentum_buffer"].fill_(7)
+second = pair()
+books.begin_again(second)
+assert not torch.equal(second["model"][0].bias, first["model"][0].bias), "trained in a trial step before it is in its place"
+books.end_again()
+assert books.models == [second["model"]] and stub.objects["optimizer.settings"]._optimizer is second["optimizer"]
+for (name, old), new in zip(first["model"].named_parameters(), second["model"].parameters()):
+    assert torch.equal(old, new) and new.data_ptr() == old.data_ptr() == stub.memory[f"model/{name}"], name
+    assert torch.all(second["optimizer"].state[new]["momentum_buffer"] == 7), name
+assert second["model"][1].weight is second["model"][0].weight and books.places.first_moved() == ""
+for words, other in (("made 'model/0.weight' as float32 [4, 4] of ranks [0, 1], before it was float32 [3, 3]", pair(width=4)),
+                     ("made 'model/1.weight' as float32 [3, 3] of ranks [0, 1], before it was nothing of that name", pair(tied=False)),
+                     ("made 'optimizer/0.bias.momentum_buffer' before, and does not now", pair(momentum=0.0))):  # fmt: skip
+    books.begin_again(other)
+    try:
+        books.end_again()
+    except kintsugi.Error as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(f"not refused: {words}")
+try:
+    books.begin_again({**pair(), "late": torch.amp.GradScaler("cpu")})
+except kintsugi.Error as error:
+    assert "object 'late' was not registered" in str(error), error
+else:
+    raise AssertionError("an object came from nowhere")
+print("ok")
