@@ -62,13 +62,15 @@ void StateKeeper::Read() {
 
 void StateKeeper::On(StateMessage message) {
   switch (message.word) {
-    case StateWord::kTensors:
+    case StateWord::kTensors: {
       own_.reset();
       if (message.files.empty()) break;  // taken back
-      own_.emplace();
-      own_->shape = message.shape;
-      for (UniqueFd& file : message.files) own_->tensors.push_back(std::make_shared<UniqueFd>(std::move(file)));
+      Files own;
+      own.shape = message.shape;
+      for (UniqueFd& file : message.files) own.tensors.push_back(std::make_shared<UniqueFd>(std::move(file)));
+      own_ = std::move(own);
       break;
+    }
     case StateWord::kObjects:
       if (own_ && message.files.size() == 1)
         own_->objects = std::make_shared<UniqueFd>(std::move(message.files.front()));

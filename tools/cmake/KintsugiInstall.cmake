@@ -118,3 +118,9 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/kintsugi-config-version.
 install(FILES "${PROJECT_BINARY_DIR}/kintsugi-config.cmake" "${PROJECT_BINARY_DIR}/kintsugi-config-version.cmake"
         DESTINATION "${package_folder}" COMPONENT devel)
 include(KintsugiPackages)
+
+# --- their reference ----------------------------------------------------------------------------------------------
+get_property(reference_headers GLOBAL PROPERTY KINTSUGI_PUBLIC_HEADERS)
+list(JOIN reference_headers " " reference_headers)
+configure_file("${CMAKE_CURRENT_LIST_DIR}/Doxyfile.in" "${PROJECT_BINARY_DIR}/Doxyfile" @ONLY)
+add_custom_target(kintsugi_docs COMMAND doxygen "${PROJECT_BINARY_DIR}/Doxyfile" VERBATIM)

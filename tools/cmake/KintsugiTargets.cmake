@@ -51,6 +51,7 @@ function(kintsugi_install_headers room)
       cmake_path(GET header FILENAME name)
       set(place "${room}${name}")
     endif()
+    set_property(GLOBAL APPEND PROPERTY KINTSUGI_PUBLIC_HEADERS "${source}")
     cmake_path(GET place PARENT_PATH folder)
     install(CODE "
       file(READ \"${source}\" text)
