@@ -60,7 +60,9 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, WorkerPool* l
   if (!checkpoints_.empty()) result_.saves.newest = {checkpoints_.back(), result_.begin};
 }
 
-Leader::~Leader() { AnswerOrders("this launcher does not lead the run any more: ask again"); }
+Leader::~Leader() {
+  if (desk_) desk_->AnswerAll("this launcher does not lead the run any more: ask again");
+}
 
 Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   KINTSUGI_RETURN_IF_ERROR(run().policy.Validate());
@@ -79,6 +81,7 @@ Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   controller.tls = run().tls;
   if (run().nodes > 1) controller.limits = LinkLimits(LocalRanks());
   controller_ = std::make_unique<Controller>(io_, controller, std::move(secret), *this, log_);
+  desk_.emplace(*controller_, run().policy.save_directory);
   KINTSUGI_RETURN_IF_ERROR(controller_->Listen());
   if (run().policy.takes_over) controller_->TakeTotals(options_.totals);
   if (run().nodes == 1) return Status::Ok();
@@ -152,7 +155,7 @@ void Leader::Poll() {
   times_.OnSaving(!paused && AllAtSavePoint(), now);
   times_.OnPaused(paused, now);
   if (paused) step_times_.OnResuming();  // the step before is not timed to the one after
-  AnswerPauses();
+  desk_->Poll();
   if (hub_) hub_->Poll(now);
   if (hub_) TellPlaces();
   tells_at_once_ = true;
@@ -225,7 +228,7 @@ void Leader::OnIncident(const core::IncidentRecord& record) {
   // A gap that healed stopped nobody.
   if (told.rung != Rung::kResume) times_.OnIncident(told.fault_at, told.resumed_at.value_or(now));
   Say(LogLevel::kWarning, IncidentLine(told, now));
-  AnswerReplaced(told);
+  desk_->OnIncident(told);
   Count(told, now, &tally_);
   if (run().observer) run().observer->OnIncident(run().job, incident, result_.begin);
   result_.incidents.push_back(std::move(incident));
@@ -271,7 +274,7 @@ void Leader::OnEnded(const core::RunEnded& ended) {
   result_.text = ended.text;
   result_.final_digest = ended.final_digest;
   result_.committed = ended.committed;
-  AnswerOrders("the run ended before that: " + ended.text);
+  desk_->AnswerAll("the run ended before that: " + ended.text);
   log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
               LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
   for (const Node& node : nodes_) hub_->Send(node.number, EndOrder());
@@ -288,7 +291,7 @@ void Leader::EndNow(const std::string& why) {
     result_.exit_code = core::kExitFailed;
     result_.text = why;
   }
-  AnswerOrders("the run was ended at once: " + why);
+  if (desk_) desk_->AnswerAll("the run was ended at once: " + why);
   if (local_) local_->Leave();
   if (local_) local_->KillAll();
   on_done_();

@@ -18,6 +18,7 @@
 #include "runtime/launcher/fired_injections.h"
 #include "runtime/launcher/generation_log.h"
 #include "runtime/launcher/launcher.h"
+#include "runtime/launcher/operator_desk.h"
 #include "runtime/launcher/run_observer.h"
 #include "runtime/launcher/run_times.h"
 #include "runtime/launcher/worker_pool.h"
@@ -169,19 +170,9 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   void FoundLives(int node, const std::map<Rank, wire::WorkerLife>& lives);
 
   void FillResult(RunResult* result) const;
-  RankSight LookAt(Rank rank) const;
+  void LookAt(RankSight* seen) const;
 
   // Control socket (control.cc).
-  std::string IncidentsJson() const;
-  void OnSaveRequest(bool waits, net::ControlSocket::Respond respond);
-  void AnswerSaves(const std::string& answer);
-  void OnPauseRequest(bool waits, net::ControlSocket::Respond respond);
-  void OnContinueRequest(net::ControlSocket::Respond respond);
-  void OnReplaceRequest(const ControlWords& words, net::ControlSocket::Respond respond);
-  void AnswerPauses();
-  void AnswerReplaced(const core::IncidentRecord& record);
-  // Whoever still waits is told why it is in vain.
-  void AnswerOrders(const std::string& why);
   void ForgetAsked(int node);
   void AskNodeOf(Rank rank, const std::string& request, net::ControlSocket::Respond respond);
 
@@ -193,6 +184,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   std::function<void(const RunProgress&)> listener_;
   boost::asio::steady_timer leave_;
   std::unique_ptr<Controller> controller_;
+  std::optional<OperatorDesk> desk_;  // with the controller
   std::unique_ptr<NodeHub> hub_;  // with several nodes
   std::vector<Node> nodes_;
   core::Placement placement_;
@@ -219,9 +211,6 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   RunTimes times_;
   StepTimes step_times_;
   IncidentTally tally_;
-  std::vector<net::ControlSocket::Respond> waiting_saves_;   // who asked for a save and waits for its outcome
-  std::vector<net::ControlSocket::Respond> waiting_pauses_;  // ... for a pause, until all ranks stand
-  std::vector<std::pair<Rank, net::ControlSocket::Respond>> waiting_replaces_;
   struct Asked {
     int node = 0;
     net::ControlSocket::Respond respond;

@@ -60,6 +60,7 @@ struct RunSight {
   IncidentTally over;
   StepTimes steps;
   TimeAccount time;
+  bool times_known = true;  // else nobody here sees when steps begin, and `time` says nothing
   SaveBook saves;
   bool pause_asked = false;       // by an operator
   std::optional<Step> paused_at;  // all ranks stand there for it
@@ -72,5 +73,10 @@ struct RunSight {
   int spares_wanted = 0, spares_waiting = 0;
   std::vector<RankSight> ranks;
 };
+
+class Controller;
+
+// What a controller knows by itself; the rest is its host's to fill in. `host`: where it listens.
+RunSight SightOf(Controller& controller, const std::string& job, const std::string& host);
 
 }  // namespace kintsugi

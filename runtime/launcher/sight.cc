@@ -1,4 +1,4 @@
-// What the leader can see of the run, as plain data.
+// What can be seen of the run, as plain data.
 #include <algorithm>
 
 #include "runtime/launcher/leader.h"
@@ -6,53 +6,58 @@
 
 namespace kintsugi {
 
-RankSight Leader::LookAt(Rank rank) const {
-  const core::ControllerCore& core = controller_->core();
-  const auto& member = core.members()[static_cast<size_t>(rank.value())];
-  const RankView& view = views_[static_cast<size_t>(rank.value())];
-  RankSight seen{.rank = rank,
-                 .node = NodeNumber(run(), NodeOf(rank)),
-                 .incarnation = member.incarnation,
-                 .life = member.life,
-                 .connected = member.connected,
-                 .pid = member.pid,
-                 .step = view.step,
-                 .respawns = member.respawns,
-                 .late = core.LateBy(rank)};
-  if (!view.page) return seen;
-  seen.gate = core::GateWord::Unpack(view.page->gate_word);
-  seen.phase = UnpackProgress(view.page->progress).phase;
-  return seen;
-}
-
-RunSight Leader::Look() const {
-  const core::ControllerCore& core = controller_->core();
-  const ReportLedger& reports = controller_->reports();
+RunSight SightOf(Controller& controller, const std::string& job, const std::string& host) {
+  const core::ControllerCore& core = controller.core();
+  const ReportLedger& reports = controller.reports();
   RunSight sight;
   sight.at = SteadyClock::SteadyNow();
-  sight.job = run().job;
-  sight.address = run().bind_address + ":" + std::to_string(controller_->port());
-  sight.world_size = run().policy.world_size;
-  sight.nodes = run().nodes;
+  sight.job = job;
+  sight.address = host + ":" + std::to_string(controller.port());
+  sight.world_size = static_cast<int>(core.members().size());
   sight.phase = core.phase();
   sight.term = core.term();
   sight.generation = core.generation();
   sight.step = reports.newest();
   sight.loss = reports.LossOf(sight.step);
   sight.incidents = core.incidents();
-  sight.over = tally_;
-  sight.steps = step_times_;
-  sight.time = times_.Account(sight.at);
-  sight.saves = result_.saves;
   sight.pause_asked = core.pause_asked();
   sight.paused_at = core.paused_at();
   sight.snapshot = core.newest_snapshot();
   sight.snapshots_made = core.snapshots_made();
   sight.snapshots_abandoned = core.snapshots_abandoned();
   sight.dropped_messages = core.dropped_messages();
-  sight.refused_frames = controller_->refused_frames();
+  sight.refused_frames = controller.refused_frames();
   sight.refused_reports = reports.refused();
-  sight.connections = controller_->counters();
+  sight.connections = controller.counters();
+  for (int number = 0; number < sight.world_size; ++number) {
+    const auto& member = core.members()[static_cast<size_t>(number)];
+    sight.ranks.push_back({.rank = Rank(number),
+                           .incarnation = member.incarnation,
+                           .life = member.life,
+                           .connected = member.connected,
+                           .pid = member.pid,
+                           .respawns = member.respawns,
+                           .late = core.LateBy(Rank(number))});
+  }
+  return sight;
+}
+
+void Leader::LookAt(RankSight* seen) const {
+  const RankView& view = views_[static_cast<size_t>(seen->rank.value())];
+  seen->node = NodeNumber(run(), NodeOf(seen->rank));
+  seen->step = view.step;
+  if (!view.page) return;
+  seen->gate = core::GateWord::Unpack(view.page->gate_word);
+  seen->phase = UnpackProgress(view.page->progress).phase;
+}
+
+RunSight Leader::Look() const {
+  RunSight sight = SightOf(*controller_, run().job, run().bind_address);
+  sight.nodes = run().nodes;
+  sight.over = tally_;
+  sight.steps = step_times_;
+  sight.time = times_.Account(sight.at);
+  sight.saves = result_.saves;
   if (run().nodes > 1)
     for (int node : NodesAway()) sight.nodes_away.push_back(NodeNumber(run(), node));
   sight.spares_wanted = run().spares * run().nodes;
@@ -62,7 +67,7 @@ RunSight Leader::Look() const {
       sight.spares_wanted += std::max(run().spares, LocalRanks());
     }
   for (const auto& [node, waiting] : spares_) sight.spares_waiting += waiting;
-  for (int rank = 0; rank < run().policy.world_size; ++rank) sight.ranks.push_back(LookAt(Rank(rank)));
+  for (RankSight& rank : sight.ranks) LookAt(&rank);
   return sight;
 }
 

@@ -103,7 +103,7 @@ std::string StatusLine(const RunSight& sight) {
        {"refused_reports", sight.refused_reports},
        {"connections", ConnectionsJson(sight.connections)},
        {"saves", SavesJson(sight.saves, sight.at)},
-       {"time", TimeJson(sight.time)},
+       {"time", sight.times_known ? TimeJson(sight.time) : json()},
        {"nodes_away", sight.nodes_away},
        {"spare_nodes", sight.spare_nodes},
        {"spares", {{"wanted", sight.spares_wanted}, {"waiting", sight.spares_waiting}}},

@@ -1,0 +1,149 @@
+#include "runtime/launcher/operator_desk.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "runtime/controller/incident_line.h"
+
+namespace kintsugi {
+namespace {
+
+using nlohmann::json;
+
+// So many requests of a kind may wait for their outcome; others still find a place at the control socket.
+constexpr size_t kWaitingMax = 8;
+
+// What was asked for was begun and did not come about: the caller's exit code is that of a failure, not of a refusal.
+std::string InVain(const std::string& why) {
+  return AnswerLine({{"ok", false}, {"error", why}, {"exit", core::kExitFailed}});
+}
+
+std::string TooManyWait(const std::string& what) {
+  return RefusalLine(std::to_string(kWaitingMax) + " others wait for " + what + " already: ask with --no-wait");
+}
+
+}  // namespace
+
+json IncidentJson(const core::IncidentRecord& record, bool over, TimePoint now) {
+  const auto since_fault = [&](std::optional<TimePoint> t) {
+    return t ? json(ToMilliseconds(*t - record.fault_at)) : json();
+  };
+  json reasons = json::array();
+  for (const core::RungReason& reason : core::ReasonsOf(record))
+    reasons.push_back({{"rung", core::RungName(reason.rung)}, {"reason", reason.text}});
+  json ranks = json::array();
+  for (Rank rank : record.ranks) ranks.push_back(rank.value());
+  return {{"id", record.id},
+          {"over", over},
+          {"signal", core::FaultKindName(record.signal)},
+          {"ranks", std::move(ranks)},
+          {"cause", record.cause},
+          {"step", record.step ? json(record.step->value()) : json()},
+          {"steps_lost", StepsLost(record)},
+          {"down_ms", DownMilliseconds(record, now)},
+          {"attempts", record.attempts},
+          {"generation", record.generation.value()},
+          {"path", record.rung ? json(core::RungName(*record.rung)) : json()},
+          {"reasons", std::move(reasons)},
+          {"detected_ms", since_fault(record.detected_at)},
+          {"resumed_ms", since_fault(record.resumed_at)}};
+}
+
+std::string IncidentsLine(const std::vector<core::IncidentRecord>& over,
+                          const std::optional<core::IncidentRecord>& under_way) {
+  json incidents = json::array();
+  const TimePoint now = SteadyClock::SteadyNow();
+  for (const core::IncidentRecord& record : over) incidents.push_back(IncidentJson(record, true, now));
+  if (under_way) incidents.push_back(IncidentJson(*under_way, false, now));
+  return AnswerLine({{"ok", true}, {"incidents", std::move(incidents)}});
+}
+
+std::string UnknownCommand(const std::string& command) {
+  return RefusalLine("unknown command '" + command +
+                     "': status, incidents, save, pause, continue, replace, stop or inject");
+}
+
+bool OperatorDesk::OnRequest(const ControlWords& words, Standing standing, Respond respond) {
+  const std::string& command = words.command;
+  if (command != "save" && command != "pause" && command != "continue" && command != "replace") return false;
+  if (command == "save" && save_directory_.empty())
+    return respond(RefusalLine("this run has no save directory: it was started without --save-dir")), true;
+  if (command == "replace" && !words.rank) return respond(RefusalLine("replace needs a \"rank\"")), true;
+  if (standing.ended) return respond(RefusalLine("the run has ended")), true;
+  if (command == "save") return Save(words, std::move(respond)), true;
+  if (command == "pause") return Pause(words, standing, std::move(respond)), true;
+  if (command == "continue") return Continue(std::move(respond)), true;
+  return Replace(words, std::move(respond)), true;
+}
+
+// Answered when the save has ended; a run whose save never comes to an end is told by the caller's own limit.
+void OperatorDesk::Save(const ControlWords& words, Respond respond) {
+  if (words.wait && waiting_saves_.size() >= kWaitingMax) return respond(TooManyWait("a save"));
+  if (words.wait) waiting_saves_.push_back(respond);
+  controller_.Feed(core::OperatorSave{});
+  if (!words.wait) respond(AnswerLine({{"ok", true}, {"directory", save_directory_}}));
+}
+
+void OperatorDesk::OnSave(const core::SaveSettled& settled) {
+  json answer{{"ok", true}, {"directory", save_directory_}, {"step", settled.step.value()}};
+  if (!settled.text.empty()) answer["remark"] = settled.text;
+  const std::string line = settled.saved ? AnswerLine(answer) : InVain(settled.text);
+  for (const auto& respond : std::exchange(waiting_saves_, {})) respond(line);
+}
+
+// Answered when all ranks stand.
+void OperatorDesk::Pause(const ControlWords& words, Standing standing, Respond respond) {
+  if (standing.leaves) return respond(RefusalLine("the run saves and leaves: it is not paused any more"));
+  if (words.wait && waiting_pauses_.size() >= kWaitingMax) return respond(TooManyWait("a pause"));
+  if (words.wait) waiting_pauses_.push_back(respond);
+  controller_.Feed(core::OperatorPause{});
+  if (!words.wait) respond(AnswerLine({{"ok", true}}));
+}
+
+void OperatorDesk::Poll() {
+  if (waiting_pauses_.empty()) return;
+  const std::optional<Step> at = controller_.core().paused_at();
+  if (!at && controller_.core().pause_asked()) return;
+  const std::string answer = at ? AnswerLine({{"ok", true}, {"step", at->value()}})
+                                : RefusalLine("somebody let the run go on before all ranks stood");
+  for (const auto& respond : std::exchange(waiting_pauses_, {})) respond(answer);
+}
+
+void OperatorDesk::Continue(Respond respond) {
+  const std::optional<Step> at = controller_.core().paused_at();
+  if (!controller_.core().pause_asked()) return respond(RefusalLine("the run is not paused"));
+  controller_.Feed(core::OperatorContinue{});
+  respond(AnswerLine({{"ok", true}, {"step", at ? json(at->value()) : json()}}));
+}
+
+// Answered when all ranks step again.
+void OperatorDesk::Replace(const ControlWords& words, Respond respond) {
+  if (const std::string why = controller_.core().WhyNotReplaced(*words.rank); !why.empty())
+    return respond(RefusalLine(why));
+  if (words.wait && waiting_replaces_.size() >= kWaitingMax) return respond(TooManyWait("a new process"));
+  if (words.wait) waiting_replaces_.emplace_back(*words.rank, respond);
+  controller_.Feed(core::OperatorReplace{*words.rank});
+  if (!words.wait) respond(AnswerLine({{"ok", true}, {"rank", words.rank->value()}}));
+}
+
+void OperatorDesk::OnIncident(const core::IncidentRecord& record) {
+  for (auto waiting = waiting_replaces_.begin(); waiting != waiting_replaces_.end();) {
+    const Rank rank = waiting->first;
+    if (std::find(record.ranks.begin(), record.ranks.end(), rank) == record.ranks.end()) {
+      ++waiting;
+      continue;
+    }
+    const Respond respond = std::move(waiting->second);
+    waiting = waiting_replaces_.erase(waiting);
+    json answer = IncidentJson(record, true, SteadyClock::SteadyNow());
+    respond(AnswerLine({{"ok", true}, {"rank", rank.value()}, {"incident", std::move(answer)}}));
+  }
+}
+
+void OperatorDesk::AnswerAll(const std::string& why) {
+  for (const auto& respond : std::exchange(waiting_saves_, {})) respond(InVain(why));
+  for (const auto& respond : std::exchange(waiting_pauses_, {})) respond(InVain(why));
+  for (const auto& [rank, respond] : std::exchange(waiting_replaces_, {})) respond(InVain(why));
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,66 @@
+// OperatorDesk: what operators ask of a run that its controller can bring about, whoever hosts that: saves, pauses, new
+// processes. The launchers' control socket stands on it, and so does a controller in a process of somebody's own (the C
+// ABI): one parser (control_words.h), one spelling of every answer.
+//
+// Threads: one, the controller's.
+// Ownership: the controller outlives the desk. Everybody who asked is answered exactly once: where what was asked for
+// takes time, when it has come about, or in vain by AnswerAll.
+// Errors: a refusal is an answer.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/controller/controller.h"
+#include "runtime/launcher/control_words.h"
+
+namespace kintsugi {
+
+// As in summary.json (tools/report), with `over` beside it.
+nlohmann::json IncidentJson(const core::IncidentRecord& record, bool over, TimePoint now);
+// The answer to `incidents`.
+std::string IncidentsLine(const std::vector<core::IncidentRecord>& over,
+                          const std::optional<core::IncidentRecord>& under_way);
+std::string UnknownCommand(const std::string& command);
+
+class OperatorDesk {
+ public:
+  using Respond = std::function<void(std::string answer)>;
+  // How the run stands, as its host sees it.
+  struct Standing {
+    bool ended = false;
+    bool leaves = false;  // it was asked to save and end
+  };
+
+  OperatorDesk(Controller& controller, std::string save_directory)
+      : controller_(controller), save_directory_(std::move(save_directory)) {}
+
+  // save, pause, continue and replace; false: the command is none of these, and nothing was answered.
+  bool OnRequest(const ControlWords& words, Standing standing, Respond respond);
+  // What the controller tells its host.
+  void OnSave(const core::SaveSettled& settled);
+  void OnIncident(const core::IncidentRecord& record);
+  // Now and then, while somebody waits for a pause: they are told when all ranks stand.
+  void Poll();
+  bool awaits_pause() const { return !waiting_pauses_.empty(); }
+  // The run ends, or is led by somebody else: whoever still waits is told why it is in vain.
+  void AnswerAll(const std::string& why);
+
+ private:
+  void Save(const ControlWords& words, Respond respond);
+  void Pause(const ControlWords& words, Standing standing, Respond respond);
+  void Continue(Respond respond);
+  void Replace(const ControlWords& words, Respond respond);
+
+  Controller& controller_;
+  const std::string save_directory_;
+  std::vector<Respond> waiting_saves_;   // who asked for a save and waits for its outcome
+  std::vector<Respond> waiting_pauses_;  // ... for a pause, until all ranks stand
+  std::vector<std::pair<Rank, Respond>> waiting_replaces_;
+};
+
+}  // namespace kintsugi
