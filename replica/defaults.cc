@@ -178,7 +178,7 @@ Result<std::map<int, StateDigest>> ReplicaDefaults::Digests(CancelToken& cancel)
 
 Status ReplicaDefaults::Repair(HandlerContext& call) {
   self_ = call.rank;
-  if (snapshots_) snapshots_->AwaitQuiet();
+  AwaitQuiet();
   EnterLedgers(call.from_snapshot);
   if (call.from_snapshot) KINTSUGI_RETURN_IF_ERROR(RestoreOwn(call));
   if (call.rung == Rung::kReload && !call.from_snapshot) {
@@ -195,8 +195,17 @@ Status ReplicaDefaults::Repair(HandlerContext& call) {
   return registry_.RestoreMirrored(objects);
 }
 
+void ReplicaDefaults::AwaitQuiet() {
+  if (snapshots_) snapshots_->AwaitQuiet();
+}
+
 void ReplicaDefaults::EnterLedgers(bool from_snapshot) {
-  if (std::exchange(ledgers_from_snapshot_, from_snapshot) != from_snapshot) ledgers_.clear();
+  const bool same_source = std::exchange(ledgers_from_snapshot_, from_snapshot) == from_snapshot;
+  std::vector<const void*> places;
+  for (const auto& [key, tensor] : registry_.tensors()) places.push_back(tensor.memory.data);
+  const bool same_memory = places == ledgers_places_;
+  ledgers_places_ = std::move(places);
+  if (!same_source || !same_memory) ledgers_.clear();
 }
 
 Status ReplicaDefaults::RestoreOwn(HandlerContext& call) {

@@ -51,6 +51,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   std::vector<uint8_t> PackMirrored(Step step) const override;
   Status TakeMirrored(Step step, const std::vector<uint8_t>& packed) override;
   Result<std::map<int, StateDigest>> Digests(CancelToken& cancel) override;
+  void AwaitQuiet() override;
   void Abort() override;
 
   // Mirrored bytes of any rank this one holds some of; a save needs its partners'.
@@ -67,7 +68,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   Status ReceiveMove(HandlerContext& call, const RepairMove& move, size_t number);
   Result<std::vector<StreamItem>> ItemsOf(const RepairMove& move) const;
   bool HasDeviceTensors(int layout) const;
-  // Keeps what has arrived only while repairs go on from the same kind of source.
+  // Keeps what has arrived only while repairs go on from the same kind of source, into the same memory.
   void EnterLedgers(bool from_snapshot);
   Result<std::unique_ptr<Link>> OpenFor(HandlerContext& call, const RepairMove& move, size_t number, Rank source);
   StreamLimits LimitsOf(const HandlerContext& call) const;
@@ -81,6 +82,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   MirrorStore mirrored_;
   std::map<std::string, ReceiveLedger> ledgers_;  // by layout and keys; trainer's thread only
   bool ledgers_from_snapshot_ = false;
+  std::vector<const void*> ledgers_places_;  // of the tensors, by key
 
   mutable std::mutex mutex_;  // guards what Abort touches
   std::atomic<bool> aborted_{false};

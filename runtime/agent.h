@@ -101,6 +101,12 @@ class KINTSUGI_EXPORT Agent {
   // ---- before Run ------------------------------------------------------------------------------------------------
 
   Status RegisterTensor(const ShardedTensor& tensor);
+  // The other way round, after it has begun: a registered tensor lies elsewhere from now on, in `tensor.memory`, which
+  // holds its bytes already; key, type, shapes and layout are as they were registered. Nothing reads its old place any
+  // more; registry() shows the new one once the handler has returned. In the handlers clean, rebuild_group and rollback
+  // (and tasks of these kinds), where no rank looks at another's state; elsewhere kFailedPrecondition. kNotFound: nothing
+  // is registered under this key.
+  Status RebindTensor(const ShardedTensor& tensor);
   Status RegisterObject(const ShardedObject& object);
   // One more name of a registered tensor (tied weights: an embedding that is the output matrix too). It is held and
   // repaired once; checkpoints have both names, and a run resumes from one that has either.
@@ -122,8 +128,13 @@ class KINTSUGI_EXPORT Agent {
   Status SetGate(GateMode mode, GateFunction function = nullptr, void* context = nullptr);
   // An error whose text contains `pattern` is of this class; the first match wins, anything else is an exception.
   Status RegisterFault(const std::string& pattern, FaultClass fault_class);
-  // State memory that other processes of this host can map: the fastest to repair from. Lives as long as the agent.
+  // State memory that other processes of this host can map: the fastest to repair from. Lives as long as the agent. Also
+  // later, for tensors that move there.
   Result<Memory> AllocateState(uint64_t size_bytes);
+  // The same of memory that the trainer has mapped from a memory file of its own: all of it, MAP_SHARED, sealed against
+  // shrinking. The agent keeps a descriptor of its own. Where such memory is adopted, other bytes appear at the same
+  // addresses, and `file` is no longer what lies there. kInvalidArgument says what it is not.
+  Status ShareState(void* data, uint64_t size_bytes, int file);
   // How registered tensors of kind kDevice are reached: needed for each of them unless the trainer brings handlers of
   // its own and no state service. CudaMemory (replica/device/cuda_memory.h) is one.
   Status SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory);

@@ -36,6 +36,9 @@ class KINTSUGI_EXPORT StateService {
   // Digest per layout over all registered tensors, and over the mirrored objects where the layouts' members share them.
   // kCancelled soon after `cancel` says so, before it began too.
   virtual Result<std::map<int, StateDigest>> Digests(CancelToken& cancel) = 0;
+  // Returns when nothing beside the trainer's thread, a snapshot say, reads the registry or registered memory any more.
+  // Within an incident.
+  virtual void AwaitQuiet() = 0;
   virtual void Abort() = 0;
 };
 

@@ -3,10 +3,15 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -24,11 +29,43 @@ Result<uint64_t> SealedSize(int fd) {
   struct stat file = {};
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &file) != 0 || file.st_size <= 0)
-    return Status(StatusCode::kInvalidArgument, "descriptor " + std::to_string(fd) + " is no sealed memory file");
+    return Status(StatusCode::kInvalidArgument, "descriptor " + std::to_string(fd) +
+                                                    " is no memory file that is sealed against shrinking "
+                                                    "(memfd_create, F_SEAL_SHRINK)");
   return static_cast<uint64_t>(file.st_size);
 }
 
+// Whether these addresses are one mapping, shared and writable, of the file from its beginning.
+bool IsMapped(uintptr_t begin, uint64_t size_bytes, const struct stat& file) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long from = 0, to = 0, offset = 0, inode = 0;
+    unsigned int major_number = 0, minor_number = 0;
+    char modes[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s %lx %x:%x %lu", &from, &to, modes, &offset, &major_number, &minor_number,
+                    &inode) == 7 &&
+        from == begin)
+      return to - from >= size_bytes && std::string_view(modes) == "rw-s" && offset == 0 && inode == file.st_ino &&
+             makedev(major_number, minor_number) == file.st_dev;
+  }
+  return false;
+}
+
 }  // namespace
+
+Result<SharedMemory> SharedMemory::Borrow(void* data, uint64_t size_bytes, UniqueFd file) {
+  KINTSUGI_ASSIGN_OR_RETURN(const uint64_t file_bytes, SealedSize(file.get()));
+  const std::string what = "memory of " + std::to_string(size_bytes) + " bytes";
+  if (file_bytes != size_bytes)
+    return Status(StatusCode::kInvalidArgument,
+                  what + " is not all of its memory file, which has " + std::to_string(file_bytes));
+  struct stat status = {};
+  if (fstat(file.get(), &status) != 0 || !IsMapped(reinterpret_cast<uintptr_t>(data), size_bytes, status))
+    return Status(StatusCode::kInvalidArgument, what +
+                                                    " is no mapping of its memory file from the beginning, shared, "
+                                                    "readable and writable (MAP_SHARED, PROT_READ | PROT_WRITE)");
+  return SharedMemory(Memory{data, size_bytes, MemoryKind::kShared, -1, file.Release(), 0}, /*borrowed=*/true);
+}
 
 Result<SharedMemory> SharedMemory::Open(UniqueFd file) {
   KINTSUGI_ASSIGN_OR_RETURN(const uint64_t size_bytes, SealedSize(file.get()));
@@ -70,19 +107,21 @@ Result<SharedMemory> SharedMemory::Allocate(uint64_t size_bytes) {
 
 void SharedMemory::Release() {
   if (!memory_.data) return;
-  munmap(memory_.data, memory_.size_bytes > 0 ? memory_.size_bytes : 1);
+  if (!borrowed_) munmap(memory_.data, memory_.size_bytes > 0 ? memory_.size_bytes : 1);
   close(memory_.shared_fd);
   memory_ = {};
 }
 
 SharedMemory::~SharedMemory() { Release(); }
 
-SharedMemory::SharedMemory(SharedMemory&& other) noexcept : memory_(std::exchange(other.memory_, {})) {}
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : memory_(std::exchange(other.memory_, {})), borrowed_(other.borrowed_) {}
 
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   if (this != &other) {
     Release();
     memory_ = std::exchange(other.memory_, {});
+    borrowed_ = other.borrowed_;
   }
   return *this;
 }

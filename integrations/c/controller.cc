@@ -1,22 +1,30 @@
-// A controller in a process of the caller's: what `kintsugi controller` is as a program, its events pulled.
+// A controller in a process of the caller's: what `kintsugi controller` is as a program, its events pulled, its operators'
+// requests answered as a launcher's control socket answers them.
 #include "runtime/controller/controller.h"
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
 #include <deque>
-#include <future>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "integrations/c/handle.h"
+#include "runtime/inject/ledger.h"
+#include "runtime/launcher/operator_desk.h"
+#include "runtime/launcher/status_line.h"
 #include "runtime/net/event_loop.h"
 
 using namespace kintsugi;
 
 namespace {
 
+using nlohmann::json;
+
 // Whoever does not pull loses the oldest events, never the newest.
 constexpr size_t kEventsKept = 4096;
+constexpr Duration kPollPauses = std::chrono::milliseconds(20);
 
 // An event with its texts in one place.
 struct Event {
@@ -26,18 +34,28 @@ struct Event {
   uint64_t step = 0;
   uint64_t generation = 0;
   int32_t exit_code = 0;
-  std::string phase, text;
+  std::string phase, text, line;
 };
+
+// As the launcher's log in JSON has them (tools/logs); an incident as `incidents` tells it.
+std::string EventLine(const char* name, json fields) {
+  fields["event"] = name;
+  return AnswerLine(fields);
+}
 
 }  // namespace
 
 // Threads: `thread` runs the loop and everything of the host's; the queue is guarded by `mutex`.
 struct kintsugi_controller final : ControllerHost {
-  kintsugi_controller(ControllerOptions options, std::shared_ptr<const net::Secret> secret,
+  kintsugi_controller(const ControllerOptions& options, std::shared_ptr<const net::Secret> secret,
                       std::shared_ptr<LogSink> sink)
       : forks(c::Forks()),
+        job(options.job),
+        address(options.bind_address),
         log(std::move(sink)),
-        controller(io, std::move(options), std::move(secret), static_cast<ControllerHost&>(*this), log),
+        controller(io, options, std::move(secret), static_cast<ControllerHost&>(*this), log),
+        desk(controller, options.policy.save_directory),
+        pauses(io),
         work(boost::asio::make_work_guard(io)) {}
   ~kintsugi_controller() override {
     work.reset();
@@ -49,36 +67,65 @@ struct kintsugi_controller final : ControllerHost {
     thread = std::thread([this] {
       controller.Start();
       const Status status = net::RunGuarded(io, *log);
-      if (!status.ok()) Push({.kind = KINTSUGI_EVENT_ENDED, .exit_code = core::kExitFailed, .text = status.message()});
+      if (!status.ok()) End(core::kExitFailed, Step(), status.message());
     });
   }
 
   void Spawn(Rank, Incarnation) override {}
   void Kill(Rank rank, Incarnation incarnation, const std::string& reason) override {
-    Push({.kind = KINTSUGI_EVENT_GIVEN_UP, .rank = rank.value(), .incarnation = incarnation.value(), .text = reason});
+    Push({.kind = KINTSUGI_EVENT_GIVEN_UP,
+          .rank = rank.value(),
+          .incarnation = incarnation.value(),
+          .text = reason,
+          .line = EventLine("given_up",
+                            {{"rank", rank.value()}, {"incarnation", incarnation.value()}, {"reason", reason}})});
   }
   void OnTransition(const core::Transition& t) override {
     Push({.kind = KINTSUGI_EVENT_PHASE,
           .generation = t.generation.value(),
           .phase = std::string(core::PhaseName(t.to)),
-          .text = t.reason});
+          .text = t.reason,
+          .line = EventLine("phase", {{"from", core::PhaseName(t.from)},
+                                      {"to", core::PhaseName(t.to)},
+                                      {"gen", t.generation.value()},
+                                      {"incident", t.incident},
+                                      {"attempt", t.attempt},
+                                      {"reason", t.reason}})});
   }
   void OnIncident(const core::IncidentRecord& record) override {
+    incidents.push_back(record);
+    desk.OnIncident(record);
     Push({.kind = KINTSUGI_EVENT_INCIDENT,
           .rank = record.ranks.empty() ? -1 : record.ranks.front().value(),
           .step = record.step.value_or(Step()).value(),
           .generation = record.generation.value(),
           .phase = record.rung ? std::string(core::RungName(*record.rung)) : "",
-          .text = record.cause});
+          .text = record.cause,
+          .line = EventLine("incident", IncidentJson(record, true, SteadyClock::SteadyNow()))});
+  }
+  void OnCheckpoint(const core::Checkpoint& checkpoint) override { saves.OnMade(checkpoint, SteadyClock::SteadyNow()); }
+  void OnSave(const core::SaveSettled& settled) override {
+    const std::string line =
+        settled.saved ? saves.OnRemark(settled) : saves.OnFailed(settled, SteadyClock::SteadyNow());
+    if (!line.empty()) log->Write(LogLevel::kWarning, line);
+    desk.OnSave(settled);
   }
   void OnNotice(Rank rank, const std::string& text) override {
-    Push({.kind = KINTSUGI_EVENT_NOTICE, .rank = rank.value(), .text = text});
+    Push({.kind = KINTSUGI_EVENT_NOTICE,
+          .rank = rank.value(),
+          .text = text,
+          .line = EventLine("notice", {{"rank", rank.value()}, {"text", text}})});
   }
-  void OnEnded(const core::RunEnded& ended) override {
+  void OnEnded(const core::RunEnded& run) override { End(run.exit_code, run.committed, run.text); }
+
+  void End(int exit_code, Step committed, const std::string& text) {
+    ended = true;
+    desk.AnswerAll("the run ended before that: " + text);
     Push({.kind = KINTSUGI_EVENT_ENDED,
-          .step = ended.committed.value(),
-          .exit_code = ended.exit_code,
-          .text = ended.text});
+          .step = committed.value(),
+          .exit_code = exit_code,
+          .text = text,
+          .line = EventLine("run_ended", {{"exit", exit_code}, {"step", committed.value()}, {"reason", text}})});
   }
 
   void Push(Event event) {
@@ -90,7 +137,54 @@ struct kintsugi_controller final : ControllerHost {
     changed.notify_all();
   }
 
+  // An operator's request.
+  void OnRequest(const ControlWords& words, const OperatorDesk::Respond& respond) {
+    const std::string& command = words.command;
+    if (command == "status") return respond(Look());
+    if (command == "incidents") return respond(IncidentsLine(incidents, controller.core().incident()));
+    if (command == "inject") return respond(Inject(words.spec));
+    if (command == "stop") return SaveAndEnd(), respond(AnswerLine({{"ok", true}}));
+    if (!desk.OnRequest(words, {.ended = ended, .leaves = leaves}, respond)) return respond(UnknownCommand(command));
+    PollPauses();
+  }
+
+  std::string Look() {
+    RunSight sight = SightOf(controller, job, address);
+    sight.saves = saves;
+    sight.times_known = false;
+    return StatusLine(sight);
+  }
+
+  std::string Inject(const std::string& spec) {
+    const Result<Injection> injection = ParseInjection(spec);
+    if (!injection.ok()) return RefusalLine(injection.status().message());
+    const auto& members = controller.core().members();
+    const std::string rank = injection->rank.ToString();
+    if (injection->rank.value() >= static_cast<int>(members.size())) return RefusalLine("there is no rank " + rank);
+    if (members[static_cast<size_t>(injection->rank.value())].life != core::ControllerCore::Life::kReady)
+      return RefusalLine("rank " + rank + " has no process yet");
+    const Result<InjectionId> id = injections.Add(*injection);
+    if (!id.ok()) return RefusalLine(id.status().message());
+    controller.Feed(core::OperatorInject{injection->rank, id->ToString() + " " + ToString(*injection)});
+    return AnswerLine({{"ok", true}, {"id", id->value()}, {"spec", ToString(*injection)}});
+  }
+
+  void SaveAndEnd() {
+    leaves = true;
+    controller.Feed(core::OperatorStop{});
+  }
+
+  void PollPauses() {
+    desk.Poll();
+    if (!desk.awaits_pause()) return;
+    pauses.expires_after(kPollPauses);
+    pauses.async_wait([this](const boost::system::error_code& error) {
+      if (!error) PollPauses();
+    });
+  }
+
   const uint32_t forks;
+  const std::string job, address;
   std::shared_ptr<LogSink> log;
   std::mutex mutex;
   std::condition_variable changed;
@@ -98,6 +192,13 @@ struct kintsugi_controller final : ControllerHost {
   Event shown;  // what the newest answer of kintsugi_controller_next points into
   boost::asio::io_context io;
   Controller controller;
+  // The loop's.
+  OperatorDesk desk;
+  boost::asio::steady_timer pauses;
+  std::vector<core::IncidentRecord> incidents;  // those that are over
+  SaveBook saves;
+  Ledger injections;
+  bool ended = false, leaves = false;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work;
   std::thread thread;
 };
@@ -147,11 +248,11 @@ Status Start(const kintsugi_controller_options* given, kintsugi_controller** con
   *controller = nullptr;
   kintsugi_controller_options options;
   KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(given, "kintsugi_controller_options", &options));
-  KINTSUGI_ASSIGN_OR_RETURN(ControllerOptions converted, Convert(options));
+  KINTSUGI_ASSIGN_OR_RETURN(const ControllerOptions converted, Convert(options));
   KINTSUGI_ASSIGN_OR_RETURN(const UniqueFd file, c::SecretFile(options.secret, options.secret_size));
   KINTSUGI_ASSIGN_OR_RETURN(auto secret, net::Secret::FromFd(file.get()));
   std::shared_ptr<LogSink> log = options.log ? c::FunctionLog(options.log, options.log_context) : NullLogSink();
-  auto made = std::make_unique<kintsugi_controller>(std::move(converted), std::move(secret), std::move(log));
+  auto made = std::make_unique<kintsugi_controller>(converted, std::move(secret), std::move(log));
   KINTSUGI_RETURN_IF_ERROR(made->controller.Listen());
   made->Run();
   *controller = made.release();
@@ -183,12 +284,49 @@ Status Next(kintsugi_controller* controller, int64_t timeout_ms, kintsugi_event*
   told.exit_code = shown.exit_code;
   told.phase = shown.phase.c_str();
   told.text = shown.text.c_str();
+  told.json = shown.line.c_str();
   std::memcpy(static_cast<void*>(event), &told, std::min(given.size, sizeof told));
   return Status::Ok();
 }
 
-void Feed(kintsugi_controller* controller, core::ControllerEvent event) {
-  boost::asio::post(controller->io, [controller, event = std::move(event)] { controller->controller.Feed(event); });
+// Runs `function` on the loop's thread.
+template <typename Function>
+Status Post(kintsugi_controller* controller, Function function) {
+  boost::asio::post(controller->io, std::move(function));
+  return Status::Ok();
+}
+
+Status Ask(kintsugi_controller* controller, const char* request, int64_t timeout_ms, const char** answer) {
+  if (!request || !answer)
+    return {StatusCode::kInvalidArgument, "kintsugi_controller_ask: the request or the place for its answer is NULL"};
+  KINTSUGI_ASSIGN_OR_RETURN(ControlWords words, ReadControlWords(request));
+  struct Waiting {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<std::string> answer;
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  boost::asio::post(controller->io, [controller, waiting, words = std::move(words)] {
+    controller->OnRequest(words, [waiting](std::string line) {
+      {
+        std::lock_guard lock(waiting->mutex);
+        if (!waiting->answer) waiting->answer = std::move(line);
+      }
+      waiting->changed.notify_all();
+    });
+  });
+  std::unique_lock lock(waiting->mutex);
+  const auto there = [&] { return waiting->answer.has_value(); };
+  if (timeout_ms < 0)
+    waiting->changed.wait(lock, there);
+  else if (!waiting->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), there))
+    return {StatusCode::kDeadlineExceeded,
+            "no answer to " + std::string(request) + " within " + std::to_string(timeout_ms) +
+                " ms: what was asked for may still come about; with \"wait\": false it is not waited for"};
+  thread_local std::string shown;
+  shown = std::move(*waiting->answer);
+  *answer = shown.c_str();
+  return Status::Ok();
 }
 
 }  // namespace
@@ -222,17 +360,19 @@ kintsugi_code kintsugi_controller_report_exit(kintsugi_controller* controller, i
                             exited.incarnation = Incarnation(incarnation);
                             exited.cause = cause ? cause : "ended";
                             exited.since = SteadyClock::SteadyNow();
-                            Feed(controller, std::move(exited));
-                            return Status::Ok();
+                            return Post(controller, [controller, exited = std::move(exited)] {
+                              controller->controller.Feed(exited);
+                            });
                           }),
                    error);
 }
 
 kintsugi_code kintsugi_controller_save_and_end(kintsugi_controller* controller, kintsugi_error** error) {
-  return c::Answer(AtEdge(controller,
-                          [&] {
-                            Feed(controller, core::OperatorStop{});
-                            return Status::Ok();
-                          }),
+  return c::Answer(AtEdge(controller, [&] { return Post(controller, [controller] { controller->SaveAndEnd(); }); }),
                    error);
+}
+
+kintsugi_code kintsugi_controller_ask(kintsugi_controller* controller, const char* request, int64_t timeout_ms,
+                                      const char** answer, kintsugi_error** error) {
+  return c::Answer(AtEdge(controller, [&] { return Ask(controller, request, timeout_ms, answer); }), error);
 }

@@ -147,6 +147,10 @@ kintsugi_code Marked(kintsugi_agent* agent, const Function& function) {
   return c::CodeOf(status);
 }
 
+Status NoFence(const char* call) {
+  return {StatusCode::kInvalidArgument, std::string(call) + ": the fence is NULL; kintsugi_add_fence gives one"};
+}
+
 Status CheckObjects(const kintsugi_agent* agent, uint64_t step) {
   for (const auto& [key, object] : agent->objects)
     if (object->step != step || !object->put)
@@ -290,6 +294,44 @@ kintsugi_code kintsugi_begin_update(kintsugi_agent* agent, uint64_t step) {
 
 kintsugi_code kintsugi_end_update(kintsugi_agent* agent, uint64_t step) {
   return Marked(agent, [&] { return agent->agent->EndUpdate(Step(step)); });
+}
+
+Result<bool> kintsugi_fence::IsDone() const {
+  int32_t done = 0;
+  const kintsugi_code code = is_done(context, &done);
+  if (code != KINTSUGI_OK) return Status(StatusCode::kInternal, "the trainer's fence says that its device failed");
+  return done != 0;
+}
+
+kintsugi_code kintsugi_add_fence(kintsugi_agent* agent, kintsugi_code (*is_done)(void* context, int32_t* done),
+                                 void* context, kintsugi_fence** fence, kintsugi_error** error) {
+  return c::Answer(
+      c::AtEdge(agent,
+                [&]() -> Status {
+                  if (!is_done || !fence)
+                    return {StatusCode::kInvalidArgument, "kintsugi_add_fence: is_done, or the place for it, is NULL"};
+                  if (agent->agent->registry().sealed())
+                    return {StatusCode::kFailedPrecondition, "kintsugi_add_fence after kintsugi_guard_begin"};
+                  agent->fences.push_back(std::make_unique<kintsugi_fence>(is_done, context));
+                  *fence = agent->fences.back().get();
+                  return Status::Ok();
+                }),
+      error);
+}
+
+kintsugi_code kintsugi_begin_update_after(kintsugi_agent* agent, uint64_t step, const kintsugi_fence* inputs) {
+  return Marked(agent, [&]() -> Status {
+    if (!inputs) return NoFence("kintsugi_begin_update_after");
+    if (!agent->objects.empty()) KINTSUGI_RETURN_IF_ERROR(CheckObjects(agent, step));
+    return agent->agent->BeginUpdate(Step(step), *inputs);
+  });
+}
+
+kintsugi_code kintsugi_end_update_after(kintsugi_agent* agent, uint64_t step, const kintsugi_fence* update) {
+  return Marked(agent, [&]() -> Status {
+    if (!update) return NoFence("kintsugi_end_update_after");
+    return agent->agent->EndUpdate(Step(step), *update);
+  });
 }
 
 kintsugi_code kintsugi_poll(const kintsugi_agent* agent) {

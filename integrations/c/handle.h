@@ -28,6 +28,15 @@ struct kintsugi_error {
   std::string text;
 };
 
+struct kintsugi_fence final : kintsugi::DeviceFence {
+  kintsugi_fence(kintsugi_code (*function)(void*, int32_t*), void* its_context)
+      : is_done(function), context(its_context) {}
+  kintsugi::Result<bool> IsDone() const override;
+
+  kintsugi_code (*const is_done)(void* context, int32_t* done);
+  void* const context;
+};
+
 struct kintsugi_bytes {
   std::vector<uint8_t> bytes;
 };
@@ -60,6 +69,7 @@ struct kintsugi_agent {
   std::vector<StopFunction> stops;  // constant once the guard has begun
   kintsugi::UniqueFd stop_fd;
   std::map<std::string, std::unique_ptr<Object>> objects;
+  std::vector<std::unique_ptr<kintsugi_fence>> fences;
   kintsugi_code (*gate)(void* context, uint64_t step) = nullptr;
   void* gate_context = nullptr;
   LargeValues large_values;

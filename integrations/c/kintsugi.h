@@ -11,9 +11,10 @@
  *   kintsugi_begin_step(k); forward; backward; kintsugi_report(k); kintsugi_begin_update(k); arithmetic; kintsugi_end_update(k)
  *
  * Threads: one thread, the trainer's, makes all calls but those that say otherwise. The library has threads of its own;
- *   on them it calls nothing but the functions of kintsugi_on_stop and kintsugi_options.log.
+ *   on them it calls nothing but the functions of kintsugi_on_stop, kintsugi_add_fence and kintsugi_options.log.
  * Ownership: what is handed in is copied before a call returns, but for registered memory, which stays in place while the
- *   agent lives. What comes out belongs to the agent and lives until its next call, but for errors, which are the caller's.
+ *   agent lives, or until kintsugi_rebind_tensor has said where else its tensor lies. What comes out belongs to the agent
+ *   and lives until its next call, but for errors, which are the caller's.
  * Errors: a kintsugi_code says what to do next. Where a call has an `error` parameter that is not NULL, a code other than
  *   KINTSUGI_OK leaves an object there, to be given to kintsugi_error_free. Step markers return a code only;
  *   kintsugi_why tells the newest one's text.
@@ -38,11 +39,12 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 5
+#define KINTSUGI_ABI_VERSION 6
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
 typedef struct kintsugi_store kintsugi_store;
+typedef struct kintsugi_fence kintsugi_fence;
 
 typedef enum kintsugi_code {
   KINTSUGI_OK = 0,
@@ -199,9 +201,17 @@ KINTSUGI_C_API int32_t kintsugi_exit_code(const kintsugi_agent* agent);
 /* ---- state, before kintsugi_guard_begin ------------------------------------------------------------------------------ */
 
 /* Memory that outlives a killed process and that the next one adopts; zero-filled, page-aligned, lives as long as the agent.
- * Adopting needs the same allocations, in the same order, in every life of a rank. */
+ * Adopting needs all tensors in such memory, and alike in every life of a rank: in allocations of the same sizes, at the same
+ * places in them. Also later, for tensors that move. */
 KINTSUGI_C_API kintsugi_code kintsugi_allocate(kintsugi_agent* agent, uint64_t size_bytes, void** data,
                                                kintsugi_error** error);
+
+/* The same of memory that the caller has mapped: all of the memory file `fd` (memfd_create, sealed with F_SEAL_SHRINK), shared,
+ * readable and writable. It stays mapped while the agent lives; the descriptor may be closed. Where it is adopted, the bytes of the
+ * process before appear at the same addresses, out of a file that is no longer `fd`. INVALID_ARGUMENT says what it is not.
+ * Since version 6. */
+KINTSUGI_C_API kintsugi_code kintsugi_share_memory(kintsugi_agent* agent, void* data, uint64_t size_bytes, int fd,
+                                                   kintsugi_error** error);
 
 typedef struct kintsugi_tensor {
   size_t size;
@@ -221,6 +231,15 @@ typedef struct kintsugi_tensor {
 
 KINTSUGI_C_API kintsugi_code kintsugi_register_tensor(kintsugi_agent* agent, const kintsugi_tensor* tensor,
                                                       kintsugi_error** error);
+/* A registered tensor lies elsewhere from now on, on the host or on a device: `tensor` is what it was registered as, with another
+ * `data` (and `device`). Its bytes are there already; its old place is free when this returns. In the tasks CLEAN, REBUILD_GROUP and
+ * ROLLBACK only, each rank as it likes; FAILED_PRECONDITION elsewhere. NOT_FOUND: nothing is registered as `key`. INVALID_ARGUMENT:
+ * its type, shapes or layout are not those that were registered, or another tensor lies there. Where the tensors of a process
+ * lie in kintsugi_allocate's memory again, and alike in that of the one that takes its place, they are adopted as ever.
+ * There is no way to unregister one: ranks compare what they registered when they become ready, so a process that comes later
+ * would be refused for what the others no longer have (integrations/c/README.md: what it would take). Since version 6. */
+KINTSUGI_C_API kintsugi_code kintsugi_rebind_tensor(kintsugi_agent* agent, const kintsugi_tensor* tensor,
+                                                    kintsugi_error** error);
 /* One more name of the tensor `key`, which is registered (tied weights): it is held and repaired once, checkpoints have both names,
  * and a run resumes from one that has either. Since version 4. */
 KINTSUGI_C_API kintsugi_code kintsugi_register_alias(kintsugi_agent* agent, const char* alias, const char* key,
@@ -350,6 +369,20 @@ KINTSUGI_C_API kintsugi_code kintsugi_report(kintsugi_agent* agent, uint64_t ste
 /* Passes the gate; from here to kintsugi_end_update nothing but local arithmetic. May block. */
 KINTSUGI_C_API kintsugi_code kintsugi_begin_update(kintsugi_agent* agent, uint64_t step);
 KINTSUGI_C_API kintsugi_code kintsugi_end_update(kintsugi_agent* agent, uint64_t step);
+/* For trainers whose device does the work while the host only enqueues it. A fence stands behind something enqueued, as an event
+ * does that is recorded there: `is_done` sets `done` to 0 or 1 at once; with another code than KINTSUGI_OK it never will be: the
+ * device's error. On any thread, also on those of the library; it must call neither the library nor anything that waits. One of each
+ * kind, recorded anew in every step, will do; they live as long as the agent. Before kintsugi_guard_begin. Since version 6. */
+KINTSUGI_C_API kintsugi_code kintsugi_add_fence(kintsugi_agent* agent,
+                                                kintsugi_code (*is_done)(void* context, int32_t* done), void* context,
+                                                kintsugi_fence** fence, kintsugi_error** error);
+/* The two above for such trainers. `inputs` stands behind all that the update needs: the gate is entered once it is done. `update`
+ * stands behind the update's kernels and belongs to the commit: until it is done the rank counts as being within the update; one
+ * that fails, or is not done 5 s after an incident, is torn, and the rank's state comes from a replica. Since version 6. */
+KINTSUGI_C_API kintsugi_code kintsugi_begin_update_after(kintsugi_agent* agent, uint64_t step,
+                                                         const kintsugi_fence* inputs);
+KINTSUGI_C_API kintsugi_code kintsugi_end_update_after(kintsugi_agent* agent, uint64_t step,
+                                                        const kintsugi_fence* update);
 KINTSUGI_C_API kintsugi_code kintsugi_poll(const kintsugi_agent* agent); /* any thread */
 /* What takes longer than a step is no hang. Activities nest, and end with the loop. */
 KINTSUGI_C_API kintsugi_code kintsugi_begin_activity(kintsugi_agent* agent, kintsugi_activity activity);
@@ -448,6 +481,7 @@ typedef struct kintsugi_event {
   int32_t exit_code;
   const char* phase; /* texts live until the next kintsugi_controller_next */
   const char* text;
+  const char* json; /* all that is known of it, as one line; the names are those of the launcher's log. Since version 6 */
 } kintsugi_event;
 
 /* Listens, and begins to wait for the ranks. */
@@ -463,6 +497,14 @@ KINTSUGI_C_API kintsugi_code kintsugi_controller_next(kintsugi_controller* contr
 KINTSUGI_C_API kintsugi_code kintsugi_controller_report_exit(kintsugi_controller* controller, int32_t rank,
                                                              uint64_t incarnation, const char* cause,
                                                              kintsugi_error** error);
+/* An operator's request, as `kintsugi save` and its like send them to a run, and its answer, each one JSON object:
+ *   {"command": "status"}  "incidents"  "save"  "pause"  "continue"  "replace" ("rank": 2)  "inject" ("spec": "kill:1@50:update")  "stop"
+ * The answer has "ok": true, or false with an "error" that says why it was refused; it lives until this thread's next question.
+ * save, pause and replace are answered when they have come about, or at once with "wait": false. A fault strikes the process that
+ * lives now: a new one of the same rank is not told of it. INVALID_ARGUMENT: the request is no such object; DEADLINE_EXCEEDED:
+ * `timeout_ms` (-1: without limit) ran out first. Since version 6. */
+KINTSUGI_C_API kintsugi_code kintsugi_controller_ask(kintsugi_controller* controller, const char* request, int64_t timeout_ms,
+                                                     const char** answer, kintsugi_error** error);
 /* Ends the run at the next boundary, or within the incident that is under way: what is held is saved. */
 KINTSUGI_C_API kintsugi_code kintsugi_controller_save_and_end(kintsugi_controller* controller, kintsugi_error** error);
 

@@ -7,32 +7,36 @@ namespace {
 
 Shape ShapeOf(const int64_t* numbers, int32_t count) { return Shape(numbers, numbers + count); }
 
-Status Convert(const kintsugi_tensor& given, const Agent& agent, ShardedTensor* tensor) {
-  if (!given.key || !given.dtype) return {StatusCode::kInvalidArgument, "kintsugi_tensor: key and dtype are needed"};
-  tensor->key = given.key;
+Result<ShardedTensor> Convert(const kintsugi_tensor* from, const Agent& agent) {
+  kintsugi_tensor given;
+  KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(from, "kintsugi_tensor", &given));
+  if (!given.key || !given.dtype)
+    return Status(StatusCode::kInvalidArgument, "kintsugi_tensor: key and dtype are needed");
+  ShardedTensor tensor;
+  tensor.key = given.key;
   const std::optional<DType> dtype = DTypeFromName(given.dtype);
   if (!dtype)
-    return {StatusCode::kInvalidArgument,
-            "tensor '" + tensor->key + "': '" + given.dtype + "' is no element type that can be repaired"};
-  tensor->dtype = *dtype;
+    return Status(StatusCode::kInvalidArgument,
+                  "tensor '" + tensor.key + "': '" + given.dtype + "' is no element type that can be repaired");
+  tensor.dtype = *dtype;
   if (given.dimensions < 0 || given.dimensions > 64 || (given.dimensions > 0 && !given.global_shape))
-    return {StatusCode::kInvalidArgument,
-            "tensor '" + tensor->key + "': " + std::to_string(given.dimensions) + " dimensions without a shape"};
-  tensor->global_shape = ShapeOf(given.global_shape, given.dimensions);
-  tensor->local_shape = given.local_shape ? ShapeOf(given.local_shape, given.dimensions) : tensor->global_shape;
-  tensor->global_offset = given.global_offset ? ShapeOf(given.global_offset, given.dimensions)
-                                              : Shape(static_cast<size_t>(given.dimensions), 0);
-  if (given.flat_start != 0 || given.flat_stop != 0) tensor->flattened_range = {given.flat_start, given.flat_stop};
-  tensor->layout = given.layout;
-  tensor->memory.data = given.data;
-  tensor->memory.size_bytes = given.size_bytes;
+    return Status(StatusCode::kInvalidArgument,
+                  "tensor '" + tensor.key + "': " + std::to_string(given.dimensions) + " dimensions without a shape");
+  tensor.global_shape = ShapeOf(given.global_shape, given.dimensions);
+  tensor.local_shape = given.local_shape ? ShapeOf(given.local_shape, given.dimensions) : tensor.global_shape;
+  tensor.global_offset = given.global_offset ? ShapeOf(given.global_offset, given.dimensions)
+                                             : Shape(static_cast<size_t>(given.dimensions), 0);
+  if (given.flat_start != 0 || given.flat_stop != 0) tensor.flattened_range = {given.flat_start, given.flat_stop};
+  tensor.layout = given.layout;
+  tensor.memory.data = given.data;
+  tensor.memory.size_bytes = given.size_bytes;
   if (given.device > 0) {
-    tensor->memory.kind = MemoryKind::kDevice;
-    tensor->memory.device = given.device - 1;
+    tensor.memory.kind = MemoryKind::kDevice;
+    tensor.memory.device = given.device - 1;
   } else {
-    agent.DescribeMemory(&tensor->memory);
+    agent.DescribeMemory(&tensor.memory);
   }
-  return Status::Ok();
+  return tensor;
 }
 
 void Capture(void* context, std::vector<uint8_t>* out) {
@@ -109,14 +113,25 @@ kintsugi_code kintsugi_allocate(kintsugi_agent* agent, uint64_t size_bytes, void
                    error);
 }
 
+kintsugi_code kintsugi_share_memory(kintsugi_agent* agent, void* data, uint64_t size_bytes, int fd,
+                                    kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent, [&] { return agent->agent->ShareState(data, size_bytes, fd); }), error);
+}
+
 kintsugi_code kintsugi_register_tensor(kintsugi_agent* agent, const kintsugi_tensor* tensor, kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent,
                              [&]() -> Status {
-                               kintsugi_tensor given;
-                               KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(tensor, "kintsugi_tensor", &given));
-                               ShardedTensor sharded;
-                               KINTSUGI_RETURN_IF_ERROR(Convert(given, *agent->agent, &sharded));
-                               return agent->agent->RegisterTensor(sharded);
+                               KINTSUGI_ASSIGN_OR_RETURN(const ShardedTensor given, Convert(tensor, *agent->agent));
+                               return agent->agent->RegisterTensor(given);
+                             }),
+                   error);
+}
+
+kintsugi_code kintsugi_rebind_tensor(kintsugi_agent* agent, const kintsugi_tensor* tensor, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent,
+                             [&]() -> Status {
+                               KINTSUGI_ASSIGN_OR_RETURN(const ShardedTensor given, Convert(tensor, *agent->agent));
+                               return agent->agent->RebindTensor(given);
                              }),
                    error);
 }

@@ -151,9 +151,11 @@ class Agent {
     return nb::steal(PyMemoryView_FromMemory(static_cast<char*>(data), static_cast<Py_ssize_t>(size), PyBUF_WRITE));
   }
 
-  void RegisterTensor(const std::string& key, const std::string& dtype, const std::vector<int64_t>& global_shape,
-                      const std::vector<int64_t>& local_shape, const std::vector<int64_t>& global_offset,
-                      std::pair<int64_t, int64_t> flat, uintptr_t data, uint64_t size_bytes, int layout, int device) {
+  // kintsugi_register_tensor and kintsugi_rebind_tensor.
+  template <kintsugi_code (*call)(kintsugi_agent*, const kintsugi_tensor*, kintsugi_error**)>
+  void WithTensor(const std::string& key, const std::string& dtype, const std::vector<int64_t>& global_shape,
+                  const std::vector<int64_t>& local_shape, const std::vector<int64_t>& global_offset,
+                  std::pair<int64_t, int64_t> flat, uintptr_t data, uint64_t size_bytes, int layout, int device) {
     if (local_shape.size() != global_shape.size() || global_offset.size() != global_shape.size())
       throw DoorError(KINTSUGI_INVALID_ARGUMENT, "tensor '" + key + "': shapes and offset of different dimensions");
     kintsugi_tensor tensor{};
@@ -170,7 +172,7 @@ class Agent {
     tensor.size_bytes = size_bytes;
     tensor.layout = layout;
     tensor.device = device;
-    Checked([&](kintsugi_error** error) { return kintsugi_register_tensor(get(), &tensor, error); });
+    Checked([&](kintsugi_error** error) { return call(get(), &tensor, error); });
   }
 
   void RegisterAlias(const std::string& alias, const std::string& key) {
@@ -421,7 +423,7 @@ struct Event {
   int kind, rank;
   uint64_t incarnation, step, generation;
   int exit_code;
-  std::string phase, text;
+  std::string phase, text, json;
 };
 
 // A controller in this process.
@@ -469,12 +471,19 @@ class Controller {
     event.size = sizeof event;
     Checked([&](kintsugi_error** error) { return kintsugi_controller_next(get(), timeout_ms, &event, error); });
     return {event.kind,       event.rank,      event.incarnation, event.step,
-            event.generation, event.exit_code, event.phase,       event.text};
+            event.generation, event.exit_code, event.phase,       event.text, event.json};
   }
   void ReportExit(int rank, uint64_t incarnation, const std::string& cause) {
     Checked([&](kintsugi_error** error) {
       return kintsugi_controller_report_exit(get(), rank, incarnation, cause.c_str(), error);
     });
+  }
+  std::string Ask(const std::string& request, int64_t timeout_ms) {
+    const char* answer = nullptr;
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_controller_ask(get(), request.c_str(), timeout_ms, &answer, error);
+    });
+    return answer;
   }
   void SaveAndEnd() {
     Checked([&](kintsugi_error** error) { return kintsugi_controller_save_and_end(get(), error); });
@@ -525,7 +534,8 @@ NB_MODULE(_core, module) {
       .def_ro("generation", &Event::generation)
       .def_ro("exit_code", &Event::exit_code)
       .def_ro("phase", &Event::phase)
-      .def_ro("text", &Event::text);
+      .def_ro("text", &Event::text)
+      .def_ro("json", &Event::json);
   nb::class_<Controller>(module, "Controller")
       .def(nb::init<const std::string&, int, const std::string&, nb::bytes, int, int, int64_t, int64_t, int64_t, double,
                     const std::string&, const std::vector<std::string>&, const std::string&>(),
@@ -552,9 +562,12 @@ NB_MODULE(_core, module) {
       .def(nb::init<nb::kwargs>())
       .def("leave", &Agent::Leave)
       .def("allocate", &Agent::Allocate, nb::arg("size_bytes"))
-      .def("register_tensor", &Agent::RegisterTensor, nb::arg("key"), nb::arg("dtype"), nb::arg("global_shape"),
-           nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"), nb::arg("size_bytes"),
-           nb::arg("layout"), nb::arg("device"))
+      .def("register_tensor", &Agent::WithTensor<kintsugi_register_tensor>, nb::arg("key"), nb::arg("dtype"),
+           nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
+           nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"))
+      .def("rebind_tensor", &Agent::WithTensor<kintsugi_rebind_tensor>, nb::arg("key"), nb::arg("dtype"),
+           nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
+           nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"))
       .def("set_layout", &Agent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
       .def("register_alias", &Agent::RegisterAlias, nb::arg("alias"), nb::arg("key"))
       .def("register_object", &Agent::RegisterObject, nb::arg("key"), nb::arg("mirrored"), nb::arg("take_over") = 0,

@@ -118,12 +118,7 @@ void Snapshots::Copy(SnapshotLinks& links, const SnapshotOrder& order) {
   Status status;
   try {
     status = CopyOwn(links, order, &report);
-    {
-      // The rest reads the copy: a repair may have the state.
-      std::lock_guard lock(mutex_);
-      copying_ = false;
-    }
-    changed_.notify_all();
+    DoneReading();
     if (status.ok() && order.partner.value() >= 0) {
       status = Send(links, order, *own_);
       if (!status.ok()) links.DropOut();

@@ -86,14 +86,14 @@ void Snapshots::Work() {
     std::optional<SnapshotOrder> ready, copy;
     {
       std::unique_lock lock(mutex_);
-      copying_ = false;
+      reading_ = false;
       changed_.notify_all();
       changed_.wait(lock, [&] { return stop_ || order_ || taken_; });
       if (stop_) break;
       links = links_;
       ready = std::exchange(order_, std::nullopt);
       if (!ready) copy = std::exchange(taken_, std::nullopt);
-      copying_ = copy.has_value();
+      reading_ = true;
     }
     if (ready) GetReady(links, *ready);
     if (copy) Copy(*links, *copy);
@@ -113,6 +113,7 @@ void Snapshots::GetReady(const std::shared_ptr<SnapshotLinks>& links, const Snap
     ready_ = own.status();
     if (own.ok()) own_ = std::move(own).value();
   }
+  DoneReading();
   // A link that does not open fails the copy that needs it.
   (void)links->Open(order);
   for (auto incoming = incoming_.begin(); incoming != incoming_.end();) {
@@ -133,12 +134,21 @@ void Snapshots::GetReady(const std::shared_ptr<SnapshotLinks>& links, const Snap
   }
 }
 
-// ---- for a reload --------------------------------------------------------------------------------------------------
+// What follows works on copies: a repair may have the state.
+void Snapshots::DoneReading() {
+  {
+    std::lock_guard lock(mutex_);
+    reading_ = false;
+  }
+  changed_.notify_all();
+}
 
 void Snapshots::AwaitQuiet() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !copying_; });
+  changed_.wait(lock, [&] { return !reading_; });
 }
+
+// ---- for a reload --------------------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<const Snapshot>> Snapshots::Checked(Rank owner, Step step) const {
   std::shared_ptr<const Snapshot> snapshot = store_.Find(owner, step);

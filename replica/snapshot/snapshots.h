@@ -40,9 +40,9 @@ class KINTSUGI_EXPORT Snapshots final : public SnapshotService {
   void Abort() override;
   void Stop() override;
 
-  // ---- for a reload, on the trainer's thread, after Abort ----------------------------------------------------------
+  // ---- for who changes registered memory, on the trainer's thread, after Abort -------------------------------------
 
-  // Returns when nothing reads registered memory any more.
+  // Returns when nothing reads the registry, or registered memory, any more.
   void AwaitQuiet();
   // The snapshot of `owner` at `step`, its bytes checked against the digests taken with it. kNotFound, kDataLoss.
   Result<std::shared_ptr<const Snapshot>> Checked(Rank owner, Step step) const;
@@ -60,6 +60,7 @@ class KINTSUGI_EXPORT Snapshots final : public SnapshotService {
   void StartThread(std::thread* thread, std::function<void()> body);
   void Work();
   void GetReady(const std::shared_ptr<SnapshotLinks>& links, const SnapshotOrder& order);
+  void DoneReading();
   void Receive(const std::shared_ptr<SnapshotLinks>& links, Rank owner, const std::shared_ptr<Link>& link);
   Status ReceiveOne(SnapshotLinks& links, Rank owner, Link& link, const std::string& offer, SnapshotReport* report);
   void Copy(SnapshotLinks& links, const SnapshotOrder& order);
@@ -81,7 +82,7 @@ class KINTSUGI_EXPORT Snapshots final : public SnapshotService {
   std::optional<SnapshotOrder> order_;    // not got ready for yet
   std::optional<SnapshotOrder> armed_;    // the newest, until it is taken
   std::optional<SnapshotOrder> taken_;    // its boundary was passed; not copied yet
-  bool copying_ = false;
+  bool reading_ = false;  // the worker looks at the registry, or at what is registered
   bool stop_ = false;
   std::thread worker_;
 

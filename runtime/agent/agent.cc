@@ -1,6 +1,10 @@
 #include "runtime/agent.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "runtime/agent/impl.h"
 
@@ -32,6 +36,7 @@ Status Agent::RegisterTensor(const ShardedTensor& tensor) {
   KINTSUGI_RETURN_IF_ERROR(impl_->aliases_.CheckFree(tensor.key));
   return impl_->registry_.AddTensor(tensor);
 }
+Status Agent::RebindTensor(const ShardedTensor& tensor) { return impl_->RebindTensor(tensor); }
 Status Agent::RegisterObject(const ShardedObject& object) {
   KINTSUGI_RETURN_IF_ERROR(impl_->aliases_.CheckFree(object.key));
   return impl_->registry_.AddObject(object);
@@ -100,6 +105,15 @@ Result<Memory> Agent::AllocateState(uint64_t size_bytes) {
   const Memory view = memory.memory();
   impl_->state_memory_.push_back(std::move(memory));
   return view;
+}
+
+Status Agent::ShareState(void* data, uint64_t size_bytes, int file) {
+  UniqueFd own(fcntl(file, F_DUPFD_CLOEXEC, 0));
+  if (own.get() < 0)
+    return {StatusCode::kInvalidArgument, "descriptor " + std::to_string(file) + ": " + std::strerror(errno)};
+  KINTSUGI_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Borrow(data, size_bytes, std::move(own)));
+  impl_->state_memory_.push_back(std::move(memory));
+  return Status::Ok();
 }
 
 void Agent::DescribeMemory(Memory* memory) const {

@@ -3,7 +3,8 @@
 //
 // What the two share: the gate word (atomics in the page), the inbox (mutex_ and changed_), a few atomics. The core, the
 // client and the term belong to the agent's thread. Handlers, the state service and the registry are the trainer's until
-// Run sets running_, and constant afterwards: the agent's thread looks at them only when it has seen running_.
+// Run sets running_, and constant afterwards: the agent's thread looks at them only when it has seen running_. Where
+// tensors lie may still change (RebindTensor): other threads than the trainer's read that under places_.
 // Once Run has returned nothing of the trainer's is called or read: Leave closes the agent's thread to it (CloseToTrainer).
 // Order: the agent's thread locks the gate and drops untaken verdicts and releases under mutex_, and the trainer's takes
 // them under it, so whoever comes second sees what the first did.
@@ -21,6 +22,7 @@
 #include <optional>
 #include <thread>
 
+#include "callbacks/state/relocation.h"
 #include "callbacks/state/shared_memory.h"
 #include "runtime/agent.h"
 #include "runtime/agent/object_slots.h"
@@ -43,6 +45,7 @@ class Agent::Impl {
 
   // Registration (impl_guard.cc).
   Status RegisterFault(const std::string& pattern, FaultClass fault_class);
+  Status RebindTensor(const ShardedTensor& tensor);  // impl_adopt.cc
   Status Run(LoopFunction loop, void* context);
 
   // The guard, task by task (impl_tasks.cc).
@@ -184,9 +187,12 @@ class Agent::Impl {
   bool DropsOut();
   Status MirrorObjects(Step step);
   // State that outlives the process (impl_adopt.cc).
-  std::optional<uint64_t> StateShape() const;
+  struct StateHome;
+  std::optional<StateHome> FindStateHome();
   void OfferState();
+  Status SendState();
   std::string OutsideMemory() const;
+  void SettleMoves();
   void KeepObjects(Step step);
   Status AdoptState(Step step);
   void MarkState(core::StateMark mark);
@@ -269,6 +275,9 @@ class Agent::Impl {
   };
   std::optional<std::string> leaves_;  // why this process is to be replaced
   StopContext stop_context_;  // of the newest request
+
+  std::mutex places_;
+  std::optional<Relocation> relocation_;  // under places_: what moves in the open task
 
   std::atomic<bool> any_armed_{false};
   std::atomic<uint64_t> pause_at_{0};

@@ -1,6 +1,7 @@
 // State that outlives the process: what lies in memory files is offered to the launcher, and what the process before
 // this one left there is put in place of this one's (rung adopt). All on the trainer's thread.
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "kernels/host_checksum.h"
@@ -13,23 +14,44 @@ constexpr Duration kAnswerLimit = std::chrono::seconds(10);
 
 }  // namespace
 
-// What lies where: equal for two processes that registered the same state in the same allocations. Nothing: some tensor
-// lies elsewhere, and would be lost with the process.
-std::optional<uint64_t> Agent::Impl::StateShape() const {
+// The memory that holds all registered tensors, in the order of its allocation, and a hash of what lies where in it: equal
+// for two processes whose tensors lie alike, whatever else they have allocated.
+struct Agent::Impl::StateHome {
+  std::vector<SharedMemory*> memory;
+  uint64_t shape = 0;
+  std::vector<int> files() const {
+    std::vector<int> files;
+    for (const SharedMemory* state : memory) files.push_back(state->memory().shared_fd);
+    return files;
+  }
+};
+
+// Nothing: some tensor lies elsewhere, and would be lost with the process.
+std::optional<Agent::Impl::StateHome> Agent::Impl::FindStateHome() {
+  std::set<int> used;  // files
+  for (const auto& [key, tensor] : registry_.tensors()) {
+    if (tensor.memory.kind != MemoryKind::kShared) return std::nullopt;
+    used.insert(tensor.memory.shared_fd);
+  }
+  StateHome home;
+  std::map<int, size_t> places;  // in home.memory, by file
   std::string shape;
   const auto add = [&](uint64_t number) { shape += std::to_string(number) + ' '; };
-  for (const SharedMemory& state : state_memory_) add(state.memory().size_bytes);
+  for (SharedMemory& state : state_memory_) {
+    if (!used.count(state.memory().shared_fd)) continue;
+    places.emplace(state.memory().shared_fd, home.memory.size());
+    home.memory.push_back(&state);
+    add(state.memory().size_bytes);
+  }
+  if (home.memory.empty() || places.size() < used.size()) return std::nullopt;
   for (const auto& [key, tensor] : registry_.tensors()) {
-    const auto home = std::find_if(state_memory_.begin(), state_memory_.end(), [&](const SharedMemory& state) {
-      return state.memory().shared_fd == tensor.memory.shared_fd;
-    });
-    if (tensor.memory.kind != MemoryKind::kShared || home == state_memory_.end()) return std::nullopt;
     shape += key + '\n';
-    add(static_cast<uint64_t>(home - state_memory_.begin()));
+    add(places.at(tensor.memory.shared_fd));
     add(tensor.memory.shared_offset);
     add(tensor.memory.size_bytes);
   }
-  return HashBytes(shape.data(), shape.size());
+  home.shape = HashBytes(shape.data(), shape.size());
+  return home;
 }
 
 // Which tensors no launcher can hold; one of them is enough.
@@ -50,26 +72,66 @@ std::string Agent::Impl::OutsideMemory() const {
          " outside of Agent::AllocateState";
 }
 
+// Again where it has moved: all that is registered, or nothing.
 void Agent::Impl::OfferState() {
-  if (options_.state_fd < 0) return;  // no launcher, or one that holds nothing
-  const std::optional<uint64_t> shape = StateShape();
-  state_channel_.emplace(UniqueFd(options_.state_fd));
-  const auto without = [this](const std::string& why) {
-    log_->Write(LogLevel::kWarning, LogLine("state_not_held", {{"why", why}}));
-    warning_ = "when its process is lost its state cannot be adopted, all of it will be streamed: " + why;
-    state_channel_.reset();
-  };
-  if (!shape || state_memory_.empty()) return without(OutsideMemory());
-  std::vector<int> files;
-  for (const SharedMemory& state : state_memory_) files.push_back(state.memory().shared_fd);
-  if (const Status offered = state_channel_->Send(StateWord::kTensors, *shape, files); !offered.ok())
-    return without(offered.message());
-  if (!has_mirrored_) return;
-  Result<ObjectSlots> slots = ObjectSlots::Create(0);
-  if (!slots.ok()) return without(slots.status().message());
-  object_slots_.emplace(std::move(slots).value());
-  if (const Status offered = state_channel_->Send(StateWord::kObjects, 0, {object_slots_->fd()}); !offered.ok())
-    without(offered.message());
+  if (!state_channel_) {
+    if (options_.state_fd < 0 || running_) return;  // no launcher, or one that holds nothing; or it hears no more
+    state_channel_.emplace(UniqueFd(options_.state_fd));
+  }
+  const Status offered = SendState();
+  if (offered.ok()) return;
+  log_->Write(LogLevel::kWarning, LogLine("state_not_held", {{"why", offered.message()}}));
+  warning_ = "when its process is lost its state cannot be adopted, all of it will be streamed: " + offered.message();
+  object_slots_.reset();
+  (void)state_channel_->Send(StateWord::kTensors, 0, {});
+}
+
+Status Agent::Impl::SendState() {
+  const std::optional<StateHome> home = FindStateHome();
+  if (!home) return {StatusCode::kFailedPrecondition, OutsideMemory()};
+  KINTSUGI_RETURN_IF_ERROR(state_channel_->Send(StateWord::kTensors, home->shape, home->files()));
+  if (!has_mirrored_) return Status::Ok();
+  if (!object_slots_) {
+    KINTSUGI_ASSIGN_OR_RETURN(ObjectSlots slots, ObjectSlots::Create(0));
+    object_slots_.emplace(std::move(slots));
+  }
+  return state_channel_->Send(StateWord::kObjects, 0, {object_slots_->fd()});
+}
+
+// A launcher that held what lay here before would give bytes that nobody keeps up any more: until the task is over it
+// holds nothing.
+Status Agent::Impl::RebindTensor(const ShardedTensor& tensor) {
+  const std::string what = "tensor '" + PrintableKey(tensor.key) + "'";
+  const bool in_task = at_ == TrainerAt::kInTask;
+  const core::Phase phase = in_task ? task_->run.order.phase : core::Phase::kRunning;
+  if (phase != core::Phase::kClean && phase != core::Phase::kRebuild && phase != core::Phase::kRollback)
+    return {StatusCode::kFailedPrecondition,
+            what + " rebound " +
+                std::string(in_task ? "in " + std::string(core::PhaseName(phase))
+                                    : "while the trainer is " + std::string(TrainerPlaceName())) +
+                ": tensors move in CLEAN, REBUILD and ROLLBACK only, where nobody reads or writes them"};
+  if (const auto alias = aliases_.all().find(tensor.key); alias != aliases_.all().end())
+    return {StatusCode::kInvalidArgument, what + " is an alias: rebind '" + alias->second + "'"};
+  if (service_) KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
+  if (!relocation_) {
+    if (service_) service_->AwaitQuiet();
+    if (state_channel_)
+      KINTSUGI_RETURN_IF_ERROR(state_channel_->Send(StateWord::kTensors, 0, {}).Annotate(what + " rebound"));
+  }
+  std::lock_guard lock(places_);
+  if (!relocation_) relocation_.emplace(registry_);
+  return relocation_->Move(tensor);
+}
+
+// The trainer's part of the task is over.
+void Agent::Impl::SettleMoves() {
+  if (!relocation_) return;
+  {
+    std::lock_guard lock(places_);
+    registry_ = relocation_->Moved();
+    relocation_.reset();
+  }
+  OfferState();
 }
 
 // With those of the partners: whoever goes on here must be able to give them theirs back.
@@ -87,21 +149,21 @@ void Agent::Impl::KeepObjects(Step step) {
 
 Status Agent::Impl::AdoptState(Step step) {
   if (adopted_) return Status::Ok();  // in an earlier attempt
-  const std::optional<uint64_t> shape = StateShape();
-  if (!state_channel_ || !shape)
+  const std::optional<StateHome> home = FindStateHome();
+  if (!state_channel_ || !home)
     return {StatusCode::kFailedPrecondition, "told to adopt the state of the process before, without memory for it"};
   const TimePoint deadline = SteadyClock::SteadyNow() + kAnswerLimit;
   KINTSUGI_RETURN_IF_ERROR(state_channel_->Send(StateWord::kAsk));
   KINTSUGI_ASSIGN_OR_RETURN(StateMessage tensors, state_channel_->Receive(deadline));
   if (tensors.word != StateWord::kTensors)
     return {StatusCode::kNotFound, "the launcher holds nothing of the process before this one"};
-  if (tensors.shape != *shape || tensors.files.size() != state_memory_.size())
+  if (tensors.shape != home->shape || tensors.files.size() != home->memory.size())
     return {StatusCode::kFailedPrecondition,
             "the process before this one had registered another state, or laid it out "
-            "differently: the order and sizes of AllocateState must be the same"};
-  for (size_t i = 0; i < state_memory_.size(); ++i)
+            "differently: tensors must lie alike in equal allocations of AllocateState"};
+  for (size_t i = 0; i < home->memory.size(); ++i)
     KINTSUGI_RETURN_IF_ERROR(
-        state_memory_[i].Replace(tensors.files[i]).Annotate("adopting memory file " + std::to_string(i)));
+        home->memory[i]->Replace(tensors.files[i]).Annotate("adopting memory file " + std::to_string(i)));
   KINTSUGI_ASSIGN_OR_RETURN(StateMessage next, state_channel_->Receive(deadline));
   if (next.word == StateWord::kObjects && next.files.size() == 1) {
     KINTSUGI_ASSIGN_OR_RETURN(ObjectSlots slots, ObjectSlots::Open(std::move(next.files.front())));

@@ -70,13 +70,18 @@ Status Agent::Impl::DamageMemory(const Injection& injection, Step step) {
 
 // Fresh memory for what is damaged, where that is registered tensors and nothing else; else the whole rank counts.
 Status Agent::Impl::ReportDamage(const std::vector<AddressRange>& damaged, const std::string& text, ErrorTime when) {
-  const auto& tensors = registry_.tensors();
-  const device::Damage damage = device::FindDamage(tensors, damaged);
-  if (!damage.IsPatchable())
-    return ReportMemoryError({}, text + "; the damage is not within whole pages of registered tensors", when);
-  FreshByKind fresh;
-  const Status replaced = device::ReplaceDamaged(tensors, damage, fresh);
-  if (!replaced.ok()) return ReportMemoryError({}, text + "; " + replaced.message(), when);
+  device::Damage damage;
+  {
+    std::lock_guard lock(places_);
+    const auto& tensors = registry_.tensors();
+    damage = device::FindDamage(tensors, damaged);
+    if (relocation_) return ReportMemoryError({}, text + "; tensors were about to move", when);
+    if (!damage.IsPatchable())
+      return ReportMemoryError({}, text + "; the damage is not within whole pages of registered tensors", when);
+    FreshByKind fresh;
+    const Status replaced = device::ReplaceDamaged(tensors, damage, fresh);
+    if (!replaced.ok()) return ReportMemoryError({}, text + "; " + replaced.message(), when);
+  }
   std::vector<std::string> keys;
   for (const device::TensorDamage& tensor : damage.tensors) keys.push_back(tensor.key);
   return ReportMemoryError(keys, text, when);

@@ -215,6 +215,7 @@ Status Agent::Impl::CarryOutTask() {
 
 Status Agent::Impl::FinishTask(const Status& outcome) {
   if (at_ != TrainerAt::kInTask) return Misplaced("FinishTask");
+  SettleMoves();
   AnswerTask(outcome.ok() ? Guarded([&] { return ConcludeTask(); }) : outcome);
   return Status::Ok();
 }

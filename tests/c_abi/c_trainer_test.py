@@ -1,6 +1,6 @@
 """A trainer in C99 survives what strikes it, bit for bit, without a word of C++.
 
-  c_trainer_test.py BIN_DIR TRAINER TRAINER_OF_2 TRAINER_OF_3     the same source, compiled against older headers
+  c_trainer_test.py BIN_DIR TRAINER TRAINER_OF_2 TRAINER_OF_3 TRAINER_OF_5     the same source, compiled against older headers
 """
 import json
 import subprocess
@@ -32,7 +32,7 @@ def same(bin_dir, trainer, arguments, options=(), path=None, words=""):
         difference = same_training(REFERENCE["undisturbed"], summary)
         if difference:
             raise Failure(f"{difference}\n{log[-3000:]}")
-        if path and [incident["path"] for incident in summary["incidents"]] != [path]:
+        if path and [incident["path"] for incident in summary["incidents"]] != ([path] if isinstance(path, str) else path):
             raise Failure(json.dumps(summary["incidents"])[:2000])
         if words and words not in json.dumps(summary) + log:
             raise Failure(f"'{words}' is not in the report\n{log[-3000:]}")
@@ -78,7 +78,7 @@ REFERENCE = {}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]).resolve()
-    program, older, newer = (str(Path(trainer).resolve()) for trainer in sys.argv[2:5])
+    program, older, newer, newest = (str(Path(trainer).resolve()) for trainer in sys.argv[2:6])
     sys.exit(main([
         ("C trainer, killed in its update", same(folder, program, ["--inject", "kill:1@5:update"], path="respawn")),
         ("C trainer, killed in its forward pass", same(folder, program, ["--inject", "kill:2@9:forward"], path="adopt")),
@@ -91,6 +91,34 @@ if __name__ == "__main__":
         ("C trainer of header 2, killed in its update", same(folder, older, ["--inject", "kill:1@5:update"], path="respawn")),
         ("C trainer of header 3, killed at its first collective",
          same(folder, newer, ["--inject", "kill:2@6,collective=1"], path="adopt")),
+        ("C trainer of header 5, killed in its update", same(folder, newest, ["--inject", "kill:1@5:update"], path="respawn")),
+        *((f"C trainer whose state moves in {task}, an error of its own",
+           same(folder, program, [], ["--raise", "6", "--move", task, "--to", to], "retry"))
+          for task, to in (("clean", "agent"), ("rebuild", "heap"), ("rollback", "heap"))),
+        ("C trainer whose state moves in the agent's memory, killed: its successor adopts it",
+         same(folder, program, ["--inject", "kill:2@9:forward"], ["--move", "rebuild", "--to", "agent"], "adopt")),
+        ("C trainer whose state moved more often than its successor's, killed",
+         same(folder, program, ["--inject", "throw:1@4:forward", "--inject", "kill:2@9:forward"],
+              ["--move", "rollback", "--to", "agent"], ["retry", "adopt"])),
+        ("C trainer whose state moves out of the agent's memory, killed: it is streamed",
+         same(folder, program, ["--inject", "kill:2@9:forward"], ["--move", "rollback", "--to", "heap"], "respawn")),
+        ("C trainer killed while its state moves: what its launcher held of it is adopted by nobody",
+         same(folder, program, [], ["--raise", "6", "--move", "clean", "--to", "agent", "--die", "1"], "respawn")),
+        ("C trainer whose state moves, damaged memory",
+         same(folder, program, ["--inject", "uce:1@7:forward,level=low"], ["--move", "rebuild", "--to", "heap"], "patch")),
+        ("C trainer whose state moves beside snapshots",
+         same(folder, program, ["--snapshot-every", "1", "--inject", "throw:0@5:update", "--inject", "throw:3@9:forward"],
+              ["--move", "clean", "--to", "heap"])),
+        ("C trainer, damaged memory that it names", same(folder, program, [], ["--damage", "6"], "patch", "planted")),
+        ("C trainer, damaged memory since nobody knows when",
+         same(folder, program, ["--snapshot-every", "1"], ["--damage", "9", "--old", "1", "--pace", "20"], "reload", "planted")),
+        ("C trainer that forks", same(folder, program, [], ["--fork", "3"])),
+        ("C trainer whose state lies in a memory file of its own, killed",
+         same(folder, program, ["--inject", "kill:2@9:forward"], ["--share", "1"], "adopt")),
+        ("C trainer whose device does the updates", same(folder, program, [], ["--fence", "100"])),
+        ("C trainer whose device does the updates, and fails in one",
+         same(folder, program, [], ["--fence", "8"], "rebuild", "the trainer's fence says that its device failed")),
+        ("C trainer whose state may not move", same(folder, program, ["--inject", "kill:2@9:forward"], ["--move", "never"], "adopt")),
         ("C trainer, save points and resume", saves(folder, program)),
         ("C trainer, resumed by 3 and 6 ranks, and where it refuses", resized(folder, program, older)),
     ], folder))

@@ -1,22 +1,47 @@
 /* A trainer in C99, nothing but the C ABI: fits a line by data-parallel gradient descent. Its all-reduce goes over the run's
  * store, so it needs no other library. Compiled a second time against an older header, whose programs must go on.
- *   trainer [--raise STEP]
+ *   trainer [--raise STEP] [--move clean|rebuild|rollback|never] [--to heap|agent] [--die 1] [--share 1] [--fence STEP]
+ *           [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS]
+ * --move: the state lies elsewhere after each of these tasks; never: it is checked that it cannot. --die: rank 1 is killed in one of them,
+ * once it has trained, with its state moved. --share: it lies in a memory
+ * file of the trainer's own. --fence: a device does the updates, and fails at that step. --damage: rank 1's memory is damaged then,
+ * which it tells; with --old 1 nobody knows since when. --fork: a child is forked, which is no rank. --join: not under `kintsugi run`.
  */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <kintsugi/kintsugi.h>
 
-#define STEPS 20
+/* What a device has been given to do: how often somebody has looked at it since, and whether it fails. */
+typedef struct {
+  int asked, fails;
+} work;
 
 typedef struct {
   kintsugi_agent* agent;
   kintsugi_store* store; /* of the present generation */
   double* line;          /* slope and offset: the whole state */
+  const char* move;      /* the task in which they move, or "" */
+  int to_heap, dies;     /* ... and whether they leave the agent's memory then, or the process its life */
   unsigned drawn;        /* a generator's state, a mirrored object */
+  int steps, pace_ms;
   int raise_at;          /* an error of the trainer's own, once in the life of this process, on rank 1 */
+  int damage_at, is_old, fork_at, trained;
   int stop_fd;
+  int with_fence;
+  uint64_t fails_at;
+  work gradients, update;
+#if KINTSUGI_ABI_VERSION >= 6
+  kintsugi_fence *inputs, *end; /* of the update */
+#endif
 } trainer;
 
 static int fail(const char* what, kintsugi_error* error) {
@@ -90,7 +115,167 @@ static kintsugi_code use_store(trainer* t, kintsugi_error** error) {
 
 static int ask(trainer* t, uint64_t* first);
 
+#if KINTSUGI_ABI_VERSION >= 6
+static const int64_t shape_of_line[1] = {2};
+
+static kintsugi_tensor describe_line(double* data) {
+  kintsugi_tensor line;
+  memset(&line, 0, sizeof line);
+  line.size = sizeof line;
+  line.key = "line";
+  line.dtype = "float64";
+  line.dimensions = 1;
+  line.global_shape = shape_of_line;
+  line.data = data;
+  line.size_bytes = sizeof(double) * 2;
+  return line;
+}
+
+/* The state moves, and nothing that is a number stays behind: whoever still reads or writes there is found out. */
+static int move_line(trainer* t) {
+  kintsugi_error* error = NULL;
+  kintsugi_tensor line;
+  void* memory = NULL;
+  if (t->to_heap)
+    memory = malloc(sizeof(double) * 2);
+  else if (kintsugi_allocate(t->agent, sizeof(double) * 2, &memory, &error) != KINTSUGI_OK)
+    return fail("allocate", error);
+  memcpy(memory, t->line, sizeof(double) * 2);
+  line = describe_line(memory);
+  if (kintsugi_rebind_tensor(t->agent, &line, &error) != KINTSUGI_OK) return fail("rebind", error);
+  memset(t->line, 0xff, sizeof(double) * 2);
+  t->line = memory;
+  if (t->dies && t->trained && kintsugi_rank_of(t->agent) == 1) kill(getpid(), SIGKILL);
+  return 0;
+}
+
+/* 0: it was refused with this code, in these words. */
+static int refuses(trainer* t, const kintsugi_tensor* tensor, kintsugi_code expected, const char* words) {
+  kintsugi_error* error = NULL;
+  const kintsugi_code code = kintsugi_rebind_tensor(t->agent, tensor, &error);
+  const int wrong = code != expected || !strstr(kintsugi_error_text(error), words);
+  if (wrong)
+    fprintf(stderr, "trainer: a move gave %s '%s', not %s '%s'\n", kintsugi_code_name(code), kintsugi_error_text(error),
+            kintsugi_code_name(expected), words);
+  kintsugi_error_free(error);
+  return wrong;
+}
+
+/* Where a tensor may not move, and what may not change as it does. */
+static int refuses_place(trainer* t, const char* words) {
+  static double elsewhere[2];
+  const kintsugi_tensor line = describe_line(elsewhere);
+  return refuses(t, &line, KINTSUGI_FAILED_PRECONDITION, words);
+}
+
+static int refuses_changes(trainer* t) {
+  static double elsewhere[3];
+  static const int64_t three[1] = {3};
+  kintsugi_tensor line = describe_line(elsewhere);
+  int wrong = refuses(t, NULL, KINTSUGI_INVALID_ARGUMENT, "kintsugi_tensor is NULL");
+  line.size = 0;
+  wrong += refuses(t, &line, KINTSUGI_INVALID_ARGUMENT, "sizeof(kintsugi_tensor)");
+  line = describe_line(elsewhere);
+  line.key = "circle";
+  wrong += refuses(t, &line, KINTSUGI_NOT_FOUND, "'circle' cannot move: no tensor of this key is registered");
+  line.key = "regression";
+  wrong += refuses(t, &line, KINTSUGI_INVALID_ARGUMENT, "is an alias: rebind 'line'");
+  line = describe_line(elsewhere);
+  line.dtype = "int64";
+  wrong += refuses(t, &line, KINTSUGI_INVALID_ARGUMENT, "moves as line int64 [2]");
+  line = describe_line(elsewhere);
+  line.global_shape = three;
+  line.size_bytes = sizeof(double) * 3;
+  wrong += refuses(t, &line, KINTSUGI_INVALID_ARGUMENT, "but is registered as line float64 [2]");
+  line = describe_line(elsewhere);
+  line.size_bytes = sizeof(double);
+  wrong += refuses(t, &line, KINTSUGI_INVALID_ARGUMENT, "8 bytes");
+  line = describe_line(elsewhere);
+  line.layout = 1;
+  wrong += refuses(t, &line, KINTSUGI_INVALID_ARGUMENT, "of layout 1, but is registered");
+  line = describe_line(NULL);
+  wrong += refuses(t, &line, KINTSUGI_INVALID_ARGUMENT, "'line'");
+  line = describe_line(elsewhere);
+  line.device = 1;
+  return wrong + refuses(t, &line, KINTSUGI_FAILED_PRECONDITION, "lies on device 0");
+}
+
+/* A device that needs a while. */
+static kintsugi_code is_done(void* context, int32_t* done) {
+  work* w = context;
+  *done = ++w->asked > 3;
+  return w->fails ? KINTSUGI_DATA_LOSS : KINTSUGI_OK;
+}
+
+/* The state in a memory file of the trainer's own, and what is no such memory. NULL: not as it should be. */
+static void* share(trainer* t) {
+  const size_t size = (size_t)sysconf(_SC_PAGESIZE);
+  const int file = memfd_create("trainer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  kintsugi_error* error = NULL;
+  void *memory, *private;
+  if (file < 0 || ftruncate(file, (off_t)size) != 0) return NULL;
+  memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  private = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+  if (kintsugi_share_memory(t->agent, memory, size, file, &error) != KINTSUGI_INVALID_ARGUMENT ||
+      !strstr(kintsugi_error_text(error), "F_SEAL_SHRINK"))
+    return fail("share without a seal", error), NULL;
+  kintsugi_error_free(error);
+  if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) return NULL;
+  if (kintsugi_share_memory(t->agent, memory, size - 1, file, &error) != KINTSUGI_INVALID_ARGUMENT ||
+      !strstr(kintsugi_error_text(error), "is not all of its memory file"))
+    return fail("share of a part", error), NULL;
+  kintsugi_error_free(error);
+  if (kintsugi_share_memory(t->agent, private, size, file, &error) != KINTSUGI_INVALID_ARGUMENT ||
+      !strstr(kintsugi_error_text(error), "MAP_SHARED"))
+    return fail("share of a private mapping", error), NULL;
+  kintsugi_error_free(error);
+  if (kintsugi_share_memory(t->agent, memory, size, -1, NULL) != KINTSUGI_INVALID_ARGUMENT) return NULL;
+  if (kintsugi_share_memory(t->agent, memory, size, file, &error) != KINTSUGI_OK) return fail("share", error), NULL;
+  close(file);
+  munmap(private, size);
+  return memory;
+}
+
+static int moves_in(trainer* t, int32_t kind) {
+  const char* task = kind == KINTSUGI_TASK_CLEAN           ? "clean"
+                     : kind == KINTSUGI_TASK_REBUILD_GROUP ? "rebuild"
+                     : kind == KINTSUGI_TASK_ROLLBACK      ? "rollback"
+                                                           : "none";
+  if (strcmp(t->move, task) == 0) return move_line(t);
+  if (strcmp(t->move, "never") != 0) return 0;
+  if (kind == KINTSUGI_TASK_SAVE) return refuses_place(t, "rebound in DUMP: tensors move in CLEAN, REBUILD and ROLLBACK only");
+  if (kind == KINTSUGI_TASK_REPAIR) return refuses_place(t, "rebound in REPAIR: tensors move in CLEAN");
+  return kind == KINTSUGI_TASK_CLEAN ? refuses_changes(t) : 0;
+}
+#endif
+
 /* KINTSUGI_OK: the step is committed. KINTSUGI_THROW: an error of the trainer's. Else what ended it. */
+static kintsugi_code damage(trainer* t) {
+  const char* keys[1] = {"circle"};
+  kintsugi_code code = kintsugi_report_memory_error(t->agent, keys, 1, "planted");
+  if (code != KINTSUGI_INVALID_ARGUMENT || !strstr(kintsugi_why(t->agent), "'circle', which is not registered")) return KINTSUGI_THROW;
+  memset(t->line, 0xff, sizeof(double) * 2);
+  keys[0] = "line";
+#if KINTSUGI_ABI_VERSION >= 4
+  if (t->is_old) return kintsugi_report_old_memory_error(t->agent, keys, 1, -1, "planted");
+#endif
+  return kintsugi_report_memory_error(t->agent, keys, 1, "planted");
+}
+
+/* The child's calls do nothing and say so; its end is nobody's. */
+static int fork_harmlessly(trainer* t, uint64_t k) {
+  int status = 0;
+  const pid_t child = fork();
+  if (child == 0) {
+    kintsugi_store* store = NULL;
+    int wrong = kintsugi_begin_step(t->agent, k) != KINTSUGI_FAILED_PRECONDITION;
+    wrong += kintsugi_store_open(t->agent, 0, &store, NULL) != KINTSUGI_FAILED_PRECONDITION;
+    kintsugi_leave(t->agent);
+    _exit(wrong);
+  }
+  return child < 0 || waitpid(child, &status, 0) != child || status != 0;
+}
+
 static kintsugi_code train_step(trainer* t, uint64_t k) {
   kintsugi_code code = kintsugi_begin_step(t->agent, k);
   uint64_t sample;
@@ -98,11 +283,19 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   uint64_t ignored;
   if (code == KINTSUGI_PAUSED) code = ask(t, &ignored) == 3 ? KINTSUGI_OK : KINTSUGI_INTERRUPTED;
   if (code != KINTSUGI_OK) return code;
+#if KINTSUGI_ABI_VERSION >= 6
+  if (strcmp(t->move, "never") == 0 && refuses_place(t, "while the trainer is in its loop")) return KINTSUGI_INTERNAL;
+#endif
   if ((code = kintsugi_mark(t->agent, k, KINTSUGI_FORWARD)) != KINTSUGI_OK) return code;
   t->drawn = t->drawn * 1664525u + 1013904223u;
   sample = k * (uint64_t)kintsugi_world_size(t->agent) + (uint64_t)kintsugi_rank_of(t->agent);
   x = (double)(t->drawn >> 8) / (1 << 24);
   error = t->line[0] * x + t->line[1] - (2 * x + 1);
+  if ((int)k == t->fork_at && fork_harmlessly(t, k)) return KINTSUGI_THROW;
+  if ((int)k == t->damage_at && kintsugi_rank_of(t->agent) == 1) {
+    t->damage_at = 0;
+    return damage(t);
+  }
   if ((int)k == t->raise_at && kintsugi_rank_of(t->agent) == 1) {
     t->raise_at = 0;
     return KINTSUGI_THROW;
@@ -117,10 +310,24 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   if ((code = kintsugi_report(t->agent, k, gradient[2], &sample, 1)) != KINTSUGI_OK) return code;
   if (kintsugi_put_object(t->agent, "drawn", k, &t->drawn, sizeof t->drawn, NULL) != KINTSUGI_OK) return KINTSUGI_INTERNAL;
   if ((code = kintsugi_mark(t->agent, k, KINTSUGI_GATE)) != KINTSUGI_OK) return code;
+#if KINTSUGI_ABI_VERSION >= 6
+  if (t->with_fence) {
+    t->gradients.asked = 0;
+    if ((code = kintsugi_begin_update_after(t->agent, k, t->inputs)) != KINTSUGI_OK) return code;
+  } else
+#endif
   if ((code = kintsugi_begin_update(t->agent, k)) != KINTSUGI_OK) return code;
   t->line[0] -= 0.2 * gradient[0];
   if ((code = kintsugi_mark(t->agent, k, KINTSUGI_UPDATE)) != KINTSUGI_OK) return code;
   t->line[1] -= 0.2 * gradient[1];
+#if KINTSUGI_ABI_VERSION >= 6
+  if (t->with_fence) {
+    t->update.asked = 0;
+    t->update.fails = k == t->fails_at && kintsugi_rank_of(t->agent) == 1;
+    if (t->update.fails) t->fails_at = 0; /* once */
+    return kintsugi_end_update_after(t->agent, k, t->end);
+  }
+#endif
   return kintsugi_end_update(t->agent, k);
 }
 
@@ -129,6 +336,9 @@ static int work_off(trainer* t, const kintsugi_task* task) {
   kintsugi_error* error = NULL;
   const void* bytes;
   size_t size;
+#if KINTSUGI_ABI_VERSION >= 6
+  if (moves_in(t, task->kind) != 0) return 1;
+#endif
   switch (task->kind) {
     case KINTSUGI_TASK_REBUILD_GROUP:
       kintsugi_store_close(t->store);
@@ -214,8 +424,11 @@ static int loop(trainer* t, uint64_t first) {
   const char* class_name = NULL;
   const char* text = NULL;
   uint64_t k;
-  for (k = first + 1; k <= STEPS; ++k) {
+  t->trained = 1;
+  for (k = first + 1; k <= (uint64_t)t->steps; ++k) {
+    const struct timespec pace = {0, t->pace_ms * 1000000L};
     const kintsugi_code code = train_step(t, k);
+    if (t->pace_ms > 0) nanosleep(&pace, NULL);
     if (code == KINTSUGI_OK) continue;
     outcome = code == KINTSUGI_INTERRUPTED || code == KINTSUGI_CANCELLED ? KINTSUGI_WAS_INTERRUPTED : KINTSUGI_RAISED;
     class_name = "LineError";
@@ -235,12 +448,44 @@ int main(int argc, char** argv) {
   int next, exit_code;
   uint64_t first;
   void* memory = NULL;
+  int shares = 0; /* since version 6 */
+  kintsugi_options options;
+  static const char secret[32] = "a secret that everybody may know";
   memset(&t, 0, sizeof t);
-  for (i = 1; i + 1 < argc; ++i)
+  memset(&options, 0, sizeof options);
+  options.size = sizeof options;
+  t.move = "";
+  t.steps = 20;
+  for (i = 1; i + 1 < argc; ++i) {
+    if (strcmp(argv[i], "--share") == 0) shares = 1;
+    if (strcmp(argv[i], "--die") == 0) t.dies = 1;
+    if (strcmp(argv[i], "--join") == 0) options.controller = argv[i + 1];
+    if (strcmp(argv[i], "--rank") == 0) options.rank = atoi(argv[i + 1]);
+    if (strcmp(argv[i], "--world") == 0) options.world_size = atoi(argv[i + 1]);
+    if (strcmp(argv[i], "--damage") == 0) t.damage_at = atoi(argv[i + 1]);
+    if (strcmp(argv[i], "--old") == 0) t.is_old = 1;
+    if (strcmp(argv[i], "--fork") == 0) t.fork_at = atoi(argv[i + 1]);
+    if (strcmp(argv[i], "--steps") == 0) t.steps = atoi(argv[i + 1]);
+    if (strcmp(argv[i], "--pace") == 0) t.pace_ms = atoi(argv[i + 1]);
+    if (strcmp(argv[i], "--fence") == 0) t.with_fence = 1, t.fails_at = (uint64_t)atoi(argv[i + 1]);
     if (strcmp(argv[i], "--raise") == 0) t.raise_at = atoi(argv[i + 1]);
-  if (kintsugi_join(NULL, &t.agent, &error) != KINTSUGI_OK) return fail("join", error);
-  if (kintsugi_joined_as(t.agent) == KINTSUGI_REPLACEMENT) t.raise_at = 0;
-  if (kintsugi_allocate(t.agent, sizeof(double) * 2, &memory, &error) != KINTSUGI_OK) return fail("allocate", error);
+    if (strcmp(argv[i], "--move") == 0) t.move = argv[i + 1];
+    if (strcmp(argv[i], "--to") == 0) t.to_heap = strcmp(argv[i + 1], "heap") == 0;
+  }
+  options.job = "line";
+  options.secret = secret;
+  options.secret_size = sizeof secret;
+  if (kintsugi_join(options.controller ? &options : NULL, &t.agent, &error) != KINTSUGI_OK) return fail("join", error);
+  if (kintsugi_joined_as(t.agent) == KINTSUGI_REPLACEMENT) t.raise_at = t.dies = 0;
+#if KINTSUGI_ABI_VERSION >= 6
+  if (shares && !(memory = share(&t))) return fail("share", NULL);
+  if (t.with_fence) {
+    if (kintsugi_add_fence(t.agent, NULL, &t.update, &t.end, NULL) != KINTSUGI_INVALID_ARGUMENT) return fail("no fence", NULL);
+    if (kintsugi_add_fence(t.agent, is_done, &t.gradients, &t.inputs, &error) != KINTSUGI_OK) return fail("fence", error);
+    if (kintsugi_add_fence(t.agent, is_done, &t.update, &t.end, &error) != KINTSUGI_OK) return fail("fence", error);
+  }
+#endif
+  if (!(shares && memory) && kintsugi_allocate(t.agent, sizeof(double) * 2, &memory, &error) != KINTSUGI_OK) return fail("allocate", error);
   t.line = memory;
   memset(&line, 0, sizeof line);
   line.size = sizeof line;
@@ -262,6 +507,9 @@ int main(int argc, char** argv) {
       kintsugi_put_object(t.agent, "drawn", 0, &t.drawn, sizeof t.drawn, &error) != KINTSUGI_OK)
     return fail("object", error);
   if (kintsugi_stop_fd(t.agent, &t.stop_fd, &error) != KINTSUGI_OK) return fail("stop_fd", error);
+#if KINTSUGI_ABI_VERSION >= 6
+  if (refuses_place(&t, "while the trainer is outside the guard")) return 1;
+#endif
   if (kintsugi_guard_begin(t.agent, &error) != KINTSUGI_OK) return fail("guard", error);
   while ((next = ask(&t, &first)) == 1)
     if (loop(&t, first) != 0) return 1;

@@ -1,9 +1,9 @@
 """A trainer with numpy and nothing else: fits a line; its all-reduce goes over the run's store.
 
   line.py [--raise STEP] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang] [--steps N]
-          [--take-over same-rank|rank-zero|derived|turn|broken]
+          [--take-over same-rank|rank-zero|derived|turn|broken] [--move]
 
---stop: asks the launcher, $LAUNCHER, to save and leave. --mistakes: of registration; each is refused, and training goes on.
+--move: the line lies elsewhere after each rebuild. --stop: asks the launcher, $LAUNCHER, to save and leave. --mistakes: of registration; each is refused, and training goes on.
 --differ: rank 1 registers something else. --handler: what rank 1's does in the first incident. --take-over: how the generator goes on
 with other ranks; turn: rank r as rank r modulo those that saved; broken: by a function that fails.
 """
@@ -84,8 +84,19 @@ class Trainer:
                 raise LineError("the handler is crooked")
             if wrong == "hang":
                 time.sleep(3600)
+        if self.options.move:
+            self.move()
         self.store = self.run.agent.open_store(incident.generation)
         self.use_store()
+
+    def move(self) -> None:
+        elsewhere = self.line.copy()
+        self.run.rebind("line", elsewhere)
+        self.line.fill(np.nan)
+        self.line = elsewhere
+        refused("no array 'circle' is registered", self.run.rebind, "circle", elsewhere)
+        refused("array 'line' of 16 bytes cannot be rebound to 8", self.run.rebind, "line", elsewhere[:1])
+        refused("is an alias: rebind 'line'", self.run.agent.rebind_tensor, "regression", "float64", [2], [2], [0], (0, 0), 8, 16, 0, 0)
 
     def use_store(self) -> None:
         """All ranks at once: tickets differ, one is the first, and its large value is everybody's until it is deleted."""
@@ -190,6 +201,7 @@ def make_mistakes(run: kintsugi.Run) -> None:
         store.set("word", b"seven")
         refused("'word' holds no number", store.add, "word", 1, 60_000)
     refused("has joined already", kintsugi.join)
+    refused("while the trainer is outside the guard", run.rebind, "line", np.zeros(2))
     refused("object 'odd' (Odd) cannot be pickled", run.register_object, "odd", Odd())
     refused("object 'odd' (int) lacks state_dict", run.register_object, "odd", 5)
     refused("take_over is 'rank 0', which is none of 'same-rank'", run.register_object, "odd", Even(), "rank 0")
@@ -241,9 +253,12 @@ def main() -> None:
     parser.add_argument("--handler", default="")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--take-over")
+    parser.add_argument("--move", action="store_true")
     options = parser.parse_args()
     run = kintsugi.join()
     trainer = Trainer(run, options)
+    if options.move:
+        run.register_alias("regression", "line")
     register_unsigned(run)
     if options.mistakes:
         make_mistakes(run)

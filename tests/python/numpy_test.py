@@ -138,6 +138,7 @@ if __name__ == "__main__":
         ("numpy trainer, a handler hangs",
          door.same(LINE, ["--inject", "throw:0@5:gate", "--silence", "4", "--hang-least", "8", "--step-timeout", "8"], ["--handler", "hang"],
                    words=("did not come out of its step within 8000 ms",))),
+        ("numpy trainer whose state moves, killed at the gate", door.same(LINE, ["--inject", "kill:1@5:gate"], ["--move"], paths=[["respawn"]])),
         ("numpy trainer, ranks register different state", differs(door)),
         ("mistakes are sentences", mistakes(door)),
         ("types are as they say", door.typed(*LINE)),

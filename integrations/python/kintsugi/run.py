@@ -104,6 +104,7 @@ class Run:
         self._replicas: tuple[list[int], int] | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
         self._keep: list[Any] = []  # arrays that registered memory belongs to
+        self._tensors: dict[str, tuple[str, list[int], list[int], list[int], tuple[int, int], int, int]] = {}
         self._released = False  # has ever been in its loop
         self._ended = False
         atexit.register(agent.leave)  # while Python's lock still exists
@@ -160,13 +161,7 @@ class Run:
         larger tensor, or held by other ranks than set_replicas says."""
         local = list(shape)
         box = local if piece is None or piece.box is None else list(piece.box)
-        if isinstance(memory, tuple):
-            address, size = memory
-        else:
-            view = memoryview(memory)
-            holder = (ctypes.c_char * 0).from_buffer(view)
-            address, size = ctypes.addressof(holder), view.nbytes
-            self._keep.append((memory, holder))
+        address, size = self._place_of(memory)
         count = 1
         for length in local:
             count *= length
@@ -178,6 +173,27 @@ class Run:
         whole = local if piece is None else list(piece.global_shape)
         offset = [0] * len(local) if piece is None else list(piece.offset)
         self.agent.register_tensor(key, dtype, whole, box, offset, flat, address, bytes_used, layout, 0)
+        self._tensors[key] = (dtype, whole, box, offset, flat, bytes_used, layout)
+
+    def rebind(self, key: str, memory: Any) -> None:
+        """What is registered as `key` lies in `memory` from now on: a writable buffer, or (address, bytes), that holds its bytes
+        already. In handlers (clean, rebuild, rollback) only; what the old place holds is nobody's any more."""
+        if key not in self._tensors:
+            raise Error(f"no array '{key}' is registered that could be rebound", 7)
+        dtype, whole, box, offset, flat, size, layout = self._tensors[key]
+        address, given = self._place_of(memory)
+        if given < size:
+            raise Error(f"array '{key}' of {size} bytes cannot be rebound to {given}", 5)
+        self.agent.rebind_tensor(key, dtype, whole, box, offset, flat, address, size, layout, 0)
+
+    def _place_of(self, memory: Any) -> tuple[int, int]:
+        """Address and size; a buffer is kept."""
+        if isinstance(memory, tuple):
+            return memory
+        view = memoryview(memory)
+        holder = (ctypes.c_char * 0).from_buffer(view)
+        self._keep.append((memory, holder))
+        return ctypes.addressof(holder), view.nbytes
 
     def _layout_for(self, piece: Piece | None) -> int:
         """The number of a set of holders: one that all of them find without asking."""

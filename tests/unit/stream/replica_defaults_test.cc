@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "callbacks/state/relocation.h"
 #include "replica/defaults.h"
 #include "tests/support/child_process.h"
 #include "tests/support/directory_store.h"
@@ -161,6 +162,33 @@ TEST_F(ReplicaDefaultsTest, PatchesOnlyTheNamedTensors) {
   });
   EXPECT_EQ(moved, damaged.size() * sizeof(float));
   EXPECT_EQ(*DigestsOf(*ranks[1]->service), *DigestsOf(*ranks[3]->service));
+}
+
+TEST_F(ReplicaDefaultsTest, WhatHasArrivedIsAskedForAgainOnlyWhereATensorHasMoved) {
+  uint64_t generation = 0;
+  const auto bytes_of_a_repair = [&] {
+    OpenAll(++generation);
+    std::atomic<uint64_t> moved{0};
+    EachRank([&](TestRank& rank) {
+      auto call = rank.Call(store, cancel, generation, Step(0));
+      call.moves = {{.layout = 0, .destination = Rank(3), .sources = {Rank(1)}, .keys = {"b"}}};
+      EXPECT_TRUE(rank.service->Repair(call).ok());
+      moved += call.bytes_moved;
+    });
+    return moved.load();
+  };
+  TestRank& rank = *ranks[3];
+  const uint64_t all = rank.registry.tensors().at("b").memory.size_bytes;
+  EXPECT_EQ(bytes_of_a_repair(), all);
+  EXPECT_EQ(bytes_of_a_repair(), 0u) << "of another attempt";
+  std::vector<float> elsewhere(all / sizeof(float));
+  ShardedTensor moved = rank.registry.tensors().at("b");
+  moved.memory.data = elsewhere.data();
+  Relocation relocation(rank.registry);
+  ASSERT_TRUE(relocation.Move(moved).ok());
+  rank.registry = relocation.Moved();
+  EXPECT_EQ(bytes_of_a_repair(), all);
+  EXPECT_EQ(*DigestsOf(*ranks[1]->service), *DigestsOf(*rank.service));
 }
 
 TEST_F(ReplicaDefaultsTest, AKeyThatIsNotRegisteredIsAnError) {
