@@ -66,9 +66,9 @@ std::vector<std::string> MissingStates(const std::vector<std::string>& keys) {
     std::map<States, std::string> kinds;  // each set of states, and one parameter that has it
     for (const auto& [parameter, states] : parameters) kinds.emplace(states, parameter);
     for (const auto& [parameter, states] : parameters) {
-      const auto more = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) {
-        return kind.first.size() > states.size() &&
-               std::includes(kind.first.begin(), kind.first.end(), states.begin(), states.end());
+      const auto more = std::find_if(kinds.begin(), kinds.end(), [&own = states](const auto& kind) {
+        return kind.first.size() > own.size() &&
+               std::includes(kind.first.begin(), kind.first.end(), own.begin(), own.end());
       });
       if (more == kinds.end()) continue;
       if (sentences.size() == kSentencesMax) {
