@@ -547,6 +547,7 @@ NB_MODULE(_core, module) {
       .def("stop", &Controller::Stop)
       .def("next", &Controller::Next, nb::arg("timeout_ms"))
       .def("report_exit", &Controller::ReportExit, nb::arg("rank"), nb::arg("incarnation"), nb::arg("cause"))
+      .def("ask", &Controller::Ask, nb::arg("request"), nb::arg("timeout_ms"))
       .def("save_and_end", &Controller::SaveAndEnd)
       .def_prop_ro("port", &Controller::port);
   nb::class_<Store>(module, "Store")

@@ -96,6 +96,7 @@ def differs(door):
 def mistakes(door):
     """Each is a sentence of a kintsugi.Error, in a process that has joined nothing."""
     code = """
+import json
 import kintsugi
 try:
     kintsugi.join()
@@ -108,6 +109,17 @@ try:
 except TypeError as error:
     assert "nonsense" in str(error), error
 print(kintsugi.__version__)
+controller = kintsugi._core.Controller(job="line", secret=bytes(32), world_size=2)
+status = json.loads(controller.ask('{"command": "status"}', 10_000))
+assert status["ok"] and len(status["ranks"]) == 2, status
+assert "not paused" in json.loads(controller.ask('{"command": "continue"}', 10_000))["error"]
+try:
+    controller.ask("nonsense", 0)
+except kintsugi.Error as error:
+    assert error.code == 5 and "is not JSON" in str(error), error
+else:
+    raise SystemExit("asked nonsense")
+controller.stop()
 """
     def test(_):
         environment = {k: v for k, v in door.environment().items() if k not in ("RANK", "WORLD_SIZE")}
@@ -140,6 +152,6 @@ if __name__ == "__main__":
                    words=("did not come out of its step within 8000 ms",))),
         ("numpy trainer whose state moves, killed at the gate", door.same(LINE, ["--inject", "kill:1@5:gate"], ["--move"], paths=[["respawn"]])),
         ("numpy trainer, ranks register different state", differs(door)),
-        ("mistakes are sentences", mistakes(door)),
+        ("mistakes are sentences, also what a hosted controller is asked", mistakes(door)),
         ("types are as they say", door.typed(*LINE)),
     ], door.bin))
