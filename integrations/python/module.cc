@@ -470,8 +470,8 @@ class Controller {
     kintsugi_event event{};
     event.size = sizeof event;
     Checked([&](kintsugi_error** error) { return kintsugi_controller_next(get(), timeout_ms, &event, error); });
-    return {event.kind,       event.rank,      event.incarnation, event.step,
-            event.generation, event.exit_code, event.phase,       event.text, event.json};
+    return {event.kind,      event.rank,  event.incarnation, event.step, event.generation,
+            event.exit_code, event.phase, event.text,        event.json};
   }
   void ReportExit(int rank, uint64_t incarnation, const std::string& cause) {
     Checked([&](kintsugi_error** error) {
