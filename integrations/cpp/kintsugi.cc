@@ -2,6 +2,7 @@
 
 #include "replica/defaults.h"
 #include "replica/formats/save_as.h"
+#include "replica/resume/held_sums.h"
 #include "replica/resume/read_share.h"
 #include "replica/resume/reshaped_load.h"
 #include "replica/save/save_handlers.h"
@@ -62,6 +63,17 @@ Status SetReshape(const AgentOptions& options, const Agent& agent, std::shared_p
   save->load_other = [reshape, &registry](HandlerContext& call, const checkpoint::LoadRequest& request) {
     return resume::LoadReshaped(registry, request, reshape,
                                 resume::Agreement(call.store, call.rank, call.world_size, call.deadline));
+  };
+  save->compare_sums = [&registry](HandlerContext& call, const checkpoint::Loaded& loaded) -> Result<std::string> {
+    resume::CompareOptions compare;
+    compare.poll = [&call]() -> Status {
+      if (!call.cancel->cancelled()) return Status::Ok();
+      return {StatusCode::kCancelled, "a newer generation superseded the load"};
+    };
+    resume::Agreement agreement(call.store, call.rank, call.world_size, call.deadline);
+    KINTSUGI_ASSIGN_OR_RETURN(const resume::SumsCompared compared,
+                              CompareHeldSums(registry, loaded, call.world_size, compare, &agreement));
+    return compared.Note();
   };
   // One rank's words are enough: what is read differs little from rank to rank.
   save->note = [log = std::move(log)](Rank rank, const std::string& note) {

@@ -163,6 +163,21 @@ void Catalog::NameAliases() {
   }
 }
 
+std::optional<uint64_t> Catalog::SumOf(const CatalogTensor& tensor) const {
+  const auto sum_under = [&](const std::string& key) -> std::optional<uint64_t> {
+    const auto found = std::lower_bound(tensor_sums_.begin(), tensor_sums_.end(), key,
+                                        [](const checkpoint::TensorSum& a, const std::string& b) { return a.key < b; });
+    if (found == tensor_sums_.end() || found->key != key || found->dtype != tensor.dtype ||
+        found->shape != tensor.shape)
+      return std::nullopt;
+    return found->sum;
+  };
+  if (const auto own = sum_under(tensor.key)) return own;
+  const auto number = tensor_numbers_.find(tensor.key);
+  if (number == tensor_numbers_.end() || tensors_[number->second].alias_of.empty()) return std::nullopt;
+  return sum_under(tensors_[number->second].alias_of);
+}
+
 uint32_t Catalog::OwnerOf(uint32_t tensor) const {
   const std::string& owner = tensors_[tensor].alias_of;
   return owner.empty() ? tensor : tensor_numbers_.at(owner);

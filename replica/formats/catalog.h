@@ -25,6 +25,7 @@
 #include "replica/layout/metadata.h"
 #include "replica/reshard/fill.h"
 #include "replica/save/checksum.h"
+#include "replica/save/tensor_sums.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
 
@@ -136,6 +137,8 @@ class Catalog {
     file_blocks_[file] = std::move(blocks);
   }
   void SetStep(uint64_t step) { step_ = step; }
+  // Of tensors as their writer found them; ascending by key.
+  void SetTensorSums(std::vector<checkpoint::TensorSum> sums) { tensor_sums_ = std::move(sums); }
 
   // Checks everything, and makes the metadata. `whole`: every tensor must be covered.
   Status Finish(bool whole = true);
@@ -150,6 +153,10 @@ class Catalog {
   const std::vector<CatalogSideFile>& side_files() const { return side_files_; }
   const std::vector<std::string>& notes() const { return notes_; }
   std::optional<uint64_t> step() const { return step_; }
+  const std::vector<checkpoint::TensorSum>& tensor_sums() const { return tensor_sums_; }
+  // What a tensor of this key, type and shape was when it was written; nothing where the writer did not say. An alias
+  // has its owner's.
+  std::optional<uint64_t> SumOf(const CatalogTensor& tensor) const;
   uint64_t ByteCount() const;  // of all tensors, each once, aliases not at all
   // Empty where there are none.
   std::span<const checkpoint::Checksum> FileBlocks(uint32_t file) const {
@@ -188,6 +195,7 @@ class Catalog {
   std::vector<CatalogSum> sums_;
   std::vector<std::vector<checkpoint::Checksum>> file_blocks_;
   std::optional<uint64_t> step_;
+  std::vector<checkpoint::TensorSum> tensor_sums_;
   std::unordered_map<std::string, uint32_t> tensor_numbers_;
   std::vector<std::pair<std::string, std::string>> aliases_;  // not yet tensors: name, whose
   layout::Metadata metadata_;

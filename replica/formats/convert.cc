@@ -154,7 +154,7 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
   converted.path = options.into_root ? checkpoint::Join(destination, place.name) : destination;
   KINTSUGI_ASSIGN_OR_RETURN(Outline outline, to->Lay(content, objects, lay, converted.path));
   if (options.into_root) outline = OfOneStep(std::move(outline), place);
-  Sidecar about{std::string(to->name()), lay.step, {}, {}};
+  Sidecar about{std::string(to->name()), lay.step, {}, {}, {}};
   if (options.side_files) about.side_files = AddSideFiles(source, *to, place, &outline, &converted.left_out);
   WriteOptions write = options.write;
   write.sidecar = write.sidecar && to->name() != "native";

@@ -92,14 +92,15 @@ Status AddChecksums(Catalog* catalog, const std::string& path) {
   return Status::Ok();
 }
 
-// What whoever wrote the sidecar knew and a format has no place for: the step, and which files beside the state go along. A
-// torn sidecar is told where checksums are asked for.
+// What whoever wrote the sidecar knew and a format has no place for: the step, which files beside the state go along,
+// the sums of the tensors. A torn sidecar is told where checksums are asked for.
 void AddWhatSidecarKnows(Catalog* catalog, const std::string& path) {
   for (const std::string& place : {catalog->path(), path}) {
     const bool is_folder = KindOfPath(place) == PathKind::kFolder;
     const Result<Sidecar> sidecar = ReadSidecar(place, is_folder, checkpoint::PosixFileSystem());
     if (!sidecar.ok()) continue;
     if (!catalog->step() && sidecar->step > 0) catalog->SetStep(sidecar->step);
+    catalog->SetTensorSums(sidecar->tensor_sums);
     if (!is_folder) return;
     for (const std::string& name : sidecar->side_files)
       catalog->AddSideFile(checkpoint::BaseName(name), checkpoint::Join(place, name));

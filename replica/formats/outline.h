@@ -38,6 +38,7 @@ struct WrittenFile {
   // Of each segment, where they were asked for.
   std::vector<uint64_t> segment_bytes;
   std::vector<std::vector<checkpoint::Checksum>> segment_blocks, segment_sub_blocks;
+  std::vector<uint64_t> segment_sums;  // what a tensor's box adds to its sum (replica/save/logical_sum.h); else 0
 };
 
 struct OutlineFile {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "replica/save/json_fields.h"
+#include "replica/save/json_tensor_sums.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats {
@@ -61,6 +62,7 @@ std::string EncodeSidecar(const Sidecar& sidecar) {
                {"step", sidecar.step},       {"checksum", checkpoint::kChecksumName},
                {"block_bytes", kBlockBytes}, {"files", std::move(files)}};
   if (!sidecar.side_files.empty()) body["side_files"] = sidecar.side_files;
+  checkpoint::PutTensorSums(sidecar.tensor_sums, &body);
   return checkpoint::Seal(body.dump());
 }
 
@@ -87,6 +89,7 @@ Result<Sidecar> DecodeSidecar(const std::string& text, const std::string& name) 
     sidecar.files.push_back(std::move(file));
   }
   if (body.contains("side_files")) sidecar.side_files = SideFilesOf(body["side_files"], sidecar.files, fields);
+  sidecar.tensor_sums = checkpoint::GetTensorSums(&fields);
   if (!mistake.ok()) return mistake;
   return sidecar;
 }

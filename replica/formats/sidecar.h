@@ -24,6 +24,7 @@ struct Sidecar {
   uint64_t step = 0;
   std::vector<WrittenFile> files;
   std::vector<std::string> side_files;  // names of those files that are of no format: configuration, tokenizer
+  std::vector<checkpoint::TensorSum> tensor_sums{};  // of the tensors as they were written; ascending by key
 };
 
 // Where the sidecar of what lies at `path` is.

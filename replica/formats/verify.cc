@@ -1,6 +1,7 @@
 #include "replica/formats/verify.h"
 
 #include "replica/formats/sidecar.h"
+#include "replica/formats/tensor_sums.h"
 #include "replica/formats/zip/zip.h"
 #include "replica/save/verify.h"
 
@@ -9,10 +10,11 @@ namespace kintsugi::formats {
 Result<Verified> VerifyAny(const std::string& path, const std::string& format,
                            const std::function<void(uint64_t done)>& progress) {
   KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog, ReadCatalog(path, format, {.skip_objects = true}));
-  Verified verified{catalog.format(), catalog.tensors().size(), catalog.ByteCount(), false, 0, catalog.notes()};
+  Verified verified{catalog.format(), catalog.tensors().size(), catalog.ByteCount(), false, 0, 0, catalog.notes()};
   if (catalog.format() == "native") {
     KINTSUGI_RETURN_IF_ERROR(checkpoint::Verify(catalog.path()));
     verified.has_checksums = true;
+    verified.tensor_sums = catalog.tensor_sums().size();
     verified.checked_bytes = verified.bytes;
     return verified;
   }
@@ -50,6 +52,7 @@ Result<Verified> VerifyAny(const std::string& path, const std::string& format,
   KINTSUGI_ASSIGN_OR_RETURN(const SidecarVerdict verdict, VerifySidecar(place, is_folder, *sidecar, files, add));
   verified.has_checksums = true;
   verified.checked_bytes = verdict.bytes;
+  KINTSUGI_ASSIGN_OR_RETURN(verified.tensor_sums, VerifyTensorSums(catalog, add));
   return verified;
 }
 

@@ -19,6 +19,7 @@ struct Verified {
   uint64_t bytes = 0;          // of tensors
   bool has_checksums = false;  // ours, over every byte
   uint64_t checked_bytes = 0;
+  uint64_t tensor_sums = 0;  // tensors that are what their writers summed up (replica/save/tensor_sums.h)
   std::vector<std::string>
       notes;  // what a person should know, and is no error: a parameter without a state that others have
 };

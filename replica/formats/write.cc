@@ -11,8 +11,10 @@
 #include <set>
 #include <thread>
 
+#include "callbacks/state/key.h"
 #include "replica/formats/block_hasher.h"
 #include "replica/formats/window_plan.h"
+#include "replica/save/logical_sum.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats {
@@ -20,6 +22,7 @@ namespace {
 
 using checkpoint::FileSystem;
 using checkpoint::Join;
+using checkpoint::LogicalSum;
 using checkpoint::WritableFile;
 
 // Bytes below this are gathered, larger runs are written from where they lie.
@@ -130,6 +133,7 @@ class Writing {
 
  private:
   Status MakePlan(const aoa::Engine* engine) {
+    is_renamed_ = engine != nullptr;
     std::vector<WantedBox> wanted;
     for (const OutlineFile& file : outline_.files)
       for (const Segment& segment : file.segments)
@@ -197,6 +201,8 @@ class Writing {
     work();
     for (std::thread& thread : threads) thread.join();
     if (failed_) return failure_;
+    const std::vector<checkpoint::TensorSum> sums = sums_.Sums();
+    KINTSUGI_RETURN_IF_ERROR(CompareSums(sums));
     KINTSUGI_RETURN_IF_ERROR(SyncFolders());
     for (const OutlineFile& mark : outline_.marks) {
       KINTSUGI_RETURN_IF_ERROR(WriteMark(mark));
@@ -205,9 +211,24 @@ class Writing {
     if (!options_.sidecar) return Status::Ok();
     Sidecar sidecar = about;
     sidecar.files = written_;
+    sidecar.tensor_sums = sums;
     const std::string path = SidecarPath(aside_, outline_.is_folder);
     KINTSUGI_RETURN_IF_ERROR(checkpoint::WriteSmallFile(files_, path, EncodeSidecar(sidecar)));
     return SyncFolders();
+  }
+
+  // That what was written is what the source's writer had, where nothing was to change on the way.
+  Status CompareSums(const std::vector<checkpoint::TensorSum>& written) const {
+    if (is_renamed_) return Status::Ok();
+    for (const checkpoint::TensorSum& tensor : written) {
+      const auto saved = source_.SumOf({tensor.key, tensor.dtype, tensor.shape, {}});
+      if (saved && *saved != tensor.sum)
+        return {StatusCode::kDataLoss,
+                "tensor '" + PrintableKey(tensor.key) + "' was written with the sum " + checkpoint::ToHex(tensor.sum) +
+                    ", '" + source_.path() + "' was saved with " + checkpoint::ToHex(*saved) +
+                    ": what lies there is damaged (kintsugi ckpt verify), or it was put to a wrong place"};
+    }
+    return Status::Ok();
   }
 
   Status WriteData(const OutlineFile& file, uint32_t box, std::vector<uint8_t>& buffer, WrittenFile* written) {
@@ -217,11 +238,17 @@ class Writing {
     std::vector<uint32_t> crcs(static_cast<size_t>(file.crc_slots));
     for (const Segment& segment : file.segments) {
       SegmentHasher hasher(segment.size_bytes);
+      uint64_t sum = 0;
       if (segment.kind == Segment::Kind::kTensor) {
+        const ShardedTensor shard = ShardOf(segment);
+        LogicalSum adding(shard);
         for (uint32_t w = plan_->first_window(box); w < plan_->end_window(box); ++w)
           KINTSUGI_RETURN_IF_ERROR(
-              WriteWindow(segment, w, file.wants_segment_blocks ? &hasher : nullptr, buffer, crcs, stream));
+              WriteWindow(segment, w, file.wants_segment_blocks ? &hasher : nullptr, buffer, crcs, stream, &adding));
         ++box;
+        sum = adding.value();
+        std::lock_guard lock(mutex_);
+        sums_.Add(shard, sum);
       } else {
         const std::string late = segment.kind == Segment::Kind::kLate ? segment.late(crcs) : std::string();
         const std::string& bytes = segment.kind == Segment::Kind::kLate ? late : segment.bytes;
@@ -236,10 +263,25 @@ class Writing {
       stream.written().segment_bytes.push_back(segment.size_bytes);
       stream.written().segment_blocks.push_back(hasher.blocks.Finish());
       stream.written().segment_sub_blocks.push_back(hasher.sub_blocks.Finish());
+      stream.written().segment_sums.push_back(sum);
     }
     KINTSUGI_RETURN_IF_ERROR(stream.Finish());
     *written = std::move(stream.written());
     return Status::Ok();
+  }
+
+  // A segment's box as a shard of its tensor; its windows follow one another in it.
+  ShardedTensor ShardOf(const Segment& segment) const {
+    const CatalogTensor& tensor = tensors_[segment.tensor];
+    ShardedTensor shard;
+    shard.key = tensor.key;
+    shard.dtype = tensor.dtype;
+    shard.global_shape = tensor.shape;
+    for (int axis = 0; axis < segment.box.axes; ++axis) {
+      shard.global_offset.push_back(segment.box.lo[axis]);
+      shard.local_shape.push_back(segment.box.length(axis));
+    }
+    return shard;
   }
 
   // Segments of one slot are one run of bytes, in order.
@@ -249,7 +291,7 @@ class Writing {
   }
 
   Status WriteWindow(const Segment& segment, uint32_t window, SegmentHasher* hasher, std::vector<uint8_t>& buffer,
-                     std::vector<uint32_t>& crcs, FileStream& stream) {
+                     std::vector<uint32_t>& crcs, FileStream& stream, LogicalSum* sum) {
     if (failed_) return {StatusCode::kCancelled, "another file could not be written"};
     if (options_.poll) KINTSUGI_RETURN_IF_ERROR(options_.poll());
     const uint64_t size = plan_->BytesOf(window);
@@ -259,6 +301,7 @@ class Writing {
       const std::span<const uint8_t> bytes(data + at, std::min(kPassBytes, size - at));
       if (segment.crc >= 0) AddToCrc(segment, bytes, crcs);
       if (hasher) hasher->Update(bytes);
+      sum->Update(bytes);
       KINTSUGI_RETURN_IF_ERROR(stream.Append(bytes));
     }
     if (data != buffer.data()) unstaged_ += size;
@@ -334,7 +377,9 @@ class Writing {
   std::atomic<uint64_t> unstaged_{0}, since_drop_{0};
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
+  bool is_renamed_ = false;
   // Guarded by mutex_ while threads run.
+  checkpoint::SumGatherer sums_;
   uint64_t done_ = 0, total_ = 0;
   Status failure_;
 };

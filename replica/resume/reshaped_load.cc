@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
-#include <thread>
 
 #include "replica/formats/compare.h"
 #include "replica/formats/format.h"
@@ -22,6 +21,7 @@
 #include "replica/resume/mib.h"
 #include "replica/resume/take_over.h"
 #include "replica/resume/target.h"
+#include "replica/resume/threads.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::resume {
@@ -40,15 +40,6 @@ std::string Named(const std::vector<std::string>& keys) {
   std::string text;
   for (size_t i = 0; i < std::min(keys.size(), kKeysNamed); ++i) text += (i ? ", '" : "'") + keys[i] + "'";
   return keys.size() > kKeysNamed ? text + " and " + std::to_string(keys.size() - kKeysNamed) + " more" : text;
-}
-
-// Reads in flight of one rank: two keep a disk busy while bytes are copied; more where its host has cores for them. How
-// many ranks share it is not known here: eight, or all.
-int ThreadsOf(int asked, int world_size) {
-  constexpr int kRanksOfHost = 8;
-  if (asked > 0) return asked;
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores / std::clamp(world_size, 1, kRanksOfHost), 2, 8);
 }
 
 class Loader {
@@ -107,6 +98,7 @@ class Loader {
     }
     loaded_.info.path = catalog_->path();
     loaded_.info.manifest.identity.step = Step(catalog_->step().value_or(0));
+    loaded_.info.manifest.tensor_sums = catalog_->tensor_sums();
     return Status::Ok();
   }
 
@@ -122,6 +114,7 @@ class Loader {
                       " tensors); rename what is stored with --resume-aoa, or let it be with --resume-strict");
     unexpected_ = verdict.removed;
     target_->Remove(verdict.removed);
+    TellHeld();
     auto made = plan::MakePlan(stored, target_->metadata(), {});
     if (!made.ok()) return Misfit(made.error().message);
     plan_ = std::make_unique<plan::Plan>(std::move(made).value());
@@ -130,6 +123,36 @@ class Loader {
                               reshard::Inflow::Make(*plan_, stored, target_->metadata(), 0, bindings_));
     inflow_.emplace(std::move(inflow));
     return Status::Ok();
+  }
+
+  // What this rank will hold as it is stored. An alias has no bytes, and no sum, of its own.
+  void TellHeld() {
+    std::map<std::string_view, const formats::CatalogTensor*> stored;
+    for (const formats::CatalogTensor& tensor : catalog_->tensors()) stored[tensor.key] = &tensor;
+    for (const auto& [name, tensor] : target_->tensors()) {
+      const auto found = stored.find(name);
+      if (found == stored.end()) continue;
+      const formats::CatalogTensor& from = *found->second;
+      loaded_.held[tensor->key] = from.alias_of.empty() ? from.key : from.alias_of;
+    }
+  }
+
+  // The same through a program: where one stored tensor has but another name now.
+  void TellHeldRenamed(const aoa::Engine& engine) {
+    std::map<std::string_view, std::string_view> owner_of;
+    for (const formats::CatalogTensor& tensor : catalog_->tensors())
+      if (!tensor.alias_of.empty()) owner_of[tensor.key] = tensor.alias_of;
+    for (const auto& [name, tensor] : target_->tensors()) {
+      std::optional<std::string>& from = loaded_.held[tensor->key];
+      aoa::Box whole;
+      for (const int64_t length : tensor->global_shape) whole.push_back({0, length});
+      const auto pieces = engine.FindShardSources({name, whole, {}});
+      if (!pieces.ok() || pieces->size() != 1) continue;
+      const aoa::ShardSource& piece = pieces->front();
+      if (!piece.steps.empty() || piece.source_box != whole || piece.target_box != whole) continue;
+      const auto owner = owner_of.find(piece.source_key);
+      from = owner == owner_of.end() ? piece.source_key : std::string(owner->second);
+    }
   }
 
   // A tensor that is stored under another of its names is read from there. One that is stored under two of them, apart, must
@@ -229,6 +252,7 @@ class Loader {
     auto made = plan::MakeRenamedPlan(stored, *engine, target_->metadata(), {}, &diagnostic);
     if (!made.ok()) return Misfit(made.error().message);
     renamed_ = std::make_unique<plan::RenamedPlan>(std::move(made).value());
+    TellHeldRenamed(*engine);
     if (const auto error = plan::CheckRenamed(*renamed_, stored, target_->metadata()))
       return error->ToStatus().Annotate("the plan is refused");
     KINTSUGI_RETURN_IF_ERROR(target_->BindRenamed(*renamed_, &bindings_));

@@ -25,6 +25,8 @@ class Target {
   static Result<Target> Of(const StateRegistry& registry, const std::set<std::string>* elsewhere = nullptr);
 
   const layout::Metadata& metadata() const { return metadata_; }  // of one rank, number 0
+  // By the key they are stored under.
+  const std::map<std::string, const ShardedTensor*>& tensors() const { return tensors_; }
   // The same with this rank's own number, as other ranks see it.
   layout::Metadata As(Rank self) const;
   // The tensor `key` is read as what is stored under `stored`, which is no key of this rank.

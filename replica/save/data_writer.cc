@@ -12,12 +12,13 @@ constexpr uint64_t kWriteBytes = 4 * kBlockBytes;
 constexpr size_t kPiecesMax = 1024;
 constexpr std::array<uint8_t, kAlignment> kZeros{};
 
-// Both kinds, of one block after the other: the second finds it in the cache.
-void AppendChecksums(std::span<const uint8_t> bytes, Extent* extent) {
+// All kinds, of one block after the other: the second and the third find it in the cache.
+void AppendChecksums(std::span<const uint8_t> bytes, Extent* extent, LogicalSum* sum) {
   for (size_t at = 0; at < bytes.size(); at += kBlockBytes) {
     const auto block = bytes.subspan(at, std::min<size_t>(kBlockBytes, bytes.size() - at));
     AppendBlocks(block, &extent->blocks);
     if (extent->size_bytes > kSubBlockBytes) AppendSubBlocks(block, &extent->sub_blocks);
+    if (sum) sum->Update(block);
   }
 }
 
@@ -34,7 +35,7 @@ Extent DataWriter::Begin(uint64_t size_bytes) {
   return extent;
 }
 
-Result<Extent> DataWriter::AppendFrom(const DeviceMemory& device, const Memory& memory) {
+Result<Extent> DataWriter::AppendFrom(const DeviceMemory& device, const Memory& memory, LogicalSum* sum) {
   if (!buffer_) {
     KINTSUGI_ASSIGN_OR_RETURN(buffer_, device.AllocateHost(kWriteBytes));
   }
@@ -44,18 +45,18 @@ Result<Extent> DataWriter::AppendFrom(const DeviceMemory& device, const Memory& 
     const std::span<const uint8_t> now(buffer_.get(), std::min(kWriteBytes, memory.size_bytes - at));
     KINTSUGI_RETURN_IF_ERROR(poll_());
     KINTSUGI_RETURN_IF_ERROR(device.Read(buffer_.get(), from + at, now.size()));
-    AppendChecksums(now, &extent);
+    AppendChecksums(now, &extent, sum);
     Gather(now);
     KINTSUGI_RETURN_IF_ERROR(Write());
   }
   return extent;
 }
 
-Result<Extent> DataWriter::Append(std::span<const uint8_t> bytes) {
+Result<Extent> DataWriter::Append(std::span<const uint8_t> bytes, LogicalSum* sum) {
   Extent extent = Begin(bytes.size());
   while (!bytes.empty()) {
     const auto now = bytes.first(std::min<size_t>(bytes.size(), kWriteBytes));
-    AppendChecksums(now, &extent);
+    AppendChecksums(now, &extent, sum);
     Gather(now);
     bytes = bytes.subspan(now.size());
     if (pending_ >= kWriteBytes || pieces_.size() >= kPiecesMax) KINTSUGI_RETURN_IF_ERROR(Write());

@@ -10,6 +10,7 @@
 #include "callbacks/state/descriptors.h"
 #include "callbacks/state/device_memory.h"
 #include "replica/save/file_system.h"
+#include "replica/save/logical_sum.h"
 #include "replica/save/manifest.h"
 
 namespace kintsugi::checkpoint {
@@ -22,10 +23,11 @@ class DataWriter {
   // `poll` is asked between two writes; its error ends the writing.
   DataWriter(std::unique_ptr<WritableFile> file, std::string name, std::function<Status()> poll);
 
-  // Bytes stay where they are, unchanged, until Finish.
-  Result<Extent> Append(std::span<const uint8_t> bytes);
+  // Bytes stay where they are, unchanged, until Finish. `sum`, where it is given, is updated with them while they are
+  // in the near cache.
+  Result<Extent> Append(std::span<const uint8_t> bytes, LogicalSum* sum = nullptr);
   // The same for memory of a device, which goes through a pinned buffer of one write's size.
-  Result<Extent> AppendFrom(const DeviceMemory& device, const Memory& memory);
+  Result<Extent> AppendFrom(const DeviceMemory& device, const Memory& memory, LogicalSum* sum);
   // Writes what is left and syncs.
   Status Finish();
   uint64_t size_bytes() const { return end_; }
@@ -40,8 +42,8 @@ class DataWriter {
   const std::string name_;
   const std::function<Status()> poll_;
   std::vector<WritableFile::Piece> pieces_;
-  uint64_t pending_ = 0;  // bytes in pieces_, not yet written
-  uint64_t end_ = 0;      // of the file, pieces_ included
+  uint64_t pending_ = 0;             // bytes in pieces_, not yet written
+  uint64_t end_ = 0;                 // of the file, pieces_ included
   std::shared_ptr<uint8_t> buffer_;  // of what comes from a device
 };
 

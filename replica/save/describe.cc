@@ -29,6 +29,7 @@ Json ToJson(const StoredTensor& stored) {
   if (t.flattened_range) json["flattened_range"] = {t.flattened_range->start, t.flattened_range->stop};
   json["size_bytes"] = stored.extent.size_bytes;
   json["digest"] = ToHex(DigestOf(stored.extent.blocks));
+  if (stored.sum) json["sum"] = ToHex(*stored.sum);
   return json;
 }
 
@@ -81,6 +82,11 @@ Json DescribeFolder(const std::string& path, bool verify, bool with_parts, FileS
   for (const SideFile& side : info->manifest.side_files)
     json["side_files"].push_back(
         {{"name", side.name}, {"size_bytes", side.extent.size_bytes}, {"digest", ToHex(DigestOf(side.extent.blocks))}});
+  json["tensor_sum"] = kTensorSumName;
+  json["tensors"] = Json::array();
+  for (const TensorSum& tensor : info->manifest.tensor_sums)
+    json["tensors"].push_back(
+        {{"key", tensor.key}, {"dtype", DTypeName(tensor.dtype)}, {"shape", tensor.shape}, {"sum", ToHex(tensor.sum)}});
   json["parts"] = Json::array();
   for (const ListedPart& listed : info->manifest.parts) {
     const auto part = ReadPart(*info, listed, files);

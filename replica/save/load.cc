@@ -151,6 +151,7 @@ Status Loader::ReadSources() {
     for (const Source& source : sources) {
       KINTSUGI_RETURN_IF_ERROR(ReadTensor(*file, path, source));
       loaded_.bytes += source.extent.size_bytes;
+      loaded_.held[source.tensor->key] = source.tensor->key;
     }
   }
   if (!mirrored_) return Status::Ok();

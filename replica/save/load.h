@@ -12,6 +12,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -44,6 +46,10 @@ struct Loaded {
   std::string note;               // what a person should know; empty: nothing out of the ordinary
   std::vector<uint8_t> mirrored;  // this rank's, for StateRegistry::RestoreMirrored; empty when it registered none
   uint64_t bytes = 0;
+  // Registered tensors that this rank has filled itself, by key: the stored tensor that each is a shard of now,
+  // unless it was cast, filled up or cut; nothing: it is made of stored tensors by a program. Type and shape tell the
+  // rest.
+  std::map<std::string, std::optional<std::string>> held;
 };
 
 // `registry` gives descriptors; the memory behind them is written.

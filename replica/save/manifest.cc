@@ -5,6 +5,7 @@
 #include <set>
 
 #include "replica/save/json_fields.h"
+#include "replica/save/json_tensor_sums.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::checkpoint {
@@ -39,6 +40,7 @@ Json ToJson(const StoredTensor& stored) {
   if (std::any_of(t.replica_id.begin(), t.replica_id.end(), [](int64_t id) { return id != 0; }))
     json["replica_id"] = t.replica_id;
   if (!stored.aliases.empty()) json["aliases"] = stored.aliases;
+  if (stored.sum) json["sum"] = ToHex(*stored.sum);
   PutExtent(stored.extent, &json);
   return json;
 }
@@ -126,6 +128,7 @@ StoredTensor GetTensor(const StoredShard& shard, Fields* fields) {
   }
   if (fields->Has("replica_id")) t.replica_id = fields->Numbers("replica_id", kDimensionsMax);
   if (fields->Has("aliases")) stored.aliases = fields->Texts("aliases", kKeyBytesMax);
+  if (fields->Has("sum")) stored.sum = GetSum(fields);
   stored.extent = GetExtent(shard.file, shard.file_bytes, fields);
   if (!fields->ok()) return stored;
   if (const Status valid = ValidateShard(t); !valid.ok())
@@ -216,6 +219,7 @@ std::string Encode(const Manifest& manifest) {
     PutExtent(side.extent, &json);
     body["side_files"].push_back(std::move(json));
   }
+  PutTensorSums(manifest.tensor_sums, &body);
   return Seal(body.dump());
 }
 
@@ -247,6 +251,7 @@ Result<Manifest> DecodeManifest(const std::string& text, const std::string& name
       side.extent = GetExtent(GetFile("file", &entry), INT64_MAX, &entry);
       manifest.side_files.push_back(std::move(side));
     }
+  manifest.tensor_sums = GetTensorSums(&body);
   if (!mistake.ok()) return mistake;
   return manifest;
 }

@@ -16,6 +16,7 @@
 
 #include "callbacks/state/descriptors.h"
 #include "replica/save/checksum.h"
+#include "replica/save/tensor_sums.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
 
@@ -48,6 +49,7 @@ struct StoredTensor {
   ShardedTensor tensor;  // without memory
   Extent extent;
   std::vector<std::string> aliases{};  // its other names (StateRegistry::AddAlias), ascending
+  std::optional<uint64_t> sum{};  // what the shard adds to its tensor's (logical_sum.h); nothing: of an older version
 };
 
 // One shard of one layout: one data file.
@@ -107,6 +109,9 @@ struct Manifest {
   bool moves_latest = true;  // false: a save of ranks without a quorum, chosen only when nothing else is there
   std::vector<ListedPart> parts;
   std::vector<SideFile> side_files;
+  // Ascending by key. Tensors that have none are left out, and all where they are too many (kTensorSumsBytesMax) or
+  // the version is an older one.
+  std::vector<TensorSum> tensor_sums;
 };
 
 std::string Encode(const Part& part);

@@ -90,6 +90,7 @@ Result<Manifest> Publisher::Collect() {
     all.push_back(&part);
     manifest.parts.push_back(listed[writer]);
   }
+  manifest.tensor_sums = TensorSumsOf(all);
   missing_states_ = MissingStates(KeysOf(parts));
   same_names_ = SameNames(all);
   KINTSUGI_RETURN_IF_ERROR(CheckComplete(manifest.identity, all));

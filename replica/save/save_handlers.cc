@@ -135,6 +135,11 @@ Status LoadHandler(HandlerContext& call, void* save_context) {
     if (context->note && !note.empty()) context->note(call.rank, note);
   }
   KINTSUGI_ASSIGN_OR_RETURN(Loaded loaded, std::move(read));
+  // A rank whose load has failed is a fault of the incident: those that wait for it here are called off.
+  if (context->compare_sums) {
+    KINTSUGI_ASSIGN_OR_RETURN(const std::string note, context->compare_sums(call, loaded));
+    if (context->note && !note.empty()) context->note(call.rank, note);
+  }
   call.step = loaded.info.step();
   call.bytes_moved = loaded.bytes;
   if (context->note && !loaded.note.empty()) context->note(call.rank, loaded.note);

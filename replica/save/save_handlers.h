@@ -44,6 +44,9 @@ struct SaveContext {
   std::function<Result<LoadShare>(HandlerContext& call)> share;
   // Loads what is no native checkpoint (replica/resume, in the formats of replica/formats); empty: such is refused.
   std::function<Result<Loaded>(HandlerContext& call, const LoadRequest& request)> load_other;
+  // Compares what all ranks hold after a load with the sums in the checkpoint (replica/resume), given what this rank
+  // has read; every rank calls it whose load succeeded. Gives what a person should know. Empty: nothing is compared.
+  std::function<Result<std::string>(HandlerContext& call, const Loaded& loaded)> compare_sums;
   // Called where a checkpoint has become visible, by its publisher: what is to be written of it elsewhere. It cannot
   // take the checkpoint back.
   std::function<void(HandlerContext& call, const CheckpointInfo& info)> after_publish;

@@ -1,8 +1,12 @@
 #include "replica/save/verify.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
 
 #include "kernels/host_checksum.h"
+#include "replica/save/logical_sum.h"
 #include "replica/save/names.h"
 #include "runtime/base/check.h"
 
@@ -19,25 +23,52 @@ struct Damages {
   }
 };
 
-void VerifyPart(const CheckpointInfo& info, const Part& part, FileSystem& files, Damages* damages) {
+// `sums` gets what the tensors' bytes add up to.
+void VerifyPart(const CheckpointInfo& info, const Part& part, FileSystem& files, SumGatherer* sums, Damages* damages) {
+  std::vector<uint8_t> buffer(kBlockBytes);
   const auto check = [&](const std::string& name, auto&& each) {
     const std::string path = Join(info.path, name);
     auto file = files.Open(path);
     if (!file.ok()) return damages->Add(file.status());
-    each([&](const Extent& extent, const std::string& what) {
-      const Status read = ReadExtent(**file, path, extent, what, nullptr, [] { return Status::Ok(); });
+    each([&](const Extent& extent, const std::string& what, const ShardedTensor* tensor) {
+      std::optional<LogicalSum> sum;
+      if (tensor) sum.emplace(*tensor);
+      const auto take = [&](uint64_t, const uint8_t* block, uint64_t size) {
+        if (sum) sum->Update({block, size});
+        return Status::Ok();
+      };
+      const Status read = ReadExtent(**file, path, extent, what, buffer.data(), take, [] { return Status::Ok(); });
       if (!read.ok()) damages->Add(read);
+      if (tensor) sums->Add(*tensor, read.ok() ? std::optional(sum->value()) : std::nullopt);
     });
   };
   for (const StoredShard& shard : part.shards)
     check(shard.file, [&](auto&& extent) {
-      for (const StoredTensor& stored : shard.tensors) extent(stored.extent, "tensor '" + stored.tensor.key + "'");
+      for (const StoredTensor& stored : shard.tensors)
+        extent(stored.extent, "tensor '" + stored.tensor.key + "'", &stored.tensor);
     });
   if (part.objects.empty()) return;
   check(part.objects_file, [&](auto&& extent) {
     for (const StoredObjects& stored : part.objects)
-      extent(stored.extent, "mirrored objects of rank " + stored.rank.ToString());
+      extent(stored.extent, "mirrored objects of rank " + stored.rank.ToString(), nullptr);
   });
+}
+
+// That the tensors are what they were when they were saved, in spite of all that lies between: each block agrees with
+// its own checksum, and still a shard may have come to another one's place.
+void CompareSums(const std::vector<TensorSum>& saved, const std::vector<TensorSum>& found, Damages* damages) {
+  std::map<std::string_view, const TensorSum*> by_key;
+  for (const TensorSum& tensor : found) by_key[tensor.key] = &tensor;
+  for (const TensorSum& tensor : saved) {
+    const auto own = by_key.find(tensor.key);
+    const std::string what = "tensor '" + tensor.key + "' ";
+    if (own == by_key.end())
+      damages->Add(
+          {StatusCode::kDataLoss, what + "is listed with its sum, but its shards are not there once and whole"});
+    else if (*own->second != tensor)
+      damages->Add({StatusCode::kDataLoss, what + "has the sum " + ToHex(own->second->sum) + ", what was saved " +
+                                               ToHex(tensor.sum) + ": use another checkpoint"});
+  }
 }
 
 // `at`: byte of the extent where the damaged block, or part of one, begins.
@@ -128,10 +159,13 @@ Status Verify(const std::string& path, FileSystem& files) {
                                   : file.status();
     if (!read.ok()) damages.Add(read);
   }
+  SumGatherer sums;
   for (const ListedPart& listed : info.manifest.parts) {
     KINTSUGI_ASSIGN_OR_RETURN(const Part part, ReadPart(info, listed, files));
-    VerifyPart(info, part, files, &damages);
+    VerifyPart(info, part, files, &sums, &damages);
   }
+  // A tensor with a damaged block was told already.
+  if (damages.count == 0) CompareSums(info.manifest.tensor_sums, sums.Sums(), &damages);
   if (damages.count == 0) return Status::Ok();
   return {StatusCode::kDataLoss, "checkpoint '" + path + "' has " + std::to_string(damages.count) +
                                      " damaged places: " + damages.text +

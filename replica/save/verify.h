@@ -1,4 +1,4 @@
-// Verify: reads a whole checkpoint and compares every checksum.
+// Verify: reads a whole checkpoint and compares every checksum, and each tensor's sum (tensor_sums.h).
 //
 // Errors: kDataLoss names file, tensor or object, and block of the first damages, and how many there are; what Inspect
 // finds.

@@ -178,10 +178,11 @@ Status PartWriter::WriteShard(const SaveEntry& entry, Planned planned) {
   for (const ShardedTensor* tensor : registry_.TensorsOfLayout(entry.layout)) {
     const Memory& memory = tensor->memory;
     KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_.DeviceOf(*tensor));
-    auto extent = device ? writer.AppendFrom(*device, memory)
-                         : writer.Append({static_cast<const uint8_t*>(memory.data), memory.size_bytes});
+    LogicalSum sum(*tensor);
+    auto extent = device ? writer.AppendFrom(*device, memory, &sum)
+                         : writer.Append({static_cast<const uint8_t*>(memory.data), memory.size_bytes}, &sum);
     if (!extent.ok()) return extent.status().Annotate("tensor '" + tensor->key + "'");
-    shard.tensors.push_back({*tensor, std::move(extent).value()});
+    shard.tensors.push_back({*tensor, std::move(extent).value(), {}, sum.value()});
     if (const auto tied = aliases.find(tensor->key); tied != aliases.end()) shard.tensors.back().aliases = tied->second;
   }
   KINTSUGI_RETURN_IF_ERROR(writer.Finish());

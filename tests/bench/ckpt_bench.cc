@@ -6,6 +6,8 @@
 //                       the same by the libraries in Python (load, reassemble, save)
 //   resume/8-to-6       a checkpoint of 8 ranks into 6, all at once, cold and warm                     against
 //                       read(4 MiB) of the same bytes by as many threads into the same memory
+//   resume/8-to-6/../with-sums   the same, and what the ranks hold compared with the sums in it      against
+//                       the same without
 //
 // Every task is a process of its own, so that each has its own peak of memory; start and imports are not timed. Medians
 // over the rounds; ratios are the medians of the rounds' own, and a round's tasks come in an order that alternates.
@@ -26,6 +28,7 @@
 #include "callbacks/state/registry.h"
 #include "replica/formats/convert.h"
 #include "replica/formats/safetensors/header.h"
+#include "replica/resume/held_sums.h"
 #include "replica/resume/reshaped_load.h"
 #include "replica/save/names.h"
 #include "runtime/base/random.h"
@@ -201,9 +204,14 @@ Spent Resume(const Json& task, bool plainly) {
     request.path = path;
     request.self = Rank(rank);
     request.world_size = kRanks;
-    Need(resume::LoadReshaped(ranks[static_cast<size_t>(rank)]->registry, request, {},
-                              resume::Agreement(&store, Rank(rank), kRanks, TimePoint::Max()))
-             .status());
+    const StateRegistry& registry = ranks[static_cast<size_t>(rank)]->registry;
+    resume::Agreement agreement(&store, Rank(rank), kRanks, TimePoint::Max());
+    const auto loaded = resume::LoadReshaped(registry, request, {}, agreement);
+    Need(loaded.status());
+    if (!task.value("sums", false)) return;
+    const auto compared = resume::CompareHeldSums(registry, *loaded, kRanks, {}, &agreement);
+    Need(compared.status());
+    if (compared->equal == 0) Need({StatusCode::kInternal, "nothing was compared"});
   };
   return TimeOf([&] {
     std::vector<std::thread> threads;
@@ -384,9 +392,14 @@ class Bench {
   void Resumption(const std::string& step, bool cold) {
     if (!IsAsked("resume/8-to-6")) return;
     const Json ours = {{"do", "resume"}, {"source", step}}, plain = {{"do", "plain-read"}, {"source", step}};
-    const auto runs = Measure({[&] { return Ask(ours_, ours); }, [&] { return Ask(ours_, plain); }},
-                              [&] { cold ? Chill(step) : Warm(step); });
-    Report(std::string("resume/8-to-6") + (cold ? "/cold" : "/warm"), runs[0], runs[1], 0.8);
+    Json sums = ours;
+    sums["sums"] = true;
+    const auto runs =
+        Measure({[&] { return Ask(ours_, ours); }, [&] { return Ask(ours_, plain); }, [&] { return Ask(ours_, sums); }},
+                [&] { cold ? Chill(step) : Warm(step); });
+    const std::string figure = std::string("resume/8-to-6") + (cold ? "/cold" : "/warm");
+    Report(figure, runs[0], runs[1], 0.8);
+    Report(figure + "/with-sums", runs[2], runs[0], 0.95);
   }
 
   const Options& options_;

@@ -2,13 +2,16 @@
 // line to noisy points with momentum, so that it has what a trainer has: weights, an optimizer's state, a random
 // generator and a sampler.
 //
-//   planted_trainer [tensor|update|random|sampler|clock|state]
+//   planted_trainer [tensor|update|random|sampler|clock|state|place|misplace]
 //
 // state: of an optimizer with two moments, the second one of parameter b is not registered.
+// place: no mistake, but an object that is made anew where a checkpoint of other ranks is resumed from; misplace: the
+// same, and the weights come to each other's places then, alike on every rank.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "integrations/cpp/kintsugi.h"
 
@@ -22,6 +25,7 @@ constexpr uint64_t kSteps = 8;
 struct Moving {
   const char* key;
   uint64_t value;
+  float* misplaced = nullptr;
 
   ShardedObject Object() {
     return {.key = key,
@@ -40,6 +44,14 @@ struct Moving {
             .take_over = TakeOver::kSameRank};
   }
 };
+
+// The object as a trainer would make it out of those of other ranks, while the tensors are loaded already.
+Status TakeOverAll(void* self, const std::vector<SavedObject>& saved, std::vector<uint8_t>* out) {
+  float* const weights = static_cast<Moving*>(self)->misplaced;
+  if (weights) std::swap(weights[0], weights[1]);
+  out->assign(saved.front().data, saved.front().data + saved.front().size_bytes);
+  return Status::Ok();
+}
 
 struct Trainer {
   std::string mistake;
@@ -109,7 +121,13 @@ Status Run(Trainer& trainer) {
       float* unused = nullptr;
       KINTSUGI_RETURN_IF_ERROR(Register(trainer, key, &unused));
     }
-  if (!trainer.Makes("random")) KINTSUGI_RETURN_IF_ERROR(agent.RegisterObject(trainer.random.Object()));
+  if (trainer.Makes("misplace")) trainer.random.misplaced = trainer.line;
+  ShardedObject random = trainer.random.Object();
+  if (trainer.Makes("misplace") || trainer.Makes("place")) {
+    random.take_over = TakeOver::kOwn;
+    random.take_over_all = TakeOverAll;
+  }
+  if (!trainer.Makes("random")) KINTSUGI_RETURN_IF_ERROR(agent.RegisterObject(random));
   if (!trainer.Makes("sampler")) KINTSUGI_RETURN_IF_ERROR(agent.RegisterObject(trainer.sampler.Object()));
   trainer.random.value += agent.rank().value();
   std::vector<Rank> all;

@@ -40,6 +40,8 @@ def other_ranks(runner):
         must_go_on_alike(first, second, log)
         if "event=resumed_reshaped" not in log or "beside_the_state=" not in log:
             raise Failure(f"{ranks} ranks: nothing says how the state was taken over\n{log[-3000:]}")
+        if "event=resume_sums compared=" not in log or "not_compared=" in log:
+            raise Failure(f"{ranks} ranks: not all that they hold was compared with what was saved\n{log[-3000:]}")
 
 
 def other_names(runner):

@@ -153,6 +153,7 @@ class Native final : public Format {
                               is_step ? checkpoint::ReadManifest(path) : checkpoint::FindNewestComplete(path));
     Catalog catalog("native", info.path);
     catalog.SetStep(info.step().value());
+    catalog.SetTensorSums(info.manifest.tensor_sums);
     KINTSUGI_RETURN_IF_ERROR(AddParts(&catalog, info, options));
     for (const checkpoint::SideFile& side : info.manifest.side_files)
       catalog.AddSideFile(side.name, Join(info.path, side.extent.file));
@@ -202,8 +203,13 @@ class Native final : public Format {
     OutlineFile manifest;
     manifest.name = folder + std::string(checkpoint::kManifestName);
     manifest.content = [parts, identity](std::span<const WrittenFile> before) -> Result<std::string> {
-      checkpoint::Manifest listed{identity, true, {}, SideFilesOf(before)};
-      for (const Part& part : *parts) listed.parts.push_back(checkpoint::List(part, checkpoint::Encode(part)));
+      checkpoint::Manifest listed{identity, true, {}, SideFilesOf(before), {}};
+      std::vector<const Part*> all;
+      for (const Part& part : *parts) {
+        listed.parts.push_back(checkpoint::List(part, checkpoint::Encode(part)));
+        all.push_back(&part);
+      }
+      listed.tensor_sums = checkpoint::TensorSumsOf(all);
       return checkpoint::Encode(listed);
     };
     outline.marks.push_back(std::move(manifest));
@@ -303,6 +309,7 @@ class Native final : public Format {
           if (next < shard.tensors.size() && shard.tensors[next].extent.offset == at &&
               shard.tensors[next].extent.size_bytes == size) {
             shard.tensors[next].extent.blocks = written.segment_blocks[i];
+            shard.tensors[next].sum = written.segment_sums[i];
             shard.tensors[next++].extent.sub_blocks = written.segment_sub_blocks[i];
           }
           at += size;

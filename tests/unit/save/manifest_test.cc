@@ -54,6 +54,7 @@ TEST(Manifest, ComesBackAsItWasEncoded) {
   manifest.identity = {"job", Step(7), Generation(3), 4};
   manifest.moves_latest = false;
   manifest.parts.push_back({Rank(2), "part-00002.json", 120, 0xABCDEF, {Rank(0), Rank(2)}, 4096});
+  manifest.tensor_sums = {{"a", DType::kBFloat16, {3, 4}, 7}, {"b\"", DType::kBool, {}, UINT64_MAX}};
   const auto decoded = DecodeManifest(Encode(manifest), "manifest.json");
   ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
   EXPECT_EQ(decoded->identity, manifest.identity);
@@ -61,6 +62,15 @@ TEST(Manifest, ComesBackAsItWasEncoded) {
   ASSERT_EQ(decoded->parts.size(), 1u);
   EXPECT_EQ(decoded->parts[0].digest, 0xABCDEFu);
   EXPECT_EQ(decoded->parts[0].holders, (std::vector<Rank>{Rank(0), Rank(2)}));
+  EXPECT_EQ(decoded->tensor_sums, manifest.tensor_sums);
+
+  Json body = Json::parse(Encode(manifest)).at("body");
+  std::swap(body["tensors"][0], body["tensors"][1]);
+  EXPECT_TRUE(Names(DecodeManifest(Seal(body.dump()), "m").status().message(), "tensors[1]", "the key before it"));
+  body["tensor_sum"] = "sums of a later version";
+  const auto later = DecodeManifest(Seal(body.dump()), "m");
+  ASSERT_TRUE(later.ok()) << later.status().ToString();
+  EXPECT_TRUE(later->tensor_sums.empty());
 }
 
 TEST(Part, RefusesEveryFieldThatLiesAndNamesIt) {
@@ -123,6 +133,9 @@ TEST(Part, RefusesEveryFieldThatLiesAndNamesIt) {
       {tensor + "/digest", "0000000000000000", "digest"},
       {tensor + "/sub_blocks", "0000000000000000", "one checksum for each part"},
       {tensor + "/sub_blocks", "zz", "one checksum for each part"},
+      {tensor + "/sum", "00ff", "sum"},
+      {tensor + "/sum", 255, "sum"},
+      {tensor + "/sum", "00000000000000fg", "sum"},
       {"/objects/0/rank", 4, "rank"},
       {"/objects/0/size_bytes", 1 << 20, "size_bytes"},
       {"/objects_file", "/etc/passwd", "file"},
