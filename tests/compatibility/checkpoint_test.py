@@ -32,7 +32,8 @@ def check(runner, version):
 
     undisturbed, _ = runner.run([], ["--steps", "10", *MODEL], nproc=2)
     resumed, log = runner.run(["--resume", str(root)], ["--steps", "10", *MODEL], nproc=2)
-    if version.name == "0.1.0" and log.count("event=resume_sums compared=0") != 1:
+    told = [line for line in log.splitlines() if "event=resume_sums compared=0" in line and "event=exited" not in line]
+    if version.name == "0.1.0" and len(told) != 1:
         raise Failure(f"{version.name}: nothing says, or too much, that there were no sums to compare\n{log[-3000:]}")
     # Another processor may round otherwise than the one that recorded it.
     pairs = list(zip(undisturbed["losses"][STEP:], resumed["losses"], strict=True))

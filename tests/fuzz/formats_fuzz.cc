@@ -120,7 +120,7 @@ std::pair<std::string, std::string> NativeSeeds() {
   stored.extent.sub_blocks.assign(checkpoint::SubBlockCount(stored.extent.size_bytes), 3);
   part.shards.push_back({0, {Rank(0), Rank(1)}, stored.extent.file, stored.extent.size_bytes, {stored}});
   const std::string text = checkpoint::Encode(part);
-  checkpoint::Manifest manifest{part.identity, true, {checkpoint::List(part, text)}, {}};
+  checkpoint::Manifest manifest{part.identity, true, {checkpoint::List(part, text)}, {}, {}};
   manifest.side_files.push_back({"config.json", {"side.config.json", 0, 3, {4}}});
   return {BodyOf(text), BodyOf(checkpoint::Encode(manifest))};
 }

@@ -2,11 +2,11 @@
 // line to noisy points with momentum, so that it has what a trainer has: weights, an optimizer's state, a random
 // generator and a sampler.
 //
-//   planted_trainer [tensor|update|random|sampler|clock|state|place|misplace]
+//   planted_trainer [tensor|update|random|sampler|clock|state|place|misplace|refuse]
 //
 // state: of an optimizer with two moments, the second one of parameter b is not registered.
 // place: no mistake, but an object that is made anew where a checkpoint of other ranks is resumed from; misplace: the
-// same, and the weights come to each other's places then, alike on every rank.
+// same, and the weights come to each other's places then, alike on every rank; refuse: the same, and rank 1 cannot.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -26,6 +26,7 @@ struct Moving {
   const char* key;
   uint64_t value;
   float* misplaced = nullptr;
+  bool refuses = false;
 
   ShardedObject Object() {
     return {.key = key,
@@ -45,8 +46,16 @@ struct Moving {
   }
 };
 
+class StderrLog final : public LogSink {
+ public:
+  void Write(LogLevel level, std::string_view line) override {
+    if (level >= LogLevel::kWarning) std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+  }
+};
+
 // The object as a trainer would make it out of those of other ranks, while the tensors are loaded already.
 Status TakeOverAll(void* self, const std::vector<SavedObject>& saved, std::vector<uint8_t>* out) {
+  if (static_cast<Moving*>(self)->refuses) return {StatusCode::kDataLoss, "one rank alone cannot go on"};
   float* const weights = static_cast<Moving*>(self)->misplaced;
   if (weights) std::swap(weights[0], weights[1]);
   out->assign(saved.front().data, saved.front().data + saved.front().size_bytes);
@@ -111,7 +120,7 @@ Status Register(Trainer& trainer, const char* key, float** values) {
 
 Status Run(Trainer& trainer) {
   KINTSUGI_ASSIGN_OR_RETURN(const AgentOptions options, AgentOptions::FromEnvironment());
-  KINTSUGI_ASSIGN_OR_RETURN(trainer.agent, Join(options));
+  KINTSUGI_ASSIGN_OR_RETURN(trainer.agent, Join(options, std::make_shared<StderrLog>()));
   Agent& agent = *trainer.agent;
   KINTSUGI_RETURN_IF_ERROR(Register(trainer, "line", &trainer.line));
   trainer.momentum = trainer.forgotten;
@@ -122,8 +131,9 @@ Status Run(Trainer& trainer) {
       KINTSUGI_RETURN_IF_ERROR(Register(trainer, key, &unused));
     }
   if (trainer.Makes("misplace")) trainer.random.misplaced = trainer.line;
+  trainer.random.refuses = trainer.Makes("refuse") && agent.rank() == Rank(1);
   ShardedObject random = trainer.random.Object();
-  if (trainer.Makes("misplace") || trainer.Makes("place")) {
+  if (trainer.Makes("misplace") || trainer.Makes("place") || trainer.Makes("refuse")) {
     random.take_over = TakeOver::kOwn;
     random.take_over_all = TakeOverAll;
   }
