@@ -25,6 +25,8 @@ using nlohmann::json;
 // Whoever does not pull loses the oldest events, never the newest.
 constexpr size_t kEventsKept = 4096;
 constexpr Duration kPollPauses = std::chrono::milliseconds(20);
+constexpr std::chrono::milliseconds kLookEvery{200};
+constexpr int64_t kLongestMs = 1'000'000'000'000;  // 30 years: clocks count in nanoseconds
 
 // An event with its texts in one place.
 struct Event {
@@ -68,6 +70,7 @@ struct kintsugi_controller final : ControllerHost {
       controller.Start();
       const Status status = net::RunGuarded(io, *log);
       if (!status.ok()) End(core::kExitFailed, Step(), status.message());
+      over = true;
     });
   }
 
@@ -199,6 +202,7 @@ struct kintsugi_controller final : ControllerHost {
   SaveBook saves;
   Ledger injections;
   bool ended = false, leaves = false;
+  std::atomic<bool> over{false};  // nothing that is posted is carried out any more
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work;
   std::thread thread;
 };
@@ -317,9 +321,15 @@ Status Ask(kintsugi_controller* controller, const char* request, int64_t timeout
   });
   std::unique_lock lock(waiting->mutex);
   const auto there = [&] { return waiting->answer.has_value(); };
-  if (timeout_ms < 0)
-    waiting->changed.wait(lock, there);
-  else if (!waiting->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), there))
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, kLongestMs));
+  // In slices: where its loop has ended by an error of ours, nobody will answer.
+  while (!there() && !controller->over && (timeout_ms < 0 || std::chrono::steady_clock::now() < until)) {
+    const auto slice = std::chrono::steady_clock::now() + kLookEvery;
+    waiting->changed.wait_until(lock, timeout_ms < 0 ? slice : std::min(slice, until), there);
+  }
+  if (!there() && controller->over) return {StatusCode::kInternal, "the controller's loop has ended: see its log"};
+  if (!there())
     return {StatusCode::kDeadlineExceeded,
             "no answer to " + std::string(request) + " within " + std::to_string(timeout_ms) +
                 " ms: what was asked for may still come about; with \"wait\": false it is not waited for"};
