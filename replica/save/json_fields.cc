@@ -11,11 +11,65 @@ constexpr std::string_view kHead = "{\"body\":";
 constexpr std::string_view kMiddle = ",\"digest\":\"";
 constexpr std::string_view kTail = "\"}\n";
 constexpr size_t kDigestDigits = 16;
-constexpr int kDepthMax = 8;
+constexpr size_t kDepthMax = 8;
 
 std::string DigestText(std::string_view body) {
   return ToHex(ChecksumOf({reinterpret_cast<const uint8_t*>(body.data()), body.size()}));
 }
+
+// Builds a document as it is read, in time that is proportional to its length: nlohmann's parser with a callback looks
+// through all of a list after each of its elements.
+class Builder final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  using Json = nlohmann::json;
+  explicit Builder(Json* document) : document_(document) {}
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return Open(Json::object()); }
+  bool key(string_t& name) override {
+    name_ = std::move(name);
+    return true;
+  }
+  bool end_object() override { return Close(); }
+  bool start_array(std::size_t) override { return Open(Json::array()); }
+  bool end_array() override { return Close(); }
+  bool parse_error(std::size_t, const std::string&, const Json::exception&) override { return false; }
+
+ private:
+  bool Add(Json value) {
+    *Place() = std::move(value);
+    return true;
+  }
+  bool Open(Json empty) {
+    if (open_.size() == kDepthMax) return false;
+    Json* const place = Place();
+    *place = std::move(empty);
+    open_.push_back(place);
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+  // Where the next value goes. What is open does not move: its own list grows only when it is closed.
+  Json* Place() {
+    if (open_.empty()) return document_;
+    Json& within = *open_.back();
+    if (within.is_object()) return &within[name_];
+    within.push_back(nullptr);
+    return &within.back();
+  }
+
+  Json* const document_;
+  std::vector<Json*> open_;  // objects and lists, each within the one before
+  std::string name_;         // of the next value of an object
+};
 
 }  // namespace
 
@@ -131,10 +185,9 @@ Result<nlohmann::json> Unseal(const std::string& text, const std::string& name) 
   const std::string_view rest = view.substr(kHead.size() + body.size());
   if (!rest.starts_with(kMiddle)) return bad("is torn");
   if (rest.substr(kMiddle.size(), kDigestDigits) != DigestText(body)) return bad("does not match its own digest");
-  // Deep nesting is dropped, not followed: what a manifest needs is flat, and its absence is noticed by the reader.
-  const auto shallow = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) { return depth <= kDepthMax; };
-  nlohmann::json parsed = nlohmann::json::parse(body.begin(), body.end(), shallow, false);
-  if (parsed.is_discarded()) return bad("is no JSON");
+  nlohmann::json parsed;
+  Builder builder(&parsed);
+  if (!nlohmann::json::sax_parse(body.begin(), body.end(), &builder)) return bad("is no JSON, or nested too deep");
   return parsed;
 }
 
