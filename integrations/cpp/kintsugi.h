@@ -7,6 +7,8 @@
 
 #include <memory>
 
+#include "callbacks/state/experts.h"
+#include "callbacks/state/values.h"
 #include "integrations/cpp/gloo_world.h"
 #include "replica/links/replica_options.h"
 #include "replica/stream/gloo_group.h"
