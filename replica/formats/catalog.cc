@@ -134,9 +134,8 @@ void Catalog::MarkShared() {
 void Catalog::NameAliases() {
   std::vector<std::vector<uint32_t>> pieces;  // of the tensors that were there before
   for (const auto& [alias, key] : std::exchange(aliases_, {})) {
-    const auto leave_out = [&](const std::string& why) {
-      AddNote("left out: '" + PrintableKey(alias) + "' as an alias of '" + PrintableKey(key) + "', " + why);
-    };
+    const std::string left_out = "left out: '" + PrintableKey(alias) + "' as an alias of '" + PrintableKey(key) + "', ";
+    const auto leave_out = [&](const std::string& why) { AddNote(left_out + why); };
     const auto found = tensor_numbers_.find(key);
     if (found == tensor_numbers_.end() || alias == key) {
       leave_out("which is no other tensor");
