@@ -1,15 +1,18 @@
 """What one rank of bench torch measures of itself; rank 0 prints a line of JSON.
 
-  torch_bench_rank.py collectives | gate | hooks | register MIB
+  torch_bench_rank.py collectives | blocked | swap GROUPS | gate | hooks | register MIB
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -50,6 +53,70 @@ def collectives() -> dict[str, list[float]]:
     return found
 
 
+def blocked() -> dict[str, list[float]]:
+    """Rank 0 stays away; how long after an abort the others are out of their all-reduce. Of all ranks: told through the store."""
+    store = dist.distributed_c10d._get_default_store()
+    rank, took = dist.get_rank(), []
+
+    def waits(backend: str, limit: float, abort: Callable[[object], object]) -> float:
+        group = dist.new_group(backend=backend, timeout=datetime.timedelta(seconds=limit))
+        dist.all_reduce(torch.ones(1), group=group)
+        began: list[float] = []
+
+        def later() -> None:
+            began.append(time.perf_counter())
+            abort(group)
+
+        if rank > 0:
+            timer = threading.Timer(0.05, later)
+            timer.start()
+            try:
+                dist.all_reduce(torch.ones(1 << 10), group=group)
+            except RuntimeError:
+                pass
+            else:
+                raise RuntimeError("nobody was blocked")
+            ended = time.perf_counter()
+            timer.join()
+            out = max(ended - began[0], 0) * 1000  # 0: woken by the others, who closed their side first
+            store.set(f"out/{backend}/{len(took)}/{rank}", str(out))
+        dist.destroy_process_group(group)
+        slowest = max(float(store.get(f"out/{backend}/{len(took)}/{other}")) for other in range(1, dist.get_world_size()))
+        return slowest
+
+    for _ in range(20):
+        took.append(waits("kintsugi", 60, lambda group: group._get_backend(torch.device("cpu")).abort_now()))  # type: ignore[attr-defined]
+    gloo = waits("gloo", 2, lambda group: group._get_backend(torch.device("cpu")).abort())  # type: ignore[attr-defined]
+    return {"kintsugi": [max(took)], "median": [statistics.median(took)], "gloo": [gloo]}
+
+
+def swapped(run: kintsugi.torch.TorchRun, count: int) -> dict[str, list[float]]:
+    """What connecting all groups anew takes in an incident; rank 0's, which ends when all are connected, as every rank's does."""
+    found: dict[str, list[float]] = {"swap": [], "compared": [], "gloo": []}
+    begun = time.perf_counter()
+    plain = [dist.new_group(backend="gloo") for _ in range(count)]
+    found["gloo"].append((time.perf_counter() - begun) * 1000)
+    for group in plain:
+        dist.destroy_process_group(group)
+    for _ in range(count - 1):
+        dist.new_group()
+    rebuild, compare = run._groups.rebuild, run._groups._compare
+
+    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            begun = time.perf_counter()
+            answer = function(*arguments)
+            if run._released:
+                found[name].append((time.perf_counter() - begun) * 1000)
+            return answer
+
+        return call
+
+    run._groups.rebuild = timed("swap", rebuild)  # type: ignore[method-assign]
+    run._groups._compare = timed("compared", compare)  # type: ignore[method-assign]
+    return found
+
+
 def register(run: kintsugi.torch.TorchRun, mib: int) -> dict[str, list[float]]:
     model = torch.nn.Module()
     model.weight = torch.nn.Parameter(torch.ones(mib << 18))
@@ -78,6 +145,10 @@ def main() -> None:
         found = register(run, int(sys.argv[2]))
     if what == "collectives":
         found = collectives()
+    if what == "blocked":
+        found = blocked()
+    if what == "swap":
+        found = swapped(run, int(sys.argv[2]))
     run.register(model=layer, optimizer=optimizer)
     clock = time.perf_counter if what == "gate" else time.thread_time  # hooks: without waiting for others
     found |= {"step": [], "plain step": [], "objects": [], "gate": []} if what in ("gate", "hooks") else {}
@@ -113,7 +184,11 @@ def main() -> None:
         agent = run.agent
         run.agent = Timed()  # type: ignore[assignment]
         run._put_objects = timed_put  # type: ignore[method-assign]
-    run.train(step, steps=300 if what in ("gate", "hooks") else 2)
+    run.train(step, steps=300 if what in ("gate", "hooks") else 14 if what == "swap" else 2)
+    if what == "hooks":  # beside other work a median is that of cold caches: the fastest step as well
+        ours = [whole - objects - gate for whole, objects, gate in zip(found["step"], found["objects"], found["gate"])]
+        found["hooks alone"] = [whole - plain for whole, plain in zip(ours, found["plain step"])]
+        found["hooks alone, fastest"] = [min(ours) - min(found["plain step"])]
     if run.rank == 0:
         print("measured", json.dumps({name: statistics.median(times) for name, times in found.items() if times}), flush=True)
 

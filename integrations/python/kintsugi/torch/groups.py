@@ -7,7 +7,6 @@ import contextlib
 import datetime
 import json
 import os
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from .. import _core
 from .._errors import Error
 from ..run import Incident
 
+_MOST_DEVICES = 8  # more groups than that share their threads
 _DRAIN_MS = 500  # connections are closed by then: whatever is still stuck gets no more bytes
 
 
@@ -162,8 +162,12 @@ class Groups:
         limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
         told = self._compare(incident.generation, facts, limit_ms)
         self.clean(incident)
+        if self.all:
+            base = RunStore(self.agent.open_store(incident.generation), limit_ms)
+            everyone = range(self.agent.world_size)
+            wire = _Wire(self.extension, base, "g", self.agent.rank, everyone, min(len(self.all), _MOST_DEVICES))
         for group in self.all:
-            self._connect(group, incident.generation, f"g/{group.place}", limit_ms)
+            self._connect(group, incident.generation, f"g/{group.place}", limit_ms, wire)
         self.generation = incident.generation
         return told
 
@@ -187,17 +191,16 @@ class Groups:
                 )
         return told
 
-    def _connect(self, group: Group, generation: int, prefix: str, limit_ms: int) -> None:
+    def _connect(self, group: Group, generation: int, prefix: str, limit_ms: int, wire: _Wire | None = None) -> None:
+        """`wire`: shared with other groups; none: one of its own."""
         if len(group.ranks) == 1 and group.ranks[0] != self.agent.rank:
             raise Error(f"group '{group.place}' names rank {group.ranks[0]}, this is rank {self.agent.rank}", 5)
         base = RunStore(self.agent.open_store(generation), limit_ms)
         store = PrefixStore(prefix, base)
-        before = _sockets()
-        rank = group.ranks.index(self.agent.rank)
+        rank, size = group.ranks.index(self.agent.rank), len(group.ranks)
         try:
-            inner = dist.ProcessGroupGloo(store, rank, len(group.ranks), datetime.timedelta(milliseconds=limit_ms))
-            opened = {entry for entry in _sockets() if entry not in before}
-            connections = _connections(base, prefix, rank, len(group.ranks), opened)
+            wire = wire or _Wire(self.extension, base, prefix, rank, range(size), 1)
+            inner, connections = wire.connect(store, rank, size, datetime.timedelta(milliseconds=limit_ms))
         except RuntimeError as error:
             # What a store's refusal becomes on its way through torch; and peers that are gone before they are connected.
             raise error if isinstance(error, Error) else Error(
@@ -205,7 +208,7 @@ class Groups:
             ) from error
         inner._set_default_timeout(group.timeout)
         group.keep = [base, store]
-        group.outer.connect(inner, sorted(connections), generation)
+        group.outer.connect(inner, connections, generation)
 
 
 def refuse_others() -> None:
@@ -229,39 +232,47 @@ def _difference(ours: list[Any], theirs: list[Any]) -> str:
     return f"{len(ours)} here, {len(theirs)} there"
 
 
-def _sockets() -> set[tuple[int, int]]:
-    """(descriptor, inode) of every socket of this process."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            found.add((int(name), int(target[8:-1])))
-    return found
+class _Wire:
+    """What groups are connected through: devices of Gloo's, each with a thread and a listening port, and the ports at which the ranks
+    of these groups listen. By them a group's connections are told from what else is opened at that time.
+
+    `name`, `names`: this rank and all of them, as they are called below `prefix`."""
+
+    def __init__(self, extension: Any, store: RunStore, prefix: str, name: int, names: Sequence[int], count: int) -> None:
+        self._sockets = extension.OpenSockets()
+        self._devices: list[tuple[list[Any], set[int]]] = []  # and the ports that they listen at
+        for _ in range(count):
+            devices = _open_devices()
+            self._devices.append((devices, {port for _, _, port, peer in self._sockets.opened() if peer == 0}))
+        self._own = {port for _, ports in self._devices for port in ports}
+        self._unclaimed: list[tuple[int, int, int, int]] = []  # by peers that are ahead, for groups to come
+        self._used = 0
+        store.set(f"{prefix}/listening/{name}", json.dumps(sorted(self._own)))
+        self._peers = {port for other in names if other != name for port in json.loads(store.get(f"{prefix}/listening/{other}"))}
+
+    def connect(self, store: Store, rank: int, size: int, limit: datetime.timedelta) -> tuple[Any, list[tuple[int, int]]]:
+        """A group, and its connections: (descriptor, inode)."""
+        gloo: Any = dist.ProcessGroupGloo
+        options = gloo._Options()
+        options._devices, ports = self._devices[self._used % len(self._devices)]
+        options._threads = 2 * len(options._devices)
+        options._timeout = limit
+        self._used += 1
+        inner = gloo(store, rank, size, options)
+        mine, others = [], []
+        for socket in (*self._unclaimed, *self._sockets.opened()):
+            descriptor, inode, own, peer = socket
+            if peer and (own in ports or (peer in self._peers and own not in self._own)):
+                mine.append((descriptor, inode))
+            elif peer and own in self._own:
+                others.append(socket)
+        self._unclaimed = others
+        return inner, sorted(mine)
 
 
-def _connections(
-    store: RunStore, prefix: str, rank: int, size: int, opened: set[tuple[int, int]]
-) -> Sequence[tuple[int, int]]:
-    """Those of the sockets that connect this group: at its own listening port, or to one of a peer's. Others may have been
-    opened at the same time by anybody."""
-    listening, connected = [], []
-    for descriptor, inode in opened:
-        try:
-            with socket.socket(fileno=os.dup(descriptor)) as probe:
-                if probe.family not in (socket.AF_INET, socket.AF_INET6) or probe.type != socket.SOCK_STREAM:
-                    continue
-                if probe.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    listening.append(probe.getsockname()[1])
-                else:
-                    connected.append((descriptor, inode, probe.getsockname()[1], probe.getpeername()[:2]))
-        except OSError:
-            continue
-    store.set(f"{prefix}/listening/{rank}", json.dumps(listening))
-    ports = set()
-    for peer in range(size):
-        if peer != rank:
-            ports.update(json.loads(store.get(f"{prefix}/listening/{peer}")))
-    return [(fd, inode) for fd, inode, own, peer in connected if own in listening or peer[1] in ports]
+def _open_devices() -> list[Any]:
+    """As ProcessGroupGloo does for itself where it is given none."""
+    interfaces = os.environ.get("GLOO_SOCKET_IFNAME")
+    if not interfaces:
+        return [dist.ProcessGroupGloo.create_default_device()]
+    return [dist.ProcessGroupGloo.create_device(interface=name) for name in interfaces.split(",")]

@@ -1,5 +1,6 @@
 // Python's view of the outer groups. Every entry that may wait or touch a group lets go of Python's lock.
 #include <group.h>
+#include <sockets.h>
 #include <sys/mman.h>
 #include <tensors.h>
 #include <torch/csrc/utils/pybind.h>
@@ -15,6 +16,7 @@ namespace py = pybind11;
 using kintsugi::torch_door::AbortAll;
 using kintsugi::torch_door::CollectiveMarker;
 using kintsugi::torch_door::Connection;
+using kintsugi::torch_door::OpenSockets;
 using kintsugi::torch_door::OuterGroup;
 using kintsugi::torch_door::Places;
 
@@ -62,6 +64,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("know", &Places::Know, py::arg("parameter"))
       .def("first_moved", &Places::FirstMoved)
       .def("first_unknown", &Places::FirstUnknown);
+  // [(descriptor, inode, own port, the peer's or 0)]
+  py::class_<OpenSockets>(module, "OpenSockets")
+      .def(py::init<>(), unlocked)
+      .def("opened", &OpenSockets::Opened, unlocked);
   module.def("pack", &kintsugi::torch_door::Pack, py::arg("tensors"));
   module.def("unpack", &kintsugi::torch_door::Unpack, py::arg("tensors"), py::arg("packed"));
   module.def("has_plain_values", &kintsugi::torch_door::HasPlainValues, py::arg("state"));
