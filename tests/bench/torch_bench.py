@@ -21,8 +21,9 @@ HERE = Path(__file__).resolve().parent
 GPT = HERE.parent.parent / "integrations/examples/torch_gpt/train.py"
 BUDGETS_MS = {"ddp": 100, "zero": 100, "fsdp": 200, "hsdp": 200, "tp": 200}
 SPARE_BUDGETS_MS = {"ddp": 300}  # others: 600
-# Until a spare or the warm process has imported torch: on a machine that is busier than it has cores that takes its time.
-PATIENCE = ("--inject", "slow:0@2:forward,ms=15000", "--inject", "slow:0@4:forward,ms=15000")
+# Until a spare or the warm process has imported torch: on a machine that is busier than it has cores that takes its time. Below the
+# limit of the look-out for hangs.
+PATIENCE_S = 15
 
 
 class Bench:
@@ -45,12 +46,13 @@ class Bench:
         print(f"{'ok  ' if ok else 'OVER'} {name}: {value:.1f} {unit}{beside}{f', budget {budget:g}' if budget is not None else ''}",
               file=sys.stderr, flush=True)
 
-    def kintsugi(self, nproc, program, *options):
+    def kintsugi(self, nproc, program, *options, wait_s=0):
         """The run's record, and what the ranks printed."""
         with tempfile.TemporaryDirectory(prefix="kintsugi-bench-") as folder:
             done = subprocess.run([Path(self.options.bin).resolve() / "kintsugi", "run", "--nproc", str(nproc), "--join-timeout", "400",
                                    "--hang-least", "20", *options, "--json", "-", "--", sys.executable, *program],
-                                  cwd=folder, capture_output=True, text=True, timeout=1500, env=self.environment)
+                                  cwd=folder, capture_output=True, text=True, timeout=1500,
+                                  env={**self.environment, "KINTSUGI_BENCH_WAIT": str(wait_s)})
         if done.returncode != 0:
             sys.exit(f"{program} ended with {done.returncode}\n{done.stderr[-4000:]}")
         return json.loads(done.stdout), done.stderr
@@ -90,8 +92,8 @@ class Bench:
         for options, path, budget in ((("--spares", "1"), "spare", SPARE_BUDGETS_MS.get(how, 600)), (("--warm",), "respawn", 1000)):
             runs = []
             for _ in range(self.options.kills):
-                faults = (*PATIENCE, "--inject", "kill:2@8:backward")
-                record, said = self.kintsugi(4, [str(GPT), "--parallel", how, "--steps", "12"], "--no-adopt", *alone, *options, *faults)
+                program = [str(HERE / "torch_bench_newcomer.py"), str(GPT), "--parallel", how, "--steps", "12"]
+                record, said = self.kintsugi(4, program, "--no-adopt", *alone, *options, "--inject", "kill:2@8:backward", wait_s=PATIENCE_S)
                 found = [incident["path"] for incident in record["incidents"]]
                 if found not in ([path], ["reload"] if alone else [path]) or (path == "respawn" and "how=forked" not in said):
                     print(f"     {how} {' '.join(options)}: {found}, nobody was ready: not counted", file=sys.stderr)

@@ -1,11 +1,12 @@
 """Runs a trainer as it is; where it takes a lost process's place it says what its processor time went into until its first step.
 
-  torch_bench_newcomer.py SCRIPT ARGUMENTS...
+  torch_bench_newcomer.py SCRIPT ARGUMENTS...     KINTSUGI_BENCH_WAIT: the third step waits for so many seconds, for others to be ready
 """
 
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import sys
 import time
@@ -24,6 +25,9 @@ begin_step = TorchRun.begin_step
 
 def told(run: TorchRun, k: int) -> None:
     begin_step(run, k)
+    if k < 3 and not run.replaces:
+        return
+    time.sleep(0 if run.replaces else float(os.environ.get("KINTSUGI_BENCH_WAIT", "0")))
     TorchRun.begin_step = begin_step  # type: ignore[method-assign, assignment]
     if run.replaces:
         own = time.process_time() - imported
