@@ -15,6 +15,7 @@
 
 #include "replica/stream/gloo_ports.h"
 #include "replica/stream/loop_turns.h"
+#include "replica/stream/rank_ports.h"
 #include "replica/stream/sigpipe_guard.h"
 
 namespace kintsugi {

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "replica/stream/rank_ports.h"
+
 namespace kintsugi {
 
 std::string AddressOfThisRank() {

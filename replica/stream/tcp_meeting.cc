@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "replica/stream/rank_ports.h"
 #include "replica/stream/store_wait.h"
 
 namespace kintsugi {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <latch>
 #include <map>
 #include <memory>
 #include <thread>
@@ -60,7 +61,9 @@ class TamperedLink final : public Link {
     }
     sent_bytes += size;
     // Block messages only: they are the large ones, and messages are told apart by their order.
-    if (size >= 1000 && flips.contains(++payloads)) {
+    const bool is_payload = size >= 1000;
+    if (is_payload && ++payloads == 1 && together) together->arrive_and_wait();
+    if (is_payload && flips.contains(payloads)) {
       std::vector<uint8_t> copy(static_cast<uint8_t*>(memory.data) + offset, static_cast<uint8_t*>(memory.data) + offset + size);
       if (observer) observer->Passed(copy.data(), size);
       copy[size / 2] ^= 1;
@@ -75,6 +78,7 @@ class TamperedLink final : public Link {
   Rank peer() const override { return inner_->peer(); }
   std::string_view kind() const override { return inner_->kind(); }
 
+  std::shared_ptr<std::latch> together;  // nobody sends his first payload before each source has been asked for one
   std::map<int, bool> flips;  // numbers of the payload messages to damage, from 1
   std::optional<uint64_t> die_after_bytes;
   int payloads = 0;
@@ -95,6 +99,12 @@ class Transfer {
     }
     send_status.resize(static_cast<size_t>(sources));
     send_options.resize(static_cast<size_t>(sources));
+  }
+
+  // Otherwise one source may have sent everything before another one's thread has begun.
+  void LetEachSourceSend() {
+    const auto together = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(sending.size()));
+    for (auto& link : sending) link->together = together;
   }
 
   Status Run(State& source, State& target, ReceiveLedger& ledger, Step step = Step(4)) {
@@ -140,6 +150,7 @@ TEST(StateStream, BringsEveryByteUnderEveryChecksum) {
 TEST(StateStream, SeveralSourcesShareTheWork) {
   State source(1, {64 * kBlock}), target(0, {64 * kBlock});
   Transfer transfer(3);
+  transfer.LetEachSourceSend();
   for (size_t i = 0; i < 3; ++i) transfer.send_options[i].objects = {static_cast<uint8_t>(i)};
   ReceiveLedger ledger;
   ASSERT_TRUE(transfer.Run(source, target, ledger).ok());
@@ -196,6 +207,7 @@ TEST(StateStream, ADamagedBlockIsAskedForOnceMore) {
   for (int sources : {1, 2}) {
     State source(1, {16 * kBlock}), target(0, {16 * kBlock});
     Transfer transfer(sources);
+    transfer.LetEachSourceSend();
     transfer.sending[0]->flips[1] = true;
     ReceiveLedger ledger;
     const Status status = transfer.Run(source, target, ledger);
