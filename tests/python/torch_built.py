@@ -25,7 +25,7 @@ WIDTH = 8
 class Overlapped(nn.Module):
     """Averages gradients while the backward pass still runs."""
 
-    def __init__(self, module: nn.Module, group: dist.ProcessGroup | None) -> None:
+    def __init__(self, module: nn.Module, group: Any) -> None:  # torch says what in each version otherwise
         super().__init__()
         self.module = module
         self.group = group
