@@ -376,8 +376,8 @@ class Writing {
   WriteResult result_;
   std::atomic<uint64_t> unstaged_{0}, since_drop_{0};
   std::atomic<bool> failed_{false};
+  bool is_renamed_ = false;  // by a program: what is written is not what the source's writer summed up
   std::mutex mutex_;
-  bool is_renamed_ = false;
   // Guarded by mutex_ while threads run.
   checkpoint::SumGatherer sums_;
   uint64_t done_ = 0, total_ = 0;
