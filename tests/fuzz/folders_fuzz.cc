@@ -3,17 +3,14 @@
 //
 // The first byte chooses the format, the second one of its files, the rest is that file's pickle; all else of the
 // folder is as our own writers made it. What is accepted lies within its files and can be read to the last byte.
-#include <stdlib.h>
-
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 
-#include "replica/formats/compare.h"
 #include "replica/formats/convert.h"
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/safetensors/header.h"
 #include "replica/formats/zip/zip.h"
-#include "runtime/base/check.h"
+#include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace kintsugi::fuzz {
@@ -21,15 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace kintsugi::formats;
-
-std::string ReadAll(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void WriteAll(const fs::path& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
 
 // A file with a pickle: bare, or a record of an archive.
 struct Pickled {
@@ -47,10 +35,7 @@ struct Pickled {
       layer.AddBytes(entry.name.substr(entry.name.find('/') + 1),
                      IsPickle(entry) ? std::string(other) : whole.substr(entry.at, entry.size_bytes));
     layer.Finish();
-    std::string bytes;
-    for (const Segment& segment : file.segments)
-      bytes += segment.kind == Segment::Kind::kLate ? segment.late({}) : segment.bytes;
-    return bytes;
+    return BytesOf(file);
   }
   static bool IsPickle(const zip::Entry& entry) { return entry.name.ends_with("/data.pkl"); }
 };
@@ -105,16 +90,9 @@ class Folders {
     std::vector<Pickled> files;
   };
   const std::vector<Folder>& folders() const { return folders_; }
-  ~Folders() {
-    std::error_code ignored;
-    fs::remove_all(home_, ignored);
-  }
 
  private:
   Folders() {
-    std::string name = (fs::temp_directory_path() / "kintsugi-fuzz-XXXXXX").string();
-    KINTSUGI_CHECK(::mkdtemp(name.data()) != nullptr, "no folder could be made");
-    home_ = name;
     WriteSource(home_ / "source.safetensors");
     for (const char* format : {"deepspeed", "deepspeed-universal", "megatron", "dcp", "paddle"}) {
       const fs::path root = home_ / format;
@@ -140,20 +118,10 @@ class Folders {
     KINTSUGI_CHECK(done.ok(), done.status().message());
   }
 
-  fs::path home_;
+  const ScratchFolder scratch_;
+  const fs::path home_ = scratch_.path();
   std::vector<Folder> folders_;
 };
-
-bool Reads(const fs::path& root) {
-  const auto catalog = ReadCatalog(root);
-  KINTSUGI_CHECK(catalog.ok() || !catalog.status().message().empty(), "a refusal without a reason");
-  if (!catalog.ok()) return false;
-  for (const CatalogPiece& piece : catalog->pieces()) {
-    const uint64_t size = catalog->files()[piece.file]->text().size();
-    KINTSUGI_CHECK(piece.at <= size && piece.bytes <= size - piece.at, "a piece outside of its file");
-  }
-  return LogicalDigests(*catalog, {}).ok();
-}
 
 }  // namespace
 
@@ -162,7 +130,7 @@ bool Try(std::string_view input) {
   const auto& folder = folders[TakeByte(&input) % folders.size()];
   const Pickled& file = folder.files[TakeByte(&input) % folder.files.size()];
   WriteAll(file.path, file.With(input));
-  const bool is_read = Reads(folder.root);
+  const bool is_read = ReadsToTheLastByte(folder.root);
   WriteAll(file.path, file.whole);
   return is_read;
 }

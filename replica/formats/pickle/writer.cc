@@ -36,6 +36,9 @@ class TreeWriter {
         writer_->Int(node.number);
         return Status::Ok();
       case Kind::kBigInt:
+        if (node.text.size() > kBigIntBytesMax)
+          return Bad(node, "it is a number of " + std::to_string(node.text.size()) + " bytes, at most " +
+                               std::to_string(kBigIntBytesMax) + " are written");
         writer_->BigInt(node.text);
         return Status::Ok();
       case Kind::kFloat:
@@ -151,10 +154,10 @@ void PickleWriter::Int(int64_t value) {
 }
 
 void PickleWriter::BigInt(std::string_view two_complement) {
-  // LONG4 is not in torch's set; numbers of more than 255 bytes do not occur in states.
+  // LONG4 is not in torch's set.
   bytes_ += "\x8a";
-  AppendNumber(&bytes_, std::min<size_t>(two_complement.size(), 255), 1);
-  bytes_ += two_complement.substr(0, 255);
+  AppendNumber(&bytes_, two_complement.size(), 1);
+  bytes_ += two_complement;
 }
 
 void PickleWriter::Float(double value) {

@@ -15,6 +15,8 @@
 
 namespace kintsugi::formats::pickle {
 
+inline constexpr size_t kBigIntBytesMax = 255;
+
 class PickleWriter {
  public:
   PickleWriter() : bytes_("\x80\x02") {}
@@ -28,6 +30,7 @@ class PickleWriter {
   void None() { bytes_ += 'N'; }
   void Bool(bool value) { bytes_ += value ? '\x88' : '\x89'; }
   void Int(int64_t value);
+  // REQUIRES: kBigIntBytesMax bytes at most.
   void BigInt(std::string_view two_complement);
   void Float(double value);
   void Text(std::string_view text);
@@ -68,7 +71,7 @@ class PickleWriter {
 bool IsSafeGlobal(std::string_view module, std::string_view name);
 
 // Writes a value of a tree again. kInvalidArgument names what is not in the safe subset: other globals, persistent ids,
-// values nested deeper than kDepthMax or in themselves.
+// numbers of more than kBigIntBytesMax bytes, values nested deeper than kDepthMax or in themselves.
 Status WriteNode(const Tree& tree, NodeId id, const std::string& place, PickleWriter* writer);
 
 }  // namespace kintsugi::formats::pickle

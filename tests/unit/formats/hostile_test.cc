@@ -130,6 +130,28 @@ TEST(Pickle, RefusesOpcodesAndLengthsByTheirPlace) {
   ExpectRefused(pickle::Parse("\x80\x02R.", "file"), "too few");
 }
 
+TEST(Pickle, WritesALargeNumberWholeOrNotAtAll) {
+  for (const size_t bytes : {9u, 255u, 256u}) {
+    SCOPED_TRACE(bytes);
+    // LONG4: a length of four bytes, then two's complement.
+    const std::string large = "\x80\x02\x8b"s + static_cast<char>(bytes & 255) + static_cast<char>(bytes >> 8) +
+                              "\0\0"s + std::string(bytes, '\x11') + ".";
+    const auto tree = pickle::Parse(large, "f");
+    ASSERT_TRUE(tree.ok()) << tree.status().message();
+    pickle::PickleWriter writer;
+    const Status written = WriteNode(*tree, tree->root, "f", &writer);
+    ASSERT_EQ(written.ok(), bytes <= pickle::kBigIntBytesMax);
+    if (!written.ok()) {
+      EXPECT_NE(written.message().find("256 bytes"), std::string::npos) << written.message();
+      continue;
+    }
+    const std::string again = writer.Finish();
+    const auto back = pickle::Parse(again, "f");
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ((*back)[back->root].text, std::string(bytes, '\x11'));
+  }
+}
+
 TEST(Pickle, WalksNoValueThatHoldsItselfOrSharesWithoutEnd) {
   pickle::PickleWriter writer;
   const auto cycle = pickle::Parse("\x80\x02]q\0h\0a."s, "file");
