@@ -285,7 +285,9 @@ Status ReplicaDefaults::ServeMove(HandlerContext& call, const RepairMove& move, 
     KINTSUGI_ASSIGN_OR_RETURN(snapshot, snapshots_->Checked(move.snapshot_of, call.step));
   }
   const auto held = snapshot ? Result<std::vector<StreamItem>>(snapshot->ItemsOf(move.layout)) : ItemsOf(move);
-  KINTSUGI_ASSIGN_OR_RETURN(const auto items, held);
+  KINTSUGI_ASSIGN_OR_RETURN(auto items, held);
+  // What was taken out of the state since is asked for by nobody.
+  if (snapshot) std::erase_if(items, [this](const StreamItem& item) { return !registry_.tensors().count(item.key); });
   ActiveLinks links(*call.cancel);
   KINTSUGI_ASSIGN_OR_RETURN(auto link, OpenFor(call, move, number, call.rank));
   links.Add(std::move(link));

@@ -107,6 +107,12 @@ class KINTSUGI_EXPORT Agent {
   // (and tasks of these kinds), where no rank looks at another's state; elsewhere kFailedPrecondition. kNotFound: nothing
   // is registered under this key.
   Status RebindTensor(const ShardedTensor& tensor);
+  // The other way round, where RebindTensor may be called: this tensor is no part of the state any more. It is not
+  // streamed, compared, saved or restored from then on, on no rank: ranks that do not say so themselves are told with
+  // their next order, and so is a process that comes later and registers it. In rollback every rank that registered it
+  // must say so. Nothing reads its memory any more. A checkpoint or snapshot from before it is used without it. Ok also
+  // where it is gone already; kNotFound: it never was; kInvalidArgument: an alias is in the way.
+  Status UnregisterTensor(const std::string& key);
   Status RegisterObject(const ShardedObject& object);
   // One more name of a registered tensor (tied weights: an embedding that is the output matrix too). It is held and
   // repaired once; checkpoints have both names, and a run resumes from one that has either.

@@ -43,7 +43,7 @@ const std::string* Relocation::WhoLiesIn(const Memory& memory) const {
 Status Relocation::Move(const ShardedTensor& tensor) {
   const std::string what = "tensor '" + PrintableKey(tensor.key) + "'";
   const auto found = registry_.tensors().find(tensor.key);
-  if (found == registry_.tensors().end())
+  if (found == registry_.tensors().end() || removed_.count(tensor.key))
     return {StatusCode::kNotFound, what + " cannot move: no tensor of this key is registered"};
   if (!IsSameShard(tensor, found->second))
     return {StatusCode::kInvalidArgument, what + " moves as " + Words(tensor) + ", but is registered as " +
@@ -64,10 +64,21 @@ Status Relocation::Move(const ShardedTensor& tensor) {
   return Status::Ok();
 }
 
+Status Relocation::Remove(const std::string& key) {
+  if (!registry_.tensors().count(key) || removed_.count(key))
+    return {StatusCode::kNotFound,
+            "tensor '" + PrintableKey(key) + "' cannot be unregistered: no tensor of this key is registered"};
+  if (PlaceOf(key).size_bytes > 0) by_address_.erase(Start(PlaceOf(key)));
+  moved_.erase(key);
+  removed_.insert(key);
+  return Status::Ok();
+}
+
 StateRegistry Relocation::Moved() const {
   StateRegistry registry;
   const auto add = [](const Status& status) { KINTSUGI_CHECK(status.ok(), "a registry that cannot be made again"); };
   for (const auto& [key, tensor] : registry_.tensors()) {
+    if (removed_.count(key)) continue;
     ShardedTensor moved = tensor;
     moved.memory = PlaceOf(key);
     add(registry.AddTensor(moved));

@@ -1,7 +1,8 @@
-// Relocation: registered tensors that lie elsewhere once a task of the trainer's is over.
+// Relocation: registered tensors that lie elsewhere, or are gone, once a task of the trainer's is over.
 //
 // What may change is where a tensor lies; key, type, shapes and layout are compared by ranks and stay. A place must be
-// free when it is taken: of tensors that have not moved, and of those that have; what one of them has left is free.
+// free when it is taken: of tensors that have not moved, and of those that have; what one of them has left is free, and
+// so is what one that is gone lay in.
 // Threads: one; nobody reads the registry's memory meanwhile.
 // Ownership: the registry outlives it.
 // Errors: kNotFound: no tensor has this key; kInvalidArgument names keys and both values. A refused move changes nothing.
@@ -9,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "callbacks/state/registry.h"
@@ -21,7 +23,9 @@ class KINTSUGI_EXPORT Relocation {
 
   // The tensor will lie in `tensor.memory`; all else that it says is as it was registered.
   Status Move(const ShardedTensor& tensor);
-  // What is registered, every tensor in its new place; sealed.
+  // The tensor is no part of the state any more.
+  Status Remove(const std::string& key);
+  // What is still registered, every tensor in its new place; sealed.
   StateRegistry Moved() const;
 
  private:
@@ -29,7 +33,8 @@ class KINTSUGI_EXPORT Relocation {
   const std::string* WhoLiesIn(const Memory& memory) const;
 
   const StateRegistry& registry_;
-  std::map<std::string, Memory> moved_;          // by key
+  std::map<std::string, Memory> moved_;  // by key
+  std::set<std::string> removed_;
   std::map<uintptr_t, std::string> by_address_;  // start of each tensor's memory, where that is not empty -> key
 };
 

@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 6
+#define KINTSUGI_ABI_VERSION 7
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -236,10 +236,19 @@ KINTSUGI_C_API kintsugi_code kintsugi_register_tensor(kintsugi_agent* agent, con
  * ROLLBACK only, each rank as it likes; FAILED_PRECONDITION elsewhere. NOT_FOUND: nothing is registered as `key`. INVALID_ARGUMENT:
  * its type, shapes or layout are not those that were registered, or another tensor lies there. Where the tensors of a process
  * lie in kintsugi_allocate's memory again, and alike in that of the one that takes its place, they are adopted as ever.
- * There is no way to unregister one: ranks compare what they registered when they become ready, so a process that comes later
- * would be refused for what the others no longer have (integrations/c/README.md: what it would take). Since version 6. */
+ * Since version 6. */
 KINTSUGI_C_API kintsugi_code kintsugi_rebind_tensor(kintsugi_agent* agent, const kintsugi_tensor* tensor,
                                                     kintsugi_error** error);
+/* The tensor `key` is no part of the state any more, in the same tasks: from then on it is not streamed, compared, saved or restored,
+ * and nothing reads its memory. One rank that says so is enough in CLEAN and REBUILD_GROUP: the others drop it with their next task,
+ * and so does a process that comes later and registers it. In ROLLBACK every rank that registered it must say so; one that does not
+ * is an incident of its own. OK where it is gone already; NOT_FOUND: it never was there; INVALID_ARGUMENT: `key` is an alias, or has
+ * one. A checkpoint from before is still loaded within the run, without it; a later run that registers it finds it missing in a
+ * checkpoint from after (--resume-strict). Since version 7. */
+KINTSUGI_C_API kintsugi_code kintsugi_unregister_tensor(kintsugi_agent* agent, const char* key, kintsugi_error** error);
+/* Whether `key` is part of this rank's state: registered, and not unregistered here or by another rank. The trainer's thread. Since
+ * version 7. */
+KINTSUGI_C_API int32_t kintsugi_has_tensor(const kintsugi_agent* agent, const char* key);
 /* One more name of the tensor `key`, which is registered (tied weights): it is held and repaired once, checkpoints have both names,
  * and a run resumes from one that has either. Since version 4. */
 KINTSUGI_C_API kintsugi_code kintsugi_register_alias(kintsugi_agent* agent, const char* alias, const char* key,

@@ -136,6 +136,19 @@ kintsugi_code kintsugi_rebind_tensor(kintsugi_agent* agent, const kintsugi_tenso
                    error);
 }
 
+kintsugi_code kintsugi_unregister_tensor(kintsugi_agent* agent, const char* key, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent,
+                             [&]() -> Status {
+                               if (!key) return {StatusCode::kInvalidArgument, "unregistering a tensor needs its key"};
+                               return agent->agent->UnregisterTensor(key);
+                             }),
+                   error);
+}
+
+int32_t kintsugi_has_tensor(const kintsugi_agent* agent, const char* key) {
+  return key && agent->agent->registry().tensors().count(key) > 0;
+}
+
 kintsugi_code kintsugi_register_alias(kintsugi_agent* agent, const char* alias, const char* key,
                                       kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent,

@@ -37,6 +37,7 @@ Status Agent::RegisterTensor(const ShardedTensor& tensor) {
   return impl_->registry_.AddTensor(tensor);
 }
 Status Agent::RebindTensor(const ShardedTensor& tensor) { return impl_->RebindTensor(tensor); }
+Status Agent::UnregisterTensor(const std::string& key) { return impl_->UnregisterTensor(key); }
 Status Agent::RegisterObject(const ShardedObject& object) {
   KINTSUGI_RETURN_IF_ERROR(impl_->aliases_.CheckFree(object.key));
   return impl_->registry_.AddObject(object);

@@ -20,6 +20,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "callbacks/state/relocation.h"
@@ -45,7 +46,8 @@ class Agent::Impl {
 
   // Registration (impl_guard.cc).
   Status RegisterFault(const std::string& pattern, FaultClass fault_class);
-  Status RebindTensor(const ShardedTensor& tensor);  // impl_adopt.cc
+  Status RebindTensor(const ShardedTensor& tensor);  // impl_relocate.cc
+  Status UnregisterTensor(const std::string& key);   // likewise
   Status Run(LoopFunction loop, void* context);
 
   // The guard, task by task (impl_tasks.cc).
@@ -70,8 +72,8 @@ class Agent::Impl {
   Status EndActivity();
   Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when);
   // impl_device.cc
-  Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged, const std::string& text,
-                         ErrorTime when);
+  Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
+                         const std::string& text, ErrorTime when);
 
   // Rendezvous store of one generation (impl_store.cc). What is behind the newest generation is cancelled.
   Status StoreSet(Generation generation, const std::string& key, const std::vector<uint8_t>& value);
@@ -192,6 +194,10 @@ class Agent::Impl {
   void OfferState();
   Status SendState();
   std::string OutsideMemory() const;
+  // Tensors that move or go (impl_relocate.cc).
+  Status CheckMayMove(const std::string& key, const char* what) const;
+  Status BeginMoves(const std::string& what);
+  Status DropUnregistered(const std::vector<std::string>& keys);
   void SettleMoves();
   void KeepObjects(Step step);
   Status AdoptState(Step step);
@@ -274,7 +280,7 @@ class Agent::Impl {
     std::vector<Rank> fault_ranks;
   };
   std::optional<std::string> leaves_;  // why this process is to be replaced
-  StopContext stop_context_;  // of the newest request
+  StopContext stop_context_;           // of the newest request
 
   std::mutex places_;
   std::optional<Relocation> relocation_;  // under places_: what moves in the open task
@@ -302,10 +308,11 @@ class Agent::Impl {
   bool ever_released_ = false;
   bool resumed_told_ = true;
   bool released_at_save_point_ = false;
-  Step begun_;                         // in this pass of the loop
-  std::string warning_;                // of what was registered, for the controller's log
-  Duration slow_{};                   // injected
-  int collectives_ = 0;               // begun in this step
+  Step begun_;                          // in this pass of the loop
+  std::string warning_;                 // of what was registered, for the controller's log
+  std::set<std::string> unregistered_;  // tensors that are no part of the state any more, here or elsewhere
+  Duration slow_{};                     // injected
+  int collectives_ = 0;                 // begun in this step
   std::optional<StateChannel> state_channel_;
   std::optional<ObjectSlots> object_slots_;
   bool adopted_ = false;

@@ -98,42 +98,6 @@ Status Agent::Impl::SendState() {
   return state_channel_->Send(StateWord::kObjects, 0, {object_slots_->fd()});
 }
 
-// A launcher that held what lay here before would give bytes that nobody keeps up any more: until the task is over it
-// holds nothing.
-Status Agent::Impl::RebindTensor(const ShardedTensor& tensor) {
-  const std::string what = "tensor '" + PrintableKey(tensor.key) + "'";
-  const bool in_task = at_ == TrainerAt::kInTask;
-  const core::Phase phase = in_task ? task_->run.order.phase : core::Phase::kRunning;
-  if (phase != core::Phase::kClean && phase != core::Phase::kRebuild && phase != core::Phase::kRollback)
-    return {StatusCode::kFailedPrecondition,
-            what + " rebound " +
-                std::string(in_task ? "in " + std::string(core::PhaseName(phase))
-                                    : "while the trainer is " + std::string(TrainerPlaceName())) +
-                ": tensors move in CLEAN, REBUILD and ROLLBACK only, where nobody reads or writes them"};
-  if (const auto alias = aliases_.all().find(tensor.key); alias != aliases_.all().end())
-    return {StatusCode::kInvalidArgument, what + " is an alias: rebind '" + alias->second + "'"};
-  if (service_) KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
-  if (!relocation_) {
-    if (service_) service_->AwaitQuiet();
-    if (state_channel_)
-      KINTSUGI_RETURN_IF_ERROR(state_channel_->Send(StateWord::kTensors, 0, {}).Annotate(what + " rebound"));
-  }
-  std::lock_guard lock(places_);
-  if (!relocation_) relocation_.emplace(registry_);
-  return relocation_->Move(tensor);
-}
-
-// The trainer's part of the task is over.
-void Agent::Impl::SettleMoves() {
-  if (!relocation_) return;
-  {
-    std::lock_guard lock(places_);
-    registry_ = relocation_->Moved();
-    relocation_.reset();
-  }
-  OfferState();
-}
-
 // With those of the partners: whoever goes on here must be able to give them theirs back.
 void Agent::Impl::KeepObjects(Step step) {
   if (!object_slots_ || !state_channel_) return;

@@ -21,7 +21,11 @@ Status Agent::Impl::RegisterFault(const std::string& pattern, FaultClass fault_c
 }
 
 core::Ready Agent::Impl::MakeReady() const {
-  return {registry_.Summary(), layouts_, gate_mode_ != GateMode::kOff, warning_};
+  return {registry_.Summary(),
+          layouts_,
+          gate_mode_ != GateMode::kOff,
+          warning_,
+          {unregistered_.begin(), unregistered_.end()}};
 }
 
 Status Agent::Impl::CheckHandlers() const {
@@ -31,8 +35,9 @@ Status Agent::Impl::CheckHandlers() const {
               "no handler '" + std::string(HandlerKindName(kind)) + "' is registered: Agent::Run needs it"};
   for (const auto& [key, object] : registry_.objects())
     if (object.kind == ObjectKind::kDerived && !handlers_.Has(HandlerKind::kRollback))
-      return {StatusCode::kFailedPrecondition,
-              "object '" + key + "' is derived, but no handler 'rollback' is registered that computes it from the step"};
+      return {
+          StatusCode::kFailedPrecondition,
+          "object '" + key + "' is derived, but no handler 'rollback' is registered that computes it from the step"};
   return Status::Ok();
 }
 

@@ -178,7 +178,11 @@ bool Agent::Impl::BeginTask(const core::RunOnTrainer& run) {
   task_->done.phase = run.order.phase;
   task_->call = ContextOf(run, *task_->cancel, task_->store);
   const bool verifies = run.order.phase == core::Phase::kVerify;
-  const Status begun = Guarded([&] { return verifies ? Verify() : PrepareTask(); });
+  const Status begun = Guarded([&]() -> Status {
+    KINTSUGI_RETURN_IF_ERROR(DropUnregistered(run.order.unregistered));
+    SettleMoves();
+    return verifies ? Verify() : PrepareTask();
+  });
   if (begun.ok() && !verifies) return true;
   AnswerTask(begun);
   return false;
@@ -236,6 +240,7 @@ Status Agent::Impl::ConcludeTask() {
 void Agent::Impl::AnswerTask(const Status& status) {
   core::PhaseDone done = std::move(task_->done);
   done.code = status.code();
+  done.unregistered.assign(unregistered_.begin(), unregistered_.end());
   done.text = status.ok() ? task_->call.remark : status.message();
   std::optional<core::Published> published;
   const core::RunOnTrainer& run = task_->run;

@@ -321,10 +321,15 @@ void ControllerCore::Ask(Rank rank, ControllerMessage message) {
                  "rank " + rank.ToString() + " is asked, and waited for, and is not there");
   members_.SetWaiting(member, true);
   member.wait_began = now_;
-  if (auto* order = std::get_if<PhaseOrder>(&message); order && incident_) {
+  auto* const order = std::get_if<PhaseOrder>(&message);
+  if (order && incident_) {
     order->fault_ranks = NamedFaults();
     order->replaced_ranks = replaced_;
     if (order->rung == Rung::kResume) order->rung = decision_.rung;
+  }
+  if (order && !unregistered_.empty()) {
+    order->unregistered = unregistered_.keys();
+    unregistered_.TakeFrom(&member.registry);
   }
   member.order = message;
   SendTo(rank, std::move(message));

@@ -29,6 +29,7 @@
 #include "runtime/core/slow_ranks.h"
 #include "runtime/core/snapshot_rounds.h"
 #include "runtime/core/spare_counts.h"
+#include "runtime/core/unregistered.h"
 
 namespace kintsugi::core {
 
@@ -102,6 +103,10 @@ class ControllerCore {
   void OnJoin(const Header& header, const JoinRequest& join);
   void OnReady(const Header& header, const Ready& ready);
   void Register(Member& member, const Ready& ready);
+  // What this rank's trainer took out of its state.
+  void Unregister(Rank rank, const std::vector<std::string>& keys);
+  void ForgetUnregistered();
+  bool AllUnregistered();
   void OnClosed(const ConnectionClosed& closed);
   void OnExited(const ProcessExited& exited);
   void OnMoved(const RanksMoved& moved);
@@ -293,6 +298,7 @@ class ControllerCore {
   SpareCounts spares_;
   ReplicaMap replicas_;
   bool replicas_known_ = false;
+  Unregistered unregistered_;
   bool registries_changed_ = true;  // somebody registered something else than what replicas_ was made of
   bool ever_ran_ = false;
   uint64_t dropped_ = 0;

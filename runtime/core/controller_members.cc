@@ -103,14 +103,60 @@ void ControllerCore::MaybeHeal() {
 }
 
 void ControllerCore::Register(Member& member, const Ready& ready) {
-  registries_changed_ = registries_changed_ || !(member.registry == ready.registry && member.layouts == ready.layouts);
-  member.registry = ready.registry;
+  RegistrySummary registry = ready.registry;
+  unregistered_.TakeFrom(&registry);  // it is told with its first order
+  registries_changed_ = registries_changed_ || !(member.registry == registry && member.layouts == ready.layouts);
+  member.registry = std::move(registry);
   member.layouts = ready.layouts;
   member.registered = true;
 }
 
+// What was recorded of the whole state is of one that is no more.
+void ControllerCore::Unregister(Rank rank, const std::vector<std::string>& keys) {
+  if (keys.empty()) return;
+  Unregistered said;
+  said.Add(keys);
+  said.TakeFrom(&At(rank).registry);
+  if (!unregistered_.Add(keys)) return;
+  snapshots_.DropAfter(kintsugi::Step(0));
+  agreed_.clear();
+  for (Member& member : members_) {
+    if (member.damaged_keys.empty()) continue;
+    std::erase_if(member.damaged_keys, [&](const std::string& key) { return said.Has(key); });
+    if (member.damaged_keys.empty()) member.needs_repair = false;  // what was damaged is gone, the rest is whole
+  }
+}
+
+// Who has not said so itself is told with its next order.
+void ControllerCore::ForgetUnregistered() {
+  if (unregistered_.empty()) return;
+  for (Member& member : members_) unregistered_.TakeFrom(&member.registry);
+  std::erase_if(moves_, [this](RepairMove& move) {
+    if (move.keys.empty()) return false;  // all of its layout
+    std::erase_if(move.keys, [this](const std::string& key) { return unregistered_.Has(key); });
+    return move.keys.empty();
+  });
+}
+
+// ROLLBACK is the last task of an incident: nobody is told after it.
+bool ControllerCore::AllUnregistered() {
+  if (unregistered_.empty()) return true;
+  for (size_t r = 0; r < members_.size(); ++r) {
+    const std::string kept = unregistered_.FirstIn(members_[r].registry);
+    if (kept.empty()) continue;
+    const Rank rank(static_cast<int32_t>(r));
+    Fault(rank, FaultKind::kHandlerFailed,
+          "tensor '" + PrintableKey(kept) + "' was unregistered in ROLLBACK on other ranks, but not on rank " +
+              rank.ToString() + ": every rank that registered it must do so",
+          now_);
+    return false;
+  }
+  return true;
+}
+
 void ControllerCore::OnReady(const Header& header, const Ready& ready) {
   Member& member = At(header.rank);
+  Unregister(header.rank, ready.unregistered);
   if (member.life == Life::kReady) return;  // a reconnected agent says it again
   members_.SetLife(member, Life::kReady);
   Register(member, ready);

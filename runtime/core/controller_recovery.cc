@@ -73,6 +73,7 @@ Status ControllerCore::MapReplicas() {
 }
 
 void ControllerCore::AfterAdmit() {
+  ForgetUnregistered();
   // A replacement that registers what its predecessor did changes nothing.
   if (registries_changed_)
     if (const Status mapped = MapReplicas(); !mapped.ok()) return OnMisfit(mapped.message());
@@ -82,10 +83,8 @@ void ControllerCore::AfterAdmit() {
   if (!choice_.step) choice_ = {policy_.resume_step, StepReason::kAbandoned};
   const Duration limit = phase_times_.Limit(Phase::kRebuild, policy_.HandlerLimit());
   Order(LiveRanks(), limit, [&](Rank rank) {
-    return PhaseOrder{.phase = Phase::kRebuild,
-                      .step = *choice_.step,
-                      .limit = limit,
-                      .partners = replicas_.Partners(rank)};
+    return PhaseOrder{
+        .phase = Phase::kRebuild, .step = *choice_.step, .limit = limit, .partners = replicas_.Partners(rank)};
   });
 }
 
@@ -108,6 +107,7 @@ void ControllerCore::CheckSources(bool from_snapshot) const {
 }
 
 void ControllerCore::EnterRepair() {
+  ForgetUnregistered();
   if (incident_) incident_->rebuilt_at = now_;
   const bool reload = Reloads();
   const bool from_snapshot = reload && ever_ran_ && reload_snapshot_;
@@ -143,6 +143,7 @@ void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   if (Writes(save_)) return OnSaveDone(rank, done);
   if (done.phase != phase_ || !member.waiting) return;
   Heard(rank, phase_);
+  Unregister(rank, done.unregistered);
   if (done.code != StatusCode::kOk) return OnPhaseFailed(rank, done);
   if (incident_) incident_->bytes_moved += done.bytes_moved;
   if (phase_ == Phase::kRepair && policy_.resume_by_trainer && !ever_ran_) loaded_[rank] = done.loaded;
@@ -220,7 +221,7 @@ void ControllerCore::AfterPhase() {
     case Phase::kVerify:
       return AfterVerify();
     case Phase::kRollback:
-      return EnterRunning();
+      return AllUnregistered() ? EnterRunning() : void();
     default:
       KINTSUGI_CHECK(false, "no phase follows " + std::string(PhaseName(phase_)));
   }

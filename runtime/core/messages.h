@@ -65,6 +65,7 @@ struct Ready {
   std::map<int, GroupClaim> layouts;
   bool gate = true;
   std::string warning;  // what of this registration costs its rank something, for the log; empty: nothing
+  std::vector<std::string> unregistered;  // tensors that were registered once and are no part of the state any more
 };
 struct Beat {
   uint64_t count = 0;
@@ -76,7 +77,7 @@ struct FaultReport {
   std::vector<std::string> damaged_keys;  // kMemoryLow
   Step step;                              // the step being computed
   bool in_update = false;
-  TimePoint since;                        // earliest instant at which the cause may have acted
+  TimePoint since;  // earliest instant at which the cause may have acted
   // kMemoryLow, kMemoryHigh: the first update whose gradients may hold what was damaged then; 0: none.
   Step suspect_from;
 };
@@ -97,19 +98,20 @@ struct PhaseDone {
   uint64_t bytes_moved = 0;
   std::map<int, uint64_t> digests;  // kVerify: per layout
   Step loaded;                      // kRepair from a checkpoint whose step only the trainer's loader knows: that step
+  std::vector<std::string> unregistered;  // as Ready's, with what the trainer took out of its state in this task
 };
-struct Resumed {};   // the trainer's loop runs again
-struct Finished {    // the loop returned ok; the rank keeps its state until all have finished
+struct Resumed {};  // the trainer's loop runs again
+struct Finished {   // the loop returned ok; the rank keeps its state until all have finished
   Step step;
 };
 struct GateEntered {
   Step step;
 };
-struct SavePoint {   // parked at the boundary after `step`
+struct SavePoint {  // parked at the boundary after `step`
   Step step;
 };
 struct PauseAck {
-  Step begun;        // newest step that this rank has begun
+  Step begun;  // newest step that this rank has begun
 };
 struct StoreSet {
   std::string key;
@@ -119,7 +121,7 @@ struct StoreGet {
   uint64_t request = 0;
   std::string key;
 };
-struct Published {   // a checkpoint became visible
+struct Published {  // a checkpoint became visible
   Step step;
   std::string directory;
 };
@@ -137,7 +139,7 @@ struct JoinReply {
   Step resume_step;          // > 0: the run starts from a checkpoint of this step
   uint64_t save_every = 0;
   uint64_t verify_every = 0;
-  bool resumes = false;  // the run starts from a checkpoint, whose step may not be known yet
+  bool resumes = false;                 // the run starts from a checkpoint, whose step may not be known yet
   std::vector<std::string> injections;  // armed faults for this rank, as "id SPEC"
 };
 struct LockOrder {};
@@ -160,8 +162,9 @@ struct PhaseOrder {
   std::vector<RepairMove> moves;
   std::vector<SaveEntry> entries;
   std::string directory;
-  bool from_snapshot = false;  // kRepair with rung reload: from memory, not from `directory`
-  bool moves_latest = true;  // kRename: false for ranks that save without a majority
+  bool from_snapshot = false;             // kRepair with rung reload: from memory, not from `directory`
+  bool moves_latest = true;               // kRename: false for ranks that save without a majority
+  std::vector<std::string> unregistered;  // what is no part of the state any more, on whatever rank it was said
 };
 struct ResumeOrder {  // back to the loop, from `step`
   Step step;

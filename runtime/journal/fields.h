@@ -55,12 +55,12 @@ KINTSUGI_FIELDS(core::Header, term, generation, rank, incarnation)
 
 // Agent -> controller.
 KINTSUGI_FIELDS(core::JoinRequest, pid, host, watched_by_launcher, standing, joined_before)
-KINTSUGI_FIELDS(core::Ready, registry, layouts, gate, warning)
+KINTSUGI_FIELDS(core::Ready, registry, layouts, gate, warning, unregistered)
 KINTSUGI_FIELDS(core::Beat, count, place)
 KINTSUGI_FIELDS(core::FaultReport, kind, text, damaged_keys, step, in_update, since, suspect_from)
 KINTSUGI_FIELDS(core::LockReply, state, step, valid)
 KINTSUGI_FIELDS(core::Parked, state, step, valid)
-KINTSUGI_FIELDS(core::PhaseDone, phase, code, text, bytes_moved, digests, loaded)
+KINTSUGI_FIELDS(core::PhaseDone, phase, code, text, bytes_moved, digests, loaded, unregistered)
 KINTSUGI_NO_FIELDS(core::Resumed)
 KINTSUGI_FIELDS(core::Finished, step)
 KINTSUGI_FIELDS(core::GateEntered, step)
@@ -77,7 +77,7 @@ KINTSUGI_FIELDS(core::JoinReply, accepted, text, replacement, resume_step, save_
 KINTSUGI_NO_FIELDS(core::LockOrder)
 KINTSUGI_FIELDS(core::StopOrder, step, step_exists, stop_limit, park_limit, fault_ranks)
 KINTSUGI_FIELDS(core::PhaseOrder, phase, step, rung, fault_ranks, replaced_ranks, limit, partners, moves, entries,
-                directory, from_snapshot, moves_latest)
+                directory, from_snapshot, moves_latest, unregistered)
 KINTSUGI_FIELDS(core::ResumeOrder, step)
 KINTSUGI_NO_FIELDS(core::ContinueOrder)
 KINTSUGI_FIELDS(core::PauseAt, step)

@@ -34,6 +34,7 @@ Result<core::AgentMessage> TakeReady(const Ready& in) {
   }
   m.gate = in.gate();
   m.warning = in.warning();
+  m.unregistered.assign(in.unregistered().begin(), in.unregistered().end());
   return core::AgentMessage(std::move(m));
 }
 
@@ -54,7 +55,7 @@ Result<core::AgentMessage> TakePhaseDone(const PhaseDone& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckEnum("phase", in.phase(), static_cast<uint32_t>(core::kPhaseCount) - 1));
   KINTSUGI_RETURN_IF_ERROR(CheckEnum("status code", in.code(), static_cast<uint32_t>(StatusCode::kInternal)));
   core::PhaseDone m{static_cast<core::Phase>(in.phase()), static_cast<StatusCode>(in.code()), in.text(),
-                    in.bytes_moved(), {}, Step(in.loaded())};
+                    in.bytes_moved(), {}, Step(in.loaded()), {in.unregistered().begin(), in.unregistered().end()}};
   KINTSUGI_RETURN_IF_ERROR(CheckStep(in.loaded()));
   for (const auto& [layout, digest] : in.digests()) m.digests[layout] = digest;
   return core::AgentMessage(std::move(m));
@@ -139,6 +140,7 @@ void Put(const core::Ready& m, Envelope* out) {
   }
   w->set_gate(m.gate);
   w->set_warning(m.warning);
+  for (const std::string& key : m.unregistered) w->add_unregistered(key);
 }
 
 void Put(const core::Beat& m, Envelope* out) {
@@ -182,6 +184,7 @@ void Put(const core::PhaseDone& m, Envelope* out) {
   w->set_bytes_moved(m.bytes_moved);
   for (const auto& [layout, digest] : m.digests) (*w->mutable_digests())[layout] = digest;
   w->set_loaded(m.loaded.value());
+  for (const std::string& key : m.unregistered) w->add_unregistered(key);
 }
 
 void Put(const core::Resumed&, Envelope* out) { out->mutable_resumed(); }

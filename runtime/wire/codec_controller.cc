@@ -63,6 +63,7 @@ Result<core::ControllerMessage> TakePhaseOrder(const PhaseOrder& in) {
   m.directory = in.directory();
   m.from_snapshot = in.from_snapshot();
   m.moves_latest = !in.keeps_latest();
+  m.unregistered.assign(in.unregistered().begin(), in.unregistered().end());
   return core::ControllerMessage(std::move(m));
 }
 
@@ -129,6 +130,7 @@ void Put(const core::PhaseOrder& m, Envelope* out) {
   w->set_directory(m.directory);
   w->set_from_snapshot(m.from_snapshot);
   w->set_keeps_latest(!m.moves_latest);
+  for (const std::string& key : m.unregistered) w->add_unregistered(key);
 }
 
 void Put(const core::ResumeOrder& m, Envelope* out) { out->mutable_resume_order()->set_step(m.step.value()); }

@@ -1,6 +1,6 @@
 """A trainer in C99 survives what strikes it, bit for bit, without a word of C++.
 
-  c_trainer_test.py BIN_DIR TRAINER TRAINER_OF_2 TRAINER_OF_3 TRAINER_OF_5     the same source, compiled against older headers
+  c_trainer_test.py BIN_DIR TRAINER TRAINER_OF_2 TRAINER_OF_3 TRAINER_OF_5 TRAINER_OF_6     the same source, compiled against older headers
 """
 import json
 import subprocess
@@ -76,11 +76,32 @@ def resized(bin_dir, trainer, older):
     return test
 
 
+def forgets(bin_dir, trainer):
+    """A checkpoint from before is reloaded without the tensor, one from after does not have it; so it goes with a layout's only one."""
+    def test(_):
+        for layout in ("0", "1"):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                summary, log, _ = run(bin_dir, trainer, "--save-every", "5", "--save-dir", f"{folder}/saves", "--inject", "throw:0@7:forward",
+                                      options=["--gone", "clean", "--damage", "8", "--old", "1", "--layout", layout])
+                if [incident["path"] for incident in summary["incidents"]] != ["retry", "reload"]:
+                    raise Failure(f"{json.dumps(summary['incidents'])[:2000]}\n{log[-3000:]}")
+                if summary["losses"] != REFERENCE["undisturbed"]["losses"]:
+                    raise Failure(f"other losses\n{log[-3000:]}")
+                shown = subprocess.run([str(bin_dir / "kintsugi"), "ckpt", "show", "--format", "native", f"{folder}/saves"],
+                                       capture_output=True, text=True, timeout=60, check=False).stdout
+                if "scratch" in shown or '"line"' not in shown:
+                    raise Failure(f"the newest checkpoint\n{shown}")
+                resumed, log, _ = run(bin_dir, trainer, "--resume", f"{folder}/saves", "--save-dir", "")
+                if layout == "0" and resumed["final_digest"] != REFERENCE["undisturbed"]["final_digest"]:
+                    raise Failure(f"another final state after --resume\n{log[-3000:]}")
+    return test
+
+
 REFERENCE = {}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]).resolve()
-    program, older, newer, newest = (str(Path(trainer).resolve()) for trainer in sys.argv[2:6])
+    program, older, newer, of_5, of_6 = (str(Path(trainer).resolve()) for trainer in sys.argv[2:7])
     sys.exit(main([
         ("C trainer, killed in its update", same(folder, program, ["--inject", "kill:1@5:update"], path="respawn")),
         ("C trainer, killed in its forward pass", same(folder, program, ["--inject", "kill:2@9:forward"], path="adopt")),
@@ -93,7 +114,9 @@ if __name__ == "__main__":
         ("C trainer of header 2, killed in its update", same(folder, older, ["--inject", "kill:1@5:update"], path="respawn")),
         ("C trainer of header 3, killed at its first collective",
          same(folder, newer, ["--inject", "kill:2@6,collective=1"], path="adopt")),
-        ("C trainer of header 5, killed in its update", same(folder, newest, ["--inject", "kill:1@5:update"], path="respawn")),
+        ("C trainer of header 5, killed in its update", same(folder, of_5, ["--inject", "kill:1@5:update"], path="respawn")),
+        ("C trainer of header 6 whose state moves in rebuild, killed",
+         same(folder, of_6, ["--inject", "kill:2@9:forward"], ["--move", "rebuild", "--to", "agent"], "adopt")),
         *((f"C trainer whose state moves in {task}, an error of its own",
            same(folder, program, [], ["--raise", "6", "--move", task, "--to", to], "retry"))
           for task, to in (("clean", "agent"), ("rebuild", "heap"), ("rollback", "heap"))),
@@ -112,6 +135,18 @@ if __name__ == "__main__":
         ("C trainer whose state moves beside snapshots",
          same(folder, program, ["--snapshot-every", "1", "--inject", "throw:0@5:update", "--inject", "throw:3@9:forward"],
               ["--move", "clean", "--to", "heap"])),
+        *((f"C trainer that takes a tensor out of its state in {task}{', as one rank says' if said else ''}, then others are lost",
+           same(folder, program, ["--inject", "throw:0@4:forward", "--inject", "kill:2@9:forward", "--inject", "throw:3@13:update"],
+                ["--gone", task, *said], ["retry", repaired, "rebuild"]))
+          for task, said, repaired in (("clean", [], "adopt"), ("clean", ["--speaker", "1"], "adopt"),
+                                       ("rebuild", ["--speaker", "0"], "adopt"), ("rollback", [], "adopt"))),
+        ("C trainer that takes a tensor out of its state beside snapshots",
+         same(folder, program, ["--snapshot-every", "1", "--inject", "throw:0@4:forward", "--inject", "kill:2@9:forward"],
+              ["--gone", "rebuild", "--damage", "12", "--old", "1", "--pace", "20"], ["retry", "adopt", "reload"])),
+        ("C trainer that takes a tensor out of its state in the rollback of one rank only",
+         same(folder, program, ["--inject", "throw:0@4:forward", "--inject", "kill:2@9:forward"], ["--gone", "rollback", "--speaker", "1"],
+              words="was unregistered in ROLLBACK on other ranks, but not on rank")),
+        ("C trainer that takes a tensor out of its state, saves and reloads", forgets(folder, program)),
         ("C trainer, damaged memory that it names", same(folder, program, [], ["--damage", "6"], "patch", "planted")),
         ("C trainer, damaged memory since nobody knows when",
          same(folder, program, ["--snapshot-every", "1"], ["--damage", "9", "--old", "1", "--pace", "20"], "reload", "planted")),

@@ -1,7 +1,9 @@
 /* A trainer in C99, nothing but the C ABI: fits a line by data-parallel gradient descent. Its all-reduce goes over the run's
  * store, so it needs no other library. Compiled a second time against an older header, whose programs must go on.
  *   trainer [--raise STEP] [--move clean|rebuild|rollback|never] [--to heap|agent] [--die 1] [--share 1] [--fence STEP]
- *           [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS]
+ *           [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS]
+ * --gone: a second tensor is no part of the state any more after the first of these tasks since this process trained;
+ * only the speaker says so, of all ranks by default; --layout 1: it is the only one of its layout.
  * --move: the state lies elsewhere after each of these tasks; never: it is checked that it cannot. --die: rank 1 is killed in one of them,
  * once it has trained, with its state moved. --share: it lies in a memory
  * file of the trainer's own. --fence: a device does the updates, and fails at that step. --damage: rank 1's memory is damaged then,
@@ -41,6 +43,11 @@ typedef struct {
   work gradients, update;
 #if KINTSUGI_ABI_VERSION >= 6
   kintsugi_fence *inputs, *end; /* of the update */
+#endif
+#if KINTSUGI_ABI_VERSION >= 7
+  double* scratch;   /* how many steps; when it is no part of the state any more, each rank's own */
+  const char* gone;  /* in which task that becomes so */
+  int speaker;       /* who says so; -1: all */
 #endif
 } trainer;
 
@@ -236,16 +243,74 @@ static void* share(trainer* t) {
   return memory;
 }
 
+#if KINTSUGI_ABI_VERSION >= 7
+static int drop_scratch(trainer* t, const char* task);
+#endif
+
 static int moves_in(trainer* t, int32_t kind) {
   const char* task = kind == KINTSUGI_TASK_CLEAN           ? "clean"
                      : kind == KINTSUGI_TASK_REBUILD_GROUP ? "rebuild"
                      : kind == KINTSUGI_TASK_ROLLBACK      ? "rollback"
                                                            : "none";
+#if KINTSUGI_ABI_VERSION >= 7
+  if (drop_scratch(t, task)) return 1;
+#endif
   if (strcmp(t->move, task) == 0) return move_line(t);
   if (strcmp(t->move, "never") != 0) return 0;
-  if (kind == KINTSUGI_TASK_SAVE) return refuses_place(t, "rebound in DUMP: tensors move in CLEAN, REBUILD and ROLLBACK only");
-  if (kind == KINTSUGI_TASK_REPAIR) return refuses_place(t, "rebound in REPAIR: tensors move in CLEAN");
+  if (kind == KINTSUGI_TASK_SAVE) return refuses_place(t, "rebound in DUMP: tensors move and go in CLEAN, REBUILD and ROLLBACK only");
+  if (kind == KINTSUGI_TASK_REPAIR) return refuses_place(t, "rebound in REPAIR: tensors move and go in CLEAN");
   return kind == KINTSUGI_TASK_CLEAN ? refuses_changes(t) : 0;
+}
+#endif
+
+#if KINTSUGI_ABI_VERSION >= 7
+static int stays(trainer* t, const char* key, kintsugi_code expected, const char* words) {
+  kintsugi_error* error = NULL;
+  const kintsugi_code code = kintsugi_unregister_tensor(t->agent, key, &error);
+  const int wrong = code != expected || !strstr(kintsugi_error_text(error), words);
+  if (wrong)
+    fprintf(stderr, "trainer: unregistering '%s' gave %s '%s', not %s '%s'\n", key ? key : "NULL", kintsugi_code_name(code),
+            kintsugi_error_text(error), kintsugi_code_name(expected), words);
+  kintsugi_error_free(error);
+  return wrong;
+}
+
+static int drop_scratch(trainer* t, const char* task) {
+  kintsugi_error* error = NULL;
+  if (!t->scratch || !t->trained || strcmp(t->gone, task) != 0) return 0;
+  if (t->speaker >= 0 && t->speaker != kintsugi_rank_of(t->agent)) return 0;
+  if (stays(t, NULL, KINTSUGI_INVALID_ARGUMENT, "needs its key") || stays(t, "circle", KINTSUGI_NOT_FOUND, "'circle' cannot be unregistered") ||
+      stays(t, "regression", KINTSUGI_INVALID_ARGUMENT, "is an alias: unregister 'line'") ||
+      stays(t, "line", KINTSUGI_INVALID_ARGUMENT, "'regression' is another name of it"))
+    return 1;
+  if (kintsugi_unregister_tensor(t->agent, "scratch", &error) != KINTSUGI_OK) return fail("unregister", error);
+  if (kintsugi_unregister_tensor(t->agent, "scratch", &error) != KINTSUGI_OK) return fail("unregister again", error);
+  return 0;
+}
+
+static int register_scratch(trainer* t, int layout) {
+  static const int64_t shape[1] = {3};
+  kintsugi_error* error = NULL;
+  kintsugi_tensor scratch;
+  void* memory = NULL;
+  if (kintsugi_allocate(t->agent, sizeof(double) * 3, &memory, &error) != KINTSUGI_OK) return fail("allocate", error);
+  memset(&scratch, 0, sizeof scratch);
+  scratch.size = sizeof scratch;
+  scratch.key = "scratch";
+  scratch.dtype = "float64";
+  scratch.dimensions = 1;
+  scratch.global_shape = shape;
+  scratch.data = t->scratch = memory;
+  scratch.size_bytes = sizeof(double) * 3;
+  scratch.layout = layout;
+  if (stays(t, "scratch", KINTSUGI_FAILED_PRECONDITION, "unregistered while the trainer is outside the guard")) return 1;
+  return kintsugi_register_tensor(t->agent, &scratch, &error) == KINTSUGI_OK ? 0 : fail("register", error);
+}
+
+/* What a repair would give back, or a comparison find. */
+static void use_scratch(trainer* t, uint64_t k) {
+  if (!t->scratch) return;
+  t->scratch[1] = kintsugi_has_tensor(t->agent, "scratch") ? (double)k : (double)kintsugi_rank_of(t->agent);
 }
 #endif
 
@@ -320,6 +385,9 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   t->line[0] -= 0.2 * gradient[0];
   if ((code = kintsugi_mark(t->agent, k, KINTSUGI_UPDATE)) != KINTSUGI_OK) return code;
   t->line[1] -= 0.2 * gradient[1];
+#if KINTSUGI_ABI_VERSION >= 7
+  use_scratch(t, k);
+#endif
 #if KINTSUGI_ABI_VERSION >= 6
   if (t->with_fence) {
     t->update.asked = 0;
@@ -449,16 +517,26 @@ int main(int argc, char** argv) {
   uint64_t first;
   void* memory = NULL;
   int shares = 0; /* since version 6 */
+  int layout = 0; /* since version 7 */
   kintsugi_options options;
   static const char secret[32] = "a secret that everybody may know";
   memset(&t, 0, sizeof t);
   memset(&options, 0, sizeof options);
   options.size = sizeof options;
   t.move = "";
+#if KINTSUGI_ABI_VERSION >= 7
+  t.speaker = -1;
+  t.gone = "";
+#endif
   t.steps = 20;
   for (i = 1; i + 1 < argc; ++i) {
     if (strcmp(argv[i], "--share") == 0) shares = 1;
+    if (strcmp(argv[i], "--layout") == 0) layout = atoi(argv[i + 1]);
     if (strcmp(argv[i], "--die") == 0) t.dies = 1;
+#if KINTSUGI_ABI_VERSION >= 7
+    if (strcmp(argv[i], "--gone") == 0) t.gone = argv[i + 1];
+    if (strcmp(argv[i], "--speaker") == 0) t.speaker = atoi(argv[i + 1]);
+#endif
     if (strcmp(argv[i], "--join") == 0) options.controller = argv[i + 1];
     if (strcmp(argv[i], "--rank") == 0) options.rank = atoi(argv[i + 1]);
     if (strcmp(argv[i], "--world") == 0) options.world_size = atoi(argv[i + 1]);
@@ -502,6 +580,10 @@ int main(int argc, char** argv) {
 #endif
   for (i = 0; i < kintsugi_world_size(t.agent) && i < 64; ++i) ranks[i] = i;
   if (kintsugi_set_layout(t.agent, 0, ranks, (size_t)i, i, &error) != KINTSUGI_OK) return fail("layout", error);
+  if (layout > 0 && kintsugi_set_layout(t.agent, layout, ranks, (size_t)i, i, &error) != KINTSUGI_OK) return fail("layout", error);
+#if KINTSUGI_ABI_VERSION >= 7
+  if (t.gone[0] && register_scratch(&t, layout)) return 1;
+#endif
   t.drawn = 17u + (unsigned)kintsugi_rank_of(t.agent);
   if (register_drawn(&t, &error) != KINTSUGI_OK ||
       kintsugi_put_object(t.agent, "drawn", 0, &t.drawn, sizeof t.drawn, &error) != KINTSUGI_OK)

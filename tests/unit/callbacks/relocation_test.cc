@@ -67,6 +67,21 @@ TEST_F(RelocationTest, ARefusedMoveNamesWhatIsWrongAndLeavesNoTrace) {
   EXPECT_EQ(registry_.tensors().at("second").memory.data, &memory_[4]);
 }
 
+TEST_F(RelocationTest, WhatIsRemovedIsGoneAndLeavesItsPlace) {
+  Relocation relocation(registry_);
+  ASSERT_TRUE(relocation.Move(Vector("first", &memory_[8], 4)).ok());
+  ASSERT_TRUE(relocation.Remove("first").ok());
+  EXPECT_TRUE(relocation.Move(Vector("second", &memory_[8], 4)).ok()) << "where it had moved to";
+  EXPECT_EQ(relocation.Remove("first").code(), StatusCode::kNotFound) << "it is gone already";
+  EXPECT_EQ(relocation.Remove("third").code(), StatusCode::kNotFound);
+  EXPECT_EQ(relocation.Move(Vector("first", &memory_[0], 4)).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(relocation.Remove("empty").ok());
+  registry_ = relocation.Moved();
+  EXPECT_EQ(registry_.tensors().size(), 1u);
+  EXPECT_EQ(registry_.tensors().at("second").memory.data, &memory_[8]);
+  EXPECT_EQ(registry_.objects().size(), 1u);
+}
+
 // The slow and obvious version: every byte of a small memory has at most one owner.
 TEST(Relocation, FindsTheSameOverlapsAsAByteMapOnRandomMoves) {
   Random random(20261123);

@@ -28,7 +28,9 @@ Bench::Bench(Policy policy, Term term) : core(policy, term), standing(static_cas
   }
 }
 
-Header Bench::HeaderOf(int rank) const { return {core.term(), core.generation(), Rank(rank), member(rank).incarnation}; }
+Header Bench::HeaderOf(int rank) const {
+  return {core.term(), core.generation(), Rank(rank), member(rank).incarnation};
+}
 
 void Bench::Absorb(std::vector<ControllerAction> actions) {
   for (ControllerAction& action : actions) {
@@ -66,6 +68,7 @@ void Bench::Answer(const Send& send) {
   } else if (const auto* order = std::get_if<PhaseOrder>(&send.message)) {
     if (Muted(rank, order->phase)) return;
     PhaseDone done{.phase = order->phase};
+    if (unregisters.phase == order->phase && unregisters.ranks.count(rank)) done.unregistered = unregisters.keys;
     if (order->phase == Phase::kRollback) at = {GateState::kCommitted, order->step, true};
     if (order->phase == Phase::kVerify)
       for (const auto& [layout, claim] : claims[rank])
@@ -94,6 +97,7 @@ void Bench::JoinAndReady(int rank) {
   standing[static_cast<size_t>(rank)] = {GateState::kCommitted, {}, core.incidents() == 0};
   Rejoin(rank);
   Ready ready;
+  ready.registry = registries[rank];
   ready.layouts = claims[rank];
   Say(rank, ready);
 }

@@ -50,11 +50,19 @@ class Bench {
   std::vector<Standing> standing;
   std::map<int, std::map<int, uint64_t>> digests;  // rank -> layout -> digest; default 1
   std::set<int> mute;
-  std::set<int> silent;                 // no beats
-  std::map<int, Progress> places;       // what beats tell; by default the step after `standing`
+  std::set<int> silent;            // no beats
+  std::map<int, Progress> places;  // what beats tell; by default the step after `standing`
   std::optional<Phase> hold;
   bool replacements_come = true;
   std::map<int, std::map<int, GroupClaim>> claims;
+  std::map<int, RegistrySummary> registries;  // what each rank registers
+  // With what they answer in this phase, these ranks say that these tensors are no part of the state any more.
+  struct Unregisters {
+    std::optional<Phase> phase;
+    std::set<int> ranks;
+    std::vector<std::string> keys;
+  };
+  Unregisters unregisters;
 
   // How many actions of a kind were seen, and those for one rank.
   template <typename T>

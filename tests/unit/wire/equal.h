@@ -76,11 +76,10 @@ namespace kintsugi::core {
 using wire::Equal;
 KINTSUGI_EQUAL_2(GroupClaim)
 KINTSUGI_EQUAL_5(JoinRequest)
-KINTSUGI_EQUAL_4(Ready)
+KINTSUGI_EQUAL_5(Ready)
 KINTSUGI_EQUAL_2(Beat)
 KINTSUGI_EQUAL_3(LockReply)
 KINTSUGI_EQUAL_3(Parked)
-KINTSUGI_EQUAL_6(PhaseDone)
 KINTSUGI_EQUAL_0(Resumed)
 KINTSUGI_EQUAL_1(Finished)
 KINTSUGI_EQUAL_1(GateEntered)
@@ -100,6 +99,11 @@ KINTSUGI_EQUAL_1(InjectOrder)
 KINTSUGI_EQUAL_2(EndOrder)
 KINTSUGI_EQUAL_4(Header)
 
+inline bool Equal(const PhaseDone& a, const PhaseDone& b) {
+  const auto& [a1, a2, a3, a4, a5, a6, a7] = a;
+  const auto& [b1, b2, b3, b4, b5, b6, b7] = b;
+  return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && a6 == b6 && a7 == b7;
+}
 inline bool Equal(const FaultReport& a, const FaultReport& b) {
   const auto& [a1, a2, a3, a4, a5, a6, a7] = a;
   const auto& [b1, b2, b3, b4, b5, b6, b7] = b;
@@ -111,10 +115,10 @@ inline bool Equal(const JoinReply& a, const JoinReply& b) {
   return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && a6 == b6 && a7 == b7 && a8 == b8;
 }
 inline bool Equal(const PhaseOrder& a, const PhaseOrder& b) {
-  const auto& [a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12] = a;
-  const auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12] = b;
+  const auto& [a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13] = a;
+  const auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13] = b;
   return a1 == b1 && a2 == b2 && a3 == b3 && a4 == b4 && a5 == b5 && a6 == b6 && a7 == b7 && Equal(a8, b8) &&
-         Equal(a9, b9) && a10 == b10 && a11 == b11 && a12 == b12;
+         Equal(a9, b9) && a10 == b10 && a11 == b11 && a12 == b12 && a13 == b13;
 }
 }  // namespace kintsugi::core
 

@@ -49,6 +49,7 @@ core::Ready RandomMessages::Ready() {
     ready.layouts[static_cast<int>(AnySigned())] = {Ranks(), static_cast<int>(AnySigned())};
   ready.gate = Flip();
   ready.warning = Text();
+  ready.unregistered = Texts();
   return ready;
 }
 
@@ -70,6 +71,7 @@ core::PhaseOrder RandomMessages::PhaseOrder() {
   order.directory = Text();
   order.from_snapshot = Flip();
   order.moves_latest = Flip();
+  order.unregistered = Texts();
   return order;
 }
 
@@ -93,7 +95,7 @@ core::AgentMessage RandomMessages::Agent(size_t kind) {
     case 4: return core::LockReply{Enum(core::GateState::kTorn), AnyStep(), Flip()};
     case 5: return core::Parked{Enum(core::GateState::kTorn), AnyStep(), Flip()};
     case 6: {
-      core::PhaseDone done{Enum(core::Phase::kEnded), Enum(StatusCode::kInternal), Text(), Any(), {}, AnyStep()};
+      core::PhaseDone done{Enum(core::Phase::kEnded), Enum(StatusCode::kInternal), Text(), Any(), {}, AnyStep(), Texts()};
       for (uint64_t i = Below(4); i > 0; --i) done.digests[static_cast<int>(AnySigned())] = Any();
       return done;
     }
