@@ -1,10 +1,30 @@
 """Models and optimizers registered once more, made anew: in the memory and under the names of those before. Needs no run."""
+import ctypes
+
 import torch
 
 import kintsugi
 from kintsugi.torch import _build, registry
 
 extension = _build.load()
+kept = []
+
+
+class Memory:
+    """Of this process alone."""
+
+    def __init__(self, size):
+        self.bytes = ctypes.create_string_buffer(size)
+        self.address = ctypes.addressof(self.bytes)
+        kept.append(self.bytes)
+
+    def fill(self, offset, source, size):
+        assert offset + size <= len(self.bytes)
+        ctypes.memmove(self.address + offset, source, size)
+
+    def finish(self):
+        pass
+
 
 class Stub:
     """A run that keeps what it is told."""
@@ -14,8 +34,8 @@ class Stub:
     def __init__(self):
         self.agent, self.memory, self.objects = self, {}, {}
 
-    def allocate(self, size):
-        return memoryview(bytearray(size))
+    def state_memory(self, size):
+        return Memory(size)
 
     def usual_holders(self):
         return (0, 1)

@@ -8,8 +8,9 @@
 from ._core import version
 from ._errors import Error, InjectedFault, Interrupted
 from .experts import global_expert_key
-from .run import Codec, Guarded, Incident, Piece, Run, join
+from .run import Run, join
 from .take_over import TakeOver
+from .terms import Codec, Guarded, Incident, Piece
 from .values import NamedValues, Value
 
 __version__ = version()

@@ -9,83 +9,23 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import enum
 import pickle
 import sys
 import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from . import _core
 from ._errors import Error, InjectedFault, Interrupted
 from ._modules import report_modules
+from .arrays import DTYPE_BYTES, dtype_name, like
 from .take_over import TakeOver, take_over_of
+from .terms import (
+    ACTIVITIES, COMM_ERROR, FINISHED, FIRST_OF_HOLDERS, HANDLERS, INTERNAL, INTERRUPTED, OK, PAUSED, PHASES, RAISED, RUNGS, THROW,
+    WAS_INTERRUPTED, Codec, Guarded, Handler, Incident, Piece, TaskKind,
+)  # fmt: skip
 from .values import NamedValues, Values
-
-_OK, _INTERRUPTED, _INTERNAL, _PAUSED, _THROW = 0, 1, 13, 14, 15
-_FINISHED, _WAS_INTERRUPTED, _RAISED, _COMM_ERROR = 0, 1, 2, 3
-
-
-class TaskKind(enum.IntEnum):
-    LOOP = 1
-    CLEAN = 2
-    REBUILD_GROUP = 3
-    REPAIR = 4
-    ROLLBACK = 5
-    SAVE = 6
-    RENAME = 7
-    CONTINUE = 8
-    UNWIND = 9
-    ENDED = 10
-
-
-PHASES = {"forward": 1, "backward": 2, "gradient-sync": 3, "gate": 4, "update": 5, "param-sync": 6, "between": 7}
-ACTIVITIES = {"warmup": 1, "eval": 2, "save": 3, "compile": 4}
-RUNGS = ("resume", "retry", "patch", "rebuild", "adopt", "spare", "respawn", "shrink", "reload", "dump", "exit")
-_FIRST_OF_HOLDERS = 65537  # layouts from here on are of a few ranks alone (kintsugi_set_layout)
-_HANDLERS = {"clean": TaskKind.CLEAN, "rebuild": TaskKind.REBUILD_GROUP, "rollback": TaskKind.ROLLBACK}
-
-
-@dataclass(frozen=True)
-class Incident:
-    """What a handler is told."""
-
-    step: int  # the step all ranks meet at
-    generation: int
-    rung: str
-    left_ms: int
-    partners: tuple[int, ...]
-    fresh: bool  # the run begins: nothing has broken
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Which part of a larger tensor an array is, and which ranks hold the very same part, this one among them."""
-
-    global_shape: tuple[int, ...]
-    offset: tuple[int, ...]
-    holders: tuple[int, ...]  # ascending
-    box: tuple[int, ...] | None = None  # where the array has another shape than its part of the tensor
-    flat: tuple[int, int] = (0, 0)  # the array is a range of the box's elements, row-major; (0, 0): all of them
-
-
-class Codec(Protocol):
-    """Anything whose state can be given and taken back."""
-
-    def state_dict(self) -> Any: ...
-    def load_state_dict(self, state: Any, /) -> Any: ...
-
-
-class Guarded(Protocol):
-    """A training loop: trains from step `first` + 1 on."""
-
-    def __call__(self, first: int, /) -> object: ...
-
-
-Handler = Callable[[Incident], object]
-
 
 def join(**options: Any) -> Run:
     """Joins the run that `kintsugi run` began, or the one that the options name (controller, job, secret, rank, world_size)."""
@@ -99,7 +39,7 @@ class Run:
         self.agent = agent
         self.step = 0  # the step in hand within the loop, else the one all ranks stand at
         self._begun = False
-        self._handlers: dict[TaskKind, list[Handler]] = {kind: [] for kind in _HANDLERS.values()}
+        self._handlers: dict[TaskKind, list[Handler]] = {kind: [] for kind in HANDLERS.values()}
         self._objects: dict[str, Codec | Values] = {}
         self._replicas: tuple[list[int], int] | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
@@ -146,13 +86,18 @@ class Run:
             raise Error(f"array '{key}' cannot be protected: {error}", 5) from error
         if not source.c_contiguous:
             raise Error(f"array '{key}' is not contiguous: register a contiguous copy", 5)
-        dtype = _dtype_name(array, source)
-        memory = self.agent.allocate(max(source.nbytes, 1))
-        if source.nbytes:
-            memory[: source.nbytes] = source.cast("B") if source.ndim else source.tobytes()
+        dtype = dtype_name(array, source)
+        state = self.state_memory(max(source.nbytes, 1))
+        state.fill_with(0, source)
+        state.finish()
+        memory = state.view()
         shape = list(source.shape or ())
         self.register_memory(key, memory, dtype, shape)
-        return _like(array, memory, source)
+        return like(array, memory, source)
+
+    def state_memory(self, size_bytes: int) -> _core.StateMemory:
+        """Memory that outlives a killed process, to be filled with what is registered then."""
+        return _core.StateMemory(self.agent, size_bytes)
 
     def register_memory(
         self, key: str, memory: Any, dtype: str, shape: Iterable[int], piece: Piece | None = None
@@ -168,7 +113,7 @@ class Run:
         flat = (0, 0) if piece is None else piece.flat
         if flat != (0, 0):
             count = flat[1] - flat[0]
-        bytes_used = count * _DTYPE_BYTES[dtype] if dtype in _DTYPE_BYTES else size
+        bytes_used = count * DTYPE_BYTES[dtype] if dtype in DTYPE_BYTES else size
         layout = self._layout_for(piece)
         whole = local if piece is None else list(piece.global_shape)
         offset = [0] * len(local) if piece is None else list(piece.offset)
@@ -201,7 +146,7 @@ class Run:
         if piece is None or piece.holders == usual:
             self._layouts[0] = usual
             return 0
-        number = _FIRST_OF_HOLDERS + (zlib.crc32(repr(piece.holders).encode()) & 0x3FFFFFFF)
+        number = FIRST_OF_HOLDERS + (zlib.crc32(repr(piece.holders).encode()) & 0x3FFFFFFF)
         if self._layouts.setdefault(number, piece.holders) != piece.holders:
             raise Error(f"ranks {piece.holders} and {self._layouts[number]} have one layout number: register them apart", 13)
         return number
@@ -258,13 +203,13 @@ class Run:
 
     def handler(self, kind: str, function: Handler | None = None) -> Any:
         """Registers a handler (clean, rebuild, rollback); also a decorator: `@run.handler("rebuild")`."""
-        if kind not in _HANDLERS:
+        if kind not in HANDLERS:
             raise Error(f"there is no handler '{kind}': clean, rebuild or rollback", 5)
         if self._begun:
             raise Error(f"handler '{kind}' was registered after training began", 6)
 
         def add(handler: Handler) -> Handler:
-            self._handlers[_HANDLERS[kind]].append(handler)
+            self._handlers[HANDLERS[kind]].append(handler)
             return handler
 
         return add if function is None else add(function)
@@ -321,18 +266,18 @@ class Run:
         try:
             loop(first)
         except Interrupted:
-            self.agent.left_loop(_WAS_INTERRUPTED, "", "")
+            self.agent.left_loop(WAS_INTERRUPTED, "", "")
         except (KeyboardInterrupt, SystemExit):
             raise  # the trainer's wish to leave; the agent's end tells the run
         except BaseException as error:
             self._tell(error)
         else:
-            self.agent.left_loop(_FINISHED, "", "")
+            self.agent.left_loop(FINISHED, "", "")
 
     def _tell(self, error: BaseException) -> None:
         """Type and text reach the report; the traceback is printed, as an uncaught one would be."""
         outcome = self.outcome_of(error)
-        if outcome == _RAISED:
+        if outcome == RAISED:
             traceback.print_exception(error)
             sys.stderr.flush()
         where = traceback.extract_tb(error.__traceback__)
@@ -342,7 +287,7 @@ class Run:
 
     def outcome_of(self, error: BaseException) -> int:
         """What an exception that leaves the loop means; a door to a framework knows more."""
-        return _COMM_ERROR if isinstance(error, ConnectionError) else _RAISED
+        return COMM_ERROR if isinstance(error, ConnectionError) else RAISED
 
     def _work_off(self, task: _core.Task) -> None:
         kind = TaskKind(task.kind)
@@ -365,9 +310,9 @@ class Run:
             if not superseded:
                 traceback.print_exception(error)
                 sys.stderr.flush()
-            self.agent.done(11 if superseded else _INTERNAL, f"{kind.name}: {type(error).__name__}: {error}"[:4000])
+            self.agent.done(11 if superseded else INTERNAL, f"{kind.name}: {type(error).__name__}: {error}"[:4000])
         else:
-            self.agent.done(_OK, "")
+            self.agent.done(OK, "")
 
     def _put_objects(self, step: int) -> None:
         for key, thing in self._objects.items():
@@ -387,10 +332,10 @@ class Run:
 
     def begin_step(self, k: int) -> None:
         code = self.agent.begin_step(k)
-        while code == _PAUSED:  # a save point
+        while code == PAUSED:  # a save point
             task = self.agent.next()
             if task.kind == TaskKind.CONTINUE:
-                code = _OK
+                code = OK
             elif task.kind in (TaskKind.UNWIND, TaskKind.ENDED):
                 raise Interrupted
             else:
@@ -405,10 +350,7 @@ class Run:
 
     def mark(self, phase: str) -> None:
         """Progress within the step; where `--inject` strikes."""
-        code = self.agent.mark(self.step, PHASES[phase])
-        if code == _THROW:
-            raise InjectedFault(self.agent.why())
-        self._check(code)
+        self._check(self.agent.mark(self.step, PHASES[phase]))
 
     def report(self, loss: float, samples: Iterable[int] = ()) -> None:
         """This step's loss and the samples it consumed; before the update."""
@@ -423,13 +365,10 @@ class Run:
 
     def begin_update(self) -> None:
         self._put_objects(self.step)
-        self.mark("gate")
-        self._check(self.agent.begin_update(self.step))
-        self.mark("update")
+        self._check(self.agent.enter_update(self.step))
 
     def end_update(self) -> None:
-        self._check(self.agent.end_update(self.step))
-        self.mark("param-sync")
+        self._check(self.agent.leave_update(self.step))
 
     def poll(self) -> None:
         """For long stretches without a collective: ends them once an incident has begun."""
@@ -447,9 +386,11 @@ class Run:
         self._check(self.agent.report_memory_error(list(keys), text))
 
     def _check(self, code: int) -> None:
-        if code == _OK:
+        if code == OK:
             return
-        if code in (_INTERRUPTED, 2, 11):
+        if code == THROW:
+            raise InjectedFault(self.agent.why())
+        if code in (INTERRUPTED, 2, 11):
             raise Interrupted
         raise Error(self.agent.why() or "the call failed", code)
 
@@ -461,31 +402,3 @@ def _bytes_of(key: str, thing: Codec | Values) -> bytes:
         return pickle.dumps(thing.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", 5) from error
-
-
-_DTYPE_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
-    "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1, "float8_e5m2": 1, "uint16": 2, "uint32": 4,
-    "uint64": 8, "complex32": 4, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
-}  # fmt: skip
-_FORMATS = {
-    "d": "float64", "f": "float32", "e": "float16", "q": "int64", "l": "int64", "i": "int32", "h": "int16", "b": "int8",
-    "Q": "uint64", "L": "uint64", "I": "uint32", "H": "uint16", "B": "uint8", "?": "bool", "Zf": "complex64",
-    "Zd": "complex128",
-}  # fmt: skip
-
-
-def _dtype_name(array: Any, view: memoryview) -> str:
-    name = str(getattr(array, "dtype", _FORMATS.get(view.format, view.format)))
-    if name not in _DTYPE_BYTES:
-        raise Error(f"elements of type {name} cannot be protected", 5)
-    return name
-
-
-def _like(array: Any, memory: memoryview, source: memoryview) -> Any:
-    used = memory[: source.nbytes]
-    if hasattr(array, "dtype") and hasattr(array, "reshape"):
-        import numpy
-
-        return numpy.frombuffer(used, dtype=array.dtype).reshape(array.shape)
-    return used if source.format == "B" else used.cast("B").cast(source.format, list(source.shape or ()))  # type: ignore[call-overload]

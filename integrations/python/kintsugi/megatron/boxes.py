@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from .._errors import Error
-from ..run import Piece
+from ..terms import Piece
 from .core import Core
 
 # One key for each part that a rank has: with layers as a dimension of one tensor, a rank would hold several boxes under one key.

@@ -8,7 +8,7 @@ from typing import Any
 from torch.nn import Module
 
 from .._errors import Error
-from ..run import Codec
+from ..terms import Codec
 from ..take_over import TakeOver
 from ..torch.run import TorchRun
 from . import objects, resets

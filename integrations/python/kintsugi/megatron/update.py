@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .._errors import Error
-from ..run import Piece
+from ..terms import Piece
 from ..torch import state
 from ..torch.run import TorchRun
 from .boxes import Entry, Grid, Placed, entries_of

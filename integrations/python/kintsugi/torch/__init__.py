@@ -14,7 +14,7 @@ if not hasattr(_torch, "nn"):
                       "Rename it, or start the program from another folder")  # fmt: skip
 
 from .._errors import Error, InjectedFault, Interrupted
-from ..run import Incident
+from ..terms import Incident
 from .built import Built, Reset
 from .replica_optimizer import ReplicaOptimizer
 from .run import TorchRun, join

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn import Module
 
 from .._errors import Error
-from ..run import Incident
+from ..terms import Incident
 from . import parallel
 from .groups import Group, Groups
 

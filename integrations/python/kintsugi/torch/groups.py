@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from .. import _core
 from .._errors import Error
-from ..run import Incident
+from ..terms import Incident
 
 _MOST_DEVICES = 8  # more groups than that share their threads
 _DRAIN_MS = 500  # connections are closed by then: whatever is still stuck gets no more bytes
@@ -144,10 +144,6 @@ class Groups:
         store = RunStore(self.agent.open_store(self.generation), 60_000)
         self._first_store = store
         yield store, self.agent.rank, self.agent.world_size
-
-    def calls(self) -> int:
-        """Collectives so far."""
-        return int(self.extension.calls())
 
     # ---- the guard's side -----------------------------------------------------------------------------------------------
 

@@ -1,16 +1,8 @@
 // Python's view of the outer groups. Every entry that may wait or touch a group lets go of Python's lock.
 #include <group.h>
 #include <sockets.h>
-#include <sys/mman.h>
 #include <tensors.h>
 #include <torch/csrc/utils/pybind.h>
-#include <unistd.h>
-
-#include <cstring>
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 namespace py = pybind11;
 using kintsugi::torch_door::AbortAll;
@@ -19,19 +11,6 @@ using kintsugi::torch_door::Connection;
 using kintsugi::torch_door::OpenSockets;
 using kintsugi::torch_door::OuterGroup;
 using kintsugi::torch_door::Places;
-
-namespace {
-
-// Fresh pages at once instead of by a fault for each of them: a third of the time that a copy into them takes. Not more
-// of them than are about to be filled: what moves is let go of piece by piece. A kernel that knows nothing of it
-// (before 5.14) refuses, and the faults come.
-void Populate(uintptr_t address, size_t size_bytes) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = address / page * page;
-  static_cast<void>(madvise(reinterpret_cast<void*>(begin), address + size_bytes - begin, MADV_POPULATE_WRITE));
-}
-
-}  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
@@ -71,14 +50,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("pack", &kintsugi::torch_door::Pack, py::arg("tensors"));
   module.def("unpack", &kintsugi::torch_door::Unpack, py::arg("tensors"), py::arg("packed"));
   module.def("has_plain_values", &kintsugi::torch_door::HasPlainValues, py::arg("state"));
-  // The storage of a tensor, and of all that share it, moves to memory that stays in place for good.
-  module.def("move", [](const at::Tensor& tensor, uintptr_t address) {
-    const c10::Storage& storage = tensor.storage();
-    Populate(address, storage.nbytes());
-    std::memcpy(reinterpret_cast<void*>(address), storage.data(), storage.nbytes());
-    storage.set_data_ptr_noswap(at::DataPtr(reinterpret_cast<void*>(address), storage.device()));
-  });
-  // The same without what is in it: the tensors get what that memory holds.
+  // The storage of a tensor, and of all that share it, lies in memory that stays in place for good, and holds what is there.
   module.def("place", [](const at::Tensor& tensor, uintptr_t address) {
     const c10::Storage& storage = tensor.storage();
     storage.set_data_ptr_noswap(at::DataPtr(reinterpret_cast<void*>(address), storage.device()));

@@ -14,7 +14,7 @@ from torch.nn import Module, Parameter, SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from .._errors import Error
-from ..run import Piece
+from ..terms import Piece
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:

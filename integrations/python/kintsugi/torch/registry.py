@@ -17,8 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from .._errors import Error
-from ..run import Codec, Piece, Run
+from ..run import Run
 from ..take_over import TakeOver
+from ..terms import Codec, Piece
 from . import parallel, state
 from .framework import Framework
 from .replica_optimizer import ReplicaOptimizer
@@ -50,7 +51,7 @@ class Registry:
         self._extension = extension
         self._hooks = hooks
         self._calls = calls  # collectives so far
-        self._arena = state.Arena(run.agent.allocate, extension.move, extension.place)
+        self._arena = state.Arena(run.state_memory, extension.place)
         self._tensors: dict[str, _Held] = {}
         self._also: dict[str, list[str]] = {}  # further names of registered tensors
         self._said: dict[str, TakeOver] = {}  # of objects that are about to be registered

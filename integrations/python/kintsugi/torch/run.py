@@ -17,8 +17,9 @@ from torch.optim import Optimizer
 
 from .. import _core
 from .._errors import Error, Interrupted
-from ..run import _COMM_ERROR, _RAISED, _WAS_INTERRUPTED, Guarded, Incident, Piece, Run
+from ..run import Run
 from ..take_over import TakeOver
+from ..terms import COMM_ERROR, PHASES, RAISED, WAS_INTERRUPTED, Guarded, Incident, Piece
 from . import _build, agentless, parallel, warm
 from .built import Builder, Built, Make, Reset
 from .framework import Framework
@@ -55,6 +56,11 @@ class _Update(enum.Enum):
     COMMITTED = enum.auto()
 
 
+# By these names: asking an enumeration for a member costs, and a step asks often.
+_TO_COME, _BY_HOOKS, _BY_TRAINER, _COMMITTED = _Update
+_GRADIENT_SYNC = PHASES["gradient-sync"]
+
+
 class TorchRun(Run):
     """One rank. Made by `join`."""
 
@@ -62,7 +68,8 @@ class TorchRun(Run):
         super().__init__(agent)
         self._mark_of_ours = str(extension.FAILURE_MARK)
         self._groups = Groups(agent, extension)
-        self._registry = Registry(self, extension, Hooks(self._before_update, self._after_update, self._auto_mark), self._groups.calls)
+        self._calls: Callable[[], int] = extension.calls  # collectives so far
+        self._registry = Registry(self, extension, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
         self._builder: Builder | None = None
         self.resets: list[Reset] = []  # one for each incident, where run.build made the models
         self._left_over = False  # a step has been in these models: it may have left something
@@ -70,7 +77,7 @@ class TorchRun(Run):
         self._gather_again = True  # parameters that other ranks own may be those of another step
         self._in_step = False
         self._dry = False  # a newcomer's trial step: nothing of it counts
-        self._update = _Update.TO_COME
+        self._update = _TO_COME
         self._stepping: set[int] = set()  # optimizers whose update has begun in this step
         self._calls_before = 0
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
@@ -242,12 +249,12 @@ class TorchRun(Run):
 
     def outcome_of(self, error: BaseException) -> int:
         if isinstance(error, dist.DistBackendError) or self._mark_of_ours in str(error):
-            return _COMM_ERROR if self.agent.poll() == 0 else _WAS_INTERRUPTED
-        return super().outcome_of(error) if not isinstance(error, dist.DistError) else _RAISED
+            return COMM_ERROR if self.agent.poll() == 0 else WAS_INTERRUPTED
+        return super().outcome_of(error) if not isinstance(error, dist.DistError) else RAISED
 
     def collectives(self) -> int:
         """How many this process has begun."""
-        return self._groups.calls()
+        return int(self._calls())
 
     # ---- in the loop --------------------------------------------------------------------------------------------------
 
@@ -258,16 +265,16 @@ class TorchRun(Run):
         for framework in self._registry.frameworks:
             framework.begin_step()
         self._stepping.clear()
-        self._update = _Update.TO_COME
+        self._update = _TO_COME
         super().begin_step(k)
         self._in_step = self._left_over = True
         if self._gather_again:
             self._gather()
 
     def end_step(self, k: int) -> None:
-        if self._update is _Update.TO_COME:
-            self._open(_Update.BY_HOOKS, has_update=False)  # no optimizer stepped (a skipped update): an empty one
-        if self._update is not _Update.COMMITTED:
+        if self._update is _TO_COME:
+            self._open(_BY_HOOKS, has_update=False)  # no optimizer stepped (a skipped update): an empty one
+        if self._update is not _COMMITTED:
             self._close()
         super().end_step(k)
         self._in_step = False
@@ -285,32 +292,38 @@ class TorchRun(Run):
         weights)."""
         if not self._dry:
             self._refuse_update_outside("run.update()")
-            if self._update is not _Update.TO_COME:
+            if self._update is not _TO_COME:
                 raise Error(f"run.update() in step {self.step}, whose update has begun: optimizers step within it, once", 6)
-            self._open(_Update.BY_TRAINER)
+            self._open(_BY_TRAINER)
 
     def end_update(self) -> None:
         if not self._dry:
             self._close()
 
     def _open(self, by: _Update, has_update: bool = True) -> None:
-        self.mark("gradient-sync")
+        # The gate and the commit wait for others, behind which every call of Python's is a cold one: few of them here.
+        if code := self.agent.mark(self.step, _GRADIENT_SYNC):
+            self._check(code)
         for schedule in self._registry.schedules:
             schedule.note_gate(has_update)
         for framework in self._registry.frameworks:
             framework.note_gate(has_update)
-        super().begin_update()
+        self._put_objects(self.step)
+        if code := self.agent.enter_update(self.step):
+            self._check(code)
         self._update = by
-        self._calls_before = self._groups.calls()
+        self._calls_before = self._calls()
 
     def _close(self) -> None:
-        calls = self._groups.calls() - self._calls_before
+        calls = self._calls() - self._calls_before
         if calls > 0:
             raise Error(f"the update of step {self.step} holds {calls} collectives: a rank could not finish it alone. Move them before "
                         "the gate (run.update() or optimizer.step()), or behind it", 6)  # fmt: skip
-        self._update = _Update.COMMITTED
-        super().end_update()
-        self._gather()
+        self._update = _COMMITTED
+        if code := self.agent.leave_update(self.step):
+            self._check(code)
+        if self._registry.sharing or self._registry.frameworks:
+            self._gather()
 
     def _refuse_update_outside(self, what: str) -> None:
         if not self._in_step:
@@ -333,18 +346,18 @@ class TorchRun(Run):
         if self._dry:
             return
         self._refuse_update_outside("optimizer.step()")
-        if any(argument is not None for argument in args[1:]) or kwargs.get("closure") is not None:
+        if (len(args) > 1 or kwargs) and (any(argument is not None for argument in args[1:]) or kwargs.get("closure") is not None):
             raise Error("optimizer.step(closure) computes within the update: call backward before step()", 5)
-        if self._update is _Update.COMMITTED:
+        if self._update is _COMMITTED:
             raise Error(f"a second update in step {self.step}: each optimizer steps once in a step", 6)
-        if self._update is _Update.TO_COME:
-            self._open(_Update.BY_HOOKS)
+        if self._update is _TO_COME:
+            self._open(_BY_HOOKS)
 
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
         if self._dry:
             return
         self._stepping.add(id(optimizer))
-        if self._update is _Update.BY_HOOKS and len(self._stepping) == len(self._registry.optimizers):
+        if self._update is _BY_HOOKS and len(self._stepping) == len(self._registry.optimizers):
             self._close()
 
     def _check_places(self) -> None:

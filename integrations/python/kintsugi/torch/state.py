@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from .._core import StateMemory
 from .._errors import Error
 from ..take_over import TakeOver
 
@@ -55,14 +56,11 @@ class Arena:
 
     def __init__(
         self,
-        allocate: Callable[[int], memoryview],
-        move: Callable[[torch.Tensor, int], None],
+        allocate: Callable[[int], StateMemory],
         place: Callable[[torch.Tensor, int], None],
     ) -> None:
         self._allocate = allocate
-        self._move = move  # a tensor's storage, with what is in it
-        self._place = place  # the storage alone: it has what the memory has
-        self._keep: list[memoryview] = []
+        self._place = place  # a tensor's storage, which has what the memory there has
         self._moved: set[int] = set()
         self._layouts: dict[str, tuple[int, _Layout]] = {}  # where the storage of a tensor begins, and how the tensor lies in it
 
@@ -77,11 +75,13 @@ class Arena:
         sizes = [-(-tensor.untyped_storage().nbytes() // _ALIGNMENT) * _ALIGNMENT for tensor in storages.values()]
         if sizes:
             memory = self._allocate(sum(sizes))
-            self._keep.append(memory)
-            at = torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
+            at = 0
             for tensor, size in zip(storages.values(), sizes):
-                self._move(tensor, at)
+                storage = tensor.untyped_storage()
+                memory.fill(at, storage.data_ptr(), storage.nbytes())
+                self._place(tensor, memory.address + at)  # which lets go of where it was: all of it twice may be too much
                 at += size
+            memory.finish()
             self._moved.update(storages)
         for key, tensor in named:
             self._layouts[key] = tensor.untyped_storage().data_ptr(), _layout_of(tensor)

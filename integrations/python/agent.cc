@@ -1,0 +1,96 @@
+#include <agent.h>
+
+#include <algorithm>
+#include <tuple>
+
+namespace kintsugi::python {
+
+Task TaskFrom(const kintsugi_task& given) {
+  Task task{given.kind,
+            given.rung,
+            given.step,
+            given.generation,
+            given.left_ms,
+            {given.partners, given.partners + given.partner_count},
+            given.directory,
+            given.text,
+            {given.fault_ranks, given.fault_ranks + given.fault_rank_count},
+            {given.replaced_ranks, given.replaced_ranks + given.replaced_rank_count},
+            {},
+            {}};
+  for (size_t i = 0; i < given.move_count; ++i) {
+    const kintsugi_move& move = given.moves[i];
+    task.moves.emplace_back(move.layout, move.destination, Ranks(move.sources, move.sources + move.source_count));
+  }
+  for (size_t i = 0; i < given.entry_count; ++i) {
+    const kintsugi_save_entry& entry = given.entries[i];
+    task.entries.emplace_back(entry.layout, Ranks(entry.holders, entry.holders + entry.holder_count));
+  }
+  return task;
+}
+
+nb::class_<Agent> BindAgent(nb::module_& module) {
+  nb::class_<Task>(module, "Task")
+      .def_ro("kind", &Task::kind)
+      .def_ro("rung", &Task::rung)
+      .def_ro("step", &Task::step)
+      .def_ro("generation", &Task::generation)
+      .def_ro("left_ms", &Task::left_ms)
+      .def_ro("partners", &Task::partners)
+      .def_ro("directory", &Task::directory)
+      .def_ro("text", &Task::text)
+      .def_ro("fault_ranks", &Task::fault_ranks)
+      .def_ro("replaced_ranks", &Task::replaced_ranks)
+      .def_ro("moves", &Task::moves)
+      .def_ro("entries", &Task::entries);
+  nb::class_<Agent> agent(module, "Agent");
+  agent.def(nb::init<nb::kwargs>())
+      .def("leave", &Agent::Leave)
+      .def("allocate", &Agent::Allocate, nb::arg("size_bytes"))
+      .def("register_tensor", &Agent::WithTensor<kintsugi_register_tensor>, nb::arg("key"), nb::arg("dtype"),
+           nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
+           nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"))
+      .def("rebind_tensor", &Agent::WithTensor<kintsugi_rebind_tensor>, nb::arg("key"), nb::arg("dtype"),
+           nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
+           nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"))
+      .def("set_layout", &Agent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
+      .def("register_alias", &Agent::RegisterAlias, nb::arg("alias"), nb::arg("key"))
+      .def("register_object", &Agent::RegisterObject, nb::arg("key"), nb::arg("mirrored"), nb::arg("take_over") = 0,
+           nb::arg("function") = nb::none())
+      .def("put_object", &Agent::PutObject, nb::arg("key"), nb::arg("step"), nb::arg("value"))
+      .def("get_object", &Agent::GetObject, nb::arg("key"))
+      .def("on_stop", &Agent::OnStop, nb::arg("function"), nb::arg("context"))
+      .def("on_stop_python", &Agent::OnStopPython, nb::arg("function"))
+      .def("collective_marker", &Agent::CollectiveMarker)
+      .def("stop_fd", &Agent::StopFd)
+      .def("set_gate", &Agent::SetGate, nb::arg("mode"))
+      .def("register_fault", &Agent::RegisterFault, nb::arg("pattern"), nb::arg("outcome"))
+      .def("guard_begin", &Agent::GuardBegin)
+      .def("next", &Agent::Next, nb::arg("timeout_ms") = -1)
+      .def("default", &Agent::Default)
+      .def("done", &Agent::Done, nb::arg("outcome"), nb::arg("text"))
+      .def("superseded", &Agent::Superseded)
+      .def("left_loop", &Agent::LeftLoop, nb::arg("outcome"), nb::arg("class_name"), nb::arg("text"))
+      .def("begin_step", &Agent::BeginStep, nb::arg("step"))
+      .def("mark", &Agent::Mark, nb::arg("step"), nb::arg("phase"))
+      .def("report", &Agent::Report, nb::arg("step"), nb::arg("loss"), nb::arg("samples"))
+      .def("begin_update", &Agent::BeginUpdate, nb::arg("step"))
+      .def("end_update", &Agent::EndUpdate, nb::arg("step"))
+      .def("enter_update", &Agent::EnterUpdate, nb::arg("step"))
+      .def("leave_update", &Agent::LeaveUpdate, nb::arg("step"))
+      .def("poll", &Agent::Poll)
+      .def("begin_activity", &Agent::BeginActivity, nb::arg("activity"))
+      .def("end_activity", &Agent::EndActivity)
+      .def("report_memory_error", &Agent::ReportMemoryError, nb::arg("keys"), nb::arg("text"))
+      .def("report_old_memory_error", &Agent::ReportOldMemoryError, nb::arg("keys"), nb::arg("age_ms"), nb::arg("text"))
+      .def("why", &Agent::Why)
+      .def_prop_ro("rank", &Agent::rank)
+      .def_prop_ro("world_size", &Agent::world_size)
+      .def_prop_ro("joined_as", &Agent::joined_as)
+      .def_prop_ro("incarnation", &Agent::incarnation)
+      .def_prop_ro("device", &Agent::device)
+      .def_prop_ro("exit_code", &Agent::exit_code);
+  return agent;
+}
+
+}  // namespace kintsugi::python
