@@ -20,6 +20,8 @@ namespace {
 constexpr uint64_t kSkipBytes = 64 << 10;
 // A run of fewer bytes is cheaper copied out of the near cache than read into its place by a call of its own.
 constexpr uint64_t kRunBytesMin = 16 << 10;
+// Fewer bytes than these are cheaper summed up with all of their tensor than by themselves.
+constexpr uint64_t kSumBytesMin = 1 << 10;
 
 uint64_t BlockBegin(uint64_t at) { return at / kBlockBytes * kBlockBytes; }
 
@@ -36,8 +38,12 @@ uint64_t WindowBytes(uint64_t buffer_bytes, int threads) {
 }  // namespace
 
 BlockReader::BlockReader(const formats::Catalog& catalog, checkpoint::FileSystem& files, uint64_t buffer_bytes,
-                         int threads)
-    : catalog_(catalog), files_(files), window_bytes_(WindowBytes(buffer_bytes, threads)), threads_(threads) {}
+                         int threads, checkpoint::ArrivedSums* arrived)
+    : catalog_(catalog),
+      files_(files),
+      window_bytes_(WindowBytes(buffer_bytes, threads)),
+      threads_(threads),
+      arrived_(arrived) {}
 
 int64_t BlockReader::ElementBytes(uint32_t piece) const {
   const layout::Metadata& metadata = catalog_.metadata();
@@ -194,7 +200,17 @@ Status BlockReader::ReadPlaced(const Window& window, Lane* lane) {
   const layout::Metadata& metadata = catalog_.metadata();
   const std::string what = "tensor '" + metadata.keys[metadata.KeyOfPiece(take.piece)].name + "'";
   if (extent.blocks.empty()) return ReadPieces(*lane->open, extent.offset + window.begin, lane->pieces).Annotate(what);
-  return ReadStretch(*lane->open, extent.file, extent, window.begin, what, lane->pieces);
+  // Parts of the buffer are no registered memory.
+  return ReadStretch(*lane->open, extent.file, extent, window.begin, what, lane->pieces,
+                     arrived_ ? arrived_->Listener() : checkpoint::Arrived());
+}
+
+void BlockReader::PlaceTake(const Take& take, const uint8_t* from, reshard::Inflow* inflow) const {
+  inflow->Take(take.piece, take.first, take.count, from);
+  if (!arrived_) return;
+  const auto runs = inflow->RunsOf(take.piece, take.first, take.count, kSumBytesMin);
+  if (!runs) return;
+  for (const reshard::Inflow::Run& run : *runs) arrived_->Add({run.to, run.size_bytes});
 }
 
 Status BlockReader::ReadWindow(const Window& window, reshard::Inflow* inflow, Lane* lane) {
@@ -210,7 +226,7 @@ Status BlockReader::ReadWindow(const Window& window, reshard::Inflow* inflow, La
     if (lane->has_landed[t - window.first_take])
       inflow->Landed(take.piece, take.first, take.count);
     else
-      inflow->Take(take.piece, take.first, take.count, lane->buffer.get() + (take.begin - window.begin));
+      PlaceTake(take, lane->buffer.get() + (take.begin - window.begin), inflow);
   }
   bytes_read_ += window.bytes();
   return Status::Ok();

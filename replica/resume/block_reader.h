@@ -20,6 +20,7 @@
 
 #include "replica/formats/catalog.h"
 #include "replica/reshard/inflow.h"
+#include "replica/save/arrived_sums.h"
 #include "replica/save/file_system.h"
 #include "replica/save/manifest.h"
 
@@ -27,7 +28,9 @@ namespace kintsugi::resume {
 
 class BlockReader {
  public:
-  BlockReader(const formats::Catalog& catalog, checkpoint::FileSystem& files, uint64_t buffer_bytes, int threads);
+  // `arrived` is told of memory that was filled, in runs that are long enough; null: nobody is.
+  BlockReader(const formats::Catalog& catalog, checkpoint::FileSystem& files, uint64_t buffer_bytes, int threads,
+              checkpoint::ArrivedSums* arrived = nullptr);
 
   Status Run(reshard::Inflow* inflow, const std::function<Status()>& poll);
 
@@ -69,12 +72,15 @@ class BlockReader {
   // Into lane->pieces; bytes that go straight to their places.
   uint64_t PlaceWindow(const Window& window, const reshard::Inflow& inflow, Lane* lane) const;
   Status ReadPlaced(const Window& window, Lane* lane);
+  // Out of the buffer into its places.
+  void PlaceTake(const Take& take, const uint8_t* from, reshard::Inflow* inflow) const;
   Status Gather(const Take& take, uint8_t* to) const;
 
   const formats::Catalog& catalog_;
   checkpoint::FileSystem& files_;
   const uint64_t window_bytes_;  // at least a block
   const int threads_;
+  checkpoint::ArrivedSums* const arrived_;
   // A run of bytes with checksums of its own: a piece, or a file. Of a piece with strides: a pretended one, dense.
   struct Region {
     checkpoint::Extent extent;

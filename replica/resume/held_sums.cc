@@ -176,15 +176,22 @@ Result<Bytes> JudgeAll(const std::vector<TensorSum>& sums, const std::vector<Byt
 
 // ---- one rank's part ----------------------------------------------------------------------------------------------
 
-// Fills the sums, several tensors at once.
-Status SumUp(const StateRegistry& registry, const CompareOptions& options, int threads, std::vector<Held>* held) {
+// Fills the sums: those that were taken on arrival, the others from memory, several tensors at once.
+Status SumUp(const StateRegistry& registry, const std::map<std::string, uint64_t>& arrived,
+             const CompareOptions& options, int threads, std::vector<Held>* held) {
+  std::vector<Held*> open;
+  for (Held& one : *held)
+    if (const auto sum = arrived.find(one.shard->key); sum != arrived.end())
+      one.sum = sum->second;
+    else
+      open.push_back(&one);
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   Status first;
   const auto work = [&] {
     std::shared_ptr<uint8_t> buffer;
-    for (size_t i = next++; i < held->size(); i = next++) {
-      Held& one = (*held)[i];
+    for (size_t i = next++; i < open.size(); i = next++) {
+      Held& one = *open[i];
       const auto sum = [&]() -> Result<uint64_t> {
         if (options.poll) KINTSUGI_RETURN_IF_ERROR(options.poll());
         KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry.DeviceOf(*one.shard));
@@ -196,11 +203,11 @@ Status SumUp(const StateRegistry& registry, const CompareOptions& options, int t
       }
       const std::lock_guard lock(mutex);
       if (first.ok()) first = sum.status().Annotate("summing up tensor '" + one.shard->key + "'");
-      next = held->size();
+      next = open.size();
     }
   };
   std::vector<std::thread> helpers;
-  for (int i = 1; i < std::min<int>(threads, static_cast<int>(held->size())); ++i) helpers.emplace_back(work);
+  for (int i = 1; i < std::min<int>(threads, static_cast<int>(open.size())); ++i) helpers.emplace_back(work);
   work();
   for (std::thread& helper : helpers) helper.join();
   return first;
@@ -240,7 +247,7 @@ Result<SumsCompared> CompareHeldSums(const StateRegistry& registry, const checkp
       held.push_back({static_cast<uint64_t>(sum - sums.begin()), &tensor, 0});
   }
   std::sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.number < b.number; });
-  const Status summed = SumUp(registry, options, ThreadsOf(options.threads, world_size), &held);
+  const Status summed = SumUp(registry, loaded.sums, options, ThreadsOf(options.threads, world_size), &held);
   const auto word = [&]() -> Result<Bytes> {
     KINTSUGI_RETURN_IF_ERROR(summed);
     Bytes bytes;

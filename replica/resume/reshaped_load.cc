@@ -52,10 +52,13 @@ class Loader {
     const Status prepared = Prepare();
     KINTSUGI_RETURN_IF_ERROR(AgreeOn(prepared));
     target_->ClearGaps();
+    std::optional<checkpoint::ArrivedSums> arrived;
+    if (!loaded_.info.manifest.tensor_sums.empty()) arrived.emplace(registry_);
     BlockReader reader(*catalog_, checkpoint::PosixFileSystem(), options_.buffer_bytes,
-                       ThreadsOf(options_.threads, request_.world_size));
+                       ThreadsOf(options_.threads, request_.world_size), arrived ? &*arrived : nullptr);
     KINTSUGI_RETURN_IF_ERROR(reader.Run(&*inflow_, [this] { return Poll(); }));
     KINTSUGI_RETURN_IF_ERROR(target_->Deliver(request_.deadline));
+    if (arrived) loaded_.sums = arrived->Whole();
     loaded_.bytes += reader.bytes_read();
     KINTSUGI_RETURN_IF_ERROR(TakeObjects());
     Tell(reader);

@@ -46,6 +46,7 @@ class Loader {
   FileSystem& files_;
   const TimePoint begin_ = SteadyClock::SteadyNow();
   Loaded loaded_;
+  std::optional<ArrivedSums> arrived_;  // where the checkpoint has sums
   std::map<std::string, const ShardedTensor*> missing_;
   std::map<std::string, StoredTensor> unlike_;          // same key, another shard: for the message
   std::map<std::string, std::vector<Source>> sources_;  // by file
@@ -130,7 +131,8 @@ Status Loader::ReadTensor(ReadableFile& file, const std::string& path, const Sou
   auto* const data = static_cast<uint8_t*>(source.tensor->memory.data);
   const auto poll = [this] { return Poll(); };
   KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_.DeviceOf(*source.tensor));
-  if (!device) return ReadExtent(file, path, source.extent, what, data, poll);
+  if (!device)
+    return ReadExtent(file, path, source.extent, what, data, poll, arrived_ ? arrived_->Listener() : Arrived());
   if (!buffer_) {
     KINTSUGI_ASSIGN_OR_RETURN(buffer_, device->AllocateHost(kBlockBytes));
   }
@@ -178,7 +180,9 @@ Result<Loaded> Loader::Run() {
     if (!all_fit) return request_.reshape(loaded_.info, request_);
   }
   KINTSUGI_RETURN_IF_ERROR(found);
+  if (!loaded_.info.manifest.tensor_sums.empty()) arrived_.emplace(registry_);
   KINTSUGI_RETURN_IF_ERROR(ReadSources());
+  if (arrived_) loaded_.sums = arrived_->Whole();
   return std::move(loaded_);
 }
 

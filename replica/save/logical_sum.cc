@@ -18,7 +18,7 @@ LogicalSum::LogicalSum(const ShardedTensor& shard)
   run_bytes_ = element_bytes_;
   for (size_t axis = cut_; axis < local_.size(); ++axis) run_bytes_ *= static_cast<uint64_t>(local_[axis]);
   const FlatRange range = shard.flattened_range.value_or(FlatRange{0, shard.ElementCount()});
-  at_ = static_cast<uint64_t>(range.start) * element_bytes_;
+  begin_ = at_ = static_cast<uint64_t>(range.start) * element_bytes_;
   end_ = static_cast<uint64_t>(range.stop) * element_bytes_;
 }
 
@@ -36,14 +36,23 @@ uint64_t LogicalSum::PlaceOfRun(uint64_t at) const {
   return place;
 }
 
-void LogicalSum::Update(std::span<const uint8_t> bytes) {
-  KINTSUGI_CHECK(bytes.size() <= end_ - at_, "more bytes than the shard has");
+uint64_t LogicalSum::SumInBox(uint64_t at, std::span<const uint8_t> bytes) const {
+  KINTSUGI_CHECK(at <= end_ && bytes.size() <= end_ - at, "more bytes than the shard has");
+  uint64_t sum = 0;
   while (!bytes.empty()) {
-    const uint64_t within = at_ % run_bytes_, size = std::min<uint64_t>(run_bytes_ - within, bytes.size());
-    sum_ += PlacedSum(bytes.data(), size, PlaceOfRun(at_) + within);
+    const uint64_t within = at % run_bytes_, size = std::min<uint64_t>(run_bytes_ - within, bytes.size());
+    sum += PlacedSum(bytes.data(), size, PlaceOfRun(at) + within);
     bytes = bytes.subspan(size);
-    at_ += size;
+    at += size;
   }
+  return sum;
+}
+
+uint64_t LogicalSum::SumAt(uint64_t at, std::span<const uint8_t> bytes) const { return SumInBox(begin_ + at, bytes); }
+
+void LogicalSum::Update(std::span<const uint8_t> bytes) {
+  sum_ += SumInBox(at_, bytes);
+  at_ += bytes.size();
 }
 
 Result<uint64_t> LogicalSumOf(const ShardedTensor& shard, const DeviceMemory* device,

@@ -25,16 +25,21 @@ class KINTSUGI_EXPORT LogicalSum {
   void Update(std::span<const uint8_t> bytes);
   // Of the bytes that have come.
   uint64_t value() const { return sum_; }
+  // What bytes from byte `at` of the shard on add, whatever has come before. REQUIRES: not more than it has.
+  uint64_t SumAt(uint64_t at, std::span<const uint8_t> bytes) const;
 
  private:
+  // The same from byte `at` of the box on.
+  uint64_t SumInBox(uint64_t at, std::span<const uint8_t> bytes) const;
   // Where the run that holds byte `at` of the box begins in the global tensor.
   uint64_t PlaceOfRun(uint64_t at) const;
 
   Shape global_, local_, offset_;
   uint64_t element_bytes_ = 0;
-  size_t cut_ = 0;             // axes behind it are whole: a run goes over all of them and the shard's length of it
-  uint64_t run_bytes_ = 0;     // contiguous in the shard and in the global tensor
-  uint64_t at_ = 0, end_ = 0;  // of the box's bytes: the next, and behind the last one of the shard
+  size_t cut_ = 0;          // axes behind it are whole: a run goes over all of them and the shard's length of it
+  uint64_t run_bytes_ = 0;  // contiguous in the shard and in the global tensor
+  // Of the box's bytes: the shard's first one, the next to come, and behind the shard's last one.
+  uint64_t begin_ = 0, at_ = 0, end_ = 0;
   uint64_t sum_ = 0;
 };
 

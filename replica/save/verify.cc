@@ -79,21 +79,34 @@ Status Damaged(const std::string& path, const Extent& extent, uint64_t at, const
                                      " on does not match its checksum: use another checkpoint"};
 }
 
-// Reads block by block to where place(offset) says; take() sees each that agrees with its checksum, which is taken
-// while the bytes are in the near cache. The system reads ahead by itself.
+// Into the pieces, in parts that stay in the near cache, where the checksum over all of them and `arrived` find them.
+Result<Checksum> ReadSummed(ReadableFile& file, uint64_t offset, std::span<const std::span<uint8_t>> pieces,
+                            const Arrived& arrived) {
+  RunningChecksum running(ChecksumAlgorithm::kXxh3);
+  for (std::span<uint8_t> piece : pieces)
+    while (!piece.empty()) {
+      const std::span<uint8_t> part = piece.first(std::min<size_t>(piece.size(), kSubBlockBytes));
+      KINTSUGI_RETURN_IF_ERROR(file.Read(offset, part.data(), part.size()));
+      running.Update(part.data(), part.size());
+      if (arrived) arrived(part);
+      offset += part.size();
+      piece = piece.subspan(part.size());
+    }
+  return running.Value();
+}
+
+// Reads block by block to where place(offset) says; take() sees each that agrees with its checksum. The system reads
+// ahead by itself.
 template <typename Place, typename Take>
 Status ReadBlocks(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
-                  const Place& place, const Take& take, const std::function<Status()>& poll) {
-  std::vector<Checksum> found;
+                  const Place& place, const Take& take, const std::function<Status()>& poll, const Arrived& arrived) {
   for (uint64_t at = 0; at < extent.size_bytes; at += kBlockBytes) {
-    const uint64_t size = std::min(kBlockBytes, extent.size_bytes - at), block = at / kBlockBytes;
     KINTSUGI_RETURN_IF_ERROR(poll());
-    uint8_t* const target = place(at);
-    KINTSUGI_RETURN_IF_ERROR(file.Read(extent.offset + at, target, size).Annotate(what));
-    found.clear();
-    AppendBlocks({target, size}, &found);
-    if (found.front() != extent.blocks[block]) return Damaged(path, extent, at, what);
-    KINTSUGI_RETURN_IF_ERROR(take(at, target, size));
+    const std::span<uint8_t> block(place(at), std::min(kBlockBytes, extent.size_bytes - at));
+    const auto found = ReadSummed(file, extent.offset + at, {&block, 1}, arrived);
+    if (!found.ok()) return found.status().Annotate(what);
+    if (*found != extent.blocks[at / kBlockBytes]) return Damaged(path, extent, at, what);
+    KINTSUGI_RETURN_IF_ERROR(take(at, block.data(), block.size()));
   }
   return Status::Ok();
 }
@@ -104,21 +117,12 @@ struct Unit {
   Checksum expected = 0;
 };
 
-// The largest unit that begins at byte `at` of the extent and is read whole, since reading ends at `end`.
+// The smallest unit that begins at byte `at` of the extent; reading ends at `end`.
 Unit UnitAt(const Extent& extent, uint64_t at, uint64_t end) {
-  const uint64_t block = std::min(kBlockBytes, extent.size_bytes - at / kBlockBytes * kBlockBytes);
-  if (at % kBlockBytes == 0 && end - at >= block) return {block, extent.blocks.at(at / kBlockBytes)};
-  const uint64_t size = std::min(kSubBlockBytes, extent.size_bytes - at);
-  KINTSUGI_CHECK(at % kSubBlockBytes == 0 && size <= end - at && !extent.sub_blocks.empty(),
-                 "a stretch is whole blocks or sub-blocks");
-  return {size, extent.sub_blocks.at(at / kSubBlockBytes)};
-}
-
-Checksum ChecksumOfPieces(std::span<const std::span<uint8_t>> pieces) {
-  if (pieces.size() == 1) return ChecksumOf(pieces[0]);
-  RunningChecksum running(ChecksumAlgorithm::kXxh3);
-  for (const std::span<uint8_t> piece : pieces) running.Update(piece.data(), piece.size());
-  return running.Value();
+  const bool by_parts = !extent.sub_blocks.empty();
+  const uint64_t granule = by_parts ? kSubBlockBytes : kBlockBytes, size = std::min(granule, extent.size_bytes - at);
+  KINTSUGI_CHECK(at % granule == 0 && size <= end - at, "a stretch is whole blocks or sub-blocks");
+  return {size, (by_parts ? extent.sub_blocks : extent.blocks).at(at / granule)};
 }
 
 }  // namespace
@@ -132,17 +136,16 @@ Status ReadPieces(ReadableFile& file, uint64_t offset, std::span<const std::span
 }
 
 Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
-                  uint8_t* data, const std::function<Status()>& poll) {
+                  uint8_t* data, const std::function<Status()>& poll, const Arrived& arrived) {
   std::vector<uint8_t> buffer(data ? 0 : std::min(extent.size_bytes, kBlockBytes));
   return ReadBlocks(
       file, path, extent, what, [&](uint64_t at) { return data ? data + at : buffer.data(); },
-      [](uint64_t, const uint8_t*, uint64_t) { return Status::Ok(); }, poll);
+      [](uint64_t, const uint8_t*, uint64_t) { return Status::Ok(); }, poll, arrived);
 }
 
 Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
                   uint8_t* buffer, const TakeBlock& take, const std::function<Status()>& poll) {
-  return ReadBlocks(
-      file, path, extent, what, [&](uint64_t) { return buffer; }, take, poll);
+  return ReadBlocks(file, path, extent, what, [&](uint64_t) { return buffer; }, take, poll, {});
 }
 
 Status Verify(const std::string& path, FileSystem& files) {
@@ -173,7 +176,7 @@ Status Verify(const std::string& path, FileSystem& files) {
 }
 
 Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t begin,
-                   const std::string& what, std::span<const std::span<uint8_t>> pieces) {
+                   const std::string& what, std::span<const std::span<uint8_t>> pieces, const Arrived& arrived) {
   uint64_t end = begin;
   for (const std::span<uint8_t> piece : pieces) end += piece.size();
   KINTSUGI_CHECK(end <= extent.size_bytes, "a stretch lies within its extent");
@@ -191,8 +194,9 @@ Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& ex
       taken += part.size();
       if (taken == pieces[piece].size()) ++piece, taken = 0;
     }
-    KINTSUGI_RETURN_IF_ERROR(ReadPieces(file, extent.offset + at, now).Annotate(what));
-    if (ChecksumOfPieces(now) != unit.expected) return Damaged(path, extent, at, what);
+    const auto found = ReadSummed(file, extent.offset + at, now, arrived);
+    if (!found.ok()) return found.status().Annotate(what);
+    if (*found != unit.expected) return Damaged(path, extent, at, what);
     at += unit.size_bytes;
   }
   return Status::Ok();

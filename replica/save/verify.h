@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "replica/save/arrived_sums.h"
 #include "replica/save/file_system.h"
 #include "replica/save/find.h"
 
@@ -17,9 +18,11 @@ namespace kintsugi::checkpoint {
 KINTSUGI_EXPORT Status Verify(const std::string& path, FileSystem& files = PosixFileSystem());
 
 // Reads the bytes of `extent` block by block into `data`, or into a small buffer of its own where that is null, and
-// compares every block. `what` ("tensor 'w'") is for messages; `poll` is asked between two reads, its error ends them.
+// compares every block. `what` ("tensor 'w'") is for messages; `poll` is asked between two reads, its error ends them;
+// `arrived`, where it is not empty, sees each part in the near cache, perhaps before its block was compared.
 KINTSUGI_EXPORT Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& extent,
-                                  const std::string& what, uint8_t* data, const std::function<Status()>& poll);
+                                  const std::string& what, uint8_t* data, const std::function<Status()>& poll,
+                                  const Arrived& arrived = {});
 // The same, each block handed to `take`, once it was compared, with its place in the extent; its error ends the
 // reading. `buffer` has room for a block.
 using TakeBlock = std::function<Status(uint64_t offset, const uint8_t* block, uint64_t size_bytes)>;
@@ -28,10 +31,11 @@ Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& ext
 
 // Bytes of the file from `offset` on into `pieces`, one behind the other.
 KINTSUGI_EXPORT Status ReadPieces(ReadableFile& file, uint64_t offset, std::span<const std::span<uint8_t>> pieces);
-// The extent's bytes from `begin` on into `pieces`, one behind the other, each block compared while it is in the near
-// cache: by its own checksum where all of it is read, else by those of its sub-blocks.
+// The extent's bytes from `begin` on into `pieces`, one behind the other, compared in parts that stay in the near cache:
+// by the checksums of its sub-blocks where it has them, else of its blocks. `arrived` as above.
 // REQUIRES: the pieces together are whole blocks, or whole sub-blocks where the extent has their checksums.
 KINTSUGI_EXPORT Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t begin,
-                                   const std::string& what, std::span<const std::span<uint8_t>> pieces);
+                                   const std::string& what, std::span<const std::span<uint8_t>> pieces,
+                                   const Arrived& arrived = {});
 
 }  // namespace kintsugi::checkpoint

@@ -7,6 +7,7 @@
 
 #include "replica/formats/convert.h"
 #include "replica/save/find.h"
+#include "replica/save/logical_sum.h"
 #include "runtime/base/random.h"
 #include "tests/unit/resume/worlds.h"
 
@@ -141,11 +142,93 @@ TEST(HeldSums, WhatLiesAtAWrongPlaceIsNamedOnEveryRank) {
   for (const Mistake& mistake : mistakes) {
     auto ranks = LoadAll(path, cut, kModel);
     ExpectAllEqual(ranks, kModel.size());
+    for (LoadedRank& rank : ranks) rank.loaded.sums.clear();  // what comes later is seen in memory alone
     mistake.make(ranks);
     const std::string error = CompareAll(ranks).Error();
     for (const std::string& word :
          {path, std::string(mistake.key), std::string(mistake.words), std::string("another checkpoint")})
       EXPECT_NE(error.find(word), std::string::npos) << mistake.what << ": '" << error << "' lacks " << word;
+  }
+}
+
+uint64_t SumInMemory(const ShardedTensor& tensor) {
+  std::shared_ptr<uint8_t> none;
+  return *checkpoint::LogicalSumOf(tensor, nullptr, &none);
+}
+
+// Long rows are read where they belong, shorter ones copied there; both are summed up as they arrive. Rows of less than
+// a KiB are left to a pass over memory.
+TEST(HeldSums, AreTakenAsBytesArriveAndAreThoseOfTheMemory) {
+  const std::vector<Global> model = {{"w.long", {24, 24576}, 1}, {"w.short", {96, 3072}, 1}, {"w.whole", {12000}, -1}};
+  const std::vector<Global> tiny = {{"w.tiny", {96, 96}, 1}};
+  const Folder root;
+  std::vector<Global> all = model;
+  all.insert(all.end(), tiny.begin(), tiny.end());
+  const std::string path = Save(root.path(), {8, 4, 2}, all);
+  for (const Cut& cut : {Cut{1, 1, 1}, Cut{4, 2, 2}, Cut{6, 2, 3}, Cut{6, 3, 1}, Cut{8, 4, 2}}) {
+    SCOPED_TRACE(std::to_string(cut.ranks) + "/" + std::to_string(cut.tp) + "/" + std::to_string(cut.shards));
+    auto ranks = LoadAll(path, cut, all);
+    for (LoadedRank& rank : ranks) {
+      ASSERT_TRUE(rank.status.ok()) << rank.status.ToString();
+      for (const Global& global : model) EXPECT_TRUE(rank.loaded.sums.contains(global.key)) << global.key;
+      EXPECT_EQ(rank.loaded.sums.contains("w.tiny"), cut.tp == 4) << "cut as it is stored";
+      for (const auto& [key, sum] : rank.loaded.sums)
+        EXPECT_EQ(sum, SumInMemory(rank.world->registry().tensors().at(key))) << key;
+    }
+    ExpectAllEqual(ranks, all.size());
+  }
+}
+
+// The straight path too.
+TEST(HeldSums, AreTakenAsBytesArriveWhereLayoutsAreEqual) {
+  const std::vector<Global> model = {{"w.column", {12, 30000}, 1}, {"norm", {13}, -1}};
+  const Folder root;
+  const Cut cut{4, 2, 2};
+  const std::string path = Save(root.path(), cut, model);
+  for (int rank = 0; rank < cut.ranks; ++rank) {
+    RankWorld world(cut, rank, model);
+    checkpoint::LoadRequest request;
+    request.path = path;
+    request.self = Rank(rank);
+    const auto loaded = checkpoint::Load(world.registry(), request);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    ASSERT_EQ(loaded->sums.size(), model.size());
+    for (const auto& [key, sum] : loaded->sums) EXPECT_EQ(sum, SumInMemory(world.registry().tensors().at(key))) << key;
+  }
+}
+
+// Two parts whose descriptions say each other's place: every block agrees with its checksum, nothing overlaps, and
+// nothing is missing.
+TEST(HeldSums, AWrongDescriptionIsSeenThoughBytesAreSummedUpAsTheyArrive) {
+  const Folder root;
+  const std::string path = Save(root.path(), {4, 2, 2}, {{"w", {24, 24576}, 0}});
+  auto info = checkpoint::ReadManifest(path);
+  ASSERT_TRUE(info.ok());
+  std::vector<checkpoint::Part> parts;
+  for (const auto& listed : info->manifest.parts) parts.push_back(*checkpoint::ReadPart(*info, listed));
+  const auto place_of = [&](size_t part) -> Shape& {
+    return parts[part].shards.at(0).tensors.at(0).tensor.global_offset;
+  };
+  size_t other = 1;
+  while (place_of(other) == place_of(0)) ++other;
+  ASSERT_EQ(parts[0].shards[0].tensors[0].tensor.flattened_range,
+            parts[other].shards[0].tensors[0].tensor.flattened_range);
+  std::swap(place_of(0), place_of(other));
+  for (size_t i : {size_t{0}, other}) {
+    const std::string text = checkpoint::Encode(parts[i]);
+    std::ofstream(path + "/" + info->manifest.parts[i].file, std::ios::trunc) << text;
+    info->manifest.parts[i] = checkpoint::List(parts[i], text);
+  }
+  std::ofstream(path + "/manifest.json", std::ios::trunc) << checkpoint::Encode(info->manifest);
+  for (const Cut& cut : {Cut{3, 1, 3}, Cut{2, 2, 1}}) {
+    auto ranks = LoadAll(path, cut, {{"w", {24, 24576}, 0}});
+    for (const LoadedRank& rank : ranks) {
+      ASSERT_TRUE(rank.status.ok()) << rank.status.ToString();
+      ASSERT_TRUE(rank.loaded.sums.contains("w"));
+    }
+    const std::string error = CompareAll(ranks).Error();
+    EXPECT_NE(error.find("'w'"), std::string::npos) << error;
+    EXPECT_NE(error.find("has the sum"), std::string::npos) << error;
   }
 }
 
@@ -161,6 +244,7 @@ TEST(HeldSums, OfAProgramWhatHasButAnotherNameIsComparedTheRestIsNamed) {
   EXPECT_EQ(outcome.ranks[0]->not_compared, std::vector<std::string>{"ab"});
   EXPECT_NE(outcome.ranks[0]->Note().find("compared=1 not_compared=\"'ab'\""), std::string::npos)
       << outcome.ranks[0]->Note();
+  for (LoadedRank& rank : ranks) rank.loaded.sums.clear();
   MemoryOf(ranks[1], "new")[0] += 1;
   const std::string error = CompareAll(ranks).Error();
   EXPECT_NE(error.find("'old'"), std::string::npos) << "by its name in the checkpoint: " << error;
@@ -179,6 +263,7 @@ TEST(HeldSums, GoAlongIntoOtherFormats) {
     ASSERT_TRUE(done.ok()) << done.status().ToString();
     auto ranks = LoadAll(path, {6, 2, 3}, kModel);
     ExpectAllEqual(ranks, kModel.size());
+    for (LoadedRank& rank : ranks) rank.loaded.sums.clear();
     MemoryOf(ranks[4], "w.cube")[2] = 77;
     EXPECT_NE(CompareAll(ranks).Error().find("'w.cube'"), std::string::npos);
   }

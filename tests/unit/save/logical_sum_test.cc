@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "replica/save/arrived_sums.h"
 #include "replica/save/describe.h"
 #include "replica/save/find.h"
 #include "replica/save/json_fields.h"
@@ -283,6 +284,38 @@ TEST_F(SavedSums, OlderCheckpointsHaveNone) {
   EXPECT_TRUE(SumsOf(world).empty());
   EXPECT_TRUE(Verify(world.Path(12), files_).ok());
   EXPECT_TRUE(world.LoadAll(world.Path(12)).ok());
+}
+
+TEST(ArrivedSums, AreThoseOfTheMemoryInWhateverPartsItArrives) {
+  Random random(5);
+  const Whole whole({6, 10, 8}, DType::kBFloat16, 3);
+  for (int round = 0; round < 20; ++round) {
+    Bytes memory;
+    std::optional<FlatRange> flat;
+    if (round % 2 == 1) flat = FlatRange{7, 100};
+    const ShardedTensor shard = whole.Cut({1, 3, 2}, {4, 6, 5}, flat, &memory);
+    StateRegistry registry;
+    ASSERT_TRUE(registry.AddTensor(shard).ok());
+    ArrivedSums sums(registry);
+    const std::span<const uint8_t> all(memory.data() + 1, memory.size() - 1);
+    std::vector<std::span<const uint8_t>> parts;
+    for (size_t at = 0; at < all.size();) {
+      parts.push_back(all.subspan(at, std::min<size_t>(all.size() - at, 1 + random.Below(40))));
+      at += parts.back().size();
+    }
+    for (size_t i = parts.size(); i-- > 1;) std::swap(parts[i], parts[random.Below(i + 1)]);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      EXPECT_TRUE(sums.Whole().empty()) << "before all of it came";
+      sums.Add(parts[i]);
+    }
+    ASSERT_EQ(sums.Whole().size(), 1u);
+    EXPECT_EQ(sums.Whole().at("w"), Whole::SumOf(shard));
+    Bytes elsewhere(64);
+    sums.Add(elsewhere);
+    sums.Add({memory.data(), 1});  // in front of it
+    EXPECT_EQ(sums.Whole().at("w"), Whole::SumOf(shard));
+    EXPECT_ANY_THROW(sums.Add({memory.data() + 2, memory.size() - 1})) << "over the tensor's end";
+  }
 }
 
 }  // namespace
