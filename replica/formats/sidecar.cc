@@ -101,7 +101,7 @@ Result<Sidecar> ReadSidecar(const std::string& path, bool is_folder, FileSystem&
 }
 
 Result<SidecarVerdict> VerifySidecar(const std::string& path, bool is_folder, const Sidecar& sidecar, FileSystem& files,
-                                     const std::function<void(uint64_t)>& progress) {
+                                     const SeeBlock& each) {
   SidecarVerdict verdict;
   std::vector<uint8_t> block(kBlockBytes);
   for (const WrittenFile& listed : sidecar.files) {
@@ -120,7 +120,7 @@ Result<SidecarVerdict> VerifySidecar(const std::string& path, bool is_folder, co
                                                  std::to_string(at + size) + ": checksum " + checkpoint::ToHex(found) +
                                                  ", written was " + checkpoint::ToHex(listed.blocks[i]) +
                                                  ": use another checkpoint");
-      progress(size);
+      each(name, at, {block.data(), size});
     }
     ++verdict.files;
     verdict.bytes += listed.size_bytes;

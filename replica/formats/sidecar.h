@@ -9,6 +9,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,10 @@ struct SidecarVerdict {
   uint64_t files = 0;
   uint64_t bytes = 0;
 };
-// Reads every file that the sidecar of `path` lists and compares every block. `progress` gets bytes as they are read.
+// Reads every file that the sidecar of `path` lists and compares every block; `each` sees those that are as they should
+// be: the file's path, where in it they begin, and their bytes.
+using SeeBlock = std::function<void(const std::string& file, uint64_t at, std::span<const uint8_t> block)>;
 Result<SidecarVerdict> VerifySidecar(const std::string& path, bool is_folder, const Sidecar& sidecar,
-                                     checkpoint::FileSystem& files, const std::function<void(uint64_t)>& progress);
+                                     checkpoint::FileSystem& files, const SeeBlock& each);
 
 }  // namespace kintsugi::formats

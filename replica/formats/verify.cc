@@ -49,10 +49,15 @@ Result<Verified> VerifyAny(const std::string& path, const std::string& format,
     done += bytes;
     if (progress) progress(done);
   };
-  KINTSUGI_ASSIGN_OR_RETURN(const SidecarVerdict verdict, VerifySidecar(place, is_folder, *sidecar, files, add));
+  PieceSums sums(catalog);
+  const auto each = [&](const std::string& file, uint64_t at, std::span<const uint8_t> block) {
+    sums.Add(file, at, block);
+    add(block.size());
+  };
+  KINTSUGI_ASSIGN_OR_RETURN(const SidecarVerdict verdict, VerifySidecar(place, is_folder, *sidecar, files, each));
   verified.has_checksums = true;
   verified.checked_bytes = verdict.bytes;
-  KINTSUGI_ASSIGN_OR_RETURN(verified.tensor_sums, VerifyTensorSums(catalog, add));
+  KINTSUGI_ASSIGN_OR_RETURN(verified.tensor_sums, VerifyTensorSums(catalog, sums, add));
   return verified;
 }
 

@@ -189,7 +189,7 @@ TEST(Convert, LeavesNothingHalfThereWhenPowerFailsAtAnyOperation) {
       if (visible) {
         // Whatever its folder's name shows has its sidecar, and every byte of it is there.
         ASSERT_TRUE(sidecar.ok()) << operation << ": " << sidecar.status().ToString();
-        const auto verdict = VerifySidecar("root/out", true, *sidecar, files, [](uint64_t) {});
+        const auto verdict = VerifySidecar("root/out", true, *sidecar, files, [](auto&&...) {});
         ASSERT_TRUE(verdict.ok()) << operation << ": " << verdict.status().ToString();
         ++whole;
       } else {

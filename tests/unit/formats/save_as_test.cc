@@ -77,7 +77,7 @@ Result<uint64_t> FollowTracker(const std::string& format, MemoryFileSystem& file
     const bool is_folder = format != "torch";
     const std::string path = "root/" + place.name;
     KINTSUGI_ASSIGN_OR_RETURN(const Sidecar sidecar, ReadSidecar(path, is_folder, files));
-    KINTSUGI_RETURN_IF_ERROR(VerifySidecar(path, is_folder, sidecar, files, [](uint64_t) {}).status());
+    KINTSUGI_RETURN_IF_ERROR(VerifySidecar(path, is_folder, sidecar, files, [](auto&&...) {}).status());
     if (sidecar.step != step) return Status(StatusCode::kDataLoss, "another step");
     return step;
   }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "kernels/placed_sum.h"
 #include "replica/formats/compare.h"
 #include "replica/formats/convert.h"
 #include "replica/formats/safetensors/header.h"
@@ -75,6 +76,82 @@ TEST_F(TensorSumsTest, AreTheSameInEveryFormat) {
       EXPECT_EQ(SumsOf(name + "-back"), expected);
       EXPECT_EQ(VerifyAny(Place(name + "-back"), "", {})->tensor_sums, 3u);
     }
+}
+
+// The bytes of each tensor pass once: those of the files are all that is read.
+TEST_F(TensorSumsTest, VerifyReadsACheckpointOnce) {
+  ASSERT_TRUE(ConvertTo("source.safetensors", "native", "native").ok());
+  for (const char* format : {"safetensors", "torch", "dcp", "megatron", "paddle"}) {
+    SCOPED_TRACE(format);
+    const std::string name = std::string(format) + (format == std::string("torch") ? ".pt" : "");
+    ASSERT_TRUE(ConvertTo("native", format, name).ok());
+    uint64_t read = 0;
+    const auto verified = VerifyAny(Place(name), "", [&](uint64_t done) { read = done; });
+    ASSERT_TRUE(verified.ok()) << verified.status().ToString();
+    EXPECT_EQ(verified->tensor_sums, 3u);
+    EXPECT_EQ(read, verified->checked_bytes);
+  }
+}
+
+// Views of one storage, one of them transposed: its elements are gathered, the others come with the file.
+TEST(PieceSums, TakeWhatIsDenseInWhateverPartsItComesAndLeaveTheRest) {
+  const std::string folder = testing::TempDir();
+  const std::string path = folder + "/piece-sums.bin";
+  std::string bytes;
+  for (int i = 0; i < 600; ++i) bytes += static_cast<char>(i * 131 + 7);
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto file = MappedFile::Open(path, "piece-sums.bin");
+  ASSERT_TRUE(file.ok());
+  Catalog catalog("test", path);
+  const uint32_t number = catalog.AddFile(*file);
+  struct Given {
+    const char* name;
+    Shape shape, strides;
+    uint64_t at;
+  };
+  const Given all[] = {{"all", {10, 10}, {}, 40}, {"row", {10}, {}, 80}, {"turned", {10, 10}, {1, 10}, 40}};
+  std::vector<checkpoint::TensorSum> sums;
+  for (const Given& given : all) {
+    CatalogPiece piece;
+    piece.tensor = catalog.AddTensor({given.name, DType::kFloat32, given.shape, {}});
+    piece.offset = Shape(given.shape.size());
+    piece.shape = given.shape;
+    piece.file = number;
+    piece.at = given.at;
+    piece.bytes = given.shape.size() == 2 ? 400 : 40;
+    piece.strides = given.strides;
+    catalog.AddPiece(piece);
+    sums.push_back({given.name, DType::kFloat32, given.shape, 0});
+  }
+  // Two halves of a tensor, the later one first in the file.
+  const uint32_t halves = catalog.AddTensor({"two", DType::kFloat32, {4, 2}, {}});
+  for (const int64_t half : {0, 1}) {
+    CatalogPiece piece;
+    piece.tensor = halves;
+    piece.offset = {2 * half, 0};
+    piece.shape = {2, 2};
+    piece.file = number;
+    piece.at = half ? 450 : 500;
+    piece.bytes = 16;
+    catalog.AddPiece(piece);
+  }
+  sums.push_back({"two", DType::kFloat32, {4, 2}, 0});
+  catalog.SetTensorSums(sums);
+  ASSERT_TRUE(catalog.Finish().ok());
+  PieceSums read(catalog);
+  const std::span<const uint8_t> whole(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  for (size_t at = 0; at < bytes.size(); at += 7) {
+    EXPECT_EQ(read.Of(0), std::nullopt) << "before its last byte came, at " << at;
+    read.Add(path, at, whole.subspan(at, std::min<size_t>(7, bytes.size() - at)));
+    if (at + 7 >= 440) break;
+  }
+  for (size_t at = 441; at < bytes.size(); at += 7)
+    read.Add(path, at, whole.subspan(at, std::min<size_t>(7, bytes.size() - at)));
+  EXPECT_EQ(read.Of(0), PlacedSum(bytes.data() + 40, 400, 0));
+  EXPECT_EQ(read.Of(1), PlacedSum(bytes.data() + 80, 40, 0));
+  EXPECT_EQ(read.Of(2), std::nullopt) << "strides";
+  EXPECT_EQ(read.Of(3), PlacedSum(bytes.data() + 500, 16, 0) + PlacedSum(bytes.data() + 450, 16, 16));
+  std::filesystem::remove(path);
 }
 
 // Every byte agrees with its checksum; what says where they belong has two names exchanged.
