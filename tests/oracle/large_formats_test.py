@@ -22,8 +22,12 @@ from checkpoint_formats_test import Kintsugi
 
 LIBRARIES = pathlib.Path(__file__).resolve().parents[2] / "build" / "oracles"
 
+# A run's values (callbacks/state/values.h), as a .pt of ours or of torch's holds them.
+VALUES = {"consumed_samples": 2**40 + 1, "opt_param_scheduler": {"num_steps": 96, "max_lr": 0.1, "style": "cosine"},
+          "data": {"epoch": -3, "is_shuffled": True}, "best_loss": float("-inf"), "note": "käse", "unset": None}
+
 DEEPSPEED_RANK = """
-import os, sys, torch
+import json, os, sys, torch
 order, rank, world, port = sys.argv[1:5]
 os.environ.update(RANK=rank, LOCAL_RANK="0", WORLD_SIZE=world, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
 stage, source, saved = order.split(",")
@@ -51,6 +55,8 @@ engine = deepspeed.initialize(model=net, optimizer=adam, config=config)[0]
 if source:
     loaded, state = engine.load_checkpoint(source)
     assert loaded and state["mine"] == 5, (loaded, state)
+    plain = {key: state[key] for key in sys.argv[5:] if key in state}
+    print("SEEN", json.dumps([engine.global_steps, engine.global_samples, plain]))
 else:
     for _ in range(3):
         engine.backward(engine(torch.randn(2, 5, dtype=torch.bfloat16)))
@@ -69,15 +75,18 @@ def environment():
     return {**os.environ, "PYTHONPATH": str(LIBRARIES), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
 
 
-def run_deepspeed(stage, source, saved, world=2):
-    """Trains three steps, or loads `source`; then saves."""
+def run_deepspeed(stage, source, saved, world=2, seen=None):
+    """Trains three steps, or loads `source`; then saves. `seen` gets what each rank found there beside tensors."""
     order, port = f"{stage},{source or ''},{saved}", str(free_port())
-    ranks = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", DEEPSPEED_RANK, order, str(rank), str(world), port],
+    ranks = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", DEEPSPEED_RANK, order, str(rank), str(world), port,
+                               *VALUES],
                               env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
              for rank in range(world)]
     for process in ranks:
         text, _ = process.communicate(timeout=550)
         assert process.returncode == 0, text[-4000:]
+        if seen is not None:
+            seen += [json.loads(line[5:]) for line in text.splitlines() if line.startswith("SEEN ")]
     return saved
 
 
@@ -90,6 +99,30 @@ def only_layout(kintsugi, left, right, *more):
             "skipped_steps", "num_experts", *more)
     found = [d for d in answer["differences"] if not d["key"].startswith(ours) and not d["key"].endswith(":cat_dim")]
     assert not found and answer["tensors"] >= 13, (left, right, found)
+
+
+def with_values(kintsugi, source, folder, name):
+    """The same checkpoint with a run's values in it, as a .pt."""
+    code = ("import sys, torch; state = torch.load(sys.argv[1], weights_only=False); "  # some of it are DeepSpeed's classes
+            "torch.save({**state, **eval(sys.argv[3], {'inf': float('inf')})}, sys.argv[2])")
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, kintsugi.convert(source, folder / f"{name}-plain.pt", "torch"),
+                    folder / f"{name}-values.pt", repr(VALUES)], env=environment(), check=True, capture_output=True, timeout=300)
+    return folder / f"{name}-values.pt"
+
+
+def check_deepspeed_values(kintsugi, saved, folder):
+    """DeepSpeed's own load hands them to the trainer, and takes for its own what it has a name for."""
+    source = with_values(kintsugi, saved, folder, "deepspeed")
+    for form, stage, world in (("deepspeed", 2, 2), ("deepspeed-universal", 1, 1)):
+        ours, seen = kintsugi.convert(source, folder / f"values-{form}", form, *(["--shards", world] * (world > 1))), []
+        if form == "deepspeed-universal":
+            ours = ours.rename(ours.with_name("values-universal"))
+        run_deepspeed(stage, ours, folder / f"values-{form}-again", world, seen)
+        assert len(seen) == world, seen
+        for steps, samples, state in seen:
+            assert steps == 3 and samples == VALUES["consumed_samples"], (form, steps, samples)
+            for key in set(VALUES) - {"consumed_samples"}:
+                assert key in state and state[key] == VALUES[key] and type(state[key]) is type(VALUES[key]), (form, key, state)
 
 
 def check_deepspeed(torch, kintsugi, folder):
@@ -109,6 +142,7 @@ def check_deepspeed(torch, kintsugi, folder):
         shown = json.loads(kintsugi.run("show", root).stdout)
         assert [t.get("alias_of") for t in shown["tensors"] if t["key"] == "module.tied.weight"] == ["module.b.weight"], stage
     only_layout(kintsugi, saved[1], saved[2])
+    check_deepspeed_values(kintsugi, saved[2], folder)
     # Through other ranks and another stage of ours, and into DeepSpeed, which saves what it loaded.
     through = kintsugi.convert(saved[3], folder / "three", "deepspeed", "--shards", "3", "--zero-stage", "1")
     ours = kintsugi.convert(through, folder / "ours", "deepspeed", "--shards", "2", "--zero-stage", "2")
@@ -162,6 +196,19 @@ elif mode == "save":
     for name, array in wanted.items():
         state.setdefault("model", {}).setdefault("inner", {})[name] = tensor(name, array)
     dist.save_state_dict(state, folder)
+elif mode == "values":
+    # Its loader takes tensors alone: numbers and flags are such, without axes; texts are nowhere.
+    wanted = eval(sys.argv[4], {"inf": float("inf")})
+    numbers = {name: value for name, value in wanted.items() if isinstance(value, (bool, int, float))}
+    kinds = {bool: "bool", int: "int64", float: "float64"}
+    state = {name: paddle.zeros([], kinds[type(value)]) for name, value in numbers.items()}
+    state["model.inner.large"] = paddle.zeros([100, 1000])
+    dist.load_state_dict(state, folder)
+    for name, value in numbers.items():
+        assert state[name].item() == value and str(state[name].dtype) == "paddle." + kinds[type(value)], (name, state[name])
+    assert numpy.asarray(state["model.inner.large"]).tobytes() == dict(numpy.load(arrays))["large"].tobytes()
+    file = paddle.load(folder + "/0_0.distcp")
+    assert {name: file[name].item() for name in numbers} == numbers, file
 else:
     state = {"model.inner." + name: paddle.zeros(array.shape).astype(name.split(".")[0]) if name.startswith("float8") else
              paddle.zeros_like(tensor(name, array)) for name, array in wanted.items()}
@@ -188,8 +235,8 @@ def check_paddle(torch, numpy, kintsugi, rng, folder):
     arrays["large"] = numpy.frombuffer(rng.randbytes(400000), dtype="float32").reshape(100, 1000)
     numpy.savez(folder / "arrays.npz", **arrays)
 
-    def paddle(mode, root):
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", PADDLE, mode, root, folder / "arrays.npz"],
+    def paddle(mode, root, *more):
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", PADDLE, mode, root, folder / "arrays.npz", *more],
                               env=environment(), check=False, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr[-3000:]
 
@@ -210,6 +257,15 @@ def check_paddle(torch, numpy, kintsugi, rng, folder):
         ours = kintsugi.convert(folder / "paddle.pt", folder / f"ours-paddle-{shards}", "paddle", "--shards", shards)
         kintsugi.equal(folder / "theirs-paddle", ours)
         paddle("load", ours)
+    # Through a native one, where they are one object, as a run saves them.
+    native = kintsugi.convert(with_values(kintsugi, folder / "theirs-paddle", folder, "paddle"), folder / "values-native", "native")
+    flat = {}
+    for key, value in VALUES.items():
+        flat.update({f"{key}.{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {key: value})
+    for shards in (1, 2):
+        ours = kintsugi.convert(native, folder / f"values-paddle-{shards}", "paddle", "--shards", shards)
+        kintsugi.equal(native, ours)
+        paddle("values", ours, repr(flat))
 
 
 def main():

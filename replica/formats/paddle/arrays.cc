@@ -1,8 +1,12 @@
 #include "replica/formats/paddle/arrays.h"
 
+#include <cstring>
+#include <set>
+
 #include "callbacks/state/key.h"
 #include "replica/formats/object_text.h"
 #include "replica/formats/pickle/writer.h"
+#include "replica/formats/values.h"
 
 namespace kintsugi::formats::paddle {
 namespace {
@@ -39,6 +43,10 @@ class Reader {
   Result<Arrays> Run() {
     const auto* pairs = tree_.PairsOf(tree_.root);
     if (!pairs) return Bad(tree_.root, "it is no dictionary but " + DescribeNode(tree_, tree_.root));
+    std::set<std::string_view> objects;
+    for (size_t i = 0; i + 1 < pairs->size(); i += 2)
+      if (const auto key = tree_.TextOf((*pairs)[i]); key && key->starts_with(kObject))
+        objects.insert(key->substr(kObject.size()));
     for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
       const auto key = tree_.TextOf((*pairs)[i]);
       const NodeId value = (*pairs)[i + 1];
@@ -46,15 +54,19 @@ class Reader {
       if (*key == kNames) continue;
       if (*key == kBigTensors)
         return Bad(value, "its large tensors are cut up: saved with pickle protocol 2 or 3; save it with 4");
-      if (const auto text = tree_.TextOf(value); text && key->starts_with(kObject)) {
-        auto object = ObjectFromText(std::string(key->substr(kObject.size())), std::string(*text));
-        if (!object.ok()) return Bad(value, object.status().message());
-        found_.objects.push_back(*std::move(object));
+      const auto text = tree_.TextOf(value);  // as older versions of ours kept objects
+      if (text && key->starts_with(kObject)) {
+        KINTSUGI_RETURN_IF_ERROR(AddObject(value, key->substr(kObject.size()), *text));
         continue;
       }
       Array array;
       if (const Status status = ReadArray(value, &array); !status.ok())
         return status.Annotate("tensor '" + PrintableKey(std::string(*key)) + "'");
+      if (key->starts_with(kObject)) {
+        KINTSUGI_RETURN_IF_ERROR(AddObject(value, key->substr(kObject.size()), text_.substr(array.at, array.bytes)));
+        continue;
+      }
+      if (objects.contains(*key) && array.shape.empty()) continue;
       if (!found_.arrays.emplace(*key, std::move(array)).second)
         return Bad((*pairs)[i], "the key '" + PrintableKey(std::string(*key)) + "' is there twice");
     }
@@ -63,6 +75,12 @@ class Reader {
 
  private:
   Status Bad(NodeId id, const std::string& what) const { return BadNode(tree_, id, place_, what); }
+  Status AddObject(NodeId value, std::string_view key, std::string_view text) {
+    auto object = ObjectFromText(std::string(key), std::string(text));
+    if (!object.ok()) return Bad(value, object.status().message());
+    found_.objects.push_back(*std::move(object));
+    return Status::Ok();
+  }
   const std::vector<NodeId>* ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const {
     for (const std::string_view root : {"numpy._core.", "numpy.core."})
       if (const auto* found = tree_.ArgumentsOf(id, std::string(root) + std::string(module), name)) return found;
@@ -140,7 +158,56 @@ void WriteType(std::string_view code, PickleWriter* writer) {
   writer->Build();
 }
 
+// An array up to its bytes, which come next; then CloseArray.
+void OpenArray(const std::string& key, const Shape& shape, std::string_view code, uint64_t size_bytes,
+               PickleWriter* writer) {
+  writer->Text(key);
+  // numpy.core is where NumPy 1 has it, and where NumPy 2 still finds it for pickles.
+  writer->Global("numpy.core.multiarray", "_reconstruct");
+  writer->Mark();
+  writer->Global("numpy", "ndarray");
+  const int64_t nothing[] = {0};
+  writer->Numbers(nothing);
+  writer->Bytes("b");
+  writer->Tuple();
+  writer->Call();
+  writer->Mark();
+  writer->Int(1);
+  writer->Numbers(shape);
+  WriteType(code, writer);
+  writer->Bool(false);
+  writer->RawBytes(size_bytes);
+}
+
+void CloseArray(PickleWriter* writer) {
+  writer->Tuple();
+  writer->Build();
+}
+
+std::string_view CodeOf(DType dtype) {
+  for (const NumpyType& type : kTypes)
+    if (type.dtype == dtype && type.is_loaded) return type.code;
+  return {};
+}
+
 }  // namespace
+
+std::vector<Scalar> ScalarsOf(const std::vector<CatalogObject>& objects) {
+  std::vector<Scalar> scalars;
+  for (const CatalogObject& object : objects) {
+    const auto value = ScalarOf(object);
+    if (!value) continue;
+    const auto add = [&](DType dtype, const auto& number) {
+      std::string bytes(sizeof(number), '\0');
+      std::memcpy(bytes.data(), &number, sizeof(number));
+      scalars.push_back({object.key, object.path.empty() ? PathOf(object.key) : object.path, dtype, std::move(bytes)});
+    };
+    if (const auto* flag = std::get_if<bool>(&*value)) add(DType::kBool, *flag);
+    if (const auto* number = std::get_if<int64_t>(&*value)) add(DType::kInt64, *number);
+    if (const auto* real = std::get_if<double>(&*value)) add(DType::kFloat64, *real);
+  }
+  return scalars;
+}
 
 Result<Arrays> ReadArrays(std::string_view text, const std::string& place) {
   KINTSUGI_ASSIGN_OR_RETURN(const Tree tree, pickle::Parse(text, place));
@@ -154,50 +221,42 @@ Status LayArrays(const Content& content, const std::vector<LaidTensor>& tensors,
   writer.Mark();
   for (const LaidTensor& laid : tensors) {
     const CatalogTensor& tensor = content[laid.number];
-    std::string_view code;
-    for (const NumpyType& type : kTypes)
-      if (type.dtype == tensor.dtype && type.is_loaded) code = type.code;
+    const std::string_view code = CodeOf(tensor.dtype);
     if (code.empty())
       return {StatusCode::kInvalidArgument, "tensor '" + PrintableKey(tensor.key) + "' is " +
                                                 std::string(DTypeName(tensor.dtype)) +
                                                 ", which Paddle does not load: leave it out (--only)"};
     Shape shape;
     for (int axis = 0; axis < laid.box.axes; ++axis) shape.push_back(laid.box.length(axis));
-    writer.Text(tensor.key);
-    // numpy.core is where NumPy 1 has it, and where NumPy 2 still finds it for pickles.
-    writer.Global("numpy.core.multiarray", "_reconstruct");
-    writer.Mark();
-    writer.Global("numpy", "ndarray");
-    const int64_t nothing[] = {0};
-    writer.Numbers(nothing);
-    writer.Bytes("b");
-    writer.Tuple();
-    writer.Call();
-    writer.Mark();
-    writer.Int(1);
-    writer.Numbers(shape);
-    WriteType(code, &writer);
-    writer.Bool(false);
-    const uint64_t size = static_cast<uint64_t>(*Volume(laid.box)) * DTypeSize(tensor.dtype);
-    writer.RawBytes(size);
+    OpenArray(tensor.key, shape, code, static_cast<uint64_t>(*Volume(laid.box)) * DTypeSize(tensor.dtype), &writer);
     file->AddBytes(writer.Take());
     file->AddTensor(laid.number, laid.box, DTypeSize(tensor.dtype));
-    writer.Tuple();
-    writer.Build();
+    CloseArray(&writer);
   }
+  const std::vector<Scalar> scalars = ScalarsOf(objects);
+  // Its loader takes nothing but arrays in a file, so objects are arrays of bytes.
+  const auto add = [&](const std::string& key, const Shape& shape, DType dtype, const std::string& bytes) {
+    OpenArray(key, shape, CodeOf(dtype), bytes.size(), &writer);
+    file->AddBytes(writer.Take() + bytes);
+    CloseArray(&writer);
+  };
+  for (const Scalar& scalar : scalars) add(scalar.key, {}, scalar.dtype, scalar.bytes);
   for (const CatalogObject& object : objects) {
-    writer.Text(std::string(kObject) + object.key);
-    writer.Text(ObjectToText(object));
+    const std::string text = ObjectToText(object);
+    add(std::string(kObject) + object.key, {static_cast<int64_t>(text.size())}, DType::kUInt8, text);
   }
   // paddle.load makes tensors of what this table names.
   writer.Text(kNames);
   writer.EmptyDict();
-  if (!tensors.empty()) {
+  if (!tensors.empty() || !objects.empty()) {
     writer.Mark();
-    for (const LaidTensor& laid : tensors) {
-      writer.Text(content[laid.number].key);
-      writer.Text(content[laid.number].key);
-    }
+    const auto name = [&](const std::string& key) {
+      writer.Text(key);
+      writer.Text(key);
+    };
+    for (const LaidTensor& laid : tensors) name(content[laid.number].key);
+    for (const Scalar& scalar : scalars) name(scalar.key);
+    for (const CatalogObject& object : objects) name(std::string(kObject) + object.key);
     writer.SetItems();
   }
   writer.SetItems();

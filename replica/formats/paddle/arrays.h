@@ -23,15 +23,25 @@ struct Array {
 };
 struct Arrays {
   std::map<std::string, Array> arrays;
-  std::vector<CatalogObject> objects;  // of ours
+  std::vector<CatalogObject> objects;  // of ours; what stands beside one under its name is not among the arrays
 };
 Result<Arrays> ReadArrays(std::string_view text, const std::string& place);
+
+// A number or flag among the objects, as Paddle's loader takes it: a tensor without axes.
+struct Scalar {
+  std::string key;
+  Path path;
+  DType dtype = DType::kInt64;
+  std::string bytes;
+};
+std::vector<Scalar> ScalarsOf(const std::vector<CatalogObject>& objects);
 
 struct LaidTensor {
   uint32_t number = 0;  // in the content
   layout::Box box;
 };
-// kInvalidArgument: a type that NumPy and Paddle have no common name for.
+// Objects are texts of ours in arrays of bytes, from which they are read again; beside them stand scalars, as arrays,
+// under their own names, for Paddle's readers. kInvalidArgument: a type that NumPy and Paddle have no common name for.
 Status LayArrays(const Content& content, const std::vector<LaidTensor>& tensors,
                  const std::vector<CatalogObject>& objects, OutlineFile* file);
 

@@ -43,7 +43,9 @@ class Reader {
       : catalog_(catalog), folder_(folder), metadata_(metadata) {}
 
   Status Run() {
+    for (const paddle::Stored& stored : metadata_.stored) KINTSUGI_RETURN_IF_ERROR(FileOf(stored).status());
     for (const paddle::TensorEntry& entry : metadata_.tensors) {
+      if (entry.shape.empty() && objects_.contains(entry.key)) continue;  // that object's value, for Paddle's readers
       const auto path = metadata_.paths.find(entry.key);
       const uint32_t number = catalog_->AddTensor(
           {entry.key, entry.dtype, entry.shape, path == metadata_.paths.end() ? Path() : path->second});
@@ -51,7 +53,8 @@ class Reader {
       known = {number, &entry, {}};
       for (const paddle::LocalTensor& local : entry.locals) known.locals[local.offset].push_back(&local);
     }
-    for (const paddle::Stored& stored : metadata_.stored) KINTSUGI_RETURN_IF_ERROR(AddStored(stored));
+    for (const paddle::Stored& stored : metadata_.stored)
+      if (entries_.contains(stored.key) || !objects_.contains(stored.key)) KINTSUGI_RETURN_IF_ERROR(AddStored(stored));
     return Status::Ok();
   }
 
@@ -82,7 +85,10 @@ class Reader {
     DataFile data;
     KINTSUGI_ASSIGN_OR_RETURN(data.arrays, paddle::ReadArrays((*file)->text(), path));
     data.number = catalog_->AddFile(*file);
-    for (const CatalogObject& object : data.arrays.objects) catalog_->AddObject(object);
+    for (const CatalogObject& object : data.arrays.objects) {
+      objects_.insert(object.key);
+      catalog_->AddObject(object);
+    }
     return &files_.emplace(stored.file, std::move(data)).first->second;
   }
 
@@ -134,6 +140,7 @@ class Reader {
   const paddle::Metadata& metadata_;
   std::map<std::string, Known> entries_;
   std::map<std::string, DataFile> files_;
+  std::set<std::string> objects_;  // of ours, by key
 };
 
 class Paddle final : public Format {
@@ -183,6 +190,11 @@ class Paddle final : public Format {
       }
       metadata.paths[tensor.key] = tensor.path.empty() ? PathOf(tensor.key) : tensor.path;
       metadata.tensors.push_back(std::move(entry));
+    }
+    for (const paddle::Scalar& scalar : paddle::ScalarsOf(objects)) {
+      metadata.tensors.push_back({scalar.key, scalar.dtype, {}, {paddle::LocalTensor{}}});
+      metadata.stored.push_back({scalar.key, {}, Shape(), std::nullopt, name_of(0)});
+      metadata.paths[scalar.key] = scalar.path;
     }
     Outline outline;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -11,6 +11,7 @@
 
 #include "replica/formats/compare.h"
 #include "replica/formats/convert.h"
+#include "replica/formats/paddle/metadata.h"
 #include "replica/formats/safetensors/header.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/save/publish.h"
@@ -157,6 +158,42 @@ TEST(Values, StandWhereEachLibraryLooksForThem) {
   EXPECT_EQ(header->metadata.at("opt_param_scheduler.max_lr"), "0.1");
   EXPECT_EQ(header->metadata.at("style"), "cosine");
   EXPECT_EQ(header->metadata.at("best_loss"), "-inf");
+}
+
+// Paddle's loader asks for tensors, and stumbles over anything else in a file that it cuts anew.
+TEST(Values, AreTensorsWithoutAxesForPaddleAndNothingInItsFileIsNoArray) {
+  const Folder folder;
+  const std::string source = SaveNative(folder / "root", SomeValues(), SomeValues());
+  ASSERT_TRUE(To("paddle", source, folder / "paddle").ok());
+  const auto metadata_file = MappedFile::Open(folder / "paddle/0.metadata", "metadata");
+  ASSERT_TRUE(metadata_file.ok());
+  const auto metadata = paddle::Decode((*metadata_file)->text(), "metadata");
+  ASSERT_TRUE(metadata.ok()) << metadata.status().ToString();
+  std::map<std::string, DType> scalars;
+  for (const paddle::TensorEntry& entry : metadata->tensors)
+    if (entry.shape.empty()) scalars[entry.key] = entry.dtype;
+  const std::map<std::string, DType> expected = {{"args.seed", DType::kInt64},
+                                                 {"best_loss", DType::kFloat64},
+                                                 {"consumed_samples", DType::kInt64},
+                                                 {"is_warm", DType::kBool},
+                                                 {"opt_param_scheduler.max_lr", DType::kFloat64},
+                                                 {"opt_param_scheduler.num_steps", DType::kInt64}};
+  EXPECT_EQ(scalars, expected);
+  EXPECT_EQ(JoinPath(metadata->paths.at("args.seed")), "args.seed");
+  EXPECT_EQ(metadata->paths.at("args.seed").size(), 2u);
+  const auto file = MappedFile::Open(folder / "paddle/0_0.distcp", "data");
+  ASSERT_TRUE(file.ok());
+  const auto tree = pickle::Parse((*file)->text(), "data");
+  ASSERT_TRUE(tree.ok());
+  const auto& entries = *tree->PairsOf(tree->root);
+  for (size_t i = 0; i + 1 < entries.size(); i += 2)
+    if (tree->TextOf(entries[i]) != "StructuredToParameterName@@") {
+      EXPECT_EQ((*tree)[entries[i + 1]].kind, pickle::Kind::kCall) << *tree->TextOf(entries[i]);
+    }
+  // Scalars are objects again, not tensors.
+  const auto read = ReadCatalog(folder / "paddle");
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->tensors().size(), 1u);
 }
 
 TEST(Values, ATextThatIsATensorsNameIsNoTiedTensor) {
