@@ -1,4 +1,6 @@
 // Flatten and Narrow: shards made from shards.
+#include <algorithm>
+
 #include "replica/layout/shard.h"
 
 namespace kintsugi::layout {
@@ -63,7 +65,7 @@ Outcome<ShardedTensor> Flatten(const ShardedTensor& box, FlatRange range, const 
 
 Outcome<ShardedTensor> Narrow(const ShardedTensor& shard, int axis, int64_t start, int64_t length) {
   if (shard.flattened_range)
-    return Error(ErrorCode::kNarrow, shard, "is flattened and has no axes to cut: " + Describe(shard));
+    return Error(ErrorCode::kNarrow, shard, "is flattened: NarrowFlat gives its pieces: " + Describe(shard));
   const int own_axes = static_cast<int>(shard.local_shape.size()) - shard.prepend_axis_num;
   if (axis < 0 || axis >= own_axes)
     return Error(ErrorCode::kAxis, shard,
@@ -90,6 +92,52 @@ Outcome<ShardedTensor> Narrow(const ShardedTensor& shard, int axis, int64_t star
   spec.global_offset[at] = *offset;
   const TensorData data{shard.dtype, spec.local_shape, *memory};
   return MakeShard(spec, &data);
+}
+
+Outcome<std::vector<ShardedTensor>> NarrowFlat(const ShardedTensor& shard, int axis, int64_t start, int64_t length) {
+  if (!shard.flattened_range)
+    return Error(ErrorCode::kNarrow, shard, "is not flattened: that is Narrow's: " + Describe(shard));
+  ShardedTensor box = shard;
+  box.flattened_range.reset();
+  box.memory = {};
+  auto narrowed = Narrow(box, axis, start, length);
+  if (!narrowed.ok()) return narrowed.error();
+  const FlatRange range = *shard.flattened_range;
+  const size_t at = static_cast<size_t>(axis + shard.prepend_axis_num);
+  int64_t inner = 1;  // elements behind the axis
+  for (size_t behind = at + 1; behind < shard.local_shape.size(); ++behind) inner *= shard.local_shape[behind];
+  const int64_t row = shard.local_shape[at] * inner, kept = length * inner;  // of one index of the axes before
+  std::vector<FlatRange> ranges;                                             // of the narrowed box, ...
+  std::vector<int64_t> from;                                                 // ... and their elements of the shard
+  for (int64_t outer = row > 0 ? range.start / row : 0; kept > 0 && outer * row < range.stop; ++outer) {
+    const int64_t begin = outer * row + start * inner;
+    const int64_t first = std::max(begin, range.start), end = std::min(begin + kept, range.stop);
+    if (first >= end) continue;
+    const FlatRange next{outer * kept + first - begin, outer * kept + end - begin};
+    const bool joins = !ranges.empty() && ranges.back().stop == next.start &&
+                       (shard.memory.data == nullptr || length == shard.local_shape[at]);
+    if (joins) {
+      ranges.back().stop = next.stop;
+    } else {
+      ranges.push_back(next);
+      from.push_back(first - range.start);
+    }
+  }
+  std::vector<ShardedTensor> pieces;
+  const uint64_t element = DTypeSize(shard.dtype);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    Memory memory = shard.memory;
+    if (memory.data != nullptr) {
+      const uint64_t skipped = static_cast<uint64_t>(from[i]) * element;
+      memory.data = static_cast<uint8_t*>(memory.data) + skipped;
+      memory.size_bytes = static_cast<uint64_t>(ranges[i].stop - ranges[i].start) * element;
+      if (memory.kind == MemoryKind::kShared) memory.shared_offset += skipped;
+    }
+    auto piece = Flatten(*narrowed, ranges[i], memory);
+    if (!piece.ok()) return piece.error();
+    pieces.push_back(*std::move(piece));
+  }
+  return pieces;
 }
 
 }  // namespace kintsugi::layout

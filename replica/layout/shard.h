@@ -78,6 +78,12 @@ KINTSUGI_EXPORT Outcome<ShardedTensor> Flatten(const ShardedTensor& box, FlatRan
 // packed memory.
 KINTSUGI_EXPORT Outcome<ShardedTensor> Narrow(const ShardedTensor& shard, int axis, int64_t start, int64_t length);
 
+// The same of a flattened shard: what of its range is kept, as ranges of the narrowed box, ascending, each in one piece of
+// the shard's memory. None where nothing is kept; more than one where `axis` is not the first whose length is not 1, which
+// is joined to one for a shard without memory.
+KINTSUGI_EXPORT Outcome<std::vector<ShardedTensor>> NarrowFlat(const ShardedTensor& shard, int axis, int64_t start,
+                                                               int64_t length);
+
 // Coordinates of the shard in its grid: for a prepended axis the offset itself, else offset / local length, 0 where
 // that length is 0.
 KINTSUGI_EXPORT Shape GridCoordinates(const ShardedTensor& shard);

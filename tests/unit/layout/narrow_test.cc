@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "replica/layout/shard.h"
+#include "runtime/base/random.h"
 
 namespace kintsugi::layout {
 namespace {
@@ -77,6 +80,69 @@ TEST(Narrow, OfAnEmptyAxisIsItself) {
   const auto same = Narrow(*empty, 0, 0, 0);
   ASSERT_TRUE(same.ok());
   EXPECT_EQ(same->global_shape, (Shape{0, 2}));
+}
+
+// Against one element after the other: which of the range are kept, where in the narrowed box, and where in memory.
+TEST(NarrowFlat, KeepsTheElementsOfItsRange) {
+  Random random(11);
+  size_t several = 0, none = 0;
+  for (int round = 0; round < 3000; ++round) {
+    Shape box;
+    for (uint64_t axes = 1 + random.Below(3); axes > 0; --axes)
+      box.push_back(static_cast<int64_t>(1 + random.Below(5)));
+    const int axis = static_cast<int>(random.Below(box.size()));
+    const int64_t local = box[static_cast<size_t>(axis)], start = static_cast<int64_t>(random.Below(local)),
+                  length = static_cast<int64_t>(random.Below(static_cast<uint64_t>(local - start) + 1));
+    int64_t elements = 1, inner = 1;
+    for (const int64_t one : box) elements *= one;
+    for (size_t behind = static_cast<size_t>(axis) + 1; behind < box.size(); ++behind) inner *= box[behind];
+    const auto first = static_cast<int64_t>(random.Below(elements)),
+               stop = first + static_cast<int64_t>(random.Below(static_cast<uint64_t>(elements - first) + 1));
+    std::vector<float> memory(static_cast<size_t>(stop - first));
+    for (size_t e = 0; e < memory.size(); ++e) memory[e] = static_cast<float>(first + static_cast<int64_t>(e));
+    std::map<int64_t, float> expected;  // by element of the narrowed box
+    for (int64_t e = first; e < stop; ++e) {
+      const int64_t outer = e / (local * inner), at = e / inner % local;
+      if (at >= start && at < start + length)
+        expected[(outer * length + at - start) * inner + e % inner] = static_cast<float>(e);
+    }
+    const auto whole =
+        MakeShard({.key = "w", .local_shape = box, .global_shape = box, .global_offset = Shape(box.size())});
+    ASSERT_TRUE(whole.ok());
+    const bool has_memory = round % 3 != 0 && !memory.empty();
+    const Memory bound = has_memory ? Memory{.data = memory.data(), .size_bytes = memory.size() * 4} : Memory{};
+    const auto flat = Flatten(*whole, {first, stop}, bound);
+    ASSERT_TRUE(flat.ok()) << flat.error().message;
+    const auto pieces = NarrowFlat(*flat, axis, start, length);
+    ASSERT_TRUE(pieces.ok()) << pieces.error().message;
+    std::map<int64_t, float> found;
+    for (const ShardedTensor& piece : *pieces) {
+      EXPECT_EQ(piece.local_shape[static_cast<size_t>(axis)], length);
+      const FlatRange range = *piece.flattened_range;
+      for (int64_t e = range.start; e < range.stop; ++e) {
+        const float value = has_memory ? static_cast<const float*>(piece.memory.data)[e - range.start] : expected[e];
+        EXPECT_TRUE(found.emplace(e, value).second) << "twice";
+      }
+      if (has_memory) {
+        EXPECT_TRUE(Validate(piece).ok());
+      }
+    }
+    EXPECT_EQ(found, expected) << "round " << round;
+    if (!has_memory) {
+      EXPECT_LE(pieces->size(), 1u);
+    }
+    several += pieces->size() > 1;
+    none += pieces->empty();
+  }
+  EXPECT_GT(several, 20u);
+  EXPECT_GT(none, 20u);
+}
+
+TEST(NarrowFlat, RefusesWhatNarrowRefusesAndWhatIsNotFlat) {
+  const auto flat = Flatten(Example(), {5, 60});
+  EXPECT_EQ(NarrowFlat(*flat, 2, 3, 5).error().code, ErrorCode::kNarrow);
+  EXPECT_EQ(NarrowFlat(*flat, 4, 0, 1).error().code, ErrorCode::kAxis);
+  EXPECT_EQ(NarrowFlat(Example(), 1, 0, 1).error().code, ErrorCode::kNarrow);
 }
 
 }  // namespace
