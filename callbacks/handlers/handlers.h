@@ -64,7 +64,7 @@ struct HandlerContext {
   // repair on a resume from a directory in a form of the trainer's own, where `step` is 0: the step that was loaded, set
   // by the handler and equal on all ranks.
   Step loaded_step;
-  // rename: what a person should know of the checkpoint that is visible now, set by the handler; empty: nothing.
+  // rename: what a person should know of the checkpoint; else what the incident's record says of it. Set by the handler.
   std::string remark;
 };
 

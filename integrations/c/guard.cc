@@ -236,7 +236,8 @@ kintsugi_code kintsugi_next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_
 kintsugi_code kintsugi_done(kintsugi_agent* agent, kintsugi_code outcome, const char* text, kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent,
                              [&] {
-                               agent->in_task = false;
+                               const bool in_task = agent->in_task.exchange(false);
+                               if (in_task && outcome == KINTSUGI_OK && text && *text) agent->task.call->remark = text;
                                return agent->agent->FinishTask(
                                    outcome == KINTSUGI_OK ? Status::Ok()
                                                           : Status(static_cast<StatusCode>(outcome), text ? text : ""));

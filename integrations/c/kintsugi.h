@@ -353,7 +353,8 @@ KINTSUGI_C_API kintsugi_code kintsugi_guard_begin(kintsugi_agent* agent, kintsug
  * asks again and again with a short one. */
 KINTSUGI_C_API kintsugi_code kintsugi_next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_task* task,
                                            kintsugi_error** error);
-/* The task is done, or failed with code and text, which makes this rank a fault of the incident. */
+/* The task is done, or failed with code and text, which makes this rank a fault of the incident. With KINTSUGI_OK a text that is not
+ * empty stands in the incident's record, behind the reasons for the way it was repaired: what all ranks say alike stands there once. */
 KINTSUGI_C_API kintsugi_code kintsugi_done(kintsugi_agent* agent, kintsugi_code outcome, const char* text,
                                            kintsugi_error** error);
 /* The library does the task: REPAIR, SAVE and RENAME from the registered state, nothing for the others. */

@@ -12,6 +12,17 @@ namespace {
 // A phase can fail as the echo of a death that has not been seen yet; the cause gets this long to show itself.
 constexpr Duration kEchoWindow = std::chrono::milliseconds(50);
 
+// What handlers have to say of an incident: beside the reasons for its rung, each sentence once.
+constexpr size_t kReasonsMax = 32;
+void Remark(IncidentRecord& incident, const std::string& text) {
+  auto& reasons = incident.reasons;
+  const auto said = [&](const RungReason& reason) { return reason.text == text; };
+  if (text.empty() || !incident.rung || reasons.size() >= kReasonsMax ||
+      std::any_of(reasons.begin(), reasons.end(), said))
+    return;
+  reasons.push_back({*incident.rung, Refusal::kChosen, text});
+}
+
 }  // namespace
 
 void ControllerCore::AfterClean() {
@@ -145,7 +156,10 @@ void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   Heard(rank, phase_);
   Unregister(rank, done.unregistered);
   if (done.code != StatusCode::kOk) return OnPhaseFailed(rank, done);
-  if (incident_) incident_->bytes_moved += done.bytes_moved;
+  if (incident_) {
+    incident_->bytes_moved += done.bytes_moved;
+    Remark(*incident_, done.text);
+  }
   if (phase_ == Phase::kRepair && policy_.resume_by_trainer && !ever_ran_) loaded_[rank] = done.loaded;
   if (phase_ == Phase::kVerify) digests_[static_cast<size_t>(rank.value())] = done.digests;
   if (!NobodyWaits() && relock_at_ == TimePoint::Max()) LimitTheLast();

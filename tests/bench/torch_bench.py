@@ -128,7 +128,7 @@ class Bench:
         two = self.measured(2, "collectives")
         self.add("all-reduce of 4 bytes, 2 ranks", [two["kintsugi"]], "us", two["gloo"])
         alone = two["kintsugi alone"] - two["gloo alone"]
-        self.add("the outer group's cost per collective (world of one)", [two["kintsugi alone"]], "us", two["gloo alone"], 5, alone,
+        self.add("the outer group's cost per collective (world of one), processor time", [two["kintsugi alone"]], "us", two["gloo alone"], 5, alone,
                  difference=alone)
         found = self.measured(2, "gate")
         extra = found["step"] - found["plain step"]

@@ -64,8 +64,9 @@ class Door:
                 raise Failure(done.stdout[-4000:] + done.stderr[-1000:])
         return test
 
-    def same(self, program, arguments=(), more=(), nproc=4, paths=None, words=()):
-        """A disturbed run ends with the bits, losses and samples of the undisturbed one."""
+    def same(self, program, arguments=(), more=(), nproc=4, paths=None, words=(), reasons=()):
+        """A disturbed run ends with the bits, losses and samples of the undisturbed one. `words`: somewhere in what was written;
+        `reasons`: how the record of an incident's reasons begin, one each."""
         def test(_):
             key = (tuple(program), nproc)
             if key not in self.references:
@@ -79,6 +80,10 @@ class Door:
             found = [incident["path"] for incident in summary["incidents"]]
             if paths is not None and found not in paths:
                 raise Failure(f"repaired by {found}, expected one of {paths}\n{log[-4000:]}")
+            said = [reason["reason"] for incident in summary["incidents"] for reason in incident["reasons"]]
+            for beginning in reasons:
+                if not any(reason.startswith(beginning) for reason in said):
+                    raise Failure(f"'{beginning}' is no reason in the record: {said}")
             for word in words:
                 if word not in json.dumps(summary) + log:
                     raise Failure(f"'{word}' is nowhere in the report\n{log[-4000:]}")

@@ -119,7 +119,7 @@ if __name__ == "__main__":
 
     def anew(faults, path):
         return door.same(BUILT, [word for fault in faults for word in ("--inject", fault)], paths=[path],
-                         words=["after step 2 the models were made anew: what Overlapped keeps of the broken step is not known, as its 'group'"])
+                         reasons=["after step 2 the models were made anew: what Overlapped keeps of the broken step is not known, as its 'group'"])
 
     # Where nobody has a second copy the loss of a process goes back to a snapshot; damage to one that is older than the damage.
     def matrix():
@@ -158,6 +158,8 @@ if __name__ == "__main__":
                "throw:1@11:param-sync", program=SHARDS, paths=[["retry", "respawn", "patch", "rebuild", "retry"]]),
         ("what cannot be reset is made anew, after exceptions outside of an update and inside, and by a newcomer",
          anew(["throw:1@3,collective=4", "kill:2@6:backward", "throw:0@9:update"], ["retry", "adopt", "rebuild"])),
+        struck("many groups connected anew have each their own connections, and one is aborted alone", "throw:1@3:backward",
+               "kill:2@5:forward", program=[str(HERE / "torch_swapped.py")], paths=[["retry", "adopt"]]),
         # Slow steps, so that the spare has imported torch by then; on a machine that is busier still it has not.
         struck("DDP, killed, and a spare takes the place", "slow:0@2:forward,ms=1000", "kill:1@9:backward", nproc=2,
                options=("--no-adopt", "--spares", "1"), paths=[["spare"], ["respawn"]]),
@@ -175,5 +177,6 @@ if __name__ == "__main__":
         ("types of a trainer are as they say", door.typed(GPT[0])),
         ("types of cut models are as they say", door.typed(*SHARDS)),
         ("types of what is made anew are as they say", door.typed(*BUILT)),
+        ("types of a trainer with many groups are as they say", door.typed(str(HERE / "torch_swapped.py"))),
     ]
     sys.exit(main(list(matrix()) if options.soak else short, door.bin, options.only))

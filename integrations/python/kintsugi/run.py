@@ -202,7 +202,8 @@ class Run:
         self.agent.on_stop_python(function)
 
     def handler(self, kind: str, function: Handler | None = None) -> Any:
-        """Registers a handler (clean, rebuild, rollback); also a decorator: `@run.handler("rebuild")`."""
+        """Registers a handler (clean, rebuild, rollback); also a decorator: `@run.handler("rebuild")`. A text that it returns stands
+        in the incident's record; what all ranks say alike stands there once."""
         if kind not in HANDLERS:
             raise Error(f"there is no handler '{kind}': clean, rebuild or rollback", 5)
         if self._begun:
@@ -301,8 +302,7 @@ class Run:
         try:
             if kind == TaskKind.ROLLBACK:
                 self._take_objects()
-            for handler in self._handlers[kind]:
-                handler(incident)
+            said = [text for handler in self._handlers[kind] if isinstance(text := handler(incident), str)]
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -312,7 +312,7 @@ class Run:
                 sys.stderr.flush()
             self.agent.done(11 if superseded else INTERNAL, f"{kind.name}: {type(error).__name__}: {error}"[:4000])
         else:
-            self.agent.done(OK, "")
+            self.agent.done(OK, "; ".join(said)[:4000])
 
     def _put_objects(self, step: int) -> None:
         for key, thing in self._objects.items():

@@ -74,6 +74,25 @@ TEST(Controller, RespawnsARankWhoseHandlerFailsAgainAndAgain) {
   EXPECT_EQ(bench.Killed(), std::set<int>{2});
 }
 
+TEST(Controller, KeepsWhatHandlersSayOfAnIncidentEachSentenceOnce) {
+  Bench bench(Bench::QuickPolicy(4));
+  bench.Run();
+  bench.CommitAll(5);
+  bench.hold = Phase::kRebuild;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  for (int r : {0, 1, 2}) bench.Say(r, PhaseDone{.phase = Phase::kRebuild, .text = "models were reset"});
+  bench.hold.reset();
+  bench.Say(3, PhaseDone{.phase = Phase::kRebuild, .text = "models were made anew"});
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  const IncidentRecord record = bench.All<IncidentClosed>().back().record;
+  std::vector<std::string> said;
+  for (const RungReason& reason : ReasonsOf(record))
+    if (reason.rung == record.rung) said.push_back(reason.text);
+  ASSERT_EQ(said.size(), 3u);  // behind why the rung was chosen
+  EXPECT_EQ(said[1], "models were reset");
+  EXPECT_EQ(said[2], "models were made anew");
+}
+
 TEST(Controller, TriesAgainAfterAnEchoWithoutBlamingAnyone) {
   Bench bench(Bench::QuickPolicy(4));
   bench.Run();

@@ -25,8 +25,8 @@ import torch
 from .._errors import Error
 
 _FOLDER = Path(__file__).parent
-_SOURCES = ("group.cc", "guarded_work.cc", "sockets.cc", "tensors.cc", "module.cc")
-_HEADERS = ("group.h", "guarded_work.h", "sockets.h", "tensors.h")
+_SOURCES = ("group.cc", "guarded_work.cc", "rendezvous.cc", "sockets.cc", "tensors.cc", "module.cc")
+_HEADERS = ("group.h", "guarded_work.h", "rendezvous.h", "sockets.h", "tensors.h")
 _VERSIONS = ("2.13", "2.14", "2.15")  # whose Backend the sources were read against
 
 

@@ -18,6 +18,11 @@ std::atomic<void*> collective_agent{nullptr};
 std::mutex groups_mutex;
 std::vector<c10::weak_intrusive_ptr<OuterGroup>> groups;  // guarded by groups_mutex
 
+// Of its own: where an outer group is destroyed, and lets go of its inner one, the other may be held.
+std::mutex drained_mutex;
+// Guarded by drained_mutex. Never destroyed: the process ends without waiting for Gloo's threads.
+auto& drained = *new std::vector<c10::intrusive_ptr<c10d::Backend>>;
+
 void FailAll(const std::vector<c10::intrusive_ptr<c10d::Work>>& works) {
   for (const auto& work : works) static_cast<GuardedWork&>(*work).Fail("was aborted: an incident has begun");
 }
@@ -58,7 +63,16 @@ c10::intrusive_ptr<OuterGroup> OuterGroup::Make(int rank, int size, std::string 
 }
 
 OuterGroup::OuterGroup(int rank, int size, std::string name, std::chrono::milliseconds timeout)
-    : Backend(rank, size), name_(std::move(name)), options_(c10::make_intrusive<Options>("kintsugi", timeout)) {}
+    : Backend(rank, size),
+      name_(std::move(name)),
+      options_(c10::make_intrusive<Options>("kintsugi", timeout)),
+      called_(Called(0)) {}
+
+std::shared_ptr<const std::string> OuterGroup::Called(uint64_t generation) const {
+  return std::make_shared<const std::string>(std::string(kFailureMark) + " '" + name_ + "', rank " +
+                                             std::to_string(getRank()) + " of " + std::to_string(getSize()) +
+                                             ", generation " + std::to_string(generation) + ", ");
+}
 
 OuterGroup::~OuterGroup() { shutdown(); }
 
@@ -80,9 +94,9 @@ void OuterGroup::Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<Co
   c10::intrusive_ptr<c10d::Backend> old;
   std::lock_guard lock(mutex_);
   old = std::exchange(inner_, std::move(inner));
-  TORCH_CHECK(!old, Where(OpType::UNKNOWN), "was connected before the generation before was let go of");
+  TORCH_CHECK(!old, *called_, "was connected before the generation before was let go of");
   connections_ = std::move(connections);
-  generation_ = generation;
+  called_ = Called(generation);
   works_.clear();
   open_ = std::make_shared<OpenWorks>();
   state_ = State::kLive;
@@ -122,13 +136,27 @@ bool OuterGroup::Drain(std::chrono::milliseconds limit) {
     connections_.clear();
     open = std::move(open_);
   }
-  const bool drained = !open || open->AwaitNone(limit);
-  // Joins Gloo's threads, which may take as long as its timeout where one of them is stuck.
-  if (inner) std::thread([inner = std::move(inner)]() mutable { inner.reset(); }).detach();
-  return drained;
+  const bool is_drained = !open || open->AwaitNone(limit);
+  if (inner) {
+    std::lock_guard lock(drained_mutex);
+    drained.push_back(std::move(inner));
+  }
+  return is_drained;
 }
 
-void OuterGroup::shutdown() { Drain(std::chrono::milliseconds(0)); }
+void DestroyDrained() {
+  std::vector<c10::intrusive_ptr<c10d::Backend>> old;
+  {
+    std::lock_guard lock(drained_mutex);
+    old.swap(drained);
+  }
+  if (!old.empty()) std::thread([old = std::move(old)]() mutable { old.clear(); }).detach();
+}
+
+void OuterGroup::shutdown() {
+  Drain(std::chrono::milliseconds(0));
+  DestroyDrained();
+}
 
 std::string OuterGroup::state() const {
   std::lock_guard lock(mutex_);
@@ -143,16 +171,6 @@ void OuterGroup::setTimeout(std::chrono::milliseconds timeout) {
   if (inner) inner->setTimeout(timeout);
 }
 
-std::string OuterGroup::Where(OpType type) const {
-  return std::string(kFailureMark) + " '" + name_ + "', rank " + std::to_string(getRank()) + " of " +
-         std::to_string(getSize()) + ", generation " + std::to_string(generation_) + ", " + c10d::opTypeToString(type) +
-         " ";
-}
-
-void OuterGroup::Refuse(OpType type) const {
-  std::rethrow_exception(Failure(Where(type) + "is refused: the group is aborted, an incident has begun"));
-}
-
 template <typename Call, typename Alone>
 OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& call, const Alone& alone,
                                     std::function<void()> after) {
@@ -160,14 +178,19 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& ca
   all_calls.fetch_add(1, std::memory_order_relaxed);
   c10::intrusive_ptr<c10d::Backend> inner;
   std::shared_ptr<OpenWorks> open;
-  std::string where;
+  std::shared_ptr<const std::string> called;
+  bool is_aborted = false;
   {
     std::lock_guard lock(mutex_);
-    if (state_ == State::kAborted) Refuse(type);
+    is_aborted = state_ == State::kAborted;
     inner = inner_;
     open = open_;
-    where = Where(type);
+    called = called_;
   }
+  const auto failure = [&](const std::string& why) {
+    return Failure(*called + c10d::opTypeToString(type) + " " + why);
+  };
+  if (is_aborted) std::rethrow_exception(failure("is refused: the group is aborted, an incident has begun"));
   if (!inner) {
     alone();
     return GuardedWork::Done(type, std::move(outputs));
@@ -180,9 +203,9 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& ca
   try {
     begun = call(*inner);
   } catch (const std::exception&) {
-    std::rethrow_exception(Failure(where + TextOf(std::current_exception())));
+    std::rethrow_exception(failure(TextOf(std::current_exception())));
   }
-  auto work = c10::make_intrusive<GuardedWork>(type, std::move(begun), std::move(outputs), std::move(where), open,
+  auto work = c10::make_intrusive<GuardedWork>(type, std::move(begun), std::move(outputs), std::move(called), open,
                                                std::move(after));
   GuardedWork::Listen(work);
   bool aborted = false;
@@ -190,7 +213,8 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& ca
     std::lock_guard lock(mutex_);
     aborted = state_ == State::kAborted || open != open_;
     if (!aborted) {
-      works_.remove_if([](const auto& other) { return other.expired(); });
+      works_.erase(std::remove_if(works_.begin(), works_.end(), [](const auto& other) { return other.expired(); }),
+                   works_.end());
       works_.emplace_back(c10::intrusive_ptr<c10d::Work>(work));
     }
   }

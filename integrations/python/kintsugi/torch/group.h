@@ -15,7 +15,6 @@
 
 #include <atomic>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,8 +44,8 @@ class OuterGroup final : public c10d::Backend {
   // The part of it that never waits for anybody: closes the connections, refuses calls; gives the works that are to
   // fail.
   std::vector<c10::intrusive_ptr<c10d::Work>> Cut();
-  // Waits until nothing of the inner group's is under way; false: the limit passed. Then lets go of it, on a thread of
-  // its own.
+  // Waits until nothing of the inner group's is under way; false: the limit passed. The inner group stays until
+  // DestroyDrained.
   bool Drain(std::chrono::milliseconds limit);
   std::string state() const;
   uint64_t calls() const { return calls_; }
@@ -92,6 +91,8 @@ class OuterGroup final : public c10d::Backend {
  private:
   enum class State : uint8_t { kJoining, kLive, kAborted };
 
+  std::shared_ptr<const std::string> Called(uint64_t generation) const;
+
   // `call` on the inner group with its work guarded; joining: `alone` does locally what the collective would.
   // `outputs`: what a future gives.
   template <typename Call, typename Alone>
@@ -101,21 +102,22 @@ class OuterGroup final : public c10d::Backend {
   // has neither future nor abort, and would leave this rank blocked until its timeout.
   WorkPtr PartOfSum(c10d::OpType type, const Tensors& outputs, const Tensors& inputs, const c10d::ReduceOp& op,
                     std::chrono::milliseconds timeout);
-  [[noreturn]] void Refuse(c10d::OpType type) const;
-  std::string Where(c10d::OpType type) const;
-
   const std::string name_;
   const c10::intrusive_ptr<Options> options_;
   std::atomic<uint64_t> calls_{0};
 
   mutable std::mutex mutex_;
   State state_ = State::kJoining;
-  uint64_t generation_ = 0;
+  std::shared_ptr<const std::string> called_;  // in errors, those of a generation
   c10::intrusive_ptr<c10d::Backend> inner_;
   std::vector<Connection> connections_;
-  std::list<c10::weak_intrusive_ptr<c10d::Work>> works_;
+  std::vector<c10::weak_intrusive_ptr<c10d::Work>> works_;
   std::shared_ptr<OpenWorks> open_;
 };
+
+// Lets go of the inner groups that were drained, on a thread of its own: they join Gloo's, which takes as long as its timeout where
+// one of them is stuck. Behind the connecting of new ones, since it needs processors.
+void DestroyDrained();
 
 // Collectives of all outer groups of this process so far.
 uint64_t Calls();

@@ -5,10 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from .._errors import Error
 from ..terms import Incident
 
 _MOST_DEVICES = 8  # more groups than that share their threads
+_PART_BYTES = 48 << 10  # the store keeps larger values in pieces, and not many of them
 _DRAIN_MS = 500  # connections are closed by then: whatever is still stuck gets no more bytes
 
 
@@ -156,14 +158,13 @@ class Groups:
     def rebuild(self, incident: Incident, facts: dict[str, Any]) -> dict[int, dict[str, Any]]:
         """Connects every group anew, after all ranks have shown that they have the same; what they told of themselves."""
         limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
-        told = self._compare(incident.generation, facts, limit_ms)
+        wire = _Wire(self.extension, min(len(self.all), _MOST_DEVICES))
+        told = self._compare(incident.generation, {"listening": wire.ports, **facts}, limit_ms)
         self.clean(incident)
         if self.all:
-            base = RunStore(self.agent.open_store(incident.generation), limit_ms)
-            everyone = range(self.agent.world_size)
-            wire = _Wire(self.extension, base, "g", self.agent.rank, everyone, min(len(self.all), _MOST_DEVICES))
-        for group in self.all:
-            self._connect(group, incident.generation, f"g/{group.place}", limit_ms, wire)
+            wire.meet(port for rank, other in told.items() if rank != self.agent.rank for port in other["listening"])
+            self._connect_all(wire, incident.generation, limit_ms)
+        self.extension.destroy_drained()
         self.generation = incident.generation
         return told
 
@@ -187,24 +188,89 @@ class Groups:
                 )
         return told
 
-    def _connect(self, group: Group, generation: int, prefix: str, limit_ms: int, wire: _Wire | None = None) -> None:
-        """`wire`: shared with other groups; none: one of its own."""
-        if len(group.ranks) == 1 and group.ranks[0] != self.agent.rank:
-            raise Error(f"group '{group.place}' names rank {group.ranks[0]}, this is rank {self.agent.rank}", 5)
+    def _connect(self, group: Group, generation: int, prefix: str, limit_ms: int) -> None:
+        """One group, through a wire of its own."""
         base = RunStore(self.agent.open_store(generation), limit_ms)
         store = PrefixStore(prefix, base)
-        rank, size = group.ranks.index(self.agent.rank), len(group.ranks)
+        rank, size = self._place_in(group), len(group.ranks)
         try:
-            wire = wire or _Wire(self.extension, base, prefix, rank, range(size), 1)
-            inner, connections = wire.connect(store, rank, size, datetime.timedelta(milliseconds=limit_ms))
+            wire = _Wire(self.extension, 1)
+            base.set(f"{prefix}/listening/{rank}", json.dumps(wire.ports))
+            wire.meet(port for other in range(size) if other != rank for port in json.loads(base.get(f"{prefix}/listening/{other}")))
+            inner = wire.constructor(rank, size, datetime.timedelta(milliseconds=limit_ms))(store)
         except RuntimeError as error:
-            # What a store's refusal becomes on its way through torch; and peers that are gone before they are connected.
-            raise error if isinstance(error, Error) else Error(
-                f"group '{group.place}' of generation {generation} could not be connected: {error}", 11
-            ) from error
+            raise _not_connected(f"group '{group.place}'", generation, error) from error
+        self._hand_over(group, inner, [base, store], [*wire.initiated(), *wire.accepted], generation)
+
+    def _connect_all(self, wire: _Wire, generation: int, limit_ms: int) -> None:
+        """All groups, through one. What they tell their stores is exchanged at once; their connections are made group by group, so
+        that who opens one knows whose it is, and tells who accepts it."""
+        me = self.agent.rank
+        base = RunStore(self.agent.open_store(generation), limit_ms)
+        peers = sorted({rank for group in self.all for rank in group.ranks} - {me})
+        limit = datetime.timedelta(milliseconds=limit_ms)
+        where = "the groups"
+        try:
+            meeting = self.extension.Rendezvous(limit_ms)
+            stores = [PrefixStore(f"g/{group.place}", base) for group in self.all]
+            for group, store in zip(self.all, stores):
+                meeting.add(group.place, wire.constructor(self._place_in(group), len(group.ranks), limit), store)
+            _say(base, f"g/said/{me}", meeting.offered())
+            for peer in peers:
+                meeting.tell(_hear(base, f"g/said/{peer}"))
+            made: list[Any] = []
+            opened: list[list[Any]] = []
+            for number, group in enumerate(self.all):
+                where = f"group '{group.place}'"
+                made.append(meeting.finish(number))
+                opened.append(wire.initiated())
+            where = "the groups"
+            names = {group.place: [socket.own for socket in sockets] for group, sockets in zip(self.all, opened)}
+            _say(base, f"g/opened/{me}", json.dumps(names).encode())
+            owners: dict[str, str] = {}  # of what others have opened: the place of the group
+            for peer in peers:
+                for place, theirs in json.loads(_hear(base, f"g/opened/{peer}")).items():
+                    owners.update(dict.fromkeys(theirs, place))
+        except RuntimeError as error:
+            raise _not_connected(where, generation, error) from error
+        accepted: dict[str, list[Any]] = {}
+        for socket in (*wire.initiated(), *wire.accepted):
+            accepted.setdefault(owners.get(socket.peer, self.all[0].place), []).append(socket)
+        for group, inner, store, sockets in zip(self.all, made, stores, opened):
+            self._hand_over(group, inner, [base, store], [*sockets, *accepted.get(group.place, ())], generation)
+
+    def _place_in(self, group: Group) -> int:
+        if self.agent.rank not in group.ranks:
+            raise Error(f"group '{group.place}' names rank {group.ranks[0]}, this is rank {self.agent.rank}", 5)
+        return group.ranks.index(self.agent.rank)
+
+    @staticmethod
+    def _hand_over(group: Group, inner: Any, keep: list[Any], sockets: list[Any], generation: int) -> None:
         inner._set_default_timeout(group.timeout)
-        group.keep = [base, store]
-        group.outer.connect(inner, connections, generation)
+        group.keep = keep
+        group.outer.connect(inner, [(socket.descriptor, socket.inode) for socket in sockets], generation)
+
+
+def _not_connected(what: str, generation: int, error: RuntimeError) -> Error:
+    """What a store's refusal becomes on its way through torch; and peers that are gone before they are connected."""
+    return error if isinstance(error, Error) else Error(f"{what} of generation {generation} could not be connected: {error}", 11)
+
+
+def _say(store: RunStore, key: str, data: bytes) -> None:
+    """In parts that the store keeps whole; the last one says so."""
+    parts = range(0, max(len(data), 1), _PART_BYTES)
+    for number, at in enumerate(parts):
+        store.set(f"{key}/{number}", (b"\1" if at == parts[-1] else b"\0") + data[at : at + _PART_BYTES])
+
+
+def _hear(store: RunStore, key: str) -> bytes:
+    data = b""
+    for number in itertools.count():
+        part = store.get(f"{key}/{number}")
+        data += part[1:]
+        if part[:1] == b"\1":
+            break
+    return data
 
 
 def refuse_others() -> None:
@@ -229,41 +295,40 @@ def _difference(ours: list[Any], theirs: list[Any]) -> str:
 
 
 class _Wire:
-    """What groups are connected through: devices of Gloo's, each with a thread and a listening port, and the ports at which the ranks
-    of these groups listen. By them a group's connections are told from what else is opened at that time.
+    """What groups are connected through: devices of Gloo's, each with a thread and a listening port. By the ports a group's connections
+    are told from what else is opened at that time."""
 
-    `name`, `names`: this rank and all of them, as they are called below `prefix`."""
-
-    def __init__(self, extension: Any, store: RunStore, prefix: str, name: int, names: Sequence[int], count: int) -> None:
+    def __init__(self, extension: Any, count: int) -> None:
         self._sockets = extension.OpenSockets()
-        self._devices: list[tuple[list[Any], set[int]]] = []  # and the ports that they listen at
-        for _ in range(count):
-            devices = _open_devices()
-            self._devices.append((devices, {port for _, _, port, peer in self._sockets.opened() if peer == 0}))
-        self._own = {port for _, ports in self._devices for port in ports}
-        self._unclaimed: list[tuple[int, int, int, int]] = []  # by peers that are ahead, for groups to come
+        self._devices = [_open_devices() for _ in range(count)]
+        self.ports = sorted({socket.own_port for socket in self._sockets.opened() if socket.peer_port == 0})
+        self._peers: set[int] = set()
         self._used = 0
-        store.set(f"{prefix}/listening/{name}", json.dumps(sorted(self._own)))
-        self._peers = {port for other in names if other != name for port in json.loads(store.get(f"{prefix}/listening/{other}"))}
+        self.accepted: list[Any] = []  # so far
 
-    def connect(self, store: Store, rank: int, size: int, limit: datetime.timedelta) -> tuple[Any, list[tuple[int, int]]]:
-        """A group, and its connections: (descriptor, inode)."""
+    def meet(self, ports: Iterable[int]) -> None:
+        """At which the others listen."""
+        self._peers.update(ports)
+
+    def constructor(self, rank: int, size: int, limit: datetime.timedelta) -> Callable[[Store], Any]:
+        """Of a group, over the next of the devices: all ranks take them alike."""
         gloo: Any = dist.ProcessGroupGloo
         options = gloo._Options()
-        options._devices, ports = self._devices[self._used % len(self._devices)]
+        options._devices = self._devices[self._used % len(self._devices)]
         options._threads = 2 * len(options._devices)
         options._timeout = limit
         self._used += 1
-        inner = gloo(store, rank, size, options)
-        mine, others = [], []
-        for socket in (*self._unclaimed, *self._sockets.opened()):
-            descriptor, inode, own, peer = socket
-            if peer and (own in ports or (peer in self._peers and own not in self._own)):
-                mine.append((descriptor, inode))
-            elif peer and own in self._own:
-                others.append(socket)
-        self._unclaimed = others
-        return inner, sorted(mine)
+        return lambda store: gloo(store, rank, size, options)
+
+    def initiated(self) -> list[Any]:
+        """Connections of this rank's that were made since it was asked before. Others' are in `accepted`."""
+        found = []
+        for socket in self._sockets.opened():
+            if socket.own_port in self.ports and socket.peer_port:
+                self.accepted.append(socket)
+            elif socket.peer_port in self._peers:
+                found.append(socket)
+        return found
 
 
 def _open_devices() -> list[Any]:

@@ -6,8 +6,11 @@ using c10d::OpType;
 
 namespace {
 
-c10::intrusive_ptr<c10::ivalue::Future> NewFuture() {
-  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+void Complete(c10::ivalue::Future& future, const std::exception_ptr& error, const std::vector<at::Tensor>& outputs) {
+  if (error)
+    future.setErrorIfNeeded(error);
+  else
+    future.markCompleted(c10::IValue(outputs));
 }
 
 }  // namespace
@@ -28,41 +31,35 @@ std::string TextOf(const std::exception_ptr& error) {
   }
 }
 
-void OpenWorks::Begin() {
-  std::lock_guard lock(mutex_);
-  ++count_;
-}
-
+// Either it sees that somebody waits, or who waits sees that nothing is open.
 void OpenWorks::End() {
-  {
-    std::lock_guard lock(mutex_);
-    --count_;
-  }
+  if (--count_ > 0 || !awaited_) return;
+  std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
 
-int OpenWorks::count() const {
-  std::lock_guard lock(mutex_);
-  return count_;
-}
-
 bool OpenWorks::AwaitNone(std::chrono::milliseconds limit) {
+  awaited_ = true;
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, limit, [&] { return count_ == 0; });
 }
 
 GuardedWork::GuardedWork(OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
-                         std::string where, std::shared_ptr<OpenWorks> open, std::function<void()> after)
+                         std::shared_ptr<const std::string> group, std::shared_ptr<OpenWorks> open,
+                         std::function<void()> after)
     : Work(-1, type),
       inner_(std::move(inner)),
       outputs_(std::move(outputs)),
-      where_(std::move(where)),
+      group_(std::move(group)),
       open_(std::move(open)),
-      after_(std::move(after)),
-      future_(NewFuture()) {}
+      after_(std::move(after)) {}
+
+std::exception_ptr GuardedWork::FailureOf(const std::string& why) const {
+  return Failure((group_ ? *group_ : "") + c10d::opTypeToString(retrieveOpType()) + " " + why);
+}
 
 c10::intrusive_ptr<GuardedWork> GuardedWork::Done(OpType type, std::vector<at::Tensor> outputs) {
-  auto work = c10::make_intrusive<GuardedWork>(type, nullptr, std::move(outputs), "", nullptr);
+  auto work = c10::make_intrusive<GuardedWork>(type, nullptr, std::move(outputs), nullptr, nullptr);
   work->Finish(nullptr);
   return work;
 }
@@ -76,10 +73,12 @@ void GuardedWork::Listen(const c10::intrusive_ptr<GuardedWork>& self) {
   if (!future) return;
   self->listens_ = true;
   self->open_->Begin();
-  future->addCallback([self](c10::ivalue::Future& done) {
-    self->Finish(done.hasError() ? Failure(self->where_ + TextOf(done.exception_ptr())) : self->DoAfter());
-    self->open_->End();
-  });
+  future->addCallback(
+      [self](c10::ivalue::Future& done) {
+        self->Finish(done.hasError() ? self->FailureOf(TextOf(done.exception_ptr())) : self->DoAfter());
+        self->open_->End();
+      },
+      /*uses_future=*/false);
 }
 
 // Drained like the inner work: whoever awaits the open ones finds this done, too.
@@ -89,24 +88,35 @@ std::exception_ptr GuardedWork::DoAfter() {
     after_();
     after_ = {};
   } catch (const std::exception&) {
-    return Failure(where_ + TextOf(std::current_exception()));
+    return FailureOf(TextOf(std::current_exception()));
   }
   return nullptr;
 }
 
 // The first end counts: a work that was failed and ends later stays failed.
 void GuardedWork::Finish(std::exception_ptr error) {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     std::lock_guard lock(mutex_);
     if (completed_) return;
     completed_ = true;
     exception_ = error;
+    future = future_;
   }
   cv_.notify_all();
-  if (error)
-    future_->setErrorIfNeeded(error);
-  else
-    future_->markCompleted(c10::IValue(outputs_));
+  if (future) Complete(*future, error, outputs_);
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> GuardedWork::getFuture() {
+  std::unique_lock lock(mutex_);
+  if (future_) return future_;
+  static const c10::TypePtr kTensors = c10::ListType::create(c10::TensorType::get());
+  const auto future = future_ = c10::make_intrusive<c10::ivalue::Future>(kTensors);
+  const bool completed = completed_;
+  const std::exception_ptr error = exception_;
+  lock.unlock();
+  if (completed) Complete(*future, error, outputs_);
+  return future;
 }
 
 void GuardedWork::Fail(const std::string& why) {
@@ -117,7 +127,7 @@ void GuardedWork::Fail(const std::string& why) {
     } catch (const std::exception&) {
     }
   }
-  Finish(Failure(where_ + why));
+  Finish(FailureOf(why));
 }
 
 bool GuardedWork::isCompleted() {
@@ -142,15 +152,14 @@ int GuardedWork::sourceRank() const { return inner_ ? inner_->sourceRank() : ran
 std::vector<at::Tensor> GuardedWork::result() { return outputs_; }
 void GuardedWork::synchronize() { wait(kNoTimeout); }
 void GuardedWork::abort() { Fail("was aborted"); }
-c10::intrusive_ptr<c10::ivalue::Future> GuardedWork::getFuture() { return future_; }
 
 // Gloo's sends and receives are waited for where they are made; an aborted one returns false without an error.
 bool GuardedWork::WaitInner(std::chrono::milliseconds timeout) {
   std::exception_ptr error;
   try {
-    error = inner_->wait(timeout) && !failed_ ? DoAfter() : Failure(where_ + "was aborted");
+    error = inner_->wait(timeout) && !failed_ ? DoAfter() : FailureOf("was aborted");
   } catch (const std::exception& e) {
-    error = Failure(where_ + TextOf(std::current_exception()));
+    error = FailureOf(TextOf(std::current_exception()));
   }
   Finish(error);
   if (exception()) std::rethrow_exception(exception());
@@ -168,7 +177,7 @@ bool GuardedWork::wait(std::chrono::milliseconds timeout) {
     cv_.wait(lock, completed);
   } else if (!cv_.wait_for(lock, timeout, completed)) {
     lock.unlock();
-    std::rethrow_exception(Failure(where_ + "was not done within " + std::to_string(timeout.count()) + " ms"));
+    std::rethrow_exception(FailureOf("was not done within " + std::to_string(timeout.count()) + " ms"));
   }
   const std::exception_ptr error = exception_;
   lock.unlock();

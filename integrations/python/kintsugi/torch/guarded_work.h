@@ -23,23 +23,24 @@ std::string TextOf(const std::exception_ptr& error);
 // The works of one inner group that are not done.
 class OpenWorks {
  public:
-  void Begin();
+  void Begin() { ++count_; }
   void End();
-  int count() const;
   bool AwaitNone(std::chrono::milliseconds limit);
 
  private:
-  mutable std::mutex mutex_;
+  std::atomic<int> count_{0};
+  std::atomic<bool> awaited_{false};
+  std::mutex mutex_;
   std::condition_variable changed_;
-  int count_ = 0;
 };
 
 // A work that abort ends at once, whatever the inner group is doing.
 class GuardedWork final : public c10d::Work {
  public:
-  // `after` is done with the inner work's result, before anybody is told of its end.
+  // `group`: how its errors call it. `after` is done with the inner work's result, before anybody is told of its end.
   GuardedWork(c10d::OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
-              std::string where, std::shared_ptr<OpenWorks> open, std::function<void()> after = {});
+              std::shared_ptr<const std::string> group, std::shared_ptr<OpenWorks> open,
+              std::function<void()> after = {});
 
   // After construction: starts listening to the inner work. `self` keeps the work alive until then.
   static void Listen(const c10::intrusive_ptr<GuardedWork>& self);
@@ -58,17 +59,18 @@ class GuardedWork final : public c10d::Work {
 
  private:
   void Finish(std::exception_ptr error);
+  std::exception_ptr FailureOf(const std::string& why) const;
   std::exception_ptr DoAfter();
   bool WaitInner(std::chrono::milliseconds timeout);
 
   const c10::intrusive_ptr<c10d::Work> inner_;  // null: done from the start
   const std::vector<at::Tensor> outputs_;
-  const std::string where_;
+  const std::shared_ptr<const std::string> group_;
   const std::shared_ptr<OpenWorks> open_;
   std::function<void()> after_;
   bool listens_ = false;  // the inner work has a future
   std::atomic<bool> failed_{false};
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made for who asks: most wait for the work itself
 };
 
 }  // namespace kintsugi::torch_door

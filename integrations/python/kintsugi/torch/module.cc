@@ -1,5 +1,6 @@
 // Python's view of the outer groups. Every entry that may wait or touch a group lets go of Python's lock.
 #include <group.h>
+#include <rendezvous.h>
 #include <sockets.h>
 #include <tensors.h>
 #include <torch/csrc/utils/pybind.h>
@@ -11,6 +12,7 @@ using kintsugi::torch_door::Connection;
 using kintsugi::torch_door::OpenSockets;
 using kintsugi::torch_door::OuterGroup;
 using kintsugi::torch_door::Places;
+using kintsugi::torch_door::Rendezvous;
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
@@ -43,10 +45,35 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("know", &Places::Know, py::arg("parameter"))
       .def("first_moved", &Places::FirstMoved)
       .def("first_unknown", &Places::FirstUnknown);
-  // [(descriptor, inode, own port, the peer's or 0)]
+  using Socket = OpenSockets::Socket;
+  py::class_<Socket>(module, "Socket")
+      .def_readonly("descriptor", &Socket::descriptor)
+      .def_readonly("inode", &Socket::inode)
+      .def_readonly("own_port", &Socket::own_port)
+      .def_readonly("peer_port", &Socket::peer_port)
+      .def_readonly("own", &Socket::own)
+      .def_readonly("peer", &Socket::peer);
   py::class_<OpenSockets>(module, "OpenSockets")
       .def(py::init<>(), unlocked)
       .def("opened", &OpenSockets::Opened, unlocked);
+  py::class_<Rendezvous>(module, "Rendezvous")
+      .def(py::init([](int64_t limit_ms) { return std::make_unique<Rendezvous>(std::chrono::milliseconds(limit_ms)); }),
+           py::arg("limit_ms"))
+      .def("add", &Rendezvous::Add, py::arg("place"), py::arg("make"), py::arg("beyond"))
+      .def("offered",
+           [](Rendezvous& rendezvous) {
+             std::string offered;
+             {
+               const py::gil_scoped_release unlocked;
+               offered = rendezvous.Offered();
+             }
+             return py::bytes(offered);
+           })
+      .def(
+          "tell", [](Rendezvous& rendezvous, const py::bytes& offered) { rendezvous.Tell(offered); },
+          py::arg("offered"))
+      .def("finish", &Rendezvous::Finish, unlocked, py::arg("index"));
+  module.def("destroy_drained", &kintsugi::torch_door::DestroyDrained, unlocked);
   module.def("pack", &kintsugi::torch_door::Pack, py::arg("tensors"));
   module.def("unpack", &kintsugi::torch_door::Unpack, py::arg("tensors"), py::arg("packed"));
   module.def("has_plain_values", &kintsugi::torch_door::HasPlainValues, py::arg("state"));

@@ -203,11 +203,10 @@ class TorchRun(Run):
         finally:
             self._dry = False
 
-    def _rebuild(self, incident: Incident) -> None:
+    def _rebuild(self, incident: Incident) -> str:
         self._in_step = False
         self._gather_again = True
-        if not incident.fresh or self.replaces:
-            self._reset(incident)
+        said = self._reset(incident) if not incident.fresh or self.replaces else ""
         wrapped = parallel.wrapped_by_ddp(self._registry.models)
         layouts = [parallel.layout_of(module) for module in wrapped]
         told = self._groups.rebuild(incident, {"ddp": layouts})
@@ -215,9 +214,10 @@ class TorchRun(Run):
             # A newcomer has another layout of buckets: a mismatch would end a healthy process within Gloo.
             for module in wrapped:
                 parallel.lay_out_anew(module)
+        return said
 
-    def _reset(self, incident: Incident) -> None:
-        """Nothing of the broken step is left in the models."""
+    def _reset(self, incident: Incident) -> str:
+        """Nothing of the broken step is left in the models; how, for the record."""
         builder = self._builder if self._left_over else None
         why = builder.why_anew(self._registry.models) if builder else ""
         if not why:
@@ -232,11 +232,13 @@ class TorchRun(Run):
             parallel.reset(self._registry.models)
         for framework in self._registry.frameworks:
             framework.reset()
-        if builder:
-            self.resets.append(Reset(incident.step, "made anew" if why else "in place", why))
-            print(f"kintsugi: rank {self.rank}: after step {incident.step} the models were {f'made anew: {why}' if why else 'reset in place'}",
-                  file=sys.stderr, flush=True)  # fmt: skip
         self._left_over = False
+        if not builder:
+            return ""
+        self.resets.append(Reset(incident.step, "made anew" if why else "in place", why))
+        said = f"after step {incident.step} the models were {f'made anew: {why}' if why else 'reset in place'}"
+        print(f"kintsugi: rank {self.rank}: {said}", file=sys.stderr, flush=True)
+        return said
 
     def _make_anew(self, builder: Builder, incident: Incident) -> None:
         """As a newcomer does it, but for the state: that is in the memory in which the new tensors come to lie."""

@@ -6,23 +6,27 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
-#include <tuple>
-#include <utility>
+#include <string>
 #include <vector>
 
 namespace kintsugi::torch_door {
 
 class OpenSockets {
  public:
-  // Descriptor, inode, own port, the peer's (0: it listens).
-  using Socket = std::tuple<int, uint64_t, int, int>;
+  struct Socket {
+    int descriptor = -1;
+    uint64_t inode = 0;
+    int own_port = 0;
+    int peer_port = 0;  // 0: it listens
+    // Address and port of both ends: what one side calls its own, the other calls the peer's.
+    std::string own, peer;
+  };
 
   OpenSockets() { Opened(); }
   std::vector<Socket> Opened();
 
  private:
-  std::set<std::pair<int, uint64_t>> known_;
+  std::vector<uint64_t> inodes_;  // of each descriptor; 0: it is free
 };
 
 }  // namespace kintsugi::torch_door

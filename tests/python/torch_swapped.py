@@ -1,0 +1,73 @@
+"""Many groups connected anew at once: each has its own connections, all of them and no other's, and is aborted without the rest.
+
+  torch_swapped.py      4 ranks; faults of the launcher's between steps 3 and 5
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import kintsugi.torch
+from kintsugi.torch.groups import Groups
+
+GROUPS = [[0, 1, 2, 3]] * 9 + [[0, 1], [2, 3], [1, 3], [0, 1, 2], [3], [0, 3]]
+
+torch.set_num_threads(1)
+torch.manual_seed(1)
+run = kintsugi.torch.join()
+dist.init_process_group("kintsugi")
+members = [(ranks, dist.new_group(ranks)) for ranks in GROUPS]
+mine = [(ranks, group) for ranks, group in members if run.rank in ranks]
+layer = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+run.register(model=layer, optimizer=optimizer)
+
+handed: dict[str, list[tuple[int, int]]] = {}
+hand_over = Groups._hand_over
+
+
+def noted(group: Any, inner: Any, keep: list[Any], sockets: list[Any], generation: int) -> None:
+    handed[group.place] = [(socket.descriptor, socket.inode) for socket in sockets]
+    if len(sockets) != len(group.ranks) - 1:
+        raise RuntimeError(f"group '{group.place}' of {group.ranks} has {len(sockets)} connections in generation {generation}")
+    hand_over(group, inner, keep, sockets, generation)
+
+
+Groups._hand_over = staticmethod(noted)  # type: ignore[method-assign]
+
+
+def sums(group: Any) -> float:
+    value = torch.ones(1)
+    dist.all_reduce(value, group=group)
+    return value.item()
+
+
+def step(k: int) -> None:
+    optimizer.zero_grad()
+    for ranks, group in mine:
+        if sums(group) != len(ranks):
+            raise RuntimeError(f"the sum over {ranks} is wrong")
+    layer(torch.ones(1, 2)).sum().backward()
+    if k == 6:
+        everywhere = [connection for connections in handed.values() for connection in connections]
+        if len(handed) != len(mine) + 1 or len(set(everywhere)) != len(everywhere):
+            raise RuntimeError(f"connections that are several groups': {handed}")
+        backend: Any = mine[4][1]._get_backend(torch.device("cpu"))
+        backend.abort_now()
+        try:
+            sums(mine[4][1])
+            raise AssertionError("a group that was aborted answers")
+        except dist.DistBackendError:
+            pass
+        dist.barrier()
+        for number, (ranks, group) in enumerate(mine):
+            if number != 4 and sums(group) != len(ranks):
+                raise RuntimeError(f"the sum over {ranks} is wrong after another group was aborted")
+        mine.pop(4)
+    optimizer.step()
+
+
+run.train(step, steps=8)
