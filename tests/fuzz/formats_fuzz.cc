@@ -5,6 +5,7 @@
 #include "replica/formats/paddle/arrays.h"
 #include "replica/formats/paddle/metadata.h"
 #include "replica/formats/sidecar.h"
+#include "replica/formats/values.h"
 #include "replica/save/json_fields.h"
 #include "replica/save/manifest.h"
 #include "tests/fuzz/format_inputs.h"
@@ -25,9 +26,13 @@ bool TrySidecar(std::string_view text) {
 }
 
 bool TryPaddle(std::string_view bytes) {
-  (void)Accepts(paddle::ReadArrays(bytes, "file"));
+  const auto arrays = paddle::ReadArrays(bytes, "file");
+  if (Accepts(arrays))
+    for (const auto& [key, array] : arrays->arrays)
+      KINTSUGI_CHECK(array.at <= bytes.size() && array.bytes <= bytes.size() - array.at,
+                     "an array outside of its file");
   const auto metadata = paddle::Decode(bytes, "file");
-  if (!Accepts(metadata)) return false;
+  if (!Accepts(metadata)) return arrays.ok();
   const std::string again = paddle::Encode(*metadata);
   const auto back = paddle::Decode(again, "file");
   KINTSUGI_CHECK(back.ok() && paddle::Encode(*back) == again, "Paddle's metadata come back changed");
@@ -72,6 +77,17 @@ std::pair<std::string, std::string> NativeSeeds() {
   return {BodyOf(text), BodyOf(checkpoint::Encode(manifest))};
 }
 
+// A file with what a run keeps beside its tensors.
+std::string ArraysSeed() {
+  const std::vector<CatalogObject> objects = {ScalarObject("samples", int64_t{7}),
+                                              ScalarObject("style", std::string("cosine")),
+                                              {"rng", CatalogObject::Form::kBytes, "\x01\x02", {}}};
+  OutlineFile file;
+  const Status laid = paddle::LayArrays({}, {}, objects, &file);
+  KINTSUGI_CHECK(laid.ok(), laid.message());
+  return BytesOf(file);
+}
+
 }  // namespace
 
 bool Try(std::string_view input) {
@@ -100,7 +116,8 @@ std::vector<std::string> Seeds() {
   local.stored.push_back({"w", {0, 0}, Shape{4, 2}, FlatRange{1, 7}, "0_0.distcp"});
   local.paths = {{"w", PathOf("w")}};
   const auto [part, manifest] = NativeSeeds();
-  return {with(0, EncodeSidecar(sidecar)), with(1, paddle::Encode(local)), with(2, part), with(3, manifest)};
+  return {with(0, EncodeSidecar(sidecar)), with(1, paddle::Encode(local)), with(1, ArraysSeed()), with(2, part),
+          with(3, manifest)};
 }
 
 }  // namespace kintsugi::fuzz

@@ -159,7 +159,7 @@ uint64_t SumInMemory(const ShardedTensor& tensor) {
 // Long rows are read where they belong, shorter ones copied there; both are summed up as they arrive. Rows of less than
 // a KiB are left to a pass over memory.
 TEST(HeldSums, AreTakenAsBytesArriveAndAreThoseOfTheMemory) {
-  const std::vector<Global> model = {{"w.long", {24, 24576}, 1}, {"w.short", {96, 3072}, 1}, {"w.whole", {12000}, -1}};
+  const std::vector<Global> model = {{"w.long", {4, 24576}, 1}, {"w.short", {16, 3072}, 1}, {"w.whole", {12000}, -1}};
   const std::vector<Global> tiny = {{"w.tiny", {96, 96}, 1}};
   const Folder root;
   std::vector<Global> all = model;
@@ -201,7 +201,7 @@ TEST(HeldSums, AreTakenAsBytesArriveWhereLayoutsAreEqual) {
 // nothing is missing.
 TEST(HeldSums, AWrongDescriptionIsSeenThoughBytesAreSummedUpAsTheyArrive) {
   const Folder root;
-  const std::string path = Save(root.path(), {4, 2, 2}, {{"w", {24, 24576}, 0}});
+  const std::string path = Save(root.path(), {4, 2, 2}, {{"w", {12, 24576}, 0}});
   auto info = checkpoint::ReadManifest(path);
   ASSERT_TRUE(info.ok());
   std::vector<checkpoint::Part> parts;
@@ -221,7 +221,7 @@ TEST(HeldSums, AWrongDescriptionIsSeenThoughBytesAreSummedUpAsTheyArrive) {
   }
   std::ofstream(path + "/manifest.json", std::ios::trunc) << checkpoint::Encode(info->manifest);
   for (const Cut& cut : {Cut{3, 1, 3}, Cut{2, 2, 1}}) {
-    auto ranks = LoadAll(path, cut, {{"w", {24, 24576}, 0}});
+    auto ranks = LoadAll(path, cut, {{"w", {12, 24576}, 0}});
     for (const LoadedRank& rank : ranks) {
       ASSERT_TRUE(rank.status.ok()) << rank.status.ToString();
       ASSERT_TRUE(rank.loaded.sums.contains("w"));
