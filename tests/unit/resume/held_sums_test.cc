@@ -179,6 +179,18 @@ TEST(HeldSums, AreTakenAsBytesArriveAndAreThoseOfTheMemory) {
   }
 }
 
+// A function of the trainer's own runs while tensors are loaded already: what it changes is seen.
+TEST(HeldSums, AreTakenFromMemoryWhereTheTrainersOwnFunctionRuns) {
+  const Folder root;
+  const std::vector<Global> model = {{"w", {4, 24576}, 1}};
+  const std::string path = Save(root.path(), {4, 2, 2}, model);
+  auto ranks = LoadAll(path, {2, 2, 1}, model, {}, TakeOver::kOwn);
+  for (const LoadedRank& rank : ranks) EXPECT_TRUE(rank.loaded.sums.empty());
+  ExpectAllEqual(ranks, model.size());
+  MemoryOf(ranks[1], "w")[7] += 1;
+  EXPECT_NE(CompareAll(ranks).Error().find("has the sum"), std::string::npos);
+}
+
 // The straight path too.
 TEST(HeldSums, AreTakenAsBytesArriveWhereLayoutsAreEqual) {
   const std::vector<Global> model = {{"w.column", {12, 30000}, 1}, {"norm", {13}, -1}};

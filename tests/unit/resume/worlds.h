@@ -76,6 +76,11 @@ class RankWorld {
                          },
                          this};
     object.take_over = counter;
+    if (counter == TakeOver::kOwn)
+      object.take_over_all = [](void*, const std::vector<SavedObject>& saved, std::vector<uint8_t>* out) {
+        out->assign(saved.front().data, saved.front().data + saved.front().size_bytes);
+        return Status::Ok();
+      };
     EXPECT_TRUE(registry_.AddObject(object).ok());
     SetValues(0);
     EXPECT_TRUE(registry_.AddObject(ObjectOf("progress", &progress_)).ok());
