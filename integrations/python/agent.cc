@@ -54,6 +54,8 @@ nb::class_<Agent> BindAgent(nb::module_& module) {
            nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
            nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"))
       .def("set_layout", &Agent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
+      .def("unregister_tensor", &Agent::UnregisterTensor, nb::arg("key"))
+      .def("has_tensor", &Agent::HasTensor, nb::arg("key"))
       .def("register_alias", &Agent::RegisterAlias, nb::arg("alias"), nb::arg("key"))
       .def("register_object", &Agent::RegisterObject, nb::arg("key"), nb::arg("mirrored"), nb::arg("take_over") = 0,
            nb::arg("function") = nb::none())

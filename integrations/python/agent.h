@@ -112,6 +112,10 @@ class Agent {
     Checked([&](kintsugi_error** error) { return call(get(), &tensor, error); });
   }
 
+  void UnregisterTensor(const std::string& key) {
+    Checked([&](kintsugi_error** error) { return kintsugi_unregister_tensor(get(), key.c_str(), error); });
+  }
+  bool HasTensor(const std::string& key) const { return kintsugi_has_tensor(get(), key.c_str()) != 0; }
   void RegisterAlias(const std::string& alias, const std::string& key) {
     Checked([&](kintsugi_error** error) { return kintsugi_register_alias(get(), alias.c_str(), key.c_str(), error); });
   }

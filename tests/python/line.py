@@ -1,9 +1,9 @@
 """A trainer with numpy and nothing else: fits a line; its all-reduce goes over the run's store.
 
   line.py [--raise STEP] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang] [--steps N]
-          [--take-over same-rank|rank-zero|derived|turn|broken] [--move]
+          [--take-over same-rank|rank-zero|derived|turn|broken] [--move] [--gone]
 
---move: the line lies elsewhere after each rebuild. --stop: asks the launcher, $LAUNCHER, to save and leave. --mistakes: of registration; each is refused, and training goes on.
+--move: the line lies elsewhere after each rebuild. --gone: rank 1 takes a second array out of the state in its first rebuild after training. --stop: asks the launcher, $LAUNCHER, to save and leave. --mistakes: of registration; each is refused, and training goes on.
 --differ: rank 1 registers something else. --handler: what rank 1's does in the first incident. --take-over: how the generator goes on
 with other ranks; turn: rank r as rank r modulo those that saved; broken: by a function that fails.
 """
@@ -57,6 +57,8 @@ class Trainer:
         self.progress = Progress()
         run.register_values("progress", self.progress)
         run.handler("rebuild", self.rebuild)
+        if options.gone:
+            self.scratch: npt.NDArray[np.float64] = run.register("scratch", np.zeros(3))
         if options.differ and run.rank == 1:
             run.register("slopes", np.zeros(3))
             run.register("offsets", np.zeros(2))
@@ -86,6 +88,8 @@ class Trainer:
                 time.sleep(3600)
         if self.options.move:
             self.move()
+        if self.options.gone and self.run.rank == 1 and self.run.holds("scratch") and not incident.fresh:
+            self.forget()
         self.store = self.run.agent.open_store(incident.generation)
         self.use_store()
 
@@ -97,6 +101,11 @@ class Trainer:
         refused("no array 'circle' is registered", self.run.rebind, "circle", elsewhere)
         refused("array 'line' of 16 bytes cannot be rebound to 8", self.run.rebind, "line", elsewhere[:1])
         refused("is an alias: rebind 'line'", self.run.agent.rebind_tensor, "regression", "float64", [2], [2], [0], (0, 0), 8, 16, 0, 0)
+
+    def forget(self) -> None:
+        refused("'circle' cannot be unregistered", self.run.unregister, "circle")
+        self.run.unregister("scratch")
+        self.run.unregister("scratch")
 
     def use_store(self) -> None:
         """All ranks at once: tickets differ, one is the first, and its large value is everybody's until it is deleted."""
@@ -151,6 +160,8 @@ class Trainer:
         self.run.report(gradient[2], [k * self.run.world_size + self.run.rank])
         with self.run.update():
             self.line -= 0.2 * gradient[:2]
+            if self.options.gone:  # what would differ, were it compared
+                self.scratch[:] = k if self.run.holds("scratch") else self.run.rank
 
 
 class Odd:
@@ -263,6 +274,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--take-over")
     parser.add_argument("--move", action="store_true")
+    parser.add_argument("--gone", action="store_true")
     options = parser.parse_args()
     run = kintsugi.join()
     trainer = Trainer(run, options)

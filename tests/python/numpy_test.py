@@ -150,6 +150,8 @@ if __name__ == "__main__":
         ("numpy trainer, a handler hangs",
          door.same(LINE, ["--inject", "throw:0@5:gate", "--silence", "4", "--hang-least", "8", "--step-timeout", "8"], ["--handler", "hang"],
                    words=("did not come out of its step within 8000 ms",))),
+        ("numpy trainer that takes an array out of its state, then loses a rank",
+         door.same(LINE, ["--inject", "throw:2@4:forward", "--inject", "kill:0@9:forward"], ["--gone"], paths=[["retry", "adopt"]])),
         ("numpy trainer whose state moves, killed at the gate", door.same(LINE, ["--inject", "kill:1@5:gate"], ["--move"], paths=[["respawn"]])),
         ("numpy trainer, ranks register different state", differs(door)),
         ("mistakes are sentences, also what a hosted controller is asked", mistakes(door)),

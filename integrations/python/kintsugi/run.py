@@ -131,6 +131,16 @@ class Run:
             raise Error(f"array '{key}' of {size} bytes cannot be rebound to {given}", 5)
         self.agent.rebind_tensor(key, dtype, whole, box, offset, flat, address, size, layout, 0)
 
+    def unregister(self, key: str) -> None:
+        """What is registered as `key` is no part of the state any more, on no rank: it is not repaired, compared or saved from then
+        on. In handlers (clean, rebuild, rollback) only; in clean and rebuild one rank that says so is enough, in rollback every one
+        that registered it must. Nothing happens where it is gone already."""
+        self.agent.unregister_tensor(key)
+
+    def holds(self, key: str) -> bool:
+        """Whether `key` is part of this rank's state: registered, and not unregistered here or on another rank."""
+        return self.agent.has_tensor(key)
+
     def _place_of(self, memory: Any) -> tuple[int, int]:
         """Address and size; a buffer is kept."""
         if isinstance(memory, tuple):
