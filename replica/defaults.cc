@@ -27,7 +27,7 @@ class ReplicaDefaults::ActiveLinks {
   explicit ActiveLinks(CancelToken& cancel) : subscription_(cancel, [this] { Abort(); }) {}
 
   void Add(std::unique_ptr<Link> link) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (aborted_) link->Abort();
     links_.push_back(std::move(link));
   }
@@ -39,14 +39,14 @@ class ReplicaDefaults::ActiveLinks {
 
  private:
   void Abort() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     aborted_ = true;
     for (auto& link : links_) link->Abort();
   }
 
-  std::mutex mutex_;
-  bool aborted_ = false;
-  std::vector<std::unique_ptr<Link>> links_;  // added to by one thread, aborted by another
+  Mutex mutex_;
+  bool aborted_ KINTSUGI_GUARDED_BY(mutex_) = false;
+  std::vector<std::unique_ptr<Link>> links_;  // added to by one thread under the mutex, aborted by another
   CancelToken::Subscription subscription_;    // last: gone before what its callback uses
 };
 
@@ -73,7 +73,7 @@ Status ReplicaDefaults::Open(HandlerContext& call) {
   auto opening = std::make_shared<CancelToken>();
   std::vector<std::shared_ptr<Link>> old;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     aborted_.store(false);
     opening_ = opening;
     old.swap(partners_);
@@ -100,7 +100,7 @@ Status ReplicaDefaults::OpenLinks(HandlerContext& call, CancelToken& cancel) {
                                                                 .cancel = &cancel,
                                                                 .prefer = HostLink(options_.prefer),
                                                                 .address = options_.address}));
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (aborted_) return {StatusCode::kCancelled, "opening links to the replica partners was aborted"};
     partners_.push_back(std::move(link));
   }
@@ -110,7 +110,7 @@ Status ReplicaDefaults::OpenLinks(HandlerContext& call, CancelToken& cancel) {
 void ReplicaDefaults::Abort() {
   std::shared_ptr<CancelToken> opening;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     aborted_.store(true);
     opening = opening_;
     for (auto& link : partners_) link->Abort();
@@ -145,7 +145,7 @@ Result<std::vector<uint8_t>> ReplicaDefaults::MirroredOf(Rank rank, Step step) c
 std::vector<uint8_t> ReplicaDefaults::PackMirrored(Step step) const {
   std::vector<Rank> group;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     group = group_;
   }
   return mirrored_.Pack(group, step);

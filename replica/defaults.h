@@ -15,7 +15,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -24,6 +23,7 @@
 #include "replica/links/replica_options.h"
 #include "replica/mirror_store.h"
 #include "replica/stream/state_stream.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
@@ -84,11 +84,12 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   bool ledgers_from_snapshot_ = false;
   std::vector<const void*> ledgers_places_;  // of the tensors, by key
 
-  mutable std::mutex mutex_;  // guards what Abort touches
+  mutable Mutex mutex_;
   std::atomic<bool> aborted_{false};
-  std::shared_ptr<CancelToken> opening_;
-  std::vector<Rank> group_;                      // this rank and its partners
-  std::vector<std::shared_ptr<Link>> partners_;  // changed by Open only, on the trainer's thread, under the mutex
+  std::shared_ptr<CancelToken> opening_ KINTSUGI_GUARDED_BY(mutex_);
+  std::vector<Rank> group_ KINTSUGI_GUARDED_BY(mutex_);  // this rank and its partners
+  // Changed by Open only, on the trainer's thread, under the mutex: there they are read without it.
+  std::vector<std::shared_ptr<Link>> partners_;
 };
 
 }  // namespace kintsugi

@@ -19,8 +19,7 @@ struct Header {
 };
 
 Status Give(Link& link, Step step, const std::vector<uint8_t>& bytes, TimePoint deadline) {
-  const Header header{
-      .step = step.value(), .size_bytes = bytes.size(), .hash = HashBytes(bytes.data(), bytes.size())};
+  const Header header{.step = step.value(), .size_bytes = bytes.size(), .hash = HashBytes(bytes.data(), bytes.size())};
   KINTSUGI_RETURN_IF_ERROR(SendBytes(link, &header, sizeof(header), deadline));
   return bytes.empty() ? Status::Ok() : SendBytes(link, bytes.data(), bytes.size(), deadline);
 }
@@ -36,15 +35,14 @@ Status Take(Link& link, Step step, std::vector<uint8_t>* bytes, TimePoint deadli
             peer + " are of step " + std::to_string(header.step) + ", here the step is " + step.ToString()};
   bytes->resize(header.size_bytes);
   if (header.size_bytes > 0) KINTSUGI_RETURN_IF_ERROR(link.Receive(bytes->data(), bytes->size(), deadline));
-  if (HashBytes(bytes->data(), bytes->size()) != header.hash)
-    return {StatusCode::kDataLoss, peer + " arrived damaged"};
+  if (HashBytes(bytes->data(), bytes->size()) != header.hash) return {StatusCode::kDataLoss, peer + " arrived damaged"};
   return Status::Ok();
 }
 
 }  // namespace
 
 void MirrorStore::Put(Rank rank, Step step, std::vector<uint8_t> bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto& steps = by_rank_[rank];
   steps.erase(steps.upper_bound(step), steps.end());
   steps[step] = std::move(bytes);
@@ -52,7 +50,7 @@ void MirrorStore::Put(Rank rank, Step step, std::vector<uint8_t> bytes) {
 }
 
 std::optional<std::vector<uint8_t>> MirrorStore::Get(Rank rank, Step step) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto of_rank = by_rank_.find(rank);
   if (of_rank == by_rank_.end()) return std::nullopt;
   const auto of_step = of_rank->second.find(step);
@@ -87,8 +85,8 @@ Status MirrorStore::Unpack(const std::vector<uint8_t>& packed, Step step) {
   return Status::Ok();
 }
 
-Status ExchangeMirrored(Link& link, Rank self, Step step, const std::vector<uint8_t>& mine, std::vector<uint8_t>* theirs,
-                        TimePoint deadline) {
+Status ExchangeMirrored(Link& link, Rank self, Step step, const std::vector<uint8_t>& mine,
+                        std::vector<uint8_t>* theirs, TimePoint deadline) {
   if (self < link.peer()) {
     KINTSUGI_RETURN_IF_ERROR(Give(link, step, mine, deadline));
     return Take(link, step, theirs, deadline);

@@ -6,12 +6,12 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "replica/stream/link.h"
 #include "runtime/base/ids.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
@@ -28,13 +28,13 @@ class MirrorStore {
 
  private:
   static constexpr size_t kSteps = 2;
-  mutable std::mutex mutex_;
-  std::map<Rank, std::map<Step, std::vector<uint8_t>>> by_rank_;
+  mutable Mutex mutex_;
+  std::map<Rank, std::map<Step, std::vector<uint8_t>>> by_rank_ KINTSUGI_GUARDED_BY(mutex_);
 };
 
 // One side of an exchange: gives `mine`, takes the peer's bytes of the same step. The lower rank sends first.
 // kFailedPrecondition when the peer is at another step.
-Status ExchangeMirrored(Link& link, Rank self, Step step, const std::vector<uint8_t>& mine, std::vector<uint8_t>* theirs,
-                        TimePoint deadline);
+Status ExchangeMirrored(Link& link, Rank self, Step step, const std::vector<uint8_t>& mine,
+                        std::vector<uint8_t>* theirs, TimePoint deadline);
 
 }  // namespace kintsugi

@@ -16,7 +16,7 @@ void RunQuietly(const std::function<void()>& callback) {
 }  // namespace
 
 CancelToken::Subscription::Subscription(CancelToken& token, std::function<void()> callback) : token_(token) {
-  std::lock_guard lock(token_.mutex_);
+  const MutexLock lock(token_.mutex_);
   if (token_.cancelled_) {
     RunQuietly(callback);
     return;
@@ -26,12 +26,12 @@ CancelToken::Subscription::Subscription(CancelToken& token, std::function<void()
 }
 
 CancelToken::Subscription::~Subscription() {
-  std::lock_guard lock(token_.mutex_);
+  const MutexLock lock(token_.mutex_);
   token_.callbacks_.erase(id_);
 }
 
 void CancelToken::Cancel() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (cancelled_.exchange(true)) return;
   for (auto& [id, callback] : callbacks_) RunQuietly(callback);
   callbacks_.clear();

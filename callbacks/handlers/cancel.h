@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 
 #include "runtime/base/export.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
@@ -38,10 +38,10 @@ class KINTSUGI_EXPORT CancelToken {
  private:
   // Held while callbacks run, so that a Subscription's end waits for its own callback. Callbacks must be short and must
   // not touch the token.
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<bool> cancelled_{false};
-  uint64_t next_id_ = 1;
-  std::map<uint64_t, std::function<void()>> callbacks_;
+  uint64_t next_id_ KINTSUGI_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, std::function<void()>> callbacks_ KINTSUGI_GUARDED_BY(mutex_);
 };
 
 }  // namespace kintsugi

@@ -5,12 +5,12 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <condition_variable>
 #include <deque>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "integrations/c/handle.h"
+#include "runtime/base/mutex.h"
 #include "runtime/inject/ledger.h"
 #include "runtime/launcher/operator_desk.h"
 #include "runtime/launcher/status_line.h"
@@ -133,11 +133,11 @@ struct kintsugi_controller final : ControllerHost {
 
   void Push(Event event) {
     {
-      std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (events.size() == kEventsKept) events.pop_front();
       events.push_back(std::move(event));
     }
-    changed.notify_all();
+    changed.NotifyAll();
   }
 
   // An operator's request.
@@ -189,10 +189,10 @@ struct kintsugi_controller final : ControllerHost {
   const uint32_t forks;
   const std::string job, address;
   std::shared_ptr<LogSink> log;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<Event> events;
-  Event shown;  // what the newest answer of kintsugi_controller_next points into
+  Mutex mutex;
+  CondVar changed;
+  std::deque<Event> events KINTSUGI_GUARDED_BY(mutex);
+  Event shown KINTSUGI_GUARDED_BY(mutex);  // what the newest answer of kintsugi_controller_next points into
   boost::asio::io_context io;
   Controller controller;
   // The loop's.
@@ -266,12 +266,12 @@ Status Start(const kintsugi_controller_options* given, kintsugi_controller** con
 Status Next(kintsugi_controller* controller, int64_t timeout_ms, kintsugi_event* event) {
   kintsugi_event given;
   KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(event, "kintsugi_event", &given));
-  std::unique_lock lock(controller->mutex);
-  const auto due = [&] { return !controller->events.empty(); };
+  MutexLock lock(controller->mutex);
+  const auto due = [&]() KINTSUGI_REQUIRES(controller->mutex) { return !controller->events.empty(); };
   if (timeout_ms < 0)
-    controller->changed.wait(lock, due);
+    controller->changed.Wait(lock, due);
   else
-    controller->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), due);
+    controller->changed.WaitFor(lock, std::chrono::milliseconds(timeout_ms), due);
   Event& shown = controller->shown;
   shown = Event();
   if (due()) {
@@ -305,28 +305,28 @@ Status Ask(kintsugi_controller* controller, const char* request, int64_t timeout
     return {StatusCode::kInvalidArgument, "kintsugi_controller_ask: the request or the place for its answer is NULL"};
   KINTSUGI_ASSIGN_OR_RETURN(ControlWords words, ReadControlWords(request));
   struct Waiting {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::optional<std::string> answer;
+    Mutex mutex;
+    CondVar changed;
+    std::optional<std::string> answer KINTSUGI_GUARDED_BY(mutex);
   };
   const auto waiting = std::make_shared<Waiting>();
   boost::asio::post(controller->io, [controller, waiting, words = std::move(words)] {
     controller->OnRequest(words, [waiting](std::string line) {
       {
-        std::lock_guard lock(waiting->mutex);
+        const MutexLock lock(waiting->mutex);
         if (!waiting->answer) waiting->answer = std::move(line);
       }
-      waiting->changed.notify_all();
+      waiting->changed.NotifyAll();
     });
   });
-  std::unique_lock lock(waiting->mutex);
-  const auto there = [&] { return waiting->answer.has_value(); };
+  MutexLock lock(waiting->mutex);
+  const auto there = [&]() KINTSUGI_REQUIRES(waiting->mutex) { return waiting->answer.has_value(); };
   const auto until =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, kLongestMs));
   // In slices: where its loop has ended by an error of ours, nobody will answer.
   while (!there() && !controller->over && (timeout_ms < 0 || std::chrono::steady_clock::now() < until)) {
     const auto slice = std::chrono::steady_clock::now() + kLookEvery;
-    waiting->changed.wait_until(lock, timeout_ms < 0 ? slice : std::min(slice, until), there);
+    waiting->changed.WaitUntil(lock, timeout_ms < 0 ? slice : std::min(slice, until), there);
   }
   if (!there() && controller->over) return {StatusCode::kInternal, "the controller's loop has ended: see its log"};
   if (!there())

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +19,7 @@
 #undef KINTSUGI_C_ONLY
 #include "runtime/agent.h"
 #include "runtime/base/log.h"
+#include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
 
 // Opaque in C. Their fields are the C ABI's own.
@@ -44,10 +44,10 @@ struct kintsugi_bytes {
 struct kintsugi_agent {
   // Large values that were set: after a lost connection all of them are told again at once.
   struct LargeValues {
-    std::mutex mutex;
-    uint64_t generation = 0;
-    size_t bytes = 0;
-    uint64_t count = 0;
+    kintsugi::Mutex mutex;
+    uint64_t generation KINTSUGI_GUARDED_BY(mutex) = 0;
+    size_t bytes KINTSUGI_GUARDED_BY(mutex) = 0;
+    uint64_t count KINTSUGI_GUARDED_BY(mutex) = 0;
   };
   struct StopFunction {
     void (*function)(void* context, uint64_t generation);

@@ -58,7 +58,7 @@ std::string IdOf(kintsugi_agent& agent, uint64_t number) {
 // The name of this value's pieces.
 Result<std::string> TakeRoom(kintsugi_store& store, const char* key, size_t size_bytes) {
   auto& large = store.owner->large_values;
-  std::lock_guard lock(large.mutex);
+  const MutexLock lock(large.mutex);
   if (store.generation > large.generation) {
     large.generation = store.generation;
     large.bytes = 0;

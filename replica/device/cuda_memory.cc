@@ -22,9 +22,9 @@ constexpr Duration kSpin = 50us;
 
 // Until the process ends; reachable, so that whoever looks for leaks sees that it is meant.
 void KeepForGood(std::unique_ptr<CudaLane> lane) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto* const kept = new std::vector<std::unique_ptr<CudaLane>>;
-  std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   kept->push_back(std::move(lane));
 }
 
@@ -39,7 +39,7 @@ class CudaMemory::Use {
     const TimePoint until = SteadyClock::SteadyNow() + kGrace;
     bool quiet = true;
     for (Slot& slot : lane_->slots()) quiet = quiet && Await(slot, {.deadline = until}).ok();
-    std::lock_guard lock(memory_.mutex_);
+    const MutexLock lock(memory_.mutex_);
     (quiet ? memory_.free_ : memory_.stuck_).push_back(std::move(lane_));
   }
   Use(const Use&) = delete;
@@ -123,7 +123,7 @@ CudaMemory::~CudaMemory() {
 Result<std::unique_ptr<CudaLane>> CudaMemory::TakeLane() const {
   KINTSUGI_RETURN_IF_ERROR(device_->Bind());
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!free_.empty()) {
       auto lane = std::move(free_.back());
       free_.pop_back();

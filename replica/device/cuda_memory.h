@@ -13,13 +13,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "callbacks/state/device_memory.h"
 #include "kernels/byte_kernels.h"
 #include "replica/stream/cuda_driver.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
@@ -54,8 +54,9 @@ class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
 
   const std::shared_ptr<CudaDevice> device_;
   const std::shared_ptr<const ByteKernels> kernels_;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<CudaLane>> free_, stuck_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  mutable std::vector<std::unique_ptr<CudaLane>> free_ KINTSUGI_GUARDED_BY(mutex_);
+  mutable std::vector<std::unique_ptr<CudaLane>> stuck_ KINTSUGI_GUARDED_BY(mutex_);
 };
 
 // An event on a stream of the trainer's. One object is recorded again for every update:

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 #include <set>
 #include <thread>
 
@@ -16,6 +15,7 @@
 #include "replica/formats/window_plan.h"
 #include "replica/save/logical_sum.h"
 #include "replica/save/names.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -247,7 +247,7 @@ class Writing {
               WriteWindow(segment, w, file.wants_segment_blocks ? &hasher : nullptr, buffer, crcs, stream, &adding));
         ++box;
         sum = adding.value();
-        std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         sums_.Add(shard, sum);
       } else {
         const std::string late = segment.kind == Segment::Kind::kLate ? segment.late(crcs) : std::string();
@@ -352,12 +352,12 @@ class Writing {
   }
 
   void Advance(uint64_t bytes) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     done_ += bytes;
     if (options_.progress) options_.progress(done_, total_);
   }
   void Fail(const Status& status) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (failure_.ok()) failure_ = status;
     failed_ = true;
   }
@@ -377,7 +377,7 @@ class Writing {
   std::atomic<uint64_t> unstaged_{0}, since_drop_{0};
   std::atomic<bool> failed_{false};
   bool is_renamed_ = false;  // by a program: what is written is not what the source's writer summed up
-  std::mutex mutex_;
+  Mutex mutex_;
   // Guarded by mutex_ while threads run.
   checkpoint::SumGatherer sums_;
   uint64_t done_ = 0, total_ = 0;

@@ -2,13 +2,13 @@
 
 #include <exception>
 #include <map>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <system_error>
 #include <thread>
 
 #include "replica/reshard/channel.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi::reshard {
 namespace {
@@ -30,7 +30,7 @@ class Execution {
       for (std::thread& thread : threads_) thread.join();
       if (!failed_.load()) Guard([this] { return SayGoodbye(); });
     }
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_.ok()) return failure_;
     return Finish();
   }
@@ -93,7 +93,7 @@ class Execution {
   // Keeps the first error and ends all waits.
   void Fail(const Status& status) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!failure_.ok()) return;
       failure_ = status;
     }
@@ -168,8 +168,8 @@ class Execution {
   std::vector<std::thread> threads_;
   int64_t local_bytes_ = 0;
   std::atomic<bool> failed_{false};
-  std::mutex mutex_;
-  Status failure_;  // guarded by mutex_
+  Mutex mutex_;
+  Status failure_ KINTSUGI_GUARDED_BY(mutex_);
 };
 
 Result<ExecuteResult> Carry(const plan::Plan& plan, const layout::Metadata& source, const layout::Metadata& target,

@@ -3,8 +3,9 @@
 namespace kintsugi::reshard {
 
 uint8_t* Handover::Take() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stopped_ || !free_.empty() || buffers_.size() < buffers_max_; });
+  MutexLock lock(mutex_);
+  changed_.Wait(
+      lock, [&]() KINTSUGI_REQUIRES(mutex_) { return stopped_ || !free_.empty() || buffers_.size() < buffers_max_; });
   if (stopped_) return nullptr;
   if (free_.empty()) {
     buffers_.push_back(std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(buffer_bytes_)));
@@ -17,41 +18,41 @@ uint8_t* Handover::Take() {
 }
 
 bool Handover::Put(Filled filled) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stopped_ || queue_.size() < buffers_max_; });
+  MutexLock lock(mutex_);
+  changed_.Wait(lock, [&]() KINTSUGI_REQUIRES(mutex_) { return stopped_ || queue_.size() < buffers_max_; });
   if (stopped_) return false;
   queue_.push_back(std::move(filled));
-  changed_.notify_all();
+  changed_.NotifyAll();
   return true;
 }
 
 void Handover::Close() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 bool Handover::Get(Filled* filled) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stopped_ || closed_ || !queue_.empty(); });
+  MutexLock lock(mutex_);
+  changed_.Wait(lock, [&]() KINTSUGI_REQUIRES(mutex_) { return stopped_ || closed_ || !queue_.empty(); });
   if (stopped_ || queue_.empty()) return false;
   *filled = std::move(queue_.front());
   queue_.pop_front();
-  changed_.notify_all();
+  changed_.NotifyAll();
   return true;
 }
 
 void Handover::GiveBack(uint8_t* buffer) {
   if (buffer == nullptr) return;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   free_.push_back(buffer);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Handover::Stop() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stopped_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 }  // namespace kintsugi::reshard

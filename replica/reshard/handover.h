@@ -7,13 +7,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "replica/reshard/message_cursor.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi::reshard {
 
@@ -59,13 +58,13 @@ class Handover {
   const size_t buffers_max_;
   const int64_t buffer_bytes_;
   StagingMeter& meter_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::vector<std::unique_ptr<uint8_t[]>> buffers_;
-  std::vector<uint8_t*> free_;
-  std::deque<Filled> queue_;
-  bool closed_ = false, stopped_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::unique_ptr<uint8_t[]>> buffers_ KINTSUGI_GUARDED_BY(mutex_);
+  std::vector<uint8_t*> free_ KINTSUGI_GUARDED_BY(mutex_);
+  std::deque<Filled> queue_ KINTSUGI_GUARDED_BY(mutex_);
+  bool closed_ KINTSUGI_GUARDED_BY(mutex_) = false;
+  bool stopped_ KINTSUGI_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace kintsugi::reshard

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <iterator>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "replica/resume/threads.h"
 #include "replica/save/checksum.h"
 #include "replica/save/logical_sum.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi::resume {
 namespace {
@@ -186,7 +186,7 @@ Status SumUp(const StateRegistry& registry, const std::map<std::string, uint64_t
     else
       open.push_back(&one);
   std::atomic<size_t> next = 0;
-  std::mutex mutex;
+  Mutex mutex;
   Status first;
   const auto work = [&] {
     std::shared_ptr<uint8_t> buffer;
@@ -201,7 +201,7 @@ Status SumUp(const StateRegistry& registry, const std::map<std::string, uint64_t
         one.sum = *sum;
         continue;
       }
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (first.ok()) first = sum.status().Annotate("summing up tensor '" + one.shard->key + "'");
       next = open.size();
     }

@@ -25,7 +25,7 @@ Status SnapshotLinks::Open(const SnapshotOrder& order) {
   };
   std::vector<Edge> edges;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (order.partner.value() >= 0 && !out_) edges.push_back({order.partner, session_.self});
     for (Rank owner : order.of)
       if (!in_[owner]) edges.push_back({owner, owner});
@@ -42,7 +42,7 @@ Status SnapshotLinks::Open(const SnapshotOrder& order) {
       if (first.ok()) first = link.status();
       continue;
     }
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (aborted_) (*link)->Abort();
     (outgoing ? out_ : in_[edge.peer]) = std::move(link).value();
   }
@@ -50,24 +50,24 @@ Status SnapshotLinks::Open(const SnapshotOrder& order) {
 }
 
 std::shared_ptr<Link> SnapshotLinks::out() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return out_;
 }
 
 std::shared_ptr<Link> SnapshotLinks::in(Rank owner) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = in_.find(owner);
   return found == in_.end() ? nullptr : found->second;
 }
 
 void SnapshotLinks::DropOut() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (out_) out_->Abort();
   out_.reset();
 }
 
 void SnapshotLinks::DropIn(Rank owner) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto& link = in_[owner];
   if (link) link->Abort();
   link.reset();
@@ -75,7 +75,7 @@ void SnapshotLinks::DropIn(Rank owner) {
 
 void SnapshotLinks::Abort() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     aborted_ = true;
     if (out_) out_->Abort();
     for (auto& [owner, link] : in_)

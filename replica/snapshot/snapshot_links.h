@@ -9,13 +9,13 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "callbacks/handlers/cancel.h"
 #include "callbacks/handlers/snapshot_service.h"
 #include "replica/links/make_link.h"
 #include "replica/links/replica_options.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
@@ -46,9 +46,9 @@ class SnapshotLinks {
   const ReplicaOptions options_;
   CancelToken cancel_;
   std::atomic<bool> aborted_{false};
-  mutable std::mutex mutex_;
-  std::shared_ptr<Link> out_;
-  std::map<Rank, std::shared_ptr<Link>> in_;
+  mutable Mutex mutex_;
+  std::shared_ptr<Link> out_ KINTSUGI_GUARDED_BY(mutex_);
+  std::map<Rank, std::shared_ptr<Link>> in_ KINTSUGI_GUARDED_BY(mutex_);
 };
 
 }  // namespace kintsugi

@@ -63,7 +63,7 @@ Result<std::shared_ptr<Snapshot>> SnapshotStore::Begin(Rank owner, Step step, St
   std::shared_ptr<Snapshot> snapshot;
   size_t place = 0;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Owner& of = owners_[owner];
     place = static_cast<size_t>(of.slots.Begin(step, keep));
     snapshot = std::exchange(of.places[place], nullptr);
@@ -76,23 +76,23 @@ Result<std::shared_ptr<Snapshot>> SnapshotStore::Begin(Rank owner, Step step, St
   snapshot->step = step;
   snapshot->objects.clear();
   snapshot->digests.clear();
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   owners_[owner].places[place] = snapshot;
   return snapshot;
 }
 
 void SnapshotStore::Finish(Rank owner) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   owners_[owner].slots.Finish();
 }
 
 void SnapshotStore::Abandon(Rank owner) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   owners_[owner].slots.Abandon();
 }
 
 std::shared_ptr<const Snapshot> SnapshotStore::Find(Rank owner, Step step) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto of = owners_.find(owner);
   if (of == owners_.end()) return nullptr;
   const auto place = of->second.slots.Find(step);
@@ -100,7 +100,7 @@ std::shared_ptr<const Snapshot> SnapshotStore::Find(Rank owner, Step step) const
 }
 
 void SnapshotStore::KeepOnly(const std::vector<Rank>& owners, Step keep) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(owners_, [&](const auto& entry) {
     return std::find(owners.begin(), owners.end(), entry.first) == owners.end() && !entry.second.slots.Find(keep) &&
            !entry.second.slots.making();

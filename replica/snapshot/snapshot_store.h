@@ -11,7 +11,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "callbacks/state/shared_memory.h"
 #include "callbacks/state/snapshot_slots.h"
 #include "replica/stream/state_stream.h"
+#include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi {
@@ -68,8 +68,8 @@ class SnapshotStore {
     std::array<std::shared_ptr<Snapshot>, SnapshotSlots::kPlaces> places;
   };
   const StateRegistry& registry_;
-  mutable std::mutex mutex_;
-  std::map<Rank, Owner> owners_;
+  mutable Mutex mutex_;
+  std::map<Rank, Owner> owners_ KINTSUGI_GUARDED_BY(mutex_);
 };
 
 }  // namespace kintsugi

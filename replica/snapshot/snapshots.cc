@@ -36,7 +36,7 @@ void Snapshots::StartThread(std::thread* thread, std::function<void()> body) {
 void Snapshots::Prepare(const Session& session, const SnapshotOrder& order) {
   std::shared_ptr<SnapshotLinks> old;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stop_) return;
     if (!links_ || links_->session().generation != session.generation) {
       old = std::exchange(links_, std::make_shared<SnapshotLinks>(session, options_));
@@ -45,23 +45,23 @@ void Snapshots::Prepare(const Session& session, const SnapshotOrder& order) {
     taken_.reset();
     if (!worker_.joinable()) StartThread(&worker_, [this] { Work(); });
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (old) old->Abort();
 }
 
 void Snapshots::Take(Step step) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!armed_ || armed_->step != step) return;
     taken_ = std::exchange(armed_, std::nullopt);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Snapshots::Abort() {
   std::shared_ptr<SnapshotLinks> links;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     links = links_;
     order_.reset();
     armed_.reset();
@@ -73,10 +73,10 @@ void Snapshots::Abort() {
 void Snapshots::Stop() {
   Abort();
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (worker_.joinable()) worker_.join();
 }
 
@@ -85,10 +85,10 @@ void Snapshots::Work() {
     std::shared_ptr<SnapshotLinks> links;
     std::optional<SnapshotOrder> ready, copy;
     {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       reading_ = false;
-      changed_.notify_all();
-      changed_.wait(lock, [&] { return stop_ || order_ || taken_; });
+      changed_.NotifyAll();
+      changed_.Wait(lock, [&]() KINTSUGI_REQUIRES(mutex_) { return stop_ || order_ || taken_; });
       if (stop_) break;
       links = links_;
       ready = std::exchange(order_, std::nullopt);
@@ -137,15 +137,15 @@ void Snapshots::GetReady(const std::shared_ptr<SnapshotLinks>& links, const Snap
 // What follows works on copies: a repair may have the state.
 void Snapshots::DoneReading() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     reading_ = false;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Snapshots::AwaitQuiet() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !reading_; });
+  MutexLock lock(mutex_);
+  changed_.Wait(lock, [&]() KINTSUGI_REQUIRES(mutex_) { return !reading_; });
 }
 
 // ---- for a reload --------------------------------------------------------------------------------------------------

@@ -10,11 +10,9 @@
 // Memory: two copies of this rank's state and two of each rank's it keeps copies for (usually one).
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -22,6 +20,7 @@
 #include "callbacks/state/registry.h"
 #include "replica/links/replica_options.h"
 #include "replica/snapshot/snapshot_store.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
@@ -75,15 +74,14 @@ class KINTSUGI_EXPORT Snapshots final : public SnapshotService {
   const ReplicaOptions options_;
   SnapshotStore store_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::shared_ptr<SnapshotLinks> links_;  // of the newest generation
-  std::optional<SnapshotOrder> order_;    // not got ready for yet
-  std::optional<SnapshotOrder> armed_;    // the newest, until it is taken
-  std::optional<SnapshotOrder> taken_;    // its boundary was passed; not copied yet
-  bool reading_ = false;  // the worker looks at the registry, or at what is registered
-  bool stop_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::shared_ptr<SnapshotLinks> links_ KINTSUGI_GUARDED_BY(mutex_);  // of the newest generation
+  std::optional<SnapshotOrder> order_ KINTSUGI_GUARDED_BY(mutex_);    // not got ready for yet
+  std::optional<SnapshotOrder> armed_ KINTSUGI_GUARDED_BY(mutex_);    // the newest, until it is taken
+  std::optional<SnapshotOrder> taken_ KINTSUGI_GUARDED_BY(mutex_);    // its boundary was passed; not copied yet
+  bool reading_ KINTSUGI_GUARDED_BY(mutex_) = false;  // the worker looks at the registry, or at what is registered
+  bool stop_ KINTSUGI_GUARDED_BY(mutex_) = false;
   std::thread worker_;
 
   // Worker's.

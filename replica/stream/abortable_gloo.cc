@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -17,6 +15,7 @@
 #include "replica/stream/loop_turns.h"
 #include "replica/stream/rank_ports.h"
 #include "replica/stream/sigpipe_guard.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 namespace {
@@ -52,17 +51,17 @@ class AbortDomain {
   void Remove(UnboundBuffer* buffer);
   void Add(AbortableContext* context);
   void Remove(AbortableContext* context);
-  std::mutex& mutex() { return mutex_; }
+  Mutex& mutex() KINTSUGI_RETURNS(mutex_) { return mutex_; }
 
  private:
   void CloseLate();
 
   const std::shared_ptr<LoopTurns> turns_;
   std::atomic<bool> aborted_{false};
-  std::mutex mutex_;  // guards both sets; held while Abort touches their members, so that none is destroyed under it
-  std::unordered_set<UnboundBuffer*> buffers_;
-  std::unordered_set<AbortableContext*> connecting_;
-  std::condition_variable none_connecting_;
+  Mutex mutex_;  // held while Abort touches members of both sets, so that none is destroyed under it
+  std::unordered_set<UnboundBuffer*> buffers_ KINTSUGI_GUARDED_BY(mutex_);
+  std::unordered_set<AbortableContext*> connecting_ KINTSUGI_GUARDED_BY(mutex_);
+  CondVar none_connecting_;
   std::thread closer_;  // guarded by mutex_ until the end
 };
 
@@ -154,7 +153,7 @@ class AbortableContext final : public ConnectingContext {
   std::unique_ptr<Pair>& getPair(int peer) override {
     if (!connected_) {
       // The rendezvous takes a pair to connect it, one after the other.
-      std::lock_guard lock(domain_->mutex());
+      const MutexLock lock(domain_->mutex());
       domain_->Check();
       connecting_peer_ = peer;
     }
@@ -163,7 +162,7 @@ class AbortableContext final : public ConnectingContext {
 
   void ConnectPair(int peer, const std::vector<char>& address) override {
     getPair(peer)->connect(address);
-    std::lock_guard lock(domain_->mutex());
+    const MutexLock lock(domain_->mutex());
     connecting_peer_ = -1;
     domain_->Check();
   }
@@ -174,7 +173,7 @@ class AbortableContext final : public ConnectingContext {
   }
 
   std::unique_ptr<Pair>& createPair(int peer) override {
-    std::lock_guard lock(domain_->mutex());
+    const MutexLock lock(domain_->mutex());
     domain_->Check();
     // A pair keeps the timeout it was created with and waits five times as long for its connection; connecting is all
     // that a pair's timeout is used for here.
@@ -189,9 +188,10 @@ class AbortableContext final : public ConnectingContext {
     return std::make_unique<AbortableBuffer>(domain_, inner_, inner_->createUnboundBuffer(data, length));
   }
 
-  // REQUIRES: the domain's mutex. Wakes a thread that waits in Pair::connect. The other pairs are left alone: closing resets
+  // With the domain's mutex. Wakes a thread that waits in Pair::connect. The other pairs are left alone: closing resets
   // the connection, and Gloo ends a process that is reset between accept and getpeername.
   void EndConnecting() {
+    domain_->mutex().AssertHeld();
     if (connecting_peer_ >= 0) inner_->getPair(connecting_peer_)->close();
   }
 
@@ -199,7 +199,7 @@ class AbortableContext final : public ConnectingContext {
   std::shared_ptr<AbortDomain> domain_;
   std::shared_ptr<Context> inner_;
   std::shared_ptr<GlooPortDevice> ports_;
-  int connecting_peer_ = -1;  // guarded by the domain's mutex
+  int connecting_peer_ KINTSUGI_GUARDED_BY(domain_->mutex()) = -1;
   std::atomic<bool> connected_{false};
 };
 
@@ -208,7 +208,7 @@ class AbortableContext final : public ConnectingContext {
 namespace internal {
 
 void AbortDomain::Abort() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   aborted_.store(true, std::memory_order_release);
   for (UnboundBuffer* buffer : buffers_) {
     buffer->abortWaitSend();
@@ -221,36 +221,38 @@ void AbortDomain::Abort() {
 
 void AbortDomain::CloseLate() {
   {
-    std::unique_lock lock(mutex_);
-    if (none_connecting_.wait_for(lock, kConnectGrace, [this] { return connecting_.empty(); })) return;
+    MutexLock lock(mutex_);
+    if (none_connecting_.WaitFor(lock, kConnectGrace,
+                                 [this]() KINTSUGI_REQUIRES(mutex_) { return connecting_.empty(); }))
+      return;
   }
   turns_->AwaitHandled();  // what is not connected by now is not on its way through this device
   const LoopTurns::Asked turns(*turns_);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (AbortableContext* context : connecting_) context->EndConnecting();
 }
 
 void AbortDomain::Add(UnboundBuffer* buffer) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   buffers_.insert(buffer);
 }
 
 void AbortDomain::Remove(UnboundBuffer* buffer) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   buffers_.erase(buffer);
 }
 
 void AbortDomain::Add(AbortableContext* context) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   connecting_.insert(context);
 }
 
 void AbortDomain::Remove(AbortableContext* context) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     connecting_.erase(context);
   }
-  none_connecting_.notify_all();
+  none_connecting_.NotifyAll();
 }
 
 }  // namespace internal

@@ -1,12 +1,11 @@
 #include "replica/stream/in_process_link.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <vector>
 
 #include "kernels/host_copy.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 namespace {
@@ -31,10 +30,10 @@ struct Direction {
 };
 
 struct Channel {
-  std::mutex mutex;
-  std::condition_variable changed;
-  Direction directions[2];  // [i]: from end i to end 1 - i
-  bool closed[2] = {false, false};
+  Mutex mutex;
+  CondVar changed;
+  Direction directions[2] KINTSUGI_GUARDED_BY(mutex);  // [i]: from end i to end 1 - i
+  bool closed[2] KINTSUGI_GUARDED_BY(mutex) = {false, false};
 };
 
 class InProcessLink final : public Link {
@@ -55,46 +54,58 @@ class InProcessLink final : public Link {
       if (size_bytes > 0) message->kept.assign(message->data, message->data + size_bytes);
       message->data = message->kept.data();
     }
-    std::unique_lock lock(channel_->mutex);
+    MutexLock lock(channel_->mutex);
     auto& queue = channel_->directions[end_].queue;
-    KINTSUGI_RETURN_IF_ERROR(
-        Wait(lock, "send", start, deadline, [&] { return queue.size() < kKeptMessages && !channel_->closed[1 - end_]; }));
+    KINTSUGI_RETURN_IF_ERROR(Wait(lock, "send", start, deadline, [&]() KINTSUGI_REQUIRES(channel_->mutex) {
+      return queue.size() < kKeptMessages && !channel_->closed[1 - end_];
+    }));
     queue.push_back(message);
-    channel_->changed.notify_all();
+    channel_->changed.NotifyAll();
     if (keep) return Status::Ok();
     const Status status = Wait(lock, "send", start, deadline, [&] { return message->done; });
     if (status.ok()) return status;
     message->withdrawn = true;
     std::erase(queue, message);
-    channel_->changed.wait(lock, [&] { return !message->taken; });
+    channel_->changed.Wait(lock, [&] { return !message->taken; });
     return status;
   }
 
   Status Receive(void* data, uint64_t size_bytes, TimePoint deadline, PieceObserver* observer) override {
     const TimePoint start = SteadyClock::SteadyNow();
-    std::unique_lock lock(channel_->mutex);
+    MutexLock lock(channel_->mutex);
     auto& queue = channel_->directions[1 - end_].queue;
-    KINTSUGI_RETURN_IF_ERROR(Wait(lock, "receive", start, deadline, [&] { return !queue.empty(); }));
+    KINTSUGI_RETURN_IF_ERROR(
+        Wait(lock, "receive", start, deadline, [&]() KINTSUGI_REQUIRES(channel_->mutex) { return !queue.empty(); }));
     auto message = queue.front();
     if (message->size_bytes != size_bytes) {
       channel_->closed[end_] = true;
-      channel_->changed.notify_all();
+      channel_->changed.NotifyAll();
       return internal::LinkSizeMismatch(*this, size_bytes, message->size_bytes);
     }
     queue.pop_front();
     message->taken = true;
-    const Status status = CopyOut(lock, *message, static_cast<uint8_t*>(data), observer);
+    Status status;
+    // In pieces, between which the lock is taken to see whether either side gave up.
+    for (uint64_t at = 0; at < size_bytes; at += kPieceBytes) {
+      if (aborted_) status = internal::LinkAborted(*this, "receive");
+      if (status.ok() && message->withdrawn)
+        status = internal::LinkPeerGone(*this, "receive", "the rank took the message back");
+      if (!status.ok()) break;
+      lock.Unlock();
+      CopyPiece(static_cast<uint8_t*>(data) + at, message->data + at, std::min(kPieceBytes, size_bytes - at), observer);
+      lock.Lock();
+    }
     message->taken = false;
     message->done = status.ok();
-    channel_->changed.notify_all();
+    channel_->changed.NotifyAll();
     return status;
   }
 
   void Abort() override {
-    std::lock_guard lock(channel_->mutex);
+    const MutexLock lock(channel_->mutex);
     aborted_ = true;
     channel_->closed[end_] = true;
-    channel_->changed.notify_all();
+    channel_->changed.NotifyAll();
   }
 
   Rank peer() const override { return peer_; }
@@ -107,42 +118,35 @@ class InProcessLink final : public Link {
   }
 
   void Close() {
-    std::lock_guard lock(channel_->mutex);
+    const MutexLock lock(channel_->mutex);
     channel_->closed[end_] = true;
-    channel_->changed.notify_all();
+    channel_->changed.NotifyAll();
   }
 
   template <typename Ready>
-  Status Wait(std::unique_lock<std::mutex>& lock, std::string_view what, TimePoint start, TimePoint deadline,
-              Ready ready) {
+  Status Wait(MutexLock& lock, std::string_view what, TimePoint start, TimePoint deadline, Ready ready)
+      KINTSUGI_REQUIRES(channel_->mutex) {
     const auto until = std::chrono::steady_clock::time_point(deadline.since_epoch());
-    channel_->changed.wait_until(lock, until, [&] { return aborted_ || ready() || channel_->closed[1 - end_]; });
+    channel_->changed.WaitUntil(lock, until, [&]() KINTSUGI_REQUIRES(channel_->mutex) {
+      return aborted_ || ready() || channel_->closed[1 - end_];
+    });
     if (aborted_) return internal::LinkAborted(*this, what);
     if (ready()) return Status::Ok();
     if (channel_->closed[1 - end_]) return internal::LinkPeerGone(*this, what, "the rank closed it");
     return internal::LinkDeadline(*this, what, start, deadline);
   }
 
-  // Copies in pieces, between which the lock is taken to see whether either side gave up.
-  Status CopyOut(std::unique_lock<std::mutex>& lock, const Message& message, uint8_t* to, PieceObserver* observer) {
-    for (uint64_t at = 0; at < message.size_bytes; at += kPieceBytes) {
-      if (aborted_) return internal::LinkAborted(*this, "receive");
-      if (message.withdrawn) return internal::LinkPeerGone(*this, "receive", "the rank took the message back");
-      lock.unlock();
-      const uint64_t part = std::min(kPieceBytes, message.size_bytes - at);
-      if (observer)
-        observer->Copy(to + at, message.data + at, part);
-      else
-        StreamCopy(to + at, message.data + at, part);
-      lock.lock();
-    }
-    return Status::Ok();
+  static void CopyPiece(uint8_t* to, const uint8_t* from, uint64_t size, PieceObserver* observer) {
+    if (observer)
+      observer->Copy(to, from, size);
+    else
+      StreamCopy(to, from, size);
   }
 
   const std::shared_ptr<Channel> channel_;
   const int end_;
   const Rank peer_;
-  bool aborted_ = false;  // guarded by the channel's mutex
+  bool aborted_ KINTSUGI_GUARDED_BY(channel_->mutex) = false;
 };
 
 }  // namespace

@@ -47,35 +47,36 @@ void LoopTurns::handleEvents(int) {
   uint64_t expirations;
   // Nothing to read means that it was disarmed meanwhile.
   [[maybe_unused]] const ssize_t size = read(timer_, &expirations, sizeof(expirations));
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   ++turns_;
-  changed_.notify_all();
-  if (resting_) changed_.wait_for(lock, kRestLimit, [this] { return asked_ > 0; });
+  changed_.NotifyAll();
+  if (resting_) changed_.WaitFor(lock, kRestLimit, [this]() KINTSUGI_REQUIRES(mutex_) { return asked_ > 0; });
 }
 
 void LoopTurns::AwaitHandled() {
   const Asked turns(*this);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   // The first one may be under way; behind the second all events of the first are through; one more for a long list.
-  changed_.wait_for(lock, kHandledLimit, [this, until = turns_ + 3] { return turns_ >= until; });
+  changed_.WaitFor(lock, kHandledLimit,
+                   [this, until = turns_ + 3]() KINTSUGI_REQUIRES(mutex_) { return turns_ >= until; });
 }
 
 void LoopTurns::Rest() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (std::exchange(resting_, true)) return;
   Arm(true);
 }
 
 void LoopTurns::Ask() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (asked_++ == 0 && !resting_) Arm(true);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void LoopTurns::Leave() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   KINTSUGI_CHECK(asked_ > 0, "turns were given back more often than asked for");
   if (--asked_ == 0 && !resting_) Arm(false);
 }

@@ -15,11 +15,10 @@
 #include <gloo/transport/tcp/attr.h>
 #include <gloo/transport/tcp/device.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
+#include "runtime/base/mutex.h"
 #include "runtime/base/port_range.h"
 
 namespace kintsugi {
@@ -66,11 +65,11 @@ class LoopTurns final : public gloo::transport::tcp::Handler {
   void Arm(bool armed);
 
   const int timer_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int asked_ = 0;         // guarded by mutex_
-  bool resting_ = false;  // guarded by mutex_
-  uint64_t turns_ = 0;    // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  int asked_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  bool resting_ KINTSUGI_GUARDED_BY(mutex_) = false;
+  uint64_t turns_ KINTSUGI_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace kintsugi

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <utility>
+
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 namespace {
@@ -23,8 +23,8 @@ StatusCode CodeOf(int result) {
 
 struct NcclCommunicators::State {
   struct One {
-    std::mutex mutex;         // held inside every NCCL call on `comm`
-    NcclComm comm = nullptr;  // guarded by mutex; null once aborted
+    Mutex mutex;                                         // held inside every NCCL call on `comm`
+    NcclComm comm KINTSUGI_GUARDED_BY(mutex) = nullptr;  // null once aborted
   };
 
   State(std::shared_ptr<const NcclApi> nccl, std::shared_ptr<CudaDevice> on, size_t count)
@@ -34,7 +34,7 @@ struct NcclCommunicators::State {
 
   // The asynchronous state; kNcclInvalidUsage where there is no communicator any more.
   int Poll(One& one) {
-    std::lock_guard lock(one.mutex);
+    const MutexLock lock(one.mutex);
     if (!one.comm) return kNcclInvalidUsage;
     int result = kNcclSuccess;
     const int asked = api->get_async_error(one.comm, &result);
@@ -61,7 +61,7 @@ struct NcclCommunicators::State {
   }
 
   std::string Describe(One& one, const char* what, int result) {
-    std::lock_guard lock(one.mutex);
+    const MutexLock lock(one.mutex);
     return api->Describe(what, result, one.comm);
   }
 
@@ -70,15 +70,15 @@ struct NcclCommunicators::State {
     // Taken out under the lock: then no thread is inside a call on it, and none waits for a lock while it is freed.
     std::vector<NcclComm> comms;
     for (One& one : all) {
-      std::lock_guard lock(one.mutex);
+      const MutexLock lock(one.mutex);
       if (one.comm) comms.push_back(std::exchange(one.comm, nullptr));
     }
     api->group_start();
     for (NcclComm comm : comms) api->abort(comm);
     api->group_end();
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     freed = true;
-    changed.notify_all();
+    changed.NotifyAll();
   }
 
   const std::shared_ptr<const NcclApi> api;
@@ -87,9 +87,9 @@ struct NcclCommunicators::State {
   std::atomic<bool> aborting{false};
   // How long the end waits for an abort: hardly while ranks may be missing that an abort would have to be waited for.
   Duration abort_limit = 100ms;
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool freed = false;  // guarded by mutex
+  Mutex mutex;
+  CondVar changed;
+  bool freed KINTSUGI_GUARDED_BY(mutex) = false;
 };
 
 Result<std::unique_ptr<NcclCommunicators>> NcclCommunicators::Init(std::shared_ptr<const NcclApi> api,
@@ -107,8 +107,7 @@ Result<std::unique_ptr<NcclCommunicators>> NcclCommunicators::Init(std::shared_p
       new NcclCommunicators(std::make_shared<State>(api, device, memberships.size())));
   State& state = *result->state_;
   {
-    std::vector<std::unique_lock<std::mutex>> locks;
-    for (State::One& one : state.all) locks.emplace_back(one.mutex);
+    // Without their mutexes: nobody else knows of them yet.
     Status failed;
     api->group_start();
     for (size_t i = 0; i < memberships.size() && failed.ok(); ++i) {
@@ -140,14 +139,18 @@ NcclCommunicators::~NcclCommunicators() {
 }
 
 size_t NcclCommunicators::size() const { return state_->all.size(); }
-NcclComm NcclCommunicators::handle(size_t index) const { return state_->all[index].comm; }
+NcclComm NcclCommunicators::handle(size_t index) const {
+  State::One& one = state_->all[index];
+  const MutexLock lock(one.mutex);
+  return one.comm;
+}
 
 Status NcclCommunicators::Call(size_t index, const char* what, const std::function<int(NcclComm)>& call,
                                TimePoint deadline) {
   State::One& one = state_->all[index];
   int result = kNcclSuccess;
   {
-    std::lock_guard lock(one.mutex);
+    const MutexLock lock(one.mutex);
     if (state_->aborting || !one.comm) return state_->Aborted(what);
     result = call(one.comm);
   }
@@ -170,7 +173,7 @@ Status NcclCommunicators::Revoke() {
                                           " has no ncclCommRevoke (2.28.7 has); abort the communicators"};
   Status result;
   for (State::One& one : state_->all) {
-    std::lock_guard lock(one.mutex);
+    const MutexLock lock(one.mutex);
     if (!one.comm) return state_->Aborted("revoking NCCL communicators");
     const int code = state_->api->revoke(one.comm, 0);
     if (code != kNcclSuccess && code != kNcclInProgress && result.ok())
@@ -187,8 +190,8 @@ void NcclCommunicators::Abort() {
 bool NcclCommunicators::aborted() const { return state_->aborting; }
 
 bool NcclCommunicators::WaitAborted(Duration limit) {
-  std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(lock, limit, [&] { return state_->freed; });
+  MutexLock lock(state_->mutex);
+  return state_->changed.WaitFor(lock, limit, [this]() KINTSUGI_REQUIRES(state_->mutex) { return state_->freed; });
 }
 
 }  // namespace kintsugi

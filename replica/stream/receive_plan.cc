@@ -22,7 +22,7 @@ bool ReceivePlan::MayTake(size_t source, uint64_t block) const {
 }
 
 std::vector<BlockRange> ReceivePlan::Take(size_t source) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     if (!failure_.ok()) return {};
     // Smaller portions towards the end, so that several sources finish together.
@@ -42,34 +42,34 @@ std::vector<BlockRange> ReceivePlan::Take(size_t source) {
     missing_ -= count;
     in_work_ += count;
     if (count > 0 || missing_ + in_work_ == 0) return taken;
-    changed_.wait(lock);
+    changed_.Wait(lock);
   }
 }
 
 void ReceivePlan::Arrived(const BlockRange& range) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (uint64_t block = range.first; block < range.first + range.count; ++block) {
     if (states_[block] != State::kInWork) continue;  // damaged
     states_[block] = State::kThere;
     ledger_.Add(block);
     --in_work_;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void ReceivePlan::Damaged(size_t source, uint64_t block, const std::string& why) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (damaged_by_[block] >= 0 && failure_.ok()) failure_ = Status(StatusCode::kDataLoss, why);
   damaged_by_[block] = static_cast<int16_t>(source);
   states_[block] = State::kMissing;
   --in_work_;
   ++missing_;
   ++damaged_;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void ReceivePlan::Drop(const std::vector<BlockRange>& in_work) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const BlockRange& range : in_work) {
     for (uint64_t block = range.first; block < range.first + range.count; ++block) {
       if (states_[block] != State::kInWork) continue;
@@ -79,21 +79,21 @@ void ReceivePlan::Drop(const std::vector<BlockRange>& in_work) {
     }
   }
   if (live_sources_ > 1) --live_sources_;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 Status ReceivePlan::failure() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
 bool ReceivePlan::complete() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return missing_ + in_work_ == 0;
 }
 
 uint64_t ReceivePlan::blocks_damaged() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return damaged_;
 }
 

@@ -6,13 +6,12 @@
 // Internal to replica/stream.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "callbacks/state/receive_ledger.h"
 #include "replica/stream/block_table.h"
+#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
 
 namespace kintsugi {
@@ -37,19 +36,19 @@ class ReceivePlan {
 
  private:
   enum class State : uint8_t { kMissing, kInWork, kThere };
-  bool MayTake(size_t source, uint64_t block) const;
+  bool MayTake(size_t source, uint64_t block) const KINTSUGI_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  ReceiveLedger& ledger_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  ReceiveLedger& ledger_ KINTSUGI_GUARDED_BY(mutex_);
   const uint64_t request_blocks_;
-  size_t live_sources_;
-  std::vector<State> states_;
-  std::vector<int16_t> damaged_by_;  // source that sent it damaged, or -1
-  uint64_t missing_ = 0;
-  uint64_t in_work_ = 0;
-  uint64_t damaged_ = 0;
-  Status failure_;
+  size_t live_sources_ KINTSUGI_GUARDED_BY(mutex_);
+  std::vector<State> states_ KINTSUGI_GUARDED_BY(mutex_);
+  std::vector<int16_t> damaged_by_ KINTSUGI_GUARDED_BY(mutex_);  // source that sent it damaged, or -1
+  uint64_t missing_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  uint64_t in_work_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  uint64_t damaged_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  Status failure_ KINTSUGI_GUARDED_BY(mutex_);
 };
 
 }  // namespace kintsugi

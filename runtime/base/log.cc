@@ -13,12 +13,12 @@ class NullSink final : public LogSink {
 std::shared_ptr<LogSink> NullLogSink() { return std::make_shared<NullSink>(); }
 
 void MemoryLogSink::Write(LogLevel, std::string_view line) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   lines_.emplace_back(line);
 }
 
 std::vector<std::string> MemoryLogSink::lines() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return lines_;
 }
 

@@ -5,13 +5,13 @@
 
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/export.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
@@ -33,8 +33,8 @@ class KINTSUGI_EXPORT MemoryLogSink final : public LogSink {
   std::vector<std::string> lines() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::string> lines_;
+  mutable Mutex mutex_;
+  std::vector<std::string> lines_ KINTSUGI_GUARDED_BY(mutex_);
 };
 
 // Builds "event=NAME key=value ..."; values with spaces are quoted.

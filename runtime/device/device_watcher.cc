@@ -1,10 +1,10 @@
 #include "runtime/device/device_watcher.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
+
+#include "runtime/base/mutex.h"
 
 namespace kintsugi::device {
 
@@ -23,15 +23,15 @@ struct DeviceWatcher::Shared {
       status = Guarded(one, [&] { return one.source->Wait(kWatchWait, &events); });
       for (DeviceEvent& event : events) {
         event.source = name;
-        std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         if (callback) callback(event);
       }
     }
     if (!status.ok() && !stopping)
       log->Write(LogLevel::kWarning, LogLine("device_source_lost", {{"source", name}, {"why", status.message()}}));
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     --running;
-    changed.notify_all();
+    changed.NotifyAll();
   }
 
   template <typename Call>
@@ -45,18 +45,21 @@ struct DeviceWatcher::Shared {
   std::deque<One> all;
   std::shared_ptr<LogSink> log;
   std::atomic<bool> stopping{false};
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::function<void(const DeviceEvent&)> callback;  // guarded by mutex; null once stopped
-  int running = 0;                                   // guarded by mutex
+  Mutex mutex;
+  CondVar changed;
+  std::function<void(const DeviceEvent&)> callback KINTSUGI_GUARDED_BY(mutex);  // null once stopped
+  int running KINTSUGI_GUARDED_BY(mutex) = 0;
 };
 
 DeviceWatcher::DeviceWatcher(std::vector<std::unique_ptr<DeviceSource>> sources,
                              std::function<void(const DeviceEvent&)> callback, std::shared_ptr<LogSink> log)
     : shared_(std::make_shared<Shared>()) {
-  shared_->callback = std::move(callback);
   shared_->log = std::move(log);
-  shared_->running = static_cast<int>(sources.size());
+  {
+    const MutexLock lock(shared_->mutex);
+    shared_->callback = std::move(callback);
+    shared_->running = static_cast<int>(sources.size());
+  }
   for (auto& source : sources) shared_->all.emplace_back().source = std::move(source);
   for (Shared::One& one : shared_->all) std::thread([shared = shared_, &one] { shared->Run(one); }).detach();
 }
@@ -65,9 +68,10 @@ DeviceWatcher::~DeviceWatcher() { Stop(); }
 
 void DeviceWatcher::Stop() {
   shared_->stopping = true;
-  std::unique_lock lock(shared_->mutex);
+  MutexLock lock(shared_->mutex);
   shared_->callback = nullptr;
-  shared_->changed.wait_for(lock, kWatchStopLimit, [&] { return shared_->running == 0; });
+  shared_->changed.WaitFor(lock, kWatchStopLimit,
+                           [this]() KINTSUGI_REQUIRES(shared_->mutex) { return shared_->running == 0; });
 }
 
 std::vector<std::string> DeviceWatcher::NewlyStuck(TimePoint now) {

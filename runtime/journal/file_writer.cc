@@ -7,13 +7,12 @@
 
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstring>
-#include <mutex>
 #include <system_error>
 #include <thread>
 
+#include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
 
 namespace kintsugi::journal {
@@ -50,13 +49,12 @@ struct FileWriter::Shared {
   size_t waiting_bytes_max = 0;
   OnFailure on_failure;
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  // Guarded by mutex.
-  std::string waiting;
-  bool finishing = false;
-  bool failed = false;
-  bool done = false;
+  Mutex mutex;
+  CondVar changed;
+  std::string waiting KINTSUGI_GUARDED_BY(mutex);
+  bool finishing KINTSUGI_GUARDED_BY(mutex) = false;
+  bool failed KINTSUGI_GUARDED_BY(mutex) = false;
+  bool done KINTSUGI_GUARDED_BY(mutex) = false;
 
   void Run();
   Status WriteAll(std::string_view bytes);
@@ -73,15 +71,15 @@ Status FileWriter::Shared::WriteAll(std::string_view bytes) {
 }
 
 void FileWriter::Shared::Run() {
-  std::unique_lock lock(mutex);
+  MutexLock lock(mutex);
   while (true) {
-    changed.wait(lock, [this] { return finishing || !waiting.empty(); });
+    changed.Wait(lock, [this]() KINTSUGI_REQUIRES(mutex) { return finishing || !waiting.empty(); });
     if (waiting.empty()) break;
     const std::string bytes = std::exchange(waiting, {});
-    lock.unlock();
+    lock.Unlock();
     const Status written = WriteAll(bytes);
     if (!written.ok()) on_failure(written);
-    lock.lock();
+    lock.Lock();
     if (written.ok()) continue;
     failed = true;
     break;
@@ -89,7 +87,7 @@ void FileWriter::Shared::Run() {
   // Whoever waits for the end may let go of all that the handler refers to, while this thread is still on its way out.
   on_failure = nullptr;
   done = true;
-  changed.notify_all();
+  changed.NotifyAll();
 }
 
 Result<std::unique_ptr<FileWriter>> FileWriter::Open(const std::string& path, size_t waiting_bytes_max,
@@ -115,19 +113,19 @@ Result<std::unique_ptr<FileWriter>> FileWriter::Open(const std::string& path, si
 }
 
 bool FileWriter::Write(std::string&& bytes, bool whatever) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   if (shared_->failed || shared_->done) return false;
   if (!whatever && shared_->waiting.size() + bytes.size() > shared_->waiting_bytes_max) return false;
   shared_->waiting += bytes;
-  shared_->changed.notify_all();
+  shared_->changed.NotifyAll();
   return true;
 }
 
 FileWriter::~FileWriter() {
-  std::unique_lock lock(shared_->mutex);
+  MutexLock lock(shared_->mutex);
   shared_->finishing = true;
-  shared_->changed.notify_all();
-  shared_->changed.wait_for(lock, kFinishLimit, [this] { return shared_->done; });
+  shared_->changed.NotifyAll();
+  shared_->changed.WaitFor(lock, kFinishLimit, [this]() KINTSUGI_REQUIRES(shared_->mutex) { return shared_->done; });
 }
 
 }  // namespace kintsugi::journal

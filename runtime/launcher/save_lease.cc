@@ -8,14 +8,13 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstring>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/launcher/lease_helper.h"
 
@@ -96,8 +95,8 @@ class SaveLease::Helper {
   void GiveBack() {
     const char what = kLeaseGiveBack;
     (void)send(socket_.get(), &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kGiveBackLimit, [this] { return over_; });
+    MutexLock lock(mutex_);
+    changed_.WaitFor(lock, kGiveBackLimit, [this]() KINTSUGI_REQUIRES(mutex_) { return over_; });
   }
 
  private:
@@ -111,9 +110,9 @@ class SaveLease::Helper {
       if (message.what == kLeaseLost)
         log_->Write(LogLevel::kError, LogLine("save_dir_lost", {{"directory", root_}, {"why", message.text}}));
       if (message.what != kLeaseOver) continue;
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       over_ = true;
-      changed_.notify_all();
+      changed_.NotifyAll();
       return;
     }
   }
@@ -122,9 +121,9 @@ class SaveLease::Helper {
   const pid_t pid_;
   const std::string root_;
   const std::shared_ptr<LogSink> log_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  bool over_ KINTSUGI_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

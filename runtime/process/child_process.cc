@@ -38,7 +38,7 @@ constexpr size_t kRestBytes = 4 * 1024 * 1024;
 constexpr std::chrono::milliseconds kRestTime{500};
 
 void Leave(pid_t pid) {
-  const auto paused = PauseReaping();
+  const MutexLock paused(ReapingMutex());
   LeaveToReaping(pid);
 }
 
@@ -166,7 +166,7 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
     cause.time = ended_at_;
     siginfo_t info{};
     int outcome = 0;
-    const auto paused = PauseReaping();
+    const MutexLock paused(ReapingMutex());
     do {
       outcome = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
     } while (outcome != 0 && errno == EINTR);
@@ -298,12 +298,12 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(boost::asio::io_contex
     return spec.own_process_group && helpers.guardian != nullptr ? helpers.guardian->Watch(pid) : Status::Ok();
   };
   // Whoever reaps orphans on another thread is not to take it for one, however soon it ends.
-  auto paused = PauseReaping();
+  MutexLock paused(ReapingMutex());
   KINTSUGI_ASSIGN_OR_RETURN(SpawnedProcess process,
                             helpers.fork_server ? helpers.fork_server->Fork(spec, watch) : ForkExec(spec, watch));
   const pid_t pid = process.pid;
   KeepFromReaping(pid);
-  paused.unlock();
+  paused.Unlock();
   try {
     auto impl = std::make_shared<Impl>(io, process, spec.own_process_group, std::move(callbacks), helpers);
     impl->Start(io, std::move(process));

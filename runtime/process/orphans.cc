@@ -26,12 +26,7 @@ std::vector<pid_t> Children() {
   return children;
 }
 
-std::mutex& ReapingMutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-std::set<pid_t>& Kept() {  // guarded by ReapingMutex
+std::set<pid_t>& Kept() KINTSUGI_REQUIRES(ReapingMutex()) {
   static std::set<pid_t> kept;
   return kept;
 }
@@ -64,7 +59,11 @@ bool IsEnding(pid_t pid) {
 
 }  // namespace
 
-std::unique_lock<std::mutex> PauseReaping() { return std::unique_lock(ReapingMutex()); }
+Mutex& ReapingMutex() {
+  static Mutex mutex;
+  return mutex;
+}
+
 void KeepFromReaping(pid_t pid) { Kept().insert(pid); }
 void LeaveToReaping(pid_t pid) { Kept().erase(pid); }
 
@@ -73,7 +72,7 @@ void BecomeReaper() { (void)prctl(PR_SET_CHILD_SUBREAPER, 1); }
 size_t KillOrphans(const std::string& assignment, const std::function<bool(pid_t)>& is_known) {
   size_t left = 0;
   for (pid_t pid : Children()) {
-    const auto paused = PauseReaping();
+    const MutexLock paused(ReapingMutex());
     if (Kept().count(pid) > 0 || is_known(pid)) continue;
     if (HasEnded(pid)) {
       (void)waitpid(pid, nullptr, WNOHANG);
@@ -91,7 +90,7 @@ size_t KillOrphans(const std::string& assignment, const std::function<bool(pid_t
 
 void ReapOrphans(const std::function<bool(pid_t)>& is_known) {
   for (pid_t pid : Children()) {
-    const auto paused = PauseReaping();
+    const MutexLock paused(ReapingMutex());
     if (Kept().count(pid) == 0 && !is_known(pid) && HasEnded(pid)) (void)waitpid(pid, nullptr, WNOHANG);
   }
 }

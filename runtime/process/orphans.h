@@ -13,11 +13,11 @@
 #include <sys/types.h>
 
 #include <functional>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "runtime/base/export.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
@@ -25,11 +25,10 @@ namespace kintsugi {
 KINTSUGI_EXPORT void BecomeReaper();
 
 // While it is held nothing is reaped below: around the start of a child until it is kept, and around the end of one.
-KINTSUGI_EXPORT std::unique_lock<std::mutex> PauseReaping();
+KINTSUGI_EXPORT Mutex& ReapingMutex();
 // A child that somebody waits for, on whatever thread, is theirs to reap: kept from the functions below until it is left.
-// REQUIRES: reaping is paused.
-KINTSUGI_EXPORT void KeepFromReaping(pid_t pid);
-KINTSUGI_EXPORT void LeaveToReaping(pid_t pid);
+KINTSUGI_EXPORT void KeepFromReaping(pid_t pid) KINTSUGI_REQUIRES(ReapingMutex());
+KINTSUGI_EXPORT void LeaveToReaping(pid_t pid) KINTSUGI_REQUIRES(ReapingMutex());
 
 // SIGKILL to every child of this process that carries `assignment` ("NAME=VALUE") and that is neither kept nor known to `is_known`; reaps
 // those that have ended. How many are still there: while it is more than none, ask again, since their own children

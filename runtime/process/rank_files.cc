@@ -175,12 +175,12 @@ void RankFiles::OnBegan(Rank rank, Incarnation life, pid_t process) {
 
 void RankFiles::OnEnded(Rank rank, Incarnation life, std::string_view cause) {
   OnOutputEnd(rank);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ends_[rank] = "life " + life.ToString() + " " + std::string(cause);
 }
 
 void RankFiles::OnOutputEnd(Rank rank) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto end = ends_.extract(rank)) Mark(rank, end.mapped());
 }
 

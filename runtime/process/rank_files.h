@@ -17,13 +17,13 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "runtime/base/export.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/log.h"
+#include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 #include "runtime/process/write_queue.h"
 
@@ -60,8 +60,8 @@ class KINTSUGI_EXPORT RankFiles {
   void Mark(Rank rank, const std::string& text);
 
   const std::string job_;
-  std::mutex mutex_;                  // guards ends_
-  std::map<Rank, std::string> ends_;  // marks that wait for the last lines
+  Mutex mutex_;
+  std::map<Rank, std::string> ends_ KINTSUGI_GUARDED_BY(mutex_);  // marks that wait for the last lines
   WriteQueue queue_;
 };
 

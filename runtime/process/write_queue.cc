@@ -2,11 +2,11 @@
 
 #include <pthread.h>
 
-#include <condition_variable>
 #include <csignal>
 #include <deque>
-#include <mutex>
 #include <utility>
+
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 namespace {
@@ -22,7 +22,7 @@ class WriteQueue::Writer {
   Writer(std::unique_ptr<QueuedOutput> output, size_t bytes_max) : output_(std::move(output)), bytes_max_(bytes_max) {}
 
   void Put(int place, std::string text) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     queued_bytes_ += text.size();
     queue_.push_back({place, std::move(text)});
     // The newest item stays whatever its size: a queue that can hold nothing would write nothing.
@@ -32,27 +32,28 @@ class WriteQueue::Writer {
       ++dropped_;
       ++untold_;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
   bool Flush(std::chrono::milliseconds limit) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return queue_.empty() && !writing_; });
+    MutexLock lock(mutex_);
+    return changed_.WaitFor(lock, limit, [this]() KINTSUGI_REQUIRES(mutex_) { return queue_.empty() && !writing_; });
   }
 
   uint64_t dropped() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return dropped_;
   }
 
   // Nothing more will come. False when the thread did not end within `limit` and hangs in a write.
   bool Stop(std::chrono::milliseconds limit) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
-    changed_.notify_all();
-    if (changed_.wait_for(lock, limit, [this] { return ended_; })) return true;
+    changed_.NotifyAll();
+    const auto ended = [this]() KINTSUGI_REQUIRES(mutex_) { return ended_; };
+    if (changed_.WaitFor(lock, limit, ended)) return true;
     given_up_ = true;
-    return changed_.wait_for(lock, kLastTurn, [this] { return ended_; });
+    return changed_.WaitFor(lock, kLastTurn, ended);
   }
 
   // The thread's main function.
@@ -61,25 +62,25 @@ class WriteQueue::Writer {
     sigset_t all;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (TakeNext(lock)) {
       const Item item = std::move(current_);
-      lock.unlock();
+      lock.Unlock();
       const bool written = !given_up_ && output_->Write(item.place, item.text, given_up_);
-      lock.lock();
+      lock.Lock();
       writing_ = false;
       if (!written) ++dropped_;
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
     ended_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
  private:
   using Item = QueuedOutput::Remark;
 
-  bool TakeNext(std::unique_lock<std::mutex>& lock) {
-    changed_.wait(lock, [this] { return !queue_.empty() || stopping_; });
+  bool TakeNext(MutexLock& lock) KINTSUGI_REQUIRES(mutex_) {
+    changed_.Wait(lock, [this]() KINTSUGI_REQUIRES(mutex_) { return !queue_.empty() || stopping_; });
     if (queue_.empty()) return false;
     writing_ = true;
     if (untold_ > 0) {
@@ -96,16 +97,16 @@ class WriteQueue::Writer {
   const size_t bytes_max_;
   std::atomic<bool> given_up_{false};
 
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  std::deque<Item> queue_;
-  Item current_{};
-  size_t queued_bytes_ = 0;
-  uint64_t dropped_ = 0;
-  uint64_t untold_ = 0;
-  bool writing_ = false;
-  bool stopping_ = false;
-  bool ended_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<Item> queue_ KINTSUGI_GUARDED_BY(mutex_);
+  Item current_ KINTSUGI_GUARDED_BY(mutex_){};
+  size_t queued_bytes_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  uint64_t dropped_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  uint64_t untold_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  bool writing_ KINTSUGI_GUARDED_BY(mutex_) = false;
+  bool stopping_ KINTSUGI_GUARDED_BY(mutex_) = false;
+  bool ended_ KINTSUGI_GUARDED_BY(mutex_) = false;
 };
 
 WriteQueue::WriteQueue(std::unique_ptr<QueuedOutput> output, size_t bytes_max)

@@ -21,7 +21,7 @@ CheckpointProgress::CheckpointProgress(std::string verb, bool enabled)
 
 void CheckpointProgress::Show(uint64_t done, uint64_t total) {
   if (!enabled_) return;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const TimePoint now = SteadyClock::SteadyNow();
   if (ToMilliseconds(now - last_) < kShowEveryMs) return;
   last_ = now;
@@ -39,7 +39,7 @@ void CheckpointProgress::Show(uint64_t done, uint64_t total) {
 }
 
 void CheckpointProgress::Clear() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (shown_) std::fputs("\r\033[K", stderr);
   shown_ = false;
 }

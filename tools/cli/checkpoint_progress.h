@@ -2,12 +2,12 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "replica/formats/format.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi::cli {
 
@@ -28,10 +28,9 @@ class CheckpointProgress {
   const std::string verb_;
   const bool enabled_;
   const TimePoint start_;
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  TimePoint last_;
-  bool shown_ = false;
+  Mutex mutex_;
+  TimePoint last_ KINTSUGI_GUARDED_BY(mutex_);
+  bool shown_ KINTSUGI_GUARDED_BY(mutex_) = false;
 };
 
 // "1.50 GiB"

@@ -111,7 +111,7 @@ void Actions::Give(const std::string& action, std::string order, HttpServer::Res
       if (const auto alive = weak.lock()) (*alive)->Answer(id, text);
     });
   };
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   untaken_[id] = {std::move(order), answer};
 }
 
@@ -121,7 +121,7 @@ void Actions::Answer(uint64_t id, const std::string& answer) {
   const std::unique_ptr<UnderWay> done = std::move(found->second);
   under_way_.erase(found);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     untaken_.erase(id);  // whoever asked has been told that it was not done: it is not done later
   }
   if (answer.empty()) return done->respond(Say(504, "the run has not answered yet; the page shows what becomes of it"));
@@ -131,7 +131,7 @@ void Actions::Answer(uint64_t id, const std::string& answer) {
 
 std::vector<RunObserver::Order> Actions::TakeOrders() {
   std::vector<RunObserver::Order> taken;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [id, order] : std::exchange(untaken_, {})) taken.push_back(std::move(order));
   return taken;
 }

@@ -15,12 +15,12 @@
 #include <boost/asio/steady_timer.hpp>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/log.h"
+#include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
 #include "runtime/launcher/run_observer.h"
 #include "tools/observe/allowance.h"
@@ -64,8 +64,8 @@ class Actions {
   std::map<uint64_t, std::unique_ptr<UnderWay>> under_way_;
   uint64_t given_ = 0;
   std::shared_ptr<Actions*> alive_;  // for answers that come after the end
-  std::mutex mutex_;
-  std::map<uint64_t, RunObserver::Order> untaken_;  // guarded by mutex_
+  Mutex mutex_;
+  std::map<uint64_t, RunObserver::Order> untaken_ KINTSUGI_GUARDED_BY(mutex_);
 };
 
 // The order's request at the control socket.
