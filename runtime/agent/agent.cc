@@ -50,9 +50,9 @@ Status Agent::SetReplicaLayout(int layout, const std::vector<Rank>& group, int r
   if (impl_->running_)
     return {StatusCode::kFailedPrecondition, "layout " + std::to_string(layout) + " set after Agent::Run began"};
   if (layout < 0 || group.empty() || replicas < 1 || group.size() % static_cast<size_t>(replicas) != 0)
-    return {StatusCode::kInvalidArgument,
-            "layout " + std::to_string(layout) + ": " + std::to_string(replicas) + " replicas do not divide a group of " +
-                std::to_string(group.size()) + " ranks"};
+    return {StatusCode::kInvalidArgument, "layout " + std::to_string(layout) + ": " + std::to_string(replicas) +
+                                              " replicas do not divide a group of " + std::to_string(group.size()) +
+                                              " ranks"};
   if (std::find(group.begin(), group.end(), rank()) == group.end())
     return {StatusCode::kInvalidArgument,
             "layout " + std::to_string(layout) + ": rank " + rank().ToString() + " is not in the group it names"};
@@ -103,9 +103,7 @@ Status Agent::RegisterFault(const std::string& pattern, FaultClass fault_class) 
 
 Result<Memory> Agent::AllocateState(uint64_t size_bytes) {
   KINTSUGI_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Allocate(size_bytes));
-  const Memory view = memory.memory();
-  impl_->state_memory_.push_back(std::move(memory));
-  return view;
+  return impl_->keeper_.Add(std::move(memory));
 }
 
 Status Agent::ShareState(void* data, uint64_t size_bytes, int file) {
@@ -113,21 +111,11 @@ Status Agent::ShareState(void* data, uint64_t size_bytes, int file) {
   if (own.get() < 0)
     return {StatusCode::kInvalidArgument, "descriptor " + std::to_string(file) + ": " + std::strerror(errno)};
   KINTSUGI_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Borrow(data, size_bytes, std::move(own)));
-  impl_->state_memory_.push_back(std::move(memory));
+  (void)impl_->keeper_.Add(std::move(memory));
   return Status::Ok();
 }
 
-void Agent::DescribeMemory(Memory* memory) const {
-  const auto begin = reinterpret_cast<uintptr_t>(memory->data);
-  for (const SharedMemory& state : impl_->state_memory_) {
-    const auto base = reinterpret_cast<uintptr_t>(state.memory().data);
-    if (begin < base || begin - base > state.memory().size_bytes ||
-        memory->size_bytes > state.memory().size_bytes - (begin - base))
-      continue;
-    *memory = SliceOf(state.memory(), begin - base, memory->size_bytes);
-    return;
-  }
-}
+void Agent::DescribeMemory(Memory* memory) const { impl_->keeper_.Describe(memory); }
 
 Status Agent::SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory) {
   return impl_->registry_.SetDeviceMemory(std::move(memory));
@@ -141,7 +129,7 @@ Status Agent::CarryOutTask() { return impl_->CarryOutTask(); }
 Status Agent::LeaveLoop(const Status& why, bool threw) { return impl_->LeaveLoop(why, threw); }
 bool Agent::at_save_point() const { return impl_->at_save_point(); }
 std::unique_ptr<Store> Agent::OpenStore(Generation generation) {
-  return std::make_unique<AgentStore>(*impl_, generation == Generation() ? impl_->joined_generation_ : generation);
+  return impl_->store_.Of(generation == Generation() ? impl_->joined_generation_ : generation);
 }
 Status Agent::BeginStep(Step step) { return impl_->BeginStep(step); }
 Status Agent::EnterPhase(Step step, TrainPhase phase) { return impl_->EnterPhase(step, phase); }

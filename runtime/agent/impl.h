@@ -10,15 +10,12 @@
 // them under it, so whoever comes second sees what the first did.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <condition_variable>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
@@ -26,14 +23,16 @@
 #include "callbacks/state/relocation.h"
 #include "callbacks/state/shared_memory.h"
 #include "runtime/agent.h"
-#include "runtime/agent/object_slots.h"
+#include "runtime/agent/begun_steps.h"
+#include "runtime/agent/state_keeper.h"
 #include "runtime/agent/stop_caller.h"
+#include "runtime/agent/store_client.h"
+#include "runtime/base/mutex.h"
 #include "runtime/core/agent_core.h"
 #include "runtime/core/held_state.h"
 #include "runtime/inject/injection.h"
 #include "runtime/net/client.h"
 #include "runtime/process/shared_page.h"
-#include "runtime/process/state_channel.h"
 
 namespace kintsugi {
 
@@ -75,10 +74,6 @@ class Agent::Impl {
   Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
                          const std::string& text, ErrorTime when);
 
-  // Rendezvous store of one generation (impl_store.cc). What is behind the newest generation is cancelled.
-  Status StoreSet(Generation generation, const std::string& key, const std::vector<uint8_t>& value);
-  Result<std::vector<uint8_t>> StoreGet(Generation generation, const std::string& key, TimePoint deadline);
-
   AgentOptions options_;
   std::shared_ptr<LogSink> log_;
   StateRegistry registry_;
@@ -90,7 +85,8 @@ class Agent::Impl {
   GateMode gate_mode_ = GateMode::kControlPlane;
   GateFunction gate_function_ = nullptr;
   void* gate_context_ = nullptr;
-  std::vector<SharedMemory> state_memory_;
+  StateKeeper keeper_;
+  StoreClient store_;
   std::atomic<bool> running_{false};
   core::JoinReply join_;
   Generation joined_generation_;  // constant from Join on
@@ -98,7 +94,6 @@ class Agent::Impl {
   bool injected_throw_ = false;
 
  private:
-  friend class AgentStore;
   struct Release {
     Generation generation;
     Step step;
@@ -148,9 +143,6 @@ class Agent::Impl {
   void TellOfSnapshot(Generation generation, SnapshotReport report);
   void AbortSnapshot();
   bool StillAt(Step step) const;  // any thread: the state of `step` is whole, and nobody has touched it since
-  void OnStoreAnswered(const core::StoreReply& reply);
-  void AskStoreAgain();
-  bool EnterStore(Generation generation);  // with mutex_; false: it is older
 
   // Trainer's thread.
   core::Ready MakeReady() const;
@@ -167,7 +159,7 @@ class Agent::Impl {
   std::string_view TrainerPlaceName() const;
   Status Misplaced(const char* call) const;
   GuardTask EndGuard(const End& end);
-  void TakeRelease();
+  void TakeRelease() KINTSUGI_REQUIRES(mutex_);
   GuardTask EnterLoop();
   bool BeginTask(const core::RunOnTrainer& run);
   Status Verify();
@@ -179,8 +171,6 @@ class Agent::Impl {
   void MoveWord(core::GateState state, Step step);
   // Any thread: an update that is under way becomes torn; false: none is.
   bool TearUpdate();
-  // Any thread: the first update that may hold damage from `when`; 0: none.
-  Step SuspectFrom(ErrorTime when) const;
   // That the loop has one thread; that `step` is the one that a right program computes now.
   Status CheckThread(const char* where);
   Status CheckStep(const char* where, Step step) const;
@@ -189,18 +179,13 @@ class Agent::Impl {
   bool DropsOut();
   Status MirrorObjects(Step step);
   // State that outlives the process (impl_adopt.cc).
-  struct StateHome;
-  std::optional<StateHome> FindStateHome();
   void OfferState();
-  Status SendState();
-  std::string OutsideMemory() const;
   // Tensors that move or go (impl_relocate.cc).
   Status CheckMayMove(const std::string& key, const char* what) const;
   Status BeginMoves(const std::string& what);
   Status DropUnregistered(const std::vector<std::string>& keys);
   void SettleMoves();
   void KeepObjects(Step step);
-  Status AdoptState(Step step);
   void MarkState(core::StateMark mark);
   Status PrepareState(const core::RunOnTrainer& run);
   Status PassGate(Step step);
@@ -220,7 +205,6 @@ class Agent::Impl {
   Status SettleUpdate();
   void NoteSettled();
   Result<bool> IsSettled() const;  // any thread
-  void NoteBegun(Step step, TimePoint now);
   Activity activity() const { return activities_.empty() ? Activity::kNone : activities_.back(); }
   void TellActivity();
   void SignalFault(core::FaultReport fault);
@@ -252,38 +236,27 @@ class Agent::Impl {
   // Set in Run before running_, constant afterwards.
   std::unique_ptr<StopCaller> stop_caller_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::optional<Status> joined_;
-  std::optional<core::RunOnTrainer> order_;
-  std::optional<Release> release_;
-  bool continue_ = false;
-  std::optional<End> end_;
-  std::optional<core::StopOrder> verdict_;
-  std::optional<Step> gate_open_;
-  std::shared_ptr<CancelToken> cancel_;
-  // What was asked of the store and set in it, of the newest generation that did either: asked and said again when the
-  // connection comes back. A question outlives the call that put it, for the next call with the same key.
-  struct StoreWait {
-    std::string key;
-    std::optional<core::StoreReply> reply;
-  };
-  Generation store_generation_;
-  std::map<uint64_t, std::shared_ptr<StoreWait>> store_waits_;  // by request
-  std::vector<core::StoreSet> store_sets_;
-  uint64_t next_store_request_ = 1;
-  std::vector<std::pair<uint32_t, Injection>> armed_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::optional<Status> joined_ KINTSUGI_GUARDED_BY(mutex_);
+  std::optional<core::RunOnTrainer> order_ KINTSUGI_GUARDED_BY(mutex_);
+  std::optional<Release> release_ KINTSUGI_GUARDED_BY(mutex_);
+  bool continue_ KINTSUGI_GUARDED_BY(mutex_) = false;
+  std::optional<End> end_ KINTSUGI_GUARDED_BY(mutex_);
+  std::optional<core::StopOrder> verdict_ KINTSUGI_GUARDED_BY(mutex_);
+  std::optional<Step> gate_open_ KINTSUGI_GUARDED_BY(mutex_);
+  std::shared_ptr<CancelToken> cancel_ KINTSUGI_GUARDED_BY(mutex_);
+  std::vector<std::pair<uint32_t, Injection>> armed_ KINTSUGI_GUARDED_BY(mutex_);
   struct StopContext {
     Generation generation;
     Duration limit{};
     std::vector<Rank> fault_ranks;
   };
-  std::optional<std::string> leaves_;  // why this process is to be replaced
-  StopContext stop_context_;           // of the newest request
+  std::optional<std::string> leaves_ KINTSUGI_GUARDED_BY(mutex_);  // why this process is to be replaced
+  StopContext stop_context_ KINTSUGI_GUARDED_BY(mutex_);           // of the newest request
 
-  std::mutex places_;
-  std::optional<Relocation> relocation_;  // under places_: what moves in the open task
+  Mutex places_;
+  std::optional<Relocation> relocation_;  // what moves in the open task; the trainer's thread alone makes and ends it
 
   std::atomic<bool> any_armed_{false};
   std::atomic<uint64_t> pause_at_{0};
@@ -294,9 +267,7 @@ class Agent::Impl {
   // The thread that the loop runs on; 0: it has called nothing yet.
   std::atomic<uintptr_t> loop_thread_{0};
   std::atomic<bool> fault_told_{false};
-  // When this process began each of its newest steps, in nanoseconds; 0: it did not.
-  static constexpr size_t kBegunKept = 64;
-  std::array<std::atomic<int64_t>, kBegunKept> begun_ns_{};
+  BegunSteps begun_steps_;
 
   // Trainer's thread only.
   TrainerAt at_ = TrainerAt::kOutside;
@@ -313,37 +284,18 @@ class Agent::Impl {
   std::set<std::string> unregistered_;  // tensors that are no part of the state any more, here or elsewhere
   Duration slow_{};                     // injected
   int collectives_ = 0;                 // begun in this step
-  std::optional<StateChannel> state_channel_;
-  std::optional<ObjectSlots> object_slots_;
-  bool adopted_ = false;
-  std::vector<Activity> activities_;  // open ones, the innermost last
+  std::vector<Activity> activities_;    // open ones, the innermost last
   Generation generation_;
   Step released_at_;
-};
-
-// The store of one generation, as handlers see it.
-class AgentStore final : public Store {
- public:
-  AgentStore(Agent::Impl& impl, Generation generation) : impl_(impl), generation_(generation) {}
-  Status Set(const std::string& key, const std::vector<uint8_t>& value) override {
-    return impl_.StoreSet(generation_, key, value);
-  }
-  Result<std::vector<uint8_t>> Get(const std::string& key, TimePoint deadline) override {
-    return impl_.StoreGet(generation_, key, deadline);
-  }
-
- private:
-  Agent::Impl& impl_;
-  Generation generation_;
 };
 
 // A task that the trainer's thread is at.
 struct Agent::Impl::OpenTask {
   OpenTask(Impl& impl, const core::RunOnTrainer& order, std::shared_ptr<CancelToken> token)
-      : run(order), cancel(std::move(token)), store(impl, order.generation) {}
+      : run(order), cancel(std::move(token)), store(impl.store_.Of(order.generation)) {}
   const core::RunOnTrainer run;
   const std::shared_ptr<CancelToken> cancel;
-  AgentStore store;
+  const std::unique_ptr<Store> store;
   HandlerContext call;
   core::PhaseDone done;
   std::vector<uint8_t> objects;  // rollback: this rank's mirrored ones, for the partners

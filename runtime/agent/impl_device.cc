@@ -72,7 +72,7 @@ Status Agent::Impl::DamageMemory(const Injection& injection, Step step) {
 Status Agent::Impl::ReportDamage(const std::vector<AddressRange>& damaged, const std::string& text, ErrorTime when) {
   device::Damage damage;
   {
-    std::lock_guard lock(places_);
+    const MutexLock lock(places_);
     const auto& tensors = registry_.tensors();
     damage = device::FindDamage(tensors, damaged);
     if (relocation_) return ReportMemoryError({}, text + "; tensors were about to move", when);
@@ -110,7 +110,7 @@ Status Agent::Impl::ReportCudaError(int error, int query, const std::vector<Addr
   const std::string why = what + (found.context_lost ? "; the context is lost" : "; there is no usable device") +
                           ": this process is to be replaced";
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     leaves_ = why;
   }
   // The run goes on with a new process; the stop handler frees the trainer's thread, wherever it is.

@@ -102,7 +102,7 @@ Status Agent::Impl::RunLoop(LoopFunction loop, void* context) {
 Status Agent::Impl::Leave() {
   End end{1, "the run has ended"};
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (end_) end = *end_;
   }
   exit_code_ = end.exit_code;
@@ -142,9 +142,9 @@ void Agent::Impl::FinishLoop(const Status& status, bool threw) {
 
 // This process is to be replaced: its end is on the way.
 bool Agent::Impl::DropsOut() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (!leaves_) return false;
-  changed_.wait(lock, [&] { return end_.has_value(); });
+  changed_.Wait(lock, [&]() KINTSUGI_REQUIRES(mutex_) { return end_.has_value(); });
   return true;
 }
 

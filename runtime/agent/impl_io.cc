@@ -24,7 +24,15 @@ constexpr Duration kBeatInterval = std::chrono::milliseconds(50);
 }  // namespace
 
 Agent::Impl::Impl(const AgentOptions& options, std::shared_ptr<LogSink> log)
-    : options_(options), log_(std::move(log)), work_(boost::asio::make_work_guard(io_)), beat_timer_(io_), stop_timer_(io_) {}
+    : options_(options),
+      log_(std::move(log)),
+      keeper_(registry_, log_),
+      store_([this](Generation generation, core::AgentMessage message) {
+        boost::asio::post(io_, [this, generation, sent = std::move(message)] { Send(generation, sent); });
+      }),
+      work_(boost::asio::make_work_guard(io_)),
+      beat_timer_(io_),
+      stop_timer_(io_) {}
 
 Agent::Impl::~Impl() {
   if (!thread_.joinable()) return;
@@ -60,8 +68,8 @@ Status Agent::Impl::Start() {
 Status Agent::Impl::PrepareClient() {
   net::ClientOptions client_options;
   client_options.self = {options_.job, std::string(net::kAgentRole)};
-  KINTSUGI_ASSIGN_OR_RETURN(client_options.tls, net::TlsContext::LoadIfAny({options_.tls_certificate, options_.tls_key,
-                                                                            options_.tls_ca}));
+  KINTSUGI_ASSIGN_OR_RETURN(client_options.tls,
+                            net::TlsContext::LoadIfAny({options_.tls_certificate, options_.tls_key, options_.tls_ca}));
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
   handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };
@@ -93,8 +101,9 @@ Status Agent::Impl::TakePlace() {
 }
 
 Status Agent::Impl::AwaitJoined() {
-  std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, options_.join_timeout + std::chrono::seconds(1), [&] { return joined_.has_value(); }))
+  MutexLock lock(mutex_);
+  if (!changed_.WaitFor(lock, options_.join_timeout + std::chrono::seconds(1),
+                        [&]() KINTSUGI_REQUIRES(mutex_) { return joined_.has_value(); }))
     return {StatusCode::kDeadlineExceeded, "the controller at " + options_.controller_host + ":" +
                                                std::to_string(options_.controller_port) + " did not answer the join"};
   return joined_->Annotate("rank " + options_.rank.ToString() + " could not join");
@@ -124,20 +133,21 @@ void Agent::Impl::OnDisconnect(const Status& why) {
   connection_.reset();
   if (ended_) return;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (joined_ && !joined_->ok()) return;  // refused: whoever called Join has given up
   }
-  log_->Write(LogLevel::kWarning, LogLine("controller_lost", {{"rank", options_.rank.ToString()}, {"why", why.message()}}));
+  log_->Write(LogLevel::kWarning,
+              LogLine("controller_lost", {{"rank", options_.rank.ToString()}, {"why", why.message()}}));
   Connect();
 }
 
 void Agent::Impl::OnNoController(const Status& why) {
   if (ended_) return;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!joined_) {
       joined_ = why;
-      changed_.notify_all();
+      changed_.NotifyAll();
       return;
     }
   }
@@ -172,12 +182,12 @@ void Agent::Impl::OnJoinReply(const core::Header& header, const core::JoinReply&
     if (header.term < core_->term()) return connection_->Abort();
     if (reply.accepted) {
       Step_(core::Connected{header.term});
-      return AskStoreAgain();
+      return store_.SayAgain(core_->generation());
     }
     log_->Write(LogLevel::kWarning, LogLine("refused", {{"rank", options_.rank.ToString()}, {"why", reply.text}}));
     return DoEnd(1, "the controller refuses this rank: " + reply.text);
   }
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (reply.accepted) {
     options_.incarnation = header.incarnation;
     join_ = reply;
@@ -187,7 +197,7 @@ void Agent::Impl::OnJoinReply(const core::Header& header, const core::JoinReply&
   } else {
     joined_ = Status(StatusCode::kFailedPrecondition, reply.text);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Agent::Impl::OnBeat() {
@@ -232,35 +242,35 @@ void Agent::Impl::Send(Generation generation, const core::AgentMessage& message)
 void Agent::Impl::Act(const core::AgentAction& action) {
   const auto deliver = [this](auto&& change) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       change();
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   };
   std::visit(
       Overloaded{
           [&](const core::SendMessage& a) { Send(a.generation, a.message); },
           [&](const core::LockGate&) { LockGate(); },
           [&](const core::Interrupt& a) { DoInterrupt(a.verdict); },
-          [&](const core::RunOnTrainer& a) { deliver([&] { order_ = a; }); },
+          [&](const core::RunOnTrainer& a) { deliver([&]() KINTSUGI_REQUIRES(mutex_) { order_ = a; }); },
           [&](const core::CancelHandler&) { OnCancelHandler(); },
           [&](const core::SetCommitted& a) {
             word().store(GateWord::Pack(GateState::kCommitted, a.step.value()) | GateWord::kLockBit);
           },
           [&](const core::ReleaseTrainer& a) {
-            deliver([&] {
+            deliver([&]() KINTSUGI_REQUIRES(mutex_) {
               verdict_.reset();
               gate_open_.reset();
               release_ = {a.generation, a.step};
             });
           },
-          [&](const core::ContinueTrainer&) { deliver([&] { continue_ = true; }); },
+          [&](const core::ContinueTrainer&) { deliver([&]() KINTSUGI_REQUIRES(mutex_) { continue_ = true; }); },
           [&](const core::StorePause& a) {
             pause_at_.store(a.step.value(), std::memory_order_seq_cst);
             Step_(core::PauseStored{Step(UnpackProgress(words().progress.load(std::memory_order_seq_cst)).step)});
           },
-          [&](const core::OpenGate& a) { deliver([&] { gate_open_ = a.step; }); },
-          [&](const core::StoreAnswered& a) { OnStoreAnswered(a.reply); },
+          [&](const core::OpenGate& a) { deliver([&]() KINTSUGI_REQUIRES(mutex_) { gate_open_ = a.step; }); },
+          [&](const core::StoreAnswered& a) { store_.OnAnswered(a.reply); },
           [&](const core::ArmInjection& a) { Arm(a.injection); },
           [&](const core::EndTrainer& a) { DoEnd(a.exit_code, a.text); },
           [&](const core::ArmSnapshot& a) { ArmSnapshot(a); },
@@ -272,14 +282,12 @@ void Agent::Impl::OnCancelHandler() {
   std::shared_ptr<CancelToken> cancel;
   std::optional<core::RunOnTrainer> dropped;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cancel = cancel_;
     dropped = std::exchange(order_, std::nullopt);
-    // The store's own word that the generation is over may be lost with a connection.
-    for (auto& [request, wait] : store_waits_)
-      if (!wait->reply) wait->reply = core::StoreReply{request, StatusCode::kCancelled, {}};
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
+  store_.CancelWaits();
   if (cancel) cancel->Cancel();
   CallStop(stop_order_.stop_limit);
   if (dropped)  // the trainer's thread had not taken it yet
@@ -292,13 +300,13 @@ void Agent::Impl::LockGate() {
   {
     // A verdict or a release of an earlier attempt that the trainer has not taken yet is void: it takes both under this
     // mutex.
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     verdict_.reset();
     dropped = std::exchange(release_, std::nullopt);
     before = GateWord::Unpack(word().fetch_or(GateWord::kLockBit, std::memory_order_acq_rel));
     before = core::WithDevice(before, update_fence_.load(std::memory_order_acquire) != nullptr);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   AbortSnapshot();
   if (dropped) Step_(core::TrainerParked{core::TrainerParked::Outcome::kInterrupted, before, {}});
   Step_(core::GateLocked{before});
@@ -306,10 +314,10 @@ void Agent::Impl::LockGate() {
 
 void Agent::Impl::DoInterrupt(const core::StopOrder& order) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     verdict_ = order;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   stop_order_ = order;
   CallStop(order.stop_limit);
 }
@@ -318,14 +326,15 @@ void Agent::Impl::DoEnd(int exit_code, const std::string& text) {
   if (ended_.exchange(true)) return;
   std::shared_ptr<CancelToken> cancel;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ForwardReports();
     end_ = End{exit_code, text};
     cancel = cancel_;
     word().fetch_or(GateWord::kLockBit);
     if (!joined_) joined_ = Status(StatusCode::kEnded, text);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
+  store_.End();
   if (cancel) cancel->Cancel();
   AbortSnapshot();
   stop_order_.fault_ranks.clear();
@@ -336,7 +345,7 @@ void Agent::Impl::Arm(const std::string& injection) {
   const size_t space = injection.find(' ');
   Result<Injection> parsed = ParseInjection(space == std::string::npos ? "" : injection.substr(space + 1));
   if (!parsed.ok() || parsed->rank != options_.rank) return;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   armed_.emplace_back(static_cast<uint32_t>(std::strtoul(injection.c_str(), nullptr, 10)), std::move(parsed).value());
   any_armed_ = true;
 }

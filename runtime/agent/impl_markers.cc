@@ -31,7 +31,8 @@ Status Agent::Impl::Poll() const {
 Status Agent::Impl::CheckThread(const char* where) {
   const auto self = static_cast<uintptr_t>(pthread_self());
   uintptr_t owner = loop_thread_.load(std::memory_order_relaxed);
-  if (owner == self) [[likely]] return Status::Ok();
+  if (owner == self) [[likely]]
+    return Status::Ok();
   if (owner == 0 && loop_thread_.compare_exchange_strong(owner, self)) return Status::Ok();
   return {StatusCode::kFailedPrecondition,
           std::string(where) + " on a second thread: the loop and its marks belong to one thread"};
@@ -42,7 +43,8 @@ Status Agent::Impl::CheckStep(const char* where, Step step) const {
   const GateWord now = Word();
   if (now.locked) return Status::Ok();
   const Step next = now.state == GateState::kCommitted ? now.step.Next() : now.step;
-  if (step == next) [[likely]] return Status::Ok();
+  if (step == next) [[likely]]
+    return Status::Ok();
   return {StatusCode::kFailedPrecondition,
           std::string(where) + "(" + step.ToString() + ") while the rank is " +
               std::string(core::GateStateName(now.state)) + "(" + now.step.ToString() + "): step " + next.ToString() +
@@ -58,7 +60,7 @@ Status Agent::Impl::BeginStep(Step step) {
   if (std::exchange(begun_, step) == step && !Word().locked) [[unlikely]]
     return {StatusCode::kFailedPrecondition, "BeginStep(" + step.ToString() + ") twice"};
   const TimePoint now = SteadyClock::SteadyNow();
-  NoteBegun(step, now);
+  begun_steps_.Note(step, now);
   collectives_ = 0;
   words().progress.store(PackProgress(step.value(), TrainPhase::kForward, activity()), std::memory_order_seq_cst);
   words().progress_ns.store(static_cast<uint64_t>(now.nanoseconds()), std::memory_order_relaxed);
@@ -124,7 +126,8 @@ Status Agent::Impl::BeginUpdate(Step step) {
                 found.step.ToString() + "): updates are numbered one by one, and each is ended before the next"};
   }
   if (gate_mode_ == GateMode::kOff) return Status::Ok();
-  if (const Status passed = PassGate(step); !passed.ok()) [[unlikely]] return AwaitVerdict(step);
+  if (const Status passed = PassGate(step); !passed.ok()) [[unlikely]]
+    return AwaitVerdict(step);
   expected = GateWord::Pack(GateState::kAtGate, step.value());
   if (word().compare_exchange_strong(expected, GateWord::Pack(GateState::kUpdating, step.value()))) [[likely]]
     return Status::Ok();
@@ -136,13 +139,17 @@ Status Agent::Impl::PassGate(Step step) {
     const Status passed = gate_function_(step, gate_context_);
     // A gate that fails under the lock is the stop handler's doing; without one, nobody would ever bring the verdict.
     if (!passed.ok() && !Word().locked)
-      SignalFault({core::FaultKind::kCommError, "the gate of step " + step.ToString() + ": " + passed.message(), {}, step,
-                   false, SteadyClock::SteadyNow()});
+      SignalFault({core::FaultKind::kCommError,
+                   "the gate of step " + step.ToString() + ": " + passed.message(),
+                   {},
+                   step,
+                   false,
+                   SteadyClock::SteadyNow()});
     return passed;
   }
   Post(core::TrainerAtGate{step});
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] {
+  MutexLock lock(mutex_);
+  changed_.Wait(lock, [&]() KINTSUGI_REQUIRES(mutex_) {
     return (gate_open_ && *gate_open_ == step) || end_ || (word().load() & GateWord::kLockBit);
   });
   if (gate_open_ && *gate_open_ == step) return Status::Ok();
@@ -151,8 +158,8 @@ Status Agent::Impl::PassGate(Step step) {
 
 Status Agent::Impl::AwaitVerdict(Step step) {
   // Held at the gate with all inputs in hand: whether this update happens is decided for all ranks alike.
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return verdict_ || end_; });
+  MutexLock lock(mutex_);
+  changed_.Wait(lock, [&]() KINTSUGI_REQUIRES(mutex_) { return verdict_ || end_; });
   const bool go_on = verdict_ && !end_ && verdict_->step_exists && verdict_->step == step;
   const GateState state = go_on ? GateState::kUpdating : GateState::kCommitted;
   word().store(GateWord::Pack(state, go_on ? step.value() : step.value() - 1) | GateWord::kLockBit);
@@ -165,17 +172,17 @@ Status Agent::Impl::EndUpdate(Step step, const DeviceFence* update) {
     const bool updating = (found & ~GateWord::kLockBit) == GateWord::Pack(GateState::kUpdating, step.value());
     if (!updating) [[unlikely]] {
       const GateWord now = GateWord::Unpack(found);
-      return {StatusCode::kFailedPrecondition, "EndUpdate(" + step.ToString() + ") while the rank is " +
-                                                   std::string(core::GateStateName(now.state)) + "(" +
-                                                   now.step.ToString() + "): call BeginUpdate(" + step.ToString() +
-                                                   ") first"};
+      return {StatusCode::kFailedPrecondition,
+              "EndUpdate(" + step.ToString() + ") while the rank is " + std::string(core::GateStateName(now.state)) +
+                  "(" + now.step.ToString() + "): call BeginUpdate(" + step.ToString() + ") first"};
     }
     // Before the word says committed: who reads that looks for the fence next.
     if (update) update_fence_.store(update, std::memory_order_release);
     const uint64_t committed = GateWord::Pack(GateState::kCommitted, step.value()) | (found & GateWord::kLockBit);
     if (word().compare_exchange_weak(found, committed)) break;
   }
-  if (found & GateWord::kLockBit) [[unlikely]] return InterruptedStatus("EndUpdate");
+  if (found & GateWord::kLockBit) [[unlikely]]
+    return InterruptedStatus("EndUpdate");
   return Status::Ok();
 }
 
@@ -216,45 +223,22 @@ bool Agent::Impl::TearUpdate() {
   }
 }
 
-void Agent::Impl::NoteBegun(Step step, TimePoint now) {
-  begun_ns_[step.value() % kBegunKept].store(now.nanoseconds(), std::memory_order_relaxed);
-}
-
-// This rank's part in update s was over when it began step s + 1; of the newest it is not known, and it counts.
-Step Agent::Impl::SuspectFrom(ErrorTime when) const {
-  if (when.known == ErrorTime::Known::kNow) return {};
-  const uint64_t newest = Word().step.value();
-  const uint64_t begun = UnpackProgress(words().progress.load()).step;
-  const auto begun_ns = [&](uint64_t step) {
-    return begun_ns_[step % kBegunKept].load(std::memory_order_relaxed);
-  };
-  Step from;
-  for (uint64_t step = newest; step > 0 && newest - step < kBegunKept - 2 && begun_ns(step) > 0; --step) {
-    const bool over = step < begun && begun_ns(step + 1) <= when.at.nanoseconds();
-    if (when.known == ErrorTime::Known::kAt && over) break;
-    from = Step(step);
-    if (when.known == ErrorTime::Known::kUnknown) break;
-    if (newest - step == kBegunKept - 3) return Step(1);  // older than all that is remembered
-  }
-  return from;
-}
-
 Status Agent::Impl::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when) {
-  if (!running_)
-    return {StatusCode::kFailedPrecondition, "a memory error was reported before Agent::Run: " + text};
+  if (!running_) return {StatusCode::kFailedPrecondition, "a memory error was reported before Agent::Run: " + text};
   for (const std::string& key : keys)
     if (!registry_.tensors().count(key))
       return {StatusCode::kInvalidArgument, "memory error in tensor '" + key + "', which is not registered: " + text};
   // An update that the device has finished is no longer under way: the lock that follows at once must not find it torn.
   if (loop_thread_.load(std::memory_order_relaxed) == static_cast<uintptr_t>(pthread_self())) NoteSettled();
   core::FaultReport fault;
-  fault.suspect_from = SuspectFrom(when);
+  fault.suspect_from =
+      begun_steps_.SuspectFrom(when, Word().step.value(), UnpackProgress(words().progress.load()).step);
   fault.kind = keys.empty() ? core::FaultKind::kMemoryHigh : core::FaultKind::kMemoryLow;
   fault.damaged_keys = keys;
   fault.text = text;
   fault.step = Step(UnpackProgress(words().progress.load()).step);
-  fault.since = when.known == ErrorTime::Known::kAt ? std::min(when.at, SteadyClock::SteadyNow())
-                                                    : SteadyClock::SteadyNow();
+  fault.since =
+      when.known == ErrorTime::Known::kAt ? std::min(when.at, SteadyClock::SteadyNow()) : SteadyClock::SteadyNow();
   fault.in_update = TearUpdate();
   MarkState(core::StateMark::kWriting);
   SignalFault(std::move(fault));
@@ -267,7 +251,8 @@ Status Agent::Impl::EnterPhase(Step step, TrainPhase phase) {
   words().progress.store(PackProgress(step.value(), phase, activity()), std::memory_order_relaxed);
   if (slow_.count() > 0 && phase == TrainPhase::kForward) [[unlikely]]
     std::this_thread::sleep_for(slow_);
-  if (!any_armed_.load(std::memory_order_relaxed)) [[likely]] return Status::Ok();
+  if (!any_armed_.load(std::memory_order_relaxed)) [[likely]]
+    return Status::Ok();
   return StrikeIfDue(step, [&](const Injection& fault) { return fault.collective == 0 && fault.phase == phase; });
 }
 
@@ -282,7 +267,7 @@ Status Agent::Impl::BeginCollective() {
 Status Agent::Impl::StrikeIfDue(Step step, const std::function<bool(const Injection&)>& is_here) {
   std::optional<std::pair<uint32_t, Injection>> due;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = std::find_if(armed_.begin(), armed_.end(), [&](const auto& armed) {
       return armed.second.step == step && is_here(armed.second);
     });
@@ -302,9 +287,15 @@ Status Agent::Impl::StrikeIfDue(Step step, const std::function<bool(const Inject
 
 Status Agent::Impl::Strike(const Injection& injection, Step step) {
   switch (injection.kind) {
-    case InjectionKind::kKill: kill(getpid(), SIGKILL); pause(); break;
-    case InjectionKind::kExit: _exit(injection.exit_code);
-    case InjectionKind::kFreeze: kill(getpid(), SIGSTOP); break;
+    case InjectionKind::kKill:
+      kill(getpid(), SIGKILL);
+      pause();
+      break;
+    case InjectionKind::kExit:
+      _exit(injection.exit_code);
+    case InjectionKind::kFreeze:
+      kill(getpid(), SIGSTOP);
+      break;
     case InjectionKind::kSlow:
       slow_ = std::chrono::milliseconds(injection.slow_ms);
       break;

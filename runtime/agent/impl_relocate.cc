@@ -29,8 +29,8 @@ Status Agent::Impl::CheckMayMove(const std::string& key, const char* what) const
 Status Agent::Impl::BeginMoves(const std::string& what) {
   if (relocation_) return Status::Ok();
   if (service_) service_->AwaitQuiet();
-  if (state_channel_) KINTSUGI_RETURN_IF_ERROR(state_channel_->Send(StateWord::kTensors, 0, {}).Annotate(what));
-  std::lock_guard lock(places_);
+  KINTSUGI_RETURN_IF_ERROR(keeper_.Withdraw().Annotate(what));
+  const MutexLock lock(places_);
   relocation_.emplace(registry_);
   return Status::Ok();
 }
@@ -41,7 +41,7 @@ Status Agent::Impl::RebindTensor(const ShardedTensor& tensor) {
     return {StatusCode::kInvalidArgument, Words(tensor.key) + " is an alias: rebind '" + alias->second + "'"};
   if (service_) KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
   KINTSUGI_RETURN_IF_ERROR(BeginMoves(Words(tensor.key) + " rebound"));
-  std::lock_guard lock(places_);
+  const MutexLock lock(places_);
   return relocation_->Move(tensor);
 }
 
@@ -65,7 +65,7 @@ Status Agent::Impl::DropUnregistered(const std::vector<std::string>& keys) {
     if (unregistered_.count(key)) continue;
     if (registry_.tensors().count(key)) {
       KINTSUGI_RETURN_IF_ERROR(BeginMoves(Words(key) + " unregistered"));
-      std::lock_guard lock(places_);
+      const MutexLock lock(places_);
       KINTSUGI_RETURN_IF_ERROR(relocation_->Remove(key));
     }
     unregistered_.insert(key);
@@ -77,7 +77,7 @@ Status Agent::Impl::DropUnregistered(const std::vector<std::string>& keys) {
 void Agent::Impl::SettleMoves() {
   if (!relocation_) return;
   {
-    std::lock_guard lock(places_);
+    const MutexLock lock(places_);
     registry_ = relocation_->Moved();
     relocation_.reset();
   }

@@ -25,7 +25,7 @@ void Agent::Impl::ArmSnapshot(const core::ArmSnapshot& arm) {
   SnapshotService::Session session;
   session.generation = arm.generation;
   session.self = options_.rank;
-  session.store = std::make_shared<AgentStore>(*this, arm.generation);
+  session.store = store_.Of(arm.generation);
   session.limit = std::chrono::seconds(60);
   session.unchanged = [this](Step step) { return StillAt(step); };
   session.settled = [this] { return IsSettled(); };

@@ -13,7 +13,7 @@ void Agent::Impl::CallStop(Duration limit) {
   if (!running_ || trainer_left_ || !core_) return;
   if (service_) service_->Abort();
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_context_ = {core_->generation(), limit, stop_order_.fault_ranks};
   }
   stop_request_ = stop_caller_->Request();
@@ -35,7 +35,7 @@ void Agent::Impl::CallStop(Duration limit) {
 void Agent::Impl::CallStopHandler(CancelToken& cancel) {
   HandlerContext call;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     call.generation = stop_context_.generation;
     call.deadline = SteadyClock::SteadyNow() + stop_context_.limit;
     call.fault_ranks = stop_context_.fault_ranks;

@@ -94,11 +94,11 @@ Result<GuardTask> Agent::Impl::NextTask(TimePoint until) {
   for (;;) {
     std::optional<core::RunOnTrainer> order;
     {
-      std::unique_lock lock(mutex_);
-      const auto due = [&] { return order_ || release_ || continue_ || end_; };
+      MutexLock lock(mutex_);
+      const auto due = [&]() KINTSUGI_REQUIRES(mutex_) { return order_ || release_ || continue_ || end_; };
       if (until == TimePoint::Max())
-        changed_.wait(lock, due);
-      else if (!changed_.wait_until(lock, std::chrono::steady_clock::time_point(until.since_epoch()), due))
+        changed_.Wait(lock, due);
+      else if (!changed_.WaitUntil(lock, std::chrono::steady_clock::time_point(until.since_epoch()), due))
         return GuardTask{};
       if (end_ && at_ == TrainerAt::kAtSavePoint) {  // the end comes once the loop has been left
         at_ = TrainerAt::kInLoop;
@@ -106,7 +106,7 @@ Result<GuardTask> Agent::Impl::NextTask(TimePoint until) {
       }
       if (end_) {
         const End end = *end_;
-        lock.unlock();
+        lock.Unlock();
         return EndGuard(end);
       }
       if (order_) {
@@ -136,7 +136,6 @@ GuardTask Agent::Impl::EndGuard(const End& end) {
   return {TaskKind::kEnded, Step(Word().step), nullptr, end.text};
 }
 
-// With mutex_.
 void Agent::Impl::TakeRelease() {
   generation_ = release_->generation;
   released_at_ = release_->step;
@@ -168,7 +167,7 @@ Status Agent::Impl::LeaveLoop(const Status& status, bool threw) {
 bool Agent::Impl::BeginTask(const core::RunOnTrainer& run) {
   std::shared_ptr<CancelToken> cancel;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cancel = cancel_;
   }
   stop_caller_->AwaitIdle();  // what it aborts is what the task destroys and makes anew
@@ -176,7 +175,7 @@ bool Agent::Impl::BeginTask(const core::RunOnTrainer& run) {
   at_ = TrainerAt::kInTask;
   task_ = std::make_unique<OpenTask>(*this, run, std::move(cancel));
   task_->done.phase = run.order.phase;
-  task_->call = ContextOf(run, *task_->cancel, task_->store);
+  task_->call = ContextOf(run, *task_->cancel, *task_->store);
   const bool verifies = run.order.phase == core::Phase::kVerify;
   const Status begun = Guarded([&]() -> Status {
     KINTSUGI_RETURN_IF_ERROR(DropUnregistered(run.order.unregistered));

@@ -20,51 +20,51 @@ StopCaller::StopCaller(Call call, Returned returned) : call_(std::move(call)), r
 StopCaller::~StopCaller() { Close(); }
 
 uint64_t StopCaller::Request() {
-  std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  const MutexLock lock(mutex_);
+  changed_.NotifyAll();
   return ++requested_;
 }
 
 void StopCaller::Cancel() {
   std::shared_ptr<CancelToken> cancel;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cancel = cancel_;
   }
   if (cancel) cancel->Cancel();
 }
 
 void StopCaller::AwaitIdle() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return closed_ || ended_ == requested_; });
+  MutexLock lock(mutex_);
+  changed_.Wait(lock, [&]() KINTSUGI_REQUIRES(mutex_) { return closed_ || ended_ == requested_; });
 }
 
 void StopCaller::Close() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
 void StopCaller::Main() {
   prctl(PR_SET_NAME, "kintsugi-stop");
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return closed_ || begun_ < requested_; });
+    changed_.Wait(lock, [&]() KINTSUGI_REQUIRES(mutex_) { return closed_ || begun_ < requested_; });
     if (closed_) return;
     const uint64_t answered = begun_ = requested_;
     const auto cancel = cancel_ = std::make_shared<CancelToken>();
-    lock.unlock();
+    lock.Unlock();
     call_(*cancel);
-    lock.lock();
+    lock.Lock();
     cancel_.reset();
     ended_ = answered;
-    changed_.notify_all();
-    lock.unlock();
+    changed_.NotifyAll();
+    lock.Unlock();
     returned_(answered);
-    lock.lock();
+    lock.Lock();
   }
 }
 

@@ -9,14 +9,13 @@
 // Invariants: after Close no call runs and none begins.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "callbacks/handlers/cancel.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
@@ -44,12 +43,13 @@ class StopCaller {
 
   const Call call_;
   const Returned returned_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  uint64_t requested_ = 0, begun_ = 0, ended_ = 0;
-  std::shared_ptr<CancelToken> cancel_;  // of the call under way
-  bool closed_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  uint64_t requested_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  uint64_t begun_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  uint64_t ended_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<CancelToken> cancel_ KINTSUGI_GUARDED_BY(mutex_);  // of the call under way
+  bool closed_ KINTSUGI_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -1,0 +1,62 @@
+// StateKeeper: state that outlives its process. The memory files that registered tensors lie in are offered to the
+// launcher, which holds them; a process that takes the place of a dead one puts what that one left in place of its own
+// (rung adopt).
+//
+// Threads: the trainer's.
+// Ownership: the memory of Agent::AllocateState and ShareState; refers to the registry, which outlives it.
+// Errors: Adopt: kNotFound, the launcher holds nothing; kFailedPrecondition, another state lies there. Whatever else
+// fails ends in a launcher that holds nothing: then the state is streamed.
+// Invariants: a launcher holds all that is registered, where it lies, or nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "callbacks/state/registry.h"
+#include "callbacks/state/shared_memory.h"
+#include "runtime/agent/object_slots.h"
+#include "runtime/base/log.h"
+#include "runtime/process/state_channel.h"
+
+namespace kintsugi {
+
+class StateKeeper {
+ public:
+  StateKeeper(const StateRegistry& registry, std::shared_ptr<LogSink> log)
+      : registry_(registry), log_(std::move(log)) {}
+
+  Memory Add(SharedMemory memory);
+  // The same place, with the file that it lies in where it is one of ours.
+  void Describe(Memory* memory) const;
+
+  // Before anything is offered: the way to a launcher. Without one nothing is.
+  void Open(UniqueFd channel) { channel_.emplace(std::move(channel)); }
+  // All that is registered, again where it has moved, with room for mirrored objects where there are any. Empty: it is
+  // held; else why it is not.
+  std::string Offer(bool with_objects);
+  // Nothing is held from now on.
+  Status Withdraw();
+  bool keeps_objects() const { return channel_ && objects_; }
+  // The mirrored objects of `step`, with those of the partners: whoever goes on here must be able to give them theirs.
+  void KeepObjects(Step step, const std::vector<uint8_t>& packed);
+  // Once in the life of a process. `take` gets the mirrored objects of `step`; null: there are none.
+  Status Adopt(Step step, const std::function<Status(const std::vector<uint8_t>&)>& take);
+
+ private:
+  struct Home;
+  std::optional<Home> FindHome();
+  std::string OutsideMemory() const;
+  Status Send(bool with_objects);
+
+  const StateRegistry& registry_;
+  const std::shared_ptr<LogSink> log_;
+  std::vector<SharedMemory> memory_;
+  std::optional<StateChannel> channel_;
+  std::optional<ObjectSlots> objects_;
+  bool adopted_ = false;
+};
+
+}  // namespace kintsugi
