@@ -3,10 +3,14 @@
   frameworks_test.py BIN_DIR PACKAGE_FOLDER PYTHON ORACLES      ORACLES: the folder with the frameworks (./tools/setup --oracles)
 """
 import os
+import re
+import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from door import ROOT, Door, Skip, main, skip_without_torch
+from door import HERE, ROOT, Door, Failure, Skip, main, skip_without_torch
 
 EXAMPLES = ROOT / "integrations/examples"
 
@@ -23,6 +27,37 @@ class FrameworkDoor(Door):
     def has(self, module):
         return subprocess.run([self.python, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)"],
                               env=self.environment(), check=False).returncode == 0
+
+    def two_nodes(self, folder, *words):
+        """A launcher of torchrun's for each of two nodes; their exit codes, (rank, began, steps, parameters) of each rank, what was said."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        options = "--silence 8 --hang-least 20 --save-dir saves --resume auto"
+        launchers = [
+            subprocess.Popen([self.python, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "1",
+                              "--master-addr", "127.0.0.1", "--master-port", str(port), str(HERE / "lightning_stopped.py"), *words],
+                             cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             env={**self.environment(), "PATH": f"{self.bin}:{os.environ['PATH']}", "KINTSUGI_CONTROLLER_OPTIONS": options})
+            for node in range(2)
+        ]
+        output = "".join(launcher.communicate(timeout=600)[0] for launcher in launchers)
+        said = re.findall(r"rank (\d) began (\d+) steps (\d+) parameters ([0-9a-f]{16})", output)
+        return [launcher.returncode for launcher in launchers], sorted(said), output
+
+    def stopped_on_two_nodes(self, _):
+        """torchrun is told to end, as by a scheduler: what is done is saved, and the next run ends as one that was never stopped."""
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            codes, undisturbed, output = self.two_nodes(folder)
+        if codes != [0, 0] or len(undisturbed) != 2 or undisturbed[0][3] != undisturbed[1][3]:
+            raise Failure(f"the undisturbed run: {codes} {undisturbed}\n{output[-6000:]}")
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            codes, said, output = self.two_nodes(folder, "5")
+            if said or 0 in codes or not list(Path(folder, "saves").glob("step_*")):
+                raise Failure(f"{codes} {said}: nothing was saved, or it did not end\n{output[-6000:]}")
+            codes, said, output = self.two_nodes(folder, "5")
+        if codes != [0, 0] or [rank[2:] for rank in said] != [rank[2:] for rank in undisturbed] or not all(4 <= int(rank[1]) <= 8 for rank in said):
+            raise Failure(f"{codes} {said}, undisturbed {undisturbed}\n{output[-6000:]}")
 
 
 if __name__ == "__main__":
@@ -64,5 +99,6 @@ if __name__ == "__main__":
         ("Lightning's Trainer, accumulating gradients, killed between two batches of a step, an exception in the gradient sync",
          with_lightning(door.same([*lightning, "--accumulate", "3"], [*slow, "--inject", "kill:1@2:backward", "--inject", "throw:0@5:gradient-sync"],
                                   nproc=2, paths=[["adopt", "retry"]]))),
+        ("Lightning's Trainer under torchrun on two nodes, told to end, goes on from what it saved", with_lightning(door.stopped_on_two_nodes)),
         ("what is not protected of Lightning is refused by name", with_lightning(door.alone("lightning_mistakes.py"))),
-    ], door.bin))
+    ], door.bin, [word for word in sys.argv[5:] if word != "--only"]))

@@ -65,6 +65,11 @@ class Run:
         return self.agent.joined_as == 1
 
     @property
+    def resumes(self) -> bool:
+        """Whether the run begins from a checkpoint, with new processes on all ranks."""
+        return self.agent.joined_as == 2
+
+    @property
     def exit_code(self) -> int:
         return self.agent.exit_code
 

@@ -30,6 +30,7 @@ from .._errors import Error
 OPTIONS = "KINTSUGI_CONTROLLER_OPTIONS"
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _SECRET_BYTES = 32
+_stop_handlers: list[Callable[[int, Any], None]] = []
 _stores: list[Any] = []  # served as long as the process lives
 _controllers: list[subprocess.Popen[str]] = []  # this process's, where it is rank 0
 
@@ -124,3 +125,9 @@ def save_before_leaving(trains: Callable[[], bool]) -> None:
             controller.send_signal(signal.SIGTERM)  # of the whole run: it saves, then all are told to leave
 
     signal.signal(signal.SIGTERM, leave)
+    _stop_handlers.append(leave)
+
+
+def handles_stop() -> bool:
+    """Whether SIGTERM is this module's: the run saves, and then ends by itself."""
+    return signal.getsignal(signal.SIGTERM) in _stop_handlers

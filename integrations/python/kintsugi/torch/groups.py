@@ -225,7 +225,8 @@ class Groups:
                 made.append(meeting.finish(number))
                 opened.append(wire.initiated())
             where = "the groups"
-            names = {group.place: [socket.own for socket in sockets] for group, sockets in zip(self.all, opened)}
+            # By both ends: one port may have connections to several others.
+            names = {group.place: [f"{socket.own} {socket.peer}" for socket in sockets] for group, sockets in zip(self.all, opened)}
             _say(base, f"g/opened/{me}", json.dumps(names).encode())
             owners: dict[str, str] = {}  # of what others have opened: the place of the group
             for peer in peers:
@@ -235,7 +236,7 @@ class Groups:
             raise _not_connected(where, generation, error) from error
         accepted: dict[str, list[Any]] = {}
         for socket in (*wire.initiated(), *wire.accepted):
-            accepted.setdefault(owners.get(socket.peer, self.all[0].place), []).append(socket)
+            accepted.setdefault(owners.get(f"{socket.peer} {socket.own}", self.all[0].place), []).append(socket)
         for group, inner, store, sockets in zip(self.all, made, stores, opened):
             self._hand_over(group, inner, [base, store], [*sockets, *accepted.get(group.place, ())], generation)
 

@@ -27,6 +27,7 @@ from lightning.pytorch.strategies import DDPStrategy  # type: ignore[import-not-
 from torchmetrics import Metric  # type: ignore[import-not-found]
 
 from .._errors import Error
+from . import agentless
 from .randomness import Randomness
 from .run import TorchRun
 
@@ -40,6 +41,9 @@ def fit(run: TorchRun, trainer: Any, model: Any, *arguments: Any, **named: Any) 
     _refuse_settings(run, trainer, model)
     loop = _Loop(run, trainer)
     trainer.fit_loop.run = loop.train
+    if agentless.handles_stop():
+        # It would leave its loop behind the batch in hand, before the run has saved.
+        trainer._signal_connector._sigterm_notifier_fn = lambda *_: None
     trainer.strategy.reduce = _reduce_of(trainer.strategy)
     trainer.strategy.broadcast = loop.broadcast_of(trainer.strategy)
     trainer.fit(model, *arguments, **named)
@@ -275,6 +279,8 @@ class _Loop:
         self._epoch.on_run_start = self._start_epoch
         trainer.precision_plugin.optimizer_step = self._update
         warnings.filterwarnings("ignore", message="You're resuming from a checkpoint that ended before the epoch ended")
+        if self._run.resumes:  # what a step logs first is not known to any of these processes
+            self._run.try_dry(self._try)
         self._run.guard(self._enter, trial=self._try)
 
     def _refuse_setup(self) -> None:

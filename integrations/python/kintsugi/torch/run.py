@@ -182,16 +182,16 @@ class TorchRun(Run):
     def _try_newcomer(self, trial: Callable[[], object]) -> None:
         if self.replaces and parallel.wrapped_by_ddp(self._registry.models):
             self._begin_checks()
-            self._try_dry(trial)
+            self.try_dry(trial)
 
     def _begin_checks(self) -> None:
         if not dist.is_initialized():
             raise Error('torch.distributed.init_process_group("kintsugi") comes before training', 6)
         refuse_others()
 
-    def _try_dry(self, trial: Callable[[], object]) -> None:
+    def try_dry(self, trial: Callable[[], object]) -> None:
         """DDP lays out its buckets after its first backward pass. The others have done so: this process does it alone, in a step
-        whose results the repair writes over."""
+        whose results the repair writes over. Where a run resumes all do it together."""
         self._dry = True
         try:
             trial()
@@ -245,7 +245,7 @@ class TorchRun(Run):
         builder.make_anew(incident)
         self._registry.begin_again(builder.things)
         if self._trial is not None and parallel.wrapped_by_ddp(self._registry.models):
-            self._try_dry(self._trial)
+            self.try_dry(self._trial)
         self._registry.end_again()
         gc.collect()  # what was made before is full of cycles
 
