@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 torch.manual_seed(1)
 run = kintsugi.torch.join()
 dist.init_process_group("kintsugi")
-members = [(ranks, dist.new_group(ranks)) for ranks in GROUPS]
+members: list[tuple[list[int], Any]] = [(ranks, dist.new_group(ranks)) for ranks in GROUPS]
 mine = [(ranks, group) for ranks, group in members if run.rank in ranks]
 layer = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -55,7 +55,7 @@ def step(k: int) -> None:
         everywhere = [connection for connections in handed.values() for connection in connections]
         if len(handed) != len(mine) + 1 or len(set(everywhere)) != len(everywhere):
             raise RuntimeError(f"connections that are several groups': {handed}")
-        backend: Any = mine[4][1]._get_backend(torch.device("cpu"))
+        backend = mine[4][1]._get_backend(torch.device("cpu"))
         backend.abort_now()
         try:
             sums(mine[4][1])
