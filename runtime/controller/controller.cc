@@ -270,11 +270,11 @@ void Controller::Act(const core::ControllerAction& action) {
                    host_.OnCheckpoint({a.step, a.directory});
                  },
                  [&](const core::RunEnded& a) {
-                   if (core_.snapshots_made() + core_.snapshots_abandoned() > 0)
+                   if (core_.snapshots().made() + core_.snapshots().abandoned() > 0)
                      log_->Write(LogLevel::kInfo,
-                                 LogLine("snapshots", {{"made", std::to_string(core_.snapshots_made())},
-                                                       {"abandoned", std::to_string(core_.snapshots_abandoned())},
-                                                       {"newest", core_.newest_snapshot().ToString()}}));
+                                 LogLine("snapshots", {{"made", std::to_string(core_.snapshots().made())},
+                                                       {"abandoned", std::to_string(core_.snapshots().abandoned())},
+                                                       {"newest", core_.snapshots().table().newest().ToString()}}));
                    host_.OnEnded(a);
                  },
                  [&](const core::Notice& a) { Tell(a); },

@@ -30,7 +30,6 @@ bool Majority::MayGoOn(const Roster& members, TimePoint now) {
 
 bool Majority::Await(TimePoint now) {
   KINTSUGI_CHECK(needed_ && !minority_, "a majority is waited for that nobody needs");
-  awaited_ = true;
   if (until_ != TimePoint::Max()) return false;
   until_ = now + wait_;
   return true;
@@ -43,7 +42,6 @@ bool Majority::LostWord(const Roster& members, TimePoint now) {
 }
 
 void Majority::OnPhase(Phase to) {
-  awaited_ = false;
   if (to == Phase::kLock || to == Phase::kRunning || to == Phase::kEnded) by_word_ = false;
 }
 

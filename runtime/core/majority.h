@@ -2,7 +2,8 @@
 // long it is waited for.
 //
 // Threads: none; pure. Where no consent is needed everything is allowed.
-// Invariants: a minority never gets a majority again: it saves and leaves; what rests on the witness's word ends with it.
+// Invariants: a minority never gets a majority again: it saves and leaves; what rests on the witness's word ends with
+// it.
 #pragma once
 
 #include "runtime/core/consent.h"
@@ -30,7 +31,6 @@ class Majority {
   bool MayGoOn(const Roster& members, TimePoint now);
   // It is waited for, in one incident for `wait` in all. True: for the first time in it.
   bool Await(TimePoint now);
-  bool awaited() const { return awaited_; }
   TimePoint until() const { return until_; }
   // It was waited for in vain: save, without `latest`, and leave.
   void GiveUp() { minority_ = true; }
@@ -47,7 +47,6 @@ class Majority {
   TieRule rule_;
   TimePoint word_until_;
   TimePoint until_ = TimePoint::Max();  // of this incident
-  bool awaited_ = false;                // with LOCK: all that live have answered, and are too few
   bool by_word_ = false;                // this attempt rests on it
   bool minority_ = false;
 };

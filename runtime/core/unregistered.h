@@ -2,7 +2,7 @@
 //
 // A key goes on all ranks of the run: who did not say so itself is told with its next order, and so is a process that
 // comes later and registers what its program always registers.
-// Threads: none; owned by ControllerCore.
+// Threads: none; owned by Registrations.
 #pragma once
 
 #include <set>

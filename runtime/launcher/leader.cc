@@ -151,7 +151,7 @@ void Leader::Poll() {
     MoveBlocks();
   }
   CheckGrace();
-  const bool paused = controller_->core().paused_at().has_value();
+  const bool paused = controller_->core().saves().paused_at().has_value();
   times_.OnSaving(!paused && AllAtSavePoint(), now);
   times_.OnPaused(paused, now);
   if (paused) step_times_.OnResuming();  // the step before is not timed to the one after

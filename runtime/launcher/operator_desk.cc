@@ -102,16 +102,16 @@ void OperatorDesk::Pause(const ControlWords& words, Standing standing, Respond r
 
 void OperatorDesk::Poll() {
   if (waiting_pauses_.empty()) return;
-  const std::optional<Step> at = controller_.core().paused_at();
-  if (!at && controller_.core().pause_asked()) return;
+  const std::optional<Step> at = controller_.core().saves().paused_at();
+  if (!at && controller_.core().saves().pause_asked()) return;
   const std::string answer = at ? AnswerLine({{"ok", true}, {"step", at->value()}})
                                 : RefusalLine("somebody let the run go on before all ranks stood");
   for (const auto& respond : std::exchange(waiting_pauses_, {})) respond(answer);
 }
 
 void OperatorDesk::Continue(Respond respond) {
-  const std::optional<Step> at = controller_.core().paused_at();
-  if (!controller_.core().pause_asked()) return respond(RefusalLine("the run is not paused"));
+  const std::optional<Step> at = controller_.core().saves().paused_at();
+  if (!controller_.core().saves().pause_asked()) return respond(RefusalLine("the run is not paused"));
   controller_.Feed(core::OperatorContinue{});
   respond(AnswerLine({{"ok", true}, {"step", at ? json(at->value()) : json()}}));
 }

@@ -20,11 +20,11 @@ RunSight SightOf(Controller& controller, const std::string& job, const std::stri
   sight.step = reports.newest();
   sight.loss = reports.LossOf(sight.step);
   sight.incidents = core.incidents();
-  sight.pause_asked = core.pause_asked();
-  sight.paused_at = core.paused_at();
-  sight.snapshot = core.newest_snapshot();
-  sight.snapshots_made = core.snapshots_made();
-  sight.snapshots_abandoned = core.snapshots_abandoned();
+  sight.pause_asked = core.saves().pause_asked();
+  sight.paused_at = core.saves().paused_at();
+  sight.snapshot = core.snapshots().table().newest();
+  sight.snapshots_made = core.snapshots().made();
+  sight.snapshots_abandoned = core.snapshots().abandoned();
   sight.dropped_messages = core.dropped_messages();
   sight.refused_frames = controller.refused_frames();
   sight.refused_reports = reports.refused();

@@ -380,7 +380,7 @@ TEST_F(DeviceCopies, WithNoReplicaLeftTheSnapshotComesBack) {
   options_.tweaks[-1] = device_.Hold({.at_step = [&](ToyTrainer& trainer, Step step) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // a step that leaves time for a copy
     if (strikes_at == 0 && trainer.rank() == 1) {
-      const Step newest = running->OnController([&] { return running->controller().core().newest_snapshot(); });
+      const Step newest = running->OnController([&] { return running->controller().core().snapshots().table().newest(); });
       if (newest > Step(0)) strikes_at = step.value() + 2;
     }
     if (trainer.rank() % 2 == 1 || step.value() != strikes_at || struck++ >= 2) return Status::Ok();

@@ -62,7 +62,7 @@ void Order(World& world, const core::ControllerEvent& order, const std::vector<u
     return core.members()[static_cast<size_t>(rank.value())].begun;
   });
   world.Feed(order);
-  AwaitSteps(world, steps, [](const core::ControllerCore& core, Rank rank) { return core.pause().begun(rank); });
+  AwaitSteps(world, steps, [](const core::ControllerCore& core, Rank rank) { return core.saves().points().rounds().begun(rank); });
 }
 
 TEST(SavePoint, ComesEverySoManyStepsAndEachShardIsWrittenOnce) {

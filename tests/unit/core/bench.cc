@@ -18,7 +18,10 @@ Policy Bench::QuickPolicy(int world_size) {
   return policy;
 }
 
-Bench::Bench(Policy policy, Term term) : core(policy, term), standing(static_cast<size_t>(policy.world_size)) {
+Bench::Bench(Policy policy, Term term)
+    : owned_(std::make_unique<ControllerCore>(policy, term)),
+      core(*owned_),
+      standing(static_cast<size_t>(policy.world_size)) {
   // One layout, groups of up to eight ranks, two replicas: the ranks of a group's halves hold the same shards in pairs.
   for (int first = 0; first < policy.world_size; first += 8) {
     GroupClaim group;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,6 +17,8 @@
 namespace kintsugi::core {
 
 class Bench {
+  std::unique_ptr<ControllerCore> owned_;  // a core stays where it was built; a bench may be handed on
+
  public:
   struct Standing {
     GateState state = GateState::kCommitted;
@@ -44,7 +47,7 @@ class Bench {
   // Sets every live rank's standing to committed(step).
   void CommitAll(uint64_t step);
 
-  ControllerCore core;
+  ControllerCore& core;
   TimePoint now = TimePoint(std::chrono::seconds(1000));
   std::vector<ControllerAction> seen;  // every action so far, in order
   std::vector<Standing> standing;

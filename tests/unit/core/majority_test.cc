@@ -60,10 +60,8 @@ TEST(Majority, IsWaitedForOnceInAnIncidentHoweverOftenItLocks) {
   majority.OnIncident();
   EXPECT_FALSE(majority.MayGoOn(Answering(1), kNow));
   EXPECT_TRUE(majority.Await(kNow));
-  EXPECT_TRUE(majority.awaited());
   EXPECT_EQ(majority.until(), kNow + 60s);
   majority.OnPhase(Phase::kLock);
-  EXPECT_FALSE(majority.awaited());
   EXPECT_FALSE(majority.Await(kNow + 30s)) << "said again";
   EXPECT_EQ(majority.until(), kNow + 60s) << "the wait began anew";
   majority.OnIncident();

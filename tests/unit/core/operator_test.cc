@@ -30,18 +30,18 @@ uint64_t ParkAll(Bench& bench, int world) {
 TEST(Pause, HoldsAllAtOneStepUntilItIsContinued) {
   Bench bench = Running(Bench::QuickPolicy(4));
   bench.Feed(OperatorPause{});
-  EXPECT_FALSE(bench.core.paused_at()) << "nobody is there yet";
+  EXPECT_FALSE(bench.core.saves().paused_at()) << "nobody is there yet";
   const uint64_t at = ParkAll(bench, 4);
-  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_EQ(bench.core.saves().paused_at(), Step(at));
   EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty()) << "nobody asked for a save";
   bench.Pass(10min);
-  EXPECT_EQ(bench.core.paused_at(), Step(at)) << "however long it lasts";
+  EXPECT_EQ(bench.core.saves().paused_at(), Step(at)) << "however long it lasts";
   EXPECT_EQ(bench.core.incidents(), 0u) << "nobody hangs";
   EXPECT_TRUE(bench.Sent<ContinueOrder>().empty());
   bench.Feed(OperatorContinue{});
   EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 4u);
-  EXPECT_FALSE(bench.core.paused_at());
-  EXPECT_FALSE(bench.core.pause_asked());
+  EXPECT_FALSE(bench.core.saves().paused_at());
+  EXPECT_FALSE(bench.core.saves().pause_asked());
 }
 
 TEST(Pause, AskedForTwiceItIsOne) {
@@ -61,7 +61,7 @@ TEST(Pause, TakenBackBeforeAllAreThereLetsThemGoOn) {
   bench.Feed(OperatorPause{});
   bench.Feed(OperatorContinue{});
   ParkAll(bench, 2);
-  EXPECT_FALSE(bench.core.paused_at());
+  EXPECT_FALSE(bench.core.saves().paused_at());
   EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 2u);
   EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty());
 }
@@ -74,13 +74,13 @@ TEST(Pause, ASaveIsMadeWithinItAndItGoesOn) {
   ASSERT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
   EXPECT_EQ(bench.Orders(Phase::kDump, 0)[0].step, Step(at));
   ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
-  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_EQ(bench.core.saves().paused_at(), Step(at));
   EXPECT_TRUE(bench.Sent<ContinueOrder>().empty());
   bench.Feed(OperatorSave{});
   ASSERT_EQ(bench.All<SaveSettled>().size(), 2u) << "this step is saved already: it is answered, and written once";
   EXPECT_TRUE(bench.All<SaveSettled>()[1].saved);
   EXPECT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
-  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_EQ(bench.core.saves().paused_at(), Step(at));
   bench.Feed(OperatorContinue{});
   EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 4u);
 }
@@ -92,7 +92,7 @@ TEST(Pause, ASaveOnItsWayEndsInIt) {
   const uint64_t at = ParkAll(bench, 2);
   ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
   EXPECT_TRUE(bench.All<SaveSettled>()[0].saved);
-  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_EQ(bench.core.saves().paused_at(), Step(at));
 }
 
 TEST(Pause, APauseOnItsWayTakesASaveAlong) {
@@ -101,7 +101,7 @@ TEST(Pause, APauseOnItsWayTakesASaveAlong) {
   bench.Feed(OperatorSave{});
   const uint64_t at = ParkAll(bench, 2);
   ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
-  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_EQ(bench.core.saves().paused_at(), Step(at));
 }
 
 TEST(Pause, AtAPeriodicSaveTheSaveIsMadeFirst) {
@@ -115,7 +115,7 @@ TEST(Pause, AtAPeriodicSaveTheSaveIsMadeFirst) {
     for (int r = 0; r < 2; ++r) bench.Say(r, PauseAck{Step(6)});
   bench.Say(1, SavePoint{Step(6)});
   ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
-  EXPECT_EQ(bench.core.paused_at(), Step(6));
+  EXPECT_EQ(bench.core.saves().paused_at(), Step(6));
 }
 
 TEST(Pause, AtAStepThatIsComparedNothingIsSaved) {
@@ -127,7 +127,7 @@ TEST(Pause, AtAStepThatIsComparedNothingIsSaved) {
   ASSERT_EQ(at % 5, 0u) << "the test wants such a step";
   EXPECT_EQ(bench.Orders(Phase::kVerify, 0).size(), 2u) << "at the start, and here";
   EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty());
-  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_EQ(bench.core.saves().paused_at(), Step(at));
 }
 
 TEST(Pause, AFaultInItIsRepairedAndTheRunPausesAgain) {
@@ -138,10 +138,10 @@ TEST(Pause, AFaultInItIsRepairedAndTheRunPausesAgain) {
   bench.Exit(1);
   ASSERT_EQ(bench.core.phase(), Phase::kRunning) << "all ranks of the bench answer at once";
   EXPECT_EQ(bench.core.incidents(), 1u);
-  EXPECT_FALSE(bench.core.paused_at());
+  EXPECT_FALSE(bench.core.saves().paused_at());
   ASSERT_EQ(bench.Sent<PauseAt>().size(), pauses + 4);
   const uint64_t at = ParkAll(bench, 4);
-  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_EQ(bench.core.saves().paused_at(), Step(at));
 }
 
 TEST(Pause, AGapOfAConnectionThatHealsLeavesItAsItIs) {
@@ -153,7 +153,7 @@ TEST(Pause, AGapOfAConnectionThatHealsLeavesItAsItIs) {
   bench.Rejoin(1);
   bench.Say(1, SavePoint{Step(at)});  // what it said unasked it says again
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);
-  EXPECT_EQ(bench.core.paused_at(), Step(at));
+  EXPECT_EQ(bench.core.saves().paused_at(), Step(at));
   EXPECT_TRUE(bench.Sent<ContinueOrder>().empty());
   bench.Feed(OperatorContinue{});
   EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 2u);
@@ -174,7 +174,7 @@ TEST(Pause, AfterAStopThereIsNone) {
   Bench bench = Running(Bench::QuickPolicy(2));
   bench.Feed(OperatorStop{});
   bench.Feed(OperatorPause{});
-  EXPECT_FALSE(bench.core.pause_asked());
+  EXPECT_FALSE(bench.core.saves().pause_asked());
   ParkAll(bench, 2);
   ASSERT_TRUE(bench.Ended());
 }
@@ -193,7 +193,7 @@ TEST(Pause, AskedForBeforeTheRunBeganItIsTheFirstThing) {
   bench.Feed(OperatorPause{});
   bench.Run();
   ParkAll(bench, 2);
-  EXPECT_TRUE(bench.core.paused_at());
+  EXPECT_TRUE(bench.core.saves().paused_at());
 }
 
 TEST(Replace, ANewProcessTakesTheRanksPlaceAndTheRankIsNamed) {
@@ -228,7 +228,7 @@ TEST(Replace, InAPauseTheRunPausesAgain) {
   bench.Feed(OperatorReplace{Rank(2)});
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);
   ParkAll(bench, 4);
-  EXPECT_TRUE(bench.core.paused_at());
+  EXPECT_TRUE(bench.core.saves().paused_at());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The transition tables of phases and of saves, and the diagrams in the folder's README, are the same.
+// The transition tables of phases, of saves and of halts, and the diagrams in the folder's README, are the same.
 #include "runtime/core/phase.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <sstream>
 #include <vector>
 
+#include "runtime/core/halt_state.h"
 #include "runtime/core/save_state.h"
 
 namespace kintsugi::core {
@@ -39,6 +40,15 @@ Table Saves() {
   Table table{"```saves", {}, {}};
   for (int i = 0; i < kSaveStateCount; ++i) {
     table.by_name[std::string(SaveStateName(static_cast<SaveState>(i)))] = i;
+    table.any.insert(i);
+  }
+  return table;
+}
+
+Table Halts() {
+  Table table{"```halts", {}, {}};
+  for (int i = 0; i < kHaltStateCount; ++i) {
+    table.by_name[std::string(HaltStateName(static_cast<HaltState>(i)))] = i;
     table.any.insert(i);
   }
   return table;
@@ -104,6 +114,15 @@ TEST(SaveState, TableAndDiagramAreTheSame) {
     for (int to = 0; to < kSaveStateCount; ++to)
       EXPECT_EQ(IsTransition(static_cast<SaveState>(from), static_cast<SaveState>(to)), diagram.count({from, to}) > 0)
           << SaveStateName(static_cast<SaveState>(from)) << " -> " << SaveStateName(static_cast<SaveState>(to));
+}
+
+TEST(HaltState, TableAndDiagramAreTheSame) {
+  const auto diagram = Diagram(Halts());
+  ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_README;
+  for (int from = 0; from < kHaltStateCount; ++from)
+    for (int to = 0; to < kHaltStateCount; ++to)
+      EXPECT_EQ(IsTransition(static_cast<HaltState>(from), static_cast<HaltState>(to)), diagram.count({from, to}) > 0)
+          << HaltStateName(static_cast<HaltState>(from)) << " -> " << HaltStateName(static_cast<HaltState>(to));
 }
 
 TEST(SaveState, IsOneOfThreeKinds) {

@@ -73,7 +73,7 @@ TEST(Snapshots, AreNotMadeUnasked) {
 TEST(Snapshots, TheNextOneKeepsTheNewestThatCounts) {
   Bench bench = Running();
   Make(bench);
-  EXPECT_EQ(bench.core.newest_snapshot(), Step(4));
+  EXPECT_EQ(bench.core.snapshots().table().newest(), Step(4));
   EXPECT_EQ(Order(bench, 0).step, Step(8));
   EXPECT_EQ(Order(bench, 0).keep, Step(4));
   ASSERT_EQ(bench.All<SnapshotSettled>().size(), 1u);
@@ -91,8 +91,8 @@ TEST(Snapshots, OneAbandonedIsCountedAndTriedLater) {
       if (owner != Rank(1)) bench.Say(r, Report(owner.value(), Step(8), 9));
     bench.Say(r, report);
   }
-  EXPECT_EQ(bench.core.newest_snapshot(), Step(4));
-  EXPECT_EQ(bench.core.snapshots_abandoned(), 1u);
+  EXPECT_EQ(bench.core.snapshots().table().newest(), Step(4));
+  EXPECT_EQ(bench.core.snapshots().abandoned(), 1u);
   const auto settled = bench.All<SnapshotSettled>().back();
   EXPECT_FALSE(settled.counts);
   EXPECT_EQ(settled.rank, Rank(1));
@@ -138,8 +138,8 @@ TEST(Snapshots, CopiesOfOneShardThatDifferDoNotCount) {
         if (owner == 2) report.digests[0] = 7;  // and so has its second copy
         bench.Say(r, report);
       }
-  EXPECT_EQ(bench.core.newest_snapshot(), Step());
-  EXPECT_EQ(bench.core.snapshots_abandoned(), 1u);
+  EXPECT_EQ(bench.core.snapshots().table().newest(), Step());
+  EXPECT_EQ(bench.core.snapshots().abandoned(), 1u);
   EXPECT_EQ(bench.core.phase(), Phase::kRunning);
 }
 
@@ -161,7 +161,7 @@ TEST(Snapshots, AnIncidentVoidsTheAttemptAndAnotherFollows) {
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);
   EXPECT_EQ(Order(bench, 0).step, Step(8));
   bench.SayLate(2, Report(2, order.step, 5));
-  EXPECT_EQ(bench.core.newest_snapshot(), Step());
+  EXPECT_EQ(bench.core.snapshots().table().newest(), Step());
 }
 
 TEST(Snapshots, AWholeGroupThatIsLostComesBackFromThem) {
@@ -265,7 +265,7 @@ TEST(Snapshots, AreGoneWithAnOlderStepTheRunGoesBackTo) {
   Bench bench = Running();
   bench.Say(3, Published{Step(2), "saves"});
   Make(bench);
-  EXPECT_EQ(bench.core.newest_snapshot(), Step(4));
+  EXPECT_EQ(bench.core.snapshots().table().newest(), Step(4));
   bench.CommitAll(6);
   bench.hold = Phase::kLock;
   for (int r : {0, 1, 2}) bench.Exit(r);
@@ -273,7 +273,7 @@ TEST(Snapshots, AreGoneWithAnOlderStepTheRunGoesBackTo) {
   bench.Exit(3);
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);
   EXPECT_EQ(bench.Sent<ResumeOrder>().back().second.step, Step(2));
-  EXPECT_EQ(bench.core.newest_snapshot(), Step());
+  EXPECT_EQ(bench.core.snapshots().table().newest(), Step());
 }
 
 TEST(Snapshots, AutoChoosesTheIntervalFromTheCost) {

@@ -89,9 +89,9 @@ TEST(Unregistered, SnapshotsFromBeforeCountNoMore) {
       if (to == Rank(owner) || std::count(order.of.begin(), order.of.end(), Rank(owner)) > 0)
         bench.Say(to.value(), report);
     }
-  ASSERT_EQ(bench.core.newest_snapshot(), Step(4));
+  ASSERT_EQ(bench.core.snapshots().table().newest(), Step(4));
   Drop(bench, Phase::kClean, {1});
-  EXPECT_EQ(bench.core.newest_snapshot(), Step());
+  EXPECT_EQ(bench.core.snapshots().table().newest(), Step());
 }
 
 TEST(Unregistered, DamageInATensorThatIsGoneNeedsNoRepair) {

@@ -1,0 +1,265 @@
+#include "runtime/core/attendance.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+
+Attendance::Attendance(Board& board, Processes& processes, RunEnd& end, Faults& faults, SnapshotRounds& rounds,
+                       SnapshotOrders& snapshots, Saves& saves, Rescue& rescue, Recovery& recovery, Halt& halt,
+                       RunTakeover& takeover, Repeats& repeats)
+    : board_(board),
+      processes_(processes),
+      end_(end),
+      faults_(faults),
+      rounds_(rounds),
+      snapshots_(snapshots),
+      saves_(saves),
+      rescue_(rescue),
+      recovery_(recovery),
+      halt_(halt),
+      takeover_(takeover),
+      repeats_(repeats) {}
+
+// ---- who comes ---------------------------------------------------------------------------------------------------
+
+bool Attendance::IsUnnamed(const Header& header) const {
+  return !board_.policy.can_spawn && header.incarnation.value() == 0;
+}
+
+std::string Attendance::WhyRefused(const Header& header, const JoinRequest& join) const {
+  const Rank rank = header.rank;
+  const Member& member = board_.At(rank);
+  const bool unnamed = IsUnnamed(header);
+  // Without a launcher a rank that was given up is absent until another process comes.
+  const bool given_up = member.life == Life::kDead || member.life == Life::kAbsent;
+  if (!unnamed && (header.incarnation < member.incarnation || (header.incarnation == member.incarnation && given_up)))
+    return "incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
+           " was given up; the living one is " + member.incarnation.ToString();
+  if (Knocks(join)) return "";
+  if (board_.policy.can_spawn && header.incarnation > member.incarnation && !takeover_.listening())
+    return "incarnation " + header.incarnation.ToString() + " was not started by this launcher";
+  if (!unnamed && member.connected && join.pid != member.pid)
+    return "process " + std::to_string(member.pid) + " is rank " + rank.ToString() + " already, process " +
+           std::to_string(join.pid) + " cannot be it too: join from one process of a rank only";
+  return "";
+}
+
+void Attendance::Refuse(const Header& header, const std::string& why) {
+  board_.Act(Send{{board_.term, board_.generation(), header.rank, header.incarnation},
+                  JoinReply{.accepted = false, .text = why}});
+  board_.Drop(header.rank, why);
+}
+
+void Attendance::OnJoin(const Header& header, const JoinRequest& join) {
+  const Rank rank = header.rank;
+  const Member& member = board_.At(rank);
+  // It obeys a newer controller: whoever sees this leaves (the driver closes what is not answered).
+  if (header.term > board_.term)
+    return board_.Drop(rank, "its controller is of term " + std::to_string(header.term.number));
+  if (board_.phase() == Phase::kEnded) {
+    if (header.incarnation == member.incarnation && member.life == Life::kReady) end_.TellAgain(rank);
+    return Refuse(header, "the run has ended");
+  }
+  if (const std::string why = WhyRefused(header, join); !why.empty()) return Refuse(header, why);
+  if (Knocks(join)) return takeover_.OnKnock(rank);
+  // One that names no incarnation is told the one it gets.
+  const Incarnation incarnation = IsUnnamed(header) ? member.incarnation.Next() : header.incarnation;
+  if (incarnation > member.incarnation && !BeginLife(rank, incarnation)) return Refuse(header, "the run has ended");
+  if (!takeover_.listening() && member.life == Life::kStarting && join.joined_before &&
+      join.standing != Standing::kNew && board_.course.ever_ran && board_.policy.takes_over)
+    return faults_.GiveUp({rank}, FaultKind::kConnectionLost, board_.now(), "it came too late to the new controller");
+  Admit(header, join);
+}
+
+// A newer life than the one that is known. False: that ends the run.
+bool Attendance::BeginLife(Rank rank, Incarnation incarnation) {
+  Member& member = board_.At(rank);
+  // A second live incarnation is a fault of the first.
+  if (member.life == Life::kReady) {
+    processes_.MarkDead(rank);
+    faults_.Fault(rank, FaultKind::kProcessExit, "a newer process of the rank joined", board_.now());
+    if (board_.phase() == Phase::kEnded) return false;
+  }
+  member.incarnation = incarnation;
+  board_.members.SetLife(member, Life::kStarting);
+  return true;
+}
+
+void Attendance::Admit(const Header& header, const JoinRequest& join) {
+  const Rank rank = header.rank;
+  Member& member = board_.At(rank);
+  processes_.SeeJoin(rank);
+  member.pid = join.pid;
+  if (std::exchange(member.host, join.host) != join.host) rounds_.ForgetPartners();
+  member.watched_by_launcher = join.watched_by_launcher;
+  if (takeover_.listening()) takeover_.TakeStanding(rank, header, join);
+  JoinReply reply;
+  reply.replacement = board_.course.ever_ran;
+  reply.resume_step = board_.policy.resume_step;
+  reply.resumes = !board_.policy.resume_directory.empty();
+  reply.save_every = board_.policy.save_every;
+  reply.verify_every = board_.policy.verify_every;
+  reply.injections = member.injections;
+  board_.SendTo(rank, std::move(reply));
+  TellAgain(rank);
+  MaybeHeal();
+}
+
+// What was sent while the connection was down is lost; every order may be given twice.
+void Attendance::TellAgain(Rank rank) {
+  const Member& member = board_.At(rank);
+  if (member.life != Life::kReady || takeover_.listening()) return;
+  if (member.waiting && member.order) board_.SendTo(rank, *member.order);
+  if (board_.InTraining() && !member.resumed) board_.SendTo(rank, ResumeOrder{board_.course.resume_step});
+  saves_.TellAgain(rank);
+  snapshots_.TellAgain(rank);
+}
+
+// Nothing but connections was lost, and all are back: no new generation.
+void Attendance::MaybeHeal() {
+  if (board_.phase() != Phase::kConfirm || takeover_.listening() || board_.incident.evidence() != Evidence::kLost)
+    return;
+  if (board_.members.lost() > 0) return board_.SetDeadline(std::max(board_.deadline(), processes_.ReturnsUntil()));
+  if (!std::all_of(board_.members.begin(), board_.members.end(), [](const Member& m) { return m.connected; })) return;
+  board_.SetPhase(Phase::kRunning, "the connection is back");
+  board_.incident.record().rung = Rung::kResume;
+  board_.incident.record().resumed_at = board_.now();
+  board_.CloseIncident();
+  recovery_.GoOn();
+}
+
+void Attendance::OnReady(Rank rank, const Ready& ready) {
+  Member& member = board_.At(rank);
+  recovery_.Unregister(rank, ready.unregistered);
+  if (member.life == Life::kReady) return;  // a reconnected agent says it again
+  board_.members.SetLife(member, Life::kReady);
+  board_.registered.Take(member, ready);
+  member.start_failure.clear();
+  if (board_.registered.IsNews(ready.warning)) board_.Note(rank, ready.warning);
+  member.unconfirmed.reset();  // a launcher starts no process before the one before it has ended
+  member.parked = !takeover_.listening() || member.standing != Standing::kRunning;
+  if (takeover_.listening()) return takeover_.Reconsider();
+  halt_.ReconsiderMajority();
+  recovery_.OnReady();
+  rescue_.OnReady();
+}
+
+// ---- who goes ----------------------------------------------------------------------------------------------------
+
+void Attendance::OnClosed(const ConnectionClosed& closed) {
+  if (!board_.members.Has(closed.rank)) return;
+  const Member& member = board_.At(closed.rank);
+  if (member.incarnation != closed.incarnation || member.life == Life::kDead) return;
+  processes_.SeeClosed(closed.rank);
+  if (member.life == Life::kReady)
+    faults_.Suspect(closed.rank, FaultKind::kConnectionLost, "the control connection closed", board_.now());
+}
+
+void Attendance::OnExited(const ProcessExited& exited) {
+  if (!board_.members.Has(exited.rank)) return;
+  Member& member = board_.At(exited.rank);
+  NoteExitOf(exited.rank, exited);
+  if (takeover_.listening() && member.life == Life::kAbsent)
+    return takeover_.Reconsider();  // of a life that this controller never saw
+  if (member.incarnation != exited.incarnation || member.life == Life::kDead) return;
+  const bool was_ready = member.life == Life::kReady;
+  // By what it was seen to do: its word that it has resumed may be lost with it.
+  if (board_.InTraining() && member.begun > board_.course.resume_step && !member.finished)
+    repeats_.Died(exited.rank, member.begun, exited.cause);
+  const std::optional<Incarnation> before = exited.never_began ? member.unconfirmed : std::nullopt;
+  processes_.MarkDead(exited.rank);
+  member.unconfirmed = before;
+  const TimePoint since = exited.since.value_or(board_.now());
+  if (takeover_.listening()) {
+    faults_.Record(exited.rank, FaultKind::kProcessExit, exited.cause, since);
+    return takeover_.Reconsider();
+  }
+  if (!was_ready && !board_.course.ever_ran)
+    return end_.End(kExitStartup, "rank " + exited.rank.ToString() + " " + exited.cause +
+                                      " before it was ready: does the program call Agent::Join and Agent::Run?");
+  if (was_ready || !board_.incident.open())
+    return faults_.Fault(exited.rank, FaultKind::kProcessExit, exited.cause, since);
+  OnReplacementExited(exited);
+}
+
+// Its end was seen of a life that might have gone on.
+void Attendance::NoteExitOf(Rank rank, const ProcessExited& exited) {
+  Member& member = board_.At(rank);
+  // Of a process that was asked for and never came nobody knows what it says of the one before it: its node may be
+  // away, with that one alive.
+  const bool came = !exited.never_began && (member.incarnation != exited.incarnation || member.life != Life::kStarting);
+  if (!member.unconfirmed || *member.unconfirmed > exited.incarnation || !came) return;
+  member.unconfirmed.reset();
+  halt_.ReconsiderMajority();
+  halt_.OnExitKnown();
+}
+
+// A replacement died before it was ready, or none came to be: nobody else is affected. Try again, or let the ladder
+// choose anew where it had counted on this one (before STOP ends it will choose anyway; a dump needs no
+// replacements).
+void Attendance::OnReplacementExited(const ProcessExited& exited) {
+  const Rank rank = exited.rank;
+  Member& member = board_.At(rank);
+  const std::string who = "rank " + rank.ToString() + " " + exited.cause;
+  member.start_failure = exited.never_began ? exited.cause : who + " before it was ready";
+  board_.Note(rank, member.start_failure);
+  if (board_.save() == SaveState::kRescuing && rescue_.Rescues(rank))
+    return faults_.Lock(exited.never_began ? exited.cause : who + " before it could save");
+  if (board_.phase() == Phase::kDump || board_.phase() == Phase::kRename) return;
+  processes_.Respawn(rank);
+  if (member.life == Life::kDead && board_.phase() != Phase::kLock && board_.phase() != Phase::kStop)
+    return faults_.Lock(NoRespawnText(rank, member.start_failure));
+  halt_.ReconsiderMajority();
+}
+
+// ---- new processes that somebody asks for ------------------------------------------------------------------------
+
+// All lock again first: who answers has heard of the move, and only with a majority of these does it hold.
+void Attendance::OnMoved(const RanksMoved& moved) {
+  const int first = moved.first.value();
+  const bool in_world = first >= 0 && moved.ranks > 0 && first <= board_.policy.world_size - moved.ranks;
+  if (!in_world || !(takeover_.listening() || recovery_.MayMove(moved.first, moved.ranks)))
+    return board_.Drop(moved.first, "its ranks cannot be moved now");
+  for (int r = first; r < first + moved.ranks; ++r) MoveTo(Rank(r));
+  if (takeover_.listening()) return;
+  faults_.Lock("their node stays away: node " + std::to_string(moved.node) + " takes ranks " + moved.first.ToString() +
+               " to " + std::to_string(first + moved.ranks - 1) + " over");
+}
+
+void Attendance::MoveTo(Rank rank) {
+  Member& member = board_.At(rank);
+  member.left_behind = true;
+  if (takeover_.listening()) return;
+  member.unconfirmed.reset();  // nobody here will hear of its end
+  member.held.reset();
+  member.doubted = member.incarnation;
+  member.start_failure.clear();
+  processes_.StartNext(rank);
+}
+
+std::string Attendance::WhyNotReplaced(Rank rank) const {
+  if (!board_.members.Has(rank)) return "there is no rank " + rank.ToString();
+  if (board_.course.leaving) return "the run saves and leaves";
+  if (board_.phase() != Phase::kRunning || board_.incident.open())
+    return "the run is in " + std::string(PhaseName(board_.phase())) +
+           (board_.incident.open() ? " after a fault" : "") + ": ask again once it trains";
+  const Member& member = board_.At(rank);
+  if (member.life != Life::kReady) return "rank " + rank.ToString() + " has no process yet";
+  if (member.respawns >= board_.policy.max_respawns) return NoRespawnText(rank, member.start_failure);
+  for (const int layout : board_.replicas().LayoutsOf(rank))
+    if (board_.replicas().Holders(layout, rank).size() < 2)
+      return "rank " + rank.ToString() + " holds state that no other rank holds: a new process would not get it";
+  return "";
+}
+
+void Attendance::OnReplaceAsked(Rank rank) {
+  if (const std::string why = WhyNotReplaced(rank); !why.empty())
+    return board_.Note(Rank(0), "not replaced on request: " + why);
+  faults_.GiveUp({rank}, FaultKind::kOperator, board_.now(),
+                 "an operator asked for a new process of rank " + rank.ToString());
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,68 @@
+// Attendance: who comes, goes and comes back: joins, lost connections, processes that have ended, ranks that another
+// node takes over; and a new process for a rank on request.
+//
+// Threads: none.
+// Errors: a join that does not fit is refused with the reason; news of an older life is dropped.
+// Invariants: one process is a rank at a time; who joins again is told what it may have missed.
+#pragma once
+
+#include <string>
+
+#include "runtime/core/board.h"
+#include "runtime/core/faults.h"
+#include "runtime/core/halt.h"
+#include "runtime/core/processes.h"
+#include "runtime/core/recovery.h"
+#include "runtime/core/rescue.h"
+#include "runtime/core/run_end.h"
+#include "runtime/core/saves.h"
+#include "runtime/core/snapshot_orders.h"
+#include "runtime/core/takeover.h"
+
+namespace kintsugi::core {
+
+class Attendance {
+ public:
+  Attendance(Board& board, Processes& processes, RunEnd& end, Faults& faults, SnapshotRounds& rounds,
+             SnapshotOrders& snapshots, Saves& saves, Rescue& rescue, Recovery& recovery, Halt& halt,
+             RunTakeover& takeover, Repeats& repeats);
+
+  void OnJoin(const Header& header, const JoinRequest& join);
+  void OnReady(Rank rank, const Ready& ready);
+  void OnClosed(const ConnectionClosed& closed);
+  void OnExited(const ProcessExited& exited);
+  // Their node's processes, should they live, are of lives that were given up.
+  void OnMoved(const RanksMoved& moved);
+  // Empty: an operator may have a new process for this rank.
+  std::string WhyNotReplaced(Rank rank) const;
+  void OnReplaceAsked(Rank rank);
+
+ private:
+  // A rank that nobody here started names no incarnation.
+  bool IsUnnamed(const Header& header) const;
+  bool Knocks(const JoinRequest& join) const { return takeover_.listening() && !join.joined_before; }
+  std::string WhyRefused(const Header& header, const JoinRequest& join) const;
+  void Refuse(const Header& header, const std::string& why);
+  bool BeginLife(Rank rank, Incarnation incarnation);
+  void Admit(const Header& header, const JoinRequest& join);
+  void TellAgain(Rank rank);
+  void MaybeHeal();
+  void MoveTo(Rank rank);
+  void NoteExitOf(Rank rank, const ProcessExited& exited);
+  void OnReplacementExited(const ProcessExited& exited);
+
+  Board& board_;
+  Processes& processes_;
+  RunEnd& end_;
+  Faults& faults_;
+  SnapshotRounds& rounds_;
+  SnapshotOrders& snapshots_;
+  Saves& saves_;
+  Rescue& rescue_;
+  Recovery& recovery_;
+  Halt& halt_;
+  RunTakeover& takeover_;
+  Repeats& repeats_;
+};
+
+}  // namespace kintsugi::core

@@ -1,0 +1,137 @@
+#include "runtime/core/comparison.h"
+
+#include <algorithm>
+#include <string>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+namespace {
+
+// One more number folded into a digest of digests (the finalizer of SplitMix64).
+uint64_t FoldIn(uint64_t digest, uint64_t next) {
+  uint64_t z = (digest ^ next) + 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
+void Comparison::Take(Rank rank, const PhaseDone& done) {
+  const auto r = static_cast<size_t>(rank.value());
+  KINTSUGI_CHECK(r < digests_.size(), "a digest of rank " + rank.ToString() + " that nobody asked for");
+  digests_[r] = done.digests;
+}
+
+void Comparison::Ask(SaveState state) {
+  KINTSUGI_CHECK(Compares(state), "digests are asked for in " + std::string(SaveStateName(state)));
+  board_.SetSave(state);
+  asked_step_ = *board_.plan.choice.step;
+  Begin();
+  board_.SetSaveDeadline(board_.now() + board_.policy.RepairLimit() + board_.policy.AnswerSlack());
+  const std::vector<Copy> copies = Copies();
+  for (Rank rank : board_.LiveRanks())
+    if (copies[static_cast<size_t>(rank.value())] != Copy::kAbsent)
+      board_.Ask(rank, PhaseOrder{.phase = Phase::kVerify, .step = asked_step_, .limit = board_.policy.RepairLimit()});
+}
+
+bool Comparison::OnAnswer(Rank rank, const PhaseDone& done) {
+  Member& member = board_.At(rank);
+  if (!member.waiting || done.phase != Phase::kVerify) return false;
+  board_.members.SetWaiting(member, false);
+  if (done.code != StatusCode::kOk) {
+    faults_.Fault(rank, FaultKind::kHandlerFailed, done.text, board_.now());
+    return false;
+  }
+  Take(rank, done);
+  if (!board_.NobodyWaits()) return false;
+  // A gap that healed meanwhile was an incident of its own.
+  board_.plan.choice = {asked_step_, StepReason::kUpdateBegun};
+  board_.SetSave(SaveState::kNone);
+  board_.SetSaveDeadline(TimePoint::Max());
+  return true;
+}
+
+std::vector<Copy> Comparison::Copies() const {
+  std::vector<Copy> copies;
+  copies.reserve(board_.members.size());
+  for (size_t r = 0; r < board_.members.size(); ++r) {
+    const Rank rank(static_cast<int32_t>(r));
+    const Member& member = board_.members[r];
+    Copy copy = Copy::kUntouched;
+    if (board_.plan.Adopts(rank))
+      copy = member.held && member.held->clean ? Copy::kAdopted : Copy::kOfCrashed;
+    else if (board_.phase() == Phase::kDump)  // of those that are to write
+      copy = member.life == Life::kReady && !member.fresh && !member.needs_repair ? Copy::kUntouched : Copy::kAbsent;
+    else if (member.needs_repair)
+      copy = Copy::kStreamed;
+    copies.push_back(copy);
+  }
+  return copies;
+}
+
+// Where comparing was asked for, what was recorded of this very step is a third opinion, and without one a copy that
+// outlived its process is believed no less than its replica; elsewhere the rank that still lives is.
+DigestVerdict Comparison::Verdict() const {
+  const Step step = *board_.plan.choice.step;
+  const std::vector<Copy> copies = Copies();
+  const bool compares = board_.policy.verify_every > 0;
+  const bool from_snapshot =
+      board_.phase() == Phase::kVerify && board_.course.ever_ran && board_.plan.ReloadsSnapshot();
+  if ((compares || from_snapshot) && snapshots_.table().newest() == step && step.value() > 0)
+    return CompareWithRecord(board_.replicas(), digests_, snapshots_.table().recorded(), copies);
+  if (!agreed_.empty() && agreed_step_ == step) return CompareWithRecord(board_.replicas(), digests_, agreed_, copies);
+  return CompareDigests(board_.replicas(), digests_, copies, compares);
+}
+
+bool Comparison::Agree() {
+  const DigestVerdict verdict = Verdict();
+  if (!verdict.equal) OnMismatch(verdict);
+  return verdict.equal;
+}
+
+void Comparison::OnMismatch(const DigestVerdict& verdict) {
+  const std::string text = ToString(verdict, *board_.plan.choice.step);
+  if (!board_.course.ever_ran)
+    return end_.End(kExitStartup, text + ": replicas must start equal (same seed, same initialisation)");
+  KINTSUGI_CHECK(!verdict.odd.empty(), "replicas differ, and none is in doubt: " + text);
+  for (Rank rank : verdict.odd) {
+    Member& member = board_.At(rank);
+    if (board_.plan.Adopts(rank)) processes_.DoubtHeld(rank);
+    // Untouched copies that differ: nothing tells which is right, so none is an offer any more, and none is dumped.
+    member.needs_repair = true;
+    member.damaged_keys.clear();
+    if (verdict.attributed && ++member.digest_mismatches >= board_.policy.repairs_per_rank)
+      processes_.Kill(rank, "its repaired state differed again: " + text);
+    faults_.Record(rank, FaultKind::kDigestMismatch, text, board_.now());
+  }
+  faults_.Lock(text);
+}
+
+void Comparison::Remember() {
+  if (board_.policy.verify_every == 0) return;
+  agreed_step_ = *board_.plan.choice.step;
+  agreed_ = digests_;
+}
+
+void Comparison::ForgetAfter(Step step) {
+  if (agreed_step_ > step) agreed_step_ = Step(), agreed_.clear();
+}
+
+bool Comparison::HasRecord() const {
+  const Step step = *board_.plan.choice.step;
+  return board_.policy.verify_every > 0 && (agreed_step_ == step || snapshots_.table().newest() == step);
+}
+
+uint64_t Comparison::Fold() const {
+  uint64_t digest = 0;
+  for (const ReplicaMap::Shard& shard : board_.replicas().shards()) {
+    const auto& of_rank = digests_[static_cast<size_t>(shard.holders.front().value())];
+    const auto found = of_rank.find(shard.layout);
+    digest = FoldIn(digest, found == of_rank.end() ? 0 : found->second);
+  }
+  return digest;
+}
+
+}  // namespace kintsugi::core

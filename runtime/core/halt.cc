@@ -1,0 +1,325 @@
+#include "runtime/core/halt.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+namespace {
+
+using enum HaltState;
+
+// More attempts than any sequence of real faults needs: something is wrong that recovery cannot mend.
+constexpr int kAttemptsMax = 100;
+// From the order to kill a process to its launcher's word that it has ended, where that launcher is here.
+constexpr Duration kReapLimit = std::chrono::seconds(1);
+// From one such word to the next of processes that were killed together.
+constexpr Duration kNextWord = std::chrono::milliseconds(100);
+
+std::string Seconds(Duration duration) {
+  return std::to_string(static_cast<int>(ToMilliseconds(duration) / 1000)) + " s";
+}
+
+}  // namespace
+
+Halt::Halt(Board& board, Processes& processes, RunEnd& end, const Survey& survey, HangWatch& hangs,
+           SnapshotRounds& rounds, ControlGate& gate, CheckpointList& checkpoints, Repeats& repeats, Saves& saves,
+           Rescue& rescue, Recovery& recovery)
+    : board_(board),
+      processes_(processes),
+      end_(end),
+      survey_(survey),
+      hangs_(hangs),
+      rounds_(rounds),
+      gate_(gate),
+      checkpoints_(checkpoints),
+      repeats_(repeats),
+      saves_(saves),
+      rescue_(rescue),
+      recovery_(recovery) {}
+
+void Halt::SetState(HaltState to) {
+  KINTSUGI_CHECK(IsTransition(state_, to), "no transition of a halt " + std::string(HaltStateName(state_)) + " -> " +
+                                               std::string(HaltStateName(to)) + " in " +
+                                               std::string(PhaseName(board_.phase())));
+  state_ = to;
+}
+
+// ---- LOCK --------------------------------------------------------------------------------------------------------
+
+void Halt::Lock(const std::string& reason) {
+  if (board_.course.listening) return;  // once it is known who is there
+  KINTSUGI_CHECK(board_.incident.open(), "LOCK without an incident");
+  if (board_.incident.attempt() >= kAttemptsMax + 2 * board_.policy.world_size)
+    return end_.EndWithoutSave("gave up after " + std::to_string(board_.incident.attempt()) +
+                               " attempts at one incident; last: " + reason);
+  saves_.Cancel();
+  board_.SetPhase(Phase::kLock, reason);
+  SetState(kAnswers);
+  awaited_majority_ = false;
+  board_.RaiseGeneration(board_.generation().Next());
+  board_.incident.BeginAttempt(reason, board_.generation());
+  board_.plan.moves.clear();
+  board_.plan.replaced.clear();
+  rounds_.Disarm();
+  for (size_t r = 0; r < board_.members.size(); ++r) {
+    Member& member = board_.members[r];
+    // Until it answers, a rank offers nothing; a process that joins during LOCK answers to the next one.
+    member.report = {Rank(static_cast<int32_t>(r)), GateState::kCommitted, {}, false};
+    board_.members.SetResumed(member, false);
+    member.finished.reset();
+    member.save_point.reset();
+    member.left_save_point.reset();
+    if (member.life == Life::kReady) member.parked = false;
+  }
+  gate_.Close();
+  rescue_.Forget();
+  board_.Order(board_.LiveRanks(), board_.policy.LockLimit(), [](Rank) { return LockOrder{}; });
+  if (board_.NobodyWaits()) AfterLock();
+}
+
+void Halt::OnLockReply(Rank rank, const LockReply& reply) {
+  Member& member = board_.At(rank);
+  if (board_.phase() != Phase::kLock || !member.waiting) return;
+  board_.Heard(rank, Phase::kLock);
+  // Later attempts lock ranks that stand where the earlier ones left them.
+  if (board_.course.ever_ran && board_.incident.attempt() == 1) {
+    std::optional<Step>& begun = board_.incident.record().begun;
+    begun = std::max(begun.value_or(Step()), reply.step);
+  }
+  const bool damaged_only = member.needs_repair && !member.damaged_keys.empty() &&
+                            reply.state != GateState::kUpdating && reply.state != GateState::kTorn;
+  // A rank with a few damaged tensors still stands at a step, but its shard is not an offer.
+  member.report = {rank, reply.state, reply.step, reply.valid && !member.needs_repair};
+  if (member.needs_repair && !damaged_only) member.damaged_keys.clear();
+  if (board_.NobodyWaits()) AfterLock();
+}
+
+void Halt::AfterLock() {
+  KINTSUGI_CHECK(board_.phase() == Phase::kLock && board_.NobodyWaits(), "LOCK is over before all have answered");
+  if (!board_.majority.MayGoOn(board_.members, board_.now())) return AwaitMajority();
+  board_.plan.choice = board_.registered.mapped() ? ChooseStep(Reports(), board_.replicas()) : StepChoice{};
+  if (!board_.plan.choice.step && AwaitAway()) return;
+  Stop();
+}
+
+// What is held counts like the report of a rank that waits there. After an error of the process's own it counts only
+// beside a second copy, with which it is compared.
+std::vector<LockReport> Halt::Reports() const {
+  std::vector<LockReport> reports;
+  for (Rank rank : board_.LiveRanks()) {
+    const Member& member = board_.At(rank);
+    KINTSUGI_CHECK(!member.report.valid || !member.needs_repair,
+                   "rank " + rank.ToString() + " needs a repair and counts as holding a step");
+    reports.push_back(member.report);
+  }
+  for (size_t r = 0; r < board_.members.size(); ++r) {
+    const Member& member = board_.members[r];
+    if (!member.held || (member.life == Life::kReady && !member.fresh)) continue;
+    reports.push_back({.rank = Rank(static_cast<int32_t>(r)),
+                       .state = GateState::kCommitted,
+                       .step = member.held->step,
+                       .doubtful = !member.held->clean});
+  }
+  return reports;
+}
+
+// ---- what is waited for beside the ranks that are here -----------------------------------------------------------
+
+void Halt::AwaitMajority() {
+  if (state_ != kAway) SetState(kMajority);
+  awaited_majority_ = true;
+  if (board_.majority.Await(board_.now()))
+    board_.Note(Rank(0), "no majority: the ranks that answer wait for the others, " +
+                             Seconds(board_.policy.consent_wait) + " at most; then they save and leave");
+  board_.SetDeadline(board_.majority.until());
+  // Who was found at the take-over and has not come may hang: once its launcher has ended it, and it is ours, it
+  // counts.
+  for (size_t r = 0; r < board_.members.size(); ++r)
+    if (board_.members[r].life == Life::kStarting && board_.members[r].unconfirmed == board_.members[r].incarnation)
+      processes_.Kill(Rank(static_cast<int32_t>(r)), "it did not come to the new controller");
+  AskWitnessWhereItDecides();
+}
+
+// Nothing waits for its answer that would not wait anyway.
+void Halt::AskWitnessWhereItDecides() {
+  if (board_.now() < board_.deadline() && board_.majority.Count(board_.members) == Consent::kAskWitness)
+    board_.Act(AskWitness{});
+}
+
+void Halt::ReconsiderMajority() {
+  if (!awaited_majority_ || board_.phase() != Phase::kLock || !board_.NobodyWaits()) return;
+  board_.majority.Has(board_.members, board_.now()) ? AfterLock() : AskWitnessWhereItDecides();
+}
+
+void Halt::CheckWord() {
+  if (board_.majority.LostWord(board_.members, board_.now())) Lock("the witness's word is not ours any more");
+}
+
+// Until when somebody may still say what a process holds that was given up: its launcher is about to see its end, or
+// its node is away and may come back.
+TimePoint Halt::AwayUntil() const {
+  TimePoint until;
+  if (!board_.policy.adopts || !board_.course.ever_ran || !board_.registered.mapped()) return until;
+  const Duration limit =
+      board_.policy.needs_consent && !board_.course.leaving ? board_.policy.consent_wait : kReapLimit;
+  for (const Member& member : board_.members)
+    if (member.unconfirmed) until = std::max(until, member.given_up_at + limit);
+  return until;
+}
+
+// Where nobody who answers holds all that is needed, what those hold who do not answer is worth waiting for.
+bool Halt::AwaitAway() {
+  const TimePoint until = AwayUntil();
+  if (until <= board_.now()) return false;
+  const bool late = board_.phase() == Phase::kStop;
+  if (late || until > board_.now() + kReapLimit)
+    board_.Note(Rank(0), "a shard is held by nobody who answers: waiting for what was given up, " +
+                             Seconds(until - board_.now()) + " at most");
+  SetState(late ? kAwayLate : kAway);
+  board_.SetDeadline(until);
+  return true;
+}
+
+// The ends of those that were killed together are told together. In STOP the step was chosen without it: all meet anew.
+void Halt::OnExitKnown() {
+  if ((state_ != kAway && state_ != kAwayLate) || !board_.NobodyWaits()) return;
+  if (state_ == kAwayLate) return Lock("what a lost process held is known");
+  const bool all = std::none_of(board_.members.begin(), board_.members.end(),
+                                [](const Member& m) { return m.unconfirmed.has_value(); });
+  if (all) return AfterLock();
+  board_.SetDeadline(std::min(board_.deadline(), board_.now() + kNextWord));
+}
+
+bool Halt::OnDeadline() {
+  if (state_ != kMajority && state_ != kAway && state_ != kAwayLate) return false;
+  if (state_ == kMajority) board_.majority.GiveUp();
+  state_ == kAwayLate ? AfterStop() : AfterLock();
+  return true;
+}
+
+// ---- STOP --------------------------------------------------------------------------------------------------------
+
+void Halt::Stop() {
+  const StepChoice& choice = board_.plan.choice;
+  board_.SetPhase(Phase::kStop, std::string(StepReasonName(choice.reason)));
+  SetState(kParking);
+  // Who hangs has had its time already: one rank the learnt limit, all together the longest healthy step.
+  const bool hung = board_.incident.TakeRanOut() || board_.incident.record().signal == FaultKind::kHang;
+  Duration limit = hung ? std::min(hangs_.Limit(), board_.policy.StopLimit()) : board_.policy.StopLimit();
+  // What is left of the grace period is for writing.
+  Duration stop_limit = board_.policy.StopHandlerLimit();
+  if (board_.course.leaving) {
+    limit = std::min(limit, board_.policy.grace / 4);
+    stop_limit = std::min(stop_limit, board_.policy.grace / 8);
+  }
+  const StopOrder order{choice.step.value_or(Step()), choice.step.has_value(), stop_limit, limit,
+                        board_.incident.Named()};
+  // Who exceeds one of the two limits is told of by its agent; here their sum is the bound.
+  board_.Order(board_.LiveRanks(), order.stop_limit + order.park_limit, [&](Rank) { return order; });
+  if (board_.NobodyWaits()) AfterStop();
+}
+
+void Halt::OnParked(Rank rank, const Parked& parked) {
+  Member& member = board_.At(rank);
+  if (board_.phase() != Phase::kStop || !member.waiting) return;
+  board_.Heard(rank, Phase::kStop);
+  member.parked = true;
+  const StepChoice& choice = board_.plan.choice;
+  const bool at_step = choice.step && parked.state == GateState::kCommitted && parked.step == *choice.step;
+  // One with damaged tensors that went on at its gate has computed with them.
+  const bool spread = member.report.state == GateState::kAtGate && choice.step == member.report.step;
+  // Before the run ever went nobody stands at a step.
+  if (board_.course.ever_ran && (!parked.valid || !at_step || (member.needs_repair && spread))) {
+    member.needs_repair = true;
+    member.damaged_keys.clear();  // more than the named tensors
+  }
+  if (board_.NobodyWaits()) AfterStop();
+}
+
+// ---- the choice --------------------------------------------------------------------------------------------------
+
+void Halt::AfterStop() {
+  KINTSUGI_CHECK(board_.phase() == Phase::kStop && board_.NobodyWaits(), "STOP is over before all are parked");
+  board_.incident.record().parked_at = board_.now();
+  // Beside a lost process an exception may be no more than its echo: then nothing is counted.
+  repeats_.CountFailures(board_.members.all_ready() &&
+                         board_.members.Where([](const Member& m) { return m.fresh; }).empty());
+  if (!board_.course.ever_ran) return RestartStart();
+  IncidentSnapshot snapshot = survey_.Take();
+  board_.plan.decision = Decide(&snapshot);
+  const Rung rung = board_.plan.decision.rung;
+  if (rung == Rung::kExit && LacksState(snapshot, board_.replicas()) && AwaitAway()) return;
+  SetState(kNone);
+  board_.incident.Try(board_.plan.decision);
+  if (rung == Rung::kReload) ReloadFrom(snapshot);
+  board_.incident.record().step = board_.plan.choice.step;
+  if (rung == Rung::kDump) return rescue_.Enter();
+  if (rung == Rung::kExit) return end_.EndWithoutSave(WhyNoRung());
+  if (rung != Rung::kReload)
+    board_.plan.moves = PlanMoves(snapshot, board_.replicas());
+  else if (board_.plan.reload_snapshot)
+    board_.plan.moves = rounds_.table().PlanMoves(board_.replicas(), *board_.plan.choice.step);
+  recovery_.Enter(std::string(RungName(rung)));
+}
+
+RungDecision Halt::Decide(IncidentSnapshot* snapshot) {
+  const SnapshotTable::Usable usable = rounds_.FindUsable(board_.replicas(), board_.plan.suspect_from);
+  snapshot->snapshot = usable.step;
+  snapshot->no_snapshot = usable.why;
+  RungDecision decision = DecideRung(*snapshot, board_.replicas());
+  if (decision.rung != Rung::kRetry || !IsRetriedInVain()) return decision;
+  snapshot->leaving = repeats_.hopeless();
+  return DecideRung(*snapshot, board_.replicas());
+}
+
+// A collective that fails at one step again and again, with nobody to blame. Of an incident the first attempt counts:
+// while a network is down, many fail within a second.
+bool Halt::IsRetriedInVain() {
+  if (board_.incident.record().signal != FaultKind::kCommError || !board_.plan.choice.step ||
+      board_.incident.attempt() != 1)
+    return false;
+  return repeats_.Retried(*board_.plan.choice.step, board_.incident.record().cause);
+}
+
+void Halt::ReloadFrom(const IncidentSnapshot& snapshot) {
+  RepairPlan& plan = board_.plan;
+  plan.reload_snapshot = ReloadsFromSnapshot(snapshot);
+  const Checkpoint* checkpoint = checkpoints_.NewestBefore(plan.suspect_from);
+  KINTSUGI_CHECK(plan.reload_snapshot ? snapshot.snapshot.has_value() : checkpoint != nullptr,
+                 "a reload was chosen, and there is nothing to reload");
+  if (!plan.reload_snapshot) plan.reload = *checkpoint;
+  plan.choice = {plan.reload_snapshot ? *snapshot.snapshot : plan.reload.step, StepReason::kAbandoned};
+  for (Member& member : board_.members) member.needs_repair = true, member.damaged_keys.clear();
+}
+
+std::string Halt::WhyNoRung() const {
+  const std::string found_none = "no rung of the ladder holds: ";
+  if (!repeats_.hopeless().empty()) return found_none + repeats_.hopeless();
+  const std::vector<RungReason>& reasons = board_.plan.decision.reasons;
+  const std::string last = reasons.size() < 2 ? "" : reasons[reasons.size() - 2].text;  // the last rung before it
+  return board_.incident.FirstCause() + found_none + last;
+}
+
+void Halt::RestartStart() {
+  SetState(kNone);
+  if (board_.majority.minority()) return end_.End(kExitStartup, "no majority of the ranks came");
+  // Nothing is lost yet: everybody starts from the registered state or the checkpoint. Where that is damaged, a new
+  // process registers it again.
+  for (Rank rank : board_.LiveRanks())
+    if (board_.At(rank).needs_repair) {
+      processes_.Kill(rank, "its state was damaged before the run began");
+      processes_.Respawn(rank);
+    }
+  for (Rank rank : board_.members.Where([](const Member& m) { return m.life == Life::kDead; }))
+    return end_.End(kExitStartup, NoRespawnText(rank, board_.At(rank).start_failure));
+  board_.plan.choice = {board_.policy.resume_step, StepReason::kAbandoned};
+  board_.plan.decision = {Rung::kRespawn, {}};
+  board_.incident.record().step = board_.plan.choice.step;
+  board_.incident.record().rung = Rung::kRespawn;
+  for (Member& member : board_.members) member.needs_repair = false, member.fresh = false;
+  recovery_.Enter("the run has not begun");
+}
+
+}  // namespace kintsugi::core

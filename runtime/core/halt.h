@@ -1,0 +1,86 @@
+// Halt: the first half of an incident: LOCK, STOP, and the choice of how to repair it. A fault in any later phase comes
+// back here: recovery from faults during recovery is this same path.
+//
+// What is waited for is a HaltState, with a table; each wait has a deadline, and only the ranks that are late when
+// one runs out pay for it.
+//
+// Threads: none.
+// Errors: as the Board's; an attempt too many ends the run.
+// Invariants: each attempt has a generation of its own; nobody is stopped without the consent that a new generation
+// needs; a rank that has not answered this LOCK offers nothing, nor does one that needs a repair.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/core/board.h"
+#include "runtime/core/checkpoint_list.h"
+#include "runtime/core/control_gate.h"
+#include "runtime/core/faults.h"
+#include "runtime/core/halt_state.h"
+#include "runtime/core/hang_watch.h"
+#include "runtime/core/processes.h"
+#include "runtime/core/recovery.h"
+#include "runtime/core/repeats.h"
+#include "runtime/core/rescue.h"
+#include "runtime/core/run_end.h"
+#include "runtime/core/saves.h"
+#include "runtime/core/survey.h"
+
+namespace kintsugi::core {
+
+class Halt : public NextAttempt {
+ public:
+  Halt(Board& board, Processes& processes, RunEnd& end, const Survey& survey, HangWatch& hangs, SnapshotRounds& rounds,
+       ControlGate& gate, CheckpointList& checkpoints, Repeats& repeats, Saves& saves, Rescue& rescue,
+       Recovery& recovery);
+
+  // All ranks are locked in a new generation.
+  void Lock(const std::string& reason) override;
+  HaltState state() const { return state_; }
+  void OnLockReply(Rank rank, const LockReply& reply);
+  void OnParked(Rank rank, const Parked& parked);
+  // True: what had run out was a wait for others than those that are here, and it goes on without them.
+  bool OnDeadline();
+
+  // A process was seen to have ended, ranks came back, or the witness has spoken.
+  void ReconsiderMajority();
+  // An attempt that rests on the witness's word ends with it, before anything else is done: what was decided since
+  // would be decided by two.
+  void CheckWord();
+  // One more has ended, and what it left is known.
+  void OnExitKnown();
+
+ private:
+  void SetState(HaltState to);
+  void AfterLock();
+  void AwaitMajority();
+  void AskWitnessWhereItDecides();
+  std::vector<LockReport> Reports() const;
+  TimePoint AwayUntil() const;
+  bool AwaitAway();
+  void Stop();
+  void AfterStop();
+  RungDecision Decide(IncidentSnapshot* snapshot);
+  void ReloadFrom(const IncidentSnapshot& snapshot);
+  void RestartStart();
+  bool IsRetriedInVain();
+  std::string WhyNoRung() const;
+
+  Board& board_;
+  Processes& processes_;
+  RunEnd& end_;
+  const Survey& survey_;
+  HangWatch& hangs_;
+  SnapshotRounds& rounds_;
+  ControlGate& gate_;
+  CheckpointList& checkpoints_;
+  Repeats& repeats_;
+  Saves& saves_;
+  Rescue& rescue_;
+  Recovery& recovery_;
+  HaltState state_ = HaltState::kNone;
+  bool awaited_majority_ = false;  // in this LOCK
+};
+
+}  // namespace kintsugi::core

@@ -1,0 +1,79 @@
+#include "runtime/core/hang_watch.h"
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+
+HangWatch::HangWatch(Board& board, Faults& faults, Repeats& repeats)
+    : board_(board),
+      faults_(faults),
+      repeats_(repeats),
+      detector_(board.policy.Hangs(), board.policy.world_size),
+      slow_(board.policy.world_size) {}
+
+void HangWatch::Start() {
+  KINTSUGI_CHECK(board_.phase() == Phase::kRunning, "hangs are looked for outside of RUNNING");
+  detector_.Start(board_.now(), board_.course.resume_step);
+  slow_.Start();
+  for (size_t r = 0; r < board_.members.size(); ++r)
+    if (board_.members[r].finished || board_.members[r].save_point) OnIdle(Rank(static_cast<int32_t>(r)));
+}
+
+void HangWatch::OnPlace(Rank rank, const Progress& place) {
+  detector_.OnPlace(rank, place, board_.now());
+  if (board_.phase() != Phase::kRunning || !slow_.OnPlace(rank, place, board_.now())) return;
+  const auto took = step_time();
+  if (!took) return;
+  for (const SlowRanks::News& news : slow_.Take(*took)) board_.Note(news.rank, ToString(news, *took));
+}
+
+void HangWatch::Check() {
+  if (board_.phase() != Phase::kRunning || board_.members.unresumed() > 0 || !InLoops(board_.save())) return;
+  const std::optional<Hang> hang = detector_.OnTick(board_.now());
+  if (!hang) return;
+  KINTSUGI_CHECK(!hang->ranks.empty(), "a step does not move, and nobody stands in it");
+  repeats_.StandsStill(Step(hang->place.step));
+  if (BlameWhoLeft(*hang)) return;
+  if (!hang->all) return Blame(*hang);
+  // Nobody is to blame: who does not come out of STOP will be.
+  const std::string text = hang->ToString();
+  repeats_.StandsStillTogether(text);
+  if (board_.incident.open()) board_.CloseIncident();
+  faults_.OpenBlamingNobody(FaultKind::kHang, text, board_.now() - hang->still);
+  board_.SetPhase(Phase::kConfirm, text);
+  faults_.Lock(text);
+}
+
+void HangWatch::Blame(const Hang& hang) {
+  const std::string text = hang.ToString();
+  const TimePoint since = board_.now() - hang.still;
+  const Step step(hang.place.step);
+  std::vector<Rank> asked;
+  for (Rank rank : hang.ranks)
+    if (repeats_.WasAsked(rank, step, hang.certain)) asked.push_back(rank);
+  if (!asked.empty()) return faults_.GiveUp(asked, FaultKind::kHang, since, text + ", not for the first time");
+  for (Rank rank : hang.ranks) faults_.Record(rank, FaultKind::kHang, text, since);
+  faults_.Lock(text);
+}
+
+// Ranks that wait for one that has left its loop hang, and none of them is to blame: all run the same steps.
+bool HangWatch::BlameWhoLeft(const Hang& hang) {
+  std::vector<Rank> left;
+  for (Rank rank : board_.members.Where([](const Member& m) { return m.finished.has_value(); }))
+    if (*board_.At(rank).finished < Step(hang.place.step)) left.push_back(rank);
+  if (left.empty()) return false;
+  const Step after = *board_.At(left.front()).finished;
+  const std::string text = "its loop ended after step " + after.ToString() + " while others compute step " +
+                           std::to_string(hang.place.step) + ": all ranks must run the same steps";
+  for (Rank rank : left) {
+    repeats_.Failed(rank, {.kind = FaultKind::kException, .text = text, .step = after.Next()});
+    faults_.Record(rank, FaultKind::kException, text, board_.now() - hang.still);
+  }
+  faults_.Lock(text);
+  return true;
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,58 @@
+// HangWatch: faults that only their duration shows: a step that does not move; and ranks that are slow, which are no
+// fault yet.
+//
+// A hang is met as any fault is: all ranks are stopped. Whoever comes out of its step by that goes on with the others
+// (a collective that waited for ever is retried); whoever does not is killed at the end of STOP and replaced. A rank
+// that hangs at the same step once more is not asked again where all others are in the gate, so that it must be the
+// one; elsewhere it may wait for a neighbour that hangs, and is asked twice.
+//
+// Threads: none.
+// Errors: as the Board's.
+// Invariants: nobody is blamed while a rank has yet to be back in its loop, nor where ranks are on their way to be
+// saved.
+#pragma once
+
+#include <optional>
+
+#include "runtime/core/board.h"
+#include "runtime/core/faults.h"
+#include "runtime/core/hang_detector.h"
+#include "runtime/core/repeats.h"
+#include "runtime/core/slow_ranks.h"
+
+namespace kintsugi::core {
+
+class HangWatch {
+ public:
+  HangWatch(Board& board, Faults& faults, Repeats& repeats);
+
+  // All are in their loops, from now on or again.
+  void Start();
+  // All leave a place where they had parked: what was under way says nothing of who is slow.
+  void StartSlow() { slow_.Start(); }
+  void OnPlace(Rank rank, const Progress& place);
+  // The rank waits for others outside of its loop; it is in its loop again.
+  void OnIdle(Rank rank) { detector_.OnIdle(rank, board_.now()); }
+  void OnActive(Rank rank) { detector_.OnActive(rank, board_.now()); }
+  // Call at every tick.
+  void Check();
+
+  // How long a step takes; nothing before it is learnt.
+  std::optional<Duration> step_time() const { return detector_.step_time(); }
+  // How long a rank may stand still.
+  Duration Limit() const { return detector_.Limit(); }
+  // How far a slow rank is behind the others; nothing for a rank that is not slow.
+  std::optional<Duration> LateBy(Rank rank) const { return slow_.LateBy(rank); }
+
+ private:
+  void Blame(const Hang& hang);
+  bool BlameWhoLeft(const Hang& hang);
+
+  Board& board_;
+  Faults& faults_;
+  Repeats& repeats_;
+  HangDetector detector_;
+  SlowRanks slow_;
+};
+
+}  // namespace kintsugi::core

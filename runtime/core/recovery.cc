@@ -1,0 +1,443 @@
+#include "runtime/core/recovery.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "callbacks/state/key.h"
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+namespace {
+
+// A phase can fail as the echo of a death that has not been seen yet; the cause gets this long to show itself.
+constexpr Duration kEchoWindow = std::chrono::milliseconds(50);
+
+// A rank whose handlers fail this often in one incident, with no other cause in sight, is given up. An error that may
+// be the echo of another rank's failure weighs half, so that the rank with a cause of its own is always the first to
+// go.
+constexpr int kEchoFailure = 1;
+constexpr int kOwnFailure = 2;
+constexpr int kFailuresMax = 3 * kOwnFailure;
+
+bool IsHandlerPhase(Phase phase) {
+  return phase >= Phase::kClean && phase <= Phase::kRollback && phase != Phase::kAdmit;
+}
+
+bool IsEcho(StatusCode code) {
+  return code == StatusCode::kCommFailure || code == StatusCode::kCancelled || code == StatusCode::kInterrupted ||
+         code == StatusCode::kDeadlineExceeded;
+}
+
+// It is the checkpoint that failed, not the rank: the one before it is tried, or nothing is left to try.
+bool IsUnreadable(StatusCode code) { return code == StatusCode::kDataLoss || code == StatusCode::kNotFound; }
+
+// It fits no rank of this program: another model, objects that do not say how they go on. Or it may not be read.
+// Nothing changes by trying again.
+bool IsMisfit(StatusCode code) {
+  return code == StatusCode::kInvalidArgument || code == StatusCode::kFailedPrecondition ||
+         code == StatusCode::kPermissionDenied;
+}
+
+}  // namespace
+
+Recovery::Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& end, Comparison& comparison,
+                   SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Saves& saves,
+                   CheckpointList& checkpoints)
+    : board_(board),
+      processes_(processes),
+      faults_(faults),
+      end_(end),
+      comparison_(comparison),
+      rounds_(rounds),
+      snapshots_(snapshots),
+      hangs_(hangs),
+      saves_(saves),
+      checkpoints_(checkpoints),
+      times_(board.policy.Phases()) {}
+
+// ---- CLEAN, ADMIT ------------------------------------------------------------------------------------------------
+
+void Recovery::Enter(const std::string& reason) {
+  board_.SetPhase(Phase::kClean, reason);
+  const PhaseOrder order{.phase = Phase::kClean,
+                         .step = *board_.plan.choice.step,
+                         .limit = times_.Limit(Phase::kClean, board_.policy.HandlerLimit())};
+  board_.Order(board_.members.Where([](const Member& m) { return m.life == Life::kReady && m.parked; }), order.limit,
+               [&](Rank) { return order; });
+  if (board_.NobodyWaits()) AfterPhase();
+}
+
+void Recovery::Admit(const std::string& reason) {
+  board_.SetPhase(Phase::kAdmit, reason);
+  board_.SetDeadline(board_.now() + board_.policy.join_timeout);
+  for (Rank rank : board_.members.Where([](const Member& m) { return m.life == Life::kDead; })) {
+    processes_.Respawn(rank);
+    if (board_.At(rank).life != Life::kDead) continue;
+    const std::string text = NoRespawnText(rank, board_.At(rank).start_failure);
+    return board_.course.ever_ran ? faults_.Lock(text) : end_.End(kExitStartup, text);
+  }
+  OnReady();
+}
+
+void Recovery::OnReady() {
+  if (board_.phase() != Phase::kAdmit || !board_.members.all_ready()) return;
+  Rebuild();
+}
+
+bool Recovery::MayMove(Rank first, int ranks) const {
+  if (board_.phase() != Phase::kAdmit || !board_.course.ever_ran || !board_.incident.open() || board_.course.leaving ||
+      first.value() < 0 || ranks < 1 || first.value() > board_.policy.world_size - ranks)
+    return false;
+  const auto begin = board_.members.begin() + first.value();
+  return std::all_of(begin, begin + ranks, [](const Member& m) { return m.life == Life::kStarting; });
+}
+
+Status Recovery::MapReplicas() {
+  KINTSUGI_RETURN_IF_ERROR(board_.registered.Map(board_.members, board_.policy.takes_over));
+  rounds_.ForgetPartners();
+  return Status::Ok();
+}
+
+void Recovery::OnMisfit(const std::string& error) {
+  // The survivors have proved that they fit together: it is the newcomers that do not.
+  const std::vector<Rank> newcomers = board_.members.Where([](const Member& m) { return m.fresh; });
+  if (!board_.course.ever_ran || newcomers.empty()) return end_.End(kExitStartup, error);
+  faults_.GiveUp(newcomers, FaultKind::kHandlerFailed, board_.now(), error);
+}
+
+// ---- what is no part of the state any more -----------------------------------------------------------------------
+
+// What was recorded of the whole state is of one that is no more.
+void Recovery::Unregister(Rank rank, const std::vector<std::string>& keys) {
+  if (keys.empty() || !board_.registered.Remove(board_.At(rank), keys)) return;
+  rounds_.DropAfter(Step(0));
+  comparison_.ForgetRecord();
+  for (Member& member : board_.members) {
+    if (member.damaged_keys.empty()) continue;
+    std::erase_if(member.damaged_keys,
+                  [&](const std::string& key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); });
+    if (member.damaged_keys.empty()) member.needs_repair = false;  // what was damaged is gone, the rest is whole
+  }
+}
+
+// Who has not said so itself is told with its next order.
+void Recovery::ForgetUnregistered() {
+  const Unregistered& gone = board_.registered.gone();
+  if (gone.empty()) return;
+  for (Member& member : board_.members) gone.TakeFrom(&member.registry);
+  std::erase_if(board_.plan.moves, [&gone](RepairMove& move) {
+    if (move.keys.empty()) return false;  // all of its layout
+    std::erase_if(move.keys, [&gone](const std::string& key) { return gone.Has(key); });
+    return move.keys.empty();
+  });
+}
+
+// ROLLBACK is the last task of an incident: nobody is told after it.
+bool Recovery::AllUnregistered() {
+  const Unregistered& gone = board_.registered.gone();
+  if (gone.empty()) return true;
+  for (size_t r = 0; r < board_.members.size(); ++r) {
+    const std::string kept = gone.FirstIn(board_.members[r].registry);
+    if (kept.empty()) continue;
+    const Rank rank(static_cast<int32_t>(r));
+    faults_.Fault(rank, FaultKind::kHandlerFailed,
+                  "tensor '" + PrintableKey(kept) + "' was unregistered in ROLLBACK on other ranks, but not on rank " +
+                      rank.ToString() + ": every rank that registered it must do so",
+                  board_.now());
+    return false;
+  }
+  return true;
+}
+
+// ---- REBUILD, REPAIR ---------------------------------------------------------------------------------------------
+
+void Recovery::Rebuild() {
+  ForgetUnregistered();
+  // A replacement that registers what its predecessor did changes nothing.
+  if (board_.registered.changed())
+    if (const Status mapped = MapReplicas(); !mapped.ok()) return OnMisfit(mapped.message());
+  if (board_.phase() == Phase::kAdmit) board_.SetPhase(Phase::kRebuild, "all ranks are ready");
+  KINTSUGI_CHECK(board_.registered.mapped(), "REBUILD without a map of replicas");
+  RepairPlan& plan = board_.plan;
+  if (board_.course.ever_ran) plan.replaced = board_.members.Where([](const Member& m) { return m.fresh; });
+  plan.replaced.resize(std::min(plan.replaced.size(), IncidentCase::kNamedMax));
+  if (!plan.choice.step) plan.choice = {board_.policy.resume_step, StepReason::kAbandoned};
+  const Duration limit = times_.Limit(Phase::kRebuild, board_.policy.HandlerLimit());
+  board_.Order(board_.LiveRanks(), limit, [&](Rank rank) {
+    return PhaseOrder{.phase = Phase::kRebuild,
+                      .step = *plan.choice.step,
+                      .limit = limit,
+                      .partners = board_.replicas().Partners(rank)};
+  });
+}
+
+bool Recovery::Reloads() const {
+  if (board_.course.ever_ran) return board_.plan.decision.rung == Rung::kReload;
+  return board_.policy.resume_step.value() > 0 || board_.policy.resume_by_trainer;
+}
+
+// Every move has a source, and none is a rank in doubt, unless it adopts before it sends. A snapshot's sources go
+// back to it themselves.
+void Recovery::CheckSources(bool from_snapshot) const {
+  for (const RepairMove& move : board_.plan.moves) {
+    const auto what = [&] {
+      return "layout " + std::to_string(move.layout) + " of rank " + move.destination.ToString() + " is repaired from ";
+    };
+    KINTSUGI_CHECK(move.adopt || !move.sources.empty(), what() + "nobody");
+    for (Rank source : move.sources)
+      KINTSUGI_CHECK(from_snapshot || !board_.At(source).needs_repair || board_.plan.Adopts(source),
+                     what() + "rank " + source.ToString() + ", which is in doubt itself");
+  }
+}
+
+void Recovery::Repair() {
+  ForgetUnregistered();
+  const RepairPlan& plan = board_.plan;
+  if (board_.incident.open()) board_.incident.record().rebuilt_at = board_.now();
+  const bool reload = Reloads();
+  const bool from_snapshot = board_.course.ever_ran && plan.ReloadsSnapshot();
+  const std::string& directory = board_.course.ever_ran ? plan.reload.directory : board_.policy.resume_directory;
+  board_.SetPhase(Phase::kRepair, from_snapshot ? "from the in-memory snapshot of step " + plan.choice.step->ToString()
+                                  : reload      ? "from " + directory
+                                                : std::to_string(plan.moves.size()) + " moves");
+  if (!reload && plan.moves.empty()) return AfterPhase();
+  CheckSources(from_snapshot);
+  for (const RepairMove& move : plan.moves) {
+    if (move.adopt) board_.At(move.destination).adopted = true;
+    if (board_.incident.open()) board_.incident.NoteSources(move.sources);
+  }
+  const Duration limit = board_.policy.RepairLimit();
+  board_.Order(board_.LiveRanks(), limit, [&](Rank rank) {
+    return PhaseOrder{.phase = Phase::kRepair,
+                      .step = *plan.choice.step,
+                      .rung = reload ? Rung::kReload : plan.decision.rung,
+                      .limit = limit,
+                      .partners = board_.replicas().Partners(rank),
+                      .moves = plan.moves,
+                      .directory = reload && !from_snapshot ? directory : std::string(),
+                      .from_snapshot = from_snapshot};
+  });
+}
+
+// ---- what the ranks say ------------------------------------------------------------------------------------------
+
+void Recovery::OnDone(Rank rank, const PhaseDone& done) {
+  if (done.phase != board_.phase() || !board_.At(rank).waiting) return;
+  board_.Heard(rank, board_.phase());
+  Unregister(rank, done.unregistered);
+  if (done.code != StatusCode::kOk) return OnFailed(rank, done);
+  if (board_.incident.open()) {
+    board_.incident.record().bytes_moved += done.bytes_moved;
+    board_.incident.Remark(done.text);
+  }
+  if (board_.phase() == Phase::kRepair && board_.policy.resume_by_trainer && !board_.course.ever_ran)
+    loaded_[rank] = done.loaded;
+  if (board_.phase() == Phase::kVerify) comparison_.Take(rank, done);
+  const bool tries_again = retry_at() != TimePoint::Max();
+  if (!board_.NobodyWaits() && !tries_again) LimitTheLast();
+  if (!board_.NobodyWaits() || tries_again) return;
+  times_.Note(board_.phase(), board_.now() - board_.phase_began());
+  AfterPhase();
+}
+
+// Before the first incident nobody knows how long CLEAN takes here. All do the same in it: those who are done tell.
+void Recovery::LimitTheLast() {
+  if (board_.phase() != Phase::kClean || 2 * board_.members.waiting() > board_.policy.world_size) return;
+  const Duration limit = times_.Within(board_.now() - board_.phase_began(), board_.policy.HandlerLimit());
+  board_.SetDeadline(std::min(board_.deadline(), board_.phase_began() + limit + board_.policy.AnswerSlack()));
+}
+
+void Recovery::OnFailed(Rank rank, const PhaseDone& done) {
+  board_.Note(rank, std::string(PhaseName(done.phase)) + " failed: " + done.text);
+  const bool ever_ran = board_.course.ever_ran;
+  const bool from_snapshot = ever_ran && board_.plan.reload_snapshot;
+  if (board_.phase() == Phase::kRepair && Reloads() &&
+      (IsUnreadable(done.code) || (IsMisfit(done.code) && !from_snapshot))) {
+    if (from_snapshot) return snapshots_.OnUnreadable(rank, done.text);
+    if (!ever_ran)
+      return end_.End(kExitStartup, "cannot resume from " + board_.policy.resume_directory + ": " + done.text);
+    checkpoints_.PutAside(board_.plan.reload, done.text);
+    return faults_.Lock(checkpoints_.damage());
+  }
+  // Nor does a configuration that its handlers refuse become another one in a new process.
+  if (!ever_ran && done.code == StatusCode::kInvalidArgument)
+    return end_.End(kExitStartup, "rank " + rank.ToString() + " cannot start: " + std::string(PhaseName(done.phase)) +
+                                      ": " + done.text);
+  if (done.phase == Phase::kRepair && board_.plan.Adopts(rank)) processes_.DoubtHeld(rank);
+  CountFailure(rank, done, IsEcho(done.code));
+}
+
+void Recovery::CountFailure(Rank rank, const PhaseDone& done, bool echo) {
+  Member& member = board_.At(rank);
+  if (!board_.incident.open()) faults_.Open(rank, FaultKind::kHandlerFailed, done.text, board_.now());
+  member.handler_failures += echo ? kEchoFailure : kOwnFailure;
+  if (member.handler_failures >= kFailuresMax) {
+    const std::string text = "its handlers failed again and again, last: " + done.text;
+    for (Member& other : board_.members) other.handler_failures = 0;
+    return faults_.GiveUp({rank}, FaultKind::kHandlerFailed, board_.now(), text);
+  }
+  if (echo) {
+    Failed& failed = FailedNow();
+    failed.at = board_.now() + kEchoWindow;
+    failed.ran_out = failed.ran_out || done.code == StatusCode::kDeadlineExceeded;
+    return;
+  }
+  // A failed repair leaves its receiver in doubt; a source is only read, and other handlers touch derived things only.
+  if (done.phase == Phase::kRepair) member.damaged_keys.clear();
+  faults_.Fault(rank, FaultKind::kHandlerFailed, done.text, board_.now());
+}
+
+Recovery::Failed& Recovery::FailedNow() {
+  if (retry_.of != board_.transitions()) retry_ = {.of = board_.transitions()};
+  return retry_;
+}
+
+bool Recovery::RanOut() {
+  if (!IsHandlerPhase(board_.phase()) || static_cast<size_t>(board_.members.waiting()) != board_.LiveRanks().size())
+    return false;
+  // Who does not come out of that, or hangs again and again, is the one.
+  FailedNow().ran_out = true;
+  board_.incident.NoteRanOut();
+  Retry();
+  return true;
+}
+
+void Recovery::Retry() {
+  const Failed failed = std::exchange(FailedNow(), {.of = board_.transitions()});
+  const std::string text = std::string(PhaseName(board_.phase())) + " failed without another cause";
+  std::vector<Rank> hopeless;
+  if (failed.ran_out)
+    for (Rank rank : board_.members.Where([](const Member& m) -> bool { return m.waiting; }))
+      if ((board_.At(rank).handler_failures += kOwnFailure) >= kFailuresMax) hopeless.push_back(rank);
+  if (!board_.incident.open()) faults_.Open(Rank(0), FaultKind::kStalled, text, board_.now());
+  if (hopeless.empty()) return faults_.Lock(text);
+  for (Member& member : board_.members) member.handler_failures = 0;
+  faults_.GiveUp(hopeless, FaultKind::kStalled, board_.now(), text + ", again and again");
+}
+
+// ---- on to the next phase ----------------------------------------------------------------------------------------
+
+void Recovery::AfterPhase() {
+  switch (board_.phase()) {
+    case Phase::kClean:
+      if (!board_.members.all_ready()) return Admit("replacements are on their way");
+      board_.SetPhase(Phase::kRebuild, "all ranks are ready");
+      return Rebuild();
+    case Phase::kRebuild:
+      return Repair();
+    case Phase::kRepair:
+      return Verify();
+    case Phase::kVerify:
+      return Rollback();
+    case Phase::kRollback:
+      return AllUnregistered() ? Resume() : void();
+    default:
+      KINTSUGI_CHECK(false, "no phase follows " + std::string(PhaseName(board_.phase())));
+  }
+}
+
+// The step from which the run goes on is the one that every rank's loader found.
+Status Recovery::TakeLoaded() {
+  const auto loaded = std::exchange(loaded_, {});
+  if (loaded.empty()) return {StatusCode::kInternal, "nobody loaded " + board_.policy.resume_directory};
+  const auto& [first, step] = *loaded.begin();
+  for (const auto& [rank, other] : loaded)
+    if (other != step || step.value() == 0)
+      return {StatusCode::kFailedPrecondition,
+              "cannot resume from " + board_.policy.resume_directory +
+                  (step.value() == 0 ? ": the repair handler of rank " + first.ToString() +
+                                           " did not say which step it loaded (HandlerContext::loaded_step)"
+                                     : ": rank " + first.ToString() + " loaded step " + step.ToString() + ", rank " +
+                                           rank.ToString() + " step " + other.ToString())};
+  board_.plan.choice = {step, StepReason::kAbandoned};
+  checkpoints_.Begin({{step, board_.policy.resume_directory}});
+  return Status::Ok();
+}
+
+void Recovery::Verify() {
+  if (board_.policy.resume_by_trainer && !board_.course.ever_ran)
+    if (const Status told = TakeLoaded(); !told.ok()) return end_.End(kExitStartup, told.message());
+  if (board_.incident.open()) board_.incident.record().repaired_at = board_.now();
+  comparison_.Begin();
+  board_.SetPhase(Phase::kVerify, "compare digests in each replica group");
+  const PhaseOrder order{.phase = Phase::kVerify,
+                         .step = *board_.plan.choice.step,
+                         .limit = times_.Limit(Phase::kVerify, board_.policy.RepairLimit())};
+  board_.Order(board_.LiveRanks(), order.limit, [&](Rank) { return order; });
+}
+
+void Recovery::Rollback() {
+  if (!comparison_.Agree()) return;
+  for (Member& member : board_.members) {
+    member.fresh = false;
+    member.left_behind = false;
+    member.needs_repair = false;
+    member.damaged_keys.clear();
+    member.digest_mismatches = 0;
+    member.held.reset();
+  }
+  comparison_.Remember();
+  board_.SetPhase(Phase::kRollback, "digests agree");
+  const Duration limit = times_.Limit(Phase::kRollback, board_.policy.HandlerLimit());
+  board_.Order(board_.LiveRanks(), limit, [&](Rank rank) {
+    return PhaseOrder{.phase = Phase::kRollback,
+                      .step = *board_.plan.choice.step,
+                      .rung = board_.plan.decision.rung,
+                      .limit = limit,
+                      .partners = board_.replicas().Partners(rank)};
+  });
+}
+
+void Recovery::Resume() {
+  const Step step = *board_.plan.choice.step;
+  board_.SetPhase(Phase::kRunning, "step " + step.ToString());
+  board_.course.ever_ran = true;
+  board_.course.resume_step = step;
+  board_.plan.suspect_from.reset();
+  rounds_.DropAfter(step);
+  comparison_.ForgetAfter(step);
+  board_.Act(StepDecided{step});
+  KINTSUGI_CHECK(board_.members.all_ready(), "the run goes on while a rank is not there");
+  for (Rank rank : board_.LiveRanks()) {
+    Member& member = board_.At(rank);
+    KINTSUGI_CHECK(!member.needs_repair, "the run goes on while rank " + rank.ToString() + " needs a repair");
+    board_.members.SetResumed(member, false);
+    member.parked = false;
+    member.handler_failures = 0;
+    member.begun = step;
+    member.wait_began = board_.now();
+    board_.SendTo(rank, ResumeOrder{step});
+  }
+  AwaitResumed();
+  saves_.BeginRequested();
+}
+
+void Recovery::AwaitResumed() {
+  if (board_.members.unresumed() > 0) board_.SetDeadline(board_.now() + board_.policy.HandlerLimit());
+}
+
+void Recovery::OnResumed(Rank rank) {
+  Member& member = board_.At(rank);
+  if (!board_.InTraining() || member.resumed) return;
+  board_.members.SetResumed(member, true);
+  if (board_.phase() == Phase::kConfirm) return;
+  if (board_.incident.open()) board_.Heard(rank, Phase::kRunning);
+  if (board_.members.unresumed() > 0) return;
+  board_.SetDeadline(TimePoint::Max());
+  hangs_.Start();
+  snapshots_.Arm();
+  if (!board_.incident.open()) return;
+  board_.incident.record().resumed_at = board_.now();
+  board_.CloseIncident();
+}
+
+void Recovery::GoOn() {
+  hangs_.Start();
+  AwaitResumed();
+  snapshots_.Arm();
+  saves_.MaybeFinish();
+  saves_.BeginRequested();
+}
+
+}  // namespace kintsugi::core

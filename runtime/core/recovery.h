@@ -1,0 +1,104 @@
+// Recovery: the second half of an incident: CLEAN, ADMIT, REBUILD, REPAIR, VERIFY and ROLLBACK, and the way back to
+// RUNNING. A run's start walks the same way from ADMIT on.
+//
+// Each phase ends when the last rank has done its part. A handler that fails for no reason of its own is an echo: the
+// cause gets a moment to show itself, then all try again.
+//
+// Threads: none.
+// Errors: a rank whose handlers fail again and again is given up; what cannot work in a new process either ends the
+// start.
+// Invariants: every move has a source, and none is a rank in doubt; nobody goes on before all are there and none
+// needs a repair.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/core/board.h"
+#include "runtime/core/checkpoint_list.h"
+#include "runtime/core/comparison.h"
+#include "runtime/core/faults.h"
+#include "runtime/core/hang_watch.h"
+#include "runtime/core/phase_times.h"
+#include "runtime/core/processes.h"
+#include "runtime/core/run_end.h"
+#include "runtime/core/saves.h"
+#include "runtime/core/snapshot_orders.h"
+
+namespace kintsugi::core {
+
+class Recovery {
+ public:
+  Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& end, Comparison& comparison,
+           SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Saves& saves,
+           CheckpointList& checkpoints);
+
+  // STOP is over, and the way to repair is chosen.
+  void Enter(const std::string& reason);
+  // Makes the map of replicas of what is registered by now.
+  Status MapReplicas();
+  // What this rank's trainer took out of its state: it is gone on all.
+  void Unregister(Rank rank, const std::vector<std::string>& keys);
+  // With ADMIT: somebody became ready.
+  void OnReady();
+  // The run waits for nothing but the processes of these ranks, and has all it needs to begin them on another node.
+  bool MayMove(Rank first, int ranks) const;
+  void OnDone(Rank rank, const PhaseDone& done);
+
+  // When all try again, unless a cause shows before; Max: nothing has failed.
+  TimePoint retry_at() const { return retry_.of == board_.transitions() ? retry_.at : TimePoint::Max(); }
+  // That moment has come.
+  void Retry();
+  // All handlers of this phase ran into its limit. True: in such a phase all may hang because one does, and they are
+  // cancelled together.
+  bool RanOut();
+
+  // The trainer's loop of this rank runs again.
+  void OnResumed(Rank rank);
+  // RUNNING goes on after a gap that healed, or untouched.
+  void GoOn();
+
+ private:
+  // What has failed in the phase under way.
+  struct Failed {
+    TimePoint at = TimePoint::Max();
+    bool ran_out = false;  // a handler's limit did
+    uint64_t of = 0;       // Board::transitions
+  };
+  Failed& FailedNow();
+
+  void Admit(const std::string& reason);
+  void Rebuild();
+  void OnMisfit(const std::string& error);
+  bool Reloads() const;
+  void CheckSources(bool from_snapshot) const;
+  void Repair();
+  void Verify();
+  void Rollback();
+  void AfterPhase();
+  void Resume();
+  void AwaitResumed();
+  void LimitTheLast();
+  void OnFailed(Rank rank, const PhaseDone& done);
+  void CountFailure(Rank rank, const PhaseDone& done, bool echo);
+  Status TakeLoaded();
+  void ForgetUnregistered();
+  bool AllUnregistered();
+
+  Board& board_;
+  Processes& processes_;
+  Faults& faults_;
+  RunEnd& end_;
+  Comparison& comparison_;
+  SnapshotRounds& rounds_;
+  SnapshotOrders& snapshots_;
+  HangWatch& hangs_;
+  Saves& saves_;
+  CheckpointList& checkpoints_;
+  PhaseTimes times_;
+  std::map<Rank, Step> loaded_;  // resume by the trainer's loader: what each has loaded
+  Failed retry_;
+};
+
+}  // namespace kintsugi::core

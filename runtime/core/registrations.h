@@ -1,0 +1,49 @@
+// Registrations: what the ranks registered, and which of them therefore hold the same shard of state.
+//
+// Threads: none; pure.
+// Errors: ranks whose registries do not fit together; the map before it stays.
+// Invariants: the map is of registries that were compared; it is made anew only where somebody registered something
+// else.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/core/messages.h"
+#include "runtime/core/replica_map.h"
+#include "runtime/core/roster.h"
+#include "runtime/core/unregistered.h"
+
+namespace kintsugi::core {
+
+class Registrations {
+ public:
+  const ReplicaMap& replicas() const { return replicas_; }
+  // Whether the map was made; without one `replicas` is empty.
+  bool mapped() const { return mapped_; }
+  // Somebody registered something else than what the map was made of.
+  bool changed() const { return changed_; }
+
+  // The member's own, or its lost process's; without what is no part of the state any more, of which it is told with
+  // its first order.
+  void Take(Member& member, const Ready& ready);
+  // What trainers took out of their state while the run goes on.
+  const Unregistered& gone() const { return gone_; }
+  // One more trainer did. True: some of it is news.
+  bool Remove(Member& member, const std::vector<std::string>& keys);
+
+  // The warning of a registration, where it is news: ranks are mostly alike.
+  bool IsNews(const std::string& warning);
+  // Makes the map. `claims_for_lost`: ranks may have been lost with the controller before this one.
+  Status Map(const Roster& members, bool claims_for_lost);
+
+ private:
+  ReplicaMap replicas_;
+  Unregistered gone_;
+  bool mapped_ = false;
+  bool changed_ = true;
+  std::string told_warning_;  // the newest
+};
+
+}  // namespace kintsugi::core

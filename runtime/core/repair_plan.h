@@ -1,0 +1,40 @@
+// RepairPlan: where all ranks are to stand, and how they get there, as far as this attempt has chosen it.
+//
+// Threads: none; plain data.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "runtime/core/ladder.h"
+#include "runtime/core/policy.h"
+
+namespace kintsugi::core {
+
+struct RepairPlan {
+  StepChoice choice;  // also the step of what is compared or saved outside of an incident
+  RungDecision decision;
+  std::vector<RepairMove> moves;
+  std::vector<Rank> replaced;        // whose process is a new one, in this attempt: the first ones
+  Checkpoint reload;                 // with the rung reload: fixed when it was chosen
+  bool reload_snapshot = false;      // ... the in-memory snapshot of choice.step instead
+  std::optional<Step> suspect_from;  // updates from this one on may hold damage that was found later
+
+  // The rank maps the memory of the process before it.
+  bool Adopts(Rank rank) const {
+    return std::any_of(moves.begin(), moves.end(),
+                       [rank](const RepairMove& move) { return move.adopt && move.destination == rank; });
+  }
+  // REPAIR is a reload of the in-memory snapshot.
+  bool ReloadsSnapshot() const { return decision.rung == Rung::kReload && reload_snapshot; }
+  bool IsSuspect(Step step) const { return suspect_from && step >= *suspect_from; }
+  // An incident knows nothing of the one before it.
+  void Clear() {
+    decision = {};
+    choice = {};
+    moves.clear();
+  }
+};
+
+}  // namespace kintsugi::core

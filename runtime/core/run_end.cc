@@ -1,0 +1,51 @@
+#include "runtime/core/run_end.h"
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+
+void RunEnd::End(int exit_code, const std::string& text) {
+  KINTSUGI_CHECK(exit_code != kExitResumable || checkpoints_.newest(),
+                 "the run is to be resumed, and there is nothing to resume it from: " + text);
+  if (board_.incident.open()) board_.CloseIncident();
+  board_.SetPhase(Phase::kEnded, text);
+  for (size_t r = 0; r < board_.members.size(); ++r) {
+    const Rank rank(static_cast<int32_t>(r));
+    const Member& member = board_.members[r];
+    if (member.life == Life::kReady || member.connected)
+      board_.SendTo(rank, EndOrder{exit_code, text});
+    else if (member.life == Life::kStarting && board_.policy.can_spawn)
+      board_.Act(KillProcess{rank, member.incarnation, "the run has ended"});
+  }
+  ended_ = {exit_code, text, CommittedStep(exit_code), final_digest_};
+  board_.Act(ended_);
+}
+
+void RunEnd::EndFinished(uint64_t final_digest) {
+  final_digest_ = final_digest;
+  End(kExitSuccess, "all ranks finished");
+}
+
+void RunEnd::EndWithoutSave(const std::string& why) {
+  // A run that was never under way has nothing that a scheduler should come back to: it would end like this again.
+  if (!board_.course.ever_ran) return End(kExitStartup, why);
+  const std::string damage = checkpoints_.damage().empty() ? "" : "; " + checkpoints_.damage();
+  const Checkpoint* newest = checkpoints_.newest();
+  if (!newest) return End(kExitFailed, why + (damage.empty() ? "; there is no checkpoint" : damage));
+  End(repeats_.hopeless().empty() ? kExitResumable : kExitFailed,
+      why + damage + "; resume from " + newest->directory + " (step " + newest->step.ToString() + ")");
+}
+
+void RunEnd::TellAgain(Rank rank) {
+  KINTSUGI_CHECK(board_.phase() == Phase::kEnded, "the end is told before it came");
+  board_.SendTo(rank, EndOrder{ended_.exit_code, ended_.text});
+}
+
+Step RunEnd::CommittedStep(int exit_code) const {
+  const std::optional<Step>& at = board_.plan.choice.step;
+  if (exit_code == kExitSuccess && at) return *at;
+  if (const Checkpoint* newest = checkpoints_.newest(); exit_code == kExitResumable && newest) return newest->step;
+  return at.value_or(Step());
+}
+
+}  // namespace kintsugi::core

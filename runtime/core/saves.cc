@@ -1,0 +1,230 @@
+#include "runtime/core/saves.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+namespace {
+
+// So often is the last chance to save taken before the run ends without.
+constexpr int kLastSavesMax = 3;
+
+}  // namespace
+
+Saves::Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, const Survey& survey, HangWatch& hangs,
+             CheckpointList& checkpoints, const Repeats& repeats)
+    : board_(board),
+      end_(end),
+      faults_(faults),
+      comparison_(comparison),
+      survey_(survey),
+      repeats_(repeats),
+      points_(board, hangs),
+      writer_(board, checkpoints) {}
+
+std::optional<Step> Saves::paused_at() const {
+  return board_.save() == SaveState::kPaused ? std::optional(paused_step_) : std::nullopt;
+}
+
+void Saves::Request(bool then_end) {
+  if (then_end) {
+    board_.course.leaving = true;
+    // Half of the grace period for reaching the boundary, the rest for writing.
+    if (stop_deadline_ == TimePoint::Max()) stop_deadline_ = board_.now() + board_.policy.grace / 2;
+  }
+  if (board_.policy.save_directory.empty()) {
+    if (then_end) return end_.End(kExitFailed, "stopped on request; nothing was saved: no save directory is set");
+    return board_.Note(Rank(0), "save refused: no save directory is set (start with --save-dir)");
+  }
+  // Who takes a run over does not know yet whether it began: once it does, it asks again.
+  if (!board_.course.ever_ran && then_end && !board_.course.listening)
+    return end_.End(kExitFailed, "stopped on request before the run began");
+  request_.Ask();
+  BeginRequested();
+}
+
+void Saves::BeginRequested() {
+  // In an incident a request waits until the run goes on; a stop is met by the incident itself.
+  if (board_.phase() != Phase::kRunning) return;
+  if (!request_.waits() && !board_.course.leaving) return BeginPause();
+  end_after_save_ = end_after_save_ || board_.course.leaving;
+  request_.Begin();
+  gathers_to_save_ = true;
+  if (board_.save() == SaveState::kPaused) return SaveWhilePaused();
+  points_.Begin();
+  if (board_.save() == SaveState::kVerifying) save_after_verify_ = true;
+  if (board_.save() == SaveState::kNone || board_.save() == SaveState::kGathering) points_.Arm();
+}
+
+// ---- pauses ------------------------------------------------------------------------------------------------------
+
+void Saves::AskForPause() {
+  if (board_.course.leaving) return;
+  pause_asked_ = true;
+  BeginRequested();
+}
+
+void Saves::AskToContinue() {
+  if (!std::exchange(pause_asked_, false) || board_.save() != SaveState::kPaused) return;
+  board_.Note(Rank(0), "continued after step " + paused_step_.ToString());
+  LeavePoints();
+}
+
+void Saves::BeginPause() {
+  if (!pause_asked_ || board_.save() != SaveState::kNone) return;  // what is under way ends in the pause
+  gathers_to_save_ = false;
+  points_.Begin();
+  points_.Arm();
+}
+
+// In place of going on from where all have parked.
+bool Saves::StaysPaused() {
+  if (!pause_asked_ || board_.course.leaving) return false;
+  const std::optional<Step> parked = points_.ParkedAt();
+  if (!parked) return false;  // all have finished
+  board_.SetSave(SaveState::kPaused);
+  paused_step_ = *parked;
+  board_.Note(Rank(0), "paused after step " + paused_step_.ToString() + " on request");
+  return true;
+}
+
+// All are there already.
+void Saves::SaveWhilePaused() {
+  if (writer_.step() == paused_step_ && !writer_.failed()) {
+    Settle();
+    return Finish();
+  }
+  board_.SetSave(SaveState::kGathering);
+  MaybeSave();
+}
+
+void Saves::OnPauseAck(Rank rank, const PauseAck& ack) {
+  if (points_.OnAck(rank, ack)) MaybeSave();
+}
+
+void Saves::OnParked(Rank rank, Step step) {
+  if (points_.OnParked(rank, step)) MaybeSave();
+}
+
+void Saves::LeavePoints() {
+  if (StaysPaused()) return;
+  board_.SetSave(SaveState::kNone);  // where all had come for a pause that nobody asks for any more
+  points_.LeaveAll();
+  MaybeFinish();
+}
+
+// ---- saves -------------------------------------------------------------------------------------------------------
+
+void Saves::MaybeSave() {
+  const SaveState save = board_.save();
+  if (board_.phase() != Phase::kRunning || (save != SaveState::kNone && save != SaveState::kGathering)) return;
+  const std::optional<Step> step = points_.AllAt();
+  if (!step) return;
+  board_.plan.choice = {*step, StepReason::kUpdateBegun};
+  const bool asked_for = save == SaveState::kGathering && gathers_to_save_;
+  if (save == SaveState::kGathering && !asked_for && !points_.IsPeriodic(*step)) return LeavePoints();
+  // Replicas that differ are found before they are saved: a checkpoint then never holds what nobody can vouch for.
+  if (board_.policy.verify_every > 0 && verified_step_ != *step) return Compare(SaveState::kVerifying);
+  if (!asked_for && !points_.SavesAt(*step)) return LeavePoints();
+  Write(*step, survey_.Take());
+}
+
+void Saves::Compare(SaveState state) {
+  save_after_verify_ = board_.save() == SaveState::kGathering;
+  comparison_.Ask(state);
+}
+
+void Saves::OnDigests(Rank rank, const PhaseDone& done) {
+  const bool final = board_.save() == SaveState::kFinalVerify;
+  if (!comparison_.OnAnswer(rank, done) || !comparison_.Agree()) return;
+  comparison_.Remember();
+  if (final) return end_.EndFinished(comparison_.Fold());
+  verified_step_ = *board_.plan.choice.step;
+  if (save_after_verify_) board_.SetSave(SaveState::kGathering);
+  MaybeSave();
+}
+
+void Saves::OnWritten(Rank rank, const PhaseDone& done) {
+  const bool is_last = !board_.InTraining() || end_after_save_;
+  const CheckpointWriter::Answer answer = writer_.Take(rank, done, is_last);
+  if (answer == CheckpointWriter::Answer::kLastFailed) return OnLastFailed(rank);
+  if (answer == CheckpointWriter::Answer::kEnded) Finish();
+}
+
+void Saves::OnLastFailed(Rank rank) {
+  Settle();
+  // Another attempt, with other writers where a shard has other holders.
+  if (++last_save_failures_ >= kLastSavesMax) return end_.EndWithoutSave(writer_.failure());
+  faults_.Fault(rank, FaultKind::kHandlerFailed, writer_.failure(), board_.now());
+}
+
+void Saves::Finish() {
+  board_.SetSave(SaveState::kNone);
+  board_.SetSaveDeadline(TimePoint::Max());
+  board_.members.StopWaiting();
+  if (writer_.failed())
+    Settle();
+  else
+    request_.Answer();  // what was published is settled already
+  if (!end_after_save_) return LeavePoints();
+  KINTSUGI_CHECK(!writer_.failed(), "a last save that failed ends the run as if it were saved");
+  const std::string saved = "saved step " + writer_.step().ToString() +
+                            (board_.majority.minority() ? " without a majority, not marked as the latest" : "") +
+                            "; resume with --resume " + board_.policy.save_directory;
+  if (!repeats_.hopeless().empty()) return end_.End(kExitFailed, repeats_.hopeless() + "; " + saved);
+  end_.End(kExitResumable, saved);
+}
+
+void Saves::Settle() {
+  request_.Answer();
+  board_.Act(writer_.Outcome());
+}
+
+void Saves::Cancel() {
+  writer_.Cancel();
+  // Who asked for it gets the save after this incident.
+  if (request_.Interrupt(board_.course.leaving))
+    board_.Act(SaveSettled{board_.course.resume_step, false, Rank(), "incidents interrupted it again and again"});
+  board_.SetSave(SaveState::kNone);
+  end_after_save_ = false;
+  verified_step_ = Step();
+  points_.Drop();
+}
+
+// ---- the end -----------------------------------------------------------------------------------------------------
+
+void Saves::MaybeFinish() {
+  if (board_.phase() != Phase::kRunning) return;
+  std::optional<Step> last;
+  for (const Member& member : board_.members) {
+    if (!member.finished) return MaybeSave();  // others may wait at a save point for this one
+    last = std::max(last.value_or(Step()), *member.finished);
+  }
+  if (!InLoops(board_.save())) return;
+  const bool overtaken = board_.save() != SaveState::kNone && gathers_to_save_;
+  board_.SetSave(SaveState::kNone);  // nobody is left to pause
+  end_after_save_ = false;
+  const bool periodic = last->value() > 0 && points_.SavesAt(*last);
+  if ((overtaken || periodic) && writer_.step() != *last) {
+    gathers_to_save_ = true;
+    board_.SetSave(SaveState::kGathering);
+    return MaybeSave();
+  }
+  if (request_.owed()) Settle();  // of this very step, just before
+  board_.plan.choice = {*last, StepReason::kUpdateBegun};
+  Compare(SaveState::kFinalVerify);
+}
+
+bool Saves::CheckGrace() {
+  if (board_.now() < stop_deadline_ || board_.phase() != Phase::kRunning || Writes(board_.save())) return false;
+  stop_deadline_ = TimePoint::Max();
+  const std::string text = "the grace period is nearly over: saving at once";
+  faults_.Record(Rank(0), FaultKind::kOperator, text, board_.now());
+  board_.incident.BlameNobody();
+  faults_.Lock(text);
+  return true;
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,46 @@
+#include "runtime/core/snapshot_orders.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace kintsugi::core {
+
+void SnapshotOrders::Arm() {
+  if (!rounds_.MayArm() || board_.phase() != Phase::kRunning || board_.members.unresumed() > 0 ||
+      !board_.registered.mapped() || board_.course.leaving)
+    return;
+  if (!rounds_.partners_known()) {
+    std::vector<std::string> hosts;
+    for (const Member& member : board_.members) hosts.push_back(member.host);
+    const std::string alone = rounds_.ChoosePartners(board_.replicas(), hosts);
+    if (!alone.empty()) board_.Note(Rank(0), alone);
+  }
+  Step begun = board_.course.resume_step;
+  for (const Member& member : board_.members) begun = std::max(begun, member.begun);
+  rounds_.Arm(begun);
+  for (size_t r = 0; r < board_.members.size(); ++r) TellAgain(Rank(static_cast<int32_t>(r)));
+}
+
+void SnapshotOrders::TellAgain(Rank rank) {
+  if (const auto order = rounds_.OrderFor(rank)) board_.SendTo(rank, *order);
+}
+
+void SnapshotOrders::OnReport(Rank rank, const SnapshotReport& report) {
+  if (!board_.InTraining()) return;
+  Member& member = board_.At(rank);
+  member.begun = std::max(member.begun, report.begun);
+  if (!rounds_.Take(rank, report)) return;
+  const SnapshotSettled settled = rounds_.Settle(board_.replicas(), hangs_.step_time());
+  board_.Act(settled);
+  if (!rounds_.off().empty()) board_.Note(settled.rank, "no more in-memory snapshots are made: " + rounds_.off());
+  Arm();
+}
+
+void SnapshotOrders::OnUnreadable(Rank rank, const std::string& why) {
+  board_.Note(rank, "the in-memory snapshot of step " + board_.plan.choice.step->ToString() +
+                        " cannot be used as it is: " + why);
+  rounds_.Spoil(rank);
+  faults_.Lock("what rank " + rank.ToString() + " holds of the in-memory snapshot cannot be used: " + why);
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,72 @@
+#include "runtime/core/survey.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+namespace {
+
+// So often is a process of one rank started only to save what is held of it.
+constexpr int kRescuesMax = 2;
+
+// Of the layouts that the rank holds, those that a damaged tensor is of: all, where its registry does not say.
+std::vector<int> LayoutsOf(const RegistrySummary& registry, const std::string& key, std::vector<int> held) {
+  for (const TensorSummary& tensor : registry.tensors)
+    if (tensor.key == key) return {tensor.layout};
+  return held;
+}
+
+// A new process has no state yet: for the choice of rung its predecessor's process is what was lost.
+Condition ConditionOf(const Member& member) {
+  if (member.life != Life::kReady || member.fresh) return Condition::kGone;
+  if (!member.needs_repair) return Condition::kGood;
+  return member.damaged_keys.empty() ? Condition::kTorn : Condition::kDamaged;
+}
+
+}  // namespace
+
+std::string Survey::Leaving() const {
+  if (!repeats_.hopeless().empty()) return repeats_.hopeless();
+  if (board_.majority.minority()) return "no majority of the ranks answers: save and leave";
+  return board_.course.leaving ? "a stop was asked for: save and leave" : "";
+}
+
+RankSnapshot Survey::Of(Rank rank) const {
+  const Member& member = board_.At(rank);
+  RankSnapshot seen;
+  seen.rank = rank;
+  seen.condition = ConditionOf(member);
+  seen.respawns_left = board_.policy.max_respawns - member.respawns;
+  seen.rescues_left = kRescuesMax - member.rescues;
+  KINTSUGI_CHECK(seen.respawns_left >= 0 && seen.rescues_left >= 0,
+                 "rank " + rank.ToString() + " was replaced more often than it may be");
+  seen.start_failure = member.start_failure;
+  seen.replacement_started = member.life != Life::kDead;
+  seen.held = member.held;
+  seen.spare_takes_over = member.from_spare;
+  for (const std::string& key : member.damaged_keys)
+    for (int layout : LayoutsOf(member.registry, key, board_.replicas().LayoutsOf(rank)))
+      seen.damaged[layout].push_back(key);
+  seen.can_write = !member.save_failed;
+  return seen;
+}
+
+IncidentSnapshot Survey::Take() const {
+  const RepairPlan& plan = board_.plan;
+  IncidentSnapshot snapshot;
+  snapshot.step = plan.choice;
+  if (const Checkpoint* checkpoint = checkpoints_.NewestBefore(plan.suspect_from)) {
+    snapshot.checkpoint_exists = true;
+    snapshot.checkpoint = checkpoint->step;
+  }
+  if (plan.choice.step && plan.IsSuspect(*plan.choice.step)) snapshot.suspect_from = plan.suspect_from;
+  snapshot.save_possible = !board_.policy.save_directory.empty();
+  snapshot.leaving = Leaving();
+  if (board_.policy.verify_every > 0) snapshot.compared = comparison_.agreed_step();
+  snapshot.ranks.reserve(board_.members.size());
+  for (size_t r = 0; r < board_.members.size(); ++r) snapshot.ranks.push_back(Of(Rank(static_cast<int32_t>(r))));
+  return snapshot;
+}
+
+}  // namespace kintsugi::core

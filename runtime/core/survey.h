@@ -1,0 +1,35 @@
+// Survey: what the ladder is told of the world: each rank's condition, what it may still cost to replace it, and what
+// there is to go back to.
+//
+// Threads: none; reads, changes nothing.
+// Invariants: a rank that needs a repair is in no condition to give; one that has no state of its own yet counts as
+// gone.
+#pragma once
+
+#include "runtime/core/board.h"
+#include "runtime/core/checkpoint_list.h"
+#include "runtime/core/comparison.h"
+#include "runtime/core/ladder.h"
+#include "runtime/core/repeats.h"
+
+namespace kintsugi::core {
+
+class Survey {
+ public:
+  Survey(const Board& board, const CheckpointList& checkpoints, const Repeats& repeats, const Comparison& comparison)
+      : board_(board), checkpoints_(checkpoints), repeats_(repeats), comparison_(comparison) {}
+
+  IncidentSnapshot Take() const;
+
+ private:
+  RankSnapshot Of(Rank rank) const;
+  // Why what can be saved is saved, and nothing repaired any more.
+  std::string Leaving() const;
+
+  const Board& board_;
+  const CheckpointList& checkpoints_;
+  const Repeats& repeats_;
+  const Comparison& comparison_;
+};
+
+}  // namespace kintsugi::core

@@ -1,0 +1,113 @@
+#include "runtime/core/takeover.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+namespace {
+
+// Replacements of a rank whose earlier lives this controller has not seen must be newer than all of these.
+Incarnation FirstOfTerm(Term term) { return Incarnation(term.number << 20); }
+
+}  // namespace
+
+void RunTakeover::Begin() {
+  KINTSUGI_CHECK(board_.policy.takes_over, "a run is taken over that this controller begins itself");
+  board_.BeginIn(Phase::kConfirm);
+  board_.course.listening = true;
+  checkpoints_.Begin(board_.policy.checkpoints);
+  board_.SetDeadline(board_.now() + board_.policy.ConfirmWindow());
+  for (Member& member : board_.members) {
+    member.fresh = true;
+    member.unconfirmed = Incarnation();
+    member.given_up_at = board_.now();
+  }
+}
+
+void RunTakeover::OnFound(const ProcessFound& found) {
+  if (!listening() || !board_.members.Has(found.rank)) return;
+  Member& member = board_.At(found.rank);
+  if (found.incarnation < member.incarnation ||
+      (found.incarnation == member.incarnation && member.life != Life::kAbsent))
+    return;
+  member.incarnation = found.incarnation;
+  board_.members.SetLife(member, Life::kStarting);
+  member.unconfirmed.reset();
+  if (!member.knocks)
+    member.unconfirmed = found.incarnation;  // it may be in the run, and have promised itself to another
+}
+
+void RunTakeover::OnKnock(Rank rank) {
+  Member& member = board_.At(rank);
+  member.knocks = true;
+  if (member.life == Life::kStarting) member.unconfirmed.reset();  // found, and new: the one before it has ended
+  Reconsider();
+}
+
+void RunTakeover::TakeStanding(Rank rank, const Header& header, const JoinRequest& join) {
+  KINTSUGI_CHECK(listening(), "rank " + rank.ToString() + " says where it stands to a controller that knows");
+  Member& member = board_.At(rank);
+  member.standing = join.standing;
+  member.joined_generation = header.generation;
+  member.fresh = join.standing == Standing::kNew;
+  board_.members.SetResumed(member, join.standing == Standing::kRunning);
+  board_.RaiseGeneration(std::max(board_.generation(), header.generation));
+}
+
+// Once everybody has spoken who can: nobody waits for a process that its launcher knows to have ended, nor for one that
+// waits for us.
+void RunTakeover::Reconsider() {
+  const bool can_spawn = board_.policy.can_spawn;
+  if (listening() && std::all_of(board_.members.begin(), board_.members.end(), [can_spawn](const Member& m) {
+        return m.life == Life::kReady || (m.knocks && (m.life == Life::kStarting || !can_spawn)) ||
+               (m.life != Life::kStarting && !m.unconfirmed);
+      }))
+    Conclude();
+}
+
+bool RunTakeover::IsUndisturbed() const {
+  return board_.members.all_ready() && board_.registered.mapped() && !board_.incident.open() &&
+         std::all_of(board_.members.begin(), board_.members.end(), [this](const Member& m) {
+           return m.standing == Standing::kRunning && m.joined_generation == board_.generation() && m.connected;
+         });
+}
+
+void RunTakeover::Conclude() {
+  board_.course.listening = false;
+  board_.SetDeadline(TimePoint::Max());
+  board_.course.ever_ran =
+      board_.policy.began || std::any_of(board_.members.begin(), board_.members.end(), [](const Member& m) {
+        return m.life == Life::kReady && m.standing >= Standing::kLocked;
+      });
+  const bool ever_ran = board_.course.ever_ran;
+  if (board_.course.leaving && !ever_ran) return saves_.Request(true);  // which ends it
+  // Before the run ever went everybody starts from what it registered.
+  for (Member& member : board_.members) member.needs_repair = member.needs_repair || (ever_ran && member.fresh);
+  if (const Status mapped = recovery_.MapReplicas(); !mapped.ok())
+    board_.Note(Rank(0), "the replica map cannot be rebuilt: " + mapped.message());
+  if (!IsUndisturbed()) return GiveUpAbsent();
+  board_.SetPhase(Phase::kRunning, "term " + std::to_string(board_.term.number) + ": nothing else is wrong");
+  for (Member& member : board_.members) member.left_behind = false;
+  KINTSUGI_CHECK(board_.members.unresumed() == 0, "a run that goes on untouched has ranks outside of their loops");
+  recovery_.GoOn();
+}
+
+void RunTakeover::GiveUpAbsent() {
+  const std::string within = "the controller died within an incident";
+  if (!board_.incident.open()) faults_.OpenBlamingNobody(FaultKind::kControllerLost, within, board_.now());
+  const std::vector<Rank> absent = board_.members.Where([](const Member& m) { return m.life == Life::kAbsent; });
+  for (Rank rank : absent) {
+    Member& member = board_.At(rank);
+    member.incarnation = std::max(member.incarnation, FirstOfTerm(board_.term));
+    processes_.MarkDead(rank);
+    member.needs_repair = board_.course.ever_ran;
+    faults_.Record(rank, FaultKind::kSilence, "neither it nor its launcher came to the new controller", board_.now());
+    member.respawns = 0;  // it may have been on its way, for an earlier loss
+  }
+  faults_.Lock(absent.empty() ? within : "ranks are lost with the controller");
+}
+
+}  // namespace kintsugi::core

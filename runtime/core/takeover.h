@@ -1,0 +1,57 @@
+// RunTakeover: a controller that takes a run over knows nothing but its policy: agents and launchers say where the
+// run stands. While it listens (CONFIRM) it orders nothing. Where every rank turns out to be in its loop, in one
+// generation, the run was never disturbed and goes on as it is; anything else is an incident, and goes to LOCK.
+//
+// Threads: none.
+// Errors: as the Board's.
+// Invariants: it listens once, for one confirmation window at most; its generations are above every one that was
+// heard of.
+#pragma once
+
+#include "runtime/core/board.h"
+#include "runtime/core/checkpoint_list.h"
+#include "runtime/core/faults.h"
+#include "runtime/core/processes.h"
+#include "runtime/core/recovery.h"
+#include "runtime/core/saves.h"
+
+namespace kintsugi::core {
+
+class RunTakeover {
+ public:
+  RunTakeover(Board& board, Processes& processes, Faults& faults, Recovery& recovery, Saves& saves,
+              CheckpointList& checkpoints)
+      : board_(board),
+        processes_(processes),
+        faults_(faults),
+        recovery_(recovery),
+        saves_(saves),
+        checkpoints_(checkpoints) {}
+
+  bool listening() const { return board_.course.listening; }
+  void Begin();
+  // A launcher says that this process runs.
+  void OnFound(const ProcessFound& found);
+  // A process that knows no generation yet: whether it is a replacement is not known before the others have spoken, and
+  // its driver asks again.
+  void OnKnock(Rank rank);
+  // What a process says of itself, before it has a place among the members.
+  void TakeStanding(Rank rank, const Header& header, const JoinRequest& join);
+  // Somebody has spoken, or is known to say nothing any more: the last one there was?
+  void Reconsider();
+  // Nobody else is waited for.
+  void Conclude();
+
+ private:
+  bool IsUndisturbed() const;
+  void GiveUpAbsent();
+
+  Board& board_;
+  Processes& processes_;
+  Faults& faults_;
+  Recovery& recovery_;
+  Saves& saves_;
+  CheckpointList& checkpoints_;
+};
+
+}  // namespace kintsugi::core

@@ -1,0 +1,80 @@
+// Ground: what a machine of the controller stands on, with ranks that do nothing by themselves, so that each machine is
+// tested alone: a test calls it, and looks at the board and at what it said and ordered.
+//
+// Of the machine above, which locks all ranks, it is only noted that it was asked.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/core/recovery.h"
+#include "runtime/core/rescue.h"
+#include "runtime/core/saves.h"
+#include "runtime/core/snapshot_orders.h"
+
+namespace kintsugi::core {
+
+class Ground {
+ public:
+  // Four ranks, of which 0 and 2, and 1 and 3, hold the same.
+  static Policy FourRanks();
+  explicit Ground(Policy policy = FourRanks());
+
+  // Every rank is ready and has registered; the run has not begun.
+  void Gather();
+  // ... and all are in their loops, from this step on.
+  void Train(uint64_t step = 5);
+  // To a phase of an incident that is proven, with all ranks to meet at `step`.
+  void GoTo(Phase phase, uint64_t step = 5);
+  // What is opened by a fault of rank 1.
+  void OpenIncident(FaultKind kind = FaultKind::kProcessExit);
+  void Pass(Duration duration) { board.SetNow(board.now() + duration); }
+
+  // What was said and ordered since this was last asked.
+  std::vector<ControllerAction> Take() { return board.TakeActions(); }
+  template <typename T>
+  static std::vector<T> Of(const std::vector<ControllerAction>& actions) {
+    std::vector<T> found;
+    for (const ControllerAction& action : actions)
+      if (const auto* a = std::get_if<T>(&action)) found.push_back(*a);
+    return found;
+  }
+  template <typename T>
+  static std::vector<std::pair<Rank, T>> Sent(const std::vector<ControllerAction>& actions) {
+    std::vector<std::pair<Rank, T>> found;
+    for (const Send& send : Of<Send>(actions))
+      if (const auto* m = std::get_if<T>(&send.message)) found.emplace_back(send.header.rank, *m);
+    return found;
+  }
+  static PhaseDone Done(Phase phase) { return {.phase = phase}; }
+  static PhaseDone Failed(Phase phase, StatusCode code) { return {.phase = phase, .code = code, .text = "told so"}; }
+  static PhaseDone Digest(uint64_t digest) { return {.phase = Phase::kVerify, .digests = {{0, digest}}}; }
+  Member& member(int rank) { return board.At(Rank(rank)); }
+
+  // The machine above.
+  class Asked : public NextAttempt {
+   public:
+    void Lock(const std::string& reason) override { reasons.push_back(reason); }
+    std::vector<std::string> reasons;
+  };
+
+  Board board;
+  CheckpointList checkpoints;
+  Repeats repeats;
+  ControlGate gate;
+  SnapshotRounds rounds;
+  Asked next;
+  Processes processes;
+  RunEnd end;
+  Faults faults;
+  HangWatch hangs;
+  SnapshotOrders snapshots;
+  Comparison comparison;
+  Survey survey;
+  Saves saves;
+  Rescue rescue;
+  Recovery recovery;
+};
+
+}  // namespace kintsugi::core
