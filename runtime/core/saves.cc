@@ -149,8 +149,10 @@ void Saves::OnDigests(Rank rank, const PhaseDone& done) {
 void Saves::OnWritten(Rank rank, const PhaseDone& done) {
   const bool is_last = !board_.InTraining() || end_after_save_;
   const CheckpointWriter::Answer answer = writer_.Take(rank, done, is_last);
-  if (answer == CheckpointWriter::Answer::kLastFailed) return OnLastFailed(rank);
-  if (answer == CheckpointWriter::Answer::kEnded) Finish();
+  if (answer != CheckpointWriter::Answer::kLastFailed && answer != CheckpointWriter::Answer::kEnded) return;
+  // A stop that came after somebody had failed has made this the last one.
+  if (writer_.failed() && is_last) return OnLastFailed(writer_.Outcome().rank);
+  Finish();
 }
 
 void Saves::OnLastFailed(Rank rank) {

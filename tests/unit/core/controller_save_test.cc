@@ -35,6 +35,23 @@ TEST(Save, ParksAllAtOneBoundaryWritesAndGoesOn) {
   EXPECT_EQ(bench.core.phase(), Phase::kRunning);
 }
 
+TEST(Save, AStopThatComesAfterAWriterHasFailedIsNotTakenForSaved) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.hold = Phase::kDump;
+  bench.Feed(OperatorSave{});
+  const uint64_t at = bench.Sent<PauseAt>().back().second.step.value();
+  AckAll(bench, 4, at);
+  for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(at)});
+  bench.Say(0, PhaseDone{.phase = Phase::kDump, .code = StatusCode::kInternal, .text = "the disk is full"});
+  bench.Feed(OperatorStop{});
+  bench.CommitAll(at);
+  bench.hold.reset();
+  bench.Say(1, PhaseDone{.phase = Phase::kDump});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable);
+  EXPECT_EQ(bench.All<CheckpointReady>().size(), 1u) << "it ends as if it had been saved";
+}
+
 TEST(Save, ThePauseMovesToARankThatHadGonePast) {
   Bench bench = Running(Bench::QuickPolicy(2));
   bench.Feed(OperatorSave{});
