@@ -1,0 +1,40 @@
+"""A trainer in torchtitan's shape survives: same bits, losses and samples as the undisturbed run.
+
+  titan_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each way to be parallel, struck in each phase
+"""
+import argparse
+import sys
+
+from door import ROOT, Door, main, skip_without_torch
+
+TRAINER = [str(ROOT / "integrations/examples/torch_titan/train.py"), "--steps", "12", "--accumulate", "2"]
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("door", nargs=3)
+    parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    options = parser.parse_args()
+    door = Door(options.door)
+    skip_without_torch(door)
+
+    def struck(name, *faults, paths, how="hsdp", arguments=(), words=()):
+        arguments = [*arguments, *(word for fault in faults for word in ("--inject", fault))]
+        return name, door.same([*TRAINER, "--parallel", how], arguments, paths=paths, words=words)
+
+    def matrix():
+        for how in ("ddp", "fsdp", "hsdp"):
+            rest = ("--snapshot-every", "2") if how == "fsdp" else ()  # nobody has a second copy
+            for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):
+                yield struck(f"{how}, killed and struck by an exception in phase {phase}", f"kill:1@3:{phase}", f"throw:2@6:{phase}",
+                             f"kill:0@9:{phase}", how=how, paths=None, arguments=rest)
+
+    # The last of a step's collectives before its gate is the clipping's; tokens that were counted twice would be more.
+    short = [
+        struck("exceptions in forward, at the clipping's collective, in the update and behind it, killed in an update and in forward",
+               "throw:1@2:forward", "throw:3@4,collective=24", "kill:2@6:update", "throw:0@8:update", "throw:0@9:between", "kill:1@11:forward",
+               paths=[["retry", "retry", "respawn", "rebuild", "retry", "adopt"]], words=("in clip_gradients", "tokens 1,280 a rank")),
+        ("what is not protected is refused by name", door.alone("titan_mistakes.py")),
+        ("types of the trainer are as they say", door.typed(TRAINER[0])),
+    ]
+    sys.exit(main(list(matrix()) if options.soak else short, door.bin, options.only))
