@@ -58,8 +58,9 @@ class Reader:
 def averaging(plain):
     """The plain script with the average that the tutorial's last one keeps."""
     step = "    loss.backward()\n"
+    end = "dist.destroy_process_group()\n"
     return (plain.replace("for k in", "average = 0.0\nfor k in").replace(step, f"{step}    average = 0.9 * average + 0.1 * loss.item()\n")
-            + '    print("average:", average)\n')
+            .replace(end, f'    print("average:", average)\n{end}'))
 
 
 def follow(door, struck):
