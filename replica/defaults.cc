@@ -286,8 +286,10 @@ Status ReplicaDefaults::ServeMove(HandlerContext& call, const RepairMove& move, 
   }
   const auto held = snapshot ? Result<std::vector<StreamItem>>(snapshot->ItemsOf(move.layout)) : ItemsOf(move);
   KINTSUGI_ASSIGN_OR_RETURN(auto items, held);
-  // What was taken out of the state since is asked for by nobody.
-  if (snapshot) std::erase_if(items, [this](const StreamItem& item) { return !registry_.tensors().count(item.key); });
+  if (snapshot)
+    std::erase_if(items, [&call](const StreamItem& item) {
+      return std::binary_search(call.unregistered.begin(), call.unregistered.end(), item.key);
+    });
   ActiveLinks links(*call.cancel);
   KINTSUGI_ASSIGN_OR_RETURN(auto link, OpenFor(call, move, number, call.rank));
   links.Add(std::move(link));

@@ -60,6 +60,8 @@ struct HandlerContext {
   std::string directory;           // save, rename: the checkpoint root; repair on reload: the checkpoint to read
   bool from_snapshot = false;      // repair on reload: from the in-memory snapshot of `step`, not from `directory`
   bool moves_latest = true;        // rename: false where a minority saves; the checkpoint is visible, `latest` stays
+  // Sorted: tensors that are no part of the state any more, whoever took them out of it; what is older may still hold them.
+  std::vector<std::string> unregistered;
   uint64_t bytes_moved = 0;        // repair: set by the handler on the receiving side
   // repair on a resume from a directory in a form of the trainer's own, where `step` is 0: the step that was loaded, set
   // by the handler and equal on all ranks.

@@ -199,6 +199,7 @@ HandlerContext Agent::Impl::ContextOf(const core::RunOnTrainer& run, CancelToken
   call.directory = run.order.directory;
   call.from_snapshot = run.order.from_snapshot;
   call.moves_latest = run.order.moves_latest;
+  call.unregistered = run.order.unregistered;
   return call;
 }
 
