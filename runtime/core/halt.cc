@@ -57,7 +57,6 @@ void Halt::Lock(const std::string& reason) {
   saves_.Cancel();
   board_.SetPhase(Phase::kLock, reason);
   SetState(kAnswers);
-  awaited_majority_ = false;
   board_.RaiseGeneration(board_.generation().Next());
   board_.incident.BeginAttempt(reason, board_.generation());
   board_.plan.moves.clear();
@@ -128,8 +127,7 @@ std::vector<LockReport> Halt::Reports() const {
 // ---- what is waited for beside the ranks that are here -----------------------------------------------------------
 
 void Halt::AwaitMajority() {
-  if (state_ != kAway) SetState(kMajority);
-  awaited_majority_ = true;
+  SetState(kMajority);
   if (board_.majority.Await(board_.now()))
     board_.Note(Rank(0), "no majority: the ranks that answer wait for the others, " +
                              Seconds(board_.policy.consent_wait) + " at most; then they save and leave");
@@ -149,7 +147,7 @@ void Halt::AskWitnessWhereItDecides() {
 }
 
 void Halt::ReconsiderMajority() {
-  if (!awaited_majority_ || board_.phase() != Phase::kLock || !board_.NobodyWaits()) return;
+  if (state_ != kMajority || !board_.NobodyWaits()) return;
   board_.majority.Has(board_.members, board_.now()) ? AfterLock() : AskWitnessWhereItDecides();
 }
 

@@ -80,7 +80,6 @@ class Halt : public NextAttempt {
   Rescue& rescue_;
   Recovery& recovery_;
   HaltState state_ = HaltState::kNone;
-  bool awaited_majority_ = false;  // in this LOCK
 };
 
 }  // namespace kintsugi::core

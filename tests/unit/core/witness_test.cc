@@ -403,5 +403,38 @@ TEST_F(HalfWithoutAgreement, AsksNobodyAndTakesNoWord) {
   EXPECT_EQ(bench.core.phase(), Phase::kAdmit);
 }
 
+// The side with the lowest rank acts by itself, and waits for what the other side may hold, which has the only copies.
+class HalfWaitsForTheOther : public testing::Test {
+ protected:
+  static Policy Alone() {
+    Policy policy = Bench::QuickPolicy(4);
+    policy.needs_consent = true;
+    policy.consent_wait = 3s;
+    policy.tie_rule = TieRule::kLowestRank;
+    policy.adopts = true;
+    return policy;
+  }
+  HalfWaitsForTheOther() : bench(Alone()) {
+    for (auto& [rank, claim] : bench.claims) claim[0].replicas = 1;
+    bench.Run();
+    bench.CommitAll(9);
+    bench.replacements_come = false;
+    for (int rank : {2, 3}) {
+      bench.mute.insert(rank);
+      bench.silent.insert(rank);
+      bench.Close(rank);
+    }
+    bench.Pass(1500ms);
+  }
+  Bench bench;
+};
+
+TEST_F(HalfWaitsForTheOther, AndLeavesWhereItMayNotActAnyMore) {
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  bench.Feed(TieRuleTaken{TieRule::kNobody});
+  bench.Pass(10s);
+  EXPECT_TRUE(bench.Ended()) << "it waits for ever in " << PhaseName(bench.core.phase());
+}
+
 }  // namespace
 }  // namespace kintsugi::core
