@@ -71,10 +71,20 @@ refused("validation is on", setting("validation", SimpleNamespace(enable=True)))
 refused("validation is on", trainer(job_config=None, config=SimpleNamespace(validator=SimpleNamespace(enable=True))))
 refused("its checkpointer is on", trainer(checkpointer=SimpleNamespace(enable=True)))
 refused("profiling is on", setting("profiling", SimpleNamespace(enable_profiling=True)))
+refused("profiling is on", trainer(job_config=None, config=SimpleNamespace(profiler=SimpleNamespace(enable_memory_snapshot=True))))
+scales = SimpleNamespace(precompute_float8_dynamic_scale_for_fsdp=True)
+refused("precompute_float8_dynamic_scale_for_fsdp", setting("quantize", SimpleNamespace(linear=SimpleNamespace(float8=scales))))
 refused("its step is 3", trainer(step=3))
 refused("its dataloader (list) has no state_dict", trainer(dataloader=[]))
 refused("OptimizersInBackwardContainer updates in the backward pass", trainer(optimizers=OptimizersInBackwardContainer()))
-scaled = trainer()
-scaled.optimizers.register_step_post_hook(print)
-refused("ManyOptimizers has step_post_hooks", scaled)
+def converted(*_):
+    pass
+
+
+hooked = trainer()
+converted.__module__ = "torchtitan.train"
+hooked.optimizers.register_step_post_hook(converted)
+refused("register", hooked, AttributeError)
+hooked.optimizers.register_step_post_hook(print)
+refused("ManyOptimizers has step_post_hooks", hooked)
 refused("under replicate()", trainer(model_parts=[torch.nn.Sequential(replicate(torch.nn.Linear(2, 2)))]))

@@ -3,11 +3,26 @@
   titan_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each way to be parallel, struck in each phase
 """
 import argparse
+import re
+import subprocess
 import sys
 
-from door import ROOT, Door, main, skip_without_torch
+from door import ROOT, Door, Failure, main, skip_without_torch
 
 TRAINER = [str(ROOT / "integrations/examples/torch_titan/train.py"), "--steps", "12", "--accumulate", "2"]
+
+
+def as_by_itself(door):
+    """The trainer's own train() over Gloo, under torchrun, says the same of its steps."""
+    def test(_):
+        plain = subprocess.run([door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", *TRAINER, "--without-run"],
+                               capture_output=True, text=True, timeout=300, env=door.environment())
+        _, log = door.run((), TRAINER)
+        expected, found = (re.findall(r"step \d+ loss \S+ norm \S+ tokens \S+", text) for text in (plain.stdout, log))
+        if len(expected) != 2 or found != expected:
+            raise Failure(f"{found}, by itself {expected}\n{plain.stderr[-2000:]}")
+    return test
+
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
@@ -23,6 +38,7 @@ if __name__ == "__main__":
         return name, door.same([*TRAINER, "--parallel", how], arguments, paths=paths, words=words)
 
     def matrix():
+        yield "undisturbed it trains as it does by itself", as_by_itself(door)
         for how in ("ddp", "fsdp", "hsdp"):
             rest = ("--snapshot-every", "2") if how == "fsdp" else ()  # nobody has a second copy
             for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):

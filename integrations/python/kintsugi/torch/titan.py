@@ -75,7 +75,11 @@ def _refuse(trainer: Any) -> None:
         "its checkpointer is on: a fault would leave a save half done; let the run save, kintsugi run --save-every": getattr(
             getattr(trainer, "checkpointer", None), "enable", False
         ),
-        "profiling is on, and this loop has no profiler: see kintsugi run --help": _setting(trainer, "profiling.enable_profiling"),
+        "profiling is on, and this loop has no profiler: switch it off": any(
+            _setting(trainer, f"{group}.{name}")
+            for group in ("profiling", "profiler")
+            for name in ("enable_profiling", "enable_memory_snapshot")
+        ),
         f"its step is {trainer.step}, so it was trained or loaded: give it before, and resume with kintsugi run --resume": trainer.step != 0,
         f"its dataloader ({type(loader).__name__}) has no state_dict and load_state_dict: nobody knows where the data stands": not (
             callable(getattr(loader, "state_dict", None)) and callable(getattr(loader, "load_state_dict", None))
@@ -83,8 +87,9 @@ def _refuse(trainer: Any) -> None:
         f"{type(optimizers).__name__} updates in the backward pass, before a fault in it can be known": any(
             "InBackward" in kind.__name__ for kind in type(optimizers).__mro__
         ),
-        f"{type(optimizers).__name__} has step_post_hooks (float8's scales): what they do behind an update is not done again": bool(
-            getattr(optimizers, "_optimizer_step_post_hooks", None)
+        f"{type(optimizers).__name__} has step_post_hooks: what they do behind an update is not done again": _hooks_behind(optimizers),
+        "precompute_float8_dynamic_scale_for_fsdp keeps scales behind an update, which a new process has not: switch it off": _setting(
+            trainer, "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp"
         ),
         "a model part is under replicate(), which makes its DistributedDataParallel within the first step: wrap it in "
         "DistributedDataParallel, or use fully_shard": any(
@@ -100,6 +105,12 @@ def _refuse(trainer: Any) -> None:
         for held in getattr(trainer, name):
             if not isinstance(held, kind):
                 raise _refusal(f"its {name} hold a {type(held).__name__}, which is no {kind.__name__} of torch's")
+
+
+def _hooks_behind(optimizers: Any) -> bool:
+    """Other than torchtitan's own, which every trainer of 0.2 has for its converters, and of which only float8's does anything."""
+    hooks = getattr(optimizers, "_optimizer_step_post_hooks", {}).values()
+    return any(not str(hook.__module__).startswith("torchtitan.") for hook in hooks)
 
 
 class _Loop:
