@@ -63,7 +63,7 @@ def numpy_alone(folder):
         if needed not in files:
             raise Failure(f"{needed} is not in the wheel: {sorted(files)}")
     libraries = [name for name in files if name.startswith("libkintsugi")]
-    if len(libraries) != 1 or any(name.startswith("torch/built") for name in files):
+    if len(libraries) != 1 or any(name.startswith("torch/built/") for name in files):
         raise Failure(f"libraries in the wheel: {sorted(name for name in files if '.so' in name)}")
     fresh.survives([LINE], "kill:1@5:gate", "throw:0@9:update")
 
