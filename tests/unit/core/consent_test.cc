@@ -9,6 +9,8 @@ namespace {
 
 constexpr Vote U = Vote::kUnknown, E = Vote::kEnded, L = Vote::kLive;
 
+bool HasConsent(const std::vector<Vote>& votes) { return ConsentOf(votes, TieRule::kLowestRank) == Consent::kYes; }
+
 TEST(Consent, AMajorityOfThoseThatMayLiveActs) {
   EXPECT_TRUE(HasConsent({L, L, L, U}));
   EXPECT_FALSE(HasConsent({L, U, U, U}));

@@ -55,14 +55,14 @@ class TamperedLink final : public Link {
  public:
   explicit TamperedLink(std::unique_ptr<Link> inner) : inner_(std::move(inner)) {}
   Status Send(const Memory& memory, uint64_t offset, uint64_t size, TimePoint deadline, PieceObserver* observer) override {
+    // Block messages only: they are the large ones, and messages are told apart by their order.
+    const bool is_payload = size >= 1000;
+    if (is_payload && ++payloads == 1 && together) together->arrive_and_wait();
     if (die_after_bytes && sent_bytes + size > *die_after_bytes) {
       inner_->Abort();
       return Status(StatusCode::kCommFailure, "the source dies");
     }
     sent_bytes += size;
-    // Block messages only: they are the large ones, and messages are told apart by their order.
-    const bool is_payload = size >= 1000;
-    if (is_payload && ++payloads == 1 && together) together->arrive_and_wait();
     if (is_payload && flips.contains(payloads)) {
       std::vector<uint8_t> copy(static_cast<uint8_t*>(memory.data) + offset, static_cast<uint8_t*>(memory.data) + offset + size);
       if (observer) observer->Passed(copy.data(), size);
@@ -165,7 +165,9 @@ TEST(StateStream, SeveralSourcesShareTheWork) {
 TEST(StateStream, ASourceThatDiesIsReplacedInTheSameCall) {
   State source(1, {64 * kBlock}), target(0, {64 * kBlock});
   Transfer transfer(2);
-  transfer.sending[0]->die_after_bytes = 9 * kBlock;
+  // It dies within the first request, which each source has been given before any of them sends a payload.
+  transfer.LetEachSourceSend();
+  transfer.sending[0]->die_after_bytes = kBlock / 2;
   ReceiveLedger ledger;
   const Status status = transfer.Run(source, target, ledger);
   ASSERT_TRUE(status.ok()) << status.ToString();
