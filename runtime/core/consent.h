@@ -37,8 +37,5 @@ enum class Consent : uint8_t {
 
 // votes[rank]; an empty world needs nobody's consent.
 Consent ConsentOf(const std::vector<Vote>& votes, TieRule rule);
-inline bool HasConsent(const std::vector<Vote>& votes) {
-  return ConsentOf(votes, TieRule::kLowestRank) == Consent::kYes;
-}
 
 }  // namespace kintsugi::core

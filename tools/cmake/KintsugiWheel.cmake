@@ -25,7 +25,7 @@ set(torch_folder "${PROJECT_BINARY_DIR}/torch")
 if(torch_version)
   add_custom_target(kintsugi_torch
     COMMAND "${CMAKE_COMMAND}" -E env "KINTSUGI_TORCH_CACHE=${torch_folder}" "${Python_EXECUTABLE}" -I -W ignore -c
-            "import pathlib, shutil, sys; sys.path.insert(0, '${PROJECT_BINARY_DIR}/python'); import kintsugi.torch._build as build; built = pathlib.Path(build.load().__file__).parent; [shutil.rmtree(old) for old in built.parent.iterdir() if old != built]"
+            "import sys; sys.path.insert(0, '${PROJECT_BINARY_DIR}/python'); import kintsugi.torch._build as build; build.keep_newest()"
             || "${CMAKE_COMMAND}" -E echo "The extension for torch ${torch_version} is left to its first use."
     COMMENT "Building the extension for torch ${torch_version}" USES_TERMINAL VERBATIM)
   add_dependencies(kintsugi_torch kintsugi_python kintsugi_shared)

@@ -45,6 +45,14 @@ def load() -> Any:
     return _import(library)
 
 
+def keep_newest() -> None:
+    """For a wheel, whose build folder outlives a build: the extension for this torch and these sources is made, others are removed."""
+    mine = Path(load().__file__).parent
+    for other in mine.parent.iterdir():
+        if other != mine and other.is_dir():
+            shutil.rmtree(other)
+
+
 def _tag() -> str:
     """Names what the extension is bound to; where torch and the sources lie is no part of that."""
     digest = hashlib.sha256()
