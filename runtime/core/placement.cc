@@ -16,10 +16,11 @@ std::optional<int> Placement::BlockOf(int node, int blocks) const {
   return node;
 }
 
-void Placement::Move(int block, int node, Generation since) {
+void Placement::Move(uint64_t term, int block, int node, Generation since) {
   for (const auto& [other, moved] : moved_)
     KINTSUGI_CHECK(moved.node != node,
                    "node " + std::to_string(node) + " has block " + std::to_string(other) + " already");
+  if (version_.term != term) Begin(term);
   ++version_.number;
   moved_[block] = {node, since};
 }

@@ -48,8 +48,9 @@ class Placement {
   const std::map<int, Moved>& moved() const { return moved_; }
   Version version() const { return version_; }
 
-  void Move(int block, int node, Generation since);
-  // A leader's own from now on.
+  // By the leader of `term`.
+  void Move(uint64_t term, int block, int node, Generation since);
+  // That leader's own from now on. Not a part's: it may have missed a move, and takes nothing over by itself.
   void Begin(uint64_t term) { version_ = {term, 0}; }
   // Another's, where that is newer. True: it was.
   bool Learn(const Placement& other);

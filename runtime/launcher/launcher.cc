@@ -21,7 +21,7 @@ class Launcher::Impl {
         log_(std::make_shared<GenerationLog>(std::move(log))),
         signals_(io_),
         poll_(io_),
-        leader_(io_, {options_, {1, 1}, "", 0}, &pool_, log_, [this] { io_.stop(); }),
+        leader_(io_, {.run = options_}, &pool_, log_, [this] { io_.stop(); }),
         pool_(io_, leader_, log_) {}
 
   Result<RunResult> Run() {

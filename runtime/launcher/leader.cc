@@ -95,7 +95,7 @@ Status Leader::Listen(std::shared_ptr<const net::Secret> secret) {
   const TimePoint now = SteadyClock::SteadyNow();
   for (int node = 0; node < run().nodes + run().controllers + core::kSpareNodesMax; ++node)
     nodes_.push_back({node, {}, now, {}, {}});
-  placement_.Begin(options_.term.number);
+  if (!options_.part) placement_.Begin(options_.term.number);
   TakePlacement();
   return Status::Ok();
 }

@@ -29,6 +29,7 @@ namespace kintsugi {
 struct LeaderOptions {
   LauncherOptions run;
   Term term{1, 1};
+  bool part = false;           // elected by no majority: it saves what is there, and leaves
   std::string master_address;  // for the trainers' own use
   uint16_t master_port = 0;
   std::string run_id;         // names the run to a witness
@@ -185,7 +186,7 @@ class Leader final : public ControllerHost, public WorkerEvents, public NodeEven
   boost::asio::steady_timer leave_;
   std::unique_ptr<Controller> controller_;
   std::optional<OperatorDesk> desk_;  // with the controller
-  std::unique_ptr<NodeHub> hub_;  // with several nodes
+  std::unique_ptr<NodeHub> hub_;      // with several nodes
   std::vector<Node> nodes_;
   core::Placement placement_;
   std::map<int, bool> newcomers_;           // since others were last told: whether it listens elsewhere than before

@@ -39,11 +39,11 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void Fail(Status why);
 
   // The link to the leader (node_link.cc).
-  void Link(Term term, const wire::NodePlace& place);
+  void Link(Term term, const wire::Leads& leads);
   void Unlink(const std::string& why);
   void Connect();
   void OnOpen(const net::ConnectionPtr& connection);
-  void OnFrame(std::string_view payload);
+  void OnFrame(const net::ConnectionPtr& connection, std::string_view payload);
   void OnClose(const Status& why);
   void OnUnreachable(const Status& why);
   void OnWelcome(const wire::NodeWelcome& welcome);
@@ -74,7 +74,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
   void Do(const core::ElectionCore::Decision& decision);
   void Found();
   void TakeOver(const core::ElectionCore::Lead& lead);
-  void Lead(core::Policy policy, Term term);
+  void Lead(core::Policy policy, Term term, bool part);
   void StepDown(Term term);
   void OnLeaderDone();
   void PollWitness();
@@ -153,7 +153,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
   std::optional<int> block_;   // whose ranks are started here, by the leader's word
 
   // Who leads.
-  std::optional<wire::NodePlace> leads_;  // where the controller listens, as far as is known, and under which term
+  std::optional<wire::Leads> leads_;  // the controller, as far as is known, and under which term
   Term leads_term_;
   std::unique_ptr<Leader> leader_;  // with this node
   bool leader_done_ = false;

@@ -82,7 +82,7 @@ void NodeLauncher::Impl::OnAsked(const wire::NodeHello& hello, const Electorate:
 }
 
 std::string NodeLauncher::Impl::LeadsFrame() const {
-  return wire::Encode(options_.run.job, leads_term_, wire::NodeOrder(wire::Leads{*leads_}));
+  return wire::Encode(options_.run.job, leads_term_, wire::NodeOrder(*leads_));
 }
 
 void NodeLauncher::Impl::OnOrder(const wire::NodeOrderFrame& frame) {
@@ -90,13 +90,15 @@ void NodeLauncher::Impl::OnOrder(const wire::NodeOrderFrame& frame) {
     return Fail({StatusCode::kInvalidArgument, "the controller refuses this node: " + refused->text});
   const auto* leads = std::get_if<wire::Leads>(&frame.order);
   if (!leads || ended_) return;
-  core::Allegiance mine{.obeyed = term_, .leading = {}, .follows = {}, .linked = link_ != nullptr};
+  core::Allegiance mine{
+      .obeyed = term_, .leading = {}, .follows = {}, .linked = link_ != nullptr, .placement = placement_};
   if (leader_) mine.leading = leader_->term();
   if (leads_) mine.follows = leads_term_;
-  const bool same_place = leads_ && leads_->port == leads->controller.port;
-  const core::LeadsAnswer answer = core::AnswerLeads(election_, mine, frame.term, same_place, SteadyClock::SteadyNow());
+  const bool same_place = leads_ && leads_->controller.port == leads->controller.port;
+  const core::LeadsAnswer answer = core::AnswerLeads(
+      election_, mine, {frame.term, leads->part, leads->placement, same_place}, SteadyClock::SteadyNow());
   if (answer.steps_down) StepDown(frame.term);
-  if (answer.links) Link(frame.term, leads->controller);
+  if (answer.links) Link(frame.term, *leads);
 }
 
 // ---- elections ---------------------------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ void NodeLauncher::Impl::Found() {
   // Where rank 0 runs.
   master_address_ = is_node() ? options_.run.node_address : asked_.at(0).address;
   if (!is_node()) master_port_ = asked_.at(0).master_port;
-  Lead(std::move(policy), {1, 1});
+  Lead(std::move(policy), {1, 1}, false);
 }
 
 void NodeLauncher::Impl::TakeOver(const core::ElectionCore::Lead& lead) {
@@ -190,14 +192,21 @@ void NodeLauncher::Impl::TakeOver(const core::ElectionCore::Lead& lead) {
     else
       log_->Write(LogLevel::kError, LogLine("save_dir_lost", {{"why", lease.status().message()}}));
   }
-  Lead(std::move(policy).value(), {lead.term, static_cast<uint64_t>(self()) + 1});
+  Lead(std::move(policy).value(), {lead.term, static_cast<uint64_t>(self()) + 1}, !lead.majority);
 }
 
-void NodeLauncher::Impl::Lead(core::Policy policy, Term term) {
+void NodeLauncher::Impl::Lead(core::Policy policy, Term term, bool part) {
   policy.tie_rule = tie_rule_;
-  LeaderOptions options{options_.run,      term,       master_address_,
-                        master_port_,      run_id_,    totals_,
-                        pulse_.generation, placement_, [this] { lease_wanted_ = true; }};
+  LeaderOptions options{.run = options_.run,
+                        .term = term,
+                        .part = part,
+                        .master_address = master_address_,
+                        .master_port = master_port_,
+                        .run_id = run_id_,
+                        .totals = totals_,
+                        .generation = pulse_.generation,
+                        .placement = placement_,
+                        .on_ask_witness = [this] { lease_wanted_ = true; }};
   options.run.policy = std::move(policy);
   options.run.bind_address = options_.run.node_address;
   options.run.port = 0;
@@ -212,7 +221,7 @@ void NodeLauncher::Impl::Lead(core::Policy policy, Term term) {
                                                  {"term", std::to_string(term.number)},
                                                  {"port", std::to_string(leader_->port())}}));
   leader_->OnProgress(listener_);
-  Link(term, {self(), options_.run.node_address, leader_->port()});
+  Link(term, {{self(), options_.run.node_address, leader_->port()}, part, placement_});
   leader_->Start();
   if (witness_) leader_->TakeWord(witness_->held_until());
   announced_at_ = SteadyClock::SteadyNow();

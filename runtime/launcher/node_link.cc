@@ -13,8 +13,8 @@ constexpr Duration kConnectLimit = std::chrono::seconds(5);
 
 }  // namespace
 
-void NodeLauncher::Impl::Link(Term term, const wire::NodePlace& place) {
-  leads_ = place;
+void NodeLauncher::Impl::Link(Term term, const wire::Leads& leads) {
+  leads_ = leads;
   leads_term_ = term;
   if (link_) Unlink("another one leads");
   net::ClientOptions options;
@@ -23,7 +23,9 @@ void NodeLauncher::Impl::Link(Term term, const wire::NodePlace& place) {
   options.tls = options_.run.tls;
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
-  handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };
+  handlers.on_frame = [this](const net::ConnectionPtr& connection, std::string_view payload) {
+    OnFrame(connection, payload);
+  };
   handlers.on_close = [this](const net::ConnectionPtr&, const Status& why) { OnClose(why); };
   handlers.on_failed = [this](const Status& why) { OnUnreachable(why); };
   client_.reset();
@@ -35,7 +37,8 @@ void NodeLauncher::Impl::Link(Term term, const wire::NodePlace& place) {
 }
 
 void NodeLauncher::Impl::Connect() {
-  const Status begun = client_->Connect(leads_->address, leads_->port, SteadyClock::SteadyNow() + kConnectLimit);
+  const Status begun =
+      client_->Connect(leads_->controller.address, leads_->controller.port, SteadyClock::SteadyNow() + kConnectLimit);
   if (!begun.ok()) OnUnreachable(begun);
 }
 
@@ -60,7 +63,7 @@ void NodeLauncher::Impl::OnOpen(const net::ConnectionPtr& connection) {
   if (!sent.ok()) connection->Abort();
 }
 
-void NodeLauncher::Impl::OnFrame(std::string_view payload) {
+void NodeLauncher::Impl::OnFrame(const net::ConnectionPtr& connection, std::string_view payload) {
   Result<wire::NodeOrderFrame> frame = wire::DecodeToNode(options_.run.job, payload);
   // Promised to a newer one, it obeys no older.
   if (!frame.ok() || !core::MayObey(election_, term_, frame->term, SteadyClock::SteadyNow())) {
@@ -68,6 +71,8 @@ void NodeLauncher::Impl::OnFrame(std::string_view payload) {
         frame.ok() ? "term " + std::to_string(frame->term.number) + " is over" : frame.status().message();
     return log_->Write(LogLevel::kWarning, LogLine("frame_refused", {{"why", why}}));
   }
+  // Its welcome was refused: it says one to each connection.
+  if (!link_ && !std::holds_alternative<wire::NodeWelcome>(frame->order)) return connection->Abort();
   heard_at_ = SteadyClock::SteadyNow();
   const bool news = term_ < frame->term;
   term_ = frame->term;
@@ -123,10 +128,10 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
     if (Status ready = pool_.SetUp(std::move(pool), *options_.run.secret); !ready.ok()) return Fail(std::move(ready));
     set_up_ = true;
   }
-  log_->Write(LogLevel::kInfo,
-              LogLine("welcomed", {{"node", std::to_string(self())},
-                                   {"term", std::to_string(term_.number)},
-                                   {"controller", leads_->address + ":" + std::to_string(leads_->port)}}));
+  log_->Write(LogLevel::kInfo, LogLine("welcomed", {{"node", std::to_string(self())},
+                                                    {"term", std::to_string(term_.number)},
+                                                    {"controller", leads_->controller.address + ":" +
+                                                                       std::to_string(leads_->controller.port)}}));
   relay_.Attach({[this](uint64_t channel, std::string_view payload) {
                    if (options_.run.policy.adopts) NoteRegistered(payload);
                    Tell(wire::FromAgentChannel{channel, std::string(payload)});
@@ -144,6 +149,7 @@ bool NodeLauncher::Impl::Learn(const core::Placement& placement) {
 }
 
 void NodeLauncher::Impl::OnPlacement(const core::Placement& placement) {
+  leads_->placement = placement;
   Learn(placement);
   if (placement.version() != placement_.version() || !is_node()) return;  // a newer one is known here
   const std::optional<int> before = std::exchange(block_, placement_.BlockOf(self(), options_.run.nodes));

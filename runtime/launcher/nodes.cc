@@ -137,7 +137,7 @@ void Leader::MoveBlocks() {
       [this](int block) { return controller_->core().MayMove(Rank(block * LocalRanks()), LocalRanks()); });
   if (!due) return;
   const Rank first(due->block * LocalRanks());
-  placement_.Move(due->block, due->to, running_generation_);
+  placement_.Move(options_.term.number, due->block, due->to, running_generation_);
   TakePlacement();
   NodeAt(due->from).to_spawn.clear();
   Say(LogLevel::kWarning, LogLine("spare_node_takes_over", {{"node", std::to_string(NodeNumber(run(), due->to))},

@@ -78,15 +78,17 @@ void Cluster::CheckActs(const Send& send) {
   if (launchers_.empty()) return;
   const Generation generation = send.header.generation;
   const auto* order = std::get_if<PhaseOrder>(&send.message);
-  const bool repairs = order && (order->phase == Phase::kClean || order->phase == Phase::kRebuild ||
-                                 order->phase == Phase::kRepair || order->phase == Phase::kRollback);
+  const bool repairs = order && phase_ != Phase::kDump &&
+                       (order->phase == Phase::kClean || order->phase == Phase::kRebuild ||
+                        order->phase == Phase::kRepair || order->phase == Phase::kRollback);
   auto& weights = consents_[generation];
   if (std::holds_alternative<StopOrder>(send.message)) weights.emplace(seated_->term, WeightOf(ConsentTo(generation)));
   if (!repairs || acted_.count({generation, seated_->term})) return;
   const std::string who =
       "the controller of term " + std::to_string(seated_->term.number) + " on node " + std::to_string(seated_->node);
-  if (!weights.count(seated_->term)) weights.emplace(seated_->term, WeightOf(ConsentTo(generation)));
-  if (const int weight = weights.at(seated_->term); weight < 0)
+  // A process that came meanwhile consents by parking in this generation.
+  const int now = WeightOf(ConsentTo(generation));
+  if (const int weight = std::max(weights.emplace(seated_->term, now).first->second, now); weight < 0)
     return Break(Promise::kOneDecider, who + " acts in generation " + generation.ToString() + " with a weight of " +
                                            std::to_string(-weight - 1) + " of " + std::to_string(world_));
   acted_.insert({generation, seated_->term});

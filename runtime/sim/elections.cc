@@ -120,7 +120,8 @@ void Cluster::PollSeat(Launcher& l, Seat& seat) {
 std::string Cluster::LeadsFrame(const Seat& seat) const {
   const auto index = std::find_if(seats_.begin(), seats_.end(), [&](const auto& s) { return s.get() == &seat; });
   const auto port = static_cast<uint16_t>(index - seats_.begin() + 1);
-  return wire::Encode(kJob, seat.term, wire::NodeOrder(wire::Leads{{seat.node, "host", port}}));
+  return wire::Encode(kJob, seat.term,
+                      wire::NodeOrder(wire::Leads{{seat.node, "host", port}, seat.part, seat.placement}));
 }
 
 // What cannot be delivered is lost: whoever asks asks again.
@@ -165,9 +166,10 @@ void Cluster::OnVoteRequest(Launcher& l, const wire::VoteRequest& request) {
 void Cluster::OnLeads(Launcher& l, Term term, const wire::Leads& leads) {
   if (l.ended) return;
   Seat* seat = seats_[leads.controller.port - 1u].get();
-  core::Allegiance mine{l.term, {}, l.leads_term, l.linked};
+  core::Allegiance mine{l.term, {}, l.leads_term, l.linked, l.placement};
   if (l.seat && l.seat->alive) mine.leading = l.seat->term;
-  const core::LeadsAnswer answer = core::AnswerLeads(*l.election, mine, term, seat == l.leads, Now());
+  const core::LeadsAnswer answer =
+      core::AnswerLeads(*l.election, mine, {term, leads.part, leads.placement, seat == l.leads}, Now());
   if (answer.steps_down) StepDown(l, term);
   if (answer.links) LinkTo(l, term, seat);
 }
@@ -201,14 +203,14 @@ void Cluster::Lead(Launcher& l, const ElectionCore::Lead& lead) {
   Seat& seat = *seats_.back();
   seat.node = l.node;
   seat.term = {lead.term, static_cast<uint64_t>(l.node) + 1};
-  seat.majority = lead.majority;
+  seat.part = !lead.majority;
   seat.core = std::make_unique<ControllerCore>(policy, seat.term);
   seat.links.assign(world_, nullptr);
   seat.phase = Phase::kConfirm;
   seat.began = l.began;
   seat.running = l.running;
   seat.placement = l.placement;
-  seat.placement.Begin(lead.term);
+  if (lead.majority) seat.placement.Begin(lead.term);
   seat.checkpoints_told = l.checkpoints;
   for (const auto& other : launchers_) seat.lost_at[other->node] = Now();
   l.seat = &seat;
@@ -304,6 +306,10 @@ void Cluster::OnLineFrame(Launcher& l, NodeLine* line, const std::string& bytes)
   if (!frame.ok()) return Break(Promise::kBadInput, "an order cannot be read: " + frame.status().message());
   if (!core::MayObey(*l.election, l.term, frame->term, Now()))
     return Log(NodeName(l.node) + " refuses term " + std::to_string(frame->term.number));
+  if (!l.linked && !std::holds_alternative<wire::NodeWelcome>(frame->order)) {
+    Unlink(l, "");
+    return Dial(l);
+  }
   CheckTermObeyed(l, frame->term);
   l.heard_at = Now();
   l.term = frame->term;

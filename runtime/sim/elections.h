@@ -14,7 +14,7 @@ namespace kintsugi::sim {
 struct Cluster::Seat {
   int node = 0;
   Term term;
-  bool majority = true;  // it was elected by one; else it leads a part, to save
+  bool part = false;  // elected by no majority: to save what is there
   bool alive = true;
   bool began = false;              // ranks have been in their loops, as far as it knows
   std::map<int, NodeLine*> lines;  // of welcomed launchers, by node

@@ -26,8 +26,12 @@ void Cluster::Rename(ProcessPtr p) {
   const uint64_t step = p->running->order.step.value();
   Trainer(p, Between(100, 3000), [this, p, step] {
     // A dying gasp is compared, but not with what launchers hold of ranks whose replicas live.
+    const auto compared = [this](ProcessPtr q) {
+      return q->alive && !given_up_.count({q->rank, q->incarnation}) &&
+             (q->adopted || q->mark != core::StateMark::kNotYet);
+    };
     for (const ProcessPtr q : processes_)
-      if (Word(p).locked && q && !(q->alive && (q->adopted || q->mark != core::StateMark::kNotYet))) LoseRot(q);
+      if (Word(p).locked && q && !compared(q)) LoseRot(q);
     CheckCheckpoint(step, written_[step]);
     visible_[step] = written_[step];
     Finish(p, {.phase = Phase::kRename});

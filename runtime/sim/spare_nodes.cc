@@ -63,7 +63,7 @@ void Cluster::MoveBlocks(Seat& seat) {
     Log("== node " + std::to_string(due->to) + " takes block " + std::to_string(due->block) + " over from node " +
         std::to_string(due->from));
     ++outcome_.moved;
-    seat.placement.Move(due->block, due->to, seat.running);
+    seat.placement.Move(seat.term.number, due->block, due->to, seat.running);
     seat.to_spawn[due->from].clear();
     for (int r = due->block * LocalRanks(); r < (due->block + 1) * LocalRanks(); ++r) --spawns_[Rank(r)];
     for (const auto& [node, line] : seat.lines) SendToNode(node, wire::NodeBlocks{seat.placement});

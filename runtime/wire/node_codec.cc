@@ -307,7 +307,11 @@ void Put(const NodeNews& m, NodeEnvelope* out) {
   out->mutable_news()->set_level(static_cast<uint32_t>(m.level));
   out->mutable_news()->set_line(m.line);
 }
-void Put(const Leads& m, NodeEnvelope* out) { PutPlace(m.controller, out->mutable_leads()); }
+void Put(const Leads& m, NodeEnvelope* out) {
+  PutPlace(m.controller, out->mutable_leads()->mutable_controller());
+  out->mutable_leads()->set_part(m.part);
+  PutPlacement(m.placement, out->mutable_leads()->mutable_placement());
+}
 
 Result<NodePlace> Take(const pb::NodePlace& in) {
   KINTSUGI_RETURN_IF_ERROR(CheckNode(in.node()));
@@ -496,8 +500,9 @@ Result<NodeOrderFrame> DecodeToNode(const std::string& job, std::string_view byt
       return frame;
     }
     case NodeEnvelope::kLeads: {
-      KINTSUGI_ASSIGN_OR_RETURN(NodePlace place, Take(in.leads()));
-      frame.order = Leads{std::move(place)};
+      KINTSUGI_ASSIGN_OR_RETURN(NodePlace place, Take(in.leads().controller()));
+      KINTSUGI_ASSIGN_OR_RETURN(core::Placement placement, TakePlacement(in.leads().placement()));
+      frame.order = Leads{std::move(place), in.leads().part(), std::move(placement)};
       return frame;
     }
     case NodeEnvelope::kAskNode:

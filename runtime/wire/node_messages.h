@@ -215,6 +215,8 @@ struct NodeNews {
 // Between launchers: who hosts the controller under the envelope's term, and where it listens.
 struct Leads {
   NodePlace controller;
+  bool part = false;  // elected by no majority: it saves what is there, and leaves
+  core::Placement placement;  // as whoever says it knows it
 };
 
 using NodeOrder =

@@ -22,19 +22,19 @@ TEST(Placement, EveryBlockIsAtHomeUntilItIsMoved) {
   EXPECT_EQ(placement.NodeOf(2), 2);
   EXPECT_EQ(placement.BlockOf(2, 3), 2);
   EXPECT_EQ(placement.BlockOf(3, 3), std::nullopt);
-  placement.Move(2, 3, Generation(5));
+  placement.Move(1, 2, 3, Generation(5));
   EXPECT_EQ(placement.NodeOf(2), 3);
   EXPECT_EQ(placement.BlockOf(3, 3), 2);
   EXPECT_EQ(placement.BlockOf(2, 3), std::nullopt) << "the node that lost it is a spare";
-  placement.Move(0, 2, Generation(6));
+  placement.Move(1, 0, 2, Generation(6));
   EXPECT_EQ(placement.BlockOf(2, 3), 0);
-  EXPECT_THROW(placement.Move(1, 2, Generation(7)), CheckFailure) << "a node has one block";
+  EXPECT_THROW(placement.Move(1, 1, 2, Generation(7)), CheckFailure) << "a node has one block";
 }
 
 TEST(Placement, TheNewerOneCounts) {
   Placement first, second;
   first.Begin(1);
-  first.Move(2, 3, Generation(5));
+  first.Move(1, 2, 3, Generation(5));
   EXPECT_TRUE(second.Learn(first));
   EXPECT_FALSE(second.Learn(first));
   EXPECT_EQ(second.NodeOf(2), 3);
@@ -46,10 +46,22 @@ TEST(Placement, TheNewerOneCounts) {
   EXPECT_FALSE(second.Learn(first));
 }
 
+// A part's leader begins no version of its own: what it missed stays newer than what it knows.
+TEST(Placement, AMoveBeginsItsLeadersVersion) {
+  Placement whole, part;
+  whole.Begin(1);
+  part = whole;
+  whole.Move(1, 2, 3, Generation(5));
+  EXPECT_FALSE(whole.Learn(part));
+  EXPECT_EQ(whole.version(), (Placement::Version{1, 1}));
+  part.Move(7, 0, 4, Generation(6));
+  EXPECT_EQ(part.version(), (Placement::Version{7, 1}));
+}
+
 TEST(Placement, ABlockThatWasMovedHasWeightOnceTheRunWentOn) {
   Placement placement;
   EXPECT_TRUE(placement.Counts(2, Generation()));
-  placement.Move(2, 3, Generation(5));
+  placement.Move(1, 2, 3, Generation(5));
   EXPECT_FALSE(placement.Counts(2, Generation(5)));
   EXPECT_TRUE(placement.Counts(2, Generation(6)));
   EXPECT_TRUE(placement.Counts(1, Generation(5)));
@@ -76,7 +88,7 @@ TEST(NextTakeover, NeedsASpareThatIsHere) {
   EXPECT_FALSE(Due({}, {{0, true, {}}, {1, true, {}}, {2, false, {}}, {3, false, {}}}));
   // The node that came back without its ranks is one.
   Placement placement;
-  placement.Move(2, 3, Generation(1));
+  placement.Move(1, 2, 3, Generation(1));
   const auto due = Due(placement, {{0, true, {}}, {1, true, {}}, {2, true, {}}, {3, false, {}}});
   ASSERT_TRUE(due);
   EXPECT_EQ(due->block, 2);
@@ -177,7 +189,7 @@ TEST(MovedRanks, WhoWasReplacedCannotCountForThemInAnElection) {
   ElectionCore unknowing = core;
   EXPECT_TRUE(unknowing.OnVote(2, asked.ask->term, replaced).lead);
   Placement placement;
-  placement.Move(2, 3, Generation(5));
+  placement.Move(1, 2, 3, Generation(5));
   core.SetPlacement(placement);
   EXPECT_FALSE(core.OnVote(2, asked.ask->term, replaced).lead) << "node 3 has its ranks";
   EXPECT_TRUE(core.OnVote(3, asked.ask->term, replaced).lead);

@@ -124,16 +124,18 @@ TEST(NodeCodec, BringsBackWhatAnElectionSays) {
   EXPECT_EQ(vote.ended, (std::vector<Rank>{Rank(6)}));
   core::Placement placement;
   placement.Begin(4);
-  placement.Move(2, 3, Generation(7));
+  placement.Move(1, 2, 3, Generation(7));
   for (const core::Placement& back :
        {There(VoteRequest{3, 9, placement}).placement, There(Vote{3, 9, true, {}, {}, placement}).placement,
-        Back(NodeBlocks{placement}).placement,
+        Back(NodeBlocks{placement}).placement, Back(Leads{{2, "10.0.0.3", 4000}, true, placement}).placement,
         Back(NodeWelcome{.beat = Duration(1), .placement = placement}).placement}) {
     EXPECT_EQ(back.version(), placement.version());
     EXPECT_EQ(back.moved(), placement.moved());
   }
   EXPECT_EQ(There(NodeInject{Rank(2), "0 kill:2@3"}).injection, "0 kill:2@3");
   EXPECT_EQ(Back(Leads{{2, "10.0.0.3", 4000}}).controller.port, 4000);
+  EXPECT_FALSE(Back(Leads{{2, "10.0.0.3", 4000}}).part);
+  EXPECT_TRUE(Back(Leads{{2, "10.0.0.3", 4000}, true}).part);
   const NodePlaces places = Back(NodePlaces{{{0, "a", 1}, {7, "b", 65535}}});
   ASSERT_EQ(places.places.size(), 2u);
   EXPECT_EQ(places.places[1].address, "b");
@@ -187,7 +189,8 @@ TEST(NodeCodec, RefusesWhatIsOutOfRange) {
   }));
   EXPECT_TRUE(refused([](auto& e) { e.mutable_vote()->add_live(-1); }));
   EXPECT_TRUE(refused([](auto& e) { e.mutable_vote_request()->set_node(-1); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_leads()->set_port(65536); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_leads()->mutable_controller()->set_port(65536); }));
+  EXPECT_TRUE(refused([](auto& e) { e.mutable_leads()->mutable_placement()->add_moved()->set_node(-1); }));
   EXPECT_TRUE(refused([](auto& e) { e.mutable_places()->add_places()->set_node(-1); }));
   EXPECT_TRUE(refused([](auto& e) { e.mutable_pulse()->add_checkpoints()->set_step(~0ull); }));
   EXPECT_TRUE(refused([](auto& e) { e.mutable_welcome()->set_accepted(true); }));  // pages told without end
