@@ -14,6 +14,7 @@ from door import HERE, ROOT, Door, Failure, main, skip_without_torch
 GPT = [str(ROOT / "integrations/examples/torch_gpt/train.py"), "--steps", "12"]
 SHARDS = [str(HERE / "torch_shards.py")]  # HSDP, tensor parallel and ReplicaOptimizer in one program
 BUILT = [str(HERE / "torch_built.py")]
+MIXED = [str(HERE / "torch_mixed.py")]  # a scaled loss, activations computed again, several batches a step, workers that load
 
 
 def shadowed(door):
@@ -135,6 +136,8 @@ if __name__ == "__main__":
             yield struck(f"{how}, damaged tensors", "uce:3@9:backward,tensors=model/*", "uce:1@11:forward,tensors=optimizer/*",
                          paths=None, options=("--snapshot-every", "5") if alone else (), how=how)
 
+        yield struck("a compiled forward pass and all that trainers use beside it", "kill:1@2:backward", "throw:0@5:forward",
+                     "throw:0@7:update", "throw:1@9:backward", program=[*MIXED, "--compile"], nproc=2, paths=None)
         yield ("what cannot be reset is made anew, in each phase",
                anew([f"throw:{i % 4}@{3 + 2 * i}:{phase}" for i, phase in enumerate(("forward", "backward", "gradient-sync", "gate"))]
                     + ["kill:0@11:update", "kill:1@13:backward"], ["retry"] * 4 + ["respawn", "adopt"]))
@@ -158,6 +161,9 @@ if __name__ == "__main__":
                "throw:1@11:param-sync", program=SHARDS, paths=[["retry", "respawn", "patch", "rebuild", "retry"]]),
         ("what cannot be reset is made anew, after exceptions outside of an update and inside, and by a newcomer",
          anew(["throw:1@3,collective=4", "kill:2@6:backward", "throw:0@9:update"], ["retry", "adopt", "rebuild"])),
+        struck("a scaled loss that overflows, activations computed again, several batches a step, worker processes that load",
+               "kill:1@2:backward", "throw:2@5:forward", "throw:0@7:update", "kill:3@9:gradient-sync", program=MIXED,
+               paths=[["adopt", "retry", "rebuild", "adopt"]]),
         struck("many groups connected anew have each their own connections, and one is aborted alone", "throw:1@3:backward",
                "kill:2@5:forward", program=[str(HERE / "torch_swapped.py")], paths=[["retry", "adopt"]]),
         # Slow steps, so that the spare has imported torch by then; on a machine that is busier still it has not.
@@ -176,6 +182,7 @@ if __name__ == "__main__":
         ("types of the package are as they say", door.typed("--exclude", "compat", "kintsugi")),
         ("types of a trainer are as they say", door.typed(GPT[0])),
         ("types of cut models are as they say", door.typed(*SHARDS)),
+        ("types of what trainers use beside a model are as they say", door.typed(*MIXED)),
         ("types of what is made anew are as they say", door.typed(*BUILT)),
         ("types of a trainer with many groups are as they say", door.typed(str(HERE / "torch_swapped.py"))),
     ]

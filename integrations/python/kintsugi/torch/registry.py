@@ -62,7 +62,7 @@ class Registry:
         self.models: list[Module] = []
         self.optimizers: list[Optimizer] = []
         self.sharing: list[ReplicaOptimizer] = []
-        self.schedules: list[state.Schedule] = []
+        self.late: list[state.Schedule | state.LossScale] = []  # they change behind a step's gate
         self.frameworks: list[Framework] = []
         self.parameters: dict[torch.Tensor, str] = {}
         self._tied: dict[torch.Tensor, list[str]] = {}  # names of a parameter beside its first
@@ -88,7 +88,10 @@ class Registry:
                 continue
             if isinstance(thing, (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)):
                 thing = state.Schedule(thing)
-                self.schedules.append(thing)
+                self.late.append(thing)
+            elif isinstance(thing, torch.amp.GradScaler):
+                thing = state.LossScale(thing)
+                self.late.append(thing)
             self._add_object(name, thing, state.take_over_of(thing))
         if self._said:
             raise Error(f"take_over names {', '.join(self._said)}: no such object is in this call", 5)

@@ -130,7 +130,7 @@ class TorchRun(Run):
             raise Error("run.build comes before training", 6)
         if self._builder is not None:
             raise Error("run.build is called once: let one function make everything", 6)
-        if self._registry.models or self._registry.optimizers or self._registry.schedules:
+        if self._registry.models or self._registry.optimizers or self._registry.late:
             raise Error("run.build comes before run.register: models, optimizers and schedulers are all made by its function", 6)
         builder = Builder(make, always, self._groups)
         builder.make()
@@ -262,8 +262,8 @@ class TorchRun(Run):
 
     def begin_step(self, k: int) -> None:
         self._check_places()
-        for schedule in self._registry.schedules:
-            schedule.begin_step()
+        for late in self._registry.late:
+            late.begin_step()
         for framework in self._registry.frameworks:
             framework.begin_step()
         self._stepping.clear()
@@ -306,8 +306,8 @@ class TorchRun(Run):
         # The gate and the commit wait for others, behind which every call of Python's is a cold one: few of them here.
         if code := self.agent.mark(self.step, _GRADIENT_SYNC):
             self._check(code)
-        for schedule in self._registry.schedules:
-            schedule.note_gate(has_update)
+        for late in self._registry.late:
+            late.note_gate(has_update)
         for framework in self._registry.frameworks:
             framework.note_gate(has_update)
         self._put_objects(self.step)
