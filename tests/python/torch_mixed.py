@@ -1,7 +1,7 @@
 """What trainers use beside a model and its optimizer, all in one step: mixed precision with a scaled loss and a step that overflows,
 activations that are computed again, gradients of several batches, data from worker processes, a compiled forward pass.
 
-  torch_mixed.py [--steps N] [--compile]
+  torch_mixed.py [--steps N] [--compile] [--fused]     --fused: the optimizer divides by the scale itself
 """
 
 from __future__ import annotations
@@ -90,13 +90,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--fused", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
     torch.manual_seed(3)
     model = DistributedDataParallel(nn.Sequential(Block(), nn.LayerNorm(WIDTH), Block()))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=options.fused)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=GROWTH)
     data = Data(run.rank, run.world_size)
@@ -121,8 +122,9 @@ def main() -> None:
             for parameter in model.parameters():
                 parameter.grad = torch.full_like(parameter, torch.inf)
         run.report(total, samples)
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if not options.fused:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         before = [parameter.detach().clone() for parameter in model.parameters()]
         scaler.step(optimizer)
         left_out = all(torch.equal(a, b) for a, b in zip(before, model.parameters()))

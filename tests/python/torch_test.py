@@ -138,6 +138,8 @@ if __name__ == "__main__":
 
         yield struck("a compiled forward pass and all that trainers use beside it", "kill:1@2:backward", "throw:0@5:forward",
                      "throw:0@7:update", "throw:1@9:backward", program=[*MIXED, "--compile"], nproc=2, paths=None)
+        yield struck("a scaled loss and a fused optimizer", "kill:1@2:backward", "throw:0@7:update", "throw:1@9:backward",
+                     program=[*MIXED, "--fused"], nproc=2, paths=None)
         yield ("what cannot be reset is made anew, in each phase",
                anew([f"throw:{i % 4}@{3 + 2 * i}:{phase}" for i, phase in enumerate(("forward", "backward", "gradient-sync", "gate"))]
                     + ["kill:0@11:update", "kill:1@13:backward"], ["retry"] * 4 + ["respawn", "adopt"]))

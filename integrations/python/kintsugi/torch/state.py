@@ -205,6 +205,8 @@ class OptimizerGroups:
         return {"groups": groups, "plain": plain}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        for noted in ("grad_scale", "found_inf"):  # by a GradScaler, of a fused update that broke: the next would divide by it once more
+            vars(self._optimizer).pop(noted, None)
         for group, saved in zip(self._optimizer.param_groups, state["groups"]):
             group.update(saved)
         parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
