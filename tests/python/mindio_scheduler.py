@@ -1,16 +1,19 @@
 """A scheduler as a client of mindio_ttp.controller_ttp sees one: hosts the controller, is told of faults, answers.
 
   mindio_scheduler.py PORT WORLD OUT_FOLDER PLAN      PLAN: answer (to every incident), silent, bad (an offer that was not made),
-                                                      dump, recover (chosen where a retry was offered), pause, save
+                                                      dump, recover (chosen where a retry was offered), pause, save; "pause:NAME":
+                                                      once OUT_FOLDER has a file of that name
 """
 import sys
 import threading
 import time
+from pathlib import Path
 
 from mindio_ttp import controller_ttp as c
 from mindio_ttp.controller_ttp.ttp_logger import LOGGER
 
-port, world, out, plan = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+port, world, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+plan, _, sign = sys.argv[4].partition(":")
 trace = open(f"{out}/trace.scheduler", "a", buffering=1, encoding="utf-8")
 asked = []  # when the pause was
 
@@ -47,6 +50,10 @@ def report_stop_complete(code, message, ranks):
         with open(f"{out}/pause", "w", encoding="utf-8") as file:
             file.write(str(time.monotonic() - asked[0]))
         time.sleep(0.3)
+        # How far clients that write their losses have come by now.
+        stood = {path.name: len(path.read_text().splitlines()) for path in sorted(Path(out).glob("losses.*"))}
+        if stood:
+            say("stood", stood)
         later(c.tft_notify_controller_change_strategy, "continue")
     elif plan != "silent":
         later(c.tft_notify_controller_on_global_rank, ranks)
@@ -72,7 +79,10 @@ LOGGER.info("the scheduler waits")
 while not c.tft_query_high_availability_switch():
     time.sleep(0.01)
 if plan in ("pause", "save"):
-    time.sleep(1.5)
+    if not sign:
+        time.sleep(1.5)
+    while sign and not Path(out, sign).exists():
+        time.sleep(0.01)
     if plan == "pause":
         asked.append(time.monotonic())
         say("stop_train ->", c.tft_notify_controller_stop_train({}, "pause", 30))

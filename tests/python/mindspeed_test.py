@@ -1,6 +1,7 @@
 """MindSpeed-LLM's high-availability client, unchanged, over mindio_ttp: its flows end with the losses and the bits of the undisturbed run.
 
-  mindspeed_test.py BIN_DIR PACKAGE_FOLDER PYTHON CACHE      CACHE: where the sources are kept once they were fetched
+  mindspeed_test.py BIN_DIR PACKAGE_FOLDER PYTHON CACHE [WORD]...      CACHE: where the sources are kept once they were fetched
+                                                                      WORD: only flows with one of these in their names
 """
 import os
 import sys
@@ -12,6 +13,12 @@ from door import HERE, Door, Failure, Skip, main, skip_without_torch
 STEPS = 6
 RETRY = ("--enable-hbmfault-repair",)
 REBOOT = ("--enable-hbmfault-repair", "--enable-worker-reboot")
+# What a scheduler is told: as seen of MindIO with this client.
+ARF = ["report_fault_ranks {1: 1} {1: ''}", "report_stop_complete 0 'stop ok' {1: 1}", "report_fault_ranks {1: 1} {1: ''}",
+       "report_strategies {1: 1} ['exit', 'dump', 'recover']", "report_result 0 'Mindio do repair operation ok' {} 'recover'"]
+PAUSE = ["stop_train -> 0", "report_stop_complete 0 'Controller pause train success!' {}",
+         "stood {'losses.0': 3, 'losses.1': 3, 'losses.2': 3, 'losses.3': 3}",
+         "report_result 0 'Controller continue training success.' {} 'continue'"]
 
 
 class MindSpeed:
@@ -33,9 +40,9 @@ class MindSpeed:
                 raise Failure(f"ranks 0 and 2, 1 and 3 hold the same: {self.reference}")
 
     def same(self, run, first=1):
-        codes = run.run()
         if self.reference is None:
-            raise Failure("the undisturbed run failed: nothing to compare with")
+            self.undisturbed(None)
+        codes = run.run()
         ends, losses = self.reference
         expected = {step: loss for step, loss in losses.items() if step >= first}
         # A process that took another's place has seen the steps since then.
@@ -44,21 +51,24 @@ class MindSpeed:
         if codes != [0] * 4 or run.ends() != ends or wrong:
             raise Failure(f"{codes}, ends {run.ends()}\nundisturbed {ends}\nlosses of ranks {wrong} differ: {run.losses()}\n{expected}\n{run.logs()}")
 
-    def repaired(self, options, **more):
+    def repaired(self, options, told=None, **more):
+        """`told`: what the scheduler was told and answered."""
         def test(_):
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
                 run = self.begin(folder, *options, **more)
                 self.same(run)
+                if told is not None and (run.told() != told or run.codes.get("scheduler") != 0):
+                    raise Failure(f"scheduler, which ended with {run.codes.get('scheduler', 'nothing: it hangs')}: {run.told()}, expected {told}\n{run.logs()}")
                 # Each step is done once, but the one that an incident broke off, if the client logged it.
                 if not list(Path(folder).glob("struck.*")) and "--fault" in options:
                     raise Failure("no fault was struck")
         return test
 
-    def dumped(self, options, codes, step):
+    def dumped(self, options, codes, step, **more):
         """What the survivors hold is published, and a second run goes on from it to the undisturbed end."""
         def test(_):
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                run = self.begin(folder, *options)
+                run = self.begin(folder, *options, **more)
                 found = run.run()
                 tracker = Path(folder) / "save" / "latest_checkpointed_iteration.txt"
                 if found != codes or not tracker.exists() or tracker.read_text() != str(step):
@@ -79,9 +89,15 @@ def flows(run):
         ("UCE, nothing is lost", m.repaired([*RETRY, "--fault", "uce-low:2@4:forward"])),
         ("network retry", m.repaired([*RETRY, "--fault", "hccl:3@4:forward"])),
         ("a RuntimeError: dump, and a second run goes on", m.dumped([*RETRY, "--fault", "runtime:1@4:forward"], [2, 2, 2, 2], 3)),
+        ("a ValueError: dump, and a second run goes on", m.dumped([*RETRY, "--fault", "value:1@4:forward"], [2, 1, 2, 2], 3)),
+        ("killed, nobody takes its place: dump, and a second run goes on",
+         m.dumped([*RETRY, "--fault", "kill:1@4:forward"], [2, -9, 2, 2], 3)),
         ("killed in forward: another process takes its place, without a scheduler",
          m.repaired([*REBOOT, "--fault", "kill:1@4:forward"], respawn=True)),
         ("killed within its update", m.repaired([*REBOOT, "--fault", "kill:3@4:update"], respawn=True)),
+        ("killed in forward, with a scheduler", m.repaired([*REBOOT, "--fault", "kill:1@4:forward"], ARF, respawn=True, scheduler="answer")),
+        ("pause and continue, at the step that all ranks have in hand",
+         m.repaired([*REBOOT, "--fault", "pause:0@3:forward"], PAUSE, scheduler="pause:struck.0")),
     ]
 
 
@@ -104,4 +120,4 @@ if __name__ == "__main__":
         sys.exit(77)
     import trainer  # noqa: F401
 
-    sys.exit(main(flows(world.Run), door.bin))
+    sys.exit(main(flows(world.Run), door.bin, arguments[4:]))

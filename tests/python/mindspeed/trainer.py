@@ -8,6 +8,7 @@ import hashlib
 import os
 import signal
 import sys
+import time
 
 import torch
 
@@ -39,6 +40,7 @@ from mindspeed.core.fp8_utils import quantize_param_shard  # noqa: E402
 from mindspeed.patch_utils import MindSpeedPatchesManager  # noqa: E402
 from mindspeed_llm.training.arguments import process_args_v2  # noqa: E402
 from mindspeed_llm.features_manager.high_availability.high_availability import HighAvailabilityFeature  # noqa: E402
+from mindio_ttp._kintsugi.session import SESSION  # noqa: E402
 
 SEQUENCE, VOCABULARY = 16, 64
 TEXTS = {"uce-high": "UCE ERROR", "uce-low": "UCE ERROR", "hccl": "HCCL OP RETRY FAILED", "runtime": "the loss is not a number"}
@@ -64,7 +66,8 @@ class Samples(torch.utils.data.Dataset):
 
 
 class Faults:
-    """KIND:RANK@STEP:PHASE, each once in a run, whichever process is the rank then."""
+    """KIND:RANK@STEP:PHASE, each once in a run, whichever process is the rank then. "pause" is none: the scheduler is given its sign, and
+    the step goes on once this rank was told to hold at its end."""
 
     def __init__(self, planned, rank, out):
         self.rank, self.out, self.planned = rank, out, []
@@ -81,6 +84,10 @@ class Faults:
             open(mark, "w", encoding="utf-8").close()
             if kind == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if kind == "pause":
+                while not SESSION.processor.hold:
+                    time.sleep(0.01)
+                return
             if kind == "value":
                 raise ValueError("the data is crooked")
             torch_npu.npu.uce_level = 2 if kind == "uce-low" else 3

@@ -118,13 +118,30 @@ class Run:
                 if isinstance(name, int) and self.respawn and code in (-signal.SIGKILL, 2) and self.respawned < 3:
                     self.respawned += 1
                     self.start(name)
-                elif isinstance(name, int):
+                elif name != "store":
                     self.codes[name] = code
+            self._await_scheduler()
         finally:
             for process in self.processes:
                 os.kill(process, signal.SIGKILL)
                 os.waitpid(process, 0)
         return [self.codes.get(rank, "hangs") for rank in range(self.ranks)]
+
+    def _await_scheduler(self):
+        """It ends by itself once no rank is linked any more."""
+        process = next((process for process, name in self.processes.items() if name == "scheduler"), None)
+        until = time.monotonic() + 20
+        while process is not None and time.monotonic() < until:
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                self.codes[self.processes.pop(process)] = os.waitstatus_to_exitcode(status)
+                return
+            time.sleep(0.01)
+
+    def told(self):
+        """What the scheduler was told and answered."""
+        path = self.out / "trace.scheduler"
+        return path.read_text().splitlines() if path.exists() else []
 
     def _log(self, name):
         path = self.out / f"log.{name}"

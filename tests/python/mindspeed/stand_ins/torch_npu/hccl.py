@@ -5,11 +5,12 @@ all ranks of an incident, the same objects as before; a process that takes a los
 re-make theirs. The number in the rendezvous, which HCCL has in its own network, is that of mindio_ttp's attempt.
 """
 import datetime
+import json
 import threading
 
 import torch.distributed as dist
 from kintsugi.torch import _build
-from kintsugi.torch.groups import _connections, _sockets
+from kintsugi.torch.groups import _Wire
 from torch._C._distributed_c10d import PrefixStore, Store
 
 _WAIT_MS = 60_000
@@ -101,12 +102,13 @@ class _Group:
     def connect(self):
         base = _Breakable(self.store)
         prefix = f"hccl/{self.place}/{_attempt()}"
-        before = _sockets()
-        inner = dist.ProcessGroupGloo(PrefixStore(prefix, base), self.rank, self.size, datetime.timedelta(milliseconds=_WAIT_MS))
-        opened = {entry for entry in _sockets() if entry not in before}
-        connections = _connections(base, prefix, self.rank, self.size, opened)
+        wire = _Wire(_extension(), 1)
+        base.set(f"{prefix}/listening/{self.rank}", json.dumps(wire.ports))
+        wire.meet(port for other in range(self.size) if other != self.rank for port in json.loads(base.get(f"{prefix}/listening/{other}")))
+        inner = wire.constructor(self.rank, self.size, datetime.timedelta(milliseconds=_WAIT_MS))(PrefixStore(prefix, base))
         self.keep = [base]
-        self.outer.connect(inner, sorted(connections), _attempt())
+        connections = [(socket.descriptor, socket.inode) for socket in (*wire.initiated(), *wire.accepted)]
+        self.outer.connect(inner, connections, _attempt())
 
 
 def _bare(store):
