@@ -35,6 +35,7 @@ assert optimizer.param_groups[0]["lr"] == 0.1
 
 schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
 refused("ReduceLROnPlateau", state.Schedule, schedule)
+refused("a RandomSampler does not tell how much it has drawn", state.Epoch, torch.utils.data.RandomSampler(range(3)))
 
 # Steps behind the gate are learnt and done again.
 rates = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)

@@ -16,11 +16,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
 
 import kintsugi.torch
 
-WIDTH, BATCH, ACCUMULATED, SAMPLES = 16, 4, 2, 1 << 12
+WIDTH, BATCH, ACCUMULATED, SAMPLES = 16, 4, 2, 96
 GROWTH = 3  # updates, after which the scale is doubled
 OVERFLOWS = 5  # the scaler leaves this step's update out
 
@@ -46,26 +47,21 @@ class Numbers(Dataset[tuple[int, Tensor]]):
         return index, torch.randn(WIDTH, generator=torch.Generator().manual_seed(index))
 
 
-class Shuffled(Sampler[int]):
-    def __init__(self, rank: int, world: int, skip: int) -> None:
-        self.own = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(7)).tolist()[rank::world][skip:]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.own)
-
-
 class Data:
-    """Batches from worker processes, which read ahead: where the data stands is how many batches were taken."""
+    """Batches from worker processes, which read ahead: where the data stands is how many batches were taken, and the sampler's epoch."""
 
-    def __init__(self, rank: int, world: int) -> None:
-        self.rank, self.world, self.taken = rank, world, 0
+    def __init__(self, sampler: DistributedSampler[tuple[int, Tensor]]) -> None:
+        self.sampler, self.taken = sampler, 0
         self.batches: Iterator[Any] | None = None
 
     def take(self) -> tuple[Tensor, Tensor]:
-        if self.batches is None:
-            sampler = Shuffled(self.rank, self.world, self.taken * BATCH)
+        place = self.taken % (len(self.sampler) // BATCH)
+        if place == 0 and self.taken > 0:
+            self.sampler.set_epoch(self.sampler.epoch + 1)
+        if self.batches is None or place == 0:
+            rest = list(self.sampler)[place * BATCH :]
             # Its iterator takes the workers' seed from its generator: from the global one, dropout would go on with other numbers.
-            self.batches = iter(DataLoader(Numbers(), BATCH, sampler=sampler, num_workers=2, generator=torch.Generator()))
+            self.batches = iter(DataLoader(Numbers(), BATCH, sampler=rest, num_workers=2, generator=torch.Generator()))
         self.taken += 1
         indices, batch = next(self.batches)
         return indices, batch
@@ -100,8 +96,9 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=options.fused)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=GROWTH)
-    data = Data(run.rank, run.world_size)
-    run.register(model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, data=data)
+    sampler: DistributedSampler[tuple[int, Tensor]] = DistributedSampler(Numbers(), seed=7)
+    data = Data(sampler)
+    run.register(model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, sampler=sampler, data=data)
     forward: Any = torch.compile(model) if options.compile else model
     torch.manual_seed(5 + run.rank)
 

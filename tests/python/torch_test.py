@@ -126,7 +126,7 @@ if __name__ == "__main__":
     def matrix():
         for how in ("ddp", "fsdp", "hsdp", "tp", "zero"):
             alone = how == "fsdp"
-            options = ("--silence", "4", *(("--snapshot-every", "3") if alone else ()))
+            options = ("--silence", "4", *(("--snapshot-every", "1") if alone else ()))
             for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):
                 yield struck(f"{how}, struck by everything in phase {phase}", f"kill:1@2:{phase}", f"throw:2@4:{phase}",
                              f"exit:3@6:{phase}", f"freeze:0@8:{phase}", *(() if alone else (f"uce:2@10:{phase},tensors=model/*",)),
@@ -155,9 +155,9 @@ if __name__ == "__main__":
         struck("DDP, killed in the first step and in an update, exceptions outside of it and inside",
                "kill:1@1:backward", "throw:3@4,collective=2", "kill:2@6:update", "throw:1@9:update",
                paths=[["adopt", "retry", "respawn", "rebuild"]]),
-        struck("DDP, silent in its backward pass, killed in its forward pass",
-               "freeze:2@5:backward", "kill:0@8:forward", options=("--silence", "4"),
-               paths=[["respawn", "adopt"], ["adopt", "adopt"]]),
+        struck("DDP, killed before it lays out its buckets, silent in its backward pass, killed in its forward pass",
+               "kill:1@2:forward", "freeze:2@5:backward", "kill:0@8:forward", options=("--silence", "4"),
+               paths=[["adopt", "respawn", "adopt"], ["adopt", "adopt", "adopt"]]),
         struck("HSDP, tensor parallel and ReplicaOptimizer: exceptions outside of an update, inside and after it, damaged parameters, "
                "killed in an update", "throw:1@3:backward", "kill:2@5:update", "uce:3@7:backward,tensors=c*", "throw:0@9:update",
                "throw:1@11:param-sync", program=SHARDS, paths=[["retry", "respawn", "patch", "rebuild", "retry"]]),

@@ -118,12 +118,16 @@ class Groups:
                 outer.answer_alone()
         return outer
 
+    def answer_alone(self) -> None:
+        """Collectives are answered locally until all groups are connected anew."""
+        for group in self.all:
+            group.outer.answer_alone()
+
     @contextlib.contextmanager
     def instead_of(self, groups: list[Group]) -> Iterator[None]:
         """Groups that are made within take the places of these, in the order of their creation: all ranks know them by their places.
         They and all others answer locally, as a newcomer's, until all are connected anew."""
-        for group in self.all:
-            group.outer.answer_alone()
+        self.answer_alone()
         self._instead = list(groups)
         try:
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -155,6 +156,13 @@ def _sharded_groups(model: Module) -> Iterator[Any]:
 
 def layout_of(wrapped: Any) -> list[list[int]]:
     return [[p.numel() for p in bucket.parameters()] for bucket in wrapped.reducer._get_zeros_like_grad_buckets()]
+
+
+def lay_out_late(wrapped: Any) -> None:
+    """DDP lays its buckets out in the order of its first backward pass when the next forward pass begins, and asks rank 0 whether that is
+    its order too. A fault in between and the reset forgets the order: this lays them out now. All ranks have the same order."""
+    with contextlib.suppress(RuntimeError):  # a backward pass that broke: then this is done, or is not due
+        wrapped.reducer._rebuild_buckets()
 
 
 def lay_out_anew(wrapped: Any) -> None:

@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.utils.data import Sampler
 
 from .._errors import Error
 from ..run import Run
@@ -92,6 +93,8 @@ class Registry:
             elif isinstance(thing, torch.amp.GradScaler):
                 thing = state.LossScale(thing)
                 self.late.append(thing)
+            elif isinstance(thing, Sampler) and not hasattr(thing, "state_dict"):
+                thing = state.Epoch(thing)
             self._add_object(name, thing, state.take_over_of(thing))
         if self._said:
             raise Error(f"take_over names {', '.join(self._said)}: no such object is in this call", 5)

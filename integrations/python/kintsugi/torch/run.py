@@ -206,12 +206,20 @@ class TorchRun(Run):
     def _rebuild(self, incident: Incident) -> str:
         self._in_step = False
         self._gather_again = True
-        said = self._reset(incident) if not incident.fresh or self.replaces else ""
         wrapped = parallel.wrapped_by_ddp(self._registry.models)
+        begins = incident.fresh and not self.replaces
+        if incident.step > 0 and not begins:
+            self._groups.answer_alone()
+            for module in wrapped:
+                parallel.lay_out_late(module)
+        said = "" if begins else self._reset(incident)
+        wrapped = parallel.wrapped_by_ddp(self._registry.models)  # which may have been made anew
         layouts = [parallel.layout_of(module) for module in wrapped]
         told = self._groups.rebuild(incident, {"ddp": layouts})
-        if any(other["ddp"] != layouts for other in told.values()):
-            # A newcomer has another layout of buckets: a mismatch would end a healthy process within Gloo.
+        back_to_first = incident.step == 0 and not begins
+        if back_to_first or any(other["ddp"] != layouts for other in told.values()):
+            # The first step is made in another layout than the others. And a newcomer may have another: a mismatch would end a healthy
+            # process within Gloo.
             for module in wrapped:
                 parallel.lay_out_anew(module)
         return said

@@ -10,6 +10,8 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.nn import Module
 from torch.optim import Optimizer
+from torch.utils.data import Sampler
+from torch.utils.data.distributed import DistributedSampler
 
 from .._core import StateMemory
 from .._errors import Error
@@ -44,7 +46,7 @@ def unwrapped(thing: Any) -> Any:
 
 def take_over_of(thing: Any) -> TakeOver | None:
     """How torch's own objects go on with other ranks: all ranks have the same of these. Of others nothing is known."""
-    return "rank-zero" if isinstance(thing, (Schedule, LossScale)) else None
+    return "rank-zero" if isinstance(thing, (Schedule, LossScale, Epoch)) else None
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -253,6 +255,22 @@ class Schedule:
         self._at_gate = None
         for _ in range(state["again"]):
             self._scheduler.step()
+
+
+class Epoch:
+    """A DistributedSampler: its order follows from its seed and its epoch."""
+
+    def __init__(self, sampler: Sampler[Any]) -> None:
+        if not isinstance(sampler, DistributedSampler):
+            raise Error(f"a {type(sampler).__name__} does not tell how much it has drawn: use a DistributedSampler, give it state_dict "
+                        "and load_state_dict, or draw the data as a function of the step", 5)  # fmt: skip
+        self._sampler = sampler
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self._sampler.epoch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._sampler.set_epoch(state["epoch"])
 
 
 class LossScale:
