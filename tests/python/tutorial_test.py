@@ -45,10 +45,13 @@ class Reader:
         if done.returncode != 0:
             raise Failure(f"the difference of {old} and {new} does not fit: {done.stderr}")
 
-    def runs(self, command):
-        """The lines that the script itself printed."""
+    def runs(self, command, tries=1):
+        """The lines that the script itself printed. `tries`: where torch alone runs, whose processes end in an abort of its own now and
+        then (2.13, once in some fifty times, after all is printed)."""
         done = subprocess.run(["sh", "-ec", command], cwd=self.folder, capture_output=True, text=True, timeout=400,
                               env=self.environment)
+        if done.returncode != 0 and tries > 1 and "terminate called without an active exception" in done.stderr:
+            return self.runs(command, tries - 1)
         if done.returncode != 0:
             raise Failure(f"'{command.strip()}' ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}")
         said = dict(re.findall(r"\b(parameters|average): (\S+)$", done.stdout + done.stderr, re.MULTILINE))
@@ -88,7 +91,7 @@ def follow(door, struck):
             (reader.folder / "plain.py").write_text(averaging(plain))
             for script in ("survives.py", "average.py"):
                 door.typed(str(reader.folder / script))(None)
-            expected, log = reader.runs(launched)
+            expected, log = reader.runs(launched, tries=3)
             if set(expected) != {"parameters", "average"}:
                 raise Failure(f"the plain script printed {expected}\n{log[-2000:]}")
             # The average twice, in a step that is done again: only there is it seen to be forgotten.
