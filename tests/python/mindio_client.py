@@ -6,6 +6,8 @@ sets. Every callback writes a line: what it was, on whom, with which arguments.
   mindio_client.py RANK WORLD PORT HUB_PORT STEPS OUT_FOLDER [--fault KIND:RANK@STEP:PHASE]... [options]
 """
 import argparse
+import concurrent.futures
+import ctypes
 import json
 import os
 import signal
@@ -91,6 +93,23 @@ class Client:
         self.faults = [self.parse(fault) for fault in o.fault]
         self.struck = set()
         self.grads = None
+        self.start_updating, self.end_updating = ttp.tft_start_updating_os, ttp.tft_end_updating_os
+        if o.c_markers:
+            self.mark_from_c(ctypes.CDLL(f"{os.path.dirname(os.path.dirname(ttp.__file__))}/{o.c_markers}"))
+
+    def mark_from_c(self, library):
+        """In MindSpore's way: the start from C on a thread of its own, while the main thread waits in C; the end from Python."""
+        def marked(code):
+            if code != 0:
+                raise RuntimeError(f"FORCE STOP, the marker said {code}")
+
+        start, end = library.MindioTtpSetOptimStatusUpdating, library.MindioTtpSetOptimStatusFinished
+        if os.environ.get("MINDIO_FOR_MINDSPORE") == "1":
+            pool = concurrent.futures.ThreadPoolExecutor(1)
+            self.start_updating = lambda step: marked(pool.submit(start, ctypes.c_int64(step)).result())
+        else:
+            self.start_updating = lambda step: marked(start(ctypes.c_int64(step)))
+            self.end_updating = lambda step: marked(end(ctypes.c_int64(step)))
 
     @staticmethod
     def parse(text):
@@ -211,10 +230,10 @@ class Client:
             self.strike("forward")
             self.grads = self.hub.ask("train", op="sum", key=str(self.step + 1), value=(self.rank + 1) * (self.step + 1))
             self.strike("backward")
-            ttp.tft_start_updating_os(-1)
+            self.start_updating(-1)
             self.strike("update")
             self.weight = (self.weight * 31 + self.grads * (self.shard + 1)) % PRIME
-            ttp.tft_end_updating_os(self.step + 1)
+            self.end_updating(self.step + 1)
             self.step += 1
             self.note("step")
             if o.save_every and self.step % o.save_every == 0:
@@ -282,6 +301,7 @@ if __name__ == "__main__":
     parser.add_argument("--groups", default="one")
     parser.add_argument("--tls", default="")
     parser.add_argument("--scheduled", action="store_true")
+    parser.add_argument("--c-markers", help="the library, in the package's folder")
     parser.add_argument("--clean-fails", action="store_true")
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--save-kill", type=int, default=-1)

@@ -2,11 +2,13 @@
 
   mindio_mistakes.py          all of them, or the name of the first that is wrong
 """
+import ctypes
 import os
 import socket
 import subprocess
 import sys
 
+import mindio_ttp
 from mindio_ttp import controller_ttp, framework_ttp as ttp, utils
 from mindio_ttp.framework_ttp import ttp_decorator as decorator
 
@@ -47,7 +49,20 @@ HANDLERS = ("save_ckpt", "rename", "exit", "stop", "clean", "rebuild_group", "re
             "zit_upgrade_rebuild", "zit_upgrade_repair", "zit_upgrade_rollback")
 
 
+# Under the names by which MindSpore looks for them, and an older one.
+LIBRARIES = ("mindspore_api/libttp_c_api.so", "framework_ttp/libttp_framework.so", "libttp.so")
+
+
+def c_entries():
+    """(start, end) of each library."""
+    for name in LIBRARIES:
+        library = ctypes.CDLL(os.path.join(mindio_ttp.__path__[0], name))
+        yield tuple(lambda step, f=f: f(ctypes.c_int64(step)) for f in (library.MindioTtpSetOptimStatusUpdating, library.MindioTtpSetOptimStatusFinished))
+
+
 def before_anything():
+    for start, end in c_entries():
+        assert start(-1) == 1 and end(1) == 1, "no processor"
     for name in HANDLERS:
         register = getattr(ttp, f"tft_register_{name}_handler")
         refused(name, TypeError, [f"tft_register_{name}_handler", "not callable"], lambda r=register: r(3))
@@ -201,6 +216,10 @@ def with_a_processor():
     ttp.tft_start_updating_os(-1)
     refused("back again", Exception, ["step 9 is the one under way"], lambda: ttp.tft_end_updating_os(8))
     ttp.tft_end_updating_os(9)
+    for number, (start, end) in enumerate(c_entries()):
+        step = 10 + number
+        assert end(step) == 1 and start(-2) == 1 and start(1 << 62) == 0, "the end first; no backup step; one that is"
+        assert start(-1) == 1 and end(0) == 1 and end(-1) == 1 and end(step - 1) == 1 and end(step) == 0, "twice; no numbers of a step; the last one; this one"
     refused("other groups", Exception, ["training has begun"], lambda: ttp.tft_set_optimizer_replica(
         0, [{"rank_list": [0], "replica_cnt": 1, "replica_shift": 0}] * 2))
     assert ttp.tft_pause_train(-1) is None and ttp.tft_pause_train(9) is None

@@ -8,7 +8,13 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/integrations/python/kintsugi/" DESTINAT
         PATTERN "__pycache__" EXCLUDE)
 # Out of the way of a real mindio_ttp: the path file makes it one's own where KINTSUGI_MINDIO=1 is set, and does nothing elsewhere.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/integrations/python/mindio_ttp/" DESTINATION kintsugi/compat/mindio_ttp COMPONENT python
-        PATTERN "__pycache__" EXCLUDE)
+        PATTERN "__pycache__" EXCLUDE PATTERN "*.cc" EXCLUDE)
+install(TARGETS kintsugi_mindio LIBRARY DESTINATION kintsugi/compat/mindio_ttp/mindspore_api COMPONENT python)
+foreach(name framework_ttp/libttp_framework.so libttp.so)
+  cmake_path(GET name PARENT_PATH folder)
+  cmake_path(GET name FILENAME file)
+  install(PROGRAMS "$<TARGET_FILE:kintsugi_mindio>" DESTINATION kintsugi/compat/mindio_ttp/${folder} RENAME ${file} COMPONENT python)
+endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/integrations/python/kintsugi_mindio.pth" DESTINATION . COMPONENT python)
 install(TARGETS kintsugi_python LIBRARY DESTINATION kintsugi COMPONENT python)
 # Under the one name that is asked for: in a wheel a symbolic link is a second copy.

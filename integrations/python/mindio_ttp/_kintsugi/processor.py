@@ -4,17 +4,19 @@ The client's main thread trains, marks its updates and reports what it meets; th
 Kintsugi's agent what comes next and calls the client's handlers, as MindIO's processor does. A loop that the agent has
 opened belongs to the main thread until the guard takes it back; it does so between markers and never within an update.
 
-Threads: `start_updating`, `end_updating`, reports and waits on the main thread; `_changed` guards what the guard shares with it.
+Threads: `start_updating`, `end_updating`, reports and waits on the main thread, with MindSpore markers on any, one at a time; `_changed` guards what the guard shares with it.
 What a marker without an incident touches is read and written under Python's lock alone.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import ssl
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from kintsugi import _core
@@ -28,6 +30,7 @@ from .group_names import GroupNames
 from .guard import SUSPECT, Guard
 from .layout import Group
 from .log import LOGGER
+from .marks import MarkThread
 from .master import host_name
 
 OK, INTERRUPTED, PAUSED = 0, 1, 14
@@ -126,6 +129,7 @@ class Processor:
             options.update(zip(("tls_certificate", "tls_key", "tls_ca"), self.tls_files))
         self.agent = _core.Agent(**options)
         self.link.tell("joined", incarnation=self.agent.incarnation)
+        self._use_marks(self.agent)
         if not self.settings.gate:
             self.agent.set_gate(2)
         # One byte for each optimizer type stands for the state that the client moves by itself.
@@ -138,6 +142,13 @@ class Processor:
             self.agent.set_layout(kind, list(group.ranks), group.replicas)
         self.guard = Guard(self, self.agent)
         self.guard.start()
+
+    def _use_marks(self, agent: _core.Agent) -> None:
+        marks: list[Callable[[int], int]] = [agent.begin_step, agent.begin_update, agent.end_update]
+        if self.settings.mindspore:
+            thread = MarkThread()
+            marks = [functools.partial(thread.call, mark) for mark in marks]
+        self._mark_step, self._mark_begin, self._mark_end = marks
 
     def await_loop(self) -> None:
         """Before training, on the main thread: until the loop is this thread's."""
@@ -189,7 +200,7 @@ class Processor:
             return
         self.marking = True
         if self.open and self.begun == self.next and not self.updating:
-            code = self.agent.begin_update(self.next)
+            code = self._mark_begin(self.next)
             if code == OK:
                 self.updating = True
                 self.marking = False
@@ -247,7 +258,7 @@ class Processor:
         elif step != self.next + self.offset:
             raise MindioError(f"tft_end_updating_os({step}): step {self.next + self.offset} is the one under way: steps count up by one")
         self.marking = True
-        code = self.agent.end_update(self.next)
+        code = self._mark_end(self.next)
         self.next += 1
         self.updating = False
         self.marking = False
@@ -272,7 +283,7 @@ class Processor:
         if not self.open or self.begun == self.next:
             self.marking = False
             return
-        code = self.agent.begin_step(self.next)
+        code = self._mark_step(self.next)
         if code == OK:
             self.begun = self.next
             self.marking = False
