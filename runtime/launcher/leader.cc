@@ -121,6 +121,7 @@ void Leader::Start() {
 void Leader::FillResult(RunResult* result) const {
   result->asked = stop_asked_.has_value();
   result->end = SteadyClock::SteadyNow();
+  result->fired = fired_.All();
   result->time = times_.Account(result->end);
   for (const Node& node : nodes_) {
     const std::optional<int> block = BlockOf(node.number);

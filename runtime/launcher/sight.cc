@@ -79,7 +79,6 @@ RunResult Leader::ResultSoFar() const {
   result.incidents = result_.incidents;
   if (const auto& under_way = controller_->core().incident()) result.incidents.push_back({*under_way, std::nullopt});
   result.lives = result_.lives;
-  result.fired = fired_.All();
   result.saves = result_.saves;
   result.begin = result_.begin;
   FillResult(&result);
