@@ -39,7 +39,7 @@ std::string SnapshotRounds::ChoosePartners(const ReplicaMap& replicas, const std
 void SnapshotRounds::Arm(Step begun) {
   KINTSUGI_CHECK(MayArm() && partners_known_, "a round of snapshots that may not begin");
   const uint64_t ahead = begun.value() + margin_;
-  const Step step((ahead + interval_ - 1) / interval_ * interval_);
+  const Step step(hurried_ ? ahead : (ahead + interval_ - 1) / interval_ * interval_);
   KINTSUGI_CHECK(step > begun && step > table_.newest(),
                  "a snapshot of step " + step.ToString() + " which some rank has begun, or which there is");
   table_.Arm(step, partners_);
@@ -54,11 +54,13 @@ std::optional<SnapshotOrder> SnapshotRounds::OrderFor(Rank rank) const {
 SnapshotSettled SnapshotRounds::Settle(const ReplicaMap& replicas, std::optional<Duration> step_time) {
   KINTSUGI_CHECK(table_.settled(), "a round of snapshots is settled before all have spoken");
   SnapshotSettled settled{.step = table_.armed_step(), .counts = false, .rank = Rank(0), .text = "", .cost = {}};
+  bool late = false;
   if (const auto& failure = table_.failure()) {
     settled.rank = failure->rank;
     settled.text = failure->text;
     if (failure->code == StatusCode::kFailedPrecondition) off_ = failure->text;
-    if (failure->code == StatusCode::kUnavailable) margin_ = std::min(2 * margin_, kMarginMax);
+    late = failure->code == StatusCode::kUnavailable;
+    if (late) margin_ = std::min(2 * margin_, kMarginMax);
   } else if (const DigestVerdict verdict = CompareDigests(replicas, table_.digests(), {}); !verdict.equal) {
     // Damage that its rank has yet to report, or one that nobody sees: --verify-every acts on it.
     settled.rank = verdict.odd.back();
@@ -68,6 +70,7 @@ SnapshotSettled SnapshotRounds::Settle(const ReplicaMap& replicas, std::optional
     settled.counts = true;
     settled.cost = table_.cost();
   }
+  hurried_ = hurried_ && late;
   if (!settled.counts) {
     ++abandoned_;
     table_.Disarm();
@@ -77,6 +80,16 @@ SnapshotSettled SnapshotRounds::Settle(const ReplicaMap& replicas, std::optional
   table_.Count();
   if (by_cost_ && step_time) interval_ = SnapshotInterval(settled.cost, *step_time);
   return settled;
+}
+
+void SnapshotRounds::Forget(Rank rank) {
+  hurried_ = hurried_ || table_.newest() > Step();
+  table_.Forget(rank);
+}
+
+void SnapshotRounds::Spoil(Rank rank) {
+  hurried_ = hurried_ || table_.newest() > Step();
+  table_.Spoil(rank);
 }
 
 void SnapshotRounds::Suspect(const ReplicaMap& replicas, Rank rank, Step computing) {

@@ -39,7 +39,8 @@ class SnapshotRounds {
   bool partners_known() const { return partners_known_; }
   // hosts[rank]. What costs somebody a second copy; empty: nothing does.
   std::string ChoosePartners(const ReplicaMap& replicas, const std::vector<std::string>& hosts);
-  // `begun`: the newest step that any rank has begun. REQUIRES: MayArm, partners_known.
+  // `begun`: the newest step that any rank has begun. Where a part of the newest snapshot was lost, the next does not wait for
+  // its turn: until it counts, a second loss may be the end of the run. REQUIRES: MayArm, partners_known.
   void Arm(Step begun);
   // What the rank is told, and told again after a lost connection; nothing once it has spoken.
   std::optional<SnapshotOrder> OrderFor(Rank rank) const;
@@ -51,8 +52,8 @@ class SnapshotRounds {
   // A fault overtakes the round.
   void Disarm() { table_.Disarm(); }
   // What became of the ranks, and of the run's history (snapshot_table.h).
-  void Forget(Rank rank) { table_.Forget(rank); }
-  void Spoil(Rank rank) { table_.Spoil(rank); }
+  void Forget(Rank rank);
+  void Spoil(Rank rank);
   void DropAfter(Step step) { table_.DropAfter(step); }
   // The rank's memory was found damaged while it computed this step: it may have been copied before.
   void Suspect(const ReplicaMap& replicas, Rank rank, Step computing);
@@ -68,6 +69,7 @@ class SnapshotRounds {
   std::vector<std::vector<Rank>> kept_of_;  // the same, the other way round
   uint64_t interval_;                       // in steps
   uint64_t margin_ = 1;                     // steps ahead at which one is ordered; grows when orders come late
+  bool hurried_ = false;                    // the next one does not wait for its turn
   std::string off_;
   uint64_t made_ = 0, abandoned_ = 0;
 };

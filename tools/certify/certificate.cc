@@ -19,7 +19,9 @@ std::string Padded(std::string text, size_t width) {
 std::string Legend() {
   return "  same: repaired to the bits, losses and samples of the undisturbed run; saved: left, resumed to the same "
          "bits;\n"
-         "  not marked: the program names no such phase; .: not done\n";
+         "  no copy left: a second fault took the last copy of a shard, which ends any run; not marked: the program "
+         "names "
+         "no\n  such phase; .: not done\n";
 }
 
 std::string CellWord(const CertifiedCell* cell) {
@@ -62,10 +64,11 @@ std::string CertificateVerdict(const Certificate& c) {
   if (c.failures() > 0)
     return Counted(c.failures(), "fault", "faults") + " of " + std::to_string(tried) +
            " tried did not end in the undisturbed run's results" + rest;
-  const size_t saved = c.Count(CertifyOutcome::kSaved);
-  return Counted(tried - saved, "fault", "faults") + " of " + std::to_string(tried) +
+  const size_t saved = c.Count(CertifyOutcome::kSaved), lost = c.Count(CertifyOutcome::kNoCopy);
+  return Counted(tried - saved - lost, "fault", "faults") + " of " + std::to_string(tried) +
          " tried ended in the undisturbed run's bits" +
-         (saved == 0 ? "" : ", " + std::to_string(saved) + " were saved and resumed to them") + rest;
+         (saved == 0 ? "" : ", " + std::to_string(saved) + " were saved and resumed to them") +
+         (lost == 0 ? "" : ", " + std::to_string(lost) + " left no copy to go on from") + rest;
 }
 
 std::vector<CertifyRow> RowsOf(const Certificate& certificate) {
@@ -94,7 +97,7 @@ std::string CertificateText(const Certificate& c) {
   if (!c.stopped.empty()) out += "  " + c.stopped + "\n";
   out += "\n" + Grid(c) + Legend();
   for (const CertifiedCell& cell : c.cells) {
-    if (!IsFailure(cell.result.outcome)) continue;
+    if (!IsExplained(cell.result.outcome)) continue;
     out += "\n" + std::string(CertifyOutcomeName(cell.result.outcome)) + ": " + cell.cell.Name() +
            (cell.result.path.empty() ? "" : " (repaired by " + cell.result.path + ")") + "\n  " + cell.result.text +
            "\n  " + cell.command + "\n";

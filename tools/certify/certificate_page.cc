@@ -33,6 +33,7 @@ const char* Css(CertifyOutcome outcome) {
     case CertifyOutcome::kSame:
       return "same";
     case CertifyOutcome::kSaved:
+    case CertifyOutcome::kNoCopy:
       return "saved";
     case CertifyOutcome::kDifferent:
     case CertifyOutcome::kFailed:
@@ -46,7 +47,7 @@ const char* Css(CertifyOutcome outcome) {
 
 std::string Words(const CertifiedCell& cell) {
   const std::string name(CertifyOutcomeName(cell.result.outcome));
-  if (!IsFailure(cell.result.outcome)) return name;
+  if (!IsExplained(cell.result.outcome)) return name;
   return "<a href=\"#" + cell.cell.Slug() + "\">" + name + "</a>";
 }
 
@@ -71,14 +72,15 @@ std::string Coverage(const Certificate& certificate) {
   }
   return out +
          "</tbody>\n</table></div>\n<p class=\"note\"><b>same</b>: repaired, to the bits, losses and samples of the "
-         "undisturbed run. <b>saved</b>: not repairable in memory; saved, left and resumed to the same bits. <b>not "
-         "marked</b>: the program names no such phase.</p>\n</section>\n";
+         "undisturbed run. <b>saved</b>: not repairable in memory; saved, left and resumed to the same bits. <b>no "
+         "copy left</b>: a second fault took the last copy of a shard before there was another, which ends any run. "
+         "<b>not marked</b>: the program names no such phase.</p>\n</section>\n";
 }
 
 std::string Failures(const Certificate& certificate) {
   std::string out;
   for (const CertifiedCell& cell : certificate.cells) {
-    if (!IsFailure(cell.result.outcome)) continue;
+    if (!IsExplained(cell.result.outcome)) continue;
     out += "<div class=\"found\" id=\"" + cell.cell.Slug() + "\">\n<h3>" + Text(cell.cell.Name()) + "</h3>\n<p>" +
            Text(cell.result.text) + "</p>\n";
     if (!cell.result.path.empty()) out += "<p class=\"sub\">Repaired by " + Text(cell.result.path) + ".</p>\n";
@@ -89,7 +91,7 @@ std::string Failures(const Certificate& certificate) {
     out += "</div>\n";
   }
   if (out.empty()) return "";
-  return "<section aria-labelledby=\"h-found\">\n<h2 id=\"h-found\">What went wrong</h2>\n" + out + "</section>\n";
+  return "<section aria-labelledby=\"h-found\">\n<h2 id=\"h-found\">What did not go on</h2>\n" + out + "</section>\n";
 }
 
 std::string AllCells(const Certificate& certificate) {
@@ -115,6 +117,7 @@ std::string KeyFigures(const Certificate& c) {
                 c.passed() ? " class=\"good\"" : " class=\"bad\"");
   out += Figure(FormatCount(c.Count(CertifyOutcome::kSame)), "repaired to the same bits");
   out += Figure(FormatCount(c.Count(CertifyOutcome::kSaved)), "saved and resumed");
+  out += Figure(FormatCount(c.Count(CertifyOutcome::kNoCopy)), "left no copy to go on from");
   out += Figure(FormatCount(c.failures()), "went wrong");
   out += Figure(FormatCount(c.Count(CertifyOutcome::kNotReached)), "in phases not marked");
   out += Figure(FormatCount(c.Count(CertifyOutcome::kNotDone)), "not done");

@@ -55,6 +55,8 @@ std::string_view CertifyOutcomeName(CertifyOutcome outcome) {
       return "same";
     case CertifyOutcome::kSaved:
       return "saved";
+    case CertifyOutcome::kNoCopy:
+      return "no copy left";
     case CertifyOutcome::kNotReached:
       return "not marked";
     case CertifyOutcome::kDifferent:
@@ -107,6 +109,17 @@ CertifyResult JudgeFinished(const CertifyCell& cell, const RunRecord& run, const
   } else {
     result.outcome = CertifyOutcome::kSame;
   }
+  return result;
+}
+
+CertifyResult JudgeEnded(const CertifyCell& cell, const RunRecord& run, const std::string& words) {
+  CertifyResult result{CertifyOutcome::kFailed, words, PathOf(run), 0};
+  const bool second = run.struck.size() > 1 && run.struck.size() == cell.faults.size() && run.incidents.size() > 1;
+  if (!second || run.incidents.back().path != "exit") return result;
+  result.outcome = CertifyOutcome::kNoCopy;
+  result.text =
+      "the second fault struck what held the last copy of a shard, before there was another: more replicas, "
+      "--save-every or a smaller --snapshot-every leave less time for that";
   return result;
 }
 

@@ -14,6 +14,7 @@ namespace kintsugi {
 enum class CertifyOutcome {
   kSame,        // repaired, to the same bits, losses and samples
   kSaved,       // not repaired in memory: the run saved, left, and was resumed to the same bits
+  kNoCopy,      // a second fault took the last copy of a shard before there was another: no mistake of the program's
   kNotReached,  // the program does not mark this phase: nothing struck
   kDifferent,   // the run ended by itself, with other results
   kFailed,      // the run ended with an error, or not at all
@@ -34,11 +35,17 @@ constexpr bool IsFailure(CertifyOutcome outcome) {
   return outcome == CertifyOutcome::kDifferent || outcome == CertifyOutcome::kFailed;
 }
 
+// Told with its command and what to look at.
+constexpr bool IsExplained(CertifyOutcome outcome) { return IsFailure(outcome) || outcome == CertifyOutcome::kNoCopy; }
+
 // What differs between two runs of one program, in words; empty: nothing. The later of the two comes first.
 std::string DifferenceBetween(const RunRecord& run, const RunRecord& reference);
 
 // Of a run that ended with code 0.
 CertifyResult JudgeFinished(const CertifyCell& cell, const RunRecord& run, const RunRecord& reference);
+
+// Of a run that ended with an error, `words` being the last that it printed.
+CertifyResult JudgeEnded(const CertifyCell& cell, const RunRecord& run, const std::string& words);
 
 // Of one that saved and left, and of the run that went on from there.
 CertifyResult JudgeResumed(const RunRecord& left, const RunRecord& resumed, const RunRecord& reference);

@@ -206,14 +206,15 @@ class Certifier {
     } else if (run.exit == 0 && run.record) {
       cell.result = JudgeFinished(cell.cell, *run.record, reference_);
     } else {
-      cell.result.outcome = CertifyOutcome::kFailed;
-      cell.result.text = (run.timed_out ? "it did not end within " + Decimal(LimitSeconds()) + " s"
-                                        : "it ended with exit code " + std::to_string(run.exit)) +
-                         "; its last words: " + run.last_words;
+      const std::string words = (run.timed_out ? "it did not end within " + Decimal(LimitSeconds()) + " s"
+                                               : "it ended with exit code " + std::to_string(run.exit)) +
+                                "; its last words: " + run.last_words;
+      cell.result = run.exit == core::kExitFailed && run.record ? JudgeEnded(cell.cell, *run.record, words)
+                                                                : CertifyResult{CertifyOutcome::kFailed, words, "", 0};
     }
     cell.result.seconds = run.seconds;
     std::error_code ignored;
-    if (IsFailure(cell.result.outcome))
+    if (IsExplained(cell.result.outcome))
       cell.folder = fs::path("cells") / cell.cell.Slug();
     else
       fs::remove_all(folder, ignored);

@@ -115,6 +115,21 @@ TEST(CertifyVerdict, SaysWhatDiffersAndWhereToLook) {
   EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed()).text, HasSubstr("no digest"));
 }
 
+TEST(CertifyVerdict, TellsALastCopyThatASecondFaultTookFromAMistake) {
+  CertifyCell twice = Single();
+  twice.faults.push_back(twice.faults.front());
+  RunRecord run = Struck("retry");
+  EXPECT_EQ(JudgeEnded(Single(), run, "words").outcome, CertifyOutcome::kFailed);
+  run.incidents.push_back(run.incidents.back());
+  run.incidents.back().path = "exit";
+  EXPECT_EQ(JudgeEnded(twice, run, "words").outcome, CertifyOutcome::kFailed) << "only one of them struck";
+  run.struck.push_back(run.struck.back());
+  EXPECT_EQ(JudgeEnded(twice, run, "words").outcome, CertifyOutcome::kNoCopy);
+  EXPECT_THAT(JudgeEnded(twice, run, "words").text, HasSubstr("more replicas"));
+  run.incidents.back().path = "respawn";
+  EXPECT_EQ(JudgeEnded(twice, run, "words").text, "words");
+}
+
 TEST(CertifyVerdict, HoldsAResumedRunAgainstTheStepsThatItComputed) {
   RunRecord resumed = Undisturbed();
   resumed.resumed_from = 2;
@@ -154,6 +169,16 @@ TEST(Certificate, PassesOnlyWhereSomethingWasTriedAndNothingWentWrong) {
   certificate.nondeterminism = "losses differ";
   EXPECT_FALSE(certificate.passed());
   EXPECT_FALSE(Certificate().passed());
+}
+
+TEST(Certificate, ALastCopyThatWasTakenIsToldAndIsNoFailure) {
+  Certificate certificate = Mixed();
+  certificate.cells[1].result = {CertifyOutcome::kNoCopy, "no copy & more", "exit", 1};
+  EXPECT_TRUE(certificate.passed());
+  EXPECT_THAT(CertificateVerdict(certificate), HasSubstr("1 fault of 2 tried ended in"));
+  EXPECT_THAT(CertificateVerdict(certificate), HasSubstr("1 left no copy"));
+  EXPECT_THAT(CertificateText(certificate), HasSubstr("no copy & more\n  kintsugi run --inject x"));
+  EXPECT_THAT(CertificateHtml(certificate), HasSubstr("no copy &amp; more"));
 }
 
 TEST(Certificate, TellsWhatFailedWithItsCommand) {

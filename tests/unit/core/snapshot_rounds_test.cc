@@ -76,6 +76,32 @@ TEST_F(Rounds, AimAtTheNextMultipleThatNobodyHasBegun) {
   EXPECT_EQ(rounds->table().armed_step(), Step(12)) << "8 was begun";
 }
 
+TEST_F(Rounds, DoNotWaitForTheirTurnWhereAPartOfTheNewestIsLost) {
+  rounds->Forget(Rank(0));
+  Arm(1);
+  EXPECT_EQ(rounds->table().armed_step(), Step(4)) << "there was nothing to lose";
+  Make();
+  rounds->Forget(Rank(1));
+  Arm(5);
+  EXPECT_EQ(rounds->table().armed_step(), Step(6));
+  Make(StatusCode::kUnavailable);
+  Arm(6);
+  EXPECT_EQ(rounds->table().armed_step(), Step(8)) << "late: tried again as soon as orders arrive";
+  rounds->Disarm();
+  Arm(9);
+  EXPECT_EQ(rounds->table().armed_step(), Step(11)) << "a fault overtook it";
+  EXPECT_TRUE(Make().counts);
+  Arm(11);
+  EXPECT_EQ(rounds->table().armed_step(), Step(16)) << "whole again";
+  rounds->Disarm();
+  rounds->Spoil(Rank(2));
+  Arm(12);
+  EXPECT_EQ(rounds->table().armed_step(), Step(14));
+  EXPECT_FALSE(Make({}, 3).counts);
+  Arm(14);
+  EXPECT_EQ(rounds->table().armed_step(), Step(16)) << "copies that differ do so in the next step too";
+}
+
 TEST_F(Rounds, CountWhereAllCopiesAgreeAndKeepTheOneBeforeWhereTheyDoNot) {
   Arm(1);
   const SnapshotSettled first = Make();
