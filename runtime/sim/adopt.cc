@@ -6,20 +6,20 @@
 
 namespace kintsugi::sim {
 
-void Cluster::Mark(ProcessPtr p, core::StateMark mark) {
+void Cluster::Mark(Process* p, core::StateMark mark) {
   p->mark = mark;
   if (mark == core::StateMark::kNotYet) return;
   // What was held is streamed over, not adopted; a reload brings what was compared.
-  if (!p->adopted && p->running && p->running->order.rung != Rung::kReload && left_.count(p->rank)) LoseRot(p);
-  left_.erase(p->rank);
+  if (!p->adopted && p->running && p->running->order.rung != Rung::kReload && world_.left.count(p->rank)) LoseRot(p);
+  world_.left.erase(p->rank);
 }
 
 // A process was reaped: this is what its launcher holds of it.
-void Cluster::Hold(ProcessPtr p, const std::string& cause) {
-  if (!plan_.policy.adopts) return;
-  Left& left = left_[p->rank];
-  core::LastWords last{p->incarnation, p->mark, Word(p), true, cause.find("SIGSEGV") == std::string::npos};
-  if (hook_) hook_->BeforeHeld(&last);
+void Cluster::Hold(Process* p, const std::string& cause) {
+  if (!world_.plan.policy.adopts) return;
+  Left& left = world_.left[p->rank];
+  core::LastWords last{p->incarnation, p->mark, p->Word(), true, cause.find("SIGSEGV") == std::string::npos};
+  if (world_.hook) world_.hook->BeforeHeld(&last);
   left.held = core::HeldAfter(left.held, last);
   if (left.held && left.held->of == p->incarnation) {
     left.state = p->state;
@@ -36,28 +36,28 @@ void Cluster::Hold(ProcessPtr p, const std::string& cause) {
 // As a launcher tells it: before it says that the process ended, and again to a controller that takes over. With what
 // that process had registered.
 wire::NodeHeld Cluster::HeldOf(Rank rank) const {
-  const auto left = left_.find(rank);
-  if (left == left_.end() || !left->second.held) return {rank, std::nullopt};
+  const auto left = world_.left.find(rank);
+  if (left == world_.left.end() || !left->second.held) return {rank, std::nullopt};
   core::Ready ready;
-  ready.layouts = plan_.claims.at(rank);
+  ready.layouts = world_.plan.claims.at(rank);
   return {rank, left->second.held,
           wire::Encode(kJob, core::Header{{}, {}, rank, left->second.held->of}, core::AgentMessage(std::move(ready)))};
 }
 
 void Cluster::TakeHeld(const wire::NodeHeld& told) {
-  if (!plan_.policy.adopts || ended_) return;
+  if (!world_.plan.policy.adopts || world_.seat().ended) return;
   const Result<wire::AgentFrame> frame = wire::DecodeFromAgent(kJob, told.ready);
   if (frame.ok()) Feed(FromAgent{frame->header, std::get<core::AgentMessage>(frame->message)});
   Feed(core::StateHeld{told.rank, told.held});
 }
 
 // Nothing is streamed: the bytes are there.
-bool Cluster::Adopt(ProcessPtr p) {
+bool Cluster::Adopt(Process* p) {
   if (p->adopted) return true;
-  const Left& left = left_[p->rank];
+  const Left& left = world_.left[p->rank];
   if (!left.held) return false;
-  Log("rank " + p->rank.ToString() + " adopts what inc " + left.held->of.ToString() + " held at step " +
-      left.held->step.ToString());
+  world_.Log("rank " + p->rank.ToString() + " adopts what inc " + left.held->of.ToString() + " held at step " +
+             left.held->step.ToString());
   p->adopted = true;
   p->state = left.state;
   p->objects = left.objects;

@@ -12,16 +12,16 @@ constexpr size_t kCollectivesKept = 64;
 
 }  // namespace
 
-void Cluster::Enter(ProcessPtr p, Meeting kind, uint64_t step, uint64_t value, std::optional<Object> object) {
-  const Process::Key key{p->group, step, static_cast<uint8_t>(kind)};
+void Cluster::Enter(Process* p, Meeting kind, uint64_t step, uint64_t value, std::optional<Object> object) {
+  const MeetingKey key{p->group, step, static_cast<uint8_t>(kind)};
   p->blocked_in = key;
-  if (broken_.count(p->group)) return Trainer(p, Between(10, 2000), [this, p] { Fail(p); });
+  if (broken_.count(p->group)) return world_.ForTrainer(p, world_.Between(10, 2000), [this, p] { Fail(p); });
   if (collectives_.size() > kCollectivesKept) collectives_.erase(collectives_.begin());
   Collective& collective = collectives_[key];
   if (collective.here.empty()) {
-    collective.here.resize(world_);
-    collective.values.resize(world_);
-    if (object) collective.objects.resize(world_);
+    collective.here.resize(world_.size);
+    collective.values.resize(world_.size);
+    if (object) collective.objects.resize(world_.size);
   }
   const auto r = static_cast<size_t>(p->rank.value());
   collective.entered += collective.here[r] ? 0 : 1;
@@ -29,17 +29,17 @@ void Cluster::Enter(ProcessPtr p, Meeting kind, uint64_t step, uint64_t value, s
   collective.values[r] = value;
   if (object) collective.objects[r] = object;
   collective.tainted |= p->tainted;
-  if (collective.entered < world_) return;
+  if (collective.entered < world_.size) return;
   collective.complete = true;
   for (const uint64_t each : collective.values) collective.sum += each;
-  for (const ProcessPtr each : processes_) {
+  for (Process* const each : world_.processes.newest()) {
     // Now and then a thread that could go on is not let run at once.
-    const Duration late = random_.Chance(0.05) ? Between(1000, 20000) : Between(20, 1500);
-    Trainer(each, late, [this, each, key] { Leave(each, key); });
+    const Duration late = world_.random.Chance(0.05) ? world_.Between(1000, 20000) : world_.Between(20, 1500);
+    world_.ForTrainer(each, late, [this, each, key] { Leave(each, key); });
   }
 }
 
-void Cluster::Leave(ProcessPtr p, const Process::Key& key) {
+void Cluster::Leave(Process* p, const MeetingKey& key) {
   if (p->blocked_in != key) return;
   const auto found = collectives_.find(key);
   if (found == collectives_.end()) return Fail(p);
@@ -47,7 +47,7 @@ void Cluster::Leave(ProcessPtr p, const Process::Key& key) {
   const Collective& collective = found->second;
   if (!collective.objects.empty()) {
     const uint64_t step = p->running ? p->running->order.step.value() : p->begun;
-    for (Rank partner : partners_[static_cast<size_t>(p->rank.value())]) {
+    for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())]) {
       const auto& object = collective.objects[static_cast<size_t>(partner.value())];
       if (!object) continue;
       p->mirrored[partner].Put(step, *object);
@@ -67,36 +67,38 @@ void Cluster::Leave(ProcessPtr p, const Process::Key& key) {
     case TrainerAt::kHandler:
       return Finish(p, {.phase = p->running->order.phase});
     default:
-      return Break(Promise::kTable,
-                   "rank " + p->rank.ToString() + " leaves a collective at " + std::string(TrainerAtName(p->at)));
+      return world_.Break(Promise::kTable, "rank " + p->rank.ToString() + " leaves a collective at " +
+                                               std::string(TrainerAtName(p->at)));
   }
 }
 
-void Cluster::Fail(ProcessPtr p) {
+void Cluster::Fail(Process* p) {
   if (!p->blocked_in) return;
   p->blocked_in.reset();
   if (p->at == TrainerAt::kHandler)
     return Finish(p, {.phase = p->running->order.phase, .code = StatusCode::kCommFailure, .text = "connection reset"});
-  FaultReport fault{
-      .kind = FaultKind::kCommError, .text = "connection reset", .step = kintsugi::Step(p->begun), .since = Now()};
+  FaultReport fault{.kind = FaultKind::kCommError,
+                    .text = "connection reset",
+                    .step = kintsugi::Step(p->begun),
+                    .since = world_.Now()};
   if (p->at == TrainerAt::kGate) {
     // Still at the gate: whether the update happens is for all ranks to decide.
     if (!p->verdict) StepAgent(p, FaultSignal{fault});
     return AwaitVerdict(p);
   }
-  if (p->verdict && random_.Chance(0.5)) return Park(p, TrainerParked::Outcome::kInterrupted);
+  if (p->verdict && world_.random.Chance(0.5)) return Park(p, TrainerParked::Outcome::kInterrupted);
   Park(p, TrainerParked::Outcome::kFault, std::move(fault));
 }
 
 void Cluster::BreakGroup(Generation generation) {
   // Whoever breaks what is broken already adds no more than another moment at which others may notice.
-  if (!broken_.insert(generation).second && world_ > kSmallWorld) return;
-  for (const ProcessPtr p : processes_) {
+  if (!broken_.insert(generation).second && world_.size > kSmallWorld) return;
+  for (Process* const p : world_.processes.newest()) {
     if (!p || !p->blocked_in || p->blocked_in->generation != generation) continue;
     // What had come together may still arrive at some and not at others.
     const auto found = collectives_.find(*p->blocked_in);
-    if (found != collectives_.end() && found->second.complete && random_.Chance(0.5)) continue;
-    Trainer(p, Between(10, 2000), [this, p] { Fail(p); });
+    if (found != collectives_.end() && found->second.complete && world_.random.Chance(0.5)) continue;
+    world_.ForTrainer(p, world_.Between(10, 2000), [this, p] { Fail(p); });
   }
 }
 

@@ -7,8 +7,8 @@ using namespace std::chrono_literals;
 
 bool Cluster::StrikeNodes(const PlannedFault& fault) {
   if (launchers_.empty()) return false;
-  Launcher& leading = *launchers_[static_cast<size_t>(seated_->node)];
-  Launcher& of_rank = *launchers_[static_cast<size_t>(plan_.NodeOf(fault.rank))];
+  Launcher& leading = *launchers_[static_cast<size_t>(world_.seat().node)];
+  Launcher& of_rank = *launchers_[static_cast<size_t>(world_.plan.NodeOf(fault.rank))];
   switch (fault.type) {
     case FaultType::kControllerKilled:
       return LoseLauncher(leading, false, fault.lasting);
@@ -17,21 +17,22 @@ bool Cluster::StrikeNodes(const PlannedFault& fault) {
     case FaultType::kNodeLost:
       return LoseLauncher(fault.count == 1 ? leading : of_rank, true, fault.lasting);
     case FaultType::kSpareNodeLost:
-      return plan_.spare_nodes > 0 &&
-             LoseLauncher(*launchers_[static_cast<size_t>(plan_.nodes + fault.rank % plan_.spare_nodes)],
+      return world_.plan.spare_nodes > 0 &&
+             LoseLauncher(*launchers_[static_cast<size_t>(world_.plan.nodes + fault.rank % world_.plan.spare_nodes)],
                           fault.count == 1, fault.lasting);
     case FaultType::kControllerFrozen:
-      return FreezeLauncher(leading, fault.lasting ? Between(1'200'000, 6'000'000) : Between(20'000, 900'000));
+      return FreezeLauncher(leading,
+                            fault.lasting ? world_.Between(1'200'000, 6'000'000) : world_.Between(20'000, 900'000));
     case FaultType::kNodesCut:
     case FaultType::kNodesCutOneWay:
     case FaultType::kNodesCutInHalves:
       return CutNodes(fault);
     case FaultType::kSave:
-      if (seated_->alive) AtSeat(seated_, [this] { Feed(OperatorSave{}); });
-      return seated_->alive;
+      if (world_.seat().alive) AtSeat(&world_.seat(), [this] { Feed(OperatorSave{}); });
+      return world_.seat().alive;
     case FaultType::kStop:
       if (!of_rank.alive || !of_rank.linked) return false;
-      stop_asked_ = true;
+      world_.course.stop_asked = true;
       Tell(of_rank, wire::NodeStop{});
       return true;
     default:
@@ -39,15 +40,10 @@ bool Cluster::StrikeNodes(const PlannedFault& fault) {
   }
 }
 
-// Whoever is disturbed may be taken for lost, by one part or another.
-void Cluster::NoteAllDisturbed() {
-  for (int r = 0; r < plan_.policy.world_size; ++r) NoteLate(r);
-}
-
 // The launcher's process and all of its ranks end; or the host is gone, and nobody tells.
 bool Cluster::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
   if (!l.alive || l.ended) return false;
-  NoteAllDisturbed();
+  world_.losses.AllLate();
   l.alive = false;
   l.frozen = false;
   l.deferred.clear();
@@ -56,7 +52,8 @@ bool Cluster::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
     if (!host_gone)
       PutLine(line, true, "");
     else
-      In(Between(2'000'000, 4'000'000), [this, line] { AtSeat(line->seat, [this, line] { CloseLine(line); }); });
+      world_.In(world_.Between(2'000'000, 4'000'000),
+                [this, line] { AtSeat(line->seat, [this, line] { CloseLine(line); }); });
   }
   l.linked = l.dials = false;
   if (Seat* seat = std::exchange(l.seat, nullptr)) {
@@ -66,33 +63,32 @@ bool Cluster::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
       if (!host_gone) PutLine(line, false, "");
     }
   }
-  for (const ProcessPtr p : On(l.node)) {
+  for (Process* const p : world_.processes.On(l.node)) {
     NextOn(l.node, p->rank).reset();
     if (p->alive) VanishHere(p);
   }
-  if (comes_back) In(Between(300'000, 3'000'000), [this, &l] { RestartLauncher(l); });
+  if (comes_back) world_.In(world_.Between(300'000, 3'000'000), [this, &l] { RestartLauncher(l); });
   return true;
 }
 
-void Cluster::VanishHere(ProcessPtr p) {
-  Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " ends with its launcher");
+void Cluster::VanishHere(Process* p) {
+  world_.Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " ends with its launcher");
   p->alive = false;
   p->reaped = true;
-  left_.erase(p->rank);
+  world_.left.erase(p->rank);
   p->deferred.clear();
-  if (p->group.value() > 0) In(Between(10, 3000), [this, group = p->group] { BreakGroup(group); });
+  if (p->group.value() > 0) world_.In(world_.Between(10, 3000), [this, group = p->group] { BreakGroup(group); });
   LeaveSession(p);
-  if (const LinkPtr link = std::exchange(p->link, nullptr)) link->down.open = link->up.open = false;
+  if (Link* const link = std::exchange(p->link, nullptr)) link->down.open = link->up.open = false;
 }
 
 // It knows nothing, not even its promises; and it has no ranks.
 void Cluster::RestartLauncher(Launcher& l) {
   if (Over() || l.alive) return;
-  Log("the launcher of node " + std::to_string(l.node) + " is started anew");
+  world_.Log("the launcher of node " + std::to_string(l.node) + " is started anew");
   const uint64_t life = l.life;
   const int node = l.node;
-  // Its promise of a term may go to another now, and count for the processes that ended with it.
-  for (const auto& [term, candidate] : l.promised) led_.erase(term);
+  election_checker_.ForgetPromises(node);
   l = Launcher();
   l.life = life + 1;
   BeginLauncher(l, node);
@@ -100,11 +96,11 @@ void Cluster::RestartLauncher(Launcher& l) {
 
 bool Cluster::FreezeLauncher(Launcher& l, Duration length) {
   if (!l.alive || l.frozen || l.ended) return false;
-  NoteAllDisturbed();
+  world_.losses.AllLate();
   l.frozen = true;
-  In(length, [this, &l] {
+  world_.In(length, [this, &l] {
     if (!l.alive || !l.frozen) return;
-    Log("the launcher of node " + std::to_string(l.node) + " thaws");
+    world_.Log("the launcher of node " + std::to_string(l.node) + " thaws");
     l.frozen = false;
     for (Task& task : std::exchange(l.deferred, {})) {
       if (!l.alive) return;
@@ -116,17 +112,17 @@ bool Cluster::FreezeLauncher(Launcher& l, Duration length) {
 
 // Two sides that do not hear each other, or of which one does not hear the other.
 bool Cluster::CutNodes(const PlannedFault& fault) {
-  if (plan_.nodes < 2) return false;
-  std::vector<bool> side(static_cast<size_t>(Hosts()));
-  for (int node = 0; node < Hosts(); ++node)
+  if (world_.plan.nodes < 2) return false;
+  std::vector<bool> side(static_cast<size_t>(world_.Hosts()));
+  for (int node = 0; node < world_.Hosts(); ++node)
     side[static_cast<size_t>(node)] =
-        fault.type == FaultType::kNodesCutInHalves ? 2 * node >= Hosts() : random_.Chance(0.5);
-  if (std::count(side.begin(), side.end(), side[0]) == Hosts()) side.back() = !side.back();
-  const Duration length = fault.lasting ? Between(1'500'000, 9'000'000) : Between(50'000, 900'000);
-  NoteAllDisturbed();
+        fault.type == FaultType::kNodesCutInHalves ? 2 * node >= world_.Hosts() : world_.random.Chance(0.5);
+  if (std::count(side.begin(), side.end(), side[0]) == world_.Hosts()) side.back() = !side.back();
+  const Duration length = fault.lasting ? world_.Between(1'500'000, 9'000'000) : world_.Between(50'000, 900'000);
+  world_.losses.AllLate();
   std::vector<std::pair<int, int>> roads;
-  for (int a = 0; a < Hosts(); ++a)
-    for (int b = 0; b < Hosts(); ++b) {
+  for (int a = 0; a < world_.Hosts(); ++a)
+    for (int b = 0; b < world_.Hosts(); ++b) {
       if (side[static_cast<size_t>(a)] == side[static_cast<size_t>(b)]) continue;
       if (fault.type != FaultType::kNodesCutOneWay || side[static_cast<size_t>(a)]) roads.emplace_back(a, b);
     }
@@ -135,25 +131,26 @@ bool Cluster::CutNodes(const PlannedFault& fault) {
     ++node_cuts_[{a, b}];
     cut += " " + std::to_string(a) + ">" + std::to_string(b);
   }
-  Log("cut for " + Milliseconds(length) + " ms:" + cut);
+  world_.Log("cut for " + Milliseconds(length) + " ms:" + cut);
   // Keepalive, at the end that tells nobody.
   for (size_t i = 0; i < lines_.size(); ++i) {
     NodeLine* line = lines_[i].get();
     const int a = line->launcher->node, b = line->seat->node;
     if (!line->open_there || !(CutBetween(a, b) || CutBetween(b, a))) continue;
-    const Duration keepalive = Between(2'000'000, 4'000'000);
-    if (keepalive < length) In(keepalive, [this, line] { AtSeat(line->seat, [this, line] { CloseLine(line); }); });
+    const Duration keepalive = world_.Between(2'000'000, 4'000'000);
+    if (keepalive < length)
+      world_.In(keepalive, [this, line] { AtSeat(line->seat, [this, line] { CloseLine(line); }); });
   }
-  if (random_.Chance(0.5))  // the ranks' own connections take the same roads
-    for (const ProcessPtr p : processes_)
+  if (world_.random.Chance(0.5))  // the ranks' own connections take the same roads
+    for (Process* const p : world_.processes.newest())
       if (p && p->alive && p->group.value() > 0) {
         BreakGroup(p->group);
         break;
       }
-  In(length, [this, roads] {
+  world_.In(length, [this, roads] {
     for (const auto& road : roads) --node_cuts_[road];
-    Log("a cut between nodes heals");
-    last_progress_ = Now();
+    world_.Log("a cut between nodes heals");
+    world_.NoteProgress();
     HealNodes();
   });
   return true;

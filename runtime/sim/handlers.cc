@@ -9,37 +9,37 @@ namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
-void Cluster::StartOrder(ProcessPtr p) {
+void Cluster::StartOrder(Process* p) {
   if (!p->order) return;
   p->running = std::exchange(p->order, std::nullopt);
   Go(p, TrainerAt::kHandler);
   const Phase phase = p->running->order.phase;
   if (p->hanging_handlers > 0) {
-    last_progress_ = Now();
-    p->deaf = --p->hanging_handlers == 0 && random_.Chance(0.3);
+    world_.NoteProgress();
+    p->deaf = --p->hanging_handlers == 0 && world_.random.Chance(0.3);
     p->hangs = true;
     return;
   }
   // Handlers keep their limit.
-  For(p, p->running->order.limit, [this, p, phase, generation = p->running->generation] {
+  world_.For(p, p->running->order.limit, [this, p, phase, generation = p->running->generation] {
     if (p->running && p->running->generation == generation && p->running->order.phase == phase)
       Finish(p, {.phase = phase, .code = StatusCode::kDeadlineExceeded, .text = "no answer from a peer"});
   });
   if (p->failing_handlers > 0) {
     --p->failing_handlers;
-    last_progress_ = Now();
-    return Trainer(p, Between(50, 5000), [this, p, phase] {
+    world_.NoteProgress();
+    return world_.ForTrainer(p, world_.Between(50, 5000), [this, p, phase] {
       Finish(p, {.phase = phase, .code = StatusCode::kInternal, .text = "handler broke"});
     });
   }
   RunHandler(p);
 }
 
-void Cluster::RunHandler(ProcessPtr p) {
+void Cluster::RunHandler(Process* p) {
   const Phase phase = p->running->order.phase;
   switch (phase) {
     case Phase::kClean:
-      return Trainer(p, Between(50, 5000), [this, p, phase] { Finish(p, {.phase = phase}); });
+      return world_.ForTrainer(p, world_.Between(50, 5000), [this, p, phase] { Finish(p, {.phase = phase}); });
     case Phase::kRebuild:
       return Rebuild(p);
     case Phase::kRepair:
@@ -54,27 +54,27 @@ void Cluster::RunHandler(ProcessPtr p) {
     case Phase::kRename:
       return Rename(p);
     default:
-      return Break(Promise::kTable, "an order for " + std::string(PhaseName(phase)));
+      return world_.Break(Promise::kTable, "an order for " + std::string(PhaseName(phase)));
   }
 }
 
-void Cluster::Finish(ProcessPtr p, PhaseDone done) {
+void Cluster::Finish(Process* p, PhaseDone done) {
   if (!p->running) return;
   const RunOnTrainer run = *p->running;
   if (p->nonsense_handlers > 0 && done.code == StatusCode::kOk) {
     --p->nonsense_handlers;
-    nonsense_ = true;
-    last_progress_ = Now();
+    world_.course.nonsense = true;
+    world_.NoteProgress();
     // Codes that no handler of its kind gives, and a text that is no text.
     constexpr std::array kCodes = {StatusCode::kInvalidArgument, StatusCode::kResourceExhausted, StatusCode::kDataLoss,
                                    StatusCode::kNotFound};
-    done.code = kCodes[random_.Below(kCodes.size())];
+    done.code = kCodes[world_.random.Below(kCodes.size())];
     done.text = std::string("\xFF\xFE\x00 nonsense", 12);
     done.bytes_moved = UINT64_MAX;
     done.digests[-7] = 7;
   }
   // A rank that says it was repaired is: what it holds now is what its sources hold.
-  if (done.phase == Phase::kRepair && done.code == StatusCode::kOk) CheckRepaired(p, run);
+  if (done.phase == Phase::kRepair && done.code == StatusCode::kOk) state_checker_.CheckRepaired(*p, run);
   p->hangs = false;
   const bool at_save_point = done.phase == Phase::kDump || done.phase == Phase::kRename || done.phase == Phase::kVerify;
   p->running.reset();
@@ -82,16 +82,17 @@ void Cluster::Finish(ProcessPtr p, PhaseDone done) {
   p->gets.clear();
   LeaveSession(p);
   // After a save the thread is where it was: at its save point, or finished.
-  Go(p, at_save_point && !Word(p).locked && p->begun <= plan_.steps && Word(p).step.value() < plan_.steps
-            ? TrainerAt::kSavePoint
-            : TrainerAt::kParked);
+  Go(p,
+     at_save_point && !p->Word().locked && p->begun <= world_.plan.steps && p->Word().step.value() < world_.plan.steps
+         ? TrainerAt::kSavePoint
+         : TrainerAt::kParked);
   std::optional<Published> published;
   if (done.phase == Phase::kRename && done.code == StatusCode::kOk)
     published = Published{run.order.step, run.order.directory};
   if (p->alive) StepAgent(p, HandlerDone{run.generation, std::move(done), std::move(published)});
 }
 
-void Cluster::Cancel(ProcessPtr p) {
+void Cluster::Cancel(Process* p) {
   if (p->order) {  // not taken yet
     const RunOnTrainer dropped = *std::exchange(p->order, std::nullopt);
     return StepAgent(
@@ -100,16 +101,16 @@ void Cluster::Cancel(ProcessPtr p) {
   if (!p->running || (p->hangs && p->deaf)) return;
   // Some end as if nothing had happened, but nobody goes on waiting.
   const bool waits = p->blocked_in || !p->gets.empty() || p->running->order.phase == Phase::kRepair || p->hangs;
-  if (!waits && random_.Chance(0.2)) return;
+  if (!waits && world_.random.Chance(0.2)) return;
   ++p->activity;
   p->blocked_in.reset();
   LeaveSession(p);
-  Trainer(p, Between(10, 5000), [this, p] {
+  world_.ForTrainer(p, world_.Between(10, 5000), [this, p] {
     if (p->running) Finish(p, {.phase = p->running->order.phase, .code = StatusCode::kCancelled, .text = "superseded"});
   });
 }
 
-void Cluster::Rebuild(ProcessPtr p) {
+void Cluster::Rebuild(Process* p) {
   p->group = p->running->generation;
   p->gets.clear();
   // An address is good for one generation: it names it.
@@ -121,41 +122,35 @@ void Cluster::Rebuild(ProcessPtr p) {
     SendUp(p, p->group, StoreGet{request, "addr/" + peer.ToString()});
   };
   const auto self = static_cast<size_t>(p->rank.value());
-  for (size_t r = 0; r < world_ && world_ <= kSmallWorld; ++r)
+  for (size_t r = 0; r < world_.size && world_.size <= kSmallWorld; ++r)
     if (r != self) meet(r);
-  for (size_t hop = 1; hop < world_ && world_ > kSmallWorld; hop *= 2) meet((self + hop) % world_);
+  for (size_t hop = 1; hop < world_.size && world_.size > kSmallWorld; hop *= 2) meet((self + hop) % world_.size);
 }
 
-void Cluster::OnStoreReply(ProcessPtr p, const StoreReply& reply) {
+void Cluster::OnStoreReply(Process* p, const StoreReply& reply) {
   if (!p->gets.erase(reply.request) || !p->running || p->running->order.phase != Phase::kRebuild) return;
   if (reply.code != StatusCode::kOk) {
     p->gets.clear();
-    return Trainer(p, Between(10, 300), [this, p, code = reply.code] {
+    return world_.ForTrainer(p, world_.Between(10, 300), [this, p, code = reply.code] {
       Finish(p, {.phase = Phase::kRebuild, .code = code, .text = "store"});
     });
   }
   if (reply.value != std::vector<uint8_t>{static_cast<uint8_t>(p->group.value() & 0xFF)})
-    return Break(
+    return world_.Break(
         Promise::kOneDecider,
         "rank " + p->rank.ToString() + " meets an address of another generation in generation " + p->group.ToString());
   if (!p->gets.empty()) return;
-  Trainer(p, Between(50, 2000), [this, p] { Enter(p, Meeting::kConnect, 0, 0); });
+  world_.ForTrainer(p, world_.Between(50, 2000), [this, p] { Enter(p, Meeting::kConnect, 0, 0); });
 }
 
-const Object* Cluster::ObjectOf(ProcessPtr p, Rank rank, uint64_t step) const {
-  if (rank == p->rank) return p->objects.Find(step);
-  const auto found = p->mirrored.find(rank);
-  return found == p->mirrored.end() ? nullptr : found->second.Find(step);
-}
-
-void Cluster::Verify(ProcessPtr p) {
+void Cluster::Verify(Process* p) {
   p->received.clear();  // what differs is sent again, all of it
-  Trainer(p, Between(100, 5000), [this, p] {
+  world_.ForTrainer(p, world_.Between(100, 5000), [this, p] {
     PhaseDone done{.phase = Phase::kVerify};
     for (const Shard& shard : p->state.shards) {
       uint64_t digest = DigestOf(shard.tensors);
-      for (Rank holder : replicas_.Holders(shard.layout, p->rank)) {
-        const Object* object = ObjectOf(p, holder, p->running->order.step.value());
+      for (Rank holder : world_.replicas.Holders(shard.layout, p->rank)) {
+        const Object* object = p->ObjectOf(holder, p->running->order.step.value());
         digest = Mix(digest, object ? Mix(object->value, object->position) : 0);
       }
       done.digests[shard.layout] = digest;
@@ -164,13 +159,14 @@ void Cluster::Verify(ProcessPtr p) {
   });
 }
 
-void Cluster::Rollback(ProcessPtr p) {
+void Cluster::Rollback(Process* p) {
   const uint64_t step = p->running->order.step.value();
   Mark(p, core::StateMark::kWriting);
-  Trainer(p, Between(50, 5000), [this, p, step] {
-    const Object* object = ObjectOf(p, p->rank, step);
+  world_.ForTrainer(p, world_.Between(50, 5000), [this, p, step] {
+    const Object* object = p->ObjectOf(p->rank, step);
     if (!object)
-      return Break(Promise::kSameStep, "rank " + p->rank.ToString() + " has no object of step " + std::to_string(step));
+      return world_.Break(Promise::kSameStep,
+                          "rank " + p->rank.ToString() + " has no object of step " + std::to_string(step));
     p->state.object = *object;
     p->objects.DropAfter(step);
     for (auto& [partner, kept] : p->mirrored) kept.DropAfter(step);

@@ -23,41 +23,41 @@ constexpr Duration kControllerLoss = 10s;
 }  // namespace
 
 Duration Cluster::Latency(Rank rank) {
-  const Duration base = random_.Chance(0.05) ? Between(1000, 20000) : Between(50, 800);
+  const Duration base = world_.random.Chance(0.05) ? world_.Between(1000, 20000) : world_.Between(50, 800);
   const Duration extra = RoadOf(rank).extra;
   if (extra.count() == 0) return base;
-  return base + extra / 2 + Duration(static_cast<int64_t>(random_.Below(static_cast<uint64_t>(extra.count()))));
+  return base + extra / 2 + Duration(static_cast<int64_t>(world_.random.Below(static_cast<uint64_t>(extra.count()))));
 }
 
-void Cluster::SendUp(ProcessPtr p, Generation generation, const AgentMessage& message) {
-  const LinkPtr link = p->link;
+void Cluster::SendUp(Process* p, Generation generation, const AgentMessage& message) {
+  Link* const link = p->link;
   if (!link) return;  // the controller learns what it needs when the agent joins again
   const Header header{p->core ? p->core->term() : Term{}, generation, p->rank, p->incarnation};
   Put(link, true, wire::Encode(kJob, header, message));
 }
 
 // An empty frame is the end of the connection.
-void Cluster::Put(LinkPtr link, bool up, std::string frame) {
+void Cluster::Put(Link* link, bool up, std::string frame) {
   Direction& way = up ? link->up : link->down;
   if (!way.open) return;
   if (frame.empty()) way.open = false;
   way.frames += 1;
   way.bytes += frame.size();
   if (way.frames > kQueueFrames + 1 || way.bytes > kQueueBytes) {
-    Log("queue full: rank " + link->rank.ToString());
+    world_.Log("queue full: rank " + link->rank.ToString());
     return up ? LoseAtAgent(link) : CloseAtController(link, false);
   }
-  way.last = std::max(way.last + 1ns, Now() + Latency(link->rank));
-  scheduler_.At(way.last, [this, link, up, frame = std::move(frame)]() mutable { Arrive(link, up, std::move(frame)); });
+  way.last = std::max(way.last + 1ns, world_.Now() + Latency(link->rank));
+  world_.At(way.last, [this, link, up, frame = std::move(frame)]() mutable { Arrive(link, up, std::move(frame)); });
 }
 
-void Cluster::Arrive(LinkPtr link, bool up, std::string frame) {
+void Cluster::Arrive(Link* link, bool up, std::string frame) {
   Direction& way = up ? link->up : link->down;
   if (IsCut(link, up)) return way.held.push_back(std::move(frame));
   Deliver(link, up, std::move(frame));
 }
 
-void Cluster::Deliver(LinkPtr link, bool up, std::string frame) {
+void Cluster::Deliver(Link* link, bool up, std::string frame) {
   if (Relay(link, up, frame)) return;
   Direction& way = up ? link->up : link->down;
   way.frames -= 1;
@@ -68,29 +68,29 @@ void Cluster::Deliver(LinkPtr link, bool up, std::string frame) {
     if (!link->controller_open) return Put(link, false, "");
     return OnUp(link, frame);
   }
-  const ProcessPtr p = link->process;
-  if (frame.empty()) return For(p, 0ns, [this, link] { LoseAtAgent(link); });
-  For(p, 0ns, [this, p, link, frame = std::move(frame)] {
+  Process* const p = link->process;
+  if (frame.empty()) return world_.For(p, 0ns, [this, link] { LoseAtAgent(link); });
+  world_.For(p, 0ns, [this, p, link, frame = std::move(frame)] {
     if (p->link == link) OnDown(p, frame);
   });
 }
 
-void Cluster::Connect(ProcessPtr p) {
-  if (!p->alone_since) p->alone_since = Now();
-  For(p, Between(100, 3000), [this, p] { TryConnect(p); });
+void Cluster::Connect(Process* p) {
+  if (!p->alone_since) p->alone_since = world_.Now();
+  world_.For(p, world_.Between(100, 3000), [this, p] { TryConnect(p); });
 }
 
-void Cluster::TryConnect(ProcessPtr p) {
+void Cluster::TryConnect(Process* p) {
   if (p->link) return;
   Seat* seat = nullptr;
   if (!launchers_.empty() && !(seat = SeatFor(p))) {  // its launcher keeps it waiting until there is a controller
-    p->alone_since = Now();
-    return For(p, Between(5000, 50000), [this, p] { TryConnect(p); });
+    p->alone_since = world_.Now();
+    return world_.For(p, world_.Between(5000, 50000), [this, p] { TryConnect(p); });
   }
-  const Duration limit = p->core ? kControllerLoss : plan_.policy.join_timeout;
-  if (Now() - *p->alone_since > limit) return Die(p, "exited with code 1: no controller");
-  if (controller_down_ || !RoadOf(p->rank).whole())  // a handshake needs both ways
-    return For(p, Between(20000, 300000), [this, p] { TryConnect(p); });
+  const Duration limit = p->core ? kControllerLoss : world_.plan.policy.join_timeout;
+  if (world_.Now() - *p->alone_since > limit) return Die(p, "exited with code 1: no controller");
+  if (world_.seat().down || !RoadOf(p->rank).whole())  // a handshake needs both ways
+    return world_.For(p, world_.Between(20000, 300000), [this, p] { TryConnect(p); });
   p->alone_since.reset();
   all_links_.push_back(std::make_unique<Link>());
   p->link = all_links_.back().get();
@@ -98,47 +98,48 @@ void Cluster::TryConnect(ProcessPtr p) {
   p->link->seat = seat;
   p->link->rank = p->rank;
   SendUp(p, p->core ? p->core->generation() : Generation(),
-         JoinRequest{p->pid, "host" + p->rank.ToString(), plan_.watched,
-                     p->core ? p->core->standing() : core::Standing::kNew, p->core != nullptr});
+         JoinRequest{p->pid, "host" + p->rank.ToString(), world_.plan.watched,
+                     p->core ? p->core->standing() : core::Standing::kNew, p->core.has_value()});
 }
 
 // The agent's end is gone, by whatever it took for the other's word.
-void Cluster::LoseAtAgent(LinkPtr link) {
+void Cluster::LoseAtAgent(Link* link) {
   link->down.open = link->up.open = false;
-  const ProcessPtr p = link->process;
+  Process* const p = link->process;
   if (p->link != link) return;
   p->link = nullptr;
   if (p->alive) Connect(p);
 }
 
 // Both ends learn of it, each in its time; what is under way is lost.
-void Cluster::Reset(LinkPtr link, Duration agent_after, Duration controller_after) {
+void Cluster::Reset(Link* link, Duration agent_after, Duration controller_after) {
   link->up.open = link->down.open = false;
-  For(link->process, agent_after, [this, link] { LoseAtAgent(link); });
-  In(controller_after, [this, link] { CloseAtController(link, false); });
+  world_.For(link->process, agent_after, [this, link] { LoseAtAgent(link); });
+  world_.In(controller_after, [this, link] { CloseAtController(link, false); });
 }
 
 void Cluster::Cut(Rank rank, bool up, bool down, Duration length) {
   Road& road = RoadOf(rank);
   road.cuts_up += up;
   road.cuts_down += down;
-  In(length, [this, rank, up, down] { Heal(rank, up, down); });
+  world_.In(length, [this, rank, up, down] { Heal(rank, up, down); });
   // Keepalive: no acknowledgement passes a cut, in either direction.
-  const ProcessPtr p = Newest(rank);
-  const LinkPtr link = p ? p->link : nullptr;
+  Process* const p = world_.processes.Newest(rank);
+  Link* const link = p ? p->link : nullptr;
   if (!link) return;
-  const Duration here = Between(kKeepaliveLowUs, kKeepaliveHighUs), there = Between(kKeepaliveLowUs, kKeepaliveHighUs);
-  if (here < length) For(p, here, [this, link] { LoseAtAgent(link); });
-  if (there < length) In(there, [this, link] { CloseAtController(link, false); });
+  const Duration here = world_.Between(kKeepaliveLowUs, kKeepaliveHighUs),
+                 there = world_.Between(kKeepaliveLowUs, kKeepaliveHighUs);
+  if (here < length) world_.For(p, here, [this, link] { LoseAtAgent(link); });
+  if (there < length) world_.In(there, [this, link] { CloseAtController(link, false); });
 }
 
 void Cluster::Heal(Rank rank, bool up, bool down) {
   Road& road = RoadOf(rank);
   road.cuts_up -= up;
   road.cuts_down -= down;
-  Log("the road of rank " + rank.ToString() + (road.whole() ? " is whole again" : " is whole in part"));
+  world_.Log("the road of rank " + rank.ToString() + (road.whole() ? " is whole again" : " is whole in part"));
   for (size_t i = 0; i < all_links_.size(); ++i) {
-    const LinkPtr link = all_links_[i].get();
+    Link* const link = all_links_[i].get();
     if (link->rank != rank) continue;
     for (const bool way_up : {true, false}) {
       if ((way_up ? road.cuts_up : road.cuts_down) > 0) continue;

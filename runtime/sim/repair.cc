@@ -37,7 +37,7 @@ bool Wanted(const RepairMove& move, size_t chunk) {
 
 }  // namespace
 
-void Cluster::Repair(ProcessPtr p) {
+void Cluster::Repair(Process* p) {
   const Generation generation = p->running->generation;
   RepairSession& session = repairs_[generation];
   if (session.transfers.empty())
@@ -75,24 +75,29 @@ void Cluster::PushTransfers(Generation generation) {
       if (from == session.members.end()) continue;
       transfer.source = from->second;
       if (transfer.move.snapshot_of.value() >= 0) {
-        if (!CheckSnapshot(from->second, transfer.move.snapshot_of, from->second->running->order.step.value())) return;
-      } else if (!from->second->damaged)
-        CheckState(from->second, from->second->running->order.step.value(), "a source", Promise::kSameStep);
+        const uint64_t at = from->second->running->order.step.value();
+        const HeldSnapshot* held = FindSnapshot(from->second, transfer.move.snapshot_of, at);
+        if (!state_checker_.CheckSnapshot(*from->second, transfer.move.snapshot_of, at, held)) return;
+      } else if (!from->second->damaged) {
+        state_checker_.CheckState(*from->second, from->second->running->order.step.value(), "a source",
+                                  Promise::kSameStep);
+      }
       SendChunk(generation, i, 0);
       break;
     }
   }
   // A rank is done when nothing is left for it to send or to take.
-  std::vector<ProcessPtr> done;
+  std::vector<Process*> done;
   for (const auto& [rank, p] : session.members)
     if (std::all_of(session.transfers.begin(), session.transfers.end(), [&, r = rank](const Transfer& t) {
           return t.done ||
                  (t.move.destination != r && std::count(t.move.sources.begin(), t.move.sources.end(), r) == 0);
         }))
       done.push_back(p);
-  for (const ProcessPtr p : done) {
+  for (Process* const p : done) {
     session.members.erase(p->rank);
-    Trainer(p, Between(10, 500), [this, p] { Finish(p, {.phase = Phase::kRepair, .bytes_moved = 8}); });
+    world_.ForTrainer(p, world_.Between(10, 500),
+                      [this, p] { Finish(p, {.phase = Phase::kRepair, .bytes_moved = 8}); });
   }
 }
 
@@ -102,16 +107,16 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
   Transfer& transfer = session.transfers[i];
   const auto to = session.members.find(transfer.move.destination);
   if (to == session.members.end() || !transfer.source || transfer.done) return;
-  const ProcessPtr p = to->second;
+  Process* const p = to->second;
   const int layout = transfer.move.layout;
   while (chunk < kChunks && (!Wanted(transfer.move, chunk) || Received(p->received, layout, chunk))) ++chunk;
   if (chunk == kChunks) {
     EndTransfer(p, transfer);
-    return For(p, 1us, [this, generation] { PushTransfers(generation); });
+    return world_.For(p, 1us, [this, generation] { PushTransfers(generation); });
   }
   // The first bytes land: the tensor is neither its old nor its new self.
   if (chunk < kTensorsPerLayout) p->state.Of(layout)[chunk].value = Mix(p->state.Of(layout)[chunk].value, 1);
-  For(p, Between(70, 7000), [this, generation, i, chunk, p, source = transfer.source] {
+  world_.For(p, world_.Between(70, 7000), [this, generation, i, chunk, p, source = transfer.source] {
     RepairSession& s = repairs_[generation];
     Transfer& t = s.transfers[i];
     const auto here = s.members.find(p->rank);
@@ -129,53 +134,53 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
       p->state.Of(in)[chunk] = source->state.Of(in)[chunk];
     } else {
       // Objects of the whole replica group: this rank must be able to serve the others later.
-      for (Rank holder : replicas_.Holders(in, p->rank)) {
+      for (Rank holder : world_.replicas.Holders(in, p->rank)) {
         const ObjectHistory objects = holder == source->rank ? source->objects : source->mirrored[holder];
         (holder == p->rank ? p->objects : p->mirrored[holder]) = objects;
       }
     }
     if (const auto ledger = p->received.find(in); ledger != p->received.end()) ledger->second.Add(chunk);
     if (source->damaged && !held) {
-      NoteLoss(p->rank.value());  // as if a bit had flipped on the way
+      world_.losses.Lose(p->rank.value());  // as if a bit had flipped on the way
       p->spoiled = p->flipped = true;
     }
     SendChunk(generation, i, chunk + 1);
   });
 }
 
-void Cluster::EndTransfer(ProcessPtr p, Transfer& transfer) {
+void Cluster::EndTransfer(Process* p, Transfer& transfer) {
   transfer.done = true;
   LoseRot(p);
   if (transfer.source) LoseRot(transfer.source);
   p->tainted = transfer.source && transfer.source->tainted;
   if (flips_left_ == 0) return;
   --flips_left_;
-  NoteLoss(p->rank.value());  // twice in a row costs the process
-  last_progress_ = Now();
-  Log("a bit flips in what rank " + p->rank.ToString() + " received");
+  world_.losses.Lose(p->rank.value());  // twice in a row costs the process
+  world_.NoteProgress();
+  world_.Log("a bit flips in what rank " + p->rank.ToString() + " received");
   // Another bit on each rank: two flips that are alike would be no flips to whoever compares them.
   p->state.Of(transfer.move.layout)[1].value ^= uint64_t{4} << (p->rank.value() % 32);
   p->received.clear();  // its checksum will tell
   p->flipped = true;
 }
 
-void Cluster::LeaveSession(ProcessPtr p) {
+void Cluster::LeaveSession(Process* p) {
   for (auto& [generation, session] : repairs_) {
     const auto me = session.members.find(p->rank);
     if (me == session.members.end() || me->second != p) continue;
     session.members.erase(me);
     for (Transfer& transfer : session.transfers)
       if (!transfer.done) LeaveTransfer(p, session, transfer);
-    In(Between(10, 500), [this, g = generation] { PushTransfers(g); });
+    world_.In(world_.Between(10, 500), [this, g = generation] { PushTransfers(g); });
   }
 }
 
-void Cluster::LeaveTransfer(ProcessPtr p, RepairSession& session, Transfer& transfer) {
+void Cluster::LeaveTransfer(Process* p, RepairSession& session, Transfer& transfer) {
   const bool destination_left = transfer.move.destination == p->rank;
   if (transfer.source == p) {
     transfer.source = nullptr;
     const auto to = session.members.find(transfer.move.destination);
-    if (hook_ && hook_->CountsLostChunk() && to != session.members.end())
+    if (world_.hook && world_.hook->CountsLostChunk() && to != session.members.end())
       for (auto& [layout, ledger] : to->second->received)
         for (size_t chunk = 0; layout == transfer.move.layout && chunk < kChunks; ++chunk) ledger.Add(chunk);
   }
@@ -186,27 +191,27 @@ void Cluster::LeaveTransfer(ProcessPtr p, RepairSession& session, Transfer& tran
   if (transfer.move.sources.empty()) losers.push_back(transfer.move.destination);
   for (Rank rank : losers)
     if (const auto found = session.members.find(rank); found != session.members.end())
-      Trainer(found->second, Between(10, 2000), [this, q = found->second] {
+      world_.ForTrainer(found->second, world_.Between(10, 2000), [this, q = found->second] {
         if (q->running && q->running->order.phase == Phase::kRepair)
           Finish(q, {.phase = Phase::kRepair, .code = StatusCode::kCommFailure, .text = "link closed"});
       });
 }
 
-void Cluster::Reload(ProcessPtr p) {
+void Cluster::Reload(Process* p) {
   const uint64_t step = p->running->order.step.value();
   p->received.clear();
   Mark(p, core::StateMark::kWriting);
   for (Shard& shard : p->state.shards) shard.tensors[0].value = Mix(shard.tensors[0].value, 2);
-  Trainer(p, Between(1000, 30000), [this, p, step] {
-    const auto found = visible_.find(step);
-    if (found == visible_.end() || p->running->order.directory != plan_.policy.save_directory)
-      return Break(Promise::kCheckpoint,
-                   "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
+  world_.ForTrainer(p, world_.Between(1000, 30000), [this, p, step] {
+    const auto found = world_.disk.visible.find(step);
+    if (found == world_.disk.visible.end() || p->running->order.directory != world_.plan.policy.save_directory)
+      return world_.Break(Promise::kCheckpoint,
+                          "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
     for (Shard& shard : p->state.shards)
-      shard.tensors = found->second.shards.at({shard.layout, replicas_.Holders(shard.layout, p->rank).front()});
+      shard.tensors = found->second.shards.at({shard.layout, world_.replicas.Holders(shard.layout, p->rank).front()});
     p->objects.Clear();
     p->objects.Put(step, found->second.objects.at(p->rank));
-    for (Rank partner : partners_[static_cast<size_t>(p->rank.value())]) {
+    for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())]) {
       p->mirrored[partner].Clear();
       p->mirrored[partner].Put(step, found->second.objects.at(partner));
     }

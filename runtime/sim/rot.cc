@@ -9,16 +9,16 @@
 
 namespace kintsugi::sim {
 
-bool Cluster::FlipState(ProcessPtr p) {
+bool Cluster::FlipState(Process* p) {
   const bool computes = p->at == TrainerAt::kForward || p->at == TrainerAt::kGradients || p->at == TrainerAt::kGate ||
                         p->at == TrainerAt::kParamSync;
-  if (!p->core || !computes || Word(p).locked || compared_at_ > 0) return false;
-  const uint64_t every = plan_.policy.verify_every;
-  const GateWord word = Word(p);
+  if (!p->core || !computes || p->Word().locked || world_.bit.compared_at > 0) return false;
+  const uint64_t every = world_.plan.policy.verify_every;
+  const GateWord word = p->Word();
   const uint64_t committed = word.state == GateState::kCommitted ? word.step.value() : word.step.value() - 1;
-  compared_at_ = (committed + every) / every * every;
+  world_.bit.compared_at = (committed + every) / every * every;
   for (const Shard& shard : p->state.shards)
-    for (Rank holder : replicas_.Holders(shard.layout, p->rank)) NoteLoss(holder.value());
+    for (Rank holder : world_.replicas.Holders(shard.layout, p->rank)) world_.losses.Lose(holder.value());
   p->state.shards.front().tensors[1].value ^= 1ull << (p->rank.value() % 64);
   p->rotten = p->tainted = true;
   return true;
@@ -26,30 +26,20 @@ bool Cluster::FlipState(ProcessPtr p) {
 
 // The rank's process, or what its launcher holds of the one before.
 bool Cluster::IsRotten(Rank rank) const {
-  const ProcessPtr p = Newest(rank);
-  const auto left = left_.find(rank);
-  return (p && p->rotten) || (left != left_.end() && left->second.held && left->second.rotten);
+  const Process* const p = world_.processes.Newest(rank);
+  const auto left = world_.left.find(rank);
+  return (p && p->rotten) || (left != world_.left.end() && left->second.held && left->second.rotten);
 }
 
 // The copy that differs is gone, or that from which it differs, or one is the other's now.
-void Cluster::LoseRot(ProcessPtr p) {
-  const auto& partners = partners_[static_cast<size_t>(p->rank.value())];
+void Cluster::LoseRot(Process* p) {
+  const auto& partners = world_.partners[static_cast<size_t>(p->rank.value())];
   const bool differs =
       p->rotten || IsRotten(p->rank) ||
       std::any_of(partners.begin(), partners.end(), [this](Rank partner) { return IsRotten(partner); });
-  if (!differs || hidden_) return;
-  hidden_ = true;
-  Log("the flipped bit of rank " + p->rank.ToString() + " cannot be found any more");
-}
-
-// Whether what `p` holds at `step` cannot be held to the undisturbed run.
-bool Cluster::CheckTaint(ProcessPtr p, uint64_t step) {
-  if (hidden_) return true;
-  if (p->tainted && step > compared_at_)
-    Break(Promise::kBitIdentical, "rank " + p->rank.ToString() + " is at step " + std::to_string(step) +
-                                      " with a bit that the comparison at step " + std::to_string(compared_at_) +
-                                      " should have found");
-  return p->tainted;
+  if (!differs || world_.bit.hidden) return;
+  world_.bit.hidden = true;
+  world_.Log("the flipped bit of rank " + p->rank.ToString() + " cannot be found any more");
 }
 
 }  // namespace kintsugi::sim

@@ -10,29 +10,8 @@ namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
-void Cluster::Sit(Seat* seat) {
-  if (seat == seated_) return;
-  for (Seat* each : {seated_, seat}) {  // the one before gets its own back, then the other gives
-    std::swap(each->core, core_);
-    std::swap(each->store, store_);
-    std::swap(each->stored_generation, stored_generation_);
-    std::swap(each->links, links_);
-    std::swap(each->joining, joining_);
-    std::swap(each->waiting_joins, waiting_joins_);
-    std::swap(each->checkpoints_told, checkpoints_told_);
-    std::swap(each->ended, ended_);
-    std::swap(each->phase, phase_);
-    std::swap(each->lock_generation, lock_generation_);
-    std::swap(each->before_confirm, before_confirm_);
-    std::swap(each->spawns, spawns_);
-    std::swap(each->rescues, rescues_);
-    std::swap(each->given_up, given_up_);
-  }
-  seated_ = seat;
-}
-
 // Whatever an agent and its controller say passes through the agent's launcher.
-bool Cluster::Relay(LinkPtr link, bool up, const std::string& frame) {
+bool Cluster::Relay(Link* link, bool up, const std::string& frame) {
   if (!link->seat || stepped_ == link->seat) return false;
   Launcher& l = *launchers_[static_cast<size_t>(link->process->node)];
   if (!l.alive) return true;
@@ -45,28 +24,28 @@ bool Cluster::Relay(LinkPtr link, bool up, const std::string& frame) {
   return true;
 }
 
-void Cluster::CloseAtSeat(LinkPtr link, bool told) {
+void Cluster::CloseAtSeat(Link* link, bool told) {
   AtSeat(link->seat, [this, link, told] { CloseAtController(link, told); });
 }
 
-Cluster::Seat* Cluster::SeatFor(ProcessPtr p) {
+Seat* Cluster::SeatFor(Process* p) {
   const Launcher& l = *launchers_[static_cast<size_t>(p->node)];
   return l.linked && !l.frozen ? l.leads : nullptr;
 }
 
 void Cluster::NoteBegun() {
-  seated_->began = true;
-  seated_->running = core_->generation();
+  world_.seat().began = true;
+  world_.seat().running = world_.core().generation();
 }
 
 void Cluster::TickSeats() {
-  for (size_t i = 0; i < seats_.size(); ++i) {
-    Seat* seat = seats_[i].get();
+  for (size_t i = 0; i < world_.seats.all().size(); ++i) {
+    Seat* seat = &world_.seats.all()[i];
     if (seat->alive && !launchers_[static_cast<size_t>(seat->node)]->frozen)
       AtSeat(seat, [this] { Feed(core::Tick{}); });
   }
-  CheckProgress();
-  if (!Over()) In(plan_.tick, [this] { TickSeats(); });
+  if (!Over()) table_checker_.CheckProgress();
+  if (!Over()) world_.In(world_.plan.tick, [this] { TickSeats(); });
 }
 
 // ---- lines ---------------------------------------------------------------------------------------------------------
@@ -78,8 +57,8 @@ bool Cluster::CutBetween(int from, int to) const {
 
 void Cluster::PutLine(NodeLine* line, bool up, std::string frame) {
   TimePoint& last = line->last[up];
-  last = std::max(last + 1ns, Now() + Between(50, 2000));
-  scheduler_.At(last, [this, line, up, frame = std::move(frame)] { ArriveLine(line, up, frame); });
+  last = std::max(last + 1ns, world_.Now() + world_.Between(50, 2000));
+  world_.At(last, [this, line, up, frame = std::move(frame)] { ArriveLine(line, up, frame); });
 }
 
 void Cluster::ArriveLine(NodeLine* line, bool up, const std::string& frame) {
@@ -100,9 +79,10 @@ void Cluster::CloseLine(NodeLine* line) {
   const auto found = seat.lines.find(line->launcher->node);
   if (found == seat.lines.end() || found->second != line) return;
   seat.lines.erase(found);
-  seat.lost_at[line->launcher->node] = Now();
-  for (size_t r = 0; r < world_; ++r)
-    if (links_[r] && links_[r]->process->node == line->launcher->node) CloseAtController(links_[r], false);
+  seat.lost_at[line->launcher->node] = world_.Now();
+  for (size_t r = 0; r < world_.size; ++r)
+    if (world_.seat().links[r] && world_.seat().links[r]->process->node == line->launcher->node)
+      CloseAtController(world_.seat().links[r], false);
 }
 
 void Cluster::CloseSeat(Seat& seat) {
@@ -124,7 +104,7 @@ void Cluster::HealNodes() {
         Arrive(all_links_[i].get(), up, std::move(frame));
 }
 
-bool Cluster::IsCut(LinkPtr link, bool up) {
+bool Cluster::IsCut(Link* link, bool up) {
   if (!link->seat) return (up ? RoadOf(link->rank).cuts_up : RoadOf(link->rank).cuts_down) > 0;
   const int here = link->process->node, there = link->seat->node;
   return CutBetween(up ? here : there, up ? there : here);
@@ -137,28 +117,30 @@ void Cluster::OnLineUp(NodeLine* line, const std::string& bytes) {
   const int node = line->launcher->node;
   if (bytes.empty()) return CloseLine(line);
   const Result<wire::NodeFrame> frame = wire::DecodeFromNode(kJob, bytes);
-  if (!frame.ok()) return Break(Promise::kBadInput, "a node's frame cannot be read: " + frame.status().message());
+  if (!frame.ok())
+    return world_.Break(Promise::kBadInput, "a node's frame cannot be read: " + frame.status().message());
   if (const auto* hello = std::get_if<wire::NodeHello>(&frame->message)) {
     if (const auto before = seat.lines.find(node); before != seat.lines.end()) CloseLine(before->second);
     seat.lines[node] = line;
-    SendToNode(node, wire::NodeWelcome{true, "", "host", 1, plan_.beat, "", "", seat.placement});
-    if (ended_) return void(SendToNode(node, wire::NodeEnd{ended_->exit_code, ended_->text}));
-    if (!seat.placement.BlockOf(node, plan_.nodes)) {
+    SendToNode(node, wire::NodeWelcome{true, "", "host", 1, world_.plan.beat, "", "", seat.placement});
+    if (world_.seat().ended)
+      return void(SendToNode(node, wire::NodeEnd{world_.seat().ended->exit_code, world_.seat().ended->text}));
+    if (!seat.placement.BlockOf(node, world_.plan.nodes)) {
       for (const wire::WorkerLife& life : hello->lives)
         SendToNode(node, wire::KillWorker{life.rank, life.incarnation, "another node has taken the rank over"});
       return;
     }
     for (const wire::NodeHeld& held : hello->held) TakeHeld(held);  // before their ends are told
-    return core_->taking_over() ? FoundLives(node, *hello) : ComparedLives(node, *hello);
+    return world_.core().taking_over() ? FoundLives(node, *hello) : ComparedLives(node, *hello);
   }
   if (const auto* pages = std::get_if<wire::Pages>(&frame->message)) {
     for (const wire::Page& page : pages->pages)
-      if (SeatedNodeOf(page.rank) == node)
-        Feed(FromAgent{{core_->term(), core_->generation(), page.rank, page.incarnation},
+      if (world_.SeatedNodeOf(page.rank) == node)
+        Feed(FromAgent{{world_.core().term(), world_.core().generation(), page.rank, page.incarnation},
                        core::Beat{page.beat, core::PlaceOf(page.progress, GateWord::Unpack(page.gate_word))}});
   } else if (const auto* exited = std::get_if<wire::WorkerExited>(&frame->message)) {
-    given_up_.insert({exited->rank, exited->incarnation});
-    if (!ended_ && SeatedNodeOf(exited->rank) == node)
+    world_.seat().given_up.insert({exited->rank, exited->incarnation});
+    if (!world_.seat().ended && world_.SeatedNodeOf(exited->rank) == node)
       Feed(ProcessExited{exited->rank, exited->incarnation, exited->cause, std::nullopt});
   } else if (const auto* held = std::get_if<wire::NodeHeld>(&frame->message)) {
     TakeHeld(*held);
@@ -168,23 +150,23 @@ void Cluster::OnLineUp(NodeLine* line, const std::string& bytes) {
 }
 
 bool Cluster::SendToNode(int node, const wire::NodeOrder& order) {
-  const auto found = seated_->lines.find(node);
-  if (found == seated_->lines.end()) return false;
-  PutLine(found->second, false, wire::Encode(kJob, seated_->term, order));
+  const auto found = world_.seat().lines.find(node);
+  if (found == world_.seat().lines.end()) return false;
+  PutLine(found->second, false, wire::Encode(kJob, world_.seat().term, order));
   return true;
 }
 
 void Cluster::SpawnThere(Rank rank, Incarnation incarnation) {
-  const int node = SeatedNodeOf(rank);
-  if (!SendToNode(node, wire::SpawnWorker{rank, incarnation})) seated_->to_spawn[node][rank] = incarnation;
+  const int node = world_.SeatedNodeOf(rank);
+  if (!SendToNode(node, wire::SpawnWorker{rank, incarnation})) world_.seat().to_spawn[node][rank] = incarnation;
 }
 
 // The controller knows nothing yet: what runs there is what there is.
 void Cluster::FoundLives(int node, const wire::NodeHello& hello) {
   std::map<Rank, Incarnation> lives;
   for (const wire::WorkerLife& life : hello.lives) lives[life.rank] = life.incarnation;
-  for (int r = 0; r < plan_.policy.world_size && !ended_; ++r) {
-    if (SeatedNodeOf(Rank(r)) != node) continue;
+  for (int r = 0; r < world_.plan.policy.world_size && !world_.seat().ended; ++r) {
+    if (world_.SeatedNodeOf(Rank(r)) != node) continue;
     const auto found = lives.find(Rank(r));
     if (found != lives.end())
       Feed(core::ProcessFound{Rank(r), found->second});
@@ -198,10 +180,10 @@ void Cluster::ComparedLives(int node, const wire::NodeHello& hello) {
   using Life = ControllerCore::Life;
   std::map<Rank, Incarnation> lives;
   for (const wire::WorkerLife& life : hello.lives) lives[life.rank] = life.incarnation;
-  auto& to_spawn = seated_->to_spawn[node];
-  const std::vector<ControllerCore::Member> members = core_->members();
-  for (int r = 0; r < plan_.policy.world_size; ++r) {
-    if (SeatedNodeOf(Rank(r)) != node) continue;
+  auto& to_spawn = world_.seat().to_spawn[node];
+  const std::vector<ControllerCore::Member> members = world_.core().members();
+  for (int r = 0; r < world_.plan.policy.world_size; ++r) {
+    if (world_.SeatedNodeOf(Rank(r)) != node) continue;
     const Rank rank(r);
     const auto& member = members[static_cast<size_t>(r)];
     const auto found = lives.find(rank);
@@ -209,9 +191,9 @@ void Cluster::ComparedLives(int node, const wire::NodeHello& hello) {
     const bool expected = (member.life == Life::kReady || member.life == Life::kStarting) && !to_spawn.count(rank);
     if (found != lives.end() && !(runs && expected))
       SendToNode(node, wire::KillWorker{rank, found->second, "was given up while its node was away"});
-    else if (member.unconfirmed && !ended_)
+    else if (member.unconfirmed && !world_.seat().ended)
       Feed(ProcessExited{rank, *member.unconfirmed, "had ended", std::nullopt});
-    if (expected && !runs && !ended_)
+    if (expected && !runs && !world_.seat().ended)
       Feed(ProcessExited{rank, member.incarnation, "had ended when its node came back", std::nullopt,
                          found != lives.end()});
   }
@@ -220,7 +202,8 @@ void Cluster::ComparedLives(int node, const wire::NodeHello& hello) {
 
 // The leader's launcher waits for the others, but not for ever.
 void Cluster::EndSeat(Seat& seat) {
-  for (const auto& [node, line] : seat.lines) SendToNode(node, wire::NodeEnd{ended_->exit_code, ended_->text});
+  for (const auto& [node, line] : seat.lines)
+    SendToNode(node, wire::NodeEnd{world_.seat().ended->exit_code, world_.seat().ended->text});
   Launcher& l = *launchers_[static_cast<size_t>(seat.node)];
   AtLauncher(l, kLeaveLimit, [this, &l, &seat] {
     if (!seat.alive) return;
@@ -232,9 +215,10 @@ void Cluster::EndSeat(Seat& seat) {
 void Cluster::CheckNodes(Seat& seat) {
   AtSeat(&seat, [this, &seat] {
     for (auto& [node, lost_at] : seat.lost_at) {
-      if (seat.lines.count(node) || Now() - lost_at < plan_.policy.consent_wait || SpareHere(seat)) continue;
+      if (seat.lines.count(node) || world_.Now() - lost_at < world_.plan.policy.consent_wait || SpareHere(seat))
+        continue;
       for (const auto& [rank, incarnation] : std::exchange(seat.to_spawn[node], {}))
-        if (!ended_)
+        if (!world_.seat().ended)
           Feed(ProcessExited{rank, incarnation, "could not be started: its node is gone", std::nullopt, true});
     }
   });
@@ -243,9 +227,9 @@ void Cluster::CheckNodes(Seat& seat) {
 void Cluster::PulseNodes(Seat& seat) {
   AtSeat(&seat, [this, &seat] {
     for (const auto& [node, line] : seat.lines)
-      SendToNode(node, wire::NodePulse{seat.began, checkpoints_told_, seat.running, {}});
+      SendToNode(node, wire::NodePulse{seat.began, world_.seat().checkpoints_told, seat.running, {}});
     // Once all who are here have left, nobody is told any more.
-    if (ended_ && launchers_[static_cast<size_t>(seat.node)]->ended &&
+    if (world_.seat().ended && launchers_[static_cast<size_t>(seat.node)]->ended &&
         std::all_of(seat.lines.begin(), seat.lines.end(), [](const auto& l) { return l.second->launcher->ended; }))
       CloseSeat(seat);
   });

@@ -99,7 +99,7 @@ Reference::Reference(const ReplicaMap& replicas, int world_size) {
   for (int r = 0; r < world_size; ++r) states_[0].push_back(InitialState(replicas, Rank(r)));
 }
 
-const RankState& Reference::At(uint64_t step, Rank rank) {
+const RankState& Reference::At(uint64_t step, Rank rank) const {
   while (states_.size() <= step) {
     const uint64_t number = states_.size();
     std::vector<RankState> next = states_.back();

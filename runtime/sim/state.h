@@ -89,10 +89,10 @@ uint64_t DigestOf(const Tensors& tensors);
 class Reference {
  public:
   Reference(const ReplicaMap& replicas, int world_size);
-  const RankState& At(uint64_t step, Rank rank);
+  const RankState& At(uint64_t step, Rank rank) const;
 
  private:
-  std::vector<std::vector<RankState>> states_;
+  mutable std::vector<std::vector<RankState>> states_;  // a cache: what is asked for is computed once
 };
 
 }  // namespace kintsugi::sim

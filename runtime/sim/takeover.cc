@@ -16,53 +16,50 @@ constexpr int kStaleTicks = 60;
 }  // namespace
 
 bool Cluster::LoseController(bool frozen) {
-  if (controller_down_ || stale_ || ended_ || !launchers_.empty()) return false;
-  controller_down_ = true;
-  waiting_joins_.clear();
-  store_ = {};
-  stored_generation_ = {};
-  for (LinkPtr& link : links_)
-    if (const LinkPtr lost = std::exchange(link, nullptr); lost && std::exchange(lost->controller_open, false))
+  if (world_.seat().down || stale_ || world_.seat().ended || !launchers_.empty()) return false;
+  world_.seat().down = true;
+  world_.seat().waiting_joins.clear();
+  world_.seat().store = {};
+  world_.seat().stored_generation = {};
+  for (Link*& link : world_.seat().links)
+    if (Link* const lost = std::exchange(link, nullptr); lost && std::exchange(lost->controller_open, false))
       Put(lost, false, "");
   for (const auto& link : all_links_)
     if (!link->joined && std::exchange(link->controller_open, false)) Put(link.get(), false, "");
-  if (frozen) In(Between(1'000'000, 4'000'000), [this] { Thaw(); });
-  In(Between(100'000, 900'000), [this, frozen] {
-    if (frozen) stale_ = std::move(core_);
+  if (frozen) world_.In(world_.Between(1'000'000, 4'000'000), [this] { Thaw(); });
+  world_.In(world_.Between(100'000, 900'000), [this, frozen] {
+    if (frozen) stale_ = world_.seat().TakeCore();
     TakeOver();
   });
   return true;
 }
 
 void Cluster::TakeOver() {
-  const ControllerCore& before = stale_ ? *stale_ : *core_;
-  outcome_.incidents += before.incidents();
-  before_confirm_ = before.generation();
-  lock_generation_ = {};
-  phase_ = Phase::kConfirm;
-  spawns_.clear();
-  rescues_.clear();
-  if (!plan_.policy.can_spawn) given_up_.clear();  // nobody could end them: they may come to this one
-  Policy policy = plan_.policy;
+  const ControllerCore& before = stale_ ? *stale_ : world_.core();
+  world_.outcome.incidents += before.incidents();
+  table_checker_.BeginTakeover(before.generation());
+  if (!world_.plan.policy.can_spawn)
+    world_.seat().given_up.clear();  // nobody could end them: they may come to this one
+  Policy policy = world_.plan.policy;
   policy.takes_over = true;
-  policy.began = ever_running_;
-  policy.checkpoints = checkpoints_told_;
+  policy.began = world_.course.ever_running;
+  policy.checkpoints = world_.seat().checkpoints_told;
   const uint64_t number = before.term().number + 1;
-  Log("== term " + std::to_string(number));
-  core_ = std::make_unique<ControllerCore>(policy, Term{number, number});
-  controller_down_ = false;
-  last_progress_ = Now();
-  for (const ControllerAction& action : core_->Start(Now())) Act(action);
-  for (int node = 0; node < plan_.nodes && plan_.policy.can_spawn; ++node)
-    In(Between(1000, 100'000), [this, node] { TellOfProcesses(node); });
+  world_.Log("== term " + std::to_string(number));
+  world_.seat().Begin(policy, Term{number, number});
+  world_.seat().down = false;
+  world_.NoteProgress();
+  for (const ControllerAction& action : world_.core().Start(world_.Now())) Act(action);
+  for (int node = 0; node < world_.plan.nodes && world_.plan.policy.can_spawn; ++node)
+    world_.In(world_.Between(1000, 100'000), [this, node] { TellOfProcesses(node); });
 }
 
 // A launcher's first words: which of its processes run.
 void Cluster::TellOfProcesses(int node) {
-  for (size_t r = 0; r < world_ && !ended_; ++r) {
+  for (size_t r = 0; r < world_.size && !world_.seat().ended; ++r) {
     const Rank rank(static_cast<int32_t>(r));
-    const ProcessPtr p = Newest(rank);
-    if (plan_.NodeOf(rank.value()) != node || !p) continue;
+    Process* const p = world_.processes.Newest(rank);
+    if (world_.plan.NodeOf(rank.value()) != node || !p) continue;
     TakeHeld(HeldOf(rank));
     if (p->alive)
       Feed(core::ProcessFound{rank, p->incarnation});
@@ -76,14 +73,14 @@ void Cluster::TellOfProcesses(int node) {
 void Cluster::Thaw() {
   if (!stale_) return;
   for (int i = 0; i < kStaleTicks; ++i)
-    for (const ControllerAction& action : stale_->Step(core::Tick{}, Now() + i * plan_.tick)) {
+    for (const ControllerAction& action : stale_->Step(core::Tick{}, world_.Now() + i * world_.plan.tick)) {
       const auto* send = std::get_if<Send>(&action);
-      const ProcessPtr p = send ? Newest(send->header.rank) : nullptr;
+      Process* const p = send ? world_.processes.Newest(send->header.rank) : nullptr;
       if (!p || !p->alive || !p->core || p->core->term() <= send->header.term) continue;
       const uint64_t refused = p->core->refused();
       OnDown(p, wire::Encode(kJob, send->header, send->message));
       if (p->core->refused() == refused)
-        Break(Promise::kOneDecider, "rank " + p->rank.ToString() + " obeys a controller that was replaced");
+        world_.Break(Promise::kOneDecider, "rank " + p->rank.ToString() + " obeys a controller that was replaced");
     }
   stale_.reset();
 }

@@ -13,31 +13,27 @@ constexpr int kPieceLow = 1, kPieceHigh = 6;
 
 }  // namespace
 
-void Cluster::Go(ProcessPtr p, TrainerAt at) {
+void Cluster::Go(Process* p, TrainerAt at) {
   p->at = at;
   ++p->activity;
   OnTrainerAt(p);
 }
 
-void Cluster::SetWord(ProcessPtr p, GateState state, uint64_t step) {
-  p->word = GateWord::Pack(state, step) | (p->word & GateWord::kLockBit);
-}
-
-void Cluster::Park(ProcessPtr p, TrainerParked::Outcome outcome, FaultReport fault) {
+void Cluster::Park(Process* p, TrainerParked::Outcome outcome, FaultReport fault) {
   p->blocked_in.reset();
   Go(p, TrainerAt::kParked);
-  if (p->alive) StepAgent(p, TrainerParked{outcome, Word(p), std::move(fault)});
+  if (p->alive) StepAgent(p, TrainerParked{outcome, p->Word(), std::move(fault)});
 }
 
-void Cluster::BeginStep(ProcessPtr p, uint64_t step) {
-  if (step > plan_.steps) return Park(p, TrainerParked::Outcome::kFinished);
+void Cluster::BeginStep(Process* p, uint64_t step) {
+  if (step > world_.plan.steps) return Park(p, TrainerParked::Outcome::kFinished);
   p->begun = step;
-  if (Word(p).locked) return Park(p, TrainerParked::Outcome::kInterrupted);
+  if (p->Word().locked) return Park(p, TrainerParked::Outcome::kInterrupted);
   if (!std::exchange(p->resumed_told, true)) StepAgent(p, TrainerResumed{});
   const uint64_t boundary = step - 1;
   if (p->snapshot && p->snapshot->order.step.value() == boundary) TakeSnapshot(p);
   const auto every = [&](uint64_t steps) { return steps > 0 && boundary % steps == 0; };
-  const bool due = every(plan_.policy.save_every) || every(plan_.policy.verify_every);
+  const bool due = every(world_.plan.policy.save_every) || every(world_.plan.policy.verify_every);
   if (boundary > p->released_at && (due || (p->pause > 0 && boundary >= p->pause))) {
     Go(p, TrainerAt::kSavePoint);
     return StepAgent(p, TrainerAtSavePoint{kintsugi::Step(boundary)});
@@ -45,89 +41,93 @@ void Cluster::BeginStep(ProcessPtr p, uint64_t step) {
   Forward(p, step);
 }
 
-void Cluster::Forward(ProcessPtr p, uint64_t step) {
+void Cluster::Forward(Process* p, uint64_t step) {
   Go(p, TrainerAt::kForward);
   p->state.object = NextObject(p->state.object, p->rank);
-  Trainer(p, p->slow * Share(kForwardLow, kForwardHigh), [this, p, step] { AfterForward(p, step); });
+  world_.ForTrainer(p, p->slow * world_.Share(kForwardLow, kForwardHigh), [this, p, step] { AfterForward(p, step); });
 }
 
-void Cluster::AfterForward(ProcessPtr p, uint64_t step) {
+void Cluster::AfterForward(Process* p, uint64_t step) {
   if (TakeDamage(p)) return;
   if (std::exchange(p->throw_next, false))
     return Park(p, TrainerParked::Outcome::kFault,
-                {.kind = FaultKind::kException, .text = "thrown", .step = kintsugi::Step(step), .since = Now()});
-  if (Word(p).locked && random_.Chance(0.5)) return Park(p, TrainerParked::Outcome::kInterrupted);
+                {.kind = FaultKind::kException, .text = "thrown", .step = kintsugi::Step(step), .since = world_.Now()});
+  if (p->Word().locked && world_.random.Chance(0.5)) return Park(p, TrainerParked::Outcome::kInterrupted);
   p->objects.Put(step, p->state.object);
   // Reported before the gate, as a trainer does: counted once the step is committed.
-  if (samples_.size() <= step) samples_.resize(step + 1);
-  if (samples_[step].empty()) samples_[step].resize(world_, UINT64_MAX);
-  samples_[step][static_cast<size_t>(p->rank.value())] = SampleAt(p->state.object, p->rank, plan_.policy.world_size);
+  if (world_.samples.size() <= step) world_.samples.resize(step + 1);
+  if (world_.samples[step].empty()) world_.samples[step].resize(world_.size, UINT64_MAX);
+  world_.samples[step][static_cast<size_t>(p->rank.value())] =
+      SampleAt(p->state.object, p->rank, world_.plan.policy.world_size);
   Go(p, TrainerAt::kGradients);
   Enter(p, Meeting::kGradients, step, Contribution(p->state, step), p->state.object);
 }
 
-void Cluster::BeginUpdate(ProcessPtr p) {
+void Cluster::BeginUpdate(Process* p) {
   if (TakeDamage(p)) return;
   const uint64_t step = p->begun;
-  if (Word(p).locked) return Park(p, TrainerParked::Outcome::kInterrupted);
+  if (p->Word().locked) return Park(p, TrainerParked::Outcome::kInterrupted);
   if (p->word != GateWord::Pack(GateState::kCommitted, step - 1))
-    return Break(Promise::kUpdateOnce,
-                 "rank " + p->rank.ToString() + " begins update " + std::to_string(step) + " out of order");
-  if (plan_.gate == GateKind::kOff) {
-    SetWord(p, GateState::kUpdating, step);
+    return world_.Break(Promise::kUpdateOnce,
+                        "rank " + p->rank.ToString() + " begins update " + std::to_string(step) + " out of order");
+  if (world_.plan.gate == GateKind::kOff) {
+    p->SetWord(GateState::kUpdating, step);
     return Update(p);
   }
-  SetWord(p, GateState::kAtGate, step);
+  p->SetWord(GateState::kAtGate, step);
   Go(p, TrainerAt::kGate);
-  if (plan_.gate == GateKind::kTrainer) return Enter(p, Meeting::kGate, step, 0);
+  if (world_.plan.gate == GateKind::kTrainer) return Enter(p, Meeting::kGate, step, 0);
   StepAgent(p, TrainerAtGate{kintsugi::Step(step)});
 }
 
-void Cluster::PassGate(ProcessPtr p) {
-  if (Word(p).locked) return AwaitVerdict(p);
-  SetWord(p, GateState::kUpdating, p->begun);
+void Cluster::PassGate(Process* p) {
+  if (p->Word().locked) return AwaitVerdict(p);
+  p->SetWord(GateState::kUpdating, p->begun);
   Update(p);
 }
 
-void Cluster::AwaitVerdict(ProcessPtr p) {
+void Cluster::AwaitVerdict(Process* p) {
   p->blocked_in.reset();
   if (p->at != TrainerAt::kVerdict) Go(p, TrainerAt::kVerdict);
   if (!p->verdict) return;  // Interrupt brings it
   if (p->verdict->step_exists && p->verdict->step.value() == p->begun) {
-    SetWord(p, GateState::kUpdating, p->begun);
+    p->SetWord(GateState::kUpdating, p->begun);
     return Update(p);
   }
   Park(p, TrainerParked::Outcome::kInterrupted);
 }
 
-void Cluster::TearUpdate(ProcessPtr p, FaultReport fault) {
-  SetWord(p, GateState::kTorn, p->begun);
+void Cluster::TearUpdate(Process* p, FaultReport fault) {
+  p->SetWord(GateState::kTorn, p->begun);
   fault.in_update = true;
   fault.step = kintsugi::Step(p->begun);
-  fault.since = Now();
+  fault.since = world_.Now();
   Park(p, TrainerParked::Outcome::kFault, std::move(fault));
 }
 
-void Cluster::Update(ProcessPtr p) {
+void Cluster::Update(Process* p) {
   p->piece = 0;
   Go(p, TrainerAt::kUpdate);
-  Trainer(p, p->slow * Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
+  world_.ForTrainer(p, p->slow * world_.Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
 }
 
-void Cluster::UpdateNext(ProcessPtr p) {
+void Cluster::UpdateNext(Process* p) {
   if (p->piece == 1 && std::exchange(p->throw_in_update, false))
     return TearUpdate(p, {.kind = FaultKind::kException, .text = "thrown in the update"});
   // Arithmetic on damaged memory is told of by the device, or goes on unnoticed.
-  if (p->damaged && random_.Chance(0.3)) {
+  if (p->damaged && world_.random.Chance(0.3)) {
     p->damaged = false;
     return TearUpdate(p, {.kind = FaultKind::kMemoryHigh, .text = "damage met in the update"});
   }
   UpdatePiece(&p->state, p->piece, p->begun, p->gradient);
   if (++p->piece < PieceCount(p->state))
-    return Trainer(p, p->slow * Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
-  SetWord(p, GateState::kCommitted, p->begun);
-  if (!p->damaged) CheckCommit(p);
-  if (Word(p).locked) return Park(p, TrainerParked::Outcome::kInterrupted);
+    return world_.ForTrainer(p, p->slow * world_.Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
+  p->SetWord(GateState::kCommitted, p->begun);
+  if (!p->damaged) {
+    world_.NoteProgress();
+    state_checker_.CheckCommit(*p);
+  }
+  if (p->Word().locked) return Park(p, TrainerParked::Outcome::kInterrupted);
   Go(p, TrainerAt::kParamSync);
   Enter(p, Meeting::kParams, p->begun, 0);
 }

@@ -1,0 +1,109 @@
+#include "runtime/sim/end_checker.h"
+
+#include <algorithm>
+
+namespace kintsugi::sim {
+
+// Whether its living process, or its launcher, has that shard exactly as it is at `step`, and nothing is known against
+// it.
+bool EndChecker::HoldsWhole(Rank rank, int layout, uint64_t step) const {
+  const auto is_whole = [&](const RankState& state, const Object* object) {
+    const RankState& expected = world_.reference.At(step, rank);
+    const auto shard = [layout](const RankState& of) {
+      return std::find_if(of.shards.begin(), of.shards.end(), [layout](const Shard& s) { return s.layout == layout; });
+    };
+    return shard(state)->tensors == shard(expected)->tensors && object && *object == expected.object;
+  };
+  // Its node did not return in time.
+  if (world_.plan.elections && !world_.seat().lines.count(world_.SeatedNodeOf(rank))) return false;
+  const auto& member = world_.core().members()[static_cast<size_t>(rank.value())];
+  const Process* const p = world_.processes.Newest(rank);
+  const bool lives = p && p->alive && !p->frozen && p->mark == core::StateMark::kWhole && !p->damaged && !p->flipped &&
+                     member.incarnation == p->incarnation && !member.needs_repair;
+  if (lives && is_whole(p->state, p->objects.Find(step))) return true;
+  const auto left = world_.left.find(rank);
+  return left != world_.left.end() && left->second.held && left->second.held->clean &&
+         left->second.held->of > member.doubted && left->second.held->step.value() == step && !left->second.damaged &&
+         is_whole(left->second.state, left->second.objects.Find(step));
+}
+
+void EndChecker::CheckNothingHeldIsLost(const RunEnded& ended) {
+  const Policy& policy = world_.plan.policy;
+  const bool saved = ended.text.find("saved step") != std::string::npos;
+  if (!policy.adopts || ended.exit_code == kExitSuccess || saved || !world_.course.ever_running ||
+      policy.save_directory.empty() || world_.course.nonsense)
+    return;
+  // It was tried, or the bits are known to differ.
+  for (const char* tried : {"could not be written", "attempts at one incident", "hold different state"})
+    if (ended.text.find(tried) != std::string::npos) return;
+  for (const auto& member : world_.core().members())
+    if (member.rescues > 0 || member.digest_mismatches > 0) return;
+  const auto& shards = world_.replicas.shards();
+  for (uint64_t step = 0; step <= world_.plan.steps; ++step)
+    if (std::all_of(shards.begin(), shards.end(), [&](const auto& shard) {
+          return std::any_of(shard.holders.begin(), shard.holders.end(),
+                             [&](Rank holder) { return HoldsWhole(holder, shard.layout, step); });
+        }))
+      return sink_.Break(Promise::kInnocent, "the run ended with nothing (" + ended.text +
+                                                 ") although every shard was held at step " + std::to_string(step));
+}
+
+void EndChecker::CheckEnd(const RunEnded* ended) {
+  if (!ended) {
+    // Launchers: all who were in the run are lost; who is there has been started anew, and found nobody.
+    if (!world_.plan.elections) sink_.Break(Promise::kProgress, "no event is left and the run has not ended");
+    return;
+  }
+  const std::string end = "exit " + std::to_string(ended->exit_code) + " (" + ended->text + ")";
+  for (const Process& p : world_.processes.all())
+    if (p.alive && !p.frozen)
+      return sink_.Break(Promise::kTable, end + " leaves rank " + p.rank.ToString() + " behind");
+  if (ended->exit_code == kExitSuccess) return states_.CheckSuccess();
+  world_.plan.elections ? CheckElected(*ended, end) : CheckOutcome(*ended, end);
+}
+
+void EndChecker::CheckElected(const RunEnded& ended, const std::string& end) {
+  if (ended.exit_code == kExitResumable && world_.disk.visible.empty())
+    return sink_.Break(Promise::kCheckpoint, end + " without a checkpoint");
+  if (ended.exit_code != kExitResumable && world_.losses.none() && !world_.course.stop_asked)
+    sink_.Break(Promise::kInnocent, end + " although nothing was lost");
+}
+
+void EndChecker::CheckOutcome(const RunEnded& ended, const std::string& end) {
+  const Policy& policy = world_.plan.policy;
+  const Course& course = world_.course;
+  const Losses& losses = world_.losses;
+  const bool shard_at_risk = losses.ShardAtRisk(world_.replicas);
+  const bool budget_at_risk = losses.OneLost(policy.max_respawns + 1);
+  // Without the gate a step that is broken off, in whatever way, may leave the ranks without a common one.
+  const auto& struck = world_.outcome.struck;
+  const bool broken_off = std::any_of(struck.begin(), struck.end(), [](const auto& fault) {
+    const FaultType type = fault.first.second;
+    return type == FaultType::kCommError || type == FaultType::kHang || type == FaultType::kThrow;
+  });
+  const bool gateless = world_.plan.gate == GateKind::kOff && (broken_off || !losses.none());
+  const bool can_save = !policy.save_directory.empty();
+  switch (ended.exit_code) {
+    case kExitResumable:
+      if (world_.disk.visible.empty()) return sink_.Break(Promise::kCheckpoint, end + " without a checkpoint");
+      if (!course.stop_asked && !shard_at_risk && !budget_at_risk && !gateless)
+        sink_.Break(Promise::kInnocent, end + " although a repair was possible");
+      return;
+    case kExitStartup:
+      if (!course.start_disturbed || course.ever_running)
+        sink_.Break(Promise::kInnocent, end + " without a fault at the start");
+      return;
+    default:
+      if (course.stop_asked && (!can_save || !course.ever_running)) return;
+      // One rank that several faults struck at one step is taken for one whose program fails there.
+      if (losses.OneLost(3) && ended.text.find("no fault of the hardware") != std::string::npos) return;
+      if (course.nonsense) return;  // of a checkpoint that is there, for example: that it cannot be read
+      if (course.checkpoint_known) return sink_.Break(Promise::kInnocent, end + " although there is a checkpoint");
+      if (can_save && !shard_at_risk && !gateless)
+        return sink_.Break(Promise::kInnocent, end + " although every shard was held");
+      if (!shard_at_risk && !budget_at_risk && !gateless)
+        sink_.Break(Promise::kInnocent, end + " although a repair was possible");
+  }
+}
+
+}  // namespace kintsugi::sim

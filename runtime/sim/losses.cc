@@ -1,0 +1,25 @@
+#include "runtime/sim/losses.h"
+
+#include <algorithm>
+
+namespace kintsugi::sim {
+
+void Losses::AllLate() {
+  for (int r = 0; r < policy_.world_size; ++r) Late(r);
+}
+
+void Losses::Disturb(int rank) {
+  if (++disturbed_[rank] > 1) Lose(rank);
+}
+
+bool Losses::OneLost(int times) const {
+  return std::any_of(losses_.begin(), losses_.end(), [times](const auto& loss) { return loss.second >= times; });
+}
+
+bool Losses::ShardAtRisk(const ReplicaMap& replicas) const {
+  return std::any_of(replicas.shards().begin(), replicas.shards().end(), [this](const auto& shard) {
+    return std::all_of(shard.holders.begin(), shard.holders.end(), [this](Rank r) { return lost(r.value()); });
+  });
+}
+
+}  // namespace kintsugi::sim

@@ -1,0 +1,118 @@
+#include "runtime/sim/table_checker.h"
+
+namespace kintsugi::sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// After the last fault and the last commit a run goes on or ends within this time: the longest wait of the default
+// limits is that of a repair whose receiver never answers, and after it everything is tried once more.
+constexpr Duration kProgressLimit = 90s;
+
+}  // namespace
+
+void TableChecker::BeginTakeover(std::optional<Generation> confirms) {
+  Of() = Record();
+  Of().phase = Phase::kConfirm;
+  Of().before_confirm = confirms;
+}
+
+void TableChecker::GiveBack(Rank first, int count) {
+  Record& record = Of();
+  for (int r = first.value(); r < first.value() + count; ++r) --record.spawns[Rank(r)];
+}
+
+void TableChecker::CheckTransition(const Transition& transition) {
+  Record& record = Of();
+  if (transition.from != record.phase) sink_.Break(Promise::kTable, "a transition from where the incident is not");
+  if (!IsTransition(transition.from, transition.to))
+    sink_.Break(Promise::kTable, "no transition " + std::string(PhaseName(transition.from)) + " -> " +
+                                     std::string(PhaseName(transition.to)));
+  record.phase = transition.to;
+  if (transition.to == Phase::kConfirm) record.before_confirm = world_.core().generation();
+  if (transition.to == Phase::kLock && record.lock_generation.value() > 0 &&
+      transition.generation < record.lock_generation)
+    sink_.Break(Promise::kTable, "LOCK of an older generation");
+  if (transition.from == Phase::kLock && transition.to != Phase::kEnded) {
+    if (transition.generation < record.lock_generation ||
+        (transition.generation == record.lock_generation && transition.to != Phase::kLock))
+      sink_.Break(Promise::kTable, "an attempt without a generation of its own");
+    if (transition.to != Phase::kLock) record.lock_generation = transition.generation;
+  }
+  if (transition.from == Phase::kConfirm && transition.to == Phase::kRunning && record.before_confirm &&
+      transition.generation != record.before_confirm)
+    sink_.Break(Promise::kTable, "a healed gap cost a generation");
+  if (transition.from == Phase::kEnded) sink_.Break(Promise::kTable, "a transition after the end");
+}
+
+void TableChecker::CheckSpawn(Rank rank, Incarnation incarnation) {
+  Record& record = Of();
+  // One that is started only to save what is held is outside of the budget. Who is lost in DUMP is started anew at
+  // once, before the phase changes, so that only the sum tells the two kinds apart there.
+  ++(record.phase == Phase::kDump ? record.rescues : record.spawns)[rank];
+  const int budget = 1 + world_.plan.policy.max_respawns;
+  const int rescues = world_.core().members()[static_cast<size_t>(rank.value())].rescues;
+  if (rescues > 2 || record.spawns[rank] > budget || record.spawns[rank] + record.rescues[rank] > budget + 2)
+    sink_.Break(Promise::kTable, "rank " + rank.ToString() + " is started beyond its budget");
+  if (world_.seat().ended) sink_.Break(Promise::kTable, "a process is started after the end");
+  const Process* const before = world_.processes.Newest(rank);
+  if (!before || world_.plan.elections) return;
+  if (incarnation <= before->incarnation) sink_.Break(Promise::kOneDecider, "incarnations do not grow");
+  if (before->alive && !world_.seat().given_up.count({rank, before->incarnation}))
+    sink_.Break(Promise::kOneDecider, "rank " + rank.ToString() + " is started while it lives");
+}
+
+void TableChecker::CheckSend(const Send& send) {
+  const auto* reply = std::get_if<JoinReply>(&send.message);
+  if (reply && !reply->accepted) return;
+  const auto* order = std::get_if<PhaseOrder>(&send.message);
+  // Where all that had a shard at one step are lost, those that live may have to go back to what launchers hold.
+  if (order && world_.plan.gate != GateKind::kOff &&
+      !(world_.plan.policy.adopts && world_.losses.ShardAtRisk(world_.replicas)))
+    for (const RepairMove& move : order->moves)
+      if (!world_.losses.lost(move.destination.value()))
+        sink_.Break(Promise::kInnocent,
+                    "rank " + move.destination.ToString() + ", which nothing struck, needs a repair");
+  if (world_.seat().given_up.count({send.header.rank, send.header.incarnation}))
+    sink_.Break(Promise::kOneDecider, "incarnation " + send.header.incarnation.ToString() + " of rank " +
+                                          send.header.rank.ToString() + " is spoken to after its death");
+}
+
+void TableChecker::CheckKill(const KillProcess& kill) {
+  if (world_.core().phase() != Phase::kEnded && !world_.losses.lost(kill.rank.value()) &&
+      kill.incarnation == Incarnation(1))
+    sink_.Break(Promise::kInnocent,
+                "rank " + kill.rank.ToString() + ", which nothing struck, is given up: " + kill.reason);
+}
+
+// What one event sets off is bounded by the world: orders, kills, spawns, and the records of one incident.
+void TableChecker::CheckActions(size_t count) {
+  if (count > 64 + 16 * world_.size)
+    sink_.Break(Promise::kBounds, "one event gives " + std::to_string(count) + " actions");
+}
+
+void TableChecker::CheckWaits() {
+  if (!world_.core().WaitsAreBounded())
+    sink_.Break(Promise::kBounds, "a wait without a deadline in " + std::string(PhaseName(world_.core().phase())));
+}
+
+void TableChecker::CheckProgress() {
+  if (world_.Now() - world_.course.last_progress > kProgressLimit)
+    sink_.Break(Promise::kProgress, "nothing moves in " + std::string(PhaseName(world_.core().phase())) + " for " +
+                                        Milliseconds(kProgressLimit) + " ms");
+}
+
+void TableChecker::CheckObeyed(const Process& p, Generation generation, const char* what) {
+  if (generation >= p.newest_heard) return;
+  sink_.Break(Promise::kOneDecider, "rank " + p.rank.ToString() + " " + what + " of generation " +
+                                        generation.ToString() + " and has heard of " + p.newest_heard.ToString());
+}
+
+void TableChecker::CheckRefused(const Process& p, bool refused, Term term) {
+  if (refused) return;
+  sink_.Break(Promise::kOneDecider, "rank " + p.rank.ToString() + " obeys term " + std::to_string(term.number) +
+                                        " and has heard of term " + std::to_string(p.newest_term.number));
+}
+
+}  // namespace kintsugi::sim
