@@ -32,7 +32,19 @@ Cluster::Cluster(Plan plan, LogFunction log, Hook* hook)
       table_checker_(world_, world_.violations),
       election_checker_(world_, world_.violations),
       end_checker_(world_, state_checker_, world_.violations),
-      roads_(world_.size),
+      network_(world_, agents_, *this),
+      rot_(world_),
+      held_(world_, rot_),
+      collectives_(world_, trainers_),
+      snapshots_(world_, agents_),
+      trainers_(world_, state_checker_, collectives_, snapshots_, agents_, handlers_, *this),
+      transfers_(world_, state_checker_, rot_, held_, snapshots_, handlers_),
+      checkpoints_(world_, state_checker_, rot_, held_, handlers_),
+      handlers_(world_, state_checker_, network_, held_, collectives_, trainers_, transfers_, checkpoints_, agents_),
+      spares_(world_, *this),
+      processes_(world_, rot_, network_, collectives_, transfers_, spares_, *this),
+      agents_(world_, state_checker_, table_checker_, held_, network_, collectives_, snapshots_, trainers_, handlers_,
+              processes_, *this),
       next_(world_.size) {
   for (const PlannedFault& fault : world_.plan.faults) faults_.push_back({fault});
 }

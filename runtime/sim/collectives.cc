@@ -1,5 +1,4 @@
-// Collectives of one generation's group: all enter, all leave; or the group breaks and those inside fail.
-#include "runtime/sim/cluster.h"
+#include "runtime/sim/collectives.h"
 
 namespace kintsugi::sim {
 
@@ -12,12 +11,12 @@ constexpr size_t kCollectivesKept = 64;
 
 }  // namespace
 
-void Cluster::Enter(Process* p, Meeting kind, uint64_t step, uint64_t value, std::optional<Object> object) {
+void Collectives::Enter(Process* p, Meeting kind, uint64_t step, uint64_t value, std::optional<Object> object) {
   const MeetingKey key{p->group, step, static_cast<uint8_t>(kind)};
   p->blocked_in = key;
   if (broken_.count(p->group)) return world_.ForTrainer(p, world_.Between(10, 2000), [this, p] { Fail(p); });
-  if (collectives_.size() > kCollectivesKept) collectives_.erase(collectives_.begin());
-  Collective& collective = collectives_[key];
+  if (open_.size() > kCollectivesKept) open_.erase(open_.begin());
+  Collective& collective = open_[key];
   if (collective.here.empty()) {
     collective.here.resize(world_.size);
     collective.values.resize(world_.size);
@@ -39,10 +38,10 @@ void Cluster::Enter(Process* p, Meeting kind, uint64_t step, uint64_t value, std
   }
 }
 
-void Cluster::Leave(Process* p, const MeetingKey& key) {
+void Collectives::Leave(Process* p, const MeetingKey& key) {
   if (p->blocked_in != key) return;
-  const auto found = collectives_.find(key);
-  if (found == collectives_.end()) return Fail(p);
+  const auto found = open_.find(key);
+  if (found == open_.end()) return Fail(p);
   p->blocked_in.reset();
   const Collective& collective = found->second;
   if (!collective.objects.empty()) {
@@ -55,49 +54,23 @@ void Cluster::Leave(Process* p, const MeetingKey& key) {
     }
   }
   p->objects.KeepNewest(2);
-  switch (p->at) {
-    case TrainerAt::kGradients:
-      p->gradient = collective.sum;
-      p->tainted |= collective.tainted;
-      return BeginUpdate(p);
-    case TrainerAt::kGate:
-      return PassGate(p);
-    case TrainerAt::kParamSync:
-      return BeginStep(p, p->begun + 1);
-    case TrainerAt::kHandler:
-      return Finish(p, {.phase = p->running->order.phase});
-    default:
-      return world_.Break(Promise::kTable, "rank " + p->rank.ToString() + " leaves a collective at " +
-                                               std::string(TrainerAtName(p->at)));
-  }
+  meeters_.OnMet(p, collective.sum, collective.tainted);
 }
 
-void Cluster::Fail(Process* p) {
+void Collectives::Fail(Process* p) {
   if (!p->blocked_in) return;
   p->blocked_in.reset();
-  if (p->at == TrainerAt::kHandler)
-    return Finish(p, {.phase = p->running->order.phase, .code = StatusCode::kCommFailure, .text = "connection reset"});
-  FaultReport fault{.kind = FaultKind::kCommError,
-                    .text = "connection reset",
-                    .step = kintsugi::Step(p->begun),
-                    .since = world_.Now()};
-  if (p->at == TrainerAt::kGate) {
-    // Still at the gate: whether the update happens is for all ranks to decide.
-    if (!p->verdict) StepAgent(p, FaultSignal{fault});
-    return AwaitVerdict(p);
-  }
-  if (p->verdict && world_.random.Chance(0.5)) return Park(p, TrainerParked::Outcome::kInterrupted);
-  Park(p, TrainerParked::Outcome::kFault, std::move(fault));
+  meeters_.OnBroken(p);
 }
 
-void Cluster::BreakGroup(Generation generation) {
+void Collectives::BreakGroup(Generation generation) {
   // Whoever breaks what is broken already adds no more than another moment at which others may notice.
   if (!broken_.insert(generation).second && world_.size > kSmallWorld) return;
   for (Process* const p : world_.processes.newest()) {
     if (!p || !p->blocked_in || p->blocked_in->generation != generation) continue;
     // What had come together may still arrive at some and not at others.
-    const auto found = collectives_.find(*p->blocked_in);
-    if (found != collectives_.end() && found->second.complete && world_.random.Chance(0.5)) continue;
+    const auto found = open_.find(*p->blocked_in);
+    if (found != open_.end() && found->second.complete && world_.random.Chance(0.5)) continue;
     world_.ForTrainer(p, world_.Between(10, 2000), [this, p] { Fail(p); });
   }
 }

@@ -34,7 +34,7 @@ void Cluster::AnswerWaitingJoins() {
   if (world_.seat().waiting_joins.empty() || world_.seat().joining || world_.seat().down || world_.core().taking_over())
     return;
   for (const auto& [link, join] : std::exchange(world_.seat().waiting_joins, {}))
-    if (link->controller_open) OnUp(link, join);
+    if (link->controller_open) OnFrame(link, join);
 }
 
 void Cluster::Answer(const std::vector<StoreTable::Answer>& answers) {
@@ -60,7 +60,7 @@ void Cluster::Act(const ControllerAction& action) {
     if (transition->from == Phase::kConfirm && transition->to == Phase::kRunning) ++world_.outcome.healed;
     if (transition->to == Phase::kRunning) world_.course.ever_running = true;
     OnPhase(transition->to);
-    if (transition->to == Phase::kRunning) BeginSpares();
+    if (transition->to == Phase::kRunning) spares_.Begin();
     if (transition->to == Phase::kRunning && world_.plan.elections) NoteBegun();
   } else if (const auto* closed = std::get_if<IncidentClosed>(&action)) {
     const IncidentRecord& record = closed->record;
@@ -85,7 +85,7 @@ void Cluster::Act(const ControllerAction& action) {
 void Cluster::EndStragglers() {
   for (Process& p : world_.processes.all())
     if (p.alive && (world_.losses.struck(p.rank.value()) || world_.core().term().number > 1))
-      Die(&p, "killed by SIGKILL");
+      processes_.Die(&p, "killed by SIGKILL");
 }
 
 void Cluster::Kill(const KillProcess& kill) {
@@ -94,7 +94,7 @@ void Cluster::Kill(const KillProcess& kill) {
   Link*& link = world_.seat().links[static_cast<size_t>(kill.rank.value())];
   if (link && link->incarnation == kill.incarnation) {
     Link* const closing = std::exchange(link, nullptr);
-    CloseAtController(closing, true);
+    OnLost(closing, true);
   }
   if (!launchers_.empty()) {  // a node that is away is told when it comes back
     SendToNode(world_.SeatedNodeOf(kill.rank), wire::KillWorker{kill.rank, kill.incarnation, kill.reason});
@@ -109,7 +109,7 @@ void Cluster::Kill(const KillProcess& kill) {
       Feed(ProcessExited{rank, incarnation, "had ended", std::nullopt});
     });
   if (p && p->incarnation == kill.incarnation)
-    world_.In(world_.Between(10, 2000), [this, p] { Die(p, "killed by SIGKILL"); });
+    world_.In(world_.Between(10, 2000), [this, p] { processes_.Die(p, "killed by SIGKILL"); });
 }
 
 void Cluster::SendDown(const Header& header, const ControllerMessage& message) {
@@ -117,33 +117,33 @@ void Cluster::SendDown(const Header& header, const ControllerMessage& message) {
   Link* const link = world_.seat().links[static_cast<size_t>(header.rank.value())];
   if (!link || link->incarnation != header.incarnation) return;
   if (world_.log.on()) world_.Log("   -> " + Describe(header, message));
-  Put(link, false, wire::Encode(kJob, header, message));
+  network_.Put(link, false, wire::Encode(kJob, header, message));
 }
 
 void Cluster::AnswerJoin(const Header& header, const JoinReply& reply) {
   Link* const link = std::exchange(world_.seat().joining, nullptr);
   if (!link) return;
   if (world_.log.on()) world_.Log("   -> " + Describe(header, ControllerMessage(reply)));
-  Put(link, false, wire::Encode(kJob, header, ControllerMessage(reply)));
-  if (!reply.accepted) return CloseAtController(link, true);
+  network_.Put(link, false, wire::Encode(kJob, header, ControllerMessage(reply)));
+  if (!reply.accepted) return OnLost(link, true);
   link->joined = true;
   link->incarnation = header.incarnation;
   Link* const before = std::exchange(world_.seat().links[static_cast<size_t>(header.rank.value())], link);
-  if (before && before != link) CloseAtController(before, true);
+  if (before && before != link) OnLost(before, true);
 }
 
 // The controller's end is gone: what is on its way to it is lost. `told`: the other end will learn of it.
-void Cluster::CloseAtController(Link* link, bool told) {
+void Cluster::OnLost(Link* link, bool told) {
   if (link->seat && link->seat != stepped_) return CloseAtSeat(link, told);
   if (!std::exchange(link->controller_open, false)) return;
-  if (told) Put(link, false, "");
+  if (told) network_.Put(link, false, "");
   Link*& current = world_.seat().links[static_cast<size_t>(link->rank.value())];
   if (current != link) return;
   current = nullptr;
   Feed(ConnectionClosed{link->rank, link->incarnation});
 }
 
-void Cluster::OnUp(Link* link, const std::string& bytes) {
+void Cluster::OnFrame(Link* link, const std::string& bytes) {
   Result<wire::AgentFrame> frame = wire::DecodeFromAgent(kJob, bytes);
   if (!frame.ok()) return world_.Log("frame refused: " + frame.status().message());
   const Header& header = frame->header;
@@ -151,13 +151,13 @@ void Cluster::OnUp(Link* link, const std::string& bytes) {
   if (const auto* join = std::get_if<JoinRequest>(&message)) {
     if (header.rank.value() < 0 || header.rank.value() >= world_.plan.policy.world_size ||
         (link->joined && link->rank != header.rank))
-      return CloseAtController(link, true);
+      return OnLost(link, true);
     if (world_.log.on()) world_.Log("<-    " + Describe(header, message));
     world_.seat().joining = link;
     Feed(FromAgent{header, *join});
     Link* const unanswered = std::exchange(world_.seat().joining, nullptr);
     if (!unanswered || world_.seat().down) return;
-    if (header.term > world_.core().term()) return CloseAtController(unanswered, true);
+    if (header.term > world_.core().term()) return OnLost(unanswered, true);
     world_.seat().waiting_joins.emplace_back(unanswered, bytes);
     return AnswerWaitingJoins();
   }
@@ -181,6 +181,13 @@ void Cluster::OnAgentMessage(const Header& header, const AgentMessage& message) 
         world_.course.checkpoint_known ||
         (!world_.seat().ended && (!done || !world_.seat().given_up.count({header.rank, header.incarnation})));
   Feed(FromAgent{header, message});
+}
+
+void Cluster::TakeHeld(const wire::NodeHeld& told) {
+  if (!world_.plan.policy.adopts || world_.seat().ended) return;
+  const Result<wire::AgentFrame> frame = wire::DecodeFromAgent(kJob, told.ready);
+  if (frame.ok()) Feed(FromAgent{frame->header, std::get<core::AgentMessage>(frame->message)});
+  Feed(core::StateHeld{told.rank, told.held});
 }
 
 }  // namespace kintsugi::sim

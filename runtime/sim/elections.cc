@@ -124,11 +124,11 @@ std::string Cluster::LeadsFrame(const Seat& seat) const {
 
 // What cannot be delivered is lost: whoever asks asks again.
 void Cluster::TellLauncher(int from, int to, std::string frame) {
-  if (CutBetween(from, to)) return;
+  if (network_.CutBetween(from, to)) return;
   Launcher& l = *launchers_[static_cast<size_t>(to)];
   AtLauncher(l, world_.Between(100, world_.random.Chance(0.1) ? 100'000 : 5000),
              [this, &l, from, frame = std::move(frame)] {
-               if (!CutBetween(from, l.node)) Hear(l, frame);
+               if (!network_.CutBetween(from, l.node)) Hear(l, frame);
              });
 }
 
@@ -261,7 +261,8 @@ void Cluster::TryDial(Launcher& l) {
   l.dials = false;
   if (l.ended || l.line || !l.leads) return;
   const Launcher& host = *launchers_[static_cast<size_t>(l.leads->node)];
-  if (!l.leads->alive || !host.alive || host.frozen || CutBetween(l.node, host.node) || CutBetween(host.node, l.node)) {
+  if (!l.leads->alive || !host.alive || host.frozen || network_.CutBetween(l.node, host.node) ||
+      network_.CutBetween(host.node, l.node)) {
     l.dials = true;
     return AtLauncher(l, world_.Between(20'000, 100'000), [this, &l] { TryDial(l); });
   }
@@ -273,7 +274,7 @@ void Cluster::TryDial(Launcher& l) {
   for (Process* const p : world_.processes.On(l.node))
     if (p->alive) hello.lives.push_back({p->rank, p->incarnation, {}});
   for (const auto& [rank, left] : world_.left)
-    if (left.held && world_.plan.NodeOf(rank.value()) == l.node) hello.held.push_back(HeldOf(rank));
+    if (left.held && world_.plan.NodeOf(rank.value()) == l.node) hello.held.push_back(held_.HeldOf(rank));
   PutLine(l.line, true, wire::Encode(kJob, l.term, wire::NodeMessage(hello)));
 }
 
@@ -326,7 +327,7 @@ void Cluster::OnWelcome(Launcher& l) {
   world_.Log(NodeName(l.node) + " follows term " + std::to_string(l.term.number));
   // Its agents join anew.
   for (Process* const p : world_.processes.On(l.node))
-    if (p->alive && p->link) world_.For(p, world_.Between(10, 1000), [this, link = p->link] { LoseAtAgent(link); });
+    if (p->alive && p->link) world_.For(p, world_.Between(10, 1000), [this, link = p->link] { agents_.OnLost(link); });
 }
 
 void Cluster::SpawnHere(Launcher& l, Rank rank, Incarnation incarnation) {
@@ -335,10 +336,10 @@ void Cluster::SpawnHere(Launcher& l, Rank rank, Incarnation incarnation) {
   if (newest && incarnation <= newest->incarnation)
     return world_.Break(Promise::kOneDecider, "incarnations of rank " + rank.ToString() + " do not grow");
   NextOn(l.node, rank) = incarnation;
-  if (before && before->alive) return Die(before, "killed by SIGKILL");
+  if (before && before->alive) return processes_.Die(before, "killed by SIGKILL");
   if (before && !before->reaped) return;
   NextOn(l.node, rank).reset();
-  StartProcess(rank, incarnation, l.node);
+  processes_.Start(rank, incarnation, l.node);
 }
 
 void Cluster::KillHere(Launcher& l, Rank rank, Incarnation incarnation) {
@@ -346,7 +347,7 @@ void Cluster::KillHere(Launcher& l, Rank rank, Incarnation incarnation) {
   if (next == incarnation) next.reset();
   Process* const p = world_.processes.NewestOn(l.node, rank);
   if (p && p->alive && p->incarnation == incarnation)
-    world_.In(world_.Between(10, 2000), [this, p] { Die(p, "killed by SIGKILL"); });
+    world_.In(world_.Between(10, 2000), [this, p] { processes_.Die(p, "killed by SIGKILL"); });
 }
 
 void Cluster::ReapHere(Process* p, const std::string& cause) {
@@ -354,11 +355,11 @@ void Cluster::ReapHere(Process* p, const std::string& cause) {
   if (l.frozen) return l.deferred.push_back(Task([this, p, cause = cause] { ReapHere(p, cause); }));
   p->reaped = true;
   if (!l.alive) return;
-  Hold(p, cause);
-  if (world_.plan.policy.adopts) Tell(l, HeldOf(p->rank));
+  held_.Hold(p, cause);
+  if (world_.plan.policy.adopts) Tell(l, held_.HeldOf(p->rank));
   Tell(l, wire::WorkerExited{p->rank, p->incarnation, cause, {}, {}});
   if (world_.processes.NewestOn(l.node, p->rank) != p || l.ended) return;
-  if (const auto next = std::exchange(NextOn(l.node, p->rank), std::nullopt)) StartProcess(p->rank, *next, l.node);
+  if (const auto next = std::exchange(NextOn(l.node, p->rank), std::nullopt)) processes_.Start(p->rank, *next, l.node);
 }
 
 void Cluster::EndHere(Launcher& l) {
@@ -366,7 +367,7 @@ void Cluster::EndHere(Launcher& l) {
   world_.Log(NodeName(l.node) + " leaves");
   AtLauncher(l, kLeaveLimit, [this, &l] {
     for (Process* const p : world_.processes.On(l.node))
-      if (p->alive) Die(p, "killed by SIGKILL");
+      if (p->alive) processes_.Die(p, "killed by SIGKILL");
   });
 }
 

@@ -20,32 +20,33 @@ bool Cluster::StrikeLink(const PlannedFault& fault, Process* p) {
     case FaultType::kLongGap: {
       const bool lasting = fault.type == FaultType::kLongGap;
       disturb(lasting);
-      Cut(rank, true, true, lasting ? world_.Between(1'500'000, 4'000'000) : world_.Between(3000, 700'000));
-      Reset(p->link, world_.Between(50, 3000), world_.Between(50, 3000));
+      network_.Cut(rank, true, true, lasting ? world_.Between(1'500'000, 4'000'000) : world_.Between(3000, 700'000));
+      network_.Reset(p->link, world_.Between(50, 3000), world_.Between(50, 3000));
       return true;
     }
     case FaultType::kHalfOpenHere:  // the controller's end is gone, the agent finds out later
       disturb(fault.lasting);
-      Reset(p->link, fault.lasting ? world_.Between(2'000'000, 4'000'000) : world_.Between(1000, 350'000),
-            world_.Between(50, 3000));
+      network_.Reset(p->link, fault.lasting ? world_.Between(2'000'000, 4'000'000) : world_.Between(1000, 350'000),
+                     world_.Between(50, 3000));
       return true;
     case FaultType::kHalfOpenThere:  // the agent's end is gone and it comes again; the controller finds out by that
       disturb(false);
-      Reset(p->link, world_.Between(50, 3000), world_.Between(2'000'000, 4'000'000));
+      network_.Reset(p->link, world_.Between(50, 3000), world_.Between(2'000'000, 4'000'000));
       return true;
     case FaultType::kCutUp:
     case FaultType::kCutDown:
     case FaultType::kPartition: {
       disturb(fault.lasting);
       const bool up = fault.type != FaultType::kCutDown, down = fault.type != FaultType::kCutUp;
-      Cut(rank, up, down, fault.lasting ? world_.Between(1'500'000, 4'000'000) : world_.Between(20'000, 400'000));
+      network_.Cut(rank, up, down,
+                   fault.lasting ? world_.Between(1'500'000, 4'000'000) : world_.Between(20'000, 400'000));
       return true;
     }
     case FaultType::kSlowLink: {
       disturb(fault.lasting);
       const Duration extra = fault.lasting ? world_.Between(100'000, 300'000) : world_.Between(2000, 40'000);
-      RoadOf(rank).extra += extra;
-      world_.In(world_.Between(500'000, 5'000'000), [this, rank, extra] { RoadOf(rank).extra -= extra; });
+      network_.Slow(rank, extra);
+      world_.In(world_.Between(500'000, 5'000'000), [this, rank, extra] { network_.Slow(rank, -extra); });
       return true;
     }
     case FaultType::kBadFrame:
@@ -88,7 +89,7 @@ bool Cluster::SendBadFrame(Process* p, int kind) {
                        AgentMessage(FaultReport{.kind = FaultKind::kException, .text = "late", .since = world_.Now()}));
       break;
   }
-  Put(p->link, true, frame);
+  network_.Put(p->link, true, frame);
   return true;
 }
 

@@ -65,21 +65,10 @@ bool Cluster::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
   }
   for (Process* const p : world_.processes.On(l.node)) {
     NextOn(l.node, p->rank).reset();
-    if (p->alive) VanishHere(p);
+    if (p->alive) processes_.EndWithLauncher(p);
   }
   if (comes_back) world_.In(world_.Between(300'000, 3'000'000), [this, &l] { RestartLauncher(l); });
   return true;
-}
-
-void Cluster::VanishHere(Process* p) {
-  world_.Log("rank " + p->rank.ToString() + " inc " + p->incarnation.ToString() + " ends with its launcher");
-  p->alive = false;
-  p->reaped = true;
-  world_.left.erase(p->rank);
-  p->deferred.clear();
-  if (p->group.value() > 0) world_.In(world_.Between(10, 3000), [this, group = p->group] { BreakGroup(group); });
-  LeaveSession(p);
-  if (Link* const link = std::exchange(p->link, nullptr)) link->down.open = link->up.open = false;
 }
 
 // It knows nothing, not even its promises; and it has no ranks.
@@ -120,23 +109,21 @@ bool Cluster::CutNodes(const PlannedFault& fault) {
   if (std::count(side.begin(), side.end(), side[0]) == world_.Hosts()) side.back() = !side.back();
   const Duration length = fault.lasting ? world_.Between(1'500'000, 9'000'000) : world_.Between(50'000, 900'000);
   world_.losses.AllLate();
-  std::vector<std::pair<int, int>> roads;
+  Network::NodeRoads roads;
   for (int a = 0; a < world_.Hosts(); ++a)
     for (int b = 0; b < world_.Hosts(); ++b) {
       if (side[static_cast<size_t>(a)] == side[static_cast<size_t>(b)]) continue;
       if (fault.type != FaultType::kNodesCutOneWay || side[static_cast<size_t>(a)]) roads.emplace_back(a, b);
     }
   std::string cut;
-  for (const auto& [a, b] : roads) {
-    ++node_cuts_[{a, b}];
-    cut += " " + std::to_string(a) + ">" + std::to_string(b);
-  }
+  network_.CutNodes(roads);
+  for (const auto& [a, b] : roads) cut += " " + std::to_string(a) + ">" + std::to_string(b);
   world_.Log("cut for " + Milliseconds(length) + " ms:" + cut);
   // Keepalive, at the end that tells nobody.
   for (size_t i = 0; i < lines_.size(); ++i) {
     NodeLine* line = lines_[i].get();
     const int a = line->launcher->node, b = line->seat->node;
-    if (!line->open_there || !(CutBetween(a, b) || CutBetween(b, a))) continue;
+    if (!line->open_there || !(network_.CutBetween(a, b) || network_.CutBetween(b, a))) continue;
     const Duration keepalive = world_.Between(2'000'000, 4'000'000);
     if (keepalive < length)
       world_.In(keepalive, [this, line] { AtSeat(line->seat, [this, line] { CloseLine(line); }); });
@@ -144,11 +131,11 @@ bool Cluster::CutNodes(const PlannedFault& fault) {
   if (world_.random.Chance(0.5))  // the ranks' own connections take the same roads
     for (Process* const p : world_.processes.newest())
       if (p && p->alive && p->group.value() > 0) {
-        BreakGroup(p->group);
+        collectives_.BreakGroup(p->group);
         break;
       }
   world_.In(length, [this, roads] {
-    for (const auto& road : roads) --node_cuts_[road];
+    network_.MendNodes(roads);
     world_.Log("a cut between nodes heals");
     world_.NoteProgress();
     HealNodes();

@@ -61,19 +61,19 @@ bool Cluster::StrikeProcess(const PlannedFault& fault, Process* p) {
     case FaultType::kExit:
       if (!p) return false;
       world_.losses.Lose(fault.rank);
-      Die(p, fault.type == FaultType::kKill ? "killed by SIGKILL" : "exited with code 3");
+      processes_.Die(p, fault.type == FaultType::kKill ? "killed by SIGKILL" : "exited with code 3");
       return true;
     case FaultType::kFreeze:  // for good
       if (!p) return false;
       world_.losses.Late(fault.rank);
       if (!world_.plan.policy.can_spawn)
-        world_.In(world_.Between(5'000'000, 8'000'000), [this, p] { Die(p, "killed by its supervisor"); });
-      Freeze(p, std::nullopt);
+        world_.In(world_.Between(5'000'000, 8'000'000), [this, p] { processes_.Die(p, "killed by its supervisor"); });
+      processes_.Freeze(p, std::nullopt);
       return true;
     case FaultType::kPause:
       if (!p) return false;
       fault.lasting ? world_.losses.Late(fault.rank) : world_.losses.Disturb(fault.rank);
-      Freeze(p, fault.lasting ? world_.Between(1'000'000, 5'000'000) : world_.Between(20'000, 500'000));
+      processes_.Freeze(p, fault.lasting ? world_.Between(1'000'000, 5'000'000) : world_.Between(20'000, 500'000));
       return true;
     case FaultType::kNodeLost:
       return LoseNode(fault.rank);
@@ -108,7 +108,7 @@ bool Cluster::LoseNode(int rank) {
     if (p && p->alive && world_.plan.NodeOf(p->rank.value()) == world_.plan.NodeOf(rank)) lost.push_back(p);
   for (Process* const p : lost) {
     world_.losses.Lose(p->rank.value());
-    Vanish(p);
+    processes_.Vanish(p);
   }
   return !lost.empty();
 }
@@ -136,7 +136,7 @@ bool Cluster::StrikeTrainer(const PlannedFault& fault, Process* p) {
       return true;
     case FaultType::kCommError:
       if (p->group.value() == 0) return false;
-      BreakGroup(p->group);
+      collectives_.BreakGroup(p->group);
       return true;
     case FaultType::kHandlerFails:
       world_.losses.Lose(fault.rank);
@@ -151,12 +151,12 @@ bool Cluster::StrikeTrainer(const PlannedFault& fault, Process* p) {
       p->nonsense_handlers = fault.count;
       return true;
     case FaultType::kBitFlip:  // in what its replacement will receive
-      flips_left_ += fault.count;
+      transfers_.FlipNext(fault.count);
       world_.losses.Lose(fault.rank, 1 + fault.count / 2);
-      Die(p, "killed by SIGKILL");
+      processes_.Die(p, "killed by SIGKILL");
       return true;
     case FaultType::kStateFlip:
-      return FlipState(p);
+      return rot_.Flip(p);
     case FaultType::kSilentFlip:
       return StrikeSilently(p);
     default:
@@ -178,16 +178,11 @@ bool Cluster::Hang(const PlannedFault& fault, Process* p) {
 
 // Whoever is sending dies.
 bool Cluster::StrikeSource() {
-  const auto session = repairs_.find(world_.core().generation());
-  if (session == repairs_.end()) return false;
-  for (const Transfer& transfer : session->second.transfers) {
-    Process* const source = transfer.source;
-    if (transfer.done || !source || !source->alive) continue;
-    world_.losses.Lose(source->rank.value());
-    Die(source, "killed by SIGKILL");
-    return true;
-  }
-  return false;
+  Process* const source = transfers_.SourceIn(world_.core().generation());
+  if (!source) return false;
+  world_.losses.Lose(source->rank.value());
+  processes_.Die(source, "killed by SIGKILL");
+  return true;
 }
 
 // A bit of a copy that nothing had touched, where its partners' were not touched either: VERIFY sees that they differ,
@@ -217,15 +212,16 @@ void Cluster::TakeBackFlips() {
 }
 
 bool Cluster::StrikeReplacement(const PlannedFault& fault, Process* p) {
-  std::map<int, int>* planned = fault.type == FaultType::kBadReplacement    ? &bad_replacements_
-                                : fault.type == FaultType::kSlowReplacement ? &slow_replacements_
-                                : fault.type == FaultType::kFastReplacement ? &fast_replacements_
-                                                                            : nullptr;
+  Processes::Fates& fates = processes_.FatesOf(fault.rank);
+  int* const planned = fault.type == FaultType::kBadReplacement    ? &fates.bad
+                       : fault.type == FaultType::kSlowReplacement ? &fates.slow
+                       : fault.type == FaultType::kFastReplacement ? &fates.fast
+                                                                   : nullptr;
   if (!planned) return false;
-  (*planned)[fault.rank] += fault.type == FaultType::kSlowReplacement ? 1 : fault.count;
+  *planned += fault.type == FaultType::kSlowReplacement ? 1 : fault.count;
   if (!p) return true;
   world_.losses.Lose(fault.rank);
-  Die(p, "killed by SIGKILL");
+  processes_.Die(p, "killed by SIGKILL");
   return true;
 }
 
@@ -235,7 +231,7 @@ void Cluster::Damage(Process* p, bool low) {
                      .step = kintsugi::Step(p->begun),
                      .since = world_.Now()};
   p->damaged = true;
-  Mark(p, core::StateMark::kWriting);
+  held_.Mark(p, core::StateMark::kWriting);
   p->received.clear();
   if (low) {
     Shard& shard = p->state.shards.front();
@@ -249,16 +245,30 @@ void Cluster::Damage(Process* p, bool low) {
   if (p->at == TrainerAt::kUpdate) {
     p->damaged = false;  // met at once
     report.text += " in the update";
-    return TearUpdate(p, std::move(report));
+    return trainers_.TearUpdate(p, std::move(report));
   }
-  StepAgent(p, FaultSignal{std::move(report)});
+  agents_.Step(p, FaultSignal{std::move(report)});
 }
 
-// The trainer's next use of damaged memory ends its step: nothing computed with it reaches another rank.
-bool Cluster::TakeDamage(Process* p) {
-  if (!std::exchange(p->damaged, false)) return false;
-  Park(p, TrainerParked::Outcome::kInterrupted);
-  return true;
+bool Cluster::LoseGroup(int rank) {
+  std::vector<Process*> lost;
+  const Rank of(rank);
+  for (Rank holder : world_.replicas.Holders(world_.replicas.LayoutsOf(of).front(), of))
+    if (Process* const p = world_.processes.Newest(holder); p && p->alive) lost.push_back(p);
+  for (Process* const p : lost) {
+    world_.losses.Lose(p->rank.value());
+    if (!world_.plan.policy.adopts) {
+      world_.In(world_.Between(1, 2000), [this, p] { processes_.Die(p, "killed by SIGKILL"); });
+      continue;
+    }
+    // What is left of them differs: a crash, a place in the step, or one that lives on with nothing of use.
+    const uint64_t how = world_.random.Below(6);
+    world_.In(world_.Between(1, 4000), [this, p, how] {
+      if (p->alive && p->core && p->at != TrainerAt::kBoot && how == 0) return Damage(p, false);
+      processes_.Die(p, how == 1 ? "killed by SIGSEGV" : "killed by SIGKILL");
+    });
+  }
+  return !lost.empty();
 }
 
 }  // namespace kintsugi::sim

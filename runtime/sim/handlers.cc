@@ -1,18 +1,16 @@
-// The handlers that a virtual trainer's thread runs while it is parked: order in, answer out; rebuild, verify,
-// rollback.
+#include "runtime/sim/handlers.h"
+
 #include <algorithm>
 #include <array>
-
-#include "runtime/sim/cluster.h"
 
 namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
-void Cluster::StartOrder(Process* p) {
+void Handlers::Start(Process* p) {
   if (!p->order) return;
   p->running = std::exchange(p->order, std::nullopt);
-  Go(p, TrainerAt::kHandler);
+  trainers_.Go(p, TrainerAt::kHandler);
   const Phase phase = p->running->order.phase;
   if (p->hanging_handlers > 0) {
     world_.NoteProgress();
@@ -32,10 +30,10 @@ void Cluster::StartOrder(Process* p) {
       Finish(p, {.phase = phase, .code = StatusCode::kInternal, .text = "handler broke"});
     });
   }
-  RunHandler(p);
+  Run(p);
 }
 
-void Cluster::RunHandler(Process* p) {
+void Handlers::Run(Process* p) {
   const Phase phase = p->running->order.phase;
   switch (phase) {
     case Phase::kClean:
@@ -43,22 +41,22 @@ void Cluster::RunHandler(Process* p) {
     case Phase::kRebuild:
       return Rebuild(p);
     case Phase::kRepair:
-      if (p->running->order.from_snapshot) return ReloadFromMemory(p);
-      return p->running->order.rung == Rung::kReload ? Reload(p) : Repair(p);
+      if (p->running->order.from_snapshot) return transfers_.ReloadFromMemory(p);
+      return p->running->order.rung == Rung::kReload ? checkpoints_.Reload(p) : transfers_.Repair(p);
     case Phase::kVerify:
       return Verify(p);
     case Phase::kRollback:
       return Rollback(p);
     case Phase::kDump:
-      return Save(p);
+      return checkpoints_.Save(p);
     case Phase::kRename:
-      return Rename(p);
+      return checkpoints_.Rename(p);
     default:
       return world_.Break(Promise::kTable, "an order for " + std::string(PhaseName(phase)));
   }
 }
 
-void Cluster::Finish(Process* p, PhaseDone done) {
+void Handlers::Finish(Process* p, PhaseDone done) {
   if (!p->running) return;
   const RunOnTrainer run = *p->running;
   if (p->nonsense_handlers > 0 && done.code == StatusCode::kOk) {
@@ -80,22 +78,22 @@ void Cluster::Finish(Process* p, PhaseDone done) {
   p->running.reset();
   p->blocked_in.reset();
   p->gets.clear();
-  LeaveSession(p);
+  transfers_.Leave(p);
   // After a save the thread is where it was: at its save point, or finished.
-  Go(p,
-     at_save_point && !p->Word().locked && p->begun <= world_.plan.steps && p->Word().step.value() < world_.plan.steps
-         ? TrainerAt::kSavePoint
-         : TrainerAt::kParked);
+  trainers_.Go(p, at_save_point && !p->Word().locked && p->begun <= world_.plan.steps &&
+                          p->Word().step.value() < world_.plan.steps
+                      ? TrainerAt::kSavePoint
+                      : TrainerAt::kParked);
   std::optional<Published> published;
   if (done.phase == Phase::kRename && done.code == StatusCode::kOk)
     published = Published{run.order.step, run.order.directory};
-  if (p->alive) StepAgent(p, HandlerDone{run.generation, std::move(done), std::move(published)});
+  if (p->alive) agents_.Step(p, HandlerDone{run.generation, std::move(done), std::move(published)});
 }
 
-void Cluster::Cancel(Process* p) {
+void Handlers::Cancel(Process* p) {
   if (p->order) {  // not taken yet
     const RunOnTrainer dropped = *std::exchange(p->order, std::nullopt);
-    return StepAgent(
+    return agents_.Step(
         p, HandlerDone{dropped.generation, {dropped.order.phase, StatusCode::kCancelled, "superseded", 0, {}}});
   }
   if (!p->running || (p->hangs && p->deaf)) return;
@@ -104,22 +102,22 @@ void Cluster::Cancel(Process* p) {
   if (!waits && world_.random.Chance(0.2)) return;
   ++p->activity;
   p->blocked_in.reset();
-  LeaveSession(p);
+  transfers_.Leave(p);
   world_.ForTrainer(p, world_.Between(10, 5000), [this, p] {
     if (p->running) Finish(p, {.phase = p->running->order.phase, .code = StatusCode::kCancelled, .text = "superseded"});
   });
 }
 
-void Cluster::Rebuild(Process* p) {
+void Handlers::Rebuild(Process* p) {
   p->group = p->running->generation;
   p->gets.clear();
   // An address is good for one generation: it names it.
-  SendUp(p, p->group, StoreSet{"addr/" + p->rank.ToString(), {static_cast<uint8_t>(p->group.value() & 0xFF)}});
+  network_.SendUp(p, p->group, StoreSet{"addr/" + p->rank.ToString(), {static_cast<uint8_t>(p->group.value() & 0xFF)}});
   const auto meet = [&](size_t r) {
     const Rank peer(static_cast<int32_t>(r));
     const uint64_t request = next_request_++;
     p->gets[request] = peer;
-    SendUp(p, p->group, StoreGet{request, "addr/" + peer.ToString()});
+    network_.SendUp(p, p->group, StoreGet{request, "addr/" + peer.ToString()});
   };
   const auto self = static_cast<size_t>(p->rank.value());
   for (size_t r = 0; r < world_.size && world_.size <= kSmallWorld; ++r)
@@ -127,7 +125,7 @@ void Cluster::Rebuild(Process* p) {
   for (size_t hop = 1; hop < world_.size && world_.size > kSmallWorld; hop *= 2) meet((self + hop) % world_.size);
 }
 
-void Cluster::OnStoreReply(Process* p, const StoreReply& reply) {
+void Handlers::OnStoreReply(Process* p, const StoreReply& reply) {
   if (!p->gets.erase(reply.request) || !p->running || p->running->order.phase != Phase::kRebuild) return;
   if (reply.code != StatusCode::kOk) {
     p->gets.clear();
@@ -140,10 +138,10 @@ void Cluster::OnStoreReply(Process* p, const StoreReply& reply) {
         Promise::kOneDecider,
         "rank " + p->rank.ToString() + " meets an address of another generation in generation " + p->group.ToString());
   if (!p->gets.empty()) return;
-  world_.ForTrainer(p, world_.Between(50, 2000), [this, p] { Enter(p, Meeting::kConnect, 0, 0); });
+  world_.ForTrainer(p, world_.Between(50, 2000), [this, p] { collectives_.Enter(p, Meeting::kConnect, 0, 0); });
 }
 
-void Cluster::Verify(Process* p) {
+void Handlers::Verify(Process* p) {
   p->received.clear();  // what differs is sent again, all of it
   world_.ForTrainer(p, world_.Between(100, 5000), [this, p] {
     PhaseDone done{.phase = Phase::kVerify};
@@ -159,9 +157,9 @@ void Cluster::Verify(Process* p) {
   });
 }
 
-void Cluster::Rollback(Process* p) {
+void Handlers::Rollback(Process* p) {
   const uint64_t step = p->running->order.step.value();
-  Mark(p, core::StateMark::kWriting);
+  held_.Mark(p, core::StateMark::kWriting);
   world_.ForTrainer(p, world_.Between(50, 5000), [this, p, step] {
     const Object* object = p->ObjectOf(p->rank, step);
     if (!object)
@@ -170,7 +168,7 @@ void Cluster::Rollback(Process* p) {
     p->state.object = *object;
     p->objects.DropAfter(step);
     for (auto& [partner, kept] : p->mirrored) kept.DropAfter(step);
-    Enter(p, Meeting::kRollback, step, 0, p->state.object);
+    collectives_.Enter(p, Meeting::kRollback, step, 0, p->state.object);
   });
 }
 

@@ -1,9 +1,7 @@
-// The network: connections that carry frames in order, roads that are slow or cut, ends that do not know of each other.
-//
-// A cut holds what arrives at it, in order; a connection that stays cut is given up by both ends' keepalive, each in
-// its own time. Frames are counted against the transport's own bounds: a sender whose queue is full closes the
-// connection.
-#include "runtime/sim/cluster.h"
+#include "runtime/sim/network.h"
+
+#include <algorithm>
+
 #include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
@@ -17,108 +15,68 @@ namespace {
 constexpr size_t kQueueFrames = 1024;
 constexpr size_t kQueueBytes = 8u << 20;
 constexpr int64_t kKeepaliveLowUs = 2'000'000, kKeepaliveHighUs = 4'000'000;
-// Of runtime/agent: without a controller for this long a process ends by itself.
-constexpr Duration kControllerLoss = 10s;
 
 }  // namespace
 
-Duration Cluster::Latency(Rank rank) {
+Duration Network::Latency(Rank rank) {
   const Duration base = world_.random.Chance(0.05) ? world_.Between(1000, 20000) : world_.Between(50, 800);
   const Duration extra = RoadOf(rank).extra;
   if (extra.count() == 0) return base;
   return base + extra / 2 + Duration(static_cast<int64_t>(world_.random.Below(static_cast<uint64_t>(extra.count()))));
 }
 
-void Cluster::SendUp(Process* p, Generation generation, const AgentMessage& message) {
+void Network::SendUp(Process* p, Generation generation, const AgentMessage& message) {
   Link* const link = p->link;
   if (!link) return;  // the controller learns what it needs when the agent joins again
   const Header header{p->core ? p->core->term() : Term{}, generation, p->rank, p->incarnation};
   Put(link, true, wire::Encode(kJob, header, message));
 }
 
-// An empty frame is the end of the connection.
-void Cluster::Put(Link* link, bool up, std::string frame) {
-  Direction& way = up ? link->up : link->down;
+void Network::Put(Link* link, bool up, std::string frame) {
+  Direction& way = link->Way(up);
   if (!way.open) return;
   if (frame.empty()) way.open = false;
   way.frames += 1;
   way.bytes += frame.size();
   if (way.frames > kQueueFrames + 1 || way.bytes > kQueueBytes) {
     world_.Log("queue full: rank " + link->rank.ToString());
-    return up ? LoseAtAgent(link) : CloseAtController(link, false);
+    return up ? agents_.OnLost(link) : controllers_.OnLost(link, false);
   }
   way.last = std::max(way.last + 1ns, world_.Now() + Latency(link->rank));
   world_.At(way.last, [this, link, up, frame = std::move(frame)]() mutable { Arrive(link, up, std::move(frame)); });
 }
 
-void Cluster::Arrive(Link* link, bool up, std::string frame) {
-  Direction& way = up ? link->up : link->down;
+void Network::Arrive(Link* link, bool up, std::string frame) {
+  Direction& way = link->Way(up);
   if (IsCut(link, up)) return way.held.push_back(std::move(frame));
   Deliver(link, up, std::move(frame));
 }
 
-void Cluster::Deliver(Link* link, bool up, std::string frame) {
-  if (Relay(link, up, frame)) return;
-  Direction& way = up ? link->up : link->down;
+void Network::Deliver(Link* link, bool up, std::string frame) {
+  if (controllers_.Relay(link, up, frame)) return;
+  Direction& way = link->Way(up);
   way.frames -= 1;
   way.bytes -= frame.size();
   if (up) {
-    if (frame.empty()) return CloseAtController(link, false);
+    if (frame.empty()) return controllers_.OnLost(link, false);
     // Bytes for an end that is gone come back as a reset.
     if (!link->controller_open) return Put(link, false, "");
-    return OnUp(link, frame);
+    return controllers_.OnFrame(link, frame);
   }
   Process* const p = link->process;
-  if (frame.empty()) return world_.For(p, 0ns, [this, link] { LoseAtAgent(link); });
+  if (frame.empty()) return world_.For(p, 0ns, [this, link] { agents_.OnLost(link); });
   world_.For(p, 0ns, [this, p, link, frame = std::move(frame)] {
-    if (p->link == link) OnDown(p, frame);
+    if (p->link == link) agents_.OnFrame(p, frame);
   });
 }
 
-void Cluster::Connect(Process* p) {
-  if (!p->alone_since) p->alone_since = world_.Now();
-  world_.For(p, world_.Between(100, 3000), [this, p] { TryConnect(p); });
-}
-
-void Cluster::TryConnect(Process* p) {
-  if (p->link) return;
-  Seat* seat = nullptr;
-  if (!launchers_.empty() && !(seat = SeatFor(p))) {  // its launcher keeps it waiting until there is a controller
-    p->alone_since = world_.Now();
-    return world_.For(p, world_.Between(5000, 50000), [this, p] { TryConnect(p); });
-  }
-  const Duration limit = p->core ? kControllerLoss : world_.plan.policy.join_timeout;
-  if (world_.Now() - *p->alone_since > limit) return Die(p, "exited with code 1: no controller");
-  if (world_.seat().down || !RoadOf(p->rank).whole())  // a handshake needs both ways
-    return world_.For(p, world_.Between(20000, 300000), [this, p] { TryConnect(p); });
-  p->alone_since.reset();
-  all_links_.push_back(std::make_unique<Link>());
-  p->link = all_links_.back().get();
-  p->link->process = p;
-  p->link->seat = seat;
-  p->link->rank = p->rank;
-  SendUp(p, p->core ? p->core->generation() : Generation(),
-         JoinRequest{p->pid, "host" + p->rank.ToString(), world_.plan.watched,
-                     p->core ? p->core->standing() : core::Standing::kNew, p->core.has_value()});
-}
-
-// The agent's end is gone, by whatever it took for the other's word.
-void Cluster::LoseAtAgent(Link* link) {
-  link->down.open = link->up.open = false;
-  Process* const p = link->process;
-  if (p->link != link) return;
-  p->link = nullptr;
-  if (p->alive) Connect(p);
-}
-
-// Both ends learn of it, each in its time; what is under way is lost.
-void Cluster::Reset(Link* link, Duration agent_after, Duration controller_after) {
+void Network::Reset(Link* link, Duration agent_after, Duration controller_after) {
   link->up.open = link->down.open = false;
-  world_.For(link->process, agent_after, [this, link] { LoseAtAgent(link); });
-  world_.In(controller_after, [this, link] { CloseAtController(link, false); });
+  world_.For(link->process, agent_after, [this, link] { agents_.OnLost(link); });
+  world_.In(controller_after, [this, link] { controllers_.OnLost(link, false); });
 }
 
-void Cluster::Cut(Rank rank, bool up, bool down, Duration length) {
+void Network::Cut(Rank rank, bool up, bool down, Duration length) {
   Road& road = RoadOf(rank);
   road.cuts_up += up;
   road.cuts_down += down;
@@ -129,24 +87,61 @@ void Cluster::Cut(Rank rank, bool up, bool down, Duration length) {
   if (!link) return;
   const Duration here = world_.Between(kKeepaliveLowUs, kKeepaliveHighUs),
                  there = world_.Between(kKeepaliveLowUs, kKeepaliveHighUs);
-  if (here < length) world_.For(p, here, [this, link] { LoseAtAgent(link); });
-  if (there < length) world_.In(there, [this, link] { CloseAtController(link, false); });
+  if (here < length) world_.For(p, here, [this, link] { agents_.OnLost(link); });
+  if (there < length) world_.In(there, [this, link] { controllers_.OnLost(link, false); });
 }
 
-void Cluster::Heal(Rank rank, bool up, bool down) {
+void Network::Heal(Rank rank, bool up, bool down) {
   Road& road = RoadOf(rank);
   road.cuts_up -= up;
   road.cuts_down -= down;
   world_.Log("the road of rank " + rank.ToString() + (road.whole() ? " is whole again" : " is whole in part"));
-  for (size_t i = 0; i < all_links_.size(); ++i) {
-    Link* const link = all_links_[i].get();
+  for (size_t i = 0; i < links_.size(); ++i) {
+    Link* const link = &links_[i];
     if (link->rank != rank) continue;
     for (const bool way_up : {true, false}) {
       if ((way_up ? road.cuts_up : road.cuts_down) > 0) continue;
-      for (std::string& frame : std::exchange((way_up ? link->up : link->down).held, {}))
-        Deliver(link, way_up, std::move(frame));
+      for (std::string& frame : std::exchange(link->Way(way_up).held, {})) Deliver(link, way_up, std::move(frame));
     }
   }
+}
+
+bool Network::IsCut(Link* link, bool up) {
+  if (!link->seat) return (up ? RoadOf(link->rank).cuts_up : RoadOf(link->rank).cuts_down) > 0;
+  const int here = link->process->node, there = link->seat->node;
+  return CutBetween(up ? here : there, up ? there : here);
+}
+
+bool Network::CutBetween(int from, int to) const {
+  const auto found = node_cuts_.find({from, to});
+  return found != node_cuts_.end() && found->second > 0;
+}
+
+void Network::CutNodes(const NodeRoads& roads) {
+  for (const auto& road : roads) ++node_cuts_[road];
+}
+
+void Network::MendNodes(const NodeRoads& roads) {
+  for (const auto& road : roads) --node_cuts_[road];
+}
+
+void Network::DeliverHeld() {
+  for (size_t i = 0; i < links_.size(); ++i)
+    for (const bool up : {false, true})
+      for (std::string& frame : std::exchange(links_[i].Way(up).held, {})) Arrive(&links_[i], up, std::move(frame));
+}
+
+Link* Network::Open(Process* p, Seat* seat) {
+  Link& link = links_.emplace_back();
+  link.process = p;
+  link.seat = seat;
+  link.rank = p->rank;
+  return &link;
+}
+
+void Network::Vanish(Link* link) {
+  link->down.open = link->up.open = false;
+  world_.In(world_.Between(kKeepaliveLowUs, kKeepaliveHighUs), [this, link] { controllers_.OnLost(link, false); });
 }
 
 }  // namespace kintsugi::sim

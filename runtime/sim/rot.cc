@@ -1,15 +1,10 @@
-// Bits that flip in committed state, and nobody says so. Comparisons of replicas (`verify_every`) must find them.
-//
-// A flipped bit spreads with the next gradients: from then on every rank computes with numbers that the undisturbed run
-// does not have, and only the replicas of the flipped copy differ. The checkers follow that: until the next comparison
-// ranks may hold tainted state, but none is saved, and nobody trains on beyond it.
-#include <algorithm>
+#include "runtime/sim/rot.h"
 
-#include "runtime/sim/cluster.h"
+#include <algorithm>
 
 namespace kintsugi::sim {
 
-bool Cluster::FlipState(Process* p) {
+bool Rot::Flip(Process* p) {
   const bool computes = p->at == TrainerAt::kForward || p->at == TrainerAt::kGradients || p->at == TrainerAt::kGate ||
                         p->at == TrainerAt::kParamSync;
   if (!p->core || !computes || p->Word().locked || world_.bit.compared_at > 0) return false;
@@ -25,14 +20,13 @@ bool Cluster::FlipState(Process* p) {
 }
 
 // The rank's process, or what its launcher holds of the one before.
-bool Cluster::IsRotten(Rank rank) const {
+bool Rot::IsRotten(Rank rank) const {
   const Process* const p = world_.processes.Newest(rank);
   const auto left = world_.left.find(rank);
   return (p && p->rotten) || (left != world_.left.end() && left->second.held && left->second.rotten);
 }
 
-// The copy that differs is gone, or that from which it differs, or one is the other's now.
-void Cluster::LoseRot(Process* p) {
+void Rot::Lose(const Process* p) {
   const auto& partners = world_.partners[static_cast<size_t>(p->rank.value())];
   const bool differs =
       p->rotten || IsRotten(p->rank) ||

@@ -16,21 +16,23 @@ bool Cluster::Relay(Link* link, bool up, const std::string& frame) {
   Launcher& l = *launchers_[static_cast<size_t>(link->process->node)];
   if (!l.alive) return true;
   if (l.frozen) {
-    l.deferred.push_back(Task([this, link, up, frame = frame] { Deliver(link, up, frame); }));
+    l.deferred.push_back(Task([this, link, up, frame = frame] { network_.Deliver(link, up, frame); }));
     return true;
   }
   if (!up) return !l.linked || l.leads != link->seat;
-  AtSeat(link->seat, [this, link, frame = frame] { Deliver(link, true, frame); });
+  AtSeat(link->seat, [this, link, frame = frame] { network_.Deliver(link, true, frame); });
   return true;
 }
 
 void Cluster::CloseAtSeat(Link* link, bool told) {
-  AtSeat(link->seat, [this, link, told] { CloseAtController(link, told); });
+  AtSeat(link->seat, [this, link, told] { OnLost(link, told); });
 }
 
-Seat* Cluster::SeatFor(Process* p) {
+Directory::Answer Cluster::ControllerOf(const Process* p) {
+  if (launchers_.empty()) return {.refused = world_.seat().down};
   const Launcher& l = *launchers_[static_cast<size_t>(p->node)];
-  return l.linked && !l.frozen ? l.leads : nullptr;
+  Seat* const seat = l.linked && !l.frozen ? l.leads : nullptr;
+  return {.waits = !seat, .seat = seat};
 }
 
 void Cluster::NoteBegun() {
@@ -50,11 +52,6 @@ void Cluster::TickSeats() {
 
 // ---- lines ---------------------------------------------------------------------------------------------------------
 
-bool Cluster::CutBetween(int from, int to) const {
-  const auto found = node_cuts_.find({from, to});
-  return found != node_cuts_.end() && found->second > 0;
-}
-
 void Cluster::PutLine(NodeLine* line, bool up, std::string frame) {
   TimePoint& last = line->last[up];
   last = std::max(last + 1ns, world_.Now() + world_.Between(50, 2000));
@@ -63,7 +60,7 @@ void Cluster::PutLine(NodeLine* line, bool up, std::string frame) {
 
 void Cluster::ArriveLine(NodeLine* line, bool up, const std::string& frame) {
   const int here = line->launcher->node, there = line->seat->node;
-  if (CutBetween(up ? here : there, up ? there : here)) return line->held[up].push_back(frame);
+  if (network_.CutBetween(up ? here : there, up ? there : here)) return line->held[up].push_back(frame);
   if (!up)
     return AtLauncher(*line->launcher, {}, [this, line, frame = frame] {
       if (line->open_here) OnLineFrame(*line->launcher, line, frame);
@@ -82,7 +79,7 @@ void Cluster::CloseLine(NodeLine* line) {
   seat.lost_at[line->launcher->node] = world_.Now();
   for (size_t r = 0; r < world_.size; ++r)
     if (world_.seat().links[r] && world_.seat().links[r]->process->node == line->launcher->node)
-      CloseAtController(world_.seat().links[r], false);
+      OnLost(world_.seat().links[r], false);
 }
 
 void Cluster::CloseSeat(Seat& seat) {
@@ -98,16 +95,7 @@ void Cluster::HealNodes() {
   for (size_t i = 0; i < lines_.size(); ++i)
     for (const bool up : {false, true})
       for (std::string& frame : std::exchange(lines_[i]->held[up], {})) ArriveLine(lines_[i].get(), up, frame);
-  for (size_t i = 0; i < all_links_.size(); ++i)
-    for (const bool up : {false, true})
-      for (std::string& frame : std::exchange((up ? all_links_[i]->up : all_links_[i]->down).held, {}))
-        Arrive(all_links_[i].get(), up, std::move(frame));
-}
-
-bool Cluster::IsCut(Link* link, bool up) {
-  if (!link->seat) return (up ? RoadOf(link->rank).cuts_up : RoadOf(link->rank).cuts_down) > 0;
-  const int here = link->process->node, there = link->seat->node;
-  return CutBetween(up ? here : there, up ? there : here);
+  network_.DeliverHeld();
 }
 
 // ---- a seat's nodes (seated) ---------------------------------------------------------------------------------------

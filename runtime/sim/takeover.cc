@@ -23,9 +23,9 @@ bool Cluster::LoseController(bool frozen) {
   world_.seat().stored_generation = {};
   for (Link*& link : world_.seat().links)
     if (Link* const lost = std::exchange(link, nullptr); lost && std::exchange(lost->controller_open, false))
-      Put(lost, false, "");
-  for (const auto& link : all_links_)
-    if (!link->joined && std::exchange(link->controller_open, false)) Put(link.get(), false, "");
+      network_.Put(lost, false, "");
+  for (Link& link : network_.links())
+    if (!link.joined && std::exchange(link.controller_open, false)) network_.Put(&link, false, "");
   if (frozen) world_.In(world_.Between(1'000'000, 4'000'000), [this] { Thaw(); });
   world_.In(world_.Between(100'000, 900'000), [this, frozen] {
     if (frozen) stale_ = world_.seat().TakeCore();
@@ -60,13 +60,13 @@ void Cluster::TellOfProcesses(int node) {
     const Rank rank(static_cast<int32_t>(r));
     Process* const p = world_.processes.Newest(rank);
     if (world_.plan.NodeOf(rank.value()) != node || !p) continue;
-    TakeHeld(HeldOf(rank));
+    TakeHeld(held_.HeldOf(rank));
     if (p->alive)
       Feed(core::ProcessFound{rank, p->incarnation});
     else
       Feed(ProcessExited{rank, p->incarnation, "had ended", std::nullopt});
   }
-  if (!spares_.empty()) TellSpares(node);
+  spares_.TellAgain(node);
 }
 
 // It goes on where it stood. Agents and launchers have promised themselves to another: nobody obeys.
@@ -78,7 +78,7 @@ void Cluster::Thaw() {
       Process* const p = send ? world_.processes.Newest(send->header.rank) : nullptr;
       if (!p || !p->alive || !p->core || p->core->term() <= send->header.term) continue;
       const uint64_t refused = p->core->refused();
-      OnDown(p, wire::Encode(kJob, send->header, send->message));
+      agents_.OnFrame(p, wire::Encode(kJob, send->header, send->message));
       if (p->core->refused() == refused)
         world_.Break(Promise::kOneDecider, "rank " + p->rank.ToString() + " obeys a controller that was replaced");
     }

@@ -1,8 +1,6 @@
-// REPAIR: chunks go from sources to receivers, several sources may serve one receiver, and what has arrived outlives
-// the generation: only missing chunks are sent again. A reload reads the checkpoint instead.
-#include <algorithm>
+#include "runtime/sim/transfers.h"
 
-#include "runtime/sim/cluster.h"
+#include <algorithm>
 
 namespace kintsugi::sim {
 
@@ -37,9 +35,9 @@ bool Wanted(const RepairMove& move, size_t chunk) {
 
 }  // namespace
 
-void Cluster::Repair(Process* p) {
+void Transfers::Repair(Process* p) {
   const Generation generation = p->running->generation;
-  RepairSession& session = repairs_[generation];
+  Session& session = sessions_[generation];
   if (session.transfers.empty())
     for (const RepairMove& move : p->running->order.moves) session.transfers.push_back({move, nullptr, move.adopt});
   session.members[p->rank] = p;
@@ -57,15 +55,45 @@ void Cluster::Repair(Process* p) {
   if (mine != moves.end() && !mine->adopt) {
     p->damaged = false;  // what strikes it from here on is not mended by what it has received
     p->flipped = p->spoiled;
-    Mark(p, core::StateMark::kWriting);
+    held_.Mark(p, core::StateMark::kWriting);
   }
-  if (mine != moves.end() && mine->adopt && !Adopt(p))
-    return Finish(p, {.phase = Phase::kRepair, .code = StatusCode::kNotFound, .text = "the launcher holds nothing"});
-  PushTransfers(generation);
+  if (mine != moves.end() && mine->adopt && !held_.Adopt(p))
+    return handlers_.Finish(
+        p, {.phase = Phase::kRepair, .code = StatusCode::kNotFound, .text = "the launcher holds nothing"});
+  Push(generation);
 }
 
-void Cluster::PushTransfers(Generation generation) {
-  RepairSession& session = repairs_[generation];
+void Transfers::ReloadFromMemory(Process* p) {
+  const PhaseOrder& order = p->running->order;
+  const uint64_t step = order.step.value();
+  const auto comes = [&order, p](int layout) {
+    return std::any_of(order.moves.begin(), order.moves.end(),
+                       [&](const RepairMove& m) { return m.destination == p->rank && m.layout == layout; });
+  };
+  p->damaged = p->flipped = false;
+  p->silent_bit = 0;
+  const bool all_come = std::all_of(p->state.shards.begin(), p->state.shards.end(),
+                                    [&](const Shard& shard) { return comes(shard.layout); });
+  if (!all_come && !state_checker_.CheckSnapshot(*p, p->rank, step, snapshots_.Find(p, p->rank, step))) return;
+  for (Shard& shard : p->state.shards)
+    if (!comes(shard.layout)) shard.tensors[0].value = Mix(shard.tensors[0].value, 3);
+  world_.ForTrainer(p, world_.Between(100, 10000), [this, p, step] {
+    const auto& moves = p->running->order.moves;
+    const HeldSnapshot* own = snapshots_.Find(p, p->rank, step);
+    for (Shard& shard : p->state.shards) {
+      const bool moved = std::any_of(moves.begin(), moves.end(), [&](const RepairMove& m) {
+        return m.destination == p->rank && m.layout == shard.layout;
+      });
+      if (moved) continue;
+      shard.tensors = own->state.Of(shard.layout);
+      snapshots_.TakeObjects(p, *own, shard.layout);
+    }
+    Repair(p);
+  });
+}
+
+void Transfers::Push(Generation generation) {
+  Session& session = sessions_[generation];
   for (size_t i = 0; i < session.transfers.size(); ++i) {
     Transfer& transfer = session.transfers[i];
     const auto to = session.members.find(transfer.move.destination);
@@ -76,7 +104,7 @@ void Cluster::PushTransfers(Generation generation) {
       transfer.source = from->second;
       if (transfer.move.snapshot_of.value() >= 0) {
         const uint64_t at = from->second->running->order.step.value();
-        const HeldSnapshot* held = FindSnapshot(from->second, transfer.move.snapshot_of, at);
+        const HeldSnapshot* held = snapshots_.Find(from->second, transfer.move.snapshot_of, at);
         if (!state_checker_.CheckSnapshot(*from->second, transfer.move.snapshot_of, at, held)) return;
       } else if (!from->second->damaged) {
         state_checker_.CheckState(*from->second, from->second->running->order.step.value(), "a source",
@@ -97,13 +125,13 @@ void Cluster::PushTransfers(Generation generation) {
   for (Process* const p : done) {
     session.members.erase(p->rank);
     world_.ForTrainer(p, world_.Between(10, 500),
-                      [this, p] { Finish(p, {.phase = Phase::kRepair, .bytes_moved = 8}); });
+                      [this, p] { handlers_.Finish(p, {.phase = Phase::kRepair, .bytes_moved = 8}); });
   }
 }
 
 // From this chunk on, the first one that is wanted and missing.
-void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
-  RepairSession& session = repairs_[generation];
+void Transfers::SendChunk(Generation generation, size_t i, size_t chunk) {
+  Session& session = sessions_[generation];
   Transfer& transfer = session.transfers[i];
   const auto to = session.members.find(transfer.move.destination);
   if (to == session.members.end() || !transfer.source || transfer.done) return;
@@ -112,46 +140,51 @@ void Cluster::SendChunk(Generation generation, size_t i, size_t chunk) {
   while (chunk < kChunks && (!Wanted(transfer.move, chunk) || Received(p->received, layout, chunk))) ++chunk;
   if (chunk == kChunks) {
     EndTransfer(p, transfer);
-    return world_.For(p, 1us, [this, generation] { PushTransfers(generation); });
+    return world_.For(p, 1us, [this, generation] { Push(generation); });
   }
   // The first bytes land: the tensor is neither its old nor its new self.
   if (chunk < kTensorsPerLayout) p->state.Of(layout)[chunk].value = Mix(p->state.Of(layout)[chunk].value, 1);
   world_.For(p, world_.Between(70, 7000), [this, generation, i, chunk, p, source = transfer.source] {
-    RepairSession& s = repairs_[generation];
+    Session& s = sessions_[generation];
     Transfer& t = s.transfers[i];
     const auto here = s.members.find(p->rank);
     if (t.done || t.source != source || source->frozen || here == s.members.end() || here->second != p) return;
-    const int in = t.move.layout;
-    const HeldSnapshot* held = t.move.snapshot_of.value() < 0
-                                   ? nullptr
-                                   : FindSnapshot(source, t.move.snapshot_of, p->running->order.step.value());
-    if (held) {
-      if (chunk < kTensorsPerLayout)
-        p->state.Of(in)[chunk] = held->state.Of(in)[chunk];
-      else
-        TakeObjects(p, *held, in);
-    } else if (chunk < kTensorsPerLayout) {
-      p->state.Of(in)[chunk] = source->state.Of(in)[chunk];
-    } else {
-      // Objects of the whole replica group: this rank must be able to serve the others later.
-      for (Rank holder : world_.replicas.Holders(in, p->rank)) {
-        const ObjectHistory objects = holder == source->rank ? source->objects : source->mirrored[holder];
-        (holder == p->rank ? p->objects : p->mirrored[holder]) = objects;
-      }
-    }
-    if (const auto ledger = p->received.find(in); ledger != p->received.end()) ledger->second.Add(chunk);
-    if (source->damaged && !held) {
-      world_.losses.Lose(p->rank.value());  // as if a bit had flipped on the way
-      p->spoiled = p->flipped = true;
-    }
+    TakeChunk(p, t, chunk);
     SendChunk(generation, i, chunk + 1);
   });
 }
 
-void Cluster::EndTransfer(Process* p, Transfer& transfer) {
+void Transfers::TakeChunk(Process* p, const Transfer& transfer, size_t chunk) {
+  Process* const source = transfer.source;
+  const int in = transfer.move.layout;
+  const HeldSnapshot* held = transfer.move.snapshot_of.value() < 0
+                                 ? nullptr
+                                 : snapshots_.Find(source, transfer.move.snapshot_of, p->running->order.step.value());
+  if (held) {
+    if (chunk < kTensorsPerLayout)
+      p->state.Of(in)[chunk] = held->state.Of(in)[chunk];
+    else
+      snapshots_.TakeObjects(p, *held, in);
+  } else if (chunk < kTensorsPerLayout) {
+    p->state.Of(in)[chunk] = source->state.Of(in)[chunk];
+  } else {
+    // Objects of the whole replica group: this rank must be able to serve the others later.
+    for (Rank holder : world_.replicas.Holders(in, p->rank)) {
+      const ObjectHistory objects = holder == source->rank ? source->objects : source->mirrored[holder];
+      (holder == p->rank ? p->objects : p->mirrored[holder]) = objects;
+    }
+  }
+  if (const auto ledger = p->received.find(in); ledger != p->received.end()) ledger->second.Add(chunk);
+  if (source->damaged && !held) {
+    world_.losses.Lose(p->rank.value());  // as if a bit had flipped on the way
+    p->spoiled = p->flipped = true;
+  }
+}
+
+void Transfers::EndTransfer(Process* p, Transfer& transfer) {
   transfer.done = true;
-  LoseRot(p);
-  if (transfer.source) LoseRot(transfer.source);
+  rot_.Lose(p);
+  if (transfer.source) rot_.Lose(transfer.source);
   p->tainted = transfer.source && transfer.source->tainted;
   if (flips_left_ == 0) return;
   --flips_left_;
@@ -164,18 +197,18 @@ void Cluster::EndTransfer(Process* p, Transfer& transfer) {
   p->flipped = true;
 }
 
-void Cluster::LeaveSession(Process* p) {
-  for (auto& [generation, session] : repairs_) {
+void Transfers::Leave(Process* p) {
+  for (auto& [generation, session] : sessions_) {
     const auto me = session.members.find(p->rank);
     if (me == session.members.end() || me->second != p) continue;
     session.members.erase(me);
     for (Transfer& transfer : session.transfers)
       if (!transfer.done) LeaveTransfer(p, session, transfer);
-    world_.In(world_.Between(10, 500), [this, g = generation] { PushTransfers(g); });
+    world_.In(world_.Between(10, 500), [this, g = generation] { Push(g); });
   }
 }
 
-void Cluster::LeaveTransfer(Process* p, RepairSession& session, Transfer& transfer) {
+void Transfers::LeaveTransfer(Process* p, Session& session, Transfer& transfer) {
   const bool destination_left = transfer.move.destination == p->rank;
   if (transfer.source == p) {
     transfer.source = nullptr;
@@ -193,32 +226,16 @@ void Cluster::LeaveTransfer(Process* p, RepairSession& session, Transfer& transf
     if (const auto found = session.members.find(rank); found != session.members.end())
       world_.ForTrainer(found->second, world_.Between(10, 2000), [this, q = found->second] {
         if (q->running && q->running->order.phase == Phase::kRepair)
-          Finish(q, {.phase = Phase::kRepair, .code = StatusCode::kCommFailure, .text = "link closed"});
+          handlers_.Finish(q, {.phase = Phase::kRepair, .code = StatusCode::kCommFailure, .text = "link closed"});
       });
 }
 
-void Cluster::Reload(Process* p) {
-  const uint64_t step = p->running->order.step.value();
-  p->received.clear();
-  Mark(p, core::StateMark::kWriting);
-  for (Shard& shard : p->state.shards) shard.tensors[0].value = Mix(shard.tensors[0].value, 2);
-  world_.ForTrainer(p, world_.Between(1000, 30000), [this, p, step] {
-    const auto found = world_.disk.visible.find(step);
-    if (found == world_.disk.visible.end() || p->running->order.directory != world_.plan.policy.save_directory)
-      return world_.Break(Promise::kCheckpoint,
-                          "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
-    for (Shard& shard : p->state.shards)
-      shard.tensors = found->second.shards.at({shard.layout, world_.replicas.Holders(shard.layout, p->rank).front()});
-    p->objects.Clear();
-    p->objects.Put(step, found->second.objects.at(p->rank));
-    for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())]) {
-      p->mirrored[partner].Clear();
-      p->mirrored[partner].Put(step, found->second.objects.at(partner));
-    }
-    p->damaged = p->flipped = p->rotten = p->tainted = false;
-    p->silent_bit = 0;
-    Finish(p, {.phase = Phase::kRepair});
-  });
+Process* Transfers::SourceIn(Generation generation) const {
+  const auto session = sessions_.find(generation);
+  if (session == sessions_.end()) return nullptr;
+  for (const Transfer& transfer : session->second.transfers)
+    if (!transfer.done && transfer.source && transfer.source->alive) return transfer.source;
+  return nullptr;
 }
 
 }  // namespace kintsugi::sim

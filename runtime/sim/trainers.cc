@@ -1,5 +1,4 @@
-// The trainer's thread in its loop: forward pass, gradients, gate, update, parameters.
-#include "runtime/sim/cluster.h"
+#include "runtime/sim/trainers.h"
 
 namespace kintsugi::sim {
 
@@ -13,41 +12,41 @@ constexpr int kPieceLow = 1, kPieceHigh = 6;
 
 }  // namespace
 
-void Cluster::Go(Process* p, TrainerAt at) {
+void Trainers::Go(Process* p, TrainerAt at) {
   p->at = at;
   ++p->activity;
-  OnTrainerAt(p);
+  watch_.OnTrainerAt(p);
 }
 
-void Cluster::Park(Process* p, TrainerParked::Outcome outcome, FaultReport fault) {
+void Trainers::Park(Process* p, TrainerParked::Outcome outcome, FaultReport fault) {
   p->blocked_in.reset();
   Go(p, TrainerAt::kParked);
-  if (p->alive) StepAgent(p, TrainerParked{outcome, p->Word(), std::move(fault)});
+  if (p->alive) agents_.Step(p, TrainerParked{outcome, p->Word(), std::move(fault)});
 }
 
-void Cluster::BeginStep(Process* p, uint64_t step) {
+void Trainers::BeginStep(Process* p, uint64_t step) {
   if (step > world_.plan.steps) return Park(p, TrainerParked::Outcome::kFinished);
   p->begun = step;
   if (p->Word().locked) return Park(p, TrainerParked::Outcome::kInterrupted);
-  if (!std::exchange(p->resumed_told, true)) StepAgent(p, TrainerResumed{});
+  if (!std::exchange(p->resumed_told, true)) agents_.Step(p, TrainerResumed{});
   const uint64_t boundary = step - 1;
-  if (p->snapshot && p->snapshot->order.step.value() == boundary) TakeSnapshot(p);
+  if (p->snapshot && p->snapshot->order.step.value() == boundary) snapshots_.Take(p);
   const auto every = [&](uint64_t steps) { return steps > 0 && boundary % steps == 0; };
   const bool due = every(world_.plan.policy.save_every) || every(world_.plan.policy.verify_every);
   if (boundary > p->released_at && (due || (p->pause > 0 && boundary >= p->pause))) {
     Go(p, TrainerAt::kSavePoint);
-    return StepAgent(p, TrainerAtSavePoint{kintsugi::Step(boundary)});
+    return agents_.Step(p, TrainerAtSavePoint{kintsugi::Step(boundary)});
   }
   Forward(p, step);
 }
 
-void Cluster::Forward(Process* p, uint64_t step) {
+void Trainers::Forward(Process* p, uint64_t step) {
   Go(p, TrainerAt::kForward);
   p->state.object = NextObject(p->state.object, p->rank);
   world_.ForTrainer(p, p->slow * world_.Share(kForwardLow, kForwardHigh), [this, p, step] { AfterForward(p, step); });
 }
 
-void Cluster::AfterForward(Process* p, uint64_t step) {
+void Trainers::AfterForward(Process* p, uint64_t step) {
   if (TakeDamage(p)) return;
   if (std::exchange(p->throw_next, false))
     return Park(p, TrainerParked::Outcome::kFault,
@@ -60,10 +59,10 @@ void Cluster::AfterForward(Process* p, uint64_t step) {
   world_.samples[step][static_cast<size_t>(p->rank.value())] =
       SampleAt(p->state.object, p->rank, world_.plan.policy.world_size);
   Go(p, TrainerAt::kGradients);
-  Enter(p, Meeting::kGradients, step, Contribution(p->state, step), p->state.object);
+  collectives_.Enter(p, Meeting::kGradients, step, Contribution(p->state, step), p->state.object);
 }
 
-void Cluster::BeginUpdate(Process* p) {
+void Trainers::BeginUpdate(Process* p) {
   if (TakeDamage(p)) return;
   const uint64_t step = p->begun;
   if (p->Word().locked) return Park(p, TrainerParked::Outcome::kInterrupted);
@@ -76,17 +75,17 @@ void Cluster::BeginUpdate(Process* p) {
   }
   p->SetWord(GateState::kAtGate, step);
   Go(p, TrainerAt::kGate);
-  if (world_.plan.gate == GateKind::kTrainer) return Enter(p, Meeting::kGate, step, 0);
-  StepAgent(p, TrainerAtGate{kintsugi::Step(step)});
+  if (world_.plan.gate == GateKind::kTrainer) return collectives_.Enter(p, Meeting::kGate, step, 0);
+  agents_.Step(p, TrainerAtGate{kintsugi::Step(step)});
 }
 
-void Cluster::PassGate(Process* p) {
+void Trainers::PassGate(Process* p) {
   if (p->Word().locked) return AwaitVerdict(p);
   p->SetWord(GateState::kUpdating, p->begun);
   Update(p);
 }
 
-void Cluster::AwaitVerdict(Process* p) {
+void Trainers::AwaitVerdict(Process* p) {
   p->blocked_in.reset();
   if (p->at != TrainerAt::kVerdict) Go(p, TrainerAt::kVerdict);
   if (!p->verdict) return;  // Interrupt brings it
@@ -97,7 +96,7 @@ void Cluster::AwaitVerdict(Process* p) {
   Park(p, TrainerParked::Outcome::kInterrupted);
 }
 
-void Cluster::TearUpdate(Process* p, FaultReport fault) {
+void Trainers::TearUpdate(Process* p, FaultReport fault) {
   p->SetWord(GateState::kTorn, p->begun);
   fault.in_update = true;
   fault.step = kintsugi::Step(p->begun);
@@ -105,13 +104,13 @@ void Cluster::TearUpdate(Process* p, FaultReport fault) {
   Park(p, TrainerParked::Outcome::kFault, std::move(fault));
 }
 
-void Cluster::Update(Process* p) {
+void Trainers::Update(Process* p) {
   p->piece = 0;
   Go(p, TrainerAt::kUpdate);
   world_.ForTrainer(p, p->slow * world_.Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
 }
 
-void Cluster::UpdateNext(Process* p) {
+void Trainers::UpdateNext(Process* p) {
   if (p->piece == 1 && std::exchange(p->throw_in_update, false))
     return TearUpdate(p, {.kind = FaultKind::kException, .text = "thrown in the update"});
   // Arithmetic on damaged memory is told of by the device, or goes on unnoticed.
@@ -129,7 +128,49 @@ void Cluster::UpdateNext(Process* p) {
   }
   if (p->Word().locked) return Park(p, TrainerParked::Outcome::kInterrupted);
   Go(p, TrainerAt::kParamSync);
-  Enter(p, Meeting::kParams, p->begun, 0);
+  collectives_.Enter(p, Meeting::kParams, p->begun, 0);
+}
+
+// The trainer's next use of damaged memory ends its step: nothing computed with it reaches another rank.
+bool Trainers::TakeDamage(Process* p) {
+  if (!std::exchange(p->damaged, false)) return false;
+  Park(p, TrainerParked::Outcome::kInterrupted);
+  return true;
+}
+
+void Trainers::OnMet(Process* p, uint64_t sum, bool tainted) {
+  switch (p->at) {
+    case TrainerAt::kGradients:
+      p->gradient = sum;
+      p->tainted |= tainted;
+      return BeginUpdate(p);
+    case TrainerAt::kGate:
+      return PassGate(p);
+    case TrainerAt::kParamSync:
+      return BeginStep(p, p->begun + 1);
+    case TrainerAt::kHandler:
+      return handlers_.Finish(p, {.phase = p->running->order.phase});
+    default:
+      return world_.Break(Promise::kTable, "rank " + p->rank.ToString() + " leaves a collective at " +
+                                               std::string(TrainerAtName(p->at)));
+  }
+}
+
+void Trainers::OnBroken(Process* p) {
+  if (p->at == TrainerAt::kHandler)
+    return handlers_.Finish(
+        p, {.phase = p->running->order.phase, .code = StatusCode::kCommFailure, .text = "connection reset"});
+  FaultReport fault{.kind = FaultKind::kCommError,
+                    .text = "connection reset",
+                    .step = kintsugi::Step(p->begun),
+                    .since = world_.Now()};
+  if (p->at == TrainerAt::kGate) {
+    // Still at the gate: whether the update happens is for all ranks to decide.
+    if (!p->verdict) agents_.Step(p, FaultSignal{fault});
+    return AwaitVerdict(p);
+  }
+  if (p->verdict && world_.random.Chance(0.5)) return Park(p, TrainerParked::Outcome::kInterrupted);
+  Park(p, TrainerParked::Outcome::kFault, std::move(fault));
 }
 
 }  // namespace kintsugi::sim

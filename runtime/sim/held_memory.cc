@@ -1,21 +1,19 @@
-// Memory that outlives its process. Mirrors runtime/launcher/state_keeper and runtime/agent/impl_adopt: what a process
-// leaves is held until the one that replaces it is in its loop.
-#include "runtime/sim/cluster.h"
+#include "runtime/sim/held_memory.h"
+
 #include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi::sim {
 
-void Cluster::Mark(Process* p, core::StateMark mark) {
+void HeldMemory::Mark(Process* p, core::StateMark mark) {
   p->mark = mark;
   if (mark == core::StateMark::kNotYet) return;
   // What was held is streamed over, not adopted; a reload brings what was compared.
-  if (!p->adopted && p->running && p->running->order.rung != Rung::kReload && world_.left.count(p->rank)) LoseRot(p);
+  if (!p->adopted && p->running && p->running->order.rung != Rung::kReload && world_.left.count(p->rank)) rot_.Lose(p);
   world_.left.erase(p->rank);
 }
 
-// A process was reaped: this is what its launcher holds of it.
-void Cluster::Hold(Process* p, const std::string& cause) {
+void HeldMemory::Hold(const Process* p, const std::string& cause) {
   if (!world_.plan.policy.adopts) return;
   Left& left = world_.left[p->rank];
   core::LastWords last{p->incarnation, p->mark, p->Word(), true, cause.find("SIGSEGV") == std::string::npos};
@@ -30,12 +28,10 @@ void Cluster::Hold(Process* p, const std::string& cause) {
     left.rotten = p->rotten;
     left.tainted = p->tainted;
   }
-  if (!left.held) LoseRot(p);
+  if (!left.held) rot_.Lose(p);
 }
 
-// As a launcher tells it: before it says that the process ended, and again to a controller that takes over. With what
-// that process had registered.
-wire::NodeHeld Cluster::HeldOf(Rank rank) const {
+wire::NodeHeld HeldMemory::HeldOf(Rank rank) const {
   const auto left = world_.left.find(rank);
   if (left == world_.left.end() || !left->second.held) return {rank, std::nullopt};
   core::Ready ready;
@@ -44,15 +40,7 @@ wire::NodeHeld Cluster::HeldOf(Rank rank) const {
           wire::Encode(kJob, core::Header{{}, {}, rank, left->second.held->of}, core::AgentMessage(std::move(ready)))};
 }
 
-void Cluster::TakeHeld(const wire::NodeHeld& told) {
-  if (!world_.plan.policy.adopts || world_.seat().ended) return;
-  const Result<wire::AgentFrame> frame = wire::DecodeFromAgent(kJob, told.ready);
-  if (frame.ok()) Feed(FromAgent{frame->header, std::get<core::AgentMessage>(frame->message)});
-  Feed(core::StateHeld{told.rank, told.held});
-}
-
-// Nothing is streamed: the bytes are there.
-bool Cluster::Adopt(Process* p) {
+bool HeldMemory::Adopt(Process* p) {
   if (p->adopted) return true;
   const Left& left = world_.left[p->rank];
   if (!left.held) return false;

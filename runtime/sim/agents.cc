@@ -1,6 +1,8 @@
-// One virtual process: the driver around its AgentCore. Mirrors runtime/agent.
+#include "runtime/sim/agents.h"
+
+#include <algorithm>
+
 #include "runtime/base/overloaded.h"
-#include "runtime/sim/cluster.h"
 #include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
@@ -8,14 +10,52 @@ namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
-void Cluster::StepAgent(Process* p, AgentEvent event) {
+namespace {
+
+// Of runtime/agent: without a controller for this long a process ends by itself.
+constexpr Duration kControllerLoss = 10s;
+
+}  // namespace
+
+void Agents::Connect(Process* p) {
+  if (!p->alone_since) p->alone_since = world_.Now();
+  world_.For(p, world_.Between(100, 3000), [this, p] { TryConnect(p); });
+}
+
+void Agents::TryConnect(Process* p) {
+  if (p->link) return;
+  const Directory::Answer controller = directory_.ControllerOf(p);
+  if (controller.waits) {  // its launcher keeps it waiting until there is one
+    p->alone_since = world_.Now();
+    return world_.For(p, world_.Between(5000, 50000), [this, p] { TryConnect(p); });
+  }
+  const Duration limit = p->core ? kControllerLoss : world_.plan.policy.join_timeout;
+  if (world_.Now() - *p->alone_since > limit) return processes_.Die(p, "exited with code 1: no controller");
+  if (controller.refused || !network_.IsWhole(p->rank))  // a handshake needs both ways
+    return world_.For(p, world_.Between(20000, 300000), [this, p] { TryConnect(p); });
+  p->alone_since.reset();
+  p->link = network_.Open(p, controller.seat);
+  network_.SendUp(p, p->core ? p->core->generation() : Generation(),
+                  JoinRequest{p->pid, "host" + p->rank.ToString(), world_.plan.watched,
+                              p->core ? p->core->standing() : core::Standing::kNew, p->core.has_value()});
+}
+
+void Agents::OnLost(Link* link) {
+  link->down.open = link->up.open = false;
+  Process* const p = link->process;
+  if (p->link != link) return;
+  p->link = nullptr;
+  if (p->alive) Connect(p);
+}
+
+void Agents::Step(Process* p, AgentEvent event) {
   if (world_.hook) world_.hook->BeforeAgent(p->rank, *p->core, &event);
   std::vector<AgentAction> actions = p->core->Step(event);
   if (world_.hook) world_.hook->AfterAgent(p->rank, *p->core, event, &actions);
-  for (const AgentAction& action : actions) ActAgent(p, action);
+  for (const AgentAction& action : actions) Act(p, action);
 }
 
-void Cluster::OnDown(Process* p, const std::string& bytes) {
+void Agents::OnFrame(Process* p, const std::string& bytes) {
   Result<wire::ControllerFrame> frame = wire::DecodeFromController(kJob, bytes);
   if (!frame.ok()) return world_.Log("frame refused by rank " + p->rank.ToString() + ": " + frame.status().message());
   if (const auto* reply = std::get_if<JoinReply>(&frame->message)) return OnJoinReply(p, frame->header, *reply);
@@ -25,17 +65,17 @@ void Cluster::OnDown(Process* p, const std::string& bytes) {
   p->newest_term = std::max(p->newest_term, frame->header.term);
   const uint64_t refused = p->core->refused();
   const Term term = frame->header.term;
-  StepAgent(p, FromController{frame->header, std::move(frame->message)});
+  Step(p, FromController{frame->header, std::move(frame->message)});
   if (older) table_checker_.CheckRefused(*p, p->core->refused() != refused, term);
 }
 
-void Cluster::OnJoinReply(Process* p, const Header& header, const JoinReply& reply) {
-  if (!reply.accepted) return Die(p, "exited: " + reply.text);
+void Agents::OnJoinReply(Process* p, const Header& header, const JoinReply& reply) {
+  if (!reply.accepted) return processes_.Die(p, "exited: " + reply.text);
   p->newest_term = std::max(p->newest_term, header.term);
-  if (p->core) return StepAgent(p, Connected{header.term});
+  if (p->core) return Step(p, Connected{header.term});
   if (p->doomed) {
     world_.losses.Lose(p->rank.value());
-    return world_.For(p, world_.Between(100, 20000), [this, p] { Die(p, "exited with code 9"); });
+    return world_.For(p, world_.Between(100, 20000), [this, p] { processes_.Die(p, "exited with code 9"); });
   }
   p->incarnation = header.incarnation;
   p->core.emplace(p->rank, p->incarnation, header.term, header.generation, reply.replacement);
@@ -49,28 +89,32 @@ void Cluster::OnJoinReply(Process* p, const Header& header, const JoinReply& rep
     for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())])
       p->mirrored[partner].Put(0, InitialState(world_.replicas, partner).object);
   }
-  // The trainer builds its model, then comes into the guard.
+  BeginTrainer(p);
+}
+
+// The trainer builds its model, then comes into the guard.
+void Agents::BeginTrainer(Process* p) {
   world_.ForTrainer(p, world_.Between(1000, 60000), [this, p] {
     Ready ready;
     ready.layouts = world_.plan.claims.at(p->rank);
     ready.gate = world_.plan.gate != GateKind::kOff;
     p->core->SetReady(ready);
-    Park(p, TrainerParked::Outcome::kReady);
+    trainers_.Park(p, TrainerParked::Outcome::kReady);
   });
 }
 
-void Cluster::ActAgent(Process* p, const AgentAction& action) {
+void Agents::Act(Process* p, const AgentAction& action) {
   std::visit(
       Overloaded{
-          [&](const SendMessage& a) { SendUp(p, a.generation, a.message); },
+          [&](const SendMessage& a) { network_.SendUp(p, a.generation, a.message); },
           [&](const core::LockGate&) { LockGate(p); },
-          [&](const Interrupt& a) { Interrupt_(p, a.verdict); },
+          [&](const Interrupt& a) { Stop(p, a.verdict); },
           [&](const RunOnTrainer& a) {
             table_checker_.CheckObeyed(*p, a.generation, "runs a handler");
             p->order = a;
-            world_.For(p, world_.Between(5, 300), [this, p] { StartOrder(p); });
+            world_.For(p, world_.Between(5, 300), [this, p] { handlers_.Start(p); });
           },
-          [&](const CancelHandler&) { Cancel(p); },
+          [&](const CancelHandler&) { handlers_.Cancel(p); },
           [&](const SetCommitted& a) {
             p->word = GateWord::Pack(GateState::kCommitted, a.step.value()) | GateWord::kLockBit;
           },
@@ -85,58 +129,59 @@ void Cluster::ActAgent(Process* p, const AgentAction& action) {
               return world_.Break(Promise::kTable,
                                   "rank " + p->rank.ToString() + " continues at " + std::string(TrainerAtName(p->at)));
             const uint64_t step = p->begun;
-            Go(p, TrainerAt::kForward);
-            world_.ForTrainer(p, world_.Between(5, 300), [this, p, step] { Forward(p, step); });
+            trainers_.Go(p, TrainerAt::kForward);
+            world_.ForTrainer(p, world_.Between(5, 300), [this, p, step] { trainers_.Forward(p, step); });
           },
           [&](const StorePause& a) {
             p->pause = a.step.value();
-            StepAgent(p, PauseStored{kintsugi::Step(p->begun)});
+            Step(p, PauseStored{kintsugi::Step(p->begun)});
           },
           [&](const OpenGate& a) {
             if (p->at == TrainerAt::kGate && world_.plan.gate == GateKind::kControlPlane && p->Word().step == a.step)
-              world_.ForTrainer(p, world_.Between(5, 300), [this, p] { PassGate(p); });
+              world_.ForTrainer(p, world_.Between(5, 300), [this, p] { trainers_.PassGate(p); });
           },
-          [&](const StoreAnswered& a) { OnStoreReply(p, a.reply); },
+          [&](const StoreAnswered& a) { handlers_.OnStoreReply(p, a.reply); },
           [&](const ArmInjection&) {},
-          [&](const core::ArmSnapshot& a) { ArmSnapshot(p, a); },
-          [&](const EndTrainer& a) { Die(p, "ended with " + std::to_string(a.exit_code)); },
+          [&](const core::ArmSnapshot& a) { snapshots_.Arm(p, a); },
+          [&](const EndTrainer& a) { processes_.Die(p, "ended with " + std::to_string(a.exit_code)); },
       },
       action);
 }
 
-void Cluster::LockGate(Process* p) {
+void Agents::LockGate(Process* p) {
   p->verdict.reset();
   const bool dropped = std::exchange(p->release, std::nullopt).has_value();
   const GateWord before = p->Word();
   p->word |= GateWord::kLockBit;
-  AbortSnapshot(p);
-  if (dropped) StepAgent(p, TrainerParked{TrainerParked::Outcome::kInterrupted, before, {}});
-  StepAgent(p, GateLocked{before});
+  snapshots_.Abort(p);
+  if (dropped) Step(p, TrainerParked{TrainerParked::Outcome::kInterrupted, before, {}});
+  Step(p, GateLocked{before});
   // The control plane's gate is waited for under the lock bit too.
   if (p->at == TrainerAt::kGate && world_.plan.gate == GateKind::kControlPlane)
-    world_.ForTrainer(p, world_.Between(5, 300), [this, p] { AwaitVerdict(p); });
+    world_.ForTrainer(p, world_.Between(5, 300), [this, p] { trainers_.AwaitVerdict(p); });
 }
 
-void Cluster::Interrupt_(Process* p, const StopOrder& order) {
+void Agents::Stop(Process* p, const StopOrder& order) {
   p->verdict = order;
-  if (p->group.value() > 0) BreakGroup(p->group);
-  StepAgent(p, StopReturned{});
-  if (p->at == TrainerAt::kVerdict) world_.ForTrainer(p, world_.Between(5, 300), [this, p] { AwaitVerdict(p); });
+  if (p->group.value() > 0) collectives_.BreakGroup(p->group);
+  Step(p, StopReturned{});
+  if (p->at == TrainerAt::kVerdict)
+    world_.ForTrainer(p, world_.Between(5, 300), [this, p] { trainers_.AwaitVerdict(p); });
   if (!p->hung) return;
   if (p->hung_for_good)
     return world_.For(p, order.park_limit, [this, p, generation = p->core->generation()] {
       if (p->core->generation() != generation || !p->core->awaits_trainer()) return;
       core::FaultReport fault{.kind = core::FaultKind::kStalled, .text = "its thread did not come out of its step"};
       fault.since = world_.Now();
-      StepAgent(p, FaultSignal{fault});
+      Step(p, FaultSignal{fault});
     });
   p->hung = false;
   world_.ForTrainer(p, world_.Between(5, 300), [this, p] {
-    p->at == TrainerAt::kUpdate ? UpdateNext(p) : Park(p, TrainerParked::Outcome::kInterrupted);
+    p->at == TrainerAt::kUpdate ? trainers_.UpdateNext(p) : trainers_.Park(p, TrainerParked::Outcome::kInterrupted);
   });
 }
 
-void Cluster::TakeRelease(Process* p) {
+void Agents::TakeRelease(Process* p) {
   if (!p->release) return;
   const ReleaseTrainer release = *std::exchange(p->release, std::nullopt);
   p->word = GateWord::Pack(GateState::kCommitted, release.step.value());
@@ -144,9 +189,9 @@ void Cluster::TakeRelease(Process* p) {
   p->resumed_told = false;
   p->throw_next = p->throw_in_update = false;
   p->received.clear();
-  Mark(p, core::StateMark::kWhole);
+  held_.Mark(p, core::StateMark::kWhole);
   state_checker_.CheckReleased(*p, release);
-  BeginStep(p, p->released_at + 1);
+  trainers_.BeginStep(p, p->released_at + 1);
 }
 
 }  // namespace kintsugi::sim

@@ -1,0 +1,64 @@
+#include "runtime/sim/checkpoints.h"
+
+namespace kintsugi::sim {
+
+void Checkpoints::Save(Process* p) {
+  world_.ForTrainer(p, world_.Between(1000, 20000), [this, p] {
+    const PhaseOrder& order = p->running->order;
+    const uint64_t step = order.step.value();
+    for (const SaveEntry& entry : order.entries) {
+      world_.disk.written[step].shards[{entry.layout, entry.holders.front()}] = p->state.Of(entry.layout);
+      for (Rank rank : entry.objects_of) {
+        const Object* object = p->ObjectOf(rank, step);
+        if (!object)
+          return world_.Break(Promise::kCheckpoint, "rank " + p->rank.ToString() + " is to save object " +
+                                                        std::to_string(step) + " of rank " + rank.ToString() +
+                                                        " and does not hold it");
+        world_.disk.written[step].objects[rank] = *object;
+      }
+    }
+    handlers_.Finish(p, {.phase = Phase::kDump});
+  });
+}
+
+void Checkpoints::Rename(Process* p) {
+  const uint64_t step = p->running->order.step.value();
+  world_.ForTrainer(p, world_.Between(100, 3000), [this, p, step] {
+    // A dying gasp is compared, but not with what launchers hold of ranks whose replicas live.
+    const auto compared = [this](Process* q) {
+      return q->alive && !world_.seat().given_up.count({q->rank, q->incarnation}) &&
+             (q->adopted || q->mark != core::StateMark::kNotYet);
+    };
+    for (Process* const q : world_.processes.newest())
+      if (p->Word().locked && q && !compared(q)) rot_.Lose(q);
+    state_checker_.CheckCheckpoint(step, world_.disk.written[step]);
+    world_.disk.visible[step] = world_.disk.written[step];
+    handlers_.Finish(p, {.phase = Phase::kRename});
+  });
+}
+
+void Checkpoints::Reload(Process* p) {
+  const uint64_t step = p->running->order.step.value();
+  p->received.clear();
+  held_.Mark(p, core::StateMark::kWriting);
+  for (Shard& shard : p->state.shards) shard.tensors[0].value = Mix(shard.tensors[0].value, 2);
+  world_.ForTrainer(p, world_.Between(1000, 30000), [this, p, step] {
+    const auto found = world_.disk.visible.find(step);
+    if (found == world_.disk.visible.end() || p->running->order.directory != world_.plan.policy.save_directory)
+      return world_.Break(Promise::kCheckpoint,
+                          "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
+    for (Shard& shard : p->state.shards)
+      shard.tensors = found->second.shards.at({shard.layout, world_.replicas.Holders(shard.layout, p->rank).front()});
+    p->objects.Clear();
+    p->objects.Put(step, found->second.objects.at(p->rank));
+    for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())]) {
+      p->mirrored[partner].Clear();
+      p->mirrored[partner].Put(step, found->second.objects.at(partner));
+    }
+    p->damaged = p->flipped = p->rotten = p->tainted = false;
+    p->silent_bit = 0;
+    handlers_.Finish(p, {.phase = Phase::kRepair});
+  });
+}
+
+}  // namespace kintsugi::sim

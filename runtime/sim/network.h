@@ -1,0 +1,95 @@
+// Network: connections that carry frames in order, roads that are slow or cut, ends that do not know of each other.
+//
+// A cut holds what arrives at it, in order; a connection that stays cut is given up by both ends' keepalive, each in
+// its own time. Frames are counted against the transport's own bounds: a sender whose queue is full loses the
+// connection. What frames say it does not know.
+//
+// Threads: none.
+// Ownership: of connections, roads and cuts; its two ends outlive it.
+// Invariants: a connection keeps its order; nothing arrives at a closed end.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/sim/link.h"
+#include "runtime/sim/world.h"
+
+namespace kintsugi::sim {
+
+// The agents' ends of connections.
+class AgentEnds {
+ public:
+  virtual void OnFrame(Process* p, const std::string& bytes) = 0;
+  virtual void OnLost(Link* link) = 0;
+
+ protected:
+  ~AgentEnds() = default;
+};
+
+// The controllers' ends.
+class ControllerEnds {
+ public:
+  // Whether somebody on the way takes the frame, who delivers or drops it.
+  virtual bool Relay(Link* link, bool up, const std::string& frame) = 0;
+  virtual void OnFrame(Link* link, const std::string& bytes) = 0;
+  // `told`: the other end will learn of it.
+  virtual void OnLost(Link* link, bool told) = 0;
+
+ protected:
+  ~ControllerEnds() = default;
+};
+
+class Network {
+ public:
+  Network(World& world, AgentEnds& agents, ControllerEnds& controllers)
+      : world_(world), agents_(agents), controllers_(controllers), roads_(world.size) {}
+
+  // A new connection of a process; to that controller, where there are several.
+  Link* Open(Process* p, Seat* seat);
+  std::deque<Link>& links() { return links_; }
+
+  // From a process, over its connection where it has one.
+  void SendUp(Process* p, Generation generation, const AgentMessage& message);
+  // An empty frame is the end of the connection.
+  void Put(Link* link, bool up, std::string frame);
+  // At its end, past all cuts.
+  void Deliver(Link* link, bool up, std::string frame);
+
+  // Both ends learn of it, each in its time; what is under way is lost.
+  void Reset(Link* link, Duration agent_after, Duration controller_after);
+  // The agent's end has vanished without a word: the controller's keepalive finds out.
+  void Vanish(Link* link);
+
+  // The road between a rank's host and the controller.
+  bool IsWhole(Rank rank) { return RoadOf(rank).whole(); }
+  void Cut(Rank rank, bool up, bool down, Duration length);
+  void Slow(Rank rank, Duration extra) { RoadOf(rank).extra += extra; }
+
+  // Roads between nodes, one way each.
+  using NodeRoads = std::vector<std::pair<int, int>>;  // from, to
+  bool CutBetween(int from, int to) const;
+  void CutNodes(const NodeRoads& roads);
+  void MendNodes(const NodeRoads& roads);
+  // What cuts between nodes held goes on, or is held by another.
+  void DeliverHeld();
+
+ private:
+  Duration Latency(Rank rank);
+  void Arrive(Link* link, bool up, std::string frame);
+  bool IsCut(Link* link, bool up);
+  void Heal(Rank rank, bool up, bool down);
+  Road& RoadOf(Rank rank) { return roads_[static_cast<size_t>(rank.value())]; }
+
+  World& world_;
+  AgentEnds& agents_;
+  ControllerEnds& controllers_;
+  std::deque<Link> links_;
+  std::vector<Road> roads_;                       // by rank
+  std::map<std::pair<int, int>, int> node_cuts_;  // from, to
+};
+
+}  // namespace kintsugi::sim
