@@ -1,7 +1,7 @@
-// The run's loop, its time and its log.
-#include <array>
+// The parts, the loop, and what becomes of a run.
+#include "runtime/sim/cluster.h"
 
-#include "runtime/sim/elections.h"
+#include <array>
 
 namespace kintsugi::sim {
 
@@ -32,36 +32,49 @@ Cluster::Cluster(Plan plan, LogFunction log, Hook* hook)
       table_checker_(world_, world_.violations),
       election_checker_(world_, world_.violations),
       end_checker_(world_, state_checker_, world_.violations),
-      network_(world_, agents_, *this),
+      network_(world_, agents_, controllers_, HostsOf()),
       rot_(world_),
       held_(world_, rot_),
       collectives_(world_, trainers_),
       snapshots_(world_, agents_),
-      trainers_(world_, state_checker_, collectives_, snapshots_, agents_, handlers_, *this),
+      trainers_(world_, state_checker_, collectives_, snapshots_, agents_, handlers_, faults_),
       transfers_(world_, state_checker_, rot_, held_, snapshots_, handlers_),
       checkpoints_(world_, state_checker_, rot_, held_, handlers_),
       handlers_(world_, state_checker_, network_, held_, collectives_, trainers_, transfers_, checkpoints_, agents_),
-      spares_(world_, *this),
-      processes_(world_, rot_, network_, collectives_, transfers_, spares_, *this),
+      spares_(world_, controllers_),
+      processes_(world_, rot_, network_, collectives_, transfers_, spares_, HostsOf()),
       agents_(world_, state_checker_, table_checker_, held_, network_, collectives_, snapshots_, trainers_, handlers_,
-              processes_, *this),
-      next_(world_.size) {
-  for (const PlannedFault& fault : world_.plan.faults) faults_.push_back({fault});
+              processes_, HostsOf()),
+      controllers_(world_, table_checker_, election_checker_, end_checker_, network_, HostsOf(), HostsOf(), faults_),
+      one_host_(world_, table_checker_, network_, held_, spares_, processes_, agents_, controllers_),
+      takeover_(world_, table_checker_, network_, agents_, controllers_, one_host_),
+      launchers_(world_),
+      lines_(world_, network_, launchers_, followers_, seats_),
+      ranks_(world_, held_, processes_, launchers_, lines_),
+      seats_(world_, table_checker_, controllers_, launchers_, lines_, ranks_),
+      followers_(world_, election_checker_, network_, held_, agents_, launchers_, lines_, ranks_),
+      electors_(world_, table_checker_, election_checker_, network_, controllers_, launchers_, ranks_, seats_,
+                followers_),
+      elected_hosts_(world_, table_checker_, network_, agents_, controllers_, launchers_, ranks_, seats_, electors_),
+      node_faults_(world_, election_checker_, network_, collectives_, controllers_, launchers_, lines_, ranks_, seats_,
+                   electors_),
+      memory_faults_(world_, rot_, held_, trainers_, transfers_, processes_, agents_),
+      process_faults_(world_, processes_, controllers_, takeover_, memory_faults_),
+      trainer_faults_(world_, collectives_, transfers_, processes_),
+      link_faults_(world_, network_),
+      faults_(world_, HostsOf(), node_faults_, process_faults_, trainer_faults_, memory_faults_, link_faults_) {}
+
+Hosts& Cluster::HostsOf() {
+  if (world_.plan.elections) return elected_hosts_;
+  return one_host_;
 }
 
 Outcome Cluster::Run() {
   world_.Log("plan: seed " + std::to_string(world_.plan.seed) + ": " + world_.plan.ToString());
-  for (size_t i = 0; i < faults_.size(); ++i)
-    if (faults_[i].plan.at) world_.In(*faults_[i].plan.at, [this, i] { Strike(faults_[i]); });
-  BeginElections();
-  const std::vector<ControllerAction> begun = world_.core().Start(world_.Now());
-  if (world_.hook) world_.hook->OnStart(world_.Now(), begun);
-  for (const ControllerAction& action : begun) Act(action);
-  Answer(world_.seat().store.Advance(world_.core().generation()));
-  // Where no launcher starts them, somebody else does.
-  for (size_t r = 0; r < world_.size && !world_.plan.policy.can_spawn; ++r)
-    StartProcess(Rank(static_cast<int32_t>(r)), Incarnation());
-  world_.In(world_.plan.tick, [this] { launchers_.empty() ? Tick() : TickSeats(); });
+  faults_.Begin();
+  HostsOf().Prepare();
+  controllers_.Begin();
+  HostsOf().Begin();
   const TimePoint hang = world_.start + kHang + 2 * static_cast<int64_t>(world_.plan.steps) * world_.plan.step_time;
   try {
     while (!world_.scheduler.empty() && world_.violations.none()) {
@@ -94,12 +107,6 @@ Outcome Cluster::Conclude() {
   outcome.violations = world_.violations.all();
   outcome.took = world_.Now() - world_.start;
   return outcome;
-}
-
-void Cluster::Tick() {
-  Feed(core::Tick{});
-  if (!Over()) table_checker_.CheckProgress();
-  if (!world_.seat().ended) world_.In(world_.plan.tick, [this] { Tick(); });
 }
 
 }  // namespace kintsugi::sim

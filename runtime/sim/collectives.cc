@@ -2,8 +2,6 @@
 
 namespace kintsugi::sim {
 
-using namespace std::chrono_literals;
-
 namespace {
 
 // Older ones than these have been left by all who ever will.

@@ -5,8 +5,6 @@
 
 namespace kintsugi::sim {
 
-using namespace std::chrono_literals;
-
 void Handlers::Start(Process* p) {
   if (!p->order) return;
   p->running = std::exchange(p->order, std::nullopt);

@@ -53,7 +53,7 @@ void Network::Arrive(Link* link, bool up, std::string frame) {
 }
 
 void Network::Deliver(Link* link, bool up, std::string frame) {
-  if (controllers_.Relay(link, up, frame)) return;
+  if (relays_.Relay(link, up, frame)) return;
   Direction& way = link->Way(up);
   way.frames -= 1;
   way.bytes -= frame.size();

@@ -5,7 +5,7 @@
 // connection. What frames say it does not know.
 //
 // Threads: none.
-// Ownership: of connections, roads and cuts; its two ends outlive it.
+// Ownership: of connections, roads and cuts; who is at its ends and on the way outlives it.
 // Invariants: a connection keeps its order; nothing arrives at a closed end.
 #pragma once
 
@@ -33,8 +33,6 @@ class AgentEnds {
 // The controllers' ends.
 class ControllerEnds {
  public:
-  // Whether somebody on the way takes the frame, who delivers or drops it.
-  virtual bool Relay(Link* link, bool up, const std::string& frame) = 0;
   virtual void OnFrame(Link* link, const std::string& bytes) = 0;
   // `told`: the other end will learn of it.
   virtual void OnLost(Link* link, bool told) = 0;
@@ -43,10 +41,22 @@ class ControllerEnds {
   ~ControllerEnds() = default;
 };
 
+// Those on the way, who may have to wait for one who sleeps.
+class Relays {
+ public:
+  // Whether somebody takes the frame, who delivers or drops it.
+  virtual bool Relay(Link* link, bool up, const std::string& frame) = 0;
+  // ... and the news that a connection was lost, for the controller's end.
+  virtual bool RelayLoss(Link* link, bool told) = 0;
+
+ protected:
+  ~Relays() = default;
+};
+
 class Network {
  public:
-  Network(World& world, AgentEnds& agents, ControllerEnds& controllers)
-      : world_(world), agents_(agents), controllers_(controllers), roads_(world.size) {}
+  Network(World& world, AgentEnds& agents, ControllerEnds& controllers, Relays& relays)
+      : world_(world), agents_(agents), controllers_(controllers), relays_(relays), roads_(world.size) {}
 
   // A new connection of a process; to that controller, where there are several.
   Link* Open(Process* p, Seat* seat);
@@ -87,6 +97,7 @@ class Network {
   World& world_;
   AgentEnds& agents_;
   ControllerEnds& controllers_;
+  Relays& relays_;
   std::deque<Link> links_;
   std::vector<Road> roads_;                       // by rank
   std::map<std::pair<int, int>, int> node_cuts_;  // from, to

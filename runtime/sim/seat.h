@@ -66,7 +66,7 @@ class Seat {
 
 class SeatTable {
  public:
-  // With the first seat, which is looked at, and stepped.
+  // With the first seat, which is looked at.
   explicit SeatTable(size_t ranks) : ranks_(ranks), current_(&all_.emplace_back(ranks)) {}
 
   Seat& Add() { return all_.emplace_back(ranks_); }
@@ -75,13 +75,24 @@ class SeatTable {
   // Whose controller is meant where none is named: the one that is stepped, or the newest.
   Seat& current() { return *current_; }
   const Seat& current() const { return *current_; }
-  // Returns the one before.
-  Seat& Sit(Seat& seat) { return *std::exchange(current_, &seat); }
+  void Sit(Seat& seat) { current_ = &seat; }
+  // Whose controller does something; null: nobody's, or there is one only.
+  const Seat* stepped() const { return stepped_; }
+  // It is looked at while it does that.
+  template <typename What>
+  void Step(Seat& seat, What what) {
+    Seat* const stepped = std::exchange(stepped_, &seat);
+    Seat* const current = std::exchange(current_, &seat);
+    what();
+    current_ = current;
+    stepped_ = stepped;
+  }
 
  private:
   const size_t ranks_;
   std::deque<Seat> all_;
   Seat* current_;
+  Seat* stepped_ = nullptr;
 };
 
 }  // namespace kintsugi::sim

@@ -1,12 +1,9 @@
-// The controller dies or sleeps, and another one takes over. How launchers agree on the new one is not shown here
-// (runtime/core/election); this is what follows: a core that knows nothing, and an old one that may wake up.
-#include "runtime/sim/cluster.h"
+#include "runtime/sim/takeover.h"
+
 #include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi::sim {
-
-using namespace std::chrono_literals;
 
 namespace {
 
@@ -15,8 +12,8 @@ constexpr int kStaleTicks = 60;
 
 }  // namespace
 
-bool Cluster::LoseController(bool frozen) {
-  if (world_.seat().down || stale_ || world_.seat().ended || !launchers_.empty()) return false;
+bool Takeover::Lose(bool frozen) {
+  if (world_.seat().down || stale_ || world_.seat().ended || world_.plan.elections) return false;
   world_.seat().down = true;
   world_.seat().waiting_joins.clear();
   world_.seat().store = {};
@@ -34,7 +31,7 @@ bool Cluster::LoseController(bool frozen) {
   return true;
 }
 
-void Cluster::TakeOver() {
+void Takeover::TakeOver() {
   const ControllerCore& before = stale_ ? *stale_ : world_.core();
   world_.outcome.incidents += before.incidents();
   table_checker_.BeginTakeover(before.generation());
@@ -49,28 +46,13 @@ void Cluster::TakeOver() {
   world_.seat().Begin(policy, Term{number, number});
   world_.seat().down = false;
   world_.NoteProgress();
-  for (const ControllerAction& action : world_.core().Start(world_.Now())) Act(action);
+  controllers_.BeginTakeover();
   for (int node = 0; node < world_.plan.nodes && world_.plan.policy.can_spawn; ++node)
-    world_.In(world_.Between(1000, 100'000), [this, node] { TellOfProcesses(node); });
-}
-
-// A launcher's first words: which of its processes run.
-void Cluster::TellOfProcesses(int node) {
-  for (size_t r = 0; r < world_.size && !world_.seat().ended; ++r) {
-    const Rank rank(static_cast<int32_t>(r));
-    Process* const p = world_.processes.Newest(rank);
-    if (world_.plan.NodeOf(rank.value()) != node || !p) continue;
-    TakeHeld(held_.HeldOf(rank));
-    if (p->alive)
-      Feed(core::ProcessFound{rank, p->incarnation});
-    else
-      Feed(ProcessExited{rank, p->incarnation, "had ended", std::nullopt});
-  }
-  spares_.TellAgain(node);
+    world_.In(world_.Between(1000, 100'000), [this, node] { host_.TellOfProcesses(node); });
 }
 
 // It goes on where it stood. Agents and launchers have promised themselves to another: nobody obeys.
-void Cluster::Thaw() {
+void Takeover::Thaw() {
   if (!stale_) return;
   for (int i = 0; i < kStaleTicks; ++i)
     for (const ControllerAction& action : stale_->Step(core::Tick{}, world_.Now() + i * world_.plan.tick)) {

@@ -37,6 +37,15 @@ class TrainerWatch {
   ~TrainerWatch() = default;
 };
 
+// The controller that is looked at has entered a phase.
+class PhaseWatch {
+ public:
+  virtual void OnPhase(Phase phase) = 0;
+
+ protected:
+  ~PhaseWatch() = default;
+};
+
 // The controller that is looked at hears of something, and acts at once.
 class ControllerInbox {
  public:

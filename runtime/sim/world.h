@@ -92,8 +92,14 @@ class World {
 
   // Time.
   TimePoint Now() const { return scheduler.now(); }
-  void At(TimePoint when, Task what) { scheduler.At(when, std::move(what)); }
-  void In(Duration delay, Task what) { scheduler.At(Now() + delay, std::move(what)); }
+  template <typename What>
+  void At(TimePoint when, What what) {
+    scheduler.At(when, Task(std::move(what)));
+  }
+  template <typename What>
+  void In(Duration delay, What what) {
+    At(Now() + delay, std::move(what));
+  }
   // Of a process that lives; a frozen one does it when it thaws.
   template <typename What>
   void For(Process* p, Duration delay, What what) {

@@ -1,15 +1,11 @@
-// What a fault does to connections and roads, and frames that do not belong.
-#include "runtime/sim/cluster.h"
+#include "runtime/sim/link_faults.h"
+
 #include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi::sim {
 
-using namespace std::chrono_literals;
-
-// What does not last ends, with the longest pause before the next attempt to connect and a beat, within the silence
-// limit.
-bool Cluster::StrikeLink(const PlannedFault& fault, Process* p) {
+bool LinkFaults::Strike(const PlannedFault& fault, Process* p) {
   if (!p || !p->core || !p->link) return false;
   const Rank rank(fault.rank);
   const auto disturb = [&](bool lasting) {
@@ -57,7 +53,7 @@ bool Cluster::StrikeLink(const PlannedFault& fault, Process* p) {
 }
 
 // Frames that somebody puts on a rank's connection. None of them may have any effect.
-bool Cluster::SendBadFrame(Process* p, int kind) {
+bool LinkFaults::SendBadFrame(Process* p, int kind) {
   const Header own{p->core->term(), p->core->generation(), p->rank, p->incarnation};
   const FaultReport fault{.kind = FaultKind::kMemoryHigh, .text = "forged", .since = world_.Now()};
   std::string frame;

@@ -1,14 +1,15 @@
-// What strikes launchers and the roads between them (profile `elections`).
-#include "runtime/sim/elections.h"
+#include "runtime/sim/node_faults.h"
+
+#include <algorithm>
 
 namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
-bool Cluster::StrikeNodes(const PlannedFault& fault) {
-  if (launchers_.empty()) return false;
-  Launcher& leading = *launchers_[static_cast<size_t>(world_.seat().node)];
-  Launcher& of_rank = *launchers_[static_cast<size_t>(world_.plan.NodeOf(fault.rank))];
+bool NodeFaults::Strike(const PlannedFault& fault) {
+  if (!world_.plan.elections) return false;
+  Launcher& leading = launchers_.Of(world_.seat().node);
+  Launcher& of_rank = launchers_.Of(world_.plan.NodeOf(fault.rank));
   switch (fault.type) {
     case FaultType::kControllerKilled:
       return LoseLauncher(leading, false, fault.lasting);
@@ -18,30 +19,33 @@ bool Cluster::StrikeNodes(const PlannedFault& fault) {
       return LoseLauncher(fault.count == 1 ? leading : of_rank, true, fault.lasting);
     case FaultType::kSpareNodeLost:
       return world_.plan.spare_nodes > 0 &&
-             LoseLauncher(*launchers_[static_cast<size_t>(world_.plan.nodes + fault.rank % world_.plan.spare_nodes)],
-                          fault.count == 1, fault.lasting);
+             LoseLauncher(launchers_.Of(world_.plan.nodes + fault.rank % world_.plan.spare_nodes), fault.count == 1,
+                          fault.lasting);
     case FaultType::kControllerFrozen:
-      return FreezeLauncher(leading,
-                            fault.lasting ? world_.Between(1'200'000, 6'000'000) : world_.Between(20'000, 900'000));
+      return Freeze(leading, fault.lasting ? world_.Between(1'200'000, 6'000'000) : world_.Between(20'000, 900'000));
     case FaultType::kNodesCut:
     case FaultType::kNodesCutOneWay:
     case FaultType::kNodesCutInHalves:
-      return CutNodes(fault);
+      return Cut(fault);
     case FaultType::kSave:
-      if (world_.seat().alive) AtSeat(&world_.seat(), [this] { Feed(OperatorSave{}); });
+      if (world_.seat().alive) launchers_.AtSeat(world_.seat(), [this] { controllers_.Feed(OperatorSave{}); });
       return world_.seat().alive;
     case FaultType::kStop:
       if (!of_rank.alive || !of_rank.linked) return false;
       world_.course.stop_asked = true;
-      Tell(of_rank, wire::NodeStop{});
+      lines_.Tell(of_rank, wire::NodeStop{});
       return true;
     default:
       return false;
   }
 }
 
+void NodeFaults::CloseLater(NodeLine* line, Duration keepalive) {
+  world_.In(keepalive, [this, line] { launchers_.AtSeat(*line->seat, [this, line] { seats_.CloseLine(line); }); });
+}
+
 // The launcher's process and all of its ranks end; or the host is gone, and nobody tells.
-bool Cluster::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
+bool NodeFaults::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
   if (!l.alive || l.ended) return false;
   world_.losses.AllLate();
   l.alive = false;
@@ -50,46 +54,42 @@ bool Cluster::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
   if (NodeLine* line = std::exchange(l.line, nullptr)) {
     line->open_here = false;
     if (!host_gone)
-      PutLine(line, true, "");
+      lines_.Put(line, true, "");
     else
-      world_.In(world_.Between(2'000'000, 4'000'000),
-                [this, line] { AtSeat(line->seat, [this, line] { CloseLine(line); }); });
+      CloseLater(line, world_.Between(2'000'000, 4'000'000));
   }
   l.linked = l.dials = false;
   if (Seat* seat = std::exchange(l.seat, nullptr)) {
     seat->alive = false;
     for (const auto& [node, line] : seat->lines) {
       line->open_there = false;
-      if (!host_gone) PutLine(line, false, "");
+      if (!host_gone) lines_.Put(line, false, "");
     }
   }
-  for (Process* const p : world_.processes.On(l.node)) {
-    NextOn(l.node, p->rank).reset();
-    if (p->alive) processes_.EndWithLauncher(p);
-  }
-  if (comes_back) world_.In(world_.Between(300'000, 3'000'000), [this, &l] { RestartLauncher(l); });
+  ranks_.EndAll(l);
+  if (comes_back) world_.In(world_.Between(300'000, 3'000'000), [this, &l] { Restart(l); });
   return true;
 }
 
 // It knows nothing, not even its promises; and it has no ranks.
-void Cluster::RestartLauncher(Launcher& l) {
-  if (Over() || l.alive) return;
-  world_.Log("the launcher of node " + std::to_string(l.node) + " is started anew");
+void NodeFaults::Restart(Launcher& l) {
+  if (launchers_.Over() || l.alive) return;
+  world_.Log("the launcher of " + NodeName(l.node) + " is started anew");
   const uint64_t life = l.life;
   const int node = l.node;
   election_checker_.ForgetPromises(node);
   l = Launcher();
   l.life = life + 1;
-  BeginLauncher(l, node);
+  electors_.Start(l, node);
 }
 
-bool Cluster::FreezeLauncher(Launcher& l, Duration length) {
+bool NodeFaults::Freeze(Launcher& l, Duration length) {
   if (!l.alive || l.frozen || l.ended) return false;
   world_.losses.AllLate();
   l.frozen = true;
   world_.In(length, [this, &l] {
     if (!l.alive || !l.frozen) return;
-    world_.Log("the launcher of node " + std::to_string(l.node) + " thaws");
+    world_.Log("the launcher of " + NodeName(l.node) + " thaws");
     l.frozen = false;
     for (Task& task : std::exchange(l.deferred, {})) {
       if (!l.alive) return;
@@ -100,7 +100,7 @@ bool Cluster::FreezeLauncher(Launcher& l, Duration length) {
 }
 
 // Two sides that do not hear each other, or of which one does not hear the other.
-bool Cluster::CutNodes(const PlannedFault& fault) {
+bool NodeFaults::Cut(const PlannedFault& fault) {
   if (world_.plan.nodes < 2) return false;
   std::vector<bool> side(static_cast<size_t>(world_.Hosts()));
   for (int node = 0; node < world_.Hosts(); ++node)
@@ -115,18 +115,16 @@ bool Cluster::CutNodes(const PlannedFault& fault) {
       if (side[static_cast<size_t>(a)] == side[static_cast<size_t>(b)]) continue;
       if (fault.type != FaultType::kNodesCutOneWay || side[static_cast<size_t>(a)]) roads.emplace_back(a, b);
     }
-  std::string cut;
   network_.CutNodes(roads);
+  std::string cut;
   for (const auto& [a, b] : roads) cut += " " + std::to_string(a) + ">" + std::to_string(b);
   world_.Log("cut for " + Milliseconds(length) + " ms:" + cut);
   // Keepalive, at the end that tells nobody.
-  for (size_t i = 0; i < lines_.size(); ++i) {
-    NodeLine* line = lines_[i].get();
-    const int a = line->launcher->node, b = line->seat->node;
-    if (!line->open_there || !(network_.CutBetween(a, b) || network_.CutBetween(b, a))) continue;
+  for (NodeLine& line : lines_.all()) {
+    const int a = line.launcher->node, b = line.seat->node;
+    if (!line.open_there || !(network_.CutBetween(a, b) || network_.CutBetween(b, a))) continue;
     const Duration keepalive = world_.Between(2'000'000, 4'000'000);
-    if (keepalive < length)
-      world_.In(keepalive, [this, line] { AtSeat(line->seat, [this, line] { CloseLine(line); }); });
+    if (keepalive < length) CloseLater(&line, keepalive);
   }
   if (world_.random.Chance(0.5))  // the ranks' own connections take the same roads
     for (Process* const p : world_.processes.newest())
@@ -138,7 +136,8 @@ bool Cluster::CutNodes(const PlannedFault& fault) {
     network_.MendNodes(roads);
     world_.Log("a cut between nodes heals");
     world_.NoteProgress();
-    HealNodes();
+    lines_.DeliverHeld();
+    network_.DeliverHeld();
   });
   return true;
 }
