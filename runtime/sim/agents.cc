@@ -73,21 +73,21 @@ void Agents::OnJoinReply(Process* p, const Header& header, const JoinReply& repl
   if (!reply.accepted) return processes_.Die(p, "exited: " + reply.text);
   p->newest_term = std::max(p->newest_term, header.term);
   if (p->core) return Step(p, Connected{header.term});
-  if (p->doomed) {
+  if (p->troubles.doomed) {
     world_.losses.Lose(p->rank.value());
     return world_.For(p, world_.Between(100, 20000), [this, p] { processes_.Die(p, "exited with code 9"); });
   }
   p->incarnation = header.incarnation;
   p->core.emplace(p->rank, p->incarnation, header.term, header.generation, reply.replacement);
   p->newest_heard = header.generation;
-  p->state = InitialState(world_.replicas, p->rank);
+  p->memory.state = InitialState(world_.replicas, p->rank);
   if (reply.replacement) {  // nothing of the run is here yet
-    for (Shard& shard : p->state.shards)
+    for (Shard& shard : p->memory.state.shards)
       for (Tensor& tensor : shard.tensors) tensor.value = Mix(tensor.value, 0xBAD);
   } else {
-    p->objects.Put(0, p->state.object);
+    p->memory.objects.Put(0, p->memory.state.object);
     for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())])
-      p->mirrored[partner].Put(0, InitialState(world_.replicas, partner).object);
+      p->memory.mirrored[partner].Put(0, InitialState(world_.replicas, partner).object);
   }
   BeginTrainer(p);
 }
@@ -167,15 +167,15 @@ void Agents::Stop(Process* p, const StopOrder& order) {
   Step(p, StopReturned{});
   if (p->at == TrainerAt::kVerdict)
     world_.ForTrainer(p, world_.Between(5, 300), [this, p] { trainers_.AwaitVerdict(p); });
-  if (!p->hung) return;
-  if (p->hung_for_good)
+  if (!p->troubles.hung) return;
+  if (p->troubles.hung_for_good)
     return world_.For(p, order.park_limit, [this, p, generation = p->core->generation()] {
       if (p->core->generation() != generation || !p->core->awaits_trainer()) return;
       core::FaultReport fault{.kind = core::FaultKind::kStalled, .text = "its thread did not come out of its step"};
       fault.since = world_.Now();
       Step(p, FaultSignal{fault});
     });
-  p->hung = false;
+  p->troubles.hung = false;
   world_.ForTrainer(p, world_.Between(5, 300), [this, p] {
     p->at == TrainerAt::kUpdate ? trainers_.UpdateNext(p) : trainers_.Park(p, TrainerParked::Outcome::kInterrupted);
   });
@@ -187,7 +187,7 @@ void Agents::TakeRelease(Process* p) {
   p->word = GateWord::Pack(GateState::kCommitted, release.step.value());
   p->released_at = release.step.value();
   p->resumed_told = false;
-  p->throw_next = p->throw_in_update = false;
+  p->troubles.throw_next = p->troubles.throw_in_update = false;
   p->received.clear();
   held_.Mark(p, core::StateMark::kWhole);
   state_checker_.CheckReleased(*p, release);

@@ -7,7 +7,7 @@ void Checkpoints::Save(Process* p) {
     const PhaseOrder& order = p->running->order;
     const uint64_t step = order.step.value();
     for (const SaveEntry& entry : order.entries) {
-      world_.disk.written[step].shards[{entry.layout, entry.holders.front()}] = p->state.Of(entry.layout);
+      world_.disk.written[step].shards[{entry.layout, entry.holders.front()}] = p->memory.state.Of(entry.layout);
       for (Rank rank : entry.objects_of) {
         const Object* object = p->ObjectOf(rank, step);
         if (!object)
@@ -41,22 +41,22 @@ void Checkpoints::Reload(Process* p) {
   const uint64_t step = p->running->order.step.value();
   p->received.clear();
   held_.Mark(p, core::StateMark::kWriting);
-  for (Shard& shard : p->state.shards) shard.tensors[0].value = Mix(shard.tensors[0].value, 2);
+  for (Shard& shard : p->memory.state.shards) shard.tensors[0].value = Mix(shard.tensors[0].value, 2);
   world_.ForTrainer(p, world_.Between(1000, 30000), [this, p, step] {
     const auto found = world_.disk.visible.find(step);
     if (found == world_.disk.visible.end() || p->running->order.directory != world_.plan.policy.save_directory)
       return world_.Break(Promise::kCheckpoint,
                           "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
-    for (Shard& shard : p->state.shards)
+    for (Shard& shard : p->memory.state.shards)
       shard.tensors = found->second.shards.at({shard.layout, world_.replicas.Holders(shard.layout, p->rank).front()});
-    p->objects.Clear();
-    p->objects.Put(step, found->second.objects.at(p->rank));
+    p->memory.objects.Clear();
+    p->memory.objects.Put(step, found->second.objects.at(p->rank));
     for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())]) {
-      p->mirrored[partner].Clear();
-      p->mirrored[partner].Put(step, found->second.objects.at(partner));
+      p->memory.mirrored[partner].Clear();
+      p->memory.mirrored[partner].Put(step, found->second.objects.at(partner));
     }
-    p->damaged = p->flipped = p->rotten = p->tainted = false;
-    p->silent_bit = 0;
+    p->damaged = p->flipped = p->memory.rotten = p->memory.tainted = false;
+    p->memory.silent_bit = 0;
     handlers_.Finish(p, {.phase = Phase::kRepair});
   });
 }

@@ -25,7 +25,7 @@ void Collectives::Enter(Process* p, Meeting kind, uint64_t step, uint64_t value,
   collective.here[r] = true;
   collective.values[r] = value;
   if (object) collective.objects[r] = object;
-  collective.tainted |= p->tainted;
+  collective.tainted |= p->memory.tainted;
   if (collective.entered < world_.size) return;
   collective.complete = true;
   for (const uint64_t each : collective.values) collective.sum += each;
@@ -47,11 +47,11 @@ void Collectives::Leave(Process* p, const MeetingKey& key) {
     for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())]) {
       const auto& object = collective.objects[static_cast<size_t>(partner.value())];
       if (!object) continue;
-      p->mirrored[partner].Put(step, *object);
-      p->mirrored[partner].KeepNewest(2);  // S and S - 1
+      p->memory.mirrored[partner].Put(step, *object);
+      p->memory.mirrored[partner].KeepNewest(2);  // S and S - 1
     }
   }
-  p->objects.KeepNewest(2);
+  p->memory.objects.KeepNewest(2);
   meeters_.OnMet(p, collective.sum, collective.tainted);
 }
 

@@ -20,11 +20,11 @@ bool EndChecker::HoldsWhole(Rank rank, int layout, uint64_t step) const {
   const Process* const p = world_.processes.Newest(rank);
   const bool lives = p && p->alive && !p->frozen && p->mark == core::StateMark::kWhole && !p->damaged && !p->flipped &&
                      member.incarnation == p->incarnation && !member.needs_repair;
-  if (lives && is_whole(p->state, p->objects.Find(step))) return true;
+  if (lives && is_whole(p->memory.state, p->memory.objects.Find(step))) return true;
   const auto left = world_.left.find(rank);
   return left != world_.left.end() && left->second.held && left->second.held->clean &&
          left->second.held->of > member.doubted && left->second.held->step.value() == step && !left->second.damaged &&
-         is_whole(left->second.state, left->second.objects.Find(step));
+         is_whole(left->second.memory.state, left->second.memory.objects.Find(step));
 }
 
 void EndChecker::CheckNothingHeldIsLost(const RunEnded& ended) {

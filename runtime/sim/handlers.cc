@@ -10,10 +10,10 @@ void Handlers::Start(Process* p) {
   p->running = std::exchange(p->order, std::nullopt);
   trainers_.Go(p, TrainerAt::kHandler);
   const Phase phase = p->running->order.phase;
-  if (p->hanging_handlers > 0) {
+  if (p->troubles.hanging_handlers > 0) {
     world_.NoteProgress();
-    p->deaf = --p->hanging_handlers == 0 && world_.random.Chance(0.3);
-    p->hangs = true;
+    p->troubles.deaf = --p->troubles.hanging_handlers == 0 && world_.random.Chance(0.3);
+    p->troubles.hangs = true;
     return;
   }
   // Handlers keep their limit.
@@ -21,8 +21,8 @@ void Handlers::Start(Process* p) {
     if (p->running && p->running->generation == generation && p->running->order.phase == phase)
       Finish(p, {.phase = phase, .code = StatusCode::kDeadlineExceeded, .text = "no answer from a peer"});
   });
-  if (p->failing_handlers > 0) {
-    --p->failing_handlers;
+  if (p->troubles.failing_handlers > 0) {
+    --p->troubles.failing_handlers;
     world_.NoteProgress();
     return world_.ForTrainer(p, world_.Between(50, 5000), [this, p, phase] {
       Finish(p, {.phase = phase, .code = StatusCode::kInternal, .text = "handler broke"});
@@ -57,8 +57,8 @@ void Handlers::Run(Process* p) {
 void Handlers::Finish(Process* p, PhaseDone done) {
   if (!p->running) return;
   const RunOnTrainer run = *p->running;
-  if (p->nonsense_handlers > 0 && done.code == StatusCode::kOk) {
-    --p->nonsense_handlers;
+  if (p->troubles.nonsense_handlers > 0 && done.code == StatusCode::kOk) {
+    --p->troubles.nonsense_handlers;
     world_.course.nonsense = true;
     world_.NoteProgress();
     // Codes that no handler of its kind gives, and a text that is no text.
@@ -71,7 +71,7 @@ void Handlers::Finish(Process* p, PhaseDone done) {
   }
   // A rank that says it was repaired is: what it holds now is what its sources hold.
   if (done.phase == Phase::kRepair && done.code == StatusCode::kOk) state_checker_.CheckRepaired(*p, run);
-  p->hangs = false;
+  p->troubles.hangs = false;
   const bool at_save_point = done.phase == Phase::kDump || done.phase == Phase::kRename || done.phase == Phase::kVerify;
   p->running.reset();
   p->blocked_in.reset();
@@ -94,9 +94,10 @@ void Handlers::Cancel(Process* p) {
     return agents_.Step(
         p, HandlerDone{dropped.generation, {dropped.order.phase, StatusCode::kCancelled, "superseded", 0, {}}});
   }
-  if (!p->running || (p->hangs && p->deaf)) return;
+  if (!p->running || (p->troubles.hangs && p->troubles.deaf)) return;
   // Some end as if nothing had happened, but nobody goes on waiting.
-  const bool waits = p->blocked_in || !p->gets.empty() || p->running->order.phase == Phase::kRepair || p->hangs;
+  const bool waits =
+      p->blocked_in || !p->gets.empty() || p->running->order.phase == Phase::kRepair || p->troubles.hangs;
   if (!waits && world_.random.Chance(0.2)) return;
   ++p->activity;
   p->blocked_in.reset();
@@ -143,7 +144,7 @@ void Handlers::Verify(Process* p) {
   p->received.clear();  // what differs is sent again, all of it
   world_.ForTrainer(p, world_.Between(100, 5000), [this, p] {
     PhaseDone done{.phase = Phase::kVerify};
-    for (const Shard& shard : p->state.shards) {
+    for (const Shard& shard : p->memory.state.shards) {
       uint64_t digest = DigestOf(shard.tensors);
       for (Rank holder : world_.replicas.Holders(shard.layout, p->rank)) {
         const Object* object = p->ObjectOf(holder, p->running->order.step.value());
@@ -163,10 +164,10 @@ void Handlers::Rollback(Process* p) {
     if (!object)
       return world_.Break(Promise::kSameStep,
                           "rank " + p->rank.ToString() + " has no object of step " + std::to_string(step));
-    p->state.object = *object;
-    p->objects.DropAfter(step);
-    for (auto& [partner, kept] : p->mirrored) kept.DropAfter(step);
-    collectives_.Enter(p, Meeting::kRollback, step, 0, p->state.object);
+    p->memory.state.object = *object;
+    p->memory.objects.DropAfter(step);
+    for (auto& [partner, kept] : p->memory.mirrored) kept.DropAfter(step);
+    collectives_.Enter(p, Meeting::kRollback, step, 0, p->memory.state.object);
   });
 }
 

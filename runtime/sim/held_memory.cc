@@ -20,13 +20,8 @@ void HeldMemory::Hold(const Process* p, const std::string& cause) {
   if (world_.hook) world_.hook->BeforeHeld(&last);
   left.held = core::HeldAfter(left.held, last);
   if (left.held && left.held->of == p->incarnation) {
-    left.state = p->state;
-    left.objects = p->objects;
-    left.mirrored = p->mirrored;
+    left.memory = p->memory;
     left.damaged = p->damaged || p->flipped;
-    left.silent_bit = p->silent_bit;
-    left.rotten = p->rotten;
-    left.tainted = p->tainted;
   }
   if (!left.held) rot_.Lose(p);
 }
@@ -47,13 +42,8 @@ bool HeldMemory::Adopt(Process* p) {
   world_.Log("rank " + p->rank.ToString() + " adopts what inc " + left.held->of.ToString() + " held at step " +
              left.held->step.ToString());
   p->adopted = true;
-  p->state = left.state;
-  p->objects = left.objects;
-  p->mirrored = left.mirrored;
+  p->memory = left.memory;
   p->flipped = left.damaged;
-  p->silent_bit = left.silent_bit;
-  p->rotten = left.rotten;
-  p->tainted = left.tainted;
   p->received.clear();
   return true;
 }

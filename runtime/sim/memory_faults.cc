@@ -31,21 +31,22 @@ void MemoryFaults::OnPhase(Phase phase) {
   if (phase == Phase::kLock) TakeBackFlips();
   if (phase == Phase::kRollback)  // digests agree: what had flipped is repaired
     for (Process* const p : world_.processes.newest())
-      if (p) p->silent_bit = 0;
+      if (p) p->memory.silent_bit = 0;
 }
 
 // A bit of a copy that nothing had touched, where its partners' were not touched either: VERIFY sees that they differ,
 // and nothing tells which is right. (With a repaired partner the flipped copy would be taken for the right one.)
 bool MemoryFaults::StrikeSilently(Process* p) {
-  if (!p->core || world_.core().phase() != Phase::kVerify || p->state.shards.empty() || p->silent_bit) return false;
+  if (!p->core || world_.core().phase() != Phase::kVerify || p->memory.state.shards.empty() || p->memory.silent_bit)
+    return false;
   std::set<Rank> involved{p->rank};
-  for (const Shard& shard : p->state.shards)
+  for (const Shard& shard : p->memory.state.shards)
     for (Rank holder : world_.replicas.Holders(shard.layout, p->rank)) involved.insert(holder);
   for (Rank rank : involved)
     if (world_.core().members()[static_cast<size_t>(rank.value())].needs_repair) return false;
   for (Rank rank : involved) world_.losses.Lose(rank.value());
-  p->silent_bit = 1ull << (p->rank.value() % 64);  // no two ranks' alike
-  p->state.shards.front().tensors[0].value ^= p->silent_bit;
+  p->memory.silent_bit = 1ull << (p->rank.value() % 64);  // no two ranks' alike
+  p->memory.state.shards.front().tensors[0].value ^= p->memory.silent_bit;
   p->flipped = true;
   return true;
 }
@@ -54,8 +55,9 @@ bool MemoryFaults::StrikeSilently(Process* p) {
 // that flipped meanwhile: the fault is taken back, since no promise covers it.
 void MemoryFaults::TakeBackFlips() {
   for (Process* const p : world_.processes.newest()) {
-    if (!p || !p->silent_bit || world_.core().members()[static_cast<size_t>(p->rank.value())].needs_repair) continue;
-    p->state.shards.front().tensors[0].value ^= std::exchange(p->silent_bit, 0);
+    if (!p || !p->memory.silent_bit || world_.core().members()[static_cast<size_t>(p->rank.value())].needs_repair)
+      continue;
+    p->memory.state.shards.front().tensors[0].value ^= std::exchange(p->memory.silent_bit, 0);
     p->flipped = false;
   }
 }
@@ -69,12 +71,12 @@ void MemoryFaults::Damage(Process* p, bool low) {
   held_.Mark(p, core::StateMark::kWriting);
   p->received.clear();
   if (low) {
-    Shard& shard = p->state.shards.front();
+    Shard& shard = p->memory.state.shards.front();
     const auto i = static_cast<size_t>(world_.random.Below(kTensorsPerLayout));
     shard.tensors[i].value = Mix(shard.tensors[i].value, 0xBADBAD);
     report.damaged_keys = {"l" + std::to_string(shard.layout) + "t" + std::to_string(i)};
   } else {
-    for (Shard& shard : p->state.shards)
+    for (Shard& shard : p->memory.state.shards)
       for (Tensor& tensor : shard.tensors) tensor.value = Mix(tensor.value, 0xBADBAD);
   }
   if (p->at == TrainerAt::kUpdate) {

@@ -3,9 +3,9 @@
 namespace kintsugi::sim {
 
 const Object* Process::ObjectOf(Rank of, uint64_t step) const {
-  if (of == rank) return objects.Find(step);
-  const auto found = mirrored.find(of);
-  return found == mirrored.end() ? nullptr : found->second.Find(step);
+  if (of == rank) return memory.objects.Find(step);
+  const auto found = memory.mirrored.find(of);
+  return found == memory.mirrored.end() ? nullptr : found->second.Find(step);
 }
 
 TrainPhase Process::PagePhase() const {

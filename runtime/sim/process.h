@@ -47,12 +47,34 @@ struct MeetingKey {
   auto operator<=>(const MeetingKey&) const = default;
 };
 
+// What outlives its process where a launcher holds it.
+struct Memory {
+  RankState state;
+  ObjectHistory objects;                   // own mirrored object
+  std::map<Rank, ObjectHistory> mirrored;  // partners'
+  bool rotten = false;                     // a bit of its state flipped between steps
+  bool tainted = false;                    // what it holds was computed with that
+  uint64_t silent_bit = 0;                 // the one that flipped in an untouched copy
+};
+
+// What faults have laid on it.
+struct Troubles {
+  bool doomed = false;  // it dies as soon as it has joined
+  int slow = 1;         // its steps take so many times as long
+  bool throw_next = false, throw_in_update = false;
+  bool hung = false, hung_for_good = false;
+  int failing_handlers = 0;
+  int nonsense_handlers = 0;
+  int hanging_handlers = 0;  // the last of four does not even hear its cancel
+  bool hangs = false, deaf = false;
+};
+
 struct Process {
   Rank rank;
   Incarnation incarnation;
   int node = 0;
   uint64_t pid = 0;
-  bool alive = true, frozen = false, doomed = false;
+  bool alive = true, frozen = false;
   std::vector<Task> deferred;            // what became due while it was frozen
   Link* link = nullptr;                  // its own end
   std::optional<TimePoint> alone_since;  // without a connection
@@ -71,35 +93,25 @@ struct Process {
   bool resumed_told = true;
   std::optional<ReleaseTrainer> release;
   std::optional<StopOrder> verdict;
-  RankState state;
-  bool damaged = false;     // by a memory fault, until repaired
-  bool flipped = false;     // by a bit that nobody saw, until VERIFY has
-  bool spoiled = false;     // by what it received from damaged memory, until VERIFY has
-  bool rotten = false;      // a bit of its state flipped between steps
-  bool tainted = false;     // what it holds was computed with that
-  uint64_t silent_bit = 0;  // the one that flipped in an untouched copy
-  int slow = 1;             // its steps take so many times as long
   uint64_t gradient = 0;
-  size_t piece = 0;
-  ObjectHistory objects;                   // own mirrored object
-  std::map<Rank, ObjectHistory> mirrored;  // partners'
-  bool throw_next = false, throw_in_update = false;
-  bool hung = false, hung_for_good = false;
-  int failing_handlers = 0;
-  int nonsense_handlers = 0;
-  int hanging_handlers = 0;  // the last of four does not even hear its cancel
-  bool hangs = false, deaf = false;
+  size_t piece = 0;  // of the update
+  Troubles troubles;
+  // Memory.
+  Memory memory;
+  bool damaged = false;  // by a memory fault, until repaired
+  bool flipped = false;  // by a bit that nobody saw, until VERIFY has
+  bool spoiled = false;  // by what it received from damaged memory, until VERIFY has
+  core::StateMark mark = core::StateMark::kNotYet;
+  bool adopted = false;
+  // What a repair has brought so far: outlives the generation, not the step.
+  std::map<int, ReceiveLedger> received;  // chunks, by layout
+  bool received_from_snapshot = false;
   // Handler and collectives.
   std::optional<RunOnTrainer> order;  // not yet taken by the trainer's thread
   std::optional<RunOnTrainer> running;
   Generation group;                      // its communicator
   std::optional<MeetingKey> blocked_in;  // collective
   std::map<uint64_t, Rank> gets;         // outstanding reads of the store
-  core::StateMark mark = core::StateMark::kNotYet;
-  bool adopted = false;
-  // What a repair has brought so far: outlives the generation, not the step.
-  std::map<int, ReceiveLedger> received;  // chunks, by layout
-  bool received_from_snapshot = false;
   // In-memory snapshots.
   std::map<Rank, HeldSnapshots> snapshots;    // by owner
   std::optional<core::ArmSnapshot> snapshot;  // ordered, its boundary still to come

@@ -29,8 +29,8 @@ bool ProcessFaults::Strike(const PlannedFault& fault, Process* p) {
     case FaultType::kSlowRank: {
       if (!p) return false;
       world_.losses.Disturb(fault.rank);
-      p->slow = 2 + fault.count / 2;
-      world_.For(p, world_.Between(500'000, 3'000'000), [p] { p->slow = 1; });
+      p->troubles.slow = 2 + fault.count / 2;
+      world_.For(p, world_.Between(500'000, 3'000'000), [p] { p->troubles.slow = 1; });
       return true;
     }
     case FaultType::kControllerKilled:

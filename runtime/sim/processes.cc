@@ -11,8 +11,8 @@ void Processes::Start(Rank rank, Incarnation incarnation, int node) {
   const bool bad = takes(fates.bad);
   const uint64_t how = bad ? world_.random.Below(4) : 4;
   if (how == 0) world_.For(p, world_.Between(100, 20000), [this, p] { Die(p, "exited with code 1"); });
-  if (how == 1) p->frozen = true;  // never joins
-  if (how == 2) p->doomed = true;  // dies after joining
+  if (how == 1) p->frozen = true;           // never joins
+  if (how == 2) p->troubles.doomed = true;  // dies after joining
   if (how == 3) world_.For(p, world_.Between(20000, 400000), [this, p] { Die(p, "killed by SIGSEGV"); });
   if (bad) world_.losses.Late(rank.value());
   Duration boot = world_.Between(5000, 150000);

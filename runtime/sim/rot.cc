@@ -12,10 +12,10 @@ bool Rot::Flip(Process* p) {
   const GateWord word = p->Word();
   const uint64_t committed = word.state == GateState::kCommitted ? word.step.value() : word.step.value() - 1;
   world_.bit.compared_at = (committed + every) / every * every;
-  for (const Shard& shard : p->state.shards)
+  for (const Shard& shard : p->memory.state.shards)
     for (Rank holder : world_.replicas.Holders(shard.layout, p->rank)) world_.losses.Lose(holder.value());
-  p->state.shards.front().tensors[1].value ^= 1ull << (p->rank.value() % 64);
-  p->rotten = p->tainted = true;
+  p->memory.state.shards.front().tensors[1].value ^= 1ull << (p->rank.value() % 64);
+  p->memory.rotten = p->memory.tainted = true;
   return true;
 }
 
@@ -23,13 +23,13 @@ bool Rot::Flip(Process* p) {
 bool Rot::IsRotten(Rank rank) const {
   const Process* const p = world_.processes.Newest(rank);
   const auto left = world_.left.find(rank);
-  return (p && p->rotten) || (left != world_.left.end() && left->second.held && left->second.rotten);
+  return (p && p->memory.rotten) || (left != world_.left.end() && left->second.held && left->second.memory.rotten);
 }
 
 void Rot::Lose(const Process* p) {
   const auto& partners = world_.partners[static_cast<size_t>(p->rank.value())];
   const bool differs =
-      p->rotten || IsRotten(p->rank) ||
+      p->memory.rotten || IsRotten(p->rank) ||
       std::any_of(partners.begin(), partners.end(), [this](Rank partner) { return IsRotten(partner); });
   if (!differs || world_.bit.hidden) return;
   world_.bit.hidden = true;

@@ -42,7 +42,7 @@ void Snapshots::Take(Process* p) {
   const auto arm = std::make_shared<const core::ArmSnapshot>(*std::exchange(p->snapshot, std::nullopt));
   HeldSnapshots& own = p->snapshots[p->rank];
   HeldSnapshot& into = own.places[static_cast<size_t>(own.slots.Begin(arm->order.step, arm->order.keep))];
-  into = {arm->order.step.value(), p->state, {}};
+  into = {arm->order.step.value(), p->memory.state, {}};
   // Mostly much shorter than a step, now and then not.
   const Duration piece = world_.random.Chance(0.2) ? world_.Share(5, 60) : world_.Share(1, 5);
   CopyPiece(p, arm, 0, ++own.attempt, piece);
@@ -54,8 +54,8 @@ void Snapshots::CopyPiece(Process* p, const Order& arm, size_t number, uint64_t 
     if (own.attempt != attempt) return;
     HeldSnapshot& into = own.places[static_cast<size_t>(*own.slots.making())];
     const size_t shard = number / kTensorsPerLayout, tensor = number % kTensorsPerLayout;
-    into.state.shards[shard].tensors[tensor] = p->state.shards[shard].tensors[tensor];
-    const bool last = number + 1 == PieceCount(p->state);
+    into.state.shards[shard].tensors[tensor] = p->memory.state.shards[shard].tensors[tensor];
+    const bool last = number + 1 == PieceCount(p->memory.state);
     if (!StillAt(p, into.step) && !(world_.hook && world_.hook->CountsUnfinishedCopy())) {
       own.slots.Abandon();
       world_.Log("rank " + p->rank.ToString() + " gives its snapshot of step " + std::to_string(into.step) + " up");
@@ -127,7 +127,7 @@ const HeldSnapshot* Snapshots::Find(const Process* p, Rank owner, uint64_t step)
 void Snapshots::TakeObjects(Process* p, const HeldSnapshot& held, int layout) const {
   for (Rank holder : world_.replicas.Holders(layout, p->rank)) {
     const auto object = held.objects.find(holder);
-    ObjectHistory& kept = holder == p->rank ? p->objects : p->mirrored[holder];
+    ObjectHistory& kept = holder == p->rank ? p->memory.objects : p->memory.mirrored[holder];
     kept.Clear();
     if (object != held.objects.end()) kept.Put(held.step, object->second);
   }

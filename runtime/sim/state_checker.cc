@@ -14,11 +14,11 @@ void StateChecker::Check(const Process& p, uint64_t step, const std::string& whe
   const RankState& expected = world_.reference.At(step, p.rank);
   const std::string who = "rank " + p.rank.ToString() + ", " + when + ": ";
   for (size_t i = 0; i < expected.shards.size(); ++i)
-    for (const Tensor& tensor : p.state.shards[i].tensors)
+    for (const Tensor& tensor : p.memory.state.shards[i].tensors)
       if (tensor.updates != step)
         return sink_.Break(Promise::kUpdateOnce, who + "a tensor at step " + std::to_string(step) + " has seen " +
                                                      std::to_string(tensor.updates) + " updates");
-  if (p.state.shards != expected.shards)
+  if (p.memory.state.shards != expected.shards)
     return sink_.Break(promise, who + "its state is not that of step " + std::to_string(step));
   const Object* object = p.ObjectOf(p.rank, step);
   if (!object || object->value != expected.object.value)
@@ -30,11 +30,11 @@ void StateChecker::Check(const Process& p, uint64_t step, const std::string& whe
 
 bool StateChecker::CheckTaint(const Process& p, uint64_t step, uint64_t compared_at) {
   if (world_.bit.hidden) return true;
-  if (p.tainted && step > compared_at)
+  if (p.memory.tainted && step > compared_at)
     sink_.Break(Promise::kBitIdentical, "rank " + p.rank.ToString() + " is at step " + std::to_string(step) +
                                             " with a bit that the comparison at step " + std::to_string(compared_at) +
                                             " should have found");
-  return p.tainted;
+  return p.memory.tainted;
 }
 
 void StateChecker::CheckCommit(const Process& p) {
@@ -46,7 +46,7 @@ void StateChecker::CheckCommit(const Process& p) {
   if (CheckTaint(p, p.begun, world_.bit.compared_at)) return;
   // The objects were checked when the loop was entered and move by one rule; what they feed is in the tensors.
   const RankState& expected = world_.reference.At(p.begun, p.rank);
-  if (p.state.shards == expected.shards) return;
+  if (p.memory.state.shards == expected.shards) return;
   CheckState(p, p.begun, "committed", Promise::kBitIdentical);
 }
 

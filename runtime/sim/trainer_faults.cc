@@ -8,12 +8,12 @@ bool TrainerFaults::Strike(const PlannedFault& fault, Process* p) {
   switch (fault.type) {
     case FaultType::kThrow:
       if (!p->core) return false;
-      p->throw_next = true;
+      p->troubles.throw_next = true;
       return true;
     case FaultType::kThrowInUpdate:
       if (!p->core) return false;
       world_.losses.Lose(fault.rank);
-      p->throw_in_update = true;
+      p->troubles.throw_in_update = true;
       return true;
     case FaultType::kHang:
       return Hang(fault, p);
@@ -23,15 +23,15 @@ bool TrainerFaults::Strike(const PlannedFault& fault, Process* p) {
       return true;
     case FaultType::kHandlerFails:
       world_.losses.Lose(fault.rank);
-      p->failing_handlers = fault.count;
+      p->troubles.failing_handlers = fault.count;
       return true;
     case FaultType::kHandlerHangs:
       world_.losses.Lose(fault.rank);
-      p->hanging_handlers = fault.count;
+      p->troubles.hanging_handlers = fault.count;
       return true;
     case FaultType::kHandlerNonsense:
       world_.losses.Lose(fault.rank);
-      p->nonsense_handlers = fault.count;
+      p->troubles.nonsense_handlers = fault.count;
       return true;
     default:
       return false;
@@ -44,8 +44,8 @@ bool TrainerFaults::Hang(const PlannedFault& fault, Process* p) {
   // One that a stop ends does not begin under a stop.
   if (!fault.lasting && p->Word().locked) return false;
   fault.lasting ? world_.losses.Lose(fault.rank) : world_.losses.Disturb(fault.rank);
-  p->hung = true;
-  p->hung_for_good = fault.lasting;
+  p->troubles.hung = true;
+  p->troubles.hung_for_good = fault.lasting;
   ++p->activity;  // its timer is void
   return true;
 }

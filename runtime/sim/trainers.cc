@@ -42,24 +42,25 @@ void Trainers::BeginStep(Process* p, uint64_t step) {
 
 void Trainers::Forward(Process* p, uint64_t step) {
   Go(p, TrainerAt::kForward);
-  p->state.object = NextObject(p->state.object, p->rank);
-  world_.ForTrainer(p, p->slow * world_.Share(kForwardLow, kForwardHigh), [this, p, step] { AfterForward(p, step); });
+  p->memory.state.object = NextObject(p->memory.state.object, p->rank);
+  world_.ForTrainer(p, p->troubles.slow * world_.Share(kForwardLow, kForwardHigh),
+                    [this, p, step] { AfterForward(p, step); });
 }
 
 void Trainers::AfterForward(Process* p, uint64_t step) {
   if (TakeDamage(p)) return;
-  if (std::exchange(p->throw_next, false))
+  if (std::exchange(p->troubles.throw_next, false))
     return Park(p, TrainerParked::Outcome::kFault,
                 {.kind = FaultKind::kException, .text = "thrown", .step = kintsugi::Step(step), .since = world_.Now()});
   if (p->Word().locked && world_.random.Chance(0.5)) return Park(p, TrainerParked::Outcome::kInterrupted);
-  p->objects.Put(step, p->state.object);
+  p->memory.objects.Put(step, p->memory.state.object);
   // Reported before the gate, as a trainer does: counted once the step is committed.
   if (world_.samples.size() <= step) world_.samples.resize(step + 1);
   if (world_.samples[step].empty()) world_.samples[step].resize(world_.size, UINT64_MAX);
   world_.samples[step][static_cast<size_t>(p->rank.value())] =
-      SampleAt(p->state.object, p->rank, world_.plan.policy.world_size);
+      SampleAt(p->memory.state.object, p->rank, world_.plan.policy.world_size);
   Go(p, TrainerAt::kGradients);
-  collectives_.Enter(p, Meeting::kGradients, step, Contribution(p->state, step), p->state.object);
+  collectives_.Enter(p, Meeting::kGradients, step, Contribution(p->memory.state, step), p->memory.state.object);
 }
 
 void Trainers::BeginUpdate(Process* p) {
@@ -107,20 +108,20 @@ void Trainers::TearUpdate(Process* p, FaultReport fault) {
 void Trainers::Update(Process* p) {
   p->piece = 0;
   Go(p, TrainerAt::kUpdate);
-  world_.ForTrainer(p, p->slow * world_.Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
+  world_.ForTrainer(p, p->troubles.slow * world_.Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
 }
 
 void Trainers::UpdateNext(Process* p) {
-  if (p->piece == 1 && std::exchange(p->throw_in_update, false))
+  if (p->piece == 1 && std::exchange(p->troubles.throw_in_update, false))
     return TearUpdate(p, {.kind = FaultKind::kException, .text = "thrown in the update"});
   // Arithmetic on damaged memory is told of by the device, or goes on unnoticed.
   if (p->damaged && world_.random.Chance(0.3)) {
     p->damaged = false;
     return TearUpdate(p, {.kind = FaultKind::kMemoryHigh, .text = "damage met in the update"});
   }
-  UpdatePiece(&p->state, p->piece, p->begun, p->gradient);
-  if (++p->piece < PieceCount(p->state))
-    return world_.ForTrainer(p, p->slow * world_.Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
+  UpdatePiece(&p->memory.state, p->piece, p->begun, p->gradient);
+  if (++p->piece < PieceCount(p->memory.state))
+    return world_.ForTrainer(p, p->troubles.slow * world_.Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
   p->SetWord(GateState::kCommitted, p->begun);
   if (!p->damaged) {
     world_.NoteProgress();
@@ -142,7 +143,7 @@ void Trainers::OnMet(Process* p, uint64_t sum, bool tainted) {
   switch (p->at) {
     case TrainerAt::kGradients:
       p->gradient = sum;
-      p->tainted |= tainted;
+      p->memory.tainted |= tainted;
       return BeginUpdate(p);
     case TrainerAt::kGate:
       return PassGate(p);

@@ -71,16 +71,16 @@ void Transfers::ReloadFromMemory(Process* p) {
                        [&](const RepairMove& m) { return m.destination == p->rank && m.layout == layout; });
   };
   p->damaged = p->flipped = false;
-  p->silent_bit = 0;
-  const bool all_come = std::all_of(p->state.shards.begin(), p->state.shards.end(),
+  p->memory.silent_bit = 0;
+  const bool all_come = std::all_of(p->memory.state.shards.begin(), p->memory.state.shards.end(),
                                     [&](const Shard& shard) { return comes(shard.layout); });
   if (!all_come && !state_checker_.CheckSnapshot(*p, p->rank, step, snapshots_.Find(p, p->rank, step))) return;
-  for (Shard& shard : p->state.shards)
+  for (Shard& shard : p->memory.state.shards)
     if (!comes(shard.layout)) shard.tensors[0].value = Mix(shard.tensors[0].value, 3);
   world_.ForTrainer(p, world_.Between(100, 10000), [this, p, step] {
     const auto& moves = p->running->order.moves;
     const HeldSnapshot* own = snapshots_.Find(p, p->rank, step);
-    for (Shard& shard : p->state.shards) {
+    for (Shard& shard : p->memory.state.shards) {
       const bool moved = std::any_of(moves.begin(), moves.end(), [&](const RepairMove& m) {
         return m.destination == p->rank && m.layout == shard.layout;
       });
@@ -143,7 +143,8 @@ void Transfers::SendChunk(Generation generation, size_t i, size_t chunk) {
     return world_.For(p, 1us, [this, generation] { Push(generation); });
   }
   // The first bytes land: the tensor is neither its old nor its new self.
-  if (chunk < kTensorsPerLayout) p->state.Of(layout)[chunk].value = Mix(p->state.Of(layout)[chunk].value, 1);
+  if (chunk < kTensorsPerLayout)
+    p->memory.state.Of(layout)[chunk].value = Mix(p->memory.state.Of(layout)[chunk].value, 1);
   world_.For(p, world_.Between(70, 7000), [this, generation, i, chunk, p, source = transfer.source] {
     Session& s = sessions_[generation];
     Transfer& t = s.transfers[i];
@@ -162,16 +163,16 @@ void Transfers::TakeChunk(Process* p, const Transfer& transfer, size_t chunk) {
                                  : snapshots_.Find(source, transfer.move.snapshot_of, p->running->order.step.value());
   if (held) {
     if (chunk < kTensorsPerLayout)
-      p->state.Of(in)[chunk] = held->state.Of(in)[chunk];
+      p->memory.state.Of(in)[chunk] = held->state.Of(in)[chunk];
     else
       snapshots_.TakeObjects(p, *held, in);
   } else if (chunk < kTensorsPerLayout) {
-    p->state.Of(in)[chunk] = source->state.Of(in)[chunk];
+    p->memory.state.Of(in)[chunk] = source->memory.state.Of(in)[chunk];
   } else {
     // Objects of the whole replica group: this rank must be able to serve the others later.
     for (Rank holder : world_.replicas.Holders(in, p->rank)) {
-      const ObjectHistory objects = holder == source->rank ? source->objects : source->mirrored[holder];
-      (holder == p->rank ? p->objects : p->mirrored[holder]) = objects;
+      const ObjectHistory objects = holder == source->rank ? source->memory.objects : source->memory.mirrored[holder];
+      (holder == p->rank ? p->memory.objects : p->memory.mirrored[holder]) = objects;
     }
   }
   if (const auto ledger = p->received.find(in); ledger != p->received.end()) ledger->second.Add(chunk);
@@ -185,14 +186,14 @@ void Transfers::EndTransfer(Process* p, Transfer& transfer) {
   transfer.done = true;
   rot_.Lose(p);
   if (transfer.source) rot_.Lose(transfer.source);
-  p->tainted = transfer.source && transfer.source->tainted;
+  p->memory.tainted = transfer.source && transfer.source->memory.tainted;
   if (flips_left_ == 0) return;
   --flips_left_;
   world_.losses.Lose(p->rank.value());  // twice in a row costs the process
   world_.NoteProgress();
   world_.Log("a bit flips in what rank " + p->rank.ToString() + " received");
   // Another bit on each rank: two flips that are alike would be no flips to whoever compares them.
-  p->state.Of(transfer.move.layout)[1].value ^= uint64_t{4} << (p->rank.value() % 32);
+  p->memory.state.Of(transfer.move.layout)[1].value ^= uint64_t{4} << (p->rank.value() % 32);
   p->received.clear();  // its checksum will tell
   p->flipped = true;
 }

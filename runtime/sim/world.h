@@ -39,12 +39,8 @@ struct Disk {
 // What a launcher still has of a rank's process that ended.
 struct Left {
   std::optional<core::HeldState> held;
-  RankState state;
-  ObjectHistory objects;
-  std::map<Rank, ObjectHistory> mirrored;
+  Memory memory;
   bool damaged = false;
-  bool rotten = false, tainted = false;
-  uint64_t silent_bit = 0;
 };
 
 // A bit of committed state that flipped.
