@@ -1,5 +1,5 @@
 // Electors: launchers that elect one of them, and what follows: whoever is elected hosts a controller, the others
-// follow it. Mirrors runtime/launcher/node_election.cc around the real ElectionCore and Allegiance; votes are bytes of
+// follow it. Mirrors runtime/launcher/electorate.cc around the real ElectionCore and Allegiance; votes are bytes of
 // runtime/wire.
 //
 // Threads: none.
