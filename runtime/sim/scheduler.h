@@ -25,15 +25,7 @@ class Task {
   Task() = default;
   template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, Task>>>
   Task(F&& callable) {  // NOLINT: any callable is a task
-    using Callable = std::decay_t<F>;
-    static_assert(sizeof(Callable) <= kBytes && std::is_nothrow_move_constructible_v<Callable>);
-    new (bytes_) Callable(std::forward<F>(callable));
-    manage_ = [](void* from, void* to, bool run) {
-      Callable& callable_there = *static_cast<Callable*>(from);
-      if (run) callable_there();
-      if (to) new (to) Callable(std::move(callable_there));
-      if (!run) callable_there.~Callable();
-    };
+    Set(std::forward<F>(callable));
   }
   Task(Task&& other) noexcept { *this = std::move(other); }
   Task& operator=(Task&& other) noexcept {
@@ -48,6 +40,21 @@ class Task {
   ~Task() { Clear(); }
 
   void operator()() { manage_(bytes_, nullptr, true); }
+
+  // As if it had been made of it. REQUIRES: it is empty.
+  template <typename F>
+  void Set(F&& callable) {
+    using Callable = std::decay_t<F>;
+    static_assert(sizeof(Callable) <= kBytes && std::is_nothrow_move_constructible_v<Callable>);
+    new (bytes_) Callable(std::forward<F>(callable));
+    manage_ = [](void* from, void* to, bool run) {
+      Callable& callable_there = *static_cast<Callable*>(from);
+      if (run) callable_there();
+      if (to) new (to) Callable(std::move(callable_there));
+      if (!run) callable_there.~Callable();
+    };
+  }
+  void Set(Task&& other) { *this = std::move(other); }
 
  private:
   void Clear() {
@@ -67,16 +74,10 @@ class Scheduler {
   bool empty() const { return heap_.empty(); }
   size_t size() const { return heap_.size(); }
 
-  void At(TimePoint when, Task task) {
-    uint32_t slot = static_cast<uint32_t>(tasks_.size());
-    if (free_.empty()) {
-      tasks_.push_back(std::move(task));
-    } else {
-      slot = free_.back();
-      free_.pop_back();
-      tasks_[slot] = std::move(task);
-    }
-    Push({std::max(when, now_), ++number_, slot});
+  // `what`: a callable, or a task. It is made into one where it is kept.
+  template <typename What>
+  void At(TimePoint when, What what) {
+    Place(when).Set(std::move(what));
   }
 
   // Runs the next task. REQUIRES: not empty.
@@ -92,6 +93,19 @@ class Scheduler {
   }
 
  private:
+  // An empty task, which runs at that instant.
+  Task& Place(TimePoint when) {
+    uint32_t slot = static_cast<uint32_t>(tasks_.size());
+    if (free_.empty()) {
+      tasks_.emplace_back();
+    } else {
+      slot = free_.back();
+      free_.pop_back();
+    }
+    Push({std::max(when, now_), ++number_, slot});
+    return tasks_[slot];
+  }
+
   struct Entry {
     TimePoint at;
     uint64_t number = 0;

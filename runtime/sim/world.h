@@ -90,7 +90,7 @@ class World {
   TimePoint Now() const { return scheduler.now(); }
   template <typename What>
   void At(TimePoint when, What what) {
-    scheduler.At(when, Task(std::move(what)));
+    scheduler.At(when, std::move(what));
   }
   template <typename What>
   void In(Duration delay, What what) {
