@@ -1,10 +1,13 @@
 """How long a torch trainer stands still after a fault, and what kintsugi.torch costs where there is none.
 
   torch_bench.py BIN_DIR PACKAGE_FOLDER [--json [FILE|-]] [--how ddp,fsdp,hsdp,tp,zero] [--faults N] [--kills N] [--mib N]
-           [--no-peer] [--only costs|exceptions|kills|groups]...
+           [--no-peer | --peer torchrun|torchft|nvrx]... [--runs N] [--only costs|exceptions|kills|groups]...
 
-Times of recovery are those of the run's own record (`down_ms`: from the fault until all ranks step again); the peer, torchrun with a
-restart, is measured in the same run. A figure is {"id", "value", "unit", "baseline", "ratio", "budget", "ok", "runs"}.
+Times of recovery are those of the run's own record (`down_ms`: from the fault until all ranks step again). Peers are measured in the same
+run: torchrun with a restart (the baseline), torchft after a kill, NVIDIA's resiliency extension (nvrx) with its launcher after a kill and
+in-process after an exception. torchrun is torch's own; the others come from PyPI into build/peers (./tools/setup --peers), and what is not
+there is left out. A figure is {"id", "value", "unit", "baseline", "ratio", "budget", "ok", "runs"}; a peer's has its version and settings
+as "note", and "survivors_ms" until the ranks that were not struck stepped again. Where it never came back "value" is null and "failed" says why.
 """
 import argparse
 import json
@@ -16,6 +19,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import torch_bench_peers as peers
 
 HERE = Path(__file__).resolve().parent
 GPT = HERE.parent.parent / "integrations/examples/torch_gpt/train.py"
@@ -112,17 +117,36 @@ class Bench:
             self.add(f"swap of {count} groups of 4 ranks", [found["swap"]], "ms", found["gloo"], budget,
                      baseline_is="as many groups of Gloo's made by torch, over a TCPStore", compared_ms=found["compared"])
 
-    def torchrun(self, fault):
-        with tempfile.TemporaryDirectory(prefix="kintsugi-bench-") as folder:
-            done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--max-restarts", "1",
-                                   str(HERE / "torch_bench_peer.py"), folder, fault], capture_output=True, text=True, timeout=900,
-                                  env={**self.environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
-            stepping = [float(path.read_text()) for path in Path(folder).glob("stepping*")]
-            if len(stepping) != 4:
-                sys.exit(f"torchrun: {len(stepping)} ranks came back\n{done.stderr[-3000:]}")
-            took = (max(stepping) - float(Path(folder, "struck").read_text())) * 1000
-        self.add(f"{fault}/torchrun restarts, all stepping", [took], "ms", note="steps since the last checkpoint are lost besides")
-        return took
+    def peers(self, fault):
+        """The peers that were asked for, and have an answer to the fault; torchrun's median, the baseline."""
+        baseline = None
+        for name in [] if self.options.no_peer else self.options.peer or peers.NAMES:
+            if reason := peers.missing(name):
+                print(f"     {reason}", file=sys.stderr, flush=True)
+                continue
+            for peer in peers.peers(name, fault):
+                value = self.peer(peer)
+                baseline = value if name == "torchrun" else baseline
+        return baseline
+
+    def peer(self, peer):
+        runs, survivors, failures = [], [], []
+        for _ in range(self.options.runs):
+            try:
+                took, others = peer.measure(self.environment)
+            except peers.Failed as failure:
+                failures.append(str(failure).splitlines()[0])
+                print(f"     {peer.figure}: {failure}", file=sys.stderr, flush=True)
+                continue
+            runs.append(took)
+            survivors.append(others)
+        more = {"note": peer.note, **({"failed": failures} if failures else {})}
+        if runs:
+            self.add(peer.figure, runs, "ms", survivors_ms=statistics.median(survivors), **more)
+            return statistics.median(runs)
+        self.figures.append({"id": peer.figure, "value": None, "unit": "ms", "baseline": None, "ratio": None, "budget": None, "ok": True,
+                             "runs": [], **more})
+        return None
 
     def costs(self):
         two = self.measured(2, "collectives")
@@ -162,7 +186,9 @@ def main():
     parser.add_argument("--how", default="ddp,fsdp,hsdp,tp")
     parser.add_argument("--faults", type=int, default=5)
     parser.add_argument("--mib", type=int, default=1024)
-    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--no-peer", action="store_true", help="leaves all peers out")
+    parser.add_argument("--peer", action="append", choices=peers.NAMES, help="repeatable; default: all")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each peer")
     parser.add_argument("--kills", type=int, default=1, help="runs of each kind with a spare, and with --warm")
     parser.add_argument("--only", action="append", choices=["costs", "groups", "exceptions", "kills"], help="repeatable; default: all")
     options = parser.parse_args()
@@ -173,11 +199,11 @@ def main():
     if "groups" in parts:
         bench.groups()
     if "exceptions" in parts:
-        baseline = None if options.no_peer else bench.torchrun("exception")
+        baseline = bench.peers("exception")
         for how in options.how.split(","):
             bench.exceptions(how, baseline)
     if "kills" in parts:
-        baseline = None if options.no_peer else bench.torchrun("kill")
+        baseline = bench.peers("kill")
         for how in options.how.split(","):
             bench.kill_expected(how, baseline)
         bench.kill(options.how.split(",")[0], baseline)
