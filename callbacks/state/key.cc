@@ -1,5 +1,6 @@
 #include "callbacks/state/key.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace kintsugi {
@@ -63,6 +64,22 @@ Status ValidateKey(const std::string& key) {
     i += length;
   }
   return Status::Ok();
+}
+
+std::string_view GridName(std::string_view key) {
+  constexpr std::string_view kMarker = "/shard_";
+  const size_t at = key.rfind(kMarker);
+  if (at == std::string_view::npos) return {};
+  const std::string_view cell = key.substr(at + kMarker.size());
+  const size_t between = cell.find('_');
+  const auto axes = [](std::string_view numbers) -> int64_t {  // 0: no numbers with dots between
+    const bool plain = numbers.find_first_not_of("0123456789.") == std::string_view::npos;
+    if (!plain || numbers.empty() || numbers.front() == '.' || numbers.back() == '.') return 0;
+    return numbers.find("..") == std::string_view::npos ? 1 + std::count(numbers.begin(), numbers.end(), '.') : 0;
+  };
+  if (between == std::string_view::npos) return {};
+  const int64_t place = axes(cell.substr(0, between));
+  return place > 0 && place == axes(cell.substr(between + 1)) ? key.substr(0, at) : std::string_view();
 }
 
 }  // namespace kintsugi

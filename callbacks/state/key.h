@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/export.h"
 #include "runtime/base/status.h"
@@ -17,5 +18,9 @@ KINTSUGI_EXPORT Status ValidateKey(const std::string& key);
 
 // Any bytes made fit for a message: what ValidateKey refuses is shown as hex, long keys are cut.
 KINTSUGI_EXPORT std::string PrintableKey(const std::string& key);
+
+// Objects in a grid (Megatron-core's ShardedObject): a key names one cell, as "NAME/shard_0.1_2.2": its place along each
+// axis, and how many there are. What such a key names in front of that; empty: the key names no cell.
+KINTSUGI_EXPORT std::string_view GridName(std::string_view key);
 
 }  // namespace kintsugi

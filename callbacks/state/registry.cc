@@ -109,6 +109,11 @@ Status StateRegistry::AddObject(const ShardedObject& object) {
   if (object.take_over == TakeOver::kOwn && !object.take_over_all)
     return {StatusCode::kInvalidArgument,
             "object '" + object.key + "' is taken over by a function of its own, but lacks one"};
+  if (object.take_over == TakeOver::kCell && GridName(object.key).empty())
+    return {StatusCode::kInvalidArgument,
+            "object '" + object.key +
+                "' is taken over as a cell of a grid, which its key must name: 'NAME/shard_0.1_2.2' "
+                "is the first of two along one axis and the second of two along the other"};
   if (object.kind == ObjectKind::kDerived && object.take_over != TakeOver::kUnsaid &&
       object.take_over != TakeOver::kDerived)
     return {StatusCode::kInvalidArgument,

@@ -1,6 +1,7 @@
 #include "callbacks/state/summary.h"
 
 #include <map>
+#include <set>
 
 #include "runtime/base/result.h"
 
@@ -77,10 +78,28 @@ std::string Describe(const TensorSummary& summary) {
   return Describe(tensor) + " of layout " + std::to_string(summary.layout);
 }
 
+namespace {
+
+// Replicas of one tensor may stand at other places of a grid: both must have cells of it, not the same ones.
+std::vector<ObjectSummary> WithoutCells(const std::vector<ObjectSummary>& objects) {
+  std::vector<ObjectSummary> named;
+  std::set<std::string> grids;
+  for (ObjectSummary object : objects) {
+    const std::string grid(GridName(object.key));
+    if (!grid.empty() && !grids.insert(grid).second) continue;
+    if (!grid.empty()) object.key = grid + " (a cell of a grid)";
+    named.push_back(std::move(object));
+  }
+  return named;
+}
+
+}  // namespace
+
 Status CompareReplicas(int layout, Rank rank_a, const RegistrySummary& a, Rank rank_b, const RegistrySummary& b) {
   KINTSUGI_RETURN_IF_ERROR(Compare("tensor", rank_a, a.tensors, rank_b, b.tensors,
                                    [layout](const TensorSummary& tensor) { return tensor.layout == layout; }));
-  return Compare("object", rank_a, a.objects, rank_b, b.objects, [](const ObjectSummary&) { return true; });
+  return Compare("object", rank_a, WithoutCells(a.objects), rank_b, WithoutCells(b.objects),
+                 [](const ObjectSummary&) { return true; });
 }
 
 }  // namespace kintsugi

@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 7
+#define KINTSUGI_ABI_VERSION 8
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -129,7 +129,11 @@ typedef enum kintsugi_take_over {
   KINTSUGI_TAKE_OVER_SAME_RANK = 1, /* what the same rank saved; a rank that saved nothing cannot go on */
   KINTSUGI_TAKE_OVER_RANK_ZERO = 2, /* what rank 0 saved: an object that is the same on all ranks */
   KINTSUGI_TAKE_OVER_DERIVED = 3,   /* nothing: it stays as it was put before kintsugi_guard_begin; ROLLBACK says the step */
-  KINTSUGI_TAKE_OVER_OWN = 4        /* what a function makes of all that was saved */
+  KINTSUGI_TAKE_OVER_OWN = 4,       /* what a function makes of all that was saved */
+  /* What any rank saved of one cell of a grid of objects (Megatron-core's ShardedObject), which the key names: "NAME/shard_0.1_2.2"
+   * is the first of two along one axis and the second of two along the other. Cells are moved, never cut or joined: a resume with
+   * a grid of another shape is refused by name. Since version 8. */
+  KINTSUGI_TAKE_OVER_CELL = 5
 } kintsugi_take_over;
 
 typedef enum kintsugi_gate_mode {

@@ -53,7 +53,8 @@ constexpr bool Same(kintsugi_take_over c, TakeOver how) { return static_cast<int
 static_assert(Same(KINTSUGI_TAKE_OVER_UNSAID, TakeOver::kUnsaid) &&
               Same(KINTSUGI_TAKE_OVER_SAME_RANK, TakeOver::kSameRank) &&
               Same(KINTSUGI_TAKE_OVER_RANK_ZERO, TakeOver::kRankZero) &&
-              Same(KINTSUGI_TAKE_OVER_DERIVED, TakeOver::kDerived) && Same(KINTSUGI_TAKE_OVER_OWN, TakeOver::kOwn));
+              Same(KINTSUGI_TAKE_OVER_DERIVED, TakeOver::kDerived) && Same(KINTSUGI_TAKE_OVER_OWN, TakeOver::kOwn) &&
+              Same(KINTSUGI_TAKE_OVER_CELL, TakeOver::kCell));
 
 Status TakeOverAll(void* context, const std::vector<SavedObject>& saved, std::vector<uint8_t>* out) {
   const auto& object = *static_cast<kintsugi_agent::Object*>(context);
@@ -72,7 +73,7 @@ Status TakeOverAll(void* context, const std::vector<SavedObject>& saved, std::ve
 
 Status Register(kintsugi_agent* agent, const kintsugi_object& given) {
   if (!given.key) return {StatusCode::kInvalidArgument, "an object without a key"};
-  if (given.take_over < KINTSUGI_TAKE_OVER_UNSAID || given.take_over > KINTSUGI_TAKE_OVER_OWN)
+  if (given.take_over < KINTSUGI_TAKE_OVER_UNSAID || given.take_over > KINTSUGI_TAKE_OVER_CELL)
     return {StatusCode::kInvalidArgument, "object '" + std::string(given.key) +
                                               "': " + std::to_string(given.take_over) + " is no kintsugi_take_over"};
   ShardedObject object;

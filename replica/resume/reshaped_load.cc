@@ -307,15 +307,24 @@ class Loader {
                        [](const auto& object) { return object.second.take_over == TakeOver::kOwn; });
   }
 
+  // A cell is called alike by all ranks, so that it is of none; others of its grid are told where it is not there.
+  bool IsOfWantedGrid(const std::string& key) const {
+    const std::string_view grid = GridName(key);
+    const auto& objects = registry_.objects();
+    return !grid.empty() && std::any_of(objects.begin(), objects.end(), [&](const auto& object) {
+      return object.second.take_over == TakeOver::kCell && GridName(object.first) == grid;
+    });
+  }
+
   Status TakeObjects() {
     if (!registry_.HasMirrored()) return Status::Ok();
     std::map<Rank, std::map<std::string, Bytes>> objects;
     for (const formats::CatalogObject& object : catalog_->objects()) {
       const auto [rank, key] = formats::SplitRankObjectKey(object.key);
-      if (!rank) continue;  // of no rank: the writer of a foreign checkpoint has others of its own
+      if (!rank && !IsOfWantedGrid(key)) continue;  // the writer of a foreign checkpoint has others of its own
       KINTSUGI_ASSIGN_OR_RETURN(const std::string bytes, formats::BytesOf(object));
       loaded_.bytes += bytes.size();
-      objects[*rank][key] = Bytes(bytes.begin(), bytes.end());
+      objects[rank.value_or(Rank(0))][key] = Bytes(bytes.begin(), bytes.end());
     }
     KINTSUGI_RETURN_IF_ERROR(AddValues(&objects));
     std::vector<Rank> ranks;

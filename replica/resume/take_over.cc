@@ -1,6 +1,7 @@
 #include "replica/resume/take_over.h"
 
 #include <algorithm>
+#include <set>
 
 namespace kintsugi::resume {
 namespace {
@@ -22,19 +23,41 @@ class Saved {
                              ", which saved nothing: the checkpoint has ranks 0 to " +
                              (ranks_.empty() ? "none" : ranks_.back().ToString()) +
                              "; say another TakeOver where the object is registered");
+    KINTSUGI_ASSIGN_OR_RETURN(const Objects* const objects, ObjectsOf(rank));
+    const auto found = objects->find(key);
+    if (found == objects->end())
+      return Refuse(key, "is mirrored now, but rank " + rank.ToString() + " saved none of that name");
+    return &found->second;
+  }
+  // Who of them saved it first. A cell of a grid lies where the layout that saved had put it.
+  Result<const std::vector<uint8_t>*> OfAnybody(const std::string& key) {
+    std::set<std::string> cells;
+    const std::string grid(GridName(key));
+    for (const Rank rank : ranks_) {
+      KINTSUGI_ASSIGN_OR_RETURN(const Objects* const objects, ObjectsOf(rank));
+      if (const auto found = objects->find(key); found != objects->end()) return &found->second;
+      for (const auto& [other, bytes] : *objects)
+        if (GridName(other) == grid) cells.insert(other);
+    }
+    return Refuse(key,
+                  "was saved by no rank: " +
+                      (cells.empty() ? "nothing of '" + grid + "' is in the checkpoint"
+                                     : "the checkpoint has '" + *cells.begin() + "' to '" + *cells.rbegin() +
+                                           "', and cells of a grid are neither cut nor joined: resume with as many "
+                                           "along each axis, or say another TakeOver where it is registered"));
+  }
+  const std::vector<Rank>& ranks() const { return ranks_; }
+
+ private:
+  Result<const Objects*> ObjectsOf(Rank rank) {
     auto at = read_.find(rank);
     if (at == read_.end()) {
       KINTSUGI_ASSIGN_OR_RETURN(Objects objects, saved_by_(rank));
       at = read_.emplace(rank, std::move(objects)).first;
     }
-    const auto found = at->second.find(key);
-    if (found == at->second.end())
-      return Refuse(key, "is mirrored now, but rank " + rank.ToString() + " saved none of that name");
-    return &found->second;
+    return &at->second;
   }
-  const std::vector<Rank>& ranks() const { return ranks_; }
 
- private:
   const std::vector<Rank>& ranks_;
   const SavedBy& saved_by_;
   std::map<Rank, Objects> read_;
@@ -62,6 +85,10 @@ Result<std::vector<uint8_t>> BytesOf(const ShardedObject& object, Rank self, Sav
           object.take_over_all(object.context, all, &bytes).Annotate("object '" + object.key + "'"));
       return bytes;
     }
+    case TakeOver::kCell: {
+      KINTSUGI_ASSIGN_OR_RETURN(const auto* found, saved.OfAnybody(object.key));
+      return *found;
+    }
     case TakeOver::kUnsaid:
       break;
   }
@@ -82,11 +109,11 @@ Status CheckTakeOver(const StateRegistry& registry) {
       first = &key;
   }
   if (!first) return Status::Ok();
-  return Refuse(*first,
-                "does not say how it goes on in another layout or with other ranks" + others +
-                    (others.empty() ? "" : ")") +
-                    ": say same rank, rank 0, derived or a function where it is registered (ShardedObject::take_over; "
-                    "in C kintsugi_object.take_over, in Python take_over=)");
+  return Refuse(
+      *first,
+      "does not say how it goes on in another layout or with other ranks" + others + (others.empty() ? "" : ")") +
+          ": say same rank, rank 0, derived, cell or a function where it is registered (ShardedObject::take_over; "
+          "in C kintsugi_object.take_over, in Python take_over=)");
 }
 
 Result<std::vector<uint8_t>> TakeOverObjects(const StateRegistry& registry, Rank self, const std::vector<Rank>& ranks,

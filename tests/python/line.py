@@ -1,11 +1,11 @@
 """A trainer with numpy and nothing else: fits a line; its all-reduce goes over the run's store.
 
   line.py [--raise STEP] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang] [--steps N]
-          [--take-over same-rank|rank-zero|derived|turn|broken] [--move] [--gone]
+          [--take-over same-rank|rank-zero|derived|turn|broken] [--move] [--gone] [--grid N]
 
 --move: the line lies elsewhere after each rebuild. --gone: rank 1 takes a second array out of the state in its first rebuild after training. --stop: asks the launcher, $LAUNCHER, to save and leave. --mistakes: of registration; each is refused, and training goes on.
 --differ: rank 1 registers something else. --handler: what rank 1's does in the first incident. --take-over: how the generator goes on
-with other ranks; turn: rank r as rank r modulo those that saved; broken: by a function that fails.
+with other ranks; --grid: rank r has cell r modulo N of a row of N; turn: rank r as rank r modulo those that saved; broken: by a function that fails.
 """
 
 from __future__ import annotations
@@ -44,6 +44,21 @@ class Progress:
         self.samples, self.best = state["consumed_samples"], state["progress.best_loss"]
 
 
+class Cell:
+    """What ranks of one place hold alike: place and steps."""
+
+    def __init__(self, place: int) -> None:
+        self.place, self.steps = place, 0
+
+    def state_dict(self) -> object:
+        return {"place": self.place, "steps": self.steps}
+
+    def load_state_dict(self, state: Any) -> None:
+        require(state["place"] == self.place, f"place {self.place} was given {state}")
+        self.steps = state["steps"]
+        print(f"cell {self.place} goes on after {self.steps}")
+
+
 class Trainer:
     def __init__(self, run: kintsugi.Run, options: argparse.Namespace) -> None:
         self.run = run
@@ -56,6 +71,9 @@ class Trainer:
         run.register_object("random", self, take_over=way)
         self.progress = Progress()
         run.register_values("progress", self.progress)
+        self.cell = Cell(run.rank % max(options.grid, 1))
+        if options.grid:
+            run.register_object("cell", self.cell, grid=((self.cell.place,), (options.grid,)))
         run.handler("rebuild", self.rebuild)
         if options.gone:
             self.scratch: npt.NDArray[np.float64] = run.register("scratch", np.zeros(3))
@@ -156,6 +174,7 @@ class Trainer:
                 raise kintsugi.Interrupted from failed
             raise
         self.progress.samples += self.run.world_size
+        self.cell.steps += 1
         self.progress.best = min(self.progress.best, float(gradient[2]))
         self.run.report(gradient[2], [k * self.run.world_size + self.run.rank])
         with self.run.update():
@@ -225,6 +244,14 @@ def make_mistakes(run: kintsugi.Run) -> None:
     refused("object 'odd' (Odd) cannot be pickled", run.register_object, "odd", Odd())
     refused("object 'odd' (int) lacks state_dict", run.register_object, "odd", 5)
     refused("take_over is 'rank 0', which is none of 'same-rank'", run.register_object, "odd", Even(), "rank 0")
+    for place in ((2, 0), (0,), (-1, 0)):
+        try:
+            run.register_object("odd", Even(), grid=(place, (2, 2)))
+        except kintsugi.Error as error:
+            require("is no place in a grid of (2, 2)" in str(error), str(error))
+        else:
+            raise RuntimeError(f"not refused: a cell at {place}")
+    refused("object 'odd' is taken over as a cell of a grid, which its key must name", run.register_object, "odd", Even(), "cell")
     refused("values 'odd': state_dict gives a function", run.register_values, "odd", Odd())
     refused("values 'odd': 'a' is a list: only int", run.register_values, "odd", Named({"a": [1]}))
     refused("values 'odd': 'a' is 9223372036854775808, beyond 63 bits", run.register_values, "odd", Named({"a": 2**63}))
@@ -275,6 +302,7 @@ def main() -> None:
     parser.add_argument("--take-over")
     parser.add_argument("--move", action="store_true")
     parser.add_argument("--gone", action="store_true")
+    parser.add_argument("--grid", type=int, default=0)
     options = parser.parse_args()
     run = kintsugi.join()
     trainer = Trainer(run, options)

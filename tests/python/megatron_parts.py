@@ -103,6 +103,26 @@ for bf16 in (False, True):
             storages[key] = (begin, begin + tensor.nbytes)
         assert "decoder.layers.1.mlp.linear_fc1.weight_v" in keys and "decoder.layers.1.mlp.linear_fc1.weight" not in keys
 
+# A module's extra state is the cell in which Megatron places it, and comes back.
+class Scaled(type(chunk.decoder.layers[1].mlp.linear_fc2)):
+    def get_extra_state(self):
+        return getattr(self, "scale", None)
+
+    def set_extra_state(self, scale):
+        self.scale = scale
+
+
+assert not list(objects.extra_states(found, [chunk], boxes.METADATA)), "no module has any"
+for number, layer in enumerate(chunk.decoder.layers):
+    layer.mlp.linear_fc2.__class__ = Scaled
+    layer.mlp.linear_fc2.scale = torch.tensor([float(number)])
+states = list(objects.extra_states(found, [chunk], boxes.METADATA))
+wanted = [(f"decoder.layers.{number}.mlp.linear_fc2._extra_state", ((0,), (1,))) for number in range(2)]
+assert [(key, cell) for key, cell, _ in states] == wanted, states
+kept = [state.state_dict() for _, _, state in states]
+states[0][2].load_state_dict(kept[1])
+assert torch.equal(chunk.decoder.layers[0].mlp.linear_fc2.scale, torch.ones(1))
+
 # A shard of a parameter is a flat range of its parts.
 parameter = torch.arange(24.0).view(4, 6)
 placed = boxes.Placed(parameter, (boxes.Part("w", (2, 6), (0, 0), (2, 6), 0, 12), boxes.Part("v", (2, 6), (0, 0), (2, 6), 12, 24)), False)

@@ -83,6 +83,28 @@ def values(door):
     return test
 
 
+def cells(door):
+    """A cell of a grid goes on wherever it is asked for; a grid of another shape is refused by name."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            line = [*LINE, "--take-over", "turn", "--grid"]
+            undisturbed, _ = door.run((), [*line, "2"])
+            struck, log = door.run(["--inject", "kill:1@4:update", "--inject", "throw:2@6:update"], [*line, "2"])
+            if struck["final_digest"] != undisturbed["final_digest"]:
+                raise Failure(f"another final state\n{log[-3000:]}")
+            door.run(["--save-dir", f"{folder}/saves", "--save-every", "3", "--save-format", "megatron"], [*line, "2", "--steps", "6"])
+            for form, nproc in (("", 2), ("", 5), ("/megatron", 6)):
+                _, log = door.run(["--resume", f"{folder}/saves{form}"], [*line, "2", "--steps", "7"], nproc=nproc)
+                found = re.findall(r"cell (\d) goes on after (\d+)", log)
+                if sorted(found) != sorted((str(rank % 2), "6") for rank in range(nproc)):
+                    raise Failure(f"{form}, {nproc} ranks: {found}\n{log[-3000:]}")
+            words = "object 'cell/shard_0_3' was saved by no rank: the checkpoint has 'cell/shard_0_2' to 'cell/shard_1_2', and cells"
+            _, log = door.run(["--resume", f"{folder}/saves"], [*line, "3", "--steps", "7"], nproc=6, expect=3)
+            if words not in log:
+                raise Failure(f"'{words}' is nowhere\n{log[-4000:]}")
+    return test
+
+
 def differs(door):
     """Who should hold the same and does not is told what differs, before training begins."""
     def test(_):
@@ -142,6 +164,7 @@ if __name__ == "__main__":
         ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
         ("numpy trainer, told to save and leave, and resumed", leaves(door)),
         ("numpy trainer, resumed by 2, 5 and 6 ranks, by each way to take over an object", resized(door)),
+        ("numpy trainer, cells of a grid resumed by 2, 5 and 6 ranks", cells(door)),
         ("numpy trainer, its values resumed by 3 ranks from every format", values(door)),
         ("numpy trainer, mistakes of registration are refused and change nothing", door.same(LINE, [], ["--mistakes"], paths=[[]])),
         ("numpy trainer, a handler raises",

@@ -13,7 +13,7 @@ import pickle
 import sys
 import traceback
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import _core
@@ -177,14 +177,22 @@ class Run:
         resumes from one that has either."""
         self.agent.register_alias(alias, key)
 
-    def register_object(self, key: str, thing: Codec, take_over: TakeOver | None = None) -> None:
+    def register_object(
+        self, key: str, thing: Codec, take_over: TakeOver | None = None, *, grid: tuple[Sequence[int], Sequence[int]] | None = None
+    ) -> None:
         """Protects what is no array: anything with state_dict and load_state_dict. Its state at the gate of each step is kept
         by the replica partners, and put back where a step begins anew.
 
         `take_over`: how it goes on where a run resumes with other ranks ("same-rank", "rank-zero", "derived", or a function of what
-        all ranks saved; see TakeOver). Nothing is guessed: unless it is said, such a run ends with the object's name."""
+        all ranks saved; see TakeOver). Nothing is guessed: unless it is said, such a run ends with the object's name.
+
+        `grid`: (place, shape) where it is one cell of a grid of objects under this key (Megatron's ShardedObject), as ((0, 1), (2, 2)).
+        Ranks with the same place hold the same. In checkpoints the cell is called "KEY/shard_0.1_2.2"; with other ranks a run takes
+        it over from wherever it was, if the grid has the same shape."""
         if not (callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))):
             raise Error(f"object '{key}' ({type(thing).__name__}) lacks state_dict or load_state_dict", 5)
+        if grid is not None:
+            key, take_over = _cell_key(key, *grid), "cell" if take_over is None else take_over
         how, function = take_over_of(key, take_over)
         _bytes_of(key, thing)  # what cannot travel is told here
         self.agent.register_object(key, True, how, function)
@@ -408,6 +416,13 @@ class Run:
         if code in (INTERRUPTED, 2, 11):
             raise Interrupted
         raise Error(self.agent.why() or "the call failed", code)
+
+
+def _cell_key(key: str, place: Sequence[int], shape: Sequence[int]) -> str:
+    """As Megatron-core names it (callbacks/state/key.h, GridName)."""
+    if not shape or len(place) != len(shape) or any(not 0 <= at < size for at, size in zip(place, shape)):
+        raise Error(f"object '{key}': {tuple(place)} is no place in a grid of {tuple(shape)}: along each axis from 0, below how many there are", 5)
+    return f"{key}/shard_{'.'.join(map(str, place))}_{'.'.join(map(str, shape))}"
 
 
 def _bytes_of(key: str, thing: Codec | Values) -> bytes:

@@ -15,13 +15,14 @@ from ._errors import Error
 
 # "same-rank"  as the same rank saved it; a rank that saved nothing cannot go on
 # "rank-zero"  as rank 0 saved it: an object that is the same on all ranks
+# "cell"       one cell of a grid (run.register_object(grid=...)), as any rank saved it: cells are moved, never cut or joined
 # "derived"    as the script has made it: what follows from the step
-_Named = Literal["same-rank", "rank-zero", "derived"]
+_Named = Literal["same-rank", "rank-zero", "derived", "cell"]
 # The state of this rank, from {rank: state} of all that saved, ascending. Pure: every rank calls it.
 OfAllSaved = Callable[[Mapping[int, Any]], Any]
 TakeOver = _Named | OfAllSaved
 
-_NUMBERS = {"same-rank": 1, "rank-zero": 2, "derived": 3}  # kintsugi_take_over
+_NUMBERS = {"same-rank": 1, "rank-zero": 2, "derived": 3, "cell": 5}  # kintsugi_take_over
 _OWN = 4
 _Door = Callable[[list[tuple[int, bytes]]], bytes | str]
 

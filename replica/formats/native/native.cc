@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <set>
 
 #include "callbacks/state/registry.h"
 #include "replica/formats/formats.h"
@@ -66,8 +67,8 @@ Status AddTensor(Catalog* catalog, Files& files, StoredTensor stored) {
   return Status::Ok();
 }
 
-Status AddObjects(Catalog* catalog, const std::string& folder, const StoredObjects& stored,
-                  const ReadOptions& options) {
+Status AddObjects(Catalog* catalog, const std::string& folder, const StoredObjects& stored, const ReadOptions& options,
+                  std::set<std::string>* cells) {
   const Extent& extent = stored.extent;
   const std::string path = Join(folder, extent.file);
   KINTSUGI_ASSIGN_OR_RETURN(const auto file, checkpoint::PosixFileSystem().Open(path));
@@ -82,7 +83,10 @@ Status AddObjects(Catalog* catalog, const std::string& folder, const StoredObjec
   if (!objects.ok()) return objects.status().Annotate("'" + path + "', byte " + std::to_string(extent.offset));
   for (const auto& [key, data] : *objects) {
     CatalogObject object;
-    object.key = RankObjectKey(stored.rank, key);
+    // A cell of a grid is called the same by all who hold it, as Megatron's readers look for it; the first is taken.
+    const bool is_cell = !GridName(key).empty();
+    if (is_cell && !cells->insert(key).second) continue;
+    object.key = is_cell ? key : RankObjectKey(stored.rank, key);
     object.data.assign(data.begin(), data.end());
     catalog->AddObject(std::move(object));
   }
@@ -131,7 +135,9 @@ Status AddParts(Catalog* catalog, const CheckpointInfo& info, const ReadOptions&
     for (const std::string& alias : stored.aliases) aliases.emplace(alias, stored.tensor.key);
   for (StoredTensor& tensor : tensors) KINTSUGI_RETURN_IF_ERROR(AddTensor(catalog, files, std::move(tensor)));
   for (const auto& [alias, key] : aliases) catalog->AddAlias(alias, key);
-  for (const StoredObjects& stored : objects) KINTSUGI_RETURN_IF_ERROR(AddObjects(catalog, info.path, stored, options));
+  std::set<std::string> cells;
+  for (const StoredObjects& stored : objects)
+    KINTSUGI_RETURN_IF_ERROR(AddObjects(catalog, info.path, stored, options, &cells));
   return catalog->DropOverlaps();
 }
 

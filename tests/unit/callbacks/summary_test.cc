@@ -74,6 +74,19 @@ TEST(CompareReplicas, LeavesTensorsOfOtherLayoutsToTheirOwnGroups) {
   EXPECT_TRUE(Compared(Registered(), other, 0).ok());
 }
 
+// Ranks that share a tensor stand at other places of a grid, and one may hold more of its cells.
+TEST(CompareReplicas, TakesOtherCellsOfOneGrid) {
+  RegistrySummary a, b;
+  a.objects = {{"scale/shard_0_4", ObjectKind::kMirrored}, {"scale/shard_1_4", ObjectKind::kMirrored}};
+  b.objects = {{"scale/shard_2_4", ObjectKind::kMirrored}};
+  EXPECT_TRUE(CompareReplicas(0, Rank(3), a, Rank(17), b).ok());
+  b.objects[0].kind = ObjectKind::kDerived;
+  EXPECT_NE(CompareReplicas(0, Rank(3), a, Rank(17), b).message().find("replicas differ"), std::string::npos);
+  b.objects.clear();
+  EXPECT_NE(CompareReplicas(0, Rank(3), a, Rank(17), b).message().find("'scale (a cell of a grid)' is registered on"),
+            std::string::npos);
+}
+
 TEST(CompareReplicas, ShowsAHostileKeyOnlyInPrintableForm) {
   RegistrySummary other = Registered();
   other.tensors[0].key = std::string("evil\n\x1b[2J") + std::string(5000, 'x');

@@ -54,6 +54,51 @@ TEST(TakeOver, EachObjectGoesOnAsItSays) {
   EXPECT_EQ(own.bytes, (Bytes{10, 11, 12}));
 }
 
+// Two ranks saved two cells, one of them a second copy; three ranks of another layout ask for them.
+TEST(TakeOver, ACellComesFromWhoeverSavedIt) {
+  const auto saved = [](Rank rank) -> Result<std::map<std::string, Bytes>> {
+    const std::string place = rank == Rank(1) ? "1.0" : "0.0";
+    return std::map<std::string, Bytes>{{"scale/shard_" + place + "_2.1", {static_cast<uint8_t>(rank.value() + 10)}}};
+  };
+  const std::vector<Rank> ranks = {Rank(0), Rank(1), Rank(2)};
+  Holder first, second;
+  StateRegistry registry;
+  ASSERT_TRUE(registry.AddObject(Object(&first, "scale/shard_0.0_2.1", TakeOver::kCell)).ok());
+  ASSERT_TRUE(registry.AddObject(Object(&second, "scale/shard_1.0_2.1", TakeOver::kCell)).ok());
+  const auto taken = TakeOverObjects(registry, Rank(7), ranks, saved);
+  ASSERT_TRUE(taken.ok()) << taken.status().ToString();
+  ASSERT_TRUE(registry.RestoreMirrored(*taken).ok());
+  EXPECT_EQ(first.bytes, Bytes{10});
+  EXPECT_EQ(second.bytes, Bytes{11});
+
+  StateRegistry wider;
+  ASSERT_TRUE(wider.AddObject(Object(&first, "scale/shard_1.0_4.1", TakeOver::kCell)).ok());
+  const std::string refused = TakeOverObjects(wider, Rank(0), ranks, saved).status().message();
+  EXPECT_NE(
+      refused.find("object 'scale/shard_1.0_4.1' was saved by no rank: the checkpoint has 'scale/shard_0.0_2.1' to "
+                   "'scale/shard_1.0_2.1', and cells of a grid are neither cut nor joined"),
+      std::string::npos)
+      << refused;
+  StateRegistry other;
+  ASSERT_TRUE(other.AddObject(Object(&first, "bias/shard_0_1", TakeOver::kCell)).ok());
+  EXPECT_NE(TakeOverObjects(other, Rank(0), ranks, saved).status().message().find("nothing of 'bias' is in"),
+            std::string::npos);
+}
+
+TEST(TakeOver, ACellsKeyNamesIt) {
+  EXPECT_EQ(GridName("a/b/shard_0.1_2.2"), "a/b");
+  EXPECT_EQ(GridName("a/shard_0_1/shard_3_4"), "a/shard_0_1");
+  for (const char* key :
+       {"a", "a/shard_", "a/shard_0", "a/shard_0_", "a/shard__1", "a/shard_0.1_2", "a/shard_.0_1.1", "a/shard_0._1.1",
+        "a/shard_0..1_1.1.1", "a/shard_x_1", "a/shard_0_1_2", "/shard_-1_2", "/shard_0_1"})
+    EXPECT_EQ(GridName(key), "") << key;
+  Holder holder;
+  StateRegistry registry;
+  const Status refused = registry.AddObject(Object(&holder, "scale", TakeOver::kCell));
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.message().find("its key must name"), std::string::npos);
+}
+
 TEST(TakeOver, NamesTheObjectWhoseRankSavedNothing) {
   Holder same;
   StateRegistry registry;

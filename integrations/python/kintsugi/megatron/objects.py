@@ -7,7 +7,7 @@ own have a method `take_over`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from .core import Core
 
 
 _SCHEDULER = "opt_param_scheduler"
+_EXTRA_STATE = "_extra_state"  # torch's name for it
 
 
 class ParamScheduler:
@@ -183,23 +184,26 @@ class Scalers:
             scaler.load_state_dict(one)
 
 
-class Extras:
-    """Extra state of modules (fp8 scales), where a module has any."""
+class ExtraState:
+    """A module's extra state (fp8 scales), one cell of the grid that Megatron's sharded_state_dict places it in."""
 
-    def __init__(self, chunks: list[torch.nn.Module]) -> None:
-        own = torch.nn.Module.get_extra_state
-        modules = [m for chunk in chunks for m in chunk.modules() if type(m).get_extra_state is not own]
-        self._modules = [module for module in modules if module.get_extra_state() is not None]
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
 
-    def __bool__(self) -> bool:
-        return bool(self._modules)
+    def state_dict(self) -> Any:
+        return self._module.get_extra_state()
 
-    def state_dict(self) -> list[Any]:
-        return [module.get_extra_state() for module in self._modules]
+    def load_state_dict(self, kept: Any) -> None:
+        self._module.set_extra_state(kept)
 
-    def load_state_dict(self, kept: list[Any]) -> None:
-        for module, one in zip(self._modules, kept):
-            module.set_extra_state(one)
+
+def extra_states(core: Core, chunks: Iterable[Any], metadata: dict[str, Any]) -> Iterator[tuple[str, tuple[Sequence[int], Sequence[int]], ExtraState]]:
+    """Key, (place, shape) and module of each extra state that is not None, as the chunks' sharded_state_dict has them."""
+    for chunk in chunks:
+        for name, value in chunk.sharded_state_dict(metadata=dict(metadata)).items():
+            if isinstance(value, core.ShardedObject) and name.endswith(_EXTRA_STATE) and value.data is not None:
+                module = chunk.get_submodule(name.removesuffix(_EXTRA_STATE).rstrip("."))
+                yield value.key, (tuple(value.global_offset), tuple(value.global_shape)), ExtraState(module)
 
 
 class Settings(OptimizerGroups):

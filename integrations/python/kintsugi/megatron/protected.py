@@ -12,7 +12,7 @@ from ..terms import Codec
 from ..take_over import TakeOver
 from ..torch.run import TorchRun
 from . import objects, resets
-from .boxes import Grid, further_names, placed_parameters
+from .boxes import METADATA, Grid, further_names, placed_parameters
 from .core import Core
 from .update import Update
 
@@ -31,7 +31,7 @@ def protect(
     pipeline; `optimizer`: of get_megatron_optimizer. From here on `optimizer.step()` is the gate of the step in hand.
 
     `consumed_samples`: before the first step. `global_batch_size`: where Megatron's calculator of microbatches does not know it.
-    `take_over`: by name, how objects go on with other ranks where this is not known: "model.buffers", "extra_state".
+    `take_over`: by name, how objects go on with other ranks where this is not known: "model.buffers".
     """
     if not isinstance(run, TorchRun):
         raise Error(f"run is a {type(run).__name__}: kintsugi.torch.join() makes what kintsugi.megatron.protect takes", 5)
@@ -73,6 +73,8 @@ class Protected:
                 run.register_values(key, thing)
             else:
                 run.register_object(key, thing, said.pop(key, known))
+        for key, place, state in objects.extra_states(core, self._chunks, METADATA):
+            run.register_object(key, state, said.pop(key, None), grid=place)
         if said:
             raise Error(f"take_over names {', '.join(said)}: this trainer has no such object", 5)
         self._update.take_apart(run)
@@ -91,7 +93,6 @@ class Protected:
             "microbatches": (calculator, None if calculator is None else calculator.take_over),
             "rerun_state_machine": (machine, None if machine is None else machine.take_over),
             "grad_scaler": (objects.Scalers(self._update.parts) or None, "rank-zero"),
-            "extra_state": (objects.Extras(self._chunks) or None, None),
         }
 
     @property
