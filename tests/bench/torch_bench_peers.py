@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 from torch_bench_marks import RANKS, STRUCK_RANK, Marks
@@ -84,14 +85,15 @@ class Run:
         return found
 
 
-class Peer:
+class Peer(ABC):
     """One system with one fault and one set of settings. `note`: its version and its settings, for whoever reads the figure."""
 
     figure: str
     note: str
 
+    @abstractmethod
     def start(self, run: Run) -> None:
-        raise NotImplementedError
+        """Begins the run's processes."""
 
     def tend(self, run: Run) -> None:
         """Called every few milliseconds: what the one who supervises the processes does."""

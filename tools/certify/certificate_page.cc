@@ -83,7 +83,7 @@ std::string Failures(const Certificate& certificate) {
     if (!IsExplained(cell.result.outcome)) continue;
     out += "<div class=\"found\" id=\"" + cell.cell.Slug() + "\">\n<h3>" + Text(cell.cell.Name()) + "</h3>\n<p>" +
            Text(cell.result.text) + "</p>\n";
-    if (!cell.result.path.empty()) out += "<p class=\"sub\">Repaired by " + Text(cell.result.path) + ".</p>\n";
+    if (!cell.result.path.empty()) out += "<p class=\"sub\">Rungs: " + Text(cell.result.path) + ".</p>\n";
     out += "<code class=\"mono command\">" + Text(cell.command) + "</code>\n";
     if (!cell.folder.empty())
       out += "<p class=\"sub\"><a href=\"" + Text(cell.folder) + "/index.html\">its report</a>, <a href=\"" +
@@ -91,7 +91,7 @@ std::string Failures(const Certificate& certificate) {
     out += "</div>\n";
   }
   if (out.empty()) return "";
-  return "<section aria-labelledby=\"h-found\">\n<h2 id=\"h-found\">What did not go on</h2>\n" + out + "</section>\n";
+  return "<section aria-labelledby=\"h-found\">\n<h2 id=\"h-found\">What went wrong, or had no copy to go on from</h2>\n" + out + "</section>\n";
 }
 
 std::string AllCells(const Certificate& certificate) {

@@ -47,6 +47,14 @@ std::string Hint(const std::string& path, bool same_samples) {
          "back.";
 }
 
+// By the ladder's own words: a run may also be given up for reasons that are somebody's mistake.
+bool LeftNoCopy(const IncidentRecord& incident) {
+  return incident.path == "exit" &&
+         std::any_of(incident.reasons.begin(), incident.reasons.end(), [](const RungReason& refused) {
+           return refused.reason.find("no step that every shard still holds") != std::string::npos;
+         });
+}
+
 }  // namespace
 
 std::string_view CertifyOutcomeName(CertifyOutcome outcome) {
@@ -115,7 +123,7 @@ CertifyResult JudgeFinished(const CertifyCell& cell, const RunRecord& run, const
 CertifyResult JudgeEnded(const CertifyCell& cell, const RunRecord& run, const std::string& words) {
   CertifyResult result{CertifyOutcome::kFailed, words, PathOf(run), 0};
   const bool second = run.struck.size() > 1 && run.struck.size() == cell.faults.size() && run.incidents.size() > 1;
-  if (!second || run.incidents.back().path != "exit") return result;
+  if (!second || !LeftNoCopy(run.incidents.back())) return result;
   result.outcome = CertifyOutcome::kNoCopy;
   result.text =
       "the second fault struck what held the last copy of a shard, before there was another: more replicas, "

@@ -124,6 +124,8 @@ TEST(CertifyVerdict, TellsALastCopyThatASecondFaultTookFromAMistake) {
   run.incidents.back().path = "exit";
   EXPECT_EQ(JudgeEnded(twice, run, "words").outcome, CertifyOutcome::kFailed) << "only one of them struck";
   run.struck.push_back(run.struck.back());
+  EXPECT_EQ(JudgeEnded(twice, run, "words").outcome, CertifyOutcome::kFailed) << "given up for another reason";
+  run.incidents.back().reasons = {{"dump", "there is no step that every shard still holds"}};
   EXPECT_EQ(JudgeEnded(twice, run, "words").outcome, CertifyOutcome::kNoCopy);
   EXPECT_THAT(JudgeEnded(twice, run, "words").text, HasSubstr("more replicas"));
   run.incidents.back().path = "respawn";
