@@ -1,7 +1,8 @@
 #include "callbacks/state/key.h"
 
-#include <algorithm>
+#include <charconv>
 #include <cstdint>
+#include <optional>
 
 namespace kintsugi {
 namespace {
@@ -66,20 +67,35 @@ Status ValidateKey(const std::string& key) {
   return Status::Ok();
 }
 
+namespace {
+
+// The digits at its front, which it loses.
+std::optional<uint64_t> TakeNumber(std::string_view* text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  if (error != std::errc()) return std::nullopt;
+  text->remove_prefix(static_cast<size_t>(end - text->data()));
+  return number;
+}
+
+}  // namespace
+
 std::string_view GridName(std::string_view key) {
   constexpr std::string_view kMarker = "/shard_";
   const size_t at = key.rfind(kMarker);
   if (at == std::string_view::npos) return {};
   const std::string_view cell = key.substr(at + kMarker.size());
   const size_t between = cell.find('_');
-  const auto axes = [](std::string_view numbers) -> int64_t {  // 0: no numbers with dots between
-    const bool plain = numbers.find_first_not_of("0123456789.") == std::string_view::npos;
-    if (!plain || numbers.empty() || numbers.front() == '.' || numbers.back() == '.') return 0;
-    return numbers.find("..") == std::string_view::npos ? 1 + std::count(numbers.begin(), numbers.end(), '.') : 0;
-  };
   if (between == std::string_view::npos) return {};
-  const int64_t place = axes(cell.substr(0, between));
-  return place > 0 && place == axes(cell.substr(between + 1)) ? key.substr(0, at) : std::string_view();
+  std::string_view place = cell.substr(0, between), shape = cell.substr(between + 1);
+  for (;;) {  // axis by axis: a number, and a greater one
+    const auto at_axis = TakeNumber(&place), of_axis = TakeNumber(&shape);
+    if (!at_axis || !of_axis || *at_axis >= *of_axis) return {};
+    if (place.empty() && shape.empty()) return key.substr(0, at);
+    if (!place.starts_with('.') || !shape.starts_with('.')) return {};
+    place.remove_prefix(1);
+    shape.remove_prefix(1);
+  }
 }
 
 }  // namespace kintsugi

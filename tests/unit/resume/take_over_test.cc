@@ -88,9 +88,9 @@ TEST(TakeOver, ACellComesFromWhoeverSavedIt) {
 TEST(TakeOver, ACellsKeyNamesIt) {
   EXPECT_EQ(GridName("a/b/shard_0.1_2.2"), "a/b");
   EXPECT_EQ(GridName("a/shard_0_1/shard_3_4"), "a/shard_0_1");
-  for (const char* key :
-       {"a", "a/shard_", "a/shard_0", "a/shard_0_", "a/shard__1", "a/shard_0.1_2", "a/shard_.0_1.1", "a/shard_0._1.1",
-        "a/shard_0..1_1.1.1", "a/shard_x_1", "a/shard_0_1_2", "/shard_-1_2", "/shard_0_1"})
+  for (const char* key : {"a", "a/shard_", "a/shard_0", "a/shard_0_", "a/shard__1", "a/shard_0.1_2", "a/shard_.0_1.1",
+                          "a/shard_0._1.1", "a/shard_0..1_1.1.1", "a/shard_x_1", "a/shard_0_1_2", "/shard_-1_2",
+                          "/shard_0_1", "a/shard_2_2", "a/shard_0.3_2.3", "a/shard_0_99999999999999999999"})
     EXPECT_EQ(GridName(key), "") << key;
   Holder holder;
   StateRegistry registry;
