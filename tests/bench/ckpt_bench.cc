@@ -388,7 +388,8 @@ class Bench {
     if (!IsAsked("convert/" + id)) return;
     const Json ours = {
         {"do", "convert"}, {"source", source}, {"destination", At("out")}, {"to", to}, {"shards", shards}};
-    const Json theirs = {{"do", "convert"}, {"source", source}, {"destination", At("out")}, {"to", to}, {"sync", true}};
+    const Json theirs = {{"do", "convert"}, {"source", source}, {"destination", At("out")},
+                         {"to", to},        {"sync", true},     {"ranks", shards}};
     const Json plain = {{"do", "plain-write"}, {"source", source}, {"destination", At("plain")}};
     const auto runs = Measure(
         {[&] { return Ask(ours_, ours); }, [&] { return Ask(peers_, theirs); }, [&] { return Ask(ours_, plain); }},

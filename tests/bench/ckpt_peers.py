@@ -4,7 +4,9 @@ Prints {"seconds": .., "cpu_seconds": .., "peak_mib": ..}.
 
     ckpt_peers.py '{"do": "save", "to": "safetensors", "source": FILE, "destination": PATH}'
 
-Imports and what stands before the task are not timed. With "sync" what was written is synced within the time.
+Imports and what stands before the task are not timed. With "sync" what was written is synced within the time. With "ranks" the
+destination is a checkpoint of so many ranks, each holding its part of every tensor, which DCP writes only where there are as many
+processes: each reads its parts, and their start and meeting are not timed either.
 """
 
 import json
@@ -12,6 +14,7 @@ import os
 import pathlib
 import resource
 import sys
+import tempfile
 import time
 import warnings
 
@@ -19,7 +22,10 @@ warnings.simplefilter("ignore")
 
 import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+from torch.distributed.tensor import DeviceMesh, DTensor, Shard  # noqa: E402
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata  # noqa: E402
 
 
@@ -60,6 +66,52 @@ def load(path):
     return state
 
 
+def parts(path, mesh):
+    """This rank's part of every tensor along its first axis, and of the others nothing is read."""
+    rank, size = mesh.get_rank(), mesh.size()
+    state = {}
+    for file in sorted(pathlib.Path(path).glob("*.safetensors")):
+        with safetensors.safe_open(file, "pt") as opened:
+            for key in opened.keys():
+                stored = opened.get_slice(key)
+                shape = torch.Size(stored.get_shape())
+                each = -(-shape[0] // size)
+                local = stored[min(rank * each, shape[0]):min((rank + 1) * each, shape[0])]
+                whole = torch.empty(shape, device="meta").stride()
+                state[key] = DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=shape, stride=whole)
+    return state
+
+
+def convert_as(rank, meeting, answers):
+    """One rank of a conversion that DCP writes from several processes."""
+    ranks = task["ranks"]
+    torch.set_num_threads(max(1, os.cpu_count() // ranks))
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    mesh = DeviceMesh("cpu", range(ranks))
+    dist.barrier()
+    begin, cpu = time.perf_counter(), time.process_time()
+    dcp.save(parts(task["source"], mesh), storage_writer=dcp.FileSystemWriter(task["destination"], sync_files=task["sync"]))
+    dist.barrier()
+    answers.put((time.perf_counter() - begin, time.process_time() - cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+    dist.destroy_process_group()
+
+
+def run_ranks():
+    context = mp.get_context("fork")  # after the imports, which are not timed
+    answers = context.SimpleQueue()
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [context.Process(target=convert_as, args=(rank, f"{folder}/meeting", answers)) for rank in range(task["ranks"])]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+            if rank.exitcode != 0:
+                raise SystemExit(f"a rank ended with {rank.exitcode}")
+    told = [answers.get() for _ in ranks]
+    print(json.dumps({"seconds": max(t[0] for t in told), "cpu_seconds": sum(t[1] for t in told),
+                      "peak_mib": sum(t[2] for t in told) / 1024}))
+
+
 def run():
     state = load(task["source"]) if task["do"] == "save" else None
     if state:
@@ -75,4 +127,4 @@ def run():
 
 task = json.loads(sys.argv[1])
 torch.set_num_threads(os.cpu_count())
-run()
+run_ranks() if task.get("ranks", 1) > 1 else run()
