@@ -1,11 +1,12 @@
 """A trainer with numpy and nothing else: fits a line; its all-reduce goes over the run's store.
 
   line.py [--raise STEP] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang] [--steps N]
-          [--take-over same-rank|rank-zero|derived|turn|broken] [--move] [--gone] [--grid N]
+          [--take-over same-rank|rank-zero|derived|turn|broken] [--move] [--gone] [--grid N] [--cut]
 
 --move: the line lies elsewhere after each rebuild. --gone: rank 1 takes a second array out of the state in its first rebuild after training. --stop: asks the launcher, $LAUNCHER, to save and leave. --mistakes: of registration; each is refused, and training goes on.
 --differ: rank 1 registers something else. --handler: what rank 1's does in the first incident. --take-over: how the generator goes on
 with other ranks; --grid: rank r has cell r modulo N of a row of N; turn: rank r as rank r modulo those that saved; broken: by a function that fails.
+--cut: each rank has its rows of two tables, which are one array of its own.
 """
 
 from __future__ import annotations
@@ -74,12 +75,25 @@ class Trainer:
         self.cell = Cell(run.rank % max(options.grid, 1))
         if options.grid:
             run.register_object("cell", self.cell, grid=((self.cell.place,), (options.grid,)))
+        self.rows: npt.NDArray[np.int64] = np.zeros((0, 2), np.int64)
+        if options.cut:
+            self.share_rows()
         run.handler("rebuild", self.rebuild)
         if options.gone:
             self.scratch: npt.NDArray[np.float64] = run.register("scratch", np.zeros(3))
         if options.differ and run.rank == 1:
             run.register("slopes", np.zeros(3))
             run.register("offsets", np.zeros(2))
+
+    def share_rows(self) -> None:
+        """60 rows of each table over all ranks; of four ranks over each half of them, so that each has a second copy."""
+        world, rank = self.run.world_size, self.run.rank
+        half = world // 2 if world == 4 else world
+        groups = [[*range(first, first + half)] for first in range(0, world, half)]
+        own = np.arange(60).reshape(half, -1)[rank % half]
+        rule = kintsugi.cut(0, groups, rank, ("odd", "even"))
+        refused("'rows' is cut into 'columns'", self.run.register, "rows", np.zeros(2), cuts=lambda key, shape: [kintsugi.Part("columns", 0, piece())])
+        self.rows = self.run.register("rows", np.array([(2 * row + odd, 0) for odd in (1, 0) for row in own]), cuts=rule)
 
     def state_dict(self) -> object:
         return self.random.bit_generator.state
@@ -179,8 +193,14 @@ class Trainer:
         self.run.report(gradient[2], [k * self.run.world_size + self.run.rank])
         with self.run.update():
             self.line -= 0.2 * gradient[:2]
+            self.rows[:, 1] += self.rows[:, 0]
+            require(bool((self.rows[:, 1] == k * self.rows[:, 0]).all()), f"rows after step {k}: {self.rows.tolist()}")
             if self.options.gone:  # what would differ, were it compared
                 self.scratch[:] = k if self.run.holds("scratch") else self.run.rank
+
+
+def piece() -> kintsugi.Piece:
+    return kintsugi.Piece((2,), (0,), (0,), (2,))
 
 
 class Odd:
@@ -206,9 +226,9 @@ class Even(Odd):
         return 2
 
 
-def refused(words: str, function: Callable[..., object], *arguments: object) -> None:
+def refused(words: str, function: Callable[..., object], *arguments: object, **options: object) -> None:
     try:
-        function(*arguments)
+        function(*arguments, **options)
     except kintsugi.Error as error:
         if words not in str(error):
             raise RuntimeError(f"'{words}' is not in '{error}'") from error
@@ -303,6 +323,7 @@ def main() -> None:
     parser.add_argument("--move", action="store_true")
     parser.add_argument("--gone", action="store_true")
     parser.add_argument("--grid", type=int, default=0)
+    parser.add_argument("--cut", action="store_true")
     options = parser.parse_args()
     run = kintsugi.join()
     trainer = Trainer(run, options)

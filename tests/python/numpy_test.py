@@ -84,10 +84,10 @@ def values(door):
 
 
 def cells(door):
-    """A cell of a grid goes on wherever it is asked for; a grid of another shape is refused by name."""
+    """A cell of a grid goes on wherever it is asked for, and a cut array with its rows; a grid of another shape is refused by name."""
     def test(_):
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            line = [*LINE, "--take-over", "turn", "--grid"]
+            line = [*LINE, "--cut", "--take-over", "turn", "--grid"]
             undisturbed, _ = door.run((), [*line, "2"])
             struck, log = door.run(["--inject", "kill:1@4:update", "--inject", "throw:2@6:update"], [*line, "2"])
             if struck["final_digest"] != undisturbed["final_digest"]:
@@ -165,7 +165,7 @@ if __name__ == "__main__":
         ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
         ("numpy trainer, told to save and leave, and resumed", leaves(door)),
         ("numpy trainer, resumed by 2, 5 and 6 ranks, by each way to take over an object", resized(door)),
-        ("numpy trainer, cells of a grid resumed by 2, 5 and 6 ranks", cells(door)),
+        ("numpy trainer, cells of a grid and a cut array resumed by 2, 5 and 6 ranks", cells(door)),
         ("numpy trainer, its values resumed by 3 ranks from every format", values(door)),
         ("numpy trainer, mistakes of registration are refused and change nothing", door.same(LINE, [], ["--mistakes"], paths=[[]])),
         ("numpy trainer, a handler raises",

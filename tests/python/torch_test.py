@@ -9,11 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from door import HERE, ROOT, Door, Failure, main, skip_without_torch
+from door import HERE, ROOT, Door, Failure, main, same_training, skip_without_torch
 
 GPT = [str(ROOT / "integrations/examples/torch_gpt/train.py"), "--steps", "12"]
 SHARDS = [str(HERE / "torch_shards.py")]  # HSDP, tensor parallel and ReplicaOptimizer in one program
 BUILT = [str(HERE / "torch_built.py")]
+CUT = [str(HERE / "torch_cut.py")]  # tensor parallelism without DTensor
 MIXED = [str(HERE / "torch_mixed.py")]  # a scaled loss, activations computed again, several batches a step, workers that load
 
 
@@ -92,6 +93,33 @@ def resized(door, how, nproc, *sizes):
     return test
 
 
+def cut_by_rule(door, *sizes):
+    """What a program cut by itself is repaired to the bit, is stored as the tensors that the rules name, and goes on cut otherwise.
+    `sizes`: (ranks, of them in a tensor-parallel group)."""
+    def test(_):
+        half = 6
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            whole, _ = door.run(("--save-dir", f"{folder}/saves", "--save-every", str(half), "--save-format", "dcp"), CUT)
+            struck, log = door.run(("--save-dir", "", "--inject", "kill:1@3:backward", "--inject", "throw:2@8:update"),
+                                   [*CUT, "--anew", "--mistakes"])
+            if difference := same_training(whole, struck):
+                raise Failure(f"{difference}\n{log[-4000:]}")
+            saved = Path(folder, "saves", "dcp", f"step-{half}")
+            shown = subprocess.run([str(door.bin / "kintsugi"), "ckpt", "show", str(saved), "--json"],
+                                   capture_output=True, text=True, timeout=60, check=False)
+            found = {t["key"]: t["shape"] for t in json.loads(shown.stdout)["tensors"]}
+            for name, shape in (("model/w13.gate", [24, 12]), ("optimizer/w13.up.exp_avg", [24, 12]), ("model/w2", [12, 24]), ("model/again", [12, 24]),
+                                ("optimizer/again.exp_avg_sq", [12, 24]), ("model/inner.weight", [12, 12]), ("optimizer/w13.step", [1])):
+                if found.get(name) != shape:
+                    raise Failure(f"{name}: {found}")
+            for ranks, tensor in sizes:
+                rest, log = door.run(("--resume", str(saved), "--save-dir", "", "--verify-every", "2"), [*CUT, "--tensor", str(tensor)], ranks)
+                apart = [abs(a - b) for a, b in zip(whole["losses"][half:], rest["losses"])]
+                if len(rest["losses"]) != half or max(apart) > ROUNDING or rest["incidents"]:
+                    raise Failure(f"{ranks} ranks: {rest['losses']}, undisturbed {whole['losses'][half:]}\n{log[-4000:]}")
+    return test
+
+
 def alike(door):
     """Ranks that were of two groups and are of one now draw the same numbers for dropout: else what they hold alike would differ."""
     def test(_):
@@ -147,6 +175,7 @@ if __name__ == "__main__":
             yield f"{how}, saved by 4 ranks, goes on with 2, 6 and 8", resized(door, how, 4, (2,), (6,), (8,))
         yield ("tp, saved by 4 ranks in pairs, goes on with 2, 6 and 8, cut in four, and whole",
                resized(door, "tp", 4, (2,), (6,), (8,), (8, "--tensor", "4"), (2, "--tensor", "1")))
+        yield "cut by rules, saved by 4 ranks in pairs, goes on with 2, 6 and 8", cut_by_rule(door, (2, 1), (6, 3), (8, 4), (2, 2))
         yield "tp, dropout, ranks of two groups become one", alike(door)
 
     short = [
@@ -175,6 +204,7 @@ if __name__ == "__main__":
                "kill:0@7:update", how="fsdp", nproc=2, options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
         ("FSDP2, saved by 2 ranks, goes on with 3", resized(door, "fsdp", 2, (3,))),
         ("DDP, saved by 2 ranks, goes on with 1", resized(door, "ddp", 2, (1,))),
+        ("what a program cut by itself: repaired, made anew, and cut in four where it was in two", cut_by_rule(door, (4, 4))),
         ("tied weights are one tensor with two names", tied(door)),
         ("torch's mistakes are sentences", door.alone("torch_mistakes.py")),
         ("what is made anew lies where what was before it lay", door.alone("torch_again.py")),
@@ -184,6 +214,7 @@ if __name__ == "__main__":
         ("types of the package are as they say", door.typed("--exclude", "compat", "kintsugi")),
         ("types of a trainer are as they say", door.typed(GPT[0])),
         ("types of cut models are as they say", door.typed(*SHARDS)),
+        ("types of what a program cut by itself are as they say", door.typed(*CUT)),
         ("types of what trainers use beside a model are as they say", door.typed(*MIXED)),
         ("types of what is made anew are as they say", door.typed(*BUILT)),
         ("types of a trainer with many groups are as they say", door.typed(str(HERE / "torch_swapped.py"))),

@@ -7,6 +7,7 @@
 
 from ._core import version
 from ._errors import Error, InjectedFault, Interrupted
+from .cuts import Cut, Part, cut
 from .experts import global_expert_key
 from .run import Run, join
 from .take_over import TakeOver
@@ -14,5 +15,5 @@ from .terms import Codec, Guarded, Incident, Piece
 from .values import NamedValues, Value
 
 __version__ = version()
-__all__ = ["Codec", "Error", "Guarded", "Incident", "InjectedFault", "Interrupted", "NamedValues", "Piece", "Run", "TakeOver", "Value", "global_expert_key",
-           "join", "version"]  # fmt: skip
+__all__ = ["Codec", "Cut", "Error", "Guarded", "Incident", "InjectedFault", "Interrupted", "NamedValues", "Part", "Piece", "Run", "TakeOver", "Value", "cut",
+           "global_expert_key", "join", "version"]  # fmt: skip

@@ -20,6 +20,7 @@ from . import _core
 from ._errors import Error, InjectedFault, Interrupted
 from ._modules import report_modules
 from .arrays import DTYPE_BYTES, dtype_name, like
+from .cuts import Cut, parts_of
 from .take_over import TakeOver, take_over_of
 from .terms import (
     ACTIVITIES, COMM_ERROR, FINISHED, FIRST_OF_HOLDERS, HANDLERS, INTERNAL, INTERRUPTED, OK, PAUSED, PHASES, RAISED, RUNGS, THROW,
@@ -79,11 +80,14 @@ class Run:
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
-    def register(self, key: str, array: Any, /) -> Any:
+    def register(self, key: str, array: Any, /, *, cuts: Cut | None = None) -> Any:
         """Protects an array (numpy's, or any writable contiguous buffer) that every rank holds alike.
 
         It is copied into memory that outlives a killed process; the copy is returned, of the same type and shape for numpy,
         and must be used in its place.
+
+        `cuts`: ranks hold parts of something larger, or what is one array is stored as several tensors: the rule that says so
+        (kintsugi.cut). With other ranks a run goes on from what was saved, each with its parts.
         """
         try:
             source = memoryview(array)
@@ -92,12 +96,19 @@ class Run:
         if not source.c_contiguous:
             raise Error(f"array '{key}' is not contiguous: register a contiguous copy", 5)
         dtype = dtype_name(array, source)
+        shape = list(source.shape or ())
+        parts = None if cuts is None else parts_of(key, shape, cuts)
         state = self.state_memory(max(source.nbytes, 1))
         state.fill_with(0, source)
         state.finish()
         memory = state.view()
-        shape = list(source.shape or ())
-        self.register_memory(key, memory, dtype, shape)
+        if parts is None:
+            self.register_memory(key, memory, dtype, shape)
+        for part in parts or ():
+            if count := part.elements():
+                first = part.first * source.itemsize
+                used = memory[first : first + count * source.itemsize]
+                self.register_memory(part.key, used, dtype, part.piece.box or (), part.piece)
         return like(array, memory, source)
 
     def state_memory(self, size_bytes: int) -> _core.StateMemory:

@@ -6,6 +6,7 @@ under the names that the run knows. Nothing of another name, shape or layout can
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,10 +19,12 @@ from torch.optim import Optimizer
 from torch.utils.data import Sampler
 
 from .._errors import Error
+from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Codec, Piece
 from . import parallel, state
+from .cut_parameters import CutParameters
 from .framework import Framework
 from .replica_optimizer import ReplicaOptimizer
 
@@ -56,6 +59,7 @@ class Registry:
         self._tensors: dict[str, _Held] = {}
         self._also: dict[str, list[str]] = {}  # further names of registered tensors
         self._said: dict[str, TakeOver] = {}  # of objects that are about to be registered
+        self._cut = CutParameters()
         self._again: list[Entry] | None = None  # what is being registered once more
         self._forget()
 
@@ -71,7 +75,7 @@ class Registry:
 
     # ---- what scripts register ------------------------------------------------------------------------------------------
 
-    def add(self, things: dict[str, Any], take_over: dict[str, TakeOver]) -> None:
+    def add(self, things: dict[str, Any], take_over: dict[str, TakeOver], rules: dict[str, Cut]) -> None:
         """`TorchRun.register`."""
         self._said = take_over
         things = {name: state.unwrapped(thing) for name, thing in things.items()}
@@ -80,8 +84,9 @@ class Registry:
         for name, optimizer in optimizers.items():
             if isinstance(optimizer, ReplicaOptimizer):
                 self._share(name, optimizer)
-        for name, model in models.items():
-            self._add_model(name, model)
+        with self._cut.rules(rules, (f"{name}/{key}" for name, model in models.items() for key, _ in _inner(model).named_parameters())):
+            for name, model in models.items():
+                self._add_model(name, model)
         for name, optimizer in optimizers.items():
             self._add_optimizer(name, optimizer)
         for name, thing in things.items():
@@ -123,7 +128,8 @@ class Registry:
         own, where anything may be done with them."""
         self._forget()
         self._again = []
-        self.add(things, {})
+        self._cut.forget()
+        self.add(things, {}, {})
 
     def end_again(self) -> None:
         """The tensors lie in the run's memory from now on, and what they hold is what that memory holds."""
@@ -144,14 +150,16 @@ class Registry:
 
     def _add_model(self, name: str, model: Module) -> None:
         parallel.refuse_flat(name, model)
-        inner = model.module if isinstance(model, DistributedDataParallel) else model
+        inner = _inner(model)
         plain = parallel.plain_holders(model, self._run.usual_holders())
         self._know(inner)
         entries = []
         for key, parameter in inner.named_parameters():
             owners = next((ranks for o in self.sharing if (ranks := o.owners(parameter)) is not None), None)
+            if self._cut.take(f"{name}/{key}", key, parameter, owners is not None):
+                entries += self._cut.entries(f"{name}/", parameter)
             # What another rank updates is gathered from there: it is no state of this one's.
-            if owners is None or self._run.rank in owners:
+            elif owners is None or self._run.rank in owners:
                 entries.append((f"{name}/{key}", parameter, parallel.piece_of(f"{name}/{key}", parameter, owners or plain)))
         self._hold(entries)
         self._add_names_of_tied(name, inner)
@@ -180,7 +188,8 @@ class Registry:
         for key, parameter in model.named_parameters(remove_duplicate=False):
             if (first := firsts[parameter]) != key:
                 self._tied.setdefault(parameter, []).append(key)
-                self._add_alias(f"{name}/{key}", f"{name}/{first}")
+                for part in self._cut.suffixes(parameter, first):
+                    self._add_alias(f"{name}/{key}{part}", f"{name}/{first}{part}")
 
     # ---- optimizers -----------------------------------------------------------------------------------------------------
 
@@ -198,14 +207,19 @@ class Registry:
         entries = []
         for parameter, values in optimizer.state.items():
             for key, value in values.items():
-                if isinstance(value, torch.Tensor):
+                if not isinstance(value, torch.Tensor):
+                    continue
+                if self._cut.cuts(parameter, value):
+                    entries += self._cut.entries(f"{name}/", parameter, f".{key}", value)
+                else:
                     place = f"{name}/{self.parameters[parameter]}.{key}"
                     entries.append((place, value, parallel.piece_of(place, value, self._whole_holders(parameter))))
         self._hold(entries)
         for parameter, names in self._tied.items():
             for key in optimizer.state.get(parameter, {}):
-                for other in names:
-                    self._add_alias(f"{name}/{other}.{key}", f"{name}/{self.parameters[parameter]}.{key}")
+                first = self.parameters[parameter]
+                for other, part in itertools.product(names, self._cut.suffixes(parameter, first)):
+                    self._add_alias(f"{name}/{other}{part}.{key}", f"{name}/{first}{part}.{key}")
         optimizer.register_step_pre_hook(self._hooks.before_update)
         optimizer.register_step_post_hook(self._hooks.after_update)
         self.optimizers.append(optimizer)
@@ -270,8 +284,9 @@ class Registry:
 
     def _stay(self, entries: Iterable[Entry]) -> None:
         for key, tensor, _ in entries:
-            if (local := parallel.local_of(tensor)).numel() > 0:
-                self.places.add(key, tensor, isinstance(tensor, DTensor), local.data_ptr())
+            if parallel.local_of(tensor).numel() > 0:
+                tensor = self._cut.wholes.get(key, tensor)
+                self.places.add(key, tensor, isinstance(tensor, DTensor), parallel.local_of(tensor).data_ptr())
 
     @staticmethod
     def _held_as(key: str, local: torch.Tensor, piece: Piece) -> tuple[_Held, str, list[int], Piece]:
@@ -315,3 +330,7 @@ class Registry:
         lines += [f"after a fault {why}: {'it is made anew' if built else 'let run.build make the model'}"
                   for why in ([] if self.frameworks else parallel.not_resettable(self.models))]  # fmt: skip
         return "\n".join(lines)
+
+
+def _inner(model: Module) -> Module:
+    return model.module if isinstance(model, DistributedDataParallel) else model

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from .. import _core
 from .._errors import Error, Interrupted
+from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
 from ..terms import COMM_ERROR, PHASES, RAISED, WAS_INTERRUPTED, Guarded, Incident, Piece
@@ -88,7 +89,7 @@ class TorchRun(Run):
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
-    def register(self, key: Any = None, array: Any = None, /, take_over: Any = None, **things: Any) -> Any:
+    def register(self, key: Any = None, array: Any = None, /, take_over: Any = None, cuts: Any = None, **things: Any) -> Any:
         """register(model=..., optimizer=..., scheduler=..., anything=...): what is to be protected, by name.
 
         Models' parameters and optimizers' states move into memory that outlives the process. Anything else needs state_dict and
@@ -96,9 +97,13 @@ class TorchRun(Run):
 
         `take_over`: by name, how an object goes on where a run resumes with other ranks: "same-rank", "rank-zero", "derived", or a
         function of what all ranks saved (kintsugi.TakeOver). Of what is torch's own it is known; of anything else it must be said.
+
+        `cuts`: by the names that `plan` shows, with * and ?, the rules for parameters that the program cut by itself (not those of
+        DTensor, which are known): {"model/*.w13.weight": kintsugi.cut(0, groups, run.rank, ("gate", "up"))}. Their optimizer's states
+        are cut alike.
         """
         if key is not None:
-            return super().register(key, array)
+            return super().register(key, array, cuts=cuts)
         if self._begun:
             raise Error(f"{', '.join(things)} registered after training began", 6)
         if "random" in things:
@@ -114,15 +119,21 @@ class TorchRun(Run):
                 if isinstance(thing, (Module, Optimizer, torch.optim.lr_scheduler.LRScheduler)):
                     raise Error(f"'{name}' was made beside the function given to run.build, and would go on with what that has made before: "
                                 "make it there", 6)  # fmt: skip
-        self._registry.add(things, dict(take_over or {}))
+        if cuts is not None and not isinstance(cuts, Mapping):
+            raise Error(f"cuts is {cuts!r}: say it by name, cuts={{'{next(iter(things), 'model')}/*.weight': ...}}", 5)
+        self._registry.add(things, dict(take_over or {}), dict(cuts or {}))
         return None
 
-    def build(self, make: Make, /, *, always: bool = False, take_over: Mapping[str, TakeOver] | None = None) -> Built:
+    def build(
+        self, make: Make, /, *, always: bool = False, take_over: Mapping[str, TakeOver] | None = None,
+        cuts: Mapping[str, Cut] | None = None,
+    ) -> Built:  # fmt: skip
         """Registers what `make` makes, {"model": ..., "optimizer": ...}, and lets it be made anew after a fault.
 
         Most of what a broken step leaves in models is reset in place. In wrappers that communicate by themselves nobody knows what it is
         (`plan` names them): there `make` is called again, on all ranks, and what it makes takes the places of what it made before, with
         the state that is held. `always`: not only there. What trains takes its things from what this returns, `built.model`, each time.
+        `take_over`, `cuts`: as `register` has them.
 
         `make` makes the same each time, in the same order, groups too; its collectives are answered locally. All models, optimizers and
         schedulers are made by it."""
@@ -134,7 +145,7 @@ class TorchRun(Run):
             raise Error("run.build comes before run.register: models, optimizers and schedulers are all made by its function", 6)
         builder = Builder(make, always, self._groups)
         builder.make()
-        self.register(take_over=take_over, **builder.things)
+        self.register(take_over=take_over, cuts=cuts, **builder.things)
         self._builder = builder
         return Built(builder.things)
 
