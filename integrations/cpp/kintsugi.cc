@@ -2,6 +2,7 @@
 
 #include "replica/defaults.h"
 #include "replica/formats/save_as.h"
+#include "replica/layout/factory.h"
 #include "replica/resume/held_sums.h"
 #include "replica/resume/read_share.h"
 #include "replica/resume/reshaped_load.h"
@@ -163,6 +164,22 @@ Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr
   KINTSUGI_RETURN_IF_ERROR(agent->SetStateService(std::shared_ptr<StateService>(plane, &plane->replica)));
   KINTSUGI_RETURN_IF_ERROR(agent->SetSnapshotService(std::shared_ptr<SnapshotService>(plane, &plane->snapshots)));
   return agent;
+}
+
+Status RegisterFactory(Agent& agent, const ShardedTensorFactory& factory) {
+  const auto parts = layout::BuildParts(factory);
+  if (!parts.ok()) return parts.error().ToStatus();
+  if (factory.tensor.memory.data == nullptr && factory.tensor.ElementCount() > 0)
+    return {StatusCode::kInvalidArgument, "factory of '" + factory.tensor.key + "': its tensor has no memory"};
+  // The parts are the tensor's bytes, which they need not know of where these lie: on a device, or in a file that outlives
+  // the process.
+  const Memory& whole = factory.tensor.memory;
+  for (ShardedTensor part : *parts) {
+    const auto offset = static_cast<const uint8_t*>(part.memory.data) - static_cast<const uint8_t*>(whole.data);
+    part.memory = SliceOf(whole, static_cast<uint64_t>(offset), part.memory.size_bytes);
+    KINTSUGI_RETURN_IF_ERROR(agent.RegisterTensor(part));
+  }
+  return Status::Ok();
 }
 
 }  // namespace kintsugi

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "callbacks/state/descriptors.h"
 #include "callbacks/state/experts.h"
 #include "callbacks/state/values.h"
 #include "integrations/cpp/gloo_world.h"
@@ -21,5 +22,13 @@ namespace kintsugi {
 KINTSUGI_EXPORT Result<std::unique_ptr<Agent>> Join(const AgentOptions& options,
                                                     std::shared_ptr<LogSink> log = NullLogSink(),
                                                     const ReplicaOptions& replica = {});
+
+// Registers what the factory builds of its tensor, in the tensor's place: an array that is stored as several tensors
+// (gate and up of a fused projection), each under its own name and box. What is held, repaired and streamed is the
+// array's own memory, so `merge` is not called. One for each state of the optimizer: StateFactory
+// (replica/layout/factory.h).
+// Errors: kInvalidArgument where the parts are not the tensor, each byte once (nothing is registered), or what
+// RegisterTensor says of a part (those before it stay).
+KINTSUGI_EXPORT Status RegisterFactory(Agent& agent, const ShardedTensorFactory& factory);
 
 }  // namespace kintsugi

@@ -2,11 +2,12 @@
 // line to noisy points with momentum, so that it has what a trainer has: weights, an optimizer's state, a random
 // generator and a sampler.
 //
-//   planted_trainer [tensor|update|random|sampler|clock|state|place|misplace|refuse]
+//   planted_trainer [tensor|update|random|sampler|clock|state|place|misplace|refuse|factory|gap]
 //
 // state: of an optimizer with two moments, the second one of parameter b is not registered.
 // place: no mistake, but an object that is made anew where a checkpoint of other ranks is resumed from; misplace: the
 // same, and the weights come to each other's places then, alike on every rank; refuse: the same, and rank 1 cannot.
+// factory: no mistake, but the line is stored as two tensors, of which it is made; gap: they leave out one of its numbers.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -111,6 +112,33 @@ Status Loop(Step first, void* trainer) {
   return Status::Ok();
 }
 
+// Slope and offset of the line, each a tensor of one number.
+Status BuildLine(const ShardedTensor& line, std::vector<ShardedTensor>* parts) {
+  for (const char* name : {".slope", ".offset"}) {
+    ShardedTensor part = line;
+    part.key += name;
+    part.global_shape = part.local_shape = {1};
+    part.memory = {static_cast<float*>(line.memory.data) + parts->size(), sizeof(float)};
+    parts->push_back(part);
+  }
+  return Status::Ok();
+}
+
+Status RegisterLine(Trainer& trainer) {
+  KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, trainer.agent->AllocateState(2 * sizeof(float)));
+  trainer.line = static_cast<float*>(memory.data);
+  ShardedTensorFactory factory;
+  factory.tensor = {.key = "line", .global_shape = {2}, .local_shape = {2}, .global_offset = {0}, .memory = memory};
+  factory.build = BuildLine;
+  if (trainer.Makes("gap"))
+    factory.build = [](const ShardedTensor& line, std::vector<ShardedTensor>* parts) {
+      KINTSUGI_RETURN_IF_ERROR(BuildLine(line, parts));
+      parts->pop_back();
+      return Status::Ok();
+    };
+  return RegisterFactory(*trainer.agent, factory);
+}
+
 Status Register(Trainer& trainer, const char* key, float** values) {
   KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, trainer.agent->AllocateState(2 * sizeof(float)));
   *values = static_cast<float*>(memory.data);
@@ -122,7 +150,8 @@ Status Run(Trainer& trainer) {
   KINTSUGI_ASSIGN_OR_RETURN(const AgentOptions options, AgentOptions::FromEnvironment());
   KINTSUGI_ASSIGN_OR_RETURN(trainer.agent, Join(options, std::make_shared<StderrLog>()));
   Agent& agent = *trainer.agent;
-  KINTSUGI_RETURN_IF_ERROR(Register(trainer, "line", &trainer.line));
+  const bool is_built = trainer.Makes("factory") || trainer.Makes("gap");
+  KINTSUGI_RETURN_IF_ERROR(is_built ? RegisterLine(trainer) : Register(trainer, "line", &trainer.line));
   trainer.momentum = trainer.forgotten;
   if (!trainer.Makes("tensor")) KINTSUGI_RETURN_IF_ERROR(Register(trainer, "momentum", &trainer.momentum));
   if (trainer.Makes("state"))

@@ -3,6 +3,7 @@
   resume_sums.py BIN_DIR PLANTED_TRAINER [--only WORD]...
 """
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,26 @@ def what_one_rank_cannot_load(trainer):
     return test
 
 
+def what_is_stored_in_parts(trainer):
+    """The line is repaired where it lies, and stored as what its factory makes of it."""
+    def test(runner):
+        struck = run(runner, trainer, 3, "factory", "--save-every", str(SAVED), "--save-dir", "saves", "--save-format", "dcp",
+                     "--inject", "kill:1@3:gate", "--inject", "throw:2@6:update")
+        must_say(struck, "rung=adopt", "rung=rebuild")
+        if "state_not_held" in struck:
+            raise Failure(struck[-4000:])
+        name = f"step_{SAVED:010d}"
+        shutil.copytree(runner.folder / "saves" / name, runner.folder / "half" / name)
+        shown = json.loads(runner.tool(["ckpt", "show", "saves/dcp", "--json"]).stdout)["tensors"]
+        if {t["key"]: t["shape"] for t in shown} != {"line.slope": [1], "line.offset": [1], "momentum": [2]}:
+            raise Failure(f"{shown}")
+        for nproc in (2, 3):
+            must_say(run(runner, trainer, nproc, "factory", "--resume", "half"), "event=resume_sums compared=3")
+        must_say(run(runner, trainer, 2, "place", "--resume", "half", expect=3), "'line'")
+        must_say(run(runner, trainer, 2, "gap", expect=3), "factory of", "1 elements of 2")
+    return test
+
+
 def in_another_format(trainer):
     def test(runner):
         saved(runner, trainer)
@@ -94,5 +115,6 @@ if __name__ == "__main__":
         ("the same ranks, fewer, one: what they hold is what was saved", what_is_right(chosen)),
         ("weights at each other's places on every rank: the resume ends and names the tensor", what_is_misplaced(chosen)),
         ("one rank cannot load: the others do not wait for what it holds", what_one_rank_cannot_load(chosen)),
+        ("an array that is stored as two tensors: repaired, saved by its parts' names, resumed", what_is_stored_in_parts(chosen)),
         ("the sums go along into another format, and are compared from there", in_another_format(chosen)),
     ], arguments.bin_dir, arguments.only))
