@@ -5,7 +5,8 @@
 // `build` uses all it is given, which is checked: every part has a key that begins with the tensor's key, its dtype
 // and replica id; the parts hold as many elements as the tensor (so a flat range was respected); where there is
 // memory, the parts' memory tiles the tensor's, without a gap or an overlap. LocalNonpersistent values are not stored
-// and not asked for; their keys may not be those of anything stored.
+// and not asked for; their keys may not be those of anything stored. In a run,
+// RegisterFactory (integrations/cpp/kintsugi.h) registers a factory's parts.
 // Errors: kFactory, kKey.
 // Threads: as the factory's functions.
 // Ownership: memory stays the caller's.

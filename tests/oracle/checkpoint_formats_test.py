@@ -9,6 +9,7 @@ Compared bit by bit, through `kintsugi ckpt convert`, `verify`, `diff` and `show
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -70,12 +71,34 @@ def check_torch(torch, kintsugi, rng, folder):
     safe = kintsugi.convert(ours, folder / "through.safetensors", "safetensors")
     back = kintsugi.convert(safe, folder / "back.pt", "torch")
     kintsugi.equal(theirs, back)
+    check_old_torch(torch, kintsugi, state, theirs, folder)
     # 10,000 small tensors, of a type each.
     many = states.flat_state(torch, rng, 10000, states.FLOATS + states.OTHERS + states.ODD)
     torch.save(many, folder / "many.pt")
     ours = kintsugi.convert(folder / "many.pt", folder / "many-ours.pt", "torch")
     states.assert_equal_states(torch, many, torch.load(ours, weights_only=True), "many")
     return len(many)
+
+
+def check_old_torch(torch, kintsugi, state, new, folder):
+    """What torch.save wrote before 1.6: the same state, and whatever is cut off of it or put behind it is told."""
+    old = folder / "old.pt"
+    torch.save(state, old, _use_new_zipfile_serialization=False)
+    kintsugi.equal(new, old)
+    states.assert_equal_states(torch, state, torch.load(kintsugi.convert(old, folder / "old-ours.pt", "torch"), weights_only=True), "old form")
+    base = torch.arange(12.)
+    torch.save({"tail": base[4:], "turned": base.reshape(3, 4).t(), "again": base[4:]}, old, _use_new_zipfile_serialization=False)
+    whole = old.read_bytes()
+    found = torch.load(kintsugi.convert(old, folder / "old-views.pt", "torch"), weights_only=True)
+    assert torch.equal(found["tail"], base[4:]) and torch.equal(found["turned"], base.reshape(3, 4).t()), found
+    for size in (*range(0, len(whole), max(len(whole) // 40, 1)), len(whole) - 1):
+        (folder / "cut.pt").write_bytes(whole[:size])
+        assert kintsugi.run("show", folder / "cut.pt", code=1).stderr.strip(), size
+    for what, words in ((whole + b"x", "1 bytes behind the last storage"), (re.sub(rb"(?<=little_endianq.)\x88", b"\x89", whole), "big-endian"),
+                        (whole.replace(b"M\xe9\x03.", b"M\xea\x03."), "another version")):
+        (folder / "cut.pt").write_bytes(what)
+        said = kintsugi.run("show", folder / "cut.pt", code=1).stderr
+        assert what != whole and words in said and "byte" in said, (words, said)
 
 
 def check_dcp(torch, dcp, kintsugi, rng, folder):

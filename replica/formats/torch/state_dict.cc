@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "callbacks/state/key.h"
+#include "replica/formats/torch/old_archive.h"
 
 namespace kintsugi::formats::torch {
 namespace {
@@ -166,6 +167,7 @@ const zip::Entry* Archive::Find(const std::string& name) const {
 }
 
 Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, uint64_t base) {
+  if (IsOldArchive(bytes)) return OpenOldArchive(bytes, place, base);
   Archive archive;
   archive.place = place;
   archive.bytes = bytes;
@@ -214,7 +216,7 @@ Result<StoredPlace> PlaceOf(Catalog* catalog, const Archive& archive, const Stor
   if (IsDense(stored) && static_cast<uint64_t>(*elements) > place.bytes / size)
     return bad("it needs " + std::to_string(*elements) + " elements, its storage has " +
                std::to_string(place.bytes / size));
-  catalog->AddSum({file, archive.base + entry->at, entry->size_bytes, entry->crc});
+  if (archive.has_sums) catalog->AddSum({file, archive.base + entry->at, entry->size_bytes, entry->crc});
   return place;
 }
 

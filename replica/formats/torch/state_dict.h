@@ -18,13 +18,14 @@
 
 namespace kintsugi::formats::torch {
 
-// A zip that torch.save wrote, opened: its records, and what its pickle says.
+// What torch.save wrote, opened: its records, and what its pickle says. A zip, or the older form (old_archive.h).
 struct Archive {
   std::string place;
   std::string_view bytes;  // of the archive
   uint64_t base = 0;       // where it begins in its file
   std::string root;        // before every record's name, with the slash
   std::vector<zip::Entry> entries;
+  bool has_sums = true;  // of its records: the older form has none
   pickle::Tree tree;
 
   const zip::Entry* Find(const std::string& name) const;  // without the root

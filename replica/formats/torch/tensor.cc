@@ -50,6 +50,40 @@ std::optional<DType> DTypeOfGlobal(const Tree& tree, NodeId id) {
   return std::nullopt;
 }
 
+Result<StoredStorage> StorageOf(const Tree& tree, NodeId persistent, const std::string& place) {
+  const auto bad = [&](const std::string& what) {
+    return Status(StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(tree[persistent].at) + ": " + what);
+  };
+  // ("storage", class, key, device, elements), in files without a zip followed by None or by (key, first element,
+  // elements) of a part of it.
+  const auto& id = tree[tree[persistent].items[0]];
+  if (id.kind != Kind::kTuple || id.items.size() < 5 || id.items.size() > 6) return bad("a storage that is none");
+  const auto key = tree.TextOf(id.items[2]);
+  const auto count = tree.IntOf(id.items[4]);
+  const auto& type = tree[id.items[1]];
+  if (tree.TextOf(id.items[0]) != "storage" || !key || !count || *count < 0 || type.kind != Kind::kGlobal)
+    return bad("a storage that is none");
+  StoredStorage storage;
+  storage.key = std::string(*key);
+  for (const StorageClass& one : kClasses)
+    if (type.text == "torch" && type.name == one.name) storage.dtype = *DTypeFromName(one.dtype);
+  const bool untyped = type.text == "torch.storage" && type.name == "UntypedStorage";
+  if (!storage.dtype && !untyped)
+    return bad("a storage of the class " + pickle::DescribeNode(tree, id.items[1]) + ", which is not supported");
+  const uint64_t unit = untyped ? 1 : DTypeSize(*storage.dtype);
+  if (static_cast<uint64_t>(*count) > static_cast<uint64_t>(INT64_MAX) / unit)
+    return bad("a storage of more than 63 bits of bytes");
+  storage.bytes = static_cast<uint64_t>(*count) * unit;
+  if (id.items.size() == 6 && tree[id.items[5]].kind != Kind::kNone) {
+    const auto& view = tree[id.items[5]];
+    const auto first = view.items.size() == 3 ? tree.IntOf(view.items[1]) : std::nullopt;
+    if (view.kind != Kind::kTuple || !first || *first < 0 || *first > *count)
+      return bad("a part of a storage that is none");
+    storage.view_offset = static_cast<uint64_t>(*first);
+  }
+  return storage;
+}
+
 Result<std::optional<StoredTensor>> TensorOf(const Tree& tree, NodeId id, const std::string& place) {
   const auto bad = [&](NodeId node, const std::string& what) {
     return Status(StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(tree[node].at) + ": " + what);
@@ -62,6 +96,7 @@ Result<std::optional<StoredTensor>> TensorOf(const Tree& tree, NodeId id, const 
     id = parameter->front();
   }
   const auto* v2 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor_v2");
+  if (!v2) v2 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor");  // until torch 0.4
   const auto* v3 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor_v3");
   // A plain tensor that somebody hung attributes on: (function, class, its arguments, the attributes).
   if (const auto* typed = tree.ArgumentsOf(id, "torch._tensor", "_rebuild_from_type_v2");
@@ -83,37 +118,20 @@ Result<std::optional<StoredTensor>> TensorOf(const Tree& tree, NodeId id, const 
   const auto& arguments = v2 ? *v2 : *v3;
   if (arguments.size() < (v2 ? 4u : 7u)) return bad(id, "a tensor with too few parts");
   StoredTensor tensor;
-  const auto& persistent = tree[arguments[0]];
-  if (persistent.kind != Kind::kPersistent || tree[persistent.items[0]].kind != Kind::kTuple ||
-      tree[persistent.items[0]].items.size() != 5)
-    return bad(id, "a tensor without a storage");
-  const auto& storage = tree[persistent.items[0]].items;
-  const auto key = tree.TextOf(storage[2]);
-  const auto count = tree.IntOf(storage[4]);
-  const auto& type = tree[storage[1]];
-  if (tree.TextOf(storage[0]) != "storage" || !key || !count || *count < 0 || type.kind != Kind::kGlobal)
-    return bad(id, "a storage that is none");
-  tensor.storage = std::string(*key);
-  bool known = false;
-  for (const StorageClass& one : kClasses)
-    if (type.text == "torch" && type.name == one.name) {
-      tensor.dtype = *DTypeFromName(one.dtype);
-      known = true;
-    }
-  const bool untyped = type.text == "torch.storage" && type.name == "UntypedStorage";
-  if (untyped && v3) {
-    const auto dtype = DTypeOfGlobal(tree, arguments[6]);
+  if (tree[arguments[0]].kind != Kind::kPersistent) return bad(id, "a tensor without a storage");
+  KINTSUGI_ASSIGN_OR_RETURN(StoredStorage storage, StorageOf(tree, arguments[0], place));
+  tensor.storage = std::move(storage.key);
+  tensor.storage_bytes = storage.bytes;
+  if (storage.dtype) {
+    tensor.dtype = *storage.dtype;
+  } else {
+    const auto dtype = v3 ? DTypeOfGlobal(tree, arguments[6]) : std::nullopt;
     if (!dtype)
-      return bad(id, "a tensor of the type " + pickle::DescribeNode(tree, arguments[6]) + ", which is not supported");
+      return bad(id,
+                 v3 ? "a tensor of the type " + pickle::DescribeNode(tree, arguments[6]) + ", which is not supported"
+                    : "a tensor over an untyped storage that does not say its type");
     tensor.dtype = *dtype;
-    known = true;
   }
-  if (!known)
-    return bad(id, "a storage of the class " + pickle::DescribeNode(tree, storage[1]) + ", which is not supported");
-  const uint64_t unit = untyped ? 1 : DTypeSize(tensor.dtype);
-  if (static_cast<uint64_t>(*count) > static_cast<uint64_t>(INT64_MAX) / unit)
-    return bad(id, "a storage of more than 63 bits of bytes");
-  tensor.storage_bytes = static_cast<uint64_t>(*count) * unit;
   const auto offset = tree.IntOf(arguments[1]);
   const auto shape = tree.NumbersOf(arguments[2]), strides = tree.NumbersOf(arguments[3]);
   if (!offset || *offset < 0 || !shape || !strides || shape->size() != strides->size())
@@ -122,7 +140,8 @@ Result<std::optional<StoredTensor>> TensorOf(const Tree& tree, NodeId id, const 
     if (length < 0) return bad(id, "a tensor with a negative length");
   for (const int64_t stride : *strides)
     if (stride < 0) return bad(id, "a tensor with a negative stride");
-  tensor.offset = static_cast<uint64_t>(*offset);
+  if (__builtin_add_overflow(static_cast<uint64_t>(*offset), storage.view_offset, &tensor.offset))
+    return bad(id, "a tensor whose offset has more than 64 bits");
   tensor.shape = *shape;
   tensor.strides = *strides;
   return std::optional<StoredTensor>(std::move(tensor));

@@ -23,6 +23,16 @@ struct StoredTensor {
   Shape shape, strides;
 };
 
+// What a persistent id says of a storage.
+struct StoredStorage {
+  std::string key;
+  std::optional<DType> dtype;  // nothing: untyped, the tensors over it say what they are of
+  uint64_t bytes = 0;
+  uint64_t view_offset = 0;  // elements; only the oldest files have storages within others
+};
+// Errors: it is none, or of a class that is not supported.
+Result<StoredStorage> StorageOf(const pickle::Tree& tree, pickle::NodeId persistent, const std::string& place);
+
 // Nothing: the node is no tensor. An error: it is one that is not supported (sparse, quantized, a subclass).
 Result<std::optional<StoredTensor>> TensorOf(const pickle::Tree& tree, pickle::NodeId id, const std::string& place);
 // Any tensor at all below this value, whatever its kind: a persistent id.

@@ -1,5 +1,7 @@
-// torch .pt: one zip of one state dictionary, as torch.save writes it and weights_only loads it.
+// torch .pt: one zip of one state dictionary, as torch.save writes it and weights_only loads it; what it wrote before 1.6
+// is read.
 #include "replica/formats/formats.h"
+#include "replica/formats/torch/old_archive.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/save/names.h"
 
@@ -14,16 +16,16 @@ class Torch final : public Format {
   bool Recognises(const std::string& path) const override {
     if (KindOfPath(path) != PathKind::kFile) return false;
     const auto file = MappedFile::Open(path, path);
-    return file.ok() && (*file)->text().starts_with("PK");
+    return file.ok() && ((*file)->text().starts_with("PK") || torch::IsOldArchive((*file)->text()));
   }
 
   Result<Catalog> Read(const std::string& path, const ReadOptions& options) const override {
     Catalog catalog("torch", path);
     KINTSUGI_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path, checkpoint::BaseName(path)));
-    if (!file->text().starts_with("PK"))
+    if (!file->text().starts_with("PK") && !torch::IsOldArchive(file->text()))
       return Status(StatusCode::kInvalidArgument, "'" + path +
-                                                      "', byte 0: it is no zip: the older forms of torch.save are "
-                                                      "not read; load and save it again with torch 1.6 or later");
+                                                      "', byte 0: it is neither a zip nor what torch.save wrote before "
+                                                      "1.6 (the tars of torch 0.1 are not read)");
     KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(file->text(), path));
     KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, archive, catalog.AddFile(file), {}, options));
     catalog.MarkShared();
