@@ -1,0 +1,69 @@
+#include "runtime/agent/parking.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+namespace {
+
+using core::GateState;
+using core::GateWord;
+using Outcome = core::TrainerParked::Outcome;
+
+core::FaultKind KindOf(FaultClass fault_class) {
+  switch (fault_class) {
+    case FaultClass::kException:
+      return core::FaultKind::kException;
+    case FaultClass::kCommError:
+      return core::FaultKind::kCommError;
+    case FaultClass::kMemoryError:
+      break;
+  }
+  return core::FaultKind::kMemoryHigh;
+}
+
+}  // namespace
+
+void Parking::LeaveLoop(const Status& status, bool threw) {
+  const GateWord now = gate_.Word();
+  if (now.state == GateState::kUpdating) gate_.MoveTo(GateState::kTorn, now.step);
+  if (now.state == GateState::kAtGate) gate_.MoveTo(GateState::kCommitted, now.step.Previous());
+  if (reports_.leaves()) {
+    (void)inbox_.AwaitEnd();
+    return;
+  }
+  const Status settled = commits_.Settle();
+  if (!settled.ok() && !reports_.told()) return Park(Outcome::kFault, Classify(settled));
+  if (status.ok()) return Park(Outcome::kFinished);
+  const bool interrupted = status.code() == StatusCode::kInterrupted || status.code() == StatusCode::kCancelled;
+  if (!threw && reports_.told()) return Park(Outcome::kInterrupted);
+  if (!threw && interrupted && gate_.Word().locked) return Park(Outcome::kInterrupted);
+  core::FaultReport fault = Classify(status);
+  // Interrupted with no incident in sight: something was aborted under the trainer.
+  if (!threw && interrupted) fault.kind = core::FaultKind::kCommError;
+  if (fault.kind == core::FaultKind::kMemoryHigh) page_.Mark(core::StateMark::kWriting);
+  Park(Outcome::kFault, std::move(fault));
+}
+
+core::FaultReport Parking::Classify(const Status& status) const {
+  KINTSUGI_CHECK(!status.ok(), "what is no error is no fault");
+  core::FaultReport fault;
+  fault.kind = status.code() == StatusCode::kCommFailure ? core::FaultKind::kCommError : core::FaultKind::kException;
+  if (const FaultClass* const known = registered_.FaultClassOf(status.message())) fault.kind = KindOf(*known);
+  fault.text = status.message();
+  fault.step = page_.begun();
+  fault.in_update = gate_.Word().state == GateState::kTorn;
+  const uint64_t injected = page_.words().fault_ns.load();
+  const TimePoint now = SteadyClock::SteadyNow();
+  // The injector's stamp counts while it is fresh: it is this fault's.
+  const TimePoint stamp(Duration(static_cast<int64_t>(injected)));
+  fault.since = injected > 0 && now - stamp < std::chrono::seconds(5) ? stamp : now;
+  return fault;
+}
+
+void Parking::Park(Outcome outcome, core::FaultReport fault) {
+  thread_.Post(core::TrainerParked{outcome, gate_.Word(), std::move(fault)});
+}
+
+}  // namespace kintsugi

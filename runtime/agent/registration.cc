@@ -1,0 +1,129 @@
+#include "runtime/agent/registration.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+
+Status Registration::AddTensor(const ShardedTensor& tensor) {
+  KINTSUGI_RETURN_IF_ERROR(aliases_.CheckFree(tensor.key));
+  return registry_.AddTensor(tensor);
+}
+
+Status Registration::AddObject(const ShardedObject& object) {
+  KINTSUGI_RETURN_IF_ERROR(aliases_.CheckFree(object.key));
+  return registry_.AddObject(object);
+}
+
+Status Registration::SetLayout(int layout, const std::vector<Rank>& group, int replicas) {
+  const Rank self = self_.options.rank;
+  if (begun_)
+    return {StatusCode::kFailedPrecondition, "layout " + std::to_string(layout) + " set after Agent::Run began"};
+  if (layout < 0 || group.empty() || replicas < 1 || group.size() % static_cast<size_t>(replicas) != 0)
+    return {StatusCode::kInvalidArgument, "layout " + std::to_string(layout) + ": " + std::to_string(replicas) +
+                                              " replicas do not divide a group of " + std::to_string(group.size()) +
+                                              " ranks"};
+  if (std::find(group.begin(), group.end(), self) == group.end())
+    return {StatusCode::kInvalidArgument,
+            "layout " + std::to_string(layout) + ": rank " + self.ToString() + " is not in the group it names"};
+  std::vector<Rank> sorted = group;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+    return {StatusCode::kInvalidArgument,
+            "layout " + std::to_string(layout) + ": rank " + twice->ToString() + " is in its group twice"};
+  layouts_[layout] = {std::move(sorted), replicas};
+  return Status::Ok();
+}
+
+Status Registration::SetHandler(HandlerKind kind, HandlerFunction function, void* context) {
+  if (begun_)
+    return {StatusCode::kFailedPrecondition,
+            "handler '" + std::string(HandlerKindName(kind)) + "' registered after Agent::Run began"};
+  return handlers_.Register(kind, function, context);
+}
+
+Status Registration::SetStateService(std::shared_ptr<StateService> service) {
+  if (begun_) return {StatusCode::kFailedPrecondition, "the state service was set after Agent::Run began"};
+  service_ = std::move(service);
+  return Status::Ok();
+}
+
+Status Registration::SetSnapshotService(std::shared_ptr<SnapshotService> service) {
+  if (begun_) return {StatusCode::kFailedPrecondition, "the snapshot service was set after Agent::Run began"};
+  snapshots_ = std::move(service);
+  return Status::Ok();
+}
+
+Status Registration::SetGate(GateMode mode, GateFunction function, void* context) {
+  if (begun_) return {StatusCode::kFailedPrecondition, "the gate was set after Agent::Run began"};
+  if ((mode == GateMode::kTrainer) != (function != nullptr))
+    return {StatusCode::kInvalidArgument, "a gate of the trainer's own needs a function, the other modes none"};
+  gate_ = {mode, function, context};
+  return Status::Ok();
+}
+
+Status Registration::AddFault(const std::string& pattern, FaultClass fault_class) {
+  if (pattern.empty()) return {StatusCode::kInvalidArgument, "a fault pattern must not be empty: it would match all"};
+  faults_.emplace_back(pattern, fault_class);
+  return Status::Ok();
+}
+
+const FaultClass* Registration::FaultClassOf(const std::string& text) const {
+  const auto found = std::find_if(faults_.begin(), faults_.end(),
+                                  [&](const auto& fault) { return text.find(fault.first) != std::string::npos; });
+  return found == faults_.end() ? nullptr : &found->second;
+}
+
+Status Registration::CheckHandlers() const {
+  for (HandlerKind kind : {HandlerKind::kStop, HandlerKind::kClean, HandlerKind::kRebuildGroup})
+    if (!handlers_.Has(kind))
+      return {StatusCode::kFailedPrecondition,
+              "no handler '" + std::string(HandlerKindName(kind)) + "' is registered: Agent::Run needs it"};
+  for (const auto& [key, object] : registry_.objects())
+    if (object.kind == ObjectKind::kDerived && !handlers_.Has(HandlerKind::kRollback))
+      return {
+          StatusCode::kFailedPrecondition,
+          "object '" + key + "' is derived, but no handler 'rollback' is registered that computes it from the step"};
+  return Status::Ok();
+}
+
+Status Registration::CheckState() const {
+  if (begun_) return {StatusCode::kFailedPrecondition, "the guard was begun twice (Agent::Run, Agent::BeginGuard)"};
+  KINTSUGI_RETURN_IF_ERROR(CheckLayouts());
+  for (const auto& [key, tensor] : registry_.tensors())
+    if (service_) KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
+  if (registry_.HasMirrored() && !service_)
+    return {StatusCode::kFailedPrecondition,
+            "mirrored objects need the state service: join through kintsugi::Join, or SetStateService"};
+  return Status::Ok();
+}
+
+// What no layout holds would never be repaired, and nobody would notice.
+Status Registration::CheckLayouts() const {
+  std::map<int, size_t> tensors;
+  for (const auto& [key, tensor] : registry_.tensors()) {
+    ++tensors[tensor.layout];
+    if (layouts_.count(tensor.layout)) continue;
+    std::string declared;
+    for (const auto& [layout, claim] : layouts_) declared += (declared.empty() ? "" : ", ") + std::to_string(layout);
+    return {StatusCode::kFailedPrecondition,
+            "tensor '" + key + "' is of layout " + std::to_string(tensor.layout) +
+                ", which nobody declared: call SetReplicaLayout(" + std::to_string(tensor.layout) +
+                ", group, replicas), with a group of this rank alone where no other holds it (declared: " +
+                (declared.empty() ? "none" : declared) + ")"};
+  }
+  for (const auto& [layout, claim] : layouts_)
+    if (!tensors.count(layout) && !(registry_.tensors().empty() && registry_.HasMirrored()))
+      return {
+          StatusCode::kFailedPrecondition,
+          "layout " + std::to_string(layout) + " was declared (SetReplicaLayout), but no registered tensor is of it"};
+  return Status::Ok();
+}
+
+void Registration::Begin() {
+  KINTSUGI_CHECK(registry_.sealed(), "the guard begins with a registry that is sealed");
+  KINTSUGI_CHECK(!begun_.exchange(true), "the guard begins once");
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,79 @@
+// Registration: what the trainer hands over before the guard begins: state, layouts, handlers, services, its gate.
+//
+// Threads: the trainer's until Begin; constant afterwards, but for where tensors lie (tensor_places.h), and any thread may
+// look that has seen begun().
+// Ownership: of all of it; handlers' contexts and registered memory stay the trainer's and outlive the run.
+// Errors: kFailedPrecondition: it comes too late, or something lacks; kInvalidArgument names the value. Both say what to do.
+// Invariants: Begin comes once, after CheckState.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/agent.h"
+#include "runtime/agent/membership.h"
+
+namespace kintsugi {
+
+class Registration {
+ public:
+  struct TrainerGate {
+    GateMode mode = GateMode::kControlPlane;
+    GateFunction function = nullptr;
+    void* context = nullptr;
+  };
+
+  explicit Registration(const Membership& self) : self_(self) {}
+
+  Status AddTensor(const ShardedTensor& tensor);
+  Status AddObject(const ShardedObject& object);
+  Status AddAlias(const std::string& alias, const std::string& key) { return aliases_.Add(alias, key, registry_); }
+  Status SetLayout(int layout, const std::vector<Rank>& group, int replicas);
+  Status SetHandler(HandlerKind kind, HandlerFunction function, void* context);
+  Status SetStateService(std::shared_ptr<StateService> service);
+  Status SetSnapshotService(std::shared_ptr<SnapshotService> service);
+  Status SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory) {
+    return registry_.SetDeviceMemory(std::move(memory));
+  }
+  Status SetGate(GateMode mode, GateFunction function, void* context);
+  // At any time; the trainer's thread alone reads it.
+  Status AddFault(const std::string& pattern, FaultClass fault_class);
+
+  // What Agent::Run needs, and every guard.
+  Status CheckHandlers() const;
+  Status CheckState() const;
+  void Seal() { registry_.Seal(); }
+  void Begin();
+  bool begun() const { return begun_; }
+
+  StateRegistry& registry() { return registry_; }
+  const StateRegistry& registry() const { return registry_; }
+  const Aliases& aliases() const { return aliases_; }
+  const HandlerRegistry& handlers() const { return handlers_; }
+  const std::shared_ptr<StateService>& service() const { return service_; }
+  const std::shared_ptr<SnapshotService>& snapshots() const { return snapshots_; }
+  const std::map<int, core::GroupClaim>& layouts() const { return layouts_; }
+  const TrainerGate& gate() const { return gate_; }
+  // What an error of this text is to the trainer; null: nothing was said of it.
+  const FaultClass* FaultClassOf(const std::string& text) const;
+
+ private:
+  Status CheckLayouts() const;
+
+  const Membership& self_;
+  StateRegistry registry_;
+  Aliases aliases_;
+  HandlerRegistry handlers_;
+  std::shared_ptr<StateService> service_;
+  std::shared_ptr<SnapshotService> snapshots_;
+  std::map<int, core::GroupClaim> layouts_;
+  TrainerGate gate_;
+  std::vector<std::pair<std::string, FaultClass>> faults_;
+  std::atomic<bool> begun_{false};
+};
+
+}  // namespace kintsugi

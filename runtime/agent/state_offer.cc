@@ -1,0 +1,44 @@
+#include "runtime/agent/state_offer.h"
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+
+void StateOffer::Begin() {
+  KINTSUGI_CHECK(registered_.registry().sealed() && !registered_.begun(), "state is offered first as the guard begins");
+  has_mirrored_ = registered_.registry().HasMirrored();
+  KINTSUGI_CHECK(!has_mirrored_ || registered_.service(), "mirrored objects without a state service");
+  if (self_.options.state_fd >= 0) keeper_.Open(UniqueFd(self_.options.state_fd));
+  Offer();
+}
+
+void StateOffer::Offer() {
+  if (self_.options.state_fd < 0) return;  // no launcher, or one that holds nothing
+  const std::string why = keeper_.Offer(has_mirrored_);
+  if (!why.empty())
+    warning_ = "when its process is lost its state cannot be adopted, all of it will be streamed: " + why;
+}
+
+Status StateOffer::Mirror(Step step, const std::vector<uint8_t>& objects) {
+  KINTSUGI_CHECK(has_mirrored_, "objects are mirrored that nobody registered");
+  StateService& service = *registered_.service();
+  KINTSUGI_RETURN_IF_ERROR(service.Mirror(step, objects));
+  if (keeper_.keeps_objects()) keeper_.KeepObjects(step, service.PackMirrored(step));
+  return Status::Ok();
+}
+
+Status StateOffer::Prepare(const core::PhaseOrder& order) {
+  if (order.phase == core::Phase::kRollback) page_.Mark(core::StateMark::kWriting);
+  if (order.phase != core::Phase::kRepair) return Status::Ok();
+  bool adopts = false, receives = order.rung == Rung::kReload;
+  for (const RepairMove& move : order.moves)
+    if (move.destination == self_.options.rank) (move.adopt ? adopts : receives) = true;
+  if (receives) page_.Mark(core::StateMark::kWriting);
+  if (!adopts) return Status::Ok();
+  if (!has_mirrored_) return keeper_.Adopt(order.step, nullptr);
+  return keeper_.Adopt(order.step, [&](const std::vector<uint8_t>& objects) {
+    return registered_.service()->TakeMirrored(order.step, objects);
+  });
+}
+
+}  // namespace kintsugi

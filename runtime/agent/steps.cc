@@ -1,0 +1,104 @@
+#include "runtime/agent/steps.h"
+
+#include <string>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+
+using core::GateState;
+using core::GateWord;
+
+void Steps::Open() {
+  KINTSUGI_CHECK(!report_writer_, "reports are opened once");
+  report_writer_.emplace(page_.words().reports);
+}
+
+Status Steps::Poll() const {
+  if (gate_.SeemsLocked()) [[unlikely]]
+    return Interrupted("poll");
+  return Status::Ok();
+}
+
+// Under a lock the word may be anywhere: what follows then is settled by the incident.
+Status Steps::CheckStep(const char* where, Step step) const {
+  const GateWord now = gate_.Word();
+  if (now.locked) return Status::Ok();
+  const Step next = now.state == GateState::kCommitted ? now.step.Next() : now.step;
+  if (step == next) [[likely]]
+    return Status::Ok();
+  return {StatusCode::kFailedPrecondition,
+          std::string(where) + "(" + step.ToString() + ") while the rank is " +
+              std::string(core::GateStateName(now.state)) + "(" + now.step.ToString() + "): step " + next.ToString() +
+              " is the one to compute; each step has its update, an empty one where it is skipped"};
+}
+
+Status Steps::CheckBegin(Step step) {
+  KINTSUGI_RETURN_IF_ERROR(pass_.CheckThread("BeginStep"));
+  if (const GateWord now = gate_.Word(); !now.locked && now.state != GateState::kCommitted) [[unlikely]]
+    return {StatusCode::kFailedPrecondition,
+            "BeginStep(" + step.ToString() + ") within update " + now.step.ToString() + ": EndUpdate ends it"};
+  KINTSUGI_RETURN_IF_ERROR(CheckStep("BeginStep", step));
+  if (!pass_.BeginStep(step) && !gate_.Word().locked) [[unlikely]]
+    return {StatusCode::kFailedPrecondition, "BeginStep(" + step.ToString() + ") twice"};
+  return Status::Ok();
+}
+
+Status Steps::Begin(Step step) {
+  KINTSUGI_RETURN_IF_ERROR(CheckBegin(step));
+  const TimePoint now = SteadyClock::SteadyNow();
+  reports_.NoteBegun(step, now);
+  SharedWords& words = page_.words();
+  words.progress.store(PackProgress(step.value(), TrainPhase::kForward, activities_.now()), std::memory_order_seq_cst);
+  words.progress_ns.store(static_cast<uint64_t>(now.nanoseconds()), std::memory_order_relaxed);
+  if (gate_.Word().locked) return Interrupted("BeginStep");
+  commits_.NoteSettled();
+  if (pass_.TellResumed()) {
+    words.resumed_generation.store(pass_.generation().value(), std::memory_order_release);
+    thread_.Post(core::TrainerResumed{});
+  }
+  const Step boundary = step.Previous();
+  if (snapshots_.IsDue(boundary)) [[unlikely]]
+    snapshots_.Take(boundary);
+  return IsSavePoint(boundary) ? SaveAt(boundary) : Status::Ok();
+}
+
+bool Steps::IsSavePoint(Step boundary) const {
+  const uint64_t pause = inbox_.pause_at();
+  const auto every = [&](uint64_t steps) { return steps > 0 && boundary.value() % steps == 0; };
+  const bool due = every(self_.join.save_every) || every(self_.join.verify_every);
+  return boundary > pass_.released_at() && (due || (pause > 0 && boundary.value() >= pause));
+}
+
+Status Steps::SaveAt(Step boundary) {
+  KINTSUGI_RETURN_IF_ERROR(commits_.Settle());
+  thread_.Post(core::TrainerAtSavePoint{boundary});
+  return guard_.AtSavePoint();
+}
+
+Status Steps::Report(Step step, double loss, std::span<const uint64_t> samples) {
+  if (report_writer_->Publish(step.value(), loss, samples)) return Status::Ok();
+  return {StatusCode::kInvalidArgument, "Report of step " + step.ToString() + ": " + std::to_string(samples.size()) +
+                                            " samples; the limit is " + std::to_string(ReportRing::kMaxSamples)};
+}
+
+Status Steps::EnterPhase(Step step, TrainPhase phase) {
+  // After its commit a step is still marked: its parameters are gathered.
+  if (step != gate_.Word().step) KINTSUGI_RETURN_IF_ERROR(CheckStep("EnterPhase", step));
+  page_.words().progress.store(PackProgress(step.value(), phase, activities_.now()), std::memory_order_relaxed);
+  if (phase == TrainPhase::kForward) injections_.SlowDown();
+  if (!armed_.any()) [[likely]]
+    return Status::Ok();
+  return injections_.StrikeIfDue(step,
+                                 [&](const Injection& fault) { return fault.collective == 0 && fault.phase == phase; });
+}
+
+Status Steps::BeginCollective() {
+  const int number = pass_.BeginCollective();
+  if (!armed_.any()) [[likely]]
+    return Status::Ok();
+  const Step step(UnpackProgress(page_.words().progress.load(std::memory_order_relaxed)).step);
+  return injections_.StrikeIfDue(step, [&](const Injection& fault) { return fault.collective == number; });
+}
+
+}  // namespace kintsugi

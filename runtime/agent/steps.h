@@ -1,0 +1,70 @@
+// Steps: what the trainer calls in its loop beside the update: where a step begins, which phase it is in, what it reports;
+// and the boundaries at which it is saved, compared or copied.
+//
+// Threads: the loop's; a second one is refused by name. EnterPhase, BeginCollective and Poll are for any that the loop
+// waits for.
+// Ownership: the writer of the page's reports.
+// Errors: kInterrupted: an incident has begun. kFailedPrecondition: no right program makes this call now.
+// Invariants: the page says that a step has begun before orders for its boundary are looked at (snapshot_points.h).
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "runtime/agent/guard.h"
+#include "runtime/agent/injections.h"
+#include "runtime/agent/snapshot_points.h"
+
+namespace kintsugi {
+
+class Steps {
+ public:
+  Steps(const Membership& self, RankPage& page, const Gate& gate, const Inbox& inbox, const ArmedFaults& armed,
+        AgentThread& thread, SnapshotPoints& snapshots, LoopPass& pass, const Activities& activities,
+        DeviceCommits& commits, FaultReports& reports, Injections& injections, Guard& guard)
+      : self_(self),
+        page_(page),
+        gate_(gate),
+        inbox_(inbox),
+        armed_(armed),
+        thread_(thread),
+        snapshots_(snapshots),
+        pass_(pass),
+        activities_(activities),
+        commits_(commits),
+        reports_(reports),
+        injections_(injections),
+        guard_(guard) {}
+
+  // The page is open.
+  void Open();
+
+  Status Begin(Step step);
+  Status EnterPhase(Step step, TrainPhase phase);
+  Status BeginCollective();
+  Status Report(Step step, double loss, std::span<const uint64_t> samples);
+  Status Poll() const;
+
+ private:
+  Status CheckBegin(Step step);
+  Status CheckStep(const char* where, Step step) const;
+  bool IsSavePoint(Step boundary) const;
+  Status SaveAt(Step boundary);
+
+  const Membership& self_;
+  RankPage& page_;
+  const Gate& gate_;
+  const Inbox& inbox_;
+  const ArmedFaults& armed_;
+  AgentThread& thread_;
+  SnapshotPoints& snapshots_;
+  LoopPass& pass_;
+  const Activities& activities_;
+  DeviceCommits& commits_;
+  FaultReports& reports_;
+  Injections& injections_;
+  Guard& guard_;
+  std::optional<ReportWriter> report_writer_;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,188 @@
+#include "runtime/agent/tasks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+namespace {
+
+// Phases that are the trainer's to work off; VERIFY is the agent's own.
+struct PhaseTask {
+  core::Phase phase;
+  HandlerKind handler;
+  TaskKind task;
+};
+constexpr PhaseTask kPhaseTasks[] = {
+    {core::Phase::kClean, HandlerKind::kClean, TaskKind::kClean},
+    {core::Phase::kRebuild, HandlerKind::kRebuildGroup, TaskKind::kRebuildGroup},
+    {core::Phase::kRepair, HandlerKind::kRepair, TaskKind::kRepair},
+    {core::Phase::kRollback, HandlerKind::kRollback, TaskKind::kRollback},
+    {core::Phase::kDump, HandlerKind::kSave, TaskKind::kSave},
+    {core::Phase::kRename, HandlerKind::kRename, TaskKind::kRename},
+};
+
+const PhaseTask& TaskOf(core::Phase phase) {
+  const auto* found = std::find_if(std::begin(kPhaseTasks), std::end(kPhaseTasks),
+                                   [&](const PhaseTask& task) { return task.phase == phase; });
+  KINTSUGI_CHECK(found != std::end(kPhaseTasks), "an order for a phase that is not the trainer's");
+  return *found;
+}
+
+// What the state plane throws is the task's failure, and never leaves the agent.
+template <typename Function>
+Status Guarded(const Function& function) {
+  try {
+    return function();
+  } catch (const std::exception& e) {
+    return {StatusCode::kInternal, e.what()};
+  } catch (...) {
+    return {StatusCode::kInternal, "something that is no std::exception"};
+  }
+}
+
+}  // namespace
+
+struct Tasks::Open {
+  Open(const core::RunOnTrainer& order, std::shared_ptr<CancelToken> token, std::unique_ptr<Store> of_generation)
+      : run(order), cancel(std::move(token)), store(std::move(of_generation)) {}
+  const core::RunOnTrainer run;
+  const std::shared_ptr<CancelToken> cancel;
+  const std::unique_ptr<Store> store;
+  HandlerContext call;
+  core::PhaseDone done;
+  std::vector<uint8_t> objects;  // rollback: this rank's mirrored ones, for the partners
+};
+
+Tasks::Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPlace& place,
+             StoreClient& store, AgentThread& thread, StopWatch& stop, StateOffer& offer, Relocations& relocations)
+    : self_(self),
+      registered_(registered),
+      pass_(pass),
+      place_(place),
+      store_(store),
+      thread_(thread),
+      stop_(stop),
+      offer_(offer),
+      relocations_(relocations) {}
+
+Tasks::~Tasks() = default;
+
+bool Tasks::Begin(const core::RunOnTrainer& run, std::shared_ptr<CancelToken> cancel) {
+  KINTSUGI_CHECK(cancel, "a task that cannot be cancelled");
+  stop_.AwaitIdle();  // what it aborts is what the task destroys and makes anew
+  place_.BeginTask(run.order.phase);
+  open_ = std::make_unique<Open>(run, std::move(cancel), store_.Of(run.generation));
+  open_->call = ContextOf(run);
+  open_->call.cancel = open_->cancel.get();
+  open_->call.store = open_->store.get();
+  open_->done.phase = run.order.phase;
+  const bool verifies = run.order.phase == core::Phase::kVerify;
+  const Status begun = Guarded([&]() -> Status {
+    KINTSUGI_RETURN_IF_ERROR(relocations_.Drop(run.order.unregistered));
+    relocations_.Settle();
+    return verifies ? Verify() : Prepare();
+  });
+  if (begun.ok() && !verifies) return true;
+  Answer(begun);
+  return false;
+}
+
+GuardTask Tasks::open() {
+  KINTSUGI_CHECK(open_, "no task is open");
+  return {TaskOf(open_->run.order.phase).task, open_->call.step, &open_->call, {}};
+}
+
+HandlerContext Tasks::ContextOf(const core::RunOnTrainer& run) const {
+  HandlerContext call;
+  call.rank = self_.options.rank;
+  call.world_size = self_.options.world_size;
+  call.generation = run.generation;
+  call.step = run.order.step;
+  call.deadline = SteadyClock::SteadyNow() + run.order.limit;
+  call.rung = run.order.rung;
+  call.fault_ranks = run.order.fault_ranks;
+  call.replaced_ranks = run.order.replaced_ranks;
+  call.partners = run.order.partners;
+  std::copy_if(run.order.moves.begin(), run.order.moves.end(), std::back_inserter(call.moves),
+               [](const RepairMove& move) { return !move.adopt; });
+  call.entries = run.order.entries;
+  call.directory = run.order.directory;
+  call.from_snapshot = run.order.from_snapshot;
+  call.moves_latest = run.order.moves_latest;
+  call.unregistered = run.order.unregistered;
+  return call;
+}
+
+Status Tasks::Verify() {
+  if (!registered_.service()) return Status::Ok();
+  KINTSUGI_ASSIGN_OR_RETURN(open_->done.digests, registered_.service()->Digests(*open_->cancel));
+  return Status::Ok();
+}
+
+// What comes before the trainer's part of a task: its state, and the objects of the step, are put in place.
+Status Tasks::Prepare() {
+  KINTSUGI_RETURN_IF_ERROR(offer_.Prepare(open_->run.order));
+  if (open_->run.order.phase != core::Phase::kRollback || !offer_.has_mirrored()) return Status::Ok();
+  return PrepareObjects();
+}
+
+Status Tasks::PrepareObjects() {
+  const StateRegistry& registry = registered_.registry();
+  // A process that begins a run, or has just loaded a checkpoint, has them live; otherwise they may be ahead of S.
+  const bool live = open_->call.rung == Rung::kReload || (!pass_.ever_released() && !self_.join.replacement);
+  if (live) {
+    open_->objects = registry.CaptureMirrored();
+    return Status::Ok();
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(open_->objects, registered_.service()->Mirrored(open_->call.step));
+  return registry.RestoreMirrored(open_->objects);
+}
+
+Status Tasks::CarryOut() {
+  if (place_.at() != TrainerAt::kInTask) return place_.Misplaced("CarryOutTask");
+  KINTSUGI_CHECK(open_, "the thread is within a task, and none is open");
+  const HandlerKind kind = TaskOf(open_->run.order.phase).handler;
+  const HandlerRegistry& handlers = registered_.handlers();
+  // Nothing may follow from the state; every other task has a handler (CheckHandlers, or the registry says which
+  // lacks).
+  if (kind == HandlerKind::kRollback && !handlers.Has(kind)) return Finish(Status::Ok());
+  return Finish(Guarded([&] { return handlers.Call(kind, open_->call); }));
+}
+
+Status Tasks::Finish(const Status& outcome) {
+  if (place_.at() != TrainerAt::kInTask) return place_.Misplaced("FinishTask");
+  relocations_.Settle();
+  Answer(outcome.ok() ? Guarded([&] { return Conclude(); }) : outcome);
+  return Status::Ok();
+}
+
+// What comes after the trainer's part.
+Status Tasks::Conclude() {
+  open_->done.bytes_moved = open_->call.bytes_moved;
+  open_->done.loaded = open_->call.loaded_step;
+  const core::Phase phase = open_->run.order.phase;
+  // The agent's own channels belong to the generation just as the trainer's groups do.
+  if (phase == core::Phase::kRebuild && registered_.service()) return registered_.service()->Open(open_->call);
+  // Partners that were replaced hold nothing of ours yet.
+  if (phase != core::Phase::kRollback || !offer_.has_mirrored()) return Status::Ok();
+  return offer_.Mirror(open_->call.step, open_->objects);
+}
+
+void Tasks::Answer(const Status& status) {
+  KINTSUGI_CHECK(open_, "an answer to no task");
+  core::PhaseDone done = std::move(open_->done);
+  done.code = status.code();
+  done.unregistered.assign(relocations_.unregistered().begin(), relocations_.unregistered().end());
+  done.text = status.ok() ? open_->call.remark : status.message();
+  std::optional<core::Published> published;
+  const core::RunOnTrainer& run = open_->run;
+  if (run.order.phase == core::Phase::kRename && status.ok())
+    published = core::Published{run.order.step, run.order.directory};
+  thread_.Post(core::HandlerDone{run.generation, std::move(done), std::move(published)});
+  place_.EndTask();
+  open_.reset();
+}
+
+}  // namespace kintsugi

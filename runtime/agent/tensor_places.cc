@@ -1,0 +1,80 @@
+#include "runtime/agent/tensor_places.h"
+
+#include <memory>
+
+#include "runtime/base/check.h"
+#include "runtime/device/cuda_fresh_memory.h"
+
+namespace kintsugi {
+namespace {
+
+// Fresh memory where the tensor lies; the driver is loaded when the first tensor on a device needs it.
+class FreshByKind final : public device::FreshMemory {
+ public:
+  Status Replace(const Memory& memory, const device::AddressRange& range) override {
+    if (memory.kind != MemoryKind::kDevice) return host_->Replace(memory, range);
+    if (!device_) {
+      KINTSUGI_ASSIGN_OR_RETURN(device_, device::CudaFreshMemory(memory.device));
+    }
+    return device_->Replace(memory, range);
+  }
+
+ private:
+  const std::unique_ptr<device::FreshMemory> host_ = device::HostFreshMemory();
+  std::unique_ptr<device::FreshMemory> device_;
+};
+
+}  // namespace
+
+bool TensorPlaces::moving() const {
+  const MutexLock lock(mutex_);
+  return relocation_.has_value();
+}
+
+void TensorPlaces::Begin() {
+  const MutexLock lock(mutex_);
+  KINTSUGI_CHECK(!relocation_, "tensors are moving already");
+  relocation_.emplace(registered_.registry());
+}
+
+Status TensorPlaces::Move(const ShardedTensor& tensor) {
+  const MutexLock lock(mutex_);
+  KINTSUGI_CHECK(relocation_, "a tensor moves before Begin");
+  return relocation_->Move(tensor);
+}
+
+Status TensorPlaces::Remove(const std::string& key) {
+  const MutexLock lock(mutex_);
+  KINTSUGI_CHECK(relocation_, "a tensor goes before Begin");
+  return relocation_->Remove(key);
+}
+
+bool TensorPlaces::Settle() {
+  const MutexLock lock(mutex_);
+  if (!relocation_) return false;
+  registered_.registry() = relocation_->Moved();
+  relocation_.reset();
+  KINTSUGI_CHECK(registered_.registry().sealed(), "what is registered is settled before the guard begins");
+  return true;
+}
+
+bool TensorPlaces::Holds(const std::string& key) const {
+  const MutexLock lock(mutex_);
+  return registered_.registry().tensors().count(key) > 0;
+}
+
+Result<std::vector<std::string>> TensorPlaces::Renew(const std::vector<device::AddressRange>& damaged) {
+  const MutexLock lock(mutex_);
+  const auto& tensors = registered_.registry().tensors();
+  const device::Damage damage = device::FindDamage(tensors, damaged);
+  if (relocation_) return Status(StatusCode::kUnavailable, "tensors were about to move");
+  if (!damage.IsPatchable())
+    return Status(StatusCode::kUnavailable, "the damage is not within whole pages of registered tensors");
+  FreshByKind fresh;
+  KINTSUGI_RETURN_IF_ERROR(device::ReplaceDamaged(tensors, damage, fresh));
+  std::vector<std::string> keys;
+  for (const device::TensorDamage& tensor : damage.tensors) keys.push_back(tensor.key);
+  return keys;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,168 @@
+// Small parts of the trainer's half: where its thread is, its pass through the loop, what it is busy with, faults that are
+// armed, tensors that move.
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "runtime/agent/activities.h"
+#include "runtime/agent/armed_faults.h"
+#include "runtime/agent/loop_pass.h"
+#include "runtime/agent/tensor_places.h"
+#include "runtime/agent/trainer_place.h"
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+namespace {
+
+TEST(TrainerPlace, IsAfterATaskWhereItWasBefore) {
+  for (const TrainerAt before : {TrainerAt::kParked, TrainerAt::kAtSavePoint}) {
+    TrainerPlace place;
+    place.Go(before);
+    place.BeginTask(core::Phase::kRepair);
+    EXPECT_EQ(place.at(), TrainerAt::kInTask);
+    EXPECT_EQ(place.phase(), core::Phase::kRepair);
+    place.EndTask();
+    EXPECT_EQ(place.at(), before);
+    EXPECT_EQ(place.phase(), std::nullopt);
+  }
+}
+
+TEST(TrainerPlace, BeginsTasksWhereTheyAreTaken) {
+  TrainerPlace place;
+  EXPECT_THROW(place.BeginTask(core::Phase::kClean), CheckFailure);
+  EXPECT_THROW(place.EndTask(), CheckFailure);
+  EXPECT_EQ(place.Misplaced("NextTask").message(),
+            "NextTask while the trainer is outside the guard: BeginGuard comes first");
+}
+
+TEST(LoopPass, BelongsToTheThreadThatCalledFirst) {
+  LoopPass pass;
+  pass.OnRelease({Generation(1), Step(4)});
+  pass.Begin();
+  EXPECT_TRUE(pass.CheckThread("BeginStep").ok());
+  Status other;
+  bool is_its = true;
+  const auto ask = [&] {
+    other = pass.CheckThread("BeginStep");
+    is_its = pass.IsItsThread();
+  };
+  std::thread(ask).join();
+  EXPECT_EQ(other.code(), StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(is_its);
+  pass.Begin();
+  std::thread(ask).join();
+  EXPECT_TRUE(other.ok()) << "the next pass may be another thread's";
+  EXPECT_FALSE(pass.CheckThread("BeginStep").ok());
+}
+
+TEST(LoopPass, BeginsAStepOnceAndTellsItsFirst) {
+  LoopPass pass;
+  EXPECT_FALSE(pass.ever_released());
+  EXPECT_FALSE(pass.TellResumed());
+  EXPECT_THROW(pass.Begin(), CheckFailure);
+  pass.OnRelease({Generation(1), Step(4)});
+  pass.Begin();
+  EXPECT_TRUE(pass.BeginStep(Step(5)));
+  EXPECT_TRUE(pass.TellResumed());
+  EXPECT_EQ(pass.BeginCollective(), 1);
+  EXPECT_EQ(pass.BeginCollective(), 2);
+  EXPECT_FALSE(pass.BeginStep(Step(5)));
+  EXPECT_TRUE(pass.BeginStep(Step(6)));
+  EXPECT_FALSE(pass.TellResumed());
+  EXPECT_EQ(pass.BeginCollective(), 1);
+  pass.Begin();
+  EXPECT_TRUE(pass.BeginStep(Step(6)));
+  EXPECT_TRUE(pass.TellResumed());
+}
+
+TEST(Activities, NestAndAreShownInThePage) {
+  RankPage page;
+  ASSERT_TRUE(page.Open(-1).ok());
+  Activities activities(page);
+  const auto shown = [&] { return UnpackProgress(page.words().progress.load()).activity; };
+  ASSERT_TRUE(activities.Begin(Activity::kEval).ok());
+  ASSERT_TRUE(activities.Begin(Activity::kWait).ok());
+  EXPECT_EQ(shown(), Activity::kWait);
+  ASSERT_TRUE(activities.End().ok());
+  EXPECT_EQ(shown(), Activity::kEval);
+  activities.Clear();
+  EXPECT_EQ(activities.now(), Activity::kNone);
+  EXPECT_EQ(activities.End().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(activities.Begin(Activity::kNone).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(ArmedFaults, AreTakenOnceAndAreThisRanksOwn) {
+  ArmedFaults armed;
+  armed.Arm("7 kill:2@5:update", Rank(1));
+  armed.Arm("nonsense", Rank(1));
+  EXPECT_FALSE(armed.any());
+  armed.Arm("8 kill:1@5:update", Rank(1));
+  ASSERT_TRUE(armed.any());
+  const auto here = [](const Injection& fault) { return fault.phase == TrainPhase::kUpdate; };
+  EXPECT_FALSE(armed.Take(Step(4), here));
+  EXPECT_FALSE(armed.Take(Step(5), [](const Injection&) { return false; }));
+  const auto taken = armed.Take(Step(5), here);
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->id, 8u);
+  EXPECT_FALSE(armed.any());
+  EXPECT_FALSE(armed.Take(Step(5), here));
+}
+
+// ---- tensors that move -------------------------------------------------------------------------------------------------
+
+struct OneTensor {
+  OneTensor() {
+    tensor.key = "w";
+    tensor.global_shape = tensor.local_shape = {8};
+    tensor.global_offset = {0};
+    tensor.memory.data = old_place.data();
+    tensor.memory.size_bytes = 8 * DTypeSize(tensor.dtype);
+    EXPECT_TRUE(registered.AddTensor(tensor).ok());
+    registered.Seal();
+    tensor.memory.data = new_place.data();
+  }
+  const void* place() const { return registered.registry().tensors().at("w").memory.data; }
+  std::vector<uint8_t> old_place = std::vector<uint8_t>(64), new_place = std::vector<uint8_t>(64);
+  ShardedTensor tensor;
+  Membership self;
+  Registration registered{self};
+  TensorPlaces places{registered};
+};
+
+TEST(TensorPlaces, CountOnceTheTaskIsOver) {
+  OneTensor one;
+  EXPECT_FALSE(one.places.Settle());
+  one.places.Begin();
+  ASSERT_TRUE(one.places.Move(one.tensor).ok());
+  EXPECT_TRUE(one.places.moving());
+  EXPECT_EQ(one.place(), one.old_place.data());
+  EXPECT_TRUE(one.places.Settle());
+  EXPECT_EQ(one.place(), one.new_place.data());
+  EXPECT_FALSE(one.places.moving());
+  one.places.Begin();
+  ASSERT_TRUE(one.places.Remove("w").ok());
+  EXPECT_TRUE(one.places.Holds("w"));
+  EXPECT_TRUE(one.places.Settle());
+  EXPECT_FALSE(one.places.Holds("w"));
+}
+
+TEST(TensorPlaces, MoveBetweenBeginAndSettle) {
+  OneTensor one;
+  EXPECT_THROW((void)one.places.Move(one.tensor), CheckFailure);
+  EXPECT_THROW((void)one.places.Remove("w"), CheckFailure);
+  one.places.Begin();
+  EXPECT_THROW(one.places.Begin(), CheckFailure);
+}
+
+TEST(TensorPlaces, GiveNoFreshMemoryWhileTensorsMove) {
+  OneTensor one;
+  one.places.Begin();
+  EXPECT_EQ(one.places.Renew({}).status().message(), "tensors were about to move");
+  (void)one.places.Settle();
+  EXPECT_EQ(one.places.Renew({{1, 4}}).status().message(),
+            "the damage is not within whole pages of registered tensors");
+}
+
+}  // namespace
+}  // namespace kintsugi
