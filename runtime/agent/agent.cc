@@ -20,103 +20,103 @@ Result<std::unique_ptr<Agent>> Agent::Join(const AgentOptions& options, std::sha
 
 // ---- who it is ---------------------------------------------------------------------------------------------------------
 
-Rank Agent::rank() const { return impl_->self.options.rank; }
-int Agent::world_size() const { return impl_->self.options.world_size; }
-Incarnation Agent::incarnation() const { return impl_->self.options.incarnation; }
-int Agent::device() const { return impl_->self.options.device; }
+Rank Agent::rank() const { return impl_->shared.self.options.rank; }
+int Agent::world_size() const { return impl_->shared.self.options.world_size; }
+Incarnation Agent::incarnation() const { return impl_->shared.self.options.incarnation; }
+int Agent::device() const { return impl_->shared.self.options.device; }
 JoinKind Agent::join_kind() const {
-  const core::JoinReply& join = impl_->self.join;
+  const core::JoinReply& join = impl_->shared.self.join;
   if (join.replacement) return JoinKind::kReplacement;
   return join.resumes || join.resume_step.value() > 0 ? JoinKind::kResumed : JoinKind::kFresh;
 }
 
 // ---- before Run --------------------------------------------------------------------------------------------------------
 
-Status Agent::RegisterTensor(const ShardedTensor& tensor) { return impl_->registered.AddTensor(tensor); }
-Status Agent::RebindTensor(const ShardedTensor& tensor) { return impl_->relocations.Rebind(tensor); }
-Status Agent::UnregisterTensor(const std::string& key) { return impl_->relocations.Unregister(key); }
-Status Agent::RegisterObject(const ShardedObject& object) { return impl_->registered.AddObject(object); }
+Status Agent::RegisterTensor(const ShardedTensor& tensor) { return impl_->shared.registered.AddTensor(tensor); }
+Status Agent::RebindTensor(const ShardedTensor& tensor) { return impl_->trainer.relocations.Rebind(tensor); }
+Status Agent::UnregisterTensor(const std::string& key) { return impl_->trainer.relocations.Unregister(key); }
+Status Agent::RegisterObject(const ShardedObject& object) { return impl_->shared.registered.AddObject(object); }
 Status Agent::RegisterAlias(const std::string& alias, const std::string& key) {
-  return impl_->registered.AddAlias(alias, key);
+  return impl_->shared.registered.AddAlias(alias, key);
 }
 Status Agent::SetReplicaLayout(int layout, const std::vector<Rank>& group, int replicas) {
-  return impl_->registered.SetLayout(layout, group, replicas);
+  return impl_->shared.registered.SetLayout(layout, group, replicas);
 }
 Status Agent::RegisterHandler(HandlerKind kind, HandlerFunction function, void* context) {
-  return impl_->registered.SetHandler(kind, function, context);
+  return impl_->shared.registered.SetHandler(kind, function, context);
 }
 Status Agent::SetStateService(std::shared_ptr<StateService> service) {
-  return impl_->registered.SetStateService(std::move(service));
+  return impl_->shared.registered.SetStateService(std::move(service));
 }
-std::shared_ptr<StateService> Agent::state_service() const { return impl_->registered.service(); }
-HandlerRegistry::Entry Agent::handler(HandlerKind kind) const { return impl_->registered.handlers().Get(kind); }
+std::shared_ptr<StateService> Agent::state_service() const { return impl_->shared.registered.service(); }
+HandlerRegistry::Entry Agent::handler(HandlerKind kind) const { return impl_->shared.registered.handlers().Get(kind); }
 Status Agent::SetSnapshotService(std::shared_ptr<SnapshotService> service) {
-  return impl_->registered.SetSnapshotService(std::move(service));
+  return impl_->shared.registered.SetSnapshotService(std::move(service));
 }
-const StateRegistry& Agent::registry() const { return impl_->registered.registry(); }
-const Aliases& Agent::aliases() const { return impl_->registered.aliases(); }
+const StateRegistry& Agent::registry() const { return impl_->shared.registered.registry(); }
+const Aliases& Agent::aliases() const { return impl_->shared.registered.aliases(); }
 Status Agent::SetGate(GateMode mode, GateFunction function, void* context) {
-  return impl_->registered.SetGate(mode, function, context);
+  return impl_->shared.registered.SetGate(mode, function, context);
 }
 Status Agent::RegisterFault(const std::string& pattern, FaultClass fault_class) {
-  return impl_->registered.AddFault(pattern, fault_class);
+  return impl_->shared.registered.AddFault(pattern, fault_class);
 }
 Result<Memory> Agent::AllocateState(uint64_t size_bytes) {
   KINTSUGI_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Allocate(size_bytes));
-  return impl_->offer.keeper().Add(std::move(memory));
+  return impl_->trainer.offer.keeper().Add(std::move(memory));
 }
 Status Agent::ShareState(void* data, uint64_t size_bytes, int file) {
   UniqueFd own(fcntl(file, F_DUPFD_CLOEXEC, 0));
   if (own.get() < 0)
     return {StatusCode::kInvalidArgument, "descriptor " + std::to_string(file) + ": " + std::strerror(errno)};
   KINTSUGI_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Borrow(data, size_bytes, std::move(own)));
-  (void)impl_->offer.keeper().Add(std::move(memory));
+  (void)impl_->trainer.offer.keeper().Add(std::move(memory));
   return Status::Ok();
 }
 Status Agent::SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory) {
-  return impl_->registered.SetDeviceMemory(std::move(memory));
+  return impl_->shared.registered.SetDeviceMemory(std::move(memory));
 }
-void Agent::DescribeMemory(Memory* memory) const { impl_->offer.keeper().Describe(memory); }
+void Agent::DescribeMemory(Memory* memory) const { impl_->trainer.offer.keeper().Describe(memory); }
 
 // ---- the guard ---------------------------------------------------------------------------------------------------------
 
-Status Agent::Run(LoopFunction loop, void* context) { return impl_->guard.Run(loop, context); }
-int Agent::exit_code() const { return impl_->guard.exit_code(); }
-Status Agent::BeginGuard() { return impl_->guard.Begin(/*pulled=*/true); }
-Result<GuardTask> Agent::NextTask(TimePoint until) { return impl_->guard.NextTask(until); }
-Status Agent::FinishTask(const Status& outcome) { return impl_->tasks.Finish(outcome); }
-Status Agent::CarryOutTask() { return impl_->tasks.CarryOut(); }
-Status Agent::LeaveLoop(const Status& why, bool threw) { return impl_->guard.LeaveLoop(why, threw); }
-bool Agent::at_save_point() const { return impl_->place.at() == TrainerAt::kAtSavePoint; }
+Status Agent::Run(LoopFunction loop, void* context) { return impl_->trainer.guard.Run(loop, context); }
+int Agent::exit_code() const { return impl_->trainer.guard.exit_code(); }
+Status Agent::BeginGuard() { return impl_->trainer.guard.Begin(/*pulled=*/true); }
+Result<GuardTask> Agent::NextTask(TimePoint until) { return impl_->trainer.guard.NextTask(until); }
+Status Agent::FinishTask(const Status& outcome) { return impl_->trainer.tasks.Finish(outcome); }
+Status Agent::CarryOutTask() { return impl_->trainer.tasks.CarryOut(); }
+Status Agent::LeaveLoop(const Status& why, bool threw) { return impl_->trainer.guard.LeaveLoop(why, threw); }
+bool Agent::at_save_point() const { return impl_->trainer.place.at() == TrainerAt::kAtSavePoint; }
 std::unique_ptr<Store> Agent::OpenStore(Generation generation) {
-  return impl_->store.Of(generation == Generation() ? impl_->self.generation : generation);
+  return impl_->shared.store.Of(generation == Generation() ? impl_->shared.self.generation : generation);
 }
 
 // ---- in the loop -------------------------------------------------------------------------------------------------------
 
-Status Agent::BeginStep(Step step) { return impl_->steps.Begin(step); }
-Status Agent::EnterPhase(Step step, TrainPhase phase) { return impl_->steps.EnterPhase(step, phase); }
-Status Agent::BeginCollective() { return impl_->steps.BeginCollective(); }
+Status Agent::BeginStep(Step step) { return impl_->trainer.steps.Begin(step); }
+Status Agent::EnterPhase(Step step, TrainPhase phase) { return impl_->trainer.steps.EnterPhase(step, phase); }
+Status Agent::BeginCollective() { return impl_->trainer.steps.BeginCollective(); }
 Status Agent::Report(Step step, double loss, std::span<const uint64_t> samples) {
-  return impl_->steps.Report(step, loss, samples);
+  return impl_->trainer.steps.Report(step, loss, samples);
 }
-Status Agent::BeginUpdate(Step step) { return impl_->updates.Begin(step); }
+Status Agent::BeginUpdate(Step step) { return impl_->trainer.updates.Begin(step); }
 Status Agent::BeginUpdate(Step step, const DeviceFence& inputs) {
-  KINTSUGI_RETURN_IF_ERROR(impl_->commits.Await(inputs, "inputs of the update"));
-  return impl_->updates.Begin(step);
+  KINTSUGI_RETURN_IF_ERROR(impl_->trainer.commits.Await(inputs, "inputs of the update"));
+  return impl_->trainer.updates.Begin(step);
 }
-Status Agent::EndUpdate(Step step) { return impl_->updates.End(step, nullptr); }
-Status Agent::EndUpdate(Step step, const DeviceFence& update) { return impl_->updates.End(step, &update); }
-Status Agent::Poll() const { return impl_->steps.Poll(); }
-Status Agent::BeginActivity(Activity activity) { return impl_->activities.Begin(activity); }
-Status Agent::EndActivity() { return impl_->activities.End(); }
+Status Agent::EndUpdate(Step step) { return impl_->trainer.updates.End(step, nullptr); }
+Status Agent::EndUpdate(Step step, const DeviceFence& update) { return impl_->trainer.updates.End(step, &update); }
+Status Agent::Poll() const { return impl_->trainer.steps.Poll(); }
+Status Agent::BeginActivity(Activity activity) { return impl_->trainer.activities.Begin(activity); }
+Status Agent::EndActivity() { return impl_->trainer.activities.End(); }
 Status Agent::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when) {
-  return impl_->reports.MemoryError(keys, text, when);
+  return impl_->trainer.reports.MemoryError(keys, text, when);
 }
 Status Agent::ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
                               const std::string& text, ErrorTime when) {
-  return impl_->reports.CudaError(error, query, damaged, text, when);
+  return impl_->trainer.reports.CudaError(error, query, damaged, text, when);
 }
-bool Agent::TakeInjectedThrow() { return impl_->injections.TakeThrow(); }
+bool Agent::TakeInjectedThrow() { return impl_->trainer.injections.TakeThrow(); }
 
 }  // namespace kintsugi

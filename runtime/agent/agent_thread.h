@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/core/agent_core.h"
 
 namespace kintsugi {
@@ -54,7 +55,10 @@ class AgentThread {
   void BeginCore(core::AgentCore core);
   void Step(const core::AgentEvent& event);
   bool has_core() const { return core_.has_value(); }
-  const core::AgentCore& core() const { return *core_; }
+  const core::AgentCore& core() const {
+    KINTSUGI_CHECK(core_, "a rank that has not joined stands nowhere");
+    return *core_;
+  }
   boost::asio::io_context& io() { return io_; }
 
  private:

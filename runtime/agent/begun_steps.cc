@@ -1,5 +1,7 @@
 #include "runtime/agent/begun_steps.h"
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 
 Step BegunSteps::SuspectFrom(ErrorTime when, uint64_t newest, uint64_t computing) const {
@@ -12,6 +14,7 @@ Step BegunSteps::SuspectFrom(ErrorTime when, uint64_t newest, uint64_t computing
     if (when.known == ErrorTime::Known::kUnknown) break;
     if (newest - step == kKept - 3) return Step(1);
   }
+  KINTSUGI_CHECK(from.value() <= newest, "an update is suspect that has not begun");
   return from;
 }
 

@@ -28,6 +28,7 @@ Status ControllerLink::Prepare(const std::shared_ptr<const net::Secret>& secret,
 }
 
 void ControllerLink::Connect() {
+  KINTSUGI_CHECK(client_, "a link connects that was not prepared");
   const AgentOptions& options = self_.options;
   const Duration limit = thread_.has_core() ? options.controller_loss_timeout : options.join_timeout;
   const Status begun =

@@ -81,6 +81,7 @@ class Gate {
   }
   // Held at the gate, and now it is known whether update `step` happens.
   void Judge(Step step, bool happens) {
+    KINTSUGI_CHECK(step.value() > 0, "there is no update 0");
     word().store(Pack(happens ? core::GateState::kUpdating : core::GateState::kCommitted,
                       happens ? step.value() : step.value() - 1) |
                  kLockBit);

@@ -141,6 +141,7 @@ void Guard::CallExit() {
 
 // Returns when no handler runs, none will, and nothing reads registered memory.
 void Guard::CloseToTrainer() {
+  KINTSUGI_CHECK(place_.at() == TrainerAt::kEnded, "the trainer is left alone once its run has ended");
   stop_.Close();
   if (registered_.snapshots()) registered_.snapshots()->Stop();  // a copy under way reads registered memory
 }

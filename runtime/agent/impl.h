@@ -1,5 +1,4 @@
-// Agent::Impl: the parts of an agent, each made of those before it: what the threads share, what the agent's thread does,
-// what the trainer's does. Agent's methods forward to them; how the rank joins and how the agent ends is here.
+// Agent::Impl: an agent's two halves and what they share; how it joins and how it ends. Agent's methods forward to the parts.
 //
 // Threads: the trainer's makes and ends it; each part says whose it is.
 // Ownership: of all parts.
@@ -9,9 +8,9 @@
 
 #include <memory>
 
-#include "runtime/agent/pulse.h"
-#include "runtime/agent/steps.h"
-#include "runtime/agent/updates.h"
+#include "runtime/agent/shared_parts.h"
+#include "runtime/agent/thread_half.h"
+#include "runtime/agent/trainer_half.h"
 
 namespace kintsugi {
 
@@ -25,41 +24,9 @@ class Agent::Impl {
   // Connects and joins; a spare waits for its place first.
   Status Start();
 
-  const std::shared_ptr<LogSink> log;
-  Membership self;
-
-  // What the threads share.
-  RankPage page;
-  Gate gate;
-  Inbox inbox{gate, page};
-  ArmedFaults armed;
-  Registration registered{self};
-  StoreClient store;
-
-  // The agent's thread.
-  AgentThread thread;
-  ControllerLink link{self, page, inbox, store, thread, log};
-  Pulse pulse{page, gate, inbox, thread, link};
-  StopWatch stop{self, registered, page, inbox, thread, log};
-  SnapshotPoints snapshots{self, registered, page, gate, store, thread};
-  Orders orders{self, page, gate, inbox, armed, store, thread, link, stop, snapshots, log};
-
-  // The trainer's.
-  TrainerPlace place;
-  LoopPass pass;
-  Activities activities{page};
-  DeviceCommits commits{self, gate, inbox};
-  TensorPlaces places{registered};
-  StateOffer offer{self, registered, page, log};
-  Relocations relocations{registered, place, places, offer, thread};
-  FaultReports reports{self, registered, page, gate, pass, commits, places, thread, orders, log};
-  Injections injections{self, registered, page, gate, armed, reports};
-  Tasks tasks{self, registered, pass, place, store, thread, stop, offer, relocations};
-  Parking parking{registered, page, gate, inbox, thread, commits, reports};
-  Guard guard{self,  registered, gate,        inbox,   armed, stop,    pass, activities,
-              place, offer,      relocations, reports, tasks, parking, log};
-  Updates updates{registered, gate, inbox, pass, thread, commits, offer, reports};
-  Steps steps{self, page, gate, inbox, armed, thread, snapshots, pass, activities, commits, reports, injections, guard};
+  SharedParts shared;
+  ThreadHalf half;
+  TrainerHalf trainer{shared, half};
 
  private:
   Status TakePlace(const net::Secret& secret);

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 
 // Followed by its bytes.
@@ -50,6 +52,7 @@ Result<ObjectSlots> ObjectSlots::Open(UniqueFd file) {
 }
 
 void ObjectSlots::Fill(Step step, const std::vector<uint8_t>& bytes) {
+  KINTSUGI_CHECK(bytes.size() <= Capacity(), "more bytes than a slot has");
   Slot* slot = At(step.value());
   slot->step_and_one.store(0);
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -1,5 +1,6 @@
 #include "runtime/agent/orders.h"
 
+#include "runtime/base/check.h"
 #include "runtime/base/overloaded.h"
 
 namespace kintsugi {
@@ -30,6 +31,7 @@ void Orders::Act(const core::AgentAction& action) {
 
 void Orders::LockGate() {
   const Inbox::Locked locked = inbox_.LockGate();
+  KINTSUGI_CHECK(gate_.Word().locked, "a locked gate stays so until a release is put");
   snapshots_.Abort();
   if (locked.dropped_release)
     thread_.Step(core::TrainerParked{core::TrainerParked::Outcome::kInterrupted, locked.before, {}});

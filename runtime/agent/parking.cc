@@ -63,6 +63,7 @@ core::FaultReport Parking::Classify(const Status& status) const {
 }
 
 void Parking::Park(Outcome outcome, core::FaultReport fault) {
+  KINTSUGI_CHECK(registered_.begun(), "a thread parks before its guard has begun");
   thread_.Post(core::TrainerParked{outcome, gate_.Word(), std::move(fault)});
 }
 

@@ -121,7 +121,13 @@ Status Registration::CheckLayouts() const {
   return Status::Ok();
 }
 
+void Registration::Seal() {
+  KINTSUGI_CHECK(!begun_, "what is registered is sealed before the guard begins");
+  registry_.Seal();
+}
+
 void Registration::Begin() {
+  KINTSUGI_CHECK((gate_.mode == GateMode::kTrainer) == (gate_.function != nullptr), "a gate without its function");
   KINTSUGI_CHECK(registry_.sealed(), "the guard begins with a registry that is sealed");
   KINTSUGI_CHECK(!begun_.exchange(true), "the guard begins once");
 }

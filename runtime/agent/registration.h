@@ -46,7 +46,7 @@ class Registration {
   // What Agent::Run needs, and every guard.
   Status CheckHandlers() const;
   Status CheckState() const;
-  void Seal() { registry_.Seal(); }
+  void Seal();
   void Begin();
   bool begun() const { return begun_; }
 

@@ -14,6 +14,11 @@ constexpr Duration kAnswerLimit = std::chrono::seconds(10);
 
 }  // namespace
 
+void StateKeeper::Open(UniqueFd channel) {
+  KINTSUGI_CHECK(!channel_, "there is one way to the launcher");
+  channel_.emplace(std::move(channel));
+}
+
 Memory StateKeeper::Add(SharedMemory memory) {
   memory_.push_back(std::move(memory));
   return memory_.back().memory();
@@ -154,6 +159,7 @@ Status StateKeeper::Adopt(Step step, const std::function<Status(const std::vecto
   } else if (take) {
     return {StatusCode::kNotFound, "the process before this one left no mirrored objects"};
   }
+  KINTSUGI_CHECK(!take || objects_, "tensors are adopted with their mirrored objects");
   KINTSUGI_RETURN_IF_ERROR(channel_->Send(StateWord::kAdopted));
   adopted_ = true;
   return Status::Ok();

@@ -33,7 +33,7 @@ class StateKeeper {
   void Describe(Memory* memory) const;
 
   // Before anything is offered: the way to a launcher. Without one nothing is.
-  void Open(UniqueFd channel) { channel_.emplace(std::move(channel)); }
+  void Open(UniqueFd channel);
   // All that is registered, again where it has moved, with room for mirrored objects where there are any. Empty: it is
   // held; else why it is not.
   std::string Offer(bool with_objects);

@@ -77,6 +77,7 @@ Status Steps::SaveAt(Step boundary) {
 }
 
 Status Steps::Report(Step step, double loss, std::span<const uint64_t> samples) {
+  KINTSUGI_CHECK(report_writer_, "a report before the page was opened");
   if (report_writer_->Publish(step.value(), loss, samples)) return Status::Ok();
   return {StatusCode::kInvalidArgument, "Report of step " + step.ToString() + ": " + std::to_string(samples.size()) +
                                             " samples; the limit is " + std::to_string(ReportRing::kMaxSamples)};

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 
 StopCaller::StopCaller(Call call, Returned returned) : call_(std::move(call)), returned_(std::move(returned)) {
@@ -21,6 +23,8 @@ StopCaller::~StopCaller() { Close(); }
 
 uint64_t StopCaller::Request() {
   const MutexLock lock(mutex_);
+  KINTSUGI_CHECK(!closed_, "a call is requested of a caller that is closed");
+  KINTSUGI_CHECK(ended_ <= begun_ && begun_ <= requested_, "a call is answered that was not requested");
   changed_.NotifyAll();
   return ++requested_;
 }

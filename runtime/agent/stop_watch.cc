@@ -45,6 +45,7 @@ void StopWatch::StopForGood() {
 void StopWatch::Call(Duration limit) {
   // Nothing runs that could be stopped: the trainer is still registering, or it has left.
   if (!registered_.begun() || closed_ || !thread_.has_core()) return;
+  KINTSUGI_CHECK(caller_, "the guard has begun, and there is a stop caller then");
   if (registered_.service()) registered_.service()->Abort();
   {
     const MutexLock lock(mutex_);

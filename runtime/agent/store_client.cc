@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/core/store_table.h"
 
 namespace kintsugi {
@@ -73,6 +74,7 @@ Result<std::vector<uint8_t>> StoreClient::Get(Generation generation, const std::
     if (asked == waits_.end()) return Status(StatusCode::kCancelled, where + ": a newer generation has begun");
   }
   const uint64_t request = asked->first;
+  KINTSUGI_CHECK(request < next_request_ && asked->second->key == key, "a wait for another question");
   const std::shared_ptr<Wait> wait = asked->second;
   const auto due = [&]() KINTSUGI_REQUIRES(mutex_) {
     return wait->reply.has_value() || ended_ || generation_ != generation;

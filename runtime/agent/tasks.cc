@@ -153,6 +153,7 @@ Status Tasks::CarryOut() {
 
 Status Tasks::Finish(const Status& outcome) {
   if (place_.at() != TrainerAt::kInTask) return place_.Misplaced("FinishTask");
+  KINTSUGI_CHECK(open_, "the thread is within a task, and none is open");
   relocations_.Settle();
   Answer(outcome.ok() ? Guarded([&] { return Conclude(); }) : outcome);
   return Status::Ok();

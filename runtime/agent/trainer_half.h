@@ -1,0 +1,38 @@
+// TrainerHalf: what the trainer's thread does in the library.
+//
+// Threads: as each part says.
+// Ownership: of these parts; what is shared and the agent's thread outlive them.
+// Errors: none.
+#pragma once
+
+#include "runtime/agent/steps.h"
+#include "runtime/agent/thread_half.h"
+#include "runtime/agent/updates.h"
+
+namespace kintsugi {
+
+struct TrainerHalf {
+  TrainerHalf(SharedParts& shared, ThreadHalf& thread_half) : with(shared), on(thread_half) {}
+
+  SharedParts& with;
+  ThreadHalf& on;
+  TrainerPlace place;
+  LoopPass pass;
+  Activities activities{with.page};
+  DeviceCommits commits{with.self, with.gate, with.inbox};
+  TensorPlaces places{with.registered};
+  StateOffer offer{with.self, with.registered, with.page, with.log};
+  Relocations relocations{with.registered, place, places, offer, on.thread};
+  FaultReports reports{with.self, with.registered, with.page, with.gate, pass,
+                       commits,   places,          on.thread, on.orders, with.log};
+  Injections injections{with.self, with.registered, with.page, with.gate, with.armed, reports};
+  Tasks tasks{with.self, with.registered, pass, place, with.store, on.thread, on.stop, offer, relocations};
+  Parking parking{with.registered, with.page, with.gate, with.inbox, on.thread, commits, reports};
+  Guard guard{with.self, with.registered, with.gate,   with.inbox, with.armed, on.stop, pass,    activities,
+              place,     offer,           relocations, reports,    tasks,      parking, with.log};
+  Updates updates{with.registered, with.gate, with.inbox, pass, on.thread, commits, offer, reports};
+  Steps steps{with.self, with.page,  with.gate, with.inbox, with.armed, on.thread, on.snapshots,
+              pass,      activities, commits,   reports,    injections, guard};
+};
+
+}  // namespace kintsugi
