@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 namespace kintsugi {
@@ -99,12 +100,14 @@ TEST(Inbox, SettlesAReleaseAndALockThatMeetOneWay) {
 TEST(Inbox, OpensTheGateOfItsStepOnly) {
   Told told;
   told.GoToGate(Step(5));
-  told.inbox.OpenGate(Step(4));
   bool passed = false;
   std::thread trainer([&] { passed = told.inbox.AwaitGate(Step(5)); });
   told.inbox.OpenGate(Step(5));
   trainer.join();
   EXPECT_TRUE(passed);
+  told.inbox.OpenGate(Step(4));
+  (void)told.inbox.LockGate();
+  EXPECT_FALSE(told.inbox.AwaitGate(Step(5)));
 }
 
 TEST(Inbox, WakesWhoIsAtTheGateWhenItIsLocked) {
@@ -122,8 +125,14 @@ TEST(Inbox, DoesNotTakeAnOldVerdictForANewOne) {
   told.GoToGate(Step(5));
   told.inbox.PutVerdict(Verdict(Step(5), true));
   (void)told.inbox.LockGate();
+  std::atomic<bool> judged{false};
   bool happens = true;
-  std::thread trainer([&] { happens = told.inbox.AwaitVerdict(Step(5)); });
+  std::thread trainer([&] {
+    happens = told.inbox.AwaitVerdict(Step(5));
+    judged = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_FALSE(judged);
   told.inbox.PutVerdict(Verdict(Step(4), true));
   trainer.join();
   EXPECT_FALSE(happens);
@@ -175,8 +184,16 @@ TEST(Inbox, EndsEveryWaitAndSaysNothingElseAfterwards) {
   told.inbox.PutOrder({Generation(2), {}});
   for (int i = 0; i < 2; ++i) EXPECT_EQ(told.inbox.Take(Soon()).kind, Kind::kEnd);
   EXPECT_EQ(told.inbox.AwaitEnd().exit_code, 75);
-  EXPECT_TRUE(told.gate.Word().locked);
   EXPECT_FALSE(told.inbox.BeginEnd());
+}
+
+TEST(Inbox, LocksTheGateAtTheEnd) {
+  Told told;
+  told.ReleaseTo(Step(5));
+  (void)told.inbox.BeginEnd();
+  EXPECT_FALSE(told.gate.Word().locked);
+  (void)told.inbox.PutEnd({0, "over"});
+  EXPECT_TRUE(told.gate.Word().locked);
 }
 
 TEST(Inbox, ChecksThatARunEndsOnce) {
