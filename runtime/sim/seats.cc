@@ -61,13 +61,17 @@ void Seats::OnHello(NodeLine* line, const wire::NodeHello& hello) {
   SendTo(node, wire::NodeWelcome{true, "", "host", 1, world_.plan.beat, "", "", seat.placement});
   if (world_.seat().ended)
     return void(SendTo(node, wire::NodeEnd{world_.seat().ended->exit_code, world_.seat().ended->text}));
-  if (!seat.placement.BlockOf(node, world_.plan.nodes)) {
+  const std::optional<int> number = seat.placement.BlockOf(node, world_.plan.nodes);
+  if (!number) {
     for (const wire::WorkerLife& life : hello.lives)
       SendTo(node, wire::KillWorker{life.rank, life.incarnation, "another node has taken the rank over"});
     return;
   }
   for (const wire::NodeHeld& held : hello.held) controllers_.TakeHeld(held);  // before their ends are told
-  return world_.core().taking_over() ? FoundLives(node, hello) : ComparedLives(node, hello);
+  const core::RankBlock block{Rank(*number * world_.LocalRanks()), world_.LocalRanks()};
+  core::LivesThere lives;
+  for (const wire::WorkerLife& life : hello.lives) lives[life.rank] = life.incarnation;
+  return world_.core().taking_over() ? FoundLives(block, lives) : ComparedLives(node, block, lives);
 }
 
 bool Seats::SendTo(int node, const wire::NodeOrder& order) {
@@ -83,40 +87,30 @@ void Seats::Spawn(Rank rank, Incarnation incarnation) {
 }
 
 // The controller knows nothing yet: what runs there is what there is.
-void Seats::FoundLives(int node, const wire::NodeHello& hello) {
-  std::map<Rank, Incarnation> lives;
-  for (const wire::WorkerLife& life : hello.lives) lives[life.rank] = life.incarnation;
-  for (int r = 0; r < world_.plan.policy.world_size && !world_.seat().ended; ++r) {
-    if (world_.SeatedNodeOf(Rank(r)) != node) continue;
-    const auto found = lives.find(Rank(r));
-    if (found != lives.end())
-      controllers_.Feed(core::ProcessFound{Rank(r), found->second});
+void Seats::FoundLives(const core::RankBlock& block, const core::LivesThere& lives) {
+  for (const core::FoundLife& life : core::FindLives(block, lives)) {
+    if (world_.seat().ended) return;
+    if (life.incarnation)
+      controllers_.Feed(core::ProcessFound{life.rank, *life.incarnation});
     else
-      controllers_.Feed(ProcessExited{Rank(r), Incarnation(), "had ended", std::nullopt});
+      controllers_.Feed(ProcessExited{life.rank, Incarnation(), "had ended", std::nullopt});
   }
 }
 
 // What ended while nobody could tell; then what began or is no longer wanted.
-void Seats::ComparedLives(int node, const wire::NodeHello& hello) {
-  using Life = ControllerCore::Life;
-  std::map<Rank, Incarnation> lives;
-  for (const wire::WorkerLife& life : hello.lives) lives[life.rank] = life.incarnation;
+void Seats::ComparedLives(int node, const core::RankBlock& block, const core::LivesThere& lives) {
+  using What = core::ReturnStep::What;
   auto& to_spawn = world_.seat().to_spawn[node];
-  const std::vector<ControllerCore::Member> members = world_.core().members();
-  for (int r = 0; r < world_.plan.policy.world_size; ++r) {
-    if (world_.SeatedNodeOf(Rank(r)) != node) continue;
-    const Rank rank(r);
-    const auto& member = members[static_cast<size_t>(r)];
-    const auto found = lives.find(rank);
-    const bool runs = found != lives.end() && found->second == member.incarnation;
-    const bool expected = (member.life == Life::kReady || member.life == Life::kStarting) && !to_spawn.count(rank);
-    if (found != lives.end() && !(runs && expected))
-      SendTo(node, wire::KillWorker{rank, found->second, "was given up while its node was away"});
-    else if (member.unconfirmed && !world_.seat().ended)
-      controllers_.Feed(ProcessExited{rank, *member.unconfirmed, "had ended", std::nullopt});
-    if (expected && !runs && !world_.seat().ended)
-      controllers_.Feed(ProcessExited{rank, member.incarnation, "had ended when its node came back", std::nullopt,
-                                      found != lives.end()});
+  for (const core::ReturnStep& step : core::CompareLives(world_.core().members(), block, lives, to_spawn)) {
+    if (step.what == What::kEnd)
+      SendTo(node, wire::KillWorker{step.rank, step.incarnation, "was given up while its node was away"});
+    else if (world_.seat().ended)
+      continue;
+    else if (step.what == What::kHadEnded)
+      controllers_.Feed(ProcessExited{step.rank, step.incarnation, "had ended", std::nullopt});
+    else
+      controllers_.Feed(ProcessExited{step.rank, step.incarnation, "had ended when its node came back", std::nullopt,
+                                      step.what == What::kNeverBegan});
   }
   for (const auto& [rank, incarnation] : std::exchange(to_spawn, {})) Spawn(rank, incarnation);
 }

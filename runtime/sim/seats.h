@@ -1,5 +1,5 @@
 // Seats: a leader's side: its controller, the launchers that follow it, and the ranks' blocks that it places on nodes.
-// Mirrors runtime/launcher/nodes.cc and NodeHub, around the real Placement.
+// Mirrors NodeInbox and NodeAbsence of runtime/launcher, around the real Placement and the real comparison of lives.
 //
 // Threads: none.
 // Ownership: of nothing; seats are the world's.
@@ -9,6 +9,7 @@
 
 #include <string>
 
+#include "runtime/core/node_return.h"
 #include "runtime/sim/controllers.h"
 #include "runtime/sim/launcher_table.h"
 #include "runtime/sim/lines.h"
@@ -47,8 +48,8 @@ class Seats final : public SeatEnds {
 
  private:
   void OnHello(NodeLine* line, const wire::NodeHello& hello);
-  void FoundLives(int node, const wire::NodeHello& hello);
-  void ComparedLives(int node, const wire::NodeHello& hello);
+  void FoundLives(const core::RankBlock& block, const core::LivesThere& lives);
+  void ComparedLives(int node, const core::RankBlock& block, const core::LivesThere& lives);
   bool SpareHere(const Seat& seat) const;
 
   World& world_;
