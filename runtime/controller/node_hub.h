@@ -29,6 +29,16 @@ class NodeEvents {
   virtual void OnNodeMessage(int node, const wire::NodeMessage& message) = 0;
 };
 
+// How nodes are told something, by whoever has it to tell.
+class NodeOrders {
+ public:
+  virtual ~NodeOrders() = default;
+  // False: the node is not connected, and nothing was sent.
+  virtual bool Send(int node, const wire::NodeOrder& order) = 0;
+  // What nodes are told with their welcome.
+  virtual void SetPlacement(core::Placement placement) = 0;
+};
+
 struct NodeHubOptions {
   std::string job;
   Term term;
@@ -44,15 +54,13 @@ struct NodeHubOptions {
   Duration silence = std::chrono::seconds(1);  // who says nothing for so long may be replaced by another launcher
 };
 
-class NodeHub final : public NodePort {
+class NodeHub final : public NodePort, public NodeOrders {
  public:
   NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& events, std::shared_ptr<LogSink> log);
   ~NodeHub() override;
 
-  // False: the node is not connected, and nothing was sent.
-  bool Send(int node, const wire::NodeOrder& order);
-  // What nodes are told with their welcome.
-  void SetPlacement(core::Placement placement) { placement_ = std::move(placement); }
+  bool Send(int node, const wire::NodeOrder& order) override;
+  void SetPlacement(core::Placement placement) override { placement_ = std::move(placement); }
   bool connected(int node) const { return links_[static_cast<size_t>(node)].connection != nullptr; }
   bool any_connected() const { return connected_ > 0; }
   uint64_t refused_frames() const { return refused_frames_; }

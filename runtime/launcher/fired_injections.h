@@ -1,9 +1,11 @@
 // FiredInjections: what the injector did, and which incident came of it.
 //
-// A rank that fires an injection notes it in its page, which is read every few milliseconds, and in several nodes it is told
-// by a message; an incident may be repaired before. So either may be known first, and is looked for when the other comes.
-// Pure.
-// Threads: one at a time.
+// A rank that fires an injection notes it in its page, which is read every few milliseconds, and in several nodes it is
+// told by a message; an incident may be repaired before. So either may be known first, and is looked for when the other
+// comes.
+// Threads: none; pure.
+// Errors: none.
+// Invariants: an injection belongs to one incident.
 #pragma once
 
 #include <optional>
@@ -16,8 +18,8 @@ namespace kintsugi {
 class FiredInjections {
  public:
   void Add(const FiredInjection& fired) { fired_.push_back({fired, false}); }
-  // Those that struck a rank that `incident` blames, before that was over, and belong to no other incident, belong to this
-  // one: the first is its cause and tells its instant, unless it has one already.
+  // Those that struck a rank that `incident` blames, before that was over, and belong to no other incident, belong to
+  // this one: the first is its cause and tells its instant, unless it has one already.
   void Attribute(IncidentResult* incident);
   std::vector<FiredInjection> All() const;  // in the order in which they were told
 

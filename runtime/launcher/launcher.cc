@@ -1,5 +1,6 @@
 #include "runtime/launcher/launcher.h"
 
+#include "runtime/base/check.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_parts.h"
 #include "runtime/launcher/save_lease.h"
@@ -16,35 +17,19 @@ constexpr Duration kPollInterval = std::chrono::milliseconds(10);
 // The pool of this host's workers, signals and the control socket around one Leader.
 class Launcher::Impl {
  public:
-  Impl(LauncherOptions options, std::shared_ptr<LogSink> log)
-      : options_(std::move(options)),
-        log_(std::make_shared<GenerationLog>(std::move(log))),
+  // REQUIRES: options are valid.
+  Impl(const LauncherOptions& options, std::shared_ptr<const net::Secret> secret, std::shared_ptr<GenerationLog> log)
+      : options_(options),
+        secret_(std::move(secret)),
+        log_(std::move(log)),
         signals_(io_),
         poll_(io_),
-        leader_(io_, {.run = options_}, &pool_, log_, [this] { io_.stop(); }),
-        pool_(io_, leader_, log_) {}
+        leader_(io_, {.run = options_}, secret_, &pool_, log_, [this] { io_.stop(); }),
+        pool_(io_, leader_.workers(), log_) {}
 
-  Result<RunResult> Run() {
-    KINTSUGI_RETURN_IF_ERROR(SetUp());
-    signals_.Watch([this](int number, int times) { OnSignal(number, times); });
-    leader_.OnProgress(std::move(listener_));
-    leader_.Start();
-    Poll();
-    const Status ran = net::RunGuarded(io_, *log_);
-    if (!ran.ok()) leader_.EndNow("internal error, please report it: " + ran.message());
-    pool_.KillAll();
-    RunResult result = leader_.TakeResult();
-    pool_.Flush();
-    return result;
-  }
-
-  std::function<void(const RunProgress&)> listener_;
-
- private:
   Status SetUp() {
     for (const Injection& injection : options_.injections) KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
-    KINTSUGI_ASSIGN_OR_RETURN(const std::shared_ptr<const net::Secret> secret, net::Secret::Generate());
-    KINTSUGI_RETURN_IF_ERROR(leader_.Listen(secret));
+    KINTSUGI_RETURN_IF_ERROR(leader_.Listen());
     if (!options_.policy.save_directory.empty()) {
       KINTSUGI_ASSIGN_OR_RETURN(lease_, SaveLease::Take(options_.policy.save_directory, options_.job, log_));
     }
@@ -52,7 +37,7 @@ class Launcher::Impl {
     pool.master_address = options_.node_address;
     pool.master_port = FreePort(options_.node_address, options_.ports);
     pool.controller = options_.bind_address + ":" + std::to_string(leader_.port());
-    KINTSUGI_RETURN_IF_ERROR(pool_.SetUp(std::move(pool), *secret));
+    KINTSUGI_RETURN_IF_ERROR(pool_.SetUp(std::move(pool), *secret_));
     if (!options_.run_directory.empty()) {
       KINTSUGI_ASSIGN_OR_RETURN(control_, net::ControlSocket::Listen(
                                               io_, options_.run_directory + "/control.sock",
@@ -64,6 +49,20 @@ class Launcher::Impl {
     return Status::Ok();
   }
 
+  RunResult Run(std::function<void(const RunProgress&)> listener) {
+    signals_.Watch([this](int number, int times) { OnSignal(number, times); });
+    leader_.OnProgress(std::move(listener));
+    leader_.Start();
+    Poll();
+    const Status ran = net::RunGuarded(io_, *log_);
+    if (!ran.ok()) leader_.EndNow("internal error, please report it: " + ran.message());
+    pool_.KillAll();
+    RunResult result = leader_.TakeResult();
+    pool_.Flush();
+    return result;
+  }
+
+ private:
   void OnSignal(int number, int times) {
     if (times > 1) return leader_.EndNow("ended at once by a second " + SignalName(number));
     log_->Write(LogLevel::kWarning,
@@ -90,7 +89,8 @@ class Launcher::Impl {
            [this](const std::string& request, auto respond) { leader_.OnRequest(request, std::move(respond)); });
   }
 
-  LauncherOptions options_;
+  const LauncherOptions& options_;
+  const std::shared_ptr<const net::Secret> secret_;
   std::shared_ptr<GenerationLog> log_;
   boost::asio::io_context io_;
   StopSignals signals_;
@@ -102,9 +102,19 @@ class Launcher::Impl {
 };
 
 Launcher::Launcher(LauncherOptions options, std::shared_ptr<LogSink> log)
-    : impl_(std::make_unique<Impl>(std::move(options), std::move(log))) {}
+    : options_(std::move(options)), log_(std::make_shared<GenerationLog>(std::move(log))) {}
+
 Launcher::~Launcher() = default;
-void Launcher::OnProgress(std::function<void(const RunProgress&)> listener) { impl_->listener_ = std::move(listener); }
-Result<RunResult> Launcher::Run() { return impl_->Run(); }
+
+void Launcher::OnProgress(std::function<void(const RunProgress&)> listener) { listener_ = std::move(listener); }
+
+Result<RunResult> Launcher::Run() {
+  KINTSUGI_RETURN_IF_ERROR(Leader::Validate(options_));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::shared_ptr<const net::Secret> secret, net::Secret::Generate());
+  KINTSUGI_CHECK(!impl_, "a launcher runs once");
+  impl_ = std::make_unique<Impl>(options_, secret, log_);
+  KINTSUGI_RETURN_IF_ERROR(impl_->SetUp());
+  return impl_->Run(std::move(listener_));
+}
 
 }  // namespace kintsugi

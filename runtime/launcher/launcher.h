@@ -1,6 +1,6 @@
 // Launcher: starts a run's ranks on this host, watches and respawns them, and hosts the controller.
 //
-// With several nodes it is node 0's: it hosts the controller that the others' launchers (node_launcher.h) join.
+// A run of several hosts has a launcher on each of them: NodeLauncher (node_launcher.h).
 //
 // Every rank shares a page with it (liveness, progress, gate word, reports), which it reads every few milliseconds; a
 // death is known through the process's pidfd. Nothing outlives it: workers die with it, memory has no names.
@@ -34,7 +34,8 @@
 
 namespace kintsugi {
 
-class RunObserver;  // run_observer.h
+class GenerationLog;  // generation_log.h
+class RunObserver;    // run_observer.h
 
 struct LauncherOptions {
   std::string job;
@@ -129,11 +130,15 @@ class Launcher {
   ~Launcher();
   // Called on Run's thread, at most ten times a second.
   void OnProgress(std::function<void(const RunProgress&)> listener);
+  // Once.
   Result<RunResult> Run();
 
  private:
+  const LauncherOptions options_;
+  std::shared_ptr<GenerationLog> log_;
+  std::function<void(const RunProgress&)> listener_;
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;  // once it runs
 };
 
 }  // namespace kintsugi

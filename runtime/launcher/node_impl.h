@@ -112,7 +112,7 @@ class NodeLauncher::Impl final : public WorkerEvents {
     const int controller = node - options_.run.nodes;
     return controller >= 0 && controller < options_.run.controllers
                ? "controller " + std::to_string(controller)
-               : "node " + std::to_string(NodeNumber(options_.run, node));
+               : "node " + std::to_string(NodeNumber(ShapeOf(options_.run), node));
   }
   // Whoever leads first.
   bool founds() const { return options_.controllers.empty() ? self() == 0 : options_.controller == 0; }

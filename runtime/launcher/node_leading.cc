@@ -212,8 +212,10 @@ void NodeLauncher::Impl::Lead(core::Policy policy, Term term, bool part) {
   options.run.port = 0;
   if (term.number > 1 && !options.run.journal.path.empty())
     options.run.journal.path += ".term" + std::to_string(term.number);
-  leader_ = std::make_unique<Leader>(io_, std::move(options), nullptr, log_, [this] { OnLeaderDone(); });
-  if (Status listening = leader_->Listen(options_.run.secret); !listening.ok()) {
+  if (Status valid = Leader::Validate(options.run); !valid.ok()) return Fail(std::move(valid));
+  leader_ =
+      std::make_unique<Leader>(io_, std::move(options), options_.run.secret, nullptr, log_, [this] { OnLeaderDone(); });
+  if (Status listening = leader_->Listen(); !listening.ok()) {
     leader_.reset();
     return Fail(std::move(listening));
   }

@@ -1,4 +1,7 @@
 // What launchers of one host and of several have in common.
+//
+// Threads: pure functions, but for FreePort, which asks the kernel.
+// Errors: none.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +10,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/launcher/launcher.h"
+#include "runtime/launcher/node_book.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/control_socket.h"
 #include "runtime/net/transport_options.h"
@@ -43,9 +47,8 @@ inline Duration LeaveLimit(std::optional<TimePoint> stop_asked, Duration grace) 
   return std::clamp<Duration>(*stop_asked + grace - SteadyClock::SteadyNow(), kLeast, kMost);
 }
 
-// The --node-rank of a launcher: the places of spare nodes among the launchers go on where the controllers' end.
-inline int NodeNumber(const LauncherOptions& run, int node) {
-  return node < run.nodes + run.controllers ? node : node - run.controllers;
+inline NodeShape ShapeOf(const LauncherOptions& run) {
+  return {run.nodes, run.controllers, run.policy.world_size / run.nodes};
 }
 
 // A port that is free now, for the trainer's own use (MASTER_PORT): the last one of `ports`, since listeners of ours
@@ -54,7 +57,7 @@ uint16_t FreePort(const std::string& on_address, PortRange ports);
 
 // All but where the master and the controller are.
 inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank) {
-  const int local_ranks = run.policy.world_size / run.nodes;
+  const int local_ranks = ShapeOf(run).local_ranks;
   return {.job = run.job,
           .program = run.program,
           .args = run.args,

@@ -1,8 +1,8 @@
 // WarmProcess: one process of a host that has loaded what the program loads, and forks the ranks that replace others.
 //
-// It starts once every rank of the host computes, since only then the ranks have said what the program loads: one of them
-// writes the list into a memory file that all have (KINTSUGI_WARM_FD). Where it cannot be forked (it has threads, or a device) it
-// says why, once, and replacements start as they would without it.
+// It starts once every rank of the host computes, since only then the ranks have said what the program loads: one of
+// them writes the list into a memory file that all have (KINTSUGI_WARM_FD). Where it cannot be forked (it has threads,
+// or a device) it says why, once, and replacements start as they would without it.
 // Threads: one, which runs the io_context.
 // Errors: one that cannot be started or dies is a log line; SpareKeeper says whether another is tried.
 #pragma once

@@ -24,6 +24,7 @@
 #include "runtime/launcher/spare_pool.h"
 #include "runtime/launcher/state_keeper.h"
 #include "runtime/launcher/warm_process.h"
+#include "runtime/launcher/worker_events.h"
 #include "runtime/net/secret.h"
 #include "runtime/process/child_process.h"
 #include "runtime/process/guardian.h"
@@ -34,33 +35,6 @@
 #include "runtime/process/stack_dump.h"
 
 namespace kintsugi {
-
-// What a rank's page says at one instant.
-struct PageView {
-  uint64_t beat = 0;
-  uint64_t gate_word = 0;
-  uint64_t progress = 0;
-  TimePoint progress_at;  // when the progress word was set
-};
-
-class WorkerEvents {
- public:
-  virtual ~WorkerEvents() = default;
-  // A process is about to start, with these injections armed ("id SPEC").
-  virtual void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) = 0;
-  virtual void OnPage(Rank rank, Incarnation incarnation, const PageView& page) = 0;
-  virtual void OnReport(Rank rank, const StepReport& report) = 0;
-  virtual void OnFired(const Injection& injection, TimePoint at) = 0;
-  // What is held of the process that is about to be told as ended.
-  virtual void OnHeld(Rank rank, const std::optional<core::HeldState>& held) = 0;
-  // `since`: an injector's stamp, where there is one.
-  virtual void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
-                        std::optional<TimePoint> since) = 0;
-  // So many spares wait from now on.
-  virtual void OnSpares(int waiting) = 0;
-  // No process of a rank runs and no output is left.
-  virtual void OnIdle() = 0;
-};
 
 struct WorkerPoolOptions {
   std::string job;

@@ -179,9 +179,9 @@ class NodesHub final : public Hub, private LogSink {
     options.run.policy.world_size = nodes * per_node;
     options.run.policy.hang_factor = 0;  // these ranks do no steps
     const std::shared_ptr<LogSink> notes(static_cast<LogSink*>(this), [](LogSink*) {});
-    leader_ = std::make_unique<Leader>(io_, std::move(options), nullptr, std::make_shared<GenerationLog>(notes),
-                                       [this] { Note("the run ended"); });
-    Need(leader_->Listen(secret_));
+    leader_ = std::make_unique<Leader>(io_, std::move(options), secret_, nullptr,
+                                       std::make_shared<GenerationLog>(notes), [this] { Note("the run ended"); });
+    Need(leader_->Listen());
     leader_->OnProgress([this, ranks = nodes * per_node](const RunProgress& progress) {
       all_run_ = progress.phase == Phase::kRunning && progress.ranks_ready == ranks && leader_->NodesAway().empty();
     });

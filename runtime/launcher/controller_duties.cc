@@ -1,0 +1,67 @@
+#include "runtime/launcher/controller_duties.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/controller/incident_line.h"
+
+namespace kintsugi {
+
+ControllerDuties::ControllerDuties(const LauncherOptions& run, Controller& controller, RunRecord& record,
+                                   OperatorDesk& desk, ProgressMeter& meter, Hosts& hosts, Ending& ending,
+                                   std::shared_ptr<GenerationLog> log, std::function<void()> on_ask_witness)
+    : run_(run),
+      controller_(controller),
+      record_(record),
+      desk_(desk),
+      meter_(meter),
+      hosts_(hosts),
+      ending_(ending),
+      log_(std::move(log)),
+      on_ask_witness_(std::move(on_ask_witness)) {}
+
+void ControllerDuties::OnTransition(const core::Transition& t) {
+  log_->Set(t.generation);
+  const TimePoint now = SteadyClock::SteadyNow();
+  const auto& incident = controller_.core().incident();
+  record_.OnTransition(t, incident && incident->step ? *incident->step : run_.policy.resume_step, now);
+  log_->Write(LogLevel::kInfo,
+              LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},
+                                {"to", std::string(core::PhaseName(t.to))},
+                                {"gen", t.generation.ToString()},
+                                {"incident", std::to_string(t.incident)},
+                                {"attempt", std::to_string(t.attempt)},
+                                {"elapsed_ms",
+                                 std::to_string(static_cast<int64_t>(ToMilliseconds(now - record_.result().begin)))},
+                                {"reason", t.reason}}));
+  meter_.Tell(now);
+}
+
+void ControllerDuties::OnIncident(const core::IncidentRecord& record) {
+  const TimePoint now = SteadyClock::SteadyNow();
+  const IncidentResult& incident = record_.OnIncident(record, now);
+  hosts_.Say(LogLevel::kWarning, IncidentLine(incident.record, now));
+  desk_.OnIncident(incident.record);
+  if (run_.observer) run_.observer->OnIncident(run_.job, incident, record_.result().begin);
+}
+
+void ControllerDuties::OnCheckpoint(const core::Checkpoint& checkpoint) {
+  record_.OnCheckpoint(checkpoint, SteadyClock::SteadyNow());
+}
+
+void ControllerDuties::OnSave(const core::SaveSettled& settled) {
+  const std::string line = record_.OnSave(settled, SteadyClock::SteadyNow());
+  if (!line.empty()) hosts_.Say(LogLevel::kWarning, line);
+  desk_.OnSave(settled);
+}
+
+void ControllerDuties::OnNotice(Rank rank, const std::string& text) {
+  log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
+}
+
+void ControllerDuties::OnAskWitness() {
+  KINTSUGI_CHECK(on_ask_witness_ != nullptr, "the controller asks for a witness, and the run has none");
+  on_ask_witness_();
+}
+
+}  // namespace kintsugi

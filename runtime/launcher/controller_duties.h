@@ -1,0 +1,55 @@
+// ControllerDuties: what the controller wants done and what it tells: processes are started and ended where they live,
+// news go into the record, the logs and to those who watch or wait for them.
+//
+// Threads: one, that of the leader.
+// Ownership: all that it is given outlives it.
+// Errors: none.
+// Invariants: an incident is told with the fault that was injected for it, where that is known by then.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/controller/controller.h"
+#include "runtime/launcher/ending.h"
+#include "runtime/launcher/generation_log.h"
+#include "runtime/launcher/hosts.h"
+#include "runtime/launcher/operator_desk.h"
+#include "runtime/launcher/progress_meter.h"
+#include "runtime/launcher/run_observer.h"
+#include "runtime/launcher/run_record.h"
+
+namespace kintsugi {
+
+class ControllerDuties final : public ControllerHost {
+ public:
+  ControllerDuties(const LauncherOptions& run, Controller& controller, RunRecord& record, OperatorDesk& desk,
+                   ProgressMeter& meter, Hosts& hosts, Ending& ending, std::shared_ptr<GenerationLog> log,
+                   std::function<void()> on_ask_witness);
+
+  void Spawn(Rank rank, Incarnation incarnation) override { hosts_.Spawn(rank, incarnation); }
+  void Kill(Rank rank, Incarnation incarnation, const std::string& reason) override {
+    hosts_.Kill(rank, incarnation, reason);
+  }
+  void OnTransition(const core::Transition& transition) override;
+  void OnIncident(const core::IncidentRecord& record) override;
+  void OnCheckpoint(const core::Checkpoint& checkpoint) override;
+  void OnSave(const core::SaveSettled& settled) override;
+  void OnNotice(Rank rank, const std::string& text) override;
+  void OnEnded(const core::RunEnded& ended) override { ending_.End(ended); }
+  void OnAskWitness() override;
+
+ private:
+  const LauncherOptions& run_;
+  Controller& controller_;
+  RunRecord& record_;
+  OperatorDesk& desk_;
+  ProgressMeter& meter_;
+  Hosts& hosts_;
+  Ending& ending_;
+  std::shared_ptr<GenerationLog> log_;
+  const std::function<void()> on_ask_witness_;  // empty: there is none
+};
+
+}  // namespace kintsugi

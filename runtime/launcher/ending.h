@@ -1,0 +1,54 @@
+// Ending: how a run comes to its end: it is asked to stop, has a grace period, ends, and all leave.
+//
+// Threads: one, that of the leader.
+// Ownership: all that it is given outlives it.
+// Errors: none: what goes wrong is the reason that the run ends with.
+// Invariants: a run ends once; `on_done` comes once nobody is left, or at once where the end is not to wait.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/base/log.h"
+#include "runtime/controller/controller.h"
+#include "runtime/launcher/hosts.h"
+#include "runtime/launcher/operator_desk.h"
+#include "runtime/launcher/run_record.h"
+
+namespace kintsugi {
+
+class Ending {
+ public:
+  Ending(boost::asio::io_context& io, Duration grace, Controller& controller, RunRecord& record, OperatorDesk& desk,
+         Hosts& hosts, std::shared_ptr<LogSink> log, std::function<void()> on_done);
+
+  // Save and leave, within the grace period.
+  void Stop();
+  // Every few milliseconds: the grace period may be over.
+  void Poll(TimePoint now);
+  void End(const core::RunEnded& ended);
+  void EndNow(const std::string& why);
+  // Before it has begun.
+  void NeverBegin(const std::string& why);
+  // Somebody left: perhaps the last.
+  void OnLeft();
+
+ private:
+  // Waits, then does it, unless this is gone by then or waits for something else.
+  void After(Duration pause, std::function<void()> then);
+
+  const Duration grace_;
+  Controller& controller_;
+  RunRecord& record_;
+  OperatorDesk& desk_;
+  Hosts& hosts_;
+  std::shared_ptr<LogSink> log_;
+  const std::function<void()> on_done_;
+  boost::asio::steady_timer leave_;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,134 @@
+#include "runtime/launcher/node_absence.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+namespace {
+
+std::string Seconds(Duration duration) {
+  return std::to_string(static_cast<int64_t>(ToMilliseconds(duration) / 1000)) + " s";
+}
+
+}  // namespace
+
+NodeAbsence::NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunRecord& record,
+                         NodeBook& book, NodeOrders& orders, EvenSplits& splits, NodeBulletin& bulletin,
+                         HostEvents& above)
+    : waits_(waits),
+      term_(term),
+      controller_(controller),
+      record_(record),
+      book_(book),
+      orders_(orders),
+      splits_(splits),
+      bulletin_(bulletin),
+      above_(above) {}
+
+void NodeAbsence::TakePlacement() {
+  orders_.SetPlacement(book_.placement());
+  splits_.SetVoters(book_.Voters());
+}
+
+void NodeAbsence::OnStarted() {
+  for (const auto& [block, moved] : book_.placement().moved())
+    controller_.Feed(core::RanksMoved{book_.FirstOf(block), book_.shape().local_ranks, book_.NumberOf(moved.node)});
+}
+
+void NodeAbsence::Check(TimePoint now) {
+  CheckNodes(now);
+  MoveBlocks(now);
+}
+
+void NodeAbsence::CheckNodes(TimePoint now) {
+  const Duration limit = record_.started() ? waits_.to_return : waits_.to_begin;
+  for (NodeBook::Node& node : book_.all()) {
+    if (!book_.HasRanks(node.number) || node.here || now - node.lost_at < limit) continue;
+    if (!record_.started())
+      return above_.OnNobodyCame(book_.Name(node.number) + " did not come within " + Seconds(limit));
+    if (book_.SpareHere()) continue;  // which takes its ranks over as soon as the run waits for nothing else
+    SayGone(node);
+    GiveUpWaiting(node);
+    if (record_.ended()) return;
+  }
+}
+
+// What waits for the node, and what it was told when its connection was dead already and nobody knew. Fed one at a
+// time: the controller may ask for the next process of the rank at once. Whether the process before it lives there
+// nobody knows, so that this is no end of that one.
+void NodeAbsence::GiveUpWaiting(NodeBook::Node& node) {
+  node.to_spawn.clear();
+  const core::RankBlock ranks = book_.RanksOf(node.number);
+  for (int r = ranks.first.value(); r < ranks.first.value() + ranks.ranks && !record_.ended(); ++r) {
+    const auto& member = controller_.core().members()[static_cast<size_t>(r)];
+    if (member.life == core::ControllerCore::Life::kStarting)
+      controller_.Feed(core::ProcessExited{Rank(r), member.incarnation, WhyNotBack(node.number), std::nullopt, true});
+  }
+}
+
+std::string NodeAbsence::WhyNotBack(int node) const {
+  return book_.Name(node) + " did not come back within " + Seconds(waits_.to_return);
+}
+
+void NodeAbsence::OnLost(int number) {
+  NodeBook::Node& node = book_.At(number);
+  KINTSUGI_CHECK(!node.here, book_.Name(number) + " is away, and is here");
+  if (record_.ended()) return;
+  if (book_.IsSpare(number))
+    bulletin_.Say(LogLevel::kWarning, LogLine("spare_node_lost", {{"node", std::to_string(book_.NumberOf(number))}}));
+  if (book_.HasRanks(number) && record_.started()) SayAway(node);
+}
+
+// A rank of it that must be replaced waits for it; nothing else here can start one on that host.
+void NodeAbsence::SayAway(NodeBook::Node& node) {
+  KINTSUGI_CHECK(!node.said_away, book_.Name(node.number) + " is lost twice");
+  node.said_away = true;
+  const int first = book_.RanksOf(node.number).first.value();
+  const std::string number = std::to_string(book_.NumberOf(node.number));
+  bulletin_.Say(
+      LogLevel::kWarning,
+      LogLine("node_lost",
+              {{"node", number},
+               {"address", node.place.address},
+               {"ranks", std::to_string(first) + "-" + std::to_string(first + book_.shape().local_ranks - 1)},
+               {"waits", book_.SpareHere() ? Seconds(waits_.spare_after) + ", then a spare node takes its ranks over"
+                                           : Seconds(waits_.to_return) + " for " + book_.Name(node.number)},
+               {"remedy", "where its launcher has ended, start it again there with the same command (--node-rank " +
+                              number + ")"}}));
+}
+
+void NodeAbsence::SayGone(NodeBook::Node& node) {
+  if (std::exchange(node.said_gone, true)) return;
+  bulletin_.Say(
+      LogLevel::kWarning,
+      LogLine("node_gone",
+              {{"node", std::to_string(book_.NumberOf(node.number))},
+               {"why", WhyNotBack(node.number)},
+               {"then", "nothing is started on it any more; `kintsugi explain` tells what is done instead"}}));
+}
+
+void NodeAbsence::MoveBlocks(TimePoint now) {
+  if (!record_.started() || record_.ended() || !book_.SpareHere()) return;
+  const std::optional<core::Takeover> due = core::NextTakeover(
+      book_.placement(), book_.shape().nodes, book_.Hosts(), waits_.spare_after, now,
+      [this](int block) { return controller_.core().MayMove(book_.FirstOf(block), book_.shape().local_ranks); });
+  if (!due) return;
+  book_.Move(term_, *due, record_.running());
+  TakePlacement();
+  const NodeBook::Node& taker = book_.At(due->to);
+  bulletin_.Say(LogLevel::kWarning,
+                LogLine("spare_node_takes_over", {{"node", std::to_string(book_.NumberOf(due->to))},
+                                                  {"address", taker.place.address},
+                                                  {"ranks", book_.RanksText(due->block)},
+                                                  {"of", book_.Name(due->from) + ", which is away"},
+                                                  {"then", "that node is a spare, should it come back"}}));
+  bulletin_.TellAll(wire::NodeBlocks{book_.placement()});
+  const core::RankBlock ranks = book_.RanksOf(due->to);
+  controller_.Feed(core::SparesWaiting{ranks.first, ranks.ranks, taker.spares});
+  controller_.Feed(core::RanksMoved{ranks.first, ranks.ranks, book_.NumberOf(due->to)});
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,63 @@
+// NodeAbsence: nodes that stay away. A run begins with all of its nodes. Later a lost one may come back, itself or
+// started anew, until the wait is over; then what it was to start fails, and the ladder goes on. Where a spare node is
+// here, that one takes its ranks over sooner.
+//
+// Threads: one, that of the leader.
+// Ownership: all that it is given outlives it.
+// Errors: nodes that do not come before the run has begun end it (HostEvents::OnNobodyCame).
+// Invariants: every node hears of a move before the generation that begins with it (runtime/core/placement.h), and the
+// spare before the processes that it is to start; each absence is said once.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "runtime/controller/controller.h"
+#include "runtime/controller/node_hub.h"
+#include "runtime/launcher/even_splits.h"
+#include "runtime/launcher/hosts.h"
+#include "runtime/launcher/node_book.h"
+#include "runtime/launcher/node_bulletin.h"
+#include "runtime/launcher/run_record.h"
+
+namespace kintsugi {
+
+struct NodeWaits {
+  Duration to_begin{};     // for all nodes, before the run
+  Duration to_return{};    // for one that was lost
+  Duration spare_after{};  // until a spare node takes its ranks
+};
+
+class NodeAbsence {
+ public:
+  NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunRecord& record, NodeBook& book,
+              NodeOrders& orders, EvenSplits& splits, NodeBulletin& bulletin, HostEvents& above);
+
+  // Where the ranks live from now on is told with every welcome; and who has ranks decides even splits.
+  void TakePlacement();
+  // The controller has begun: what was moved before, it hears now.
+  void OnStarted();
+  // Ten times a second.
+  void Check(TimePoint now);
+  void OnLost(int node);
+
+ private:
+  void CheckNodes(TimePoint now);
+  void GiveUpWaiting(NodeBook::Node& node);
+  void MoveBlocks(TimePoint now);
+  void SayAway(NodeBook::Node& node);
+  void SayGone(NodeBook::Node& node);
+  std::string WhyNotBack(int node) const;
+
+  const NodeWaits waits_;
+  const uint64_t term_;
+  Controller& controller_;
+  const RunRecord& record_;
+  NodeBook& book_;
+  NodeOrders& orders_;
+  EvenSplits& splits_;
+  NodeBulletin& bulletin_;
+  HostEvents& above_;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,104 @@
+#include "runtime/launcher/node_book.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+
+NodeBook::NodeBook(NodeShape shape, core::Placement placement, TimePoint now)
+    : shape_(shape), placement_(std::move(placement)) {
+  KINTSUGI_CHECK(shape_.nodes > 0 && shape_.controllers >= 0 && shape_.local_ranks > 0, "a run without ranks");
+  for (int node = 0; node < shape_.nodes + shape_.controllers + core::kSpareNodesMax; ++node)
+    nodes_.push_back({.number = node, .lost_at = now});
+}
+
+NodeBook::Node& NodeBook::At(int node) {
+  KINTSUGI_CHECK(HasPlace(node), "there is no place " + std::to_string(node) + " among the launchers");
+  return nodes_[static_cast<size_t>(node)];
+}
+
+const NodeBook::Node& NodeBook::At(int node) const { return const_cast<NodeBook*>(this)->At(node); }
+
+bool NodeBook::OfNode(Rank rank, int node) const {
+  return rank.value() >= 0 && rank.value() < shape_.nodes * shape_.local_ranks && NodeOf(rank) == node;
+}
+
+bool NodeBook::IsSpare(int node) const {
+  return !HasRanks(node) && (node < shape_.nodes || node >= shape_.nodes + shape_.controllers);
+}
+
+core::RankBlock NodeBook::RanksOf(int node) const {
+  const std::optional<int> block = BlockOf(node);
+  KINTSUGI_CHECK(block.has_value(), Name(node) + " has no ranks");
+  return {FirstOf(*block), shape_.local_ranks};
+}
+
+void NodeBook::Move(uint64_t term, const core::Takeover& takeover, Generation running) {
+  KINTSUGI_CHECK(BlockOf(takeover.from) == takeover.block, Name(takeover.from) + " loses ranks that it has not");
+  KINTSUGI_CHECK(IsSpare(takeover.to) && At(takeover.to).here, Name(takeover.to) + " takes ranks, and is no spare");
+  placement_.Move(term, takeover.block, takeover.to, running);
+  At(takeover.from).to_spawn.clear();
+}
+
+std::set<int> NodeBook::Voters() const {
+  std::set<int> voters;
+  for (int block = 0; block < shape_.nodes; ++block) voters.insert(placement_.NodeOf(block));
+  for (int controller = 0; controller < shape_.controllers; ++controller) voters.insert(shape_.nodes + controller);
+  return voters;
+}
+
+NodeBook::Arrival NodeBook::OnJoined(int number, const wire::NodeHello& hello, TimePoint now) {
+  Node& node = At(number);
+  KINTSUGI_CHECK(!node.here, Name(number) + " comes twice");
+  node.here = true;
+  Arrival arrival;
+  if (std::exchange(node.said_away, false)) arrival.away = now - node.lost_at;
+  arrival.moved = node.place.address != hello.address || node.place.port != hello.port;
+  node.said_gone = false;
+  node.seen = true;
+  node.place = {number, hello.address, hello.port};
+  node.knows_totals = false;
+  return arrival;
+}
+
+void NodeBook::OnLost(int number, TimePoint now) {
+  Node& node = At(number);
+  KINTSUGI_CHECK(node.here, Name(number) + " is lost, and was not here");
+  node.here = false;
+  node.lost_at = now;
+}
+
+bool NodeBook::AllHere() const {
+  return std::all_of(nodes_.begin(), nodes_.end(),
+                     [this](const Node& node) { return node.here || !HasRanks(node.number); });
+}
+
+std::vector<int> NodeBook::Spares() const {
+  std::vector<int> spares;
+  for (const Node& node : nodes_)
+    if (node.here && IsSpare(node.number)) spares.push_back(node.number);
+  return spares;
+}
+
+std::vector<int> NodeBook::Away() const {
+  std::vector<int> away;
+  for (const Node& node : nodes_)
+    if (!node.here && (node.seen || node.number < shape_.nodes + shape_.controllers)) away.push_back(node.number);
+  return away;
+}
+
+std::vector<core::Host> NodeBook::Hosts() const {
+  std::vector<core::Host> hosts;
+  for (const Node& node : nodes_)
+    if (HasRanks(node.number) || IsSpare(node.number)) hosts.push_back({node.number, node.here, node.lost_at});
+  return hosts;
+}
+
+std::string NodeBook::RanksText(int block) const {
+  const int first = FirstOf(block).value();
+  return std::to_string(first) + " to " + std::to_string(first + shape_.local_ranks - 1);
+}
+
+}  // namespace kintsugi

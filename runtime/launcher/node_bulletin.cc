@@ -1,0 +1,116 @@
+#include "runtime/launcher/node_bulletin.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+namespace {
+
+constexpr int kManyNodes = 256;
+
+}  // namespace
+
+NodeBulletin::NodeBulletin(NodeBook& book, NodeOrders& orders, const RunRecord& record, const EvenSplits& splits,
+                           Duration beat, std::shared_ptr<LogSink> log)
+    : book_(book), orders_(orders), record_(record), splits_(splits), beat_(beat), log_(std::move(log)) {
+  KINTSUGI_CHECK(beat_ > Duration(), "nodes are told of each other without a pause");
+}
+
+void NodeBulletin::Say(LogLevel level, const std::string& line) {
+  log_->Write(level, line);
+  TellAll(wire::NodeNews{level, line});
+}
+
+void NodeBulletin::TellAll(const wire::NodeOrder& order) {
+  for (const NodeBook::Node& node : book_.all())
+    if (node.here) orders_.Send(node.number, order);
+}
+
+void NodeBulletin::Poll(const core::LedgerTotals& folded, TimePoint now) {
+  TellPlaces();
+  tells_at_once_ = true;
+  const Duration slack = beat_ / 4;
+  if (now - last_pulse_ >= slack) {
+    last_pulse_ = now;
+    PulseThose(PulseEvery() + slack, now);
+  }
+  // A second for each hundred nodes: nobody waits for it.
+  const Duration often = std::chrono::seconds(1 + book_.shape().nodes / 100);
+  if (now - last_totals_ >= often && folded.step != told_totals_) {
+    last_totals_ = now;
+    told_totals_ = folded.step;
+    TellTotals(folded);
+  }
+}
+
+void NodeBulletin::OnJoined(int node, bool moved) {
+  KINTSUGI_CHECK(book_.At(node).here, book_.Name(node) + " is a newcomer, and is not here");
+  newcomers_[node] = newcomers_[node] || moved;
+}
+
+void NodeBulletin::TellNewcomer() {
+  if (std::exchange(tells_at_once_, false)) TellPlaces();
+}
+
+// All of them to whoever has come, and to the others what has changed.
+void NodeBulletin::TellPlaces() {
+  if (newcomers_.empty() || !record_.started()) return;
+  wire::NodePlaces all, changed;
+  for (const NodeBook::Node& node : book_.all()) {
+    if (node.place.port > 0) all.places.push_back(node.place);
+    if (const auto newcomer = newcomers_.find(node.number); newcomer != newcomers_.end() && newcomer->second)
+      changed.places.push_back(node.place);
+  }
+  for (const NodeBook::Node& node : book_.all()) {
+    if (!node.here) continue;
+    if (newcomers_.count(node.number))
+      orders_.Send(node.number, all);
+    else if (!changed.places.empty())
+      orders_.Send(node.number, changed);
+  }
+  newcomers_.clear();
+}
+
+// Within the silence limit a node of a large run hears its leader twice, of any other four times: answering is a third
+// of what a thousand nodes cost.
+Duration NodeBulletin::PulseEvery() const { return beat_ * (book_.shape().nodes > kManyNodes ? 2 : 1); }
+
+void NodeBulletin::Pulse(NodeBook::Node& node, TimePoint now) {
+  KINTSUGI_CHECK(node.here, book_.Name(node.number) + " has a pulse, and is not here");
+  node.pulsed_at = now;
+  orders_.Send(node.number,
+               wire::NodePulse{record_.began(), record_.checkpoints(), record_.running(), splits_.order()});
+}
+
+// A node that tells its pages is answered at once, which costs less than a round of all. Nodes keep the beat only
+// roughly.
+void NodeBulletin::OnPages(int node, TimePoint now) {
+  if (now - book_.At(node).pulsed_at >= PulseEvery() - beat_ / 2) Pulse(book_.At(node), now);
+}
+
+// Here are those that have nothing to tell.
+void NodeBulletin::PulseThose(Duration silent_for, TimePoint now) {
+  for (NodeBook::Node& node : book_.all())
+    if (node.here && now - node.pulsed_at >= silent_for) Pulse(node, now);
+}
+
+// What is in the sums need not be kept by others any more. One that has just come is told all; the others what is new.
+void NodeBulletin::TellTotals(const core::LedgerTotals& folded) {
+  const auto tell = [&](int node, uint64_t from) {
+    KINTSUGI_CHECK(from <= folded.curve.size(), "more of the curve was told than there is");
+    wire::KeepTotals totals{folded, from};
+    totals.totals.curve.erase(totals.totals.curve.begin(), totals.totals.curve.begin() + static_cast<ptrdiff_t>(from));
+    orders_.Send(node, totals);
+  };
+  const bool shrunk = folded.curve_every != told_curve_every_ || folded.curve.size() < told_curve_;
+  for (NodeBook::Node& node : book_.all()) {
+    if (!node.here) continue;
+    const bool knows = std::exchange(node.knows_totals, true);
+    tell(node.number, knows && !shrunk ? told_curve_ : 0);
+  }
+  told_curve_ = folded.curve.size();
+  told_curve_every_ = folded.curve_every;
+}
+
+}  // namespace kintsugi

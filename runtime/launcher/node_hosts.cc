@@ -1,0 +1,106 @@
+#include "runtime/launcher/node_hosts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/journal/text.h"
+#include "runtime/launcher/node_parts.h"
+
+namespace kintsugi {
+namespace {
+
+// What a launcher must know that takes over; where the run stands it learns from the ranks.
+std::string PolicyOfTheRun(core::Policy policy) {
+  policy.takes_over = policy.began = false;
+  policy.checkpoints.clear();
+  policy.tie_rule = core::TieRule::kLowestRank;
+  return journal::WriteFields(policy);
+}
+
+NodeHubOptions HubOptionsOf(const LauncherOptions& run, const NodeHostsOptions& options) {
+  return {.job = run.job,
+          .term = options.term,
+          .nodes = run.nodes,
+          .local_ranks = ShapeOf(run).local_ranks,
+          .master_address = options.master_address,
+          .master_port = options.master_port,
+          .beat = NodeBeat(run.policy),
+          .policy = PolicyOfTheRun(run.policy),
+          .run = options.run_id,
+          .witness = !run.witness.empty(),
+          .controllers = run.controllers,
+          .silence = run.policy.silence};
+}
+
+}  // namespace
+
+NodeHosts::NodeHosts(const LauncherOptions& run, const NodeHostsOptions& options, Controller& controller,
+                     RunRecord& record, WorkerEvents& workers, EvenSplits& splits, HostEvents& above,
+                     std::shared_ptr<LogSink> log)
+    : run_(run),
+      controller_(controller),
+      record_(record),
+      book_(ShapeOf(run), options.placement, SteadyClock::SteadyNow()),
+      hub_(HubOptionsOf(run, options), controller, inbox_, log),
+      bulletin_(book_, hub_, record, splits, NodeBeat(run.policy), log),
+      absence_({run.policy.join_timeout, run.node_wait, run.spare_after}, options.term.number, controller, record,
+               book_, hub_, splits, bulletin_, above),
+      inbox_(run.job, {book_, hub_, splits, bulletin_, absence_, errands_}, controller, record, workers, above, log) {
+  KINTSUGI_CHECK(run.nodes > 1, "one host is reached as several");
+  controller.ServeNodes(hub_);
+  if (!options.part) book_.BeginTerm(options.term.number);
+  absence_.TakePlacement();
+}
+
+// Who takes over listens at once: nodes come while it does.
+bool NodeHosts::AllHere() const { return run_.policy.takes_over || book_.AllHere(); }
+
+void NodeHosts::Spawn(Rank rank, Incarnation incarnation) {
+  const int node = book_.NodeOf(rank);
+  if (!hub_.Send(node, wire::SpawnWorker{rank, incarnation})) book_.At(node).to_spawn[rank] = incarnation;
+}
+
+// A node that is away is told when it comes back.
+void NodeHosts::Kill(Rank rank, Incarnation incarnation, const std::string& reason) {
+  hub_.Send(book_.NodeOf(rank), wire::KillWorker{rank, incarnation, reason});
+}
+
+// The fault is armed by the launcher of the rank's own host.
+void NodeHosts::Inject(const Injection& injection, const std::string& request, Respond respond) {
+  const int node = book_.NodeOf(injection.rank);
+  const uint64_t id = errands_.Begin(node, std::move(respond));
+  if (!hub_.Send(node, wire::AskNode{id, request}))
+    errands_.Refuse(id,
+                    "rank " + injection.rank.ToString() + " runs on node " + std::to_string(node) + ", which is away");
+}
+
+void NodeHosts::Poll(TimePoint now) {
+  hub_.Poll(now);
+  bulletin_.Poll(controller_.reports().folded(), now);
+}
+
+void NodeHosts::LookAt(RunSight* sight) const {
+  sight->nodes = run_.nodes;
+  for (const int node : book_.Away()) sight->nodes_away.push_back(book_.NumberOf(node));
+  sight->spares_wanted = run_.spares * run_.nodes;
+  for (const int node : book_.Spares()) {
+    sight->spare_nodes.push_back(book_.NumberOf(node));
+    sight->spares_wanted += std::max(run_.spares, book_.shape().local_ranks);
+  }
+  for (const NodeBook::Node& node : book_.all()) sight->spares_waiting += node.spares;
+  for (RankSight& rank : sight->ranks) rank.node = book_.NumberOf(book_.NodeOf(rank.rank));
+}
+
+std::vector<std::string> NodeHosts::Names() const {
+  std::vector<std::string> names;
+  for (const NodeBook::Node& node : book_.all()) {
+    const std::optional<int> block = book_.BlockOf(node.number);
+    if (!block && !(node.seen && book_.IsSpare(node.number))) continue;
+    names.push_back(book_.Name(node.number) + ", " + node.place.address + ", " +
+                    (block ? "ranks " + book_.RanksText(*block) : "a spare"));
+  }
+  return names;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,178 @@
+#include "runtime/launcher/node_inbox.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/base/overloaded.h"
+#include "runtime/wire/codec.h"
+
+namespace kintsugi {
+
+wire::NodeEnd EndOrder(const RunRecord& record) {
+  KINTSUGI_CHECK(record.ended(), "nodes are told that the run has ended, and it has not");
+  return {record.result().exit_code, record.result().text, record.stop_asked().has_value()};
+}
+
+NodeInbox::NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunRecord& record,
+                     WorkerEvents& workers, HostEvents& above, std::shared_ptr<LogSink> log)
+    : job_(std::move(job)),
+      parts_(parts),
+      controller_(controller),
+      record_(record),
+      workers_(workers),
+      above_(above),
+      log_(std::move(log)) {}
+
+void NodeInbox::OnNodeJoined(int node, const wire::NodeHello& hello) {
+  const NodeBook::Arrival arrival = parts_.book.OnJoined(node, hello, SteadyClock::SteadyNow());
+  if (arrival.away)
+    parts_.bulletin.Say(
+        LogLevel::kWarning,
+        LogLine("node_back", {{"node", std::to_string(parts_.book.NumberOf(node))},
+                              {"away_ms", std::to_string(static_cast<int64_t>(ToMilliseconds(*arrival.away)))}}));
+  parts_.bulletin.OnJoined(node, arrival.moved);
+  if (record_.ended()) return void(parts_.orders.Send(node, EndOrder(record_)));  // came back too late
+  parts_.splits.OnAway(node);
+  if (!record_.started()) return above_.OnCame();
+  parts_.bulletin.TellNewcomer();
+  if (!parts_.book.HasRanks(node)) return EndWhatRunsThere(node, hello);
+  for (const wire::NodeHeld& held : hello.held) OnHeld(node, held);  // before their ends are told
+  std::map<Rank, wire::WorkerLife> lives;
+  for (const wire::WorkerLife& life : hello.lives)
+    if (parts_.book.OfNode(life.rank, node)) lives[life.rank] = life;
+  controller_.core().taking_over() ? FoundLives(node, lives) : ComparedLives(node, lives);
+}
+
+// Of a node that has no ranks, whatever it had before.
+void NodeInbox::EndWhatRunsThere(int node, const wire::NodeHello& hello) {
+  if (!parts_.book.IsSpare(node)) return;
+  log_->Write(LogLevel::kInfo, LogLine("spare_node", {{"node", std::to_string(parts_.book.NumberOf(node))},
+                                                      {"address", hello.address}}));
+  for (const wire::WorkerLife& life : hello.lives)
+    parts_.orders.Send(node, wire::KillWorker{life.rank, life.incarnation, "another node has taken the rank over"});
+}
+
+// The controller knows nothing yet: what runs there is what there is.
+void NodeInbox::FoundLives(int node, const std::map<Rank, wire::WorkerLife>& lives) {
+  core::LivesThere there;
+  for (const auto& [rank, life] : lives) there[rank] = life.incarnation;
+  for (const core::FoundLife& found : core::FindLives(parts_.book.RanksOf(node), there)) {
+    if (record_.ended()) return;
+    if (found.incarnation)
+      workers_.OnStarting(found.rank, *found.incarnation, lives.at(found.rank).armed);
+    else
+      controller_.Feed(core::ProcessExited{found.rank, Incarnation(), "had ended", std::nullopt});
+  }
+}
+
+// What ended while nobody could tell; then what began or is no longer wanted.
+void NodeInbox::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& lives) {
+  using What = core::ReturnStep::What;
+  core::LivesThere there;
+  for (const auto& [rank, life] : lives) there[rank] = life.incarnation;
+  for (const core::ReturnStep& step : core::CompareLives(controller_.core().members(), parts_.book.RanksOf(node), there,
+                                                         parts_.book.At(node).to_spawn)) {
+    const bool ended = record_.ended();
+    if (step.what == What::kEnd)
+      parts_.orders.Send(node, wire::KillWorker{step.rank, step.incarnation, "was given up while its node was away"});
+    else if (step.what == What::kHadEnded && !ended)
+      controller_.Feed(core::ProcessExited{step.rank, step.incarnation, "had ended", std::nullopt});
+    else if (step.what == What::kNeverBegan && !ended)  // the one before it runs: this is no end of that one
+      controller_.Feed(core::ProcessExited{step.rank, step.incarnation, "was not begun: an earlier process still runs",
+                                           std::nullopt, true});
+    else if (step.what == What::kEndedAway && !ended)
+      workers_.OnExited(step.rank, step.incarnation, "had ended when " + parts_.book.Name(node) + " came back",
+                        SteadyClock::SteadyNow(), std::nullopt);
+  }
+  for (const auto& [rank, incarnation] : std::exchange(parts_.book.At(node).to_spawn, {}))
+    if (!parts_.orders.Send(node, wire::SpawnWorker{rank, incarnation}))
+      parts_.book.At(node).to_spawn[rank] = incarnation;
+}
+
+void NodeInbox::OnNodeLost(int node) {
+  parts_.errands.RefuseAllOf(node, "node " + std::to_string(node) + " was lost before it answered");
+  parts_.book.OnLost(node, SteadyClock::SteadyNow());
+  parts_.splits.OnAway(node);
+  SetSpares(node, 0);
+  parts_.absence.OnLost(node);
+  above_.OnLeft();
+}
+
+void NodeInbox::SetSpares(int node, int waiting) {
+  parts_.book.At(node).spares = waiting;
+  if (!record_.started() || record_.ended() || !parts_.book.HasRanks(node)) return;
+  const core::RankBlock ranks = parts_.book.RanksOf(node);
+  controller_.Feed(core::SparesWaiting{ranks.first, ranks.ranks, waiting});
+}
+
+// With what the lost process registered: whoever takes over may hear of it from nobody else.
+void NodeInbox::OnHeld(int node, const wire::NodeHeld& told) {
+  if (!parts_.book.OfNode(told.rank, node) || record_.ended()) return;
+  const Result<wire::AgentFrame> frame = wire::DecodeFromAgent(job_, told.ready);
+  const auto* message = frame.ok() ? std::get_if<core::AgentMessage>(&frame->message) : nullptr;
+  if (message && std::holds_alternative<core::Ready>(*message) && frame->header.rank == told.rank)
+    controller_.Feed(core::FromAgent{frame->header, *message});
+  workers_.OnHeld(told.rank, told.held);
+}
+
+void NodeInbox::OnPages(int node, const wire::Pages& pages) {
+  const TimePoint now = SteadyClock::SteadyNow();
+  for (const wire::Page& page : pages.pages)
+    if (parts_.book.OfNode(page.rank, node))
+      workers_.OnPage(page.rank, page.incarnation, {page.beat, page.gate_word, page.progress, now - page.progress_age});
+  parts_.bulletin.OnPages(node, now);
+}
+
+void NodeInbox::OnReport(int node, const wire::WorkerReport& report) {
+  if (report.rank.value() >= parts_.book.shape().nodes * parts_.book.shape().local_ranks) return;
+  controller_.reports().Record(report.rank, Step(report.step), report.loss, report.samples);
+  // Should this node be lost, and the leader with it, the next one still has it.
+  const int next = (parts_.book.BlockOf(node).value_or(0) + 1) % parts_.book.shape().nodes;
+  const int heir = parts_.book.placement().NodeOf(next);
+  if (heir != node) parts_.orders.Send(heir, wire::KeepReport{report});
+}
+
+void NodeInbox::OnExited(int node, const wire::WorkerExited& exited) {
+  if (!parts_.book.OfNode(exited.rank, node)) return;
+  const TimePoint now = SteadyClock::SteadyNow();
+  std::optional<TimePoint> since;
+  if (exited.since_age) since = now - *exited.since_age;
+  workers_.OnExited(exited.rank, exited.incarnation, exited.cause, now - exited.age, since);
+}
+
+void NodeInbox::OnNodeMessage(int node, const wire::NodeMessage& message) {
+  KINTSUGI_CHECK(parts_.book.At(node).here, parts_.book.Name(node) + " speaks, and is not here");
+  const auto own = [&](Rank rank) { return parts_.book.OfNode(rank, node); };
+  std::visit(
+      Overloaded{
+          [&](const wire::WorkerStarting& m) {
+            if (own(m.life.rank)) workers_.OnStarting(m.life.rank, m.life.incarnation, m.life.armed);
+          },
+          [&](const wire::Pages& m) { OnPages(node, m); }, [&](const wire::WorkerReport& m) { OnReport(node, m); },
+          [&](const wire::InjectionFired& m) {
+            const Result<Injection> injection = ParseInjection(m.spec);
+            if (injection.ok() && own(injection->rank)) workers_.OnFired(*injection, SteadyClock::SteadyNow() - m.age);
+          },
+          [&](const wire::WorkerExited& m) { OnExited(node, m); },
+          [&](const wire::NodeSpares& m) { SetSpares(node, m.waiting); },
+          [&](const wire::NodeHeld& m) { OnHeld(node, m); },
+          [&](const wire::TieRuleKept& m) { parts_.splits.OnTaken(node, m.number); },
+          [&](const wire::NodeStop&) {
+            log_->Write(LogLevel::kWarning, LogLine("stop_requested", {{"node", std::to_string(node)}}));
+            above_.Stop();
+          },
+          [&](const wire::NodeAsks& m) {
+            above_.OnRequest(m.request, [this, node, id = m.id](std::string answer) {
+              parts_.orders.Send(node, wire::AnswerNode{id, std::move(answer)});
+            });
+          },
+          [&](const wire::NodeAnswers& m) { parts_.errands.OnAnswer(node, m.id, m.answer); },
+          [&](const wire::NodeInject& m) {
+            if (own(m.rank)) controller_.Feed(core::OperatorInject{m.rank, m.injection});
+          },
+          [&](const auto&) {},  // channels and hellos: the hub's; votes: no business of a leader
+      },
+      message);
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,33 @@
+#include "runtime/launcher/one_host.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/launcher/control_words.h"
+
+namespace kintsugi {
+
+OneHost::OneHost(const LauncherOptions& run, WorkerPool& pool, Controller& controller, std::shared_ptr<LogSink> log)
+    : run_(run), pool_(pool), controller_(controller), log_(std::move(log)) {
+  KINTSUGI_CHECK(run_.nodes == 1, "a pool of workers is at hand, and the run has several hosts");
+}
+
+void OneHost::Inject(const Injection& injection, const std::string& /*request*/, Respond respond) {
+  const Result<InjectionId> id = pool_.Arm(injection);
+  if (!id.ok()) return respond(RefusalLine(id.status().message()));
+  controller_.Feed(core::OperatorInject{injection.rank, id->ToString() + " " + ToString(injection)});
+  respond(AnswerLine({{"ok", true}, {"id", id->value()}, {"spec", ToString(injection)}}));
+}
+
+void OneHost::EndNow() {
+  pool_.Leave();
+  pool_.KillAll();
+}
+
+void OneHost::LookAt(RunSight* sight) const {
+  sight->spares_wanted = run_.spares;
+  sight->spares_waiting = pool_.spares_waiting();
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,181 @@
+#include "runtime/launcher/run_record.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/controller/incident_line.h"
+
+namespace kintsugi {
+namespace {
+
+// Timings of single steps are kept for pictures; a long run keeps the newest.
+constexpr size_t kStepTimingsMax = 1 << 16;
+// As many as a controller keeps.
+constexpr size_t kCheckpointsKept = 16;
+
+void Count(const core::IncidentRecord& record, TimePoint now, IncidentTally* tally) {
+  ++tally->by_cause[{record.signal, record.rung}];
+  // The first one began before anything was wrong.
+  for (const core::PhaseSpan& span : record.phases)
+    tally->in_phase[span.phase] += span.end - std::min(span.end, std::max(span.begin, record.detected_at));
+  tally->down.Observe(record.resumed_at.value_or(now) - record.fault_at);
+  tally->steps_lost += StepsLost(record);
+  tally->bytes_streamed += record.bytes_moved;
+}
+
+}  // namespace
+
+RunRecord::RunRecord(const core::Policy& policy, Generation running, TimePoint now)
+    : began_(policy.began),
+      running_(running),
+      checkpoints_(policy.checkpoints),
+      views_(static_cast<size_t>(policy.world_size)),
+      times_(now) {
+  if (!policy.resume_directory.empty() && !policy.resume_by_trainer && !policy.takes_over)
+    checkpoints_.push_back({policy.resume_step, policy.resume_directory});
+  result_.begin = now;
+  if (!checkpoints_.empty()) result_.saves.newest = {checkpoints_.back(), result_.begin};
+}
+
+RunRecord::RankView& RunRecord::View(Rank rank) {
+  KINTSUGI_CHECK(rank.value() >= 0 && static_cast<size_t>(rank.value()) < views_.size(),
+                 "rank " + rank.ToString() + " is outside the world");
+  return views_[static_cast<size_t>(rank.value())];
+}
+
+void RunRecord::Start() {
+  KINTSUGI_CHECK(!started_ && !ended_, "a run that has started, or ended, starts");
+  started_ = true;
+}
+
+void RunRecord::AskStop(TimePoint now) {
+  if (!stop_asked_) stop_asked_ = now;
+}
+
+void RunRecord::End(const core::RunEnded& ended) {
+  KINTSUGI_CHECK(!ended_, "a run that has ended ends: " + ended.text);
+  ended_ = true;
+  result_.exit_code = ended.exit_code;
+  result_.text = ended.text;
+  result_.final_digest = ended.final_digest;
+  result_.committed = ended.committed;
+}
+
+void RunRecord::OnStarting(Rank rank, Incarnation incarnation, TimePoint now) {
+  RankView& view = View(rank);
+  view = {};
+  view.life = result_.lives.size();
+  result_.lives.push_back({rank, incarnation, now, std::nullopt, ""});
+}
+
+void RunRecord::OnPage(Rank rank, const PageView& page) {
+  MarkStep(rank, page);
+  View(rank).page = page;
+}
+
+void RunRecord::OnFired(const FiredInjection& fired) {
+  fired_.Add(fired);
+  for (IncidentResult& incident : result_.incidents) fired_.Attribute(&incident);
+}
+
+void RunRecord::OnExited(Rank rank, const std::string& cause, TimePoint at) {
+  const std::optional<size_t> life = std::exchange(View(rank).life, std::nullopt);
+  if (!life) return;
+  KINTSUGI_CHECK(*life < result_.lives.size() && !result_.lives[*life].end, "a life ends twice: " + cause);
+  result_.lives[*life].end = at;
+  result_.lives[*life].cause = cause;
+}
+
+void RunRecord::MarkStep(Rank rank, const PageView& page) {
+  const uint64_t step = UnpackProgress(page.progress).step;
+  RankView& view = View(rank);
+  if (step == view.step) return;
+  times_.OnBegan(Step(step), page.progress_at);
+  step_times_.OnBegan(Step(step), page.progress_at);
+  if (view.step > 0 && page.progress_at > view.step_began) {
+    auto& steps = result_.steps;
+    if (steps.size() == kStepTimingsMax) steps.erase(steps.begin(), steps.begin() + kStepTimingsMax / 2);
+    steps.push_back({rank, Step(view.step), view.step_began, page.progress_at});
+  }
+  view.step = step;
+  view.step_began = page.progress_at;
+}
+
+void RunRecord::OnTransition(const core::Transition& t, Step goes_on_after, TimePoint now) {
+  if (t.to != core::Phase::kRunning) return;
+  began_ = true;
+  running_ = t.generation;
+  if (t.from == core::Phase::kConfirm) return;
+  times_.OnResuming(goes_on_after, now);
+  step_times_.OnResuming();
+}
+
+const IncidentResult& RunRecord::OnIncident(const core::IncidentRecord& record, TimePoint now) {
+  IncidentResult incident{record, std::nullopt};
+  fired_.Attribute(&incident);
+  const core::IncidentRecord& told = incident.record;
+  // A gap that healed stopped nobody.
+  if (told.rung != Rung::kResume) times_.OnIncident(told.fault_at, told.resumed_at.value_or(now));
+  Count(told, now, &tally_);
+  result_.incidents.push_back(std::move(incident));
+  return result_.incidents.back();
+}
+
+void RunRecord::OnCheckpoint(const core::Checkpoint& checkpoint, TimePoint now) {
+  std::erase(checkpoints_, checkpoint);
+  if (checkpoints_.size() >= kCheckpointsKept) checkpoints_.erase(checkpoints_.begin());
+  checkpoints_.push_back(checkpoint);
+  result_.saves.OnMade(checkpoint, now);
+}
+
+std::string RunRecord::OnSave(const core::SaveSettled& settled, TimePoint now) {
+  return settled.saved ? result_.saves.OnRemark(settled) : result_.saves.OnFailed(settled, now);
+}
+
+void RunRecord::OnStanding(bool at_save_point, bool paused, TimePoint now) {
+  times_.OnSaving(!paused && at_save_point, now);
+  times_.OnPaused(paused, now);
+  if (paused) step_times_.OnResuming();  // the step before is not timed to the one after
+}
+
+void RunRecord::LookAt(RunSight* sight) const {
+  KINTSUGI_CHECK(sight->ranks.size() <= views_.size(), "more ranks are seen than the world has");
+  sight->over = tally_;
+  sight->steps = step_times_;
+  sight->time = times_.Account(sight->at);
+  sight->saves = result_.saves;
+  for (RankSight& seen : sight->ranks) {
+    const RankView& view = views_[static_cast<size_t>(seen.rank.value())];
+    seen.step = view.step;
+    if (!view.page) continue;
+    seen.gate = core::GateWord::Unpack(view.page->gate_word);
+    seen.phase = UnpackProgress(view.page->progress).phase;
+  }
+}
+
+void RunRecord::Fill(RunResult* result, TimePoint now) const {
+  result->asked = stop_asked_.has_value();
+  result->end = now;
+  result->fired = fired_.All();
+  result->time = times_.Account(now);
+}
+
+RunResult RunRecord::SoFar() const {
+  RunResult result;
+  result.exit_code = result_.exit_code;
+  result.text = result_.text;
+  result.committed = result_.committed;
+  result.incidents = result_.incidents;
+  result.lives = result_.lives;
+  result.saves = result_.saves;
+  result.begin = result_.begin;
+  return result;
+}
+
+RunResult RunRecord::Take(TimePoint now) {
+  Fill(&result_, now);
+  return std::move(result_);
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,89 @@
+// RunRecord: what is known of a run so far: how it stands, each rank's newest process as its page shows it, and all
+// that its result holds. Whoever leads writes it, wherever the run's processes are.
+//
+// Threads: none; pure: instants come in as arguments.
+// Ownership: values.
+// Errors: a rank outside the world is a failed CHECK.
+// Invariants: a run ends once; a life has one end; of single steps' timings and of checkpoints the newest are kept.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/launcher/fired_injections.h"
+#include "runtime/launcher/launcher.h"
+#include "runtime/launcher/run_sight.h"
+#include "runtime/launcher/run_times.h"
+#include "runtime/launcher/step_times.h"
+#include "runtime/launcher/worker_events.h"
+
+namespace kintsugi {
+
+class RunRecord {
+ public:
+  // `running`: with a run that is taken over, the newest generation in which all ranks were in their loops.
+  RunRecord(const core::Policy& policy, Generation running, TimePoint now);
+
+  // How it stands. Started: the controller has begun. Ended: nothing goes to the controller any more.
+  bool started() const { return started_; }
+  bool ended() const { return ended_; }
+  std::optional<TimePoint> stop_asked() const { return stop_asked_; }
+  const RunResult& result() const { return result_; }
+  // For a leader to come: whether ranks were in their loops, the newest generation in which all were, what is saved.
+  bool began() const { return began_; }
+  Generation running() const { return running_; }
+  const std::vector<core::Checkpoint>& checkpoints() const { return checkpoints_; }
+
+  void Start();
+  void AskStop(TimePoint now);
+  void End(const core::RunEnded& ended);
+
+  // Of workers.
+  void OnStarting(Rank rank, Incarnation incarnation, TimePoint now);
+  void OnPage(Rank rank, const PageView& page);
+  void OnFired(const FiredInjection& fired);
+  void OnExited(Rank rank, const std::string& cause, TimePoint at);
+
+  // Of the controller. `goes_on_after`: where the ranks resume. The incident is given back as it is kept, with what
+  // was injected.
+  void OnTransition(const core::Transition& transition, Step goes_on_after, TimePoint now);
+  const IncidentResult& OnIncident(const core::IncidentRecord& record, TimePoint now);
+  void OnCheckpoint(const core::Checkpoint& checkpoint, TimePoint now);
+  // The line at warning level; empty: there is nothing to say.
+  std::string OnSave(const core::SaveSettled& settled, TimePoint now);
+  // As is seen every few milliseconds.
+  void OnStanding(bool at_save_point, bool paused, TimePoint now);
+
+  // What this knows of a sight, and of the result at `now`.
+  void LookAt(RunSight* sight) const;
+  void Fill(RunResult* result, TimePoint now) const;
+  RunResult SoFar() const;
+  // The whole of it, but for what others know. Nothing else is asked of the record afterwards.
+  RunResult Take(TimePoint now);
+
+ private:
+  struct RankView {
+    std::optional<PageView> page;
+    uint64_t step = 0;  // newest step begun, and when
+    TimePoint step_began;
+    std::optional<size_t> life;  // index into result_.lives
+  };
+  RankView& View(Rank rank);
+  void MarkStep(Rank rank, const PageView& page);
+
+  bool started_ = false;
+  bool ended_ = false;
+  std::optional<TimePoint> stop_asked_;
+  bool began_;
+  Generation running_;
+  std::vector<core::Checkpoint> checkpoints_;
+  std::vector<RankView> views_;
+  RunResult result_;
+  FiredInjections fired_;
+  RunTimes times_;
+  StepTimes step_times_;
+  IncidentTally tally_;
+};
+
+}  // namespace kintsugi

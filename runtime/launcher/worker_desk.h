@@ -1,0 +1,41 @@
+// WorkerDesk: what workers do, on the leader's host or another: told to the controller, and kept in the record.
+//
+// Threads: one, that of the leader.
+// Ownership: controller, record and whoever is above outlive it.
+// Errors: none: what comes from other hosts was looked at before.
+// Invariants: the controller hears nothing once the run has ended; the record does.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/controller/controller.h"
+#include "runtime/launcher/hosts.h"
+#include "runtime/launcher/run_record.h"
+#include "runtime/launcher/worker_events.h"
+
+namespace kintsugi {
+
+class WorkerDesk final : public WorkerEvents {
+ public:
+  WorkerDesk(Controller& controller, RunRecord& record, HostEvents& above)
+      : controller_(controller), record_(record), above_(above) {}
+
+  void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) override;
+  void OnPage(Rank rank, Incarnation incarnation, const PageView& page) override;
+  void OnReport(Rank rank, const StepReport& report) override;
+  void OnFired(const Injection& injection, TimePoint at) override;
+  void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override;
+  void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
+                std::optional<TimePoint> since) override;
+  // Of the one host that has all ranks; of several, each tells of its own.
+  void OnSpares(int waiting) override;
+  void OnIdle() override { above_.OnLeft(); }
+
+ private:
+  Controller& controller_;
+  RunRecord& record_;
+  HostEvents& above_;
+};
+
+}  // namespace kintsugi

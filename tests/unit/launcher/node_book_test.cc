@@ -1,0 +1,114 @@
+// The nodes' book: who is here, who has which ranks, what waits.
+#include "runtime/launcher/node_book.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr TimePoint kBegin = TimePoint(1000s);
+// Two nodes of two ranks, one controller without ranks at place 2; spare nodes from place 3 on.
+constexpr NodeShape kShape{2, 1, 2};
+constexpr int kController = 2, kSpare = 3;
+
+wire::NodeHello Hello(const std::string& address = "10.0.0.1", uint16_t port = 7) {
+  wire::NodeHello hello;
+  hello.address = address;
+  hello.port = port;
+  return hello;
+}
+
+struct Book : ::testing::Test {
+  void Come(int node) { book.OnJoined(node, Hello(), kBegin); }
+  NodeBook book{kShape, {}, kBegin};
+};
+
+TEST_F(Book, PlacesAreNodesThenControllersThenSpares) {
+  EXPECT_TRUE(book.HasRanks(0));
+  EXPECT_TRUE(book.HasRanks(1));
+  EXPECT_FALSE(book.HasRanks(kController));
+  EXPECT_FALSE(book.IsSpare(kController)) << "a controller never gets ranks";
+  EXPECT_TRUE(book.IsSpare(kSpare));
+  EXPECT_EQ(book.Name(1), "node 1");
+  EXPECT_EQ(book.Name(kSpare), "node 2") << "its --node-rank: controllers are not counted";
+  EXPECT_THROW(book.At(kSpare + core::kSpareNodesMax), CheckFailure);
+  EXPECT_THROW(book.At(-1), CheckFailure);
+}
+
+TEST_F(Book, ARankIsOfOneNode) {
+  EXPECT_EQ(book.NodeOf(Rank(3)), 1);
+  EXPECT_TRUE(book.OfNode(Rank(3), 1));
+  EXPECT_FALSE(book.OfNode(Rank(3), 0));
+  EXPECT_FALSE(book.OfNode(Rank(4), 2)) << "there is no rank 4";
+  EXPECT_FALSE(book.OfNode(Rank(-1), 0));
+  EXPECT_EQ(book.RanksOf(1).first, Rank(2));
+  EXPECT_EQ(book.RanksText(1), "2 to 3");
+  EXPECT_THROW(book.RanksOf(kSpare), CheckFailure);
+}
+
+TEST_F(Book, TheRunCanBeginOnceEveryNodeWithRanksIsHere) {
+  EXPECT_FALSE(book.AllHere());
+  Come(0);
+  Come(kSpare);
+  EXPECT_FALSE(book.AllHere());
+  Come(1);
+  EXPECT_TRUE(book.AllHere());
+  EXPECT_THAT(book.Away(), ElementsAre(kController)) << "spares that never came are not missed";
+  book.OnLost(kSpare, kBegin);
+  EXPECT_THAT(book.Away(), ElementsAre(kController, kSpare)) << "one that was here is";
+}
+
+TEST_F(Book, ANodeComesAndGoesInTurns) {
+  EXPECT_THROW(book.OnLost(0, kBegin), CheckFailure);
+  Come(0);
+  EXPECT_THROW(Come(0), CheckFailure);
+}
+
+TEST_F(Book, AnAbsenceThatWasToldOfHasALength) {
+  Come(1);
+  book.OnLost(1, kBegin + 5s);
+  EXPECT_FALSE(book.OnJoined(1, Hello(), kBegin + 6s).away) << "nobody was told of that one";
+  book.OnLost(1, kBegin + 10s);
+  book.At(1).said_away = book.At(1).said_gone = true;
+  const NodeBook::Arrival arrival = book.OnJoined(1, Hello(), kBegin + 12s);
+  ASSERT_TRUE(arrival.away);
+  EXPECT_EQ(*arrival.away, 2s);
+  EXPECT_FALSE(book.At(1).said_away || book.At(1).said_gone) << "the next one is told of again";
+}
+
+TEST_F(Book, WhoListensElsewhereHasMoved) {
+  EXPECT_TRUE(book.OnJoined(1, Hello("10.0.0.1", 7), kBegin).moved);
+  book.OnLost(1, kBegin);
+  EXPECT_FALSE(book.OnJoined(1, Hello("10.0.0.1", 7), kBegin).moved);
+  book.OnLost(1, kBegin);
+  EXPECT_TRUE(book.OnJoined(1, Hello("10.0.0.1", 8), kBegin).moved);
+}
+
+TEST_F(Book, ABlockMovesWithWhatItHas) {
+  Come(0);
+  Come(kSpare);
+  book.At(1).to_spawn[Rank(2)] = Incarnation(4);
+  book.Move(1, {.block = 1, .from = 1, .to = kSpare}, Generation(9));
+  EXPECT_EQ(book.NodeOf(Rank(2)), kSpare);
+  EXPECT_TRUE(book.IsSpare(1));
+  EXPECT_THAT(book.At(1).to_spawn, IsEmpty()) << "it is not to start what another one has now";
+  EXPECT_TRUE(book.AllHere());
+  EXPECT_THAT(book.Voters(), ElementsAre(0, kController, kSpare));
+  EXPECT_THROW(book.Move(1, {.block = 1, .from = 1, .to = kSpare}, Generation(9)), CheckFailure);
+}
+
+TEST_F(Book, OnlyASpareThatIsHereTakesABlock) {
+  Come(0);
+  EXPECT_THROW(book.Move(1, {.block = 1, .from = 1, .to = kSpare}, Generation(9)), CheckFailure) << "away";
+  EXPECT_THROW(book.Move(1, {.block = 1, .from = 1, .to = 0}, Generation(9)), CheckFailure) << "it has ranks";
+}
+
+}  // namespace
+}  // namespace kintsugi

@@ -1,0 +1,263 @@
+// The leader's side of several nodes, without a socket: what nodes are told, what is made of what they tell, and what
+// becomes of those that stay away. The controller is the real one; it does not listen.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/launcher/node_inbox.h"
+#include "runtime/launcher/worker_desk.h"
+
+namespace kintsugi {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Life = core::ControllerCore::Life;
+
+constexpr Duration kBeat = 100ms;
+constexpr int kSpare = 2;
+
+struct Silent final : LogSink {
+  void Write(LogLevel, std::string_view line) override { lines.emplace_back(line); }
+  std::vector<std::string> lines;
+};
+
+struct Told {
+  int node = 0;
+  wire::NodeOrder order;
+};
+
+// Two nodes of two ranks.
+class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost, private HostEvents {
+ protected:
+  void SetUp() override { began = SteadyClock::SteadyNow(); }
+
+  void Come(int node, wire::NodeHello hello = {}) {
+    hello.address = "10.0.0." + std::to_string(node);
+    hello.port = static_cast<uint16_t>(7000 + node);
+    inbox.OnNodeJoined(node, hello);
+  }
+  // Both nodes are here, the controller has begun, and nobody remembers what was told meanwhile.
+  void Begin() {
+    Come(0);
+    Come(1);
+    record.Start();
+    bulletin.TellPlaces();
+    controller.Start();
+    told.clear();
+    log->lines.clear();
+  }
+  // All that were told something of this kind, in order.
+  template <typename Order>
+  std::vector<std::pair<int, Order>> All() const {
+    std::vector<std::pair<int, Order>> all;
+    for (const Told& one : told)
+      if (const auto* order = std::get_if<Order>(&one.order)) all.emplace_back(one.node, *order);
+    return all;
+  }
+  template <typename Order>
+  std::vector<int> Whom() const {
+    std::vector<int> whom;
+    for (const auto& [node, order] : All<Order>()) whom.push_back(node);
+    return whom;
+  }
+  int LinesWith(const std::string& text) const {
+    return static_cast<int>(std::count_if(log->lines.begin(), log->lines.end(), [&](const std::string& line) {
+      return line.find(text) != std::string::npos;
+    }));
+  }
+  const core::ControllerCore::Member& Member(int rank) const {
+    return controller.core().members()[static_cast<size_t>(rank)];
+  }
+
+  bool Send(int node, const wire::NodeOrder& order) override {
+    if (!book.At(node).here) return false;
+    told.push_back({node, order});
+    return true;
+  }
+  void SetPlacement(core::Placement) override {}
+  void Spawn(Rank rank, Incarnation incarnation) override {
+    const int node = book.NodeOf(rank);
+    if (!Send(node, wire::SpawnWorker{rank, incarnation})) book.At(node).to_spawn[rank] = incarnation;
+  }
+  void Kill(Rank, Incarnation, const std::string&) override {}
+  void OnTransition(const core::Transition&) override {}
+  void OnIncident(const core::IncidentRecord&) override {}
+  void OnNotice(Rank, const std::string&) override {}
+  void OnEnded(const core::RunEnded& ended) override { record.End(ended); }
+  void OnCame() override { ++came; }
+  void OnLeft() override { ++left; }
+  void OnNobodyCame(const std::string& why) override { nobody_came = why; }
+  void Stop() override { ++stops; }
+  void OnRequest(const std::string& request, std::function<void(std::string)> respond) override {
+    respond("answer to " + request);
+  }
+
+  static core::Policy PolicyOfFour() {
+    core::Policy policy;
+    policy.world_size = 4;
+    return policy;
+  }
+
+  TimePoint began;
+  std::vector<Told> told;
+  int came = 0, left = 0, stops = 0;
+  std::string nobody_came;
+  boost::asio::io_context io;
+  std::shared_ptr<Silent> log = std::make_shared<Silent>();
+  RunRecord record{PolicyOfFour(), Generation(), SteadyClock::SteadyNow()};
+  Controller controller{io, {.policy = PolicyOfFour(), .job = "job"}, net::Secret::Generate().value(), *this, log};
+  EvenSplits splits{controller, record, core::TieRule::kLowestRank, std::nullopt};
+  WorkerDesk workers{controller, record, *this};
+  NodeBook book{{2, 0, 2}, {}, SteadyClock::SteadyNow()};
+  NodeBulletin bulletin{book, *this, record, splits, kBeat, log};
+  NodeAbsence absence{{60s, 30s, 5s}, 1, controller, record, book, *this, splits, bulletin, *this};
+  Errands errands;
+  NodeInbox inbox{"job", {book, *this, splits, bulletin, absence, errands}, controller, record, workers, *this, log};
+};
+
+TEST_F(Nodes, AreToldWhereTheOthersAreAndThoseWhatIsNew) {
+  Begin();
+  Come(kSpare);
+  ASSERT_THAT(Whom<wire::NodePlaces>(), ElementsAre(0, 1, kSpare)) << "one that comes alone is told of at once";
+  EXPECT_EQ(All<wire::NodePlaces>()[0].second.places.size(), 1u);
+  EXPECT_EQ(All<wire::NodePlaces>()[2].second.places.size(), 3u);
+  told.clear();
+  Come(kSpare + 1);
+  Come(kSpare + 2);
+  EXPECT_THAT(Whom<wire::NodePlaces>(), IsEmpty()) << "the next ones together";
+  bulletin.Poll({}, began);
+  ASSERT_THAT(Whom<wire::NodePlaces>(), ElementsAre(0, 1, kSpare, kSpare + 1, kSpare + 2));
+  EXPECT_EQ(All<wire::NodePlaces>()[0].second.places.size(), 2u);
+}
+
+TEST_F(Nodes, HearOfTheLeaderWhenTheyTellAndWhenTheyDoNot) {
+  Begin();
+  const TimePoint now = began + 10s;
+  bulletin.OnPages(0, now);
+  EXPECT_THAT(Whom<wire::NodePulse>(), ElementsAre(0));
+  bulletin.OnPages(0, now + kBeat / 4);
+  EXPECT_THAT(Whom<wire::NodePulse>(), ElementsAre(0)) << "it was told a moment ago";
+  bulletin.Poll({}, now + kBeat / 4);
+  EXPECT_THAT(Whom<wire::NodePulse>(), ElementsAre(0, 1)) << "the other has nothing to tell";
+  bulletin.PulseAll(now + kBeat / 2);
+  EXPECT_THAT(Whom<wire::NodePulse>(), ElementsAre(0, 1, 0, 1));
+}
+
+TEST_F(Nodes, KeepReportsUntilTheyAreInTheSums) {
+  Begin();
+  core::LedgerTotals folded;
+  folded.step = 10;
+  folded.curve = {1, 2, 3};
+  bulletin.Poll(folded, began + 10s);
+  ASSERT_THAT(Whom<wire::KeepTotals>(), ElementsAre(0, 1));
+  EXPECT_EQ(All<wire::KeepTotals>()[0].second.curve_from, 0u);
+  told.clear();
+  Come(kSpare);
+  folded.step = 20;
+  folded.curve.push_back(4);
+  bulletin.Poll(folded, began + 12s);
+  ASSERT_THAT(Whom<wire::KeepTotals>(), ElementsAre(0, 1, kSpare));
+  EXPECT_EQ(All<wire::KeepTotals>()[0].second.curve_from, 3u);
+  EXPECT_THAT(All<wire::KeepTotals>()[0].second.totals.curve, ElementsAre(4));
+  EXPECT_EQ(All<wire::KeepTotals>()[2].second.curve_from, 0u) << "one that has just come is told all";
+  told.clear();
+  folded.step = 30;
+  folded.curve_every = 2;
+  folded.curve = {1, 3};
+  bulletin.Poll(folded, began + 14s);
+  EXPECT_EQ(All<wire::KeepTotals>()[0].second.curve_from, 0u) << "it was thinned out: what they have does not fit";
+}
+
+TEST_F(Nodes, ThatDoNotComeKeepTheRunFromBeginning) {
+  Come(0);
+  EXPECT_EQ(came, 1);
+  absence.Check(began + 59s);
+  EXPECT_EQ(nobody_came, "");
+  absence.Check(SteadyClock::SteadyNow() + 60s);
+  EXPECT_EQ(nobody_came, "node 1 did not come within 60 s");
+}
+
+TEST_F(Nodes, WhatIsWantedOfOneThatIsAwayWaitsForIt) {
+  Come(0);
+  record.Start();
+  controller.Start();
+  EXPECT_EQ(book.At(1).to_spawn.size(), 2u);
+  told.clear();
+  Come(1);
+  const auto spawned = All<wire::SpawnWorker>();
+  ASSERT_EQ(spawned.size(), 2u);
+  EXPECT_EQ(spawned[0].second.rank, Rank(2));
+  EXPECT_THAT(book.At(1).to_spawn, IsEmpty());
+}
+
+TEST_F(Nodes, OneThatStaysAwayStartsNothingAnyMore) {
+  Begin();
+  ASSERT_EQ(Member(2).life, Life::kStarting);
+  const Incarnation first = Member(2).incarnation;
+  inbox.OnNodeLost(1);
+  EXPECT_EQ(left, 1);
+  EXPECT_EQ(LinesWith("node_lost"), 1);
+  absence.Check(SteadyClock::SteadyNow() + 29s);
+  EXPECT_EQ(LinesWith("node_gone"), 0);
+  EXPECT_EQ(Member(2).incarnation, first);
+  const TimePoint late = SteadyClock::SteadyNow() + 31s;
+  absence.Check(late);
+  absence.Check(late + 1s);
+  EXPECT_EQ(LinesWith("node_gone"), 1) << "said once";
+  EXPECT_TRUE(Member(2).incarnation != first || Member(2).life != Life::kStarting || record.ended())
+      << "the ladder has gone on";
+  Come(1);
+  EXPECT_EQ(LinesWith("node_back"), 1);
+}
+
+TEST_F(Nodes, OneSpeaksOnlyOfItsOwnRanks) {
+  Begin();
+  inbox.OnNodeMessage(0, wire::WorkerStarting{{Rank(2), Incarnation(1), {}}});
+  inbox.OnNodeMessage(0, wire::WorkerExited{Rank(2), Incarnation(1), "killed", {}, {}});
+  inbox.OnNodeMessage(0, wire::WorkerReport{Rank(4), 1, 0.5, {}});
+  inbox.OnNodeMessage(0, wire::InjectionFired{"kill:3@5", {}});
+  EXPECT_TRUE(record.result().lives.empty());
+  EXPECT_THAT(Whom<wire::KeepReport>(), IsEmpty());
+  inbox.OnNodeMessage(1, wire::WorkerStarting{{Rank(2), Incarnation(1), {}}});
+  ASSERT_EQ(record.result().lives.size(), 1u);
+  inbox.OnNodeMessage(1, wire::WorkerReport{Rank(2), 1, 0.5, {}});
+  EXPECT_THAT(Whom<wire::KeepReport>(), ElementsAre(0)) << "the next node keeps it, should this one be lost";
+}
+
+TEST_F(Nodes, RequestsGoBothWays) {
+  Begin();
+  inbox.OnNodeMessage(1, wire::NodeStop{});
+  EXPECT_EQ(stops, 1);
+  inbox.OnNodeMessage(1, wire::NodeAsks{5, "status"});
+  ASSERT_THAT(Whom<wire::AnswerNode>(), ElementsAre(1));
+  EXPECT_EQ(All<wire::AnswerNode>()[0].second.answer, "answer to status");
+  std::vector<std::string> answers;
+  const uint64_t asked = errands.Begin(1, [&](std::string answer) { answers.push_back(std::move(answer)); });
+  inbox.OnNodeMessage(0, wire::NodeAnswers{asked, "not its own"});
+  EXPECT_THAT(answers, IsEmpty());
+  inbox.OnNodeLost(1);
+  EXPECT_THAT(answers, ElementsAre(HasSubstr("node 1 was lost before it answered")));
+}
+
+TEST_F(Nodes, OneThatComesTooLateIsToldThatTheRunHasEnded) {
+  Begin();
+  inbox.OnNodeLost(1);
+  record.End({core::kExitResumable, "saved", Step(3), std::nullopt});
+  told.clear();
+  Come(1);
+  ASSERT_THAT(Whom<wire::NodeEnd>(), ElementsAre(1));
+  EXPECT_EQ(All<wire::NodeEnd>()[0].second.text, "saved");
+  EXPECT_THAT(Whom<wire::SpawnWorker>(), IsEmpty());
+}
+
+TEST_F(Nodes, ASpareEndsWhatItHadBefore) {
+  Begin();
+  Come(kSpare, {.lives = {{Rank(1), Incarnation(3), {}}}});
+  ASSERT_THAT(Whom<wire::KillWorker>(), ElementsAre(kSpare));
+  EXPECT_EQ(All<wire::KillWorker>()[0].second.incarnation, Incarnation(3));
+}
+
+}  // namespace
+}  // namespace kintsugi
