@@ -220,14 +220,28 @@ class Client:
 
     # ---- training -------------------------------------------------------------------------------------------------------
 
+    def await_switch(self):
+        """All wait until the other process has come and a pause is asked for: then the switch comes before the end of training."""
+        from mindio_ttp._kintsugi.session import SESSION
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not (os.path.exists(f"{self.o.out}/came") and SESSION.processor.hold):
+            time.sleep(0.005)
+
     def train(self, model, optimizer, args):
         if self.reboot:
             self.reboot = False
+            if self.o.hot:
+                self.say("reboot", ttp.tft_get_reboot_type())
+                open(f"{self.o.out}/came", "w", encoding="utf-8").close()
+                self.strike("aside")
+                self.o.hot = ""
             raise RuntimeError("ARF FINISH")
         assert args is self.config
         o = self.o
         while self.step < self.o.steps:
             self.strike("forward")
+            if o.hot == "wait" and self.step == 5:
+                self.await_switch()
             self.grads = self.hub.ask("train", op="sum", key=str(self.step + 1), value=(self.rank + 1) * (self.step + 1))
             self.strike("backward")
             self.start_updating(-1)
@@ -306,6 +320,7 @@ if __name__ == "__main__":
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--save-kill", type=int, default=-1)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--hot", default="", help="wait: after step 5 for the process that comes beside rank 2's; die: that one does")
     parser.add_argument("--pace", type=float, default=0)
     options = parser.parse_args(sys.argv[1:])
     if options.rank < 0:  # a spare: it learns its rank when one is lost

@@ -196,8 +196,10 @@ def with_a_processor():
                  lambda: controller_ttp.tft_notify_controller_change_strategy("onwards"),
                  lambda: controller_ttp.tft_notify_controller_change_strategy("retry", "x" * 1024),
                  lambda: controller_ttp.tft_notify_controller_prepare_action("sleep"), controller_ttp.tft_notify_controller_dump,
-                 lambda: controller_ttp.tft_notify_controller_prepare_action("hot switch")):
+                 lambda: controller_ttp.tft_notify_controller_prepare_action("hot switch", {0: 1}),
+                 lambda: controller_ttp.tft_notify_controller_prepare_action("hot switch", {9: 1})):
         assert call() == 1
+    assert controller_ttp.tft_notify_controller_prepare_action("stop switch") == 0  # nothing is being switched
     refused("copy", Exception, ["enable_local_copy is not offered"], ttp.tft_start_copy_os)
     ttp.tft_set_dp_group_info(0, [0])
     refused("step args", Exception, ["1 to"], lambda: ttp.tft_end_updating_os(0))

@@ -1,8 +1,8 @@
 """A scheduler as a client of mindio_ttp.controller_ttp sees one: hosts the controller, is told of faults, answers.
 
   mindio_scheduler.py PORT WORLD OUT_FOLDER PLAN      PLAN: answer (to every incident), silent, bad (an offer that was not made),
-                                                      dump, recover (chosen where a retry was offered), pause, save; "pause:NAME":
-                                                      once OUT_FOLDER has a file of that name
+                                                      dump, recover (chosen where a retry was offered), pause, save, switch (rank 2 hot), unswitch (called off once
+                                                      it was offered); "pause:NAME": once OUT_FOLDER has a file of that name
 """
 import sys
 import threading
@@ -61,6 +61,9 @@ def report_stop_complete(code, message, ranks):
 
 def report_strategies(ranks, strategies):
     say("report_strategies", ranks, strategies)
+    if plan == "unswitch":
+        later(c.tft_notify_controller_prepare_action, "stop switch")
+        return
     chosen = {"bad": "downgrade", "dump": "dump", "recover": "recover"}.get(plan, "retry" if "retry" in strategies else strategies[-1])
     if plan != "silent":
         later(c.tft_notify_controller_change_strategy, chosen)
@@ -78,6 +81,9 @@ c.tft_start_controller("127.0.0.1", port, False, "")
 LOGGER.info("the scheduler waits")
 while not c.tft_query_high_availability_switch():
     time.sleep(0.01)
+if plan in ("switch", "unswitch"):
+    say("prepare_action ->", c.tft_notify_controller_prepare_action("hot switch", {2: 1}))
+    Path(out, "prepared").touch()
 if plan in ("pause", "save"):
     if not sign:
         time.sleep(1.5)

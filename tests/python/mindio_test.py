@@ -60,6 +60,19 @@ class Mindio:
                     self.same_text(golden, world.trace(), world.logs())
         return test
 
+    def switched(self, golden, *options, old=2, new=0, scheduler="switch", **more):
+        """Rank 2's process is replaced while it trains; nobody's numbers change."""
+        def test(_):
+            expected = self.reference()
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                world = self.world(folder, options=["--arf", "--hot", "wait", *options], scheduler=scheduler, hot=True, **more)
+                codes = world.run()
+                if codes != [0, 0, new, 0] or world.codes.get("old") != old or world.ends() != expected:
+                    raise Failure(f"{codes} {world.codes}, ends {world.ends()}, undisturbed {expected}\n{world.trace()}\n{world.logs()}")
+                if golden:
+                    self.same_text(golden, world.trace(), world.logs())
+        return test
+
     def dumped(self, golden, codes, step, *options, **more):
         """What is held is saved and published once, with the numbers of that step; then every process leaves."""
         def test(_):
@@ -228,6 +241,7 @@ if __name__ == "__main__":
         ("ARF without a scheduler: the new process takes part from rebuild_group on",
          m.repaired("arf", "--fault", "kill:2@5:forward", "--arf", respawn=True)),
         ("ARF with a scheduler", m.repaired("arf-scheduled", "--fault", "kill:2@5:forward", "--arf", respawn=True, scheduler="answer")),
+        ("hot switch: another process takes the place of one that trains", m.switched("switch")),
         ("pause and continue", m.repaired("pause", "--pace", "0.15", scheduler="pause")),
         ("a precision error: all reload the periodic checkpoint",
          m.repaired("reload", "--fault", "precision:2@9:forward", "--save-every", "3")),
@@ -254,6 +268,10 @@ if __name__ == "__main__":
             ("a scheduler chooses to dump instead of mending", m.dumped("uce-dump", [2, 2, 2, 2], 4, "--fault", "uce-high:2@5:forward", scheduler="dump")),
             ("a scheduler that says nothing: the ladder goes on", m.repaired("uce-silent", "--fault", "uce-high:2@5:forward", scheduler="silent", environment=quick)),
             ("a scheduler that chooses what was not offered: exit", m.left("bad", [2, 2, -9, 2], "--fault", "kill:2@5:forward", "--arf", scheduler="bad")),
+            ("hot switch, called off once it was offered", m.switched("unswitch", scheduler="unswitch", old=0, new=2)),
+            ("hot switch, the process that stands aside dies, and another comes", m.switched("switch-again", "--fault", "kill:2@1:aside", respawn=True)),
+            ("hot switch, the process that is to be replaced dies before", m.switched(None, "--fault", "kill:2@6:backward", old=-9)),
+            ("hot switch, memory of another rank fails meanwhile", m.switched(None, "--fault", "uce-high:1@6:backward")),
             ("rank 0 dies, the scheduler hosts the controller", m.repaired(None, "--fault", "kill:0@5:forward", "--arf", respawn=True, scheduler="answer")),
             ("a rank dies in clean", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "kill:3@5:clean", "--arf", respawn=True)),
             ("a rank dies in rebuild_group", m.repaired(None, "--fault", "kill:2@5:forward", "--fault", "kill:3@5:rebuild", "--arf", respawn=True)),

@@ -90,7 +90,7 @@ class Hub:
 class World:
     """Runs clients to their ends."""
 
-    def __init__(self, python, path, out, world=4, steps=12, options=(), respawn=False, environment=None, limit=60, scheduler=None, spare=False):
+    def __init__(self, python, path, out, world=4, steps=12, options=(), respawn=False, environment=None, limit=60, scheduler=None, spare=False, hot=False):
         self.python, self.out, self.world, self.steps = python, Path(out), world, steps
         self.options, self.respawn, self.limit = list(options), respawn, limit
         self.hub, self.port = Hub(world), free_port()
@@ -99,6 +99,7 @@ class World:
         self.processes, self.codes, self.respawned = {}, {}, {}
         self.spare = None
         self.has_spare = spare  # a process that has imported everything waits for a rank to take the place of
+        self.hot = hot  # another process of rank 2 comes, once the scheduler has said so and the rank trains
         self.scheduler = scheduler
         if scheduler:
             self.environment["MINDX_TASK_ID"] = "1"
@@ -145,12 +146,16 @@ class World:
         until = time.monotonic() + self.limit
         try:
             while self.processes:
+                if self.hot and (self.out / "prepared").exists() and self.times(2):
+                    self.hot = False
+                    self.processes["old"] = self.processes.pop(2)
+                    self.start(2)
                 for rank, process in list(self.processes.items()):
                     code = process.poll()
                     if code is None:
                         continue
                     del self.processes[rank]
-                    if self.respawn and code in (-signal.SIGKILL, 2) and self.respawned.get(rank, 0) < 3:
+                    if self.respawn and rank != "old" and code in (-signal.SIGKILL, 2) and self.respawned.get(rank, 0) < 3:
                         self.replace(rank)
                     else:
                         self.codes[rank] = code

@@ -40,6 +40,7 @@ class Peer:
         self.pid = 0
         self.incarnation = 0
         self.said_goodbye = False
+        self.gone = False
 
     def send(self, message: Message) -> None:
         """Any thread."""

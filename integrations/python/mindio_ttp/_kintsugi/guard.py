@@ -49,6 +49,7 @@ _OUTCOME = {
 SUSPECT = (ReportState.RS_UCE_CORRUPTED, ReportState.RS_RETRY)
 _STORE_LIMIT_MS = 60_000
 _PULL_MS = 100
+_STEP_OUT_LIMIT = 5.0  # ranks that are told to leave a pause do so at once
 # Their main thread has reported: nothing needs to be waited for.
 _FAULTY = (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED, ReportState.RS_HCCL_FAILED, ReportState.RS_RETRY)
 
@@ -203,6 +204,11 @@ class Guard:
             return
         self._ask(task)
         p.group_names.begin(task.generation)
+        if self._word["switch"] and self._error is None and self._has_stepped_out():
+            with self._changed:
+                p.clean_done = True
+                self._changed.notify_all()
+            return
         self._stop(task)
         self._low = False
         if p.callbacks.has(Kind.CLEAN):
@@ -232,6 +238,12 @@ class Guard:
             came = self._changed.wait_for(lambda: p.reported is not None or p.finished or p.parked or p.exiting is not None, limit)
         if not came:
             raise MindioError(f"the main thread did not report within {limit:g} s of the stop handler's return")
+
+    def _has_stepped_out(self) -> bool:
+        """In a hot switch: the main thread was told to leave its step, and has done so by itself."""
+        p = self._p
+        with self._changed:
+            return bool(self._changed.wait_for(lambda: p.reported is not None or p.finished or p.parked, _STEP_OUT_LIMIT))
 
     def _await_parked(self) -> None:
         p = self._p
@@ -375,7 +387,7 @@ class Guard:
         with self._changed:
             p.next, p.begun = task.step + 1, 0
             p.updating = p.marking = p.force_stop = p.finished = p.parked = p.clean_done = p.rebuilt = False
-            p.hold, p.pause_at = False, None
+            p.switching = False
             p.reported, p.report_text = None, ""
             p.repair_type, p.repair_step, self._error, self._word = "unknown", 0, None, {}
             self.stop_seen = False

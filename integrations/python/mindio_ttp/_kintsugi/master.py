@@ -24,6 +24,7 @@ from .layout import Group, World
 from .log import LOGGER
 from .pause import Pauses
 from .scheduler import Scheduler
+from .switch import Switch
 
 _PHASE, _NOTICE, _GIVEN_UP, _INCIDENT, _ENDED = 1, 2, 3, 4, 5
 _FAULT_OF = {
@@ -68,6 +69,7 @@ class Master:
         self._over = ""  # everybody was told to leave, and why
         self.pauses = Pauses(self)
         self.scheduler = Scheduler(self)
+        self.switch = Switch(self)
 
     # ---- life -----------------------------------------------------------------------------------------------------------
 
@@ -130,6 +132,34 @@ class Master:
         peer.incarnation = 0
         self._leave(peer, why)
 
+    def migrate(self, ranks: set[int]) -> None:
+        """All ranks stand in a pause: those that stand aside take their places, and the others leave their step."""
+        with self._lock:
+            old = [peer for rank, peer in self._peers.items() if rank in ranks]
+            others = [peer for rank, peer in self._peers.items() if rank not in ranks]
+            self._faults.update({rank: (FAULT_PROCESS, "") for rank in ranks})
+        for peer in others:
+            peer.send({"do": "switch"})
+        for peer in old:
+            self._report_exit(peer.rank, peer.incarnation, "another process takes its place: hot switch")
+            peer.incarnation = 0
+            self._promote(peer.rank)
+            self._leave(peer, "another process has taken its place: hot switch")
+
+    def dismiss(self, peer: Peer, why: str) -> None:
+        """A process that stands aside is not needed."""
+        self._leave(peer, why)
+
+    def _promote(self, rank: int) -> None:
+        """Who stands aside for the rank is its process from now on."""
+        peer = self.switch.take(rank)
+        if peer is None:
+            return
+        with self._lock:
+            self._peers[rank] = peer
+            offset = self._offset
+        peer.send({"do": "take_place", "offset": offset})
+
     def end_all(self, why: str) -> None:
         """Every process leaves, nothing is saved."""
         with self._lock:
@@ -168,31 +198,38 @@ class Master:
             other = self._peers.get(rank)
             if self._over and not refused:
                 refused = f"the run is over: {self._over}"
-            if other is not None and not refused and _lives(other, str(message["host"])):
+            peer.host, peer.pid = str(message["host"]), int(message["pid"])
+            aside = other is not None and not refused and self.switch.put_aside(rank, peer)
+            if other is not None and not refused and not aside and _lives(other, peer.host):
                 refused = f"rank {rank} has a processor already (process {other.pid} on {other.host}): one process is one rank"
             if not refused:
-                peer.rank, peer.host, peer.pid = rank, str(message["host"]), int(message["pid"])
-                self._peers[rank] = peer
-                reboot = self._ran and self._ended is None
+                peer.rank = rank
+                reboot = aside or self._ran and self._ended is None
+                if not aside:
+                    self._peers[rank] = peer
         if refused:
             peer.answer(message, refused=refused)
             return
-        if other is not None:
+        if other is not None and not aside:
             self._lost(other, "another process of the rank came")
-        peer.answer(message, reboot=reboot, job=self._job, secret=self._secret.hex(), offset=self._offset)
+        peer.answer(message, reboot=reboot, aside=aside, job=self._job, secret=self._secret.hex(), offset=self._offset)
         with self._lock:
             self._changed.notify_all()
 
     def _on_gone(self, peer: Peer) -> None:
+        peer.gone = True
+        self.switch.on_gone(peer)
         with self._lock:
             current = self._peers.get(peer.rank) is peer
             if current:
                 del self._peers[peer.rank]
         if current and not peer.said_goodbye and not self._stopping:
             self._lost(peer, "its process ended")
+            self._promote(peer.rank)
         with self._lock:
             self._changed.notify_all()
-        self.pauses.on_gone(peer.rank)
+        if current:
+            self.pauses.on_gone(peer.rank)
 
     def _lost(self, peer: Peer, cause: str) -> None:
         if not peer.incarnation:
@@ -200,6 +237,9 @@ class Master:
         with self._lock:
             self._faults.setdefault(peer.rank, (FAULT_PROCESS, ""))
         self._report_exit(peer.rank, peer.incarnation, cause)
+
+    def _do_ready(self, peer: Peer, _: Message) -> None:
+        self.switch.on_ready(peer)
 
     def _do_replicas(self, peer: Peer, message: Message) -> None:
         groups = [Group(tuple(ranks), int(count)) for ranks, count in message["groups"]]
@@ -290,7 +330,7 @@ class Master:
             faults = {str(rank): fault for rank, (fault, _) in self._faults.items()}
         # Where the scheduler chose another way than the ladder, this attempt is given up and the ladder asked again.
         other_way = (strategy == "dump" and rung != "dump") or (strategy == "recover" and rung in ("retry", "patch", "rebuild"))
-        peer.answer(message, type=kind, rung=rung, groups=groups, faults=faults, other_way=other_way)
+        peer.answer(message, type=kind, rung=rung, groups=groups, faults=faults, other_way=other_way, switch=self.switch.migrates)
 
     def _do_rename(self, peer: Peer, message: Message) -> None:
         """The rank that publishes the dump is another one than Kintsugi asked."""
@@ -317,11 +357,7 @@ class Master:
 
     def _leave(self, peer: Peer, why: str) -> None:
         peer.send({"do": "leave", "text": why})
-        threading.Thread(target=_end, args=(peer, self._is_linked), name="mindio-end", daemon=True).start()
-
-    def _is_linked(self, peer: Peer) -> bool:
-        with self._lock:
-            return self._peers.get(peer.rank) is peer
+        threading.Thread(target=_end, args=(peer,), name="mindio-end", daemon=True).start()
 
     # ---- what Kintsugi's controller says ------------------------------------------------------------------------------------
 
@@ -344,6 +380,7 @@ class Master:
             self.give_up(event.rank, event.text)
         elif event.kind == _INCIDENT:
             LOGGER.warning("rank %d: %s: mended by %s at step %d", event.rank, event.text, event.phase, event.step)
+            self.switch.on_over()
             with self._lock:
                 self._faults.clear()
                 over = bool(self._over)
@@ -351,6 +388,8 @@ class Master:
                 self.scheduler.on_repaired(event.phase)
         elif event.kind == _ENDED:
             LOGGER.info("the run has ended with %d: %s", event.exit_code, event.text)
+            self.switch.on_over()
+            self.switch.stop()
             with self._lock:
                 self._ended = (event.exit_code, event.text)
                 over = bool(self._over)
@@ -379,10 +418,10 @@ def _lives(peer: Peer, host: str) -> bool:
         return False
 
 
-def _end(peer: Peer, is_linked: Callable[[Peer], bool]) -> None:
+def _end(peer: Peer) -> None:
     """A process that was told to leave and does not is killed, where it is one of this host."""
     until = time.monotonic() + 1
-    while is_linked(peer):
+    while not peer.gone:
         if time.monotonic() > until:
             if peer.host == host_name() and _lives(peer, peer.host):
                 os.kill(peer.pid, signal.SIGKILL)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .master import Master
 
 
+class PauseBroken(MindioError):
+    """An incident came first."""
+
+
 class Pauses:
     def __init__(self, master: Master) -> None:
         self._master = master
@@ -44,7 +48,7 @@ class Pauses:
                 late = sorted(self._asked - set(self._held))
                 self._give_up(f"ranks {late} did not answer within {limit:g} s")
             if not self._active:
-                raise MindioError("an incident came before the pause")
+                raise PauseBroken("an incident came before the pause")
             at = max(self._held.values(), default=0) + 1
         self._master.broadcast({"do": "pause_at", "step": at})
         with self._changed:
@@ -52,7 +56,7 @@ class Pauses:
                 late = sorted(self._asked - set(self._paused))
                 self._give_up(f"ranks {late} did not reach step {at} within {limit:g} s")
             if not self._active:
-                raise MindioError("an incident came before the pause")
+                raise PauseBroken("an incident came before the pause")
             failed = {rank: error for rank, error in self._paused.items() if error}
             if failed:
                 self._give_up(f"stream_sync failed: {failed}")

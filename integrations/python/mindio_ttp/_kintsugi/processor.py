@@ -57,6 +57,8 @@ class Processor:
         self.changed = threading.Condition()
         self.guard: Guard | None = None
         self.reboot = False
+        self.came_aside = False  # for a hot switch, beside the process that the rank had
+        self.aside = False  # it still stands there
         self.offset: int | None = None  # the client's number of a step less Kintsugi's
         self.repair_type = "unknown"
         self.repair_step = 0
@@ -83,6 +85,7 @@ class Processor:
         # Pauses.
         self.hold = False
         self.pause_at: int | None = None
+        self.switching = False  # a hot switch: the pause ends with STEP FINISH
         self.last_step = 0
         self._closed = False
 
@@ -99,6 +102,7 @@ class Processor:
                 raise
             raise MindioError(f"{error}: TLS must be on or off on both sides, and certificates of one authority") from error
         self.reboot = bool(welcome["reboot"])
+        self.came_aside = self.aside = bool(welcome["aside"])
         self.job, self.secret = str(welcome["job"]), bytes.fromhex(str(welcome["secret"]))
         self.offset = welcome["offset"]
 
@@ -318,6 +322,8 @@ class Processor:
 
     def report(self, state: ReportState, code: str, text: str) -> None:
         """Any state of an error; tells the others at once."""
+        if self.aside and not self._await_place(state, text):
+            return
         self.begin()
         if self.guard is None:
             LOGGER.warning("rank %d reports %s before it has set its replica groups: nothing protects it: %s", self.rank, state.name, text)
@@ -341,6 +347,16 @@ class Processor:
                 self.agent.report_old_memory_error([], -1, text[:1000])
             elif state is ReportState.RS_UCE:
                 self.agent.report_memory_error([], text[:1000])
+
+    def _await_place(self, state: ReportState, text: str) -> bool:
+        """A process that stands aside is ready, and waits for the other one's place. False: it is to leave."""
+        with self.changed:
+            if state in (ReportState.RS_INIT_FINISH, ReportState.RS_PREREPAIR_FINISH):
+                self.link.tell("ready")
+                self._wait(lambda: not self.aside or self.exiting is not None)
+            else:
+                self.exiting = self.exiting or f"it stood aside for a hot switch, and failed: {text}"
+            return self.exiting is None
 
     def _is_echo(self) -> bool:
         guard = self.guard
@@ -400,8 +416,11 @@ class Processor:
             return
         with self.changed:
             self._wait(lambda: not self.hold or self.pause_at is not None or self.exiting is not None or self.force_stop)
-            if not self.hold or self.pause_at is None or step < self.pause_at:
-                return
+            pauses = self.hold and self.pause_at is not None and step >= self.pause_at
+        if self.exiting is not None:
+            self.leave_now()
+        if not pauses:
+            return
         error = ""
         if self.callbacks.has(Kind.STREAM_SYNC):
             try:
@@ -410,8 +429,13 @@ class Processor:
                 error = str(failed)
         self.link.tell("paused", error=error)
         with self.changed:
-            self._wait(lambda: not self.hold or self.exiting is not None or self.force_stop)
+            self._wait(lambda: not self.hold or self.switching or self.exiting is not None or self.force_stop)
+            switches, self.switching = self.switching, False
             stopped = self.force_stop
+        if self.exiting is not None:
+            self.leave_now()
+        if switches:
+            raise RuntimeError("STEP FINISH")
         if stopped:
             raise RuntimeError("FORCE STOP: an incident has begun in a pause")
 
@@ -429,6 +453,14 @@ class Processor:
         elif do in ("pause_at", "continue"):
             with self.changed:
                 self.hold, self.pause_at = do == "pause_at", order.get("step")
+                self.changed.notify_all()
+        elif do == "switch":
+            with self.changed:
+                self.switching = True
+                self.changed.notify_all()
+        elif do == "take_place":
+            with self.changed:
+                self.aside, self.offset = False, order["offset"]
                 self.changed.notify_all()
         elif do == "rename":
             threading.Thread(target=self._rename, args=(int(order["step"]),), name="mindio-rename", daemon=True).start()
@@ -455,6 +487,10 @@ class Processor:
     def _on_lost(self) -> None:
         if not self._closed and (self.guard is None or not self.guard.ended):
             LOGGER.warning("the connection to the controller's process is lost")
+        if self.aside:
+            with self.changed:
+                self.exiting = self.exiting or "it stood aside for a hot switch, and the controller's process is gone"
+                self.changed.notify_all()
 
     def exit_soon(self) -> None:
         """Ends this process, once its main thread has had the chance to leave by itself."""

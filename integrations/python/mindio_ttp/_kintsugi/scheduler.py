@@ -55,6 +55,7 @@ class Scheduler:
         self._offered: list[str] = []
         self._strategy = ""
         self._settled = True  # nothing is being agreed on
+        self._withdrawn = False
 
     # ---- ranks and controller ------------------------------------------------------------------------------------------
 
@@ -78,6 +79,37 @@ class Scheduler:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._settled)
             return self._strategy
+
+    @property
+    def talks(self) -> bool:
+        """An incident is under way."""
+        with self._changed:
+            return self._talking
+
+    def choose(self, offered: list[str]) -> str:
+        """What the scheduler takes of an offer that no fault has led to; "" where it takes nothing, or an incident begins."""
+        with self._changed:
+            if self._talking:
+                return ""
+            self._offered, self._strategy, self._withdrawn = list(offered), "", False
+        self._tell("report_strategies", {}, list(offered))
+        self._await("change_strategy", lambda: self._strategy != "" or self._talking or self._withdrawn, settings.current().scheduler_wait)
+        with self._changed:
+            return "" if self._talking or self._withdrawn else self._strategy
+
+    def withdraw(self) -> None:
+        """The offer that `choose` has made is none any more."""
+        with self._changed:
+            self._withdrawn = True
+            self._changed.notify_all()
+
+    def begin_migration(self) -> bool:
+        """The incident that is about to begin is agreed on. False: another one was faster."""
+        with self._changed:
+            if self._talking:
+                return False
+            self._talking, self._settled = True, True
+            return True
 
     def on_repaired(self, rung: str) -> None:
         with self._changed:
@@ -150,8 +182,9 @@ class Scheduler:
         self._await("on_global_rank", lambda: self._named is not None, wait)
         with self._changed:
             named = self._named or {}
+        # Whose process is known to be lost may have another one by now.
         for rank, kind in named.items():
-            if kind == FAULT_PROCESS:
+            if kind == FAULT_PROCESS and self._kinds().get(rank) != FAULT_PROCESS:
                 self._master.lose(rank, "the scheduler says that it is lost")
         self._report_faults()
         self._await("a choice of the ladder", lambda: self._rung != "", wait)
@@ -167,8 +200,9 @@ class Scheduler:
         elif strategy == "dump" and self._rung != "dump":
             self._master.save_and_end()
         elif strategy == "recover" and self._rung in ("retry", "patch", "rebuild"):
-            for rank in self._kinds():
-                self._master.lose(rank, "the scheduler chose recover")
+            for rank, kind in self._kinds().items():
+                if kind != FAULT_PROCESS:
+                    self._master.lose(rank, "the scheduler chose recover")
         with self._changed:
             self._settled = True
             self._changed.notify_all()

@@ -86,14 +86,19 @@ def tft_notify_controller_change_strategy(strategy: str, params: str = "") -> in
 
 
 def tft_notify_controller_prepare_action(action: str, fault_ranks: dict[int, int] | None = None) -> int:
-    """Hot switch is not mapped: always 1, with a line in the log that says so."""
+    """"hot switch": other processes will come for these ranks, and take their places once "migration" is chosen; "stop switch": not so."""
+    call = "tft_notify_controller_prepare_action"
 
-    def prepare(_: Master) -> None:
+    def prepare(master: Master) -> None:
         if action not in ("hot switch", "stop switch"):
             raise MindioError(f"action is {action!r}: 'hot switch' or 'stop switch' is expected")
-        raise MindioError(f"'{action}' is not offered by Kintsugi's mindio_ttp: a spare takes a lost rank's place by ARF")
+        ranks = _faults(call, {} if fault_ranks is None else fault_ranks, master.world_size)
+        if action == "hot switch":
+            master.switch.prepare(set(ranks))
+        else:
+            master.switch.stop()
 
-    return _answered("tft_notify_controller_prepare_action", prepare)
+    return _answered(call, prepare)
 
 
 def tft_notify_controller_dump() -> int:

@@ -286,7 +286,8 @@ def tft_is_reboot_node() -> bool:
 
 
 def tft_get_reboot_type() -> str:
-    return "arf"
+    """"hot switch" where this process came beside the one whose place it takes."""
+    return "hot switch" if SESSION.processor is not None and SESSION.processor.came_aside else "arf"
 
 
 def tft_reset_limit_step() -> None:
