@@ -384,7 +384,8 @@ class Processor:
 
     def wait_repair_action(self) -> int:
         with self.changed:
-            before = self.round if not self.open else self.round - 1
+            # A loop that is open after this rank's report was seen is the next one; until then it is the one that was left.
+            before = self.round - 1 if self.open and self.reported is None else self.round
             self.parked = True
             self.changed.notify_all()
             self._wait(lambda: self.exiting is not None or (self.open and self.round > before))
