@@ -1,7 +1,18 @@
 #include "runtime/launcher/node_launcher.h"
 
-#include "runtime/launcher/node_impl.h"
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/base/overloaded.h"
+#include "runtime/launcher/agent_relay.h"
+#include "runtime/launcher/leader.h"
+#include "runtime/launcher/node_control.h"
+#include "runtime/launcher/node_elector.h"
+#include "runtime/launcher/node_ending.h"
 #include "runtime/launcher/node_parts.h"
+#include "runtime/launcher/stop_signals.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/process/exit_cause.h"
 
@@ -9,96 +20,98 @@ namespace kintsugi {
 namespace {
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(10);
-constexpr Duration kLastTurn = std::chrono::milliseconds(20);
-constexpr size_t kRetoldAtOnce = 200;
-
-// Controllers stand for election before nodes do: a node that leads takes its host's processors from its ranks.
-int Turn(const NodeLauncherOptions& options) {
-  return options.controller >= 0 ? options.controller
-                                 : options.node_rank + static_cast<int>(options.controllers.size());
-}
 
 }  // namespace
+
+// The parts of one node's launcher, in the order in which each knows those before it; the leader's orders go to them
+// from here.
+class NodeLauncher::Impl final : private LineEvents, private NodeOperators {
+ public:
+  Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> log)
+      : state_(std::move(options), std::make_shared<GenerationLog>(std::move(log))),
+        signals_(io_),
+        poll_(io_),
+        pool_(io_, reporter_, state_.log),
+        relay_(io_, state_.log),
+        electorate_(io_, state_.log),
+        line_(io_, state_, *this, ending_),
+        block_(state_, pool_),
+        reporter_(state_, pool_, line_, shelf_, ending_),
+        control_(state_, pool_, line_, block_, *this),
+        splits_(io_, state_, [this](TimePoint until) { seat_.OnWord(until); }),
+        seat_(io_, state_, electorate_, line_, block_, shelf_, splits_, ending_),
+        ending_(io_, state_, pool_, line_, shelf_, reporter_, seat_),
+        elector_(state_, electorate_, line_, block_, reporter_, splits_, seat_, ending_) {}
+
+  void OnProgress(std::function<void(const RunProgress&)> listener) { seat_.OnProgress(std::move(listener)); }
+  Result<NodeResult> Run();
+
+ private:
+  Status SetUp();
+  void OnSignal(int number, int times);
+  void Poll();
+
+  // Of the leader that is followed.
+  wire::NodeHello Hello() override { return reporter_.Hello(electorate_.port()); }
+  void OnNewTerm() override { shelf_.BeginToRetell(); }
+  void OnOrder(const wire::NodeOrder& order) override;
+  void OnLineLost(const std::string& why) override;
+  void OnWelcome(const wire::NodeWelcome& welcome);
+  Status SetUpPool(const wire::NodeWelcome& welcome);
+  void OnPulse(const wire::NodePulse& pulse);
+  void OnPlacement(const core::Placement& placement);
+
+  // Of operators.
+  void AskToStop() override { ending_.AskToStop(); }
+  bool AnswerAsLeader(const std::string& request, const net::ControlSocket::Respond& respond) override;
+
+  boost::asio::io_context io_;
+  NodeState state_;
+  StopSignals signals_;
+  boost::asio::steady_timer poll_;
+  WorkerPool pool_;
+  AgentRelay relay_;
+  Electorate electorate_;
+  std::unique_ptr<net::ControlSocket> socket_;
+  ReportShelf shelf_;
+  LeaderLine line_;
+  HomeBlock block_;
+  NodeReporter reporter_;
+  NodeControl control_;
+  NodeSplits splits_;
+  LeaderSeat seat_;
+  NodeEnding ending_;
+  NodeElector elector_;
+};
 
 NodeLauncher::NodeLauncher(NodeLauncherOptions options, std::shared_ptr<LogSink> log)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(log))) {}
 NodeLauncher::~NodeLauncher() = default;
 void NodeLauncher::OnProgress(std::function<void(const RunProgress&)> listener) {
-  impl_->listener_ = std::move(listener);
+  impl_->OnProgress(std::move(listener));
 }
 Result<NodeResult> NodeLauncher::Run() { return impl_->Run(); }
 
-NodeLauncher::Impl::Impl(NodeLauncherOptions options, std::shared_ptr<LogSink> log)
-    : options_(std::move(options)),
-      log_(std::make_shared<GenerationLog>(std::move(log))),
-      signals_(io_),
-      poll_(io_),
-      leave_(io_),
-      stop_end_(io_),
-      pool_(io_, *this, log_),
-      relay_(io_, log_),
-      electorate_(io_, log_),
-      election_({self(), options_.run.policy.world_size, options_.controller_wait, Turn(options_),
-                 options_.controller < 0, LocalRanks()}) {
-  if (is_node()) block_ = placement_.BlockOf(self(), options_.run.nodes);
-  election_.SetHasRanks(has_ranks());
-  if (options_.run.witness.empty()) return;
-  witness_ = std::make_unique<Witness>(io_, options_.run.witness, log_, [this](TimePoint until) { OnWord(until); });
-  tie_rule_ = core::TieRule::kNobody;  // until the leader says otherwise
-  election_.SetTieRule(tie_rule_);
-}
-
 Status NodeLauncher::Impl::SetUp() {
-  const LauncherOptions& run = options_.run;
-  KINTSUGI_RETURN_IF_ERROR(net::FillRandom(&launcher_id_, sizeof launcher_id_));
+  const LauncherOptions& run = state_.run();
+  KINTSUGI_RETURN_IF_ERROR(net::FillRandom(&state_.launcher_id, sizeof state_.launcher_id));
   if (run.policy.world_size % run.nodes != 0)
     return {StatusCode::kInvalidArgument, "a world of " + std::to_string(run.policy.world_size) +
                                               " ranks does not spread evenly over " + std::to_string(run.nodes) +
                                               " nodes"};
   for (const Injection& injection : run.injections)
-    if (Has(injection.rank)) KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
+    if (block_.Has(injection.rank)) KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
   KINTSUGI_RETURN_IF_ERROR(relay_.Listen(run.job, run.secret, run.tls));
-  Electorate::Handlers handlers;
-  handlers.message = [this](const wire::NodeFrame& frame, const Electorate::Reply& reply) {
-    if (const auto* hello = std::get_if<wire::NodeHello>(&frame.message)) return OnAsked(*hello, reply);
-    if (const auto* request = std::get_if<wire::VoteRequest>(&frame.message)) return OnVoteRequest(*request, reply);
-    const auto* vote = std::get_if<wire::Vote>(&frame.message);
-    if (vote) Learn(vote->placement);
-    if (vote && vote->granted) Do(election_.OnVote(vote->node, vote->term, {vote->live, vote->ended}));
-  };
-  handlers.order = [this](const wire::NodeOrderFrame& frame) { OnOrder(frame); };
-  handlers.refused = [this](int, const Status& why) {
-    if (!set_up_) Fail(why.Annotate(name() + " found no controller"));
-  };
-  std::string host = run.node_address;
-  int port = 0;
-  if (!is_node()) {
-    host = options_.controllers[static_cast<size_t>(options_.controller)].host;
-    port = options_.controllers[static_cast<size_t>(options_.controller)].port;
-  } else if (options_.controllers.empty()) {
-    // Its own port, so that launchers on one host do not take that of the rendezvous, and the same one when it starts
-    // anew.
-    if (self() == 0) host = options_.rendezvous_host;
-    port = options_.rendezvous_port + self();
-  }
-  const bool exact = !is_node() || founds();
-  KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(run.job, run.secret, run.tls, host,
-                                              static_cast<uint16_t>(port <= 65535 ? port : 0), exact, run.ports,
-                                              std::move(handlers)));
-  for (size_t k = 0; k < options_.controllers.size(); ++k)
-    if (static_cast<int>(k) != options_.controller)
-      electorate_.Know({run.nodes + static_cast<int>(k), options_.controllers[k].host, options_.controllers[k].port});
-  if (options_.controllers.empty() && self() != 0)
-    electorate_.Know({0, options_.rendezvous_host, options_.rendezvous_port});
-  if (founds()) run_id_ = run.job + "/" + std::to_string(launcher_id_);
-  if (is_node()) master_port_ = FreePort(run.node_address, run.ports);
+  KINTSUGI_RETURN_IF_ERROR(elector_.Listen());
+  if (state_.self.founds()) state_.run_id = run.job + "/" + std::to_string(state_.launcher_id);
+  if (state_.self.is_node()) state_.master_port = FreePort(run.node_address, run.ports);
   if (!run.run_directory.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(control_, net::ControlSocket::Listen(
-                                            io_, run.run_directory + "/control.sock",
-                                            [this](std::string request, net::ControlSocket::Respond respond) {
-                                              OnRequest(request, std::move(respond));
-                                            },
-                                            ControlOptions()));
+    KINTSUGI_ASSIGN_OR_RETURN(socket_, net::ControlSocket::Listen(
+                                           io_, run.run_directory + "/control.sock",
+                                           [this](std::string request, net::ControlSocket::Respond respond) {
+                                             control_.OnRequest(request, std::move(respond));
+                                           },
+                                           ControlOptions()));
   }
   return Status::Ok();
 }
@@ -106,49 +119,34 @@ Status NodeLauncher::Impl::SetUp() {
 Result<NodeResult> NodeLauncher::Impl::Run() {
   KINTSUGI_RETURN_IF_ERROR(SetUp());
   signals_.Watch([this](int number, int times) { OnSignal(number, times); });
-  seek_until_ = SteadyClock::SteadyNow() + options_.run.policy.join_timeout;
+  elector_.BeginToSeek(SteadyClock::SteadyNow());
   Poll();
-  const Status ran = net::RunGuarded(io_, *log_);
-  if (!ran.ok()) EndNow(core::kExitFailed, "internal error, please report it: " + ran.message());
+  const Status ran = net::RunGuarded(io_, *state_.log);
+  if (!ran.ok()) ending_.EndNow(core::kExitFailed, "internal error, please report it: " + ran.message());
   pool_.KillAll();
-  if (set_up_ && is_node()) pool_.Flush();
-  if (!failed_.ok()) return failed_;
-  if (!leader_) {
-    ended_->asked = ended_->asked || stop_asked_;
-    return *ended_;
+  if (state_.set_up && state_.self.is_node()) pool_.Flush();
+  if (!state_.failed.ok()) return state_.failed;
+  if (!seat_.taken()) {
+    KINTSUGI_CHECK(state_.ended.has_value(), "a node's launcher is over, and nobody has ended it");
+    state_.ended->asked = state_.ended->asked || state_.stop_asked;
+    return *state_.ended;
   }
-  RunResult run = leader_->TakeResult();
-  return NodeResult{run.exit_code, run.text, run.asked || stop_asked_, std::move(run)};
-}
-
-void NodeLauncher::Impl::Fail(Status why) {
-  failed_ = std::move(why);
-  EndNow(core::kExitStartup, failed_.message());
+  RunResult run = seat_.leader()->TakeResult();
+  return NodeResult{run.exit_code, run.text, run.asked || state_.stop_asked, std::move(run)};
 }
 
 void NodeLauncher::Impl::OnSignal(int number, int times) {
-  if (times > 1 || !link_) return EndNow(core::kExitFailed, "ended at once by " + SignalName(number));
+  if (times > 1 || !line_.linked()) return ending_.EndNow(core::kExitFailed, "ended at once by " + SignalName(number));
   // A standby is not missed.
-  if (!has_ranks() && !leader_) {
-    log_->Write(LogLevel::kInfo, LogLine("standby_left", {{"signal", SignalName(number)}}));
-    return EndNow(core::kExitSuccess, name() + " left, by " + SignalName(number));
+  if (!block_.has_ranks() && !seat_.taken()) {
+    state_.log->Write(LogLevel::kInfo, LogLine("standby_left", {{"signal", SignalName(number)}}));
+    return ending_.EndNow(core::kExitSuccess, state_.self.name() + " left, by " + SignalName(number));
   }
-  log_->Write(LogLevel::kWarning,
-              LogLine("stop_requested",
-                      {{"signal", SignalName(number)},
-                       {"hint", "the whole run finishes its step and saves; a second signal ends this node"}}));
+  state_.log->Write(LogLevel::kWarning,
+                    LogLine("stop_requested",
+                            {{"signal", SignalName(number)},
+                             {"hint", "the whole run finishes its step and saves; a second signal ends this node"}}));
   AskToStop();
-}
-
-// The leader bounds what it can reach. It may itself be out of reach by then: this node's grace is its own.
-void NodeLauncher::Impl::AskToStop() {
-  Tell(wire::NodeStop{});
-  if (stop_asked_) return;
-  stop_asked_ = SteadyClock::SteadyNow();
-  stop_end_.expires_after(options_.run.policy.grace);
-  stop_end_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && !ended_) EndNow(core::kExitFailed, "the grace period was over, and the run had not ended");
-  });
 }
 
 void NodeLauncher::Impl::Poll() {
@@ -158,77 +156,121 @@ void NodeLauncher::Impl::Poll() {
   });
   pool_.Poll();
   const TimePoint now = SteadyClock::SteadyNow();
-  if (now - told_pages_ >= beat_) {
-    told_pages_ = now;
-    TellPages(true);
-  }
-  RetellReports(kRetoldAtOnce);
-  Seek();
-  Elect();
-  if (witness_) PollWitness();
-  if (leader_ && !leader_done_) leader_->Poll();
+  reporter_.Poll(now);
+  elector_.Poll(now);
+  seat_.Poll();
   const auto node = [this] {
-    return NodeSight{.job = options_.run.job,
-                     .node = self(),
-                     .leads = leader_ != nullptr,
-                     .hears_leader = link_ != nullptr,
-                     .term = std::max(term_, leads_term_),
+    return NodeSight{.job = state_.run().job,
+                     .node = state_.place(),
+                     .leads = seat_.taken(),
+                     .hears_leader = line_.linked(),
+                     .term = std::max(line_.term(), line_.leads_term()),
                      .processes = static_cast<int>(pool_.Lives().size())};
   };
-  Attend(options_.run.observer.get(), leader_.get(), node,
-         [this](const std::string& request, auto respond) { OnRequest(request, std::move(respond)); });
+  Attend(state_.run().observer.get(), seat_.leader(), node,
+         [this](const std::string& request, auto respond) { control_.OnRequest(request, std::move(respond)); });
 }
 
-void NodeLauncher::Impl::StopIfDone() {
-  if (!ended_ || pool_.running()) return;
-  leave_.expires_after(kLastTurn);
-  leave_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
-    TellPages();
-    // What is queued is sent; OnClose ends, or the leader once all have left.
-    if (link_) return link_->Close();
-    if (!leader_ || leader_done_) io_.stop();
-  });
+bool NodeLauncher::Impl::AnswerAsLeader(const std::string& request, const net::ControlSocket::Respond& respond) {
+  if (!seat_.taken()) return false;
+  seat_.leader()->OnRequest(request, respond);
+  return true;
 }
 
-void NodeLauncher::Impl::EndNow(int exit_code, const std::string& why) {
-  if (!ended_) ended_ = NodeResult{exit_code, why, false, std::nullopt};
-  pool_.Leave();
-  pool_.KillAll();
-  if (leader_ && !leader_done_) leader_->EndNow(why);
-  io_.stop();
+// ---- the leader's orders -----------------------------------------------------------------------------------------
+
+void NodeLauncher::Impl::OnOrder(const wire::NodeOrder& order) {
+  std::visit(Overloaded{[&](const wire::NodeWelcome& m) { OnWelcome(m); },
+                        [&](const wire::SpawnWorker& m) {
+                          if (state_.set_up) pool_.Spawn(m.rank, m.incarnation);
+                        },
+                        [&](const wire::KillWorker& m) { pool_.Kill(m.rank, m.incarnation, m.reason); },
+                        [&](const wire::ToAgentChannel& m) { relay_.Send(m.channel, m.frame); },
+                        [&](const wire::CloseAgentChannel& m) { relay_.Close(m.channel); },
+                        [&](const wire::NodeEnd& m) { ending_.End(m); }, [&](const wire::NodePulse& m) { OnPulse(m); },
+                        [&](const wire::NodeBlocks& m) { OnPlacement(m.placement); },
+                        [&](const wire::NodePlaces& m) {
+                          for (const wire::NodePlace& place : m.places)
+                            if (place.node != state_.place()) electorate_.Know(place);
+                        },
+                        [&](const wire::KeepReport& m) { shelf_.Keep(m.report); },
+                        [&](const wire::KeepTotals& m) { shelf_.OnTotals(m); },
+                        [&](const wire::AskNode& m) { control_.OnAsked(m); },
+                        [&](const wire::AnswerNode& m) { control_.OnAnswered(m); },
+                        [&](const wire::NodeNews& m) {
+                          if (!seat_.taken()) state_.log->Write(m.level, m.line);  // the leader here has written it
+                        },
+                        [](const wire::Leads&) {}},
+             order);
 }
 
-// ---- workers -----------------------------------------------------------------------------------------------------
-
-void NodeLauncher::Impl::OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) {
-  pages_.erase(rank);
-  Tell(wire::WorkerStarting{{rank, incarnation, std::move(armed)}});
+void NodeLauncher::Impl::OnLineLost(const std::string& why) {
+  control_.OnLineLost(why);
+  relay_.Detach();
 }
 
-void NodeLauncher::Impl::OnPage(Rank rank, Incarnation incarnation, const PageView& page) {
-  const Duration age = std::max(SteadyClock::SteadyNow() - page.progress_at, Duration());
-  pages_[rank] = {rank, incarnation, page.beat, page.gate_word, page.progress, age};
+void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
+  KINTSUGI_CHECK(line_.linked() && welcome.accepted, "a launcher is welcomed that is not linked");
+  state_.election.Follow(line_.term().number);
+  electorate_.Quiet();
+  reporter_.SetBeat(welcome.beat);
+  state_.policy = welcome.policy;
+  state_.master_address = welcome.master_address;
+  state_.master_port = welcome.master_port;
+  state_.run_id = welcome.run;
+  splits_.OnFollowed();
+  if (!seat_.taken()) splits_.GiveLeaseUp();  // it is of no use to a follower
+  OnPlacement(welcome.placement);
+  if (state_.self.is_node() && state_.set_up) {
+    pool_.TellReportsAgain();
+  } else if (state_.self.is_node()) {
+    if (Status ready = SetUpPool(welcome); !ready.ok()) return ending_.Fail(std::move(ready));
+  }
+  state_.set_up = true;
+  const wire::NodePlace& controller = line_.leads()->controller;
+  state_.log->Write(LogLevel::kInfo,
+                    LogLine("welcomed", {{"node", std::to_string(state_.place())},
+                                         {"term", std::to_string(line_.term().number)},
+                                         {"controller", controller.address + ":" + std::to_string(controller.port)}}));
+  relay_.Attach({[this](uint64_t channel, std::string_view payload) {
+                   if (state_.run().policy.adopts) reporter_.NoteRegistered(payload);
+                   line_.Tell(wire::FromAgentChannel{channel, std::string(payload)});
+                 },
+                 [this](uint64_t channel) { line_.Tell(wire::AgentChannelClosed{channel}); }});
+  line_.Tell(wire::NodeSpares{pool_.spares_waiting()});
+  if (state_.stop_asked) line_.Tell(wire::NodeStop{});
 }
 
-void NodeLauncher::Impl::OnReport(Rank rank, const StepReport& report) {
-  wire::WorkerReport told{rank, report.step, report.loss, SumOf(report.samples)};
-  Tell(told);
-  Keep(std::move(told));
+Status NodeLauncher::Impl::SetUpPool(const wire::NodeWelcome& welcome) {
+  KINTSUGI_CHECK(!state_.set_up, "a pool is set up twice");
+  WorkerPoolOptions pool = PoolOptionsOf(state_.run(), state_.place());
+  pool.master_address = welcome.master_address;
+  pool.master_port = welcome.master_port;
+  pool.controller = "127.0.0.1:" + std::to_string(relay_.port());
+  pool.has_ranks = block_.has_ranks();
+  if (const std::optional<int> block = block_.number()) {
+    pool.node_rank = *block;
+    pool.first_rank = Rank(*block * state_.self.local_ranks());
+  }
+  return pool_.SetUp(std::move(pool), *state_.run().secret);
 }
 
-void NodeLauncher::Impl::OnFired(const Injection& injection, TimePoint at) {
-  Tell(wire::InjectionFired{ToString(injection), SteadyClock::SteadyNow() - at});
+void NodeLauncher::Impl::OnPlacement(const core::Placement& placement) {
+  line_.NotePlacement(placement);
+  block_.Take(placement);
 }
 
-void NodeLauncher::Impl::OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
-                                  std::optional<TimePoint> since) {
-  TellPages();  // where it stood
-  const TimePoint now = SteadyClock::SteadyNow();
-  wire::WorkerExited exited{rank, incarnation, cause, std::max(now - at, Duration()), {}};
-  if (since) exited.since_age = std::max(now - *since, Duration());
-  Tell(exited);
-  StopIfDone();
+void NodeLauncher::Impl::OnPulse(const wire::NodePulse& pulse) {
+  state_.pulse = pulse;
+  state_.log->Set(pulse.generation);
+  const NodeSplits::Taken taken = splits_.Take(pulse.tie);
+  if (taken.changed) {
+    seat_.OnTieRule();
+    state_.log->Write(LogLevel::kInfo,
+                      LogLine("even_splits", {{"node", std::to_string(state_.place())},
+                                              {"decided_by", std::string(core::TieRuleName(splits_.rule()))}}));
+  }
+  if (taken.news) line_.Tell(wire::TieRuleKept{pulse.tie.number});
 }
 
 }  // namespace kintsugi

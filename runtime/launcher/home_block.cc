@@ -1,0 +1,55 @@
+#include "runtime/launcher/home_block.h"
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+
+HomeBlock::HomeBlock(NodeState& state, WorkerPool& pool) : state_(state), pool_(pool), block_(BlockHere()) {
+  state_.election.SetHasRanks(has_ranks());
+}
+
+std::optional<int> HomeBlock::BlockHere() const {
+  return state_.self.is_node() ? placement_.BlockOf(state_.place(), state_.self.shape().nodes) : std::nullopt;
+}
+
+bool HomeBlock::Learn(const core::Placement& placement) {
+  if (!placement_.Learn(placement)) return false;
+  state_.election.SetPlacement(placement_);
+  return true;
+}
+
+void HomeBlock::Take(const core::Placement& placement) {
+  Learn(placement);
+  if (placement.version() != placement_.version() || !state_.self.is_node()) return;  // a newer one is known here
+  const std::optional<int> before = std::exchange(block_, BlockHere());
+  state_.election.SetHasRanks(has_ranks());
+  if (block_ == before) return;
+  const int size = state_.self.local_ranks();
+  const std::string ranks =
+      !block_ ? "none" : std::to_string(*block_ * size) + " to " + std::to_string((*block_ + 1) * size - 1);
+  state_.log->Write(LogLevel::kWarning,
+                    LogLine(block_ ? "takes_over" : "is_spare", {{"node", state_.self.name()}, {"ranks", ranks}}));
+  if (!state_.set_up) return;
+  if (before) pool_.GiveBlockUp("another node has taken the rank over");
+  if (block_) pool_.TakeBlock(*block_);
+}
+
+core::ElectionCore::Standing HomeBlock::Standing() const {
+  std::set<Rank> live;
+  for (const WorkerPool::Life& life : pool_.Lives()) live.insert(life.rank);
+  core::ElectionCore::Standing standing;
+  const std::optional<int> block = BlockHere();
+  if (!block || block != block_ || !placement_.Counts(*block, state_.pulse.generation)) return standing;
+  const int size = state_.self.local_ranks();
+  for (int r = *block * size; r < (*block + 1) * size; ++r)
+    (live.count(Rank(r)) ? standing.live : standing.ended).push_back(Rank(r));
+  KINTSUGI_CHECK(static_cast<int>(standing.live.size() + standing.ended.size()) == size,
+                 "a node has more or fewer votes than ranks");
+  return standing;
+}
+
+}  // namespace kintsugi

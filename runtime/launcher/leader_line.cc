@@ -1,0 +1,127 @@
+#include "runtime/launcher/leader_line.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/core/allegiance.h"
+#include "runtime/launcher/node_parts.h"
+#include "runtime/wire/node_codec.h"
+
+namespace kintsugi {
+namespace {
+
+constexpr Duration kConnectLimit = std::chrono::seconds(5);
+
+}  // namespace
+
+void LeaderLine::Follow(Term term, const wire::Leads& leads) {
+  leads_ = leads;
+  leads_term_ = term;
+  if (link_) Drop("another one leads");
+  net::ClientOptions options;
+  options.self = {state_.run().job, std::string(net::kLauncherRole)};
+  options.limits = LinkLimits(state_.self.local_ranks());
+  options.tls = state_.run().tls;
+  net::ClientHandlers handlers;
+  handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
+  handlers.on_frame = [this](const net::ConnectionPtr& connection, std::string_view payload) {
+    OnFrame(connection, payload);
+  };
+  handlers.on_close = [this](const net::ConnectionPtr&, const Status& why) { OnClose(why); };
+  handlers.on_failed = [this](const Status& why) { OnUnreachable(why); };
+  client_.reset();
+  Result<std::unique_ptr<net::Client>> client =
+      net::Client::Create(io_, options, state_.run().secret, std::move(handlers));
+  if (!client.ok()) return ends_.Fail(client.status());
+  client_ = std::move(client).value();
+  Connect();
+}
+
+void LeaderLine::Connect() {
+  KINTSUGI_CHECK(client_ && leads_, "nobody leads to whom one could connect");
+  const Status begun =
+      client_->Connect(leads_->controller.address, leads_->controller.port, SteadyClock::SteadyNow() + kConnectLimit);
+  if (!begun.ok()) OnUnreachable(begun);
+}
+
+void LeaderLine::OnOpen(const net::ConnectionPtr& connection) {
+  const Status sent = connection->Send(wire::Encode(state_.run().job, term_, wire::NodeMessage(above_.Hello())));
+  if (!sent.ok()) connection->Abort();
+}
+
+void LeaderLine::OnFrame(const net::ConnectionPtr& connection, std::string_view payload) {
+  const Result<wire::NodeOrderFrame> frame = wire::DecodeToNode(state_.run().job, payload);
+  // Promised to a newer one, it obeys no older.
+  if (!frame.ok() || !core::MayObey(state_.election, term_, frame->term, SteadyClock::SteadyNow())) {
+    const std::string why =
+        frame.ok() ? "term " + std::to_string(frame->term.number) + " is over" : frame.status().message();
+    return state_.log->Write(LogLevel::kWarning, LogLine("frame_refused", {{"why", why}}));
+  }
+  const auto* welcome = std::get_if<wire::NodeWelcome>(&frame->order);
+  // Its welcome was refused: it says one to each connection.
+  if (!link_ && !welcome) return connection->Abort();
+  heard_at_ = SteadyClock::SteadyNow();
+  const bool news = term_ < frame->term;
+  term_ = frame->term;
+  if (news) above_.OnNewTerm();
+  if (welcome && !welcome->accepted)
+    return ends_.Fail({StatusCode::kInvalidArgument, "the controller refuses this node: " + welcome->text});
+  if (welcome) link_ = client_->connection();
+  above_.OnOrder(frame->order);
+}
+
+bool LeaderLine::Tell(const wire::NodeMessage& message) {
+  if (!link_) return false;
+  const Status sent = link_->Send(wire::Encode(state_.run().job, term_, message));
+  if (!sent.ok()) state_.log->Write(LogLevel::kWarning, LogLine("send_failed", {{"why", sent.message()}}));
+  return true;
+}
+
+std::string LeaderLine::LeadsFrame() const {
+  KINTSUGI_CHECK(leads_.has_value(), "who leads is told, and nobody does");
+  return wire::Encode(state_.run().job, leads_term_, wire::NodeOrder(*leads_));
+}
+
+void LeaderLine::NotePlacement(const core::Placement& placement) {
+  KINTSUGI_CHECK(leads_.has_value(), "a leader says where the ranks live, and nobody leads");
+  leads_->placement = placement;
+}
+
+void LeaderLine::Close() {
+  KINTSUGI_CHECK(link_ != nullptr, "a line is closed that there is not");
+  link_->Close();
+}
+
+// No handler of the client's runs.
+void LeaderLine::Drop(const std::string& why) {
+  if (client_) client_->Stop();
+  link_.reset();
+  above_.OnLineLost("the controller was lost: " + why);
+  state_.log->Write(LogLevel::kWarning,
+                    LogLine("controller_lost", {{"node", std::to_string(state_.place())}, {"why", why}}));
+  if (state_.set_up) state_.election.Lose(SteadyClock::SteadyNow());
+}
+
+void LeaderLine::OnClose(const Status& why) {
+  link_.reset();
+  above_.OnLineLost(state_.ended ? "the run has ended: " + state_.ended->text
+                                 : "the controller was lost: " + why.message());
+  if (state_.ended) return ends_.OnUnlinked();
+  state_.log->Write(LogLevel::kWarning,
+                    LogLine("controller_lost", {{"node", std::to_string(state_.place())},
+                                                {"why", why.message()},
+                                                {"waits", "for it, or for a majority to elect another"}}));
+  if (state_.set_up) state_.election.Lose(SteadyClock::SteadyNow());
+  Connect();
+}
+
+void LeaderLine::OnUnreachable(const Status& why) {
+  if (state_.ended) return ends_.OnUnreachable();
+  if (why.code() == StatusCode::kPermissionDenied || why.code() == StatusCode::kInvalidArgument)
+    return ends_.Fail(why.Annotate(state_.self.name() + " found no controller"));
+  last_refusal_ = why.message();
+  if (!state_.set_up) return leads_.reset();  // ask again who leads
+  Connect();
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,136 @@
+#include "runtime/launcher/leader_seat.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/journal/text.h"
+
+namespace kintsugi {
+namespace {
+
+constexpr Duration kAnnounceEvery = std::chrono::milliseconds(300);
+
+}  // namespace
+
+LeaderSeat::LeaderSeat(boost::asio::io_context& io, NodeState& state, Electorate& electorate, LeaderLine& line,
+                       const HomeBlock& block, const ReportShelf& shelf, NodeSplits& splits, NodeEnds& ends)
+    : io_(io),
+      state_(state),
+      electorate_(electorate),
+      line_(line),
+      block_(block),
+      shelf_(shelf),
+      splits_(splits),
+      ends_(ends) {}
+
+void LeaderSeat::Found(const wire::NodeHello* first) {
+  KINTSUGI_CHECK(state_.self.founds() && (first != nullptr) != state_.self.is_node(),
+                 "rank 0 runs on the node that begins, or on the first one that asked its controller");
+  core::Policy policy = state_.run().policy;
+  // Not before: one that was started anew joins the run it belonged to, whose directory that is.
+  if (!policy.save_directory.empty()) {
+    Result<std::unique_ptr<SaveLease>> lease = SaveLease::Take(policy.save_directory, state_.run_id, state_.log);
+    if (!lease.ok()) return ends_.Fail(lease.status());
+    lease_ = std::move(lease).value();
+  }
+  policy.needs_consent = true;
+  policy.consent_wait = state_.run().node_wait;
+  // Where rank 0 runs.
+  state_.master_address = first ? first->address : state_.run().node_address;
+  if (first) state_.master_port = first->master_port;
+  Lead(std::move(policy), {1, 1}, false);
+}
+
+void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
+  Result<core::Policy> policy = journal::ReadPolicy(state_.policy);
+  if (!policy.ok()) return ends_.Fail(policy.status().Annotate("the policy that the leader gave"));
+  policy->takes_over = true;
+  policy->began = state_.pulse.began;
+  policy->checkpoints = state_.pulse.checkpoints;
+  policy->needs_consent = true;
+  policy->consent_wait = lead.majority ? state_.run().node_wait : Duration();
+  if (!policy->save_directory.empty()) {
+    Result<std::unique_ptr<SaveLease>> lease = SaveLease::GoOn(policy->save_directory, state_.run_id, state_.log);
+    if (lease.ok())
+      lease_ = std::move(lease).value();
+    else
+      state_.log->Write(LogLevel::kError, LogLine("save_dir_lost", {{"why", lease.status().message()}}));
+  }
+  Lead(std::move(policy).value(), {lead.term, static_cast<uint64_t>(state_.place()) + 1}, !lead.majority);
+}
+
+void LeaderSeat::Lead(core::Policy policy, Term term, bool part) {
+  policy.tie_rule = splits_.rule();
+  LeaderOptions options{.run = state_.run(),
+                        .term = term,
+                        .part = part,
+                        .master_address = state_.master_address,
+                        .master_port = state_.master_port,
+                        .run_id = state_.run_id,
+                        .totals = shelf_.totals(),
+                        .generation = state_.pulse.generation,
+                        .placement = block_.placement(),
+                        .on_ask_witness = [this] { splits_.WantLease(); }};
+  options.run.policy = std::move(policy);
+  options.run.bind_address = state_.run().node_address;
+  options.run.port = 0;
+  if (term.number > 1 && !options.run.journal.path.empty())
+    options.run.journal.path += ".term" + std::to_string(term.number);
+  if (Status valid = Leader::Validate(options.run); !valid.ok()) return ends_.Fail(std::move(valid));
+  leader_ =
+      std::make_unique<Leader>(io_, std::move(options), state_.run().secret, nullptr, state_.log, [this] { OnDone(); });
+  if (Status listening = leader_->Listen(); !listening.ok()) {
+    leader_.reset();
+    return ends_.Fail(std::move(listening));
+  }
+  state_.log->Write(LogLevel::kInfo, LogLine("leads", {{"node", std::to_string(state_.place())},
+                                                       {"term", std::to_string(term.number)},
+                                                       {"port", std::to_string(leader_->port())}}));
+  leader_->OnProgress(listener_);
+  line_.Follow(term, {{state_.place(), state_.run().node_address, leader_->port()}, part, block_.placement()});
+  leader_->Start();
+  if (splits_.has_witness()) leader_->TakeWord(splits_.held_until());
+  announced_at_ = SteadyClock::SteadyNow();
+  electorate_.TellAll(line_.LeadsFrame());
+}
+
+void LeaderSeat::StepDown(Term term) {
+  KINTSUGI_CHECK(leader_ && term > leader_->term(), "a leader gives way to a newer term alone");
+  state_.log->Write(LogLevel::kWarning, LogLine("steps_down", {{"node", std::to_string(state_.place())},
+                                                               {"term", std::to_string(leader_->term().number)},
+                                                               {"newer_term", std::to_string(term.number)}}));
+  leader_.reset();
+  if (lease_) lease_->HandOver();
+  lease_.reset();
+  splits_.GiveLeaseUp();
+  state_.election.StepDown(SteadyClock::SteadyNow());
+}
+
+void LeaderSeat::OnDone() {
+  done_ = true;
+  ends_.OnLeaderDone();
+}
+
+void LeaderSeat::Announce(TimePoint now) {
+  if (!leads() || now - announced_at_ < kAnnounceEvery) return;
+  announced_at_ = now;
+  for (const int node : leader_->NodesAway())
+    if (node != state_.place()) electorate_.Tell(node, line_.LeadsFrame());
+}
+
+void LeaderSeat::Poll() {
+  const std::optional<core::TieRule> wanted = splits_.Poll(leads(), leads() && leader_->ended_for_all());
+  if (wanted) leader_->WantTieRule(wanted);
+  if (leads()) leader_->Poll();
+}
+
+void LeaderSeat::OnWord(TimePoint until) {
+  state_.election.OnWitness(until);
+  if (leader_) leader_->TakeWord(until);
+}
+
+void LeaderSeat::OnTieRule() const {
+  if (leader_) leader_->TakeTieRule(splits_.rule());
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,71 @@
+// LeaderSeat: the leader of the run, where it is this node: what it begins with, first or after another one, and that
+// it gives way.
+//
+// Threads: one, which runs the io_context.
+// Ownership: of the Leader and of the lease on the save directory while it leads. All else outlives it.
+// Errors: a policy or an address with which nobody can lead ends this node: NodeEnds::Fail.
+// Invariants: at most one Leader; it is followed from here like from everywhere; one that stepped down decides nothing.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/launcher/electorate.h"
+#include "runtime/launcher/home_block.h"
+#include "runtime/launcher/leader.h"
+#include "runtime/launcher/leader_line.h"
+#include "runtime/launcher/node_splits.h"
+#include "runtime/launcher/node_state.h"
+#include "runtime/launcher/report_shelf.h"
+#include "runtime/launcher/save_lease.h"
+
+namespace kintsugi {
+
+class LeaderSeat {
+ public:
+  LeaderSeat(boost::asio::io_context& io, NodeState& state, Electorate& electorate, LeaderLine& line,
+             const HomeBlock& block, const ReportShelf& shelf, NodeSplits& splits, NodeEnds& ends);
+
+  void OnProgress(std::function<void(const RunProgress&)> listener) { listener_ = std::move(listener); }
+  // Null: another node leads.
+  Leader* leader() const { return leader_.get(); }
+  bool taken() const { return leader_ != nullptr; }
+  // It leads, and its run is not over.
+  bool leads() const { return leader_ && !done_; }
+
+  // The run begins. `first`: the node whose rank 0 is, where that is another one.
+  void Found(const wire::NodeHello* first);
+  void TakeOver(const core::ElectionCore::Lead& lead);
+  // Another one leads, under a newer term: this one was not heard, and may not decide any more.
+  void StepDown(Term term);
+
+  // Whoever is away, or starts anew, learns now and then where the controller is.
+  void Announce(TimePoint now);
+  // Every few milliseconds.
+  void Poll();
+  // Of the witness, and of the leader that is followed.
+  void OnWord(TimePoint until);
+  void OnTieRule() const;
+
+ private:
+  void Lead(core::Policy policy, Term term, bool part);
+  void OnDone();
+
+  boost::asio::io_context& io_;
+  NodeState& state_;
+  Electorate& electorate_;
+  LeaderLine& line_;
+  const HomeBlock& block_;
+  const ReportShelf& shelf_;
+  NodeSplits& splits_;
+  NodeEnds& ends_;
+  std::function<void(const RunProgress&)> listener_;
+  std::unique_ptr<SaveLease> lease_;
+  std::unique_ptr<Leader> leader_;
+  bool done_ = false;
+  TimePoint announced_at_;
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,212 @@
+#include "runtime/launcher/node_elector.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/core/allegiance.h"
+#include "runtime/wire/node_codec.h"
+
+namespace kintsugi {
+namespace {
+
+constexpr Duration kAskEvery = std::chrono::milliseconds(100);
+
+std::string Seconds(Duration duration) {
+  return std::to_string(static_cast<int64_t>(ToMilliseconds(duration) / 1000)) + " s";
+}
+
+}  // namespace
+
+NodeElector::NodeElector(NodeState& state, Electorate& electorate, LeaderLine& line, HomeBlock& block,
+                         NodeReporter& reporter, NodeSplits& splits, LeaderSeat& seat, NodeEnds& ends)
+    : state_(state),
+      electorate_(electorate),
+      line_(line),
+      block_(block),
+      reporter_(reporter),
+      splits_(splits),
+      seat_(seat),
+      ends_(ends) {}
+
+// ---- the start ---------------------------------------------------------------------------------------------------
+
+Status NodeElector::Listen() {
+  const LauncherOptions& run = state_.run();
+  const NodeLauncherOptions& options = state_.options;
+  Electorate::Handlers handlers;
+  handlers.message = [this](const wire::NodeFrame& frame, const Electorate::Reply& reply) { OnMessage(frame, reply); };
+  handlers.order = [this](const wire::NodeOrderFrame& frame) { OnOrder(frame); };
+  handlers.refused = [this](int, const Status& why) {
+    if (!state_.set_up) ends_.Fail(why.Annotate(state_.self.name() + " found no controller"));
+  };
+  std::string host = run.node_address;
+  int port = 0;
+  if (!state_.self.is_node()) {
+    host = options.controllers[static_cast<size_t>(options.controller)].host;
+    port = options.controllers[static_cast<size_t>(options.controller)].port;
+  } else if (options.controllers.empty()) {
+    // Its own port, so that launchers on one host do not take that of the rendezvous, and the same one when it starts
+    // anew.
+    if (state_.place() == 0) host = options.rendezvous_host;
+    port = options.rendezvous_port + state_.place();
+  }
+  const bool exact = !state_.self.is_node() || state_.self.founds();
+  KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(run.job, run.secret, run.tls, host,
+                                              static_cast<uint16_t>(port <= 65535 ? port : 0), exact, run.ports,
+                                              std::move(handlers)));
+  for (size_t k = 0; k < options.controllers.size(); ++k)
+    if (static_cast<int>(k) != options.controller)
+      electorate_.Know({run.nodes + static_cast<int>(k), options.controllers[k].host, options.controllers[k].port});
+  if (options.controllers.empty() && state_.place() != 0)
+    electorate_.Know({0, options.rendezvous_host, options.rendezvous_port});
+  return Status::Ok();
+}
+
+void NodeElector::BeginToSeek(TimePoint now) { seek_until_ = now + state_.run().policy.join_timeout; }
+
+void NodeElector::Poll(TimePoint now) {
+  Seek(now);
+  Elect(now);
+}
+
+void NodeElector::Seek(TimePoint now) {
+  if (line_.leads() || state_.set_up || state_.ended) return;
+  const int others = state_.run().nodes - (state_.self.is_node() ? 1 : 0);
+  if (state_.self.founds() && static_cast<int>(asked_.size()) == others)
+    return seat_.Found(state_.self.is_node() ? nullptr : &asked_.at(0));
+  if (now >= seek_until_) return NobodyFound();
+  if (state_.self.founds() || now - asked_at_ < kAskEvery) return;
+  asked_at_ = now;
+  const std::string frame =
+      wire::Encode(state_.run().job, Term(), wire::NodeMessage(reporter_.Hello(electorate_.port())));
+  if (state_.options.controllers.empty()) electorate_.Tell(0, frame);
+  for (int k = 0; k < state_.run().controllers; ++k)
+    if (k != state_.options.controller) electorate_.Tell(state_.run().nodes + k, frame);
+}
+
+void NodeElector::NobodyFound() {
+  const NodeLauncherOptions& options = state_.options;
+  const std::string limit = Seconds(state_.run().policy.join_timeout);
+  if (!state_.self.founds()) {
+    const std::string whom = !options.controllers.empty() ? "controller 0, at " + options.controllers.front().ToString()
+                                                          : "node 0, at " + options.rendezvous_host + ":" +
+                                                                std::to_string(options.rendezvous_port);
+    const std::string& refusal = line_.last_refusal();
+    return ends_.Fail({StatusCode::kDeadlineExceeded, state_.self.name() + " found no controller: " + whom +
+                                                          ", named none within " + limit +
+                                                          (refusal.empty() ? "" : " (" + refusal + ")")});
+  }
+  int missing = state_.self.is_node() ? 1 : 0;
+  while (asked_.count(missing)) ++missing;
+  KINTSUGI_CHECK(missing < state_.run().nodes, "all nodes have asked, and one is missed");
+  ends_.Fail({StatusCode::kDeadlineExceeded,
+              "node " + std::to_string(missing) + " did not come within " + limit + ": is `kintsugi run --node-rank " +
+                  std::to_string(missing) + "` running there, with the same --nnodes, " +
+                  (state_.self.is_node() ? "--rendezvous" : "--controller") + " and --secret-file?"});
+}
+
+// ---- what others say ---------------------------------------------------------------------------------------------
+
+void NodeElector::OnMessage(const wire::NodeFrame& frame, const Electorate::Reply& reply) {
+  if (const auto* hello = std::get_if<wire::NodeHello>(&frame.message)) return OnAsked(*hello, reply);
+  if (const auto* request = std::get_if<wire::VoteRequest>(&frame.message)) return OnVoteRequest(*request, reply);
+  const auto* vote = std::get_if<wire::Vote>(&frame.message);
+  if (vote) block_.Learn(vote->placement);
+  if (vote && vote->granted) Do(state_.election.OnVote(vote->node, vote->term, {vote->live, vote->ended}));
+}
+
+std::string NodeElector::WhyRefused(const wire::NodeHello& hello) const {
+  const std::string who = state_.self.NameOf(hello.node_rank), me = state_.self.name();
+  const LauncherOptions& run = state_.run();
+  if (hello.nodes != run.nodes)
+    return who + " says --nnodes " + std::to_string(hello.nodes) + ", " + me + " " + std::to_string(run.nodes);
+  if (hello.local_ranks != state_.self.local_ranks())
+    return who + " says --nproc " + std::to_string(hello.local_ranks) + ", " + me + " " +
+           std::to_string(state_.self.local_ranks());
+  if (hello.controllers != run.controllers)
+    return who + " knows " + std::to_string(hello.controllers) + " controllers, " + me + " " +
+           std::to_string(run.controllers) + ": name the same to all";
+  if (hello.witness != splits_.has_witness())
+    return who + (hello.witness ? " has" : " lacks") + " --witness: give it to every node, or to none";
+  if (hello.node_rank == state_.place())
+    return who + " is here: give every node a --node-rank of its own, every controller a --controller-rank";
+  return "";
+}
+
+// A launcher that is in no run asks who leads.
+void NodeElector::OnAsked(const wire::NodeHello& hello, const Electorate::Reply& reply) {
+  if (const std::string why = WhyRefused(hello); !why.empty()) {
+    state_.log->Write(LogLevel::kWarning,
+                      LogLine("node_refused", {{"node", std::to_string(hello.node_rank)}, {"why", why}}));
+    return reply(wire::Encode(state_.run().job, line_.term(),
+                              wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
+  }
+  // Who leads knows where its nodes are: one that only says it is a node does not change that.
+  if (knows_leader()) return reply(line_.LeadsFrame());
+  electorate_.Know({hello.node_rank, hello.address, hello.port});
+  if (state_.self.founds() && !state_.set_up && hello.node_rank < state_.run().nodes)
+    asked_.insert_or_assign(hello.node_rank, hello);
+}
+
+void NodeElector::OnOrder(const wire::NodeOrderFrame& frame) {
+  if (const auto* refused = std::get_if<wire::NodeWelcome>(&frame.order);
+      refused && !refused->accepted && !state_.set_up)
+    return ends_.Fail({StatusCode::kInvalidArgument, "the controller refuses this node: " + refused->text});
+  const auto* leads = std::get_if<wire::Leads>(&frame.order);
+  if (!leads || state_.ended) return;
+  core::Allegiance mine{
+      .obeyed = line_.term(), .leading = {}, .follows = {}, .linked = line_.linked(), .placement = block_.placement()};
+  if (seat_.taken()) mine.leading = seat_.leader()->term();
+  if (line_.leads()) mine.follows = line_.leads_term();
+  const bool same_place = line_.leads() && line_.leads()->controller.port == leads->controller.port;
+  const core::LeadsAnswer answer = core::AnswerLeads(
+      state_.election, mine, {frame.term, leads->part, leads->placement, same_place}, SteadyClock::SteadyNow());
+  if (answer.steps_down) seat_.StepDown(frame.term);
+  if (answer.links) line_.Follow(frame.term, *leads);
+}
+
+void NodeElector::OnVoteRequest(const wire::VoteRequest& request, const Electorate::Reply& reply) {
+  block_.Learn(request.placement);
+  const bool granted = state_.election.OnRequest(request.node, request.term, SteadyClock::SteadyNow());
+  state_.log->Write(LogLevel::kInfo, LogLine("vote", {{"for", std::to_string(request.node)},
+                                                      {"term", std::to_string(request.term)},
+                                                      {"granted", granted ? "yes" : "no"}}));
+  const core::ElectionCore::Standing standing = block_.Standing();
+  reply(wire::Encode(state_.run().job, line_.term(),
+                     wire::NodeMessage(wire::Vote{state_.place(), request.term, granted, standing.live, standing.ended,
+                                                  block_.placement()})));
+  if (!granted && knows_leader()) reply(line_.LeadsFrame());
+}
+
+// ---- elections ---------------------------------------------------------------------------------------------------
+
+void NodeElector::Elect(TimePoint now) {
+  if (state_.ended) return;
+  if (line_.linked() && now - line_.heard_at() > state_.run().policy.silence) {
+    const auto silence = static_cast<int64_t>(ToMilliseconds(state_.run().policy.silence));
+    line_.Drop("no sign of life for " + std::to_string(silence) + " ms");
+    line_.Follow(line_.leads_term(), wire::Leads(*line_.leads()));
+  }
+  if (state_.election.leaderless()) Do(state_.election.OnTick(now, block_.Standing()));
+  seat_.Announce(now);
+}
+
+void NodeElector::Do(const core::ElectionCore::Decision& decision) {
+  const std::string patience = Seconds(state_.options.controller_wait);
+  if (decision.give_up)
+    return ends_.EndNow(core::kExitFailed, state_.self.name() + " was cut off from the run for " + patience);
+  if (decision.lead && !decision.lead->majority)
+    state_.log->Write(
+        LogLevel::kWarning,
+        LogLine("no_majority", {{"node", std::to_string(state_.place())},
+                                {"waited", patience},
+                                {"hint", "the ranks here save what they have, without moving `latest`, and leave"}}));
+  if (decision.ask)
+    electorate_.TellAll(
+        wire::Encode(state_.run().job, {decision.ask->term, static_cast<uint64_t>(state_.place()) + 1},
+                     wire::NodeMessage(wire::VoteRequest{state_.place(), decision.ask->term, block_.placement()})));
+  if (decision.ask_witness) splits_.WantLease();
+  if (decision.lead) seat_.TakeOver(*decision.lead);
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,92 @@
+#include "runtime/launcher/node_ending.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/launcher/node_parts.h"
+
+namespace kintsugi {
+namespace {
+
+constexpr Duration kLastTurn = std::chrono::milliseconds(20);
+
+}  // namespace
+
+NodeEnding::NodeEnding(boost::asio::io_context& io, NodeState& state, WorkerPool& pool, LeaderLine& line,
+                       const ReportShelf& shelf, NodeReporter& reporter, LeaderSeat& seat)
+    : io_(io),
+      state_(state),
+      pool_(pool),
+      line_(line),
+      shelf_(shelf),
+      reporter_(reporter),
+      seat_(seat),
+      leave_(io),
+      stop_end_(io) {}
+
+void NodeEnding::Fail(Status why) {
+  KINTSUGI_CHECK(!why.ok(), "a node fails for no reason");
+  state_.failed = std::move(why);
+  EndNow(core::kExitStartup, state_.failed.message());
+}
+
+void NodeEnding::AskToStop() {
+  line_.Tell(wire::NodeStop{});
+  if (state_.stop_asked) return;
+  state_.stop_asked = SteadyClock::SteadyNow();
+  stop_end_.expires_after(state_.run().policy.grace);
+  stop_end_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && !state_.ended) EndNow(core::kExitFailed, "the grace period was over, and the run had not ended");
+  });
+}
+
+void NodeEnding::End(const wire::NodeEnd& end) {
+  state_.ended = NodeResult{end.exit_code, end.text, end.asked, std::nullopt};
+  pool_.Leave();
+  pool_.Poll();
+  reporter_.RetellReports(shelf_.size());
+  leave_.expires_after(LeaveLimit(state_.stop_asked, state_.run().policy.grace));
+  leave_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) EndNow(state_.ended->exit_code, state_.ended->text);
+  });
+  OnLeft();
+}
+
+void NodeEnding::EndNow(int exit_code, const std::string& why) {
+  if (!state_.ended) state_.ended = NodeResult{exit_code, why, false, std::nullopt};
+  pool_.Leave();
+  pool_.KillAll();
+  if (seat_.leads()) seat_.leader()->EndNow(why);
+  io_.stop();
+}
+
+void NodeEnding::OnLeft() {
+  if (!state_.ended || pool_.running()) return;
+  leave_.expires_after(kLastTurn);
+  leave_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    reporter_.TellPages();
+    // What is queued is sent; OnUnlinked ends, or the leader once all have left.
+    line_.linked() ? line_.Close() : StopUnlessLeading();
+  });
+}
+
+void NodeEnding::OnLeaderDone() {
+  if (!state_.ended || !pool_.running()) io_.stop();
+}
+
+void NodeEnding::OnUnlinked() {
+  KINTSUGI_CHECK(state_.ended.has_value(), "a node leaves that has not ended");
+  if (!pool_.running()) StopUnlessLeading();
+}
+
+void NodeEnding::OnUnreachable() {
+  KINTSUGI_CHECK(state_.ended.has_value(), "a node leaves that has not ended");
+  StopUnlessLeading();
+}
+
+void NodeEnding::StopUnlessLeading() {
+  if (!seat_.leads()) io_.stop();
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,56 @@
+// NodeEnding: how a node's launcher comes to its end: the run has ended, it was cut off or refused, somebody wanted it
+// to.
+//
+// Threads: one, which runs the io_context.
+// Ownership: all that it is given outlives it.
+// Errors: what kept the node from starting stands in NodeState::failed.
+// Invariants: the io_context is stopped once no process of a rank is left here, what they said is sent, and a leader
+// that is here is done; or at once, where the end is not to wait.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <string>
+
+#include "runtime/launcher/leader_line.h"
+#include "runtime/launcher/leader_seat.h"
+#include "runtime/launcher/node_reporter.h"
+#include "runtime/launcher/node_state.h"
+#include "runtime/launcher/report_shelf.h"
+#include "runtime/launcher/worker_pool.h"
+
+namespace kintsugi {
+
+class NodeEnding final : public NodeEnds {
+ public:
+  NodeEnding(boost::asio::io_context& io, NodeState& state, WorkerPool& pool, LeaderLine& line,
+             const ReportShelf& shelf, NodeReporter& reporter, LeaderSeat& seat);
+
+  // The whole run is to save and end. The leader bounds what it can reach. It may itself be out of reach by then: this
+  // node's grace is its own.
+  void AskToStop();
+  // The leader's word: the run has ended.
+  void End(const wire::NodeEnd& end);
+
+  void Fail(Status why) override;
+  void EndNow(int exit_code, const std::string& why) override;
+  void OnLeft() override;
+  void OnLeaderDone() override;
+  void OnUnlinked() override;
+  void OnUnreachable() override;
+
+ private:
+  void StopUnlessLeading();
+
+  boost::asio::io_context& io_;
+  NodeState& state_;
+  WorkerPool& pool_;
+  LeaderLine& line_;
+  const ReportShelf& shelf_;
+  NodeReporter& reporter_;
+  LeaderSeat& seat_;
+  boost::asio::steady_timer leave_;
+  boost::asio::steady_timer stop_end_;  // since this node asked the run to stop
+};
+
+}  // namespace kintsugi

@@ -1,0 +1,95 @@
+#include "runtime/launcher/node_reporter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/controller/report_ledger.h"
+#include "runtime/wire/codec.h"
+
+namespace kintsugi {
+namespace {
+
+constexpr size_t kRetoldAtOnce = 200;
+
+}  // namespace
+
+wire::NodeHello NodeReporter::Hello(uint16_t port) const {
+  wire::NodeHello hello{.node_rank = state_.place(),
+                        .nodes = state_.run().nodes,
+                        .local_ranks = state_.self.local_ranks(),
+                        .address = state_.run().node_address,
+                        .lives = {},
+                        .port = port,
+                        .witness = !state_.run().witness.empty(),
+                        .controllers = state_.run().controllers,
+                        .master_port = state_.master_port,
+                        .launcher = state_.launcher_id};
+  for (const WorkerPool::Life& life : pool_.Lives()) hello.lives.push_back({life.rank, life.incarnation, life.armed});
+  for (const auto& [rank, held] : pool_.Held()) hello.held.push_back(HeldOf(rank, held));
+  return hello;
+}
+
+void NodeReporter::SetBeat(Duration beat) { beat_ = beat; }
+
+void NodeReporter::Poll(TimePoint now) {
+  if (now - told_pages_ >= beat_) {
+    told_pages_ = now;
+    TellPages(true);
+  }
+  RetellReports(kRetoldAtOnce);
+}
+
+void NodeReporter::TellPages(bool always) {
+  wire::Pages told;
+  for (const auto& [rank, page] : std::exchange(pages_, {})) told.pages.push_back(page);
+  if (always || !told.pages.empty()) line_.Tell(told);
+}
+
+void NodeReporter::RetellReports(size_t at_most) {
+  if (line_.linked()) shelf_.Retell(at_most, [this](const wire::WorkerReport& report) { return line_.Tell(report); });
+}
+
+void NodeReporter::NoteRegistered(std::string_view payload) {
+  const Result<wire::AgentFrame> frame = wire::DecodeFromAgent(state_.run().job, payload);
+  const auto* message = frame.ok() ? std::get_if<core::AgentMessage>(&frame->message) : nullptr;
+  if (message && std::holds_alternative<core::Ready>(*message)) registered_[frame->header.rank] = payload;
+}
+
+wire::NodeHeld NodeReporter::HeldOf(Rank rank, const std::optional<core::HeldState>& held) const {
+  const auto registered = registered_.find(rank);
+  return {rank, held, held && registered != registered_.end() ? registered->second : std::string()};
+}
+
+void NodeReporter::OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) {
+  pages_.erase(rank);
+  line_.Tell(wire::WorkerStarting{{rank, incarnation, std::move(armed)}});
+}
+
+void NodeReporter::OnPage(Rank rank, Incarnation incarnation, const PageView& page) {
+  const Duration age = std::max(SteadyClock::SteadyNow() - page.progress_at, Duration());
+  pages_[rank] = {rank, incarnation, page.beat, page.gate_word, page.progress, age};
+}
+
+void NodeReporter::OnReport(Rank rank, const StepReport& report) {
+  wire::WorkerReport told{rank, report.step, report.loss, SumOf(report.samples)};
+  line_.Tell(told);
+  shelf_.Keep(std::move(told));
+}
+
+void NodeReporter::OnFired(const Injection& injection, TimePoint at) {
+  line_.Tell(wire::InjectionFired{ToString(injection), SteadyClock::SteadyNow() - at});
+}
+
+void NodeReporter::OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
+                            std::optional<TimePoint> since) {
+  TellPages();  // where it stood
+  KINTSUGI_CHECK(pages_.empty(), "a page is told after its process's end");
+  const TimePoint now = SteadyClock::SteadyNow();
+  wire::WorkerExited exited{rank, incarnation, cause, std::max(now - at, Duration()), {}};
+  if (since) exited.since_age = std::max(now - *since, Duration());
+  line_.Tell(exited);
+  ends_.OnLeft();
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,66 @@
+// NodeReporter: what this host's workers do, told to the leader: signs of life of all of them together, reports, ends,
+// what is held of the dead. What a leader to come must hear again is kept.
+//
+// Threads: one, that of the launcher.
+// Ownership: all that it is given outlives it.
+// Errors: what is not told, because nobody leads, is told with the next hello where it still matters.
+// Invariants: where a rank stood is told before its end.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/launcher/leader_line.h"
+#include "runtime/launcher/node_state.h"
+#include "runtime/launcher/report_shelf.h"
+#include "runtime/launcher/worker_events.h"
+#include "runtime/launcher/worker_pool.h"
+
+namespace kintsugi {
+
+class NodeReporter final : public WorkerEvents {
+ public:
+  NodeReporter(NodeState& state, WorkerPool& pool, LeaderLine& line, ReportShelf& shelf, NodeEnds& ends)
+      : state_(state), pool_(pool), line_(line), shelf_(shelf), ends_(ends) {}
+
+  // What lives here and what is held. `port`: where this launcher hears others.
+  wire::NodeHello Hello(uint16_t port) const;
+  // How often pages are told, as the leader wants it.
+  void SetBeat(Duration beat);
+  // Every few milliseconds.
+  void Poll(TimePoint now);
+  // Now; `always`: also where there is nothing to tell, since that says that this node is here.
+  void TellPages(bool always = false);
+  // Reports that this leader has not been told of.
+  void RetellReports(size_t at_most);
+  // An agent's frame on its way to the leader. What the processes here registered is kept beside their memory: a leader
+  // to come may find nobody else who knows.
+  void NoteRegistered(std::string_view payload);
+
+  void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) override;
+  void OnPage(Rank rank, Incarnation incarnation, const PageView& page) override;
+  void OnReport(Rank rank, const StepReport& report) override;
+  void OnFired(const Injection& injection, TimePoint at) override;
+  void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override { line_.Tell(HeldOf(rank, held)); }
+  void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
+                std::optional<TimePoint> since) override;
+  void OnSpares(int waiting) override { line_.Tell(wire::NodeSpares{waiting}); }
+  void OnIdle() override { ends_.OnLeft(); }
+
+ private:
+  wire::NodeHeld HeldOf(Rank rank, const std::optional<core::HeldState>& held) const;
+
+  NodeState& state_;
+  WorkerPool& pool_;
+  LeaderLine& line_;
+  ReportShelf& shelf_;
+  NodeEnds& ends_;
+  Duration beat_ = std::chrono::milliseconds(250);
+  TimePoint told_pages_;
+  std::map<Rank, wire::Page> pages_;        // since they were last told
+  std::map<Rank, std::string> registered_;  // by the newest process of each rank here, as its agent said it
+};
+
+}  // namespace kintsugi
