@@ -68,7 +68,7 @@ def pair(width=3, tied=True, transposed=False, momentum=0.5):
 stub = Stub()
 books = registry.Registry(stub, extension, registry.Hooks(lambda *_: None, lambda *_: None, lambda *_: None), lambda: 0)
 first = pair()
-books.add(first, {})
+books.add(first, {}, {})
 for held in first["optimizer"].state.values():
     held["momentum_buffer"].fill_(7)
 second = pair()

@@ -153,7 +153,7 @@ class Registry:
         inner = _inner(model)
         plain = parallel.plain_holders(model, self._run.usual_holders())
         self._know(inner)
-        entries = []
+        entries: list[Entry] = []
         for key, parameter in inner.named_parameters():
             owners = next((ranks for o in self.sharing if (ranks := o.owners(parameter)) is not None), None)
             if self._cut.take(f"{name}/{key}", key, parameter, owners is not None):
@@ -204,7 +204,7 @@ class Registry:
         if isinstance(optimizer, ReplicaOptimizer):
             optimizer = optimizer.local
         state.materialise(optimizer, self.parameters, self._calls)
-        entries = []
+        entries: list[Entry] = []
         for parameter, values in optimizer.state.items():
             for key, value in values.items():
                 if not isinstance(value, torch.Tensor):
