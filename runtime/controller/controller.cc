@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/base/overloaded.h"
 #include "runtime/controller/listen_within.h"
 #include "runtime/journal/recorder.h"
@@ -32,6 +33,7 @@ Controller::Controller(boost::asio::io_context& io, ControllerOptions options,
 Controller::~Controller() { tick_.cancel(); }
 
 Status Controller::Listen() {
+  KINTSUGI_CHECK(!server_, "a controller listens twice");
   net::ServerOptions server;
   server.self = {options_.job, std::string(net::kControllerRole)};
   server.bind_address = options_.bind_address;
@@ -66,6 +68,7 @@ Status Controller::Listen() {
 }
 
 Status Controller::Record(const journal::RecorderOptions& options) {
+  KINTSUGI_CHECK(!recorder_, "a run is recorded twice");
   KINTSUGI_ASSIGN_OR_RETURN(recorder_, journal::Recorder::Open(options, options_.policy, options_.term, log_));
   return Status::Ok();
 }
@@ -117,6 +120,7 @@ std::vector<core::ControllerAction> Controller::StepCore(const core::ControllerE
 }
 
 void Controller::TakeTotals(core::LedgerTotals folded) {
+  KINTSUGI_CHECK(reports_.rows() == 0, "sums of another leader are taken after reports came in here");
   reports_ = ReportLedger(options_.policy.resume_step, options_.policy.world_size, std::move(folded));
 }
 
@@ -175,6 +179,7 @@ void Controller::OnJoin(const net::ConnectionPtr& connection, const core::Header
                 "joins as rank " + header.rank.ToString() + (as_another ? ", and has joined as another" : ""));
     return connection->Close();
   }
+  KINTSUGI_CHECK(!joining_, "a join is judged within another");
   joining_ = connection;
   Feed(core::FromAgent{header, join});
   const net::ConnectionPtr unanswered = std::exchange(joining_, nullptr);

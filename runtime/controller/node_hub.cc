@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/base/overloaded.h"
 #include "runtime/wire/node_codec.h"
 
@@ -67,7 +68,9 @@ NodeHub::NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& eve
       events_(events),
       log_(std::move(log)),
       links_(static_cast<size_t>(options_.nodes + options_.controllers + core::kSpareNodesMax)),
-      places_(links_.size()) {}
+      places_(links_.size()) {
+  KINTSUGI_CHECK(options_.nodes > 0 && options_.local_ranks > 0 && options_.controllers >= 0, "nodes without ranks");
+}
 
 NodeHub::~NodeHub() {
   for (Link& link : links_)
@@ -184,6 +187,7 @@ void NodeHub::ShowOut(const net::ConnectionPtr& connection, const std::string& w
 
 void NodeHub::OnAgentFrame(int node, uint64_t number, const std::string& frame) {
   Link& link = LinkOf(node);
+  KINTSUGI_CHECK(link.connection != nullptr, "an agent speaks through a node that is not connected");
   auto& channel = link.channels[number];
   if (!channel) {
     net::PeerIdentity peer = link.connection->peer();
@@ -213,6 +217,7 @@ void NodeHub::OnClose(const net::ConnectionPtr& connection) {
       if (place.claimant.connection == connection) place.claimant = {};
     return;
   }
+  KINTSUGI_CHECK(connected_ > 0, "more nodes are lost than came");
   connection->set_mark(-1);
   --connected_;
   const Link link = std::exchange(LinkOf(node), {});

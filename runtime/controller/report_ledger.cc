@@ -6,12 +6,15 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 
 core::SampleSum SumOf(std::span<const uint64_t> ids) { return {ids.size(), XXH64(ids.data(), ids.size_bytes(), 0)}; }
 
 ReportLedger::ReportLedger(Step before, int ranks, core::LedgerTotals folded)
     : before_(folded.step > 0 ? folded.step - folded.steps : before.value()), ranks_(static_cast<size_t>(ranks)), folded_(std::move(folded)) {
+  KINTSUGI_CHECK(ranks > 0, "a ledger of no ranks");
   folded_.step = start_ = std::max(folded_.step, before_);
 }
 
@@ -37,6 +40,7 @@ bool ReportLedger::Record(Rank rank, Step step, double loss, const core::SampleS
     return false;
   }
   if (step.value() <= folded_.step) return true;  // told twice
+  KINTSUGI_CHECK(rank.value() >= 0, "a report of rank " + rank.ToString());
   Row& row = rows_[step.value()];
   const auto at = static_cast<size_t>(rank.value());
   if (row.ranks.size() <= at) row.ranks.resize(at + 1);
@@ -52,6 +56,7 @@ bool ReportLedger::Record(Rank rank, Step step, double loss, const core::SampleS
 // The lowest steps, as long as all are far beyond them.
 void ReportLedger::Fold() {
   while (!rows_.empty()) {
+    KINTSUGI_CHECK(rows_.begin()->first > folded_.step, "a report is kept and in the sums");
     const uint64_t step = folded_.step + 1;
     if (step + kLag > complete_ && rows_.size() <= RowsMax(ranks_)) return;
     // A gap, of which nobody told, is passed over as fast as the rest.
@@ -63,6 +68,7 @@ void ReportLedger::Fold() {
 }
 
 void ReportLedger::FoldRow(uint64_t step, const Row* row, core::LedgerTotals* into) {
+  KINTSUGI_CHECK(step > into->step, "step " + std::to_string(step) + " counts twice");
   std::optional<double> loss;
   for (size_t rank = 0; row != nullptr && rank < row->ranks.size(); ++rank) {
     const Entry& entry = row->ranks[rank];
@@ -82,6 +88,7 @@ void ReportLedger::MayGoBackTo(Step step) {
   if (step.value() < folded_.step) return;
   to_note_.insert(step.value());
   if (to_note_.size() > core::LedgerTotals::kNotesMax) to_note_.erase(to_note_.begin());
+  KINTSUGI_CHECK(to_note_.size() <= core::LedgerTotals::kNotesMax, "steps to note add up");
 }
 
 void ReportLedger::Rewind(uint64_t step, core::LedgerTotals* totals) const {

@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 
 Status AgentRelay::Listen(const std::string& job, std::shared_ptr<const net::Secret> secret,
                           std::shared_ptr<const net::TlsContext> tls) {
+  KINTSUGI_CHECK(!server_, "a relay listens twice");
   net::ServerOptions server;
   server.self = {job, std::string(net::kLauncherRole)};
   server.tls = std::move(tls);
@@ -21,6 +24,7 @@ Status AgentRelay::Listen(const std::string& job, std::shared_ptr<const net::Sec
 }
 
 void AgentRelay::Attach(Upstream upstream) {
+  KINTSUGI_CHECK(upstream.frame && upstream.closed, "frames are passed on to nobody");
   stale_.merge(std::exchange(channels_, {}));
   for (const auto& [id, connection] : std::exchange(stale_, {})) connection->Close();
   upstream_ = std::move(upstream);

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/check.h"
 #include "runtime/launcher/control_words.h"
 #include "runtime/launcher/status_line.h"
 
@@ -17,6 +18,7 @@ RunSight ControlDesk::Look() const {
 }
 
 void ControlDesk::OnRequest(const std::string& request, net::ControlSocket::Respond respond) {
+  KINTSUGI_CHECK(respond != nullptr, "nobody waits for the answer");
   const Result<ControlWords> words = ReadControlWords(request);
   if (!words.ok()) return respond(RefusalLine(words.status().message()));
   const std::string& command = words->command;

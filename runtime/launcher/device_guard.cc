@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/device/nvml.h"
 
 namespace kintsugi {
@@ -22,6 +23,7 @@ DeviceGuard::DeviceGuard(boost::asio::io_context& io, std::shared_ptr<LogSink> l
 DeviceGuard::~DeviceGuard() { *lives_ = false; }
 
 Status DeviceGuard::SetUp(const DeviceGuardOptions& options, FindRank find_rank, OnFault on_fault) {
+  KINTSUGI_CHECK(!pool_ && find_rank && on_fault, "devices are watched twice, or for nobody");
   find_rank_ = std::move(find_rank);
   on_fault_ = std::move(on_fault);
   pool_.emplace(options.devices > 0 ? options.devices : options.ranks, options.ranks);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/controller/listen_within.h"
 
 namespace kintsugi {
@@ -14,6 +15,7 @@ constexpr Duration kConnectLimit = std::chrono::seconds(2);
 Status Electorate::Listen(const std::string& job, std::shared_ptr<const net::Secret> secret,
                           std::shared_ptr<const net::TlsContext> tls, const std::string& address, uint16_t port,
                           bool exact, PortRange ports, Handlers handlers) {
+  KINTSUGI_CHECK(!server_ && handlers.message && handlers.order && handlers.refused, "nobody hears what others say");
   job_ = job;
   secret_ = std::move(secret);
   tls_ = std::move(tls);
@@ -73,6 +75,7 @@ void Electorate::TellAll(const std::string& frame) {
 }
 
 void Electorate::Open(int node, const wire::NodePlace& place, Line* line) {
+  KINTSUGI_CHECK(server_ && (!line->client || line->failed), "a line is opened that there is");
   net::ClientOptions options;
   options.self = {job_, std::string(net::kLauncherRole)};
   options.tls = tls_;

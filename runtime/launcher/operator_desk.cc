@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/check.h"
 #include "runtime/controller/incident_line.h"
 
 namespace kintsugi {
@@ -80,6 +81,7 @@ bool OperatorDesk::OnRequest(const ControlWords& words, Standing standing, Respo
 void OperatorDesk::Save(const ControlWords& words, Respond respond) {
   if (words.wait && waiting_saves_.size() >= kWaitingMax) return respond(TooManyWait("a save"));
   if (words.wait) waiting_saves_.push_back(respond);
+  KINTSUGI_CHECK(waiting_saves_.size() <= kWaitingMax, "those who wait for a save add up");
   controller_.Feed(core::OperatorSave{});
   if (!words.wait) respond(AnswerLine({{"ok", true}, {"directory", save_directory_}}));
 }
@@ -96,6 +98,7 @@ void OperatorDesk::Pause(const ControlWords& words, Standing standing, Respond r
   if (standing.leaves) return respond(RefusalLine("the run saves and leaves: it is not paused any more"));
   if (words.wait && waiting_pauses_.size() >= kWaitingMax) return respond(TooManyWait("a pause"));
   if (words.wait) waiting_pauses_.push_back(respond);
+  KINTSUGI_CHECK(waiting_pauses_.size() <= kWaitingMax, "those who wait for a pause add up");
   controller_.Feed(core::OperatorPause{});
   if (!words.wait) respond(AnswerLine({{"ok", true}}));
 }
@@ -122,6 +125,7 @@ void OperatorDesk::Replace(const ControlWords& words, Respond respond) {
     return respond(RefusalLine(why));
   if (words.wait && waiting_replaces_.size() >= kWaitingMax) return respond(TooManyWait("a new process"));
   if (words.wait) waiting_replaces_.emplace_back(*words.rank, respond);
+  KINTSUGI_CHECK(waiting_replaces_.size() <= kWaitingMax, "those who wait for a process add up");
   controller_.Feed(core::OperatorReplace{*words.rank});
   if (!words.wait) respond(AnswerLine({{"ok", true}, {"rank", words.rank->value()}}));
 }

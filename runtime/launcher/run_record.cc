@@ -155,6 +155,7 @@ void RunRecord::LookAt(RunSight* sight) const {
 }
 
 void RunRecord::Fill(RunResult* result, TimePoint now) const {
+  KINTSUGI_CHECK(now >= result_.begin, "a run ends before it begins");
   result->asked = stop_asked_.has_value();
   result->end = now;
   result->fired = fired_.All();

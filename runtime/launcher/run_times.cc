@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 
 double TimeAccount::goodput() const {
@@ -15,6 +17,7 @@ void RunTimes::OnBegan(Step step, TimePoint at) {
   if (exact_ == kExactMax) Condense();
   marks_.emplace_back(step, at);
   ++exact_;
+  KINTSUGI_CHECK(exact_ <= kExactMax && exact_ <= marks_.size(), "more marks are exact than there are");
 }
 
 // The older half of those that are exact joins the others.
@@ -33,6 +36,7 @@ void RunTimes::Condense() {
   marks_.erase(marks_.begin() + static_cast<ptrdiff_t>(kept),
                marks_.begin() + static_cast<ptrdiff_t>(old + kExactMax / 2));
   exact_ -= kExactMax / 2;
+  KINTSUGI_CHECK(marks_.size() <= kMarksMax, "marks grow with the steps");
 }
 
 void RunTimes::OnResuming(Step step, TimePoint now) {
@@ -56,6 +60,7 @@ void RunTimes::OnIncident(TimePoint fault_at, TimePoint resumed_at) {
   thrown_away_from_.reset();
   if (resumed_at <= lost_from) return;
   const TimePoint until = std::max(resumed_at, down_from);
+  KINTSUGI_CHECK(until >= counted_until_ && lost_from <= down_from, "an instant is counted twice");
   saving_.End(down_from, counted_until_);
   paused_.End(down_from, counted_until_);
   // A save in what is thrown away is part of that; a pause was no work, and stays one.

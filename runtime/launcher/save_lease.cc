@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
@@ -127,7 +128,9 @@ class SaveLease::Helper {
   std::thread thread_;
 };
 
-SaveLease::SaveLease(std::unique_ptr<Helper> helper) : helper_(std::move(helper)) {}
+SaveLease::SaveLease(std::unique_ptr<Helper> helper) : helper_(std::move(helper)) {
+  KINTSUGI_CHECK(helper_ != nullptr, "nobody holds the lease");
+}
 
 SaveLease::~SaveLease() {
   if (gives_back_) helper_->GiveBack();

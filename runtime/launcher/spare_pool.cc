@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <csignal>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 namespace {
 
@@ -34,6 +36,7 @@ void SparePool::Poll(bool computing, TimePoint now) {
 }
 
 void SparePool::Start(TimePoint now) {
+  KINTSUGI_CHECK(!ended_, "a spare is started for a run that has ended");
   auto seat = std::make_shared<Seat>();
   Result<SharedPage> page = SharedPage::Create();
   if (!page.ok()) return OnDeath(Duration(), page.status().message());
@@ -70,6 +73,7 @@ void SparePool::OnExit(const Seat* seat, const ExitCause& cause) {
 }
 
 void SparePool::OnDeath(Duration lived, const std::string& why) {
+  KINTSUGI_CHECK(!ended_, "spares of a run that has ended are not missed");
   keeper_.OnDeath(lived);
   log_->Write(LogLevel::kWarning, LogLine("spare_died", {{"cause", why}}));
   if (keeper_.gave_up())

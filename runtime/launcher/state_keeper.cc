@@ -3,6 +3,8 @@
 #include <csignal>
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 namespace {
 
@@ -89,6 +91,7 @@ void StateKeeper::On(StateMessage message) {
 
 void StateKeeper::Give() {
   if (!left_) return void(channel_->Send(StateWord::kNothing));
+  KINTSUGI_CHECK(channel_.has_value(), "state is given to nobody");
   given_ = true;
   std::vector<int> files;
   for (const auto& file : left_->tensors) files.push_back(file->get());

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 
 Result<std::unique_ptr<WarmProcess>> WarmProcess::Create(Launch launch, std::shared_ptr<LogSink> log) {
@@ -38,6 +40,7 @@ void WarmProcess::Listen() {
 }
 
 void WarmProcess::Start(TimePoint now) {
+  KINTSUGI_CHECK(!child_ && !refused_, "a warm process is started twice, or for a program that refused");
   started_ = now;
   told_ = false;
   Result<ForkServer> server = ForkServer::Create();

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/core/witness.h"
 
 namespace kintsugi {
@@ -70,6 +71,7 @@ void Witness::Poll(const WitnessWishes& wishes) {
 }
 
 void Witness::Ask(const etcd::Request& request, std::function<Status(const net::HttpAnswer&)> take) {
+  KINTSUGI_CHECK(!busy_ && !endpoints_.empty(), "the witness is asked twice at once, or nobody is");
   busy_ = true;
   const net::HttpEndpoint& endpoint = endpoints_[endpoint_ % endpoints_.size()];
   call_ = std::make_unique<net::HttpPost>(io_, endpoint, request.target, request.body, kAnswerLimit,
@@ -95,6 +97,7 @@ void Witness::Grant() {
 }
 
 void Witness::Claim() {
+  KINTSUGI_CHECK(lease_ != 0, "the run is claimed without a lease");
   lease_at_ = SteadyClock::SteadyNow() + kTryAgain;
   Ask(etcd::Claim(wishes_.run, wishes_.who, lease_, wishes_.generation),
       [this, lease = lease_](const net::HttpAnswer& answer) -> Status {
@@ -117,6 +120,7 @@ void Witness::Claim() {
 }
 
 void Witness::Renew() {
+  KINTSUGI_CHECK(lease_ != 0 && held_until_ != TimePoint(), "a lease is renewed that is not held");
   const TimePoint asked = SteadyClock::SteadyNow();
   lease_at_ = asked + kTryAgain;
   Ask(etcd::Renew(lease_), [this, asked, lease = lease_](const net::HttpAnswer& answer) -> Status {

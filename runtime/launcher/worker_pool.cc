@@ -9,6 +9,7 @@
 #include <iterator>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/process/orphans.h"
 
 namespace kintsugi {
@@ -44,6 +45,7 @@ WorkerPool::~WorkerPool() {
 }
 
 Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
+  KINTSUGI_CHECK(!spares_, "a pool is set up twice");
   options_ = std::move(options);
   KINTSUGI_ASSIGN_OR_RETURN(const int fd, secret.ToFd());
   secret_fd_ = UniqueFd(fd);
@@ -84,6 +86,7 @@ void WorkerPool::KeepSpares() {
 }
 
 void WorkerPool::TakeBlock(int block) {
+  KINTSUGI_CHECK(spares_ && !options_.has_ranks, "a host takes ranks before it gave its own up");
   options_.has_ranks = true;
   options_.node_rank = block;
   options_.first_rank = Rank(block * options_.local_ranks);
@@ -93,6 +96,7 @@ void WorkerPool::TakeBlock(int block) {
 
 // Its spares were started as this node's of the run, and say so to their program: others take their places.
 void WorkerPool::GiveBlockUp(const std::string& why) {
+  KINTSUGI_CHECK(options_.has_ranks, "a host gives ranks up that it has not");
   options_.has_ranks = false;
   for (auto& [rank, slot] : slots_) {
     slot.next.reset();
@@ -105,6 +109,7 @@ void WorkerPool::GiveBlockUp(const std::string& why) {
 }
 
 void WorkerPool::Spawn(Rank rank, Incarnation incarnation) {
+  KINTSUGI_CHECK(spares_.has_value(), "a process is started before the pool is set up");
   Slot& slot = slots_[rank];
   if (!slot.running()) return Start(rank, incarnation);
   slot.next = incarnation;
@@ -117,6 +122,7 @@ void WorkerPool::Kill(Rank rank, Incarnation incarnation, const std::string& rea
   Slot& slot = found->second;
   slot.kill_reason = reason;
   if (!slot.running() || slot.stacks) return;
+  KINTSUGI_CHECK(slot.page.has_value(), "rank " + rank.ToString() + " runs without a page");
   const TimePoint beat(Duration(static_cast<int64_t>(slot.page->words().beat_ns.load())));
   const bool lives = SteadyClock::SteadyNow() - beat < kAliveFor;
   if (lives && !leaving_) DumpStacks(rank, slot);
@@ -133,6 +139,7 @@ void WorkerPool::OnDeviceFault(const std::vector<int>& local_ranks, const std::s
 }
 
 void WorkerPool::DumpStacks(Rank rank, Slot& slot) {
+  KINTSUGI_CHECK(slot.child && !slot.stacks, "stacks of no process, or for the second time");
   auto dump = StackDump::Start(
       io_, slot.child->pid(), kStacksLimit,
       [this, rank](std::string_view line) {
@@ -152,6 +159,7 @@ void WorkerPool::KillAll() {
 }
 
 void WorkerPool::Flush() {
+  KINTSUGI_CHECK(output_ != nullptr, "output of a pool that was not set up");
   output_->Flush(kFlushLimit);
   if (options_.rank_files) options_.rank_files->Flush(kFlushLimit);
 }
