@@ -15,6 +15,21 @@ void AppendNumber(std::string* bytes, uint64_t value, int size) {
   bytes->append(raw, static_cast<size_t>(size));
 }
 
+// How much deeper than the node the deepest is that is written for it: protocol 2 has calls for what these are, which whoever
+// reads it finds as such.
+int DepthAdded(Kind kind) {
+  switch (kind) {
+    case Kind::kBytes:  // of a tuple of a text
+    case Kind::kSet:    // of a tuple of a list
+    case Kind::kFrozenSet:
+      return 2;
+    case Kind::kByteArray:  // of a tuple of bytes
+      return 4;
+    default:
+      return 0;
+  }
+}
+
 // Walks a tree as if it were one: what is shared is written again, within bounds.
 class TreeWriter {
  public:
@@ -23,7 +38,7 @@ class TreeWriter {
 
   Status Write(NodeId id, int depth) {
     const Node& node = tree_[id];
-    if (depth > kDepthMax || ++visits_ > kVisitsMax)
+    if (depth + DepthAdded(node.kind) > kDepthMax || ++visits_ > kVisitsMax)
       return Bad(node, "it is nested deeper than " + std::to_string(kDepthMax) + ", or holds itself");
     switch (node.kind) {
       case Kind::kNone:
@@ -100,7 +115,7 @@ class TreeWriter {
     writer_->Global("builtins", node.kind == Kind::kSet ? "set" : "frozenset");
     writer_->Mark();
     writer_->EmptyList();
-    KINTSUGI_RETURN_IF_ERROR(WriteItems(node.items, depth, &PickleWriter::Appends));
+    KINTSUGI_RETURN_IF_ERROR(WriteItems(node.items, depth + DepthAdded(node.kind), &PickleWriter::Appends));
     writer_->Tuple();
     writer_->Call();
     return Status::Ok();
