@@ -1,4 +1,6 @@
 """Mistakes with kintsugi.torch get a sentence. Needs no run: an agent that joined nothing stands in where one is asked for."""
+import os
+
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate
@@ -124,4 +126,6 @@ version = torch.__version__
 torch.__version__ = "1.13.1"
 refused("torch 1.13.1 is not supported", _build.load)
 torch.__version__ = version
-print("ok")
+print("ok", flush=True)
+# Without the interpreter's end: a thread of Gloo's that lets go of a work meanwhile is ended in a destructor, and torch terminates.
+os._exit(0)
