@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "replica/aoa/evaluator.h"
-#include "replica/aoa/optimizer_key.h"
 
 namespace kintsugi::aoa {
 
@@ -44,13 +43,13 @@ Status Evaluator::CollectModel(const std::string& key, const Shape& shape) {
 Status Evaluator::CollectForDestination() {
   for (const auto& [key, model] : destination_models_) KINTSUGI_RETURN_IF_ERROR(CollectModel(key, model.shape));
   for (const auto& [key, tensor] : *destination_) {
-    const SplitKey split = SplitSuffix(key);
-    if (split.suffix.empty()) continue;
+    const SplitKey split = names_.Split(key, destination_);
+    if (!split.form) continue;
     // Scalar states alone do not make a model key of the destination; they follow it all the same.
-    if (const std::string model(split.model); !destination_models_.contains(model))
-      KINTSUGI_RETURN_IF_ERROR(CollectModel(model, [&] {
-        const Variable* variable = Find(model);
-        const DescriptionPtr made = variable ? variable->description : Input(model);
+    if (!destination_models_.contains(split.model))
+      KINTSUGI_RETURN_IF_ERROR(CollectModel(split.model, [&] {
+        const Variable* variable = Find(split.model);
+        const DescriptionPtr made = variable ? variable->description : Input(split.model);
         return made ? made->shape : Shape();
       }()));
     const Variable* variable = Find(key);
@@ -69,24 +68,53 @@ Status Evaluator::CollectAll() {
         !variable.is_read)
       evaluation_.products[std::string(name)] = {variable.description, variable.statement, variable.column};
   for (const auto& [key, model] : source_models_)
-    if (!Find(key) && !read_inputs_.contains(key)) evaluation_.products[key] = {Input(key), nullptr, 0};
+    if (!Find(key) && !evaluation_.read_inputs.contains(key)) evaluation_.products[key] = {Input(key), nullptr, 0};
   return Status::Ok();
+}
+
+void Evaluator::CollectStates() {
+  std::set<std::string> used;
+  for (const auto& [key, product] : evaluation_.products) {
+    if (!product.description || names_.IsState(key)) continue;
+    for (const StateForm* form : evaluation_.stored_forms)
+      for (const Slice& slice : product.description->slices) {
+        const std::string stored = names_.KeyOf(evaluation_.sources.Key(slice.source), *form, source_);
+        if (!IsStored(stored) || evaluation_.read_inputs.contains(stored)) continue;
+        used.insert(stored);
+        // Called as the first of its parts. That others lack it is an error of whoever asks for it.
+        const StateForm* const called = names_.Split(stored, &source_).form;
+        const Tensor& state = source_.find(stored)->second;
+        const std::string name = names_.KeyOf(key, called ? *called : *form, source_);
+        if (!evaluation_.products.contains(name))
+          evaluation_.followed.try_emplace(
+              name, ModelTensor{form->is_scalar ? state.shape : product.description->shape, state.dtype});
+      }
+  }
+  for (const auto& [key, tensor] : source_) {
+    const SplitKey split = names_.Split(key, &source_);
+    const Variable* const model = Find(split.model);
+    const bool is_used = used.contains(key) || evaluation_.products.contains(key) || IsRemoved(key) ||
+                         evaluation_.read_inputs.contains(key) || evaluation_.read_inputs.contains(split.model);
+    if (!split.form || is_used || (model && model->state == Variable::State::kAdded)) continue;
+    if (evaluation_.followed.try_emplace(key, ModelTensor{tensor.shape, tensor.dtype}).second)
+      evaluation_.own_states.insert(key);
+  }
 }
 
 // What following its model key gives the state `key` of the destination.
 Evaluator::Followed Evaluator::Follows(const std::string& key) const {
-  const SplitKey split = SplitSuffix(key);
-  const auto model = evaluation_.products.find(std::string(split.model));
+  const SplitKey split = names_.Split(key, destination_);
+  const auto model = evaluation_.products.find(split.model);
   if (model == evaluation_.products.end()) return Followed::kNothing;
   if (!model->second.description) return Followed::kAdded;
   for (const Slice& slice : model->second.description->slices)
-    if (IsStored(evaluation_.sources.Key(slice.source) + std::string(split.suffix))) return Followed::kSome;
+    if (IsStored(names_.KeyOf(evaluation_.sources.Key(slice.source), *split.form, source_))) return Followed::kSome;
   return Followed::kNothing;
 }
 
 void Evaluator::SettleStates() {
   for (const auto& [key, tensor] : *destination_) {
-    if (SplitSuffix(key).suffix.empty() || evaluation_.products.contains(key)) continue;
+    if (!names_.IsState(key) || evaluation_.products.contains(key)) continue;
     if (Follows(key) != Followed::kNothing) continue;
     // Tied weights: the states are stored under one of the names, which need not be the one the weight comes from.
     if (IsStored(key))
@@ -101,30 +129,31 @@ bool Evaluator::IsRemoved(const std::string& key) {
     const Variable* variable = Find(name);
     return variable && variable->state == Variable::State::kRemoved;
   };
-  return by_statement(key) || by_statement(SplitSuffix(key).model) || evaluation_.removed_states.contains(key);
+  return by_statement(key) || by_statement(names_.Split(key, &source_).model) ||
+         evaluation_.removed_states.contains(key);
 }
 
 void Evaluator::FindUnread() {
   std::set<std::string> read = evaluation_.own_states;
-  const auto read_all = [&](const Product& product, std::string_view suffix) {
+  const auto read_all = [&](const Product& product, const StateForm* form) {
     if (!product.description) return;
     int before = -1;  // neighbours are mostly of one key
     for (const Slice& slice : product.description->slices)
       if (std::exchange(before, slice.source) != slice.source)
-        read.insert(evaluation_.sources.Key(slice.source) + std::string(suffix));
+        read.insert(names_.NameOf(evaluation_.sources.Key(slice.source), form, source_));
   };
   for (const auto& [key, product] : evaluation_.products) {
-    if (!destination_ || destination_->contains(key)) read_all(product, "");
+    if (!destination_ || destination_->contains(key)) read_all(product, nullptr);
     // Without a destination any state may be asked for.
     if (!destination_)
-      for (const std::string& suffix : evaluation_.suffixes) read_all(product, suffix);
+      for (const StateForm* form : evaluation_.stored_forms) read_all(product, form);
   }
   if (destination_)
     for (const auto& [key, tensor] : *destination_) {
-      const SplitKey split = SplitSuffix(key);
-      if (split.suffix.empty() || evaluation_.products.contains(key) || evaluation_.own_states.contains(key)) continue;
-      const auto model = evaluation_.products.find(std::string(split.model));
-      if (model != evaluation_.products.end()) read_all(model->second, split.suffix);
+      const SplitKey split = names_.Split(key, destination_);
+      if (!split.form || evaluation_.products.contains(key) || evaluation_.own_states.contains(key)) continue;
+      const auto model = evaluation_.products.find(split.model);
+      if (model != evaluation_.products.end()) read_all(model->second, split.form);
     }
   for (const auto& [key, tensor] : source_)
     if (!read.contains(key) && !IsRemoved(key)) evaluation_.unread.push_back(key);

@@ -1,40 +1,54 @@
 #include "replica/aoa/engine.h"
 
+#include <algorithm>
+
 #include "replica/aoa/evaluator.h"
 #include "replica/aoa/macro.h"
 #include "replica/aoa/parser.h"
 #include "replica/aoa/query.h"
 #include "replica/aoa/reverse.h"
+#include "replica/aoa/state_names.h"
 
 namespace kintsugi::aoa {
 namespace {
 
 const Tensors* Address(const std::optional<Tensors>& tensors) { return tensors ? &*tensors : nullptr; }
 
-Result<Evaluation> Evaluate(const Tensors& source, const Tensors* destination, const Program& program,
-                            Reporter& reporter, Statements* statements) {
-  for (const auto& [tensors, what] : {std::pair(&source, "source"), std::pair(destination, "destination")})
-    if (const Status valid = tensors ? ValidateTensors(*tensors, what) : Status::Ok(); !valid.ok())
-      return reporter.Fail(valid.message());
+Status Validate(const Tensors& tensors, const char* what, Reporter& reporter) {
+  const Status valid = ValidateTensors(tensors, what);
+  return valid.ok() ? valid : reporter.Fail(valid.message());
+}
+
+Result<Evaluation> Evaluate(const Tensors& source, const Tensors* destination, const StateNames& names,
+                            const Program& program, Reporter& reporter, Statements* statements) {
   KINTSUGI_ASSIGN_OR_RETURN(*statements, ParseProgram(program.statements, reporter));
 
   const bool reverse = program.options.reverse;
-  MacroContext context(reverse ? destination : &source, reverse ? &source : destination, program.options, reporter);
+  MacroContext context(reverse ? destination : &source, reverse ? &source : destination, names, program.options,
+                       reporter);
   KINTSUGI_RETURN_IF_ERROR(ExpandMacros(context, statements));
 
   KINTSUGI_ASSIGN_OR_RETURN(std::vector<Operation> operations, MakeOperations(*statements, reporter));
   if (reverse) {
     KINTSUGI_ASSIGN_OR_RETURN(operations, Reverse(std::move(operations), reporter));
   }
-  return Evaluator(source, destination, program.options, reporter).Run(operations);
+  return Evaluator(source, destination, names, program.options, reporter).Run(operations);
 }
 
-std::map<std::string, Output> ListOutputs(const Evaluation& evaluation, const Tensors* destination) {
+bool IsStored(const Evaluation& evaluation, const Tensors& source, const Description& made) {
+  return made.slices.empty() || std::any_of(made.slices.begin(), made.slices.end(), [&](const Slice& slice) {
+           return source.contains(evaluation.sources.Key(slice.source));
+         });
+}
+
+std::map<std::string, Output> ListOutputs(const Evaluation& evaluation, const Tensors& source,
+                                          const Tensors* destination) {
   std::map<std::string, Output> outputs;
   for (const auto& [key, product] : evaluation.products) {
     Output& output = outputs[key];
     if (product.description) {
-      output = {product.description->shape, product.description->dtype, false};
+      output = {product.description->shape, product.description->dtype};
+      output.is_stored = IsStored(evaluation, source, *product.description);
       continue;
     }
     output.is_added = true;
@@ -42,6 +56,7 @@ std::map<std::string, Output> ListOutputs(const Evaluation& evaluation, const Te
     if (const auto wanted = destination->find(key); wanted != destination->end())
       output = {wanted->second.shape, wanted->second.dtype, true};
   }
+  for (const auto& [key, state] : evaluation.followed) outputs[key] = {state.shape, state.dtype, false, true};
   return outputs;
 }
 
@@ -57,13 +72,20 @@ Result<Engine> Engine::Build(Program program, Diagnostic* diagnostic) {
   engine.source_ = std::move(program.source);
   engine.destination_ = std::move(program.destination);
   Reporter reporter;
-  auto evaluation = Evaluate(engine.source_, Address(engine.destination_), program, reporter, &engine.statements_);
+  const auto evaluate = [&]() -> Result<Evaluation> {
+    const Tensors* destination = Address(engine.destination_);
+    KINTSUGI_RETURN_IF_ERROR(Validate(engine.source_, "source", reporter));
+    if (destination) KINTSUGI_RETURN_IF_ERROR(Validate(*destination, "destination", reporter));
+    engine.names_ = std::make_unique<const StateNames>(engine.source_, destination);
+    return Evaluate(engine.source_, destination, *engine.names_, program, reporter, &engine.statements_);
+  };
+  auto evaluation = evaluate();
   if (!evaluation.ok()) {
     if (diagnostic && reporter.diagnostic()) *diagnostic = *reporter.diagnostic();
     return evaluation.status();
   }
   engine.evaluation_ = std::make_unique<Evaluation>(std::move(*evaluation));
-  engine.outputs_ = ListOutputs(*engine.evaluation_, Address(engine.destination_));
+  engine.outputs_ = ListOutputs(*engine.evaluation_, engine.source_, Address(engine.destination_));
   return engine;
 }
 
@@ -73,13 +95,19 @@ std::vector<std::string> Engine::expanded() const {
   return texts;
 }
 
+std::optional<std::string> Engine::ModelOf(const std::string& key) const {
+  SplitKey split = names_->Split(key, Address(destination_));
+  if (!split.form || split.form->is_scalar) return std::nullopt;
+  return std::move(split.model);
+}
+
 const std::vector<std::string>& Engine::dropped_states() const { return evaluation_->dropped_states; }
 const std::vector<std::string>& Engine::unread() const { return evaluation_->unread; }
 const std::vector<std::string>& Engine::unexpected() const { return evaluation_->unexpected; }
 
 Result<std::vector<ShardSource>> Engine::FindShardSources(const Target& target, Diagnostic* diagnostic) const {
   Reporter reporter;
-  auto pieces = Query(*evaluation_, source_, Address(destination_), target, reporter).Run();
+  auto pieces = Query(*evaluation_, *names_, source_, Address(destination_), target, reporter).Run();
   if (!pieces.ok() && diagnostic && reporter.diagnostic()) *diagnostic = *reporter.diagnostic();
   return pieces;
 }

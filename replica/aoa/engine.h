@@ -30,6 +30,7 @@ namespace kintsugi::aoa {
 
 struct Evaluation;
 struct Statement;
+class StateNames;
 
 struct Program {
   std::vector<std::string> statements;  // each may hold several lines
@@ -42,6 +43,8 @@ struct Output {
   Shape shape;
   DType dtype = DType::kFloat32;
   bool is_added = false;  // has no source; shape and type are the destination's, if it is described
+  bool follows = false;   // a state that no statement names
+  bool is_stored = true;  // else the source describes only states of what it is made of
 };
 
 struct Target {
@@ -69,7 +72,8 @@ class KINTSUGI_EXPORT Engine {
   Engine& operator=(Engine&&) noexcept;
   ~Engine();
 
-  // Model keys, and optimizer keys that a statement names.
+  // Model keys, and optimizer keys that a statement names. Where no destination says which states are wanted: those of
+  // the source that follow too, called as they are there.
   const std::map<std::string, Output>& outputs() const { return outputs_; }
   // Optimizer keys of the destination that no statement and no key of the source speaks of; they get nothing.
   const std::vector<std::string>& dropped_states() const;
@@ -80,6 +84,9 @@ class KINTSUGI_EXPORT Engine {
   // The statements that are run, without macros, forwards: for people.
   std::vector<std::string> expanded() const;
 
+  // The model key whose shape the state `key` of the destination has; nothing: it is no state, or a scalar one.
+  std::optional<std::string> ModelOf(const std::string& key) const;
+
   // Ordered pieces; none for an added key and for an empty box.
   Result<std::vector<ShardSource>> FindShardSources(const Target& target, Diagnostic* diagnostic = nullptr) const;
 
@@ -88,6 +95,7 @@ class KINTSUGI_EXPORT Engine {
 
   Tensors source_;
   std::optional<Tensors> destination_;
+  std::unique_ptr<const StateNames> names_;
   std::unique_ptr<Evaluation> evaluation_;
   std::map<std::string, Output> outputs_;
   std::vector<std::shared_ptr<const Statement>> statements_;  // without macros

@@ -1,14 +1,13 @@
 #include "replica/aoa/evaluator.h"
 
+#include <algorithm>
 #include <unordered_set>
-
-#include "replica/aoa/optimizer_key.h"
 
 namespace kintsugi::aoa {
 
 Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
   const auto models = [this](const Tensors& tensors, const char* what, auto* into) -> Status {
-    auto made = ModelTensors(tensors, what);
+    auto made = ModelTensors(tensors, names_, what);
     if (!made.ok()) return reporter_.Fail(made.status().message());
     *into = std::move(*made);
     return Status::Ok();
@@ -16,7 +15,10 @@ Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
   KINTSUGI_RETURN_IF_ERROR(models(source_, "source", &source_models_));
   if (destination_) KINTSUGI_RETURN_IF_ERROR(models(*destination_, "destination", &destination_models_));
   for (const auto& [key, tensor] : source_)
-    if (const SplitKey split = SplitSuffix(key); !split.suffix.empty()) evaluation_.suffixes.emplace(split.suffix);
+    if (const StateForm* form = names_.Split(key, &source_).form) {
+      std::vector<const StateForm*>& forms = evaluation_.stored_forms;
+      if (std::find(forms.begin(), forms.end(), form) == forms.end()) forms.push_back(form);
+    }
   variables_.reserve(operations.size() * 2);
   for (size_t i = 0; i < operations.size(); ++i) {
     for (const Name& name : *operations[i].inputs) variables_[name.text].last_reader = static_cast<int64_t>(i);
@@ -28,6 +30,7 @@ Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
     SettleStates();
   } else {
     KINTSUGI_RETURN_IF_ERROR(CollectAll());
+    CollectStates();
   }
   FindUnread();
   return std::move(evaluation_);
@@ -108,8 +111,7 @@ Status Evaluator::RunSplit(const Operation& operation, size_t index) {
 
 Status Evaluator::RunRemove(const Operation& operation, const Name& name) {
   KINTSUGI_RETURN_IF_ERROR(Read(operation, name).status());
-  if (!SplitSuffix(name.text).suffix.empty())
-    evaluation_.removed_states.emplace(name.text, operation.statement->line->number);
+  if (names_.IsState(name.text)) evaluation_.removed_states.emplace(name.text, operation.statement->line->number);
   Set(operation, name, Variable::State::kRemoved, nullptr);
   return Status::Ok();
 }
@@ -154,34 +156,32 @@ Result<DescriptionPtr> Evaluator::Read(const Operation& operation, const Name& n
   }
   // A state that is stored is read as it is stored, whatever has become of its model key: a program that says of a
   // weight and of its states what happens to each would else change the states twice. Others follow.
-  const SplitKey split = SplitSuffix(name.text);
-  if (!split.suffix.empty() && !source_.contains(name.text)) {
-    const std::string model(split.model);
-    if (const Variable* variable = Find(model)) {
-      if (variable->state == Variable::State::kAssigned) return FollowState(operation, name, *variable->description);
-      return fail("follows '" + model + "', which " + why_not(*variable));
+  if (const SplitKey split = names_.Split(name.text, &source_); split.form && !source_.contains(name.text)) {
+    if (const Variable* variable = Find(split.model)) {
+      if (variable->state == Variable::State::kAssigned)
+        return FollowState(operation, name, *split.form, *variable->description);
+      return fail("follows '" + split.model + "', which " + why_not(*variable));
     }
   }
   if (DescriptionPtr input = Input(name.text)) {
-    read_inputs_.insert(name.text);
+    evaluation_.read_inputs.insert(name.text);
     return input;
   }
   return fail("was never assigned, and is no source key");
 }
 
 // The state of a name that statements made: the same boxes of the states' keys, without casts.
-Result<DescriptionPtr> Evaluator::FollowState(const Operation& operation, const Name& name, const Description& model) {
+Result<DescriptionPtr> Evaluator::FollowState(const Operation& operation, const Name& name, const StateForm& form,
+                                              const Description& model) {
   const auto fail = [&](const std::string& message) {
     return reporter_.Fail(*operation.statement, name.column, "'" + name.text + "' " + message);
   };
-  const SplitKey split = SplitSuffix(name.text);
-  if (split.kind == StateKind::kScalar)
-    return fail("is a scalar state of a name that statements made; name the source's");
+  if (form.is_scalar) return fail("is a scalar state of a name that statements made; name the source's");
   const Status room = budget_.Take(model.slices.size());
   if (!room.ok()) return reporter_.Fail(*operation.statement, name.column, room.message(), room.code());
   Description followed{model.shape, model.dtype, {}};
   for (const Slice& from : model.slices) {
-    const std::string key = evaluation_.sources.Key(from.source) + std::string(split.suffix);
+    const std::string key = names_.KeyOf(evaluation_.sources.Key(from.source), form, source_);
     const auto found = source_.find(key);
     if (found == source_.end()) return fail("follows '" + key + "', which the source does not have");
     if (!followed.slices.empty() && found->second.dtype != followed.dtype)
@@ -198,8 +198,9 @@ Result<DescriptionPtr> Evaluator::FollowState(const Operation& operation, const 
 }
 
 Status Evaluator::Assign(const Operation& operation, size_t index, const Name& name, DescriptionPtr description) {
-  if (destination_ && !SplitSuffix(name.text).suffix.empty() && !IsDestination(name.text) &&
-      !IsReadLater(index, variables_[name.text]))
+  // Only of Paddle's: what else is called like a state may as well be a name on the way.
+  if (const StateForm* form = names_.Split(name.text).form;
+      destination_ && form && form->is_fixed && !IsDestination(name.text) && !IsReadLater(index, variables_[name.text]))
     return reporter_.Fail(*operation.statement, name.column,
                           "'" + name.text +
                               "' names an optimizer state, but is neither a destination key nor read later; a "

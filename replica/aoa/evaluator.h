@@ -16,6 +16,7 @@
 #include "replica/aoa/operation.h"
 #include "replica/aoa/options.h"
 #include "replica/aoa/source_table.h"
+#include "replica/aoa/state_names.h"
 #include "replica/aoa/tensors.h"
 
 namespace kintsugi::aoa {
@@ -35,14 +36,23 @@ struct Evaluation {
   std::set<std::string> own_states;     // optimizer keys that do not follow: the stored ones of the same name are used
   std::vector<std::string> unread;      // keys of the source that nothing is made of and that no statement removes
   std::vector<std::string> unexpected;  // keys of the destination without source, where options allow it
-  std::set<std::string, std::less<>> suffixes;  // of the states that the source has
+  std::set<std::string> read_inputs;    // keys of the source that statements read
+  std::map<std::string, ModelTensor>
+      followed;                                // without a destination: the states that follow, or go by their own name
+  std::vector<const StateForm*> stored_forms;  // of the states that the source has
 };
 
 class Evaluator {
  public:
   // All outlive the evaluator. `destination`: null: not described.
-  Evaluator(const Tensors& source, const Tensors* destination, const Options& options, Reporter& reporter)
-      : source_(source), destination_(destination), options_(options), budget_(options.limits), reporter_(reporter) {}
+  Evaluator(const Tensors& source, const Tensors* destination, const StateNames& names, const Options& options,
+            Reporter& reporter)
+      : source_(source),
+        destination_(destination),
+        names_(names),
+        options_(options),
+        budget_(options.limits),
+        reporter_(reporter) {}
 
   Result<Evaluation> Run(const std::vector<Operation>& operations);
 
@@ -66,7 +76,8 @@ class Evaluator {
   Status RunRemove(const Operation& operation, const Name& name);
 
   Result<DescriptionPtr> Read(const Operation& operation, const Name& name);
-  Result<DescriptionPtr> FollowState(const Operation& operation, const Name& name, const Description& model);
+  Result<DescriptionPtr> FollowState(const Operation& operation, const Name& name, const StateForm& form,
+                                     const Description& model);
   Status Assign(const Operation& operation, size_t index, const Name& name, DescriptionPtr description);
   DescriptionPtr Input(const std::string& key);
   bool IsReadLater(size_t index, const Variable& variable) const {
@@ -77,6 +88,8 @@ class Evaluator {
   Status CollectForDestination();
   Status CollectModel(const std::string& key, const Shape& shape);
   Status CollectAll();
+  // Without a destination: under which names the states of the source come out. None is lost that nothing removes.
+  void CollectStates();
   // How each optimizer key of the destination that no statement names comes to its value: by following its model key,
   // by its own name, or not at all.
   void SettleStates();
@@ -92,6 +105,7 @@ class Evaluator {
 
   const Tensors& source_;
   const Tensors* const destination_;
+  const StateNames& names_;
   const Options& options_;
   SliceBudget budget_;
   Reporter& reporter_;
@@ -100,7 +114,6 @@ class Evaluator {
   // Every name of the program; kUnknown until a statement assigns, adds or removes it.
   std::unordered_map<std::string_view, Variable> variables_;
   std::unordered_map<std::string, DescriptionPtr> inputs_;
-  std::set<std::string> read_inputs_;
   Evaluation evaluation_;
 };
 

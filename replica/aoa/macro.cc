@@ -1,33 +1,27 @@
 #include "replica/aoa/macro.h"
 
-#include <algorithm>
-
-#include "replica/aoa/optimizer_key.h"
-
 namespace kintsugi::aoa {
 namespace {
 
-Side MakeSide(const Tensors* tensors, const char* what) {
+Side MakeSide(const Tensors* tensors, const StateNames& names, const char* what) {
   Side side{tensors, what, {}};
   if (!tensors) return side;
   for (const auto& [key, tensor] : *tensors) {
-    side.keys.push_back(key);
-    if (const SplitKey split = SplitSuffix(key); !split.suffix.empty() && !tensors->contains(std::string(split.model)))
-      side.keys.push_back(split.model);
+    side.keys.insert(key);
+    side.keys.insert(names.Split(key, tensors).model);
   }
-  std::sort(side.keys.begin(), side.keys.end());
-  side.keys.erase(std::unique(side.keys.begin(), side.keys.end()), side.keys.end());
   return side;
 }
 
 }  // namespace
 
-MacroContext::MacroContext(const Tensors* source, const Tensors* destination, const Options& options,
-                           Reporter& reporter)
-    : options_(options),
+MacroContext::MacroContext(const Tensors* source, const Tensors* destination, const StateNames& names,
+                           const Options& options, Reporter& reporter)
+    : names_(names),
+      options_(options),
       reporter_(reporter),
-      source_(MakeSide(source, "source")),
-      destination_(MakeSide(destination, "destination")) {}
+      source_(MakeSide(source, names, "source")),
+      destination_(MakeSide(destination, names, "destination")) {}
 
 Status MacroContext::Reserve(const Statement& statement, int column, int64_t names, int64_t name_bytes) {
   const auto refuse = [&](const char* limit, int64_t value) {
@@ -36,10 +30,10 @@ Status MacroContext::Reserve(const Statement& statement, int column, int64_t nam
         "the program grows beyond the limit of " + std::to_string(value) + " " + limit + " in generated statements",
         StatusCode::kResourceExhausted);
   };
-  if (names > options_.limits.names - names_) return refuse("names", options_.limits.names);
+  if (names > options_.limits.names - name_count_) return refuse("names", options_.limits.names);
   if (name_bytes > options_.limits.name_bytes - name_bytes_)
     return refuse("bytes of names", options_.limits.name_bytes);
-  names_ += names;
+  name_count_ += names;
   name_bytes_ += name_bytes;
   return Status::Ok();
 }

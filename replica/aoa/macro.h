@@ -4,11 +4,13 @@
 // Errors: kInvalidArgument with the statement; kResourceExhausted when a limit of Options is passed.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "replica/aoa/diagnostic.h"
 #include "replica/aoa/name_pattern.h"
 #include "replica/aoa/options.h"
+#include "replica/aoa/state_names.h"
 #include "replica/aoa/statement.h"
 #include "replica/aoa/tensors.h"
 #include "runtime/base/result.h"
@@ -17,18 +19,20 @@ namespace kintsugi::aoa {
 
 // What is known of one side of the program.
 struct Side {
-  const Tensors* tensors = nullptr;    // null: not described
-  const char* what = "";               // "source": for messages
-  std::vector<std::string_view> keys;  // full keys and model keys, sorted
+  const Tensors* tensors = nullptr;  // null: not described
+  const char* what = "";             // "source": for messages
+  std::set<std::string> keys;        // full keys and model keys
 };
 
 class MacroContext {
  public:
   // `source` and `destination` of the program as written, whichever way it runs.
-  MacroContext(const Tensors* source, const Tensors* destination, const Options& options, Reporter& reporter);
+  MacroContext(const Tensors* source, const Tensors* destination, const StateNames& names, const Options& options,
+               Reporter& reporter);
 
   const Side& source() const { return source_; }
   const Side& destination() const { return destination_; }
+  const StateNames& names() const { return names_; }
   const Options& options() const { return options_; }
   Reporter& reporter() { return reporter_; }
 
@@ -39,11 +43,12 @@ class MacroContext {
   Status Reserve(const Statement& statement, int column, int64_t names, int64_t name_bytes);
 
  private:
+  const StateNames& names_;
   const Options& options_;
   Reporter& reporter_;
   Side source_, destination_;
   int64_t temporaries_ = 0;
-  int64_t names_ = 0;
+  int64_t name_count_ = 0;
   int64_t name_bytes_ = 0;
 };
 

@@ -241,7 +241,7 @@ class FusedMacro {
 }  // namespace
 
 Status ExpandFused(MacroContext& context, Statements* statements) {
-  const NameChain chain(*statements, context.source().tensors, context.destination().tensors, context.reporter());
+  const NameChain chain(*statements, context.names(), context.source().tensors, context.destination().tensors, context.reporter());
   KINTSUGI_RETURN_IF_ERROR(chain.Check());
   Statements expanded;
   for (size_t i = 0; i < statements->size(); ++i) {

@@ -5,17 +5,15 @@
 #include <unordered_set>
 
 #include "replica/aoa/attributes.h"
-#include "replica/aoa/optimizer_key.h"
 
 namespace kintsugi::aoa {
 namespace {
 
 // The key's own description, or that of its first state of the same shape.
-const Tensor* FindTensor(const Tensors& tensors, std::string_view key) {
-  const std::string model(key);
-  if (const auto found = tensors.find(model); found != tensors.end()) return &found->second;
-  for (const std::string_view suffix : kTensorSuffixes)
-    if (const auto found = tensors.find(model + std::string(suffix)); found != tensors.end()) return &found->second;
+const Tensor* FindTensor(const Tensors& tensors, const StateNames& names, const std::string& key) {
+  if (const auto found = tensors.find(key); found != tensors.end()) return &found->second;
+  for (const std::string& state : names.TensorStatesOf(key))
+    if (const auto found = tensors.find(state); found != tensors.end()) return &found->second;
   return nullptr;
 }
 
@@ -28,12 +26,12 @@ int64_t AxisOf(const Statement& statement, int64_t otherwise) {
 
 }  // namespace
 
-Result<int64_t> CountShards(const Tensors& tensors, std::string_view key, int64_t axis, const Statement& statement,
-                            int column, Reporter& reporter) {
+Result<int64_t> CountShards(const Tensors& tensors, const StateNames& names, const std::string& key, int64_t axis,
+                            const Statement& statement, int column, Reporter& reporter) {
   int64_t count = 0;
   std::string counted;
-  std::vector<std::string> keys = {std::string(key)};
-  for (const std::string_view suffix : kTensorSuffixes) keys.push_back(keys[0] + std::string(suffix));
+  std::vector<std::string> keys = names.TensorStatesOf(key);
+  keys.insert(keys.begin(), key);
   for (const std::string& full : keys) {
     const auto found = tensors.find(full);
     if (found == tensors.end()) continue;
@@ -145,11 +143,11 @@ class NameChain::Walk {
 
   // A key of the described side: its count is an end of the trace. False when there is none.
   Result<bool> EndsAtKey(const Visit& visit, const Tensors& tensors) {
-    const Tensor* tensor = FindTensor(tensors, visit.name->text);
+    const Tensor* tensor = FindTensor(tensors, chain_.names_, visit.name->text);
     if (!tensor) return false;
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t axis, AxisAt(visit, static_cast<int64_t>(tensor->shape.size())));
-    KINTSUGI_ASSIGN_OR_RETURN(const int64_t count,
-                              CountShards(tensors, visit.name->text, axis, asking_, name_.column, chain_.reporter_));
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t count, CountShards(tensors, chain_.names_, visit.name->text, axis, asking_,
+                                                               name_.column, chain_.reporter_));
     KINTSUGI_RETURN_IF_ERROR(Agree(count, visit.name->text));
     return true;
   }
@@ -203,9 +201,9 @@ class NameChain::Walk {
   std::string where_;
 };
 
-NameChain::NameChain(const Statements& statements, const Tensors* source, const Tensors* destination,
-                     Reporter& reporter)
-    : statements_(statements), source_(source), destination_(destination), reporter_(reporter) {
+NameChain::NameChain(const Statements& statements, const StateNames& names, const Tensors* source,
+                     const Tensors* destination, Reporter& reporter)
+    : statements_(statements), names_(names), source_(source), destination_(destination), reporter_(reporter) {
   const auto note = [](std::vector<size_t>& at, size_t index) {
     if (at.empty() || at.back() != index) at.push_back(index);
   };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "replica/aoa/diagnostic.h"
+#include "replica/aoa/state_names.h"
 #include "replica/aoa/statement.h"
 #include "replica/aoa/tensors.h"
 #include "runtime/base/result.h"
@@ -21,13 +22,14 @@ namespace kintsugi::aoa {
 
 // Shards of `key` along `axis`: distinct offsets over the key and its states of the same shape, which must agree, and
 // whose shards must be equally long. Nothing in front of errors but the keys.
-Result<int64_t> CountShards(const Tensors& tensors, std::string_view key, int64_t axis, const Statement& statement,
-                            int column, Reporter& reporter);
+Result<int64_t> CountShards(const Tensors& tensors, const StateNames& names, const std::string& key, int64_t axis,
+                            const Statement& statement, int column, Reporter& reporter);
 
 class NameChain {
  public:
-  // `statements` outlive the chain. A null side is not described: its counts are 1.
-  NameChain(const Statements& statements, const Tensors* source, const Tensors* destination, Reporter& reporter);
+  // `statements` and `names` outlive the chain. A null side is not described: its counts are 1.
+  NameChain(const Statements& statements, const StateNames& names, const Tensors* source, const Tensors* destination,
+            Reporter& reporter);
 
   // Refuses statements with several names on both sides.
   Status Check() const;
@@ -47,6 +49,7 @@ class NameChain {
   size_t WriterAfter(size_t index, std::string_view name) const;
 
   const Statements& statements_;
+  const StateNames& names_;
   const Tensors* const source_;
   const Tensors* const destination_;
   Reporter& reporter_;

@@ -76,12 +76,6 @@ std::optional<std::vector<Id>> NamePattern::Match(std::string_view key) const {
   return values;
 }
 
-void NamePattern::MatchAll(const std::vector<std::string_view>& keys, std::set<std::vector<Id>>* all) const {
-  auto key = std::lower_bound(keys.begin(), keys.end(), std::string_view(literals_[0]));
-  for (; key != keys.end() && key->starts_with(literals_[0]); ++key)
-    if (auto values = Match(*key)) all->insert(std::move(*values));
-}
-
 void NamePattern::MatchAll(const std::set<std::string>& keys, std::set<std::vector<Id>>* all) const {
   for (auto key = keys.lower_bound(literals_[0]); key != keys.end() && key->starts_with(literals_[0]); ++key)
     if (auto values = Match(*key)) all->insert(std::move(*values));

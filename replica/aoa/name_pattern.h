@@ -40,8 +40,7 @@ class NamePattern {
   // The values of all variables (empty text: does not occur) if `key` matches. A variable that occurs twice must stand
   // for the same digits. Runs of more than 18 digits do not match.
   std::optional<std::vector<Id>> Match(std::string_view key) const;
-  // Adds the values of every key that matches. `keys` are sorted.
-  void MatchAll(const std::vector<std::string_view>& keys, std::set<std::vector<Id>>* all) const;
+  // Adds the values of every key that matches.
   void MatchAll(const std::set<std::string>& keys, std::set<std::vector<Id>>* all) const;
 
   std::string Fill(const std::vector<Id>& values) const;

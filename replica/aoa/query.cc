@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "replica/aoa/optimizer_key.h"
-
 namespace kintsugi::aoa {
 
 Status Query::Fail(const std::string& message, StatusCode code) {
@@ -13,23 +11,22 @@ Status Query::Fail(const std::string& message, StatusCode code) {
 }
 
 Result<std::vector<ShardSource>> Query::Run() {
-  const SplitKey split = SplitSuffix(target_.key);
+  const SplitKey split = names_.Split(target_.key, destination_);
   auto found = evaluation_.products.find(target_.key);
-  const bool follows = found == evaluation_.products.end() && !split.suffix.empty();
+  const bool follows = found == evaluation_.products.end() && split.form;
   if (evaluation_.own_states.contains(target_.key)) return OwnState();
-  if (follows) found = evaluation_.products.find(std::string(split.model));
+  if (follows) found = evaluation_.products.find(split.model);
   if (found == evaluation_.products.end()) {
-    if (follows && split.kind == StateKind::kScalar && source_.contains(target_.key))
-      return Scalar(std::string(split.suffix));
+    if (follows && split.form->is_scalar && source_.contains(target_.key)) return Scalar(*split.form);
     return Fail("the program makes no such key", StatusCode::kNotFound);
   }
   product_ = &found->second;
   if (!product_->description) return std::vector<ShardSource>();
-  if (follows && split.kind == StateKind::kScalar) return Scalar(std::string(split.suffix));
+  if (follows && split.form->is_scalar) return Scalar(*split.form);
   KINTSUGI_RETURN_IF_ERROR(CheckBox(product_->description->shape));
   if (!follows) KINTSUGI_RETURN_IF_ERROR(CheckDType());
-  KINTSUGI_ASSIGN_OR_RETURN(std::vector<ShardSource> pieces, Pieces(follows ? std::string(split.suffix) : ""));
-  if (follows) KINTSUGI_RETURN_IF_ERROR(CheckStates(pieces));
+  KINTSUGI_ASSIGN_OR_RETURN(std::vector<ShardSource> pieces, Pieces(follows ? split.form : nullptr));
+  if (follows) KINTSUGI_RETURN_IF_ERROR(CheckStates(pieces, *split.form));
   return pieces;
 }
 
@@ -53,20 +50,20 @@ Status Query::CheckDType() {
               " is wanted; write dtype='" + std::string(DTypeName(*wanted)) + "' in a statement");
 }
 
-Result<std::vector<ShardSource>> Query::Pieces(const std::string& suffix) {
+Result<std::vector<ShardSource>> Query::Pieces(const StateForm* form) {
   std::vector<ShardSource> pieces;
   pieces.reserve(std::min<size_t>(product_->description->slices.size(), 64));
   int64_t covered = 0;
   Box common;
   for (const Slice& slice : product_->description->slices) {
     if (!Intersect(slice.result_box, target_.box, &common)) continue;
-    std::string key = evaluation_.sources.Key(slice.source) + suffix, why_not;
+    std::string key = names_.NameOf(evaluation_.sources.Key(slice.source), form, source_), why_not;
     std::optional<Box> box = SourceBoxOf(slice, common, &why_not);
     if (!box) return Fail("the box " + DescribeBox(common) + " cannot be taken from '" + key + "': " + why_not);
     std::vector<Step> steps;
     if (slice.steps) {
       steps = ListSteps(slice);
-      if (!suffix.empty()) std::erase_if(steps, [](const Step& step) { return step.kind == StepKind::kCast; });
+      if (form) std::erase_if(steps, [](const Step& step) { return step.kind == StepKind::kCast; });
     }
     covered += Volume(common);
     pieces.push_back({common, std::move(key), std::move(*box), std::move(steps)});
@@ -79,7 +76,7 @@ Result<std::vector<ShardSource>> Query::Pieces(const std::string& suffix) {
 }
 
 // A state must be there for all pieces or, where the states are not described at all, for none.
-Status Query::CheckStates(const std::vector<ShardSource>& pieces) {
+Status Query::CheckStates(const std::vector<ShardSource>& pieces, const StateForm& form) {
   const ShardSource* present = nullptr;
   const ShardSource* absent = nullptr;
   const std::string* checked = nullptr;
@@ -96,14 +93,15 @@ Status Query::CheckStates(const std::vector<ShardSource>& pieces) {
       continue;
     }
     present = &piece;
-    const std::string_view model = SplitSuffix(piece.source_key).model;
-    const auto own = source_.find(std::string(model));
+    const auto own = source_.find(names_.Split(piece.source_key, &source_).model);
     if (own != source_.end() && own->second.shape != state->second.shape)
       return Fail("'" + piece.source_key + "' has the shape " + DescribeShape(state->second.shape) +
                   ", its model key " + DescribeShape(own->second.shape));
   }
   // A source whose states nobody describes at all may still have them.
-  if (!absent || (!present && !evaluation_.suffixes.contains(SplitSuffix(target_.key).suffix))) return Status::Ok();
+  const bool has_such = std::any_of(evaluation_.stored_forms.begin(), evaluation_.stored_forms.end(),
+                                    [&form](const StateForm* stored) { return stored->meaning == form.meaning; });
+  if (!absent || (!present && !has_such)) return Status::Ok();
   if (!present)
     return Fail("it is made of '" + absent->source_key + "', which the source does not have", StatusCode::kNotFound);
   return Fail("the source has '" + present->source_key + "', but not '" + absent->source_key + "'",
@@ -113,20 +111,21 @@ Status Query::CheckStates(const std::vector<ShardSource>& pieces) {
 // The stored state of the same name.
 Result<std::vector<ShardSource>> Query::OwnState() {
   const auto state = source_.find(target_.key);
-  if (const Shape& wanted = destination_->find(target_.key)->second.shape; wanted != state->second.shape)
-    return Fail("it is stored with the shape " + DescribeShape(state->second.shape) + ", the destination's is " +
-                DescribeShape(wanted));
+  if (destination_)
+    if (const Shape& wanted = destination_->find(target_.key)->second.shape; wanted != state->second.shape)
+      return Fail("it is stored with the shape " + DescribeShape(state->second.shape) + ", the destination's is " +
+                  DescribeShape(wanted));
   KINTSUGI_RETURN_IF_ERROR(CheckBox(state->second.shape));
   if (Volume(target_.box) == 0) return std::vector<ShardSource>();
   return std::vector<ShardSource>{{target_.box, target_.key, target_.box, {}}};
 }
 
 // Whole, from the first source in the order of answers.
-Result<std::vector<ShardSource>> Query::Scalar(const std::string& suffix) {
+Result<std::vector<ShardSource>> Query::Scalar(const StateForm& form) {
   std::string key = target_.key;
   if (product_) {
     if (product_->description->slices.empty()) return std::vector<ShardSource>();
-    key = evaluation_.sources.Key(product_->description->slices[0].source) + suffix;
+    key = names_.KeyOf(evaluation_.sources.Key(product_->description->slices[0].source), form, source_);
   }
   if (const auto removed = evaluation_.removed_states.find(key); removed != evaluation_.removed_states.end())
     return Fail("'" + key + "' was removed by statement " + std::to_string(removed->second), StatusCode::kNotFound);

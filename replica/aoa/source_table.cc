@@ -1,21 +1,19 @@
 #include "replica/aoa/source_table.h"
 
-#include "replica/aoa/optimizer_key.h"
-
 namespace kintsugi::aoa {
 
-Result<std::map<std::string, ModelTensor>> ModelTensors(const Tensors& tensors, const std::string& what) {
+Result<std::map<std::string, ModelTensor>> ModelTensors(const Tensors& tensors, const StateNames& names,
+                                                        const std::string& what) {
   std::map<std::string, ModelTensor> models;
   for (const auto& [key, tensor] : tensors) {
-    const std::string model(SplitSuffix(key).model);
+    const std::string model = names.Split(key, &tensors).model;
     if (models.contains(model)) continue;
     if (const auto own = tensors.find(model); own != tensors.end()) {
       models[model] = {own->second.shape, own->second.dtype};
       continue;
     }
     std::string first;
-    for (const std::string_view suffix : kTensorSuffixes) {
-      const std::string state = model + std::string(suffix);
+    for (const std::string& state : names.TensorStatesOf(model)) {
       const auto found = tensors.find(state);
       if (found == tensors.end()) continue;
       const auto [at, is_first] = models.emplace(model, ModelTensor{found->second.shape, found->second.dtype});

@@ -6,19 +6,21 @@
 #include <unordered_map>
 #include <vector>
 
+#include "replica/aoa/state_names.h"
 #include "replica/aoa/tensors.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi::aoa {
 
 // Shape and type of each model key of `tensors`: its own, or where only states of its shape are described, theirs,
-// which must then agree (type: of the first one in the order .w_0, .moment1_0, .moment2_0). Keys that have only scalar
+// which must then agree (type: of the first one in the order of StateNames::TensorStatesOf). Keys that have only scalar
 // states are left out. `what` ("source") is for messages.
 struct ModelTensor {
   Shape shape;
   DType dtype = DType::kFloat32;
 };
-Result<std::map<std::string, ModelTensor>> ModelTensors(const Tensors& tensors, const std::string& what);
+Result<std::map<std::string, ModelTensor>> ModelTensors(const Tensors& tensors, const StateNames& names,
+                                                        const std::string& what);
 
 class SourceTable {
  public:

@@ -118,15 +118,18 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
     if (options.dtype) {
       // Casts are the program's own business: one statement more for every tensor of floats that it makes.
       for (const auto& [key, output] : engine->outputs())
-        if (IsFloat(output.dtype) && output.dtype != *options.dtype)
+        if (!output.follows && output.is_stored && IsFloat(output.dtype) && output.dtype != *options.dtype)
           statements.push_back(key + " -> " + key + ", dtype='" + std::string(DTypeName(*options.dtype)) + "'");
       KINTSUGI_ASSIGN_OR_RETURN(engine, BuildEngine(source, statements));
     }
     for (const auto& [key, output] : engine->outputs()) {
       if (output.is_added)
         converted.notes.push_back("'" + key + "' is added by the program without a source: it is not written");
-      else
-        content.push_back({key, output.dtype, output.shape, {}});
+      else if (output.is_stored)
+        content.push_back({key,
+                           output.follows && options.dtype && IsFloat(output.dtype) ? *options.dtype : output.dtype,
+                           output.shape,
+                           {}});
     }
     KeepTies(source, *engine, &content);
   }

@@ -6,7 +6,6 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "replica/aoa/optimizer_key.h"
 #include "replica/layout/builder.h"
 #include "replica/layout/flat_range.h"
 #include "replica/plan/aoa_tensors.h"
@@ -24,10 +23,12 @@ using layout::PieceView;
 
 class RenamedPlanner {
  public:
-  RenamedPlanner(const Metadata& source, const aoa::Engine& engine, const Metadata& target, aoa::Diagnostic* diagnostic)
+  RenamedPlanner(const Metadata& source, const aoa::Engine& engine, const Metadata& target, bool allow_cast,
+                 aoa::Diagnostic* diagnostic)
       : source_(source),
         engine_(engine),
         target_(target),
+        allow_cast_(allow_cast),
         diagnostic_(diagnostic),
         dropped_(engine.dropped_states().begin(), engine.dropped_states().end()),
         replica_(builder_.AddReplicaId({})) {}
@@ -75,9 +76,9 @@ class RenamedPlanner {
     if (key.kind == layout::KeyKind::kObject) return std::nullopt;
     auto made = engine_.outputs().find(key.name);
     if (made == engine_.outputs().end()) {
-      const aoa::SplitKey split = aoa::SplitSuffix(key.name);
-      if (split.kind != aoa::StateKind::kTensor) return std::nullopt;
-      made = engine_.outputs().find(std::string(split.model));
+      const auto model = engine_.ModelOf(key.name);
+      if (!model) return std::nullopt;
+      made = engine_.outputs().find(*model);
     }
     const Shape wanted(key.global_shape.begin(), key.global_shape.begin() + key.axes);
     if (made == engine_.outputs().end() || made->second.is_added || made->second.shape == wanted) return std::nullopt;
@@ -96,11 +97,22 @@ class RenamedPlanner {
     }
     if (IsEmpty(box)) return std::nullopt;
     if (answer->empty()) *is_added = true;
-    for (aoa::ShardSource& made : *answer)
+    for (aoa::ShardSource& made : *answer) {
+      CastState(key, &made);
       if (auto error = Want(key, number, piece, LayoutBox(made.target_box), made.source_key, LayoutBox(made.source_box),
                             std::move(made.steps)))
         return error;
+    }
     return std::nullopt;
+  }
+
+  // No statement casts a state that follows: its type is changed where the plan's options allow it for all.
+  void CastState(const KeyMeta& key, aoa::ShardSource* made) const {
+    const auto output = engine_.outputs().find(key.name);
+    if (!allow_cast_ || (output != engine_.outputs().end() && !output->second.follows)) return;
+    const auto stored = source_.Find(made->source_key);
+    if (!stored.empty() && stored.front().dtype != key.dtype)
+      made->steps.push_back({aoa::StepKind::kCast, key.dtype, {}});
   }
 
   std::optional<LayoutError> Want(const KeyMeta& key, uint32_t number, const PieceView& piece, const Box& target_box,
@@ -163,6 +175,7 @@ class RenamedPlanner {
   const Metadata& source_;
   const aoa::Engine& engine_;
   const Metadata& target_;
+  const bool allow_cast_;
   aoa::Diagnostic* const diagnostic_;
   const std::unordered_set<std::string> dropped_;
   layout::MetadataBuilder builder_;
@@ -183,7 +196,7 @@ std::span<const Use> RenamedPlan::UsesOf(uint32_t wanted_piece) const {
 
 layout::Outcome<RenamedPlan> MakeRenamedPlan(const Metadata& source, const aoa::Engine& engine, const Metadata& target,
                                              const PlanOptions& options, aoa::Diagnostic* diagnostic) {
-  return RenamedPlanner(source, engine, target, diagnostic).Make(options);
+  return RenamedPlanner(source, engine, target, options.allow_cast, diagnostic).Make(options);
 }
 
 layout::Outcome<std::vector<RenamedMove>> ListMoves(const RenamedPlan& renamed, const Metadata& source,

@@ -1,7 +1,6 @@
 // What an optimizer keeps of some parameters and not of others, by the names of a checkpoint's tensors.
 //
-// What: a tensor is a state where one part of its name is a state's ("exp_avg", "moment1_0", ..): the rest of the name
-// is the parameter, "optimizer.exp_avg.w" as "zero.w.exp_avg". A parameter lacks a state where it has some of those
+// What: a tensor is a state where its name says so (callbacks/state/state_word.h). A parameter lacks a state where it has some of those
 // that another parameter has, and none that the other has not: so a group with another kind of optimizer lacks nothing,
 // and neither does what has no states at all (frozen parameters, buffers).
 // Threads: pure.

@@ -1,4 +1,5 @@
 """Saves in other formats beside the native one: whole, equal to it, found by their readers, and resumed from."""
+import shutil
 import sys
 from pathlib import Path
 
@@ -104,16 +105,25 @@ def files_beside(runner):
 
 
 def other_names(runner):
+    """A tensor gets another name; a parameter does, and its three states follow it: there and back."""
+    for written, read, shown in [("optimizer.master.head.weight -> lm_head.weight", "lm_head.weight -> optimizer.master.head.weight", ["lm_head.weight"]),
+                                 ("head.weight^T -> out.weight", "out.weight^T -> head.weight",
+                                  [f"optimizer.{state}.out.weight" for state in ("master", "exp_avg", "exp_avg_sq")])]:
+        shutil.rmtree(runner.folder / "checkpoints", ignore_errors=True)
+        there_and_back(runner, written, read, shown)
+
+
+def there_and_back(runner, written, read, names):
     program = runner.folder / "names.aoa"
-    program.write_text("optimizer.master.head.weight -> lm_head.weight\n")
+    program.write_text(written + "\n")
     back = runner.folder / "back.aoa"
-    back.write_text("lm_head.weight -> optimizer.master.head.weight\n")
+    back.write_text(read + "\n")
     save = ["--save-every", str(SAVED), "--save-format", "safetensors", "--save-aoa", str(program)]
     first, log = runner.run([*CALM, *save], TRAINER)
     path = runner.folder / "checkpoints" / "safetensors" / "checkpoint-6"
     shown = runner.tool(["ckpt", "show", str(path)])
-    if "lm_head.weight" not in shown.stdout:
-        raise Failure(f"no lm_head.weight\n{shown.stdout[-2000:]}{log[-2000:]}")
+    if any(name not in shown.stdout for name in names):
+        raise Failure(f"not all of {names}\n{shown.stdout[-2000:]}{log[-2000:]}")
     second, log = runner.run([*CALM, "--resume", str(path), "--resume-aoa", str(back)], TRAINER)
     if second["losses"] != first["losses"][SAVED:]:
         raise Failure(f"losses {second['losses']}, before {first['losses'][SAVED:]}\n{log[-3000:]}")

@@ -120,6 +120,31 @@ def cut_by_rule(door, *sizes):
     return test
 
 
+def renamed(door):
+    """A weight is stored under another name and turned, and what the optimizer keeps of it follows: there, and back into the run."""
+    def test(_):
+        program, key = [*GPT, "--parallel", "ddp", "--dropout", "0"], "head.weight"
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            whole, _ = door.run(("--save-dir", f"{folder}/saves", "--save-every", "6"), program, 1)
+            Path(folder, "there.aoa").write_text(f"model/{key}^T -> model/turned\n")
+            Path(folder, "back.aoa").write_text(f"model/turned^T -> model/{key}\n")
+            done = subprocess.run([str(door.bin / "kintsugi"), "ckpt", "convert", f"{folder}/saves/step_0000000006", f"{folder}/there", "--to", "dcp",
+                                   "--aoa", f"{folder}/there.aoa"], capture_output=True, text=True, timeout=60, check=False)
+            shown = subprocess.run([str(door.bin / "kintsugi"), "ckpt", "show", f"{folder}/there", "--json"],
+                                   capture_output=True, text=True, timeout=60, check=False)
+            if done.returncode != 0 or shown.returncode != 0:
+                raise Failure(done.stderr[-2000:] + shown.stderr[-2000:])
+            found = {t["key"]: t["shape"] for t in json.loads(shown.stdout)["tensors"]}
+            if f"optimizer/{key}.exp_avg" in found or any(found.get(name) != found["model/turned"] for name in
+                                                          ("optimizer/turned.exp_avg", "optimizer/turned.exp_avg_sq")):
+                raise Failure(f"{found}")
+            rest, log = door.run(("--resume", f"{folder}/there", "--resume-aoa", f"{folder}/back.aoa", "--save-dir", ""), program, 1)
+        for field, expected in (("losses", whole["losses"][6:]), ("final_digest", whole["final_digest"])):
+            if rest[field] != expected:
+                raise Failure(f"{field}: {rest[field]}, undisturbed {expected}\n{log[-3000:]}")
+    return test
+
+
 def alike(door):
     """Ranks that were of two groups and are of one now draw the same numbers for dropout: else what they hold alike would differ."""
     def test(_):
@@ -204,6 +229,7 @@ if __name__ == "__main__":
                "kill:0@7:update", how="fsdp", nproc=2, options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
         ("FSDP2, saved by 2 ranks, goes on with 3", resized(door, "fsdp", 2, (3,))),
         ("DDP, saved by 2 ranks, goes on with 1", resized(door, "ddp", 2, (1,))),
+        ("a weight that is stored under another name takes its states along, there and back", renamed(door)),
         ("what a program cut by itself: repaired, made anew, and cut in four where it was in two", cut_by_rule(door, (4, 4))),
         ("tied weights are one tensor with two names", tied(door)),
         ("torch's mistakes are sentences", door.alone("torch_mistakes.py")),

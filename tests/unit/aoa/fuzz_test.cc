@@ -33,8 +33,8 @@ void Try(const Program& program, int* accepted) {
   }
   ++*accepted;
   for (const auto& [key, output] : engine->outputs()) {
-    for (const char* suffix : {"", ".w_0", ".beta1_pow_acc_0"}) {
-      const auto pieces = engine->FindShardSources({key + suffix, WholeBox(output.shape), std::nullopt});
+    for (const std::string& name : {key, key + ".w_0", key + ".beta1_pow_acc_0", "o.exp_avg." + key, "o.step." + key}) {
+      const auto pieces = engine->FindShardSources({name, WholeBox(output.shape), std::nullopt});
       ASSERT_NE(pieces.status().code(), StatusCode::kInternal) << pieces.status().ToString() << "\n"
                                                                << Join(program.statements);
     }
@@ -49,6 +49,9 @@ Tensors Keys() {
           {"e.1.2", Whole({})},
           {"a.moment1_0", Whole({2, 4})},
           {"a.beta1_pow_acc_0", Whole({1})},
+          {"o.exp_avg.a", Whole({2, 4})},
+          {"o.exp_avg.b", Whole({2, 4})},
+          {"o.step.a", Whole({})},
           {"z", Whole({0, 3})}};
 }
 
@@ -65,6 +68,9 @@ TEST(AoaFuzz, WordsInAnyOrderNeverBreakTheEngine) {
                                        "t[0:2]",
                                        "z",
                                        "a.moment1_0",
+                                       "o.exp_avg.b",
+                                       "o.exp_avg.c",
+                                       "o.step.a",
                                        "->",
                                        "->",
                                        ",",

@@ -29,6 +29,10 @@ class Maker {
   Maker(Random& random, bool lossless, bool names_states)
       : random_(random), lossless_(lossless), names_states_(names_states) {
     made_.has_destination = lossless || random.Chance(0.7);
+    static const StateSpelling kSpellings[] = {
+        {"", ".moment1_0"}, {"optimizer.state.exp_avg.", ""}, {"", ".momentum_buffer"}, {"optimizer/exp_avg/", ""}};
+    // Of states that nobody describes, only Paddle's are known.
+    if (names_states) made_.states = kSpellings[random.Below(std::size(kSpellings))];
   }
 
   RandomProgram Make();

@@ -242,7 +242,7 @@ void Maker::InPlace() {
   const std::string attribute = ", permute=" + List(list, ",");
   const bool weight_first = Chance(0.5);
   for (const bool weight : {weight_first, !weight_first}) {
-    const std::string name = key + (weight ? "" : ".moment1_0");
+    const std::string name = weight ? key : made_.states.Of(key);
     Write(name + " -> " + name + attribute);
   }
   live_[key].tensor = Both(live_[key].tensor, [&](const PlainArray& a) { return PlainPermute(a, list); });
@@ -282,9 +282,9 @@ Tensor Maker::Describe(const PlainTensor& tensor, const std::string& key, const 
 void Maker::Finish() {
   Tensors source, destination;
   for (const auto& [key, tensor] : made_.sources) source[key] = Describe(tensor, key, source_shards_);
-  const auto add_states = [](Tensors* tensors) {
+  const auto add_states = [this](Tensors* tensors) {
     Tensors states;
-    for (const auto& [key, tensor] : *tensors) states[key + ".moment1_0"] = tensor;
+    for (const auto& [key, tensor] : *tensors) states[made_.states.Of(key)] = tensor;
     tensors->merge(states);
   };
   for (const auto& [name, entry] : live_) {
@@ -299,6 +299,7 @@ void Maker::Finish() {
   }
   if (names_states_) {
     // Of a source that describes states, all are described.
+    made_.describes_states = true;
     add_states(&source);
     add_states(&destination);
   }

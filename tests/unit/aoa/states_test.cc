@@ -1,5 +1,5 @@
-// Optimizer states: they follow their model key, unless a statement names them.
-#include "replica/aoa/optimizer_key.h"
+// Optimizer states: they follow their model key, unless a statement names them. Here under Paddle's names; what else they
+// may be called is in state_names_test.
 #include "tests/unit/aoa/programs.h"
 
 namespace kintsugi::aoa {
@@ -13,15 +13,6 @@ void AddWithStates(Tensors* tensors, const std::string& key, Tensor tensor) {
   for (const char* suffix : {".w_0", ".moment1_0", ".moment2_0"}) (*tensors)[key + suffix] = Whole(tensor.shape);
   for (const char* suffix : {".beta1_pow_acc_0", ".beta2_pow_acc_0"}) (*tensors)[key + suffix] = Scalar();
   (*tensors)[key] = std::move(tensor);
-}
-
-TEST(AoaStates, SuffixesAreTakenFromTheEndOfTheKey) {
-  EXPECT_EQ(SplitSuffix("a.w_0").model, "a");
-  EXPECT_EQ(SplitSuffix("a.w_0.b").suffix, "");
-  EXPECT_EQ(SplitSuffix("a.moment1_0.moment2_0").model, "a.moment1_0");
-  EXPECT_EQ(SplitSuffix(".w_0").kind, StateKind::kModel);
-  EXPECT_EQ(SplitSuffix("a.beta2_pow_acc_0").kind, StateKind::kScalar);
-  EXPECT_EQ(SplitSuffix("a.moment3_0").kind, StateKind::kModel);
 }
 
 TEST(AoaStates, FollowWithoutCastsAndWithoutTypeCheck) {

@@ -111,6 +111,48 @@ TEST(Convert, KeepsEveryBitThroughEveryFormatAndLayout) {
   }
 }
 
+// A program speaks of weights; what the optimizer keeps of them goes along, renamed, turned and cast as they are.
+TEST(Convert, StatesFollowTheirWeightsThroughAProgram) {
+  const Folder folder;
+  const std::string source = folder / "source.safetensors";
+  std::vector<safetensors::HeaderTensor> tensors;
+  uint64_t at = 0;
+  for (const char* key : {"h.w", "optimizer.exp_avg.h.w", "optimizer.exp_avg.v", "other", "v"}) {
+    tensors.push_back({key, DType::kFloat32, {2, 3}, at, at + 24});
+    at += 24;
+  }
+  {
+    const auto header = safetensors::WriteHeader(tensors, {});
+    ASSERT_TRUE(header.ok());
+    std::ofstream file(source, std::ios::binary);
+    file << *header;
+    for (float value = 0; value < 30; ++value) file.write(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  ConvertOptions options;
+  options.to_format = "safetensors";
+  options.statements = {"h.w^T -> out.w"};
+  options.dtype = DType::kBFloat16;
+  ASSERT_TRUE(Convert(source, folder / "there", options).ok());
+  auto made = ReadCatalog(folder / "there");
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  std::string found;
+  for (const CatalogTensor& tensor : made->tensors())
+    found += tensor.key + DescribeShape(tensor.shape) + std::string(DTypeName(tensor.dtype)) + "; ";
+  EXPECT_EQ(found,
+            "optimizer.exp_avg.out.w[3, 2]bfloat16; optimizer.exp_avg.v[2, 3]bfloat16; other[2, 3]bfloat16; "
+            "out.w[3, 2]bfloat16; v[2, 3]bfloat16; ");
+  // Small integers lose nothing in bfloat16: back again, all is as it was.
+  options.statements = {"out.w^T -> h.w"};
+  options.dtype = DType::kFloat32;
+  ASSERT_TRUE(Convert(folder / "there", folder / "back", options).ok());
+  const auto before = ReadCatalog(source);
+  made = ReadCatalog(folder / "back");
+  ASSERT_TRUE(before.ok() && made.ok());
+  const auto compared = Compare(*before, *made, {});
+  ASSERT_TRUE(compared.ok()) << compared.status().ToString();
+  EXPECT_TRUE(compared->differences.empty()) << compared->differences.front().key;
+}
+
 TEST(Convert, RefusesADestinationThatIsThereAndExchangesItWhenTold) {
   const Folder folder;
   WriteSource(folder / "source.safetensors");

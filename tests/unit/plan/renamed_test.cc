@@ -173,6 +173,20 @@ TEST(RenamedPlan, RefusesAStateOfAnotherDTypeThatNoStatementCasts) {
   EXPECT_EQ(Refused({"a -> b"}, std::move(source), std::move(target)).code, ErrorCode::kStoredDType);
 }
 
+// The states of a destination are called as it calls them, whoever wrote the source.
+TEST(RenamedPlan, CastsAStateThatFollowsWhereTheOptionsAllowIt) {
+  Side source, target;
+  source.Add(0, Piece("a", {4}, {0}, {4})).Add(0, Piece("optimizer.exp_avg.a", {4}, {0}, {4}));
+  target.Add(0, Piece("b", {4}, {0}, {4})).Add(0, Typed(Piece("b.moment1_0", {4}, {0}, {4}), DType::kBFloat16));
+  const Planned made = Make({"a -> b"}, std::move(source), std::move(target), {.allow_cast = true});
+  EXPECT_TRUE(made.plan.dropped.empty());
+  ASSERT_EQ(made.moves.size(), 2u);
+  EXPECT_EQ(made.source.keys[made.moves[1].source_key].name, "optimizer.exp_avg.a");
+  ASSERT_EQ(made.moves[1].steps->size(), 1u);
+  EXPECT_EQ(made.moves[1].steps->front().ToString(), "bfloat16");
+  EXPECT_TRUE(made.moves[0].steps->empty());
+}
+
 TEST(RenamedPlan, RefusesWhatNobodyHolds) {
   Side source, target;
   source.Add(0, Piece("a", {4}, {0}, {3}));
