@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/base/overloaded.h"
 
 namespace kintsugi::core {
@@ -149,6 +150,7 @@ void AgentCore::OnStop(const StopOrder& order) {
 }
 
 void AgentCore::ReportParked() {
+  KINTSUGI_CHECK(trainer_ == Trainer::kParked, "the trainer's thread is told of as parked, and is not");
   // An update that was not begun is abandoned: at_gate(k) is k - 1 once its thread is parked.
   if (word_.state == GateState::kAtGate) word_ = {word_.locked, GateState::kCommitted, word_.step.Previous()};
   if (!stop_ || stopping_) return;
@@ -168,6 +170,7 @@ void AgentCore::OnPhaseOrder(const PhaseOrder& order) {
 
 void AgentCore::StartHandler() {
   if (!order_) return;
+  KINTSUGI_CHECK(trainer_ == Trainer::kParked, std::string(PhaseName(order_->phase)) + " begins beside other work");
   const PhaseOrder order = *std::exchange(order_, std::nullopt);
   if (order.phase == Phase::kRepair) {
     const bool receives = std::any_of(order.moves.begin(), order.moves.end(),
@@ -266,6 +269,10 @@ void AgentCore::Report(const FaultReport& fault) {
 }
 
 void AgentCore::OnHandlerDone(const HandlerDone& event) {
+  KINTSUGI_CHECK(
+      trainer_ == Trainer::kInHandler && running_generation_ == event.generation && running_.phase == event.done.phase,
+      std::string(PhaseName(event.done.phase)) + " of generation " + event.generation.ToString() +
+          " is done, and was not under way");
   trainer_ = Trainer::kParked;
   // It is there, whatever became of the order meanwhile; and it is told again until the run has gone on.
   if (event.published) {

@@ -91,6 +91,8 @@ bool Attendance::BeginLife(Rank rank, Incarnation incarnation) {
 void Attendance::Admit(const Header& header, const JoinRequest& join) {
   const Rank rank = header.rank;
   Member& member = board_.At(rank);
+  KINTSUGI_CHECK(member.life == Life::kStarting || member.life == Life::kReady,
+                 "rank " + rank.ToString() + " is let in, and has no life");
   processes_.SeeJoin(rank);
   member.pid = join.pid;
   if (std::exchange(member.host, join.host) != join.host) rounds_.ForgetPartners();

@@ -32,8 +32,10 @@ void CheckpointWriter::Start(Step step, const IncidentSnapshot& snapshot) {
   failed_ = false;
   std::map<Rank, std::vector<SaveEntry>> work;
   const auto bytes_of = [this](Rank holder, int layout) { return BytesOf(board_.At(holder).registry, layout); };
-  for (SaveAssignment& assignment : BalanceSave(PlanSave(snapshot, board_.replicas()), snapshot, bytes_of))
-    work[assignment.writer].push_back(std::move(assignment.entry));
+  std::vector<SaveAssignment> plan = BalanceSave(PlanSave(snapshot, board_.replicas()), snapshot, bytes_of);
+  KINTSUGI_CHECK(plan.size() == board_.replicas().shards().size(),
+                 "the checkpoint of step " + step.ToString() + " would lack a shard, or have it twice");
+  for (SaveAssignment& assignment : plan) work[assignment.writer].push_back(std::move(assignment.entry));
   writers_.clear();
   for (const auto& [rank, entries] : work) writers_.push_back(rank);
   KINTSUGI_CHECK(!writers_.empty(), "nobody writes the checkpoint of step " + step.ToString());
@@ -52,6 +54,7 @@ void CheckpointWriter::Start(Step step, const IncidentSnapshot& snapshot) {
 }
 
 CheckpointWriter::Answer CheckpointWriter::Take(Rank rank, const PhaseDone& done, bool is_last) {
+  KINTSUGI_CHECK(Writes(board_.save()), "rank " + rank.ToString() + " has written, and nothing is saved");
   Member& member = board_.At(rank);
   const Phase expected = board_.save() == SaveState::kWriting ? Phase::kDump : Phase::kRename;
   if (!member.waiting || done.phase != expected) return Answer::kNotAwaited;
@@ -78,6 +81,8 @@ CheckpointWriter::Answer CheckpointWriter::Take(Rank rank, const PhaseDone& done
 }
 
 void CheckpointWriter::AskToPublish() {
+  KINTSUGI_CHECK(!failed_ && board_.NobodyWaits(),
+                 "the checkpoint of step " + step_.ToString() + " is published before it is written whole");
   if (board_.phase() == Phase::kDump) board_.SetPhase(Phase::kRename, "all parts are written");
   board_.SetSave(SaveState::kRenaming);
   const Duration limit = board_.policy.RepairLimit();

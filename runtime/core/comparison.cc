@@ -74,6 +74,8 @@ std::vector<Copy> Comparison::Copies() const {
 // Where comparing was asked for, what was recorded of this very step is a third opinion, and without one a copy that
 // outlived its process is believed no less than its replica; elsewhere the rank that still lives is.
 DigestVerdict Comparison::Verdict() const {
+  KINTSUGI_CHECK(board_.plan.choice.step && digests_.size() == board_.members.size(),
+                 "replicas are compared of which nobody was asked");
   const Step step = *board_.plan.choice.step;
   const std::vector<Copy> copies = Copies();
   const bool compares = board_.policy.verify_every > 0;

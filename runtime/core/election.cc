@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 
@@ -55,6 +57,9 @@ bool ElectionCore::OnRequest(int from, uint64_t term, TimePoint now) {
 }
 
 ElectionCore::Decision ElectionCore::MaybeLead(TimePoint now) {
+  KINTSUGI_CHECK(
+      standing_ && promised_to_ == options_.self && promised_ > followed_,
+      "votes are counted for term " + std::to_string(promised_) + ", and this launcher does not stand for it");
   std::vector<Vote> votes(static_cast<size_t>(options_.world_size), Vote::kUnknown);
   const auto count = [&](int node, const std::vector<Rank>& ranks, Vote vote) {
     for (Rank rank : ranks) {
@@ -83,6 +88,7 @@ ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const Stand
 }
 
 ElectionCore::Decision ElectionCore::OnTick(TimePoint now, const Standing& own) {
+  KINTSUGI_CHECK(!standing_ || !(following_ || leads_), "a launcher stands for election and has a leader");
   if (following_ || leads_ || !ever_followed_) return {};
   if (now - lost_at_ >= options_.patience) {
     if (!has_ranks_) return {.ask = {}, .lead = {}, .give_up = true};

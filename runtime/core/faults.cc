@@ -111,6 +111,7 @@ void Faults::GiveUp(const std::vector<Rank>& ranks, FaultKind kind, TimePoint si
     if (board_.At(rank).life == Life::kAbsent) board_.At(rank).respawns = board_.policy.max_respawns;
     processes_.Kill(rank, text);
     Record(rank, kind, text, since);
+    KINTSUGI_CHECK(board_.At(rank).life != Life::kReady, "rank " + rank.ToString() + " is given up, and still counts");
   }
   if (!ranks.empty()) Lock(text);
 }

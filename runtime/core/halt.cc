@@ -57,6 +57,7 @@ void Halt::Lock(const std::string& reason) {
   saves_.Cancel();
   board_.SetPhase(Phase::kLock, reason);
   SetState(kAnswers);
+  board_.members.Check();
   board_.RaiseGeneration(board_.generation().Next());
   board_.incident.BeginAttempt(reason, board_.generation());
   board_.plan.moves.clear();
@@ -72,6 +73,8 @@ void Halt::Lock(const std::string& reason) {
     member.left_save_point.reset();
     if (member.life == Life::kReady) member.parked = false;
   }
+  KINTSUGI_CHECK(static_cast<size_t>(board_.members.unresumed()) == board_.members.size(),
+                 "all are locked, and a rank counts as being in its loop");
   gate_.Close();
   rescue_.Forget();
   board_.Order(board_.LiveRanks(), board_.policy.LockLimit(), [](Rank) { return LockOrder{}; });
@@ -200,6 +203,8 @@ bool Halt::OnDeadline() {
 // ---- STOP --------------------------------------------------------------------------------------------------------
 
 void Halt::Stop() {
+  KINTSUGI_CHECK(board_.majority.minority() || board_.majority.Has(board_.members, board_.now()),
+                 "ranks are stopped without the consent that generation " + board_.generation().ToString() + " needs");
   const StepChoice& choice = board_.plan.choice;
   board_.SetPhase(Phase::kStop, std::string(StepReasonName(choice.reason)));
   SetState(kParking);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 
@@ -63,6 +65,12 @@ std::string Hang::ToString() const {
   if (step_time) text += "; a step takes " + Tenths(*step_time);
   if (!all) text += "; others wait in " + PlaceName(furthest);
   return text;
+}
+
+HangDetector::Watched& HangDetector::At(Rank rank) {
+  KINTSUGI_CHECK(rank.value() >= 0 && static_cast<size_t>(rank.value()) < ranks_.size(),
+                 "the place of rank " + rank.ToString() + ", which is outside the world");
+  return ranks_[static_cast<size_t>(rank.value())];
 }
 
 void HangDetector::Start(TimePoint now, std::optional<Step> step) {

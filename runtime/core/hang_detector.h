@@ -79,7 +79,7 @@ class HangDetector {
     bool idle = false;
   };
   void EndStep(Watched& watched, uint64_t steps, TimePoint now);
-  Watched& At(Rank rank) { return ranks_[static_cast<size_t>(rank.value())]; }
+  Watched& At(Rank rank);
   Duration LimitOf(const Watched& watched) const;
   Duration Within(Duration learnt) const;  // `factor` times that, within the bounds
 

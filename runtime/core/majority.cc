@@ -35,6 +35,11 @@ bool Majority::Await(TimePoint now) {
   return true;
 }
 
+void Majority::GiveUp() {
+  KINTSUGI_CHECK(needed_ && until_ != TimePoint::Max(), "a majority is given up that was not waited for");
+  minority_ = true;
+}
+
 bool Majority::LostWord(const Roster& members, TimePoint now) {
   if (!by_word_ || Has(members, now)) return false;
   by_word_ = false;

@@ -33,7 +33,7 @@ class Majority {
   bool Await(TimePoint now);
   TimePoint until() const { return until_; }
   // It was waited for in vain: save, without `latest`, and leave.
-  void GiveUp() { minority_ = true; }
+  void GiveUp();
   bool minority() const { return minority_; }
 
   // What was decided on the witness's word, which is not ours any more. True: once, when that is found.

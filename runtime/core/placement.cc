@@ -17,6 +17,8 @@ std::optional<int> Placement::BlockOf(int node, int blocks) const {
 }
 
 void Placement::Move(uint64_t term, int block, int node, Generation since) {
+  KINTSUGI_CHECK(block >= 0 && NodeOf(block) != node,
+                 "block " + std::to_string(block) + " moves to node " + std::to_string(node) + ", where it is");
   for (const auto& [other, moved] : moved_)
     KINTSUGI_CHECK(moved.node != node,
                    "node " + std::to_string(node) + " has block " + std::to_string(other) + " already");

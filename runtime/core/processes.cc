@@ -24,6 +24,8 @@ void Processes::StartNext(Rank rank) {
   Member& member = board_.At(rank);
   KINTSUGI_CHECK(member.life != Life::kReady, "a second process of rank " + rank.ToString() + " is started");
   member.incarnation = member.incarnation.Next();
+  KINTSUGI_CHECK(!member.unconfirmed || *member.unconfirmed < member.incarnation,
+                 "rank " + rank.ToString() + " gets the life that was given up");
   board_.members.SetLife(member, Life::kStarting);
   member.from_spare = spares_.Take(rank);
   board_.Act(SpawnProcess{rank, member.incarnation});
@@ -41,6 +43,7 @@ void Processes::Respawn(Rank rank) {
 
 void Processes::MarkDead(Rank rank) {
   Member& member = board_.At(rank);
+  KINTSUGI_CHECK(member.life != Life::kDead, "a life of rank " + rank.ToString() + " is given up twice");
   if (member.life != Life::kAbsent) {
     if (!member.unconfirmed) member.given_up_at = board_.now();
     member.unconfirmed = member.incarnation;

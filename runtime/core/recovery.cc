@@ -178,16 +178,27 @@ bool Recovery::Reloads() const {
 }
 
 // Every move has a source, and none is a rank in doubt, unless it adopts before it sends. A snapshot's sources go
-// back to it themselves.
-void Recovery::CheckSources(bool from_snapshot) const {
+// back to it themselves. Where nothing is reloaded, who lost its state gets it back (which tensors are damaged its
+// trainer says, and that may be none of its state).
+void Recovery::CheckMoves(bool reload, bool from_snapshot) const {
+  std::vector<bool> repaired(board_.members.size());
   for (const RepairMove& move : board_.plan.moves) {
+    KINTSUGI_CHECK(board_.members.Has(move.destination), "a move goes out of the world");
+    repaired[static_cast<size_t>(move.destination.value())] = true;
     const auto what = [&] {
       return "layout " + std::to_string(move.layout) + " of rank " + move.destination.ToString() + " is repaired from ";
     };
     KINTSUGI_CHECK(move.adopt || !move.sources.empty(), what() + "nobody");
-    for (Rank source : move.sources)
+    for (Rank source : move.sources) {
+      KINTSUGI_CHECK(source != move.destination, what() + "itself");
       KINTSUGI_CHECK(from_snapshot || !board_.At(source).needs_repair || board_.plan.Adopts(source),
                      what() + "rank " + source.ToString() + ", which is in doubt itself");
+    }
+  }
+  for (size_t r = 0; !reload && r < board_.members.size(); ++r) {
+    const Member& member = board_.members[r];
+    KINTSUGI_CHECK(repaired[r] || !member.needs_repair || !member.damaged_keys.empty(),
+                   "rank " + std::to_string(r) + " needs a repair, and nothing moves to it");
   }
 }
 
@@ -201,8 +212,8 @@ void Recovery::Repair() {
   board_.SetPhase(Phase::kRepair, from_snapshot ? "from the in-memory snapshot of step " + plan.choice.step->ToString()
                                   : reload      ? "from " + directory
                                                 : std::to_string(plan.moves.size()) + " moves");
+  CheckMoves(reload, from_snapshot);
   if (!reload && plan.moves.empty()) return AfterPhase();
-  CheckSources(from_snapshot);
   for (const RepairMove& move : plan.moves) {
     if (move.adopt) board_.At(move.destination).adopted = true;
     if (board_.incident.open()) board_.incident.NoteSources(move.sources);

@@ -72,7 +72,7 @@ class Recovery {
   void Rebuild();
   void OnMisfit(const std::string& error);
   bool Reloads() const;
-  void CheckSources(bool from_snapshot) const;
+  void CheckMoves(bool reload, bool from_snapshot) const;
   void Repair();
   void Verify();
   void Rollback();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 
@@ -13,8 +15,8 @@ std::string Describe(const GroupClaim& claim) {
 }
 
 Status Bad(int layout, Rank rank, const GroupClaim& claim, const std::string& what) {
-  return {StatusCode::kInvalidArgument, "layout " + std::to_string(layout) + ", rank " + rank.ToString() + ": " +
-                                            Describe(claim) + ": " + what};
+  return {StatusCode::kInvalidArgument,
+          "layout " + std::to_string(layout) + ", rank " + rank.ToString() + ": " + Describe(claim) + ": " + what};
 }
 
 Status CheckClaim(int world_size, int layout, Rank rank, const GroupClaim& claim) {
@@ -41,16 +43,16 @@ Status CheckAgreement(int layout, Rank rank, const GroupClaim& claim,
     return at == theirs->second.end() ? nullptr : &at->second;
   };
   const auto disagree = [&](Rank member, const GroupClaim* other) {
-    return Status(StatusCode::kInvalidArgument,
-                  "layout " + std::to_string(layout) + ": rank " + rank.ToString() + " says " + Describe(claim) +
-                      ", its member rank " + member.ToString() + " says " +
-                      (other ? Describe(*other) : std::string("nothing")));
+    return Status(StatusCode::kInvalidArgument, "layout " + std::to_string(layout) + ": rank " + rank.ToString() +
+                                                    " says " + Describe(claim) + ", its member rank " +
+                                                    member.ToString() + " says " +
+                                                    (other ? Describe(*other) : std::string("nothing")));
   };
   const Rank first = claim.ranks.front();
   if (rank != first) {
     const GroupClaim* other = claim_of(first);
     return other && other->replicas == claim.replicas && other->ranks == claim.ranks ? Status::Ok()
-                                                                                    : disagree(first, other);
+                                                                                     : disagree(first, other);
   }
   for (Rank member : claim.ranks) {
     const GroupClaim* other = claim_of(member);
@@ -101,6 +103,14 @@ Result<ReplicaMap> ReplicaMap::Build(int world_size, const std::map<Rank, std::m
     map.partners_.emplace_back(partners.begin(), partners.end());
   }
   return map;
+}
+
+size_t ReplicaMap::IndexOf(Rank rank) const {
+  const auto index = static_cast<size_t>(rank.value());
+  KINTSUGI_CHECK(
+      rank.value() >= 0 && index < shard_of_.size(),
+      "rank " + rank.ToString() + " is asked for in a map of " + std::to_string(shard_of_.size()) + " ranks");
+  return index;
 }
 
 std::vector<int> ReplicaMap::LayoutsOf(Rank rank) const {

@@ -31,7 +31,7 @@ class ReplicaMap {
   // Ranks that hold the same shard as `rank`, itself included, ascending.
   const std::vector<Rank>& Holders(int layout, Rank rank) const;
   // All other holders of any of the rank's shards, ascending.
-  const std::vector<Rank>& Partners(Rank rank) const { return partners_[static_cast<size_t>(rank.value())]; }
+  const std::vector<Rank>& Partners(Rank rank) const { return partners_[IndexOf(rank)]; }
   // Each distinct set of holders once.
   struct Shard {
     int layout = 0;
@@ -41,7 +41,9 @@ class ReplicaMap {
 
  private:
   std::vector<Shard> shards_;
-  const std::map<int, size_t>& ShardsOf(Rank rank) const { return shard_of_[static_cast<size_t>(rank.value())]; }
+  // A rank outside of the map is a failed CHECK; before Build every one is.
+  size_t IndexOf(Rank rank) const;
+  const std::map<int, size_t>& ShardsOf(Rank rank) const { return shard_of_[IndexOf(rank)]; }
 
   // By rank.
   std::vector<std::map<int, size_t>> shard_of_;  // layout -> index into shards_

@@ -36,6 +36,7 @@ void Rescue::Begin(const IncidentSnapshot& snapshot) {
 
 void Rescue::OnReady() {
   if (board_.save() != SaveState::kRescuing || !board_.NobodyWaits() || !Late().empty()) return;
+  KINTSUGI_CHECK(!rescued_.empty(), "nobody is to be rescued, and that is waited for");
   const Duration limit = board_.policy.HandlerLimit();
   board_.SetSaveDeadline(board_.now() + limit + board_.policy.AnswerSlack());
   for (Rank rank : rescued_) {
@@ -83,7 +84,11 @@ void Rescue::OnDigests(Rank rank, const PhaseDone& done) {
 
 void Rescue::Write() {
   IncidentSnapshot snapshot = survey_.Take();
-  for (Rank rank : rescued_) snapshot.ranks[static_cast<size_t>(rank.value())].condition = Condition::kGood;
+  for (Rank rank : rescued_) {
+    KINTSUGI_CHECK(board_.At(rank).adopted && board_.At(rank).life == Life::kReady,
+                   "rank " + rank.ToString() + " is to write what it has not adopted");
+    snapshot.ranks[static_cast<size_t>(rank.value())].condition = Condition::kGood;
+  }
   saves_.Write(*board_.plan.choice.step, snapshot);
 }
 

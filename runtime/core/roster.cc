@@ -48,6 +48,23 @@ void Roster::Recount() const {
   CheckCounts(counted);
 }
 
+void Roster::Check() const {
+  Recount();
+  for (size_t r = 0; r < members_.size(); ++r) {
+    const Member& member = members_[r];
+    const auto rank = [r] { return "rank " + std::to_string(r); };
+    KINTSUGI_CHECK(!member.waiting || member.life == Life::kReady, rank() + " is waited for, and is not there");
+    KINTSUGI_CHECK(member.life != Life::kDead || (!member.connected && !member.parked),
+                   rank() + " is dead, and counts as connected or parked");
+    KINTSUGI_CHECK(!member.unconfirmed || *member.unconfirmed <= member.incarnation,
+                   rank() + " has given up a life that it did not have yet");
+    KINTSUGI_CHECK(!member.held || member.held->of > member.doubted,
+                   rank() + " would adopt memory of a life that was doubted");
+    KINTSUGI_CHECK(member.damaged_keys.empty() || member.needs_repair,
+                   rank() + " has damaged tensors, and counts as whole");
+  }
+}
+
 void Roster::CheckCounts(const Roster& counted) const {
   const auto same = [](const char* what, int kept, int found) {
     KINTSUGI_CHECK(kept == found,

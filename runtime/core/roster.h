@@ -119,6 +119,8 @@ class Roster {
   // Nobody is waited for any more. All members are looked at for that, so they are counted anew on the way.
   void StopWaiting();
   void Recount() const;
+  // ... and what always holds of each member between two events.
+  void Check() const;
 
  private:
   size_t IndexOf(Rank rank) const {

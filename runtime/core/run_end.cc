@@ -22,6 +22,8 @@ void RunEnd::End(int exit_code, const std::string& text) {
 }
 
 void RunEnd::EndFinished(uint64_t final_digest) {
+  KINTSUGI_CHECK(board_.members.Where([](const Member& m) { return !m.finished; }).empty(),
+                 "the run is told of as finished, and a rank is not");
   final_digest_ = final_digest;
   End(kExitSuccess, "all ranks finished");
 }

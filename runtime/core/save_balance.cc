@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 
@@ -35,6 +37,9 @@ std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const 
   });
   std::map<Rank, uint64_t> load;
   for (const Work& work : works) {
+    KINTSUGI_CHECK(!work.writers.empty(), "layout " + std::to_string(work.assignment->entry.layout) +
+                                              " is to be written by rank " + work.assignment->writer.ToString() +
+                                              ", which does not hold it");
     const Rank writer = *std::min_element(work.writers.begin(), work.writers.end(), [&](Rank a, Rank b) {
       return std::tuple(load[a], a) < std::tuple(load[b], b);
     });

@@ -131,6 +131,12 @@ void Saves::MaybeSave() {
   Write(*step, survey_.Take());
 }
 
+void Saves::Write(Step step, const IncidentSnapshot& snapshot) {
+  KINTSUGI_CHECK(board_.policy.verify_every == 0 || board_.phase() == Phase::kDump || verified_step_ == step,
+                 "replicas are compared between steps, and step " + step.ToString() + " is saved without");
+  writer_.Start(step, snapshot);
+}
+
 void Saves::Compare(SaveState state) {
   save_after_verify_ = board_.save() == SaveState::kGathering;
   comparison_.Ask(state);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 
@@ -41,7 +43,11 @@ bool SlowRanks::OnPlace(Rank rank, const Progress& place, TimePoint now) {
 void SlowRanks::Judge() {
   std::vector<TimePoint> instants;
   instants.reserve(ranks_.size());
-  for (const Entry& entry : ranks_) instants.push_back(*entry.arrived);
+  for (const Entry& entry : ranks_) {
+    KINTSUGI_CHECK(entry.arrived.has_value(),
+                   "step " + std::to_string(step_) + " is judged before all were seen in it");
+    instants.push_back(*entry.arrived);
+  }
   const auto middle = instants.begin() + static_cast<ptrdiff_t>((instants.size() - 1) / 2);
   std::nth_element(instants.begin(), middle, instants.end());
   lateness_.clear();

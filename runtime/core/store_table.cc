@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "runtime/base/check.h"
 #include "runtime/core/store_operation.h"
 
 namespace kintsugi::core {
@@ -41,7 +42,9 @@ std::vector<StoreTable::Answer> StoreTable::Set(const Header& from, const StoreS
   if (reads == waiting_.end()) return answers;
   for (const Waiting& read : reads->second) {
     answers.push_back({read.rank, read.incarnation, {read.request, StatusCode::kOk, set.value}});
-    --waiting_of_[read.rank];
+    size_t& waiting = waiting_of_[read.rank];
+    KINTSUGI_CHECK(waiting > 0, "more reads of rank " + read.rank.ToString() + " are answered than wait");
+    --waiting;
   }
   waiting_.erase(reads);
   return answers;

@@ -41,6 +41,7 @@ void RunTakeover::OnFound(const ProcessFound& found) {
 }
 
 void RunTakeover::OnKnock(Rank rank) {
+  KINTSUGI_CHECK(listening(), "rank " + rank.ToString() + " is left waiting by a controller that knows");
   Member& member = board_.At(rank);
   member.knocks = true;
   if (member.life == Life::kStarting) member.unconfirmed.reset();  // found, and new: the one before it has ended
@@ -76,6 +77,7 @@ bool RunTakeover::IsUndisturbed() const {
 }
 
 void RunTakeover::Conclude() {
+  KINTSUGI_CHECK(listening() && board_.phase() == Phase::kConfirm, "a run is taken over twice");
   board_.course.listening = false;
   board_.SetDeadline(TimePoint::Max());
   board_.course.ever_ran =

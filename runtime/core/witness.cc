@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 
 TieOrder TieAgreement::Decide(std::optional<TieRule> wanted) {
@@ -10,7 +12,10 @@ TieOrder TieAgreement::Decide(std::optional<TieRule> wanted) {
     return taken != taken_.end() && taken->second == order_.number;
   });
   if (!wanted || *wanted == order_.rule || !all_took_it) return order_;
-  order_ = {order_.number + 1, order_.rule == TieRule::kNobody ? *wanted : TieRule::kNobody};
+  const TieRule before = order_.rule;
+  order_ = {order_.number + 1, before == TieRule::kNobody ? *wanted : TieRule::kNobody};
+  KINTSUGI_CHECK((before == TieRule::kNobody) != (order_.rule == TieRule::kNobody),
+                 "from one rule to another without a step at which nobody acts");
   return order_;
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 
@@ -190,7 +192,17 @@ TEST(Agent, AStopFindsAThreadThatIsStillInAHandler) {
   bench.Order(LockOrder{}, 6);
   bench.Do(GateLocked{Committed(6)});
   EXPECT_TRUE(Said<Parked>(bench.Order(StopOrder{Step(6), true}, 6)).empty());
-  EXPECT_EQ(Said<Parked>(bench.Do(HandlerDone{Generation(5), {}})).size(), 1u);
+  EXPECT_EQ(Said<Parked>(bench.Do(HandlerDone{Generation(5), {.phase = Phase::kRebuild}})).size(), 1u);
+}
+
+TEST(Agent, AHandlerThatWasNotUnderWayCannotBeDone) {
+  AgentBench bench;
+  bench.Start();
+  bench.Halt(5, Committed(6));
+  EXPECT_THROW(bench.Do(HandlerDone{Generation(5), {.phase = Phase::kRebuild}}), CheckFailure);
+  bench.Run(Phase::kRebuild, 5, 6);
+  EXPECT_THROW(bench.Do(HandlerDone{Generation(5), {.phase = Phase::kVerify}}), CheckFailure);
+  EXPECT_THROW(bench.Do(HandlerDone{Generation(4), {.phase = Phase::kRebuild}}), CheckFailure);
 }
 
 TEST(Agent, NobodyIsParkedWhileTheStopHandlerRuns) {

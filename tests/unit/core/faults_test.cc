@@ -86,7 +86,9 @@ TEST(Processes, KillsOnlyWhatExists) {
   Ground ground;
   ground.Train();
   ground.processes.Kill(Rank(0), "given up");
-  ground.processes.Kill(Rank(0), "and again");
+  EXPECT_THROW(ground.processes.Kill(Rank(0), "and again"), CheckFailure) << "its end may have been seen meanwhile";
+  ground.board.members.SetLife(ground.member(1), Life::kAbsent);
+  ground.processes.Kill(Rank(1), "it never came");
   const auto killed = Ground::Of<KillProcess>(ground.Take());
   ASSERT_EQ(killed.size(), 1u);
   EXPECT_EQ(killed[0].incarnation, Incarnation(1));
@@ -330,6 +332,8 @@ TEST(RunEnd, IsToldAgainToWhoMissedIt) {
   Ground ground;
   ground.Train();
   EXPECT_THROW(ground.end.TellAgain(Rank(0)), CheckFailure) << "it has not come";
+  EXPECT_THROW(ground.end.EndFinished(42), CheckFailure) << "its ranks are in their loops";
+  for (Member& each : ground.board.members) each.finished = Step(5);
   ground.end.EndFinished(42);
   EXPECT_EQ(Ground::Of<RunEnded>(ground.Take()).at(0).final_digest, 42u);
   ground.end.TellAgain(Rank(3));

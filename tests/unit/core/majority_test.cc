@@ -72,6 +72,8 @@ TEST(Majority, IsWaitedForOnceInAnIncidentHoweverOftenItLocks) {
 TEST(Majority, AMinorityGoesOnAndRestsOnNobodysWord) {
   Majority majority(Needed(TieRule::kWitness));
   majority.TakeWord(kNow + 1s);
+  EXPECT_THROW(majority.GiveUp(), CheckFailure) << "nobody has waited for it";
+  majority.Await(kNow);
   majority.GiveUp();
   EXPECT_TRUE(majority.minority());
   EXPECT_TRUE(majority.MayGoOn(Answering(1), kNow));

@@ -29,6 +29,7 @@ TEST(Placement, EveryBlockIsAtHomeUntilItIsMoved) {
   placement.Move(1, 0, 2, Generation(6));
   EXPECT_EQ(placement.BlockOf(2, 3), 0);
   EXPECT_THROW(placement.Move(1, 1, 2, Generation(7)), CheckFailure) << "a node has one block";
+  EXPECT_THROW(placement.Move(1, 1, 1, Generation(7)), CheckFailure) << "it is there";
 }
 
 TEST(Placement, TheNewerOneCounts) {

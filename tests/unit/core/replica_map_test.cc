@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 
@@ -34,6 +36,14 @@ TEST(ReplicaMap, WithAsManyReplicasAsRanksEverybodyHoldsEverything) {
   ASSERT_TRUE(map.ok());
   EXPECT_EQ(map->shards().size(), 1u);
   EXPECT_EQ(map->Partners(Rank(1)), Ranks({0, 2}));
+}
+
+TEST(ReplicaMap, KnowsNothingOfRanksOutsideOfIt) {
+  const ReplicaMap none;
+  EXPECT_THROW(none.Partners(Rank(0)), CheckFailure) << "it was not built";
+  const auto map = ReplicaMap::Build(2, {});
+  EXPECT_THROW(map->LayoutsOf(Rank(2)), CheckFailure);
+  EXPECT_THROW(map->Holders(0, Rank(-1)), CheckFailure);
 }
 
 TEST(ReplicaMap, GroupsOfTensorParallelRanksStayApart) {

@@ -75,6 +75,23 @@ TEST(Roster, WhoIsNotWaitedForHasNoOrder) {
   EXPECT_THROW(roster.Recount(), CheckFailure);
 }
 
+TEST(Roster, WhatCannotBeOfAMemberIsAFailedCheck) {
+  const auto holds = [](auto change) {
+    Roster roster(1);
+    roster.Check();
+    change(roster, roster.At(Rank(0)));
+    EXPECT_THROW(roster.Check(), CheckFailure);
+  };
+  holds([](Roster& roster, Member& member) { roster.SetWaiting(member, true); });
+  holds([](Roster& roster, Member& member) {
+    roster.SetLife(member, Life::kDead);
+    roster.SetConnected(member, TimePoint());
+  });
+  holds([](Roster&, Member& member) { member.unconfirmed = member.incarnation.Next(); });
+  holds([](Roster&, Member& member) { member.held = HeldState{.of = member.doubted}; });
+  holds([](Roster&, Member& member) { member.damaged_keys = {"weights"}; });
+}
+
 TEST(Roster, StopsWaitingForAllAtOnceAndLeavesTheOtherCounts) {
   Roster roster(3);
   for (Member& member : roster) {
