@@ -7,21 +7,19 @@
 
 namespace kintsugi::core {
 
-Attendance::Attendance(Board& board, Processes& processes, RunEnd& end, Faults& faults, SnapshotRounds& rounds,
-                       SnapshotOrders& snapshots, Saves& saves, Rescue& rescue, Recovery& recovery, Halt& halt,
-                       RunTakeover& takeover, Repeats& repeats)
-    : board_(board),
-      processes_(processes),
-      end_(end),
-      faults_(faults),
-      rounds_(rounds),
-      snapshots_(snapshots),
-      saves_(saves),
-      rescue_(rescue),
-      recovery_(recovery),
+Attendance::Attendance(Machines& below, Halt& halt, RunTakeover& takeover)
+    : board_(below.board),
+      processes_(below.processes),
+      end_(below.end),
+      faults_(below.faults),
+      rounds_(below.rounds),
+      snapshots_(below.snapshots),
+      saves_(below.saves),
+      rescue_(below.rescue),
+      recovery_(below.recovery),
       halt_(halt),
       takeover_(takeover),
-      repeats_(repeats) {}
+      repeats_(below.repeats) {}
 
 // ---- who comes ---------------------------------------------------------------------------------------------------
 

@@ -8,24 +8,15 @@
 
 #include <string>
 
-#include "runtime/core/board.h"
-#include "runtime/core/faults.h"
 #include "runtime/core/halt.h"
-#include "runtime/core/processes.h"
-#include "runtime/core/recovery.h"
-#include "runtime/core/rescue.h"
-#include "runtime/core/run_end.h"
-#include "runtime/core/saves.h"
-#include "runtime/core/snapshot_orders.h"
+#include "runtime/core/machines.h"
 #include "runtime/core/takeover.h"
 
 namespace kintsugi::core {
 
 class Attendance {
  public:
-  Attendance(Board& board, Processes& processes, RunEnd& end, Faults& faults, SnapshotRounds& rounds,
-             SnapshotOrders& snapshots, Saves& saves, Rescue& rescue, Recovery& recovery, Halt& halt,
-             RunTakeover& takeover, Repeats& repeats);
+  Attendance(Machines& below, Halt& halt, RunTakeover& takeover);
 
   void OnJoin(const Header& header, const JoinRequest& join);
   void OnReady(Rank rank, const Ready& ready);

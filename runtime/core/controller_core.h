@@ -18,24 +18,10 @@
 #include <vector>
 
 #include "runtime/core/attendance.h"
-#include "runtime/core/board.h"
-#include "runtime/core/checkpoint_list.h"
-#include "runtime/core/comparison.h"
-#include "runtime/core/control_gate.h"
 #include "runtime/core/controller_types.h"
-#include "runtime/core/faults.h"
 #include "runtime/core/halt.h"
-#include "runtime/core/hang_watch.h"
+#include "runtime/core/machines.h"
 #include "runtime/core/policy.h"
-#include "runtime/core/processes.h"
-#include "runtime/core/recovery.h"
-#include "runtime/core/repeats.h"
-#include "runtime/core/rescue.h"
-#include "runtime/core/run_end.h"
-#include "runtime/core/saves.h"
-#include "runtime/core/snapshot_orders.h"
-#include "runtime/core/snapshot_rounds.h"
-#include "runtime/core/survey.h"
 #include "runtime/core/takeover.h"
 
 namespace kintsugi::core {
@@ -51,35 +37,35 @@ class ControllerCore {
 
   using Life = core::Life;
   using Member = core::Member;
-  Phase phase() const { return board_.phase(); }
-  Generation generation() const { return board_.generation(); }
-  Term term() const { return board_.term; }
-  const std::vector<Member>& members() const { return board_.members.all(); }
-  const Policy& policy() const { return board_.policy; }
-  uint64_t incidents() const { return board_.incident.count(); }
-  int ranks_ready() const { return board_.members.ready(); }
+  Phase phase() const { return parts_.board.phase(); }
+  Generation generation() const { return parts_.board.generation(); }
+  Term term() const { return parts_.board.term; }
+  const std::vector<Member>& members() const { return parts_.board.members.all(); }
+  const Policy& policy() const { return parts_.board.policy; }
+  uint64_t incidents() const { return parts_.board.incident.count(); }
+  int ranks_ready() const { return parts_.board.members.ready(); }
   // The one under way; nothing: none is.
-  const std::optional<IncidentRecord>& incident() const { return board_.incident.current(); }
+  const std::optional<IncidentRecord>& incident() const { return parts_.board.incident.current(); }
   // How far a slow rank is behind the others; nothing for a rank that is not slow.
-  std::optional<Duration> LateBy(Rank rank) const { return hangs_.LateBy(rank); }
-  const SnapshotRounds& snapshots() const { return rounds_; }
+  std::optional<Duration> LateBy(Rank rank) const { return parts_.hangs.LateBy(rank); }
+  const SnapshotRounds& snapshots() const { return parts_.rounds; }
   // Empty: an operator may have a new process for this rank.
   std::string WhyNotReplaced(Rank rank) const { return attendance_.WhyNotReplaced(rank); }
   // Where ranks park, what was asked for, and the step at which all stand, once they do.
-  const Saves& saves() const { return saves_; }
+  const Saves& saves() const { return parts_.saves; }
   // Still listening to what it took over.
-  bool taking_over() const { return board_.course.listening; }
+  bool taking_over() const { return parts_.board.course.listening; }
   // No majority was to be had: what is here saves and leaves.
-  bool minority() const { return board_.majority.minority(); }
-  TieRule tie_rule() const { return board_.majority.rule(); }
+  bool minority() const { return parts_.board.majority.minority(); }
+  TieRule tie_rule() const { return parts_.board.majority.rule(); }
   // The run waits for nothing but the processes of these ranks, and has all it needs to begin them on another node.
-  bool MayMove(Rank first, int ranks) const { return recovery_.MayMove(first, ranks); }
-  uint64_t dropped_messages() const { return board_.dropped(); }
+  bool MayMove(Rank first, int ranks) const { return parts_.recovery.MayMove(first, ranks); }
+  uint64_t dropped_messages() const { return parts_.board.dropped(); }
   // Whatever is waited for has a deadline; in RUNNING nothing need be waited for. True after every step.
   bool WaitsAreBounded() const;
   // Armed faults handed to a rank when it joins. The driver keeps the ledger.
   void SetInjections(Rank rank, std::vector<std::string> injections) {
-    board_.At(rank).injections = std::move(injections);
+    parts_.board.At(rank).injections = std::move(injections);
   }
 
  private:
@@ -93,22 +79,8 @@ class ControllerCore {
   void OnDeadline();
   void OnSaveDeadline();
 
-  // From the ground up; each knows some of those before it, and `halt_` is asked by `faults_` for the next attempt.
-  Board board_;
-  CheckpointList checkpoints_;
-  Repeats repeats_;
-  ControlGate gate_;
-  SnapshotRounds rounds_;
-  Processes processes_;
-  RunEnd end_;
-  Faults faults_;
-  HangWatch hangs_;
-  SnapshotOrders snapshots_;
-  Comparison comparison_;
-  Survey survey_;
-  Saves saves_;
-  Rescue rescue_;
-  Recovery recovery_;
+  // Each knows some of those before it; what the machines ask for, `halt_` answers.
+  Machines parts_;
   Halt halt_;
   RunTakeover takeover_;
   Attendance attendance_;

@@ -85,6 +85,11 @@ void Faults::Suspect(Rank rank, FaultKind kind, const std::string& text, TimePoi
   if (!lost && incident.evidence() == Evidence::kLost) incident.SetEvidence(Evidence::kSuspected);
 }
 
+void Faults::Lock(const std::string& reason) {
+  KINTSUGI_CHECK(next_ != nullptr, "nobody can lock the ranks: " + reason);
+  next_->Lock(reason);
+}
+
 void Faults::Fault(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {
   if (board_.phase() == Phase::kEnded) return;
   Record(rank, kind, text, since);

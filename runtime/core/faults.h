@@ -32,8 +32,10 @@ class NextAttempt {
 
 class Faults {
  public:
-  Faults(Board& board, Processes& processes, SnapshotRounds& snapshots, Repeats& repeats, NextAttempt& next)
-      : board_(board), processes_(processes), snapshots_(snapshots), repeats_(repeats), next_(next) {}
+  Faults(Board& board, Processes& processes, SnapshotRounds& snapshots, Repeats& repeats)
+      : board_(board), processes_(processes), snapshots_(snapshots), repeats_(repeats) {}
+  // The machine that locks all ranks stands above this one, and is made after it. Before the first event.
+  void SetNext(NextAttempt& next) { next_ = &next; }
 
   // What a rank's agent says of it. `current`: in this generation.
   void OnReport(Rank rank, const FaultReport& report, bool current);
@@ -51,7 +53,7 @@ class Faults {
   void Open(Rank rank, FaultKind kind, const std::string& text, TimePoint since);
   // ... that is nobody's fault, and in which all are locked at once.
   void OpenBlamingNobody(FaultKind kind, const std::string& text, TimePoint since);
-  void Lock(const std::string& reason) { next_.Lock(reason); }
+  void Lock(const std::string& reason);
 
  private:
   void NoteDamage(Rank rank, const FaultReport& report);
@@ -60,7 +62,7 @@ class Faults {
   Processes& processes_;
   SnapshotRounds& snapshots_;
   Repeats& repeats_;
-  NextAttempt& next_;
+  NextAttempt* next_ = nullptr;  // once it is made
 };
 
 }  // namespace kintsugi::core

@@ -23,21 +23,19 @@ std::string Seconds(Duration duration) {
 
 }  // namespace
 
-Halt::Halt(Board& board, Processes& processes, RunEnd& end, const Survey& survey, HangWatch& hangs,
-           SnapshotRounds& rounds, ControlGate& gate, CheckpointList& checkpoints, Repeats& repeats, Saves& saves,
-           Rescue& rescue, Recovery& recovery)
-    : board_(board),
-      processes_(processes),
-      end_(end),
-      survey_(survey),
-      hangs_(hangs),
-      rounds_(rounds),
-      gate_(gate),
-      checkpoints_(checkpoints),
-      repeats_(repeats),
-      saves_(saves),
-      rescue_(rescue),
-      recovery_(recovery) {}
+Halt::Halt(Machines& below)
+    : board_(below.board),
+      processes_(below.processes),
+      end_(below.end),
+      survey_(below.survey),
+      hangs_(below.hangs),
+      rounds_(below.rounds),
+      gate_(below.gate),
+      checkpoints_(below.checkpoints),
+      repeats_(below.repeats),
+      saves_(below.saves),
+      rescue_(below.rescue),
+      recovery_(below.recovery) {}
 
 void Halt::SetState(HaltState to) {
   KINTSUGI_CHECK(IsTransition(state_, to), "no transition of a halt " + std::string(HaltStateName(state_)) + " -> " +

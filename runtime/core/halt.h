@@ -13,27 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "runtime/core/board.h"
-#include "runtime/core/checkpoint_list.h"
-#include "runtime/core/control_gate.h"
-#include "runtime/core/faults.h"
 #include "runtime/core/halt_state.h"
-#include "runtime/core/hang_watch.h"
-#include "runtime/core/processes.h"
-#include "runtime/core/recovery.h"
-#include "runtime/core/repeats.h"
-#include "runtime/core/rescue.h"
-#include "runtime/core/run_end.h"
-#include "runtime/core/saves.h"
-#include "runtime/core/survey.h"
+#include "runtime/core/machines.h"
 
 namespace kintsugi::core {
 
 class Halt : public NextAttempt {
  public:
-  Halt(Board& board, Processes& processes, RunEnd& end, const Survey& survey, HangWatch& hangs, SnapshotRounds& rounds,
-       ControlGate& gate, CheckpointList& checkpoints, Repeats& repeats, Saves& saves, Rescue& rescue,
-       Recovery& recovery);
+  explicit Halt(Machines& below);
 
   // All ranks are locked in a new generation.
   void Lock(const std::string& reason) override;

@@ -8,25 +8,19 @@
 // heard of.
 #pragma once
 
-#include "runtime/core/board.h"
-#include "runtime/core/checkpoint_list.h"
-#include "runtime/core/faults.h"
-#include "runtime/core/processes.h"
-#include "runtime/core/recovery.h"
-#include "runtime/core/saves.h"
+#include "runtime/core/machines.h"
 
 namespace kintsugi::core {
 
 class RunTakeover {
  public:
-  RunTakeover(Board& board, Processes& processes, Faults& faults, Recovery& recovery, Saves& saves,
-              CheckpointList& checkpoints)
-      : board_(board),
-        processes_(processes),
-        faults_(faults),
-        recovery_(recovery),
-        saves_(saves),
-        checkpoints_(checkpoints) {}
+  explicit RunTakeover(Machines& below)
+      : board_(below.board),
+        processes_(below.processes),
+        faults_(below.faults),
+        recovery_(below.recovery),
+        saves_(below.saves),
+        checkpoints_(below.checkpoints) {}
 
   bool listening() const { return board_.course.listening; }
   void Begin();

@@ -13,21 +13,8 @@ Policy Ground::FourRanks() {
   return policy;
 }
 
-Ground::Ground(Policy policy)
-    : board(std::move(policy), {1, 1}),
-      repeats(board.policy.world_size),
-      gate(board.policy.world_size),
-      rounds(board.policy.snapshot_every, board.policy.snapshot_auto),
-      processes(board, gate, rounds, repeats),
-      end(board, checkpoints, repeats),
-      faults(board, processes, rounds, repeats, next),
-      hangs(board, faults, repeats),
-      snapshots(board, rounds, hangs, faults),
-      comparison(board, processes, faults, end, rounds),
-      survey(board, checkpoints, repeats, comparison),
-      saves(board, end, faults, comparison, survey, hangs, checkpoints, repeats),
-      rescue(board, processes, faults, comparison, survey, saves),
-      recovery(board, processes, faults, end, comparison, rounds, snapshots, hangs, saves, checkpoints) {
+Ground::Ground(Policy policy) : Machines(std::move(policy), {1, 1}) {
+  faults.SetNext(next);
   board.SetNow(TimePoint(1000s));
 }
 

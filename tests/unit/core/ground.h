@@ -8,14 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/core/recovery.h"
-#include "runtime/core/rescue.h"
-#include "runtime/core/saves.h"
-#include "runtime/core/snapshot_orders.h"
+#include "runtime/core/machines.h"
 
 namespace kintsugi::core {
 
-class Ground {
+class Ground : public Machines {
  public:
   // Four ranks, of which 0 and 2, and 1 and 3, hold the same.
   static Policy FourRanks();
@@ -59,22 +56,7 @@ class Ground {
     std::vector<std::string> reasons;
   };
 
-  Board board;
-  CheckpointList checkpoints;
-  Repeats repeats;
-  ControlGate gate;
-  SnapshotRounds rounds;
   Asked next;
-  Processes processes;
-  RunEnd end;
-  Faults faults;
-  HangWatch hangs;
-  SnapshotOrders snapshots;
-  Comparison comparison;
-  Survey survey;
-  Saves saves;
-  Rescue rescue;
-  Recovery recovery;
 };
 
 }  // namespace kintsugi::core

@@ -1,0 +1,23 @@
+#include "runtime/core/machines.h"
+
+#include <utility>
+
+namespace kintsugi::core {
+
+Machines::Machines(Policy policy, Term term)
+    : board(std::move(policy), term),
+      repeats(board.policy.world_size),
+      gate(board.policy.world_size),
+      rounds(board.policy.snapshot_every, board.policy.snapshot_auto),
+      processes(board, gate, rounds, repeats),
+      end(board, checkpoints, repeats),
+      faults(board, processes, rounds, repeats),
+      hangs(board, faults, repeats),
+      snapshots(board, rounds, hangs, faults),
+      comparison(board, processes, faults, end, rounds),
+      survey(board, checkpoints, repeats, comparison),
+      saves(board, end, faults, comparison, survey, hangs, checkpoints, repeats),
+      rescue(board, processes, faults, comparison, survey, saves),
+      recovery(board, processes, faults, end, comparison, rounds, snapshots, hangs, saves, checkpoints) {}
+
+}  // namespace kintsugi::core
