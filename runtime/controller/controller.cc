@@ -170,15 +170,22 @@ void Controller::RefuseFrame(const net::ConnectionPtr& connection, const std::st
   if (peers_.count(connection->id()) == 0) connection->Close();
 }
 
+std::optional<Rank> Controller::JoinedAs(const net::ConnectionPtr& connection) const {
+  if (const auto known = peers_.find(connection->id()); known != peers_.end()) return known->second.rank;
+  for (const WaitingJoin& waiting : waiting_joins_)
+    if (waiting.connection == connection) return waiting.header.rank;
+  return std::nullopt;
+}
+
 void Controller::OnJoin(const net::ConnectionPtr& connection, const core::Header& header,
                         const core::JoinRequest& join) {
-  const auto known = peers_.find(connection->id());
-  const bool as_another = known != peers_.end() && known->second.rank != header.rank;
-  if (as_another || header.rank.value() < 0 || header.rank.value() >= options_.policy.world_size) {
-    RefuseFrame(connection,
-                "joins as rank " + header.rank.ToString() + (as_another ? ", and has joined as another" : ""));
-    return connection->Close();
-  }
+  // An agent joins once on each connection: what it says of itself later changes nothing.
+  if (const std::optional<Rank> before = JoinedAs(connection))
+    return RefuseFrame(connection,
+                       "joins twice: as rank " + before->ToString() + ", and as rank " + header.rank.ToString());
+  if (header.rank.value() < 0 || header.rank.value() >= options_.policy.world_size)
+    return RefuseFrame(connection, "joins as rank " + header.rank.ToString() + " in a world of " +
+                                       std::to_string(options_.policy.world_size));
   KINTSUGI_CHECK(!joining_, "a join is judged within another");
   joining_ = connection;
   Feed(core::FromAgent{header, join});
@@ -200,7 +207,9 @@ void Controller::AnswerJoin(Rank rank, Incarnation incarnation, const core::Head
   if (!sent.ok())
     log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"rank", rank.ToString()}, {"why", sent.message()}}));
   if (!reply.accepted) return connection->Close();
-  peers_[connection->id()] = {rank, incarnation};
+  const bool first = peers_.emplace(connection->id(), Peer{rank, incarnation}).second;
+  KINTSUGI_CHECK(first, "one connection is to be rank " + peers_[connection->id()].rank.ToString() + " and rank " +
+                            rank.ToString());
   auto& living = connections_[rank];
   const net::ConnectionPtr before = std::exchange(living, {incarnation, connection}).second;
   if (before && before != connection) before->Close();

@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/base/log.h"
@@ -101,6 +102,8 @@ class Controller {
   void Answer(const std::vector<core::StoreTable::Answer>& answers);
   void SendTo(Rank rank, Incarnation incarnation, const core::Header& header, const core::ControllerMessage& message);
   void OnJoin(const net::ConnectionPtr& connection, const core::Header& header, const core::JoinRequest& join);
+  // Nothing: nobody has joined through it, nor waits for the answer.
+  std::optional<Rank> JoinedAs(const net::ConnectionPtr& connection) const;
   void AnswerWaitingJoins();
   void AnswerJoin(Rank rank, Incarnation incarnation, const core::Header& header, const core::JoinReply& reply);
   void Disconnect(Rank rank, Incarnation incarnation);

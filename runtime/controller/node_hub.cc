@@ -1,5 +1,6 @@
 #include "runtime/controller/node_hub.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -67,6 +68,7 @@ NodeHub::NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& eve
       controller_(controller),
       events_(events),
       log_(std::move(log)),
+      refusals_(log_),
       links_(static_cast<size_t>(options_.nodes + options_.controllers + core::kSpareNodesMax)),
       places_(links_.size()) {
   KINTSUGI_CHECK(options_.nodes > 0 && options_.local_ranks > 0 && options_.controllers >= 0, "nodes without ranks");
@@ -75,6 +77,12 @@ NodeHub::NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& eve
 NodeHub::~NodeHub() {
   for (Link& link : links_)
     for (auto& [number, channel] : link.channels) channel->Lose();
+}
+
+size_t NodeHub::IndexOf(int node) const {
+  KINTSUGI_CHECK(node >= 0 && static_cast<size_t>(node) < links_.size(),
+                 "there is no place for a node " + std::to_string(node));
+  return static_cast<size_t>(node);
 }
 
 bool NodeHub::Send(int node, const wire::NodeOrder& order) {
@@ -118,12 +126,14 @@ std::string NodeHub::WhyRefused(const wire::NodeHello& hello) const {
 }
 
 void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHello& hello) {
+  // Who it is, a connection says once. A node that was taken in is not shown out for it: its ranks train.
+  const auto again = [&](int node) {
+    return "says hello twice: as node " + std::to_string(node) + ", and as node " + std::to_string(hello.node_rank);
+  };
+  if (connection->mark() >= 0) return Refuse(connection, again(connection->mark()));
+  if (const std::optional<int> claimed = ClaimOf(connection)) return ShowOut(connection, again(*claimed));
   const std::string why = WhyRefused(hello);
   if (!why.empty()) return ShowOut(connection, why);
-  if (connection->mark() >= 0) {
-    Refuse(connection, "says hello twice");
-    return connection->Close();
-  }
   Place& place = PlaceOf(hello.node_rank);
   const std::string name = "node " + std::to_string(hello.node_rank);
   if (place.replaced.count(hello.launcher))
@@ -140,6 +150,8 @@ void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHell
 // The newest connection of a node's launcher speaks for it: the one before it is lost, and that may not be known yet.
 void NodeHub::TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello& hello) {
   const int node = hello.node_rank;
+  KINTSUGI_CHECK(connection->mark() < 0, "one connection is to be node " + std::to_string(connection->mark()) +
+                                             " and node " + std::to_string(node));
   Place& place = PlaceOf(node);
   if (place.incumbent.launcher != 0 && place.incumbent.launcher != hello.launcher)
     place.replaced.insert(place.incumbent.launcher);
@@ -178,8 +190,22 @@ void NodeHub::RefuseClaimant(int node) {
                                    " lives. Give every launcher a --node-rank of its own, or end that one first");
 }
 
+std::optional<int> NodeHub::ClaimOf(const net::ConnectionPtr& connection) const {
+  const auto claimed = std::find_if(places_.begin(), places_.end(),
+                                    [&](const Place& place) { return place.claimant.connection == connection; });
+  if (claimed == places_.end()) return std::nullopt;
+  return static_cast<int>(claimed - places_.begin());
+}
+
+void NodeHub::DropClaim(const net::ConnectionPtr& connection) {
+  if (const std::optional<int> node = ClaimOf(connection)) PlaceOf(*node).claimant = {};
+}
+
 void NodeHub::ShowOut(const net::ConnectionPtr& connection, const std::string& why) {
-  Refuse(connection, why);
+  KINTSUGI_CHECK(connection->mark() < 0,
+                 "node " + std::to_string(connection->mark()) + " was taken in, and is shown out");
+  Count(connection, why);
+  DropClaim(connection);
   (void)connection->Send(
       wire::Encode(options_.job, options_.term, wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
   connection->Close();
@@ -212,12 +238,9 @@ void NodeHub::OnAgentClosed(int node, uint64_t number) {
 
 void NodeHub::OnClose(const net::ConnectionPtr& connection) {
   const int node = connection->mark();
-  if (node < 0) {
-    for (Place& place : places_)
-      if (place.claimant.connection == connection) place.claimant = {};
-    return;
-  }
-  KINTSUGI_CHECK(connected_ > 0, "more nodes are lost than came");
+  if (node < 0) return DropClaim(connection);
+  KINTSUGI_CHECK(connected_ > 0 && LinkOf(node).connection == connection,
+                 "the connection of node " + std::to_string(node) + " is lost, and was not its own");
   connection->set_mark(-1);
   --connected_;
   const Link link = std::exchange(LinkOf(node), {});
@@ -229,8 +252,15 @@ void NodeHub::OnClose(const net::ConnectionPtr& connection) {
 }
 
 void NodeHub::Refuse(const net::ConnectionPtr& connection, const std::string& why) {
+  Count(connection, why);
+  if (connection->mark() >= 0) return;
+  DropClaim(connection);
+  connection->Close();
+}
+
+void NodeHub::Count(const net::ConnectionPtr& connection, const std::string& why) {
   ++refused_frames_;
-  log_->Write(LogLevel::kWarning, LogLine("node_refused", {{"peer", connection->peer_address()}, {"why", why}}));
+  refusals_.Write("node_refused", connection->peer_address(), why, SteadyClock::SteadyNow());
 }
 
 }  // namespace kintsugi

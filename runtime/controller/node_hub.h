@@ -3,19 +3,22 @@
 //
 // Threads: one, which runs the io_context.
 // Errors: a launcher that does not fit (job, number of nodes, a node that is connected already from elsewhere) is
-// refused with a reason; a frame that is none is counted and dropped.
-// Invariants: nothing of a node reaches the Controller before its hello was accepted. When its connection is lost, its
-// channels are closed.
+// refused with a reason. What else does not fit is counted and told in the log: who was taken in goes on as before, who
+// was not is shown out.
+// Invariants: nothing of a node reaches the Controller before its hello was accepted. A connection speaks for the node
+// that it said hello as, and for no other. When it is lost, its channels are closed.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/base/log.h"
 #include "runtime/controller/controller.h"
+#include "runtime/controller/refusal_log.h"
 #include "runtime/wire/node_messages.h"
 
 namespace kintsugi {
@@ -61,7 +64,7 @@ class NodeHub final : public NodePort, public NodeOrders {
 
   bool Send(int node, const wire::NodeOrder& order) override;
   void SetPlacement(core::Placement placement) override { placement_ = std::move(placement); }
-  bool connected(int node) const { return links_[static_cast<size_t>(node)].connection != nullptr; }
+  bool connected(int node) const { return links_[IndexOf(node)].connection != nullptr; }
   bool any_connected() const { return connected_ > 0; }
   uint64_t refused_frames() const { return refused_frames_; }
 
@@ -96,22 +99,29 @@ class NodeHub final : public NodePort, public NodeOrders {
     std::set<uint64_t> replaced;  // launchers that were silent for too long: they are not let in again
   };
 
-  Link& LinkOf(int node) { return links_[static_cast<size_t>(node)]; }
-  Place& PlaceOf(int node) { return places_[static_cast<size_t>(node)]; }
+  size_t IndexOf(int node) const;
+  Link& LinkOf(int node) { return links_[IndexOf(node)]; }
+  Place& PlaceOf(int node) { return places_[IndexOf(node)]; }
   void TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello& hello);
   void ShowOut(const net::ConnectionPtr& connection, const std::string& why);
   void RefuseClaimant(int node);
+  // The node that the connection waits to be; nothing: it claims none.
+  std::optional<int> ClaimOf(const net::ConnectionPtr& connection) const;
+  void DropClaim(const net::ConnectionPtr& connection);
   void OnHello(const net::ConnectionPtr& connection, const wire::NodeHello& hello);
   std::string WhyRefused(const wire::NodeHello& hello) const;
   void OnAgentFrame(int node, uint64_t channel, const std::string& frame);
   void OnAgentClosed(int node, uint64_t channel);
+  // Counted and told. Who was not taken in has nothing to lose.
   void Refuse(const net::ConnectionPtr& connection, const std::string& why);
+  void Count(const net::ConnectionPtr& connection, const std::string& why);
 
   const NodeHubOptions options_;
   core::Placement placement_;
   Controller& controller_;
   NodeEvents& events_;
   std::shared_ptr<LogSink> log_;
+  RefusalLog refusals_;
   std::vector<Link> links_;    // by node; a connection's mark is its node
   std::vector<Place> places_;  // by node
   int connected_ = 0;

@@ -205,6 +205,21 @@ TEST_F(LyingPeer, ARankSpeaksForNoOther) {
   EXPECT_FALSE(Member(1).needs_repair);
 }
 
+TEST_F(LyingPeer, AConnectionJoinsOnce) {
+  const core::JoinRequest join{ranks[0]->pid(), "here", false};
+  ranks[0]->Say(ranks[0]->header(), join);
+  ranks[0]->Say(ranks[1]->header(), join);
+  core::Header reborn = ranks[0]->header();
+  reborn.incarnation = reborn.incarnation.Next();
+  ranks[0]->Say(reborn, join);
+  reborn.rank = Rank(7);
+  ranks[0]->Say(reborn, join);
+  const uint64_t dropped = controller->core().dropped_messages();
+  ASSERT_TRUE(Until([&] { return controller->refused_frames() == 4; }));
+  EXPECT_EQ(controller->core().dropped_messages(), dropped);  // none of it came as far as that
+  EXPECT_THAT(log->lines(), ::testing::Contains(::testing::HasSubstr("joins twice: as rank 0, and as rank 1")));
+}
+
 TEST_F(LyingPeer, AForeignTermIsDroppedWhateverItSays) {
   core::Header header = ranks[0]->header();
   for (const Term term : {Term{header.term.number + 1, header.term.controller_id},
@@ -244,6 +259,37 @@ TEST_F(LyingPeer, AFloodOfDroppedMessagesIsCountedAndNotWritten) {
   ASSERT_TRUE(Until([&] { return controller->core().dropped_messages() >= 500; }));
   EXPECT_GE(notices.size(), 20u);
   EXPECT_LE(notices.size(), 3 * (LineBudget::kLinesPerWindow + 1));
+}
+
+// A controller that takes a run over lets new processes wait for its answer.
+TEST(WaitingJoin, IsOfOneRank) {
+  struct Host final : ControllerHost {
+    void Spawn(Rank, Incarnation) override {}
+    void Kill(Rank, Incarnation, const std::string&) override {}
+    void OnTransition(const core::Transition&) override {}
+    void OnIncident(const core::IncidentRecord&) override {}
+    void OnNotice(Rank, const std::string&) override {}
+    void OnEnded(const core::RunEnded&) override {}
+  } host;
+  net::Loop loop;
+  const auto secret = net::NewSecret();
+  const auto log = std::make_shared<MemoryLogSink>();
+  ControllerOptions options;
+  options.job = kJob;
+  options.policy.world_size = 2;
+  options.policy.takes_over = true;
+  options.policy.silence = std::chrono::seconds(10);
+  Controller controller(loop.io(), options, secret, host, log);
+  ASSERT_TRUE(controller.Listen().ok());
+  controller.Start();
+
+  Peer peer(loop, controller.port(), secret);
+  peer.Say({{}, {}, Rank(0), Incarnation(1)}, core::JoinRequest{100, "here", false});
+  peer.Say({{}, {}, Rank(1), Incarnation(1)}, core::JoinRequest{100, "here", false});
+  ASSERT_TRUE(loop.RunUntil([&] { return peer.ended(); }));
+  EXPECT_EQ(controller.refused_frames(), 1u);
+  EXPECT_THAT(log->lines(), ::testing::Contains(::testing::HasSubstr("joins twice: as rank 0, and as rank 1")));
+  EXPECT_FALSE(controller.core().members()[1].knocks);
 }
 
 }  // namespace
