@@ -112,6 +112,8 @@ void RunRecord::OnTransition(const core::Transition& t, Step goes_on_after, Time
 }
 
 const IncidentResult& RunRecord::OnIncident(const core::IncidentRecord& record, TimePoint now) {
+  KINTSUGI_CHECK(result_.incidents.empty() || record.id > result_.incidents.back().record.id,
+                 "incident " + std::to_string(record.id) + " is told twice, or after a later one");
   IncidentResult incident{record, std::nullopt};
   fired_.Attribute(&incident);
   const core::IncidentRecord& told = incident.record;

@@ -1,5 +1,6 @@
 #include "runtime/launcher/save_book.h"
 
+#include "runtime/base/check.h"
 #include "runtime/base/log.h"
 
 namespace kintsugi {
@@ -10,6 +11,7 @@ void SaveBook::OnMade(const core::Checkpoint& checkpoint, TimePoint now) {
 }
 
 std::string SaveBook::OnFailed(const core::SaveSettled& settled, TimePoint now) {
+  KINTSUGI_CHECK(!settled.saved, "a save that was made is told as one that failed");
   ++failed;
   last_failure = {settled, now};
   const std::string age =
@@ -23,6 +25,7 @@ std::string SaveBook::OnFailed(const core::SaveSettled& settled, TimePoint now) 
 }
 
 std::string SaveBook::OnRemark(const core::SaveSettled& settled) {
+  KINTSUGI_CHECK(settled.saved, "what failed in a save is taken for a remark");
   if (remark == settled.text) return "";
   remark = settled.text;
   if (remark.empty()) return "";

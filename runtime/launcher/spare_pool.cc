@@ -54,6 +54,7 @@ std::optional<Spare> SparePool::Take(const Place& place, TimePoint now) {
     if (!IsWarm(*spare, now) || !spare->channel.Give(place).ok()) continue;
     Spare taken = std::move(*spare);
     spares_.erase(spare);
+    KINTSUGI_CHECK(!taken.seat->place, "a spare is rank " + taken.seat->place->rank.ToString() + " already");
     taken.seat->place = place;
     keeper_.OnTaken();
     return taken;

@@ -1,0 +1,150 @@
+#include "runtime/launcher/worker_ends.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <csignal>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi {
+namespace {
+
+// Agents beat every 50 ms.
+constexpr Duration kAliveFor = std::chrono::milliseconds(250);
+constexpr Duration kStacksLimit = std::chrono::seconds(1);
+// What a process left behind is waited for, killed as it is, for so long: it may hang in the kernel.
+constexpr Duration kClearAwayLimit = std::chrono::seconds(2);
+constexpr Duration kClearAwayEvery = std::chrono::milliseconds(2);
+
+}  // namespace
+
+WorkerEnds::WorkerEnds(boost::asio::io_context& io, const WorkerPoolOptions& options, WorkerEvents& events,
+                       WorkerTable& table, WorkerOutput& output, WorkerGuard& guard, WorkerPages& pages,
+                       WorkerStarter& starter, std::shared_ptr<LogSink> log)
+    : io_(io),
+      options_(options),
+      events_(events),
+      table_(table),
+      output_(output),
+      guard_(guard),
+      pages_(pages),
+      starter_(starter),
+      log_(std::move(log)) {}
+
+// ---- killed ------------------------------------------------------------------------------------------------------
+
+void WorkerEnds::Kill(const Place& place, const std::string& reason) {
+  Worker* const worker = table_.Find(place);
+  if (!worker) return;
+  worker->kill_reason = reason;
+  if (!worker->running() || worker->stacks) return;
+  const TimePoint beat(Duration(static_cast<int64_t>(worker->words().beat_ns.load())));
+  const bool lives = SteadyClock::SteadyNow() - beat < kAliveFor;
+  if (lives && !table_.leaving()) DumpStacks(place.rank, *worker);
+  if (!worker->stacks) (void)worker->child->KillGroup(SIGKILL);
+}
+
+void WorkerEnds::KillAtOnce(Rank rank, const std::string& why) {
+  Worker* const worker = table_.Find(rank);
+  if (!worker || !worker->running() || table_.leaving()) return;
+  worker->kill_reason = why;
+  if (!worker->stacks) (void)worker->child->KillGroup(SIGKILL);
+}
+
+void WorkerEnds::Replace(Worker& worker, Incarnation next) {
+  KINTSUGI_CHECK(worker.running(), "life " + next.ToString() + " would wait for the end of one that has ended");
+  worker.next = next;
+  if (!worker.stacks) (void)worker.child->KillGroup(SIGKILL);
+}
+
+void WorkerEnds::KillAll() {
+  for (auto& [rank, worker] : table_)
+    if (worker.running()) (void)worker.child->KillGroup(SIGKILL);
+}
+
+void WorkerEnds::DumpStacks(Rank rank, Worker& worker) {
+  KINTSUGI_CHECK(worker.child && !worker.stacks, "stacks of no process, or for the second time");
+  auto dump = StackDump::Start(
+      io_, worker.child->pid(), kStacksLimit,
+      [this, rank](std::string_view line) {
+        log_->Write(LogLevel::kWarning, LogLine("stack", {{"rank", rank.ToString()}, {"line", std::string(line)}}));
+      },
+      // An entry stays where it is, and its child until it is reaped.
+      [&worker] { (void)worker.child->KillGroup(SIGKILL); });
+  if (dump.ok()) {
+    worker.stacks = std::move(dump).value();
+    return;
+  }
+  log_->Write(LogLevel::kInfo, LogLine("no_stack", {{"rank", rank.ToString()}, {"why", dump.status().message()}}));
+}
+
+// ---- ended -------------------------------------------------------------------------------------------------------
+
+void WorkerEnds::OnProcessEnd(const Place& place, const ExitCause& cause) {
+  table_[place.rank].reaping = true;
+  ClearAway(place, cause, SteadyClock::SteadyNow() + kClearAwayLimit);
+}
+
+void WorkerEnds::ClearAway(const Place& place, ExitCause cause, TimePoint until) {
+  Worker& worker = table_[place.rank];
+  KINTSUGI_CHECK(worker.reaping && worker.incarnation == place.incarnation,
+                 "rank " + place.rank.ToString() + " has a successor before what was left behind is gone");
+  const size_t left = guard_.KillLeftBehind(worker.life);
+  if (left == 0 || SteadyClock::SteadyNow() >= until) {
+    if (left > 0)
+      log_->Write(LogLevel::kWarning, LogLine("left_behind", {{"rank", place.rank.ToString()},
+                                                              {"processes", std::to_string(left)},
+                                                              {"why", "killed, and hanging in the kernel"}}));
+    worker.reaping = false;
+    return Tell(place, cause);
+  }
+  auto again = std::make_shared<boost::asio::steady_timer>(io_, kClearAwayEvery);
+  again->async_wait(
+      [this, again, alive = std::weak_ptr(alive_), place, cause, until](const boost::system::error_code& error) {
+        if (!error && !alive.expired()) ClearAway(place, cause, until);
+      });
+}
+
+void WorkerEnds::Tell(const Place& place, const ExitCause& cause) {
+  Worker& worker = table_[place.rank];
+  // What it left in its page counts: it may have committed, and told so, a microsecond before it died.
+  pages_.Read(place.rank, worker);
+  worker.stacks.reset();
+  std::string text = cause.text;
+  if (!worker.kill_reason.empty()) text += " (" + worker.kill_reason + ")";
+  output_.OnEnded(place, text);
+  if (!cause.last_stderr_lines.empty()) text += "; last line of its error output: " + cause.last_stderr_lines.back();
+  // What follows from it is told as a warning: the incident, or the end of the run.
+  log_->Write(LogLevel::kInfo, LogLine("exited", {{"rank", place.rank.ToString()},
+                                                  {"incarnation", place.incarnation.ToString()},
+                                                  {"cause", text}}));
+  std::optional<TimePoint> since;
+  if (const uint64_t stamp = worker.words().fault_ns.load()) since = TimePoint(Duration(static_cast<int64_t>(stamp)));
+  if (options_.adopt && options_.has_ranks)
+    events_.OnHeld(place.rank, worker.state.OnExit(place.incarnation, worker.words(), cause));
+  if (!options_.has_ranks) worker.state = StateKeeper();
+  events_.OnExited(place.rank, place.incarnation, text, cause.time, since);
+  if (worker.next && !table_.leaving())
+    // Not from inside the callback of the child that is being replaced.
+    boost::asio::post(io_, [this, rank = place.rank] { StartNext(rank); });
+  TellIfIdle();
+}
+
+// Unless another one was started meanwhile, or none is to be any more.
+void WorkerEnds::StartNext(Rank rank) {
+  Worker& worker = table_[rank];
+  const auto next = std::exchange(worker.next, std::nullopt);
+  if (next && !worker.running()) starter_.Start({rank, *next});
+}
+
+void WorkerEnds::OnOutputEnd(Rank rank) {
+  output_.OnOutputEnd(rank);
+  TellIfIdle();
+}
+
+void WorkerEnds::TellIfIdle() {
+  if (!table_.running()) events_.OnIdle();
+}
+
+}  // namespace kintsugi
