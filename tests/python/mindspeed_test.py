@@ -16,6 +16,8 @@ REBOOT = ("--enable-hbmfault-repair", "--enable-worker-reboot")
 # What a scheduler is told: as seen of MindIO with this client.
 ARF = ["report_fault_ranks {1: 1} {1: ''}", "report_stop_complete 0 'stop ok' {1: 1}", "report_fault_ranks {1: 1} {1: ''}",
        "report_strategies {1: 1} ['exit', 'dump', 'recover']", "report_result 0 'Mindio do repair operation ok' {} 'recover'"]
+UCE = ["report_fault_ranks {1: 0} {1: ''}", "report_stop_complete 0 'stop ok' {1: 0}", "report_fault_ranks {1: 0} {1: ''}",
+       "report_strategies {1: 0} ['exit', 'dump', 'retry', 'recover']", "report_result 0 'Mindio do repair operation ok' {} 'retry'"]
 PAUSE = ["stop_train -> 0", "report_stop_complete 0 'Controller pause train success!' {}",
          "stood {'losses.0': 3, 'losses.1': 3, 'losses.2': 3, 'losses.3': 3}",
          "report_result 0 'Controller continue training success.' {} 'continue'"]
@@ -96,6 +98,13 @@ def flows(run):
          m.repaired([*REBOOT, "--fault", "kill:1@4:forward"], respawn=True)),
         ("killed within its update", m.repaired([*REBOOT, "--fault", "kill:3@4:update"], respawn=True)),
         ("killed in forward, with a scheduler", m.repaired([*REBOOT, "--fault", "kill:1@4:forward"], ARF, respawn=True, scheduler="answer")),
+        ("UCE with a scheduler, the state of a rank is lost", m.repaired([*RETRY, "--fault", "uce-high:1@4:forward"], UCE, scheduler="answer")),
+        ("rank 0 killed, the scheduler hosts the controller",
+         m.repaired([*REBOOT, "--fault", "kill:0@4:forward"], [line.replace("{1:", "{0:") for line in ARF], respawn=True, scheduler="answer")),
+        ("two faults of one run, each other's copy: killed, then its state lost",
+         m.repaired([*REBOOT, "--fault", "kill:1@3:forward", "--fault", "uce-high:3@5:forward"], respawn=True)),
+        ("killed twice, a rank and then the one that repaired it",
+         m.repaired([*REBOOT, "--fault", "kill:1@3:forward", "--fault", "kill:3@5:forward"], respawn=True)),
         ("pause and continue, at the step that all ranks have in hand",
          m.repaired([*REBOOT, "--fault", "pause:0@3:forward"], PAUSE, scheduler="pause:struck.0")),
     ]
