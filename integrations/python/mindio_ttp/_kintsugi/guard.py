@@ -26,7 +26,7 @@ from kintsugi import _core
 
 from . import layout, settings
 from .callbacks import CallbackFailed, Kind
-from .codes import FAULT_UCE, RET_NO_REBUILD, MindioError, RepairType, ReportState
+from .codes import RET_NO_REBUILD, MindioError, RepairType, ReportState
 from .log import LOGGER
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ class Guard:
         self.ended = False
         self._handler: Kind | None = None  # of the client's, which this thread is in
         self._closing = False
-        self._word: dict[str, Any] = {}
         self._low = False  # of this rank: clean said that nothing needs to be built anew
         self._error: ReportState | None = None  # what this rank reported in the incident under way
 
@@ -137,7 +136,7 @@ class Guard:
                     self._end(task)
                 else:
                     self._work_off(task)
-        except RuntimeError as error:
+        except Exception as error:  # whatever it is: without its guard this rank holds up all others
             LOGGER.exception("the guard of rank %d failed", self._p.rank)
             with self._changed:
                 self._p.exiting = self._p.exiting or str(error)
@@ -186,31 +185,32 @@ class Guard:
         """No loop was ever opened in this run: nothing of the client's needs to be undone."""
         return self._p.round == 0 and self._agent.joined_as != 1
 
-    def _ask(self, task: _core.Task) -> None:
+    def _ask(self, task: _core.Task) -> dict[str, Any]:
         """How this attempt mends the incident, from the controller's process; held there while a scheduler decides."""
         p = self._p
         limit = 4 * p.settings.scheduler_wait + 20
-        self._word = p.link.ask("clean", limit, generation=task.generation)
+        word = p.link.ask("clean", limit, generation=task.generation)
         with self._changed:
-            p.repair_type = self._word["type"]
+            p.repair_type = word["type"]
             p.repair_step = p.told_step(task.step)
             self._changed.notify_all()
-        if self._word["other_way"]:
+        if word["other_way"]:
             raise OtherWay
+        return word
 
     def _clean(self, task: _core.Task) -> None:
         p = self._p
         if self._begins:
             return
-        self._ask(task)
+        self._low = False
+        word = self._ask(task)
         p.group_names.begin(task.generation)
-        if self._word["switch"] and self._error is None and self._has_stepped_out():
+        if word["switch"] and self._error is None and self._has_stepped_out():
             with self._changed:
                 p.clean_done = True
                 self._changed.notify_all()
             return
         self._stop(task)
-        self._low = False
         if p.callbacks.has(Kind.CLEAN):
             is_uce = self._error in (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED)
             result = self._call(Kind.CLEAN, is_uce, p.args)
@@ -219,8 +219,6 @@ class Guard:
                 raise MindioError(f"handler clean returned {result!r}: this rank cannot be cleaned")
         else:
             raise MindioError("no clean handler is registered: this rank cannot be cleaned")
-        if self._error in (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED):
-            self._store(task).set(f"mindio/low/{p.rank}", b"1" if self._low else b"0")
         with self._changed:
             p.clean_done = True
             self._changed.notify_all()
@@ -280,18 +278,14 @@ class Guard:
             return
         self._await_parked()
         replaced = set(task.replaced_ranks)
-        if not self._word or p.rank in replaced:
-            self._word = p.link.ask("clean", 4 * p.settings.scheduler_wait + 20, generation=task.generation)
         if p.rank in replaced:
             with self._changed:
                 p.repair_type = "recover"
         if task.rung == _RELOAD:
             self._reload(task)
             return
-        groups = {int(rank): [layout.Group(tuple(ranks), count) for ranks, count in said] for rank, said in self._word["groups"].items()}
-        low = {rank for rank in {move[1] for move in task.moves} - replaced if self._is_low(task, rank)}
-        moves = [move for move in task.moves if move[1] not in low]
-        found = layout.pairs(p.groups, moves, lambda kind, rank: groups[rank][kind])
+        low = self._low_ranks(task, {move[1] for move in task.moves} - replaced)
+        found = self._pairs([move for move in task.moves if move[1] not in low])
         received = RepairType.RT_RECV_REPAIR if p.rank in replaced else RepairType.RT_UCE_HIGHLEVEL
         for info in layout.repair_infos(found, p.rank, (RepairType.RT_SEND.value, received.value)):
             if not p.callbacks.has(Kind.REPAIR):
@@ -322,11 +316,25 @@ class Guard:
         p.offset = p.loaded_step - task.step
         p.link.tell("offset", offset=p.offset, forced=True)
 
-    def _is_low(self, task: _core.Task, rank: int) -> bool:
-        """Whether that rank's clean handler said that its memory needs nothing from anybody."""
-        if self._word["faults"].get(str(rank)) != FAULT_UCE:
-            return False
-        return self._store(task).get(f"mindio/low/{rank}", _STORE_LIMIT_MS) == b"1"
+    def _low_ranks(self, task: _core.Task, destinations: set[int]) -> set[int]:
+        """Those whose clean handler said that their memory needs nothing from anybody. Each says so itself, to all alike: what the
+        controller's process knows of an incident when one rank asks is not what it knows when the next one does."""
+        p, store = self._p, self._store(task)
+        if p.rank in destinations:
+            store.set(f"mindio/low/{p.rank}", b"1" if self._low else b"0")
+        return {rank for rank in sorted(destinations) if store.get(f"mindio/low/{rank}", _STORE_LIMIT_MS) == b"1"}
+
+    def _pairs(self, moves: list[tuple[int, int, list[int]]]) -> list[layout.Pair]:
+        """The moves of all groups: ranks of several may have to meet in one."""
+        groups = self._p.groups
+        others = sorted({rank for kind, rank, _ in moves if rank not in groups[kind].ranks})
+        told = self._p.link.ask("groups", self._p.settings.action_limit, ranks=others)["groups"] if others else {}
+
+        def group_of(kind: int, rank: int) -> layout.Group:
+            ranks, replicas = told[str(rank)][kind]
+            return layout.Group(tuple(ranks), replicas)
+
+        return layout.pairs(groups, moves, group_of)
 
     def _rollback(self, task: _core.Task) -> None:
         p = self._p
@@ -389,7 +397,7 @@ class Guard:
             p.updating = p.marking = p.force_stop = p.finished = p.parked = p.clean_done = p.rebuilt = False
             p.switching = False
             p.reported, p.report_text = None, ""
-            p.repair_type, p.repair_step, self._error, self._word = "unknown", 0, None, {}
+            p.repair_type, p.repair_step, self._error = "unknown", 0, None
             self.stop_seen = False
             p.last_step = p.told_step(task.step)
             p.round += 1

@@ -247,6 +247,16 @@ class Master:
             error = self._world.add(peer.rank, groups)
         peer.answer(message, **({"refused": f"tft_set_optimizer_replica: {error}"} if error else {}))
 
+    def _do_groups(self, peer: Peer, message: Message) -> None:
+        """Which groups other ranks are in. A rank has said so before it joined."""
+        with self._lock:
+            told = {rank: self._world.told.get(int(rank)) for rank in message["ranks"]}
+        unknown = [rank for rank, groups in told.items() if groups is None]
+        if unknown:
+            peer.answer(message, refused=f"rank {unknown[0]} has not set its replica groups")
+            return
+        peer.answer(message, groups={str(rank): [[list(g.ranks), g.replicas] for g in groups or []] for rank, groups in told.items()})
+
     def _do_begin(self, peer: Peer, message: Message) -> None:
         """A rank is about to join: the controller waits for the others from the first one on."""
         with self._lock:
@@ -325,12 +335,9 @@ class Master:
             kind = _TYPE_OF_RUNG.get(rung, "unknown")
             if kind == "retry" and any(fault == FAULT_PROCESS for fault, _ in self._faults.values()):
                 kind = "recover"
-            groups = {str(rank): [[list(g.ranks), g.replicas] for g in said] for rank, said in self._world.told.items()
-                      if rank in self._faults}
-            faults = {str(rank): fault for rank, (fault, _) in self._faults.items()}
         # Where the scheduler chose another way than the ladder, this attempt is given up and the ladder asked again.
         other_way = (strategy == "dump" and rung != "dump") or (strategy == "recover" and rung in ("retry", "patch", "rebuild"))
-        peer.answer(message, type=kind, rung=rung, groups=groups, faults=faults, other_way=other_way, switch=self.switch.migrates)
+        peer.answer(message, type=kind, other_way=other_way, switch=self.switch.migrates)
 
     def _do_rename(self, peer: Peer, message: Message) -> None:
         """The rank that publishes the dump is another one than Kintsugi asked."""
@@ -362,10 +369,14 @@ class Master:
     # ---- what Kintsugi's controller says ------------------------------------------------------------------------------------
 
     def _watch(self, core: _core.Controller) -> None:
-        while not self._stopping:
-            event = core.next(_PULL_MS)
-            if event.kind:
-                self._on_event(event)
+        try:
+            while not self._stopping:
+                event = core.next(_PULL_MS)
+                if event.kind:
+                    self._on_event(event)
+        except Exception as error:  # nobody would hear of anything any more
+            LOGGER.exception("the controller's events cannot be followed")
+            self.end_all(f"the controller failed: {error}")
 
     def _on_event(self, event: _core.Event) -> None:
         if event.kind == _PHASE:
