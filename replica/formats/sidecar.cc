@@ -1,6 +1,7 @@
 #include "replica/formats/sidecar.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "replica/save/json_fields.h"
 #include "replica/save/json_tensor_sums.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr uint64_t kSchema = 1;
 constexpr uint64_t kBytesMax = uint64_t{1} << 30;
+constexpr size_t kNameBytesMax = 4096;
 
 // Names stay inside of the folder.
 bool IsInside(const std::string& name) {
@@ -33,19 +35,15 @@ bool IsInside(const std::string& name) {
 }
 
 // Of the files that are listed, so that none leads out of the folder.
-std::vector<std::string> SideFilesOf(const Json& names, const std::vector<WrittenFile>& files, Fields& fields) {
-  std::vector<std::string> side_files;
-  for (const Json& name : names) {
-    const bool is_listed = name.is_string() && std::any_of(files.begin(), files.end(), [&](const WrittenFile& file) {
-                             return !file.name.empty() && file.name == name.get_ref<const std::string&>();
-                           });
-    if (!names.is_array() || !is_listed) {
-      fields.Refuse("names a side file that is none of its files");
-      return {};
-    }
-    side_files.push_back(name);
-  }
-  return side_files;
+std::vector<std::string> SideFilesOf(const std::vector<WrittenFile>& files, Fields& fields) {
+  std::vector<std::string> side_files = fields.Texts("side_files", kNameBytesMax);
+  const auto is_listed = [&](const std::string& name) {
+    return !name.empty() &&
+           std::any_of(files.begin(), files.end(), [&](const WrittenFile& file) { return file.name == name; });
+  };
+  if (std::all_of(side_files.begin(), side_files.end(), is_listed)) return side_files;
+  fields.Refuse("names a side file that is none of its files");
+  return {};
 }
 
 }  // namespace
@@ -67,9 +65,9 @@ std::string EncodeSidecar(const Sidecar& sidecar) {
 }
 
 Result<Sidecar> DecodeSidecar(const std::string& text, const std::string& name) {
-  KINTSUGI_ASSIGN_OR_RETURN(const Json body, checkpoint::Unseal(text, name));
+  KINTSUGI_ASSIGN_OR_RETURN(const checkpoint::JsonDocument document, checkpoint::Unseal(text, name));
   Status mistake;
-  Fields fields(body, "'" + name + "'", &mistake);
+  Fields fields = document.Root(&mistake);
   Sidecar sidecar;
   if (fields.Unsigned("schema", kSchema) != kSchema) fields.Refuse("its schema is another one");
   sidecar.format = fields.Text("format", 64);
@@ -78,7 +76,7 @@ Result<Sidecar> DecodeSidecar(const std::string& text, const std::string& name) 
   if (fields.Unsigned("block_bytes", kBlockBytes) != kBlockBytes) fields.Refuse("its blocks have another size");
   for (Fields& entry : fields.Objects("files")) {
     WrittenFile file;
-    file.name = entry.Text("name", 4096);
+    file.name = entry.Text("name", kNameBytesMax);
     file.size_bytes = entry.Unsigned("bytes", INT64_MAX);
     const auto blocks = checkpoint::ChecksumsFromHex(entry.Text("blocks", kBytesMax));
     if (!IsInside(file.name)) entry.Refuse("a name leads out of the folder");
@@ -88,7 +86,7 @@ Result<Sidecar> DecodeSidecar(const std::string& text, const std::string& name) 
       file.blocks = *blocks;
     sidecar.files.push_back(std::move(file));
   }
-  if (body.contains("side_files")) sidecar.side_files = SideFilesOf(body["side_files"], sidecar.files, fields);
+  if (fields.Has("side_files")) sidecar.side_files = SideFilesOf(sidecar.files, fields);
   sidecar.tensor_sums = checkpoint::GetTensorSums(&fields);
   if (!mistake.ok()) return mistake;
   return sidecar;

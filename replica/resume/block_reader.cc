@@ -162,14 +162,9 @@ Status BlockReader::Gather(const Take& take, uint8_t* to) const {
 }
 
 uint64_t BlockReader::PlaceWindow(const Window& window, const reshard::Inflow& inflow, Lane* lane) const {
-  lane->pieces.clear();
+  lane->runs.clear();
   lane->has_landed.assign(window.end_take - window.first_take, false);
-  uint64_t at = window.begin, straight = 0, end_before = 0;
-  // Bytes up to `end` through the buffer, where they have the place that they have in the window.
-  const auto buffer_up_to = [&](uint64_t end) {
-    if (at < end) lane->pieces.emplace_back(lane->buffer.get() + (at - window.begin), end - at);
-    at = end;
-  };
+  uint64_t end_before = 0;
   for (size_t t = window.first_take; t < window.end_take; ++t) {
     const Take& take = takes_[t];
     // Bytes that two tensors of a file share (views of one storage) have no one place.
@@ -179,12 +174,25 @@ uint64_t BlockReader::PlaceWindow(const Window& window, const reshard::Inflow& i
     const auto runs = inflow.RunsOf(take.piece, take.first, take.count, kRunBytesMin);
     if (!runs) continue;
     lane->has_landed[t - window.first_take] = true;
-    for (const reshard::Inflow::Run& run : *runs) {
-      buffer_up_to(take.begin + run.at);
-      lane->pieces.emplace_back(run.to, run.size_bytes);
-      at += run.size_bytes;
-      straight += run.size_bytes;
+    for (const reshard::Inflow::Run& run : *runs) lane->runs.push_back({take.begin + run.at, run.size_bytes, run.to});
+  }
+  const bool is_copied = std::find(lane->has_landed.begin(), lane->has_landed.end(), false) != lane->has_landed.end();
+  lane->pieces.clear();
+  uint64_t at = window.begin, straight = 0;
+  const auto buffer_up_to = [&](uint64_t end) {
+    // What is copied out of the buffer has the place there that it has in the window. What is read for its checksum alone goes
+    // over itself, part by part: the fewer pages are touched, the more of them stay in the near cache.
+    while (at < end) {
+      const uint64_t size = is_copied ? end - at : std::min(end - at, checkpoint::kSubBlockBytes);
+      lane->pieces.emplace_back(lane->buffer.get() + (is_copied ? at - window.begin : 0), size);
+      at += size;
     }
+  };
+  for (const reshard::Inflow::Run& run : lane->runs) {
+    buffer_up_to(run.at);
+    lane->pieces.emplace_back(run.to, run.size_bytes);
+    at += run.size_bytes;
+    straight += run.size_bytes;
   }
   buffer_up_to(window.end);
   return straight;

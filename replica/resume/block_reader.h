@@ -65,6 +65,7 @@ class BlockReader {
     std::unique_ptr<uint8_t[]> buffer;
     std::string open_name;
     std::unique_ptr<checkpoint::ReadableFile> open;
+    std::vector<reshard::Inflow::Run> runs;  // of a window, in order, by its region's bytes
     std::vector<std::span<uint8_t>> pieces;  // of a window, in order: places and parts of the buffer
     std::vector<bool> has_landed;            // by take of the window
   };

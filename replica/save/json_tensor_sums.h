@@ -1,6 +1,7 @@
 // Sums of tensors in JSON, as manifests and sidecars keep them (private to readers and writers of such).
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "replica/save/json_fields.h"

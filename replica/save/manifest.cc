@@ -82,7 +82,7 @@ Identity GetIdentity(const char* kind, Fields* body) {
 }
 
 std::string GetFile(const char* name, Fields* fields) {
-  std::string file = fields->Text(name, kFileNameMax);
+  std::string file(fields->Text(name, kFileNameMax));
   if (fields->ok() && !IsPlainName(file)) fields->Refuse("names a file that is not plainly inside the folder");
   return file;
 }
@@ -179,9 +179,9 @@ std::string Encode(const Part& part) {
 }
 
 Result<Part> DecodePart(const std::string& text, const std::string& name) {
-  KINTSUGI_ASSIGN_OR_RETURN(const Json json, Unseal(text, name));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument document, Unseal(text, name));
   Status mistake;
-  Fields body(json, "'" + name + "'", &mistake);
+  Fields body = document.Root(&mistake);
   Part part;
   part.identity = GetIdentity("kintsugi-part", &body);
   const int world_size = part.identity.world_size;
@@ -224,9 +224,9 @@ std::string Encode(const Manifest& manifest) {
 }
 
 Result<Manifest> DecodeManifest(const std::string& text, const std::string& name) {
-  KINTSUGI_ASSIGN_OR_RETURN(const Json json, Unseal(text, name));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument document, Unseal(text, name));
   Status mistake;
-  Fields body(json, "'" + name + "'", &mistake);
+  Fields body = document.Root(&mistake);
   Manifest manifest;
   manifest.identity = GetIdentity("kintsugi-checkpoint", &body);
   manifest.moves_latest = body.Bool("moves_latest");

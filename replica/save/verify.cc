@@ -80,19 +80,20 @@ Status Damaged(const std::string& path, const Extent& extent, uint64_t at, const
 }
 
 // Into the pieces, in parts that stay in the near cache, where the checksum over all of them and `arrived` find them.
+// `running` is used for it.
 Result<Checksum> ReadSummed(ReadableFile& file, uint64_t offset, std::span<const std::span<uint8_t>> pieces,
-                            const Arrived& arrived) {
-  RunningChecksum running(ChecksumAlgorithm::kXxh3);
+                            const Arrived& arrived, RunningChecksum* running) {
+  running->Reset();
   for (std::span<uint8_t> piece : pieces)
     while (!piece.empty()) {
       const std::span<uint8_t> part = piece.first(std::min<size_t>(piece.size(), kSubBlockBytes));
       KINTSUGI_RETURN_IF_ERROR(file.Read(offset, part.data(), part.size()));
-      running.Update(part.data(), part.size());
+      running->Update(part.data(), part.size());
       if (arrived) arrived(part);
       offset += part.size();
       piece = piece.subspan(part.size());
     }
-  return running.Value();
+  return running->Value();
 }
 
 // Reads block by block to where place(offset) says; take() sees each that agrees with its checksum. The system reads
@@ -100,10 +101,11 @@ Result<Checksum> ReadSummed(ReadableFile& file, uint64_t offset, std::span<const
 template <typename Place, typename Take>
 Status ReadBlocks(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
                   const Place& place, const Take& take, const std::function<Status()>& poll, const Arrived& arrived) {
+  RunningChecksum running(ChecksumAlgorithm::kXxh3);
   for (uint64_t at = 0; at < extent.size_bytes; at += kBlockBytes) {
     KINTSUGI_RETURN_IF_ERROR(poll());
     const std::span<uint8_t> block(place(at), std::min(kBlockBytes, extent.size_bytes - at));
-    const auto found = ReadSummed(file, extent.offset + at, {&block, 1}, arrived);
+    const auto found = ReadSummed(file, extent.offset + at, {&block, 1}, arrived, &running);
     if (!found.ok()) return found.status().Annotate(what);
     if (*found != extent.blocks[at / kBlockBytes]) return Damaged(path, extent, at, what);
     KINTSUGI_RETURN_IF_ERROR(take(at, block.data(), block.size()));
@@ -180,6 +182,7 @@ Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& ex
   uint64_t end = begin;
   for (const std::span<uint8_t> piece : pieces) end += piece.size();
   KINTSUGI_CHECK(end <= extent.size_bytes, "a stretch lies within its extent");
+  RunningChecksum running(ChecksumAlgorithm::kXxh3);
   std::vector<std::span<uint8_t>> now;
   size_t piece = 0;
   uint64_t taken = 0;  // of pieces[piece]
@@ -194,7 +197,7 @@ Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& ex
       taken += part.size();
       if (taken == pieces[piece].size()) ++piece, taken = 0;
     }
-    const auto found = ReadSummed(file, extent.offset + at, now, arrived);
+    const auto found = ReadSummed(file, extent.offset + at, now, arrived, &running);
     if (!found.ok()) return found.status().Annotate(what);
     if (*found != unit.expected) return Damaged(path, extent, at, what);
     at += unit.size_bytes;

@@ -33,6 +33,7 @@ Status ReadExtent(ReadableFile& file, const std::string& path, const Extent& ext
 KINTSUGI_EXPORT Status ReadPieces(ReadableFile& file, uint64_t offset, std::span<const std::span<uint8_t>> pieces);
 // The extent's bytes from `begin` on into `pieces`, one behind the other, compared in parts that stay in the near cache:
 // by the checksums of its sub-blocks where it has them, else of its blocks. `arrived` as above.
+// Pieces may lie over one another: each is compared, in parts of a sub-block, before the next one is read.
 // REQUIRES: the pieces together are whole blocks, or whole sub-blocks where the extent has their checksums.
 KINTSUGI_EXPORT Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& extent, uint64_t begin,
                                    const std::string& what, std::span<const std::span<uint8_t>> pieces,

@@ -6,14 +6,13 @@
 //                       the same by the libraries in Python (load, reassemble, save)
 //   resume/8-to-6       a checkpoint of 8 ranks into 6, all at once, cold and warm                     against
 //                       read(4 MiB) of the same bytes by as many threads into the same memory
-//   resume/8-to-6/../with-sums   the same, and what the ranks hold compared with the sums in it      against
-//                       the same without
+//   resume/8-to-6/../read-and-..-alone   reads in parts of 128 KiB, with nothing but checksums, or checksums and sums: what is
+//                       left of a plain read by whoever compares them
 //
 // Every task is a process of its own, so that each has its own peak of memory; start and imports are not timed. Medians
 // over the rounds; ratios are the medians of the rounds' own, and a round's tasks come in an order that alternates.
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,19 +20,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <map>
-#include <memory>
-#include <thread>
 
-#include "callbacks/state/registry.h"
-#include "replica/formats/convert.h"
+#include "replica/formats/format.h"
 #include "replica/formats/safetensors/header.h"
-#include "replica/resume/held_sums.h"
-#include "replica/resume/reshaped_load.h"
 #include "replica/save/names.h"
 #include "runtime/base/random.h"
+#include "tests/bench/ckpt_tasks.h"
 #include "tests/bench/figures.h"
-#include "tests/support/memory_store.h"
 
 namespace kintsugi::bench {
 namespace {
@@ -41,8 +34,6 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::FileError;
 
-constexpr uint64_t kChunkBytes = 4 << 20;
-constexpr int kRanks = 6;
 constexpr int64_t kColumns = 4096;
 
 struct Options {
@@ -55,45 +46,6 @@ struct Options {
   std::string json;
   std::string task;
 };
-
-// By the wall clock, and of processors by all threads of this process: the latter is steadier on a busy machine.
-struct Spent {
-  double seconds = 0, cpu_seconds = 0;
-};
-
-double CpuSeconds() {
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto of = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return of(usage.ru_utime) + of(usage.ru_stime);
-}
-
-Spent TimeOf(const std::function<void()>& work) {
-  const double cpu = CpuSeconds();
-  const TimePoint begin = SteadyClock::SteadyNow();
-  work();
-  return {static_cast<double>((SteadyClock::SteadyNow() - begin).count()) * 1e-9, CpuSeconds() - cpu};
-}
-
-struct Descriptor {
-  Descriptor(const std::string& path, int flags) : number(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
-    if (number < 0) Need(FileError(errno, "open", path));
-  }
-  ~Descriptor() { ::close(number); }
-  Descriptor(const Descriptor&) = delete;
-  const int number;
-};
-
-std::vector<std::string> FilesOf(const std::string& path) {
-  if (fs::is_regular_file(path)) return {path};
-  std::vector<std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(path))
-    if (entry.is_regular_file()) files.push_back(entry.path().string());
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 // Out of the page cache, or into it.
 void Chill(const std::string& path) {
@@ -111,138 +63,6 @@ void Warm(const std::string& path) {
     while (::read(fd.number, buffer.data(), buffer.size()) > 0) {
     }
   }
-}
-
-// ---- tasks: each in a process of its own -------------------------------------------------------------------------
-
-Spent PlainWrite(const Json& task) {
-  std::vector<std::vector<uint8_t>> state;
-  for (const std::string& file : FilesOf(task["source"])) {
-    const Descriptor fd(file, O_RDONLY);
-    auto& bytes = state.emplace_back(fs::file_size(file));
-    for (uint64_t at = 0; at < bytes.size();) {
-      const ssize_t got = ::pread(fd.number, bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
-      if (got <= 0) Need(FileError(errno, "read", file));
-      at += static_cast<uint64_t>(got);
-    }
-  }
-  return TimeOf([&] {
-    const std::string path = task["destination"];
-    const Descriptor fd(path, O_WRONLY | O_CREAT | O_TRUNC);
-    for (const auto& bytes : state)
-      for (uint64_t at = 0; at < bytes.size(); at += kChunkBytes) {
-        const uint64_t size = std::min(kChunkBytes, bytes.size() - at);
-        if (::write(fd.number, bytes.data() + at, size) != static_cast<ssize_t>(size))
-          Need(FileError(errno, "write", path));
-      }
-    if (::fsync(fd.number) != 0) Need(FileError(errno, "sync", path));
-  });
-}
-
-Spent Convert(const Json& task) {
-  formats::ConvertOptions options;
-  options.to_format = task["to"];
-  options.lay.shards = task.value("shards", 1);
-  return TimeOf([&] { Need(formats::Convert(task["source"], task["destination"], options).status()); });
-}
-
-enum class Reading { kResume, kPlain, kChecked };
-
-// Rank `rank` of six: its rows of every tensor.
-struct Holder {
-  Holder(const formats::Catalog& catalog, int rank) {
-    for (const formats::CatalogTensor& stored : catalog.tensors()) {
-      ShardedTensor tensor;
-      tensor.key = stored.key;
-      tensor.dtype = stored.dtype;
-      tensor.global_shape = tensor.local_shape = stored.shape;
-      const int64_t begin = stored.shape[0] * rank / kRanks, end = stored.shape[0] * (rank + 1) / kRanks;
-      tensor.local_shape[0] = end - begin;
-      tensor.global_offset = Shape(stored.shape.size());
-      tensor.global_offset[0] = begin;
-      if (begin == end) continue;
-      auto& memory = memories.emplace_back(static_cast<uint64_t>(tensor.ElementCount()) * DTypeSize(tensor.dtype), 1);
-      tensor.memory.data = memory.data();
-      tensor.memory.size_bytes = memory.size();
-      Need(registry.AddTensor(tensor));
-    }
-  }
-  std::vector<std::vector<uint8_t>> memories;  // touched: a trainer's are
-  StateRegistry registry;
-};
-
-// `read`: as a run resumes; else only the bytes, with or without their checksums.
-Spent Resume(const Json& task, Reading read) {
-  const std::string path = task["source"];
-  const auto catalog = formats::ReadCatalog(path);
-  Need(catalog.status());
-  std::vector<std::unique_ptr<Holder>> ranks;
-  for (int rank = 0; rank < kRanks; ++rank) ranks.push_back(std::make_unique<Holder>(*catalog, rank));
-  std::vector<std::string> files;
-  for (const auto& file : catalog->files()) files.push_back(file->path());
-  const uint64_t stored = catalog->ByteCount();
-  MemoryStore store;
-  // Checksums are taken in parts that stay in the near cache, as a resume does.
-  const uint64_t chunk = read == Reading::kChecked ? checkpoint::kSubBlockBytes : kChunkBytes;
-  std::vector<checkpoint::Checksum> checksums(kRanks);
-  const auto read_plainly = [&](int rank) {
-    // An equal part of all bytes, in the order of the files, into this rank's memory.
-    uint64_t skip = stored * static_cast<uint64_t>(rank) / kRanks;
-    size_t file = 0;
-    while (file < files.size() && skip >= fs::file_size(files[file])) skip -= fs::file_size(files[file++]);
-    auto fd = std::make_unique<Descriptor>(files[file], O_RDONLY);
-    for (auto& memory : ranks[static_cast<size_t>(rank)]->memories)
-      for (uint64_t at = 0; at < memory.size();) {
-        const ssize_t got =
-            ::pread(fd->number, memory.data() + at, std::min(chunk, memory.size() - at), static_cast<off_t>(skip));
-        if (got < 0) Need(FileError(errno, "read", files[file]));
-        if (got == 0) {
-          if (++file == files.size()) return;
-          fd = std::make_unique<Descriptor>(files[file], O_RDONLY);
-          skip = 0;
-        }
-        if (read == Reading::kChecked)
-          checksums[static_cast<size_t>(rank)] ^=
-              checkpoint::ChecksumOf({memory.data() + at, static_cast<size_t>(got)});
-        at += static_cast<uint64_t>(got);
-        skip += static_cast<uint64_t>(got);
-      }
-  };
-  const auto load = [&](int rank) {
-    checkpoint::LoadRequest request;
-    request.path = path;
-    request.self = Rank(rank);
-    request.world_size = kRanks;
-    const StateRegistry& registry = ranks[static_cast<size_t>(rank)]->registry;
-    resume::Agreement agreement(&store, Rank(rank), kRanks, TimePoint::Max());
-    const auto loaded = resume::LoadReshaped(registry, request, {}, agreement);
-    Need(loaded.status());
-    const auto compared = resume::CompareHeldSums(registry, *loaded, kRanks, {}, &agreement);
-    Need(compared.status());
-    if (compared->equal == 0) Need({StatusCode::kInternal, "nothing was compared"});
-  };
-  return TimeOf([&] {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < kRanks; ++rank)
-      threads.emplace_back([&, rank] { read == Reading::kResume ? load(rank) : read_plainly(rank); });
-    for (std::thread& thread : threads) thread.join();
-  });
-}
-
-int RunTask(const Json& task) {
-  const std::string what = task["do"];
-  const Spent spent = what == "plain-write"    ? PlainWrite(task)
-                      : what == "convert"      ? Convert(task)
-                      : what == "plain-read"   ? Resume(task, Reading::kPlain)
-                      : what == "checked-read" ? Resume(task, Reading::kChecked)
-                                               : Resume(task, Reading::kResume);
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const Json told = {{"seconds", spent.seconds},
-                     {"cpu_seconds", spent.cpu_seconds},
-                     {"peak_mib", static_cast<double>(usage.ru_maxrss) / 1024}};
-  std::printf("%s\n", told.dump().c_str());
-  return 0;
 }
 
 // ---- measurement -------------------------------------------------------------------------------------------------
@@ -391,26 +211,29 @@ class Bench {
     const Json theirs = {{"do", "convert"}, {"source", source}, {"destination", At("out")},
                          {"to", to},        {"sync", true},     {"ranks", shards}};
     const Json plain = {{"do", "plain-write"}, {"source", source}, {"destination", At("plain")}};
-    const auto runs = Measure(
-        {[&] { return Ask(ours_, ours); }, [&] { return Ask(peers_, theirs); }, [&] { return Ask(ours_, plain); }},
-        [&] { cold ? Chill(source) : Warm(source); });
+    const Json disk = {{"do", "disk"}, {"source", source}, {"destination", At("plain")}};
+    const auto runs = Measure({[&] { return Ask(ours_, ours); }, [&] { return Ask(peers_, theirs); },
+                               [&] { return Ask(ours_, plain); }, [&] { return Ask(ours_, disk); }},
+                              [&] { cold ? Chill(source) : Warm(source); });
     const std::string figure = "convert/" + id + (cold ? "/cold" : "/warm");
     Report(figure, runs[0], runs[1], 5);
     // What the disk allows: no conversion can be much faster, whatever the library takes.
     Report(figure + "/against-plain-write", runs[0], runs[2], 0);
+    // The same traffic past the page cache, and nothing else: near 1 a conversion from the disk is bound by it.
+    if (cold) Report(figure + "/against-the-disk", runs[0], runs[3], 0);
   }
 
   void Resumption(const std::string& step, bool cold) {
     if (!IsAsked("resume/8-to-6")) return;
-    const Json ours = {{"do", "resume"}, {"source", step}}, plain = {{"do", "plain-read"}, {"source", step}},
-               checked = {{"do", "checked-read"}, {"source", step}};
-    const auto runs = Measure(
-        {[&] { return Ask(ours_, ours); }, [&] { return Ask(ours_, plain); }, [&] { return Ask(ours_, checked); }},
-        [&] { cold ? Chill(step) : Warm(step); });
+    std::vector<std::function<Outcome()>> tasks;
+    for (const char* what : {"resume", "plain-read", "checked-read", "summed-read"})
+      tasks.push_back([this, &step, what] { return Ask(ours_, {{"do", what}, {"source", step}}); });
+    const auto runs = Measure(tasks, [&] { cold ? Chill(step) : Warm(step); });
     const std::string figure = std::string("resume/8-to-6") + (cold ? "/cold" : "/warm");
     Report(figure, runs[0], runs[1], 0.8);
-    // What checksums alone leave of a plain read: nothing that compares them can be faster.
+    // What checksums, and sums, leave of a plain read: nothing that compares them can be faster.
     Report(figure + "/read-and-checksums-alone", runs[2], runs[1], 0);
+    Report(figure + "/read-checksums-and-sums-alone", runs[3], runs[1], 0);
   }
 
   const Options& options_;

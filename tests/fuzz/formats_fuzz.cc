@@ -51,9 +51,9 @@ bool TryNative(std::string_view body, Result<Document> (*decode)(const std::stri
 }
 
 std::string BodyOf(const std::string& sealed) {
-  const auto body = checkpoint::Unseal(sealed, "file");
+  const auto body = checkpoint::SealedBody(sealed, "file");
   KINTSUGI_CHECK(body.ok(), body.status().message());
-  return body->dump();
+  return std::string(*body);
 }
 
 // A part with a tensor of two names, in two blocks, and its manifest.

@@ -41,7 +41,7 @@ set(CPACK_DEBIAN_DEVEL_PACKAGE_NAME libkintsugi-dev)
 set(CPACK_DEBIAN_DEVEL_PACKAGE_SECTION libdevel)
 # What kintsugi-config.cmake looks for; libkintsugi.so alone (C, other languages) needs none of them.
 set(CPACK_DEBIAN_DEVEL_PACKAGE_DEPENDS "kintsugi (= ${PROJECT_VERSION})")
-set(CPACK_DEBIAN_DEVEL_PACKAGE_RECOMMENDS "libboost1.81-dev, libprotobuf-dev, libspdlog-dev, libgloo-dev, libxxhash-dev, libisal-dev, libssl-dev, nlohmann-json3-dev")
+set(CPACK_DEBIAN_DEVEL_PACKAGE_RECOMMENDS "libboost1.81-dev, libprotobuf-dev, libspdlog-dev, libgloo-dev, libxxhash-dev, libisal-dev, libssl-dev, nlohmann-json3-dev, libsimdjson-dev")
 set(CPACK_COMPONENT_DEVEL_DESCRIPTION
     "Headers and static libraries: what a trainer in C++ or C is built with, by find_package(kintsugi) or pkg-config kintsugi.")
 include(CPack)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "replica/save/arrived_sums.h"
 #include "replica/save/describe.h"
