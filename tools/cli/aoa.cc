@@ -39,7 +39,7 @@ int RefuseInput(const AoaOptions& options, const Status& status) {
 }
 
 int RunExplain(const AoaOptions& options) {
-  const Result<reshard::Json> document = ReadJson(options.spec);
+  const Result<nlohmann::json> document = ReadDocument(options.spec);
   if (!document.ok()) return RefuseInput(options, document.status());
   Result<reshard::AoaSpec> spec = reshard::ReadAoaSpec(*document);
   if (!spec.ok()) return RefuseInput(options, spec.status());

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "replica/aoa/program_text.h"
 #include "replica/formats/compare.h"
 #include "replica/formats/convert.h"
 #include "replica/formats/logical_digests.h"
@@ -179,7 +180,7 @@ Result<formats::ConvertOptions> ReadConvertOptions(const Options& options) {
   convert.write.overwrite = options.overwrite;
   if (!options.aoa.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(const std::string text, ReadInput(options.aoa));
-    KINTSUGI_ASSIGN_OR_RETURN(convert.statements, reshard::ReadStatements(text));
+    KINTSUGI_ASSIGN_OR_RETURN(convert.statements, aoa::ReadStatements(text));
   }
   if (!options.dtype.empty()) {
     const std::map<std::string, std::string> short_names = {{"bf16", "bfloat16"}, {"fp16", "float16"},

@@ -1,4 +1,5 @@
 // kintsugi reshard plan | validate | distribute: layouts as JSON.
+#include "replica/aoa/program_text.h"
 #include "replica/layout/validate.h"
 #include "tools/cli/answer.h"
 #include "tools/cli/common.h"
@@ -98,7 +99,7 @@ int RunPlan(const ReshardOptions& options) {
   if (!options.aoa.empty()) {
     const Result<std::string> text = ReadInput(options.aoa);
     if (!text.ok()) return fail(options.aoa, text.status());
-    Result<std::vector<std::string>> statements = reshard::ReadStatements(*text);
+    Result<std::vector<std::string>> statements = aoa::ReadStatements(*text);
     if (!statements.ok()) return fail(options.aoa, statements.status());
     question.statements = std::move(*statements);
   }
@@ -125,7 +126,7 @@ int RunValidate(const ReshardOptions& options) {
 }
 
 int RunDistribute(const ReshardOptions& options) {
-  const Result<reshard::Json> document = ReadJson(options.spec);
+  const Result<nlohmann::json> document = ReadDocument(options.spec);
   if (!document.ok()) return RefuseSpec(options.spec, document.status(), options.form);
   const Result<reshard::DistributeSpec> spec = reshard::ReadDistributeSpec(*document);
   if (!spec.ok()) return RefuseSpec(options.spec, spec.status(), options.form);

@@ -48,7 +48,8 @@ std::optional<LayoutError> AnswerSameNames(const plan::PlanOptions& options, Res
 }
 
 // The same verdict where names differ: what the program makes of what is stored decides.
-std::optional<Refusal> JudgeProgram(const aoa::Engine& engine, layout::StrictHandling strict, ReshardAnswer* answer) {
+std::optional<Refusal> JudgeProgram(const aoa::Engine& engine, layout::StrictHandling strict,
+                                          ReshardAnswer* answer) {
   const Metadata& source = answer->spec.source;
   answer->unexpected = engine.unexpected();
   answer->unread = engine.unread();
@@ -90,7 +91,7 @@ std::optional<Refusal> CheckRank(int32_t rank, const ReshardAnswer& answer) {
 }
 
 std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan::PlanOptions& options,
-                                     ReshardAnswer* answer) {
+                                           ReshardAnswer* answer) {
   const Metadata &source = answer->spec.source, &target = answer->spec.target;
   aoa::Options program;
   program.reverse = question.reverse;
@@ -153,25 +154,6 @@ Made AnswerReshard(ReshardQuestion question) {
     return std::move(*refusal);
   }
   return answer;
-}
-
-Result<std::vector<std::string>> ReadStatements(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos || (text[first] != '[' && text[first] != '{')) return std::vector<std::string>{text};
-  KINTSUGI_ASSIGN_OR_RETURN(const Json document, ParseJson(text));
-  const Field root(document);
-  std::optional<Field> list = root;
-  if (!root.IsList()) {
-    KINTSUGI_RETURN_IF_ERROR(root.CheckMembers({"aoa_statements"}));
-    KINTSUGI_ASSIGN_OR_RETURN(list, root.Get("aoa_statements"));
-  }
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, list->List());
-  std::vector<std::string> statements;
-  for (const Field& field : fields) {
-    KINTSUGI_ASSIGN_OR_RETURN(std::string statement, field.Text());
-    statements.push_back(std::move(statement));
-  }
-  return statements;
 }
 
 }  // namespace kintsugi::reshard

@@ -68,7 +68,4 @@ struct ReshardAnswer {
 
 std::variant<ReshardAnswer, Refusal> AnswerReshard(ReshardQuestion question);
 
-// One statement per line, or a JSON list of statements, bare or as Paddle's {"aoa_statements": [..]}.
-Result<std::vector<std::string>> ReadStatements(const std::string& text);
-
 }  // namespace kintsugi::reshard

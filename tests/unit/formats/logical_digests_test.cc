@@ -87,11 +87,11 @@ TEST_F(LogicalDigestsTest, AreReadFromWhatShowSaid) {
     EXPECT_NE(bad.status().message().find(word), std::string::npos) << bad.status().ToString();
     EXPECT_NE(bad.status().message().find("--digests"), std::string::npos) << bad.status().ToString();
   };
-  refused(nlohmann::json::array(), "no list of digests");
-  refused({{"tensors", 5}}, "no list of digests");
-  refused({{"tensors", {5}}}, "has no key");
-  refused({{"tensors", {{{"key", "emb"}}}}}, "'emb' has no digest");
-  refused({{"tensors", {{{"key", "emb"}, {"digest", "xyz"}}}}}, "'emb' has no digest");
+  refused(nlohmann::json::array(), "must be an object");
+  refused({{"tensors", 5}}, "/tensors: is 5, but must be a list");
+  refused({{"tensors", {5}}}, "/tensors/0: is 5");
+  refused({{"tensors", {{{"key", "emb"}}}}}, "lacks the member 'digest'");
+  refused({{"tensors", {{{"key", "emb"}, {"digest", "xyz"}}}}}, "/tensors/0: has a digest that is not 16 hex digits");
   refused({{"tensors",
             {{{"key", "emb"}, {"digest", "00000000000000ff"}}, {{"key", "emb"}, {"digest", "00000000000000ff"}}}}},
           "'emb' is there twice");

@@ -99,12 +99,5 @@ TEST(ReshardAnswer, TheOrderOfMembersDoesNotMatter) {
   EXPECT_EQ(MustAnswer(document.dump()).ToJson(), MustAnswer(kColumnsToRows).ToJson());
 }
 
-TEST(ReadStatements, TakesLinesOrAJsonList) {
-  EXPECT_EQ(*ReadStatements("a -> b\nc -> d\n"), std::vector<std::string>{"a -> b\nc -> d\n"});
-  EXPECT_EQ(*ReadStatements(" [\"a -> b\", \"c -> d\"]"), (std::vector<std::string>{"a -> b", "c -> d"}));
-  EXPECT_EQ(*ReadStatements(R"({"aoa_statements": ["a -> b"]})"), std::vector<std::string>{"a -> b"});
-  EXPECT_EQ(ReadStatements("[\"a -> b\", 3]").status().message(), "/1: is 3, but must be a text");
-}
-
 }  // namespace
 }  // namespace kintsugi::reshard

@@ -6,6 +6,8 @@
 namespace kintsugi::reshard {
 namespace {
 
+using Json = nlohmann::json;
+
 constexpr const char* kSpec = R"({
   "statements": ["s0, s1 -> s, axis = 1", "s -> s, dtype = 'float64'", "s^T -> d", "d -> d0, d1, axis = 1", "_ -> n"],
   "reverse": false,
@@ -16,7 +18,8 @@ constexpr const char* kSpec = R"({
   "queries": [{"key": "d0", "box": [[2, 4], [0, 1]]}, {"key": "d1", "box": [[0, 4], [0, 1]], "dtype": "float64"},
               {"key": "n", "box": [[0, 7]]}]})";
 
-std::variant<AoaAnswer, Refusal> Explained(std::string text, const std::string& from = "", const std::string& to = "") {
+std::variant<AoaAnswer, Refusal> Explained(std::string text, const std::string& from = "",
+                                                 const std::string& to = "") {
   if (const size_t at = text.find(from); !from.empty()) text.replace(at, from.size(), to);
   const auto document = ParseJson(text);
   if (!document.ok()) return SpecRefusal("FILE", document.status());

@@ -8,6 +8,8 @@
 
 namespace kintsugi::reshard {
 
+using Json = nlohmann::json;
+
 inline constexpr const char* kColumnsToRows = R"({
   "tensors": [{"key": "w", "dtype": "float32", "global_shape": [4, 6]}],
   "source": [{"rank": 0, "key": "w", "offset": [0, 0], "shape": [4, 3]},
