@@ -50,7 +50,7 @@ std::string Hint(const std::string& path, bool same_samples) {
 // By the ladder's own words: a run may also be given up for reasons that are somebody's mistake.
 bool LeftNoCopy(const IncidentRecord& incident) {
   return incident.path == "exit" &&
-         std::any_of(incident.reasons.begin(), incident.reasons.end(), [](const RungReason& refused) {
+         std::any_of(incident.reasons.begin(), incident.reasons.end(), [](const ToldReason& refused) {
            return refused.reason.find("no step that every shard still holds") != std::string::npos;
          });
 }

@@ -75,7 +75,7 @@ std::string WhyList(const IncidentRecord& incident, const ReportOptions& options
   if (incident.reasons.empty()) return out;
   out += "<ul class=\"why\">";
   size_t shown = 0;
-  for (const RungReason& reason : incident.reasons) {
+  for (const ToldReason& reason : incident.reasons) {
     if (++shown > 20) break;
     const bool taken = reason.rung == incident.path;
     out += std::string("<li") + (taken ? " class=\"taken\"" : "") + "><span>" + Safe(reason.rung, options) +

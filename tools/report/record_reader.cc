@@ -33,7 +33,7 @@ static Status ReadJson(const JsonField& f, HostInfo* host) {
                 &host->cores, "memory_bytes", &host->memory_bytes);
 }
 
-static Status ReadJson(const JsonField& f, RungReason* reason) {
+static Status ReadJson(const JsonField& f, ToldReason* reason) {
   return f.Read("rung", &reason->rung, "reason", &reason->reason);
 }
 
