@@ -58,8 +58,8 @@ Result<DigestsByKey> ReadDigests(const std::string& path, const std::function<vo
   return DigestsOf(catalog, progress);
 }
 
-DigestVerdict CompareDigests(const DigestsByKey& expected, const DigestsByKey& found) {
-  DigestVerdict verdict;
+DigestsMatch CompareDigests(const DigestsByKey& expected, const DigestsByKey& found) {
+  DigestsMatch verdict;
   for (const auto& [key, digest] : expected) {
     const auto own = found.find(key);
     if (own == found.end())

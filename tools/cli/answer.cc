@@ -66,7 +66,7 @@ int SayParts(const std::function<void(const std::function<void(std::string_view)
   return core::kExitFailed;
 }
 
-int Refuse(const reshard::Refusal& refusal, const AnswerForm& form) {
+int Refuse(const reshard::AnswerRefusal& refusal, const AnswerForm& form) {
   if (form.IsJson()) {
     Say(refusal.ToJson());
     return core::kExitUsage;

@@ -32,7 +32,7 @@ int Say(const std::string& text);
 // The same in parts, as they come.
 int SayParts(const std::function<void(const std::function<void(std::string_view)>&)>& say);
 // As JSON to standard output, or as words to standard error; exit code 2.
-int Refuse(const reshard::Refusal& refusal, const AnswerForm& form);
+int Refuse(const reshard::AnswerRefusal& refusal, const AnswerForm& form);
 int RefuseSpec(const std::string& file, const Status& status, const AnswerForm& form);
 
 void AddReshard(CLI::App& app, int& exit_code);

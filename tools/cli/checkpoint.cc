@@ -109,7 +109,7 @@ Result<std::string> VerifyAgainst(const Options& options, Json* answer) {
                             formats::ReadCatalog(options.path, options.format, {.skip_objects = true}));
   KINTSUGI_ASSIGN_OR_RETURN(const auto found, formats::DigestsOf(catalog, progress.Callback()));
   progress.Clear();
-  const formats::DigestVerdict verdict = formats::CompareDigests(expected, found);
+  const formats::DigestsMatch verdict = formats::CompareDigests(expected, found);
   (*answer)["against"] = {
       {"equal", verdict.equal}, {"other", verdict.other}, {"missing", verdict.missing}, {"more", verdict.more}};
   constexpr size_t kNamed = 8;

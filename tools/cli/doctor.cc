@@ -9,7 +9,7 @@ namespace {
 
 struct DoctorOptions {
   doctor::Needs needs;
-  doctor::Places places;
+  doctor::HostPlaces places;
   int nodes = 1;
   std::string ports;
   bool as_json = false;

@@ -71,10 +71,10 @@ std::vector<std::string> OwnCommandLine() {
   return words;
 }
 
-IncidentRecord Incident(const IncidentResult& incident, TimePoint origin, TimePoint end) {
+ReportedIncident Incident(const IncidentResult& incident, TimePoint origin, TimePoint end) {
   const core::IncidentRecord& from = incident.record;
   const auto after = [&](TimePoint t) { return (t - origin).count(); };
-  IncidentRecord to{Summarize(from, end)};
+  ReportedIncident to{Summarize(from, end)};
   if (incident.injected) to.fault = std::string(InjectionKindName(incident.injected->injection.kind));
   to.fault_ns = after(from.fault_at);
   if (incident.injected) {

@@ -104,7 +104,7 @@ int RunPlan(const ReshardOptions& options) {
     question.statements = std::move(*statements);
   }
   const auto answer = reshard::AnswerReshard(std::move(question));
-  if (const auto* refusal = std::get_if<reshard::Refusal>(&answer)) return Refuse(*refusal, options.form);
+  if (const auto* refusal = std::get_if<reshard::AnswerRefusal>(&answer)) return Refuse(*refusal, options.form);
   const auto& plan = std::get<reshard::ReshardAnswer>(answer);
   if (!options.picture.empty())
     if (const Status drawn = Draw(options, plan); !drawn.ok()) return fail("--picture", drawn);
@@ -119,7 +119,7 @@ int RunValidate(const ReshardOptions& options) {
   const auto errors = Validate(source);
   if (errors.empty())
     return Say(options.form.IsJson() ? reshard::ValidateJson(source, options.shards) : reshard::ValidateTable(source));
-  reshard::Refusal refusal = reshard::LayoutRefusal(errors.front());
+  reshard::AnswerRefusal refusal = reshard::LayoutRefusal(errors.front());
   for (size_t i = 1; i < errors.size(); ++i)
     refusal.message += (options.form.IsJson() ? "; also: " : "\nkintsugi: ") + errors[i].message;
   return Refuse(refusal, options.form);

@@ -74,7 +74,7 @@ std::string CurvePath(const RunRecord& record, const Frame& frame, const ReportO
 // The gold piece of the curve: from the last step before the fault to the first one after.
 std::string Mends(const RunRecord& record, const Frame& frame) {
   std::string out;
-  for (const IncidentRecord& incident : record.incidents) {
+  for (const ReportedIncident& incident : record.incidents) {
     const uint64_t step = incident.step.value();
     const auto before = record.LossOf(step);
     const auto after = record.LossOf(step + 1);
@@ -124,7 +124,7 @@ std::string Seams(const RunRecord& record, const Frame& frame, const ReportOptio
   int stacked = 0;
   const size_t count = std::min(record.incidents.size(), options.max_table_rows);
   for (size_t i = 0; i < count; ++i) {
-    const IncidentRecord& incident = record.incidents[i];
+    const ReportedIncident& incident = record.incidents[i];
     const double at = std::clamp(frame.XPercent(static_cast<double>(incident.step.value()) + 0.5), 0.0, 100.0);
     stacked = std::abs(at - previous) < kCrowdedPercent ? stacked + 1 : 0;
     previous = at;
@@ -176,7 +176,7 @@ std::string Legend(const RunRecord& record, bool with_reference) {
   out += "<li><i class=\"key run\"></i>" + std::string(record.incidents.empty() ? "this run" : "run with faults") +
          "</li>";
   const bool mended = std::any_of(record.incidents.begin(), record.incidents.end(),
-                                  [](const IncidentRecord& incident) { return incident.resumed_ms.has_value(); });
+                                  [](const ReportedIncident& incident) { return incident.resumed_ms.has_value(); });
   if (!record.incidents.empty()) {
     out += "<li><i class=\"key gold\"></i>" + std::string(mended ? "mended here" : "broken here") + "</li>";
   }
@@ -206,7 +206,7 @@ std::string LossRows(const RunRecord& record, const RunRecord* reference, const 
   return out + "</details>\n";
 }
 
-std::string Description(const RunRecord& record, const Comparison* comparison) {
+std::string Description(const RunRecord& record, const RunComparison* comparison) {
   std::string out =
       "Loss over " + Counted(record.last_step() - record.resumed_from, "committed step", "committed steps");
   if (!record.losses.empty()) {
@@ -222,7 +222,7 @@ std::string Description(const RunRecord& record, const Comparison* comparison) {
 
 }  // namespace
 
-std::string LossChart(const RunRecord& record, const RunRecord* reference, const Comparison* comparison,
+std::string LossChart(const RunRecord& record, const RunRecord* reference, const RunComparison* comparison,
                       const ReportOptions& options) {
   const std::string description = Description(record, comparison);
   const std::optional<Frame> frame = MakeFrame(record, reference);

@@ -32,13 +32,13 @@ struct HostInfo {
 };
 
 // The controller's stay in one phase of an incident.
-struct PhaseSpan {
+struct ControllerPhaseSpan {
   std::string phase;
   uint32_t attempt = 1;
   Generation generation;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  bool operator==(const PhaseSpan&) const = default;
+  bool operator==(const ControllerPhaseSpan&) const = default;
 };
 
 // One rank's work in one phase of an incident.
@@ -71,13 +71,13 @@ struct RankLifetime {
 };
 
 // An incident as everybody is told of it, and what stands in record.json only.
-struct IncidentRecord : IncidentSummary {
+struct ReportedIncident : IncidentSummary {
   int64_t fault_ns = 0;             // the injector's stamp, else the first signal
   std::optional<Step> struck_step;  // the step being computed when the fault struck
   std::string struck_phase;         // the trainer's phase then ("update"), empty if unknown
-  std::vector<PhaseSpan> phases;
+  std::vector<ControllerPhaseSpan> phases;
   std::vector<RankPhaseSpan> rank_phases;
-  bool operator==(const IncidentRecord&) const = default;
+  bool operator==(const ReportedIncident&) const = default;
 };
 
 // Where the run's time went; what was useful is the rest of `end_ns`.
@@ -111,7 +111,7 @@ struct RunRecord {
   uint64_t samples_consumed = 0;
   std::string samples_digest;
   int exit = 0;
-  std::vector<IncidentRecord> incidents;
+  std::vector<ReportedIncident> incidents;
   std::optional<TimeSpent> time;  // nullopt: not known, of a record of an older version
   SaveSummary saves;
 

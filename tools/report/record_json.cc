@@ -41,7 +41,7 @@ Json SavesJson(const SaveSummary& saves) {
           {"last_failure", ToUtf8(saves.last_failure)}};
 }
 
-Json PhaseJson(const PhaseSpan& span) {
+Json PhaseJson(const ControllerPhaseSpan& span) {
   return {{"phase", ToUtf8(span.phase)},
           {"attempt", span.attempt},
           {"generation", span.generation.value()},
@@ -54,7 +54,7 @@ Json RankPhaseJson(const RankPhaseSpan& span) {
       {"rank", span.rank.value()}, {"phase", ToUtf8(span.phase)}, {"start_ns", span.start_ns}, {"end_ns", span.end_ns}};
 }
 
-Json IncidentJson(const IncidentRecord& incident) {
+Json IncidentJson(const ReportedIncident& incident) {
   Json json = ToJson(static_cast<const IncidentSummary&>(incident));
   json["controller_id"] = incident.term.controller_id;
   json["fault_ns"] = incident.fault_ns;

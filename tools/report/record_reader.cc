@@ -9,7 +9,7 @@
 
 namespace kintsugi {
 
-static Status ReadJson(const JsonField& f, PhaseSpan* span) {
+static Status ReadJson(const JsonField& f, ControllerPhaseSpan* span) {
   return f.Read("phase", &span->phase, "attempt", &span->attempt, "generation", &span->generation, "start_ns",
                 &span->start_ns, "end_ns", &span->end_ns);
 }
@@ -37,7 +37,7 @@ static Status ReadJson(const JsonField& f, ToldReason* reason) {
   return f.Read("rung", &reason->rung, "reason", &reason->reason);
 }
 
-static Status ReadJson(const JsonField& f, IncidentRecord* incident) {
+static Status ReadJson(const JsonField& f, ReportedIncident* incident) {
   KINTSUGI_RETURN_IF_ERROR(f.Read("id", &incident->id, "signal", &incident->signal, "fault", &incident->fault, "ranks",
                                   &incident->ranks, "cause", &incident->cause, "step", &incident->step, "attempts",
                                   &incident->attempts, "term", &incident->term.number, "controller_id",

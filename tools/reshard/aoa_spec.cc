@@ -107,7 +107,7 @@ Result<AoaSpec> ReadAoaSpec(const nlohmann::json& document) {
   return spec;
 }
 
-std::variant<AoaAnswer, Refusal> AnswerAoa(AoaSpec spec) {
+std::variant<AoaAnswer, AnswerRefusal> AnswerAoa(AoaSpec spec) {
   aoa::Diagnostic diagnostic;
   const auto engine = aoa::Engine::Build(std::move(spec.program), &diagnostic);
   if (!engine.ok()) return ProgramRefusal(engine.status(), diagnostic);

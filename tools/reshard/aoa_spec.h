@@ -33,6 +33,6 @@ struct AoaAnswer {
 };
 
 Result<AoaSpec> ReadAoaSpec(const nlohmann::json& document);
-std::variant<AoaAnswer, Refusal> AnswerAoa(AoaSpec spec);
+std::variant<AoaAnswer, AnswerRefusal> AnswerAoa(AoaSpec spec);
 
 }  // namespace kintsugi::reshard

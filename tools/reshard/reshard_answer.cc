@@ -14,7 +14,7 @@ namespace {
 
 using layout::LayoutError;
 using layout::Metadata;
-using Made = std::variant<ReshardAnswer, Refusal>;
+using Made = std::variant<ReshardAnswer, AnswerRefusal>;
 
 void Add(const ListedMove& move, ReshardAnswer* answer) {
   answer->moves.push_back(move);
@@ -48,7 +48,7 @@ std::optional<LayoutError> AnswerSameNames(const plan::PlanOptions& options, Res
 }
 
 // The same verdict where names differ: what the program makes of what is stored decides.
-std::optional<Refusal> JudgeProgram(const aoa::Engine& engine, layout::StrictHandling strict,
+std::optional<AnswerRefusal> JudgeProgram(const aoa::Engine& engine, layout::StrictHandling strict,
                                           ReshardAnswer* answer) {
   const Metadata& source = answer->spec.source;
   answer->unexpected = engine.unexpected();
@@ -77,7 +77,7 @@ std::optional<LayoutError> JudgeNames(layout::StrictHandling strict, ReshardAnsw
   return std::nullopt;
 }
 
-std::optional<Refusal> CheckRank(int32_t rank, const ReshardAnswer& answer) {
+std::optional<AnswerRefusal> CheckRank(int32_t rank, const ReshardAnswer& answer) {
   int32_t last = -1;
   for (const Metadata* side : {&answer.spec.source, &answer.spec.target})
     if (!side->ranks.empty()) last = std::max(last, side->ranks.back());
@@ -90,7 +90,7 @@ std::optional<Refusal> CheckRank(int32_t rank, const ReshardAnswer& answer) {
        "rank " + std::to_string(rank) + " is in neither layout; their ranks are 0 to " + std::to_string(last)});
 }
 
-std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan::PlanOptions& options,
+std::optional<AnswerRefusal> AnswerRenamed(const ReshardQuestion& question, const plan::PlanOptions& options,
                                            ReshardAnswer* answer) {
   const Metadata &source = answer->spec.source, &target = answer->spec.target;
   aoa::Options program;
@@ -104,7 +104,7 @@ std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan
   if (auto refusal = JudgeProgram(*engine, question.strict, answer)) return refusal;
   const auto made = MakeRenamedPlan(source, *engine, target, options, &diagnostic);
   if (!made.ok()) {
-    Refusal refusal = LayoutRefusal(made.error());
+    AnswerRefusal refusal = LayoutRefusal(made.error());
     if (made.error().code == layout::ErrorCode::kProgram) refusal.diagnostic = diagnostic;
     return refusal;
   }
@@ -137,7 +137,7 @@ Made AnswerReshard(ReshardQuestion question) {
   // What is held need not be whole, as long as it has what is asked for: the planner sees to that.
   for (const Metadata* side : {&answer.spec.source, &answer.spec.target})
     if (const auto errors = Validate(*side, {.is_request = true, .errors_max = 1}); !errors.empty()) {
-      Refusal refusal = LayoutRefusal(errors.front());
+      AnswerRefusal refusal = LayoutRefusal(errors.front());
       refusal.message = (side == &answer.spec.source ? "source: " : "target: ") + refusal.message;
       return refusal;
     }

@@ -66,6 +66,6 @@ struct ReshardAnswer {
   std::string ToTable() const;
 };
 
-std::variant<ReshardAnswer, Refusal> AnswerReshard(ReshardQuestion question);
+std::variant<ReshardAnswer, AnswerRefusal> AnswerReshard(ReshardQuestion question);
 
 }  // namespace kintsugi::reshard

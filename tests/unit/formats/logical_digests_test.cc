@@ -48,7 +48,7 @@ TEST_F(LogicalDigestsTest, ProveAStateInAnyFormat) {
   for (const char* format : {"native", "dcp", "megatron", "paddle"}) {
     const auto found = ReadDigests(Converted(format), {});
     ASSERT_TRUE(found.ok()) << format << ": " << found.status().ToString();
-    const DigestVerdict verdict = CompareDigests(*expected, *found);
+    const DigestsMatch verdict = CompareDigests(*expected, *found);
     EXPECT_EQ(verdict.equal, 2u) << format;
     EXPECT_TRUE(verdict.other.empty() && verdict.missing.empty()) << format;
     EXPECT_EQ(verdict.more, format == std::string("paddle") ? 1u : 0u) << format;  // which keeps tied tensors apart
@@ -65,7 +65,7 @@ TEST_F(LogicalDigestsTest, NameWhatIsAnotherAndWhatIsMissing) {
   auto found = ReadDigests(Place("source.safetensors"), {});
   ASSERT_TRUE(found.ok());
   found->erase("emb");
-  const DigestVerdict verdict = CompareDigests(*expected, *found);
+  const DigestsMatch verdict = CompareDigests(*expected, *found);
   EXPECT_EQ(verdict.other, std::vector<std::string>{"norm"});
   EXPECT_EQ(verdict.missing, std::vector<std::string>{"emb"});
   EXPECT_EQ(verdict.equal + verdict.more, 0u);

@@ -38,7 +38,7 @@ TEST(ReshardAnswer, CarriesTheStepsOfAProgram) {
 }
 
 TEST(ReshardAnswer, RefusesWithCodeAndPlace) {
-  const Refusal refusal =
+  const AnswerRefusal refusal =
       MustRefuse(With(kColumnsToRows, R"("offset": [0, 0], "shape": [4, 3])", R"("offset": [0, 0], "shape": [4, 2])"));
   EXPECT_EQ(refusal.code, "hole");
   EXPECT_EQ(
@@ -54,7 +54,7 @@ TEST(ReshardAnswer, RefusesAProgramWithItsStatement) {
   EXPECT_EQ(error["statement"], 2);
   EXPECT_GT(error["column"], 0);
   EXPECT_TRUE(error["chain"].is_array());
-  const Refusal cast = MustRefuse(kRenamed, Renamed({"s0, s1 -> s, axis=1", "s^T -> d", "_ -> n"}));
+  const AnswerRefusal cast = MustRefuse(kRenamed, Renamed({"s0, s1 -> s, axis=1", "s^T -> d", "_ -> n"}));
   EXPECT_EQ(cast.code, "program");
   EXPECT_EQ(cast.key, "d");
   EXPECT_THAT(cast.message, testing::HasSubstr("float64"));
