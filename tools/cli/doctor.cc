@@ -30,7 +30,7 @@ int Examine(DoctorOptions options) {
               << std::endl;
   else
     std::cout << doctor::FindingsText(findings) << std::flush;
-  return doctor::WorstOf(findings) == doctor::Verdict::kError ? core::kExitFailed : 0;
+  return doctor::WorstOf(findings) == doctor::Severity::kError ? core::kExitFailed : 0;
 }
 
 }  // namespace
