@@ -11,6 +11,7 @@
 
 #include "integrations/c/handle.h"
 #include "runtime/base/mutex.h"
+#include "runtime/controller/incident_line.h"
 #include "runtime/inject/ledger.h"
 #include "runtime/launcher/operator_desk.h"
 #include "runtime/launcher/status_line.h"

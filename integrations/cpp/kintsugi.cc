@@ -66,7 +66,7 @@ Status SetReshape(const AgentOptions& options, const Agent& agent, std::shared_p
                                 resume::Agreement(call.store, call.rank, call.world_size, call.deadline));
   };
   save->compare_sums = [&registry](HandlerContext& call, const checkpoint::Loaded& loaded) -> Result<std::string> {
-    resume::CompareOptions compare;
+    resume::HeldSumsOptions compare;
     compare.poll = [&call]() -> Status {
       if (!call.cancel->cancelled()) return Status::Ok();
       return {StatusCode::kCancelled, "a newer generation superseded the load"};

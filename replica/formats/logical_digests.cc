@@ -1,17 +1,15 @@
 #include "replica/formats/logical_digests.h"
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "callbacks/state/key.h"
 #include "replica/formats/compare.h"
 #include "replica/save/file_system.h"
 #include "replica/save/names.h"
+#include "runtime/base/json.h"
 
 namespace kintsugi::formats {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr uint64_t kDigestFileBytesMax = uint64_t{1} << 30;
 
@@ -23,26 +21,24 @@ std::optional<uint64_t> FromHex(const std::string& text) {
 }
 
 Result<DigestsByKey> FromJson(const std::string& path) {
-  const auto bad = [&](const std::string& what) {
-    return Status(StatusCode::kDataLoss,
-                  "'" + path + "': " + what + ": make it with kintsugi ckpt show --digests CHECKPOINT");
-  };
+  const JsonSource source{.place = "'" + path + "'",
+                          .code = StatusCode::kDataLoss,
+                          .remedy = "make it with kintsugi ckpt show --digests CHECKPOINT"};
   KINTSUGI_ASSIGN_OR_RETURN(const std::string text,
                             checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), path, kDigestFileBytesMax));
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto tensors = json.is_object() ? json.find("tensors") : json.end();
-  if (!json.is_object() || tensors == json.end() || !tensors->is_array()) return bad("it is no list of digests");
+  KINTSUGI_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(text, source));
+  const JsonField root(document, source);
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField list, root.Get("tensors"));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> tensors, list.List());
   DigestsByKey digests;
-  for (const Json& tensor : *tensors) {
-    if (!tensor.is_object() || !tensor.contains("key") || !tensor["key"].is_string())
-      return bad("an entry of 'tensors' has no key");
-    if (tensor.contains("alias_of")) continue;
-    const std::string key = tensor["key"];
-    const auto digest = tensor.contains("digest") && tensor["digest"].is_string()
-                            ? FromHex(tensor["digest"].get_ref<const std::string&>())
-                            : std::nullopt;
-    if (!digest) return bad("'" + PrintableKey(key) + "' has no digest");
-    if (!digests.emplace(key, *digest).second) return bad("'" + PrintableKey(key) + "' is there twice");
+  for (const JsonField& tensor : tensors) {
+    std::string key, sum;
+    KINTSUGI_RETURN_IF_ERROR(tensor.Read("key", &key));
+    if (tensor.Find("alias_of")) continue;
+    KINTSUGI_RETURN_IF_ERROR(tensor.Read("digest", &sum));
+    const auto digest = FromHex(sum);
+    if (!digest) return tensor.Fail("has a digest that is not 16 hex digits");
+    if (!digests.emplace(key, *digest).second) return tensor.Fail("'" + PrintableKey(key) + "' is there twice");
   }
   return digests;
 }
@@ -62,8 +58,8 @@ Result<DigestsByKey> ReadDigests(const std::string& path, const std::function<vo
   return DigestsOf(catalog, progress);
 }
 
-DigestVerdict CompareDigests(const DigestsByKey& expected, const DigestsByKey& found) {
-  DigestVerdict verdict;
+DigestsMatch CompareDigests(const DigestsByKey& expected, const DigestsByKey& found) {
+  DigestsMatch verdict;
   for (const auto& [key, digest] : expected) {
     const auto own = found.find(key);
     if (own == found.end())

@@ -26,12 +26,12 @@ KINTSUGI_EXPORT Result<DigestsByKey> DigestsOf(const Catalog& catalog,
 KINTSUGI_EXPORT Result<DigestsByKey> ReadDigests(const std::string& path,
                                                  const std::function<void(uint64_t done, uint64_t total)>& progress);
 
-struct DigestVerdict {
+struct DigestsMatch {
   uint64_t equal = 0;
   // Ascending: tensors that have other bytes (or another type or shape), and those that are not there.
   std::vector<std::string> other, missing;
   uint64_t more = 0;  // tensors that nothing was said of
 };
-KINTSUGI_EXPORT DigestVerdict CompareDigests(const DigestsByKey& expected, const DigestsByKey& found);
+KINTSUGI_EXPORT DigestsMatch CompareDigests(const DigestsByKey& expected, const DigestsByKey& found);
 
 }  // namespace kintsugi::formats

@@ -2,9 +2,8 @@
 
 #include <openssl/evp.h>
 
-#include <nlohmann/json.hpp>
-
 #include "callbacks/state/key.h"
+#include "runtime/base/json.h"
 
 namespace kintsugi::formats {
 
@@ -22,15 +21,24 @@ std::string ObjectToText(const CatalogObject& object) {
   return Json{{"form", FormName(object.form)}, {"bytes", object.data.size()}, {"data", encoded}, {"path", path}}.dump();
 }
 
+static Status ReadJson(const JsonField& field, PathPart* part) {
+  uint8_t kind = 0;
+  KINTSUGI_RETURN_IF_ERROR(field.Read("kind", &kind, "text", &part->text, "number", &part->number));
+  if (kind > 2) return field.Fail("is of no kind of path");
+  part->kind = static_cast<PathPart::Kind>(kind);
+  return Status::Ok();
+}
+
 Result<CatalogObject> ObjectFromText(const std::string& key, const std::string& text) {
-  const auto bad = [&](const std::string& what) {
-    return Status(StatusCode::kDataLoss, "object '" + PrintableKey(key) + "': " + what);
-  };
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return bad("its field is not JSON");
+  const JsonSource source{.place = "object '" + PrintableKey(key) + "'", .code = StatusCode::kDataLoss};
+  const auto bad = [&](const std::string& what) { return source.Refuse(what); };
+  KINTSUGI_ASSIGN_OR_RETURN(const Json document, ParseJson(text, source));
+  const JsonField root(document, source);
   CatalogObject object;
   object.key = key;
-  const std::string form = json.value("form", Json()).is_string() ? json["form"].get<std::string>() : "";
+  std::string form, encoded;
+  uint64_t wanted = 0;
+  KINTSUGI_RETURN_IF_ERROR(root.Read("form", &form, "data", &encoded, "bytes", &wanted));
   bool known = false;
   for (const auto one : {CatalogObject::Form::kBytes, CatalogObject::Form::kPickle, CatalogObject::Form::kTorch})
     if (FormName(one) == form) {
@@ -38,24 +46,14 @@ Result<CatalogObject> ObjectFromText(const std::string& key, const std::string& 
       known = true;
     }
   if (!known) return bad("its form is unknown");
-  const Json data = json.value("data", Json()), bytes = json.value("bytes", Json());
-  if (!data.is_string() || !bytes.is_number_unsigned()) return bad("its bytes are missing");
-  const auto& encoded = data.get_ref<const std::string&>();
   object.data.resize(encoded.size() / 4 * 3);
   const int size =
       ::EVP_DecodeBlock(reinterpret_cast<unsigned char*>(object.data.data()),
                         reinterpret_cast<const unsigned char*>(encoded.data()), static_cast<int>(encoded.size()));
-  const uint64_t wanted = bytes.get<uint64_t>();
   if (size < 0 || wanted > static_cast<uint64_t>(size) || static_cast<uint64_t>(size) > wanted + 2)
     return bad("its bytes are not base64 of their length");
   object.data.resize(wanted);
-  for (const Json& part : json.value("path", Json::array())) {
-    if (!part.is_object() || !part.value("kind", Json()).is_number_unsigned() || part["kind"].get<uint64_t>() > 2 ||
-        !part.value("text", Json()).is_string() || !part.value("number", Json()).is_number_integer())
-      return bad("its path is none");
-    object.path.push_back({static_cast<PathPart::Kind>(part["kind"].get<int>()), part["text"].get<std::string>(),
-                           part["number"].get<int64_t>()});
-  }
+  KINTSUGI_RETURN_IF_ERROR(root.ReadIfAny("path", &object.path));
   return object;
 }
 

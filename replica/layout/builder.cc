@@ -5,6 +5,7 @@
 
 #include "replica/layout/metadata_writer.h"
 #include "replica/layout/refuse.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::layout {
 
@@ -47,6 +48,7 @@ uint32_t MetadataBuilder::AddReplicaId(std::span<const int64_t> id) {
 
 void MetadataBuilder::AddShard(int32_t rank, uint32_t key, const int64_t* lo, const int64_t* hi, FlatRange flat,
                                uint32_t replica) {
+  KINTSUGI_CHECK(key < keys_.size() && replica < replica_ids_.size(), "a shard's key and replica id were added before");
   entries_.push_back({coordinates_.size(), flat, key, {rank, replica}});
   coordinates_.insert(coordinates_.end(), lo, lo + keys_[key].axes);
   coordinates_.insert(coordinates_.end(), hi, hi + keys_[key].axes);

@@ -1,5 +1,7 @@
 #include "replica/plan/aoa_tensors.h"
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::plan {
 
 aoa::Tensors TensorsOf(const layout::Metadata& metadata) {
@@ -32,6 +34,7 @@ aoa::Box AoaBox(const layout::Box& box) {
 }
 
 layout::Box LayoutBox(const aoa::Box& box) {
+  KINTSUGI_CHECK(box.size() <= layout::kAxesMax, "a box has at most " + std::to_string(layout::kAxesMax) + " axes");
   layout::Box result;
   result.axes = static_cast<int>(box.size());
   for (int axis = 0; axis < result.axes; ++axis) {

@@ -1,6 +1,9 @@
 #include "replica/plan/holder_sets.h"
 
 #include <algorithm>
+#include <functional>
+
+#include "runtime/base/check.h"
 
 namespace kintsugi::plan {
 namespace {
@@ -26,6 +29,9 @@ uint32_t HolderSets::Intern(std::span<const int32_t> ranks) {
   const auto [begin, end] = by_hash_.equal_range(hash);
   for (auto it = begin; it != end; ++it)
     if (IsSame(Ranks(it->second), ranks)) return last_ = it->second;
+  KINTSUGI_CHECK(
+      !ranks.empty() && std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end(),
+      "holders are ranks, ascending and distinct");
   last_ = static_cast<uint32_t>(first_.size() - 1);
   by_hash_.emplace(hash, last_);
   ranks_.insert(ranks_.end(), ranks.begin(), ranks.end());

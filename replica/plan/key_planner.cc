@@ -4,6 +4,7 @@
 
 #include "replica/layout/cover.h"
 #include "replica/plan/describe.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::plan {
 
@@ -27,7 +28,10 @@ KeyPlanner::KeyPlanner(const Metadata& source, const Metadata& target, const Pla
 
 std::optional<LayoutError> KeyPlanner::Add(uint32_t target_key) {
   const KeyMeta& key = target_.keys[target_key];
-  const KeyMeta& held = source_.Find(key.name).front();
+  const auto stored = source_.Find(key.name);
+  KINTSUGI_CHECK(!stored.empty(), "what is planned for is stored: '" + key.name + "'");
+  KINTSUGI_CHECK(plan_.keys.empty() || plan_.keys.back().target_key < target_key, "keys come in order");
+  const KeyMeta& held = stored.front();
   KeyMoves& added = plan_.keys.emplace_back();
   added = {static_cast<uint32_t>(&held - source_.keys.data()), target_key, plan_.moves.size(), 0,
            plan_.coordinates.size()};

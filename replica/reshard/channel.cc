@@ -26,7 +26,7 @@ std::string Channel::BeforeFirst() const { return "before " + plan_.Resolve(entr
 
 // --- sending -------------------------------------------------------------------------------------------------------
 
-const uint8_t* Outbox::RunOf(const Message& message) const {
+const uint8_t* MoveOutbox::RunOf(const Message& message) const {
   const Message::Piece* piece = OnlyPiece(message);
   if (piece == nullptr) return nullptr;
   const BoundMove move = plan_.Resolve(piece->entry);
@@ -34,14 +34,14 @@ const uint8_t* Outbox::RunOf(const Message& message) const {
   return run ? run + piece->part.start * move.element_bytes : nullptr;
 }
 
-bool Outbox::is_staged() const {
+bool MoveOutbox::is_staged() const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const BoundPlan::Entry& entry) {
     const BoundMove move = plan_.Resolve(entry);
     return !move.is_object() && (move.move->bytes < kLargeBytes || ContiguousSource(move) == nullptr);
   });
 }
 
-Status Outbox::Pack() {
+Status MoveOutbox::Pack() {
   MessageCursor cursor = Cursor();
   Filled filled;
   while (cursor.Next(&filled.message)) {
@@ -61,7 +61,7 @@ Status Outbox::Pack() {
   return Status::Ok();
 }
 
-Status Outbox::Send() {
+Status MoveOutbox::Send() {
   const Hello hello = MakeHello();
   KINTSUGI_RETURN_IF_ERROR(SendBytes(link_, &hello, sizeof(hello), options_.deadline).Annotate(BeforeFirst()));
   if (!is_staged()) {
@@ -78,7 +78,7 @@ Status Outbox::Send() {
   return Status::Ok();
 }
 
-Status Outbox::SendOne(const Message& message, const uint8_t* buffer) {
+Status MoveOutbox::SendOne(const Message& message, const uint8_t* buffer) {
   ++counters_.messages;
   if (message.is_object) return SendObject(plan_.Resolve(message.pieces[0].entry));
   const auto size_bytes = static_cast<uint64_t>(message.size_bytes);
@@ -94,7 +94,7 @@ Status Outbox::SendOne(const Message& message, const uint8_t* buffer) {
   return Status::Ok();
 }
 
-Status Outbox::SendObject(const BoundMove& move) {
+Status MoveOutbox::SendObject(const BoundMove& move) {
   const uint64_t size_bytes = move.source->size_bytes;
   KINTSUGI_RETURN_IF_ERROR(SendBytes(link_, &size_bytes, sizeof(size_bytes), options_.deadline));
   KINTSUGI_RETURN_IF_ERROR(link_.Send(*move.source, 0, size_bytes, options_.deadline));
@@ -104,7 +104,7 @@ Status Outbox::SendObject(const BoundMove& move) {
 
 // --- receiving -----------------------------------------------------------------------------------------------------
 
-uint8_t* Inbox::RunOf(const Message& message) const {
+uint8_t* MoveInbox::RunOf(const Message& message) const {
   const Message::Piece* piece = OnlyPiece(message);
   if (piece == nullptr) return nullptr;
   const BoundMove move = plan_.Resolve(piece->entry);
@@ -112,14 +112,14 @@ uint8_t* Inbox::RunOf(const Message& message) const {
   return run ? run + piece->part.start * move.element_bytes : nullptr;
 }
 
-bool Inbox::is_staged() const {
+bool MoveInbox::is_staged() const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const BoundPlan::Entry& entry) {
     const BoundMove move = plan_.Resolve(entry);
     return !move.is_object() && (move.move->bytes < kLargeBytes || ContiguousTarget(move) == nullptr);
   });
 }
 
-Status Inbox::CheckHello() {
+Status MoveInbox::CheckHello() {
   Hello found;
   const Hello wanted = MakeHello();
   KINTSUGI_RETURN_IF_ERROR(link_.Receive(&found, sizeof(found), options_.deadline));
@@ -137,7 +137,7 @@ Status Inbox::CheckHello() {
   return Status::Ok();
 }
 
-Status Inbox::Receive() {
+Status MoveInbox::Receive() {
   KINTSUGI_RETURN_IF_ERROR(CheckHello().Annotate(BeforeFirst()));
   const bool has_unpacker = is_staged();
   MessageCursor cursor = Cursor();
@@ -153,7 +153,7 @@ Status Inbox::Receive() {
   return Status::Ok();
 }
 
-Status Inbox::Unpack() {
+Status MoveInbox::Unpack() {
   Filled filled;
   while (handover_.Get(&filled)) {
     const uint8_t* at = filled.buffer;
@@ -167,7 +167,7 @@ Status Inbox::Unpack() {
   return Status::Ok();
 }
 
-Status Inbox::ReceiveOne(const Message& message, uint8_t* buffer) {
+Status MoveInbox::ReceiveOne(const Message& message, uint8_t* buffer) {
   ++counters_.messages;
   if (message.is_object) return ReceiveObject(plan_.Resolve(message.pieces[0].entry));
   uint8_t* to = buffer ? buffer : RunOf(message);
@@ -178,7 +178,7 @@ Status Inbox::ReceiveOne(const Message& message, uint8_t* buffer) {
   return Status::Ok();
 }
 
-Status Inbox::ReceiveObject(const BoundMove& move) {
+Status MoveInbox::ReceiveObject(const BoundMove& move) {
   uint64_t size_bytes = 0;
   KINTSUGI_RETURN_IF_ERROR(link_.Receive(&size_bytes, sizeof(size_bytes), options_.deadline));
   if (size_bytes > options_.object_bytes_max)

@@ -1,4 +1,4 @@
-// The two ends of one direction of a link: Outbox sends what one rank has for another, Inbox takes it (private to this
+// The two ends of one direction of a link: MoveOutbox sends what one rank has for another, MoveInbox takes it (private to this
 // folder).
 //
 // What: each has two stages: packing and sending, receiving and unpacking. They run on a thread each, with a Handover
@@ -55,7 +55,7 @@ class Channel {
   Handover handover_;
 };
 
-class Outbox : public Channel {
+class MoveOutbox : public Channel {
  public:
   using Channel::Channel;
   // Some message must be packed: Pack runs beside Send.
@@ -70,7 +70,7 @@ class Outbox : public Channel {
   Status SendObject(const BoundMove& move);
 };
 
-class Inbox : public Channel {
+class MoveInbox : public Channel {
  public:
   using Channel::Channel;
   bool is_staged() const;

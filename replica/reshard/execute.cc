@@ -39,11 +39,11 @@ class Execution {
   Status MakeChannels() {
     for (const auto& [peer, entries] : plan_.outgoing()) {
       KINTSUGI_ASSIGN_OR_RETURN(Link * link, LinkTo(peer));
-      outboxes_.push_back(std::make_unique<Outbox>(plan_, entries, *link, options_, counters_));
+      outboxes_.push_back(std::make_unique<MoveOutbox>(plan_, entries, *link, options_, counters_));
     }
     for (const auto& [peer, entries] : plan_.incoming()) {
       KINTSUGI_ASSIGN_OR_RETURN(Link * link, LinkTo(peer));
-      inboxes_.push_back(std::make_unique<Inbox>(plan_, entries, *link, options_, counters_));
+      inboxes_.push_back(std::make_unique<MoveInbox>(plan_, entries, *link, options_, counters_));
     }
     return Status::Ok();
   }
@@ -163,8 +163,8 @@ class Execution {
   const std::span<Link* const> links_;
   const ExecuteOptions& options_;
   Counters counters_;
-  std::vector<std::unique_ptr<Outbox>> outboxes_;
-  std::vector<std::unique_ptr<Inbox>> inboxes_;
+  std::vector<std::unique_ptr<MoveOutbox>> outboxes_;
+  std::vector<std::unique_ptr<MoveInbox>> inboxes_;
   std::vector<std::thread> threads_;
   int64_t local_bytes_ = 0;
   std::atomic<bool> failed_{false};

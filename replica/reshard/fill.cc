@@ -7,6 +7,7 @@
 #include "replica/reshard/affine_parts.h"
 #include "replica/reshard/check_binding.h"
 #include "replica/reshard/copy_part.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::reshard {
 namespace {
@@ -108,6 +109,7 @@ Status Filler::Carry(const Range& range, const DestinationCopy& copy, int64_t* e
 }
 
 Result<const uint8_t*> Filler::Fill(uint32_t target_piece, std::span<uint8_t> buffer) const {
+  KINTSUGI_CHECK(buffer.size() >= ByteCount(target_piece), "the buffer holds the piece");
   if (renamed_) return FillRenamed(target_piece, buffer);
   const KeyMeta& key = target_->keys[target_->KeyOfPiece(target_piece)];
   const PieceView piece = target_->Piece(key, target_piece);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "replica/reshard/copy_part.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::reshard {
 
@@ -35,7 +36,9 @@ class MessageCursor {
  public:
   // REQUIRES: message_bytes >= kMessageBytesMin.
   MessageCursor(const BoundPlan& plan, const std::vector<BoundPlan::Entry>& entries, int64_t message_bytes)
-      : plan_(plan), entries_(entries), message_bytes_(message_bytes) {}
+      : plan_(plan), entries_(entries), message_bytes_(message_bytes) {
+    KINTSUGI_CHECK(message_bytes >= kMessageBytesMin, "a message holds an element");
+  }
 
   // False: that was the last.
   bool Next(Message* message);

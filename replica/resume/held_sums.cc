@@ -178,7 +178,7 @@ Result<Bytes> JudgeAll(const std::vector<TensorSum>& sums, const std::vector<Byt
 
 // Fills the sums: those that were taken on arrival, the others from memory, several tensors at once.
 Status SumUp(const StateRegistry& registry, const std::map<std::string, uint64_t>& arrived,
-             const CompareOptions& options, int threads, std::vector<Held>* held) {
+             const HeldSumsOptions& options, int threads, std::vector<Held>* held) {
   std::vector<Held*> open;
   for (Held& one : *held)
     if (const auto sum = arrived.find(one.shard->key); sum != arrived.end())
@@ -230,7 +230,7 @@ std::string SumsCompared::Note() const {
 }
 
 Result<SumsCompared> CompareHeldSums(const StateRegistry& registry, const checkpoint::Loaded& loaded, int world_size,
-                                     const CompareOptions& options, Agreement* agreement) {
+                                     const HeldSumsOptions& options, Agreement* agreement) {
   const std::vector<TensorSum>& sums = loaded.info.manifest.tensor_sums;
   SumsCompared compared;
   compared.has_sums = !sums.empty();

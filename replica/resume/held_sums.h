@@ -32,14 +32,14 @@ struct SumsCompared {
   std::string Note() const;
 };
 
-struct CompareOptions {
+struct HeldSumsOptions {
   int threads = 0;               // 0: as the cores allow
   std::function<Status()> poll;  // its error ends the comparison; empty: nothing does
 };
 
 // `loaded`: what this rank's load gave; its manifest has the sums.
 KINTSUGI_EXPORT Result<SumsCompared> CompareHeldSums(const StateRegistry& registry, const checkpoint::Loaded& loaded,
-                                                     int world_size, const CompareOptions& options,
+                                                     int world_size, const HeldSumsOptions& options,
                                                      Agreement* agreement);
 
 }  // namespace kintsugi::resume

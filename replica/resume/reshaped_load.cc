@@ -4,10 +4,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
+#include "replica/aoa/program_text.h"
 #include "replica/formats/compare.h"
 #include "replica/formats/format.h"
 #include "replica/formats/values.h"
@@ -394,25 +394,11 @@ Result<Loaded> LoadReshaped(const StateRegistry& registry, const LoadRequest& re
 }
 
 Result<std::vector<std::string>> ReadProgram(const std::string& path) {
-  const auto fail = [&](const std::string& what) {
-    return Status(StatusCode::kInvalidArgument, "AOA program '" + path + "' " + what);
-  };
   KINTSUGI_ASSIGN_OR_RETURN(const std::string text,
                             checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), path, kProgramBytesMax));
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) return fail("is empty");
-  if (text[first] != '[' && text[first] != '{') return std::vector<std::string>{text};
-  auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (document.is_object() && document.size() == 1 && document.contains("aoa_statements"))
-    document = nlohmann::json(std::move(document["aoa_statements"]));
-  if (!document.is_array())
-    return fail("is neither statements, nor a JSON list of them, nor {\"aoa_statements\": [..]}");
-  std::vector<std::string> statements;
-  for (const auto& entry : document) {
-    if (!entry.is_string()) return fail("has an entry that is no text");
-    statements.push_back(entry.get<std::string>());
-  }
-  return statements;
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    return Status(StatusCode::kInvalidArgument, "AOA program '" + path + "' is empty");
+  return aoa::ReadStatements(text, {.place = "AOA program '" + path + "'"});
 }
 
 }  // namespace kintsugi::resume

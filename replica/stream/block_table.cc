@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/host_checksum.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 
@@ -19,6 +20,7 @@ size_t BlockTable::ItemOf(uint64_t block) const {
 }
 
 std::vector<BlockRun> BlockTable::Runs(const BlockRange& range) const {
+  KINTSUGI_CHECK(range.first <= blocks() && range.count <= blocks() - range.first, "blocks are the table's");
   std::vector<BlockRun> runs;
   for (uint64_t block = range.first; block < range.first + range.count;) {
     const size_t number = ItemOf(block);

@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 namespace {
 
@@ -61,6 +63,7 @@ Status CudaLane::GrowDevice(Slot& slot, uint64_t size_bytes) {
 }
 
 Status CudaLane::Grow(Slot& slot, uint64_t size_bytes) {
+  KINTSUGI_CHECK(!slot.busy, "buffers of a slot that is busy stay where they are");
   KINTSUGI_RETURN_IF_ERROR(GrowHost(slot, size_bytes));
   return GrowDevice(slot, size_bytes);
 }

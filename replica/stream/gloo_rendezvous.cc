@@ -16,6 +16,7 @@
 #include "replica/stream/gloo_rendezvous.pb.h"
 #include "replica/stream/loop_turns.h"
 #include "replica/stream/store_wait.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
@@ -241,6 +242,7 @@ std::vector<int> GlooNeighbours(int rank, int size, GlooPairs pairs) {
 
 Result<std::vector<std::shared_ptr<gloo::Context>>> ConnectGlooContexts(Store& store, const GlooJoin& join,
                                                                         const std::vector<GlooMembers>& groups) {
+  KINTSUGI_CHECK(join.device != nullptr, "a rendezvous is made over a device");
   return Rendezvous(store, join, groups).Run();
 }
 

@@ -28,7 +28,7 @@ namespace kintsugi {
 // tree those at distances of powers of two, both ways round (at most 2 log2(size) members).
 std::vector<int> GlooNeighbours(int rank, int size, GlooPairs pairs);
 
-// One connected context for each of `groups`, in their order. REQUIRES: valid options, options.device set.
+// One connected context for each of `groups`, in their order. REQUIRES: `join` has a device.
 Result<std::vector<std::shared_ptr<gloo::Context>>> ConnectGlooContexts(Store& store, const GlooJoin& join,
                                                                         const std::vector<GlooMembers>& groups);
 

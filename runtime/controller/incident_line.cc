@@ -26,4 +26,45 @@ std::string IncidentLine(const core::IncidentRecord& record, TimePoint now) {
                               {"steps_lost", std::to_string(StepsLost(record))}});
 }
 
+IncidentSummary Summarize(const core::IncidentRecord& record, TimePoint now) {
+  const auto since_fault = [&](std::optional<TimePoint> t) -> std::optional<double> {
+    return t ? std::optional(ToMilliseconds(*t - record.fault_at)) : std::nullopt;
+  };
+  IncidentSummary told;
+  told.id = record.id;
+  told.signal = std::string(core::FaultKindName(record.signal));
+  told.fault = told.signal;
+  told.ranks = record.ranks;
+  told.cause = record.cause;
+  told.step = record.step.value_or(Step());
+  told.attempts = static_cast<uint32_t>(record.attempts);
+  told.term = record.term;
+  told.generation = record.generation;
+  told.path = record.rung ? std::string(core::RungName(*record.rung)) : "";
+  for (const core::RungReason& reason : core::ReasonsOf(record))
+    told.reasons.push_back({std::string(core::RungName(reason.rung)), reason.text});
+  told.detected_ms = since_fault(record.detected_at);
+  told.parked_ms = since_fault(record.parked_at);
+  told.rebuilt_ms = since_fault(record.rebuilt_at);
+  told.repaired_ms = since_fault(record.repaired_at);
+  told.resumed_ms = since_fault(record.resumed_at);
+  told.bytes_streamed = record.bytes_moved;
+  if (record.bytes_moved > 0 && record.repaired_at && record.rebuilt_at) {
+    const double seconds = ToMilliseconds(*record.repaired_at - *record.rebuilt_at) / 1000;
+    if (seconds > 0) told.stream_gbps = static_cast<double>(record.bytes_moved) / seconds / 1e9;
+  }
+  told.sources = record.sources;
+  told.down_ms = DownMilliseconds(record, now);
+  told.steps_lost = StepsLost(record);
+  return told;
+}
+
+nlohmann::json IncidentJson(const core::IncidentRecord& record, bool over, TimePoint now) {
+  nlohmann::json json = ToJson(Summarize(record, now));
+  json["over"] = over;
+  if (!record.step) json["step"] = nullptr;
+  if (!record.rung) json["path"] = nullptr;
+  return json;
+}
+
 }  // namespace kintsugi

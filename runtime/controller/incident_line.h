@@ -1,4 +1,4 @@
-// The one line at warning level that tells of an incident, whoever hosts the controller.
+// What is told of an incident, whoever hosts the controller: a line of the log, and a summary for programs.
 //
 // Errors: none.
 // Threads: pure functions.
@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "runtime/base/incident_summary.h"
 #include "runtime/core/controller_types.h"
 
 namespace kintsugi {
@@ -19,5 +20,11 @@ double DownMilliseconds(const core::IncidentRecord& record, TimePoint now);
 
 // "event=incident id= cause= ranks= rung= down_ms= steps_lost=", for incidents that are over at `now`.
 std::string IncidentLine(const core::IncidentRecord& record, TimePoint now);
+
+// What everybody is told of it. `fault` is the signal: who injected it knows better.
+IncidentSummary Summarize(const core::IncidentRecord& record, TimePoint now);
+
+// The same as JSON, with `over` beside it; a step or a rung that was not chosen yet is null.
+nlohmann::json IncidentJson(const core::IncidentRecord& record, bool over, TimePoint now);
 
 }  // namespace kintsugi

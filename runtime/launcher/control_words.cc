@@ -1,7 +1,8 @@
 #include "runtime/launcher/control_words.h"
 
 #include <limits>
-#include <nlohmann/json.hpp>
+
+#include "runtime/base/json.h"
 
 namespace kintsugi {
 namespace {
@@ -21,8 +22,9 @@ Result<std::string> TextOf(const json& object, const char* field) {
 }  // namespace
 
 Result<ControlWords> ReadControlWords(std::string_view request) {
-  const json parsed = json::parse(request, nullptr, false);
-  if (parsed.is_discarded()) return Wrong("is not JSON in UTF-8");
+  const Result<json> document = ParseJson(request);
+  if (!document.ok()) return Wrong("is not JSON in UTF-8; " + document.status().message());
+  const json& parsed = *document;
   if (!parsed.is_object())
     return Wrong(std::string("is a JSON ") + parsed.type_name() +
                  ": it must be an object, as in {\"command\": \"status\"}");

@@ -25,31 +25,6 @@ std::string TooManyWait(const std::string& what) {
 
 }  // namespace
 
-json IncidentJson(const core::IncidentRecord& record, bool over, TimePoint now) {
-  const auto since_fault = [&](std::optional<TimePoint> t) {
-    return t ? json(ToMilliseconds(*t - record.fault_at)) : json();
-  };
-  json reasons = json::array();
-  for (const core::RungReason& reason : core::ReasonsOf(record))
-    reasons.push_back({{"rung", core::RungName(reason.rung)}, {"reason", reason.text}});
-  json ranks = json::array();
-  for (Rank rank : record.ranks) ranks.push_back(rank.value());
-  return {{"id", record.id},
-          {"over", over},
-          {"signal", core::FaultKindName(record.signal)},
-          {"ranks", std::move(ranks)},
-          {"cause", record.cause},
-          {"step", record.step ? json(record.step->value()) : json()},
-          {"steps_lost", StepsLost(record)},
-          {"down_ms", DownMilliseconds(record, now)},
-          {"attempts", record.attempts},
-          {"generation", record.generation.value()},
-          {"path", record.rung ? json(core::RungName(*record.rung)) : json()},
-          {"reasons", std::move(reasons)},
-          {"detected_ms", since_fault(record.detected_at)},
-          {"resumed_ms", since_fault(record.resumed_at)}};
-}
-
 std::string IncidentsLine(const std::vector<core::IncidentRecord>& over,
                           const std::optional<core::IncidentRecord>& under_way) {
   json incidents = json::array();

@@ -20,8 +20,6 @@
 
 namespace kintsugi {
 
-// As in summary.json (tools/report), with `over` beside it.
-nlohmann::json IncidentJson(const core::IncidentRecord& record, bool over, TimePoint now);
 // The answer to `incidents`.
 std::string IncidentsLine(const std::vector<core::IncidentRecord>& over,
                           const std::optional<core::IncidentRecord>& under_way);

@@ -19,7 +19,10 @@ class ClientHandshake final : public Handshake {
   std::string Begin() override;
   HandshakeStep Consume(std::string_view* bytes) override;
   HandshakeFailure AtEndOfStream() const override { return reader_.AtEndOfStream(); }
-  const PeerIdentity& peer() const override { return peer_; }
+  const PeerIdentity& peer() const override {
+    KINTSUGI_CHECK(!peer_.session_id.empty(), "a peer is known when the handshake is done");
+    return peer_;
+  }
 
  private:
   enum class State { kChallenge, kProof, kEnded };
@@ -120,6 +123,7 @@ HandshakeFailure ClientHandshake::Refused(wire::Refusal::Reason reason) const {
 
 std::unique_ptr<Handshake> MakeClientHandshake(Identity self, std::shared_ptr<const Secret> secret,
                                                const Nonce& nonce) {
+  KINTSUGI_CHECK(ValidateIdentity(self).ok(), "this side's own identity is valid");
   return std::make_unique<ClientHandshake>(std::move(self), std::move(secret), nonce);
 }
 

@@ -20,7 +20,10 @@ class ServerHandshake final : public Handshake {
   std::string Begin() override { return {}; }
   HandshakeStep Consume(std::string_view* bytes) override;
   HandshakeFailure AtEndOfStream() const override { return reader_.AtEndOfStream(); }
-  const PeerIdentity& peer() const override { return peer_; }
+  const PeerIdentity& peer() const override {
+    KINTSUGI_CHECK(!peer_.session_id.empty(), "a peer is known when the handshake is done");
+    return peer_;
+  }
 
  private:
   enum class State { kHello, kProof, kEnded };
@@ -111,6 +114,7 @@ void ServerHandshake::Refuse(wire::Refusal::Reason wire_reason, HandshakeFailure
 
 std::unique_ptr<Handshake> MakeServerHandshake(Identity self, std::shared_ptr<const Secret> secret, const Nonce& nonce,
                                                const SessionId& session_id) {
+  KINTSUGI_CHECK(ValidateIdentity(self).ok(), "this side's own identity is valid");
   return std::make_unique<ServerHandshake>(std::move(self), std::move(secret), nonce, session_id);
 }
 

@@ -122,7 +122,7 @@ Times Measure(uint64_t shards, int runs) {
       question.spec = std::move(*spec);
       const auto answer = reshard::AnswerReshard(std::move(question));
       const auto* plan = std::get_if<reshard::ReshardAnswer>(&answer);
-      if (!plan) Need({StatusCode::kInternal, std::get<reshard::Refusal>(answer).message});
+      if (!plan) Need({StatusCode::kInternal, std::get<reshard::AnswerRefusal>(answer).message});
       size_t answer_bytes = 0;
       plan->WriteJson([&](std::string_view part) { answer_bytes += part.size(); });
       if (answer_bytes == 0) Need({StatusCode::kInternal, "no answer"});

@@ -16,7 +16,7 @@ std::string LossText(std::optional<double> loss) {
 
 std::string PathOf(const RunRecord& run) {
   std::string path;
-  for (const IncidentRecord& incident : run.incidents)
+  for (const ReportedIncident& incident : run.incidents)
     if (!incident.path.empty()) path += (path.empty() ? "" : ", ") + incident.path;
   return path;
 }
@@ -48,9 +48,9 @@ std::string Hint(const std::string& path, bool same_samples) {
 }
 
 // By the ladder's own words: a run may also be given up for reasons that are somebody's mistake.
-bool LeftNoCopy(const IncidentRecord& incident) {
+bool LeftNoCopy(const ReportedIncident& incident) {
   return incident.path == "exit" &&
-         std::any_of(incident.reasons.begin(), incident.reasons.end(), [](const RungReason& refused) {
+         std::any_of(incident.reasons.begin(), incident.reasons.end(), [](const ToldReason& refused) {
            return refused.reason.find("no step that every shard still holds") != std::string::npos;
          });
 }
@@ -78,7 +78,7 @@ std::string_view CertifyOutcomeName(CertifyOutcome outcome) {
 }
 
 std::string DifferenceBetween(const RunRecord& run, const RunRecord& reference) {
-  const Comparison same = Compare(run, reference);
+  const RunComparison same = Compare(run, reference);
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
   if (run.steps != reference.steps)

@@ -45,9 +45,9 @@ Result<std::string> ReadInput(const std::string& file) {
   return text;
 }
 
-Result<reshard::Json> ReadJson(const std::string& file) {
+Result<nlohmann::json> ReadDocument(const std::string& file) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::string text, ReadInput(file));
-  return reshard::ParseJson(text);
+  return ParseJson(text);
 }
 
 int Say(const std::string& text) {
@@ -66,7 +66,7 @@ int SayParts(const std::function<void(const std::function<void(std::string_view)
   return core::kExitFailed;
 }
 
-int Refuse(const reshard::Refusal& refusal, const AnswerForm& form) {
+int Refuse(const reshard::AnswerRefusal& refusal, const AnswerForm& form) {
   if (form.IsJson()) {
     Say(refusal.ToJson());
     return core::kExitUsage;

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "tools/reshard/json_field.h"
+#include "runtime/base/json.h"
 #include "tools/reshard/refusal.h"
 
 namespace kintsugi::cli {
@@ -25,14 +25,14 @@ void AddAnswerForm(CLI::App& command, AnswerForm& form);
 Result<std::string> ReadInput(const std::string& file);
 // "FILE" or "standard input", for messages.
 std::string PlaceOf(const std::string& file);
-Result<reshard::Json> ReadJson(const std::string& file);
+Result<nlohmann::json> ReadDocument(const std::string& file);
 
 // To standard output with exit code 0.
 int Say(const std::string& text);
 // The same in parts, as they come.
 int SayParts(const std::function<void(const std::function<void(std::string_view)>&)>& say);
 // As JSON to standard output, or as words to standard error; exit code 2.
-int Refuse(const reshard::Refusal& refusal, const AnswerForm& form);
+int Refuse(const reshard::AnswerRefusal& refusal, const AnswerForm& form);
 int RefuseSpec(const std::string& file, const Status& status, const AnswerForm& form);
 
 void AddReshard(CLI::App& app, int& exit_code);

@@ -33,18 +33,18 @@ macros only. A mistake is {"ok":false,"error":{"statement","column","message","c
 
 // No statement is at fault, but the form of the error is the same.
 int RefuseInput(const AoaOptions& options, const Status& status) {
-  reshard::Refusal refusal = reshard::SpecRefusal(PlaceOf(options.spec), status);
+  reshard::AnswerRefusal refusal = reshard::SpecRefusal(PlaceOf(options.spec), status);
   refusal.diagnostic.emplace();
   return Refuse(refusal, options.form);
 }
 
 int RunExplain(const AoaOptions& options) {
-  const Result<reshard::Json> document = ReadJson(options.spec);
+  const Result<nlohmann::json> document = ReadDocument(options.spec);
   if (!document.ok()) return RefuseInput(options, document.status());
   Result<reshard::AoaSpec> spec = reshard::ReadAoaSpec(*document);
   if (!spec.ok()) return RefuseInput(options, spec.status());
   const auto answer = reshard::AnswerAoa(std::move(*spec));
-  if (const auto* refusal = std::get_if<reshard::Refusal>(&answer)) return Refuse(*refusal, options.form);
+  if (const auto* refusal = std::get_if<reshard::AnswerRefusal>(&answer)) return Refuse(*refusal, options.form);
   const auto& found = std::get<reshard::AoaAnswer>(answer);
   return Say(options.form.IsJson() ? found.ToJson() : found.ToTable());
 }

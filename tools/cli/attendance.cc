@@ -2,7 +2,7 @@
 
 namespace kintsugi::cli {
 
-void AddAttendanceOptions(CLI::App& app, Attendance& attendance) {
+void AddAttendanceOptions(CLI::App& app, AttendanceOptions& attendance) {
   app.add_option("--metrics", attendance.metrics,
                  "Serve metrics for Prometheus at http://[ADDR:]PORT/metrics; ADDR is 127.0.0.1 unless given, port 0\n"
                  "any that is free. Every node may have one; what is the whole run's comes from the one that leads");
@@ -28,8 +28,8 @@ void AddAttendanceOptions(CLI::App& app, Attendance& attendance) {
       ->capture_default_str();
 }
 
-Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const Attendance& attendance, const RunOptions& options,
-                                                              std::shared_ptr<LogSink> log) {
+Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const AttendanceOptions& attendance,
+                                                              const RunOptions& options, std::shared_ptr<LogSink> log) {
   observe::ObservatoryOptions wanted;
   wanted.on_incident = attendance.on_incident;
   wanted.record_of = [options](const RunResult& result) { return MakeRecord(options, result); };

@@ -8,7 +8,7 @@
 
 namespace kintsugi::cli {
 
-struct Attendance {
+struct AttendanceOptions {
   std::string metrics, page;  // [ADDR:]PORT; empty: not served
   std::string page_token;     // a file; empty: the page takes no orders
   std::string on_incident;    // a command; empty: none
@@ -18,11 +18,11 @@ struct Attendance {
   bool any() const { return restarts > 0 || !(metrics + page + page_token + on_incident + webhook).empty(); }
 };
 
-void AddAttendanceOptions(CLI::App& app, Attendance& attendance);
+void AddAttendanceOptions(CLI::App& app, AttendanceOptions& attendance);
 
 // Null where nobody looks on.
 // Errors: kInvalidArgument for a place or an address that is none, else what Observatory::Make says.
-Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const Attendance& attendance, const RunOptions& options,
-                                                              std::shared_ptr<LogSink> log);
+Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const AttendanceOptions& attendance,
+                                                              const RunOptions& options, std::shared_ptr<LogSink> log);
 
 }  // namespace kintsugi::cli

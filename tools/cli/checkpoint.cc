@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "replica/aoa/program_text.h"
 #include "replica/formats/compare.h"
 #include "replica/formats/convert.h"
 #include "replica/formats/logical_digests.h"
@@ -108,7 +109,7 @@ Result<std::string> VerifyAgainst(const Options& options, Json* answer) {
                             formats::ReadCatalog(options.path, options.format, {.skip_objects = true}));
   KINTSUGI_ASSIGN_OR_RETURN(const auto found, formats::DigestsOf(catalog, progress.Callback()));
   progress.Clear();
-  const formats::DigestVerdict verdict = formats::CompareDigests(expected, found);
+  const formats::DigestsMatch verdict = formats::CompareDigests(expected, found);
   (*answer)["against"] = {
       {"equal", verdict.equal}, {"other", verdict.other}, {"missing", verdict.missing}, {"more", verdict.more}};
   constexpr size_t kNamed = 8;
@@ -179,7 +180,7 @@ Result<formats::ConvertOptions> ReadConvertOptions(const Options& options) {
   convert.write.overwrite = options.overwrite;
   if (!options.aoa.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(const std::string text, ReadInput(options.aoa));
-    KINTSUGI_ASSIGN_OR_RETURN(convert.statements, reshard::ReadStatements(text));
+    KINTSUGI_ASSIGN_OR_RETURN(convert.statements, aoa::ReadStatements(text));
   }
   if (!options.dtype.empty()) {
     const std::map<std::string, std::string> short_names = {{"bf16", "bfloat16"}, {"fp16", "float16"},

@@ -15,7 +15,7 @@
 
 namespace kintsugi::cli {
 
-struct Attendance;
+struct AttendanceOptions;
 
 // Options of `kintsugi run`, also used by the demonstration.
 // A run over several hosts.
@@ -122,7 +122,7 @@ struct NodeOutcome {
 Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<logs::Logs> logs,
                                 std::shared_ptr<RunObserver> observer);
 // The same, with its reports and its complaints and what attends it (attendance.h): the exit code.
-int RunAndReport(const RunOptions& options, const Attendance& attendance);
+int RunAndReport(const RunOptions& options, const AttendanceOptions& attendance);
 
 // That checkpoints could be written to `root` from here: found out before a run rather than at its first save.
 // Leaves nothing behind.

@@ -72,7 +72,7 @@ constexpr const char* kDefaultJob = "job";
 
 struct Options {
   int world_size = 0;
-  Attendance attendance;
+  AttendanceOptions attendance;
   RunOptions run;  // with run.node.controllers: leads the launchers of several nodes
   int port = 18800;
   std::string job = kDefaultJob;

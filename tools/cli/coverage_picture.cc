@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/report/svg.h"
 #include "tools/report/text.h"
 
 namespace kintsugi::cli {
@@ -28,18 +29,6 @@ text{font:12px "Inter","Segoe UI",system-ui,sans-serif;fill:var(--ink);font-vari
 </style>
 )css";
 
-std::string Number(double value) { return Fixed(value, 1); }
-
-std::string Text(double x, double y, const std::string& css, const std::string& text) {
-  return "<text x=\"" + Number(x) + "\" y=\"" + Number(y) + "\"" + (css.empty() ? "" : " class=\"" + css + "\"") + ">" +
-         EscapeHtml(text) + "</text>\n";
-}
-
-std::string Rectangle(double x, double y, double width, double height, const std::string& css) {
-  return "<rect x=\"" + Number(x) + "\" y=\"" + Number(y) + "\" width=\"" + Number(width) + "\" height=\"" +
-         Number(height) + "\" class=\"" + css + "\"/>\n";
-}
-
 uint64_t CountOf(const sim::Campaign& campaign, int phase, int type) {
   const auto row = campaign.coverage().find(static_cast<Phase>(phase));
   if (row == campaign.coverage().end()) return 0;
@@ -56,9 +45,9 @@ int ShadeOf(uint64_t count, uint64_t largest) {
 
 std::string Cell(double x, double y, uint64_t count, uint64_t largest) {
   const std::string shade = std::to_string(count == 0 ? 0 : ShadeOf(count, largest));
-  return Rectangle(x, y, kCellWidth - kGap, kCellHeight - kGap, count == 0 ? "e" : "s" + shade) +
-         Text(x + (kCellWidth - kGap) / 2, y + kCellHeight / 2 + 3, count == 0 ? "c z" : "c i" + shade,
-              count == 0 ? "\u00b7" : FormatCount(count));
+  return SvgRectangle(x, y, kCellWidth - kGap, kCellHeight - kGap, count == 0 ? "e" : "s" + shade) +
+         SvgText(x + (kCellWidth - kGap) / 2, y + kCellHeight / 2 + 3, count == 0 ? "c z" : "c i" + shade,
+                 count == 0 ? "\u00b7" : FormatCount(count));
 }
 
 }  // namespace
@@ -74,13 +63,13 @@ std::string DrawCoverage(const sim::Campaign& campaign, const std::string& what)
     }
   std::string body;
   for (int phase = 0; phase < kColumns; ++phase)
-    body += Text(kMargin + kNames + phase * kCellWidth + (kCellWidth - kGap) / 2, kTop - 10, "c",
-                 std::string(core::PhaseName(static_cast<Phase>(phase))));
+    body += SvgText(kMargin + kNames + phase * kCellWidth + (kCellWidth - kGap) / 2, kTop - 10, "c",
+                    std::string(core::PhaseName(static_cast<Phase>(phase))));
   for (int type = 0; type < sim::kFaultTypes; ++type) {
     const double y = kTop + type * kCellHeight;
     std::string name(sim::FaultTypeName(static_cast<FaultType>(type)));
     std::replace(name.begin(), name.end(), '_', ' ');
-    body += Text(kMargin + kNames - 10, y + kCellHeight / 2 + 3, "n", name);
+    body += SvgText(kMargin + kNames - 10, y + kCellHeight / 2 + 3, "n", name);
     for (int phase = 0; phase < kColumns; ++phase)
       body += Cell(kMargin + kNames + phase * kCellWidth, y, CountOf(campaign, phase, type), largest);
   }
@@ -93,10 +82,8 @@ std::string DrawCoverage(const sim::Campaign& campaign, const std::string& what)
   const std::string foot = FormatCount(total) + " faults in " + FormatCount(campaign.seeds_run()) + " runs, " +
                            FormatCount(campaign.incidents()) + " incidents, " + FormatCount(cells) + " of " +
                            std::to_string(kColumns * sim::kFaultTypes) + " cells; " + kept;
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + Number(width) + " " + Number(height) +
-         "\" width=\"" + Number(width) + "\" height=\"" + Number(height) + "\" role=\"img\">\n<title>" + title +
-         "</title>\n" + kStyle + Rectangle(0, 0, width, height, "p") + Text(kMargin, 40, "h", title) +
-         Text(kMargin, 62, "s", what) + body + Text(kMargin, height - 18, "s", foot) + "</svg>\n";
+  body += SvgText(kMargin, height - 18, "s", foot);
+  return SvgPicture{width, height, kMargin, title, what, kStyle}.Draw(body);
 }
 
 }  // namespace kintsugi::cli

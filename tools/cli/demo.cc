@@ -45,7 +45,7 @@ void Tell(bool quiet, const std::string& text) {
 }
 
 void TellIncidents(bool quiet, const RunRecord& record) {
-  for (const IncidentRecord& incident : record.incidents) {
+  for (const ReportedIncident& incident : record.incidents) {
     std::string ranks;
     for (Rank rank : incident.ranks) ranks += (ranks.empty() ? "" : ", ") + rank.ToString();
     char text[400];
@@ -62,7 +62,7 @@ void TellIncidents(bool quiet, const RunRecord& record) {
   }
 }
 
-std::string Verdict(bool identical, const Comparison& same, const RunOutcome& faulted) {
+std::string Verdict(bool identical, const RunComparison& same, const RunOutcome& faulted) {
   if (identical)
     return "IDENTICAL: after " + std::to_string(faulted.record.incidents.size()) +
            " incident(s) the run ended with the bits of the undisturbed one (digest " + faulted.record.final_digest + ")";
@@ -101,7 +101,7 @@ Status Demonstrate(DemoOptions& demo, int& exit_code) {
   TellIncidents(quiet, faulted.record);
 
   const RunRecord &a = reference.record, &b = faulted.record;
-  const Comparison same = Compare(b, a);
+  const RunComparison same = Compare(b, a);
   const bool all_struck = faulted.result.fired.size() == demo.run.inject.size();
   const bool identical = faulted.result.exit_code == 0 && same.identical;
   nlohmann::ordered_json json{{"reference", SummaryJson(a)},

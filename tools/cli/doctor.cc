@@ -9,7 +9,7 @@ namespace {
 
 struct DoctorOptions {
   doctor::Needs needs;
-  doctor::Places places;
+  doctor::HostPlaces places;
   int nodes = 1;
   std::string ports;
   bool as_json = false;
@@ -30,7 +30,7 @@ int Examine(DoctorOptions options) {
               << std::endl;
   else
     std::cout << doctor::FindingsText(findings) << std::flush;
-  return doctor::WorstOf(findings) == doctor::Verdict::kError ? core::kExitFailed : 0;
+  return doctor::WorstOf(findings) == doctor::Severity::kError ? core::kExitFailed : 0;
 }
 
 }  // namespace

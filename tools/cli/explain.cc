@@ -1,8 +1,9 @@
 // kintsugi explain: for each incident which rungs of the ladder were considered, and why the chosen one won.
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 
+#include "runtime/base/json.h"
 #include "tools/cli/common.h"
 #include "tools/cli/talk_request.h"
 
@@ -21,14 +22,19 @@ struct ExplainOptions {
 // The incidents of a report folder's summary; nothing, with a word why, where there are none to read.
 std::optional<json> FromReport(const std::string& folder, int& exit_code) {
   const std::string path = folder + "/summary.json";
+  const auto refuse = [&](const std::string& why) {
+    Complain(path + why);
+    exit_code = core::kExitFailed;
+    return std::nullopt;
+  };
   std::ifstream file(path);
-  const json summary = file ? json::parse(file, nullptr, false) : json();
-  if (summary.is_object() && summary.contains("incidents") && summary["incidents"].is_array())
-    return summary["incidents"];
-  Complain(path +
-           (file ? " is not the summary of a run" : " cannot be read: give the folder of `kintsugi run --report`"));
-  exit_code = core::kExitFailed;
-  return std::nullopt;
+  if (!file) return refuse(" cannot be read: give the folder of `kintsugi run --report`");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Result<json> summary = ParseJson(text);
+  if (!summary.ok()) return refuse(" is not the summary of a run: " + summary.status().message());
+  const auto incidents = summary->find("incidents");
+  if (incidents == summary->end() || !incidents->is_array()) return refuse(" is not the summary of a run");
+  return *incidents;
 }
 
 std::optional<json> Incidents(const ExplainOptions& options, int& exit_code) {

@@ -71,38 +71,11 @@ std::vector<std::string> OwnCommandLine() {
   return words;
 }
 
-IncidentRecord Incident(const IncidentResult& incident, TimePoint origin, TimePoint end) {
+ReportedIncident Incident(const IncidentResult& incident, TimePoint origin, TimePoint end) {
   const core::IncidentRecord& from = incident.record;
   const auto after = [&](TimePoint t) { return (t - origin).count(); };
-  const auto since_fault = [&](std::optional<TimePoint> t) -> std::optional<double> {
-    return t ? std::optional(ToMilliseconds(*t - from.fault_at)) : std::nullopt;
-  };
-  IncidentRecord to;
-  to.id = from.id;
-  to.signal = std::string(core::FaultKindName(from.signal));
-  to.fault = incident.injected ? std::string(InjectionKindName(incident.injected->injection.kind)) : to.signal;
-  to.ranks = from.ranks;
-  to.cause = from.cause;
-  to.step = from.step.value_or(Step());
-  to.attempts = static_cast<uint32_t>(from.attempts);
-  to.term = from.term;
-  to.generation = from.generation;
-  to.path = from.rung ? std::string(core::RungName(*from.rung)) : "";
-  for (const core::RungReason& reason : core::ReasonsOf(from))
-    to.reasons.push_back({std::string(core::RungName(reason.rung)), reason.text});
-  to.detected_ms = since_fault(from.detected_at);
-  to.parked_ms = since_fault(from.parked_at);
-  to.rebuilt_ms = since_fault(from.rebuilt_at);
-  to.repaired_ms = since_fault(from.repaired_at);
-  to.resumed_ms = since_fault(from.resumed_at);
-  to.bytes_streamed = from.bytes_moved;
-  if (from.bytes_moved > 0 && from.repaired_at && from.rebuilt_at) {
-    const double seconds = ToMilliseconds(*from.repaired_at - *from.rebuilt_at) / 1000;
-    if (seconds > 0) to.stream_gbps = static_cast<double>(from.bytes_moved) / seconds / 1e9;
-  }
-  to.sources = from.sources;
-  to.down_ms = DownMilliseconds(from, end);
-  to.steps_lost = StepsLost(from);
+  ReportedIncident to{Summarize(from, end)};
+  if (incident.injected) to.fault = std::string(InjectionKindName(incident.injected->injection.kind));
   to.fault_ns = after(from.fault_at);
   if (incident.injected) {
     to.struck_step = incident.injected->injection.step;

@@ -1,4 +1,5 @@
 // kintsugi reshard plan | validate | distribute: layouts as JSON.
+#include "replica/aoa/program_text.h"
 #include "replica/layout/validate.h"
 #include "tools/cli/answer.h"
 #include "tools/cli/common.h"
@@ -98,12 +99,12 @@ int RunPlan(const ReshardOptions& options) {
   if (!options.aoa.empty()) {
     const Result<std::string> text = ReadInput(options.aoa);
     if (!text.ok()) return fail(options.aoa, text.status());
-    Result<std::vector<std::string>> statements = reshard::ReadStatements(*text);
+    Result<std::vector<std::string>> statements = aoa::ReadStatements(*text);
     if (!statements.ok()) return fail(options.aoa, statements.status());
     question.statements = std::move(*statements);
   }
   const auto answer = reshard::AnswerReshard(std::move(question));
-  if (const auto* refusal = std::get_if<reshard::Refusal>(&answer)) return Refuse(*refusal, options.form);
+  if (const auto* refusal = std::get_if<reshard::AnswerRefusal>(&answer)) return Refuse(*refusal, options.form);
   const auto& plan = std::get<reshard::ReshardAnswer>(answer);
   if (!options.picture.empty())
     if (const Status drawn = Draw(options, plan); !drawn.ok()) return fail("--picture", drawn);
@@ -118,14 +119,14 @@ int RunValidate(const ReshardOptions& options) {
   const auto errors = Validate(source);
   if (errors.empty())
     return Say(options.form.IsJson() ? reshard::ValidateJson(source, options.shards) : reshard::ValidateTable(source));
-  reshard::Refusal refusal = reshard::LayoutRefusal(errors.front());
+  reshard::AnswerRefusal refusal = reshard::LayoutRefusal(errors.front());
   for (size_t i = 1; i < errors.size(); ++i)
     refusal.message += (options.form.IsJson() ? "; also: " : "\nkintsugi: ") + errors[i].message;
   return Refuse(refusal, options.form);
 }
 
 int RunDistribute(const ReshardOptions& options) {
-  const Result<reshard::Json> document = ReadJson(options.spec);
+  const Result<nlohmann::json> document = ReadDocument(options.spec);
   if (!document.ok()) return RefuseSpec(options.spec, document.status(), options.form);
   const Result<reshard::DistributeSpec> spec = reshard::ReadDistributeSpec(*document);
   if (!spec.ok()) return RefuseSpec(options.spec, spec.status(), options.form);

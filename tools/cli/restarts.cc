@@ -86,7 +86,7 @@ int NeverBegan(const Status& why) {
   return why.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
 }
 
-int RunAndReport(const RunOptions& given, const Attendance& attendance) {
+int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
   RunOptions options = given;
   options.node.job = JobOf(given.node);  // that of all starts
   // Outlives the run: its last words go the same way, and the end waits for a reader for two seconds at most.

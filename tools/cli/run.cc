@@ -381,7 +381,7 @@ void AddRun(CLI::App& app, int& exit_code) {
   AddRunOptions(*run, *options);
   AddNodeOptions(*run, options->node);
   AddTlsOptions(*run, options->tls);
-  auto attendance = std::make_shared<Attendance>();
+  auto attendance = std::make_shared<AttendanceOptions>();
   AddAttendanceOptions(*run, *attendance);
   auto engine = std::make_shared<std::string>("auto");
   AddEngineOption(*run, *engine);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <future>
 
-#include "runtime/net/control_socket.h"
 #include "tools/cli/common.h"
+#include "tools/cli/talk_request.h"
 #include "tools/runs/run_folder.h"
 
 namespace kintsugi::cli {
@@ -15,10 +15,7 @@ using nlohmann::json;
 constexpr Duration kAnswerWithin = std::chrono::seconds(2);
 
 json StatusOf(const std::string& run_dir) {
-  const Result<std::string> answer =
-      net::ControlRequest(run_dir + "/control.sock", R"({"command":"status"})", kAnswerWithin);
-  json parsed = answer.ok() ? json::parse(*answer, nullptr, false) : json();
-  return parsed.is_object() && parsed.value("ok", false) ? parsed : json();
+  return Ask(run_dir, {{"command", "status"}}, kAnswerWithin).said.value_or(json());
 }
 
 }  // namespace

@@ -6,8 +6,18 @@
 #include <string>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/status.h"
 
 namespace kintsugi::cli {
+
+// `said` where the run did what it was asked for, else why not and the exit code of that. kNotFound: nobody listens
+// there.
+struct RunAnswer {
+  std::optional<nlohmann::json> said;
+  Status trouble;
+  int exit_code = 0;
+};
+RunAnswer Ask(const std::string& run_directory, const nlohmann::json& request, Duration limit);
 
 // The answer; nothing when the run is not there (exit code 1) or refused (2), which has been printed then.
 std::optional<nlohmann::json> AskRun(const std::string& run_directory, const nlohmann::json& request, int& exit_code,

@@ -7,8 +7,8 @@
 #include <iostream>
 #include <optional>
 
-#include "runtime/net/control_socket.h"
 #include "tools/cli/common.h"
+#include "tools/cli/talk_request.h"
 #include "tools/runs/run_list.h"
 #include "tools/runs/watch_screen.h"
 
@@ -20,21 +20,8 @@ using nlohmann::json;
 // A launcher that is busy says nothing for a moment; whoever watches sees for how long.
 constexpr Duration kAnswerWithin = std::chrono::seconds(2);
 
-struct Answer {
-  std::optional<json> said;
-  Status trouble;
-  bool gone = false;  // nobody listens there: the run has ended
-};
-
-Answer Ask(const std::string& run_dir, const char* command) {
-  const Result<std::string> answer =
-      net::ControlRequest(run_dir + "/control.sock", json{{"command", command}}.dump(), kAnswerWithin);
-  if (!answer.ok()) return {std::nullopt, answer.status(), answer.status().code() == StatusCode::kNotFound};
-  json parsed = json::parse(*answer, nullptr, false);
-  if (parsed.is_object() && parsed.value("ok", false)) return {std::move(parsed), Status::Ok(), false};
-  return {std::nullopt,
-          {StatusCode::kInternal, parsed.is_object() ? parsed.value("error", "it refused") : "the answer is not JSON"},
-          false};
+RunAnswer AskFor(const char* command, const std::string& run_dir) {
+  return Ask(run_dir, {{"command", command}}, kAnswerWithin);
 }
 
 std::string TimeOfDay() {
@@ -56,7 +43,7 @@ bool WantsColor() {
 void Watch(const std::string& run_dir, double every_s, int& exit_code) {
   const bool screen = isatty(STDOUT_FILENO) == 1;
   runs::WatchView view;
-  Answer first = Ask(run_dir, "status");
+  RunAnswer first = AskFor("status", run_dir);
   if (!first.said) {
     Complain(first.trouble.message());
     exit_code = core::kExitFailed;
@@ -70,7 +57,7 @@ void Watch(const std::string& run_dir, double every_s, int& exit_code) {
     for (;;) {
       view.clock = TimeOfDay();
       if (screen) {
-        if (Answer incidents = Ask(run_dir, "incidents"); incidents.said)
+        if (RunAnswer incidents = AskFor("incidents", run_dir); incidents.said)
           view.incidents = (*incidents.said)["incidents"];
         terminal.Draw(runs::WatchScreen(view, terminal.size(), WantsColor()));
       } else {
@@ -79,8 +66,8 @@ void Watch(const std::string& run_dir, double every_s, int& exit_code) {
         if (!std::cout) break;
       }
       if (!terminal.Wait(Duration(static_cast<int64_t>(every_s * 1e9)))) break;
-      Answer answer = Ask(run_dir, "status");
-      ended = answer.gone;
+      RunAnswer answer = AskFor("status", run_dir);
+      ended = answer.trouble.code() == StatusCode::kNotFound;  // nobody listens there
       if (ended) break;
       const TimePoint now = SteadyClock::SteadyNow();
       view.trouble.clear();

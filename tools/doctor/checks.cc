@@ -29,12 +29,12 @@ std::string Size(uint64_t bytes) {
 
 std::string Count(uint64_t count) { return count == LimitFacts::kUnlimited ? "unlimited" : std::to_string(count); }
 
-Finding Ok(const char* check, std::string found) { return {check, Verdict::kOk, std::move(found), ""}; }
+Finding Ok(const char* check, std::string found) { return {check, Severity::kOk, std::move(found), ""}; }
 Finding Warning(const char* check, std::string found, std::string todo) {
-  return {check, Verdict::kWarning, std::move(found), std::move(todo)};
+  return {check, Severity::kWarning, std::move(found), std::move(todo)};
 }
 Finding Error(const char* check, std::string found, std::string todo) {
-  return {check, Verdict::kError, std::move(found), std::move(todo)};
+  return {check, Severity::kError, std::move(found), std::move(todo)};
 }
 
 Finding CheckKernel(const KernelFacts& kernel) {

@@ -4,14 +4,14 @@
 
 namespace kintsugi::doctor {
 
-std::string_view VerdictName(Verdict verdict) {
+std::string_view SeverityName(Severity severity) {
   constexpr std::string_view kNames[] = {"ok", "warning", "error"};
-  return kNames[static_cast<size_t>(verdict)];
+  return kNames[static_cast<size_t>(severity)];
 }
 
-Verdict WorstOf(const std::vector<Finding>& findings) {
-  Verdict worst = Verdict::kOk;
-  for (const Finding& finding : findings) worst = std::max(worst, finding.verdict);
+Severity WorstOf(const std::vector<Finding>& findings) {
+  Severity worst = Severity::kOk;
+  for (const Finding& finding : findings) worst = std::max(worst, finding.severity);
   return worst;
 }
 
@@ -20,13 +20,13 @@ std::string FindingsText(const std::vector<Finding>& findings) {
   for (const Finding& finding : findings) width = std::max(width, finding.check.size());
   std::string text;
   for (const Finding& finding : findings) {
-    const std::string name(VerdictName(finding.verdict));
-    text += (finding.verdict == Verdict::kOk ? "OK" : name) +
-            std::string(9 - (finding.verdict == Verdict::kOk ? 2 : name.size()), ' ') + finding.check +
+    const std::string name(SeverityName(finding.severity));
+    text += (finding.severity == Severity::kOk ? "OK" : name) +
+            std::string(9 - (finding.severity == Severity::kOk ? 2 : name.size()), ' ') + finding.check +
             std::string(width - finding.check.size() + 2, ' ') + finding.found + "\n";
     if (!finding.todo.empty()) text += std::string(9 + width + 2, ' ') + "-> " + finding.todo + "\n";
-    errors += finding.verdict == Verdict::kError;
-    warnings += finding.verdict == Verdict::kWarning;
+    errors += finding.severity == Severity::kError;
+    warnings += finding.severity == Severity::kWarning;
   }
   const auto counted = [](size_t count, const char* what) {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
@@ -39,10 +39,10 @@ nlohmann::ordered_json FindingsJson(const std::vector<Finding>& findings) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Finding& finding : findings)
     list.push_back({{"check", finding.check},
-                    {"verdict", VerdictName(finding.verdict)},
+                    {"verdict", SeverityName(finding.severity)},
                     {"found", finding.found},
                     {"todo", finding.todo}});
-  return {{"ready", WorstOf(findings) != Verdict::kError}, {"checks", std::move(list)}};
+  return {{"ready", WorstOf(findings) != Severity::kError}, {"checks", std::move(list)}};
 }
 
 }  // namespace kintsugi::doctor

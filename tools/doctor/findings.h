@@ -9,18 +9,18 @@
 
 namespace kintsugi::doctor {
 
-enum class Verdict { kOk, kWarning, kError };
+enum class Severity { kOk, kWarning, kError };
 
-std::string_view VerdictName(Verdict verdict);  // "ok", "warning", "error"
+std::string_view SeverityName(Severity severity);  // "ok", "warning", "error"
 
 struct Finding {
   std::string check;  // "ports"
-  Verdict verdict = Verdict::kOk;
+  Severity severity = Severity::kOk;
   std::string found;
   std::string todo;  // what to do; empty where all is well
 };
 
-Verdict WorstOf(const std::vector<Finding>& findings);
+Severity WorstOf(const std::vector<Finding>& findings);
 
 // A line for each, with what to do below it, and a last one that sums up.
 std::string FindingsText(const std::vector<Finding>& findings);

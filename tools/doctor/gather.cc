@@ -227,7 +227,7 @@ PythonFacts Python(const std::string& program) {
 
 }  // namespace
 
-HostFacts Gather(const Places& places) {
+HostFacts Gather(const HostPlaces& places) {
   HostFacts facts;
   facts.kernel = Kernel();
   facts.ports = Ports(places.ports);

@@ -12,7 +12,7 @@
 namespace kintsugi::doctor {
 
 // What is to be looked at beside the host itself; empty: it is not.
-struct Places {
+struct HostPlaces {
   PortRange ports;
   std::string save_dir;
   std::string secret_file;
@@ -22,6 +22,6 @@ struct Places {
   Status (*check_save_dir)(const std::string&) = nullptr;
 };
 
-HostFacts Gather(const Places& places);
+HostFacts Gather(const HostPlaces& places);
 
 }  // namespace kintsugi::doctor

@@ -1,8 +1,9 @@
 #include "tools/observe/actions.h"
 
 #include <boost/asio/post.hpp>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "runtime/base/json.h"
 
 namespace kintsugi::observe {
 namespace {
@@ -27,8 +28,9 @@ bool IsOwnOrigin(const HttpRequest& request) {
 bool IsJson(const std::string& content_type) { return content_type.substr(0, content_type.find(';')) == kJson; }
 
 unsigned StatusOf(const std::string& answer) {
-  const json parsed = json::parse(answer, nullptr, false);
-  return parsed.is_object() && parsed.value("ok", false) ? 200 : 409;
+  const Result<json> parsed = ParseJson(answer);
+  bool ok = false;
+  return parsed.ok() && JsonField(*parsed).Read("ok", &ok).ok() && ok ? 200 : 409;
 }
 
 }  // namespace
@@ -36,15 +38,15 @@ unsigned StatusOf(const std::string& answer) {
 Result<std::string> OrderOf(const std::string& action, const std::string& body) {
   if (action != "save" && action != "pause" && action != "continue" && action != "replace")
     return Status(StatusCode::kNotFound, "there is no action '" + action + "': save, pause, continue or replace");
-  const json given = json::parse(body.empty() ? "{}" : body, nullptr, false);
-  if (!given.is_object())
+  const Result<json> given = ParseJson(body.empty() ? "{}" : body);
+  if (!given.ok() || !given->is_object())
     return Status(StatusCode::kInvalidArgument, "the body is no JSON object, as in {} or {\"rank\": 2}");
   json order{{"command", action}};
   if (action == "replace") {
-    const auto rank = given.find("rank");
-    if (rank == given.end() || !rank->is_number_unsigned() || *rank > 0x7fffffffu)
+    Rank rank;
+    if (!JsonField(*given).Read("rank", &rank).ok() || rank.value() < 0)
       return Status(StatusCode::kInvalidArgument, "replace needs a rank, as in {\"rank\": 2}");
-    order["rank"] = *rank;
+    order["rank"] = rank.value();
   }
   return order.dump();
 }

@@ -33,9 +33,9 @@
 namespace kintsugi::observe {
 
 struct ObservatoryOptions {
-  std::optional<Place> metrics, page;   // one server where they are the same
-  std::optional<PageToken> page_token;  // who has it may give orders; none: the page only shows
-  std::string on_incident;              // a command; empty: none
+  std::optional<ListenPlace> metrics, page;  // one server where they are the same
+  std::optional<PageToken> page_token;       // who has it may give orders; none: the page only shows
+  std::string on_incident;                   // a command; empty: none
   std::optional<Webhook> webhook;
   // What a report would be made of. REQUIRES: set where there is a page or a receiver of notices; called on the own
   // thread.
@@ -67,7 +67,7 @@ class Observatory final : public RunObserver {
 
   Observatory(ObservatoryOptions options, std::shared_ptr<LogSink> log);
   Status Listen();
-  Status Open(const std::string& option, const Place& place, bool metrics, bool page);
+  Status Open(const std::string& option, const ListenPlace& place, bool metrics, bool page);
   void Begin();
   void Want(Wants wants);
   void OnRequest(const Door& door, HttpRequest request, HttpServer::Respond respond);

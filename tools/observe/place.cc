@@ -4,7 +4,7 @@
 
 namespace kintsugi::observe {
 
-Result<Place> ParsePlace(const std::string& option, const std::string& text) {
+Result<ListenPlace> ParsePlace(const std::string& option, const std::string& text) {
   const size_t colon = text.rfind(':');
   std::string address = colon == std::string::npos ? "" : text.substr(0, colon);
   if (address.size() > 2 && address.front() == '[' && address.back() == ']')
@@ -15,7 +15,7 @@ Result<Place> ParsePlace(const std::string& option, const std::string& text) {
   if (error != std::errc() || end != digits.data() + digits.size() || port > 65535)
     return Status(StatusCode::kInvalidArgument,
                   option + " '" + text + "' is not [ADDR:]PORT, as in 9400, 0.0.0.0:9400 or [::1]:9400");
-  Place place;
+  ListenPlace place;
   if (!address.empty()) place.address = address;
   place.port = static_cast<uint16_t>(port);
   return place;

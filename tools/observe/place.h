@@ -8,13 +8,13 @@
 
 namespace kintsugi::observe {
 
-struct Place {
+struct ListenPlace {
   std::string address = "127.0.0.1";
   uint16_t port = 0;  // 0: any
-  bool operator==(const Place&) const = default;
+  bool operator==(const ListenPlace&) const = default;
 };
 
 // Errors: kInvalidArgument, naming `option`.
-Result<Place> ParsePlace(const std::string& option, const std::string& text);
+Result<ListenPlace> ParsePlace(const std::string& option, const std::string& text);
 
 }  // namespace kintsugi::observe

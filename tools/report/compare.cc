@@ -11,8 +11,8 @@ bool Proven(const std::string& digest, const std::string& other) { return !diges
 
 }  // namespace
 
-Comparison Compare(const RunRecord& faulted, const RunRecord& reference) {
-  Comparison result;
+RunComparison Compare(const RunRecord& faulted, const RunRecord& reference) {
+  RunComparison result;
   const auto [low, high] = std::minmax(faulted.resumed_from, reference.resumed_from);
   const uint64_t last = std::min(faulted.last_step(), reference.last_step());
   if (low != high) result.first_difference = low + 1;  // a step that only one of them computed

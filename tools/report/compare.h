@@ -11,7 +11,7 @@
 
 namespace kintsugi {
 
-struct Comparison {
+struct RunComparison {
   bool identical = false;
   bool same_final_state = false;  // final_digest, known on both sides
   bool same_losses = false;       // every committed step, bit for bit
@@ -22,6 +22,6 @@ struct Comparison {
 };
 
 // An absent digest equals nothing: what is not known is not proven.
-Comparison Compare(const RunRecord& faulted, const RunRecord& reference);
+RunComparison Compare(const RunRecord& faulted, const RunRecord& reference);
 
 }  // namespace kintsugi

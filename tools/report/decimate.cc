@@ -33,10 +33,10 @@ void AppendExtremes(const std::vector<double>& losses, size_t begin, size_t end,
 }
 
 // One rank's spans, sorted by start: which of them lie beside an incident.
-std::vector<bool> SinglesToKeep(const std::vector<StepSpan>& spans, const std::vector<IncidentRecord>& incidents) {
+std::vector<bool> SinglesToKeep(const std::vector<StepSpan>& spans, const std::vector<ReportedIncident>& incidents) {
   std::vector<bool> keep(spans.size(), false);
-  for (const IncidentRecord& incident : incidents) {
-    const Extent extent = IncidentExtent(incident);
+  for (const ReportedIncident& incident : incidents) {
+    const TimeExtent extent = IncidentExtent(incident);
     const auto first = std::partition_point(spans.begin(), spans.end(),
                                             [&](const StepSpan& span) { return span.end_ns < extent.start_ns; });
     const auto last =
@@ -49,7 +49,7 @@ std::vector<bool> SinglesToKeep(const std::vector<StepSpan>& spans, const std::v
   return keep;
 }
 
-void CondenseRank(const std::vector<StepSpan>& spans, const std::vector<IncidentRecord>& incidents, size_t limit,
+void CondenseRank(const std::vector<StepSpan>& spans, const std::vector<ReportedIncident>& incidents, size_t limit,
                   std::vector<StepSpan>* out) {
   std::vector<bool> keep = SinglesToKeep(spans, incidents);
   size_t kept = static_cast<size_t>(std::count(keep.begin(), keep.end(), true));
@@ -91,7 +91,7 @@ std::vector<CurvePoint> DecimateCurve(const std::vector<double>& losses, size_t 
   return points;
 }
 
-std::vector<StepSpan> CondenseSteps(std::vector<StepSpan> spans, const std::vector<IncidentRecord>& incidents,
+std::vector<StepSpan> CondenseSteps(std::vector<StepSpan> spans, const std::vector<ReportedIncident>& incidents,
                                     size_t max_per_rank) {
   std::sort(spans.begin(), spans.end(), [](const StepSpan& a, const StepSpan& b) {
     return std::tie(a.rank, a.start_ns, a.end_ns) < std::tie(b.rank, b.start_ns, b.end_ns);

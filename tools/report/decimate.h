@@ -26,7 +26,7 @@ std::vector<CurvePoint> DecimateCurve(const std::vector<double>& losses, size_t 
 // The spans of each rank, sorted by rank and start, with neighbours merged until a rank has at most about
 // `max_per_rank`. Steps near an incident stay single. The recorder calls it now and then to bound its memory, the trace
 // writer once.
-std::vector<StepSpan> CondenseSteps(std::vector<StepSpan> spans, const std::vector<IncidentRecord>& incidents,
+std::vector<StepSpan> CondenseSteps(std::vector<StepSpan> spans, const std::vector<ReportedIncident>& incidents,
                                     size_t max_per_rank);
 
 }  // namespace kintsugi

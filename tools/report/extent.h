@@ -7,7 +7,7 @@
 
 namespace kintsugi {
 
-struct Extent {
+struct TimeExtent {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
 };
@@ -20,9 +20,9 @@ int64_t Held(int64_t ns);
 double MsBetween(int64_t start_ns, int64_t end_ns);
 
 // From the fault (or the earliest span, should a clock have been read late) to the last instant the record knows of.
-Extent IncidentExtent(const IncidentRecord& incident);
+TimeExtent IncidentExtent(const ReportedIncident& incident);
 
 // The instant a cumulative time of `incident` stands for. A number beyond any clock is held to the largest instant.
-int64_t InstantOf(const IncidentRecord& incident, double milliseconds_after_fault);
+int64_t InstantOf(const ReportedIncident& incident, double milliseconds_after_fault);
 
 }  // namespace kintsugi

@@ -16,7 +16,7 @@ std::string Safe(std::string_view text, const ReportOptions& options) {
   return EscapeHtml(Elide(text, options.max_text_bytes));
 }
 
-std::string StreamWords(const IncidentRecord& incident) {
+std::string StreamWords(const ReportedIncident& incident) {
   if (incident.bytes_streamed == 0) return "nothing";
   std::string out = FormatBytes(incident.bytes_streamed);
   if (incident.stream_gbps) out += " at " + Fixed(*incident.stream_gbps, 2) + "\xC2\xA0GB/s";
@@ -24,12 +24,12 @@ std::string StreamWords(const IncidentRecord& incident) {
   return out;
 }
 
-std::string ResumeWords(const IncidentRecord& incident) {
+std::string ResumeWords(const ReportedIncident& incident) {
   if (!incident.resumed_ms) return "not resumed";
   return FormatMs(incident.resumed_ms) + ", from step " + FormatCount(incident.step.value());
 }
 
-std::array<std::pair<const char*, std::optional<double>>, 5> Milestones(const IncidentRecord& incident) {
+std::array<std::pair<const char*, std::optional<double>>, 5> Milestones(const ReportedIncident& incident) {
   return {{{"detected", incident.detected_ms},
            {"parked", incident.parked_ms},
            {"rebuilt", incident.rebuilt_ms},
@@ -37,7 +37,7 @@ std::array<std::pair<const char*, std::optional<double>>, 5> Milestones(const In
            {"resumed", incident.resumed_ms}}};
 }
 
-std::string MilestoneList(const IncidentRecord& incident) {
+std::string MilestoneList(const ReportedIncident& incident) {
   std::string out = "<ol class=\"milestones\" aria-label=\"Time since the fault\">";
   for (const auto& [name, ms] : Milestones(incident)) {
     out += std::string("<li") + (ms ? "" : " class=\"missed\"") + "><b>" + FormatMs(ms) + "</b><span>" + name +
@@ -46,7 +46,7 @@ std::string MilestoneList(const IncidentRecord& incident) {
   return out + "</ol>\n";
 }
 
-std::string Heading(const IncidentRecord& incident, const ReportOptions& options) {
+std::string Heading(const ReportedIncident& incident, const ReportOptions& options) {
   const std::string id = std::to_string(incident.id);
   std::string title = Safe(FaultWords(incident), options);
   if (const std::string place = PlaceWords(incident); !place.empty()) title += " " + Safe(place, options);
@@ -54,7 +54,7 @@ std::string Heading(const IncidentRecord& incident, const ReportOptions& options
          "</span><span class=\"sr\">Incident " + id + ": </span>" + title + "</h3>\n";
 }
 
-std::string Account(const IncidentRecord& incident, const ReportOptions& options) {
+std::string Account(const ReportedIncident& incident, const ReportOptions& options) {
   std::string out =
       "<p><b class=\"rung\">" + Safe(incident.path, options) + "</b> " + Safe(RungWords(incident.path), options) + ".";
   if (incident.bytes_streamed > 0) out += " " + StreamWords(incident) + ".";
@@ -70,12 +70,12 @@ std::string Cell(const char* label, const std::string& html) {
   return "<td role=\"cell\" data-label=\"" + std::string(label) + "\"><div>" + html + "</div></td>";
 }
 
-std::string WhyList(const IncidentRecord& incident, const ReportOptions& options) {
+std::string WhyList(const ReportedIncident& incident, const ReportOptions& options) {
   std::string out = "<p class=\"chosen\"><b class=\"rung\">" + Safe(incident.path, options) + "</b></p>";
   if (incident.reasons.empty()) return out;
   out += "<ul class=\"why\">";
   size_t shown = 0;
-  for (const RungReason& reason : incident.reasons) {
+  for (const ToldReason& reason : incident.reasons) {
     if (++shown > 20) break;
     const bool taken = reason.rung == incident.path;
     out += std::string("<li") + (taken ? " class=\"taken\"" : "") + "><span>" + Safe(reason.rung, options) +
@@ -85,14 +85,14 @@ std::string WhyList(const IncidentRecord& incident, const ReportOptions& options
   return out + "</ul>";
 }
 
-std::string LostCell(const IncidentRecord& incident, const ReportOptions& options) {
+std::string LostCell(const ReportedIncident& incident, const ReportOptions& options) {
   std::string out = Safe(FaultWords(incident), options);
   if (const std::string place = PlaceWords(incident); !place.empty()) out += " " + Safe(place, options);
   if (!incident.cause.empty()) out += "<p class=\"cause\">" + Safe(incident.cause, options) + "</p>";
   return out;
 }
 
-std::string Row(const IncidentRecord& incident, const ReportOptions& options) {
+std::string Row(const ReportedIncident& incident, const ReportOptions& options) {
   const std::string id = std::to_string(incident.id);
   std::string detected = FormatMs(incident.detected_ms);
   if (!incident.signal.empty()) detected += "<small>by " + Safe(incident.signal, options) + "</small>";
@@ -110,7 +110,7 @@ std::string IncidentAccounts(const RunRecord& record, const ReportOptions& optio
   std::string out;
   const size_t shown = std::min(record.incidents.size(), options.max_incident_figures);
   for (size_t i = 0; i < shown; ++i) {
-    const IncidentRecord& incident = record.incidents[i];
+    const ReportedIncident& incident = record.incidents[i];
     out += "<article class=\"incident\" aria-labelledby=\"incident-" + std::to_string(incident.id) + "\">\n" +
            Heading(incident, options) + Account(incident, options) + MilestoneList(incident) +
            IncidentTimeline(record, incident, options) + IncidentSpanTable(incident, options) + "</article>\n";

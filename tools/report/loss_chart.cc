@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tools/report/decimate.h"
+#include "tools/report/svg.h"
 #include "tools/report/text.h"
 #include "tools/report/ticks.h"
 
@@ -67,20 +68,20 @@ std::string CurvePath(const RunRecord& record, const Frame& frame, const ReportO
     data += (pen_down ? "L" : "M") + frame.Point(static_cast<double>(step), point.value);
     pen_down = true;
   }
-  return "<path class=\"" + std::string(css) + "\" d=\"" + data + "\"/>\n";
+  return SvgPath(css, data);
 }
 
 // The gold piece of the curve: from the last step before the fault to the first one after.
 std::string Mends(const RunRecord& record, const Frame& frame) {
   std::string out;
-  for (const IncidentRecord& incident : record.incidents) {
+  for (const ReportedIncident& incident : record.incidents) {
     const uint64_t step = incident.step.value();
     const auto before = record.LossOf(step);
     const auto after = record.LossOf(step + 1);
     if (!after || !std::isfinite(*after)) continue;
     const bool joined = before && std::isfinite(*before);
-    out += "<path class=\"mend\" d=\"M" + frame.Point(joined ? step : step + 1, joined ? *before : *after) + "L" +
-           frame.Point(static_cast<double>(step + 1), *after) + "\"/>\n";
+    out += SvgPath("mend", "M" + frame.Point(joined ? step : step + 1, joined ? *before : *after) + "L" +
+                               frame.Point(static_cast<double>(step + 1), *after));
   }
   return out;
 }
@@ -105,9 +106,13 @@ std::string HoverColumns(const RunRecord& record, const RunRecord* reference, co
     const uint64_t last = record.resumed_from + count * (i + 1) / columns;
     const double left = std::max(0.0, frame.XPercent(static_cast<double>(first) - 0.5));
     const double right = std::min(100.0, frame.XPercent(static_cast<double>(last) + 0.5));
-    out += "<rect x=\"" + Fixed(left * kWidth / 100, 1) + "\" y=\"0\" width=\"" +
-           Fixed((right - left) * kWidth / 100, 1) + "\" height=\"" + Fixed(kHeight, 0) + "\"><title>" +
-           EscapeHtml(ColumnTitle(record, reference, first, last)) + "</title></rect>\n";
+    out += SvgElement("rect",
+                      {{"x", Fixed(left * kWidth / 100, 1)},
+                       {"y", "0"},
+                       {"width", Fixed((right - left) * kWidth / 100, 1)},
+                       {"height", Fixed(kHeight, 0)}},
+                      SvgElement("title", {}, EscapeHtml(ColumnTitle(record, reference, first, last)))) +
+           "\n";
   }
   return out + "</g>\n";
 }
@@ -119,7 +124,7 @@ std::string Seams(const RunRecord& record, const Frame& frame, const ReportOptio
   int stacked = 0;
   const size_t count = std::min(record.incidents.size(), options.max_table_rows);
   for (size_t i = 0; i < count; ++i) {
-    const IncidentRecord& incident = record.incidents[i];
+    const ReportedIncident& incident = record.incidents[i];
     const double at = std::clamp(frame.XPercent(static_cast<double>(incident.step.value()) + 0.5), 0.0, 100.0);
     stacked = std::abs(at - previous) < kCrowdedPercent ? stacked + 1 : 0;
     previous = at;
@@ -141,7 +146,7 @@ std::string Gridlines(const Axis& axis, const Frame& frame) {
   std::string out;
   for (double tick : axis.ticks) {
     const std::string y = Fixed(frame.YPercent(tick) * kHeight / 100, 1);
-    out += "<path class=\"grid\" d=\"M0 " + y + "H" + Fixed(kWidth, 0) + "\"/>\n";
+    out += SvgPath("grid", "M0 " + y + "H" + Fixed(kWidth, 0));
   }
   return out;
 }
@@ -160,8 +165,9 @@ std::string AxisLabels(const Frame& frame, const Axis& losses) {
            " style=\"left:" + Fixed(frame.XPercent(tick), 2) + "%\">" + FormatCount(static_cast<uint64_t>(tick)) +
            "</span>";
   }
-  return out + "</div>\n<span class=\"ytitle\" aria-hidden=\"true\">loss</span>\n"
-               "<span class=\"xtitle\" aria-hidden=\"true\">step</span>\n";
+  return out +
+         "</div>\n<span class=\"ytitle\" aria-hidden=\"true\">loss</span>\n"
+         "<span class=\"xtitle\" aria-hidden=\"true\">step</span>\n";
 }
 
 std::string Legend(const RunRecord& record, bool with_reference) {
@@ -170,7 +176,7 @@ std::string Legend(const RunRecord& record, bool with_reference) {
   out += "<li><i class=\"key run\"></i>" + std::string(record.incidents.empty() ? "this run" : "run with faults") +
          "</li>";
   const bool mended = std::any_of(record.incidents.begin(), record.incidents.end(),
-                                  [](const IncidentRecord& incident) { return incident.resumed_ms.has_value(); });
+                                  [](const ReportedIncident& incident) { return incident.resumed_ms.has_value(); });
   if (!record.incidents.empty()) {
     out += "<li><i class=\"key gold\"></i>" + std::string(mended ? "mended here" : "broken here") + "</li>";
   }
@@ -200,7 +206,7 @@ std::string LossRows(const RunRecord& record, const RunRecord* reference, const 
   return out + "</details>\n";
 }
 
-std::string Description(const RunRecord& record, const Comparison* comparison) {
+std::string Description(const RunRecord& record, const RunComparison* comparison) {
   std::string out =
       "Loss over " + Counted(record.last_step() - record.resumed_from, "committed step", "committed steps");
   if (!record.losses.empty()) {
@@ -216,22 +222,26 @@ std::string Description(const RunRecord& record, const Comparison* comparison) {
 
 }  // namespace
 
-std::string LossChart(const RunRecord& record, const RunRecord* reference, const Comparison* comparison,
+std::string LossChart(const RunRecord& record, const RunRecord* reference, const RunComparison* comparison,
                       const ReportOptions& options) {
-  const std::string description = EscapeHtml(Description(record, comparison));
+  const std::string description = Description(record, comparison);
   const std::optional<Frame> frame = MakeFrame(record, reference);
   if (!frame) return "<p class=\"note\">No step with a finite loss was committed, so there is no curve to draw.</p>\n";
   const Axis losses = RoundTicks(frame->low, frame->high, 5);
-  std::string out =
-      "<figure class=\"chart\">\n" + Legend(record, reference != nullptr) +
-      "<div class=\"plot\">\n<div class=\"area\">\n<svg viewBox=\"0 0 1000 400\" preserveAspectRatio=\"none\" "
-      "role=\"img\" aria-label=\"" +
-      description + "\">\n";
-  out += Gridlines(losses, *frame);
-  if (reference != nullptr) out += CurvePath(*reference, *frame, options, "curve ref");
-  out += CurvePath(record, *frame, options, "curve run") + Mends(record, *frame);
-  out += HoverColumns(record, reference, *frame) + "</svg>\n" + Seams(record, *frame, options) + "</div>\n";
-  out += AxisLabels(*frame, losses) + "</div>\n<figcaption>" + description + "</figcaption>\n";
+  std::string shapes = "\n" + Gridlines(losses, *frame);
+  if (reference != nullptr) shapes += CurvePath(*reference, *frame, options, "curve ref");
+  shapes += CurvePath(record, *frame, options, "curve run") + Mends(record, *frame);
+  shapes += HoverColumns(record, reference, *frame);
+  std::string out = "<figure class=\"chart\">\n" + Legend(record, reference != nullptr) +
+                    "<div class=\"plot\">\n<div class=\"area\">\n";
+  out += SvgElement("svg",
+                    {{"viewBox", "0 0 " + Fixed(kWidth, 0) + " " + Fixed(kHeight, 0)},
+                     {"preserveAspectRatio", "none"},
+                     {"role", "img"},
+                     {"aria-label", description}},
+                    shapes) +
+         "\n" + Seams(record, *frame, options) + "</div>\n";
+  out += AxisLabels(*frame, losses) + "</div>\n<figcaption>" + EscapeHtml(description) + "</figcaption>\n";
   return out + LossRows(record, reference, options) + "</figure>\n";
 }
 

@@ -13,7 +13,7 @@
 namespace kintsugi {
 
 // `reference` and `comparison` are both given or both nullptr.
-std::string LossChart(const RunRecord& record, const RunRecord* reference, const Comparison* comparison,
+std::string LossChart(const RunRecord& record, const RunRecord* reference, const RunComparison* comparison,
                       const ReportOptions& options);
 
 }  // namespace kintsugi

@@ -30,7 +30,7 @@ std::array<Share, 6> SharesOf(const RunRecord& record) {
 
 std::string Milliseconds(double ns) { return FormatMs(ns / 1e6); }
 
-std::string IndexRow(const RunRecord& record, const IncidentRecord& incident, bool drawn,
+std::string IndexRow(const RunRecord& record, const ReportedIncident& incident, bool drawn,
                      const ReportOptions& options) {
   const std::string id = std::to_string(incident.id);
   std::string what = FaultWords(incident);

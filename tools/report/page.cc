@@ -27,10 +27,10 @@ std::string WithSmallUnit(std::string text) {
   return text.substr(0, space) + "<small>" + text.substr(space + kHardSpace.size()) + "</small>";
 }
 
-std::string KeyFigures(const RunRecord& record, const Comparison* comparison) {
+std::string KeyFigures(const RunRecord& record, const RunComparison* comparison) {
   uint64_t streamed = 0;
   std::optional<double> slowest = 0.0;
-  for (const IncidentRecord& incident : record.incidents) {
+  for (const ReportedIncident& incident : record.incidents) {
     streamed += incident.bytes_streamed;
     if (!incident.resumed_ms) slowest.reset();
     if (slowest) slowest = std::max(*slowest, *incident.resumed_ms);
@@ -154,9 +154,9 @@ std::string IncidentSections(const RunRecord& record, const ReportOptions& optio
 }  // namespace
 
 std::string IndexHtml(const RunRecord& faulted, const RunRecord* reference, const ReportOptions& options) {
-  std::optional<Comparison> found;
+  std::optional<RunComparison> found;
   if (reference != nullptr) found = Compare(faulted, *reference);
-  const Comparison* comparison = found ? &*found : nullptr;
+  const RunComparison* comparison = found ? &*found : nullptr;
   const std::string verdict = EscapeHtml(VerdictWords(faulted, comparison));
   std::string out =
       PageHead("Kintsugi: " + verdict) + "<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n<header>\n";

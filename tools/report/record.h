@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "runtime/base/ids.h"
+#include "runtime/base/incident_summary.h"
 
 namespace kintsugi {
 
@@ -30,21 +31,14 @@ struct HostInfo {
   bool operator==(const HostInfo&) const = default;
 };
 
-// One rung of the recovery ladder and why it was taken or refused.
-struct RungReason {
-  std::string rung;
-  std::string reason;
-  bool operator==(const RungReason&) const = default;
-};
-
 // The controller's stay in one phase of an incident.
-struct PhaseSpan {
+struct ControllerPhaseSpan {
   std::string phase;
   uint32_t attempt = 1;
   Generation generation;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  bool operator==(const PhaseSpan&) const = default;
+  bool operator==(const ControllerPhaseSpan&) const = default;
 };
 
 // One rank's work in one phase of an incident.
@@ -76,36 +70,14 @@ struct RankLifetime {
   bool operator==(const RankLifetime&) const = default;
 };
 
-struct IncidentRecord {
-  uint64_t id = 0;
-  std::string signal;       // what was noticed first
-  std::string fault;        // what it was: "kill", "throw", ...
-  std::vector<Rank> ranks;  // root causes, not the ranks that merely felt it
-  std::string cause;        // told in words: signal, exit code, last lines of error output
-  Step step;                // S: where all live ranks met
-  uint32_t attempts = 1;
-  Term term;
-  Generation generation;            // the one the run went on in
-  std::string path;                 // ladder rung
-  std::vector<RungReason> reasons;  // cheapest rung first
-  std::optional<double> detected_ms;
-  std::optional<double> parked_ms;
-  std::optional<double> rebuilt_ms;
-  std::optional<double> repaired_ms;
-  std::optional<double> resumed_ms;
-  uint64_t bytes_streamed = 0;
-  std::optional<double> stream_gbps;  // 10^9 bytes per second; nullopt where nothing was streamed
-  std::vector<Rank> sources;
-  double down_ms = 0;       // until all stepped again, or until the end
-  uint64_t steps_lost = 0;  // begun and computed again, the unfinished one included
-
-  // The rest is in record.json only, not in the summary.
+// An incident as everybody is told of it, and what stands in record.json only.
+struct ReportedIncident : IncidentSummary {
   int64_t fault_ns = 0;             // the injector's stamp, else the first signal
   std::optional<Step> struck_step;  // the step being computed when the fault struck
   std::string struck_phase;         // the trainer's phase then ("update"), empty if unknown
-  std::vector<PhaseSpan> phases;
+  std::vector<ControllerPhaseSpan> phases;
   std::vector<RankPhaseSpan> rank_phases;
-  bool operator==(const IncidentRecord&) const = default;
+  bool operator==(const ReportedIncident&) const = default;
 };
 
 // Where the run's time went; what was useful is the rest of `end_ns`.
@@ -139,7 +111,7 @@ struct RunRecord {
   uint64_t samples_consumed = 0;
   std::string samples_digest;
   int exit = 0;
-  std::vector<IncidentRecord> incidents;
+  std::vector<ReportedIncident> incidents;
   std::optional<TimeSpent> time;  // nullopt: not known, of a record of an older version
   SaveSummary saves;
 

@@ -21,36 +21,6 @@ Json List(const Range& range, Convert convert) {
   return list;
 }
 
-Json RankList(const std::vector<Rank>& ranks) {
-  return List(ranks, [](Rank rank) { return Json(rank.value()); });
-}
-
-Json ReasonJson(const RungReason& reason) { return {{"rung", ToUtf8(reason.rung)}, {"reason", ToUtf8(reason.reason)}}; }
-
-Json IncidentSummary(const IncidentRecord& incident) {
-  return {{"id", incident.id},
-          {"signal", ToUtf8(incident.signal)},
-          {"fault", ToUtf8(incident.fault)},
-          {"ranks", RankList(incident.ranks)},
-          {"cause", ToUtf8(incident.cause)},
-          {"step", incident.step.value()},
-          {"attempts", incident.attempts},
-          {"term", incident.term.number},
-          {"generation", incident.generation.value()},
-          {"path", ToUtf8(incident.path)},
-          {"reasons", List(incident.reasons, ReasonJson)},
-          {"detected_ms", Number(incident.detected_ms)},
-          {"parked_ms", Number(incident.parked_ms)},
-          {"rebuilt_ms", Number(incident.rebuilt_ms)},
-          {"repaired_ms", Number(incident.repaired_ms)},
-          {"resumed_ms", Number(incident.resumed_ms)},
-          {"bytes_streamed", incident.bytes_streamed},
-          {"stream_gbps", Number(incident.stream_gbps)},
-          {"sources", RankList(incident.sources)},
-          {"down_ms", Number(incident.down_ms)},
-          {"steps_lost", incident.steps_lost}};
-}
-
 Json TimeJson(const RunRecord& record) {
   if (!record.time) return nullptr;
   const auto seconds = [](int64_t ns) { return Number(static_cast<double>(ns) / 1e9); };
@@ -71,7 +41,7 @@ Json SavesJson(const SaveSummary& saves) {
           {"last_failure", ToUtf8(saves.last_failure)}};
 }
 
-Json PhaseJson(const PhaseSpan& span) {
+Json PhaseJson(const ControllerPhaseSpan& span) {
   return {{"phase", ToUtf8(span.phase)},
           {"attempt", span.attempt},
           {"generation", span.generation.value()},
@@ -84,8 +54,8 @@ Json RankPhaseJson(const RankPhaseSpan& span) {
       {"rank", span.rank.value()}, {"phase", ToUtf8(span.phase)}, {"start_ns", span.start_ns}, {"end_ns", span.end_ns}};
 }
 
-Json IncidentJson(const IncidentRecord& incident) {
-  Json json = IncidentSummary(incident);
+Json IncidentJson(const ReportedIncident& incident) {
+  Json json = ToJson(static_cast<const IncidentSummary&>(incident));
   json["controller_id"] = incident.term.controller_id;
   json["fault_ns"] = incident.fault_ns;
   json["struck_step"] = incident.struck_step ? Json(incident.struck_step->value()) : Json(nullptr);
@@ -141,7 +111,9 @@ Json RunJson(const RunRecord& record, int schema, Incident incident) {
 
 }  // namespace
 
-Json SummaryJson(const RunRecord& record) { return RunJson(record, kSummarySchema, IncidentSummary); }
+Json SummaryJson(const RunRecord& record) {
+  return RunJson(record, kSummarySchema, [](const IncidentSummary& incident) { return ToJson(incident); });
+}
 
 Json RecordJson(const RunRecord& record) {
   Json json = RunJson(record, kRecordSchema, IncidentJson);

@@ -27,7 +27,7 @@ nlohmann::ordered_json SummaryJson(const RunRecord& record);
 // finite.
 nlohmann::ordered_json RecordJson(const RunRecord& record);
 
-Result<RunRecord> RecordFromJson(const nlohmann::ordered_json& json);
+Result<RunRecord> RecordFromJson(const nlohmann::json& json);
 
 // Reads a record.json; the message names the path. kNotFound where there is none.
 Result<RunRecord> ReadRecord(const std::filesystem::path& path);

@@ -7,35 +7,9 @@
 namespace kintsugi {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 constexpr std::string_view kEllipsis = "\xE2\x80\xA6";
 constexpr std::string_view kNarrowSpace = "\xE2\x80\xAF";
 constexpr const char* kHardSpace = "\xC2\xA0";
-
-struct Character {
-  char32_t code = 0;
-  size_t length = 1;
-  bool valid = false;
-};
-
-// Decodes the character at the front of `text`. Overlong forms, surrogates and values beyond U+10FFFF are invalid
-// (RFC 3629); an invalid byte is taken alone, so that decoding goes on behind it.
-Character Decode(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return {lead, 1, true};
-  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return {};
-  char32_t code = lead & (0x7F >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
-    code = (code << 6) | (byte(i) & 0x3F);
-  }
-  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  if (overlong || surrogate || code > 0x10FFFF) return {};
-  return {code, length, true};
-}
 
 bool MustNotShow(char32_t code) {
   const bool control = (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0);
@@ -67,24 +41,13 @@ void AppendEscaped(std::string& out, std::string_view character) {
 
 }  // namespace
 
-std::string ToUtf8(std::string_view bytes) {
-  std::string out;
-  out.reserve(bytes.size());
-  while (!bytes.empty()) {
-    const Character character = Decode(bytes);
-    out += character.valid ? bytes.substr(0, character.length) : kReplacement;
-    bytes.remove_prefix(character.length);
-  }
-  return out;
-}
-
 std::string EscapeHtml(std::string_view text) {
   std::string out;
   out.reserve(text.size() + text.size() / 8);
   while (!text.empty()) {
-    const Character character = Decode(text);
-    if (!character.valid || MustNotShow(character.code)) {
-      out += kReplacement;
+    const Utf8Character character = DecodeUtf8(text);
+    if (!character.is_valid || MustNotShow(character.code)) {
+      out += kUtf8Replacement;
     } else {
       AppendEscaped(out, text.substr(0, character.length));
     }

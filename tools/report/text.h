@@ -9,10 +9,9 @@
 #include <string>
 #include <string_view>
 
-namespace kintsugi {
+#include "runtime/base/utf8.h"
 
-// `bytes` with every byte that is not part of valid UTF-8 replaced by U+FFFD: what JSON can hold.
-std::string ToUtf8(std::string_view bytes);
+namespace kintsugi {
 
 // Valid UTF-8 that means itself in HTML text and in quoted attributes. Control characters and those that turn the
 // direction of the text around (a way to make a page show what is not there) become U+FFFD.

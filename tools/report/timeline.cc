@@ -20,8 +20,8 @@ constexpr double kCrowdedPercent = 9;  // marks closer than this cannot both hav
 // The stretch of time that is drawn: the incident, a little of what went before and of what followed.
 class Window {
  public:
-  explicit Window(const IncidentRecord& incident) : fault_ns_(incident.fault_ns) {
-    const Extent extent = IncidentExtent(incident);
+  explicit Window(const ReportedIncident& incident) : fault_ns_(incident.fault_ns) {
+    const TimeExtent extent = IncidentExtent(incident);
     const double length =
         std::max<double>(static_cast<double>(extent.end_ns) - static_cast<double>(extent.start_ns), 1e6);
     start_ = static_cast<double>(extent.start_ns) - length * 0.07;
@@ -94,10 +94,10 @@ std::string Lane(size_t row, const std::string& label, const std::string& bars) 
   return "<div class=\"who\"" + at + label + "</div><div class=\"lane\"" + at + bars + "</div>\n";
 }
 
-std::string ControllerLane(const Window& window, const IncidentRecord& incident, const ReportOptions& options) {
+std::string ControllerLane(const Window& window, const ReportedIncident& incident, const ReportOptions& options) {
   std::string bars;
   size_t drawn = 0;
-  for (const PhaseSpan& span : incident.phases) {
+  for (const ControllerPhaseSpan& span : incident.phases) {
     if (++drawn > kMaxBarsPerLane) break;
     const std::string name = PhaseName(span.phase, options);
     const std::string title =
@@ -149,7 +149,7 @@ bool Holds(const std::vector<Rank>& ranks, Rank rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-std::string RankLane(const Window& window, const RunRecord& record, const IncidentRecord& incident, Rank rank,
+std::string RankLane(const Window& window, const RunRecord& record, const ReportedIncident& incident, Rank rank,
                      size_t row, const ReportOptions& options) {
   std::string bars = LifeOf(window, record, rank) + StepsOf(window, record, rank);
   size_t drawn = 0;
@@ -166,7 +166,7 @@ std::string RankLane(const Window& window, const RunRecord& record, const Incide
 }
 
 // The ranks that get a lane: causes and sources before the others, at most as many as fit; in the order of ranks.
-std::vector<Rank> LanesOf(const RunRecord& record, const IncidentRecord& incident, const ReportOptions& options) {
+std::vector<Rank> LanesOf(const RunRecord& record, const ReportedIncident& incident, const ReportOptions& options) {
   std::set<Rank> chosen;
   const auto choose = [&](Rank rank) {
     const bool exists = rank.value() >= 0 && static_cast<uint32_t>(rank.value()) < record.world_size;
@@ -180,7 +180,7 @@ std::vector<Rank> LanesOf(const RunRecord& record, const IncidentRecord& inciden
 }
 
 // Lines across all lanes: the fault, each later attempt, and the instant all ranks were stepping again.
-std::string Marks(const Window& window, const IncidentRecord& incident, size_t lanes) {
+std::string Marks(const Window& window, const ReportedIncident& incident, size_t lanes) {
   std::string out =
       "<div class=\"marks\" style=\"grid-row:1/span " + std::to_string(lanes) + "\" aria-hidden=\"true\">";
   double labelled = window.Percent(incident.fault_ns);
@@ -190,7 +190,7 @@ std::string Marks(const Window& window, const IncidentRecord& incident, size_t l
   };
   mark(incident.fault_ns, "fault", "fault");
   uint32_t attempt = 1;
-  for (const PhaseSpan& span : incident.phases) {
+  for (const ControllerPhaseSpan& span : incident.phases) {
     if (span.attempt <= attempt) continue;
     attempt = span.attempt;
     const double at = window.Percent(span.start_ns);
@@ -215,12 +215,12 @@ std::string TimeAxis(const Window& window, const std::string& at) {
          EscapeHtml(at) + "</div>\n";
 }
 
-std::string Legend(const IncidentRecord& incident, const ReportOptions& options) {
+std::string Legend(const ReportedIncident& incident, const ReportOptions& options) {
   std::vector<std::string> seen;
   const auto note = [&](const std::string& phase) {
     if (seen.size() < 16 && std::find(seen.begin(), seen.end(), phase) == seen.end()) seen.push_back(phase);
   };
-  for (const PhaseSpan& span : incident.phases) note(span.phase);
+  for (const ControllerPhaseSpan& span : incident.phases) note(span.phase);
   for (const RankPhaseSpan& span : incident.rank_phases) note(span.phase);
   std::stable_sort(seen.begin(), seen.end(),
                    [](const std::string& a, const std::string& b) { return PhaseOrder(a) < PhaseOrder(b); });
@@ -233,7 +233,7 @@ std::string Legend(const IncidentRecord& incident, const ReportOptions& options)
 
 }  // namespace
 
-std::string IncidentTimeline(const RunRecord& record, const IncidentRecord& incident, const ReportOptions& options) {
+std::string IncidentTimeline(const RunRecord& record, const ReportedIncident& incident, const ReportOptions& options) {
   const Window window(incident);
   const std::vector<Rank> ranks = LanesOf(record, incident, options);
   std::string out = "<div class=\"timeline\" role=\"img\" aria-label=\"Timeline of incident " +
@@ -248,7 +248,7 @@ std::string IncidentTimeline(const RunRecord& record, const IncidentRecord& inci
   return out;
 }
 
-std::string IncidentSpanTable(const IncidentRecord& incident, const ReportOptions& options) {
+std::string IncidentSpanTable(const ReportedIncident& incident, const ReportOptions& options) {
   struct Row {
     int64_t start_ns;
     std::string html;
@@ -261,7 +261,7 @@ std::string IncidentSpanTable(const IncidentRecord& incident, const ReportOption
                                attempt + "</td><td>" + FormatMs(window.MsAfterFault(start)) + "</td><td>" +
                                FormatMs(MsBetween(start, end)) + "</td></tr>\n"});
   };
-  for (const PhaseSpan& span : incident.phases) {
+  for (const ControllerPhaseSpan& span : incident.phases) {
     add("controller", span.phase, std::to_string(span.attempt), span.start_ns, span.end_ns);
   }
   for (const RankPhaseSpan& span : incident.rank_phases) {

@@ -11,9 +11,9 @@
 
 namespace kintsugi {
 
-std::string IncidentTimeline(const RunRecord& record, const IncidentRecord& incident, const ReportOptions& options);
+std::string IncidentTimeline(const RunRecord& record, const ReportedIncident& incident, const ReportOptions& options);
 
 // The spans of `incident` as a table that opens on demand.
-std::string IncidentSpanTable(const IncidentRecord& incident, const ReportOptions& options);
+std::string IncidentSpanTable(const ReportedIncident& incident, const ReportOptions& options);
 
 }  // namespace kintsugi

@@ -20,7 +20,7 @@ constexpr int kWorkLayer = 1;   // steps and incidents
 constexpr int kPhaseLayer = 2;  // phases of an incident
 
 struct Track {
-  std::vector<Slice> slices;
+  std::vector<TraceSlice> slices;
   std::vector<Json> instants;
 };
 using Tracks = std::map<int64_t, Track>;
@@ -36,12 +36,12 @@ Json RankList(const std::vector<Rank>& ranks) {
   return list;
 }
 
-std::string IncidentName(const IncidentRecord& incident) {
+std::string IncidentName(const ReportedIncident& incident) {
   return "incident " + std::to_string(incident.id) + ": " + ToUtf8(incident.fault) + ", " + ToUtf8(incident.path);
 }
 
-void AddIncident(const IncidentRecord& incident, Tracks* tracks) {
-  const Extent extent = IncidentExtent(incident);
+void AddIncident(const ReportedIncident& incident, Tracks* tracks) {
+  const TimeExtent extent = IncidentExtent(incident);
   Json args = {{"signal", ToUtf8(incident.signal)},
                {"ranks", RankList(incident.ranks)},
                {"cause", ToUtf8(incident.cause)},
@@ -55,7 +55,7 @@ void AddIncident(const IncidentRecord& incident, Tracks* tracks) {
   auto& controller = (*tracks)[kControllerTrack].slices;
   controller.push_back(
       {extent.start_ns, extent.end_ns, kWorkLayer, IncidentName(incident), "incident", std::move(args)});
-  for (const PhaseSpan& span : incident.phases) {
+  for (const ControllerPhaseSpan& span : incident.phases) {
     controller.push_back(
         {span.start_ns,
          span.end_ns,
@@ -79,14 +79,14 @@ void AddIncident(const IncidentRecord& incident, Tracks* tracks) {
 }
 
 // A rank's share of an incident: one span around its phases.
-void AddRankShare(const IncidentRecord& incident, Tracks* tracks) {
-  std::map<int64_t, Extent> shares;
+void AddRankShare(const ReportedIncident& incident, Tracks* tracks) {
+  std::map<int64_t, TimeExtent> shares;
   for (const RankPhaseSpan& span : incident.rank_phases) {
     const auto track = tracks->find(kRankTrackBase + span.rank.value());
     if (track == tracks->end()) continue;
     track->second.slices.push_back(
         {span.start_ns, span.end_ns, kPhaseLayer, ToUtf8(span.phase), "phase", {{"incident", incident.id}}});
-    auto [share, fresh] = shares.try_emplace(track->first, Extent{span.start_ns, span.end_ns});
+    auto [share, fresh] = shares.try_emplace(track->first, TimeExtent{span.start_ns, span.end_ns});
     share->second.start_ns = std::min(share->second.start_ns, span.start_ns);
     share->second.end_ns = std::max(share->second.end_ns, span.end_ns);
   }
@@ -124,7 +124,7 @@ void AddLifetimes(const RunRecord& record, Tracks* tracks) {
   }
 }
 
-Json SliceEvent(Slice slice, int64_t tid) {
+Json SliceEvent(TraceSlice slice, int64_t tid) {
   const int64_t start = Microseconds(slice.start_ns);
   return {{"name", std::move(slice.name)},
           {"cat", std::move(slice.category)},
@@ -154,7 +154,7 @@ class EventWriter {
     Write(Metadata("thread_name", tid, {{"name", name}}));
     Write(Metadata("thread_sort_index", tid, {{"sort_index", tid}}));
     std::vector<Json> events = std::move(track.instants);
-    for (Slice& slice : NestSlices(std::move(track.slices))) events.push_back(SliceEvent(std::move(slice), tid));
+    for (TraceSlice& slice : NestSlices(std::move(track.slices))) events.push_back(SliceEvent(std::move(slice), tid));
     std::stable_sort(events.begin(), events.end(),
                      [](const Json& a, const Json& b) { return a["ts"].get<int64_t>() < b["ts"].get<int64_t>(); });
     for (const Json& event : events) Write(event);
@@ -178,25 +178,25 @@ Json OtherData(const RunRecord& record) {
 
 }  // namespace
 
-std::vector<Slice> NestSlices(std::vector<Slice> slices) {
-  const auto outer_first = [](const Slice& a, const Slice& b) {
+std::vector<TraceSlice> NestSlices(std::vector<TraceSlice> slices) {
+  const auto outer_first = [](const TraceSlice& a, const TraceSlice& b) {
     return std::tie(a.start_ns, b.end_ns, a.layer) < std::tie(b.start_ns, a.end_ns, b.layer);
   };
-  for (Slice& slice : slices) {
+  for (TraceSlice& slice : slices) {
     slice.start_ns = Held(slice.start_ns);
     slice.end_ns = std::max(slice.start_ns, Held(slice.end_ns));
   }
   std::stable_sort(slices.begin(), slices.end(), outer_first);
-  const auto shorten = [](Slice& slice, int64_t end_ns) {
+  const auto shorten = [](TraceSlice& slice, int64_t end_ns) {
     if (!slice.args.contains("measured_ms")) slice.args["measured_ms"] = MsBetween(slice.start_ns, slice.end_ns);
     slice.end_ns = end_ns;
   };
   std::vector<size_t> open;  // spans that have not ended yet, each inside the one before it
   for (size_t i = 0; i < slices.size(); ++i) {
-    Slice& slice = slices[i];
+    TraceSlice& slice = slices[i];
     while (!open.empty() && slices[open.back()].end_ns <= slice.start_ns) open.pop_back();
     while (!open.empty() && slices[open.back()].end_ns < slice.end_ns) {
-      Slice& outer = slices[open.back()];
+      TraceSlice& outer = slices[open.back()];
       if (slice.layer > outer.layer) {
         shorten(slice, outer.end_ns);
       } else {
@@ -216,7 +216,7 @@ std::string TraceJson(const RunRecord& record, const TraceOptions& options) {
   for (uint32_t rank = 0; rank < std::min(record.world_size, options.max_ranks); ++rank) tracks[kRankTrackBase + rank];
   AddLifetimes(record, &tracks);
   AddSteps(record, options, &tracks);
-  for (const IncidentRecord& incident : record.incidents) {
+  for (const ReportedIncident& incident : record.incidents) {
     AddIncident(incident, &tracks);
     AddRankShare(incident, &tracks);
   }

@@ -29,7 +29,7 @@ inline constexpr int64_t kControllerTrack = 1;
 inline constexpr int64_t kRankTrackBase = 2;
 
 // One span of a track before it is written. A lower layer is meant to enclose a higher one.
-struct Slice {
+struct TraceSlice {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   int layer = 0;
@@ -41,7 +41,7 @@ struct Slice {
 // Sorts by start, outer before inner, and shortens spans so that any two are apart or nested: a span of a higher layer
 // ends with the one it began in; otherwise the span that began earlier ends where the later one begins (a step ends
 // where its incident phase begins). A shortened span keeps its measured length in args["measured_ms"].
-std::vector<Slice> NestSlices(std::vector<Slice> slices);
+std::vector<TraceSlice> NestSlices(std::vector<TraceSlice> slices);
 
 std::string TraceJson(const RunRecord& record, const TraceOptions& options = {});
 

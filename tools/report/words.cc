@@ -40,7 +40,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRungs =
 // The longest any incident took, or nullopt when one did not end.
 std::optional<double> LongestRecovery(const RunRecord& record) {
   double longest = 0;
-  for (const IncidentRecord& incident : record.incidents) {
+  for (const ReportedIncident& incident : record.incidents) {
     if (!incident.resumed_ms) return std::nullopt;
     longest = std::max(longest, *incident.resumed_ms);
   }
@@ -55,7 +55,7 @@ std::string RecoverySentence(const RunRecord& record) {
   return "All ranks were stepping again each time, after " + FormatMs(longest) + " at most.";
 }
 
-std::string ComparisonSentence(const Comparison& comparison) {
+std::string ComparisonSentence(const RunComparison& comparison) {
   if (comparison.identical) {
     return "Every loss, every sample and the final state match the undisturbed run, bit for bit.";
   }
@@ -80,7 +80,7 @@ std::string RankWords(const std::vector<Rank>& ranks) {
   return out;
 }
 
-std::string FaultWords(const IncidentRecord& incident) {
+std::string FaultWords(const ReportedIncident& incident) {
   std::string who = RankWords(incident.ranks);
   who[0] = static_cast<char>(who[0] - 'a' + 'A');
   const std::string& what = incident.fault.empty() ? incident.signal : incident.fault;
@@ -91,7 +91,7 @@ std::string FaultWords(const IncidentRecord& incident) {
   return word == kFaults.end() ? who + ": " + what : who + " " + std::string(word->second);
 }
 
-std::string PlaceWords(const IncidentRecord& incident) {
+std::string PlaceWords(const ReportedIncident& incident) {
   std::string out;
   if (incident.struck_step) out = "in step " + FormatCount(incident.struck_step->value());
   if (incident.struck_phase.empty()) return out;
@@ -119,7 +119,7 @@ std::string RungWords(const std::string& rung) {
   return found == kRungs.end() ? rung : std::string(found->second);
 }
 
-std::string VerdictWords(const RunRecord& record, const Comparison* comparison) {
+std::string VerdictWords(const RunRecord& record, const RunComparison* comparison) {
   if (record.exit == kExitResumable) return "Stopped, and ready to resume.";
   if (record.exit != 0) return "The run failed with exit code " + std::to_string(record.exit) + ".";
   if (comparison != nullptr && !comparison->identical) return "Finished, but not with the same bits.";
@@ -133,7 +133,7 @@ std::string VerdictWords(const RunRecord& record, const Comparison* comparison) 
   return broken + (record.incidents.size() == 1 ? ", and mended." : ", mended each time.");
 }
 
-std::string LeadWords(const RunRecord& record, const Comparison* comparison) {
+std::string LeadWords(const RunRecord& record, const RunComparison* comparison) {
   std::string out = Counted(record.world_size, "rank", "ranks") + " committed " +
                     Counted(record.steps, "step", "steps");
   if (record.resumed_from > 0) out += ", resumed after step " + FormatCount(record.resumed_from);

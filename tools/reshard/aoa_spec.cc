@@ -10,36 +10,36 @@ namespace {
 constexpr size_t kAxesRead = 64;
 constexpr size_t kStatementsShown = 40;
 
-Result<DType> ReadDType(const Field& field) {
+Result<DType> ReadDType(const JsonField& field) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::string name, field.Text());
   const auto dtype = DTypeFromName(name);
   if (!dtype) return field.Fail("is '" + name.substr(0, 40) + "', which is no dtype; try float32 or bfloat16");
   return *dtype;
 }
 
-Result<aoa::Tensor> ReadTensor(const Field& field) {
+Result<aoa::Tensor> ReadTensor(const JsonField& field) {
   KINTSUGI_RETURN_IF_ERROR(field.CheckMembers({"shape", "dtype", "shards"}));
   aoa::Tensor tensor;
-  KINTSUGI_ASSIGN_OR_RETURN(const Field shape, field.Get("shape"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField shape, field.Get("shape"));
   KINTSUGI_ASSIGN_OR_RETURN(tensor.shape, shape.Integers(kAxesRead));
-  KINTSUGI_ASSIGN_OR_RETURN(const Field dtype, field.Get("dtype"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField dtype, field.Get("dtype"));
   KINTSUGI_ASSIGN_OR_RETURN(tensor.dtype, ReadDType(dtype));
   const auto shards = field.Find("shards");
   if (!shards) return tensor;
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> list, shards->List());
-  for (const Field& entry : list) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> list, shards->List());
+  for (const JsonField& entry : list) {
     KINTSUGI_RETURN_IF_ERROR(entry.CheckMembers({"offset", "shape"}));
     aoa::Shard shard;
-    KINTSUGI_ASSIGN_OR_RETURN(const Field offset, entry.Get("offset"));
+    KINTSUGI_ASSIGN_OR_RETURN(const JsonField offset, entry.Get("offset"));
     KINTSUGI_ASSIGN_OR_RETURN(shard.offset, offset.Integers(kAxesRead));
-    KINTSUGI_ASSIGN_OR_RETURN(const Field length, entry.Get("shape"));
+    KINTSUGI_ASSIGN_OR_RETURN(const JsonField length, entry.Get("shape"));
     KINTSUGI_ASSIGN_OR_RETURN(shard.shape, length.Integers(kAxesRead));
     tensor.shards.push_back(std::move(shard));
   }
   return tensor;
 }
 
-Result<aoa::Tensors> ReadTensors(const Field& field) {
+Result<aoa::Tensors> ReadTensors(const JsonField& field) {
   aoa::Tensors tensors;
   KINTSUGI_ASSIGN_OR_RETURN(const auto members, field.Members());
   for (const auto& [key, value] : members) {
@@ -49,15 +49,15 @@ Result<aoa::Tensors> ReadTensors(const Field& field) {
   return tensors;
 }
 
-Result<aoa::Target> ReadQuery(const Field& field) {
+Result<aoa::Target> ReadQuery(const JsonField& field) {
   KINTSUGI_RETURN_IF_ERROR(field.CheckMembers({"key", "box", "dtype"}));
   aoa::Target query;
-  KINTSUGI_ASSIGN_OR_RETURN(const Field key, field.Get("key"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField key, field.Get("key"));
   KINTSUGI_ASSIGN_OR_RETURN(query.key, key.Text());
-  KINTSUGI_ASSIGN_OR_RETURN(const Field box, field.Get("box"));
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> axes, box.List());
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField box, field.Get("box"));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> axes, box.List());
   if (axes.size() > kAxesRead) return box.Fail("has " + std::to_string(axes.size()) + " axes");
-  for (const Field& axis : axes) {
+  for (const JsonField& axis : axes) {
     KINTSUGI_ASSIGN_OR_RETURN(const std::vector<int64_t> ends, axis.Integers(2));
     if (ends.size() != 2 || ends[0] < 0 || ends[1] < ends[0]) return axis.Fail("must be [lo, hi] with 0 <= lo <= hi");
     query.box.push_back({ends[0], ends[1]});
@@ -66,13 +66,6 @@ Result<aoa::Target> ReadQuery(const Field& field) {
     KINTSUGI_ASSIGN_OR_RETURN(query.dtype, ReadDType(*dtype));
   }
   return query;
-}
-
-Status ReadFlag(const Field& root, const char* name, bool* flag) {
-  const auto field = root.Find(name);
-  if (!field) return Status::Ok();
-  KINTSUGI_ASSIGN_OR_RETURN(*flag, field->Bool());
-  return Status::Ok();
 }
 
 void AppendBox(const aoa::Box& box, std::string* out) {
@@ -90,27 +83,23 @@ std::vector<std::string> Texts(const std::vector<aoa::Step>& steps) {
 
 }  // namespace
 
-Result<AoaSpec> ReadAoaSpec(const Json& document) {
-  const Field root(document);
+Result<AoaSpec> ReadAoaSpec(const nlohmann::json& document) {
+  const JsonField root(document);
   KINTSUGI_RETURN_IF_ERROR(
       root.CheckMembers({"statements", "reverse", "optional", "source", "destination", "queries"}));
   AoaSpec spec;
-  KINTSUGI_ASSIGN_OR_RETURN(const Field statements, root.Get("statements"));
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> lines, statements.List());
-  for (const Field& line : lines) {
-    KINTSUGI_ASSIGN_OR_RETURN(std::string text, line.Text());
-    spec.program.statements.push_back(std::move(text));
-  }
-  KINTSUGI_RETURN_IF_ERROR(ReadFlag(root, "reverse", &spec.program.options.reverse));
-  KINTSUGI_RETURN_IF_ERROR(ReadFlag(root, "optional", &spec.program.options.optional));
-  KINTSUGI_ASSIGN_OR_RETURN(const Field source, root.Get("source"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField statements, root.Get("statements"));
+  KINTSUGI_ASSIGN_OR_RETURN(spec.program.statements, statements.Texts());
+  KINTSUGI_RETURN_IF_ERROR(root.ReadIfAny("reverse", &spec.program.options.reverse));
+  KINTSUGI_RETURN_IF_ERROR(root.ReadIfAny("optional", &spec.program.options.optional));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField source, root.Get("source"));
   KINTSUGI_ASSIGN_OR_RETURN(spec.program.source, ReadTensors(source));
   if (const auto destination = root.Find("destination")) {
     KINTSUGI_ASSIGN_OR_RETURN(spec.program.destination, ReadTensors(*destination));
   }
   if (const auto queries = root.Find("queries")) {
-    KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> list, queries->List());
-    for (const Field& field : list) {
+    KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> list, queries->List());
+    for (const JsonField& field : list) {
       KINTSUGI_ASSIGN_OR_RETURN(aoa::Target query, ReadQuery(field));
       spec.queries.push_back(std::move(query));
     }
@@ -118,7 +107,7 @@ Result<AoaSpec> ReadAoaSpec(const Json& document) {
   return spec;
 }
 
-std::variant<AoaAnswer, Refusal> AnswerAoa(AoaSpec spec) {
+std::variant<AoaAnswer, AnswerRefusal> AnswerAoa(AoaSpec spec) {
   aoa::Diagnostic diagnostic;
   const auto engine = aoa::Engine::Build(std::move(spec.program), &diagnostic);
   if (!engine.ok()) return ProgramRefusal(engine.status(), diagnostic);

@@ -13,7 +13,7 @@
 #include <variant>
 
 #include "replica/aoa/engine.h"
-#include "tools/reshard/json_field.h"
+#include "runtime/base/json.h"
 #include "tools/reshard/refusal.h"
 
 namespace kintsugi::reshard {
@@ -32,7 +32,7 @@ struct AoaAnswer {
   std::string ToTable() const;
 };
 
-Result<AoaSpec> ReadAoaSpec(const Json& document);
-std::variant<AoaAnswer, Refusal> AnswerAoa(AoaSpec spec);
+Result<AoaSpec> ReadAoaSpec(const nlohmann::json& document);
+std::variant<AoaAnswer, AnswerRefusal> AnswerAoa(AoaSpec spec);
 
 }  // namespace kintsugi::reshard

@@ -12,21 +12,21 @@ namespace {
 constexpr size_t kOffsetMax = 64;
 constexpr size_t kRowsMax = 64;
 
-Status AddShard(const Field& field, plan::SharedShards* shards) {
+Status AddShard(const JsonField& field, plan::SharedShards* shards) {
   KINTSUGI_RETURN_IF_ERROR(field.CheckMembers({"key", "offset", "flat", "bytes", "holders", "cross_group"}));
   plan::SharedShard shard;
-  KINTSUGI_ASSIGN_OR_RETURN(const Field key, field.Get("key"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField key, field.Get("key"));
   KINTSUGI_ASSIGN_OR_RETURN(shard.key, key.Text());
-  KINTSUGI_ASSIGN_OR_RETURN(const Field offset, field.Get("offset"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField offset, field.Get("offset"));
   KINTSUGI_ASSIGN_OR_RETURN(shard.offset, offset.Integers(kOffsetMax));
   if (const auto flat = field.Find("flat")) {
     KINTSUGI_ASSIGN_OR_RETURN(const std::vector<int64_t> range, flat->Integers(2));
     if (range.size() != 2) return flat->Fail("must be [start, stop]");
     shard.flat = FlatRange{range[0], range[1]};
   }
-  KINTSUGI_ASSIGN_OR_RETURN(const Field bytes, field.Get("bytes"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField bytes, field.Get("bytes"));
   KINTSUGI_ASSIGN_OR_RETURN(shard.bytes, bytes.Integer());
-  KINTSUGI_ASSIGN_OR_RETURN(const Field holders, field.Get("holders"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField holders, field.Get("holders"));
   KINTSUGI_ASSIGN_OR_RETURN(const std::vector<int64_t> ranks, holders.Integers(SIZE_MAX));
   std::vector<int32_t> narrow;
   narrow.reserve(ranks.size());
@@ -36,25 +36,23 @@ Status AddShard(const Field& field, plan::SharedShards* shards) {
     narrow.push_back(static_cast<int32_t>(rank));
   }
   shard.holders = shards->AddHolders(narrow);
-  if (const auto cross = field.Find("cross_group")) {
-    KINTSUGI_ASSIGN_OR_RETURN(shard.cross_group, cross->Bool());
-  }
+  KINTSUGI_RETURN_IF_ERROR(field.ReadIfAny("cross_group", &shard.cross_group));
   shards->Add(std::move(shard));
   return Status::Ok();
 }
 
 }  // namespace
 
-Result<DistributeSpec> ReadDistributeSpec(const Json& document) {
-  const Field root(document);
+Result<DistributeSpec> ReadDistributeSpec(const nlohmann::json& document) {
+  const JsonField root(document);
   KINTSUGI_RETURN_IF_ERROR(root.CheckMembers({"ranks", "shards"}));
   DistributeSpec spec;
-  KINTSUGI_ASSIGN_OR_RETURN(const Field ranks, root.Get("ranks"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField ranks, root.Get("ranks"));
   KINTSUGI_ASSIGN_OR_RETURN(const int64_t count, ranks.Integer(1, layout::kRanksMax));
   spec.ranks = static_cast<int32_t>(count);
-  KINTSUGI_ASSIGN_OR_RETURN(const Field list, root.Get("shards"));
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, list.List());
-  for (const Field& field : fields) KINTSUGI_RETURN_IF_ERROR(AddShard(field, &spec.shards));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField list, root.Get("shards"));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> fields, list.List());
+  for (const JsonField& field : fields) KINTSUGI_RETURN_IF_ERROR(AddShard(field, &spec.shards));
   return spec;
 }
 

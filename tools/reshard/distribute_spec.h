@@ -8,7 +8,7 @@
 #pragma once
 
 #include "replica/plan/distribute.h"
-#include "tools/reshard/json_field.h"
+#include "runtime/base/json.h"
 
 namespace kintsugi::reshard {
 
@@ -17,7 +17,7 @@ struct DistributeSpec {
   plan::SharedShards shards;
 };
 
-Result<DistributeSpec> ReadDistributeSpec(const Json& document);
+Result<DistributeSpec> ReadDistributeSpec(const nlohmann::json& document);
 std::string DistributeJson(const plan::Assignment& assignment);
 std::string DistributeTable(const DistributeSpec& spec, const plan::Assignment& assignment);
 

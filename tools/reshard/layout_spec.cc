@@ -6,22 +6,22 @@
 namespace kintsugi::reshard {
 namespace {
 
-Result<std::vector<int64_t>> ReadReplicaId(const Field& field) {
+Result<std::vector<int64_t>> ReadReplicaId(const JsonField& field) {
   if (field.IsList()) return field.Integers(layout::kReplicaIdLengthMax);
   KINTSUGI_ASSIGN_OR_RETURN(const int64_t id, field.Integer());
   return std::vector<int64_t>{id};
 }
 
-Result<FlatRange> ReadFlat(const Field& field) {
+Result<FlatRange> ReadFlat(const JsonField& field) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::vector<int64_t> range, field.Integers(2));
   if (range.size() != 2) return field.Fail("must be [start, stop]");
   return FlatRange{range[0], range[1]};
 }
 
-Result<std::vector<layout::RankOffset>> ReadRankOffsets(const Field& list) {
+Result<std::vector<layout::RankOffset>> ReadRankOffsets(const JsonField& list) {
   std::vector<layout::RankOffset> offsets;
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, list.List());
-  for (const Field& field : fields) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> fields, list.List());
+  for (const JsonField& field : fields) {
     KINTSUGI_ASSIGN_OR_RETURN(const std::vector<int64_t> triple, field.Integers(3));
     if (triple.size() != 3) return field.Fail("must be [axis, offset, fragments]");
     offsets.push_back({AxisOf(triple[0]), triple[1], triple[2]});
@@ -29,7 +29,7 @@ Result<std::vector<layout::RankOffset>> ReadRankOffsets(const Field& list) {
   return offsets;
 }
 
-Status ReadCut(const Field& field, const Field& offsets, ShardEntry* shard) {
+Status ReadCut(const JsonField& field, const JsonField& offsets, ShardEntry* shard) {
   if (field.Find("offset")) return field.Fail("has both 'offset' and 'rank_offsets'");
   if (shard->flat) return field.Fail("has both 'flat' and 'rank_offsets'");
   if (const auto prepended = field.Find("prepend_axis_num")) {
@@ -40,18 +40,18 @@ Status ReadCut(const Field& field, const Field& offsets, ShardEntry* shard) {
   return Status::Ok();
 }
 
-Status AddShard(const Field& field, SpecSide* side) {
+Status AddShard(const JsonField& field, SpecSide* side) {
   KINTSUGI_RETURN_IF_ERROR(
       field.CheckMembers({"rank", "key", "offset", "shape", "flat", "replica_id", "rank_offsets", "prepend_axis_num"}));
   ShardEntry shard;
-  KINTSUGI_ASSIGN_OR_RETURN(const Field rank, field.Get("rank"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField rank, field.Get("rank"));
   KINTSUGI_ASSIGN_OR_RETURN(const int64_t number, rank.Integer(0, layout::kRanksMax - 1));
   shard.rank = static_cast<int32_t>(number);
-  KINTSUGI_ASSIGN_OR_RETURN(const Field key, field.Get("key"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField key, field.Get("key"));
   KINTSUGI_ASSIGN_OR_RETURN(const std::string name, key.Text());
   const auto* const tensor = side->Find(name);
   if (!tensor) return key.Fail("is '" + name.substr(0, 80) + "', which is not among the tensors");
-  KINTSUGI_ASSIGN_OR_RETURN(const Field shape, field.Get("shape"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField shape, field.Get("shape"));
   KINTSUGI_ASSIGN_OR_RETURN(shard.shape, shape.Integers(kAxesRead));
   if (const auto flat = field.Find("flat")) {
     KINTSUGI_ASSIGN_OR_RETURN(shard.flat, ReadFlat(*flat));
@@ -63,7 +63,7 @@ Status AddShard(const Field& field, SpecSide* side) {
     KINTSUGI_RETURN_IF_ERROR(ReadCut(field, *offsets, &shard));
   } else {
     if (const auto prepended = field.Find("prepend_axis_num")) return prepended->Fail("goes with 'rank_offsets' only");
-    KINTSUGI_ASSIGN_OR_RETURN(const Field offset, field.Get("offset"));
+    KINTSUGI_ASSIGN_OR_RETURN(const JsonField offset, field.Get("offset"));
     KINTSUGI_ASSIGN_OR_RETURN(shard.offset, offset.Integers(kAxesRead));
   }
   const Status added = side->Add(*tensor, shard);
@@ -71,7 +71,7 @@ Status AddShard(const Field& field, SpecSide* side) {
 }
 
 // Reads any spec and says of a wrong one where it is wrong.
-class SpecReader final : public EntryTaker {
+class SpecReader final : public JsonEntryTaker {
  public:
   explicit SpecReader(SpecSides sides) : sides_(sides) {}
 
@@ -80,15 +80,15 @@ class SpecReader final : public EntryTaker {
     SpecSide* const side = Find(name);
     return side && side->IsReady(document);
   }
-  Status Take(const std::string& name, const Field& entry) override {
+  Status Take(const std::string& name, const JsonField& entry) override {
     SpecSide* const side = Find(name);
-    if (!side->is_open()) KINTSUGI_RETURN_IF_ERROR(side->Open(Field(*document_)));
+    if (!side->is_open()) KINTSUGI_RETURN_IF_ERROR(side->Open(JsonField(*document_)));
     return AddShard(entry, side);
   }
 
   Result<LayoutSpec> Read(std::string_view text) {
-    KINTSUGI_ASSIGN_OR_RETURN(const Json document, ParseJson(text, this));
-    const Field root(document);
+    KINTSUGI_ASSIGN_OR_RETURN(const Json document, ParseJson(text, {}, this));
+    const JsonField root(document);
     KINTSUGI_RETURN_IF_ERROR(
         root.CheckMembers({"tensors", "source_tensors", "target_tensors", "source", "target", "hosts"}));
     LayoutSpec spec;
@@ -106,11 +106,11 @@ class SpecReader final : public EntryTaker {
   }
 
   // What was not taken before.
-  Result<layout::Metadata> Finish(const Field& root, SpecSide* side) {
+  Result<layout::Metadata> Finish(const JsonField& root, SpecSide* side) {
     KINTSUGI_RETURN_IF_ERROR(side->Open(root));
-    KINTSUGI_ASSIGN_OR_RETURN(const Field list, root.Get(side->name()));
-    KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> shards, list.List());
-    for (const Field& shard : shards) KINTSUGI_RETURN_IF_ERROR(AddShard(shard, side));
+    KINTSUGI_ASSIGN_OR_RETURN(const JsonField list, root.Get(side->name()));
+    KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> shards, list.List());
+    for (const JsonField& shard : shards) KINTSUGI_RETURN_IF_ERROR(AddShard(shard, side));
     return side->Build();
   }
 

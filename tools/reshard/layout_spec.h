@@ -16,7 +16,7 @@
 #pragma once
 
 #include "replica/layout/metadata.h"
-#include "tools/reshard/json_field.h"
+#include "runtime/base/json.h"
 
 namespace kintsugi::reshard {
 

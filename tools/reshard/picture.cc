@@ -4,6 +4,7 @@
 #include <map>
 
 #include "replica/layout/flat_range.h"
+#include "tools/report/svg.h"
 #include "tools/report/text.h"
 
 namespace kintsugi::reshard {
@@ -32,18 +33,7 @@ text{font:13px "Inter","Segoe UI",system-ui,sans-serif;fill:var(--ink);font-vari
 <path class="l" d="M0 0V8"/></pattern></defs>
 )css";
 
-std::string Number(double value) { return Fixed(value, 1); }
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<uint64_t>(bytes)); }
-
-std::string Text(double x, double y, const std::string& css, const std::string& text) {
-  return "<text x=\"" + Number(x) + "\" y=\"" + Number(y) + "\"" + (css.empty() ? "" : " class=\"" + css + "\"") + ">" +
-         EscapeHtml(text) + "</text>\n";
-}
-
-std::string Rectangle(double x, double y, double width, double height, const std::string& css) {
-  return "<rect x=\"" + Number(x) + "\" y=\"" + Number(y) + "\" width=\"" + Number(width) + "\" height=\"" +
-         Number(height) + "\" class=\"" + css + "\"/>\n";
-}
 
 std::string Hue(int32_t rank) { return "b h" + std::to_string(static_cast<size_t>(rank) % kHues); }
 
@@ -69,12 +59,12 @@ class Panel {
     const double x = x_ + static_cast<double>(box.lo[1]) * scale_x_, y = y_ + static_cast<double>(box.lo[0]) * scale_y_;
     const double width = static_cast<double>(box.length(1)) * scale_x_,
                  height = static_cast<double>(box.length(0)) * scale_y_;
-    std::string drawn = Rectangle(x, y, width, height, css);
+    std::string drawn = SvgRectangle(x, y, width, height, css);
     if (width > 7.0 * static_cast<double>(label.size()) + 4 && height > 15)
-      drawn += Text(x + width / 2, y + height / 2, "c", label);
+      drawn += SvgText(x + width / 2, y + height / 2, "c", label);
     return drawn;
   }
-  std::string Outline() const { return Rectangle(x_, y_, width_, height_, "o"); }
+  std::string Outline() const { return SvgRectangle(x_, y_, width_, height_, "o"); }
 
  private:
   double x_, y_, width_, height_, scale_x_, scale_y_;
@@ -91,13 +81,9 @@ class Picture {
     const double left = DrawSources(), right = DrawTargets();
     const double width = 2 * kMargin + kSourceWidth + 2 * kGap + kColumns * kTargetWidth + (kColumns - 1) * kGap;
     const double height = std::max(left, right) + kMargin + 16;
-    body_ += Text(kMargin, height - kMargin + 6, "s",
-                  "Colour: the rank that holds and sends. Hatched: stays on its rank." + note_);
-    const std::string size = Number(width) + " " + Number(height);
-    return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + size + "\" width=\"" + Number(width) +
-           "\" height=\"" + Number(height) + "\" role=\"img\">\n<title>" + EscapeHtml(Title()) + "</title>\n" + kStyle +
-           Rectangle(0, 0, width, height, "p") + Text(kMargin, 40, "h", Title()) + Text(kMargin, 62, "s", Subtitle()) +
-           body_ + "</svg>\n";
+    body_ += SvgText(kMargin, height - kMargin + 6, "s",
+                     "Colour: the rank that holds and sends. Hatched: stays on its rank." + note_);
+    return SvgPicture{width, height, kMargin, Title(), Subtitle(), kStyle}.Draw(body_);
   }
 
  private:
@@ -126,10 +112,10 @@ class Picture {
     for (size_t i = 0; i < sources.size(); ++i) {
       const KeyMeta& key = answer_.spec.source.keys[sources[i]];
       if (i == kSourcesMax) {
-        body_ += Text(kMargin, y + 12, "s", "and " + std::to_string(sources.size() - i) + " more stored tensors");
+        body_ += SvgText(kMargin, y + 12, "s", "and " + std::to_string(sources.size() - i) + " more stored tensors");
         return y + kLabelHeight;
       }
-      body_ += Text(kMargin, y + 12, "", "Held: " + (key.axes == 2 ? NameOf(key) : Elide(key.name, 40)));
+      body_ += SvgText(kMargin, y + 12, "", "Held: " + (key.axes == 2 ? NameOf(key) : Elide(key.name, 40)));
       y += kLabelHeight;
       if (key.axes != 2) continue;
       const double width = sources.size() > 2 ? kSourceWidth * 0.6 : kSourceWidth;
@@ -170,7 +156,7 @@ class Picture {
       const double at_y = kHeadHeight + static_cast<double>(drawn / kColumns) * row_height;
       int64_t bytes = 0;
       for (const ListedMove* move : moves) bytes += move->bytes;
-      body_ += Text(at_x, at_y + 12, "", "Rank " + std::to_string(rank) + " gets " + Bytes(bytes));
+      body_ += SvgText(at_x, at_y + 12, "", "Rank " + std::to_string(rank) + " gets " + Bytes(bytes));
       const Panel panel(Wanted(), at_x, at_y + kLabelHeight, kTargetWidth);
       body_ += panel.Outline();
       for (const ListedMove* move : moves) {

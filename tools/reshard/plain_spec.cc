@@ -133,7 +133,7 @@ class PlainReader {
     LayoutSpec spec;
     if (!ReadSide(SpecSide::Source(), &spec.source)) return std::nullopt;
     if (sides_ == SpecSides::kSource) return spec;
-    auto hosts = ReadHosts(Field(short_members_));
+    auto hosts = ReadHosts(JsonField(short_members_));
     if (!hosts.ok() || !ReadSide(SpecSide::Target(), &spec.target)) return std::nullopt;
     spec.hosts = std::move(*hosts);
     return spec;
@@ -163,7 +163,7 @@ class PlainReader {
 
   bool ReadSide(SpecSide side, layout::Metadata* metadata) {
     ondemand::array list;
-    if (!side.Open(Field(short_members_)).ok()) return false;
+    if (!side.Open(JsonField(short_members_)).ok()) return false;
     document_.rewind();
     if (document_[side.name()].get_array().get(list)) return false;
     ShardReader shard(&side);

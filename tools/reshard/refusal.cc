@@ -4,7 +4,7 @@
 
 namespace kintsugi::reshard {
 
-std::string Refusal::ToJson() const {
+std::string AnswerRefusal::ToJson() const {
   std::string text = "{\"ok\":false,\"error\":{\"code\":" + Quoted(code) + ",\"key\":" + Quoted(key) + ",\"ranks\":";
   AppendNumbers<int32_t>(ranks, &text);
   text += ",\"region\":";
@@ -22,16 +22,16 @@ std::string Refusal::ToJson() const {
   return text + "}}";
 }
 
-Refusal SpecRefusal(const std::string& place, const Status& status) {
+AnswerRefusal SpecRefusal(const std::string& place, const Status& status) {
   return {"spec", "", {}, std::nullopt, place + ": " + status.message(), std::nullopt};
 }
 
-Refusal LayoutRefusal(const layout::LayoutError& error) {
+AnswerRefusal LayoutRefusal(const layout::LayoutError& error) {
   return {std::string(ErrorCodeName(error.code)), error.key, error.ranks, error.region, error.message, std::nullopt};
 }
 
 // The fields say where; the message is what is wrong there.
-Refusal ProgramRefusal(const Status& status, const aoa::Diagnostic& diagnostic) {
+AnswerRefusal ProgramRefusal(const Status& status, const aoa::Diagnostic& diagnostic) {
   return {"program", "", {}, std::nullopt, diagnostic.message.empty() ? status.message() : diagnostic.message,
           diagnostic};
 }

@@ -1,4 +1,4 @@
-// Refusal: why a command of `kintsugi reshard` or `kintsugi aoa` gives no answer, for programs and for people.
+// AnswerRefusal: why a command of `kintsugi reshard` or `kintsugi aoa` gives no answer, for programs and for people.
 //
 //   {"ok": false, "error": {"code", "key", "ranks": [..], "region": [[lo, hi], ..] or null, "message"}}
 // and, where an AOA program is at fault, also {"statement", "column", "text", "chain": [..]}. `code` is "spec" for
@@ -14,7 +14,7 @@
 
 namespace kintsugi::reshard {
 
-struct Refusal {
+struct AnswerRefusal {
   std::string code;
   std::string key;
   std::vector<int32_t> ranks;
@@ -26,8 +26,8 @@ struct Refusal {
 };
 
 // `place` is the file, or "standard input".
-Refusal SpecRefusal(const std::string& place, const Status& status);
-Refusal LayoutRefusal(const layout::LayoutError& error);
-Refusal ProgramRefusal(const Status& status, const aoa::Diagnostic& diagnostic);
+AnswerRefusal SpecRefusal(const std::string& place, const Status& status);
+AnswerRefusal LayoutRefusal(const layout::LayoutError& error);
+AnswerRefusal ProgramRefusal(const Status& status, const aoa::Diagnostic& diagnostic);
 
 }  // namespace kintsugi::reshard

@@ -14,7 +14,7 @@ namespace {
 
 using layout::LayoutError;
 using layout::Metadata;
-using Made = std::variant<ReshardAnswer, Refusal>;
+using Made = std::variant<ReshardAnswer, AnswerRefusal>;
 
 void Add(const ListedMove& move, ReshardAnswer* answer) {
   answer->moves.push_back(move);
@@ -48,7 +48,8 @@ std::optional<LayoutError> AnswerSameNames(const plan::PlanOptions& options, Res
 }
 
 // The same verdict where names differ: what the program makes of what is stored decides.
-std::optional<Refusal> JudgeProgram(const aoa::Engine& engine, layout::StrictHandling strict, ReshardAnswer* answer) {
+std::optional<AnswerRefusal> JudgeProgram(const aoa::Engine& engine, layout::StrictHandling strict,
+                                          ReshardAnswer* answer) {
   const Metadata& source = answer->spec.source;
   answer->unexpected = engine.unexpected();
   answer->unread = engine.unread();
@@ -76,7 +77,7 @@ std::optional<LayoutError> JudgeNames(layout::StrictHandling strict, ReshardAnsw
   return std::nullopt;
 }
 
-std::optional<Refusal> CheckRank(int32_t rank, const ReshardAnswer& answer) {
+std::optional<AnswerRefusal> CheckRank(int32_t rank, const ReshardAnswer& answer) {
   int32_t last = -1;
   for (const Metadata* side : {&answer.spec.source, &answer.spec.target})
     if (!side->ranks.empty()) last = std::max(last, side->ranks.back());
@@ -89,8 +90,8 @@ std::optional<Refusal> CheckRank(int32_t rank, const ReshardAnswer& answer) {
        "rank " + std::to_string(rank) + " is in neither layout; their ranks are 0 to " + std::to_string(last)});
 }
 
-std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan::PlanOptions& options,
-                                     ReshardAnswer* answer) {
+std::optional<AnswerRefusal> AnswerRenamed(const ReshardQuestion& question, const plan::PlanOptions& options,
+                                           ReshardAnswer* answer) {
   const Metadata &source = answer->spec.source, &target = answer->spec.target;
   aoa::Options program;
   program.reverse = question.reverse;
@@ -103,7 +104,7 @@ std::optional<Refusal> AnswerRenamed(const ReshardQuestion& question, const plan
   if (auto refusal = JudgeProgram(*engine, question.strict, answer)) return refusal;
   const auto made = MakeRenamedPlan(source, *engine, target, options, &diagnostic);
   if (!made.ok()) {
-    Refusal refusal = LayoutRefusal(made.error());
+    AnswerRefusal refusal = LayoutRefusal(made.error());
     if (made.error().code == layout::ErrorCode::kProgram) refusal.diagnostic = diagnostic;
     return refusal;
   }
@@ -136,7 +137,7 @@ Made AnswerReshard(ReshardQuestion question) {
   // What is held need not be whole, as long as it has what is asked for: the planner sees to that.
   for (const Metadata* side : {&answer.spec.source, &answer.spec.target})
     if (const auto errors = Validate(*side, {.is_request = true, .errors_max = 1}); !errors.empty()) {
-      Refusal refusal = LayoutRefusal(errors.front());
+      AnswerRefusal refusal = LayoutRefusal(errors.front());
       refusal.message = (side == &answer.spec.source ? "source: " : "target: ") + refusal.message;
       return refusal;
     }
@@ -153,25 +154,6 @@ Made AnswerReshard(ReshardQuestion question) {
     return std::move(*refusal);
   }
   return answer;
-}
-
-Result<std::vector<std::string>> ReadStatements(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos || (text[first] != '[' && text[first] != '{')) return std::vector<std::string>{text};
-  KINTSUGI_ASSIGN_OR_RETURN(const Json document, ParseJson(text));
-  const Field root(document);
-  std::optional<Field> list = root;
-  if (!root.IsList()) {
-    KINTSUGI_RETURN_IF_ERROR(root.CheckMembers({"aoa_statements"}));
-    KINTSUGI_ASSIGN_OR_RETURN(list, root.Get("aoa_statements"));
-  }
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, list->List());
-  std::vector<std::string> statements;
-  for (const Field& field : fields) {
-    KINTSUGI_ASSIGN_OR_RETURN(std::string statement, field.Text());
-    statements.push_back(std::move(statement));
-  }
-  return statements;
 }
 
 }  // namespace kintsugi::reshard

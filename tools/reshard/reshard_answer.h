@@ -66,9 +66,6 @@ struct ReshardAnswer {
   std::string ToTable() const;
 };
 
-std::variant<ReshardAnswer, Refusal> AnswerReshard(ReshardQuestion question);
-
-// One statement per line, or a JSON list of statements, bare or as Paddle's {"aoa_statements": [..]}.
-Result<std::vector<std::string>> ReadStatements(const std::string& text);
+std::variant<ReshardAnswer, AnswerRefusal> AnswerReshard(ReshardQuestion question);
 
 }  // namespace kintsugi::reshard

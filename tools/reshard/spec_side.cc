@@ -3,24 +3,22 @@
 namespace kintsugi::reshard {
 namespace {
 
-Result<SpecSide::Tensors> ReadTensors(const Field& list) {
+Result<SpecSide::Tensors> ReadTensors(const JsonField& list) {
   SpecSide::Tensors tensors;
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, list.List());
-  for (const Field& field : fields) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> fields, list.List());
+  for (const JsonField& field : fields) {
     KINTSUGI_RETURN_IF_ERROR(field.CheckMembers({"key", "dtype", "global_shape", "allow_shape_mismatch"}));
-    KINTSUGI_ASSIGN_OR_RETURN(const Field key, field.Get("key"));
+    KINTSUGI_ASSIGN_OR_RETURN(const JsonField key, field.Get("key"));
     KINTSUGI_ASSIGN_OR_RETURN(std::string name, key.Text());
-    KINTSUGI_ASSIGN_OR_RETURN(const Field dtype, field.Get("dtype"));
+    KINTSUGI_ASSIGN_OR_RETURN(const JsonField dtype, field.Get("dtype"));
     KINTSUGI_ASSIGN_OR_RETURN(const std::string type, dtype.Text());
-    KINTSUGI_ASSIGN_OR_RETURN(const Field shape, field.Get("global_shape"));
+    KINTSUGI_ASSIGN_OR_RETURN(const JsonField shape, field.Get("global_shape"));
     SpecSide::Tensor tensor;
     KINTSUGI_ASSIGN_OR_RETURN(tensor.global_shape, shape.Integers(kAxesRead));
     const auto known = DTypeFromName(type);
     if (!known) return dtype.Fail("is '" + type.substr(0, 40) + "', which is no dtype; try float32 or bfloat16");
     tensor.dtype = *known;
-    if (const auto mismatch = field.Find("allow_shape_mismatch")) {
-      KINTSUGI_ASSIGN_OR_RETURN(tensor.allow_shape_mismatch, mismatch->Bool());
-    }
+    KINTSUGI_RETURN_IF_ERROR(field.ReadIfAny("allow_shape_mismatch", &tensor.allow_shape_mismatch));
     if (!tensors.emplace(std::move(name), std::move(tensor)).second) return key.Fail("is there twice");
   }
   return tensors;
@@ -39,10 +37,10 @@ layout::KeyMeta KeyOf(const SpecSide::Tensors::value_type& tensor) {
 
 }  // namespace
 
-Status SpecSide::Open(const Field& root) {
+Status SpecSide::Open(const JsonField& root) {
   const bool is_own = root.Find(own_tensors_).has_value();
   if (is_own && root.Find("tensors")) return root.Fail(std::string("has both 'tensors' and '") + own_tensors_ + "'");
-  KINTSUGI_ASSIGN_OR_RETURN(const Field list, root.Get(is_own ? own_tensors_ : "tensors"));
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonField list, root.Get(is_own ? own_tensors_ : "tensors"));
   if (tensors_) return Status::Ok();
   KINTSUGI_ASSIGN_OR_RETURN(tensors_, ReadTensors(list));
   for (auto& tensor : *tensors_)
@@ -103,12 +101,12 @@ Status SpecSide::AddCut(const Tensors::value_type& tensor, const ShardEntry& sha
   return Status::Ok();
 }
 
-Result<std::vector<int32_t>> ReadHosts(const Field& root) {
+Result<std::vector<int32_t>> ReadHosts(const JsonField& root) {
   std::vector<int32_t> hosts;
   const auto list = root.Find("hosts");
   if (!list) return hosts;
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, list->List());
-  for (const Field& field : fields) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> fields, list->List());
+  for (const JsonField& field : fields) {
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t host, field.Integer(0, INT32_MAX));
     hosts.push_back(static_cast<int32_t>(host));
   }

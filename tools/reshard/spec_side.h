@@ -10,9 +10,11 @@
 
 #include "replica/layout/builder.h"
 #include "replica/layout/shard.h"
-#include "tools/reshard/json_field.h"
+#include "runtime/base/json.h"
 
 namespace kintsugi::reshard {
+
+using Json = nlohmann::json;
 
 // One axis more than a box can have, so that the library itself refuses it with its own code.
 inline constexpr size_t kAxesRead = layout::kAxesMax + 1;
@@ -53,7 +55,7 @@ class SpecSide {
   // Whether the tensors are in the document, so that shards can be understood.
   bool IsReady(const Json& document) const { return document.contains("tensors") || document.contains(own_tensors_); }
   // Takes the tensors from the document, once. Before any shard.
-  Status Open(const Field& root);
+  Status Open(const JsonField& root);
   bool is_open() const { return tensors_.has_value(); }
 
   const Tensors::value_type* Find(std::string_view key) const {
@@ -80,6 +82,6 @@ class SpecSide {
 };
 
 // Host of each rank; none where the document says nothing.
-Result<std::vector<int32_t>> ReadHosts(const Field& root);
+Result<std::vector<int32_t>> ReadHosts(const JsonField& root);
 
 }  // namespace kintsugi::reshard

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <utility>
 
+#include "runtime/base/json.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/journal/options.h"
 #include "tools/runs/run_folder.h"
@@ -35,18 +36,14 @@ Lock LookAtLock(const fs::path& folder) {
 json Described(const fs::path& folder) {
   std::ifstream in(folder / kDescriptionName, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  json parsed = json::parse(text, nullptr, false);
-  return parsed.is_object() ? parsed : json::object();
+  Result<json> parsed = ParseJson(text);
+  return parsed.ok() && parsed->is_object() ? std::move(*parsed) : json::object();
 }
 
 template <typename T>
 T ValueOf(const json& object, const char* name, T otherwise) {
-  const auto found = object.find(name);
-  if constexpr (std::is_same_v<T, std::string>) {
-    return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
-  } else {
-    return found != object.end() && found->is_number_integer() ? found->get<T>() : otherwise;
-  }
+  T value = otherwise;
+  return JsonField(object).ReadIfAny(name, &value).ok() ? value : otherwise;
 }
 
 // "run-4711-abcdef"

@@ -3,7 +3,6 @@
 //
 // common.pt is the dictionary that every rank has alike: its values are objects in pickle form here; sharded objects
 // are the DCP folder's own entries. Written by megatron-core 0.16.1, read by it (tests/oracle).
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "replica/formats/dcp/folder.h"
@@ -13,6 +12,7 @@
 #include "replica/formats/values.h"
 #include "replica/save/file_system.h"
 #include "replica/save/names.h"
+#include "runtime/base/json.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -29,13 +29,13 @@ using megatron::IterationFolder;
 using megatron::kTracker;
 
 // What the folder's mark says of a field; empty where there is none.
-std::string BackendOf(const std::string& folder, std::string_view field = "sharded_backend") {
+std::string BackendOf(const std::string& folder, const char* field = "sharded_backend") {
   const auto text = checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), Join(folder, kMark), 1 << 20);
   if (!text.ok()) return "";
-  const auto json = nlohmann::json::parse(*text, nullptr, false);
-  if (!json.is_object()) return "";
-  const auto backend = json.find(field);
-  return backend != json.end() && backend->is_string() ? backend->get<std::string>() : "";
+  const auto document = ParseJson(*text);
+  if (!document.ok()) return "";
+  std::string backend;
+  return JsonField(*document).Read(field, &backend).ok() ? backend : "";
 }
 
 // What common.pt holds: objects at their paths, values of `args` in the namespace that Megatron's loader takes them

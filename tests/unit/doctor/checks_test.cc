@@ -53,76 +53,76 @@ Finding Of(const char* check, const HostFacts& facts, const Needs& needs = Two()
 
 struct Case {
   const char* check;
-  Verdict verdict;
+  Severity severity;
   const char* words;  // in what was found, or in what to do
   void (*spoil)(HostFacts&, Needs&);
 };
 
 // Each spoils one thing of a host that is well.
 const Case kCases[] = {
-    {"kernel", Verdict::kError, "pidfds", [](HostFacts& f, Needs&) { f.kernel.pidfd = false; }},
-    {"kernel", Verdict::kError, "memfds", [](HostFacts& f, Needs&) { f.kernel.memfd = false; }},
-    {"ports", Verdict::kError, "0 of the 3 ports",
+    {"kernel", Severity::kError, "pidfds", [](HostFacts& f, Needs&) { f.kernel.pidfd = false; }},
+    {"kernel", Severity::kError, "memfds", [](HostFacts& f, Needs&) { f.kernel.memfd = false; }},
+    {"ports", Severity::kError, "0 of the 3 ports",
      [](HostFacts& f, Needs& n) {
        n.ports = {20000, 20002};
        f.ports.taken = {20000, 20001, 20002};
      }},
-    {"ports", Verdict::kError, "no port on 127.0.0.1",
+    {"ports", Severity::kError, "no port on 127.0.0.1",
      [](HostFacts& f, Needs& n) {
        n.ports = {};
        f.ports.any_free = false;
      }},
-    {"ports", Verdict::kWarning, "19 of the 20 ports",
+    {"ports", Severity::kWarning, "19 of the 20 ports",
      [](HostFacts& f, Needs& n) {
        n.ports = {20000, 20019};
        f.ports.taken = {20007};
      }},
-    {"ports", Verdict::kWarning, "ip_local_reserved_ports=32000-33000",
+    {"ports", Severity::kWarning, "ip_local_reserved_ports=32000-33000",
      [](HostFacts&, Needs& n) {
        n.ports = {32000, 33000};
      }},
-    {"files", Verdict::kWarning, "ulimit -n 524", [](HostFacts& f, Needs&) { f.limits.files_soft = 500; }},
-    {"files", Verdict::kError, "hard limit",
+    {"files", Severity::kWarning, "ulimit -n 524", [](HostFacts& f, Needs&) { f.limits.files_soft = 500; }},
+    {"files", Severity::kError, "hard limit",
      [](HostFacts& f, Needs&) { f.limits.files_soft = f.limits.files_hard = 500; }},
-    {"shared memory", Verdict::kWarning, "no /dev/shm", [](HostFacts& f, Needs&) { f.shared_memory.there = false; }},
-    {"shared memory", Verdict::kWarning, "cannot be written",
+    {"shared memory", Severity::kWarning, "no /dev/shm", [](HostFacts& f, Needs&) { f.shared_memory.there = false; }},
+    {"shared memory", Severity::kWarning, "cannot be written",
      [](HostFacts& f, Needs&) { f.shared_memory.writable = false; }},
-    {"shared memory", Verdict::kWarning, "--shm-size",
+    {"shared memory", Severity::kWarning, "--shm-size",
      [](HostFacts& f, Needs&) { f.shared_memory.bytes = f.shared_memory.free_bytes = 64 << 20; }},
-    {"shared memory", Verdict::kWarning, "earlier programs left",
+    {"shared memory", Severity::kWarning, "earlier programs left",
      [](HostFacts& f, Needs&) { f.shared_memory.free_bytes = 1 << 20; }},
-    {"locked memory", Verdict::kWarning, "ulimit -l", [](HostFacts& f, Needs&) { f.limits.locked_bytes = 8 << 20; }},
-    {"core files", Verdict::kWarning, "written as core", [](HostFacts& f, Needs&) { f.limits.core_bytes = 1 << 30; }},
-    {"clock", Verdict::kWarning, "chrony", [](HostFacts& f, Needs&) { f.clock_synchronized = false; }},
-    {"run folder", Verdict::kError, "/run/user/1/kintsugi", [](HostFacts& f, Needs&) { f.run_base_own = false; }},
-    {"save folder", Verdict::kError, "read-only",
+    {"locked memory", Severity::kWarning, "ulimit -l", [](HostFacts& f, Needs&) { f.limits.locked_bytes = 8 << 20; }},
+    {"core files", Severity::kWarning, "written as core", [](HostFacts& f, Needs&) { f.limits.core_bytes = 1 << 30; }},
+    {"clock", Severity::kWarning, "chrony", [](HostFacts& f, Needs&) { f.clock_synchronized = false; }},
+    {"run folder", Severity::kError, "/run/user/1/kintsugi", [](HostFacts& f, Needs&) { f.run_base_own = false; }},
+    {"save folder", Severity::kError, "read-only",
      [](HostFacts& f, Needs&) { f.save->writable = Status(StatusCode::kUnavailable, "read-only"); }},
-    {"save folder", Verdict::kError, "free some", [](HostFacts& f, Needs&) { f.save->free_bytes = kGiB / 2; }},
-    {"save folder", Verdict::kWarning, "tmpfs", [](HostFacts& f, Needs&) { f.save->in_memory = true; }},
-    {"secret", Verdict::kError, "mode 644", [](HostFacts& f, Needs&) { f.secret->mode = 0644; }},
-    {"secret", Verdict::kError, "another user's", [](HostFacts& f, Needs&) { f.secret->own = false; }},
-    {"secret", Verdict::kError, "31 bytes", [](HostFacts& f, Needs&) { f.secret->bytes = 31; }},
-    {"secret", Verdict::kError, "No such file", [](HostFacts& f, Needs&) { f.secret->trouble = "No such file"; }},
-    {"TLS key", Verdict::kError, "chmod 600 'key'", [](HostFacts& f, Needs&) { f.tls_key->mode = 0640; }},
-    {"TLS", Verdict::kError, "expired",
+    {"save folder", Severity::kError, "free some", [](HostFacts& f, Needs&) { f.save->free_bytes = kGiB / 2; }},
+    {"save folder", Severity::kWarning, "tmpfs", [](HostFacts& f, Needs&) { f.save->in_memory = true; }},
+    {"secret", Severity::kError, "mode 644", [](HostFacts& f, Needs&) { f.secret->mode = 0644; }},
+    {"secret", Severity::kError, "another user's", [](HostFacts& f, Needs&) { f.secret->own = false; }},
+    {"secret", Severity::kError, "31 bytes", [](HostFacts& f, Needs&) { f.secret->bytes = 31; }},
+    {"secret", Severity::kError, "No such file", [](HostFacts& f, Needs&) { f.secret->trouble = "No such file"; }},
+    {"TLS key", Severity::kError, "chmod 600 'key'", [](HostFacts& f, Needs&) { f.tls_key->mode = 0640; }},
+    {"TLS", Severity::kError, "expired",
      [](HostFacts& f, Needs&) { f.tls = Status(StatusCode::kInvalidArgument, "expired"); }},
-    {"driver", Verdict::kError, "libcuda", [](HostFacts& f, Needs&) { f.driver.library = false; }},
-    {"NCCL", Verdict::kError, "libnccl2", [](HostFacts& f, Needs&) { f.driver.nccl = false; }},
-    {"GPUs", Verdict::kError, "does not answer",
+    {"driver", Severity::kError, "libcuda", [](HostFacts& f, Needs&) { f.driver.library = false; }},
+    {"NCCL", Severity::kError, "libnccl2", [](HostFacts& f, Needs&) { f.driver.nccl = false; }},
+    {"GPUs", Severity::kError, "does not answer",
      [](HostFacts& f, Needs&) { f.driver.gpu_trouble = "does not answer"; }},
-    {"GPUs", Verdict::kError, "2 of 3", [](HostFacts&, Needs& n) { n.devices = 3; }},
-    {"GPUs", Verdict::kError, "no nvidia-smi", [](HostFacts& f, Needs&) { f.driver.gpus.reset(); }},
-    {"GPU 1", Verdict::kError, "3 uncorrected", [](HostFacts& f, Needs&) { (*f.driver.gpus)[1].uncorrected = 3; }},
-    {"GPU 1", Verdict::kWarning, "retired", [](HostFacts& f, Needs&) { (*f.driver.gpus)[1].pages_pending = true; }},
-    {"GPU 0", Verdict::kWarning, "91 degrees", [](HostFacts& f, Needs&) { (*f.driver.gpus)[0].celsius = 91; }},
-    {"GPU 0", Verdict::kWarning, "in use", [](HostFacts& f, Needs&) { (*f.driver.gpus)[0].used_mib = 70000; }},
-    {"Python", Verdict::kError, "No module named",
+    {"GPUs", Severity::kError, "2 of 3", [](HostFacts&, Needs& n) { n.devices = 3; }},
+    {"GPUs", Severity::kError, "no nvidia-smi", [](HostFacts& f, Needs&) { f.driver.gpus.reset(); }},
+    {"GPU 1", Severity::kError, "3 uncorrected", [](HostFacts& f, Needs&) { (*f.driver.gpus)[1].uncorrected = 3; }},
+    {"GPU 1", Severity::kWarning, "retired", [](HostFacts& f, Needs&) { (*f.driver.gpus)[1].pages_pending = true; }},
+    {"GPU 0", Severity::kWarning, "91 degrees", [](HostFacts& f, Needs&) { (*f.driver.gpus)[0].celsius = 91; }},
+    {"GPU 0", Severity::kWarning, "in use", [](HostFacts& f, Needs&) { (*f.driver.gpus)[0].used_mib = 70000; }},
+    {"Python", Severity::kError, "No module named",
      [](HostFacts& f, Needs&) { f.python->trouble = "No module named 'kintsugi'"; }},
 };
 
 TEST(CheckHost, FindsNothingOnAHostThatIsWell) {
   for (const Finding& finding : CheckHost(Well(), Two())) {
-    EXPECT_EQ(finding.verdict, Verdict::kOk) << finding.check << ": " << finding.found;
+    EXPECT_EQ(finding.severity, Severity::kOk) << finding.check << ": " << finding.found;
     EXPECT_EQ(finding.todo, "") << finding.check;
   }
 }
@@ -133,12 +133,12 @@ TEST(CheckHost, FindsEachThingThatIsWrongAndSaysWhatToDo) {
     Needs needs = Two();
     one.spoil(facts, needs);
     const Finding finding = Of(one.check, facts, needs);
-    EXPECT_EQ(finding.verdict, one.verdict) << one.check << ": " << finding.found;
+    EXPECT_EQ(finding.severity, one.severity) << one.check << ": " << finding.found;
     EXPECT_THAT(finding.found + " | " + finding.todo, HasSubstr(one.words)) << one.check;
     EXPECT_NE(finding.todo, "") << one.check << ": " << finding.found;
     for (const Finding& other : CheckHost(facts, needs)) {
       if (other.check != one.check) {
-        EXPECT_EQ(other.verdict, Verdict::kOk) << other.check << " beside " << one.check << ": " << other.found;
+        EXPECT_EQ(other.severity, Severity::kOk) << other.check << " beside " << one.check << ": " << other.found;
       }
     }
   }
@@ -150,7 +150,7 @@ TEST(CheckHost, AHostWithoutDevicesIsWellWhereNoneIsAskedFor) {
   facts.limits.locked_bytes = 8 << 20;
   Needs needs = Two();
   needs.devices = 0;
-  EXPECT_EQ(WorstOf(CheckHost(facts, needs)), Verdict::kOk);
+  EXPECT_EQ(WorstOf(CheckHost(facts, needs)), Severity::kOk);
 }
 
 TEST(CheckHost, WhatIsNotKnownIsNoFault) {
@@ -162,13 +162,13 @@ TEST(CheckHost, WhatIsNotKnownIsNoFault) {
   facts.tls.reset();
   facts.save.reset();
   facts.python.reset();
-  EXPECT_EQ(WorstOf(CheckHost(facts, Two())), Verdict::kOk);
+  EXPECT_EQ(WorstOf(CheckHost(facts, Two())), Severity::kOk);
 }
 
 TEST(Findings, AreToldWithWhatToDoAndSummedUp) {
-  const std::vector<Finding> findings{{"ports", Verdict::kOk, "any", ""},
-                                      {"clock", Verdict::kWarning, "not synchronized", "run chrony"},
-                                      {"secret", Verdict::kError, "mode 644", "chmod 600 x"}};
+  const std::vector<Finding> findings{{"ports", Severity::kOk, "any", ""},
+                                      {"clock", Severity::kWarning, "not synchronized", "run chrony"},
+                                      {"secret", Severity::kError, "mode 644", "chmod 600 x"}};
   EXPECT_EQ(FindingsText(findings),
             "OK       ports   any\n"
             "warning  clock   not synchronized\n"

@@ -38,7 +38,7 @@ TEST(Gather, SeesAPortThatIsTaken) {
   ASSERT_EQ(::listen(taken.get(), 1), 0);
   ASSERT_EQ(::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&place), &size), 0);
   const uint16_t port = ntohs(place.sin_port);
-  Places places;
+  HostPlaces places;
   places.ports = {port, port};
   EXPECT_EQ(Gather(places).ports.taken, std::vector<uint16_t>{port});
 }
@@ -50,7 +50,7 @@ TEST(Gather, ReadsModesSizesAndPrograms) {
   ::chmod((folder / "secret").c_str(), 0640);
   std::ofstream(folder / "python") << "#!/bin/sh\necho 'Python 9, kintsugi 1'\necho more\n";
   ::chmod((folder / "python").c_str(), 0755);
-  Places places;
+  HostPlaces places;
   places.secret_file = folder / "secret";
   places.tls.key = folder / "missing";
   places.save_dir = folder / "to" / "come";

@@ -91,7 +91,7 @@ TEST(SafetensorsIndex, RefusesNamesThatLeadOutOfItsFolder) {
                   "not the name of a file");
   ExpectRefused(DecodeIndex(R"({"weight_map":{"w":"a","w":"b"}})", "file"), "twice");
   ExpectRefused(DecodeIndex(R"({"weight_map":[]})", "file"), "weight_map");
-  ExpectRefused(DecodeIndex(std::string(100, '[') + std::string(100, ']'), "file"), "deeper");
+  ExpectRefused(DecodeIndex(std::string(100, '[') + std::string(100, ']'), "file"), "levels");
   ExpectRefused(DecodeIndex("{\"weight_map\":", "file"), "JSON");
 }
 

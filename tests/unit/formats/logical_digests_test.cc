@@ -48,7 +48,7 @@ TEST_F(LogicalDigestsTest, ProveAStateInAnyFormat) {
   for (const char* format : {"native", "dcp", "megatron", "paddle"}) {
     const auto found = ReadDigests(Converted(format), {});
     ASSERT_TRUE(found.ok()) << format << ": " << found.status().ToString();
-    const DigestVerdict verdict = CompareDigests(*expected, *found);
+    const DigestsMatch verdict = CompareDigests(*expected, *found);
     EXPECT_EQ(verdict.equal, 2u) << format;
     EXPECT_TRUE(verdict.other.empty() && verdict.missing.empty()) << format;
     EXPECT_EQ(verdict.more, format == std::string("paddle") ? 1u : 0u) << format;  // which keeps tied tensors apart
@@ -65,7 +65,7 @@ TEST_F(LogicalDigestsTest, NameWhatIsAnotherAndWhatIsMissing) {
   auto found = ReadDigests(Place("source.safetensors"), {});
   ASSERT_TRUE(found.ok());
   found->erase("emb");
-  const DigestVerdict verdict = CompareDigests(*expected, *found);
+  const DigestsMatch verdict = CompareDigests(*expected, *found);
   EXPECT_EQ(verdict.other, std::vector<std::string>{"norm"});
   EXPECT_EQ(verdict.missing, std::vector<std::string>{"emb"});
   EXPECT_EQ(verdict.equal + verdict.more, 0u);
@@ -87,11 +87,11 @@ TEST_F(LogicalDigestsTest, AreReadFromWhatShowSaid) {
     EXPECT_NE(bad.status().message().find(word), std::string::npos) << bad.status().ToString();
     EXPECT_NE(bad.status().message().find("--digests"), std::string::npos) << bad.status().ToString();
   };
-  refused(nlohmann::json::array(), "no list of digests");
-  refused({{"tensors", 5}}, "no list of digests");
-  refused({{"tensors", {5}}}, "has no key");
-  refused({{"tensors", {{{"key", "emb"}}}}}, "'emb' has no digest");
-  refused({{"tensors", {{{"key", "emb"}, {"digest", "xyz"}}}}}, "'emb' has no digest");
+  refused(nlohmann::json::array(), "must be an object");
+  refused({{"tensors", 5}}, "/tensors: is 5, but must be a list");
+  refused({{"tensors", {5}}}, "/tensors/0: is 5");
+  refused({{"tensors", {{{"key", "emb"}}}}}, "lacks the member 'digest'");
+  refused({{"tensors", {{{"key", "emb"}, {"digest", "xyz"}}}}}, "/tensors/0: has a digest that is not 16 hex digits");
   refused({{"tensors",
             {{{"key", "emb"}, {"digest", "00000000000000ff"}}, {{"key", "emb"}, {"digest", "00000000000000ff"}}}}},
           "'emb' is there twice");

@@ -86,7 +86,7 @@ TEST(CondenseSteps, CoversEveryStepOnceWithinItsBound) {
 }
 
 TEST(CondenseSteps, KeepsSingleStepsBesideAnIncident) {
-  IncidentRecord incident;
+  ReportedIncident incident;
   incident.fault_ns = 70000 * 1000 + 500;
   incident.resumed_ms = 0.0001;
   const std::vector<StepSpan> condensed = CondenseSteps(Steps(1, 100000), {incident}, 500);
@@ -99,7 +99,7 @@ TEST(CondenseSteps, KeepsSingleStepsBesideAnIncident) {
 }
 
 TEST(CondenseSteps, ARunFullOfIncidentsIsStillBounded) {
-  std::vector<IncidentRecord> incidents(5000);
+  std::vector<ReportedIncident> incidents(5000);
   for (size_t i = 0; i < incidents.size(); ++i) incidents[i].fault_ns = static_cast<int64_t>(i) * 20 * 1000;
   EXPECT_LE(CondenseSteps(Steps(1, 100000), incidents, 500).size(), 500u);
 }

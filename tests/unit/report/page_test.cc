@@ -100,10 +100,10 @@ TEST(IndexHtml, StringsFromOutsideStayText) {
   run.started_at = run.final_digest = run.samples_digest = run.saves.last_failure = attack;
   run.saves.failed = 1;
   run.launcher_line = run.hosts = {attack};
-  for (IncidentRecord& incident : run.incidents) {
+  for (ReportedIncident& incident : run.incidents) {
     incident.signal = incident.fault = incident.cause = incident.path = incident.struck_phase = attack;
     incident.reasons = {{attack, attack}};
-    for (PhaseSpan& span : incident.phases) span.phase = attack;
+    for (ControllerPhaseSpan& span : incident.phases) span.phase = attack;
     for (RankPhaseSpan& span : incident.rank_phases) span.phase = attack;
   }
   for (RankLifetime& life : run.lifetimes) life.cause = attack;
@@ -127,7 +127,7 @@ TEST(IndexHtml, OpensWithGoodputAndTheIncidentsByTimeOfDay) {
   EXPECT_LT(goodput, page.find("steps committed")) << "the headline";
   EXPECT_LT(page.find("id=\"h-time\""), index);
   EXPECT_LT(index, loss) << "the incidents before the curve";
-  for (const IncidentRecord& incident : run.incidents)
+  for (const ReportedIncident& incident : run.incidents)
     EXPECT_TRUE(Contains(page, "<td>" + TimeOfDay(run, incident.fault_ns) + "</td>"))
         << TimeOfDay(run, incident.fault_ns);
   EXPECT_TRUE(Contains(page, ">loss</span>") && Contains(page, ">step</span>") &&
@@ -208,7 +208,7 @@ TEST(IndexHtml, SaysWhetherTheBitsAreTheSame) {
 TEST(IndexHtml, AResumedRunCountsOnWhereItWasResumed) {
   RunRecord run = FaultedRun();
   run.resumed_from = 1000;
-  for (IncidentRecord& incident : run.incidents) incident.step = Step(incident.step.value() + 1000);
+  for (ReportedIncident& incident : run.incidents) incident.step = Step(incident.step.value() + 1000);
   const std::string page = IndexHtml(run, nullptr);
   EXPECT_NE(page.find("resumed after step " + FormatCount(1000)), std::string::npos);
   EXPECT_NE(page.find("<th scope=\"row\">" + FormatCount(1001) + "</th><td>" + FormatLoss(run.losses.front())),

@@ -49,14 +49,15 @@ struct Stretch {
   int64_t to_ms10;
 };
 
-void AddPhases(IncidentRecord* incident, uint32_t attempt, uint64_t generation, const std::vector<Stretch>& stretches) {
+void AddPhases(ReportedIncident* incident, uint32_t attempt, uint64_t generation,
+               const std::vector<Stretch>& stretches) {
   for (const Stretch& s : stretches) {
     incident->phases.push_back({s.phase, attempt, Generation(generation), incident->fault_ns + s.from_ms10 * kMs / 10,
                                 incident->fault_ns + s.to_ms10 * kMs / 10});
   }
 }
 
-void AddRankPhases(IncidentRecord* incident, const std::vector<int>& ranks, const std::vector<Stretch>& stretches) {
+void AddRankPhases(ReportedIncident* incident, const std::vector<int>& ranks, const std::vector<Stretch>& stretches) {
   for (int rank : ranks) {
     for (const Stretch& s : stretches) {
       incident->rank_phases.push_back({Rank(rank), s.phase, incident->fault_ns + s.from_ms10 * kMs / 10 + rank * 90'000,
@@ -65,8 +66,8 @@ void AddRankPhases(IncidentRecord* incident, const std::vector<int>& ranks, cons
   }
 }
 
-IncidentRecord Killed(int64_t fault_ns) {
-  IncidentRecord incident;
+ReportedIncident Killed(int64_t fault_ns) {
+  ReportedIncident incident;
   incident.id = 1;
   incident.signal = "process exit (pidfd)";
   incident.fault = "kill";
@@ -112,8 +113,8 @@ IncidentRecord Killed(int64_t fault_ns) {
   return incident;
 }
 
-IncidentRecord ThrewAndDied(int64_t fault_ns) {
-  IncidentRecord incident;
+ReportedIncident ThrewAndDied(int64_t fault_ns) {
+  ReportedIncident incident;
   incident.id = 2;
   incident.signal = "exception reported by the trainer";
   incident.fault = "throw";

@@ -76,7 +76,7 @@ TEST(Words, NameRanksAndFaults) {
   EXPECT_EQ(RankWords({}), "no rank");
   EXPECT_EQ(RankWords({Rank(0), Rank(2), Rank(3)}), "ranks 0, 2 and 3");
   EXPECT_EQ(RankWords(std::vector<Rank>(20, Rank(1))), "ranks 1, 1, 1, 1, 1, 1, 1, 1 and 12 more");
-  IncidentRecord incident;
+  ReportedIncident incident;
   incident.ranks = {Rank(2)};
   incident.fault = "kill";
   incident.struck_step = Step(40);

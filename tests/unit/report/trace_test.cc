@@ -135,7 +135,7 @@ TEST(NestSlices, APhaseEndsWithItsIncident) {
 TEST(NestSlices, RandomSpansAlwaysNestAndNoneIsLost) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Random random(seed);
-    std::vector<Slice> slices;
+    std::vector<TraceSlice> slices;
     for (uint64_t i = 0, count = random.Below(40); i < count; ++i) {
       const auto start = static_cast<int64_t>(random.Below(60)) * 1000;
       slices.push_back({start,
@@ -145,11 +145,11 @@ TEST(NestSlices, RandomSpansAlwaysNestAndNoneIsLost) {
                         "",
                         {}});
     }
-    const std::vector<Slice> nested = NestSlices(slices);
+    const std::vector<TraceSlice> nested = NestSlices(slices);
     ASSERT_EQ(nested.size(), slices.size());
     std::vector<Json> events;
     std::set<std::string> names;
-    for (const Slice& slice : nested) {
+    for (const TraceSlice& slice : nested) {
       events.push_back({{"ph", "X"}, {"ts", slice.start_ns}, {"dur", slice.end_ns - slice.start_ns}});
       names.insert(slice.name);
     }

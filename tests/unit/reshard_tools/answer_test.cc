@@ -38,7 +38,7 @@ TEST(ReshardAnswer, CarriesTheStepsOfAProgram) {
 }
 
 TEST(ReshardAnswer, RefusesWithCodeAndPlace) {
-  const Refusal refusal =
+  const AnswerRefusal refusal =
       MustRefuse(With(kColumnsToRows, R"("offset": [0, 0], "shape": [4, 3])", R"("offset": [0, 0], "shape": [4, 2])"));
   EXPECT_EQ(refusal.code, "hole");
   EXPECT_EQ(
@@ -54,7 +54,7 @@ TEST(ReshardAnswer, RefusesAProgramWithItsStatement) {
   EXPECT_EQ(error["statement"], 2);
   EXPECT_GT(error["column"], 0);
   EXPECT_TRUE(error["chain"].is_array());
-  const Refusal cast = MustRefuse(kRenamed, Renamed({"s0, s1 -> s, axis=1", "s^T -> d", "_ -> n"}));
+  const AnswerRefusal cast = MustRefuse(kRenamed, Renamed({"s0, s1 -> s, axis=1", "s^T -> d", "_ -> n"}));
   EXPECT_EQ(cast.code, "program");
   EXPECT_EQ(cast.key, "d");
   EXPECT_THAT(cast.message, testing::HasSubstr("float64"));
@@ -97,13 +97,6 @@ TEST(ReshardAnswer, RefusesARankOutsideBothLayouts) {
 TEST(ReshardAnswer, TheOrderOfMembersDoesNotMatter) {
   const Json document = Json::parse(kColumnsToRows);  // in the order of names: the tensors last
   EXPECT_EQ(MustAnswer(document.dump()).ToJson(), MustAnswer(kColumnsToRows).ToJson());
-}
-
-TEST(ReadStatements, TakesLinesOrAJsonList) {
-  EXPECT_EQ(*ReadStatements("a -> b\nc -> d\n"), std::vector<std::string>{"a -> b\nc -> d\n"});
-  EXPECT_EQ(*ReadStatements(" [\"a -> b\", \"c -> d\"]"), (std::vector<std::string>{"a -> b", "c -> d"}));
-  EXPECT_EQ(*ReadStatements(R"({"aoa_statements": ["a -> b"]})"), std::vector<std::string>{"a -> b"});
-  EXPECT_EQ(ReadStatements("[\"a -> b\", 3]").status().message(), "/1: is 3, but must be a text");
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 namespace kintsugi::reshard {
 namespace {
 
+using Json = nlohmann::json;
+
 constexpr const char* kSpec = R"({
   "statements": ["s0, s1 -> s, axis = 1", "s -> s, dtype = 'float64'", "s^T -> d", "d -> d0, d1, axis = 1", "_ -> n"],
   "reverse": false,
@@ -16,7 +18,8 @@ constexpr const char* kSpec = R"({
   "queries": [{"key": "d0", "box": [[2, 4], [0, 1]]}, {"key": "d1", "box": [[0, 4], [0, 1]], "dtype": "float64"},
               {"key": "n", "box": [[0, 7]]}]})";
 
-std::variant<AoaAnswer, Refusal> Explained(std::string text, const std::string& from = "", const std::string& to = "") {
+std::variant<AoaAnswer, AnswerRefusal> Explained(std::string text, const std::string& from = "",
+                                                 const std::string& to = "") {
   if (const size_t at = text.find(from); !from.empty()) text.replace(at, from.size(), to);
   const auto document = ParseJson(text);
   if (!document.ok()) return SpecRefusal("FILE", document.status());
@@ -39,7 +42,7 @@ TEST(AoaExplain, AnswersTheWorkedExample) {
 }
 
 TEST(AoaExplain, RefusesAProgramWithStatementColumnAndChain) {
-  const auto refusal = std::get<Refusal>(Explained(kSpec, "s^T -> d\"", "s -> d^T\""));
+  const auto refusal = std::get<AnswerRefusal>(Explained(kSpec, "s^T -> d\"", "s -> d^T\""));
   const Json error = Json::parse(refusal.ToJson())["error"];
   EXPECT_EQ(error["statement"], 3);
   EXPECT_EQ(error["column"], 6);
@@ -48,11 +51,11 @@ TEST(AoaExplain, RefusesAProgramWithStatementColumnAndChain) {
 }
 
 TEST(AoaExplain, RefusesAQuestionThatHasNoAnswer) {
-  EXPECT_THAT(std::get<Refusal>(Explained(kSpec, "[[2, 4], [0, 1]]", "[[2, 5], [0, 1]]")).message,
+  EXPECT_THAT(std::get<AnswerRefusal>(Explained(kSpec, "[[2, 4], [0, 1]]", "[[2, 5], [0, 1]]")).message,
               testing::HasSubstr("does not lie in the shape [4, 1]"));
-  EXPECT_EQ(std::get<Refusal>(Explained(kSpec, "[[2, 4], [0, 1]]", "[[4, 2], [0, 1]]")).message,
+  EXPECT_EQ(std::get<AnswerRefusal>(Explained(kSpec, "[[2, 4], [0, 1]]", "[[4, 2], [0, 1]]")).message,
             "FILE: /queries/0/box/0: must be [lo, hi] with 0 <= lo <= hi");
-  EXPECT_EQ(std::get<Refusal>(Explained(kSpec, "\"int8\"", "\"int9\"")).message,
+  EXPECT_EQ(std::get<AnswerRefusal>(Explained(kSpec, "\"int8\"", "\"int9\"")).message,
             "FILE: /destination/n/dtype: is 'int9', which is no dtype; try float32 or bfloat16");
 }
 

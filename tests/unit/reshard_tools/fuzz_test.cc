@@ -134,7 +134,7 @@ struct Counts {
   void Add(bool is_answer) { ++(is_answer ? answers : refusals); }
 };
 
-void ExpectRefusal(const Refusal& refusal) {
+void ExpectRefusal(const AnswerRefusal& refusal) {
   const Json json = Json::parse(refusal.ToJson());
   ASSERT_FALSE(json["ok"].get<bool>());
   ASSERT_FALSE(json["error"]["message"].get<std::string>().empty());
@@ -144,7 +144,7 @@ void ExpectRefusal(const Refusal& refusal) {
 void TryPlan(const std::string& text, const ReshardQuestion& question, Counts* counts) {
   const auto answer = Answer(text, question);
   counts->Add(answer.index() == 0);
-  if (const auto* refusal = std::get_if<Refusal>(&answer)) return ExpectRefusal(*refusal);
+  if (const auto* refusal = std::get_if<AnswerRefusal>(&answer)) return ExpectRefusal(*refusal);
   const auto& plan = std::get<ReshardAnswer>(answer);
   const Json json = Json::parse(plan.ToJson());
   ASSERT_TRUE(json["ok"].get<bool>() && json["checked"].get<bool>());
@@ -205,7 +205,7 @@ void TryExplain(const std::string& text, Counts* counts) {
   if (!spec.ok()) return counts->Add(false);
   const auto answer = AnswerAoa(std::move(*spec));
   counts->Add(answer.index() == 0);
-  if (const auto* refusal = std::get_if<Refusal>(&answer)) return ExpectRefusal(*refusal);
+  if (const auto* refusal = std::get_if<AnswerRefusal>(&answer)) return ExpectRefusal(*refusal);
   ASSERT_TRUE(Json::parse(std::get<AoaAnswer>(answer).ToJson())["ok"].get<bool>());
 }
 

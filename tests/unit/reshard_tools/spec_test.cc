@@ -32,7 +32,7 @@ TEST(LayoutSpec, SaysWhatIsWrongWhere) {
 
 TEST(LayoutSpec, LeavesWrongLayoutsToTheRules) {
   const std::string right = kColumnsToRows;
-  const Refusal outside = MustRefuse(With(right, "\"offset\": [0, 3]", "\"offset\": [0, 4]"));
+  const AnswerRefusal outside = MustRefuse(With(right, "\"offset\": [0, 3]", "\"offset\": [0, 4]"));
   EXPECT_EQ(outside.code, "out_of_bounds");
   EXPECT_EQ(outside.key, "w");
   EXPECT_EQ(outside.ranks, std::vector<int32_t>{1});

@@ -8,6 +8,8 @@
 
 namespace kintsugi::reshard {
 
+using Json = nlohmann::json;
+
 inline constexpr const char* kColumnsToRows = R"({
   "tensors": [{"key": "w", "dtype": "float32", "global_shape": [4, 6]}],
   "source": [{"rank": 0, "key": "w", "offset": [0, 0], "shape": [4, 3]},
@@ -30,7 +32,7 @@ inline constexpr const char* kRenamed = R"({
 inline const std::vector<std::string> kTranspose = {"s0, s1 -> s, axis=1\ns -> s, dtype='float64'", "s^T -> d",
                                                     "_ -> n"};
 
-inline std::variant<ReshardAnswer, Refusal> Answer(const std::string& text, ReshardQuestion question = {}) {
+inline std::variant<ReshardAnswer, AnswerRefusal> Answer(const std::string& text, ReshardQuestion question = {}) {
   auto spec = ReadLayoutSpec(text, SpecSides::kBoth);
   if (!spec.ok()) return SpecRefusal("FILE", spec.status());
   question.spec = std::move(*spec);
@@ -39,16 +41,16 @@ inline std::variant<ReshardAnswer, Refusal> Answer(const std::string& text, Resh
 
 inline ReshardAnswer MustAnswer(const std::string& text, ReshardQuestion question = {}) {
   auto answer = Answer(text, std::move(question));
-  if (const auto* refusal = std::get_if<Refusal>(&answer)) {
+  if (const auto* refusal = std::get_if<AnswerRefusal>(&answer)) {
     ADD_FAILURE() << refusal->message;
     return {};
   }
   return std::get<ReshardAnswer>(std::move(answer));
 }
 
-inline Refusal MustRefuse(const std::string& text, ReshardQuestion question = {}) {
+inline AnswerRefusal MustRefuse(const std::string& text, ReshardQuestion question = {}) {
   auto answer = Answer(text, std::move(question));
-  if (const auto* refusal = std::get_if<Refusal>(&answer)) return *refusal;
+  if (const auto* refusal = std::get_if<AnswerRefusal>(&answer)) return *refusal;
   ADD_FAILURE() << "nothing was refused: " << std::get<ReshardAnswer>(answer).ToJson();
   return {};
 }

@@ -108,6 +108,22 @@ class CheckArrows(unittest.TestCase):
         del parts["runtime/core/big_part.h"]
         self.assertIn("no header runtime/core/big_part.h", run({**CLEAN, **parts})[1])
 
+    def test_a_name_is_one_type(self):
+        """Whatever else stands around it; a type within another is its owner's affair."""
+        head = "#pragma once\nnamespace kintsugi::{} {{\n"
+        ours = {"runtime/net/seal.h": head.format("net") + "// struct Seal {};\nenum class KINTSUGI_EXPORT Seal : int { kOne };\n}\n"}
+        self.see("runtime/net/seal.h:4", "Seal is another type in replica/save/seal.h:3", files={
+            **ours, "replica/save/seal.h": head.format("save") + "struct Seal final : Base {\n};\n}\n"})
+        for other in [head.format("net") + "struct Seal;\n}\n", head.format("save") + "struct Owner { struct Seal {}; };\n}\n",
+                      head.format("sim") + "struct Seal {};\n}\n", head.format("save") + "class Seals {};\n}\n"]:
+            with self.subTest(other=other):
+                self.assertEqual(run({**CLEAN, **ours, "runtime/sim/seal.h": other})[0], 0)
+
+    def test_a_name_that_is_one_type_again_leaves_the_list(self):
+        name = min(check_arrows.NAMED_TWICE)
+        self.see("replica/save/a.h:3", "take it out of NAMED_TWICE", files={
+            "replica/save/a.h": f"#pragma once\nnamespace kintsugi::checkpoint {{\nstruct {name} {{}};\n}}\n"})
+
     def test_a_clean_tree_passes(self):
         code, output = run(CLEAN)
         self.assertEqual(code, 0, output)

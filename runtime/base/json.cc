@@ -1,9 +1,11 @@
-#include "tools/reshard/json_field.h"
+#include "runtime/base/json.h"
 
 #include <algorithm>
 
-namespace kintsugi::reshard {
+namespace kintsugi {
 namespace {
+
+using Json = nlohmann::json;
 
 constexpr size_t kShownMax = 60;
 
@@ -23,7 +25,7 @@ std::string Escaped(std::string_view name) {
 // need, it looks through all of an object's members after each of them.
 class DocumentBuilder final : public nlohmann::json_sax<Json> {
  public:
-  explicit DocumentBuilder(EntryTaker* taker) : taker_(taker) {}
+  DocumentBuilder(const JsonSource& source, JsonEntryTaker* taker) : source_(source), taker_(taker) {}
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
@@ -41,7 +43,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
     if (!IsShallow()) return false;
     auto& members = open_.back()->get_ref<Json::object_t&>();
     const auto [at, is_new] = members.emplace(std::move(name), nullptr);
-    if (!is_new) return Refuse("the member '" + at->first + "' is there twice");
+    if (!is_new) return Refuse("the member '" + at->first.substr(0, kShownMax) + "' is there twice");
     next_ = &at->second;
     if (open_.size() == 1) list_ = at->first;
     return true;
@@ -55,7 +57,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   Result<Json> Document() && {
     if (!refused_.ok()) return refused_;
     if (problem_.empty()) return std::move(document_);
-    return Status(StatusCode::kInvalidArgument, "not a JSON spec: " + problem_);
+    return source_.Refuse("not JSON: " + problem_);
   }
 
  private:
@@ -63,7 +65,10 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
     problem_ = std::move(problem);
     return false;
   }
-  bool IsShallow() { return open_.size() <= kDepthMax || Refuse("more than " + std::to_string(kDepthMax) + " levels"); }
+  bool IsShallow() {
+    return open_.size() <= static_cast<size_t>(source_.depth_max) ||
+           Refuse("more than " + std::to_string(source_.depth_max) + " levels");
+  }
 
   // Puts a value where the next one belongs.
   Json* Place(Json value) {
@@ -101,13 +106,14 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   bool Ended() {
     if (open_.size() != 2 || !takes_ || !open_.back()->is_array()) return true;
     auto& entries = open_.back()->get_ref<Json::array_t&>();
-    refused_ = Field::WithEntry(document_, list_, taken_++, entries.back(),
-                                [this](const Field& entry) { return taker_->Take(list_, entry); });
+    refused_ = JsonField::WithEntry(document_, source_, list_, taken_++, entries.back(),
+                                    [this](const JsonField& entry) { return taker_->Take(list_, entry); });
     entries.pop_back();
     return refused_.ok();
   }
 
-  EntryTaker* const taker_;
+  const JsonSource& source_;
+  JsonEntryTaker* const taker_;
   Json document_;
   std::vector<Json*> open_;
   Json* next_ = nullptr;
@@ -120,27 +126,35 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-Result<Json> ParseJson(std::string_view text, EntryTaker* taker) {
-  DocumentBuilder builder(taker);
+Status JsonSource::Refuse(const std::string& what) const {
+  return {code, (place.empty() ? "" : place + ": ") + what + (remedy.empty() ? "" : ": " + remedy)};
+}
+
+Result<Json> ParseJson(std::string_view text, const JsonSource& source, JsonEntryTaker* taker) {
+  DocumentBuilder builder(source, taker);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return std::move(builder).Document();
 }
 
-Status Field::WithEntry(const Json& document, const std::string& name, size_t index, const Json& entry,
-                        const std::function<Status(const Field&)>& use) {
-  const Field root(document);
-  const Field list(document, root, name, 0);
-  return use(Field(entry, list, "", index));
+Status JsonField::WithEntry(const Json& document, const JsonSource& source, const std::string& name, size_t index,
+                            const Json& entry, const std::function<Status(const JsonField&)>& use) {
+  const JsonField root(document, source);
+  const JsonField list(document, root, name, 0);
+  return use(JsonField(entry, list, "", index));
 }
 
-std::string Field::Pointer() const {
+std::string JsonField::Pointer() const {
   if (!parent_) return "the document";
   return (parent_->parent_ ? parent_->Pointer() : "") + "/" + (name_.empty() ? std::to_string(index_) : Escaped(name_));
 }
 
-Status Field::Fail(const std::string& what) const { return {StatusCode::kInvalidArgument, Pointer() + ": " + what}; }
+Status JsonField::Fail(const std::string& what) const {
+  const JsonField* root = this;
+  while (root->parent_) root = root->parent_;
+  return (root->source_ ? *root->source_ : JsonSource()).Refuse(Pointer() + ": " + what);
+}
 
-std::string Field::Shown() const {
+std::string JsonField::Shown() const {
   if (value_->is_object()) return "an object";
   if (value_->is_array()) return "a list of " + std::to_string(value_->size());
   std::string text = value_->dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -148,8 +162,12 @@ std::string Field::Shown() const {
   return text;
 }
 
-Status Field::CheckMembers(std::initializer_list<std::string_view> names) const {
-  if (!value_->is_object()) return Fail("is " + Shown() + ", but must be an object");
+Status JsonField::CheckIsObject() const {
+  return value_->is_object() ? Status::Ok() : Fail("is " + Shown() + ", but must be an object");
+}
+
+Status JsonField::CheckMembers(std::initializer_list<std::string_view> names) const {
+  KINTSUGI_RETURN_IF_ERROR(CheckIsObject());
   for (const auto& [name, value] : value_->items())
     if (std::find(names.begin(), names.end(), name) == names.end()) {
       std::string known;
@@ -159,36 +177,43 @@ Status Field::CheckMembers(std::initializer_list<std::string_view> names) const 
   return Status::Ok();
 }
 
-std::optional<Field> Field::Find(const char* name) const {
+std::optional<JsonField> JsonField::Find(const char* name) const {
   const auto found = value_->find(name);
   if (found == value_->end() || found->is_null()) return std::nullopt;
-  return Field(*found, *this, name, 0);
+  return JsonField(*found, *this, name, 0);
 }
 
-Result<Field> Field::Get(const char* name) const {
-  if (!value_->is_object()) return Fail("is " + Shown() + ", but must be an object");
+Result<JsonField> JsonField::Get(const char* name) const {
+  KINTSUGI_RETURN_IF_ERROR(CheckIsObject());
   const auto found = Find(name);
   if (!found) return Fail(std::string("lacks the member '") + name + "'");
   return *found;
 }
 
-Result<std::vector<std::pair<std::string, Field>>> Field::Members() const {
-  if (!value_->is_object()) return Fail("is " + Shown() + ", but must be an object");
-  std::vector<std::pair<std::string, Field>> members;
+Result<JsonField> JsonField::Member(const char* name) const {
+  KINTSUGI_RETURN_IF_ERROR(CheckIsObject());
+  const auto found = value_->find(name);
+  if (found == value_->end()) return Fail(std::string("lacks the member '") + name + "'");
+  return JsonField(*found, *this, name, 0);
+}
+
+Result<std::vector<std::pair<std::string, JsonField>>> JsonField::Members() const {
+  KINTSUGI_RETURN_IF_ERROR(CheckIsObject());
+  std::vector<std::pair<std::string, JsonField>> members;
   for (auto at = value_->begin(); at != value_->end(); ++at)
-    members.emplace_back(at.key(), Field(at.value(), *this, at.key(), 0));
+    members.emplace_back(at.key(), JsonField(at.value(), *this, at.key(), 0));
   return members;
 }
 
-Result<std::vector<Field>> Field::List() const {
+Result<std::vector<JsonField>> JsonField::List() const {
   if (!value_->is_array()) return Fail("is " + Shown() + ", but must be a list");
-  std::vector<Field> fields;
+  std::vector<JsonField> fields;
   fields.reserve(value_->size());
-  for (size_t i = 0; i < value_->size(); ++i) fields.push_back(Field((*value_)[i], *this, "", i));
+  for (size_t i = 0; i < value_->size(); ++i) fields.push_back(JsonField((*value_)[i], *this, "", i));
   return fields;
 }
 
-Result<int64_t> Field::Integer(int64_t min, int64_t max) const {
+Result<int64_t> JsonField::Integer(int64_t min, int64_t max) const {
   const bool fits = value_->is_number_unsigned() ? value_->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)
                                                  : value_->is_number_integer();
   if (!fits) return Fail("is " + Shown() + ", but must be a whole number of 63 bits");
@@ -199,27 +224,61 @@ Result<int64_t> Field::Integer(int64_t min, int64_t max) const {
   return number;
 }
 
-Result<std::vector<int64_t>> Field::Integers(size_t count_max) const {
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<Field> fields, List());
+Result<uint64_t> JsonField::Unsigned(uint64_t max) const {
+  // A document that was made by a program, and not parsed, may hold a positive number as a signed one.
+  const bool is_one = value_->is_number_unsigned() || (value_->is_number_integer() && value_->get<int64_t>() >= 0);
+  if (!is_one || value_->get<uint64_t>() > max)
+    return Fail("is " + Shown() + ", but must be a whole number from 0 to " + std::to_string(max));
+  return value_->get<uint64_t>();
+}
+
+Result<std::vector<int64_t>> JsonField::Integers(size_t count_max) const {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> fields, List());
   if (fields.size() > count_max)
     return Fail("has " + std::to_string(fields.size()) + " entries, but may have " + std::to_string(count_max));
   std::vector<int64_t> numbers;
   numbers.reserve(fields.size());
-  for (const Field& field : fields) {
+  for (const JsonField& field : fields) {
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t number, field.Integer());
     numbers.push_back(number);
   }
   return numbers;
 }
 
-Result<std::string> Field::Text() const {
+Result<double> JsonField::Real() const {
+  if (!value_->is_number()) return Fail("is " + Shown() + ", but must be a number");
+  return value_->get<double>();
+}
+
+Result<std::string> JsonField::Text() const {
   if (!value_->is_string()) return Fail("is " + Shown() + ", but must be a text");
   return value_->get<std::string>();
 }
 
-Result<bool> Field::Bool() const {
+Result<std::vector<std::string>> JsonField::Texts() const {
+  std::vector<std::string> texts;
+  KINTSUGI_RETURN_IF_ERROR(ReadJson(*this, &texts));
+  return texts;
+}
+
+Result<bool> JsonField::Bool() const {
   if (!value_->is_boolean()) return Fail("is " + Shown() + ", but must be true or false");
   return value_->get<bool>();
 }
 
-}  // namespace kintsugi::reshard
+Status ReadJson(const JsonField& field, std::string* text) {
+  KINTSUGI_ASSIGN_OR_RETURN(*text, field.Text());
+  return Status::Ok();
+}
+
+Status ReadJson(const JsonField& field, double* number) {
+  KINTSUGI_ASSIGN_OR_RETURN(*number, field.Real());
+  return Status::Ok();
+}
+
+Status ReadJson(const JsonField& field, bool* flag) {
+  KINTSUGI_ASSIGN_OR_RETURN(*flag, field.Bool());
+  return Status::Ok();
+}
+
+}  // namespace kintsugi
