@@ -290,7 +290,8 @@ bool ByteReader::Nested(ReadAll read) {
   const int end = input_.CurrentPosition() + size;
   const auto outer = input_.PushLimit(size);
   const bool whole = read();
-  KINTSUGI_CHECK(input_.CurrentPosition() <= end, "a message was read beyond its end");
+  KINTSUGI_CHECK(whole ? input_.CurrentPosition() == end : input_.CurrentPosition() <= end,
+                 "what was read does not end where its length says");
   input_.PopLimit(outer);
   return whole;
 }

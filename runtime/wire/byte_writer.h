@@ -40,15 +40,19 @@ class CountingSink {
 class FillingSink {
  public:
   explicit FillingSink(std::string* out) : at_(reinterpret_cast<uint8_t*>(out->data())), end_(at_ + out->size()) {}
-  void Varint(uint64_t value) { at_ = google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(value, at_); }
+  void Varint(uint64_t value) {
+    KINTSUGI_CHECK(google::protobuf::io::CodedOutputStream::VarintSize64(value) <= left(), "a number was not counted");
+    at_ = google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(value, at_);
+  }
   void Fixed64(uint64_t value) {
+    KINTSUGI_CHECK(sizeof value <= left(), "a number was not counted");
     at_ = google::protobuf::io::CodedOutputStream::WriteLittleEndian64ToArray(value, at_);
   }
   void Raw(const void* bytes, size_t size) {
-    KINTSUGI_CHECK(size <= static_cast<size_t>(end_ - at_), "a text is longer than it was counted");
+    KINTSUGI_CHECK(size <= left(), "a text is longer than it was counted");
     at_ = google::protobuf::io::CodedOutputStream::WriteRawToArray(bytes, static_cast<int>(size), at_);
   }
-  bool is_full() const { return at_ == end_; }
+  size_t left() const { return static_cast<size_t>(end_ - at_); }
 
  private:
   uint8_t* at_;
@@ -151,7 +155,9 @@ class ByteWriter {
     if constexpr (std::is_same_v<Sink, CountingSink>) {
       sink_->Raw(nullptr, counted.size());
     } else {
+      const size_t before = sink_->left();
       write(*this);
+      KINTSUGI_CHECK(before - sink_->left() == counted.size(), "a message is not as long as its length says");
     }
   }
 
@@ -172,7 +178,7 @@ std::string Written(Write write) {
   FillingSink filled(&bytes);
   ByteWriter<FillingSink> writer(&filled);
   write(writer);
-  KINTSUGI_CHECK(filled.is_full(), "a message was counted otherwise than it was written");
+  KINTSUGI_CHECK(filled.left() == 0, "a message was counted otherwise than it was written");
   return bytes;
 }
 

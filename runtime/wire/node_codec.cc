@@ -51,6 +51,7 @@ Result<core::Placement> Made<core::Placement>::Make(const PlacementParts& parts)
         nodes.insert(one.node).second && moved.emplace(one.block, core::Placement::Moved{one.node, one.since}).second;
     if (!news) return OutOfRange("node of block " + std::to_string(one.block), std::to_string(one.node));
   }
+  KINTSUGI_CHECK(nodes.size() == moved.size(), "a block without a node of its own");
   return core::Placement({parts.term, parts.number}, std::move(moved));
 }
 
