@@ -20,6 +20,9 @@ class RandomInputs {
     std::visit(
         [&](auto& e) {
           if constexpr (requires { e.rank; }) e.rank = AnyRank();
+          // Words have no instant 0: it stands for one that was never set.
+          if constexpr (std::is_same_v<std::decay_t<decltype(e)>, core::ProcessExited>)
+            if (e.since == TimePoint()) e.since = TimePoint(Duration(1));
         },
         event);
     return event;
