@@ -19,11 +19,6 @@ class Bytes {
  public:
   explicit Bytes(std::string* out) : out_(out) {}
 
-  template <typename... T>
-  void All(const char*, const T&... values) {
-    (Put(values), ...);
-  }
-
   void Put(uint64_t value) { out_->append(reinterpret_cast<const char*>(&value), sizeof value); }
   void Put(int64_t value) { Put(static_cast<uint64_t>(value)); }
   void Put(int value) { Put(static_cast<uint64_t>(value)); }
@@ -58,17 +53,12 @@ class Bytes {
     out_->push_back(static_cast<char>(value.index()));
     std::visit([this](const auto& v) { Put(v); }, value);
   }
-  void Put(const core::Send& value) {
-    Put(value.header);
-    Put(value.message);
-  }
-  void Put(const core::IncidentClosed& value) { Put(value.record); }
   template <typename T>
   void Put(const T& value) {
     if constexpr (std::is_enum_v<T>) {
       out_->push_back(static_cast<char>(value));
     } else {
-      Fields(*this, value);
+      wire::ForEachField<T>([&]<typename F>(F) { Put(F::Of(value)); });
     }
   }
 

@@ -1,8 +1,11 @@
 #include "runtime/journal/encoder.h"
 
+#include <utility>
+
 #include "runtime/base/overloaded.h"
 #include "runtime/journal/text.h"
 #include "runtime/wire/codec.h"
+#include "runtime/wire/envelope.h"
 
 namespace kintsugi::journal {
 namespace {
@@ -23,71 +26,16 @@ const core::Beat* BeatOf(const Input& input, const core::FromAgent** from) {
   return *from ? std::get_if<core::Beat>(&(*from)->message) : nullptr;
 }
 
-void Put(const core::ControllerEvent& event, pb::Input* out) {
-  std::visit(Overloaded{
-                 [&](const core::FromAgent& e) { out->set_from_agent(wire::Encode("", e.header, e.message)); },
-                 [&](const core::ConnectionClosed& e) {
-                   out->mutable_closed()->set_rank(e.rank.value());
-                   out->mutable_closed()->set_incarnation(e.incarnation.value());
-                 },
-                 [&](const core::ProcessExited& e) {
-                   auto* exited = out->mutable_exited();
-                   exited->set_rank(e.rank.value());
-                   exited->set_incarnation(e.incarnation.value());
-                   exited->set_cause(e.cause);
-                   if (e.since) exited->set_since_ns(e.since->nanoseconds());
-                   exited->set_never_began(e.never_began);
-                 },
-                 [&](const core::OperatorSave&) { out->set_operator_save(true); },
-                 [&](const core::OperatorStop&) { out->set_operator_stop(true); },
-                 [&](const core::OperatorPause&) { out->set_operator_pause(true); },
-                 [&](const core::OperatorContinue&) { out->set_operator_continue(true); },
-                 [&](const core::OperatorReplace& e) { out->set_operator_replace(e.rank.value()); },
-                 [&](const core::OperatorInject& e) {
-                   out->mutable_operator_inject()->set_rank(e.rank.value());
-                   out->mutable_operator_inject()->set_injection(e.injection);
-                 },
-                 [&](const core::ProcessFound& e) {
-                   out->mutable_found()->set_rank(e.rank.value());
-                   out->mutable_found()->set_incarnation(e.incarnation.value());
-                 },
-                 [&](const core::Tick&) { out->set_tick(true); },
-                 [&](const core::SparesWaiting& e) {
-                   out->mutable_spares()->set_first(e.first.value());
-                   out->mutable_spares()->set_ranks(e.ranks);
-                   out->mutable_spares()->set_waiting(e.waiting);
-                 },
-                 [&](const core::RanksMoved& e) {
-                   out->mutable_moved()->set_first(e.first.value());
-                   out->mutable_moved()->set_ranks(e.ranks);
-                   out->mutable_moved()->set_node(e.node);
-                 },
-                 [&](const core::StateHeld& e) {
-                   auto* held = out->mutable_held();
-                   held->set_rank(e.rank.value());
-                   held->set_held(e.held.has_value());
-                   if (!e.held) return;
-                   held->set_of(e.held->of.value());
-                   held->set_step(e.held->step.value());
-                   held->set_clean(e.held->clean);
-                 },
-                 [&](const core::TieRuleTaken& e) { out->set_tie_rule(static_cast<uint32_t>(e.rule)); },
-                 [&](const core::WitnessWord& e) { out->set_witness_until_ns(e.until.nanoseconds()); },
-             },
-             event);
+template <typename Record>
+std::string Bytes(const Record& record) {
+  return wire::Written([&](auto& writer) { writer.Alternative(record); });
 }
 
 }  // namespace
 
 std::string Encoder::Begin(const Preamble& preamble) {
-  record_.Clear();
-  auto* header = record_.mutable_header();
-  header->set_version(preamble.version);
-  header->set_build(preamble.build);
-  header->set_policy(WriteFields(preamble.policy));
-  header->set_term(preamble.term.number);
-  header->set_controller_id(preamble.term.controller_id);
-  return record_.SerializeAsString();
+  return Bytes(HeaderRecord{preamble.version, preamble.build, WriteFields(preamble.policy), preamble.term.number,
+                            preamble.term.controller_id});
 }
 
 uint64_t Encoder::After(TimePoint now) {
@@ -116,52 +64,41 @@ bool Encoder::Gather(const Input& input) {
     last.count = beat->count;
     last.place = beat->place;
     what = 1 + 4 * static_cast<uint32_t>(from->header.rank.value()) + (moved ? kMoved : 0) + (counted ? kCounted : 0);
-    if (moved) quiet_.mutable_quiet()->add_places(moved_to);
+    if (moved) quiet_.places.push_back(moved_to);
   } else if (!event || !std::holds_alternative<core::Tick>(*event)) {
     return false;
   }
-  quiet_.mutable_quiet()->add_what(what);
-  quiet_.mutable_quiet()->add_after_us(static_cast<uint32_t>(After(input.now)));
+  quiet_.what.push_back(what);
+  quiet_.after_us.push_back(static_cast<uint32_t>(After(input.now)));
   return true;
 }
 
 std::string Encoder::Encode(const Input& input) {
-  record_.Clear();
-  pb::Input* out = record_.mutable_input();
-  std::visit(Overloaded{
-                 [&](const Start&) {
-                   before_ = input.now;
-                   out->set_start_ns(input.now.nanoseconds());
-                 },
-                 [&](const Injections& i) {
-                   out->mutable_injections()->set_rank(i.rank.value());
-                   for (const std::string& injection : i.injections)
-                     out->mutable_injections()->add_injections(injection);
-                 },
-                 [&](const core::ControllerEvent& event) { Put(event, out); },
-             },
-             input.what);
   const core::FromAgent* from = nullptr;
   if (const core::Beat* beat = BeatOf(input, &from))
     beats_[from->header.rank] = {from->header, beat->count, beat->place};
-  out->set_after_us(After(input.now));
-  out->set_actions(input.actions);
-  if (input.actions > 0) out->set_digest(input.digest);
-  out->set_threw(input.threw);
-  return record_.SerializeAsString();
+  if (std::holds_alternative<Start>(input.what)) before_ = input.now;
+  const InputSeal seal{After(input.now), input.actions, input.actions > 0 ? input.digest : 0, input.threw};
+  const auto sealed = [&](const auto& said) { return wire::EncodeEnvelope(seal, said); };
+  return Bytes(InputRecord{std::visit(
+      Overloaded{
+          [&](const Start&) { return sealed(StartedAt{input.now}); },
+          [&](const Injections& injections) { return sealed(injections); },
+          [&](const core::ControllerEvent& event) {
+            return std::visit(Overloaded{[&](const core::FromAgent& e) {
+                                           return sealed(AgentSaid{wire::Encode("", e.header, e.message)});
+                                         },
+                                         [&](const auto& e) { return sealed(e); }},
+                              event);
+          }},
+      input.what)});
 }
 
 std::string Encoder::TakeQuiet() {
   if (gathered() == 0) return "";
-  std::string payload = quiet_.SerializeAsString();
-  quiet_.mutable_quiet()->Clear();
-  return payload;
+  return Bytes(std::exchange(quiet_, {}));
 }
 
-std::string Encoder::End(EndReason why) {
-  record_.Clear();
-  record_.mutable_end()->set_why(static_cast<uint32_t>(why));
-  return record_.SerializeAsString();
-}
+std::string Encoder::End(EndReason why) { return Bytes(EndRecord{why}); }
 
 }  // namespace kintsugi::journal

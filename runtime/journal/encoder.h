@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/journal/input.h"
-#include "runtime/journal/journal.pb.h"
+#include "runtime/journal/records.h"
 
 namespace kintsugi::journal {
 
@@ -28,7 +28,7 @@ class Encoder {
   std::string Encode(const Input& input);
   // What was gathered; empty: nothing.
   std::string TakeQuiet();
-  size_t gathered() const { return static_cast<size_t>(quiet_.quiet().what_size()); }
+  size_t gathered() const { return quiet_.what.size(); }
   std::string End(EndReason why);
 
  private:
@@ -36,8 +36,7 @@ class Encoder {
 
   TimePoint before_;
   std::map<Rank, LastBeat> beats_;
-  pb::Record quiet_;
-  pb::Record record_;
+  QuietRecord quiet_;
 };
 
 class Decoder {
@@ -49,8 +48,11 @@ class Decoder {
   Status Decode(std::string_view payload, std::vector<Input>* inputs, std::optional<EndReason>* end);
 
  private:
-  Status DecodeInput(const pb::Input& in, Input* out);
-  Status DecodeQuiet(const pb::Quiet& in, std::vector<Input>* out);
+  Status DecodeInput(const std::string& bytes, Input* out);
+  Status TakeFrame(const std::string& bytes, Input* out);
+  template <typename Said>
+  Status TakeSaid(Said said, Input* out);
+  Status DecodeQuiet(const QuietRecord& in, std::vector<Input>* out);
   Status Advance(uint64_t after_us);
 
   bool started_ = false;

@@ -1,136 +1,71 @@
-// Fields: every field of everything that goes into a ControllerCore and comes out of it, named once.
+// The list, continued: every field of what goes into a ControllerCore beside messages, of what comes out of it, and of the
+// policy, named once (runtime/wire/field.h says how to read it).
 //
-// An archive is anything with All(names, values...): text.h writes and reads fields as words, digest.h hashes them.
-// Invariants: the structured bindings name every field, so a new one does not compile here until it is added; a field
-// that was forgotten would be a recording whose replay differs. A name that stands at another field's place is a failed
-// check at the first use.
+// A field that was forgotten would be a recording whose replay differs: it does not compile.
 #pragma once
 
-#include <concepts>
-#include <type_traits>
-
-#include "runtime/base/check.h"
 #include "runtime/core/controller_types.h"
 #include "runtime/core/policy.h"
 #include "runtime/journal/input.h"
+#include "runtime/wire/fields.h"
 
-namespace kintsugi::journal {
+namespace kintsugi::wire {
 
-// Bindings go by place and not by name: each is the field that it is called after.
-#define KINTSUGI_PARENS ()
-#define KINTSUGI_EXPAND(...) KINTSUGI_EXPAND_1(KINTSUGI_EXPAND_1(KINTSUGI_EXPAND_1(KINTSUGI_EXPAND_1(__VA_ARGS__))))
-#define KINTSUGI_EXPAND_1(...) KINTSUGI_EXPAND_2(KINTSUGI_EXPAND_2(KINTSUGI_EXPAND_2(KINTSUGI_EXPAND_2(__VA_ARGS__))))
-#define KINTSUGI_EXPAND_2(...) KINTSUGI_EXPAND_3(KINTSUGI_EXPAND_3(KINTSUGI_EXPAND_3(KINTSUGI_EXPAND_3(__VA_ARGS__))))
-#define KINTSUGI_EXPAND_3(...) __VA_ARGS__
-#define KINTSUGI_IN_PLACE(field, ...)                                                                             \
-  KINTSUGI_CHECK(static_cast<const void*>(&(field)) == &s.field, "the list names this field at another's place"); \
-  __VA_OPT__(KINTSUGI_IN_PLACE_AGAIN KINTSUGI_PARENS(__VA_ARGS__))
-#define KINTSUGI_IN_PLACE_AGAIN() KINTSUGI_IN_PLACE
+#define KINTSUGI_SAID(word, Type, ...) KINTSUGI_LISTED(kNever, 0, word, Type __VA_OPT__(, ) __VA_ARGS__)
 
-#define KINTSUGI_FIELDS(Type, ...)                    \
-  template <typename Archive, typename S>             \
-  requires std::same_as<std::remove_const_t<S>, Type> \
-  void Fields(Archive& archive, S& s) {               \
-    auto& [__VA_ARGS__] = s;                          \
-    KINTSUGI_EXPAND(KINTSUGI_IN_PLACE(__VA_ARGS__))   \
-    archive.All(#__VA_ARGS__, __VA_ARGS__);           \
-  }
-#define KINTSUGI_NO_FIELDS(Type)                      \
-  template <typename Archive, typename S>             \
-  requires std::same_as<std::remove_const_t<S>, Type> \
-  void Fields(Archive&, S&) { static_assert(std::is_empty_v<Type>); }
+// ---- inputs --------------------------------------------------------------------------------------------------------
 
-// What messages are made of.
-KINTSUGI_FIELDS(Term, number, controller_id)
-KINTSUGI_FIELDS(Progress, step, phase, activity)
-KINTSUGI_FIELDS(FlatRange, start, stop)
-KINTSUGI_FIELDS(TensorSummary, key, dtype, global_shape, local_shape, global_offset, flattened_range, layout)
-KINTSUGI_FIELDS(ObjectSummary, key, kind)
-KINTSUGI_FIELDS(RegistrySummary, tensors, objects)
-KINTSUGI_FIELDS(RepairMove, layout, destination, sources, keys, adopt, snapshot_of)
-KINTSUGI_FIELDS(core::HeldState, of, step, clean)
-KINTSUGI_FIELDS(SaveEntry, layout, holders, objects_of)
-KINTSUGI_FIELDS(core::GroupClaim, ranks, replicas)
-KINTSUGI_FIELDS(core::Header, term, generation, rank, incarnation)
+// A line of its own (text.h), and bytes that codec.h knows.
+KINTSUGI_SAID("", core::FromAgent, (header), (message))
+KINTSUGI_MESSAGE(3, "connection_closed", core::ConnectionClosed, (rank, 1), (incarnation, 2))
+KINTSUGI_MESSAGE(4, "process_exited", core::ProcessExited, (rank, 1), (incarnation, 2), (cause, 3), (since, 4, Present),
+                 (never_began, 5))
+KINTSUGI_SIGN(5, "operator_save", core::OperatorSave)
+KINTSUGI_SIGN(6, "operator_stop", core::OperatorStop)
+KINTSUGI_MESSAGE(7, "operator_inject", core::OperatorInject, (rank, 1), (injection, 2))
+KINTSUGI_SIGN(8, "tick", core::Tick)
+KINTSUGI_SAID("start", journal::Start)
+KINTSUGI_MESSAGE(9, "injections", journal::Injections, (rank, 1), (injections, 2))
+KINTSUGI_MESSAGE(14, "process_found", core::ProcessFound, (rank, 1), (incarnation, 2))
+KINTSUGI_MESSAGE(15, "spares_waiting", core::SparesWaiting, (first, 1), (ranks, 2), (waiting, 3))
+KINTSUGI_BARE(16, "tie_rule_taken", core::TieRuleTaken, (rule, 16))
+KINTSUGI_BARE(17, "witness_word", core::WitnessWord, (until, 17))
+KINTSUGI_MESSAGE(18, "state_held", core::StateHeld, (rank, 1), (held, 2, Flagged))
+KINTSUGI_SIGN(19, "operator_pause", core::OperatorPause)
+KINTSUGI_SIGN(20, "operator_continue", core::OperatorContinue)
+KINTSUGI_BARE(21, "operator_replace", core::OperatorReplace, (rank, 21))
+KINTSUGI_MESSAGE(22, "ranks_moved", core::RanksMoved, (first, 1), (ranks, 2), (node, 3))
 
-// Agent -> controller.
-KINTSUGI_FIELDS(core::JoinRequest, pid, host, watched_by_launcher, standing, joined_before)
-KINTSUGI_FIELDS(core::Ready, registry, layouts, gate, warning, unregistered)
-KINTSUGI_FIELDS(core::Beat, count, place)
-KINTSUGI_FIELDS(core::FaultReport, kind, text, damaged_keys, step, in_update, since, suspect_from)
-KINTSUGI_FIELDS(core::LockReply, state, step, valid)
-KINTSUGI_FIELDS(core::Parked, state, step, valid)
-KINTSUGI_FIELDS(core::PhaseDone, phase, code, text, bytes_moved, digests, loaded, unregistered)
-KINTSUGI_NO_FIELDS(core::Resumed)
-KINTSUGI_FIELDS(core::Finished, step)
-KINTSUGI_FIELDS(core::GateEntered, step)
-KINTSUGI_FIELDS(core::SavePoint, step)
-KINTSUGI_FIELDS(core::PauseAck, begun)
-KINTSUGI_FIELDS(core::StoreSet, key, value)
-KINTSUGI_FIELDS(core::StoreGet, request, key)
-KINTSUGI_FIELDS(core::Published, step, directory)
-KINTSUGI_FIELDS(SnapshotReport, owner, step, code, text, digests, cost, begun)
+// ---- what comes out: as words and as a digest, never as bytes --------------------------------------------------------
 
-// Controller -> agent.
-KINTSUGI_FIELDS(core::JoinReply, accepted, text, replacement, resume_step, save_every, verify_every, resumes,
-                injections)
-KINTSUGI_NO_FIELDS(core::LockOrder)
-KINTSUGI_FIELDS(core::StopOrder, step, step_exists, stop_limit, park_limit, fault_ranks)
-KINTSUGI_FIELDS(core::PhaseOrder, phase, step, rung, fault_ranks, replaced_ranks, limit, partners, moves, entries,
-                directory, from_snapshot, moves_latest, unregistered)
-KINTSUGI_FIELDS(core::ResumeOrder, step)
-KINTSUGI_NO_FIELDS(core::ContinueOrder)
-KINTSUGI_FIELDS(core::PauseAt, step)
-KINTSUGI_FIELDS(core::GateOpen, step)
-KINTSUGI_FIELDS(core::StoreReply, request, code, value)
-KINTSUGI_FIELDS(core::InjectOrder, injection)
-KINTSUGI_FIELDS(core::EndOrder, exit_code, text)
-KINTSUGI_FIELDS(SnapshotOrder, step, keep, partner, of)
+KINTSUGI_FIELDS(core::PhaseSpan, (phase), (attempt), (generation), (begin), (end))
+KINTSUGI_FIELDS(core::RankSpan, (rank), (phase), (attempt), (begin), (end))
+KINTSUGI_FIELDS(core::RungReason, (rung), (reason), (text))
+KINTSUGI_FIELDS(core::AttemptRecord, (attempt), (rung), (ended_by))
+KINTSUGI_FIELDS(core::IncidentRecord, (id), (signal), (cause), (ranks), (step), (begun), (attempts), (term),
+                (generation), (rung), (reasons), (earlier), (fault_at), (detected_at), (parked_at), (rebuilt_at),
+                (repaired_at), (resumed_at), (bytes_moved), (sources), (phases), (rank_spans))
 
-// Events. FromAgent is a header and a message: whoever uses fields takes it apart.
-KINTSUGI_FIELDS(core::ConnectionClosed, rank, incarnation)
-KINTSUGI_FIELDS(core::ProcessExited, rank, incarnation, cause, since, never_began)
-KINTSUGI_NO_FIELDS(core::OperatorSave)
-KINTSUGI_NO_FIELDS(core::OperatorStop)
-KINTSUGI_NO_FIELDS(core::OperatorPause)
-KINTSUGI_NO_FIELDS(core::OperatorContinue)
-KINTSUGI_FIELDS(core::OperatorReplace, rank)
-KINTSUGI_FIELDS(core::OperatorInject, rank, injection)
-KINTSUGI_FIELDS(core::ProcessFound, rank, incarnation)
-KINTSUGI_NO_FIELDS(core::Tick)
-KINTSUGI_FIELDS(core::SparesWaiting, first, ranks, waiting)
-KINTSUGI_FIELDS(core::RanksMoved, first, ranks, node)
-KINTSUGI_FIELDS(core::StateHeld, rank, held)
-KINTSUGI_FIELDS(core::TieRuleTaken, rule)
-KINTSUGI_FIELDS(core::WitnessWord, until)
-KINTSUGI_FIELDS(Injections, rank, injections)
+KINTSUGI_SAID("->", core::Send, (header), (message))
+KINTSUGI_SAID("spawn", core::SpawnProcess, (rank), (incarnation))
+KINTSUGI_SAID("kill", core::KillProcess, (rank), (incarnation), (reason))
+KINTSUGI_SAID("==", core::Transition, (from), (to), (incident), (attempt), (generation), (reason))
+KINTSUGI_SAID("incident_closed", core::IncidentClosed, (record))
+KINTSUGI_SAID("step_decided", core::StepDecided, (step))
+KINTSUGI_SAID("checkpoint_ready", core::CheckpointReady, (step), (directory))
+KINTSUGI_SAID("run_ended", core::RunEnded, (exit_code), (text), (committed), (final_digest))
+KINTSUGI_SAID("notice", core::Notice, (rank), (text))
+KINTSUGI_SAID("ask_witness", core::AskWitness)
+KINTSUGI_SAID("snapshot_settled", core::SnapshotSettled, (step), (counts), (rank), (text), (cost))
+KINTSUGI_SAID("save_settled", core::SaveSettled, (step), (saved), (rank), (text))
 
-// Actions. Send is a header and a message, IncidentClosed a record.
-KINTSUGI_FIELDS(core::SpawnProcess, rank, incarnation)
-KINTSUGI_FIELDS(core::KillProcess, rank, incarnation, reason)
-KINTSUGI_FIELDS(core::Transition, from, to, incident, attempt, generation, reason)
-KINTSUGI_FIELDS(core::PhaseSpan, phase, attempt, generation, begin, end)
-KINTSUGI_FIELDS(core::RankSpan, rank, phase, attempt, begin, end)
-KINTSUGI_FIELDS(core::RungReason, rung, reason, text)
-KINTSUGI_FIELDS(core::AttemptRecord, attempt, rung, ended_by)
-KINTSUGI_FIELDS(core::IncidentRecord, id, signal, cause, ranks, step, begun, attempts, term, generation, rung, reasons,
-                earlier, fault_at, detected_at, parked_at, rebuilt_at, repaired_at, resumed_at, bytes_moved, sources,
-                phases, rank_spans)
-KINTSUGI_FIELDS(core::StepDecided, step)
-KINTSUGI_FIELDS(core::CheckpointReady, step, directory)
-KINTSUGI_FIELDS(core::RunEnded, exit_code, text, committed, final_digest)
-KINTSUGI_FIELDS(core::Notice, rank, text)
-KINTSUGI_NO_FIELDS(core::AskWitness)
-KINTSUGI_FIELDS(core::SnapshotSettled, step, counts, rank, text, cost)
-KINTSUGI_FIELDS(core::SaveSettled, step, saved, rank, text)
+// ---- what the core goes by: as words --------------------------------------------------------------------------------
 
-KINTSUGI_FIELDS(core::Checkpoint, step, directory)
-KINTSUGI_FIELDS(core::Policy, world_size, max_respawns, silence, step_timeout, join_timeout, grace, repairs_per_rank,
-                save_every, verify_every, snapshot_every, snapshot_auto, save_directory, resume_directory, resume_step,
-                resume_by_trainer, hang_factor, hang_least, can_spawn, adopts, needs_consent, consent_wait, tie_rule,
-                takes_over, began, checkpoints)
+KINTSUGI_FIELDS(core::Policy, (world_size), (max_respawns), (silence), (step_timeout), (join_timeout), (grace),
+                (repairs_per_rank), (save_every), (verify_every), (snapshot_every), (snapshot_auto), (save_directory),
+                (resume_directory), (resume_step), (resume_by_trainer), (hang_factor), (hang_least), (can_spawn),
+                (adopts), (needs_consent), (consent_wait), (tie_rule), (takes_over), (began), (checkpoints))
 
-#undef KINTSUGI_FIELDS
-#undef KINTSUGI_NO_FIELDS
+#undef KINTSUGI_SAID
 
-}  // namespace kintsugi::journal
+}  // namespace kintsugi::wire

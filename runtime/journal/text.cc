@@ -3,36 +3,20 @@
 #include <array>
 
 #include "runtime/base/overloaded.h"
-#include "runtime/journal/text_values.h"
+#include "runtime/journal/fields.h"
+#include "runtime/wire/words.h"
 
 namespace kintsugi::journal {
 namespace {
 
 using namespace core;
 
-// By the variants' indices.
-constexpr std::array<std::string_view, std::variant_size_v<AgentMessage>> kAgentNames = {
-    "join",     "ready",   "beat",          "fault",        "locked",    "parked",    "done",      "resumed",
-    "finished", "at_gate", "at_save_point", "pause_stored", "store_set", "store_get", "published", "snapshot_copied"};
-constexpr std::array<std::string_view, std::variant_size_v<ControllerMessage>> kControllerNames = {
-    "joined",   "lock",      "stop",         "order",  "resume", "continue",
-    "pause_at", "gate_open", "store_answer", "inject", "end",    "snapshot_at"};
-constexpr std::array<std::string_view, std::variant_size_v<ControllerEvent>> kEventNames = {"",
-                                                                                            "connection_closed",
-                                                                                            "process_exited",
-                                                                                            "operator_save",
-                                                                                            "operator_stop",
-                                                                                            "operator_inject",
-                                                                                            "process_found",
-                                                                                            "tick",
-                                                                                            "spares_waiting",
-                                                                                            "state_held",
-                                                                                            "tie_rule_taken",
-                                                                                            "witness_word",
-                                                                                            "operator_pause",
-                                                                                            "operator_continue",
-                                                                                            "operator_replace",
-                                                                                            "ranks_moved"};
+using wire::FieldsOf;
+using wire::Split;
+using wire::WordOf;
+using wire::WordReader;
+using wire::WordWriter;
+using wire::WriteString;
 
 std::string Joined(std::string_view name, const std::string& fields) {
   return std::string(name) + (fields.empty() ? "" : " ") + fields;
@@ -47,29 +31,26 @@ std::string Who(const Header& header, Term term) {
 }
 
 // The alternative with this name, its fields read.
-template <size_t I = 0, typename... T, size_t N>
-Result<std::variant<T...>> ReadAlternative(const std::array<std::string_view, N>& names, std::string_view name,
-                                           std::string_view fields, const Reader& reader) {
-  using Variant = std::variant<T...>;
-  if constexpr (I == sizeof...(T)) {
+template <typename Variant, size_t I = 0>
+Result<Variant> ReadAlternative(std::string_view name, std::string_view fields, const WordReader& reader) {
+  if constexpr (I == std::variant_size_v<Variant>) {
     return Status(StatusCode::kInvalidArgument, "there is no '" + std::string(name) + "'");
   } else {
     using One = std::variant_alternative_t<I, Variant>;
-    if (names[I] != name) return ReadAlternative<I + 1, T...>(names, name, fields, reader);
-    if constexpr (std::is_same_v<One, FromAgent>) {
-      return Status(StatusCode::kInvalidArgument, "an event without a name");
-    } else {
-      One one{};
-      KINTSUGI_RETURN_IF_ERROR(reader.Struct(fields, &one).Annotate(name));
-      return Variant(std::move(one));
+    if constexpr (!std::is_same_v<One, FromAgent>) {
+      if (FieldsOf<One>::kWord == name) {
+        One one{};
+        KINTSUGI_RETURN_IF_ERROR(reader.Struct(fields, &one).Annotate(name));
+        return Variant(std::move(one));
+      }
     }
+    return ReadAlternative<Variant, I + 1>(name, fields, reader);
   }
 }
-template <size_t N, typename... T>
-Result<std::variant<T...>> ReadVariant(std::variant<T...>*, const std::array<std::string_view, N>& names,
-                                       std::string_view text, const Reader& reader) {
+template <typename Variant>
+Result<Variant> ReadVariant(std::string_view text, const WordReader& reader) {
   const size_t blank = text.find(' ');
-  return ReadAlternative<0, T...>(names, text.substr(0, blank),
+  return ReadAlternative<Variant>(text.substr(0, blank),
                                   blank == text.npos ? std::string_view() : text.substr(blank + 1), reader);
 }
 
@@ -80,7 +61,7 @@ Result<Header> ReadWho(std::string_view text, Term term) {
   const Status bad(StatusCode::kInvalidArgument,
                    "'" + std::string(text) + "' does not name a rank as in 'rank 1 inc 2 gen 3'");
   if (!words || (words->size() != 6 && words->size() != 8)) return bad;
-  const Reader reader{};
+  const WordReader reader{};
   bool read = (*words)[0] == "rank" && (*words)[2] == "inc" && (*words)[4] == "gen" &&
               reader.Value((*words)[1], &header.rank) && reader.Value((*words)[3], &header.incarnation) &&
               reader.Value((*words)[5], &header.generation);
@@ -94,7 +75,7 @@ Result<Header> ReadWho(std::string_view text, Term term) {
   return header;
 }
 
-std::vector<std::string> WriteIncident(const IncidentRecord& record, const Writer& writer) {
+std::vector<std::string> WriteIncident(const IncidentRecord& record, const WordWriter& writer) {
   IncidentRecord brief = record;
   brief.phases.clear();
   brief.rank_spans.clear();
@@ -108,45 +89,43 @@ std::vector<std::string> WriteIncident(const IncidentRecord& record, const Write
 
 }  // namespace
 
-std::string WriteFields(const Policy& policy) { return Writer{}.Struct(policy); }
+std::string WriteFields(const Policy& policy) { return WordWriter{}.Struct(policy); }
 
 Result<Policy> ReadPolicy(std::string_view text, Policy policy) {
-  KINTSUGI_RETURN_IF_ERROR(Reader{}.Struct(text, &policy).Annotate("policy"));
+  KINTSUGI_RETURN_IF_ERROR(WordReader{}.Struct(text, &policy).Annotate("policy"));
   KINTSUGI_RETURN_IF_ERROR(policy.Validate());
   return policy;
 }
 
 std::string WriteEvent(const ControllerEvent& event, Term term, TimePoint origin) {
-  const Writer writer{origin};
+  const WordWriter writer{origin};
   return std::visit(
       Overloaded{[&](const FromAgent& e) {
                    return Who(e.header, term) +
                           std::visit(
-                              [&](const auto& m) { return Joined(kAgentNames[e.message.index()], writer.Struct(m)); },
+                              [&](const auto& m) { return Joined(WordOf(e.message), writer.Struct(m)); },
                               e.message);
                  },
-                 [&](const auto& e) { return Joined(kEventNames[event.index()], writer.Struct(e)); }},
+                 [&](const auto& e) { return Joined(WordOf(event), writer.Struct(e)); }},
       event);
 }
 
 Result<ControllerEvent> ReadEvent(std::string_view text, Term term, TimePoint origin) {
-  const Reader reader{origin};
-  ControllerEvent* const event = nullptr;
-  if (text.rfind("rank ", 0) != 0) return ReadVariant(event, kEventNames, text, reader);
+  const WordReader reader{origin};
+  if (text.rfind("rank ", 0) != 0) return ReadVariant<ControllerEvent>(text, reader);
   const size_t colon = text.find(": ");
   if (colon == text.npos)
     return Status(StatusCode::kInvalidArgument, "'" + std::string(text) + "' says nothing after its rank");
   FromAgent from;
   KINTSUGI_ASSIGN_OR_RETURN(from.header, ReadWho(text.substr(0, colon), term));
-  AgentMessage* const message = nullptr;
-  KINTSUGI_ASSIGN_OR_RETURN(from.message, ReadVariant(message, kAgentNames, text.substr(colon + 2), reader));
+  KINTSUGI_ASSIGN_OR_RETURN(from.message, ReadVariant<AgentMessage>(text.substr(colon + 2), reader));
   return ControllerEvent(std::move(from));
 }
 
 std::string WriteInput(const Input& input, Term term, TimePoint origin) {
   return std::visit(Overloaded{
                         [](const Start&) { return std::string("start"); },
-                        [&](const Injections& i) { return Joined("injections", Writer{origin}.Struct(i)); },
+                        [&](const Injections& i) { return Joined("injections", WordWriter{origin}.Struct(i)); },
                         [&](const ControllerEvent& event) { return WriteEvent(event, term, origin); },
                     },
                     input.what);
@@ -160,7 +139,7 @@ Result<Input> ReadInput(std::string_view text, Term term, TimePoint origin) {
   } else if (text.substr(0, text.find(' ')) == kInjections) {
     Injections injections;
     text.remove_prefix(std::min(text.size(), kInjections.size() + 1));
-    KINTSUGI_RETURN_IF_ERROR(Reader{origin}.Struct(text, &injections).Annotate(kInjections));
+    KINTSUGI_RETURN_IF_ERROR(WordReader{origin}.Struct(text, &injections).Annotate(kInjections));
     input.what = std::move(injections);
   } else {
     KINTSUGI_ASSIGN_OR_RETURN(input.what, ReadEvent(text, term, origin));
@@ -169,19 +148,14 @@ Result<Input> ReadInput(std::string_view text, Term term, TimePoint origin) {
 }
 
 std::vector<std::string> WriteAction(const ControllerAction& action, Term term, TimePoint origin) {
-  const Writer writer{origin};
-  const auto line = [&](std::string_view name, const auto& a) {
-    return std::vector<std::string>{Joined(name, writer.Struct(a))};
-  };
+  const WordWriter writer{origin};
   return std::visit(
       Overloaded{
           [&](const Send& a) {
             const std::string fields = std::visit([&](const auto& m) { return writer.Struct(m); }, a.message);
             return std::vector<std::string>{"-> " + Who(a.header, term) +
-                                            Joined(kControllerNames[a.message.index()], fields)};
+                                            Joined(WordOf(a.message), fields)};
           },
-          [&](const SpawnProcess& a) { return line("spawn", a); },
-          [&](const KillProcess& a) { return line("kill", a); },
           [&](const Transition& a) {
             return std::vector<std::string>{"== " + std::string(PhaseName(a.from)) + " -> " +
                                             std::string(PhaseName(a.to)) + ", incident " + std::to_string(a.incident) +
@@ -189,13 +163,7 @@ std::vector<std::string> WriteAction(const ControllerAction& action, Term term, 
                                             a.generation.ToString() + ": " + WriteString(a.reason)};
           },
           [&](const IncidentClosed& a) { return WriteIncident(a.record, writer); },
-          [&](const StepDecided& a) { return line("step_decided", a); },
-          [&](const CheckpointReady& a) { return line("checkpoint_ready", a); },
-          [&](const RunEnded& a) { return line("run_ended", a); },
-          [&](const Notice& a) { return line("notice", a); },
-          [&](const AskWitness& a) { return line("ask_witness", a); },
-          [&](const SnapshotSettled& a) { return line("snapshot_settled", a); },
-          [&](const SaveSettled& a) { return line("save_settled", a); },
+          [&](const auto& a) { return std::vector<std::string>{Joined(WordOf(action), writer.Struct(a))}; },
       },
       action);
 }
@@ -207,7 +175,7 @@ std::string WriteMilliseconds(Duration duration) {
 
 Result<Duration> ReadMilliseconds(std::string_view text) {
   Duration duration{};
-  if (!text.empty() && text[0] != '-' && Reader{}.Value(std::string(text) + "ms", &duration) &&
+  if (!text.empty() && text[0] != '-' && WordReader{}.Value(std::string(text) + "ms", &duration) &&
       duration.count() % 1000 == 0)
     return duration;
   return Status(StatusCode::kInvalidArgument, "'" + std::string(text) + "' is no time in milliseconds, as in 12.345");

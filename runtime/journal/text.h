@@ -38,8 +38,4 @@ std::vector<std::string> WriteAction(const core::ControllerAction& action, Term 
 std::string WriteMilliseconds(Duration duration);
 Result<Duration> ReadMilliseconds(std::string_view text);
 
-// Bare where it can be, else in quotes.
-std::string WriteString(std::string_view value);
-Result<std::string> ReadString(std::string_view text);
-
 }  // namespace kintsugi::journal

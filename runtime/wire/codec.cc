@@ -1,74 +1,56 @@
 #include "runtime/wire/codec.h"
 
-#include "runtime/wire/codec_parts.h"
+#include "runtime/base/overloaded.h"
+#include "runtime/wire/envelope.h"
+#include "runtime/wire/fields.h"
 
 namespace kintsugi::wire {
+
 namespace {
 
-pb::Envelope Sealed(const std::string& job, const core::Header& header) {
-  auto envelope = SealedFor<pb::Envelope>(job, header.term);
-  envelope.set_generation(header.generation.value());
-  envelope.set_rank(header.rank.value());
-  envelope.set_incarnation(header.incarnation.value());
-  return envelope;
-}
+using AgentBody = BodyOf<core::AgentMessage, RankReport>::Type;
+using ControllerBody = BodyOf<core::ControllerMessage>::Type;
+constexpr const char* kOtherDirection = "control message: the frame holds a message of the other direction";
 
-Status OtherDirection() {
-  return {StatusCode::kInvalidArgument, "control message: the frame holds a message of the other direction"};
-}
-
-Status Open(const std::string& job, std::string_view bytes, pb::Envelope* envelope, core::Header* header) {
-  Term term;
-  KINTSUGI_RETURN_IF_ERROR(OpenFor(job, bytes, envelope, &term));
-  if (envelope->rank() < 0)
-    return {StatusCode::kInvalidArgument, "control message: rank " + std::to_string(envelope->rank()) + " is negative"};
-  *header = {term, Generation(envelope->generation()), Rank(envelope->rank()), Incarnation(envelope->incarnation())};
-  return Status::Ok();
+template <typename Message>
+std::string EncodeAny(const std::string& job, const core::Header& header, const Message& message) {
+  return std::visit([&](const auto& m) { return EncodeEnvelope(AgentSeal{job, header}, m); }, message);
 }
 
 }  // namespace
 
 std::string Encode(const std::string& job, const core::Header& header, const core::AgentMessage& message) {
-  pb::Envelope envelope = Sealed(job, header);
-  std::visit([&](const auto& m) { Put(m, &envelope); }, message);
-  return envelope.SerializeAsString();
+  return EncodeAny(job, header, message);
 }
-
-std::string Encode(const std::string& job, const core::Header& header, const RankReport& report) {
-  pb::Envelope envelope = Sealed(job, header);
-  auto* wire = envelope.mutable_step_report();
-  wire->set_step(report.step);
-  wire->set_loss(report.loss);
-  wire->mutable_samples()->Add(report.samples.begin(), report.samples.end());
-  return envelope.SerializeAsString();
-}
-
 std::string Encode(const std::string& job, const core::Header& header, const core::ControllerMessage& message) {
-  pb::Envelope envelope = Sealed(job, header);
-  std::visit([&](const auto& m) { Put(m, &envelope); }, message);
-  return envelope.SerializeAsString();
+  return EncodeAny(job, header, message);
+}
+std::string Encode(const std::string& job, const core::Header& header, const RankReport& report) {
+  return EncodeEnvelope(AgentSeal{job, header}, report);
 }
 
 Result<AgentFrame> DecodeFromAgent(const std::string& job, std::string_view bytes) {
-  pb::Envelope envelope;
-  AgentFrame frame;
-  KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &envelope, &frame.header));
-  if (envelope.controller_case() != pb::Envelope::CONTROLLER_NOT_SET) return OtherDirection();
-  if (envelope.agent_case() == pb::Envelope::kStepReport) {
-    const auto& wire = envelope.step_report();
-    frame.message = RankReport{wire.step(), wire.loss(), {wire.samples().begin(), wire.samples().end()}};
-    return frame;
-  }
-  KINTSUGI_ASSIGN_OR_RETURN(frame.message, TakeAgent(envelope));
+  AgentSeal seal;
+  AgentBody body;
+  KINTSUGI_RETURN_IF_ERROR(DecodeEnvelope(job, bytes, "the frame holds no message of an agent", kOtherDirection, &seal,
+                                          &body, ControllerBody()));
+  AgentFrame frame{seal.header, {}};
+  std::visit(Overloaded{[](std::monostate) { KINTSUGI_CHECK(false, "an envelope of nothing was taken for one"); },
+                        [&](RankReport& report) { frame.message = std::move(report); },
+                        [&](auto& message) { frame.message.emplace<core::AgentMessage>(std::move(message)); }},
+             body);
   return frame;
 }
 
 Result<ControllerFrame> DecodeFromController(const std::string& job, std::string_view bytes) {
-  pb::Envelope envelope;
-  ControllerFrame frame;
-  KINTSUGI_RETURN_IF_ERROR(Open(job, bytes, &envelope, &frame.header));
-  if (envelope.agent_case() != pb::Envelope::AGENT_NOT_SET) return OtherDirection();
-  KINTSUGI_ASSIGN_OR_RETURN(frame.message, TakeController(envelope));
+  AgentSeal seal;
+  ControllerBody body;
+  KINTSUGI_RETURN_IF_ERROR(DecodeEnvelope(job, bytes, "the frame holds no message of a controller", kOtherDirection,
+                                          &seal, &body, AgentBody()));
+  ControllerFrame frame{seal.header, {}};
+  std::visit(Overloaded{[](std::monostate) { KINTSUGI_CHECK(false, "an envelope of nothing was taken for one"); },
+                        [&](auto& message) { frame.message = std::move(message); }},
+             body);
   return frame;
 }
 

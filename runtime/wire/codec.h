@@ -11,15 +11,9 @@
 
 #include "runtime/base/result.h"
 #include "runtime/core/messages.h"
+#include "runtime/wire/rank_report.h"
 
 namespace kintsugi::wire {
-
-// One committed step's report of an agent that no launcher watches.
-struct RankReport {
-  uint64_t step = 0;
-  double loss = 0;
-  std::vector<uint64_t> samples;
-};
 
 struct AgentFrame {
   core::Header header;

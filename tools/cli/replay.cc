@@ -6,6 +6,7 @@
 
 #include "runtime/journal/options.h"
 #include "runtime/journal/text.h"
+#include "runtime/wire/words.h"
 #include "tools/cli/common.h"
 #include "tools/replay/scenario.h"
 #include "tools/replay/story.h"
@@ -82,7 +83,7 @@ Status WriteScenario(const ReplayOptions& options, const std::string& source, co
   for (const auto& [id, incident] : listener.story.incidents())
     if (incident.record && (options.incident == 0 || id == options.incident))
       remark += "\nIncident " + std::to_string(id) + ": " + std::string(core::FaultKindName(incident.record->signal)) +
-                ", " + journal::WriteString(incident.record->cause);
+                ", " + wire::WriteString(incident.record->cause);
   std::string text = MakeScenario(remark, policy, term, std::move(listener.inputs));
   if (!text.empty()) text.pop_back();  // WriteText adds it
   return WriteText(options.scenario, text);

@@ -4,196 +4,76 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/random.h"
-#include "runtime/wire/node.pb.h"
+#include "tests/unit/wire/equal.h"
+#include "tests/unit/wire/random_values.h"
+#include "tests/unit/wire/schema.h"
 
 namespace kintsugi::wire {
 namespace {
 
 const Term kTerm{7, 3};
 
-template <typename T>
-T There(const T& message) {
-  const auto frame = DecodeFromNode("job", Encode("job", kTerm, NodeMessage(message)));
-  EXPECT_TRUE(frame.ok()) << frame.status().ToString();
-  EXPECT_EQ(frame->term, kTerm);
-  return std::get<T>(frame->message);
-}
-
-template <typename T>
-T Back(const T& order) {
-  const auto frame = DecodeToNode("job", Encode("job", kTerm, NodeOrder(order)));
-  EXPECT_TRUE(frame.ok()) << frame.status().ToString();
-  EXPECT_EQ(frame->term, kTerm);
-  return std::get<T>(frame->order);
-}
-
-TEST(NodeCodec, BringsBackAHello) {
-  const NodeHello got =
-      There(NodeHello{2,
-                      5,
-                      8,
-                      "10.0.0.3",
-                      {{Rank(16), Incarnation(4), {"0 kill:16@3", "\xff"}}, {Rank(17), Incarnation(1), {}}},
-                      29400,
-                      true,
-                      3,
-                      29500,
-                      0xfedcba9876543210});
-  EXPECT_EQ(got.launcher, 0xfedcba9876543210u);
-  EXPECT_TRUE(got.witness);
-  EXPECT_EQ(got.controllers, 3);
-  EXPECT_EQ(got.master_port, 29500);
-  EXPECT_EQ(got.port, 29400);
-  EXPECT_EQ(got.node_rank, 2);
-  EXPECT_EQ(got.nodes, 5);
-  EXPECT_EQ(got.local_ranks, 8);
-  EXPECT_EQ(got.address, "10.0.0.3");
-  ASSERT_EQ(got.lives.size(), 2u);
-  EXPECT_EQ(got.lives[0].rank, Rank(16));
-  EXPECT_EQ(got.lives[0].incarnation, Incarnation(4));
-  EXPECT_EQ(got.lives[0].armed, (std::vector<std::string>{"0 kill:16@3", "\xff"}));
-}
-
-TEST(NodeCodec, BringsBackPagesBitByBit) {
-  const Pages got = There(Pages{{{Rank(3), Incarnation(2), 9, 0xfedcba9876543210, 0x8000000000000001, Duration(17)}}});
-  ASSERT_EQ(got.pages.size(), 1u);
-  EXPECT_EQ(got.pages[0].beat, 9u);
-  EXPECT_EQ(got.pages[0].gate_word, 0xfedcba9876543210u);
-  EXPECT_EQ(got.pages[0].progress, 0x8000000000000001u);
-  EXPECT_EQ(got.pages[0].progress_age, Duration(17));
-}
-
-TEST(NodeCodec, BringsBackWhatAWorkerDid) {
-  EXPECT_EQ(There(WorkerStarting{{Rank(1), Incarnation(2), {"x"}}}).life.armed.size(), 1u);
-  const WorkerReport report = There(WorkerReport{Rank(1), 5, 0.1, {3, ~uint64_t{0}}});
-  EXPECT_EQ(report.loss, 0.1);
-  EXPECT_EQ(report.samples, (core::SampleSum{3, ~uint64_t{0}}));
-  EXPECT_EQ(There(InjectionFired{"kill:1@2", Duration(5)}).spec, "kill:1@2");
-  const WorkerExited exited =
-      There(WorkerExited{Rank(1), Incarnation(2), "killed by SIGKILL", Duration(3), Duration(4)});
-  EXPECT_EQ(exited.cause, "killed by SIGKILL");
-  EXPECT_EQ(exited.since_age, Duration(4));
-  EXPECT_EQ(There(WorkerExited{Rank(1), Incarnation(2), "", Duration(3), {}}).since_age, std::nullopt);
-}
-
-TEST(NodeCodec, PassesFramesOfAgentsThroughWhateverTheyHold) {
-  const std::string frame("\0\xff\n", 3);
-  EXPECT_EQ(There(FromAgentChannel{9, frame}).frame, frame);
-  EXPECT_EQ(Back(ToAgentChannel{9, frame}).frame, frame);
-  EXPECT_EQ(There(AgentChannelClosed{8}).channel, 8u);
-  EXPECT_EQ(Back(CloseAgentChannel{0}).channel, 0u);
-  (void)There(NodeStop{});
-  EXPECT_EQ(There(NodeAsks{7, "{\"command\":\"status\"}"}).request, "{\"command\":\"status\"}");
-  EXPECT_EQ(There(NodeAnswers{8, frame}).answer, frame);
-  EXPECT_EQ(There(NodeAnswers{8, frame}).id, 8u);
-  EXPECT_EQ(Back(AskNode{9, frame}).request, frame);
-  EXPECT_EQ(Back(AnswerNode{10, frame}).id, 10u);
-  EXPECT_EQ(Back(AnswerNode{10, frame}).answer, frame);
-  EXPECT_EQ(Back(NodeNews{LogLevel::kWarning, "event=x"}).level, LogLevel::kWarning);
-  EXPECT_EQ(Back(NodeNews{LogLevel::kWarning, "event=x"}).line, "event=x");
-  EXPECT_EQ(There(NodeSpares{3}).waiting, 3);
-  EXPECT_EQ(There(NodeHeld{Rank(3), std::nullopt}).held, std::nullopt);
-  const core::HeldState held{Incarnation(4), Step(7), true};
-  EXPECT_EQ(There(NodeHeld{Rank(3), held}).held, held);
-  const NodeHello hello = There(NodeHello{.held = {{Rank(3), held, frame}, {Rank(4), std::nullopt}}});
-  ASSERT_EQ(hello.held.size(), 2u);
-  EXPECT_EQ(hello.held[0].held, held);
-  EXPECT_EQ(hello.held[0].ready, frame);
-  EXPECT_EQ(hello.held[1].rank, Rank(4));
-  EXPECT_EQ(There(TieRuleKept{7}).number, 7u);
-}
-
-TEST(NodeCodec, BringsBackOrders) {
-  const NodeWelcome welcome = Back(NodeWelcome{true, "", "10.0.0.1", 29500, Duration(250)});
-  EXPECT_EQ(welcome.master_address, "10.0.0.1");
-  EXPECT_EQ(welcome.master_port, 29500);
-  EXPECT_EQ(welcome.beat, Duration(250));
-  EXPECT_EQ(Back(NodeWelcome{.accepted = false, .text = "why"}).text, "why");
-  EXPECT_EQ(Back(SpawnWorker{Rank(4), Incarnation(3)}).incarnation, Incarnation(3));
-  EXPECT_EQ(Back(KillWorker{Rank(4), Incarnation(3), "late"}).reason, "late");
-  EXPECT_EQ(Back(NodeEnd{75, "saved"}).exit_code, 75);
-  EXPECT_FALSE(Back(NodeEnd{75, "saved"}).asked);
-  EXPECT_TRUE(Back(NodeEnd{75, "saved", true}).asked);
-}
-
-TEST(NodeCodec, BringsBackWhatAnElectionSays) {
-  EXPECT_EQ(There(VoteRequest{3, 9}).term, 9u);
-  const Vote vote = There(Vote{3, 9, true, {Rank(4), Rank(5)}, {Rank(6)}});
-  EXPECT_TRUE(vote.granted);
-  EXPECT_EQ(vote.live, (std::vector<Rank>{Rank(4), Rank(5)}));
-  EXPECT_EQ(vote.ended, (std::vector<Rank>{Rank(6)}));
-  core::Placement placement;
-  placement.Begin(4);
-  placement.Move(1, 2, 3, Generation(7));
-  for (const core::Placement& back :
-       {There(VoteRequest{3, 9, placement}).placement, There(Vote{3, 9, true, {}, {}, placement}).placement,
-        Back(NodeBlocks{placement}).placement, Back(Leads{{2, "10.0.0.3", 4000}, true, placement}).placement,
-        Back(NodeWelcome{.beat = Duration(1), .placement = placement}).placement}) {
-    EXPECT_EQ(back.version(), placement.version());
-    EXPECT_EQ(back.moved(), placement.moved());
+TEST(NodeCodec, BringsBackEveryMessageOfANode) {
+  RandomValues random(1);
+  for (size_t round = 0; round < 3000; ++round) {
+    const auto message = random.Alternative<NodeMessage>(round % std::variant_size_v<NodeMessage>);
+    const auto frame = DecodeFromNode("job", Encode("job", kTerm, message));
+    ASSERT_TRUE(frame.ok()) << WordOf(message) << ": " << frame.status().ToString();
+    EXPECT_TRUE(Equal(*frame, NodeFrame{kTerm, message})) << WordOf(message);
   }
-  EXPECT_EQ(There(NodeInject{Rank(2), "0 kill:2@3"}).injection, "0 kill:2@3");
-  EXPECT_EQ(Back(Leads{{2, "10.0.0.3", 4000}}).controller.port, 4000);
-  EXPECT_FALSE(Back(Leads{{2, "10.0.0.3", 4000}}).part);
-  EXPECT_TRUE(Back(Leads{{2, "10.0.0.3", 4000}, true}).part);
-  const NodePlaces places = Back(NodePlaces{{{0, "a", 1}, {7, "b", 65535}}});
-  ASSERT_EQ(places.places.size(), 2u);
-  EXPECT_EQ(places.places[1].address, "b");
-  EXPECT_EQ(Back(KeepReport{{Rank(1), 5, 0.5, {1, 7}}}).report.samples, (core::SampleSum{1, 7}));
-  const core::LedgerTotals totals{.step = 9,
-                                  .steps = 8,
-                                  .samples = 7,
-                                  .digest = ~uint64_t{0},
-                                  .reports = 6,
-                                  .last_loss = 0.1,
-                                  .reporters = std::string("\xff\0\x01", 3),
-                                  .curve_every = 4,
-                                  .curve = {0.1, 1e-300},
-                                  .notes = {{1, 2, 3, 4, 5, 0.6}}};
-  const KeepTotals kept = Back(KeepTotals{totals, 5});
-  EXPECT_EQ(kept.totals, totals);
-  EXPECT_EQ(kept.curve_from, 5u);
-  const NodePulse pulse =
-      Back(NodePulse{true, {{Step(3), "x"}, {Step(9), "y"}}, Generation(4), {6, core::TieRule::kWitness}});
-  EXPECT_EQ(pulse.generation, Generation(4));
-  EXPECT_EQ(pulse.tie.number, 6u);
-  EXPECT_EQ(pulse.tie.rule, core::TieRule::kWitness);
-  EXPECT_TRUE(pulse.began);
-  ASSERT_EQ(pulse.checkpoints.size(), 2u);
-  EXPECT_EQ(pulse.checkpoints[1], (core::Checkpoint{Step(9), "y"}));
-  EXPECT_EQ(Back(NodeWelcome{true, "", "m", 1, Duration(1), "world_size=4"}).policy, "world_size=4");
-  EXPECT_EQ(Back(NodeWelcome{true, "", "m", 1, Duration(1), "", "job/1"}).run, "job/1");
+}
+
+TEST(NodeCodec, BringsBackEveryOrder) {
+  RandomValues random(2);
+  for (size_t round = 0; round < 3000; ++round) {
+    const auto order = random.Alternative<NodeOrder>(round % std::variant_size_v<NodeOrder>);
+    const auto frame = DecodeToNode("job", Encode("job", kTerm, order));
+    ASSERT_TRUE(frame.ok()) << WordOf(order) << ": " << frame.status().ToString();
+    EXPECT_TRUE(Equal(*frame, NodeOrderFrame{kTerm, order})) << WordOf(order);
+  }
 }
 
 TEST(NodeCodec, RefusesWhatIsOutOfRange) {
-  const auto refused = [](auto fill) {
-    pb::NodeEnvelope envelope;
-    envelope.set_job("job");
-    fill(envelope);
-    const std::string bytes = envelope.SerializeAsString();
-    return !DecodeFromNode("job", bytes).ok() && !DecodeToNode("job", bytes).ok();
+  const auto why = [](const std::string& text) {
+    const std::string bytes = Schema::Get().Bytes("NodeEnvelope", "job: 'job' " + text);
+    const Status node = DecodeFromNode("job", bytes).status(), order = DecodeToNode("job", bytes).status();
+    EXPECT_FALSE(node.ok() || order.ok()) << text;
+    return node.message() + "\n" + order.message();
   };
-  EXPECT_TRUE(refused([](auto&) {}));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_starting()->set_rank(-1); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_hello()->set_node_rank(1); }));  // of 0 nodes
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_pages()->add_pages()->set_progress_age_ns(-1); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_exited()->set_age_ns(-1); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_report()->set_rank(-2); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_fired()->set_age_ns(-1); }));
-  EXPECT_TRUE(refused([](auto& e) { e.set_spares(1 << 30); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_spawn()->set_rank(-1); }));
-  EXPECT_TRUE(refused([](auto& e) {
-    e.mutable_welcome()->set_accepted(true);
-    e.mutable_welcome()->set_master_port(70000);
-    e.mutable_welcome()->set_beat_ns(1);
-  }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_vote()->add_live(-1); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_vote_request()->set_node(-1); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_leads()->mutable_controller()->set_port(65536); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_leads()->mutable_placement()->add_moved()->set_node(-1); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_places()->add_places()->set_node(-1); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_pulse()->add_checkpoints()->set_step(~0ull); }));
-  EXPECT_TRUE(refused([](auto& e) { e.mutable_welcome()->set_accepted(true); }));  // pages told without end
+  const auto expect_refused = [&](const std::string& word, const std::string& text) {
+    const std::string said = why(text);
+    EXPECT_NE(said.find("control message: " + word + " "), said.npos) << text << ": " << said;
+  };
+  EXPECT_NE(why("").find("it says nothing"), std::string::npos);
+  expect_refused("rank", "starting { rank: -1 }");
+  expect_refused("node", "hello { node_rank: 1 }");  // of 0 nodes
+  expect_refused("node", "hello { node_rank: 65 nodes: 1 local_ranks: 1 }");  // nodes, controllers and spares: 65 of them
+  expect_refused("node", "hello { node_rank: -1 nodes: 1 local_ranks: 1 }");
+  expect_refused("node", "hello { nodes: 1 local_ranks: 0 }");
+  expect_refused("port", "hello { nodes: 1 local_ranks: 1 port: 65536 }");
+  expect_refused("age", "pages { pages { progress_age_ns: -1 } }");
+  expect_refused("age", "exited { age_ns: -1 }");
+  expect_refused("age", "exited { since_age_ns: -1 }");
+  expect_refused("rank", "report { rank: -2 }");
+  expect_refused("age", "fired { age_ns: -1 }");
+  expect_refused("spares", "spares: 1073741824");
+  expect_refused("rank", "spawn { rank: -1 }");
+  expect_refused("port", "welcome { accepted: true master_port: 70000 beat_ns: 1 }");
+  expect_refused("beat", "welcome { accepted: true }");  // pages told without end
+  expect_refused("rank", "vote { live: -1 }");
+  expect_refused("node", "vote_request { node: -1 }");
+  expect_refused("node of block 1", "vote { placement { moved { block: 1 node: 3 } moved { block: 1 node: 4 } } }");
+  expect_refused("node of block 2", "vote { placement { moved { block: 1 node: 3 } moved { block: 2 node: 3 } } }");
+  expect_refused("port", "leads { controller { port: 65536 } }");
+  expect_refused("node", "leads { placement { moved { node: -1 } } }");
+  expect_refused("block", "placement { moved { block: -1 } }");
+  expect_refused("node", "places { places { node: -1 } }");
+  expect_refused("step", "pulse { checkpoints { step: 0xffffffffffffffff } }");
+  expect_refused("tie rule", "pulse { tie_rule: 3 }");
+  expect_refused("level", "news { level: 4 }");
+  expect_refused("curve every", "keep_totals {}");
+  expect_refused("curve", "keep_totals { totals_curve_every: 1 curve_from: 16384 totals_curve: 1 }");
+  expect_refused("step", "held { has_held: true held_step: 0xffffffffffffffff }");
 }
 
 TEST(NodeCodec, RefusesAnotherJobAndTheOtherDirection) {

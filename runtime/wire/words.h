@@ -1,4 +1,11 @@
-// How single values are written and read (text.h). Internal to this folder.
+// Fields as words: `step=7 valid=no ranks=[0,2] place=(step=3 phase=forward)`. A field that has its default is left out,
+// but for those that say whom and what a line is about.
+//
+// For people, for comparison, and for what is read back (policies and events). Lists are [..], structs (..), texts bare
+// or in quotes with \xNN escapes, durations and instants in milliseconds (`limit=20ms`; instants count from `origin`).
+// What is written is read back equal.
+// Errors: kInvalidArgument names the field and what stands there.
+// Threads: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -9,43 +16,16 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/journal/fields.h"
-#include "runtime/journal/text.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/ids.h"
+#include "runtime/base/result.h"
+#include "runtime/wire/forms.h"
 
-namespace kintsugi::journal {
+namespace kintsugi::wire {
 
-// ---- names of enums ------------------------------------------------------------------------------------------------
-
-inline std::string_view NameOf(core::Phase value) { return core::PhaseName(value); }
-inline std::string_view NameOf(core::FaultKind value) { return core::FaultKindName(value); }
-inline std::string_view NameOf(core::Standing value) { return core::StandingName(value); }
-inline std::string_view NameOf(core::TieRule value) { return core::TieRuleName(value); }
-inline std::string_view NameOf(core::GateState value) { return core::GateStateName(value); }
-inline std::string_view NameOf(Rung value) { return core::RungName(value); }
-inline std::string_view NameOf(StatusCode value) { return StatusCodeName(value); }
-inline std::string_view NameOf(TrainPhase value) { return TrainPhaseName(value); }
-inline std::string_view NameOf(Activity value) { return ActivityName(value); }
-inline std::string_view NameOf(DType value) { return DTypeName(value); }
-inline std::string_view NameOf(ObjectKind value) { return value == ObjectKind::kDerived ? "derived" : "mirrored"; }
-
-inline constexpr core::Phase LastOf(core::Phase) { return core::Phase::kEnded; }
-inline constexpr core::FaultKind LastOf(core::FaultKind) { return core::FaultKind::kControllerLost; }
-inline constexpr core::Standing LastOf(core::Standing) { return core::Standing::kRunning; }
-inline constexpr core::TieRule LastOf(core::TieRule) { return core::TieRule::kWitness; }
-inline constexpr core::GateState LastOf(core::GateState) { return core::GateState::kTorn; }
-inline constexpr Rung LastOf(Rung) { return Rung::kExit; }
-inline constexpr StatusCode LastOf(StatusCode) { return StatusCode::kInternal; }
-inline constexpr TrainPhase LastOf(TrainPhase) { return kTrainPhases.back().phase; }
-inline constexpr Activity LastOf(Activity) { return Activity::kWait; }
-inline constexpr DType LastOf(DType) { return kDTypeLast; }
-inline constexpr ObjectKind LastOf(ObjectKind) { return ObjectKind::kMirrored; }
-
-template <typename E>
-std::optional<E> FromName(std::string_view name) {
-  for (int i = 0; i <= static_cast<int>(LastOf(E{})); ++i)
-    if (NameOf(static_cast<E>(i)) == name) return static_cast<E>(i);
-  return std::nullopt;
-}
+// Bare where it can be, else in quotes.
+std::string WriteString(std::string_view value);
+Result<std::string> ReadString(std::string_view text);
 
 // ---- pieces of text ------------------------------------------------------------------------------------------------
 
@@ -56,13 +36,14 @@ std::optional<std::string_view> Inside(std::string_view text, char open, char cl
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 
-struct Writer {
+struct WordWriter {
   TimePoint origin;
 
   std::string Value(bool v) const { return v ? "yes" : "no"; }
   std::string Value(uint64_t v) const { return std::to_string(v); }
   std::string Value(int64_t v) const { return std::to_string(v); }
   std::string Value(int v) const { return std::to_string(v); }
+  std::string Value(uint16_t v) const { return std::to_string(v); }
   std::string Value(double v) const;
   std::string Value(Duration v) const;
   // An instant that was never set is "none".
@@ -94,7 +75,9 @@ struct Writer {
     if constexpr (std::is_same_v<T, core::Refusal>) {
       return std::to_string(static_cast<int>(v));  // its words are in the text beside it
     } else if constexpr (std::is_enum_v<T>) {
-      return std::string(NameOf(v));
+      return std::string(EnumOf<T>::NameOf(v));
+    } else if constexpr (IsMade<T>) {
+      return "(" + Struct(Made<T>::PartsOf(v)) + ")";
     } else {
       return "(" + Struct(v) + ")";
     }
@@ -104,35 +87,23 @@ struct Writer {
   std::string Struct(const T& v) const;
 };
 
-struct NamedValues {
-  Writer writer;
-  std::vector<std::pair<std::string, std::string>> list;
-  template <typename... T>
-  void All(std::string_view names, const T&... values) {
-    (Add(&names, writer.Value(values)), ...);
-  }
-  void Add(std::string_view* names, std::string value);
-};
 // Whether the field is written with its default too.
 bool IsAlwaysSaid(std::string_view name);
-// Takes the first of "a, b, c" off.
-std::string_view TakeName(std::string_view* names);
-
 template <typename T>
-std::string Writer::Struct(const T& v) const {
-  NamedValues now{*this, {}}, none{*this, {}};
-  Fields(now, v);
-  Fields(none, static_cast<const T&>(T{}));
+std::string WordWriter::Struct(const T& v) const {
+  const T none{};
   std::string text;
-  for (size_t i = 0; i < now.list.size(); ++i)
-    if (now.list[i].second != none.list[i].second || IsAlwaysSaid(now.list[i].first))
-      text += (text.empty() ? "" : " ") + now.list[i].first + "=" + now.list[i].second;
+  ForEachField<T>([&]<typename F>(F) {
+    const std::string value = Value(F::Of(v));
+    if (value != Value(F::Of(none)) || IsAlwaysSaid(F::kName))
+      text += (text.empty() ? "" : " ") + std::string(F::kName) + "=" + value;
+  });
   return text;
 }
 
 // ---- reading -------------------------------------------------------------------------------------------------------
 
-struct Reader {
+struct WordReader {
   TimePoint origin;
 
   bool Value(std::string_view text, bool* out) const;
@@ -203,34 +174,24 @@ struct Reader {
   }
 };
 
-struct Assigner {
-  Reader reader;
-  std::map<std::string_view, std::string_view> given;
-  Status status;
-  template <typename... T>
-  void All(std::string_view names, T&... values) {
-    (Take(&names, &values), ...);
-  }
-  template <typename T>
-  void Take(std::string_view* names, T* value) {
-    const auto found = given.find(TakeName(names));
-    if (found == given.end()) return;
-    if (!reader.Value(found->second, value) && status.ok())
-      status = {StatusCode::kInvalidArgument,
-                "field " + std::string(found->first) + ": '" + std::string(found->second) + "' is no value of it"};
-    given.erase(found);
-  }
-};
-Status FillGiven(std::string_view text, Assigner* assigner);
+// The fields that a text gives, each with what stands after its name.
+Result<std::map<std::string_view, std::string_view>> FieldsIn(std::string_view text);
 
 template <typename T>
-Status Reader::Struct(std::string_view text, T* out) const {
-  Assigner assigner{*this, {}, {}};
-  KINTSUGI_RETURN_IF_ERROR(FillGiven(text, &assigner));
-  Fields(assigner, *out);
-  KINTSUGI_RETURN_IF_ERROR(assigner.status);
-  if (assigner.given.empty()) return Status::Ok();
-  return {StatusCode::kInvalidArgument, "there is no field '" + std::string(assigner.given.begin()->first) + "'"};
+Status WordReader::Struct(std::string_view text, T* out) const {
+  KINTSUGI_ASSIGN_OR_RETURN(auto given, FieldsIn(text));
+  Status status;
+  ForEachField<T>([&]<typename F>(F) {
+    const auto found = given.find(F::kName);
+    if (found == given.end()) return;
+    if (!Value(found->second, &F::Of(*out)) && status.ok())
+      status = {StatusCode::kInvalidArgument,
+                "field " + std::string(F::kName) + ": '" + std::string(found->second) + "' is no value of it"};
+    given.erase(found);
+  });
+  KINTSUGI_RETURN_IF_ERROR(status);
+  if (given.empty()) return Status::Ok();
+  return {StatusCode::kInvalidArgument, "there is no field '" + std::string(given.begin()->first) + "'"};
 }
 
-}  // namespace kintsugi::journal
+}  // namespace kintsugi::wire

@@ -1,8 +1,8 @@
-#include "runtime/journal/text_values.h"
+#include "runtime/wire/words.h"
 
 #include <cstdio>
 
-namespace kintsugi::journal {
+namespace kintsugi::wire {
 namespace {
 
 bool IsBare(char c) {
@@ -48,30 +48,19 @@ std::optional<std::string_view> Inside(std::string_view text, char open, char cl
   return text.substr(1, text.size() - 2);
 }
 
-std::string_view TakeName(std::string_view* names) {
-  const size_t comma = names->find(',');
-  const std::string_view name = names->substr(0, comma);
-  *names = comma == names->npos ? std::string_view() : names->substr(names->find_first_not_of(' ', comma + 1));
-  return name;
-}
-
 bool IsAlwaysSaid(std::string_view name) {
   constexpr std::string_view kNames[] = {"rank", "incarnation", "phase",      "state",  "step",
                                          "kind", "exit_code",   "world_size", "waiting"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-void NamedValues::Add(std::string_view* names, std::string value) {
-  list.emplace_back(std::string(TakeName(names)), std::move(value));
-}
-
-std::string Writer::Value(double v) const {
+std::string WordWriter::Value(double v) const {
   char text[32];
   return std::string(text, std::to_chars(text, text + sizeof text, v).ptr);
 }
 
 // Milliseconds, as many digits as it takes; the whole nanoseconds.
-std::string Writer::Value(Duration v) const {
+std::string WordWriter::Value(Duration v) const {
   const int64_t ns = v.count();
   const uint64_t size = ns < 0 ? 0 - static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
   std::string text = (ns < 0 ? "-" : "") + std::to_string(size / 1'000'000);
@@ -83,17 +72,17 @@ std::string Writer::Value(Duration v) const {
   return text + "ms";
 }
 
-bool Reader::Value(std::string_view text, bool* out) const {
+bool WordReader::Value(std::string_view text, bool* out) const {
   *out = text == "yes";
   return *out || text == "no";
 }
 
-bool Reader::Value(std::string_view text, double* out) const {
+bool WordReader::Value(std::string_view text, double* out) const {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
   return error == std::errc() && end == text.data() + text.size();
 }
 
-bool Reader::Value(std::string_view text, Duration* out) const {
+bool WordReader::Value(std::string_view text, Duration* out) const {
   if (text.size() < 3 || text.substr(text.size() - 2) != "ms") return false;
   text.remove_suffix(2);
   const bool negative = text.front() == '-';
@@ -110,7 +99,7 @@ bool Reader::Value(std::string_view text, Duration* out) const {
   return true;
 }
 
-bool Reader::Value(std::string_view text, TimePoint* out) const {
+bool WordReader::Value(std::string_view text, TimePoint* out) const {
   *out = TimePoint();
   if (text == "none") return true;
   Duration since{};
@@ -120,30 +109,32 @@ bool Reader::Value(std::string_view text, TimePoint* out) const {
   return true;
 }
 
-bool Reader::Value(std::string_view text, std::string* out) const {
+bool WordReader::Value(std::string_view text, std::string* out) const {
   Result<std::string> read = ReadString(text);
   if (read.ok()) *out = std::move(read).value();
   return read.ok();
 }
 
-bool Reader::Value(std::string_view text, std::vector<uint8_t>* out) const {
+bool WordReader::Value(std::string_view text, std::vector<uint8_t>* out) const {
   std::string bytes;
   if (!Value(text, &bytes)) return false;
   out->assign(bytes.begin(), bytes.end());
   return true;
 }
 
-Status FillGiven(std::string_view text, Assigner* assigner) {
+Result<std::map<std::string_view, std::string_view>> FieldsIn(std::string_view text) {
+  const auto bad = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
   const auto pieces = Split(text, ' ');
-  if (!pieces) return {StatusCode::kInvalidArgument, "a quote or bracket is not closed in '" + std::string(text) + "'"};
+  if (!pieces) return bad("a quote or bracket is not closed in '" + std::string(text) + "'");
+  std::map<std::string_view, std::string_view> given;
   for (std::string_view piece : *pieces) {
     const size_t equals = piece.find('=');
     if (equals == piece.npos || equals == 0)
-      return {StatusCode::kInvalidArgument, "'" + std::string(piece) + "' is not of the form field=value"};
-    if (!assigner->given.emplace(piece.substr(0, equals), piece.substr(equals + 1)).second)
-      return {StatusCode::kInvalidArgument, "the field '" + std::string(piece.substr(0, equals)) + "' is there twice"};
+      return bad("'" + std::string(piece) + "' is not of the form field=value");
+    if (!given.emplace(piece.substr(0, equals), piece.substr(equals + 1)).second)
+      return bad("the field '" + std::string(piece.substr(0, equals)) + "' is there twice");
   }
-  return Status::Ok();
+  return given;
 }
 
 std::string WriteString(std::string_view value) {
@@ -195,4 +186,4 @@ Result<std::string> ReadString(std::string_view text) {
   return value;
 }
 
-}  // namespace kintsugi::journal
+}  // namespace kintsugi::wire
