@@ -6,7 +6,6 @@ sets. Every callback writes a line: what it was, on whom, with which arguments.
   mindio_client.py RANK WORLD PORT HUB_PORT STEPS OUT_FOLDER [--fault KIND:RANK@STEP:PHASE]... [options]
 """
 import argparse
-import asyncio
 import concurrent.futures
 import ctypes
 import json
@@ -83,6 +82,7 @@ class Client:
     def __init__(self, o):
         self.o = o
         self.rank, self.world = o.rank, o.world
+        self.members = list(range(o.world))  # those that take part
         self.hub = Hub(o.rank, o.hub)
         self.shard = o.rank % (o.world // 2)
         self.weight = 1 + self.shard
@@ -183,6 +183,9 @@ class Client:
             self.weight = kept["weight"]
             ttp.tft_report_load_ckpt_step(kept["step"])
             return None
+        return self.exchange(step, info)
+
+    def exchange(self, step, info):
         for kind, source, destination in zip(info["type"], info["src"], info["dst"]):
             key = f"{step}/{kind}/{source}/{destination}"
             if source == self.rank:
@@ -197,6 +200,34 @@ class Client:
         self.check(args, ctx)
         self.say("rollback", step)
         self.strike("rollback")
+        self.step = step
+
+    def downgrade_rebuild(self, dp_ranks, world_ranks, args, param):
+        self.check(args, None)
+        self.say("zit_downgrade_rebuild", dp_ranks, world_ranks, param)
+        self.hub.restart()
+        self.strike("downgrade")
+        self.members = world_ranks
+        self.hub.ask("rebuild", op="sum", key=f"downgrade/{world_ranks}", value=0, of=len(world_ranks))
+        self.step = ttp.tft_get_repair_step()
+
+    def upgrade_rebuild(self, ranks, args, param):
+        self.check(args, None)
+        self.say("zit_upgrade_rebuild", ranks, param)
+        self.hub.restart()
+        self.strike("upgrade")
+        self.members = list(range(self.world))
+
+    def upgrade_repair(self, step, need_rebuild, error_ranks, info, args, param):
+        self.check(args, None)
+        self.say("zit_upgrade_repair", step, need_rebuild, error_ranks, info, param)
+        self.strike("upgrade-repair")
+        self.exchange(step, info)
+
+    def upgrade_rollback(self, step, args, param):
+        self.check(args, None)
+        self.say("zit_upgrade_rollback", step, param)
+        self.strike("upgrade-rollback")
         self.step = step
 
     def save(self, step, save_info, args, ctx):
@@ -221,12 +252,33 @@ class Client:
 
     # ---- training -------------------------------------------------------------------------------------------------------
 
+    def die_aside(self):
+        """Once it stands aside."""
+        if any(kind == "kill" and phase == "aside" for kind, _, _, phase in self.faults):
+            from mindio_ttp._kintsugi.session import SESSION
+            while SESSION.processor.reported is None and not SESSION.processor.waits:
+                time.sleep(0.001)
+            self.strike("aside")
+
     def await_switch(self):
         """All wait until the other process has come and a pause is asked for: then the switch comes before the end of training."""
         from mindio_ttp._kintsugi.session import SESSION
         until = time.monotonic() + 30
         while time.monotonic() < until and not (os.path.exists(f"{self.o.out}/came") and SESSION.processor.hold):
             time.sleep(0.005)
+
+    def await_return(self):
+        """Those that are left wait here for the others, so that the step at which these come back is always the same."""
+        from mindio_ttp._kintsugi.session import SESSION
+        until = time.monotonic() + 40
+        while time.monotonic() < until and SESSION.processor.open:
+            time.sleep(0.005)
+
+    def contribution(self):
+        """This rank's to the sum of gradients, and what falls to it of those that were left out: the sum is always that of all."""
+        out = [rank for rank in range(self.world) if rank not in self.members]
+        mine = [self.rank, *(rank for number, rank in enumerate(out) if self.members[number % len(self.members)] == self.rank)]
+        return sum((rank + 1) * (self.step + 1) for rank in mine)
 
     def train(self, model, optimizer, args):
         if self.reboot:
@@ -236,14 +288,20 @@ class Client:
                 open(f"{self.o.out}/came", "w", encoding="utf-8").close()
                 self.strike("aside")
                 self.o.hot = ""
+            elif self.o.zit:
+                threading.Thread(target=self.die_aside, daemon=True).start()
             raise RuntimeError("ARF FINISH")
         assert args is self.config
         o = self.o
+        if o.mindspeed:
+            ttp.set_mindio_export_version("MindSpeed-LLM")
         while self.step < self.o.steps:
             self.strike("forward")
             if o.hot == "wait" and self.step == 5:
                 self.await_switch()
-            self.grads = self.hub.ask("train", op="sum", key=str(self.step + 1), value=(self.rank + 1) * (self.step + 1))
+            if o.hold == self.step and len(self.members) < self.world:
+                self.await_return()
+            self.grads = self.hub.ask("train", op="sum", key=f"{self.step + 1}/{len(self.members)}", value=self.contribution(), of=len(self.members))
             self.strike("backward")
             self.start_updating(-1)
             self.strike("update")
@@ -262,9 +320,9 @@ class Client:
     def run(self):
         o = self.o
         if o.rank == 0 and not o.scheduled:
-            ttp.tft_init_controller(o.rank, o.world, False, o.arf, False)
+            ttp.tft_init_controller(o.rank, o.world, False, o.arf, o.zit)
             ttp.tft_start_controller("127.0.0.1", o.port, bool(o.tls), o.tls)
-        ttp.tft_init_processor(o.rank, o.world, False, bool(o.tls), o.tls, True, o.arf, False)
+        ttp.tft_init_processor(o.rank, o.world, False, bool(o.tls), o.tls, True, o.arf, o.zit)
         ttp.tft_start_processor("127.0.0.1", o.port)
         self.reboot = ttp.tft_is_reboot_node()
         half = o.world // 2
@@ -273,7 +331,8 @@ class Client:
         if o.groups == "halves":
             self.shard, self.weight = o.rank // half, 1 + o.rank // half
         ttp.tft_set_optimizer_replica(o.rank, [{"rank_list": group, "replica_cnt": 2, "replica_shift": 0}])
-        ttp.tft_set_dp_group_info(o.rank, group)
+        if not o.no_dp:
+            ttp.tft_set_dp_group_info(o.rank, group)
         ttp.tft_register_save_ckpt_handler(self.save)
         ttp.tft_register_rename_handler(self.rename)
         ttp.tft_register_stop_handler(self.stop)
@@ -282,6 +341,11 @@ class Client:
         ttp.tft_register_repair_handler(self.repair)
         ttp.tft_register_rollback_handler(self.rollback)
         ttp.tft_register_stream_sync_handler(self.stream_sync)
+        ttp.tft_register_zit_downgrade_rebuild_handler(self.downgrade_rebuild)
+        ttp.tft_register_zit_upgrade_rebuild_handler(self.upgrade_rebuild)
+        if not o.no_handler:
+            ttp.tft_register_zit_upgrade_repair_handler(self.upgrade_repair)
+        ttp.tft_register_zit_upgrade_rollback_handler(self.upgrade_rollback)
         ttp.tft_register_exception_handler("PRECISION ERROR", "RS_RETRY", lambda text: "PRECISION ERROR")
         self.config = object()
         client = self
@@ -306,19 +370,6 @@ class Client:
         SESSION.give_args = seize
 
 
-def hear_reports_late():
-    """In the controller's process: what a rank reports is read 0.3 s after it came, what other ranks say is not."""
-    original = asyncio.StreamReader.readline
-
-    async def readline(reader):
-        line = await original(reader)
-        if b'"do": "report"' in line:
-            await asyncio.sleep(0.3)
-        return line
-
-    asyncio.StreamReader.readline = readline
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     for name in ("rank", "world", "port", "hub", "steps"):
@@ -326,6 +377,11 @@ if __name__ == "__main__":
     parser.add_argument("out")
     parser.add_argument("--fault", action="append", default=[])
     parser.add_argument("--arf", action="store_true")
+    parser.add_argument("--zit", action="store_true")
+    parser.add_argument("--hold", type=int, default=-1, help="with fewer ranks: after this step until the others come back")
+    parser.add_argument("--mindspeed", action="store_true", help="says that it is MindSpeed-LLM's client")
+    parser.add_argument("--no-dp", action="store_true")
+    parser.add_argument("--no-handler", action="store_true")
     parser.add_argument("--groups", default="one")
     parser.add_argument("--tls", default="")
     parser.add_argument("--scheduled", action="store_true")
@@ -336,10 +392,7 @@ if __name__ == "__main__":
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--hot", default="", help="wait: after step 5 for the process that comes beside rank 2's; die: that one does")
     parser.add_argument("--pace", type=float, default=0)
-    parser.add_argument("--late-reports", action="store_true")
     options = parser.parse_args(sys.argv[1:])
     if options.rank < 0:  # a spare: it learns its rank when one is lost
         options.rank = int(sys.stdin.readline())
-    if options.late_reports:
-        hear_reports_late()
     Client(options).run()

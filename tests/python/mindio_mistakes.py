@@ -82,7 +82,6 @@ def before_anything():
     refused("rank low", Exception, ["rank is -2"], lambda: init(-2, 4, False))
     refused("flag", Exception, ["enable_arf is 1", "True or False"], lambda: init(0, 4, False, 1))
     refused("local copy", Exception, ["enable_local_copy is not offered"], lambda: init(0, 4, True))
-    refused("zit", Exception, ["enable_zit is not offered"], lambda: init(0, 4, False, False, True))
     refused("no controller", SystemExit, ["2"], lambda: ttp.tft_start_controller("127.0.0.1", 8000, False, ""))
     for call in (lambda: ttp.tft_start_updating_os(), lambda: ttp.tft_end_updating_os(1), lambda: ttp.tft_start_copy_os(),
                  lambda: ttp.tft_set_optimizer_replica(0, []), lambda: ttp.tft_set_dp_group_info(0, [0]), lambda: ttp.tft_report_error(0),
@@ -174,6 +173,63 @@ def groups():
     assert "cover 2 of 4" in told((0, half[0]), (1, half[0]), (2, half[0]), (3, half[0]))[3]
 
 
+def shrinking():
+    """Who is left out, and why nobody can be."""
+    from mindio_ttp._kintsugi.elastic import HANDLERS, CannotShrink, Elastic, isolated, remaining, shrink, why_not
+    from mindio_ttp._kintsugi.layout import Group
+
+    def world(dp_groups, *types):
+        """types: (groups, replicas)"""
+        told = {rank: [next(Group(g, count) for g in groups if rank in g) for groups, count in types] for g in dp_groups for rank in g}
+        return told, {rank: Elastic(g, HANDLERS) for g in dp_groups for rank in g}
+
+    one = world([(0, 1, 2, 3)], ([(0, 1, 2, 3)], 2))
+    assert isolated(*one, {2}) == {2} and shrink(*one, {2}) == {2} and shrink(*one, {2, 3}) == {2, 3} and shrink(*one, {1, 2}) == {1, 2}
+    # With tensor parallelism a slice of data parallelism is a rank of every group.
+    two = world([(0, 2, 4, 6), (1, 3, 5, 7)], ([(0, 2, 4, 6), (1, 3, 5, 7)], 2))
+    assert shrink(*two, {4}) == {4, 5} and shrink(*two, {4, 7}) == {4, 5, 6, 7}
+    # With context parallelism the optimizer's groups are larger than the data-parallel ones, whose slices go as a whole.
+    context = world([(0, 2, 4, 6), (1, 3, 5, 7)], ([tuple(range(8))], 2))
+    assert isolated(*context, {4}) == {4, 5}
+    # With experts they are smaller, and a place there is several in the others.
+    experts = world([(0, 1, 2, 3)], ([(0, 1, 2, 3)], 2), ([(0, 2), (1, 3)], 2))
+    assert isolated(*experts, {2}) == {2, 3} and shrink(*experts, {2}) == {2, 3}
+    # What was left out before stays so.
+    assert shrink(*two, {4, 5} | {2}) == {2, 3, 4, 5}
+    assert remaining((0, 2, 4, 6), [0, 1, 2, 3, 6, 7]) == [0, 2, 6]
+
+    def cannot(what, words, may_dump, *given):
+        try:
+            shrink(*given)
+        except CannotShrink as error:
+            assert all(word in str(error) for word in words) and error.may_dump is may_dump, f"{what}: {error}"
+            return
+        raise AssertionError(f"{what}: not refused")
+
+    cannot("rank 0", ["rank 0 must stay"], True, *one, {0})
+    cannot("rank 0's slice", ["[0, 1]", "rank 0 must stay"], True, *two, {1})
+    cannot("both holders", ["all holders of rank 1's part of optimizer type 0: [1, 3]"], False, *one, {1, 3})
+    cannot("both holders, one of them left out before", ["[2, 6]"], False, *two, {2, 3, 6})
+    cannot("no copies", ["[2]"], False, *world([(0, 1, 2, 3)], ([(0, 1, 2, 3)], 1)), {2})
+    cannot("rank 0 and the last copy", ["all holders of rank 0's part"], False, *one, {0, 2})
+
+    def keeps(words, groups, said, size=4):
+        text = why_not(size, groups, said)
+        assert words in text if words else text == "", text
+
+    groups, said = one
+    keeps("", groups, said)
+    keeps("rank 3 has not begun", groups, {rank: said[rank] for rank in (0, 1, 2)})
+    keeps("rank 3 has not begun", {rank: groups[rank] for rank in (0, 1, 2)}, said)
+    keeps("rank 1 was initialized without enable_zit", groups, {**said, 1: Elastic((0, 1, 2, 3), HANDLERS, False)})
+    keeps("rank 2 has not set its data-parallel group (tft_set_dp_group_info)", groups, {**said, 2: Elastic((), HANDLERS)})
+    keeps("no zit_upgrade_repair handler (tft_register_zit_upgrade_repair_handler)", groups,
+          {**said, 2: Elastic((0, 1, 2, 3), tuple(name for name in HANDLERS if name != "zit_upgrade_repair"))})
+    keeps("its member rank 2's is [2, 3]", groups, {**said, 2: Elastic((2, 3), HANDLERS), 3: Elastic((2, 3), HANDLERS)})
+    uneven = {0: Elastic((0, 1, 2), HANDLERS), 1: Elastic((0, 1, 2), HANDLERS), 2: Elastic((0, 1, 2), HANDLERS), 3: Elastic((3,), HANDLERS)}
+    keeps("rank 3's data-parallel group has 1 ranks, rank 0's has 3", groups, uneven)
+
+
 def with_a_processor():
     at = port()
     ttp.tft_init_controller(0, 1, False, True)
@@ -236,7 +292,10 @@ def with_a_processor():
 
 def processes():
     ends("processor rank", ["rank is 4", "exit code 2"], "ttp.tft_init_processor(4, 4, False, False)")
-    ends("processor zit", ["enable_zit is not offered"], "ttp.tft_init_processor(0, 4, False, False, enable_zit=True)")
+    ends("processor zit for MindSpore", ["enable_zit is not offered for MindSpore"],
+         "import os; os.environ['MINDIO_FOR_MINDSPORE'] = '1'\nttp.tft_init_processor(0, 4, False, False, enable_zit=True)")
+    ends("zit without a scheduler", ["enable_zit: nobody would choose downgrade", "a run does not go on with fewer ranks", "port is 70000"],
+         "ttp.tft_init_controller(0, 4, False, False, True); ttp.tft_start_controller('127.0.0.1', 70000, False)")
     ends("no processor", ["tft_init_processor comes first"], "ttp.tft_start_processor('127.0.0.1', 8000)")
     ends("nobody there", ["no controller at 127.0.0.1"], f"ttp.tft_init_processor(0, 4, False, False); ttp.tft_start_processor('127.0.0.1', {port()})")
     ends("start twice, port", ["port is 70000"], "ttp.tft_init_controller(0, 4, False); ttp.tft_start_controller('127.0.0.1', 70000, False)")
@@ -253,6 +312,6 @@ def processes():
 
 
 if __name__ == "__main__":
-    for part in (before_anything, scheduler, times, patterns, groups, with_a_processor, processes):
+    for part in (before_anything, scheduler, times, patterns, groups, shrinking, with_a_processor, processes):
         part()
         print(part.__name__, "ok", flush=True)

@@ -3,6 +3,8 @@
   mindio_scheduler.py PORT WORLD OUT_FOLDER PLAN      PLAN: answer (to every incident), silent, bad (an offer that was not made),
                                                       dump, recover (chosen where a retry was offered), pause, save, switch (rank 2 hot), unswitch (called off once
                                                       it was offered); "pause:NAME": once OUT_FOLDER has a file of that name
+                                                      downgrade (wherever it is offered), regrow (upgrade after it), once (downgrade, dump the next
+                                                      time); "downgrade:arf": a controller with ARF, too
 """
 import sys
 import threading
@@ -16,6 +18,9 @@ port, world, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 plan, _, sign = sys.argv[4].partition(":")
 trace = open(f"{out}/trace.scheduler", "a", buffering=1, encoding="utf-8")
 asked = []  # when the pause was
+DOWN, UP = '{"scale-in-strategy": "DP"}', '{"scale-out-strategy": "DP"}'
+said = []
+silent = plan in ("silent", "zit")
 
 
 def say(*what):
@@ -34,7 +39,7 @@ def later(function, *given):
 
 def report_fault_ranks(ranks, codes):
     say("report_fault_ranks", ranks, codes)
-    if plan == "silent":
+    if silent:
         return
     if not report_fault_ranks.stopped:
         report_fault_ranks.stopped = True
@@ -55,7 +60,7 @@ def report_stop_complete(code, message, ranks):
         if stood:
             say("stood", stood)
         later(c.tft_notify_controller_change_strategy, "continue")
-    elif plan != "silent":
+    elif not silent:
         later(c.tft_notify_controller_on_global_rank, ranks)
 
 
@@ -64,19 +69,29 @@ def report_strategies(ranks, strategies):
     if plan == "unswitch":
         later(c.tft_notify_controller_prepare_action, "stop switch")
         return
-    chosen = {"bad": "downgrade", "dump": "dump", "recover": "recover"}.get(plan, "retry" if "retry" in strategies else strategies[-1])
-    if plan != "silent":
+    if "downgrade" in strategies and plan in ("downgrade", "regrow", "once") and not (plan == "once" and DOWN in said):
+        said.append(DOWN)
+        later(c.tft_notify_controller_change_strategy, "downgrade", DOWN)
+        return
+    chosen = {"bad": "downgrade", "dump": "dump", "recover": "recover"}.get(plan, "retry" if "retry" in strategies else [
+        strategy for strategy in strategies if strategy not in ("downgrade", "upgrade")][-1])
+    if not silent:
         later(c.tft_notify_controller_change_strategy, chosen)
 
 
 def report_result(code, message, ranks, strategy):
     say("report_result", code, message, ranks, strategy)
-    report_fault_ranks.stopped = False
+    report_fault_ranks.stopped = code == 201
+    if plan == "regrow" and (code, strategy) == (0, "downgrade"):
+        later(c.tft_notify_controller_change_strategy, "upgrade", UP)
+    if code == 406:
+        later(c.tft_notify_controller_change_strategy, "dump")
 
 
 for function in (report_fault_ranks, report_stop_complete, report_strategies, report_result):
     assert c.tft_register_mindx_callback(function.__name__, function) == 0
-c.tft_init_controller(-1, world, False, True)
+zit = plan in ("downgrade", "regrow", "once", "zit")
+c.tft_init_controller(-1, world, False, not zit or sign == "arf", zit)
 c.tft_start_controller("127.0.0.1", port, False, "")
 LOGGER.info("the scheduler waits")
 while not c.tft_query_high_availability_switch():

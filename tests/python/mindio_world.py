@@ -65,7 +65,7 @@ class Hub:
             if message["op"] == "sum":
                 table = self.sums.setdefault(key, {})
                 table[rank] = (message["value"], connection)
-                if len(table) == self.world:
+                if len(table) == message.get("of", self.world):
                     for _, other in table.values():
                         self._answer(other, sum(value for value, _ in table.values()))
                     del self.sums[key]
@@ -90,9 +90,10 @@ class Hub:
 class World:
     """Runs clients to their ends."""
 
-    def __init__(self, python, path, out, world=4, steps=12, options=(), respawn=False, environment=None, limit=60, scheduler=None, spare=False, hot=False):
+    def __init__(self, python, path, out, world=4, steps=12, options=(), respawn=False, respawns=None, environment=None, limit=60, scheduler=None, spare=False, hot=False):
         self.python, self.out, self.world, self.steps = python, Path(out), world, steps
-        self.options, self.respawn, self.limit = list(options), respawn, limit
+        self.options, self.limit = list(options), limit
+        self.respawns = respawns or {rank: 3 for rank in range(world) if respawn}  # how often a rank is started again
         self.hub, self.port = Hub(world), free_port()
         self.environment = {**{k: v for k, v in os.environ.items() if not k.startswith(("MINDX", "MINDIO", "TTP"))},
                             "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
@@ -155,7 +156,7 @@ class World:
                     if code is None:
                         continue
                     del self.processes[rank]
-                    if self.respawn and rank != "old" and code in (-signal.SIGKILL, 2) and self.respawned.get(rank, 0) < 3:
+                    if code in (-signal.SIGKILL, 2) and self.respawned.get(rank, 0) < self.respawns.get(rank, 0):
                         self.replace(rank)
                     else:
                         self.codes[rank] = code

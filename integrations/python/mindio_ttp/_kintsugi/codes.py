@@ -56,6 +56,9 @@ RET_NO_REBUILD = 2
 # Fault types of the scheduler's rank dictionaries.
 FAULT_UCE, FAULT_PROCESS, FAULT_NETWORK = 0, 1, 2
 
+# Results that the scheduler is told.
+OK, ISOLATED, RETRY_FAILED, MAY_DUMP, ONLY_EXIT = 0, 201, 405, 406, 499
+
 
 class MindioError(Exception):
     """A call was refused or failed; the text says what to do."""

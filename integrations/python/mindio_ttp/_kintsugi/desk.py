@@ -38,7 +38,8 @@ class Peer:
         self.rank = -1
         self.host = ""
         self.pid = 0
-        self.incarnation = 0
+        self.incarnation = 0  # as Kintsugi counts; 0: it has not joined, or counts no more
+        self.reboot = False  # its rank had another process before
         self.said_goodbye = False
         self.gone = False
 

@@ -8,6 +8,8 @@
 | ROLLBACK | `rollback` |
 | LOOP | tft_wait_repair_action returns |
 | SAVE | `stop` and `clean` where that is asked for, `save_ckpt` |
+| CLEAN, where the scheduler chose to go on with other ranks | the same; then this rank joins another era, under another guard |
+| REBUILD_GROUP, REPAIR, ROLLBACK of that era's first incident | the zit handlers (journey.py) |
 | RENAME | `rename`, on this rank or, through the desk, on the one that MindIO would choose |
 
 Threads: the guard's own; a second one, the watcher, waits for the agent's stop event, so that a handler which is stuck in a
@@ -27,7 +29,9 @@ from kintsugi import _core
 from . import layout, settings
 from .callbacks import CallbackFailed, Kind
 from .codes import RET_NO_REBUILD, MindioError, RepairType, ReportState
+from .journey import HANDLERS, Journey
 from .log import LOGGER
+from .place import Place
 
 if TYPE_CHECKING:
     from .processor import Processor
@@ -49,6 +53,7 @@ _OUTCOME = {
 SUSPECT = (ReportState.RS_UCE_CORRUPTED, ReportState.RS_RETRY)
 _STORE_LIMIT_MS = 60_000
 _PULL_MS = 100
+_LOOK_AGAIN = 0.02
 _STEP_OUT_LIMIT = 5.0  # ranks that are told to leave a pause do so at once
 # Their main thread has reported: nothing needs to be waited for.
 _FAULTY = (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED, ReportState.RS_HCCL_FAILED, ReportState.RS_RETRY)
@@ -58,15 +63,20 @@ class OtherWay(Exception):
     """The scheduler chose another way than the ladder: this attempt is given up."""
 
 
+class Moved(Exception):
+    """This rank goes on under another of Kintsugi's controllers."""
+
+
 class NoCheckpoint(Exception):
     """The client could not load one, or its ranks loaded different ones."""
 
 
 class Guard:
-    """One rank's."""
+    """One rank's, in one era."""
 
-    def __init__(self, processor: Processor, agent: _core.Agent) -> None:
-        self._p, self._agent = processor, agent
+    def __init__(self, processor: Processor, agent: _core.Agent, place: Place) -> None:
+        self._p, self._agent, self._place = processor, agent, place
+        self._crew = place.crew
         self._changed = processor.changed
         self._stop_fd = agent.stop_fd()
         self._quiet, self._wake = os.pipe()
@@ -76,6 +86,7 @@ class Guard:
         self._closing = False
         self._low = False  # of this rank: clean said that nothing needs to be built anew
         self._error: ReportState | None = None  # what this rank reported in the incident under way
+        self._journey = Journey(place, processor.rank, agent)
 
     def start(self) -> None:
         self._agent.guard_begin()
@@ -126,7 +137,7 @@ class Guard:
 
     def _run(self) -> None:
         try:
-            while not self.ended and not self._closing:
+            while not self.ended and not self._closing and not self._is_elsewhere:
                 task = self._agent.next(_PULL_MS)
                 if task.kind == NOTHING:
                     continue
@@ -136,6 +147,9 @@ class Guard:
                     self._end(task)
                 else:
                     self._work_off(task)
+            if self._is_elsewhere and not self._closing:
+                self._retire()
+                self._p.follow()
         except Exception as error:  # whatever it is: without its guard this rank holds up all others
             LOGGER.exception("the guard of rank %d failed", self._p.rank)
             with self._changed:
@@ -143,12 +157,25 @@ class Guard:
                 self._changed.notify_all()
             self._p.exit_soon()
 
+    @property
+    def _is_elsewhere(self) -> bool:
+        return self._p.place is not self._place
+
+    def _retire(self) -> None:
+        """Its watcher looks at nothing of the agent any more."""
+        os.write(self._wake, b".")
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
     def _work_off(self, task: _core.Task) -> None:
         p = self._p
         try:
             work = {CLEAN: self._clean, REBUILD_GROUP: self._rebuild, REPAIR: self._repair, ROLLBACK: self._rollback,
                     SAVE: self._save, RENAME: self._rename}[task.kind]
             work(task)
+        except Moved:
+            return  # nothing is answered any more
         except OtherWay:
             self._agent.done(_COMM_FAILURE, "the scheduler chose another way")
         except NoCheckpoint as error:
@@ -174,7 +201,10 @@ class Guard:
     def _call(self, kind: Kind, *given: Any) -> Any:
         with self._changed:
             self._handler = kind
+            self._p.is_clean = self._p.is_clean and kind in (Kind.STOP, Kind.CLEAN)
         try:
+            if kind in HANDLERS:
+                return self._p.callbacks.call_without_ctx(kind, *given, self._place.param)
             return self._p.callbacks.call(kind, *given)
         finally:
             with self._changed:
@@ -182,29 +212,56 @@ class Guard:
 
     @property
     def _begins(self) -> bool:
-        """No loop was ever opened in this run: nothing of the client's needs to be undone."""
+        """No loop was ever opened in this run, or in an era that a move began: nothing of the client's is called."""
+        if self._journey.under_way:
+            return self._journey.starts
         return self._p.round == 0 and self._agent.joined_as != 1
 
     def _ask(self, task: _core.Task) -> dict[str, Any]:
         """How this attempt mends the incident, from the controller's process; held there while a scheduler decides."""
         p = self._p
         limit = 4 * p.settings.scheduler_wait + 20
-        word = p.link.ask("clean", limit, generation=task.generation)
+        word = p.link.ask("clean", limit, era=self._place.era, generation=task.generation, clean=p.is_clean)
         with self._changed:
             p.repair_type = word["type"]
             p.repair_step = p.told_step(task.step)
             self._changed.notify_all()
+        self._journey.on_attempt(bool(word.get("opened")))
         if word["other_way"]:
             raise OtherWay
         return word
 
     def _clean(self, task: _core.Task) -> None:
         p = self._p
-        if self._begins:
+        if self._begins and not self._journey.under_way:
             return
         self._low = False
         word = self._ask(task)
-        p.group_names.begin(task.generation)
+        if word.get("skip"):
+            return
+        if not (p.is_clean and word.get("moves")):
+            self._stop_and_clean(task, word)
+        if word.get("moves"):
+            self._await_elsewhere(task)
+
+    def _await_elsewhere(self, task: _core.Task) -> None:
+        """Stopped and cleaned: the controller's process waits for all to be so. Raises Moved."""
+        p = self._p
+        offset = None if p.offset is None else p.told_step(task.step)
+        p.link.tell("cleaned", era=self._place.era, generation=task.generation, offset=offset)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_elsewhere or self._closing or p.exiting is not None, _LOOK_AGAIN)
+                if self._is_elsewhere:
+                    raise Moved
+                if self._closing or p.exiting is not None:
+                    raise MindioError("this process leaves")
+            if self._agent.superseded():
+                raise MindioError("another attempt has begun before all were cleaned")
+
+    def _stop_and_clean(self, task: _core.Task, word: dict[str, Any]) -> None:
+        p = self._p
+        p.group_names.begin(self._repair_id(task))
         if word["switch"] and self._error is None and self._has_stepped_out():
             with self._changed:
                 p.clean_done = True
@@ -220,7 +277,7 @@ class Guard:
         else:
             raise MindioError("no clean handler is registered: this rank cannot be cleaned")
         with self._changed:
-            p.clean_done = True
+            p.clean_done = p.is_clean = True
             self._changed.notify_all()
 
     def _stop(self, task: _core.Task) -> None:
@@ -249,17 +306,24 @@ class Guard:
             if not self._changed.wait_for(lambda: p.parked or p.exiting is not None, p.settings.action_limit):
                 raise MindioError(f"the main thread is not parked within {p.settings.action_limit:g} s")
 
+    def _repair_id(self, task: _core.Task) -> int:
+        """Of this attempt, in the run: a new era counts anew."""
+        return (self._place.era << 32) + task.generation
+
     def _rebuild(self, task: _core.Task) -> None:
         p = self._p
         if self._begins:
             return
-        p.group_names.begin(task.generation)
-        if self._agent.joined_as == 1 and p.round == 0:
+        p.group_names.begin(self._repair_id(task))
+        if p.round == 0 and (self._agent.joined_as == 1 or self._journey.hollow):
             self._await_parked_newcomer()
-        if task.replaced_ranks:
+        replaced = self._crew.of(task.replaced_ranks)
+        if replaced or self._journey.under_way:
             p.repair_step = p.told_step(task.step)
-            if p.callbacks.has(Kind.REBUILD_GROUP):
-                self._call(Kind.REBUILD_GROUP, sorted(task.replaced_ranks), p.args)
+        if self._journey.under_way:
+            self._journey.rebuild(self._call, p.args)
+        elif replaced and p.callbacks.has(Kind.REBUILD_GROUP):
+            self._call(Kind.REBUILD_GROUP, sorted(replaced), p.args)
         with self._changed:
             p.rebuilt = True
             self._changed.notify_all()
@@ -277,21 +341,24 @@ class Guard:
         if self._begins:
             return
         self._await_parked()
-        replaced = set(task.replaced_ranks)
+        replaced = set(self._crew.of(task.replaced_ranks))
         if p.rank in replaced:
             with self._changed:
                 p.repair_type = "recover"
         if task.rung == _RELOAD:
             self._reload(task)
             return
-        low = self._low_ranks(task, {move[1] for move in task.moves} - replaced)
-        found = self._pairs([move for move in task.moves if move[1] not in low])
+        moves = [(kind, self._crew.rank(destination), self._crew.of(sources)) for kind, destination, sources in task.moves]
+        replaced |= self._journey.back
+        low = self._low_ranks(task, {move[1] for move in moves} - replaced)
+        found = self._pairs([move for move in moves if move[1] not in low])
         received = RepairType.RT_RECV_REPAIR if p.rank in replaced else RepairType.RT_UCE_HIGHLEVEL
+        kind = Kind.ZIT_UPGRADE_REPAIR if self._journey.under_way else Kind.REPAIR
         for info in layout.repair_infos(found, p.rank, (RepairType.RT_SEND.value, received.value)):
-            if not p.callbacks.has(Kind.REPAIR):
-                raise MindioError("no repair handler is registered: the state of a rank cannot be moved")
+            if not p.callbacks.has(kind):
+                raise MindioError(f"no {kind.value} handler is registered: the state of a rank cannot be moved")
             rebuilds = info["repair_type"] == RepairType.RT_UCE_HIGHLEVEL.value
-            self._call(Kind.REPAIR, p.told_step(task.step), rebuilds, list(info["dst"]), info, p.args)
+            self._call(kind, p.told_step(task.step), rebuilds, list(info["dst"]), info, p.args)
 
     def _reload(self, task: _core.Task) -> None:
         """Every rank loads the client's newest periodic checkpoint, and all go on from its step."""
@@ -342,7 +409,9 @@ class Guard:
             return
         self._await_parked()
         p.repair_step = p.told_step(task.step)
-        if p.callbacks.has(Kind.ROLLBACK):
+        if self._journey.under_way:
+            self._journey.arrive(self._call, p.told_step(task.step), p.args)
+        elif p.callbacks.has(Kind.ROLLBACK):
             self._call(Kind.ROLLBACK, p.told_step(task.step), p.args)
 
     def _store(self, task: _core.Task) -> _core.Store:
@@ -354,6 +423,8 @@ class Guard:
         p = self._p
         if not p.callbacks.has(Kind.SAVE_CKPT):
             raise MindioError("no save_ckpt handler is registered: nothing can be dumped")
+        if self._journey.hollow:
+            raise MindioError("this rank has come back, and its state was not moved yet: another holder saves")
         with self._changed:
             p.saved = True
         if not p.at_save_point and settings.stops_before_dump():
@@ -368,7 +439,7 @@ class Guard:
         store, mine = self._store(task), [kind for kind, _ in task.entries]
         store.set(f"mindio/save/{task.step}/{self._p.rank}", json.dumps(mine).encode())
         return {rank: mine if rank == self._p.rank else
-                json.loads(store.get(f"mindio/save/{task.step}/{rank}", _STORE_LIMIT_MS)) for rank in task.partners}
+                json.loads(store.get(f"mindio/save/{task.step}/{rank}", _STORE_LIMIT_MS)) for rank in self._crew.of(task.partners)}
 
     def _save_info(self, task: _core.Task, written: dict[int, list[int]]) -> list[dict[str, Any]]:
         """One entry for each optimizer type: all of its group's ranks that write a part."""
@@ -382,7 +453,7 @@ class Guard:
         """On the first writer that is not rank 0."""
         p = self._p
         step = p.told_step(task.step)
-        chosen = next((rank for rank in sorted(task.partners) if rank != 0), 0)
+        chosen = next((rank for rank in sorted(self._crew.of(task.partners)) if rank != 0), 0)
         if chosen != p.rank:
             p.link.ask("rename", p.settings.action_limit, rank=chosen, step=step)
         elif p.callbacks.has(Kind.RENAME):
@@ -392,10 +463,13 @@ class Guard:
 
     def _loop(self, task: _core.Task) -> None:
         p = self._p
+        if self._journey.under_way:
+            self._begin_incident()
+            return
         with self._changed:
             p.next, p.begun = task.step + 1, 0
             p.updating = p.marking = p.force_stop = p.finished = p.parked = p.clean_done = p.rebuilt = False
-            p.switching = False
+            p.switching = p.steps_out = p.is_clean = False
             p.reported, p.report_text = None, ""
             p.repair_type, p.repair_step, self._error = "unknown", 0, None
             self.stop_seen = False
@@ -413,11 +487,27 @@ class Guard:
             self._changed.wait_for(lambda: self._closing or not p.marking and (not p.updating or p.reported is not None or p.exiting is not None))
         self._agent.left_loop(outcome, "", text[:1000])
 
+    def _begin_incident(self) -> None:
+        """All are here: what the client does on the way belongs to an incident, so that a fault in it is met as any other."""
+        p, journey = self._p, self._journey
+        lack = journey.lack()
+        if lack:
+            self._agent.left_loop(_MEMORY_ERROR, "", lack)
+            return
+        if journey.begins_it():
+            self._agent.left_loop(_RAISED, "Downgrade", f"the run goes on without ranks {list(self._place.others)}")
+            return
+        while not self._agent_locked() and not self._closing and p.exiting is None and not self._is_elsewhere:
+            with self._changed:
+                self._changed.wait_for(lambda: self.stop_seen, _LOOK_AGAIN)
+                self.stop_seen = False
+        self._agent.left_loop(_WAS_INTERRUPTED, "", "")
+
     def _await_leaving(self) -> tuple[int, str]:
         p = self._p
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self.stop_seen or self._closing or p.reported is not None or p.finished or
+                self._changed.wait_for(lambda: self.stop_seen or self._closing or p.reported is not None or p.finished or p.steps_out or
                                        (p.at_save_point and p.save_point_code is None) or self._agent_locked())
                 if self._closing:
                     return _WAS_INTERRUPTED, "this process leaves"
@@ -431,6 +521,9 @@ class Guard:
                     return _OUTCOME[p.reported], p.report_text
                 if p.finished and not p.updating:
                     return _FINISHED, ""
+                if p.steps_out:
+                    p.steps_out = False
+                    return _RAISED, "the scheduler has asked for all ranks"
                 self.stop_seen = False
                 save_point = p.at_save_point and p.save_point_code is None
             if save_point:
@@ -460,6 +553,11 @@ class Guard:
 
     def _end(self, task: _core.Task) -> None:
         p = self._p
+        if self._journey.starts and self._agent.exit_code != 0:  # somebody did not come: all go elsewhere
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_elsewhere or self._closing or p.exiting is not None, p.settings.action_limit)
+                if self._is_elsewhere:
+                    return
         with self._changed:
             self.ended = True
             if self._agent.exit_code != 0:

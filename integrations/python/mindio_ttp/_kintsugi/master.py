@@ -1,32 +1,31 @@
-"""The controller's process: hosts Kintsugi's controller and the desk, and tells ranks what they ask.
+"""The controller's process: the desk, and what ranks ask and tell there.
 
-Threads: the desk's runs `_on_line` and `_on_gone`, the event thread `_on_event`; what both touch is under `_lock`.
+Threads: the desk's runs `_on_line` and `_on_gone`, an era's watcher events.py; what both touch is under the lock of `ranks`.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-import signal
-import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable
-from typing import Any
-
-from kintsugi import _core
 
 from . import settings
-from .codes import FAULT_NETWORK, FAULT_PROCESS, FAULT_UCE, MindioError, ReportState
+from .codes import FAULT_NETWORK, FAULT_PROCESS, FAULT_UCE, MAY_DUMP, MindioError, ReportState
 from .desk import DeskServer, Message, Peer
-from .layout import Group, World
+from .elastic import remaining
+from .era import Era
+from .eras import Eras
+from .events import Events
+from .layout import Group
 from .log import LOGGER
 from .pause import Pauses
+from .place import Move, Place
+from .processes import lives, send_away
+from .ranks import Ranks
 from .scheduler import Scheduler
 from .switch import Switch
+from .zit import Zit
 
-_PHASE, _NOTICE, _GIVEN_UP, _INCIDENT, _ENDED = 1, 2, 3, 4, 5
 _FAULT_OF = {
     ReportState.RS_UCE: FAULT_UCE,
     ReportState.RS_UCE_CORRUPTED: FAULT_UCE,
@@ -38,59 +37,58 @@ _TYPE_OF_RUNG = {
     "resume": "retry", "retry": "retry", "patch": "retry", "rebuild": "retry", "adopt": "recover", "spare": "recover",
     "respawn": "recover", "reload": "retry", "dump": "unknown", "exit": "unknown",
 }  # fmt: skip
-_RESPAWNS = 1_000_000
-_PULL_MS = 50
 
 
 class Master:
     """One run's."""
 
-    def __init__(self, world_size: int, enable_arf: bool) -> None:
+    def __init__(self, world_size: int, enable_arf: bool, enable_zit: bool = False) -> None:
         self.world_size = world_size
         self.enable_arf = enable_arf
-        self._settings = settings.current()
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self.ranks = Ranks(world_size)
+        self._lock, self._changed = self.ranks.lock, self.ranks.changed
         self._desk = DeskServer(self._on_line, self._on_gone)
-        self._bind = ""
-        self._job = f"mindio-{secrets.token_hex(8)}"
-        self._secret = secrets.token_bytes(32)
-        self._tls_files: list[str] = []
-        self._core: _core.Controller | None = None
-        self._peers: dict[int, Peer] = {}
-        self._seen: set[int] = set()  # ranks that have trained
-        self._world = World(world_size)
-        self._offset: int | None = None
-        self._faults: dict[int, tuple[int, str]] = {}  # of the incident under way: rank -> kind, code
-        self._rungs: dict[int, str] = {}  # generation -> rung, from CLEAN or DUMP on
-        self._ran = False
-        self._ended: tuple[int, str] | None = None
+        self.eras = Eras(self.ranks, settings.current(), Events(self).on_event, self.end_all)
+        self._ended = False
         self._stopping = False
         self._over = ""  # everybody was told to leave, and why
         self.pauses = Pauses(self)
         self.scheduler = Scheduler(self)
         self.switch = Switch(self)
+        if enable_zit and not self.scheduler.present:
+            LOGGER.warning("enable_zit: nobody would choose downgrade: all four callbacks of a scheduler are registered before the "
+                           "controller is made; without them a run does not go on with fewer ranks")
+        self.zit = Zit(self, enable_zit and self.scheduler.present)
+        self.eras.replaces = enable_arf or self.zit.enabled
 
     # ---- life -----------------------------------------------------------------------------------------------------------
 
     def start(self, host: str, port: int, tls: ssl.SSLContext | None, tls_files: list[str]) -> None:
         """Raises OSError."""
-        self._bind, self._tls_files = host, tls_files
+        self.eras.bind, self.eras.tls_files = host, tls_files
         self._desk.start(host, port, tls)
         LOGGER.info("controller of %d ranks at %s:%d", self.world_size, host, port)
 
     def stop(self) -> None:
         with self._lock:
             self._stopping = True
-            core, self._core = self._core, None
             self._changed.notify_all()
-        for peer in list(self._peers.values()):
+        for peer in [*self.ranks.peers.values(), *self.zit.take_all()]:
             peer.send({"do": "closed"})
         self._desk.drain(3)
         self._desk.stop()
-        if core is not None:
-            self._watcher.join()
-            core.stop()
+        self.eras.end()
+
+    @property
+    def over(self) -> bool:
+        """Everybody was told to leave."""
+        with self._lock:
+            return bool(self._over)
+
+    def note_end(self) -> None:
+        """The run has ended by itself."""
+        with self._lock:
+            self._ended = True
 
     def linger(self, limit: float) -> None:
         """Before this process leaves: others may still have to be told how the run ended."""
@@ -98,34 +96,19 @@ class Master:
 
     # ---- what the scheduler's side asks -----------------------------------------------------------------------------------
 
-    @property
-    def linked(self) -> bool:
-        with self._lock:
-            return bool(self._peers)
-
-    @property
-    def faults(self) -> dict[int, tuple[int, str]]:
-        with self._lock:
-            return dict(self._faults)
-
-    def broadcast(self, message: Message) -> list[int]:
-        with self._lock:
-            peers = dict(self._peers)
-        for peer in peers.values():
-            peer.send(message)
-        return sorted(peers)
-
     def save_and_end(self) -> None:
         with self._lock:
-            if self._core is None:
+            if self.eras.now is None:
                 raise MindioError("there is nothing to dump: no rank has begun to train")
-            self._core.save_and_end()
+            self.eras.now.core.save_and_end()
 
     def lose(self, rank: int, why: str) -> None:
         """A process counts as ended, whatever it still does."""
         with self._lock:
-            peer = self._peers.get(rank)
-            self._faults[rank] = (FAULT_PROCESS, self._faults.get(rank, (0, ""))[1])
+            if rank not in self.eras.crew:
+                return
+            peer = self.ranks.peers.get(rank)
+            self.ranks.faults[rank] = (FAULT_PROCESS, self.ranks.faults.get(rank, (0, ""))[1])
         if peer is None or not peer.incarnation:
             return
         self._report_exit(rank, peer.incarnation, why)
@@ -135,9 +118,9 @@ class Master:
     def migrate(self, ranks: set[int]) -> None:
         """All ranks stand in a pause: those that stand aside take their places, and the others leave their step."""
         with self._lock:
-            old = [peer for rank, peer in self._peers.items() if rank in ranks]
-            others = [peer for rank, peer in self._peers.items() if rank not in ranks]
-            self._faults.update({rank: (FAULT_PROCESS, "") for rank in ranks})
+            old = [peer for rank, peer in self.ranks.peers.items() if rank in ranks]
+            others = [peer for rank, peer in self.ranks.peers.items() if rank not in ranks]
+            self.ranks.faults.update({rank: (FAULT_PROCESS, "") for rank in ranks})
         for peer in others:
             peer.send({"do": "switch"})
         for peer in old:
@@ -156,24 +139,72 @@ class Master:
         if peer is None:
             return
         with self._lock:
-            self._peers[rank] = peer
-            offset = self._offset
+            self.ranks.peers[rank] = peer
+            offset = self.ranks.offset
         peer.send({"do": "take_place", "offset": offset})
 
     def end_all(self, why: str) -> None:
         """Every process leaves, nothing is saved."""
         with self._lock:
             self._over = why
-            peers = list(self._peers.values())
-        for peer in peers:
+            peers = list(self.ranks.peers.values())
+        for peer in [*peers, *self.zit.take_all()]:
             self._leave(peer, why)
 
     def give_up(self, rank: int, why: str) -> None:
         """The process of a rank is to be replaced."""
         with self._lock:
-            peer = self._peers.get(rank)
+            peer = self.ranks.peers.get(rank)
         if peer is not None:
             self._leave(peer, why)
+
+    # ---- eras -------------------------------------------------------------------------------------------------------------
+
+    def is_current(self, era: Era) -> bool:
+        with self._lock:
+            return self.eras.now is era and not self._over and not self._ended
+
+    def missing(self) -> tuple[Era | None, set[int]]:
+        """The era, None where the run is over; and those of its crew that have no process."""
+        with self._lock:
+            era = self.eras.now
+            if era is None or not self.is_current(era):
+                return None, set()
+            return era, set(era.crew.ranks) - self.ranks.living
+
+    def may_move(self) -> bool:
+        """Nothing is under way."""
+        with self._lock:
+            era = self.eras.now
+            return era is not None and self.is_current(era) and not era.pending and not self.ranks.faults
+
+    def step_out(self) -> None:
+        """One rank leaves its loop, and so all do."""
+        with self._lock:
+            peer = next((self.ranks.peers[rank] for rank in self.eras.crew.ranks if rank in self.ranks.peers), None)
+        if peer is not None:
+            peer.send({"do": "step_out"})
+
+    def move(self, before: Era, place: Place, back: dict[int, Peer] | None = None) -> None:
+        """All of a crew go on in another era. `back`: processes that stood aside until now."""
+        with self._lock:
+            if not self.is_current(before):
+                return
+            era = self.eras.next(place)
+            self.ranks.offset = place.offset
+            self.ranks.peers.update(back or {})
+            if place.move is Move.GROW:
+                self.ranks.faults.clear()
+            gone = [self.ranks.peers.pop(rank) for rank in list(self.ranks.peers) if rank not in era.crew]
+            peers = dict(self.ranks.peers)
+            for peer in [*peers.values(), *gone]:
+                peer.incarnation = 0
+        LOGGER.warning("era %d begins, %s: ranks %s, and %s", era.number, place.move.value, list(era.crew.ranks), list(place.others))
+        for peer in gone:
+            self._leave(peer, "the run goes on without it: downgrade")
+        groups = self.ranks.groups
+        for rank, peer in peers.items():
+            peer.send({"do": "place", **era.place.message(), "dp": remaining(groups[rank][0].ranks, era.crew.ranks)})
 
     # ---- the desk ---------------------------------------------------------------------------------------------------------
 
@@ -195,34 +226,45 @@ class Master:
         if world_size != self.world_size or not 0 <= rank < world_size:
             refused = f"rank {rank} of {world_size} does not belong to a controller of {self.world_size} ranks"
         with self._lock:
-            other = self._peers.get(rank)
+            other = self.ranks.peers.get(rank)
             if self._over and not refused:
                 refused = f"the run is over: {self._over}"
             peer.host, peer.pid = str(message["host"]), int(message["pid"])
-            aside = other is not None and not refused and self.switch.put_aside(rank, peer)
-            if other is not None and not refused and not aside and _lives(other, peer.host):
+            left_out = not refused and self.zit.shrunk
+            if left_out and other is None:
+                other = self.zit.stands_aside(rank)
+            aside = other is not None and not refused and not left_out and self.switch.put_aside(rank, peer)
+            if other is not None and not refused and not aside and lives(other, peer.host):
                 refused = f"rank {rank} has a processor already (process {other.pid} on {other.host}): one process is one rank"
             if not refused:
                 peer.rank = rank
-                reboot = aside or self._ran and self._ended is None
+                reboot = aside or self.ranks.ran and not self._ended
+                peer.reboot = reboot
                 if not aside:
-                    self._peers[rank] = peer
+                    self.ranks.peers[rank] = peer
+                if left_out:
+                    del self.ranks.peers[rank]
         if refused:
             peer.answer(message, refused=refused)
             return
         if other is not None and not aside:
             self._lost(other, "another process of the rank came")
-        peer.answer(message, reboot=reboot, aside=aside, job=self._job, secret=self._secret.hex(), offset=self._offset)
+        if left_out:
+            self.zit.put_aside(peer)
+            self.zit.look()
+        peer.answer(message, reboot=reboot, aside="switch" if aside else "upgrade" if left_out else "", job=self.eras.job,
+                    secret=self.eras.secret.hex(), offset=self.ranks.offset)
         with self._lock:
             self._changed.notify_all()
 
     def _on_gone(self, peer: Peer) -> None:
         peer.gone = True
         self.switch.on_gone(peer)
+        self.zit.on_gone(peer)
         with self._lock:
-            current = self._peers.get(peer.rank) is peer
+            current = self.ranks.peers.get(peer.rank) is peer
             if current:
-                del self._peers[peer.rank]
+                del self.ranks.peers[peer.rank]
         if current and not peer.said_goodbye and not self._stopping:
             self._lost(peer, "its process ended")
             self._promote(peer.rank)
@@ -230,27 +272,34 @@ class Master:
             self._changed.notify_all()
         if current:
             self.pauses.on_gone(peer.rank)
+            if self.zit.enabled:
+                self.zit.look()
 
     def _lost(self, peer: Peer, cause: str) -> None:
         if not peer.incarnation:
             return
-        with self._lock:
-            self._faults.setdefault(peer.rank, (FAULT_PROCESS, ""))
+        self.ranks.count_as_lost([peer.rank])
         self._report_exit(peer.rank, peer.incarnation, cause)
 
     def _do_ready(self, peer: Peer, _: Message) -> None:
         self.switch.on_ready(peer)
+        self.zit.on_ready(peer)
+
+    def _do_client(self, _: Peer, message: Message) -> None:
+        self.zit.client = str(message["version"])
+
+    def _do_cleaned(self, peer: Peer, message: Message) -> None:
+        self.zit.on_cleaned(peer.rank, int(message["era"]), int(message["generation"]), message["offset"])
 
     def _do_replicas(self, peer: Peer, message: Message) -> None:
         groups = [Group(tuple(ranks), int(count)) for ranks, count in message["groups"]]
-        with self._lock:
-            error = self._world.add(peer.rank, groups)
+        error = self.ranks.add_groups(peer.rank, groups)
         peer.answer(message, **({"refused": f"tft_set_optimizer_replica: {error}"} if error else {}))
 
     def _do_groups(self, peer: Peer, message: Message) -> None:
         """Which groups other ranks are in. A rank has said so before it joined."""
-        with self._lock:
-            told = {rank: self._world.told.get(int(rank)) for rank in message["ranks"]}
+        known = self.ranks.groups
+        told = {rank: known.get(int(rank)) for rank in message["ranks"]}
         unknown = [rank for rank, groups in told.items() if groups is None]
         if unknown:
             peer.answer(message, refused=f"rank {unknown[0]} has not set its replica groups")
@@ -259,53 +308,49 @@ class Master:
 
     def _do_begin(self, peer: Peer, message: Message) -> None:
         """A rank is about to join: the controller waits for the others from the first one on."""
+        self.zit.hear(peer.rank, message)
+        if self.zit.enabled and peer.reboot:
+            threading.Thread(target=self._begin_again, args=(peer, message), name="mindio-begin", daemon=True).start()
+        else:
+            self._begin(peer, message)
+
+    def _begin_again(self, peer: Peer, message: Message) -> None:
+        """Whether a process takes a lost one's place now is the scheduler's word."""
+        self.scheduler.await_settled()
+        if self.enable_arf and self.scheduler.word != "downgrade" and peer.rank in self.eras.crew and not self.zit.shrunk:
+            self._begin(peer, message)
+            return
         with self._lock:
-            ends = self._ended is not None or self._stopping or bool(self._over)
-            if self._core is None and not ends:
-                self._core = self._host()
-            core = self._core
-        if core is None or ends:
+            if self.ranks.peers.get(peer.rank) is peer:
+                del self.ranks.peers[peer.rank]
+        self.zit.put_aside(peer)
+        peer.answer(message, aside=True)
+
+    def _begin(self, peer: Peer, message: Message) -> None:
+        with self._lock:
+            ends = self._ended or self._stopping or bool(self._over)
+            era = None if ends else self.eras.first()
+        if era is None:
             peer.answer(message, refused="the run has ended")
         else:
-            peer.answer(message, port=core.port)
-
-    def _host(self) -> _core.Controller:
-        limit = self._settings.action_limit
-        core = _core.Controller(
-            bind=self._bind, job=self._job, secret=self._secret, world_size=self.world_size,
-            max_respawns=_RESPAWNS if self.enable_arf else 0,
-            silence_ms=int(self._settings.silence * 1000),
-            # Within a handler's time all of the scheduler's waits may lie.
-            step_timeout_ms=int(1000 * (limit + 4 * self._settings.scheduler_wait + 30)),
-            join_timeout_ms=int(self._settings.respawn_wait * 1000),
-            hang_factor=0, save_directory="of the client", tls=self._tls_files,
-            reload_directory="the newest periodic checkpoint of the client",
-        )  # fmt: skip
-        self._watcher = threading.Thread(target=self._watch, args=(core,), name="mindio-events", daemon=True)
-        self._watcher.start()
-        return core
+            peer.answer(message, place=era.place.message())
 
     def _report_exit(self, rank: int, incarnation: int, cause: str) -> None:
-        """Under the lock: while the controller is there."""
-        with self._lock:
-            if self._core is not None and not self._over:
-                self._core.report_exit(rank, incarnation, cause)
+        if not self._over:
+            self.eras.report_exit(rank, incarnation, cause)
 
     def _do_joined(self, peer: Peer, message: Message) -> None:
-        peer.incarnation = int(message["incarnation"])
+        with self._lock:
+            if self.eras.now is not None and self.eras.now.number == int(message["era"]):
+                peer.incarnation = int(message["incarnation"])
 
     def _do_trains(self, peer: Peer, _: Message) -> None:
-        with self._lock:
-            self._seen.add(peer.rank)
-            self._ran = self._ran or len(self._seen) == self.world_size
+        self.ranks.trains(peer.rank)
 
     def _do_offset(self, peer: Peer, message: Message) -> None:
         """How the client's numbers of steps lie above Kintsugi's, which begin at 0."""
-        offset, forced = int(message["offset"]), bool(message.get("forced"))
-        with self._lock:
-            if self._offset is None or forced:
-                self._offset = offset
-            known = self._offset
+        offset = int(message["offset"])
+        known = self.ranks.take_offset(offset, bool(message.get("forced")))
         if known != offset:
             LOGGER.error("rank %d counts its steps %d above the others", peer.rank, offset - known)
 
@@ -313,13 +358,13 @@ class Master:
         state, code = ReportState[str(message["state"])], str(message["code"])
         LOGGER.warning("rank %d reports %s %s: %s", peer.rank, state.name, code, message["text"])
         with self._lock:
-            self._faults[peer.rank] = (_FAULT_OF.get(state, FAULT_PROCESS), code)
+            self.ranks.faults[peer.rank] = (_FAULT_OF.get(state, FAULT_PROCESS), code)
         if state is ReportState.RS_UNKNOWN:
             if peer.incarnation:
                 self._report_exit(peer.rank, peer.incarnation, f"reported {message['text']}")
             peer.incarnation = 0
-            if self.enable_arf:
-                self._leave(peer, "another process takes its place")
+            if self.enable_arf or self.zit.enabled:
+                self._leave(peer, "the run goes on without this process")
 
     def _do_clean(self, peer: Peer, message: Message) -> None:
         """A rank asks how the incident of this generation is repaired, before it touches anything."""
@@ -328,21 +373,35 @@ class Master:
     def _tell_strategy(self, peer: Peer, message: Message) -> None:
         generation = int(message["generation"])
         with self._changed:
-            self._changed.wait_for(lambda: generation in self._rungs or self._stopping, 10)
-            rung = self._rungs.get(generation, "exit")
+            era = self.eras.now
+            if era is None or era.number != int(message["era"]):  # it has another place by now
+                peer.answer(message, type="unknown", other_way=False, switch=False, moves=True, opened=True)
+                return
+            self._changed.wait_for(lambda: generation in era.rungs or self._stopping, 10)
+            rung = era.rungs.get(generation, "exit")
+            hurt = any(rank in era.crew for rank in self.ranks.faults)
+        # Until the client's handlers of a move were called there is nothing to stop and to clean.
+        if era.move is not Move.NONE and (not era.opened or era.pending and bool(message["clean"]) and not hurt):
+            peer.answer(message, type="unknown", other_way=False, switch=False, skip=True, opened=era.opened)
+            return
         strategy = self.scheduler.await_word(rung)
+        if strategy == "upgrade" and era.move is Move.GROW:
+            strategy = self.scheduler.fail(MAY_DUMP, "do repair failed", "upgrade")
+        elif strategy == "downgrade" and era.pending and not hurt:  # nobody was lost: it would fail again
+            strategy = self.scheduler.fail(MAY_DUMP, "controller do downgrade repair failed", "downgrade")
         with self._lock:
             kind = _TYPE_OF_RUNG.get(rung, "unknown")
-            if kind == "retry" and any(fault == FAULT_PROCESS for fault, _ in self._faults.values()):
+            if kind == "retry" and any(fault == FAULT_PROCESS for fault, _ in self.ranks.faults.values()):
                 kind = "recover"
+        moves = strategy in ("downgrade", "upgrade")
         # Where the scheduler chose another way than the ladder, this attempt is given up and the ladder asked again.
         other_way = (strategy == "dump" and rung != "dump") or (strategy == "recover" and rung in ("retry", "patch", "rebuild"))
-        peer.answer(message, type=kind, other_way=other_way, switch=self.switch.migrates)
+        peer.answer(message, type="unknown" if moves else kind, other_way=other_way, switch=self.switch.migrates, moves=moves, opened=True)
 
     def _do_rename(self, peer: Peer, message: Message) -> None:
         """The rank that publishes the dump is another one than Kintsugi asked."""
         with self._lock:
-            other = self._peers.get(int(message["rank"]))
+            other = self.ranks.peers.get(int(message["rank"]))
         if other is None:
             peer.answer(message, refused=f"rank {message['rank']} is gone and cannot rename")
         else:
@@ -363,87 +422,4 @@ class Master:
         peer.said_goodbye = True
 
     def _leave(self, peer: Peer, why: str) -> None:
-        peer.send({"do": "leave", "text": why})
-        threading.Thread(target=_end, args=(peer,), name="mindio-end", daemon=True).start()
-
-    # ---- what Kintsugi's controller says ------------------------------------------------------------------------------------
-
-    def _watch(self, core: _core.Controller) -> None:
-        try:
-            while not self._stopping:
-                event = core.next(_PULL_MS)
-                if event.kind:
-                    self._on_event(event)
-        except Exception as error:  # nobody would hear of anything any more
-            LOGGER.exception("the controller's events cannot be followed")
-            self.end_all(f"the controller failed: {error}")
-
-    def _on_event(self, event: _core.Event) -> None:
-        if event.kind == _PHASE:
-            LOGGER.info("phase %s, generation %d: %s", event.phase, event.generation, event.text)
-            self._on_phase(event)
-        elif event.kind == _NOTICE:
-            LOGGER.info("rank %d: %s", event.rank, event.text)
-        elif event.kind == _GIVEN_UP:
-            LOGGER.warning("rank %d is given up: %s", event.rank, event.text)
-            with self._lock:
-                self._faults.setdefault(event.rank, (FAULT_PROCESS, ""))
-            self.give_up(event.rank, event.text)
-        elif event.kind == _INCIDENT:
-            LOGGER.warning("rank %d: %s: mended by %s at step %d", event.rank, event.text, event.phase, event.step)
-            self.switch.on_over()
-            with self._lock:
-                self._faults.clear()
-                over = bool(self._over)
-            if not over:
-                self.scheduler.on_repaired(event.phase)
-        elif event.kind == _ENDED:
-            LOGGER.info("the run has ended with %d: %s", event.exit_code, event.text)
-            self.switch.on_over()
-            self.switch.stop()
-            with self._lock:
-                self._ended = (event.exit_code, event.text)
-                over = bool(self._over)
-            self.broadcast({"do": "ended", "code": event.exit_code, "text": event.text})
-            if not over:
-                self.scheduler.on_ended(event.exit_code, event.text)
-
-    def _on_phase(self, event: _core.Event) -> None:
-        with self._changed:
-            if event.phase in ("CLEAN", "DUMP"):
-                self._rungs[event.generation] = event.text if event.phase == "CLEAN" else "dump"
-                self._changed.notify_all()
-        if event.phase == "LOCK":
-            self.scheduler.on_incident()
-
-
-def _lives(peer: Peer, host: str) -> bool:
-    """Whether the process behind a connection is there for sure."""
-    if peer.host != host or not peer.pid:
-        return False
-    try:
-        os.kill(peer.pid, 0)
-        with open(f"/proc/{peer.pid}/stat", encoding="ascii", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
-
-
-def _end(peer: Peer) -> None:
-    """A process that was told to leave and does not is killed, where it is one of this host."""
-    until = time.monotonic() + 1
-    while not peer.gone:
-        if time.monotonic() > until:
-            if peer.host == host_name() and _lives(peer, peer.host):
-                os.kill(peer.pid, signal.SIGKILL)
-            return
-        time.sleep(0.01)
-
-
-def host_name() -> str:
-    """This host, told from others even where their names are alike."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{socket.gethostname()} {file.read().strip()}"
-    except OSError:
-        return socket.gethostname()
+        send_away(peer, why)

@@ -43,14 +43,14 @@ class Pauses:
                 raise MindioError("training is paused already: 'continue' comes first")
             self._active = True
             self._held, self._paused = {}, {}
-            self._asked = set(self._master.broadcast({"do": "hold"}))
+            self._asked = set(self._master.ranks.broadcast({"do": "hold"}))
             if not self._changed.wait_for(lambda: not self._asked - set(self._held) or not self._active, limit):
                 late = sorted(self._asked - set(self._held))
                 self._give_up(f"ranks {late} did not answer within {limit:g} s")
             if not self._active:
                 raise PauseBroken("an incident came before the pause")
             at = max(self._held.values(), default=0) + 1
-        self._master.broadcast({"do": "pause_at", "step": at})
+        self._master.ranks.broadcast({"do": "pause_at", "step": at})
         with self._changed:
             if not self._changed.wait_for(lambda: not self._asked - set(self._paused) or not self._active, limit):
                 late = sorted(self._asked - set(self._paused))
@@ -68,14 +68,14 @@ class Pauses:
             if not self._active:
                 raise MindioError("nothing is paused")
             self._active = False
-        self._master.broadcast({"do": "continue"})
+        self._master.ranks.broadcast({"do": "continue"})
 
     def drop(self) -> None:
         """An incident ends a pause: whoever waits in it is stopped by the incident itself."""
         with self._changed:
             self._active = False
             self._changed.notify_all()
-        self._master.broadcast({"do": "continue"})
+        self._master.ranks.broadcast({"do": "continue"})
 
     def on_held(self, rank: int, step: int) -> None:
         with self._changed:
@@ -95,5 +95,5 @@ class Pauses:
     def _give_up(self, why: str) -> None:
         LOGGER.error("the pause failed: %s", why)
         self._active = False
-        self._master.broadcast({"do": "continue"})
+        self._master.ranks.broadcast({"do": "continue"})
         raise MindioError(why)

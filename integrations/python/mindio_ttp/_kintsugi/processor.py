@@ -25,13 +25,15 @@ from . import settings
 from .callbacks import Callbacks, Kind
 from .codes import EXIT_WAIT_TIME, RET_K8S, Action, MindioError, ReportState
 from .desk import Link, Message
+from .elastic import HANDLERS
 from .faults import FaultTable
 from .group_names import GroupNames
 from .guard import SUSPECT, Guard
 from .layout import Group
 from .log import LOGGER
 from .marks import MarkThread
-from .master import host_name
+from .place import Place
+from .processes import host_name
 
 OK, INTERRUPTED, PAUSED = 0, 1, 14
 _ANSWER_LIMIT = 10.0
@@ -43,13 +45,19 @@ _REPLICA_TRIES, _REPLICA_LIMIT = 5, 6.0
 class Processor:
     """This process's rank."""
 
-    def __init__(self, rank: int, world_size: int, callbacks: Callbacks, faults: FaultTable, enable_uce: bool, enable_arf: bool) -> None:
+    def __init__(self, rank: int, world_size: int, callbacks: Callbacks, faults: FaultTable, enable_uce: bool, enable_arf: bool,
+                 enable_zit: bool = False) -> None:
         self.rank, self.world_size = rank, world_size
-        self.enable_uce, self.enable_arf = enable_uce, enable_arf
+        self.enable_uce, self.enable_arf, self.enable_zit = enable_uce, enable_arf, enable_zit
         self.callbacks, self.faults = callbacks, faults
         self.settings = settings.current()
         self.link = Link(self._on_order, self._on_lost)
         self.groups: list[Group] = []
+        self.dp: list[int] = []  # the data-parallel group as the client made it
+        self.place: Place | None = None
+        self._memory: list[memoryview] = []
+        self.is_clean = True  # stopped and cleaned, and nothing of the client's was called since
+        self.steps_out = False  # the loop is to be left, and so all do
         self.group_names = GroupNames()
         self.group_names.install()
         self.args: Any = None
@@ -102,7 +110,8 @@ class Processor:
                 raise
             raise MindioError(f"{error}: TLS must be on or off on both sides, and certificates of one authority") from error
         self.reboot = bool(welcome["reboot"])
-        self.came_aside = self.aside = bool(welcome["aside"])
+        self.came_aside = welcome["aside"] == "switch"
+        self.aside = bool(welcome["aside"])
         self.job, self.secret = str(welcome["job"]), bytes.fromhex(str(welcome["secret"]))
         self.offset = welcome["offset"]
 
@@ -120,31 +129,70 @@ class Processor:
                     raise
         self.groups = groups
 
+    def set_dp_group(self, ranks: list[int]) -> None:
+        if self.place is not None and ranks != self.dp:
+            raise MindioError("tft_set_dp_group_info: training has begun: the group cannot change any more")
+        self.dp = ranks
+
     def begin(self) -> None:
         """Training begins: joins, and starts the guard. Without replica groups nothing is protected yet."""
         if self.agent is not None or not self.groups:
             return
-        port = self.link.ask("begin", _ANSWER_LIMIT)["port"]
-        host = self.link.remote
+        if self.place is None:
+            limit = _ANSWER_LIMIT + (4 * self.settings.scheduler_wait + 20 if self.reboot else 0)
+            handlers = [name for name in HANDLERS if self.callbacks.has(Kind(name))]
+            answer = self.link.ask("begin", limit, dp=self.dp, handlers=handlers, enabled=self.enable_zit)
+            with self.changed:
+                if self.place is None and "place" not in answer:
+                    self.aside = True
+                    return
+                self.place = self.place or Place.read(answer["place"])
+        self._join(self.place)
+
+    def follow(self) -> None:
+        """The guard of the place before: this rank goes on elsewhere. Raises RuntimeError where nobody is there."""
+        while True:
+            assert self.agent is not None and self.place is not None
+            self._memory = []
+            self.agent.leave()
+            place = self.place
+            try:
+                self._join(place)
+                return
+            except RuntimeError as error:
+                LOGGER.warning("rank %d could not join era %d: %s", self.rank, place.era, error)
+                with self.changed:
+                    self.changed.wait_for(lambda: self.place is not place or self.exiting is not None, self.settings.action_limit)
+                    if self.place is place:
+                        raise
+
+    def _join(self, place: Place) -> None:
+        crew = place.crew
         options: dict[str, Any] = {
-            "controller": f"{host}:{port}", "job": self.job, "secret": self.secret, "rank": self.rank, "world_size": self.world_size,
+            "controller": f"{self.link.remote}:{place.port}", "job": f"{self.job}-{place.era}", "secret": self.secret,
+            "rank": crew.number(self.rank), "world_size": len(crew),
         }  # fmt: skip
         if self.tls_files:
             options.update(zip(("tls_certificate", "tls_key", "tls_ca"), self.tls_files))
-        self.agent = _core.Agent(**options)
-        self.link.tell("joined", incarnation=self.agent.incarnation)
-        self._use_marks(self.agent)
+        agent = _core.Agent(**options)
+        self.agent = agent
+        if place.offset is not None:
+            self.offset = place.offset
+        self.link.tell("joined", era=place.era, incarnation=agent.incarnation)
+        self._use_marks(agent)
         if not self.settings.gate:
-            self.agent.set_gate(2)
+            agent.set_gate(2)
         # One byte for each optimizer type stands for the state that the client moves by itself.
-        self._memory = [self.agent.allocate(8) for _ in self.groups]
+        self._memory = [agent.allocate(8) for _ in self.groups]
         for kind, (group, memory) in enumerate(zip(self.groups, self._memory)):
             memory[:8] = b"mindio\0\0"
             holders = group.holders(self.rank)
             key = f"mindio/type-{kind}/of-{holders[0]}"
-            self.agent.register_tensor(key, "uint8", [8], [8], [0], (0, 0), _address(memory), 8, kind, 0)
-            self.agent.set_layout(kind, list(group.ranks), group.replicas)
-        self.guard = Guard(self, self.agent)
+            agent.register_tensor(key, "uint8", [8], [8], [0], (0, 0), _address(memory), 8, kind, 0)
+            # Of a smaller world's groups not every part has as many holders.
+            here = crew.numbers(holders)
+            agent.set_layout(kind, here, len(here))
+        self.guard = Guard(self, agent, place)
         self.guard.start()
 
     def _use_marks(self, agent: _core.Agent) -> None:
@@ -322,9 +370,8 @@ class Processor:
 
     def report(self, state: ReportState, code: str, text: str) -> None:
         """Any state of an error; tells the others at once."""
-        if self.aside and not self._await_place(state, text):
+        if not self._stands(state, text):
             return
-        self.begin()
         if self.guard is None:
             LOGGER.warning("rank %d reports %s before it has set its replica groups: nothing protects it: %s", self.rank, state.name, text)
             if state is ReportState.RS_UNKNOWN:
@@ -348,6 +395,17 @@ class Processor:
             elif state is ReportState.RS_UCE:
                 self.agent.report_memory_error([], text[:1000])
 
+    def _stands(self, state: ReportState, text: str) -> bool:
+        """It has joined, once a place is free where it stands aside. False: it is to leave."""
+        if self.aside and not self._await_place(state, text):
+            return False
+        self.begin()
+        if self.aside:  # the scheduler has chosen to go on without this rank
+            if not self._await_place(state, text):
+                return False
+            self.begin()
+        return True
+
     def _await_place(self, state: ReportState, text: str) -> bool:
         """A process that stands aside is ready, and waits for the other one's place. False: it is to leave."""
         with self.changed:
@@ -355,7 +413,7 @@ class Processor:
                 self.link.tell("ready")
                 self._wait(lambda: not self.aside or self.exiting is not None)
             else:
-                self.exiting = self.exiting or f"it stood aside for a hot switch, and failed: {text}"
+                self.exiting = self.exiting or f"it stood aside, and failed: {text}"
             return self.exiting is None
 
     def _is_echo(self) -> bool:
@@ -463,6 +521,14 @@ class Processor:
             with self.changed:
                 self.aside, self.offset = False, order["offset"]
                 self.changed.notify_all()
+        elif do == "place":
+            with self.changed:
+                self.aside, self.place = False, Place.read(order)
+                self.changed.notify_all()
+        elif do == "step_out":
+            with self.changed:
+                self.steps_out = True
+                self.changed.notify_all()
         elif do == "rename":
             threading.Thread(target=self._rename, args=(int(order["step"]),), name="mindio-rename", daemon=True).start()
 
@@ -490,7 +556,7 @@ class Processor:
             LOGGER.warning("the connection to the controller's process is lost")
         if self.aside:
             with self.changed:
-                self.exiting = self.exiting or "it stood aside for a hot switch, and the controller's process is gone"
+                self.exiting = self.exiting or "it stood aside, and the controller's process is gone"
                 self.changed.notify_all()
 
     def exit_soon(self) -> None:

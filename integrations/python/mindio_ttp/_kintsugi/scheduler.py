@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import arguments, settings
-from .codes import FAULT_PROCESS, MindioError
+from .codes import FAULT_PROCESS, OK, ONLY_EXIT, RETRY_FAILED, MindioError
 from .log import LOGGER
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ACTIONS = ("report_fault_ranks", "report_stop_complete", "report_strategies", "report_result")
 STRATEGIES = ("retry", "recover", "dump", "exit", "downgrade", "upgrade", "continue", "migration")
 
-OK, RETRY_FAILED, ONLY_EXIT = 0, 405, 499
+_REPLACES = ("adopt", "spare", "respawn")  # the rungs on which a process is lost
 _GATHER = 0.05  # what comes so soon after the first fault is told with it
 
 _callbacks: dict[str, Callable[..., Any]] = {}
@@ -56,6 +56,8 @@ class Scheduler:
         self._strategy = ""
         self._settled = True  # nothing is being agreed on
         self._withdrawn = False
+        self._agreed = False  # the incident under way is nobody's fault
+        self._fails = False  # a strategy has failed, and the scheduler is asked what follows
 
     # ---- ranks and controller ------------------------------------------------------------------------------------------
 
@@ -63,10 +65,11 @@ class Scheduler:
         self._master.pauses.drop()
         if not self.present:
             return
+        hurt = bool(self._master.ranks.known_faults())
         with self._changed:
-            if self._talking:
+            if self._talking and not (self._agreed and hurt):
                 return
-            self._talking, self._settled = True, False
+            self._talking, self._settled, self._agreed = True, False, False
             self._named, self._strategy, self._rung = None, "", ""
         threading.Thread(target=self._talk, name="mindio-scheduler", daemon=True).start()
 
@@ -79,6 +82,17 @@ class Scheduler:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._settled)
             return self._strategy
+
+    def await_settled(self) -> None:
+        """Until the scheduler has spoken on the incident under way, if there is one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._settled)
+
+    @property
+    def word(self) -> str:
+        """The scheduler's on the incident under way; "" where there is none yet."""
+        with self._changed:
+            return self._strategy if self._talking and self._settled else ""
 
     @property
     def talks(self) -> bool:
@@ -103,29 +117,60 @@ class Scheduler:
             self._withdrawn = True
             self._changed.notify_all()
 
-    def begin_migration(self) -> bool:
+    def begin_agreed(self, strategy: str) -> bool:
         """The incident that is about to begin is agreed on. False: another one was faster."""
         with self._changed:
             if self._talking:
                 return False
-            self._talking, self._settled = True, True
+            self._talking, self._settled, self._agreed = True, True, strategy == "upgrade"
+            self._strategy = strategy
             return True
 
-    def on_repaired(self, rung: str) -> None:
+    def commit_agreed(self) -> None:
+        """From here on a fault is what makes it fail, and no other incident."""
+        with self._changed:
+            self._agreed = False
+
+    def fail(self, code: int, text: str, strategy: str) -> str:
+        """What was chosen has failed: "dump" or "exit", as the scheduler says, and carried out. Where it says nothing, what is held is saved."""
+        with self._changed:
+            if self._fails:
+                self._changed.wait_for(lambda: not self._fails)
+                return self._strategy
+            self._fails = True
+            self._settled, self._strategy, self._offered = False, "", ["exit", "dump"] if code != ONLY_EXIT else ["exit"]
+        self.tell_result(code, text, strategy)
+        if code != ONLY_EXIT:
+            self._await("change_strategy", lambda: self._strategy != "", settings.current().scheduler_wait)
+        with self._changed:
+            self._strategy = self._strategy or ("dump" if code != ONLY_EXIT else "exit")
+            word, self._fails, self._settled, self._agreed = self._strategy, False, True, False
+            self._changed.notify_all()
+        if word == "dump":
+            self._master.save_and_end()
+        else:
+            self._master.end_all(text)
+        return word
+
+    def tell_result(self, code: int, text: str, strategy: str) -> None:
+        self._tell("report_result", code, text, self._kinds(), strategy)
+
+    def on_repaired(self, rung: str, faults: dict[int, int]) -> None:
+        """`faults`: those with which the run goes on."""
         with self._changed:
             strategy = self._strategy or ("recover" if rung in ("respawn", "adopt", "spare") else "retry")
-            self._talking, self._stopped = False, False
+            self._talking, self._stopped, self._agreed = False, False, False
             self._settled = True
             self._changed.notify_all()
         if self.present:
-            self._tell("report_result", OK, "Mindio do repair operation ok", {}, strategy)
+            self._tell("report_result", OK, "Mindio do repair operation ok", faults, strategy)
 
     def on_ended(self, exit_code: int, text: str) -> None:
         with self._changed:
             talking, strategy = self._talking, self._strategy or "dump"
             self._talking, self._settled = False, True
             self._changed.notify_all()
-        if not self.present or not talking:
+        if not self.present or not talking or exit_code == 0:
             return
         if exit_code == 75:
             self._tell("report_result", OK, "Mindio do dump operation ok", {}, strategy)
@@ -152,7 +197,19 @@ class Scheduler:
             self._named = dict(fault_ranks)
             self._changed.notify_all()
 
-    def change_strategy(self, strategy: str) -> None:
+    def change_strategy(self, strategy: str, param: str = "") -> None:
+        with self._changed:
+            if strategy in ("downgrade", "upgrade") and strategy in self._offered:
+                if not param:
+                    raise MindioError(f"'{strategy}' needs params: the ranks' handlers are given them")
+                if strategy == "downgrade":
+                    self._master.zit.choose(param)
+            upgrades = strategy == "upgrade" and strategy in self._offered
+            if upgrades and self._talking:
+                raise MindioError("'upgrade': an incident is under way, which is mended first")
+        if upgrades:
+            self._master.zit.ask_upgrade(param)
+            return
         if strategy == "continue":
             self._master.pauses.resume()
             self._tell("report_result", OK, "Controller continue training success.", {}, "continue")
@@ -188,9 +245,9 @@ class Scheduler:
                 self._master.lose(rank, "the scheduler says that it is lost")
         self._report_faults()
         self._await("a choice of the ladder", lambda: self._rung != "", wait)
+        offered = self._strategies()
         with self._changed:
-            self._offered = self._strategies()
-            offered = list(self._offered)
+            self._offered = list(offered)
         self._tell("report_strategies", self._kinds(), offered)
         self._await("change_strategy", lambda: self._strategy != "", wait)
         with self._changed:
@@ -199,25 +256,44 @@ class Scheduler:
             self._master.end_all("the scheduler chose exit")
         elif strategy == "dump" and self._rung != "dump":
             self._master.save_and_end()
+        elif strategy == "" and self._lacks_process and self._rung == "reload":
+            self._master.end_all("nobody takes the place of a lost process, and what it held cannot be saved")
+        elif strategy == "" and self._lacks_process:
+            strategy = "dump"
+            self._master.save_and_end()
         elif strategy == "recover" and self._rung in ("retry", "patch", "rebuild"):
             for rank, kind in self._kinds().items():
                 if kind != FAULT_PROCESS:
                     self._master.lose(rank, "the scheduler chose recover")
         with self._changed:
+            self._strategy = strategy
             self._settled = True
             self._changed.notify_all()
 
+    @property
+    def _replaces(self) -> bool:
+        """Another process takes a lost one's place."""
+        return self._master.enable_arf and not self._master.zit.shrunk
+
+    @property
+    def _lacks_process(self) -> bool:
+        """One is lost, and nobody takes its place."""
+        lost = self._rung in _REPLACES or self._rung == "reload" and FAULT_PROCESS in self._kinds().values()
+        return lost and not self._replaces and self._master.zit.enabled
+
     def _strategies(self) -> list[str]:
-        """With the changed condition. The order is part of the interface."""
+        """The order is part of the interface."""
         offered = ["exit"]
-        if self._rung == "exit":
+        if self._rung == "exit" or self._rung == "reload" and self._lacks_process:
             return offered
         if self._rung != "reload":  # what is in doubt, or lost, is not dumped
             offered.append("dump")
         if self._rung in ("resume", "retry", "patch", "rebuild", "reload"):
             offered.append("retry")
-        if self._master.enable_arf and self._rung != "dump":
+        if self._replaces and self._rung != "dump":
             offered.append("recover")
+        if self._rung in _REPLACES:
+            offered += self._master.zit.offers(set(self._master.ranks.known_faults()))
         return offered
 
     def _pause(self, timeout: int | None) -> None:
@@ -243,10 +319,10 @@ class Scheduler:
                 LOGGER.warning("no %s from the scheduler within %g s: going on without it", what, limit)
 
     def _kinds(self) -> dict[int, int]:
-        return {rank: kind for rank, (kind, _) in sorted(self._master.faults.items())}
+        return {rank: kind for rank, (kind, _) in sorted(self._master.ranks.known_faults().items())}
 
     def _report_faults(self) -> None:
-        faults = self._master.faults
+        faults = self._master.ranks.known_faults()
         codes = {rank: code for rank, (_, code) in sorted(faults.items())}
         function = self._callbacks["report_fault_ranks"]
         if arguments.takes(function, 2):

@@ -52,6 +52,9 @@ class Switch:
             raise MindioError("'hot switch' needs a scheduler: all four callbacks are registered before the controller starts")
         if not ranks:
             raise MindioError("'hot switch' names no rank: fault_ranks says which processes are replaced")
+        out = sorted(ranks - set(self._master.eras.crew.ranks))
+        if out or self._master.zit.shrunk:
+            raise MindioError(f"'hot switch' comes after the upgrade: ranks {out or 'of this run'} were left out")
         with self._changed:
             if self._ranks:
                 raise MindioError(f"ranks {sorted(self._ranks)} are being switched already: 'stop switch' ends that")
@@ -142,7 +145,7 @@ class Switch:
         strategy = master.scheduler.choose(offered)
         with self._changed:
             wanted = self._ready >= self._ranks == ranks
-        if strategy == "migration" and wanted and master.scheduler.begin_migration():
+        if strategy == "migration" and wanted and master.scheduler.begin_agreed("migration"):
             with self._changed:
                 self._migrates = True
             master.migrate(ranks)

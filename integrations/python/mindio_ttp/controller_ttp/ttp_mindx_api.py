@@ -80,7 +80,7 @@ def tft_notify_controller_change_strategy(strategy: str, params: str = "") -> in
         if strategy not in scheduler.STRATEGIES:
             raise MindioError(f"strategy is {strategy!r}: one of {', '.join(scheduler.STRATEGIES)} is expected")
         arguments.text(call, "params", params, 1024)
-        master.scheduler.change_strategy(strategy)
+        master.scheduler.change_strategy(strategy, params)
 
     return _answered(call, change)
 
@@ -108,4 +108,4 @@ def tft_notify_controller_dump() -> int:
 
 def tft_query_high_availability_switch() -> bool:
     """Whether at least one processor is linked."""
-    return SESSION.master is not None and SESSION.master.linked
+    return SESSION.master is not None and SESSION.master.ranks.linked

@@ -41,8 +41,8 @@ _EXPORT_VERSIONS = ("MindSpeed", "MindSpeed-LLM")
 def _refuse_unmapped(call: str, enable_local_copy: bool, enable_zit: bool) -> None:
     if enable_local_copy:
         raise NotMapped(f"{call}: enable_local_copy is not offered by Kintsugi's mindio_ttp: the gate keeps ranks at one step without a copy")
-    if enable_zit:
-        raise NotMapped(f"{call}: enable_zit is not offered by Kintsugi's mindio_ttp: a run cannot go on with fewer ranks")
+    if enable_zit and settings.current().mindspore:
+        raise NotMapped(f"{call}: enable_zit is not offered for MindSpore: it has no handlers for it")
 
 
 # ---- the controller -------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def tft_init_controller(rank: int, world_size: int, enable_local_copy: bool, ena
     if SESSION.master is not None:
         raise MindioError(f"{call}: there is a controller already: tft_destroy_controller comes first")
     SESSION.backs_up = rank > 0
-    SESSION.master = Master(world_size, enable_arf)
+    SESSION.master = Master(world_size, enable_arf, enable_zit)
     SESSION.master_started = False
 
 
@@ -130,7 +130,7 @@ def tft_init_processor(
         if SESSION.processor is not None:
             raise MindioError(f"{call}: this process is rank {SESSION.processor.rank} already")
         settings.current()
-        SESSION.processor = Processor(rank, world_size, SESSION.callbacks, SESSION.faults, enable_uce, enable_arf)
+        SESSION.processor = Processor(rank, world_size, SESSION.callbacks, SESSION.faults, enable_uce, enable_arf, enable_zit)
         SESSION.processor.args = SESSION.args
         SESSION.processor_tls = (enable_tls, tls_info)
         SESSION.callbacks.remember_device()
@@ -214,12 +214,16 @@ def tft_set_optimizer_replica(rank: int, replica_info: list[dict[str, Any]]) -> 
 
 
 def tft_set_dp_group_info(rank: int, dp_rank_list: list[int]) -> None:
-    """Checked and kept for nothing: only ZIT uses it."""
+    """The data-parallel group as the client made it: a downgrade leaves out all ranks at one place of such groups."""
     call = "tft_set_dp_group_info"
     processor = SESSION.need_processor(call)
     arguments.integer(call, "rank", rank, 0, processor.world_size - 1)
-    if rank not in arguments.ranks(call, "dp_rank_list", dp_rank_list, processor.world_size):
+    if rank != processor.rank:
+        raise MindioError(f"{call}: rank is {rank}, this process is rank {processor.rank}")
+    ranks = arguments.ranks(call, "dp_rank_list", dp_rank_list, processor.world_size)
+    if rank not in ranks:
         raise MindioError(f"{call}: dp_rank_list is {dp_rank_list}, without rank {rank} itself")
+    processor.set_dp_group(ranks)
 
 
 def tft_set_step_args(args: Any) -> None:
@@ -238,6 +242,8 @@ def set_mindio_export_version(framework_type: str) -> None:
         raise MindioError(f"set_mindio_export_version: {framework_type!r}: {' or '.join(_EXPORT_VERSIONS)} is expected")
     SESSION.export_version = framework_type
     os.environ["TTP_STOP_CLEAN_BEFORE_DUMP"] = "1"
+    if SESSION.processor is not None and SESSION.processor_started:
+        SESSION.processor.link.tell("client", version=framework_type)
 
 
 def get_mindio_export_version() -> str | None:
