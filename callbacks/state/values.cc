@@ -45,9 +45,9 @@ Json JsonOf(const Value& value) {
 }
 
 // Takes the one flat object of values from a parser that goes no deeper than that.
-class Reader : public nlohmann::json_sax<Json> {
+class ValuesReader : public nlohmann::json_sax<Json> {
  public:
-  explicit Reader(Values* values) : values_(values) {}
+  explicit ValuesReader(Values* values) : values_(values) {}
   const std::string& wrong() const { return wrong_; }
 
   bool null() override { return Take(std::monostate()); }
@@ -144,7 +144,7 @@ Result<Values> Values::Decode(std::string_view bytes) {
   const auto bad = [](const std::string& what) { return Status(StatusCode::kDataLoss, "values: " + what); };
   if (!AreIn(bytes)) return bad("the bytes do not begin with 'kintsugi.values 1'");
   Values values;
-  Reader reader(&values);
+  ValuesReader reader(&values);
   const std::string_view text = bytes.substr(kMark.size());
   if (!Json::sax_parse(text.begin(), text.end(), &reader)) return bad(reader.wrong());
   return values;

@@ -10,7 +10,7 @@
 namespace kintsugi::aoa {
 namespace {
 
-constexpr int kStage = 6;
+constexpr int kFusedStage = 6;
 
 struct Heads {
   int64_t query = 0;      // num_heads
@@ -77,7 +77,7 @@ class FusedMacro {
                             statement_.fused->text == "fused_ffn"   ? "fused_ffn"
                             : statement_.fused->text == "fused_qkv" ? "fused_qkv"
                                                                     : "fused_qkv_old",
-                            kStage);
+                            kFusedStage);
     made.equal_parts = true;
     made.left = std::move(left);
     made.right = std::move(right);

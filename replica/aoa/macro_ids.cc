@@ -6,7 +6,7 @@
 namespace kintsugi::aoa {
 namespace {
 
-constexpr int kStage = 1;
+constexpr int kIdsStage = 1;
 
 struct Kind {
   const char* name;
@@ -214,7 +214,7 @@ class IdExpander {
         else
           right_ids[0].text = std::to_string(layer - 1);
       }
-      Statement made = Derive(statement, kind_.name, kStage);
+      Statement made = Derive(statement, kind_.name, kIdsStage);
       made.attributes = statement->attributes;
       made.fused = statement->fused;
       Fill(left, statement->left, left_ids, &made.left);

@@ -15,13 +15,8 @@
 namespace kintsugi::formats {
 namespace {
 
-constexpr uint64_t kWindowBytes = 4 << 20;
+constexpr uint64_t kCompareWindowBytes = 4 << 20;
 constexpr uint64_t kDropBytes = uint64_t{256} << 20;
-
-bool IsWanted(const std::vector<std::string>& only, const std::string& key) {
-  return only.empty() ||
-         std::any_of(only.begin(), only.end(), [&](const auto& glob) { return MatchesGlob(glob, key); });
-}
 
 std::string Describe(const CatalogTensor& tensor) {
   return std::string(DTypeName(tensor.dtype)) + " " + DescribeShape(tensor.shape);
@@ -104,8 +99,8 @@ uint64_t BytesOf(const Content& content) {
 Status CompareTensors(const Catalog& left, const Catalog& right, const Content& both, const CompareOptions& options,
                       Comparison* result) {
   const std::vector<WantedBox> wanted = Whole(both);
-  KINTSUGI_ASSIGN_OR_RETURN(const auto a, WindowPlan::Make(both, wanted, left, nullptr, kWindowBytes));
-  KINTSUGI_ASSIGN_OR_RETURN(const auto b, WindowPlan::Make(both, wanted, right, nullptr, kWindowBytes));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto a, WindowPlan::Make(both, wanted, left, nullptr, kCompareWindowBytes));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto b, WindowPlan::Make(both, wanted, right, nullptr, kCompareWindowBytes));
   std::vector<uint8_t> x(a->window_bytes_max()), y(a->window_bytes_max());
   const uint64_t total = BytesOf(both);
   uint64_t since_drop = 0;
@@ -246,8 +241,8 @@ Result<std::optional<Difference>> CompareWithin(const Catalog& catalog, const st
     return std::optional(found);
   }
   const Content one = {*a}, other = {*b};
-  KINTSUGI_ASSIGN_OR_RETURN(const auto x, WindowPlan::Make(one, Whole(one), catalog, nullptr, kWindowBytes));
-  KINTSUGI_ASSIGN_OR_RETURN(const auto y, WindowPlan::Make(other, Whole(other), catalog, nullptr, kWindowBytes));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto x, WindowPlan::Make(one, Whole(one), catalog, nullptr, kCompareWindowBytes));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto y, WindowPlan::Make(other, Whole(other), catalog, nullptr, kCompareWindowBytes));
   std::vector<uint8_t> left_bytes(x->window_bytes_max()), right_bytes(y->window_bytes_max());
   for (uint32_t w = x->first_window(0); w < x->end_window(0); ++w) {
     const uint64_t size = x->BytesOf(w);
@@ -265,7 +260,7 @@ Result<std::map<std::string, uint64_t>> LogicalDigests(const Catalog& catalog,
                                                        const std::function<void(uint64_t, uint64_t)>& progress) {
   const Content& content = catalog.tensors();
   const std::vector<WantedBox> wanted = Whole(content);
-  KINTSUGI_ASSIGN_OR_RETURN(const auto plan, WindowPlan::Make(content, wanted, catalog, nullptr, kWindowBytes));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto plan, WindowPlan::Make(content, wanted, catalog, nullptr, kCompareWindowBytes));
   std::vector<uint8_t> buffer(plan->window_bytes_max());
   std::map<std::string, uint64_t> digests;
   uint64_t done = 0, since_drop = 0;

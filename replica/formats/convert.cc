@@ -12,11 +12,6 @@
 namespace kintsugi::formats {
 namespace {
 
-bool IsWanted(const std::vector<std::string>& only, const std::string& key) {
-  return only.empty() ||
-         std::any_of(only.begin(), only.end(), [&](const auto& glob) { return MatchesGlob(glob, key); });
-}
-
 Result<aoa::Engine> BuildEngine(const Catalog& source, const std::vector<std::string>& statements) {
   return aoa::Engine::Build({statements, plan::TensorsOf(source.metadata()), std::nullopt, {}});
 }

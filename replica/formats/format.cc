@@ -145,6 +145,10 @@ bool MatchesGlob(std::string_view glob, std::string_view name) {
   return g == glob.size();
 }
 
+bool IsWanted(const std::vector<std::string>& only, std::string_view name) {
+  return only.empty() || std::any_of(only.begin(), only.end(), [&](const auto& glob) { return MatchesGlob(glob, name); });
+}
+
 std::vector<uint32_t> OwnersOf(const Content& content) {
   std::unordered_map<std::string_view, uint32_t> numbers;
   for (uint32_t i = 0; i < content.size(); ++i) numbers.emplace(content[i].key, i);

@@ -101,5 +101,7 @@ std::vector<uint32_t> OwnersOf(const Content& content);
 std::vector<layout::Box> CutsOf(const CatalogTensor& tensor, const LayOptions& options);
 // '*' any characters, '?' one; the whole name must fit.
 KINTSUGI_EXPORT bool MatchesGlob(std::string_view glob, std::string_view name);
+// One of `only` matches, or there is none: everything is wanted.
+KINTSUGI_EXPORT bool IsWanted(const std::vector<std::string>& only, std::string_view name);
 
 }  // namespace kintsugi::formats

@@ -9,7 +9,7 @@
 namespace kintsugi::formats {
 namespace {
 
-constexpr uint64_t kWindowBytes = 8 << 20;
+constexpr uint64_t kSumWindowBytes = 8 << 20;
 constexpr uint64_t kDropBytes = 256 << 20;
 
 Status Compare(const Catalog& catalog, const CatalogTensor& tensor, uint64_t found) {
@@ -86,7 +86,7 @@ Result<uint64_t> VerifyTensorSums(const Catalog& catalog, const PieceSums& read,
     wanted.push_back({static_cast<uint32_t>(content.size()), layout::WholeBox(tensor.shape)});
     content.push_back(tensor);
   }
-  KINTSUGI_ASSIGN_OR_RETURN(const auto plan, WindowPlan::Make(content, wanted, catalog, nullptr, kWindowBytes));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto plan, WindowPlan::Make(content, wanted, catalog, nullptr, kSumWindowBytes));
   std::vector<uint8_t> buffer(plan->window_bytes_max());
   uint64_t since_drop = 0;
   for (uint32_t i = 0; i < content.size(); ++i) {

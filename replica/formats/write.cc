@@ -28,7 +28,7 @@ using checkpoint::WritableFile;
 // Bytes below this are gathered, larger runs are written from where they lie.
 constexpr uint64_t kGatherBytes = 1 << 20;
 constexpr uint64_t kWriteBytes = 4 << 20;
-constexpr uint64_t kWindowBytes = 8 << 20;
+constexpr uint64_t kWriteWindowBytes = 8 << 20;
 // Of a window, at once: what was hashed is still in the near cache when it is written.
 constexpr uint64_t kPassBytes = 1 << 20;
 
@@ -145,7 +145,7 @@ class Writing {
     const uint64_t memory = std::max(options_.memory_bytes, kMemoryBytesMin) / 2;
     threads_ = static_cast<int>(std::clamp<uint64_t>(memory / (2 * kWriteBytes), 1, static_cast<uint64_t>(threads_)));
     const uint64_t window =
-        std::clamp<uint64_t>(memory / static_cast<uint64_t>(2 * threads_), kGatherBytes, kWindowBytes);
+        std::clamp<uint64_t>(memory / static_cast<uint64_t>(2 * threads_), kGatherBytes, kWriteWindowBytes);
     KINTSUGI_ASSIGN_OR_RETURN(plan_, WindowPlan::Make(tensors_, wanted, source_, engine, window));
     return Status::Ok();
   }

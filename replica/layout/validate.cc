@@ -28,7 +28,7 @@ std::string LengthsOf(const Point& lengths, int axes) {
 }
 
 std::string KindOf(const KeyMeta& key) { return key.kind == KeyKind::kObject ? "an object" : "a tensor"; }
-std::string ShapeOf(const KeyMeta& key) { return LengthsOf(key.global_shape, key.axes); }
+std::string GlobalShapeOf(const KeyMeta& key) { return LengthsOf(key.global_shape, key.axes); }
 std::string GridOf(const KeyMeta& key) { return key.is_grid ? LengthsOf(key.fragments, key.axes) : "none"; }
 
 std::optional<LayoutError> CheckAgreement(const Metadata& metadata, std::span<const KeyMeta> same_name) {
@@ -46,7 +46,7 @@ std::optional<LayoutError> CheckAgreement(const Metadata& metadata, std::span<co
     if (a.dtype != b.dtype)
       return differ(ErrorCode::kDTypeDiffers, "dtype", std::string(DTypeName(a.dtype)),
                     std::string(DTypeName(b.dtype)));
-    if (ShapeOf(a) != ShapeOf(b)) return differ(ErrorCode::kGlobalShape, "global shape", ShapeOf(a), ShapeOf(b));
+    if (GlobalShapeOf(a) != GlobalShapeOf(b)) return differ(ErrorCode::kGlobalShape, "global shape", GlobalShapeOf(a), GlobalShapeOf(b));
     if (GridOf(a) != GridOf(b)) return differ(ErrorCode::kGrid, "axis fragmentations", GridOf(a), GridOf(b));
     return differ(ErrorCode::kFlags, "allow_shape_mismatch", a.allow_shape_mismatch ? "true" : "false",
                   b.allow_shape_mismatch ? "true" : "false");
@@ -62,7 +62,7 @@ std::optional<LayoutError> CheckSize(const Metadata& metadata, const KeyMeta& ke
                      key.name,
                      {LowestRank(metadata, key)},
                      key.Whole(),
-                     Describe(key) + ": global shape " + ShapeOf(key) + " of " + std::string(DTypeName(key.dtype)) +
+                     Describe(key) + ": global shape " + GlobalShapeOf(key) + " of " + std::string(DTypeName(key.dtype)) +
                          " on " + DescribeRanks({LowestRank(metadata, key)}) +
                          " has more bytes than 63 bits can count"};
 }

@@ -23,7 +23,7 @@ namespace {
 using checkpoint::SumGatherer;
 using checkpoint::TensorSum;
 
-constexpr size_t kKeysNamed = 8;
+constexpr size_t kTensorsNamed = 8;
 
 // A shard that this rank holds of the stored tensor `number`.
 struct Held {
@@ -223,9 +223,9 @@ std::string SumsCompared::Note() const {
   std::string note = "event=resume_sums compared=" + std::to_string(equal);
   if (not_compared.empty()) return note;
   note += " not_compared=\"";
-  for (size_t i = 0; i < std::min(not_compared.size(), kKeysNamed); ++i)
+  for (size_t i = 0; i < std::min(not_compared.size(), kTensorsNamed); ++i)
     note += (i ? ", '" : "'") + PrintableKey(not_compared[i]) + "'";
-  if (not_compared.size() > kKeysNamed) note += " and " + std::to_string(not_compared.size() - kKeysNamed) + " more";
+  if (not_compared.size() > kTensorsNamed) note += " and " + std::to_string(not_compared.size() - kTensorsNamed) + " more";
   return note + "\" why=\"no stored tensor is held there as it is, each element once\"";
 }
 

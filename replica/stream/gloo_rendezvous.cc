@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint32_t kVersion = 1;
 // Gloo's own timeout closes every pair of a context, healthy ones too: it must never fire. The runtime aborts instead.
-constexpr std::chrono::milliseconds kNever = std::chrono::hours(24);
+constexpr std::chrono::milliseconds kNoTimeout = std::chrono::hours(24);
 
 using gloo::transport::tcp::Address;
 
@@ -46,9 +46,9 @@ bool Dials(const Address& self, const Address& peer) {
 }
 
 // A context whose pairs are made here instead of by Gloo's rendezvous.
-class Context final : public gloo::Context {
+class OwnContext final : public gloo::Context {
  public:
-  Context(int rank, int size, const GlooDevice& device) : gloo::Context(rank, size) {
+  OwnContext(int rank, int size, const GlooDevice& device) : gloo::Context(rank, size) {
     device_ = device;
     transportContext_ = connecting_ = device->CreateConnecting(rank, size);
   }
@@ -81,7 +81,7 @@ class Rendezvous {
     }
     std::vector<std::shared_ptr<gloo::Context>> contexts;
     for (Joining& joining : joining_) {
-      joining.context->setTimeout(kNever);
+      joining.context->setTimeout(kNoTimeout);
       contexts.push_back(std::move(joining.context));
     }
     return contexts;
@@ -91,7 +91,7 @@ class Rendezvous {
   struct Joining {
     const GlooMembers* members = nullptr;
     int rank = 0;
-    std::shared_ptr<Context> context;
+    std::shared_ptr<OwnContext> context;
     std::map<int, std::vector<char>> listeners;  // for each peer within the group
   };
   // One pair that is to be connected.
@@ -129,10 +129,10 @@ class Rendezvous {
       const int size = static_cast<int>(ranks.size());
       joining.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), join_.rank) - ranks.begin());
       Name(joining);
-      joining.context = std::make_shared<Context>(joining.rank, size, join_.device);
+      joining.context = std::make_shared<OwnContext>(joining.rank, size, join_.device);
       // Zero would mean "for ever" to Gloo.
       joining.context->transport().setTimeout(
-          std::clamp<std::chrono::milliseconds>(left, std::chrono::milliseconds(1), kNever));
+          std::clamp<std::chrono::milliseconds>(left, std::chrono::milliseconds(1), kNoTimeout));
       for (const int peer : GlooNeighbours(joining.rank, size, joining.members->pairs)) {
         auto& pair = joining.context->transport().createPair(peer);
         pair->setLocalRank(0);

@@ -10,7 +10,7 @@
 namespace kintsugi {
 namespace {
 
-constexpr uint64_t kPieceBytes = 1 << 20;
+constexpr uint64_t kInProcessPieceBytes = 1 << 20;
 // Messages up to this size are kept, so that their sender goes on at once; of larger ones the receiver copies straight
 // from the sender's memory while the sender waits.
 constexpr uint64_t kKeptBytes = 64 * 1024;
@@ -86,13 +86,13 @@ class InProcessLink final : public Link {
     message->taken = true;
     Status status;
     // In pieces, between which the lock is taken to see whether either side gave up.
-    for (uint64_t at = 0; at < size_bytes; at += kPieceBytes) {
+    for (uint64_t at = 0; at < size_bytes; at += kInProcessPieceBytes) {
       if (aborted_) status = internal::LinkAborted(*this, "receive");
       if (status.ok() && message->withdrawn)
         status = internal::LinkPeerGone(*this, "receive", "the rank took the message back");
       if (!status.ok()) break;
       lock.Unlock();
-      CopyPiece(static_cast<uint8_t*>(data) + at, message->data + at, std::min(kPieceBytes, size_bytes - at), observer);
+      CopyPiece(static_cast<uint8_t*>(data) + at, message->data + at, std::min(kInProcessPieceBytes, size_bytes - at), observer);
       lock.Lock();
     }
     message->taken = false;
@@ -113,8 +113,8 @@ class InProcessLink final : public Link {
 
  private:
   static void Observe(const Message& message, PieceObserver& observer) {
-    for (uint64_t at = 0; at < message.size_bytes; at += kPieceBytes)
-      observer.Passed(message.data + at, std::min(kPieceBytes, message.size_bytes - at));
+    for (uint64_t at = 0; at < message.size_bytes; at += kInProcessPieceBytes)
+      observer.Passed(message.data + at, std::min(kInProcessPieceBytes, message.size_bytes - at));
   }
 
   void Close() {

@@ -15,7 +15,7 @@
 namespace kintsugi {
 namespace {
 
-constexpr uint64_t kPieceBytes = 1 << 20;         // between two looks at the flags
+constexpr uint64_t kSharedPieceBytes = 1 << 20;         // between two looks at the flags
 constexpr uint64_t kPopulateBytes = 16 << 20;     // page tables of a mapped file are filled this far ahead
 constexpr uint64_t kDirectBytes = 64 * 1024;      // below this a copy through the ring beats the round trip
 constexpr int kSpins = 64;                        // some 4 microseconds
@@ -171,8 +171,8 @@ class SharedMemoryLink final : public Link {
     ring.headers[count % SharedRing::kSlots] = header;
     Produce();
     // The receiver copies meanwhile.
-    for (uint64_t at = 0; observer && at < header.message_bytes && !aborted_.load(); at += kPieceBytes)
-      observer->Passed(data + at, std::min(kPieceBytes, header.message_bytes - at));
+    for (uint64_t at = 0; observer && at < header.message_bytes && !aborted_.load(); at += kSharedPieceBytes)
+      observer->Passed(data + at, std::min(kSharedPieceBytes, header.message_bytes - at));
     KINTSUGI_RETURN_IF_ERROR(Wait(call, ring.space, [&] { return ring.consumed.load() > count; }));
     const bool taken = ring.headers[count % SharedRing::kSlots].refused == 0;
     if (!taken) files_refused_ = true;
@@ -192,7 +192,7 @@ class SharedMemoryLink final : public Link {
         Close();
         return {StatusCode::kDataLoss, "the ring shared with rank " + peer_.ToString() + " is damaged"};
       }
-      if (at % kPieceBytes == 0) FillFreshPages(target + at, std::min(kPieceBytes, size_bytes - at));
+      if (at % kSharedPieceBytes == 0) FillFreshPages(target + at, std::min(kSharedPieceBytes, size_bytes - at));
       if (part > 0) CopyIn(target + at, segment_.slot(1 - end_, count), part, observer);
       Consume();
       at += part;
@@ -206,11 +206,11 @@ class SharedMemoryLink final : public Link {
     auto source = peer_memory_.Map({.fd = header.fd, .inode = header.inode, .device = header.device}, header.place,
                                    header.message_bytes);
     if (!source.ok()) return false;
-    for (uint64_t at = 0; at < header.message_bytes; at += kPieceBytes) {
+    for (uint64_t at = 0; at < header.message_bytes; at += kSharedPieceBytes) {
       if (aborted_.load()) return internal::LinkAborted(*this, call.what);
       if (at % kPopulateBytes == 0)
         PeerMemory::Populate(*source + at, std::min(kPopulateBytes, header.message_bytes - at));
-      const uint64_t part = std::min(kPieceBytes, header.message_bytes - at);
+      const uint64_t part = std::min(kSharedPieceBytes, header.message_bytes - at);
       FillFreshPages(target + at, part);
       CopyIn(target + at, *source + at, part, observer);
       // A sender that gave up may change its memory: it closes first, so bytes copied before this look are good.

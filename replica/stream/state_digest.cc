@@ -7,7 +7,7 @@
 namespace kintsugi {
 namespace {
 
-constexpr uint64_t kPieceBytes = 4 * kStreamBlockBytes;
+constexpr uint64_t kDigestPieceBytes = 4 * kStreamBlockBytes;
 
 class Digester {
  public:
@@ -47,11 +47,11 @@ class Digester {
       return device_->BlockSums(memory.data, memory.size_bytes, kStreamBlockBytes, checksums_.data(), limit);
     }
     if (!buffer_) {
-      KINTSUGI_ASSIGN_OR_RETURN(buffer_, device_->AllocateHost(kPieceBytes));
+      KINTSUGI_ASSIGN_OR_RETURN(buffer_, device_->AllocateHost(kDigestPieceBytes));
     }
     const auto* data = static_cast<const uint8_t*>(memory.data);
-    for (uint64_t at = 0; at < memory.size_bytes; at += kPieceBytes) {
-      const uint64_t piece = std::min(kPieceBytes, memory.size_bytes - at);
+    for (uint64_t at = 0; at < memory.size_bytes; at += kDigestPieceBytes) {
+      const uint64_t piece = std::min(kDigestPieceBytes, memory.size_bytes - at);
       KINTSUGI_RETURN_IF_ERROR(device_->Read(buffer_.get(), data + at, piece, limit));
       KINTSUGI_RETURN_IF_ERROR(SumHost(buffer_.get(), piece));
     }

@@ -21,7 +21,7 @@ namespace kintsugi {
 namespace {
 
 // What an observer is shown at a time: half of a core's second-level cache, so that its bytes are still there.
-constexpr uint64_t kPieceBytes = 512 << 10;
+constexpr uint64_t kTcpPieceBytes = 512 << 10;
 // Of the socket, each way; the kernel takes twice of it. More than what a third-level cache holds beside the pieces is slower.
 constexpr int kBufferBytes = 1 << 20;
 // Bytes of a peer's that nobody will read, thrown away at the end at most.
@@ -62,10 +62,10 @@ class TcpLink final : public Link {
               PieceObserver* observer) override {
     const Wait wait{"send", SteadyClock::SteadyNow(), deadline};
     const auto* data = static_cast<const uint8_t*>(memory.data) + offset;
-    const uint64_t first = std::min(kPieceBytes, size_bytes);
+    const uint64_t first = std::min(kTcpPieceBytes, size_bytes);
     KINTSUGI_RETURN_IF_ERROR(Write(&size_bytes, sizeof(size_bytes), data, first, wait));
     for (uint64_t at = 0; at < size_bytes;) {
-      const uint64_t piece = std::min(kPieceBytes, size_bytes - at);
+      const uint64_t piece = std::min(kTcpPieceBytes, size_bytes - at);
       if (at > 0) KINTSUGI_RETURN_IF_ERROR(Write(nullptr, 0, data + at, piece, wait));
       if (observer) observer->Passed(data + at, piece);
       at += piece;
@@ -79,7 +79,7 @@ class TcpLink final : public Link {
     KINTSUGI_RETURN_IF_ERROR(Read(&length, sizeof(length), wait));
     if (length != size_bytes) return internal::LinkSizeMismatch(*this, size_bytes, length);
     for (uint64_t at = 0; at < size_bytes;) {
-      const uint64_t piece = std::min(kPieceBytes, size_bytes - at);
+      const uint64_t piece = std::min(kTcpPieceBytes, size_bytes - at);
       auto* target = static_cast<uint8_t*>(data) + at;
       FillFreshPages(target, piece);
       KINTSUGI_RETURN_IF_ERROR(Read(target, piece, wait));

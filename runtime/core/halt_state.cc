@@ -9,10 +9,10 @@ namespace {
 
 using enum HaltState;
 
-constexpr std::array<std::string_view, kHaltStateCount> kNames = {"NONE", "ANSWERS", "MAJORITY",
-                                                                  "AWAY", "PARKING", "AWAY_LATE"};
+constexpr std::array<std::string_view, kHaltStateCount> kHaltStateNames = {"NONE", "ANSWERS", "MAJORITY",
+                                                                           "AWAY", "PARKING", "AWAY_LATE"};
 
-constexpr std::array<std::pair<HaltState, HaltState>, 17> kTransitions = {{
+constexpr std::array<std::pair<HaltState, HaltState>, 17> kHaltStateTransitions = {{
     {kNone, kAnswers},
     {kAnswers, kAnswers},  // a fault in any state locks all again
     {kMajority, kAnswers},
@@ -34,11 +34,12 @@ constexpr std::array<std::pair<HaltState, HaltState>, 17> kTransitions = {{
 
 }  // namespace
 
-std::string_view HaltStateName(HaltState state) { return kNames[static_cast<size_t>(state)]; }
+std::string_view HaltStateName(HaltState state) { return kHaltStateNames[static_cast<size_t>(state)]; }
 
 bool IsTransition(HaltState from, HaltState to) {
   if (to == kNone) return true;  // the repair is chosen, or the run ends
-  return std::find(kTransitions.begin(), kTransitions.end(), std::pair{from, to}) != kTransitions.end();
+  const auto& table = kHaltStateTransitions;
+  return std::find(table.begin(), table.end(), std::pair{from, to}) != table.end();
 }
 
 }  // namespace kintsugi::core

@@ -11,9 +11,9 @@ namespace {
 
 using enum Evidence;
 
-constexpr std::array<std::string_view, 3> kNames = {"SUSPECTED", "LOST", "PROVEN"};
+constexpr std::array<std::string_view, 3> kEvidenceNames = {"SUSPECTED", "LOST", "PROVEN"};
 
-constexpr std::array<std::pair<Evidence, Evidence>, 5> kTransitions = {{
+constexpr std::array<std::pair<Evidence, Evidence>, 5> kEvidenceTransitions = {{
     {kSuspected, kLost},  // the first signal of all
     {kLost, kSuspected},  // a collective failed beside it: coming back does not heal that
     {kSuspected, kProven},
@@ -38,7 +38,8 @@ std::vector<RungReason> ReasonsOf(const IncidentRecord& record) {
 }
 
 bool IsTransition(Evidence from, Evidence to) {
-  return std::find(kTransitions.begin(), kTransitions.end(), std::pair{from, to}) != kTransitions.end();
+  const auto& table = kEvidenceTransitions;
+  return std::find(table.begin(), table.end(), std::pair{from, to}) != table.end();
 }
 
 IncidentRecord& IncidentCase::record() {
@@ -63,9 +64,10 @@ IncidentRecord IncidentCase::Close() {
 }
 
 void IncidentCase::SetEvidence(Evidence to) {
-  KINTSUGI_CHECK(record_ && IsTransition(evidence_, to), "no transition of an incident's evidence " +
-                                                             std::string(kNames[static_cast<size_t>(evidence_)]) +
-                                                             " -> " + std::string(kNames[static_cast<size_t>(to)]));
+  KINTSUGI_CHECK(record_ && IsTransition(evidence_, to),
+                 "no transition of an incident's evidence " +
+                     std::string(kEvidenceNames[static_cast<size_t>(evidence_)]) + " -> " +
+                     std::string(kEvidenceNames[static_cast<size_t>(to)]));
   evidence_ = to;
 }
 

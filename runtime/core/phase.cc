@@ -9,15 +9,15 @@ namespace {
 
 using enum Phase;
 
-constexpr std::array<std::string_view, kPhaseCount> kNames = {"RUNNING", "CONFIRM", "LOCK",   "STOP",     "CLEAN",
-                                                              "ADMIT",   "REBUILD", "REPAIR", "VERIFY",   "ROLLBACK",
-                                                              "DUMP",    "RENAME",  "ENDED"};
+constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {"RUNNING", "CONFIRM", "LOCK",   "STOP",   "CLEAN",
+                                                                   "ADMIT",   "REBUILD", "REPAIR", "VERIFY", "ROLLBACK",
+                                                                   "DUMP",    "RENAME",  "ENDED"};
 
-constexpr std::array<std::pair<Phase, Phase>, 26> kTransitions = {{
+constexpr std::array<std::pair<Phase, Phase>, 26> kPhaseTransitions = {{
     {kRunning, kConfirm},
     {kConfirm, kRunning},  // a healed gap: no new generation
     {kConfirm, kLock},
-    {kAdmit, kConfirm},    // a fault while the run starts
+    {kAdmit, kConfirm},  // a fault while the run starts
     {kLock, kStop},
     {kStop, kClean},
     {kClean, kAdmit},
@@ -45,11 +45,11 @@ constexpr std::array<std::pair<Phase, Phase>, 26> kTransitions = {{
 
 }  // namespace
 
-std::string_view PhaseName(Phase phase) { return kNames[static_cast<size_t>(phase)]; }
+std::string_view PhaseName(Phase phase) { return kPhaseNames[static_cast<size_t>(phase)]; }
 
 bool IsTransition(Phase from, Phase to) {
   if (to == kEnded) return from != kEnded;
-  return std::find(kTransitions.begin(), kTransitions.end(), std::pair{from, to}) != kTransitions.end();
+  return std::find(kPhaseTransitions.begin(), kPhaseTransitions.end(), std::pair{from, to}) != kPhaseTransitions.end();
 }
 
 }  // namespace kintsugi::core

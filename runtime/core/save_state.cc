@@ -9,11 +9,11 @@ namespace {
 
 using enum SaveState;
 
-constexpr std::array<std::string_view, kSaveStateCount> kNames = {"NONE",      "ARMING",      "GATHERING", "PAUSED",
-                                                                  "VERIFYING", "RESCUING",    "COMPARING", "WRITING",
-                                                                  "RENAMING",  "FINAL_VERIFY"};
+constexpr std::array<std::string_view, kSaveStateCount> kSaveStateNames = {
+    "NONE",     "ARMING",    "GATHERING", "PAUSED",   "VERIFYING",
+    "RESCUING", "COMPARING", "WRITING",   "RENAMING", "FINAL_VERIFY"};
 
-constexpr std::array<std::pair<SaveState, SaveState>, 18> kTransitions = {{
+constexpr std::array<std::pair<SaveState, SaveState>, 18> kSaveStateTransitions = {{
     {kNone, kArming},     // a save was asked for
     {kNone, kGathering},  // a last one, of the step at which all have finished
     {kNone, kVerifying},  // all are parked at a step at which replicas are compared
@@ -36,11 +36,12 @@ constexpr std::array<std::pair<SaveState, SaveState>, 18> kTransitions = {{
 
 }  // namespace
 
-std::string_view SaveStateName(SaveState state) { return kNames[static_cast<size_t>(state)]; }
+std::string_view SaveStateName(SaveState state) { return kSaveStateNames[static_cast<size_t>(state)]; }
 
 bool IsTransition(SaveState from, SaveState to) {
   if (to == kNone) return true;  // it is done, it failed, or an incident overtakes it
-  return std::find(kTransitions.begin(), kTransitions.end(), std::pair{from, to}) != kTransitions.end();
+  const auto& table = kSaveStateTransitions;
+  return std::find(table.begin(), table.end(), std::pair{from, to}) != table.end();
 }
 
 }  // namespace kintsugi::core

@@ -8,7 +8,7 @@
 namespace kintsugi {
 namespace {
 
-constexpr Duration kConnectLimit = std::chrono::seconds(2);
+constexpr Duration kVoterLimit = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -97,7 +97,7 @@ void Electorate::Open(int node, const wire::NodePlace& place, Line* line) {
   Result<std::unique_ptr<net::Client>> client = net::Client::Create(io_, options, secret_, std::move(handlers));
   if (!client.ok()) return log_->Write(LogLevel::kWarning, LogLine("no_line", {{"why", client.status().message()}}));
   line->client = std::move(client).value();
-  (void)line->client->Connect(place.address, place.port, SteadyClock::SteadyNow() + kConnectLimit);
+  (void)line->client->Connect(place.address, place.port, SteadyClock::SteadyNow() + kVoterLimit);
 }
 
 }  // namespace kintsugi

@@ -22,7 +22,7 @@ constexpr size_t kReadBufferBytes = 64u << 10;
 constexpr int kAcceptsPerTurn = 32;
 constexpr int kPatienceWithSpeakers = 4;
 // After the system had no descriptor or memory for another connection.
-constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+constexpr Duration kServerAcceptPause = std::chrono::milliseconds(100);
 
 // Connections never take the last descriptors: the process opens others too (its ranks' processes, its log).
 ServerOptions FitToDescriptors(ServerOptions options) {
@@ -142,7 +142,7 @@ void Server::Impl::AcceptSome() {
       Adopt(std::move(fd));
       continue;
     }
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return PauseAccepting(kAcceptPause);
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return PauseAccepting(kServerAcceptPause);
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
   }
   WaitAcceptable();

@@ -129,7 +129,8 @@ static void* operate(void* context) {
   ask_for(h, "{\"command\": \"inject\", \"spec\": \"throw:1@1:forward\"}", "\"id\":0");
   ask_for(h, request, "\"id\":1");
   await(h, KINTSUGI_EVENT_INCIDENT, "\"path\":\"retry\"");
-  ask_for(h, "{\"command\": \"incidents\"}", "\"over\":true,\"path\":\"retry\"");
+  ask_for(h, "{\"command\": \"incidents\"}", "\"over\":true,");
+  ask_for(h, "{\"command\": \"incidents\"}", "\"path\":\"retry\",");
   ask_for(h, "{\"command\": \"replace\", \"rank\": 2, \"wait\": false}", "{\"ok\":true,\"rank\":2}");
   await(h, KINTSUGI_EVENT_INCIDENT, "\"path\":\"respawn\"");
   ask_for(h, "{\"command\": \"incidents\"}", "an operator asked for a new process of rank 2");

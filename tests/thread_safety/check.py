@@ -78,6 +78,15 @@ def meets(source):
     return HEADER in named or any(HEADER in includes(header) for header in named)
 
 
+def one_by_one(entries):
+    """Each source of the build with the command that compiles it, also where that compiles others together with it (KINTSUGI_UNITY)."""
+    for entry in entries:
+        file = Path(entry["file"])
+        names = re.findall(r'#include "(.+)"', file.read_text(encoding="utf-8")) if file.parent.name == "together" else [file]
+        for name in names:
+            yield {**entry, "file": str(ROOT / name)}
+
+
 def sources_of_the_product(entries):
     """Sources of the build and the headers beside them, but for the header itself."""
     folders = {os.path.dirname(os.path.relpath(entry["file"], ROOT)) for entry in entries}
@@ -127,7 +136,7 @@ def main():
         missed = plant(options.clang)
         print("\n".join(missed) or f"{len(PLANTED)} planted mistakes were found")
         return 1 if missed else 0
-    entries = json.loads((options.build / "compile_commands.json").read_text(encoding="utf-8"))
+    entries = list(one_by_one(json.loads((options.build / "compile_commands.json").read_text(encoding="utf-8"))))
     sources = {}
     for entry in entries:
         name = os.path.relpath(entry["file"], ROOT)

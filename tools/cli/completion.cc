@@ -41,7 +41,7 @@ std::string Summary(const std::string& description) {
 }
 
 // Within single quotes of a shell.
-std::string Quoted(const std::string& text) {
+std::string QuotedForShell(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
@@ -65,7 +65,7 @@ std::string Bash(const CLI::App& app) {
     for (const CLI::App* child : place.app->get_subcommands(nullptr)) line += " " + child->get_name();
     for (const CLI::Option* option : place.app->get_options())
       for (const std::string& name : NamesOf(*option)) line += " " + name;
-    words += "    '" + place.path + "') words=" + Quoted(line) + " ;;\n";
+    words += "    '" + place.path + "') words=" + QuotedForShell(line) + " ;;\n";
   }
   return "# bash completion of kintsugi; made by `kintsugi completion bash`.\n"
          "_kintsugi() {\n"
@@ -99,7 +99,7 @@ std::string Zsh(const CLI::App& app) {
     std::string arguments;
     for (const CLI::Option* option : place.app->get_options())
       for (const std::string& option_name : NamesOf(*option))
-        arguments += " \\\n    " + Quoted(option_name + "[" + Escaped(Summary(option->get_description())) + "]" +
+        arguments += " \\\n    " + QuotedForShell(option_name + "[" + Escaped(Summary(option->get_description())) + "]" +
                                           (option->get_items_expected_max() > 0 ? ":value:_files" : ""));
     if (children.empty()) {
       functions += "  _arguments" + arguments + " \\\n    '*:::program:_normal'\n}\n";
@@ -109,7 +109,7 @@ std::string Zsh(const CLI::App& app) {
                  " \\\n    '1: :->command' '*:: :->rest'\n"
                  "  case $state in\n  command)\n    local -a commands=(";
     for (const CLI::App* child : children)
-      functions += "\n      " + Quoted(Escaped(child->get_name()) + ":" + Escaped(Summary(child->get_description())));
+      functions += "\n      " + QuotedForShell(Escaped(child->get_name()) + ":" + Escaped(Summary(child->get_description())));
     functions += ")\n    _describe command commands ;;\n  rest)\n    case $line[1] in\n";
     for (const CLI::App* child : children)
       functions += "    " + child->get_name() + ") " + name + "_" + child->get_name() + " ;;\n";

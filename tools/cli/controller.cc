@@ -70,7 +70,7 @@ class StandAlone final : public ControllerHost {
 
 constexpr const char* kDefaultJob = "job";
 
-struct Options {
+struct ServeOptions {
   int world_size = 0;
   AttendanceOptions attendance;
   RunOptions run;  // with run.node.controllers: leads the launchers of several nodes
@@ -88,7 +88,7 @@ void RaiseDescriptorLimit() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-RunOptions OverLaunchers(const Options& options) {
+RunOptions OverLaunchers(const ServeOptions& options) {
   RunOptions run = options.run;
   if (options.job != kDefaultJob) run.node.job = options.job;
   if (run.node.controller_rank < 0) run.node.controller_rank = 0;
@@ -96,7 +96,7 @@ RunOptions OverLaunchers(const Options& options) {
 }
 
 // Of ranks that nobody here can start.
-Result<core::Policy> PolicyOf(const Options& options) {
+Result<core::Policy> PolicyOf(const ServeOptions& options) {
   KINTSUGI_ASSIGN_OR_RETURN(core::Policy policy, MakePolicy(options.run));
   policy.world_size = options.world_size;
   policy.can_spawn = false;
@@ -129,7 +129,7 @@ void AddLeadingOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--run-dir", o.run_dir, "With --rendezvous: folder of the control socket");
 }
 
-Status Serve(const Options& options, int& exit_code) {
+Status Serve(const ServeOptions& options, int& exit_code) {
   if (!options.run.node.controllers.empty()) {
     exit_code = RunAndReport(OverLaunchers(options), options.attendance);
     return Status::Ok();
@@ -175,7 +175,7 @@ Status Serve(const Options& options, int& exit_code) {
 }  // namespace
 
 void AddController(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ServeOptions>();
   RunOptions& run = options->run;
   run.save_dir.clear();
   CLI::App* command = app.add_subcommand("controller",

@@ -44,7 +44,7 @@ std::optional<json> Incidents(const ExplainOptions& options, int& exit_code) {
   return (*answer)["incidents"];
 }
 
-std::string Text(const json& of, const char* key) {
+std::string TextOf(const json& of, const char* key) {
   return of.contains(key) && of[key].is_string() ? of[key].get<std::string>() : "";
 }
 
@@ -59,10 +59,10 @@ std::string Milliseconds(const json& incident, const char* key) {
   return std::to_string(static_cast<int64_t>(incident[key].get<double>() + 0.5)) + " ms";
 }
 
-void Print(const json& incident) {
-  const std::string path = Text(incident, "path");
-  std::cout << "incident " << incident.value("id", 0) << ": " << Text(incident, "signal") << ", " << Ranks(incident)
-            << "\n  " << Text(incident, "cause") << "\n";
+void PrintIncident(const json& incident) {
+  const std::string path = TextOf(incident, "path");
+  std::cout << "incident " << incident.value("id", 0) << ": " << TextOf(incident, "signal") << ", " << Ranks(incident)
+            << "\n  " << TextOf(incident, "cause") << "\n";
   if (const std::string known = Milliseconds(incident, "detected_ms"); !known.empty()) {
     const std::string resumed = Milliseconds(incident, "resumed_ms");
     std::cout << "  known after " << known << ", " << (resumed.empty() ? "not resumed" : "all resumed after " + resumed)
@@ -72,9 +72,9 @@ void Print(const json& incident) {
     std::cout << "\n";
   }
   for (const json& reason : incident.value("reasons", json::array())) {
-    const std::string rung = Text(reason, "rung");
+    const std::string rung = TextOf(reason, "rung");
     std::cout << "    " << rung << std::string(rung.size() < 8 ? 8 - rung.size() : 1, ' ')
-              << (rung == path ? "CHOSEN   " : "refused  ") << Text(reason, "reason") << "\n";
+              << (rung == path ? "CHOSEN   " : "refused  ") << TextOf(reason, "reason") << "\n";
   }
   if (incident.value("reasons", json::array()).empty())
     std::cout << "    no rung was chosen" << (incident.value("over", true) ? ": the fault healed by itself" : " yet")
@@ -103,7 +103,7 @@ int Explain(const ExplainOptions& options) {
     return exit_code;
   }
   if (chosen.empty()) std::cout << "no incident so far" << std::endl;
-  for (const json& incident : chosen) Print(incident);
+  for (const json& incident : chosen) PrintIncident(incident);
   std::cout << std::flush;
   return exit_code;
 }

@@ -13,7 +13,7 @@
 namespace kintsugi::cli {
 namespace {
 
-Status Usage(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
+Status NodeUsage(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
 struct Place {
   std::string host;
@@ -27,7 +27,7 @@ Result<Place> ParsePlace(const std::string& option, const std::string& text, con
     const char* end = text.data() + text.size();
     if (std::from_chars(text.data() + colon + 1, end, port).ptr != end) port = 0;
   }
-  if (port < 1 || port > 65535) return Usage(option + " '" + text + "' is not HOST:PORT: " + hint);
+  if (port < 1 || port > 65535) return NodeUsage(option + " '" + text + "' is not HOST:PORT: " + hint);
   return Place{text.substr(0, colon), static_cast<uint16_t>(port)};
 }
 
@@ -58,7 +58,7 @@ Result<std::vector<net::HttpEndpoint>> ParseWitness(const std::string& text) {
   std::string plain;
   for (std::string one : Pieces(text)) {
     if (one.rfind(kHttps, 0) == 0)
-      return Usage(
+      return NodeUsage(
           "--witness '" + one +
           "': TLS to etcd is not spoken; give it a plain listener that only the nodes can reach, or a local proxy "
           "that speaks TLS (etcd grpc-proxy or stunnel)");
@@ -73,15 +73,15 @@ constexpr const char* kControllersHint = "name each controller's host and its ow
 Result<std::shared_ptr<const net::Secret>> ReadSecret(const std::string& file) {
   constexpr const char* kHowTo =
       "; make one with: (umask 077; head -c 32 /dev/urandom > FILE), and bring it to every node";
-  if (file.empty()) return Usage("--secret-file is missing: several nodes share one secret" + std::string(kHowTo));
+  if (file.empty()) return NodeUsage("--secret-file is missing: several nodes share one secret" + std::string(kHowTo));
   const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat found {};
   if (!fd.valid() || fstat(fd.get(), &found) != 0)
-    return Usage("--secret-file '" + file + "': " + std::strerror(errno) + kHowTo);
+    return NodeUsage("--secret-file '" + file + "': " + std::strerror(errno) + kHowTo);
   if ((found.st_mode & 077) != 0)
-    return Usage("--secret-file '" + file + "' can be read by others than its owner: chmod 600 '" + file + "'");
+    return NodeUsage("--secret-file '" + file + "' can be read by others than its owner: chmod 600 '" + file + "'");
   Result<std::shared_ptr<const net::Secret>> secret = net::Secret::FromFd(fd.get());
-  if (!secret.ok()) return Usage("--secret-file '" + file + "': " + secret.status().message() + kHowTo);
+  if (!secret.ok()) return NodeUsage("--secret-file '" + file + "': " + secret.status().message() + kHowTo);
   return secret;
 }
 
@@ -162,28 +162,28 @@ void AddNodeOptions(CLI::App& app, NodeOptions& o) {
 
 Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   if (o.spare_nodes > 0 && o.nodes_max != o.nodes + o.spare_nodes)
-    return Usage("--spare-nodes is for hosts that an engine gave; by hand write --nnodes N:M, or --spare-node");
+    return NodeUsage("--spare-nodes is for hosts that an engine gave; by hand write --nnodes N:M, or --spare-node");
   if (o.nodes == 1) {
     if (o.spare || o.nodes_max > 1)
-      return Usage("a spare node takes the place of one of several: a run of one node cannot have one");
-    if (!o.witness.empty()) return Usage("--witness decides between nodes: give --nnodes too");
+      return NodeUsage("a spare node takes the place of one of several: a run of one node cannot have one");
+    if (!o.witness.empty()) return NodeUsage("--witness decides between nodes: give --nnodes too");
     if (o.node_rank != 0 || !o.rendezvous.empty() || !o.controllers.empty())
-      return Usage("--node-rank, --rendezvous and --controller are for several nodes: give --nnodes too");
+      return NodeUsage("--node-rank, --rendezvous and --controller are for several nodes: give --nnodes too");
     return Status::Ok();
   }
   const int least = o.spare ? o.nodes : 0;
   const int most = o.spare ? o.nodes + core::kSpareNodesMax - 1 : o.nodes_max - 1;
   if (NodeRank(o) < least || NodeRank(o) > most)
-    return Usage("--node-rank " + std::to_string(o.node_rank) + " is outside 0 to " +
+    return NodeUsage("--node-rank " + std::to_string(o.node_rank) + " is outside 0 to " +
                  std::to_string(o.spare ? core::kSpareNodesMax - 1 : most) +
                  (o.spare ? "" : "; a spare says --spare-node, or --nnodes " + std::to_string(o.nodes) + ":M"));
-  if (o.spare_after <= 0) return Usage("--spare-after " + std::to_string(o.spare_after) + " is no time");
+  if (o.spare_after <= 0) return NodeUsage("--spare-after " + std::to_string(o.spare_after) + " is no time");
   if (o.rendezvous.empty() && o.controllers.empty())
-    return Usage("--rendezvous is missing: HOST:PORT of node 0, where " + std::to_string(o.nodes) +
+    return NodeUsage("--rendezvous is missing: HOST:PORT of node 0, where " + std::to_string(o.nodes) +
                  " nodes meet (or --controller, of those that lead)");
   if (!o.rendezvous.empty() && !o.controllers.empty())
-    return Usage("--rendezvous and --controller: either the nodes lead, or the controllers do");
-  if (o.wait <= 0) return Usage("--node-wait " + std::to_string(o.wait) + " is no time");
+    return NodeUsage("--rendezvous and --controller: either the nodes lead, or the controllers do");
+  if (o.wait <= 0) return NodeUsage("--node-wait " + std::to_string(o.wait) + " is no time");
   Place place;
   if (o.controllers.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(place, ParsePlace("--rendezvous", o.rendezvous, kRendezvousHint));
@@ -192,7 +192,7 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
     KINTSUGI_ASSIGN_OR_RETURN(const auto controllers, ParsePlaces(option, o.controllers, kControllersHint));
     launcher->controllers = static_cast<int>(controllers.size());
     if (o.controller_rank >= launcher->controllers)
-      return Usage("--controller-rank " + std::to_string(o.controller_rank) + " is outside 0 to " +
+      return NodeUsage("--controller-rank " + std::to_string(o.controller_rank) + " is outside 0 to " +
                    std::to_string(launcher->controllers - 1));
     const auto& own = controllers[static_cast<size_t>(std::max(0, o.controller_rank))];
     place = {own.host, own.port};

@@ -109,20 +109,20 @@ int RunSeeds(const SimOptions& options, const Seeds& seeds, const std::vector<si
   return campaign.failures().empty() ? core::kExitSuccess : core::kExitFailed;
 }
 
-int Refuse(const Status& why) {
+int RefuseCampaign(const Status& why) {
   Complain(why.message());
   return core::kExitUsage;
 }
 
 int RunSim(const SimOptions& options) {
   const Result<Seeds> seeds = ParseSeeds(options.seeds);
-  if (!seeds.ok()) return Refuse(seeds.status());
+  if (!seeds.ok()) return RefuseCampaign(seeds.status());
   const Result<std::vector<sim::Profile>> profiles = FindProfiles(options.profile);
-  if (!profiles.ok()) return Refuse(profiles.status().Annotate("--profile"));
-  if (const Status ranks = sim::CheckRanks(options.ranks); !ranks.ok()) return Refuse(ranks.Annotate("--ranks"));
+  if (!profiles.ok()) return RefuseCampaign(profiles.status().Annotate("--profile"));
+  if (const Status ranks = sim::CheckRanks(options.ranks); !ranks.ok()) return RefuseCampaign(ranks.Annotate("--ranks"));
   for (const std::string& file : {options.json, options.picture})
     if (!file.empty())
-      if (const Status writable = CheckWritable(file); !writable.ok()) return Refuse(writable);
+      if (const Status writable = CheckWritable(file); !writable.ok()) return RefuseCampaign(writable);
   return RunSeeds(options, *seeds, *profiles);
 }
 

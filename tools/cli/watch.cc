@@ -18,10 +18,10 @@ namespace {
 using nlohmann::json;
 
 // A launcher that is busy says nothing for a moment; whoever watches sees for how long.
-constexpr Duration kAnswerWithin = std::chrono::seconds(2);
+constexpr Duration kWatchedAnswersWithin = std::chrono::seconds(2);
 
 RunAnswer AskFor(const char* command, const std::string& run_dir) {
-  return Ask(run_dir, {{"command", command}}, kAnswerWithin);
+  return Ask(run_dir, {{"command", command}}, kWatchedAnswersWithin);
 }
 
 std::string TimeOfDay() {

@@ -2,6 +2,7 @@
 option(KINTSUGI_BUILD_TESTS "Build the tests" ON)
 option(KINTSUGI_BUILD_BENCHMARKS "Build the benchmarks (Google Benchmark)" ON)
 option(KINTSUGI_INSTALL "Generate install rules" ON)
+option(KINTSUGI_UNITY "Compile the sources of a target several at a time; OFF: one by one, which a change of one file is faster with" ON)
 set(KINTSUGI_SANITIZE "" CACHE STRING "Sanitizers for the whole build: empty, address (with undefined), thread, or fuzzer (Clang)")
 set_property(CACHE KINTSUGI_SANITIZE PROPERTY STRINGS "" address thread fuzzer)
 set(KINTSUGI_CUDA AUTO CACHE STRING "CUDA parts: AUTO where the toolkit is found, ON to require it, OFF")

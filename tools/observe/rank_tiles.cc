@@ -14,7 +14,7 @@ using Life = core::ControllerCore::Life;
 constexpr size_t kTilesMax = 1024;
 
 // State is told by words and by the tile's edge, not by its colour alone.
-constexpr std::string_view kStyle = R"css(
+constexpr std::string_view kTilesStyle = R"css(
 .tiles{list-style:none;margin:1rem 0 0;padding:0;display:grid;grid-template-columns:repeat(auto-fill,minmax(7.2rem,1fr));gap:.5rem}
 .tile{border:1px solid var(--rule);border-left:5px solid var(--rollback);border-radius:4px;padding:.4rem .6rem;background:var(--tint);line-height:1.3;min-width:0}
 .tile b{font-weight:600}.tile span{display:block;font-size:.8rem;color:var(--soft);overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
@@ -47,7 +47,7 @@ std::string Tile(const RankSight& rank, bool several_nodes) {
 
 }  // namespace
 
-std::string_view RankTilesStyle() { return kStyle; }
+std::string_view RankTilesStyle() { return kTilesStyle; }
 
 std::string RankTiles(const RunSight& run) {
   const bool all = run.ranks.size() <= kTilesMax;

@@ -14,7 +14,7 @@ constexpr size_t kPartBytes = size_t{1} << 16;
 constexpr size_t kMovesShown = 40;
 constexpr size_t kRanksShown = 64;
 
-std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<uint64_t>(bytes)); }
+std::string BytesText(int64_t bytes) { return FormatBytes(static_cast<uint64_t>(bytes)); }
 
 std::string Joined(const std::vector<std::string>& texts, const char* between) {
   std::string all;
@@ -87,10 +87,10 @@ std::string ReshardAnswer::ToTable() const {
     ranks[move.from].sent += move.bytes;
     ranks[move.to].received += move.bytes;
   }
-  std::string text = Counted(moves.size(), "move", "moves") + ", " + Bytes(bytes_total) + ", of which " +
-                     Bytes(bytes_local) + " stay on their rank. Checked: every element asked for is written once.\n";
+  std::string text = Counted(moves.size(), "move", "moves") + ", " + BytesText(bytes_total) + ", of which " +
+                     BytesText(bytes_local) + " stay on their rank. Checked: every element asked for is written once.\n";
   if (bytes_moved && *bytes_moved != bytes_total)
-    text += "What several tensors of one rank are made of travels once: " + Bytes(*bytes_moved) + " in all.\n";
+    text += "What several tensors of one rank are made of travels once: " + BytesText(*bytes_moved) + " in all.\n";
   if (!added.empty()) text += "Added by the program, nothing is written: " + Joined(added, ", ") + "\n";
   if (!dropped.empty()) text += "States that nothing speaks of, nothing is written: " + Joined(dropped, ", ") + "\n";
   if (!unexpected.empty()) text += "Not stored, nothing is written: " + Joined(unexpected, ", ") + "\n";
@@ -98,7 +98,7 @@ std::string ReshardAnswer::ToTable() const {
   Table per_rank({"rank", "keeps", "sends", "receives"});
   for (const auto& [rank, bytes] : ranks) {
     if (per_rank.rows() == kRanksShown) break;
-    per_rank.Add({std::to_string(rank), Bytes(bytes.kept), Bytes(bytes.sent), Bytes(bytes.received)});
+    per_rank.Add({std::to_string(rank), BytesText(bytes.kept), BytesText(bytes.sent), BytesText(bytes.received)});
   }
   text += "\n" + per_rank.ToText();
   if (ranks.size() > kRanksShown) text += "and " + std::to_string(ranks.size() - kRanksShown) + " more ranks\n";
@@ -108,7 +108,7 @@ std::string ReshardAnswer::ToTable() const {
   for (size_t i = 0; i < std::min(moves.size(), kMovesShown); ++i) {
     const ListedMove& move = moves[i];
     std::vector<std::string> row = {spec.target.keys[move.key].name, std::to_string(move.from),
-                                    move.from == move.to ? "itself" : std::to_string(move.to), Bytes(move.bytes),
+                                    move.from == move.to ? "itself" : std::to_string(move.to), BytesText(move.bytes),
                                     Describe(TargetBox(move))};
     if (bytes_moved)
       row.insert(row.end(),

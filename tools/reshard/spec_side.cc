@@ -3,7 +3,7 @@
 namespace kintsugi::reshard {
 namespace {
 
-Result<SpecSide::Tensors> ReadTensors(const JsonField& list) {
+Result<SpecSide::Tensors> ReadSideTensors(const JsonField& list) {
   SpecSide::Tensors tensors;
   KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> fields, list.List());
   for (const JsonField& field : fields) {
@@ -42,7 +42,7 @@ Status SpecSide::Open(const JsonField& root) {
   if (is_own && root.Find("tensors")) return root.Fail(std::string("has both 'tensors' and '") + own_tensors_ + "'");
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField list, root.Get(is_own ? own_tensors_ : "tensors"));
   if (tensors_) return Status::Ok();
-  KINTSUGI_ASSIGN_OR_RETURN(tensors_, ReadTensors(list));
+  KINTSUGI_ASSIGN_OR_RETURN(tensors_, ReadSideTensors(list));
   for (auto& tensor : *tensors_)
     if (ValidateKey(tensor.first).ok() && tensor.second.global_shape.size() <= layout::kAxesMax)
       tensor.second.number = builder_.AddKey(KeyOf(tensor));

@@ -29,9 +29,9 @@ const std::set<std::string_view> kLayoutKeys = {"module",
 
 using Shapes = std::vector<std::vector<std::pair<std::string, Shape>>>;
 
-class Reader {
+class ModelStatesReader {
  public:
-  Reader(Catalog* catalog, const std::string& folder, const ReadOptions& options)
+  ModelStatesReader(Catalog* catalog, const std::string& folder, const ReadOptions& options)
       : catalog_(catalog), folder_(folder), options_(options) {}
 
   Result<ModelStates> Run(const std::vector<std::string>& names) {
@@ -331,7 +331,7 @@ void AddRange(Catalog* catalog, const std::vector<SlicePart>& parts, const Slice
 
 Result<ModelStates> AddModelStates(Catalog* catalog, const std::string& folder, const std::vector<std::string>& names,
                                    const ReadOptions& options) {
-  return Reader(catalog, folder, options).Run(names);
+  return ModelStatesReader(catalog, folder, options).Run(names);
 }
 
 }  // namespace kintsugi::formats::deepspeed

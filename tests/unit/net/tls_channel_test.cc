@@ -14,11 +14,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Side {
+struct ChannelSide {
   std::unique_ptr<TlsChannel> channel;
   std::string said, heard;
 
-  Side(const TlsContext& context, TlsChannel::Side side) : channel(TlsChannel::Create(context, side).value()) {
+  ChannelSide(const TlsContext& context, TlsChannel::Side side) : channel(TlsChannel::Create(context, side).value()) {
     channel->Receive({});
   }
   void Say(std::string text) {
@@ -33,7 +33,7 @@ struct Side {
 };
 
 // Moves up to `bytes` of what is in the output; what was moved.
-std::string Move(Side& from, Side& to, size_t bytes = ~size_t{0}) {
+std::string Move(ChannelSide& from, ChannelSide& to, size_t bytes = ~size_t{0}) {
   const std::string piece = from.channel->output().substr(0, bytes);
   from.channel->Sent(piece.size());
   to.Hear(piece);
@@ -50,15 +50,15 @@ class TlsChannels : public ::testing::Test {
   }
   Authority authority;
   std::shared_ptr<const TlsContext> context = TlsContext::Load(authority.Issue("node")).value();
-  Side client{*context, TlsChannel::Side::kClient};
-  Side server{*context, TlsChannel::Side::kServer};
+  ChannelSide client{*context, TlsChannel::Side::kClient};
+  ChannelSide server{*context, TlsChannel::Side::kServer};
 };
 
 TEST_F(TlsChannels, CarryWhatWasSaidHoweverTheWireCutsIt) {
   Random random(11);
   for (int turn = 0; turn < 20000; ++turn) {
-    Side& from = random.Below(2) ? client : server;
-    Side& to = &from == &client ? server : client;
+    ChannelSide& from = random.Below(2) ? client : server;
+    ChannelSide& to = &from == &client ? server : client;
     if (from.channel->open() && random.Below(4) == 0)
       from.Say(
           std::string(1 + random.Below(random.Below(2) ? 100 : TlsChannel::kRecordBytes), static_cast<char>(turn)));
@@ -81,7 +81,7 @@ TEST_F(TlsChannels, HideWhatIsSaid) {
 TEST_F(TlsChannels, OneChangedBitEndsThemAndNothingOfItIsHeard) {
   Random random(5);
   for (int turn = 0; turn < 50; ++turn) {
-    Side one(*context, TlsChannel::Side::kClient), other(*context, TlsChannel::Side::kServer);
+    ChannelSide one(*context, TlsChannel::Side::kClient), other(*context, TlsChannel::Side::kServer);
     for (int i = 0; i < 10; ++i) {
       Move(one, other);
       Move(other, one);
@@ -112,7 +112,7 @@ TEST_F(TlsChannels, SayFarewellOnce) {
 TEST_F(TlsChannels, RefuseACertificateOfAnotherAuthority) {
   Authority stranger("another CA");
   const auto foreign = TlsContext::Load(stranger.Issue("intruder")).value();
-  Side intruder(*foreign, TlsChannel::Side::kClient);
+  ChannelSide intruder(*foreign, TlsChannel::Side::kClient);
   for (int turn = 0; turn < 10; ++turn) {
     Move(intruder, server);
     Move(server, intruder);
@@ -125,7 +125,7 @@ TEST_F(TlsChannels, RefuseACertificateOfAnotherAuthority) {
 
 TEST_F(TlsChannels, SayThatThePeerDoesNotSpeakTls) {
   for (const char* words : {"KINTSUGI\0\1 and a hello", "GET / HTTP/1.1\r\n\r\n"}) {
-    Side listening(*context, TlsChannel::Side::kServer);
+    ChannelSide listening(*context, TlsChannel::Side::kServer);
     listening.Hear(std::string(words, 18));
     EXPECT_TRUE(listening.channel->failed());
     EXPECT_THAT(listening.channel->failure().message(), HasSubstr("does not speak TLS"));
@@ -137,7 +137,7 @@ TEST_F(TlsChannels, SurviveGarbageOfEveryKind) {
   Move(client, server);
   const std::string genuine = server.channel->output();
   for (int turn = 0; turn < 300; ++turn) {
-    Side listening(*context, turn % 2 ? TlsChannel::Side::kServer : TlsChannel::Side::kClient);
+    ChannelSide listening(*context, turn % 2 ? TlsChannel::Side::kServer : TlsChannel::Side::kClient);
     std::string bytes = genuine.substr(0, random.Below(genuine.size()));
     for (size_t i = random.Below(200); i > 0; --i) bytes.push_back(static_cast<char>(random.Next()));
     listening.Hear(bytes);
