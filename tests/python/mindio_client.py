@@ -6,6 +6,7 @@ sets. Every callback writes a line: what it was, on whom, with which arguments.
   mindio_client.py RANK WORLD PORT HUB_PORT STEPS OUT_FOLDER [--fault KIND:RANK@STEP:PHASE]... [options]
 """
 import argparse
+import asyncio
 import concurrent.futures
 import ctypes
 import json
@@ -370,6 +371,19 @@ class Client:
         SESSION.give_args = seize
 
 
+def hear_reports_late():
+    """In the controller's process: what a rank reports is read 0.3 s after it came, what other ranks say is not."""
+    original = asyncio.StreamReader.readline
+
+    async def readline(reader):
+        line = await original(reader)
+        if b'"do": "report"' in line:
+            await asyncio.sleep(0.3)
+        return line
+
+    asyncio.StreamReader.readline = readline
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     for name in ("rank", "world", "port", "hub", "steps"):
@@ -392,7 +406,10 @@ if __name__ == "__main__":
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--hot", default="", help="wait: after step 5 for the process that comes beside rank 2's; die: that one does")
     parser.add_argument("--pace", type=float, default=0)
+    parser.add_argument("--late-reports", action="store_true")
     options = parser.parse_args(sys.argv[1:])
     if options.rank < 0:  # a spare: it learns its rank when one is lost
         options.rank = int(sys.stdin.readline())
+    if options.late_reports:
+        hear_reports_late()
     Client(options).run()

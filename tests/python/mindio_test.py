@@ -254,6 +254,8 @@ if __name__ == "__main__":
          m.repaired("uce-mindspore", "--fault", "uce-high:2@5:backward", "--groups", "halves", "--c-markers", "mindspore_api/libttp_c_api.so",
                     environment={"MINDIO_FOR_MINDSPORE": "1"})),
         ("UCE low: no repair", m.repaired("uce-low", "--fault", "uce-low:2@5:forward")),
+        ("UCE low, told to the controller's process after all others have asked", m.repaired("uce-low", "--fault", "uce-low:2@5:forward", "--late-reports")),
+        ("UCE high in one of two groups, told so late", m.repaired(None, "--fault", "uce-high:2@5:backward", "--groups", "halves", "--late-reports")),
         ("network retry: clean is told of no memory", m.repaired("network", "--fault", "hccl:2@5:forward")),
         ("ARF without a scheduler: the new process takes part from rebuild_group on",
          m.repaired("arf", "--fault", "kill:2@5:forward", "--arf", respawn=True)),
