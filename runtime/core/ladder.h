@@ -62,8 +62,7 @@ struct IncidentSnapshot {
 
 enum class Refusal : uint8_t {
   kConfirmedFault,
-  kNothingLost,
-  kStateLost,
+  kStateLost = 2,  // 1 is not said any more; journals have the numbers
   kProcessGone,
   kWholeRankTorn,
   kNoSource,

@@ -84,6 +84,7 @@ class ByteWriter {
   void Alternative(const T& message) {
     using Of = FieldsOf<T>;
     static_assert(Of::kStands != Stands::kNever, "its list has no number of its own in an envelope");
+    KINTSUGI_CHECK(Whole<T>::Check(message).ok(), Whole<T>::Check(message).message());
     if constexpr (Of::kStands == Stands::kMessage) {
       Nested(Of::kNumber, [&](auto& writer) { writer.Fields(message); });
     } else if constexpr (Of::kStands == Stands::kSign) {
@@ -133,8 +134,11 @@ class ByteWriter {
     }
   }
 
+  // What a reader would refuse is not sent. Ages alone may be below zero, where a clock was read twice: the reader says so.
   template <typename Form>
   void Number(uint64_t raw) {
+    if constexpr (!std::is_same_v<typename Form::Value, Duration> && !std::is_same_v<typename Form::Value, TimePoint>)
+      KINTSUGI_CHECK(Form::InRange(raw), OutOfRange(Form::kWord, std::to_string(raw)).message());
     if constexpr (IsFixed(Form::kType)) {
       sink_->Fixed64(raw);
     } else {

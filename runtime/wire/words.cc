@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::wire {
 namespace {
 
@@ -56,7 +58,9 @@ bool IsAlwaysSaid(std::string_view name) {
 
 std::string WordWriter::Value(double v) const {
   char text[32];
-  return std::string(text, std::to_chars(text, text + sizeof text, v).ptr);
+  const auto [end, error] = std::to_chars(text, text + sizeof text, v);
+  KINTSUGI_CHECK(error == std::errc(), "a number is longer than any");
+  return std::string(text, end);
 }
 
 // Milliseconds, as many digits as it takes; the whole nanoseconds.

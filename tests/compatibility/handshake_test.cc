@@ -8,19 +8,18 @@
 #include <vector>
 
 #include "tests/fuzz/known_handshake.h"
+#include "tests/support/hex.h"
 
 namespace kintsugi {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string FromHex(const fs::path& path) {
+std::string ReadHex(const fs::path& path) {
   std::ifstream file(path);
-  std::string text, bytes;
+  std::string text;
   file >> text;
-  for (size_t i = 0; i + 1 < text.size(); i += 2)
-    bytes.push_back(static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16)));
-  return bytes;
+  return FromHex(text);
 }
 
 void WriteHex(const fs::path& path, const std::string& bytes) {
@@ -57,10 +56,10 @@ TEST(Compatibility, RecordedPeersOfEarlierVersionsAreUnderstood) {
   for (const fs::path& version : versions) {
     SCOPED_TRACE(version.string());
     const auto server = fuzz::KnownServer(), client = fuzz::KnownClient();
-    const net::HandshakeStep by_server = Hear(*server, FromHex(version / "client.hex"));
+    const net::HandshakeStep by_server = Hear(*server, ReadHex(version / "client.hex"));
     EXPECT_TRUE(by_server.done) << (by_server.failure ? by_server.failure->status.ToString() : "it waits for more");
     EXPECT_EQ(server->peer().role, "agent");
-    const net::HandshakeStep by_client = Hear(*client, FromHex(version / "server.hex"));
+    const net::HandshakeStep by_client = Hear(*client, ReadHex(version / "server.hex"));
     EXPECT_TRUE(by_client.done) << (by_client.failure ? by_client.failure->status.ToString() : "it waits for more");
     EXPECT_EQ(client->peer().role, "controller");
   }

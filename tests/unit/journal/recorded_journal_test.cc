@@ -5,24 +5,14 @@
 // record means raises kVersion (runtime/journal/input.h) instead.
 #include <gtest/gtest.h>
 
-#include <charconv>
 #include <fstream>
 
 #include "runtime/journal/reader.h"
 #include "runtime/journal/text.h"
+#include "tests/support/hex.h"
 
 namespace kintsugi::journal {
 namespace {
-
-std::string FromHex(std::string_view hex) {
-  std::string bytes(hex.size() / 2, '\0');
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    uint8_t byte = 0;
-    std::from_chars(hex.data() + 2 * i, hex.data() + 2 * i + 2, byte, 16);
-    bytes[i] = static_cast<char>(byte);
-  }
-  return bytes;
-}
 
 TEST(RecordedJournal, IsStillReadForWhatItWas) {
   std::ifstream file(KINTSUGI_RECORDED "/recorded_journal.txt");

@@ -5,7 +5,6 @@
 // means raises the handshake's version instead (runtime/net/handshake.h).
 #include <gtest/gtest.h>
 
-#include <charconv>
 #include <fstream>
 #include <sstream>
 
@@ -14,19 +13,10 @@
 #include "runtime/wire/node_codec.h"
 #include "runtime/wire/node_fields.h"
 #include "runtime/wire/words.h"
+#include "tests/support/hex.h"
 
 namespace kintsugi::wire {
 namespace {
-
-std::string FromHex(std::string_view hex) {
-  std::string bytes(hex.size() / 2, '\0');
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    uint8_t byte = 0;
-    std::from_chars(hex.data() + 2 * i, hex.data() + 2 * i + 2, byte, 16);
-    bytes[i] = static_cast<char>(byte);
-  }
-  return bytes;
-}
 
 struct Taken {
   std::string again;  // the bytes that it gives when it is written
