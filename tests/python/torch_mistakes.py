@@ -25,6 +25,17 @@ class Elsewhere(torch.optim.SGD):
 
 refused("meta device", state.check, "w", torch.empty(2, device="meta"))
 refused("is sparse", state.check, "w", torch.zeros(2, 2).to_sparse())
+
+
+class Hollow(torch.Tensor):
+    """Made of tensors that it does not name."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise AssertionError("not reached")
+
+
+refused("'w' is a Hollow, which has no memory of its own", state.check, "w", torch.Tensor._make_wrapper_subclass(Hollow, (2, 2)))
 parameter = torch.nn.Parameter(torch.ones(2))
 refused("belongs to no model", state.materialise, torch.optim.SGD([parameter], lr=1.0), {})
 

@@ -217,6 +217,8 @@ if __name__ == "__main__":
                "throw:1@11:param-sync", program=SHARDS, paths=[["retry", "respawn", "patch", "rebuild", "retry"]]),
         ("what cannot be reset is made anew, after exceptions outside of an update and inside, and by a newcomer",
          anew(["throw:1@3,collective=4", "kill:2@6:backward", "throw:0@9:update"], ["retry", "adopt", "rebuild"])),
+        struck("tensors made of others, as quantized ones are of data and scale", "kill:1@3:update", "throw:0@5:backward", nproc=2,
+               program=[str(HERE / "torch_quantized.py")], paths=[["adopt", "retry"]]),
         struck("a scaled loss that overflows, activations computed again, several batches a step, worker processes that load",
                "kill:1@2:backward", "throw:2@5:forward", "throw:0@7:update", "kill:3@9:gradient-sync", program=MIXED,
                paths=[["adopt", "retry", "rebuild", "adopt"]]),
@@ -243,6 +245,7 @@ if __name__ == "__main__":
         ("types of what a program cut by itself are as they say", door.typed(*CUT)),
         ("types of what trainers use beside a model are as they say", door.typed(*MIXED)),
         ("types of what is made anew are as they say", door.typed(*BUILT)),
+        ("types of what is made of other tensors are as they say", door.typed(str(HERE / "torch_quantized.py"))),
         ("types of a trainer with many groups are as they say", door.typed(str(HERE / "torch_swapped.py"))),
     ]
     sys.exit(main(list(matrix()) if options.soak else short, door.bin, options.only))

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn import Module, Parameter, SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .._errors import Error
 from ..terms import Piece
@@ -21,6 +22,14 @@ from ..terms import Piece
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
     """The memory of this rank's part."""
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def inner_tensors(key: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+    """What the tensor is made of, by names: quantized ones are data and scale (`__tensor_flatten__`). Of any other: itself."""
+    if isinstance(tensor, DTensor) or not is_traceable_wrapper_subclass(tensor):
+        return [(key, tensor)]
+    names, _ = tensor.__tensor_flatten__()
+    return [inner for name in names for inner in inner_tensors(f"{key}.{name}", getattr(tensor, name))]
 
 
 def piece_of(key: str, tensor: torch.Tensor, plain: tuple[int, ...]) -> Piece:

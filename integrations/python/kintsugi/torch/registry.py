@@ -160,7 +160,7 @@ class Registry:
                 entries += self._cut.entries(f"{name}/", parameter)
             # What another rank updates is gathered from there: it is no state of this one's.
             elif owners is None or self._run.rank in owners:
-                entries.append((f"{name}/{key}", parameter, parallel.piece_of(f"{name}/{key}", parameter, owners or plain)))
+                entries += _entries(f"{name}/{key}", parameter, owners or plain)
         self._hold(entries)
         self._add_names_of_tied(name, inner)
         if any(True for _ in inner.buffers()):
@@ -212,8 +212,7 @@ class Registry:
                 if self._cut.cuts(parameter, value):
                     entries += self._cut.entries(f"{name}/", parameter, f".{key}", value)
                 else:
-                    place = f"{name}/{self.parameters[parameter]}.{key}"
-                    entries.append((place, value, parallel.piece_of(place, value, self._whole_holders(parameter))))
+                    entries += _entries(f"{name}/{self.parameters[parameter]}.{key}", value, self._whole_holders(parameter))
         self._hold(entries)
         for parameter, names in self._tied.items():
             for key in optimizer.state.get(parameter, {}):
@@ -330,6 +329,10 @@ class Registry:
         lines += [f"after a fault {why}: {'it is made anew' if built else 'let run.build make the model'}"
                   for why in ([] if self.frameworks else parallel.not_resettable(self.models))]  # fmt: skip
         return "\n".join(lines)
+
+
+def _entries(key: str, tensor: torch.Tensor, plain: tuple[int, ...]) -> list[Entry]:
+    return [(place, inner, parallel.piece_of(place, inner, plain)) for place, inner in parallel.inner_tensors(key, tensor)]
 
 
 def _inner(model: Module) -> Module:

@@ -34,6 +34,10 @@ def check(key: str, tensor: torch.Tensor) -> None:
         raise Error(f"'{key}' is on {tensor.device}: state on devices is not protected through Python yet", 5)
     if tensor.layout != torch.strided:
         raise Error(f"'{key}' is sparse: only dense tensors are protected", 5)
+    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    if local.numel() > 0 and local.data_ptr() == 0:
+        raise Error(f"'{key}' is a {type(local).__name__}, which has no memory of its own: its class must name the tensors that it is "
+                    "made of (__tensor_flatten__)", 5)  # fmt: skip
 
 
 def unwrapped(thing: Any) -> Any:
