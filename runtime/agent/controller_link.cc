@@ -62,7 +62,7 @@ bool ControllerLink::IsRefused() const {
 
 void ControllerLink::OnDisconnect(const Status& why) {
   connection_.reset();
-  if (inbox_.ending() || IsRefused()) return;  // refused: whoever called Join has given up
+  if (inbox_.ending() || IsRefused()) return;  // refused: the caller of Join has given up
   log_->Write(LogLevel::kWarning,
               LogLine("controller_lost", {{"rank", self_.options.rank.ToString()}, {"why", why.message()}}));
   Connect();

@@ -54,7 +54,7 @@ void Attendance::Refuse(const Header& header, const std::string& why) {
 void Attendance::OnJoin(const Header& header, const JoinRequest& join) {
   const Rank rank = header.rank;
   const Member& member = board_.At(rank);
-  // It obeys a newer controller: whoever sees this leaves (the driver closes what is not answered).
+  // It obeys a newer controller: a controller that sees this leaves (the driver closes what is not answered).
   if (header.term > board_.term)
     return board_.Drop(rank, "its controller is of term " + std::to_string(header.term.number));
   if (board_.phase() == Phase::kEnded) {

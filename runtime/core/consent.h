@@ -31,7 +31,7 @@ std::string_view TieRuleName(TieRule rule);
 
 enum class Consent : uint8_t {
   kNo,
-  kAskWitness,  // whoever holds its lease has the consent
+  kAskWitness,  // the part that holds its lease has the consent
   kYes,
 };
 

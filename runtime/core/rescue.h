@@ -33,7 +33,7 @@ class Rescue {
 
   // STOP is over: survivors save what they hold, and the run ends.
   void Enter();
-  // An incident: whoever was to be rescued is a lost rank again.
+  // An incident: a rank that was to be rescued is a lost rank again.
   void Forget() { rescued_.clear(); }
   bool Rescues(Rank rank) const;
   // With RESCUING: those that have not come, or not adopted.

@@ -22,7 +22,7 @@ namespace kintsugi::sim {
 // How long processes may take to leave once the run has ended (runtime/launcher).
 inline constexpr Duration kLeaveLimit = std::chrono::seconds(10);
 
-// Whoever starts processes: a launcher, or a supervisor.
+// What starts processes: a launcher, or a supervisor.
 class Parent {
  public:
   // Its start-up is over.
