@@ -94,7 +94,7 @@ class Gate {
     do {
       if ((*found & ~kLockBit) != Pack(core::GateState::kUpdating, step.value())) [[unlikely]]
         return false;
-      // Before the word says committed: who reads that looks for the fence next.
+      // Before the word says committed: its reader looks for the fence next.
       if (update) fence_.store(update, std::memory_order_release);
     } while (
         !word().compare_exchange_weak(*found, Pack(core::GateState::kCommitted, step.value()) | (*found & kLockBit)));

@@ -54,7 +54,7 @@ struct NodeHubOptions {
   std::string run;     // names the run to a witness
   bool witness = false;
   int controllers = 0;                         // processes without ranks that may lead
-  Duration silence = std::chrono::seconds(1);  // who says nothing for so long may be replaced by another launcher
+  Duration silence = std::chrono::seconds(1);  // silent for so long, one may be replaced by another launcher
 };
 
 class NodeHub final : public NodePort, public NodeOrders {

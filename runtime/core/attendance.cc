@@ -217,7 +217,7 @@ void Attendance::OnReplacementExited(const ProcessExited& exited) {
 
 // ---- new processes that somebody asks for ------------------------------------------------------------------------
 
-// All lock again first: who answers has heard of the move, and only with a majority of these does it hold.
+// All lock again first: a rank that answers has heard of the move, and only with a majority of these does it hold.
 void Attendance::OnMoved(const RanksMoved& moved) {
   const int first = moved.first.value();
   const bool in_world = first >= 0 && moved.ranks > 0 && first <= board_.policy.world_size - moved.ranks;

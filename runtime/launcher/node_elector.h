@@ -4,8 +4,8 @@
 // Ownership: all that it is given outlives it.
 // Errors: Listen: the address or port cannot be taken. Where nobody is found who leads, or this launcher is refused,
 // the node ends: NodeEnds::Fail.
-// Invariants: who leads first begins once every node has asked it; a candidate leads with a majority, or a part that it
-// only saves; core::ElectionCore decides, and core::AnswerLeads whom to turn to.
+// Invariants: the first leader begins once every node has asked it; a candidate leads with a majority, or a part that
+// it only saves; core::ElectionCore decides, and core::AnswerLeads whom to turn to.
 #pragma once
 
 #include <map>

@@ -3,7 +3,7 @@
 //
 // Threads: none.
 // Ownership: processes are the world's; of what befalls replacements.
-// Invariants: a process ends once. Who may start one, and when, is its parent's to know.
+// Invariants: a process ends once. Whether one may be started, and when, is its parent's to know.
 #pragma once
 
 #include <map>
