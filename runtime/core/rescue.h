@@ -1,4 +1,4 @@
-// Rescue: the dying gasp (DUMP), before anything is written: what only launchers hold is adopted by processes that are
+// Rescue: the dump, before anything is written: what only launchers hold is adopted by processes that are
 // started for nothing else, and the replicas that are left are compared, so that nothing is saved as good that is known
 // to differ.
 //
