@@ -4,7 +4,7 @@
 // hold parts can compare what they hold together without bringing it together.
 //   value = sum over all 32-bit words w(i) of w(i) * MultilinearFactor(i) * PlacedFactor(i / 2^31)    (mod 2^64)
 // MultilinearFactor comes again every 2^31 words; each such stretch of 8 GiB has an odd factor of its own, 1 for the
-// first. No length is in it: whoever compares two sums compares the lengths of the wholes too. What is found for
+// first. No length is in it: a comparison of two sums compares the lengths of the wholes too. What is found for
 // certain within a stretch, and how likely the rest is, stands in multilinear.h; two words at one place of two
 // stretches are told apart by the stretches' factors.
 // Threads: pure.

@@ -39,7 +39,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   Status Install(HandlerRegistry& handlers);
   // The handler itself; `context` is a ReplicaDefaults.
   static Status RepairHandler(HandlerContext& call, void* context);
-  // What repair does on the rung reload: reads a checkpoint. Whoever brings the save handlers sets it.
+  // What repair does on the rung reload: reads a checkpoint. The code that installs the save handlers sets it.
   void SetLoader(HandlerFunction load, void* context);
   // Where a reload from memory takes what it gives back; outlives this object. Null: there is no such reload.
   void SetSnapshots(Snapshots* snapshots) { snapshots_ = snapshots; }

@@ -9,14 +9,14 @@
 //   BeginStep(k); forward; backward; gradient sync; Report(k, ...);
 //   BeginUpdate(k); ... nothing but local arithmetic ...; EndUpdate(k); parameter sync
 //
-// The loop returns a status at once when any call (or a collective of its own) gives one that is not ok; the guard parks
-// the thread, runs the handlers of the incident on it and calls the loop again from the step all ranks agreed on.
+// The loop returns a status at once when any call (or a collective of its own) gives one that is not ok; the guard
+// parks the thread, runs the handlers of the incident on it and calls the loop again from the step all ranks agreed on.
 //
-// Threads: calls are for the trainer's one thread, and a second one in the loop is refused by name; Poll, ReportMemoryError
-// and ReportCudaError are for any. The agent has two threads of its own; one of them calls the stop handler and nothing else
-// of the trainer's.
-// Ownership: handlers' contexts, registered memory and objects outlive Run: once that has returned, no handler runs or will
-// run, and nothing of the trainer's is read any more.
+// Threads: calls are for the trainer's one thread, and a second one in the loop is refused by name; Poll,
+// ReportMemoryError and ReportCudaError are for any. The agent has two threads of its own; one of them calls the stop
+// handler and nothing else of the trainer's.
+// Ownership: handlers' contexts, registered memory and objects outlive Run: once that has returned, no handler runs or
+// will run, and nothing of the trainer's is read any more.
 // Errors: kInterrupted: return it from the loop. kFailedPrecondition: the call's order is wrong, the message says how.
 // The agent installs no signal handler and never ends the process (an injected fault, asked for by name, does).
 #pragma once
@@ -67,8 +67,8 @@ struct ErrorTime {
 
   // The access itself failed: nothing of what is damaged has been used.
   static ErrorTime Now() { return {}; }
-  // Not before then. Where this rank has contributed gradients since, their updates are suspect, and the run goes back to
-  // a snapshot or a checkpoint from before them.
+  // Not before then. Where this rank has contributed gradients since, their updates are suspect, and the run goes back
+  // to a snapshot or a checkpoint from before them.
   static ErrorTime At(TimePoint at) { return {Known::kAt, at}; }
   // The newest update that this rank contributed to is suspect.
   static ErrorTime Unknown() { return {Known::kUnknown, {}}; }
@@ -104,8 +104,8 @@ class KINTSUGI_EXPORT Agent {
   // The other way round, after it has begun: a registered tensor lies elsewhere from now on, in `tensor.memory`, which
   // holds its bytes already; key, type, shapes and layout are as they were registered. Nothing reads its old place any
   // more; registry() shows the new one once the handler has returned. In the handlers clean, rebuild_group and rollback
-  // (and tasks of these kinds), where no rank looks at another's state; elsewhere kFailedPrecondition. kNotFound: nothing
-  // is registered under this key.
+  // (and tasks of these kinds), where no rank looks at another's state; elsewhere kFailedPrecondition. kNotFound:
+  // nothing is registered under this key.
   Status RebindTensor(const ShardedTensor& tensor);
   // The other way round, where RebindTensor may be called: this tensor is no part of the state any more. It is not
   // streamed, compared, saved or restored from then on, on no rank: ranks that do not say so themselves are told with
@@ -124,18 +124,18 @@ class KINTSUGI_EXPORT Agent {
   // The state plane that kintsugi::Join installs; the agent keeps a reference.
   Status SetStateService(std::shared_ptr<StateService> service);
   std::shared_ptr<StateService> state_service() const;
-  // What is registered for a kind now: whoever takes one place of the defaults that kintsugi::Join installed can call what
-  // stood there. Null function: nothing is.
+  // What is registered for a kind now: a trainer that replaces one of the defaults that kintsugi::Join installed can
+  // call what stood there. Null function: nothing is.
   HandlerRegistry::Entry handler(HandlerKind kind) const;
-  // Likewise; without one no in-memory snapshots are made.
+  // The snapshot service of now; without one no in-memory snapshots are made.
   Status SetSnapshotService(std::shared_ptr<SnapshotService> service);
   const StateRegistry& registry() const;
   const Aliases& aliases() const;
   Status SetGate(GateMode mode, GateFunction function = nullptr, void* context = nullptr);
   // An error whose text contains `pattern` is of this class; the first match wins, anything else is an exception.
   Status RegisterFault(const std::string& pattern, FaultClass fault_class);
-  // State memory that other processes of this host can map: the fastest to repair from. Lives as long as the agent. Also
-  // later, for tensors that move there.
+  // State memory that other processes of this host can map: the fastest to repair from. Lives as long as the agent.
+  // Also later, for tensors that move there.
   Result<Memory> AllocateState(uint64_t size_bytes);
   // The same of memory that the trainer has mapped from a memory file of its own: all of it, MAP_SHARED, sealed against
   // shrinking. The agent keeps a descriptor of its own. Where such memory is adopted, other bytes appear at the same
@@ -155,9 +155,9 @@ class KINTSUGI_EXPORT Agent {
   int exit_code() const;
 
   // ---- the guard, pulled -------------------------------------------------------------------------------------------
-  // Instead of Run, for trainers that cannot be called back: tasks come one by one (runtime/agent/guard_task.h), and nothing of
-  // the trainer's is called on its thread. Of the handlers only stop is needed; whichever others are registered are what
-  // CarryOutTask calls. A call out of turn is kFailedPrecondition and says what comes first.
+  // Instead of Run, for trainers that cannot be called back: tasks come one by one (runtime/agent/guard_task.h), and
+  // nothing of the trainer's is called on its thread. Of the handlers only stop is needed; whichever others are
+  // registered are what CarryOutTask calls. A call out of turn is kFailedPrecondition and says what comes first.
 
   Status BeginGuard();
   // Blocks until there is something to do or `until` has come. In BeginStep at a save point tasks are pulled too: it
@@ -170,18 +170,19 @@ class KINTSUGI_EXPORT Agent {
   Status LeaveLoop(const Status& why, bool threw);
   bool at_save_point() const;
 
-  // The rendezvous store of `generation`, or of the one this rank joined in (0), for groups that are made before Run. Any
-  // thread; it does not outlive the agent.
+  // The rendezvous store of `generation`, or of the one this rank joined in (0), for groups that are made before Run.
+  // Any thread; it does not outlive the agent.
   std::unique_ptr<Store> OpenStore(Generation generation);
 
   // ---- in the loop -----------------------------------------------------------------------------------------------
 
-  // The top of step k, which follows the newest committed one; once a step and pass of the loop. Parks here for periodic and ordered saves.
+  // The top of step k, which follows the newest committed one; once a step and pass of the loop. Parks here for
+  // periodic and ordered saves.
   Status BeginStep(Step step);
   // Progress inside a step, for the launcher, and the place where an injected fault strikes.
   Status EnterPhase(Step step, TrainPhase phase);
-  // The step is about to begin its next collective: counted from BeginStep on, and the place of faults that were ordered
-  // at the n-th one. Optional, as EnterPhase. The trainer's thread, or another that it waits for.
+  // The step is about to begin its next collective: counted from BeginStep on, and the place of faults that were
+  // ordered at the n-th one. Optional, as EnterPhase. The trainer's thread, or another that it waits for.
   Status BeginCollective();
   // Staged before the gate, kept by the launcher; counts once step is committed. Samples are the ids this rank consumed
   // (at most 8,187).

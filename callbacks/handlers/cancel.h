@@ -1,8 +1,8 @@
 // CancelToken: tells work of an older generation to stop, from another thread.
 //
 // Threads: Cancel may be called from any thread, once or more; callbacks run on the cancelling thread, each at most
-// once. Subscribing after Cancel runs the callback at once, on the subscribing thread. When Cancel returns, whoever
-// called it, every callback has run.
+// once. Subscribing after Cancel runs the callback at once, on the subscribing thread. When Cancel returns, to any
+// caller, every callback has run.
 // Ownership: the token outlives its subscriptions.
 // Errors: callbacks do not throw; what one throws is dropped, so that the others still run.
 #pragma once

@@ -13,11 +13,11 @@
 //
 // Every handler is idempotent: an incident may be planned again at any point, and then the handler is called again with
 // a newer generation. It returns soon after `cancel` is set and before `deadline`; a process whose handler does not is
-// killed and respawned. stop has a limit of its own (10 s, or the step timeout where that is less): while it runs the agent
-// gives signs of life, and no other handler runs beside it. When Agent::Run has returned no handler runs or will run. A
-// handler that returns an error or throws makes its rank a fault of the incident.
-// A trainer must have stop, clean and rebuild_group, and rollback where an object is derived or anything else follows from the
-// state; kintsugi::Join installs repair, save and rename.
+// killed and respawned. stop has a limit of its own (10 s, or the step timeout where that is less): while it runs the
+// agent gives signs of life, and no other handler runs beside it. When Agent::Run has returned no handler runs or will
+// run. A handler that returns an error or throws makes its rank a fault of the incident.
+// A trainer must have stop, clean and rebuild_group, and rollback where an object is derived or anything else follows
+// from the state; kintsugi::Join installs repair, save and rename.
 // Collectives inside rebuild_group and rollback are allowed; they must be abortable by the stop handler.
 #pragma once
 
@@ -48,11 +48,11 @@ struct HandlerContext {
   TimePoint deadline;
   CancelToken* cancel = nullptr;   // set when a newer generation supersedes this call; never null
   Store* store = nullptr;          // rendezvous of this generation; null in stop and exit
-  // How this incident is repaired; kResume in stop, where that is not decided yet, and outside of an incident (the run's
-  // start, a save at a boundary).
+  // How this incident is repaired; kResume in stop, where that is not decided yet, and outside of an incident (the
+  // run's start, a save at a boundary).
   Rung rung = Rung::kResume;
   std::vector<Rank> fault_ranks;     // whom the incident began with, as far as is known now; empty outside of one
-  std::vector<Rank> replaced_ranks;  // those whose process is a new one, which has held nothing of the run; empty in stop
+  std::vector<Rank> replaced_ranks;  // those whose process is new and has held nothing of the run; empty in stop
   // The other members of this rank's replica groups, ascending; save and rename: all ranks that write a part.
   std::vector<Rank> partners;
   std::vector<RepairMove> moves;   // repair: all moves of the incident, in the order every rank works them off
@@ -60,13 +60,14 @@ struct HandlerContext {
   std::string directory;           // save, rename: the checkpoint root; repair on reload: the checkpoint to read
   bool from_snapshot = false;      // repair on reload: from the in-memory snapshot of `step`, not from `directory`
   bool moves_latest = true;        // rename: false where a minority saves; the checkpoint is visible, `latest` stays
-  // Sorted: tensors that are no part of the state any more, whoever took them out of it; what is older may still hold them.
+  // Sorted: tensors that are no part of the state any more, taken out by any rank; what is older may still hold them.
   std::vector<std::string> unregistered;
   uint64_t bytes_moved = 0;        // repair: set by the handler on the receiving side
-  // repair on a resume from a directory in a form of the trainer's own, where `step` is 0: the step that was loaded, set
-  // by the handler and equal on all ranks.
+  // repair on a resume from a directory in a form of the trainer's own, where `step` is 0: the step that was loaded,
+  // set by the handler and equal on all ranks.
   Step loaded_step;
-  // rename: what a person should know of the checkpoint; else what the incident's record says of it. Set by the handler.
+  // rename: what a person should know of the checkpoint; else what the incident's record says of it. Set by the
+  // handler.
   std::string remark;
 };
 

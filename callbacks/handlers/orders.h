@@ -10,7 +10,7 @@
 
 namespace kintsugi {
 
-// Rungs of the recovery ladder, cheapest first (DESIGN section 3).
+// Rungs of the recovery ladder, cheapest first.
 enum class Rung : uint8_t {
   kResume,
   kRetry,

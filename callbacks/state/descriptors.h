@@ -100,7 +100,7 @@ struct SavedObject {
   uint64_t size_bytes = 0;
 };
 
-// Bytes that are not a tensor: RNG, data iterator, scheduler (DESIGN section 4). A mirrored object must be able to give
+// Bytes that are not a tensor: RNG, data iterator, scheduler. A mirrored object must be able to give
 // and take its bytes; both functions run on the trainer's thread.
 struct ShardedObject {
   std::string key;

@@ -4,8 +4,8 @@
 // (Agent::SetDeviceMemory). Everything that works on state (streams, digests, saves, snapshots) goes through it, so
 // none of that knows a driver. A DeviceFence stands behind work that the trainer enqueued on its device: the update
 // whose EndUpdate it was handed to is committed once the fence is done.
-// Threads: any, several at once; a call may change which device's context the calling thread has. Order: a copy is not
-// ordered behind work on the trainer's streams: who calls has seen the fence behind that.
+// Threads: any, several at once; a call may change which device's context the calling thread has.
+// Order: a copy is not ordered behind work on the trainer's streams: the caller has seen the fence behind that.
 // Ownership: host memory handed to a copy stays in place until the call returns. Where that ran into its limit the
 // device may still write to pinned memory (AllocateHost, Pin) later: then it must stay mapped until the device is gone.
 // Errors: kDeadlineExceeded: the device did not come that far in time; kCancelled: the limit's `stop` was set;

@@ -2,7 +2,7 @@
 //
 // A snapshot that is being made goes into the place that does not hold the step to keep: the newest snapshot that
 // counts is never overwritten by the one that follows it. Only what was finished is ever found. The bytes lie with
-// whoever uses this (replica/snapshot in a run, the simulator's ranks in a virtual one).
+// its user (replica/snapshot in a run, the simulator's ranks in a virtual one).
 // Threads: none; its user locks.
 // Errors: none.
 // Invariants: no two places hold one step; a place in the making holds none.

@@ -1,5 +1,5 @@
-// A controller in a process of the caller's: what `kintsugi controller` is as a program, its events pulled, its operators'
-// requests answered as a launcher's control socket answers them.
+// A controller in a process of the caller's: what `kintsugi controller` is as a program, its events pulled, its
+// operators' requests answered as a launcher's control socket answers them.
 #include "runtime/controller/controller.h"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-// Whoever does not pull loses the oldest events, never the newest.
+// A caller that does not pull loses the oldest events, never the newest.
 constexpr size_t kEventsKept = 4096;
 constexpr Duration kPollPauses = std::chrono::milliseconds(20);
 constexpr std::chrono::milliseconds kLookEvery{200};

@@ -448,7 +448,7 @@ KINTSUGI_C_API kintsugi_code kintsugi_store_delete(kintsugi_store* store, const 
 /* ---- hosting a controller ---------------------------------------------------------------------------------------------- */
 
 /* Since version 4. For ranks that something else than `kintsugi run` starts: the decision maker in a process of the caller's, on a
- * thread of its own. Ranks join it with kintsugi_options.controller; a lost one is replaced by whoever starts processes, and
+ * thread of its own. Ranks join it with kintsugi_options.controller; a lost one is replaced by what starts processes, and
  * the new one joins as the same rank. All calls: any thread. */
 typedef struct kintsugi_controller kintsugi_controller;
 

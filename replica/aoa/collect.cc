@@ -81,7 +81,7 @@ void Evaluator::CollectStates() {
         const std::string stored = names_.KeyOf(evaluation_.sources.Key(slice.source), *form, source_);
         if (!IsStored(stored) || evaluation_.read_inputs.contains(stored)) continue;
         used.insert(stored);
-        // Called as the first of its parts. That others lack it is an error of whoever asks for it.
+        // Called as the first of its parts. That others lack it is an error of the question for it.
         const StateForm* const called = names_.Split(stored, &source_).form;
         const Tensor& state = source_.find(stored)->second;
         const std::string name = names_.KeyOf(key, called ? *called : *form, source_);

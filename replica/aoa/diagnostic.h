@@ -1,7 +1,7 @@
 // Diagnostic: what is wrong with a program, where, and how the statement at fault came to be.
 //
-// Functions of this folder fail with a Status whose message is Diagnostic::ToString(); who wants the fields passes a
-// place for the Diagnostic.
+// Functions of this folder fail with a Status whose message is Diagnostic::ToString(); a caller that wants the fields
+// passes a place for the Diagnostic.
 #pragma once
 
 #include <optional>

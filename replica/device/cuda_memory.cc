@@ -20,7 +20,7 @@ constexpr int kSlots = 2;
 constexpr Duration kGrace = 50ms;
 constexpr Duration kSpin = 50us;
 
-// Until the process ends; reachable, so that whoever looks for leaks sees that it is meant.
+// Until the process ends; reachable, so that a search for leaks sees that it is meant.
 void KeepForGood(std::unique_ptr<CudaLane> lane) {
   static Mutex mutex;
   static auto* const kept = new std::vector<std::unique_ptr<CudaLane>>;

@@ -9,7 +9,10 @@
 // memory directly. Each call takes a lane (stream, buffers) from a free list and gives it back; there are as many as
 // calls at once. A lane whose device did not come to an end in time is not used again, and freed only if it has come to
 // one when this object goes.
-// Threads, Order, Errors: as callbacks/state/device_memory.h. Memory: 8 MiB of pinned memory per call at once.
+// Threads: as callbacks/state/device_memory.h.
+// Order: as callbacks/state/device_memory.h.
+// Errors: as callbacks/state/device_memory.h.
+// Memory: 8 MiB of pinned memory per call at once.
 #pragma once
 
 #include <memory>

@@ -92,7 +92,7 @@ Status AddChecksums(Catalog* catalog, const std::string& path) {
   return Status::Ok();
 }
 
-// What whoever wrote the sidecar knew and a format has no place for: the step, which files beside the state go along,
+// What the sidecar's writer knew and a format has no place for: the step, which files beside the state go along,
 // the sums of the tensors. A torn sidecar is told where checksums are asked for.
 void AddWhatSidecarKnows(Catalog* catalog, const std::string& path) {
   for (const std::string& place : {catalog->path(), path}) {

@@ -1,7 +1,7 @@
 // Format: one way of turning names, shapes, pieces and objects into files, and back. It knows nothing of runs.
 //
 // What: Read makes a catalog of what lies at a path and touches no byte of a tensor; Lay says which files a state
-// becomes. Who reads and writes the bytes between them is convert.h, through the reshard engine.
+// becomes. The bytes between them are read and written by convert.h, through the reshard engine.
 // Errors: kNotFound, nothing of the format lies there; kDataLoss and kInvalidArgument name file, offset and reason.
 // Threads: formats have no state.
 #pragma once
@@ -92,8 +92,8 @@ KINTSUGI_EXPORT Result<const Format*> DetectFormat(const std::string& path);
 KINTSUGI_EXPORT Result<Catalog> ReadCatalog(const std::string& path, const std::string& format = "",
                                             const ReadOptions& options = {});
 
-// For each tensor the number of the one whose bytes it is: itself, but for aliases of a tensor that is written too, with the
-// same type and shape.
+// For each tensor the number of the one whose bytes it is: itself, but for aliases of a tensor that is written too,
+// with the same type and shape.
 std::vector<uint32_t> OwnersOf(const Content& content);
 
 // The box that shard `shard` holds of a tensor: pieces of equal length, the last ones shorter or empty, as torch.chunk

@@ -2,8 +2,8 @@
 //
 // What: a regular file, never what a symbolic link names, mapped read-only as a whole. Its length, time of change and
 // identity are kept, so that a file that changed while it was read is found out before anything made of it is
-// published. A file that another process cuts short while it is mapped raises SIGBUS in whoever reads behind its end: a
-// program that reads foreign folders says so in its own handler (tools/cli).
+// published. A file that another process cuts short while it is mapped raises SIGBUS in a process that reads behind its
+// end: a program that reads foreign folders says so in its own handler (tools/cli).
 // Errors: as FileSystem (replica/save/file_system.h); kDataLoss for a changed file.
 // Units: bytes.
 // Threads: any.

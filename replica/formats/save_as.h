@@ -6,7 +6,7 @@
 //   ROOT/latest                                moved last
 //
 // Order, each step durable before the next: data files, marks, sidecar, folder; rename, root; tracker, root; only then
-// is anything removed, and what is removed loses its name first. So whoever follows the tracker finds a whole
+// is anything removed, and what is removed loses its name first. So a reader that follows the tracker finds a whole
 // checkpoint at any moment, whatever stops this.
 // Errors: those of Convert; nothing that was there before is lost.
 // Threads: as write.h; one writer of a root at a time.

@@ -8,9 +8,9 @@
 // An object is a key whose global shape counts objects and whose pieces are boxes of one element: the same rules fit
 // it. A rank whose own descriptors are wrong contributes a refusal instead, so that every rank comes to the same
 // verdict.
-// Invariants (canonical form): keys, pieces of a key, holders of a piece, replica ids, refusals and ranks are sorted;
-// keys, pieces and replica ids are distinct; every key has a piece, every piece a holder, every replica id is used.
-// So equal content gives equal bytes. 0 <= lo <= hi and 0 <= start <= stop hold; bounds, cover and agreement are
+// Invariants: the form is canonical. Keys, pieces of a key, holders of a piece, replica ids, refusals and ranks are
+// sorted; keys, pieces and replica ids are distinct; every key has a piece, every piece a holder, every replica id is
+// used. So equal content gives equal bytes. 0 <= lo <= hi and 0 <= start <= stop hold; bounds, cover and agreement are
 // Validate's business.
 // Units: elements.
 // Memory: 16 * axes + 24 bytes for each piece, 8 for each holder.

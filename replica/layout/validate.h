@@ -27,7 +27,7 @@
 namespace kintsugi::layout {
 
 struct ValidateOptions {
-  // Ranks 0 to world_size - 1 must have contributed; 0: whoever has.
+  // Ranks 0 to world_size - 1 must have contributed; 0: any may.
   int32_t world_size = 0;
   // What is asked for need not cover the tensors, nor have main replicas: only agreement, size, bounds and grid are
   // judged.

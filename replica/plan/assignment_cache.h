@@ -1,6 +1,6 @@
 // A kept assignment: bytes that are only taken back for the list of shards they were made for.
 //
-// What: a digest over shards, holders, world and policy is stored with the assignment. Whoever reads it gives the
+// What: a digest over shards, holders, world and policy is stored with the assignment. A reader gives the
 // digest of now; another one, damage, or another version is refused, and the caller distributes again.
 // Errors: kDigest (stale), kFormat (damaged, or no assignment), kVersion.
 // Threads: pure. Format: little-endian numbers: "KDST", version, digest, shards, ranks, rank of each shard, load of

@@ -1,7 +1,7 @@
 // Plan: which bytes go from which rank to which, as data without addresses.
 //
 // What: moves of boxes from a piece that a rank holds to a piece that a rank asks for. Pieces are named by their number
-// in the two metadata the plan was made of; whoever executes it binds (rank, piece) to memory. A rank that lists one
+// in the two metadata the plan was made of; the executor binds (rank, piece) to memory. A rank that lists one
 // piece under several replica ids gets it once and copies it to all of its memories of that piece. Order: keys as in
 // the target, then target pieces, then receiving ranks, each ascending; within these the order in which the planner
 // found the boxes. Where the stored tensor is smaller (allow_shape_mismatch), what lies outside of it is in no move and

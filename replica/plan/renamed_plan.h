@@ -7,8 +7,8 @@
 // Bytes are those of the stored dtype; casts are steps of a use. Objects keep their names. A key without source is
 // listed: `added` by the program, or `dropped`, a state that neither program nor source speaks of; nothing is written
 // there.
-// Invariants (CheckRenamed): every element of every other target piece is written once, by steps that end in the
-// target's shape and dtype; every wanted piece is used by each rank that gets it.
+// Invariants: CheckRenamed proves them. Every element of every other target piece is written once, by steps that end in
+// the target's shape and dtype; every wanted piece is used by each rank that gets it.
 // Errors: kProgram, what the engine answers with its own message; kStoredShape, kStoredDType, the program makes another
 // tensor than the target asks for; kUnexpected, a piece of a key that is not stored; kTooLarge; else those of MakePlan.
 // With `rank` in the options only the plan is that rank's part: wanted and uses are everyone's, which is what makes the

@@ -1,6 +1,6 @@
 // BoundPlan: one rank's moves of a plan, with the memory they mean (private to this folder).
 //
-// What: a plan that was checked and whose bindings were checked too, so that whoever carries it out computes addresses
+// What: a plan that was checked and whose bindings were checked too, so that its executor computes addresses
 // and asks nothing any more: every address lies within the memory it was bound to.
 // Errors: as execute.h says. Memory: 16 bytes for each own move.
 // Ownership: refers to plan, metadata and bindings.

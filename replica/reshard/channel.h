@@ -1,10 +1,11 @@
-// The two ends of one direction of a link: MoveOutbox sends what one rank has for another, MoveInbox takes it (private to this
-// folder).
+// The two ends of one direction of a link: MoveOutbox sends what one rank has for another, MoveInbox takes it (private
+// to this folder).
 //
 // What: each has two stages: packing and sending, receiving and unpacking. They run on a thread each, with a Handover
 // between them; where nothing needs a buffer the link's stage runs alone.
 // Threads: each stage on one thread; Stop from any.
-// Errors: the link's, with the message's moves; a stage that was stopped returns ok: whoever stopped it has said why.
+// Errors: the link's, with the message's moves; a stage that was stopped returns ok: the stage that stopped it has said
+// why.
 #pragma once
 
 #include "replica/reshard/execute.h"

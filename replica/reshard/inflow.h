@@ -1,7 +1,7 @@
 // Inflow: a rank's targets of a plan, filled from source pieces that come in windows, in any order: out of files.
 //
-// What: Execute needs both ends of a move to be processes that hold their pieces whole. Whoever reads a checkpoint has
-// a window of a stored piece in a buffer instead. An Inflow says which stored pieces its rank needs, and which
+// What: Execute needs both ends of a move to be processes that hold their pieces whole. A rank that reads a checkpoint
+// has a window of a stored piece in a buffer instead. An Inflow says which stored pieces its rank needs, and which
 // stretches of each, takes windows as they come, and in the end says whether everything came.
 // Invariants: no plan that its check did not prove; every address is proven to lie within its memory before the first
 // window is taken; an element that comes twice, or never, is an error of Finish.
@@ -27,7 +27,7 @@ struct BoundMove;
 
 class KINTSUGI_EXPORT Inflow {
  public:
-  // The plan's moves to `rank`, whoever holds their sources.
+  // The plan's moves to `rank`, from any holder of their sources.
   static Result<Inflow> Make(const plan::Plan& plan, const layout::Metadata& source, const layout::Metadata& target,
                              int32_t rank, const Bindings& bindings);
 

@@ -1,15 +1,15 @@
 // ReadShare: which of its shards a rank reads from a checkpoint itself, where several ranks hold the same: each is read
 // by one of them, and exchanged when all have read.
 //
-// What: Megatron's parallel load. Who reads what says the work distribution (plan/distribute.h), so that all ranks read
-// about as much; what is read travels over the links and the stream of a repair, by pairs of ranks, in rounds in which
-// each rank has one other. Shards are the same where key, type, place and flat range are; layouts and formats of the
-// checkpoint do not matter. What is exchanged arrives checked block by block, as in a repair.
+// What: Megatron's parallel load. The work distribution (plan/distribute.h) says which rank reads what, so that all
+// ranks read about as much; what is read travels over the links and the stream of a repair, by pairs of ranks, in
+// rounds in which each rank has one other. Shards are the same where key, type, place and flat range are; layouts and
+// formats of the checkpoint do not matter. What is exchanged arrives checked block by block, as in a repair.
 //   each  every rank reads all that it needs: nothing is agreed on, nothing is exchanged
 //   once  every shard is read by one rank
 //   auto  once, where the checkpoint lies on a file system that goes over the network and the ranks are on several
 //         hosts; else each. There the server's line is what all readers share, and the hosts have links of their own.
-//         On one host the first reader leaves the file in the page cache for the others, which is a link's rate already;
+//         On one host the first reader leaves the file in the page cache for the others, at a link's rate already;
 //         disks of their own read side by side. No rate is measured: what a measurement would read is what is to be
 //         read, and it would differ from start to start.
 // Threads: one a rank, the trainer's, parked; every rank makes the same calls.

@@ -1,6 +1,6 @@
 // Publish: makes a complete checkpoint visible, in this order: the manifest is written and synced, the folder renamed
 // into place, `latest` moved, old checkpoints removed. A crash at any point leaves the old state or the new one, never
-// a torn checkpoint under a name that is read (DESIGN promise 5).
+// a torn checkpoint under a name that is read.
 //
 // Threads: one rank publishes, after every writer's WritePart returned ok.
 // Errors: kFailedPrecondition names what is missing; kCancelled when a newer generation of the job has published

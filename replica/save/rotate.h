@@ -10,7 +10,7 @@ namespace kintsugi::checkpoint {
 // Called when `step` has just been published in `generation`. Of the complete checkpoints up to `step` the newest
 // `keep` stay, and always the one that `latest` names; higher steps (of an abandoned run) are left alone. An older
 // folder that is not complete is removed too, once `keep` complete ones stand. Failures become warnings: the new
-// checkpoint is safe. Attempts of other jobs are theirs; whoever owns the root next removes them.
+// checkpoint is safe. Attempts of other jobs are theirs; the next owner of the root removes them.
 void Rotate(const std::string& root, const std::string& job, Step step, Generation generation, int keep,
             FileSystem& files, Published* published);
 

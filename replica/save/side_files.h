@@ -2,7 +2,7 @@
 // training arguments), copied into it beside the state.
 //
 // In a native checkpoint `config.json` is called side.config.json; the manifest lists name, length and checksums, so
-// that what is read is what was copied. Whoever publishes copies, from its own host's disk, after all parts and before
+// that what is read is what was copied. The publisher copies, from its own host's disk, after all parts and before
 // the manifest.
 //
 // Threads: the caller's.

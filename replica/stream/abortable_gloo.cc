@@ -24,7 +24,8 @@ using gloo::transport::Context;
 using gloo::transport::Pair;
 using gloo::transport::UnboundBuffer;
 
-// A wait without a limit of its own: Gloo's timeout closes every pair of a context, so it must never be the one to fire.
+// A wait without a limit of its own: Gloo's timeout closes every pair of a context, so it must never be the one to
+// fire.
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24);
 
 class AbortableContext;
@@ -184,7 +185,7 @@ class AbortableContext final : public ConnectingContext {
   }
 
   std::unique_ptr<UnboundBuffer> createUnboundBuffer(void* data, size_t length) override {
-    Connected();  // whoever connected by Gloo's own rendezvous does not say so
+    Connected();  // a group connected by Gloo's own rendezvous does not say so
     return std::make_unique<AbortableBuffer>(domain_, inner_, inner_->createUnboundBuffer(data, length));
   }
 

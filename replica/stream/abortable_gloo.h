@@ -1,16 +1,16 @@
 // AbortableDevice: a Gloo device whose collectives can be stopped from another thread within a millisecond.
 //
 // A Gloo collective that waits for a dead or stopped peer waits for its context's timeout, and closing its pairs wakes
-// nobody. This device decorates a TCP device: contexts created with it wrap every unbound buffer, and Abort ends the wait
-// of each of them. All collectives that take an options object (`gloo::allreduce(opts)` and its like) build their buffers
-// through the context and become abortable with nothing else changed; the old algorithm classes use bound buffers and
-// do not.
+// nobody. This device decorates a TCP device: contexts created with it wrap every unbound buffer, and Abort ends the
+// wait of each of them. All collectives that take an options object (`gloo::allreduce(opts)` and its like) build their
+// buffers through the context and become abortable with nothing else changed; the old algorithm classes use bound
+// buffers and do not.
 // A peer's death does not raise SIGPIPE here, although Gloo writes without MSG_NOSIGNAL (see sigpipe_guard.h).
-// Connecting is covered too: a pair that waits for a peer which published its address and then died is closed, kConnectGrace
-// after the Abort.
+// Connecting is covered too: a pair that waits for a peer which published its address and then died is closed,
+// kConnectGrace after the Abort.
 //
-// Threads: Abort may come from any thread at any moment, more than once. The flag is sticky: everything created with the
-// device, now or later, fails. Use one device per generation (several groups may share it) and drop it afterwards.
+// Threads: Abort may come from any thread at any moment, more than once. The flag is sticky: everything created with
+// the device, now or later, fails. Use one device per generation (several groups may share it) and drop it afterwards.
 // Errors: an aborted wait throws GlooAborted; Gloo's other exceptions pass unchanged.
 // Ownership: contexts keep the device's core alive; the device may be dropped before them.
 #pragma once
@@ -39,9 +39,9 @@ namespace internal {
 class AbortDomain;
 }
 
-// Abort ends a connection that is still being made this much later, and whoever gives up connecting keeps its listeners this
-// long: Gloo of 2022 ends a process whose connection is reset between accept or connect and getpeername. Until then, what was
-// on its way is through, and peers that were aborted too dial no more.
+// Abort ends a connection that is still being made this much later, and a rank that gives up connecting keeps its
+// listeners this long: Gloo of 2022 ends a process whose connection is reset between accept or connect and getpeername.
+// Until then, what was on its way is through, and peers that were aborted too dial no more.
 constexpr std::chrono::milliseconds kConnectGrace(20);
 
 // A context whose pairs are being connected, one at a time.
@@ -65,7 +65,7 @@ class KINTSUGI_EXPORT AbortableDevice final : public gloo::transport::Device {
 
   void Abort();
   bool aborted() const;
-  // For whoever waits for the device's loop.
+  // For threads that wait for the device's loop.
   LoopTurns& turns() const;
 
   std::string str() const override;

@@ -76,7 +76,7 @@ class Rendezvous {
     if (join_.device->aborted()) status = {StatusCode::kCancelled, "aborted by the runtime"};
     if (!status.ok()) {
       std::this_thread::sleep_for(kConnectGrace);
-      join_.device->turns().AwaitHandled();  // whoever dialed this rank got through
+      join_.device->turns().AwaitHandled();  // the ranks that dialed this one got through
       return status.Annotate("connecting " + place_ + Elapsed());
     }
     std::vector<std::shared_ptr<gloo::Context>> contexts;

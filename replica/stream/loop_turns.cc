@@ -19,7 +19,7 @@ namespace {
 namespace tcp = gloo::transport::tcp;
 
 constexpr std::chrono::nanoseconds kPeriod = std::chrono::microseconds(200);
-// Bounded, for whoever waits for a turn without asking for it.
+// Bounded, for threads that wait for a turn without asking for it.
 constexpr std::chrono::milliseconds kRestLimit(5);
 constexpr std::chrono::milliseconds kHandledLimit(60);
 

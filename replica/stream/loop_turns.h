@@ -1,4 +1,4 @@
-// LoopTurns: turns of a Gloo device's loop for whoever waits for one.
+// LoopTurns: turns of a Gloo device's loop for threads that wait for one.
 //
 // Gloo takes a descriptor out of its loop by waiting until the loop has gone round once, and a loop without events goes
 // round every 10 ms. Dialing a pair costs one such wait, ending a pair one, ending the device one. While somebody asks

@@ -4,14 +4,16 @@
 // buffers of the link. A message's length travels ahead of it; its bytes follow in pieces of `piece_bytes`, of which
 // `in_flight` are on their way, each with an event. Two communicators, because operations of one run in the order of
 // their launch: two ranks that both send first would wait for each other's receives. Never the training communicators:
-// a repair that fails poisons nothing, and `ctas_max` bounds what it takes from a healthy rank's device. Threads,
-// Errors, Ownership: as link.h says. A wait is a query of the event, of the communicators' state, of the abort flag and
+// a repair that fails poisons nothing, and `ctas_max` bounds what it takes from a healthy rank's device.
+// Ownership: as link.h.
+// Threads: as link.h. A wait is a query of the event, of the communicators' state, of the abort flag and
 // of the deadline in turn, never a synchronization. Abort ends waits within a millisecond and frees the communicators
 // on a thread of its own; the destructor waits for that, so that nothing is written into device memory afterwards.
-// A peer that dies or aborts is seen at once over sockets; over NVLink and in shared memory NCCL says nothing, and the
-// runtime aborts. After a message of another size (kDataLoss) the sender waits for its deadline or abort in the same
-// way. Of device memory an observer that can do with
-// checksums gets these, computed on the device behind each piece; any other observer sees a copy of the bytes.
+// Errors: as link.h. A peer that dies or aborts is seen at once over sockets; over NVLink and in shared memory NCCL
+// says nothing, and the runtime aborts. After a message of another size (kDataLoss) the sender waits for its deadline
+// or abort in the same way.
+// Observers: of device memory an observer that can do with checksums gets these, computed on the device behind each
+// piece; any other observer sees a copy of the bytes.
 #pragma once
 
 #include <memory>

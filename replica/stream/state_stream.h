@@ -1,17 +1,17 @@
 // State stream: moves registered state from the memory of one or more ranks into the final memory of another.
 //
-// The sender opens with a manifest; the receiver asks for blocks (1 MiB each, counted over all items), the sender streams
-// them straight from live memory, followed by their checksums; and so on until nothing is missing. The receiver decides
-// what comes from where: several sources share the work, a source that fails is replaced by the others, a damaged block is
-// asked for once more.
-// What has arrived is kept in a ReceiveLedger, keyed by (step, manifest): it outlives links and generations, so that after
-// a source's death only the missing blocks are sent again.
+// The sender opens with a manifest; the receiver asks for blocks (1 MiB each, counted over all items), the sender
+// streams them straight from live memory, followed by their checksums; and so on until nothing is missing. The receiver
+// decides what comes from where: several sources share the work, a source that fails is replaced by the others, a
+// damaged block is asked for once more.
+// What has arrived is kept in a ReceiveLedger, keyed by (step, manifest): it outlives links and generations, so that
+// after a source's death only the missing blocks are sent again.
 //
-// Threads: SendState runs on the caller's thread; ReceiveState adds one thread per source beyond the first. To stop either
-// from elsewhere, abort its links.
+// Threads: SendState runs on the caller's thread; ReceiveState adds one thread per source beyond the first. To stop
+// either from elsewhere, abort its links.
 // Ownership: items' memory stays in place; the sender's is unchanged, the receiver's is touched by nobody else.
-// Errors: kCommFailure and kDeadlineExceeded when no source is left; kCancelled when a link was aborted; kDataLoss names
-// tensor, block, both checksums and source; kFailedPrecondition when the two sides do not hold the same things.
+// Errors: kCommFailure and kDeadlineExceeded when no source is left; kCancelled when a link was aborted; kDataLoss
+// names tensor, block, both checksums and source; kFailedPrecondition when the two sides do not hold the same things.
 // Memory: the links' windows (a few MiB) and 9 bytes per block beside the state itself.
 // Units: bytes; rates in bytes per second.
 #pragma once
@@ -37,8 +37,8 @@ struct StreamItem {
   Memory memory;
 };
 
-// Every wait is bounded by the deadline of the call, and all but a sender's for its receiver to begin by one second plus the
-// bytes it is about at this rate.
+// Every wait is bounded by the deadline of the call, and all but a sender's for its receiver to begin by one second
+// plus the bytes it is about at this rate.
 struct StreamLimits {
   double bytes_per_second_min = 50e6;
   TimePoint deadline = TimePoint::Max();
@@ -77,8 +77,8 @@ KINTSUGI_EXPORT Status ReceiveState(const std::vector<Link*>& sources, const std
                                     ReceiveLedger& ledger, const ReceiveOptions& options, StreamResult* result);
 
 // Digest of the items as they lie in memory: per item XXH3-64 over the multilinear-64 checksums of its blocks, in
-// order; over all items XXH3-64 of keys, sizes and these. Equal states have equal digests on every machine, wherever
-// they lie and whoever computes them. REQUIRES: host memory.
+// order; over all items XXH3-64 of keys, sizes and these. Equal states have equal digests on every machine, in any
+// memory and on any processor. REQUIRES: host memory.
 KINTSUGI_EXPORT uint64_t DigestState(const std::vector<StreamItem>& items);
 // The same, given up soon after `stop` is set: kCancelled. Items in device memory are summed up there where `device`
 // can, else read through a pinned buffer of 4 MiB.

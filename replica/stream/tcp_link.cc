@@ -22,14 +22,15 @@ namespace {
 
 // What an observer is shown at a time: half of a core's second-level cache, so that its bytes are still there.
 constexpr uint64_t kTcpPieceBytes = 512 << 10;
-// Of the socket, each way; the kernel takes twice of it. More than what a third-level cache holds beside the pieces is slower.
+// Of the socket, each way; the kernel takes twice of it. More than what a third-level cache holds beside the pieces is
+// slower.
 constexpr int kBufferBytes = 1 << 20;
 // Bytes of a peer's that nobody will read, thrown away at the end at most.
 constexpr uint64_t kUnreadBytesMax = 64 << 20;
 constexpr std::string_view kPeerClosed = "the rank has closed the connection";
 
-// The buffers that the kernel grows by itself stay small for too long; those of a fixed size would be smaller still where the
-// host allows less than is asked for.
+// The buffers that the kernel grows by itself stay small for too long; those of a fixed size would be smaller still
+// where the host allows less than is asked for.
 void SetBuffer(int socket, int option, const char* limit_file) {
   int64_t limit = 0;
   if (!(std::ifstream(limit_file) >> limit) || limit < kBufferBytes) return;
@@ -151,7 +152,8 @@ class TcpLink final : public Link {
     constexpr int64_t kLongestMs = 60'000;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(wait.deadline - SteadyClock::SteadyNow()).count();
     if (left <= 0) return internal::LinkDeadline(*this, wait.what, wait.start, wait.deadline);
-    // A peer that has closed reads no more: whoever waits for room would wait for ever where the connection is not reset.
+    // A peer that has closed reads no more: a sender that waits for room would wait for ever where the connection is
+    // not reset.
     pollfd socket{socket_.get(), static_cast<short>(event | POLLRDHUP), 0};
     poll(&socket, 1, static_cast<int>(std::min<int64_t>(left, kLongestMs)));
     if (event == POLLOUT && (socket.revents & POLLRDHUP) != 0 && !aborted_.load())

@@ -1,8 +1,10 @@
 // TCP link: two ranks, one connection, every message with its length ahead.
 //
-// The bytes go from the source's memory to the socket and from the socket to their place; an observer sees each piece right after
-// the socket has, while a core's own cache holds it.
-// Threads, Errors, Ownership: as link.h says; the peer of an aborted link sees kCommFailure at once.
+// The bytes go from the source's memory to the socket and from the socket to their place; an observer sees each piece
+// right after the socket has, while a core's own cache holds it.
+// Threads: as link.h.
+// Ownership: as link.h.
+// Errors: as link.h; the peer of an aborted link sees kCommFailure at once.
 #pragma once
 
 #include <memory>

@@ -71,7 +71,7 @@ class Meeting {
       KINTSUGI_RETURN_IF_ERROR(Await(listener, POLLIN, options_.deadline));
       UniqueFd caller(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!caller.valid()) {
-        // Whoever dialed has gone again, or another error of that connection only.
+        // The rank that dialed has gone again, or another error of that connection only.
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) continue;
         return Failed(StatusCode::kResourceExhausted, "accepting the rank's connection", errno);
       }
@@ -134,7 +134,8 @@ class Meeting {
     return address;
   }
 
-  // IPv4 where the interface has it, as a launcher's addresses are; link-local addresses would need a scope of the dialer's.
+  // IPv4 where the interface has it, as a launcher's addresses are; link-local addresses would need a scope of the
+  // dialer's.
   Result<Address> AddressOfInterface(const std::string& name) const {
     ifaddrs* found = nullptr;
     if (getifaddrs(&found) != 0) return Failed(StatusCode::kResourceExhausted, "listing this host's interfaces", errno);

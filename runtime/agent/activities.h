@@ -1,4 +1,4 @@
-// Activities: what the trainer has said that it is busy with, for whoever reads its page.
+// Activities: what the trainer has said that it is busy with, for the launcher that reads its page.
 //
 // Threads: the trainer's.
 // Ownership: its own; the page outlives it.

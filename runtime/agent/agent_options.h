@@ -31,14 +31,14 @@ struct AgentOptions {
   // A resumed checkpoint in other names, shapes or types: a file with an AOA program, and what keys on one side only
   // are (replica/layout/strict.h; empty: an error).
   std::string resume_aoa, resume_strict;
-  // Who reads what several ranks hold, at a resume and a reload: auto, each or once (replica/resume/read_share.h); empty:
-  // auto.
+  // Who reads what several ranks hold, at a resume and a reload: auto, each or once (replica/resume/read_share.h);
+  // empty: auto.
   std::string resume_read;
   // Formats beside the native one that every save is written in too, "dcp,safetensors" (replica/formats), below the
   // save folder; and a file with an AOA program that gives their tensors other names. Empty: none.
   std::string save_format, save_aoa;
-  // Files that go with every checkpoint, as they are then: a model's configuration, a tokenizer. Of the host of whoever
-  // publishes it.
+  // Files that go with every checkpoint, as they are then: a model's configuration, a tokenizer. Of the host of the
+  // rank that publishes it.
   std::vector<std::string> save_with;
   Duration join_timeout = std::chrono::seconds(30);
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends

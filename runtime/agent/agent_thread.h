@@ -1,9 +1,9 @@
 // AgentThread: the agent's own thread, and the core that it steps. What the core decides is carried out by an Actor.
 //
-// Threads: Call and Post are for any, and wait for nothing; Step, core and BeginCore are the thread's own. Start and Stop
-// belong to who joins and ends the agent.
-// Ownership: the event loop, the thread, the core. Whoever has timers or connections in the loop outlives the thread, not
-// this object.
+// Threads: Call and Post are for any, and wait for nothing; Step, core and BeginCore are the thread's own. Start and
+// Stop belong to the thread that joins and ends the agent.
+// Ownership: the event loop, the thread, the core. A part that has timers or connections in the loop outlives the
+// thread, not this object.
 // Errors: what is thrown on the thread, a failed check too, goes to Actor::OnThrown, and the thread goes on.
 // Invariants: the core is stepped by one thread, and by nobody before the rank has joined.
 #pragma once

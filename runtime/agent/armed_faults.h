@@ -2,7 +2,7 @@
 //
 // Threads: any; any() is one relaxed load, for the trainer's markers.
 // Ownership: its own.
-// Errors: what is no injection, or another rank's, is left out: whoever ordered it was told.
+// Errors: what is no injection, or another rank's, is left out: the caller that ordered it was told.
 // Invariants: a fault is taken once.
 #pragma once
 

@@ -62,7 +62,7 @@ bool ControllerLink::IsRefused() const {
 
 void ControllerLink::OnDisconnect(const Status& why) {
   connection_.reset();
-  if (inbox_.ending() || IsRefused()) return;  // refused: whoever called Join has given up
+  if (inbox_.ending() || IsRefused()) return;  // refused: the caller of Join has given up
   log_->Write(LogLevel::kWarning,
               LogLine("controller_lost", {{"rank", self_.options.rank.ToString()}, {"why", why.message()}}));
   Connect();
@@ -143,7 +143,7 @@ void ControllerLink::ForwardReports() {
 void ControllerLink::Send(Generation generation, const core::AgentMessage& message) {
   if (!connection_) return;
   KINTSUGI_CHECK(thread_.has_core(), "a rank that has not joined has nothing to say");
-  ForwardReports();  // first: who hears that a step is done has what was reported of it
+  ForwardReports();  // first: the controller that hears of a step has its reports
   const core::Header header{thread_.core().term(), generation, self_.options.rank, self_.options.incarnation};
   const Status sent = connection_->Send(wire::Encode(self_.options.job, header, message));
   if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"why", sent.message()}}));

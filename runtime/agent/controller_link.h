@@ -1,4 +1,4 @@
-// ControllerLink: the connection to whoever controls the run: made, joined, made again when it is lost, and the messages
+// ControllerLink: the connection to the controller: made, joined, made again when it is lost, and the messages
 // on it.
 //
 // Threads: the agent's; Prepare comes before it is told to Connect, AwaitJoined and EndJoin are for any.
@@ -40,7 +40,7 @@ class ControllerLink {
   Status Prepare(const std::shared_ptr<const net::Secret>& secret, LinkEnds& ends);
   void Connect();
   Status AwaitJoined();
-  // Whoever still waits to join hears this.
+  // A caller that still waits to join hears this.
   void EndJoin(const Status& why);
 
   // Lost where there is no connection: the controller learns what it needs when the agent joins again.

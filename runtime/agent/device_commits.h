@@ -3,8 +3,9 @@
 //
 // Threads: the trainer's.
 // Ownership: of nothing; fences are the trainer's and live as long as the agent.
-// Errors: the fence's own, and kDeadlineExceeded with the limit: the update is torn. kInterrupted: an incident has begun.
-// Invariants: whoever finds no fence does not find an update committed whose device has failed.
+// Errors: the fence's own, and kDeadlineExceeded with the limit: the update is torn. kInterrupted: an incident has
+// begun.
+// Invariants: a thread that finds no fence does not find an update committed whose device has failed.
 #pragma once
 
 #include "runtime/agent/gate.h"

@@ -1,8 +1,9 @@
 // Gate: the gate word in the rank's page, and the fence behind the update that was committed last. The trainer's thread
 // moves the word by compare-and-swap and keeps its lock bit; the agent's sets that bit with one fetch-or.
 //
-// Threads: as said beside each. The fence is set before the word says committed, and taken away after the word was torn:
-// whoever reads the word first and looks for the fence then never finds an update committed that its device has not done.
+// Threads: as said beside each. The fence is set before the word says committed, and taken away after the word was
+// torn: a thread that reads the word first and looks for the fence then never finds an update committed that its device
+// has not done.
 // Ownership: refers to the page's words and to the trainer's fence, which outlive it.
 // Errors: IsSettled: the fence's own.
 // Invariants: only a release unlocks, and only what is locked.
@@ -93,7 +94,7 @@ class Gate {
     do {
       if ((*found & ~kLockBit) != Pack(core::GateState::kUpdating, step.value())) [[unlikely]]
         return false;
-      // Before the word says committed: who reads that looks for the fence next.
+      // Before the word says committed: its reader looks for the fence next.
       if (update) fence_.store(update, std::memory_order_release);
     } while (
         !word().compare_exchange_weak(*found, Pack(core::GateState::kCommitted, step.value()) | (*found & kLockBit)));

@@ -1,10 +1,10 @@
 // Inbox: what the agent's thread tells the trainer's: an order, a verdict, a release, go on, the end.
 //
 // Order: the agent's thread locks the gate and drops a verdict or a release that was not taken yet under one lock, and
-// the trainer's thread takes them under the same lock, so whoever comes second sees what the first did. What the core is
+// the trainer's thread takes them under the same lock, so the second thread sees what the first did. What the core is
 // told of the gate is therefore what will happen.
-// Threads: Put..., OpenGate, LockGate, WithdrawOrder and End are the agent's; Take and Await... the trainer's, which they
-// may block; the rest is for any.
+// Threads: Put..., OpenGate, LockGate, WithdrawOrder and End are the agent's; Take and Await... the trainer's, which
+// they may block; the rest is for any.
 // Ownership: refers to the gate and the page, which outlive it.
 // Errors: none.
 // Invariants: every wait ends with the run. An end is the last word: it is never taken back.
@@ -76,8 +76,8 @@ class Inbox {
   // The end has begun: what was to be told will not be. False: it had before.
   bool BeginEnd() { return !ending_.exchange(true); }
   bool ending() const { return ending_; }
-  // Park at the first boundary that is not before it; 0: none is asked for. Only the agent's thread sets and clears it, in
-  // the order of the controller's messages.
+  // Park at the first boundary that is not before it; 0: none is asked for. Only the agent's thread sets and clears it,
+  // in the order of the controller's messages.
   void StorePause(Step step) { pause_at_.store(step.value(), std::memory_order_seq_cst); }
   uint64_t pause_at() const { return pause_at_.load(std::memory_order_seq_cst); }
 

@@ -4,7 +4,7 @@
 // Threads: the agent's.
 // Ownership: of nothing.
 // Errors: whatever is thrown on the agent's thread, and a controller that is lost, end the run here.
-// Invariants: the run ends once; whoever waits is told before the stop handler is called for the last time.
+// Invariants: the run ends once; threads that wait are told before the stop handler is called for the last time.
 #pragma once
 
 #include <memory>

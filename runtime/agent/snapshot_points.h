@@ -1,5 +1,6 @@
-// SnapshotPoints: orders for in-memory snapshots, and the boundary at which they are taken: the order comes on the agent's
-// thread, the trainer's passes the boundary, the service copies on threads of its own. None of them waits for another.
+// SnapshotPoints: orders for in-memory snapshots, and the boundary at which they are taken: the order comes on the
+// agent's thread, the trainer's passes the boundary, the service copies on threads of its own. None of them waits for
+// another.
 //
 // An order and the boundary it names may cross each other. Both sides write first and look then (the trainer its
 // progress, the agent the order), so that at least one of them sees the other, and one exchange decides who answers.
@@ -43,7 +44,7 @@ class SnapshotPoints {
   const Gate& gate_;
   StoreClient& store_;
   AgentThread& thread_;
-  std::atomic<uint64_t> due_{0};  // whoever takes it out answers for it
+  std::atomic<uint64_t> due_{0};  // the thread that takes it out answers for it
 };
 
 }  // namespace kintsugi

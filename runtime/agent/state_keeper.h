@@ -40,7 +40,7 @@ class StateKeeper {
   // Nothing is held from now on.
   Status Withdraw();
   bool keeps_objects() const { return channel_ && objects_; }
-  // The mirrored objects of `step`, with those of the partners: whoever goes on here must be able to give them theirs.
+  // The mirrored objects of `step`, with those of the partners: the next process must be able to give them theirs.
   void KeepObjects(Step step, const std::vector<uint8_t>& packed);
   // Once in the life of a process. `take` gets the mirrored objects of `step`; null: there are none.
   Status Adopt(Step step, const std::function<Status(const std::vector<uint8_t>&)>& take);

@@ -36,7 +36,7 @@ class StateOffer {
   bool has_mirrored() const { return has_mirrored_; }
   // Mirrored objects of `step`: to the partners, and into memory that outlives the process.
   Status Mirror(Step step, const std::vector<uint8_t>& objects);
-  // Before REPAIR and ROLLBACK: whoever is killed within them must not leave half a state for a whole one.
+  // Before REPAIR and ROLLBACK: a process that is killed within them must not leave half a state for a whole one.
   Status Prepare(const core::PhaseOrder& order);
 
  private:

@@ -23,7 +23,7 @@ Result<SharedLibrary> SharedLibrary::Open(const LibraryNames& names) {
       if (void* handle = open(name, kLoad | RTLD_NOLOAD)) return SharedLibrary(handle, name);
     const char* from_environment = names.variable.empty() ? nullptr : std::getenv(names.variable.c_str());
     if (from_environment && *from_environment) {
-      // Whoever names a file wants that one: no other is taken in its place.
+      // A user who names a file wants that one: no other is taken in its place.
       if (void* handle = open(from_environment, kLoad)) return SharedLibrary(handle, from_environment);
     } else {
       for (const std::string& name : names.usual)

@@ -62,7 +62,7 @@ enum class Activity : uint8_t {
   kEval = 2,     // evaluation between steps
   kSave = 3,     // a save of the trainer's own
   kCompile = 4,  // kernels or graphs are compiled
-  kWait = 5,     // for a neighbour (a pipeline's send or receive): who waits so is never who hangs
+  kWait = 5,     // for a neighbour (a pipeline's send or receive): it is then never the one that hangs
 };
 
 inline constexpr std::array<std::string_view, 6> kActivityNames = {"none", "warmup", "eval",

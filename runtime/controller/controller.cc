@@ -163,7 +163,7 @@ void Controller::OnAgentFrame(const net::ConnectionPtr& connection, std::string_
   Feed(core::FromAgent{header, message});
 }
 
-// A rank keeps its connection: what it says next may make sense. Who has not joined has nothing to lose.
+// A rank keeps its connection: what it says next may make sense. A connection that has not joined has nothing to lose.
 void Controller::RefuseFrame(const net::ConnectionPtr& connection, const std::string& why) {
   ++refused_frames_;
   refusals_.Write("frame_refused", connection->peer_address(), why, SteadyClock::SteadyNow());

@@ -44,7 +44,7 @@ class ControllerHost {
   virtual void OnAskWitness() {}  // its word is given with Feed
 };
 
-// Whoever speaks to the launchers of other nodes (node_hub.h).
+// The part that speaks to the launchers of other nodes (node_hub.h).
 class NodePort {
  public:
   virtual ~NodePort() = default;

@@ -1,4 +1,4 @@
-// What is told of an incident, whoever hosts the controller: a line of the log, and a summary for programs.
+// What is told of an incident, by any host of the controller: a line of the log, and a summary for programs.
 //
 // Errors: none.
 // Threads: pure functions.

@@ -1,4 +1,4 @@
-// LineBudget: at most so many lines of a log in a window of time. Who is written about decides how often there is
+// LineBudget: at most so many lines of a log in a window of time. What is written about decides how often there is
 // something to write; it must not decide how much is written.
 //
 // Threads: one. Time: monotonic instants come in as arguments.

@@ -32,7 +32,7 @@ class NodeEvents {
   virtual void OnNodeMessage(int node, const wire::NodeMessage& message) = 0;
 };
 
-// How nodes are told something, by whoever has it to tell.
+// How nodes are told something, by the part that has it to tell.
 class NodeOrders {
  public:
   virtual ~NodeOrders() = default;
@@ -50,11 +50,11 @@ struct NodeHubOptions {
   std::string master_address;
   uint16_t master_port = 0;
   Duration beat = std::chrono::milliseconds(250);
-  std::string policy;  // as words, for whoever may have to take over
+  std::string policy;  // as words, for launchers that may have to take over
   std::string run;     // names the run to a witness
   bool witness = false;
   int controllers = 0;                         // processes without ranks that may lead
-  Duration silence = std::chrono::seconds(1);  // who says nothing for so long may be replaced by another launcher
+  Duration silence = std::chrono::seconds(1);  // silent for so long, one may be replaced by another launcher
 };
 
 class NodeHub final : public NodePort, public NodeOrders {

@@ -1,5 +1,5 @@
-// ReportLedger: what ranks reported of each step, kept by whoever outlives them. A report is staged before the gate, so
-// a rank that dies inside its update has already left it; it counts once its step is committed.
+// ReportLedger: what ranks reported of each step, kept by the process that outlives them. A report is staged before the
+// gate, so a rank that dies inside its update has already left it; it counts once its step is committed.
 //
 // A repeated report of (step, rank) replaces the earlier one: the step was abandoned and done again. Memory does not
 // grow with the steps: once every rank has told of a step kLag further on, a step is folded into the totals, and of the

@@ -1,7 +1,7 @@
 // Allegiance: whom a launcher obeys, and what it does when it hears who leads.
 //
 // Rule: nothing of an older term than the newest it has obeyed, and nothing that ElectionCore's promises exclude.
-// Whoever leads gives way to a newer term, and to no other. Terms are compared whole: of two parts that lead under one
+// A leader gives way to a newer term, and to no other. Terms are compared whole: of two parts that lead under one
 // number, the one with the higher id is the newer.
 // A leader of a part (ElectionCore::Lead, without a majority) that was cut off while a block moved would bring back the
 // processes that the move replaced: nobody who knows of the move turns to it. One that missed none is as good as any.
@@ -31,7 +31,7 @@ struct LeadsAnswer {
 struct LeadsNews {
   Term term;
   bool part = false;        // elected by no majority
-  Placement placement;      // as whoever says it knows it
+  Placement placement;      // as the sender knows it
   bool same_place = false;  // it listens where the one does that is followed already
 };
 LeadsAnswer AnswerLeads(const ElectionCore& election, const Allegiance& mine, const LeadsNews& heard, TimePoint now);

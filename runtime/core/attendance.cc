@@ -54,7 +54,7 @@ void Attendance::Refuse(const Header& header, const std::string& why) {
 void Attendance::OnJoin(const Header& header, const JoinRequest& join) {
   const Rank rank = header.rank;
   const Member& member = board_.At(rank);
-  // It obeys a newer controller: whoever sees this leaves (the driver closes what is not answered).
+  // It obeys a newer controller: a controller that sees this leaves (the driver closes what is not answered).
   if (header.term > board_.term)
     return board_.Drop(rank, "its controller is of term " + std::to_string(header.term.number));
   if (board_.phase() == Phase::kEnded) {
@@ -217,7 +217,7 @@ void Attendance::OnReplacementExited(const ProcessExited& exited) {
 
 // ---- new processes that somebody asks for ------------------------------------------------------------------------
 
-// All lock again first: who answers has heard of the move, and only with a majority of these does it hold.
+// All lock again first: a rank that answers has heard of the move, and only with a majority of these does it hold.
 void Attendance::OnMoved(const RanksMoved& moved) {
   const int first = moved.first.value();
   const bool in_world = first >= 0 && moved.ranks > 0 && first <= board_.policy.world_size - moved.ranks;

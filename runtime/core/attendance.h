@@ -3,7 +3,7 @@
 //
 // Threads: none.
 // Errors: a join that does not fit is refused with the reason; news of an older life is dropped.
-// Invariants: one process is a rank at a time; who joins again is told what it may have missed.
+// Invariants: one process is a rank at a time; one that joins again is told what it may have missed.
 #pragma once
 
 #include <string>

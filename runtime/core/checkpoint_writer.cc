@@ -68,7 +68,7 @@ CheckpointWriter::Answer CheckpointWriter::Take(Rank rank, const PhaseDone& done
     failure_ = {step_, false, rank, text};
     if (is_last) return Answer::kLastFailed;
   }
-  // Whoever writes is waited for, also where the save has failed already.
+  // A rank that writes is waited for, also where the save has failed already.
   if (!board_.NobodyWaits()) return Answer::kOthersToCome;
   const bool published = board_.save() == SaveState::kRenaming && !failed_;
   if (published) {

@@ -1,4 +1,4 @@
-// CheckpointWriter: one save, from who writes which shard to the rank that makes it visible.
+// CheckpointWriter: one save, from the choice of each shard's writer to the rank that makes it visible.
 //
 // WRITING until all writers have answered; then RENAMING until one rank has published. A save in which somebody failed
 // ends when nobody writes any more.

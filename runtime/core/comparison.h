@@ -1,5 +1,5 @@
 // Comparison: the digests of replicas: asked for, compared, and remembered as a third opinion while the run stands at
-// their step. In VERIFY, before a dying gasp, between steps and at the end.
+// their step. In VERIFY, before a dump, between steps and at the end.
 //
 // Threads: none.
 // Errors: a digest that is not waited for is not taken.

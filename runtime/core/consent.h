@@ -1,4 +1,4 @@
-// Consent: whether those who answer may act for the whole run (DESIGN section 3, "Who decides").
+// Consent: whether the ranks that answer may act for the whole run.
 //
 // Rule: of n ranks, 2 x (live ones that answer) + (ranks whose processes are known to have ended) must exceed n. Two
 // sides that cannot hear each other never both reach that: they share no live rank, so both together would count more
@@ -31,7 +31,7 @@ std::string_view TieRuleName(TieRule rule);
 
 enum class Consent : uint8_t {
   kNo,
-  kAskWitness,  // whoever holds its lease has the consent
+  kAskWitness,  // the part that holds its lease has the consent
   kYes,
 };
 

@@ -25,7 +25,7 @@ class ControlGate {
   Answer Enter(Rank rank, Step step);
   // The newest one that opened since the last Close.
   std::optional<Step> newest_open() const { return open_; }
-  // Its process is gone: whoever comes after it enters anew.
+  // Its process is gone: the one after it enters anew.
   void Forget(Rank rank);
   // Nobody is in a gate any more.
   void Close();
@@ -36,7 +36,7 @@ class ControlGate {
   std::vector<std::optional<Step>> entered_;  // by rank: the newest
   std::optional<Step> open_;
   std::map<Step, size_t> counts_;  // of `entered_`
-  size_t ranks_entered_ = 0;       // likewise
+  size_t ranks_entered_ = 0;       // of them: how many are there
 };
 
 }  // namespace kintsugi::core

@@ -178,8 +178,8 @@ void ControllerCore::OnDeadline() {
   if (taking_over()) return takeover_.Conclude();
   if (halt_.OnDeadline()) return;
   if (phase() == Phase::kConfirm) return parts_.faults.Lock("no further cause within the confirmation window");
-  // Whoever is still waited for did not keep the deadline. All are named before the first is given up: that begins the
-  // next attempt, and in it everybody is waited for again.
+  // Ranks that are still waited for did not keep the deadline. All are named before the first is given up: that begins
+  // the next attempt, and in it everybody is waited for again.
   bool (*is_late)(const Member&) = [](const Member& m) -> bool { return m.waiting; };
   if (phase() == Phase::kAdmit) is_late = [](const Member& m) { return m.life != Life::kReady; };
   if (phase() == Phase::kRunning) is_late = [](const Member& m) { return !m.resumed; };

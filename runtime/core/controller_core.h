@@ -2,7 +2,7 @@
 // same object runs in production and in the simulator.
 //
 // It builds the machines that decide and tells each what it has to know; they share a Board, and each knows only
-// those that stand before it below. What goes the other way is one question: whoever finds a fault asks for the
+// those that stand before it below. One question goes the other way: a machine that finds a fault asks for the
 // NextAttempt.
 //
 // Threads: none; one driver steps it. Time: monotonic instants come in as arguments, nothing is read.

@@ -3,7 +3,7 @@
 // On a device the commit of an update is the end marker and the event behind the update's kernels. Between the two the
 // state is not that of step k yet, but nothing that the update needs is missing any more: the rank can finish it alone,
 // which is what `updating(k)` says. So such a rank counts as one that is within its update, its trainer waits for the
-// device before it parks, and what does not come to an end there is torn (DESIGN section 3).
+// device before it parks, and what does not come to an end there is torn.
 #pragma once
 
 #include "runtime/core/gate_word.h"

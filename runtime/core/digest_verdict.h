@@ -41,8 +41,8 @@ using Digests = std::vector<std::map<int, uint64_t>>;
 // copies[rank]; empty: all are untouched. `strict`: an adopted copy is believed no less than an untouched one.
 DigestVerdict CompareDigests(const ReplicaMap& replicas, const Digests& digests, const std::vector<Copy>& copies,
                              bool strict = false);
-// With what was recorded of that very step: who differs from it is wrong, whoever it is. Ranks without a copy are not
-// asked.
+// With what was recorded of that very step: a copy that differs from it is wrong, on any rank. Ranks without a copy are
+// not asked.
 DigestVerdict CompareWithRecord(const ReplicaMap& replicas, const Digests& digests, const Digests& recorded,
                                 const std::vector<Copy>& copies = {});
 

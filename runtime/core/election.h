@@ -2,7 +2,7 @@
 // itself, and when it may lead.
 //
 // Terms are numbered; a launcher promises itself to one candidate per number, and never below its newest promise. While
-// it hears its leader it promises nothing to anyone: whoever cannot hear a leader that others hear does not unseat it.
+// it hears its leader it promises nothing to anyone: one that cannot hear a leader that others hear does not unseat it.
 // A promise that no leader came of within a round does not keep it from going back to the leader it had.
 // A candidate leads once the ranks of the launchers that promised have a majority (consent.h); where these are exactly
 // half and a witness decides, once it also holds the witness's lease. Candidates stand one
@@ -27,7 +27,7 @@ struct ElectionOptions {
   int world_size = 0;
   Duration patience = std::chrono::seconds(60);  // without a majority for so long: lead a part, to save and leave
   std::optional<int> turn;                       // who stands first: the lowest; `self` where it is not set
-  bool has_ranks = true;                         // whoever has none leads no part: it gives up instead
+  bool has_ranks = true;                         // without any it leads no part: it gives up instead
   int local_ranks = 0;                           // ranks of a block; 0: nothing is known of blocks
 };
 

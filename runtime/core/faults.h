@@ -1,6 +1,6 @@
 // Faults: what is told as broken: the incident is opened or joined, its ranks are replaced, and all others are locked.
 //
-// Whoever finds a fault tells it here, in whatever phase the run is: recovery from faults during recovery is this same
+// A machine that finds a fault tells it here, in any phase: recovery from faults during recovery is this same
 // path.
 //
 // Threads: none.

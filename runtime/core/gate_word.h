@@ -1,6 +1,6 @@
 // The gate word: where a rank stands in its optimizer update, as one 64-bit value {locked, state, step}.
 //
-// The trainer moves it by compare-and-swap, the agent locks it with one fetch-or (DESIGN section 3); this file is the
+// The trainer moves it by compare-and-swap, the agent locks it with one fetch-or (docs/protocol.md); this file is the
 // value's arithmetic only. before(k) is committed(k - 1): nothing of update k has happened yet.
 #pragma once
 

@@ -1,4 +1,4 @@
-// HaltState: what LOCK and STOP wait for. One enum, one table; the diagram in the folder's README is the same.
+// HaltState: what LOCK and STOP wait for. One enum, one table; the diagram in docs/protocol.md is the same.
 #pragma once
 
 #include <cstdint>

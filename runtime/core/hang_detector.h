@@ -1,9 +1,9 @@
 // HangDetector: whose step has stopped moving while its agent lives.
 //
 // What: every rank tells where it stands (Place). The time of a step is learnt: the median of the newest steps of all
-// ranks. Ranks meet in collectives, so whoever stands at the earliest place is the one the others wait for: when nobody
+// ranks. Ranks meet in collectives, so the rank at the earliest place is the one the others wait for: when nobody
 // at that place has moved for the limit, these ranks hang. Where all ranks stand at one place, none can be told from
-// the others (a deadlock of all, or a trainer that marks no phases). Who waits for a neighbour by its own word
+// the others (a deadlock of all, or a trainer that marks no phases). A rank that waits for a neighbour by its own word
 // (Activity::kWait) is never who hangs while others do not. Limits: `factor` learnt steps, within [least, most]; for
 // the first step after a start the same of the longest first step seen, and `most` before there is one; `activity` for
 // a rank that is in another Activity, or while nothing has been learnt at all.

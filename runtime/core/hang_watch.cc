@@ -38,7 +38,7 @@ void HangWatch::Check() {
   repeats_.StandsStill(Step(hang->place.step));
   if (BlameWhoLeft(*hang)) return;
   if (!hang->all) return Blame(*hang);
-  // Nobody is to blame: who does not come out of STOP will be.
+  // Nobody is to blame: a rank that does not come out of STOP will be.
   const std::string text = hang->ToString();
   repeats_.StandsStillTogether(text);
   if (board_.incident.open()) board_.CloseIncident();

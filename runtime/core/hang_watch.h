@@ -1,10 +1,10 @@
 // HangWatch: faults that only their duration shows: a step that does not move; and ranks that are slow, which are no
 // fault yet.
 //
-// A hang is met as any fault is: all ranks are stopped. Whoever comes out of its step by that goes on with the others
-// (a collective that waited for ever is retried); whoever does not is killed at the end of STOP and replaced. A rank
-// that hangs at the same step once more is not asked again where all others are in the gate, so that it must be the
-// one; elsewhere it may wait for a neighbour that hangs, and is asked twice.
+// A hang is met as any fault is: all ranks are stopped. A rank that comes out of its step by that goes on with the
+// others (a collective that waited for ever is retried); one that does not is killed at the end of STOP and replaced. A
+// rank that hangs at the same step once more is not asked again where all others are in the gate, so that it must be
+// the one; elsewhere it may wait for a neighbour that hangs, and is asked twice.
 //
 // Threads: none.
 // Errors: as the Board's.

@@ -1,7 +1,7 @@
 // HeldState: what a launcher still has of a process that is gone. State that the agent allocated lies in memory files;
 // the launcher holds their descriptors, so the bytes outlive the process, and its replacement maps them (rung adopt).
 //
-// Pure. What a page says at the end of a process decides whether its memory is any step's (DESIGN sections 3 and 4).
+// Pure. What a page says at the end of a process decides whether its memory is any step's.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ class IncidentCase {
   // What this attempt has chosen.
   void Try(const RungDecision& decision);
 
-  // A handler ran out of its limit: who does not come out of STOP soon is the one. Asked once.
+  // A handler ran out of its limit: a rank that does not come out of STOP soon is the one. Asked once.
   void NoteRanOut() { ran_out_ = true; }
   bool TakeRanOut() { return std::exchange(ran_out_, false); }
 

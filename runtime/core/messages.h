@@ -1,7 +1,7 @@
-// Messages between agents and the controller, as plain data; runtime/net/codec puts them on the wire.
+// Messages between agents and the controller, as plain data; runtime/wire/codec.h puts them on the wire.
 //
 // Fencing: a message carries the sender's term and generation. The receiving core drops what is older than its own
-// (DESIGN section 3); what is dropped is counted, never acted on.
+// (docs/protocol.md, Fencing); what is dropped is counted, never acted on.
 #pragma once
 
 #include <cstdint>

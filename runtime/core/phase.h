@@ -1,4 +1,4 @@
-// Phase: where an incident stands. The only enum for it; the table below is the diagram of DESIGN section 3.
+// Phase: where an incident stands. The only enum for it; docs/protocol.md draws its transition table.
 #pragma once
 
 #include <cstdint>

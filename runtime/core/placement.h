@@ -1,13 +1,13 @@
 // Placement: on which node each block of ranks lives, and when a spare node takes one over.
 //
 // A block is what one node starts: block I holds the ranks from I x (ranks of a node) on, and is at home on node I. A
-// node beyond these has none: it is a spare. Where a node stays away its block moves to a spare, and the node, should it
-// come back, is the spare of the next one.
+// node beyond these has none: it is a spare. Where a node stays away its block moves to a spare, and the node, should
+// it come back, is the spare of the next one.
 //
 // Launchers tell each other the newest placement that they know of: of two, the leader's of the newer term, then the
-// one with more moves. A leader tells every node of a move before it begins the generation that goes with it. So whoever
-// consented to that generation knows the move, and of any two majorities one node at least does: a node that was cut off
-// and replaced can be counted by none of them.
+// one with more moves. A leader tells every node of a move before it begins the generation that goes with it. So a
+// launcher that consented to that generation knows the move, and of any two majorities one node at least does: a node
+// that was cut off and replaced can be counted by none of them.
 // Threads: none; pure.
 #pragma once
 

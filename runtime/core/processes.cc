@@ -48,7 +48,7 @@ void Processes::MarkDead(Rank rank) {
     if (!member.unconfirmed) member.given_up_at = board_.now();
     member.unconfirmed = member.incarnation;
   }
-  // Whoever comes after it must not take its memory for good.
+  // The process after it must not take its memory for good.
   if (member.needs_repair && !member.fresh) member.doubted = member.incarnation;
   if (member.held && member.held->of <= member.doubted) member.held.reset();
   board_.members.SetLife(member, Life::kDead);

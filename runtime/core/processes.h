@@ -38,8 +38,8 @@ class Processes {
   void SeeBeat(Rank rank, uint64_t count) { detector_.OnBeat(rank, count, board_.now()); }
   // Those that have been silent for the limit: each is told once.
   std::vector<Rank> Silent();
-  // Those whose connection stays away. Thousands may be cut off at once: who is still missing while others come back is
-  // not lost yet, for there is a queue.
+  // Those whose connection stays away. Thousands may be cut off at once: one that is still missing while others come
+  // back is not lost yet, for there is a queue.
   std::vector<Rank> Lost() const;
   // Until when those that are missing may come back, where one of many just did.
   TimePoint ReturnsUntil() const;

@@ -121,7 +121,7 @@ void Recovery::Unregister(Rank rank, const std::vector<std::string>& keys) {
   }
 }
 
-// Who has not said so itself is told with its next order.
+// A rank that has not said so itself is told with its next order.
 void Recovery::ForgetUnregistered() {
   const Unregistered& gone = board_.registered.gone();
   if (gone.empty()) return;
@@ -307,7 +307,7 @@ Recovery::Failed& Recovery::FailedNow() {
 bool Recovery::RanOut() {
   if (!IsHandlerPhase(board_.phase()) || static_cast<size_t>(board_.members.waiting()) != board_.LiveRanks().size())
     return false;
-  // Who does not come out of that, or hangs again and again, is the one.
+  // A rank that does not come out of that, or hangs again and again, is the one.
   FailedNow().ran_out = true;
   board_.incident.NoteRanOut();
   Retry();

@@ -32,11 +32,12 @@ class Repeats {
   void CountFailures(bool alone);
   // Memory was found damaged. True: new bytes do not mend it, a new process may.
   bool Damaged(Rank rank, Step step);
-  // A step does not move, whoever is to blame.
+  // A step does not move, with or without a rank to blame.
   void StandsStill(Step step) { hangs_.Note(step); }
   // ... and nobody is: all stand at one place.
   void StandsStillTogether(const std::string& text);
-  // This rank is to be asked to come out of it. True: it was asked often enough. `certain`: nobody else can be the cause.
+  // This rank is to be asked to come out of it. True: it was asked often enough. `certain`: nobody else can be the
+  // cause.
   bool WasAsked(Rank rank, Step step, bool certain);
   // A collective failed after `step`, with nobody to blame. True: it is not tried again.
   bool Retried(Step step, const std::string& cause);

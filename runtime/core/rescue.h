@@ -1,4 +1,4 @@
-// Rescue: the dying gasp (DUMP), before anything is written: what only launchers hold is adopted by processes that are
+// Rescue: the dump, before anything is written: what only launchers hold is adopted by processes that are
 // started for nothing else, and the replicas that are left are compared, so that nothing is saved as good that is known
 // to differ.
 //
@@ -33,7 +33,7 @@ class Rescue {
 
   // STOP is over: survivors save what they hold, and the run ends.
   void Enter();
-  // An incident: whoever was to be rescued is a lost rank again.
+  // An incident: a rank that was to be rescued is a lost rank again.
   void Forget() { rescued_.clear(); }
   bool Rescues(Rank rank) const;
   // With RESCUING: those that have not come, or not adopted.

@@ -1,8 +1,8 @@
 // SavePoints: where ranks park between steps: by themselves at every step of a period, all together at a pause, until
 // they are told to leave.
 //
-// A pause parks every rank at the boundary after one step (PauseRounds); where it moves on, whoever had parked at the
-// earlier step is sent on.
+// A pause parks every rank at the boundary after one step (PauseRounds); where it moves on, a rank that had parked at
+// the earlier step is sent on.
 //
 // Threads: none.
 // Errors: what is said again of a point that was left is answered by the order to leave.

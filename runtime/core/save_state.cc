@@ -17,7 +17,7 @@ constexpr std::array<std::pair<SaveState, SaveState>, 18> kSaveStateTransitions 
     {kNone, kArming},     // a save was asked for
     {kNone, kGathering},  // a last one, of the step at which all have finished
     {kNone, kVerifying},  // all are parked at a step at which replicas are compared
-    {kNone, kWriting},    // ... or saved; or a dying gasp with nothing to compare
+    {kNone, kWriting},    // ... or saved; or a dump with nothing to compare
     {kNone, kFinalVerify},
     {kNone, kRescuing},
     {kNone, kComparing},

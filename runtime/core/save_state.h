@@ -1,6 +1,6 @@
 // SaveState: where a save stands, from the request to the end; also where replicas are compared outside of an incident,
 // and a pause that an operator asked for.
-// One enum, one table; the diagram in the folder's README is the same.
+// One enum, one table; the diagram in docs/protocol.md is the same.
 #pragma once
 
 #include <cstdint>

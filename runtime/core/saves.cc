@@ -38,7 +38,7 @@ void Saves::Request(bool then_end) {
     if (then_end) return end_.End(kExitFailed, "stopped on request; nothing was saved: no save directory is set");
     return board_.Note(Rank(0), "save refused: no save directory is set (start with --save-dir)");
   }
-  // Who takes a run over does not know yet whether it began: once it does, it asks again.
+  // A controller that takes a run over does not know yet whether it began: once it does, it asks again.
   if (!board_.course.ever_ran && then_end && !board_.course.listening)
     return end_.End(kExitFailed, "stopped on request before the run began");
   request_.Ask();

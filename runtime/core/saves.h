@@ -3,7 +3,7 @@
 //
 // An incident ends a save and a pause; both are made up for once the run goes on. What is asked for and overtaken by
 // the end of training is saved there. A pause uses the save points: all park at one boundary and stay. A save that is
-// asked for meanwhile is made there. A pause ends with its controller: who takes the run over has not heard of it.
+// asked for meanwhile is made there. A pause ends with its controller: one that takes the run over has not heard of it.
 //
 // Threads: none.
 // Errors: a save that fails is told, and the run goes on; the last one is tried three times.

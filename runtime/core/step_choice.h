@@ -1,7 +1,7 @@
 // ChooseStep: the step S at which all live ranks meet. One pure function for runs with and without the gate.
 //
-// Source of the rule: DESIGN section 3, LOCK (explored exhaustively by the gate model: with the gate, one live rank in
-// update k means that every live rank can finish k alone).
+// Source of the rule: the gate (docs/protocol.md). With the gate, one live rank in update k means that every live rank can
+// finish k alone.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,8 @@
 // StoreOperation: what reads and writes a key of the rendezvous store in one go (count, compare and set, delete).
 //
-// It travels as a StoreSet whose key says what is to be done: whoever passes messages on needs not know it, and it is
-// told again after a lost connection as every set is. So each has an id, and its answer is kept as a key of its own,
-// which whoever asked reads with a StoreGet: an operation whose answer is there is not done a second time.
+// It travels as a StoreSet whose key says what is to be done: launchers that pass messages on need not know it, and it
+// is told again after a lost connection as every set is. So each has an id, and its answer is kept as a key of its own,
+// which the rank that asked reads with a StoreGet: an operation whose answer is there is not done a second time.
 //
 // Invariants: keys that begin with kMark are the store's own; a caller's may not (IsReserved).
 // Units: counts are decimal numbers in text, as torch's stores keep them.

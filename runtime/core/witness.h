@@ -1,8 +1,8 @@
 // The witness: something outside the run (etcd) that lends a lease to one side of an even split.
 //
-// Whoever holds the lease may act, but only while it can be sure that nobody else has it: WordUntil.
+// The part that holds the lease may act, but only while it can be sure that nobody else has it: WordUntil.
 //
-// Who goes by the witness must be agreed beforehand. A side that holds the lowest rank and cannot reach the witness
+// All must agree beforehand to go by the witness. A side that holds the lowest rank and cannot reach the witness
 // does not know whether the other side can; if it acted, both might. So while all nodes hear the leader they agree on
 // one TieRule, and it changes in two steps: first every node gives the old rule up (kNobody), then it takes the new
 // one. Invariant (TieAgreement): no node goes by kWitness while another goes by kLowestRank, whatever is lost or late.

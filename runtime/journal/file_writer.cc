@@ -84,7 +84,8 @@ void FileWriter::Shared::Run() {
     failed = true;
     break;
   }
-  // Whoever waits for the end may let go of all that the handler refers to, while this thread is still on its way out.
+  // The thread that waits for the end may let go of all that the handler refers to, while this thread is still on its
+  // way out.
   on_failure = nullptr;
   done = true;
   changed.NotifyAll();
@@ -96,7 +97,7 @@ Result<std::unique_ptr<FileWriter>> FileWriter::Open(const std::string& path, si
   shared->path = path;
   shared->waiting_bytes_max = waiting_bytes_max;
   shared->on_failure = std::move(on_failure);
-  // Not truncated but made anew: whoever reads the file of a run before goes on reading that one.
+  // Not truncated but made anew: a reader of an earlier run's file goes on reading that one.
   struct stat found {};
   if (lstat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISLNK(found.st_mode))
     return Status(StatusCode::kInvalidArgument, "cannot write a journal to '" + path + "': it is no file");

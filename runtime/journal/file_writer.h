@@ -1,4 +1,4 @@
-// FileWriter: bytes to a file from a thread of its own, so that whoever has them never waits for a disk.
+// FileWriter: bytes to a file from a thread of its own, so that its caller never waits for a disk.
 //
 // Threads: Write and Finish from one thread.
 // Errors: Open's are returned. A write that fails later (a full disk, a limit on file sizes) ends the writing:

@@ -37,7 +37,7 @@ class FrameReader {
   enum class Next : uint8_t {
     kFrame,
     kEnd,   // the file ends with a whole frame
-    kTorn,  // it ends within one: whoever wrote it died
+    kTorn,  // it ends within one: its writer died
   };
   // kDataLoss, with the place: bytes are damaged.
   Result<Next> Read(std::string_view* payload);

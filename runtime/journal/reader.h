@@ -28,7 +28,7 @@ class JournalReader {
   Result<bool> Next(std::vector<Input>* inputs);
   uint64_t record() const { return frames_->frames() - 1; }  // that Next gave, from 1
 
-  // Once Next has given false. No reason: whoever wrote it died, or still writes.
+  // Once Next has given false. No reason: its writer died, or still writes.
   std::optional<EndReason> end() const { return end_; }
   bool torn() const { return torn_; }
   size_t bytes_lost() const { return torn_ ? frames_->bytes_left() : 0; }

@@ -3,8 +3,8 @@
 // Threads: one, the driver's; the bytes are written by another (FileWriter). A beat or tick is counted, any other input
 // encoded; neither makes a system call.
 // Errors: Open's are returned. Later ones end the recording with one warning and nothing else: a full disk, a disk that
-// is too slow, the limit of the file's size. The run never notices. Invariant: what is in the file is everything up to
-// some input, without a gap.
+// is too slow, the limit of the file's size. The run never notices.
+// Invariants: what is in the file is everything up to some input, without a gap.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
 // What a request on the control socket says, and how it is answered, as text. Pure.
 //
-// Errors: ReadControlWords: kInvalidArgument, naming the field that is not what it must be. Invariant: whatever bytes a
-// request or an answer holds, none of these throws: a request is typed by people, and a run must not end by a typing
-// mistake.
+// Errors: ReadControlWords: kInvalidArgument, naming the field that is not what it must be.
+// Invariants: none of these throws, for any bytes of a request or an answer: a request is typed by people, and a run
+// must not end by a typing mistake.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -3,7 +3,7 @@
 //
 // Threads: one, which runs the io_context.
 // Errors: Listen: the address or port cannot be taken. What is sent to a launcher that cannot be reached is lost:
-// whoever asks asks again.
+// the launcher that asks asks again.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

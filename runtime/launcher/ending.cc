@@ -40,8 +40,8 @@ void Ending::Stop() {
   controller_.Feed(core::OperatorStop{});
 }
 
-// A disk that does not answer, a handler that never returns, nodes that are away: whoever asked for the stop kills what
-// is left of the run soon, and it ends better with a word.
+// A disk that does not answer, a handler that never returns, nodes that are away: the side that asked for the stop
+// kills what is left of the run soon, and it ends better with a word.
 void Ending::Poll(TimePoint now) {
   const std::optional<TimePoint> asked = record_.stop_asked();
   if (!asked || record_.ended() || now < *asked + grace_ - grace_ / kToLeave) return;

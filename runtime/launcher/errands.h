@@ -4,7 +4,7 @@
 // Threads: one, that of the launcher.
 // Ownership: of those who wait. Each is answered once: by the other side, or with a refusal when that is lost.
 // Errors: a refusal is an answer.
-// Invariants: numbers are not used twice; only whoever was asked answers.
+// Invariants: numbers are not used twice; only the launcher that was asked answers.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class Errands {
   void OnAnswer(int whom, uint64_t number, const std::string& answer);
   // The request of this number did not go out.
   void Refuse(uint64_t number, const std::string& why);
-  // Whoever was asked does not answer any more.
+  // The launcher that was asked does not answer any more.
   void RefuseAllOf(int whom, const std::string& why);
 
  private:

@@ -19,7 +19,7 @@ namespace kintsugi {
 
 class JoiningWatch {
  public:
-  // Whoever comes later than this was asleep.
+  // A look that comes later than this shows that this process was asleep.
   static constexpr Duration kAsleep = std::chrono::milliseconds(500);
 
   // Before the first look. A quarter more than the ranks themselves are allowed: their agents are only starting.

@@ -5,7 +5,7 @@
 // Threads: one, which runs the io_context.
 // Ownership: of the controller and of all parts.
 // Errors: Validate: options that no run can have. Listen: what keeps the controller from starting.
-// Invariants: whoever waits for an answer when a leader goes is told so.
+// Invariants: a caller that waits for an answer when a leader goes is told so.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -43,7 +43,7 @@ struct LeaderOptions {
   std::string run_id;         // names the run to a witness
   core::LedgerTotals totals;  // with a run that is taken over: what its leader had folded of all reports
   Generation generation;      // with a run that is taken over: the newest in which all ranks were in their loops
-  core::Placement placement;  // likewise: where the ranks live, as far as is known
+  core::Placement placement;  // with one, too: where the ranks live, as far as is known
   std::function<void()> on_ask_witness;
 };
 
@@ -61,7 +61,7 @@ class Leader final : private HostEvents {
   uint16_t port() const { return controller_.port(); }
   Term term() const { return options_.term; }
   void OnProgress(std::function<void(const RunProgress&)> listener) { meter_.Listen(std::move(listener)); }
-  // Whoever watches the workers of this host tells this one.
+  // The part that watches the workers of this host tells this one.
   WorkerEvents& workers() { return workers_; }
   // Begins the run, or takes it over: at once with one host, else when every node is there.
   void Start();

@@ -1,4 +1,4 @@
-// LeaderLine: the connection of a node's launcher to whoever leads, and who that is.
+// LeaderLine: the connection of a node's launcher to the leader, and which node that is.
 //
 // Threads: one, which runs the io_context.
 // Ownership: of the connection. The state and those above outlive it.
@@ -27,7 +27,7 @@ class LineEvents {
   // A leader of a newer term than before speaks; then its order, as every one that is to be carried out.
   virtual void OnNewTerm() = 0;
   virtual void OnOrder(const wire::NodeOrder& order) = 0;
-  // Whoever waits for an answer of the leader, and the agents here, wait for it in vain.
+  // Callers that wait for an answer of the leader, and the agents here, wait for it in vain.
   virtual void OnLineLost(const std::string& why) = 0;
 };
 

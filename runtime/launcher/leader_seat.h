@@ -41,7 +41,7 @@ class LeaderSeat {
   // Another one leads, under a newer term: this one was not heard, and may not decide any more.
   void StepDown(Term term);
 
-  // Whoever is away, or starts anew, learns now and then where the controller is.
+  // A node that is away, or starts anew, learns now and then where the controller is.
   void Announce(TimePoint now);
   // Every few milliseconds.
   void Poll();

@@ -4,7 +4,7 @@
 // Places among the launchers: first the nodes that a run begins with, then controllers without ranks, then spare nodes.
 // Threads: none; pure: instants come in as arguments.
 // Ownership: values.
-// Errors: a place that there is not is a failed CHECK: whoever takes a frame in looks at its numbers first.
+// Errors: a place that there is not is a failed CHECK: the code that takes a frame in looks at its numbers first.
 // Invariants: a node comes and goes in turns; what waits for a node is of its own ranks.
 #pragma once
 
@@ -67,7 +67,7 @@ class NodeBook {
   void BeginTerm(uint64_t term) { placement_.Begin(term); }
   // What waited on the node that has lost the block is waited for no more.
   void Move(uint64_t term, const core::Takeover& takeover, Generation running);
-  // Whoever has ranks, and controllers, decide even splits.
+  // Nodes that have ranks, and controllers, decide even splits.
   std::set<int> Voters() const;
 
   // Who is here.

@@ -53,7 +53,7 @@ void NodeBulletin::TellNewcomer() {
   if (std::exchange(tells_at_once_, false)) TellPlaces();
 }
 
-// All of them to whoever has come, and to the others what has changed.
+// All of them to nodes that have come, and to the others what has changed.
 void NodeBulletin::TellPlaces() {
   if (newcomers_.empty() || !record_.started()) return;
   wire::NodePlaces all, changed;

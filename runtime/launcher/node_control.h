@@ -40,7 +40,7 @@ class NodeControl {
   void OnLineLost(const std::string& why) { errands_.RefuseAllOf(kLeader, why); }
 
  private:
-  // Whoever leads; it is one at a time.
+  // The leader; it is one at a time.
   static constexpr int kLeader = 0;
   void AskLeader(const std::string& request, net::ControlSocket::Respond respond);
 

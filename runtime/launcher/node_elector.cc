@@ -141,7 +141,7 @@ void NodeElector::OnAsked(const wire::NodeHello& hello, const Electorate::Reply&
     return reply(wire::Encode(state_.run().job, line_.term(),
                               wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
   }
-  // Who leads knows where its nodes are: one that only says it is a node does not change that.
+  // A leader knows where its nodes are: a caller that only says it is a node does not change that.
   if (knows_leader()) return reply(line_.LeadsFrame());
   electorate_.Know({hello.node_rank, hello.address, hello.port});
   if (state_.self.founds() && !state_.set_up && hello.node_rank < state_.run().nodes)

@@ -2,10 +2,10 @@
 //
 // Threads: one, which runs the io_context.
 // Ownership: all that it is given outlives it.
-// Errors: Listen: the address or port cannot be taken. Where nobody is found who leads, or this launcher is refused, the
-// node ends: NodeEnds::Fail.
-// Invariants: who leads first begins once every node has asked it; a candidate leads with a majority, or a part that it
-// only saves; core::ElectionCore decides, and core::AnswerLeads whom to turn to.
+// Errors: Listen: the address or port cannot be taken. Where nobody is found who leads, or this launcher is refused,
+// the node ends: NodeEnds::Fail.
+// Invariants: the first leader begins once every node has asked it; a candidate leads with a majority, or a part that
+// it only saves; core::ElectionCore decides, and core::AnswerLeads whom to turn to.
 #pragma once
 
 #include <map>
@@ -53,7 +53,7 @@ class NodeElector {
   NodeSplits& splits_;
   LeaderSeat& seat_;
   NodeEnds& ends_;
-  std::map<int, wire::NodeHello> asked_;  // of whoever leads first: nodes that have asked, before anybody leads
+  std::map<int, wire::NodeHello> asked_;  // the first leader's: nodes that have asked, before anybody leads
   TimePoint seek_until_, asked_at_;
 };
 

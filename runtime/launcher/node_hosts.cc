@@ -53,7 +53,7 @@ NodeHosts::NodeHosts(const LauncherOptions& run, const NodeHostsOptions& options
   absence_.TakePlacement();
 }
 
-// Who takes over listens at once: nodes come while it does.
+// A leader that takes over listens at once: nodes come while it does.
 bool NodeHosts::AllHere() const { return run_.policy.takes_over || book_.AllHere(); }
 
 void NodeHosts::Spawn(Rank rank, Incarnation incarnation) {

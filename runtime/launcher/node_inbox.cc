@@ -105,7 +105,7 @@ void NodeInbox::SetSpares(int node, int waiting) {
   controller_.Feed(core::SparesWaiting{ranks.first, ranks.ranks, waiting});
 }
 
-// With what the lost process registered: whoever takes over may hear of it from nobody else.
+// With what the lost process registered: a leader that takes over may hear of it from nobody else.
 void NodeInbox::OnHeld(int node, const wire::NodeHeld& told) {
   if (!parts_.book.OfNode(told.rank, node) || record_.ended()) return;
   const Result<wire::AgentFrame> frame = wire::DecodeFromAgent(job_, told.ready);

@@ -27,7 +27,7 @@ inline net::TransportLimits LinkLimits(int local_ranks) {
   return limits;
 }
 
-// Whoever asks for a save waits for its outcome; how long is the caller's to say.
+// A caller that asks for a save waits for its outcome; how long is the caller's to say.
 inline net::ControlSocketOptions ControlOptions() {
   net::ControlSocketOptions options;
   options.answer_deadline = std::chrono::hours(1);

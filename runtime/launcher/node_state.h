@@ -32,7 +32,7 @@ class NodeSelf {
   int place() const { return place_; }
   std::string name() const { return NameOf(place_); }
   std::string NameOf(int place) const;
-  // Whoever leads first.
+  // The first leader.
   bool founds() const { return place_ == founder_; }
   // Controllers stand for election before nodes do: a node that leads takes its host's processors from its ranks.
   int turn() const { return turn_; }

@@ -1,4 +1,4 @@
-// OperatorDesk: what operators ask of a run that its controller can bring about, whoever hosts that: saves, pauses, new
+// OperatorDesk: what operators ask of a run that its controller can bring about, on any host of it: saves, pauses, new
 // processes. The launchers' control socket stands on it, and so does a controller in a process of somebody's own (the C
 // ABI): one parser (control_words.h), one spelling of every answer.
 //
@@ -45,7 +45,7 @@ class OperatorDesk {
   // Now and then, while somebody waits for a pause: they are told when all ranks stand.
   void Poll();
   bool awaits_pause() const { return !waiting_pauses_.empty(); }
-  // The run ends, or is led by somebody else: whoever still waits is told why it is in vain.
+  // The run ends, or is led by another launcher: callers that still wait are told why it is in vain.
   void AnswerAll(const std::string& why);
 
  private:

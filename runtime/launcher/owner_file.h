@@ -14,7 +14,7 @@ namespace kintsugi {
 class OwnerFile {
  public:
   static constexpr const char* kName = "owner.json";
-  // Touched every so often by whoever has it; free when it was not for so long.
+  // Touched every so often by its owner; free when it was not for so long.
   static constexpr Duration kTouchEvery = std::chrono::seconds(5);
   static constexpr Duration kFreeAfter = std::chrono::seconds(30);
 

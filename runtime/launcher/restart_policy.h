@@ -1,6 +1,6 @@
 // RestartPolicy: whether a run that has ended is begun again by its launcher, and after what pause. Pure.
 //
-// Only an end that nobody asked for and that left a checkpoint (exit code 75) is worth another start: whoever asked
+// Only an end that nobody asked for and that left a checkpoint (exit code 75) is worth another start: a user who asked
 // wants the processors, and what failed would fail again. The pause doubles from one short start to the next.
 // Threads: none.
 // Errors: none.

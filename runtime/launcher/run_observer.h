@@ -25,7 +25,7 @@ struct NodeSight {
   Term term;                                // the newest that it knows
   int processes = 0;                        // of ranks, that run on this host
   std::optional<RunSight> run;              // where it leads
-  std::shared_ptr<const RunResult> so_far;  // likewise, where the record is wanted: all but the timings of single steps
+  std::shared_ptr<const RunResult> so_far;  // the same, if the record is wanted: all but the timings of single steps
 };
 
 class RunObserver {

@@ -1,5 +1,5 @@
 // RunRecord: what is known of a run so far: how it stands, each rank's newest process as its page shows it, and all
-// that its result holds. Whoever leads writes it, wherever the run's processes are.
+// that its result holds. The leader writes it, for processes of one host or of several.
 //
 // Threads: none; pure: instants come in as arguments.
 // Ownership: values.

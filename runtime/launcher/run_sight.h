@@ -1,4 +1,4 @@
-// RunSight: what can be seen of a run at one instant, as plain data. `kintsugi status` and whoever watches the launcher
+// RunSight: what can be seen of a run at one instant, as plain data. `kintsugi status` and observers of the launcher
 // (run_observer.h) are told from it, so that all say the same.
 //
 // Ownership: values.

@@ -1,6 +1,6 @@
 // StopSignals: SIGINT, SIGTERM and SIGHUP, told with how often one has come.
 //
-// A terminal that hangs up asks for the same as an operator: save what there is. Whoever starts a run to outlive its
+// A terminal that hangs up asks for the same as an operator: save what there is. A user who starts a run to outlive its
 // terminal (nohup) has SIGHUP ignored, and so it stays.
 // Threads: one, which runs the io_context.
 #pragma once

@@ -64,7 +64,7 @@ class Witness {
   bool busy_ = false;
 
   int64_t lease_ = 0;      // 0: none
-  TimePoint lease_until_;  // whoever holds with it may rely on it until then
+  TimePoint lease_until_;  // who follows it may rely on it until then
   TimePoint held_until_;
   TimePoint lease_at_;  // when the next step towards the lease is due
   Duration asleep_{};   // how long this machine has slept

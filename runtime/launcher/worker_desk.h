@@ -1,7 +1,7 @@
 // WorkerDesk: what workers do, on the leader's host or another: told to the controller, and kept in the record.
 //
 // Threads: one, that of the leader.
-// Ownership: controller, record and whoever is above outlive it.
+// Ownership: controller, record and the part above outlive it.
 // Errors: none: what comes from other hosts was looked at before.
 // Invariants: the controller hears nothing once the run has ended; the record does.
 #pragma once

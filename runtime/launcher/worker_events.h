@@ -1,4 +1,4 @@
-// WorkerEvents: what is seen of the processes of ranks, told by whoever watches them: the pool of their host, or the
+// WorkerEvents: what is seen of the processes of ranks, told by what watches them: the pool of their host, or the
 // link to it.
 //
 // Threads: one, that of the launcher.

@@ -20,7 +20,7 @@ class WorkerGuard {
  public:
   explicit WorkerGuard(std::shared_ptr<LogSink> log) : log_(std::move(log)) {}
 
-  // Whoever has processes says which are its own; before SetUp.
+  // The part that has processes says which are its own; before SetUp.
   void Know(std::function<bool(pid_t)> is_known) { known_.push_back(std::move(is_known)); }
   // `mark`: "NAME=VALUE" in the environment of every process of this host, and of no other's.
   Status SetUp(const std::string& mark);

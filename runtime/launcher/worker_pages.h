@@ -20,7 +20,7 @@ class WorkerPages {
   // Tells what is there.
   void Read(Rank rank, Worker& worker);
   void ReadRunning();
-  // Reports that are still in the pages are told again: whoever was told may not have got them.
+  // Reports that are still in the pages are told again: the leader that was told may not have got them.
   void TellReportsAgain();
 
  private:

@@ -54,8 +54,8 @@ class WorkerPool {
   bool running() const { return table_.running(); }
   // Looks at every page once, and tells what is there.
   void Poll();
-  // Reports that are still in the pages are told again: whoever was told may not have got them. A report may be told
-  // twice.
+  // Reports that are still in the pages are told again: the leader that was told may not have got them. A report may be
+  // told twice.
   void TellReportsAgain() { pages_.TellReportsAgain(); }
   // Of ranks whose process has ended, and is not replaced by one that is in its loop.
   std::map<Rank, core::HeldState> Held() const { return table_.Held(); }

@@ -1,11 +1,11 @@
-// WorkerStarter: how a rank's process comes to be: a spare that has been waiting, one forked from the warm process, or a
-// new one.
+// WorkerStarter: how a rank's process comes to be: a spare that has been waiting, one forked from the warm process, or
+// a new one.
 //
 // Threads: one, which runs the io_context.
 // Ownership: of spares and of the warm process; a rank's process is the table's.
 // Errors: SetUp: what keeps any process from starting. One that cannot be started is told as its end.
-// Invariants: none starts while its predecessor runs, nor once the run leaves. Where a spare waits, it is what a rank is
-// started with.
+// Invariants: none starts while its predecessor runs, nor once the run leaves. Where a spare waits, it is what a rank
+// is started with.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -30,7 +30,7 @@
 
 namespace kintsugi {
 
-// Who is told that a rank's process has ended.
+// The part that is told that a rank's process has ended.
 class ProcessEnds {
  public:
   virtual void OnProcessEnd(const Place& place, const ExitCause& cause) = 0;

@@ -5,8 +5,8 @@
 // io_context.
 // Errors: Send says kResourceExhausted when the peer does not read and the queue is full (the connection is then
 // closed), kInvalidArgument for a frame that may not be sent, kCommFailure when the connection is closed.
-// Invariants: callbacks never run inside a call of Send, Close or Abort, they come from the io_context later. A callback
-// that throws ends its connection, and the exception leaves io_context::run.
+// Invariants: callbacks never run inside a call of Send, Close or Abort, they come from the io_context later. A
+// callback that throws ends its connection, and the exception leaves io_context::run.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class Connection {
   virtual const std::string& peer_address() const = 0;  // "127.0.0.1:41234"
   virtual ConnectionStats stats() const = 0;
 
-  // A number that whoever it was handed to remembers with it; -1 until then.
+  // A number that the owner it was handed to remembers with it; -1 until then.
   void set_mark(int mark) { mark_ = mark; }
   int mark() const { return mark_; }
 

@@ -9,8 +9,9 @@
 // The magic and the version (ten bytes, never framed, the same in every version to come) go both ways before anything
 // else, so sides of different versions can both say which two versions met. The transcript is version, job, both roles,
 // both nonces and the session id, each with its length. Different labels make a proof useless in the other direction,
-// fresh nonces make a recorded one useless later. The server proves itself second: who does not know the secret gets
-// nothing from it that depends on the secret. Later frames carry no MAC: README.md says what that leaves open.
+// fresh nonces make a recorded one useless later. The server proves itself second: a client that does not know the
+// secret gets nothing from it that depends on the secret. Later frames carry no MAC: README.md says what that leaves
+// open.
 //
 // Pure: bytes, nonces and the secret go in; bytes and an outcome come out. No socket, clock or random numbers.
 // Errors: HandshakeFailure. Messages name versions and remedies; the driver adds the peer's address.

@@ -23,8 +23,8 @@ class Secret {
  public:
   static Result<std::shared_ptr<const Secret>> Generate();
 
-  // Reads the secret from a memory file (from its start, whoever else has read it) or a pipe. The descriptor stays
-  // open: close it, so that the processes that the caller starts do not inherit it. Waits at most 2 s for a pipe.
+  // Reads the secret from a memory file (from its start, even where another has read it) or a pipe. The descriptor
+  // stays open: close it, so that the processes that the caller starts do not inherit it. Waits at most 2 s for a pipe.
   static Result<std::shared_ptr<const Secret>> FromFd(int fd);
 
   // A sealed memory file with the secret, close-on-exec; the caller owns it. To hand it down, clear the flag in the

@@ -175,8 +175,8 @@ void Server::Impl::Adopt(UniqueFd fd) {
   connection->Start(std::move(fd));
 }
 
-// A client speaks first, at once: who has said nothing goes first. Others may be slow because thousands come back
-// together.
+// A client speaks first, at once: a connection that has said nothing goes first. Others may be slow because thousands
+// come back together.
 void Server::Impl::EvictStale() {
   const TimePoint now = SteadyClock::SteadyNow();
   for (const auto& [id, accepted_at] : unauthenticated_) {

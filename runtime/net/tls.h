@@ -1,9 +1,9 @@
 // TlsContext: this process's certificate and key, and the CA whose certificates it accepts. With it a Server or Client
 // speaks mutual TLS 1.3 below the handshake of handshake.h, whose proof of the job's secret stays on top.
 //
-// What is checked: both sides show a certificate, it is valid now and issued by the CA. No host name is: whoever has a
-// certificate of this CA belongs to the cluster. A certificate that is restricted by an extended key usage needs both
-// clientAuth and serverAuth, since a launcher is both.
+// What is checked: both sides show a certificate, it is valid now and issued by the CA. No host name is: a peer that
+// has a certificate of this CA belongs to the cluster. A certificate that is restricted by an extended key usage needs
+// both clientAuth and serverAuth, since a launcher is both.
 // Threads: const after Load; any thread may use it.
 // Ownership: files are read by Load and never again.
 // Errors: Load: kInvalidArgument names the file and the remedy.

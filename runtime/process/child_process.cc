@@ -160,7 +160,7 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
     return ::poll(&look, 1, 0) > 0;
   }
 
-  // Nothing: whoever traces the process still holds it.
+  // Nothing: a debugger that traces the process still holds it.
   std::optional<ExitCause> TryReap() {
     ExitCause cause;
     cause.time = ended_at_;
@@ -297,7 +297,7 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(boost::asio::io_contex
   const auto watch = [&spec, &helpers](pid_t pid) {
     return spec.own_process_group && helpers.guardian != nullptr ? helpers.guardian->Watch(pid) : Status::Ok();
   };
-  // Whoever reaps orphans on another thread is not to take it for one, however soon it ends.
+  // A thread that reaps orphans is not to take it for one, however soon it ends.
   MutexLock paused(ReapingMutex());
   KINTSUGI_ASSIGN_OR_RETURN(SpawnedProcess process,
                             helpers.fork_server ? helpers.fork_server->Fork(spec, watch) : ForkExec(spec, watch));

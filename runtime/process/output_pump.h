@@ -29,7 +29,8 @@ class OutputPump : public std::enable_shared_from_this<OutputPump> {
   // Takes what is in the pipe now, at most `bytes_max`, without blocking. The lines go to `on_line` like all others.
   void ReadPending(size_t bytes_max);
 
-  // The process has ended: after `bytes_max` more bytes the stream counts as ended, whoever may still hold it open.
+  // The process has ended: after `bytes_max` more bytes the stream counts as ended, even if another process holds it
+  // open.
   void LimitRest(size_t bytes_max);
 
   // Ends the stream now: flushes and calls on_end, unless that has happened.

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whoever has thousands of ranks on a host has no thousands of descriptors to spare: then all are closed and opened anew.
+// A launcher with thousands of ranks has no thousands of descriptors to spare: then all are closed and opened anew.
 constexpr size_t kFilesOpenMax = 256;
 // A file that could not be opened is not tried again before: a folder that is gone would be looked for at every line.
 constexpr Duration kOpenAgainAfter = std::chrono::seconds(1);

@@ -1,7 +1,8 @@
 // WriteQueue: texts on their way to an output that may be slow, stopped, full or gone, with a thread of its own.
 //
-// Why: whoever reads a launcher's output, and the disk that its files are on, may stand still, and the thread that
-// watches the workers must never wait for them. Texts queue up to a bound; beyond it the oldest are dropped and counted.
+// Why: the reader of a launcher's output, and the disk that its files are on, may stand still, and the thread that
+// watches the workers must never wait for them. Texts queue up to a bound; beyond it the oldest are dropped and
+// counted.
 //
 // Threads: all functions from any thread; the output is used by the own thread alone.
 // Ownership: the output is the queue's, shared with the thread. The destructor writes what is queued, for at most
@@ -26,8 +27,8 @@ namespace kintsugi {
 class QueuedOutput {
  public:
   virtual ~QueuedOutput() = default;
-  // False: the text is lost. `place` is what Put was given. May block; whoever can look out while it waits ends once
-  // `given_up` is true.
+  // False: the text is lost. `place` is what Put was given. May block; a writer that can look out while it waits ends
+  // once `given_up` is true.
   virtual bool Write(int place, std::string_view text, const std::atomic<bool>& given_up) = 0;
   // So many texts did not fit into the queue since the last call; told before the next one is written. What it gives is
   // written first, unless it is empty.

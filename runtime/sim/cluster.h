@@ -1,6 +1,6 @@
 // Cluster: a whole virtual run around the real cores: virtual time, a virtual network that carries the bytes of the
 // real wire format, processes that start and die, trainers that compute, collectives, checkpoints, controllers and
-// launchers, faults, and checkers of DESIGN section 6's promises.
+// launchers, faults, and checkers of what a run promises (outcome.h).
 //
 // It builds the parts and tells each what it has to know; they share a World, and each knows only those that stand
 // before it below. What goes the other way are the few calls of upward.h, and of the interfaces beside the parts that

@@ -62,7 +62,7 @@ void Collectives::Fail(Process* p) {
 }
 
 void Collectives::BreakGroup(Generation generation) {
-  // Whoever breaks what is broken already adds no more than another moment at which others may notice.
+  // A second break of what is broken already adds no more than another moment at which others may notice.
   if (!broken_.insert(generation).second && world_.size > kSmallWorld) return;
   for (Process* const p : world_.processes.newest()) {
     if (!p || !p->blocked_in || p->blocked_in->generation != generation) continue;

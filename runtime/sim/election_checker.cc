@@ -65,8 +65,9 @@ void ElectionChecker::CheckTermObeyed(int node, Term obeyed, Term term) {
                                           " and has obeyed term " + std::to_string(obeyed.number));
 }
 
-// Who consents to this generation: processes that have heard of it from this controller; and who has ended. Of a rank
-// whose new process holds nothing yet the one before has ended, and one that was never started can side with nobody.
+// Who consents to this generation: processes that have heard of it from this controller; and ranks that have ended. Of
+// a rank whose new process holds nothing yet the one before has ended, and one that was never started can side with
+// nobody.
 std::map<int, bool> ElectionChecker::ConsentTo(Generation generation) const {
   std::map<int, bool> ranks;
   for (int r = 0; r < world_.plan.policy.world_size; ++r)

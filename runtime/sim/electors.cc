@@ -95,7 +95,7 @@ std::string Electors::LeadsFrame(const Seat& seat) const {
                       wire::NodeOrder(wire::Leads{{seat.node, "host", port}, seat.part, seat.placement}));
 }
 
-// What cannot be delivered is lost: whoever asks asks again.
+// What cannot be delivered is lost: the launcher that asks asks again.
 void Electors::Send(int from, int to, std::string frame) {
   if (network_.CutBetween(from, to)) return;
   Launcher& l = launchers_.Of(to);

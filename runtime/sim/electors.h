@@ -1,11 +1,11 @@
-// Electors: launchers that elect one of them, and what follows: whoever is elected hosts a controller, the others
+// Electors: launchers that elect one of them, and what follows: the elected one hosts a controller, the others
 // follow it. Mirrors runtime/launcher/electorate.cc around the real ElectionCore and Allegiance; votes are bytes of
 // runtime/wire.
 //
 // Threads: none.
 // Ownership: of nothing; launchers are the table's, seats the world's.
 // Errors: a vote that cannot be read is a broken promise; ElectionChecker is told of every promise and every lead.
-// Invariants: what cannot be delivered between launchers is lost: whoever asks asks again.
+// Invariants: what cannot be delivered between launchers is lost: the launcher that asks asks again.
 #pragma once
 
 #include <string>

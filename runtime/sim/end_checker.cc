@@ -50,7 +50,7 @@ void EndChecker::CheckNothingHeldIsLost(const RunEnded& ended) {
 
 void EndChecker::CheckEnd(const RunEnded* ended) {
   if (!ended) {
-    // Launchers: all who were in the run are lost; who is there has been started anew, and found nobody.
+    // Launchers: all that were in the run are lost; a launcher that is there has been started anew, and found nobody.
     if (!world_.plan.elections) sink_.Break(Promise::kProgress, "no event is left and the run has not ended");
     return;
   }

@@ -1,7 +1,7 @@
 // Link: one connection of an agent to a controller, as data.
 //
 // Threads: none.
-// Ownership: the network's; one that was lost stays there, whoever refers to it holds a plain pointer.
+// Ownership: the network's; one that was lost stays there, a part that refers to it holds a plain pointer.
 #pragma once
 
 #include <string>

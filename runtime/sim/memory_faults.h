@@ -2,7 +2,7 @@
 //
 // Threads: none.
 // Ownership: of nothing; what is damaged is its process's.
-// Invariants: no two ranks' bits that flip unseen are alike: alike, they would be no flips to whoever compares.
+// Invariants: no two ranks' bits that flip unseen are alike: alike, they would be no flips to a comparison.
 #pragma once
 
 #include "runtime/sim/processes.h"

@@ -5,7 +5,7 @@
 // connection. What frames say it does not know.
 //
 // Threads: none.
-// Ownership: of connections, roads and cuts; who is at its ends and on the way outlives it.
+// Ownership: of connections, roads and cuts; the parts at its ends and on the way outlive it.
 // Invariants: a connection keeps its order; nothing arrives at a closed end.
 #pragma once
 

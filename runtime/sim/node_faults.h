@@ -2,7 +2,7 @@
 //
 // Threads: none.
 // Ownership: of nothing.
-// Invariants: whoever is disturbed may be taken for lost, by one part or another: all ranks are.
+// Invariants: a rank that is disturbed may be taken for lost, by one part or another: all ranks are.
 #pragma once
 
 #include "runtime/sim/collectives.h"

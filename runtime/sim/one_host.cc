@@ -82,7 +82,7 @@ void OneHost::Kill(const KillProcess& kill) {
     world_.In(world_.Between(10, 2000), [this, p] { processes_.Die(p, "killed by SIGKILL"); });
 }
 
-// Its launcher ends what is still there; but whoever nothing has struck leaves when it is told to.
+// Its launcher ends what is still there; but a process that nothing has struck leaves when it is told to.
 void OneHost::EndStragglers() {
   for (Process& p : world_.processes.all())
     if (p.alive && (world_.losses.struck(p.rank.value()) || world_.core().term().number > 1))

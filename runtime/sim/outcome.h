@@ -12,7 +12,7 @@
 
 namespace kintsugi::sim {
 
-// DESIGN section 6, by its numbers; and what the simulator holds the control plane to besides.
+// What a run is held to; docs/promises.md says where each is decided. Reports and tests name them by their numbers.
 enum class Promise : uint8_t {
   kSameStep = 1,      // all leave an incident at one step with equal state
   kBitIdentical = 2,  // as if nothing had happened

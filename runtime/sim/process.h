@@ -1,7 +1,7 @@
 // Process: one virtual process of a rank: its life, its agent's core, its trainer's thread and its memory, as data.
 //
 // Threads: none.
-// Ownership: ProcessTable's; a process that has ended stays there, whoever refers to it holds a plain pointer.
+// Ownership: ProcessTable's; a process that has ended stays there, a part that refers to it holds a plain pointer.
 // Invariants: what a const Process leads to is const, but for its connection, whose type is the network's.
 #pragma once
 

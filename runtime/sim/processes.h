@@ -3,7 +3,7 @@
 //
 // Threads: none.
 // Ownership: processes are the world's; of what befalls replacements.
-// Invariants: a process ends once. Who may start one, and when, is its parent's to know.
+// Invariants: a process ends once. Whether one may be started, and when, is its parent's to know.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ namespace kintsugi::sim {
 // How long processes may take to leave once the run has ended (runtime/launcher).
 inline constexpr Duration kLeaveLimit = std::chrono::seconds(10);
 
-// Whoever starts processes: a launcher, or a supervisor.
+// What starts processes: a launcher, or a supervisor.
 class Parent {
  public:
   // Its start-up is over.

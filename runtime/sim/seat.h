@@ -2,7 +2,7 @@
 // elsewhere there is one, whose core is exchanged when another controller takes over.
 //
 // Threads: none.
-// Ownership: SeatTable's; a seat that has ended stays there, whoever refers to it holds a plain pointer.
+// Ownership: SeatTable's; a seat that has ended stays there, a part that refers to it holds a plain pointer.
 // Invariants: one seat is looked at, at any time: `current`. What a const Seat leads to is const, but for connections
 // and lines, whose types are the network's.
 #pragma once

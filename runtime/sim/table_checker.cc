@@ -48,8 +48,8 @@ void TableChecker::CheckTransition(const Transition& transition) {
 
 void TableChecker::CheckSpawn(Rank rank, Incarnation incarnation) {
   Record& record = Of();
-  // One that is started only to save what is held is outside of the budget. Who is lost in DUMP is started anew at
-  // once, before the phase changes, so that only the sum tells the two kinds apart there.
+  // One that is started only to save what is held is outside of the budget. A rank that is lost in DUMP is started anew
+  // at once, before the phase changes, so that only the sum tells the two kinds apart there.
   ++(record.phase == Phase::kDump ? record.rescues : record.spawns)[rank];
   const int budget = 1 + world_.plan.policy.max_respawns;
   const int rescues = world_.core().members()[static_cast<size_t>(rank.value())].rescues;

@@ -50,7 +50,7 @@ bool TrainerFaults::Hang(const PlannedFault& fault, Process* p) {
   return true;
 }
 
-// Whoever is sending dies.
+// The rank that is sending dies.
 bool TrainerFaults::StrikeSource() {
   Process* const source = transfers_.SourceIn(world_.core().generation());
   if (!source) return false;

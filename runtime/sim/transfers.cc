@@ -192,7 +192,7 @@ void Transfers::EndTransfer(Process* p, Transfer& transfer) {
   world_.losses.Lose(p->rank.value());  // twice in a row costs the process
   world_.NoteProgress();
   world_.Log("a bit flips in what rank " + p->rank.ToString() + " received");
-  // Another bit on each rank: two flips that are alike would be no flips to whoever compares them.
+  // Another bit on each rank: two flips that are alike would be no flips to a comparison.
   p->memory.state.Of(transfer.move.layout)[1].value ^= uint64_t{4} << (p->rank.value() % 32);
   p->received.clear();  // its checksum will tell
   p->flipped = true;

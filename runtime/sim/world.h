@@ -119,7 +119,7 @@ class World {
 
   void Log(const std::string& text) const { log.Line(text); }
   void Break(Promise promise, const std::string& text) { violations.Break(promise, text); }
-  // Something moved, or was disturbed: whoever waits for progress waits from now on.
+  // Something moved, or was disturbed: a wait for progress begins anew.
   void NoteProgress() { course.last_progress = Now(); }
 
   // Of the controller that is looked at.

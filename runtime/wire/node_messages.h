@@ -207,7 +207,7 @@ struct AnswerNode {
   uint64_t id = 0;
   std::string answer;
 };
-// A line for the log of every node: what happened to the run, whoever led it then.
+// A line for the log of every node: what happened to the run, under any leader.
 struct NodeNews {
   LogLevel level = LogLevel::kInfo;
   std::string line;
@@ -216,7 +216,7 @@ struct NodeNews {
 struct Leads {
   NodePlace controller;
   bool part = false;  // elected by no majority: it saves what is there, and leaves
-  core::Placement placement;  // as whoever says it knows it
+  core::Placement placement;  // as the sender knows it
 };
 
 using NodeOrder =

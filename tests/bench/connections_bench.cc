@@ -13,7 +13,7 @@
 //   on.
 //                A rank that is given up meanwhile, or a new generation, is a false fault, and the benchmark fails
 //
-// Budgets: cpu 10 % of a core for 1,000 nodes of 8 (DESIGN section 5) or 1,000 connections; every storm in 5 s. 8,000
+// Budgets: cpu 10 % of a core for 1,000 nodes of 8 or 1,000 connections; every storm in 5 s. 8,000
 // direct connections have no budget of CPU: they stand beside the nodes for comparison.
 #include <malloc.h>
 #include <sys/resource.h>

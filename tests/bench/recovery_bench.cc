@@ -1,7 +1,7 @@
 // bench_recovery: how long an incident takes, by kind of fault and size of state.
 //
 // Each run is a real job: `kintsugi run` around byte_lm with one injected fault; the milliseconds are the summary's, from
-// the injector's stamp to the last rank reaching the point. The budgets of DESIGN section 5 that depend on the size of
+// the injector's stamp to the last rank reaching the point. The budgets that depend on the size of
 // the state allow the transfer (repaired - rebuilt) on top.
 // --ranks 4,8,16,32 shows instead how an incident grows with the ranks on this host's cores: a kill and an exception over a
 // model small enough that computing a step does not hide it, each phase, and CPU time beside wall clock. CPU is what the whole

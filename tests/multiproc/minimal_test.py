@@ -1,4 +1,4 @@
-"""The trainer that the README shows survives a kill in the middle of an update, bit for bit.
+"""The smallest trainer (integrations/examples/minimal) survives a kill in the middle of an update, bit for bit.
 
   minimal_test.py BIN_DIR
 """

@@ -2,7 +2,7 @@
 //
 // Tensor-parallel ranks are neighbours (rank = dp_rank * tp_size + tp_rank), as in Megatron. The data-parallel group of
 // n ranks holds `replicas` copies of the optimizer state, cut into n / replicas shards; ranks i and i + n / replicas hold
-// the same shard (the layout of MindIO, DESIGN section 4).
+// the same shard (the layout of MindIO).
 //
 // Threads: a plain value.
 #pragma once

@@ -26,7 +26,7 @@ class Sampler {
  public:
   Sampler(const ModelConfig& config, const ParameterTable& table, Compute<float>& compute = HostCompute<float>());
 
-  // Returns what follows the prompt: arbitrary bytes, to be made printable by whoever prints them.
+  // Returns what follows the prompt: arbitrary bytes, to be made printable by the caller.
   Result<std::string> Generate(const float* parameters, const SampleOptions& options, Collectives& tp);
 
  private:

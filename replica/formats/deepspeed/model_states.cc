@@ -15,7 +15,7 @@ using pickle::kNoNode;
 using pickle::NodeId;
 using pickle::Tree;
 
-// Said again by whoever writes: they are the layout's, not the state's.
+// Said again by a writer: they are the layout's, not the state's.
 const std::set<std::string_view> kLayoutKeys = {"module",
                                                 "param_shapes",
                                                 "frozen_param_shapes",

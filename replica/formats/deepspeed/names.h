@@ -51,7 +51,7 @@ struct StateName {
 std::optional<StateName> StateOf(const Path& path, const std::string& key);
 // Of "module.NAME".
 std::optional<std::string> ModuleOf(const Path& path, const std::string& key);
-// Keys of an optimizer's state dictionary that are a rank's own, or the layout's: whoever writes says them again.
+// Keys of an optimizer's state dictionary that are a rank's own, or the layout's: a writer says them again.
 bool IsLayoutOfOptimizer(std::string_view key);
 // May a parameter of this name be a folder's name.
 bool IsFolderName(std::string_view name);

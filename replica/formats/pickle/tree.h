@@ -3,7 +3,7 @@
 // What: Parse turns the bytes of a pickle (protocols 2 to 5, the opcodes of opcodes.h) into nodes. A global is a name,
 // a call is a node with a callee and arguments; nothing is imported, called or executed, so a hostile pickle is only
 // data. Texts and bytes are views into the input; containers are lists of node numbers. A node may be used more than
-// once (the memo), even by itself, so whoever walks a tree bounds depth and visits (Walker).
+// once (the memo), even by itself, so code that walks a tree bounds depth and visits (Walker).
 // Errors: kDataLoss names the byte, the opcode and the reason. Limits: kNodesMax nodes, memory in proportion to the
 // input.
 // Threads: pure. Source of the format: CPython's Lib/pickletools.py, the comments.

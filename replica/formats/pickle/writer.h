@@ -36,7 +36,7 @@ class PickleWriter {
   void Text(std::string_view text);
   // As _codecs.encode(text, 'latin1'): bytes have no opcode in protocol 2.
   void Bytes(std::string_view bytes);
-  // Protocol 4: `size` raw bytes, which whoever takes the pickle apart writes behind Take().
+  // Protocol 4: `size` raw bytes, which the caller writes behind Take().
   void RawBytes(uint64_t size);
   void Global(std::string_view module, std::string_view name);
   void Mark() { bytes_ += '('; }

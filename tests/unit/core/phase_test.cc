@@ -1,4 +1,4 @@
-// The transition tables of phases, of saves and of halts, and the diagrams in the folder's README, are the same.
+// The transition tables of phases, of saves and of halts, and the diagrams in docs/protocol.md, are the same.
 #include "runtime/core/phase.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ struct Stop {
   bool optional = false;
 };
 
-// A diagram of a README: in which block it stands, how its states are called, and what "any" is.
+// A diagram of that page: in which block it stands, how its states are called, and what "any" is.
 struct Table {
   std::string block;
   std::map<std::string, int> by_name;
@@ -77,10 +77,10 @@ std::vector<Stop> ParseLine(const std::string& line, const Table& table) {
 }
 
 std::set<std::pair<int, int>> Diagram(const Table& table) {
-  std::ifstream readme(KINTSUGI_CORE_README);
+  std::ifstream page(KINTSUGI_CORE_PROTOCOL);
   std::set<std::pair<int, int>> edges;
   bool inside = false;
-  for (std::string line; std::getline(readme, line);) {
+  for (std::string line; std::getline(page, line);) {
     if (line == table.block) {
       inside = true;
     } else if (line == "```") {
@@ -100,7 +100,7 @@ std::set<std::pair<int, int>> Diagram(const Table& table) {
 
 TEST(Phase, TableAndDiagramAreTheSame) {
   const auto diagram = Diagram(Phases());
-  ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_README;
+  ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_PROTOCOL;
   for (int from = 0; from < kPhaseCount; ++from)
     for (int to = 0; to < kPhaseCount; ++to)
       EXPECT_EQ(IsTransition(static_cast<Phase>(from), static_cast<Phase>(to)), diagram.count({from, to}) > 0)
@@ -109,7 +109,7 @@ TEST(Phase, TableAndDiagramAreTheSame) {
 
 TEST(SaveState, TableAndDiagramAreTheSame) {
   const auto diagram = Diagram(Saves());
-  ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_README;
+  ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_PROTOCOL;
   for (int from = 0; from < kSaveStateCount; ++from)
     for (int to = 0; to < kSaveStateCount; ++to)
       EXPECT_EQ(IsTransition(static_cast<SaveState>(from), static_cast<SaveState>(to)), diagram.count({from, to}) > 0)
@@ -118,7 +118,7 @@ TEST(SaveState, TableAndDiagramAreTheSame) {
 
 TEST(HaltState, TableAndDiagramAreTheSame) {
   const auto diagram = Diagram(Halts());
-  ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_README;
+  ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_PROTOCOL;
   for (int from = 0; from < kHaltStateCount; ++from)
     for (int to = 0; to < kHaltStateCount; ++to)
       EXPECT_EQ(IsTransition(static_cast<HaltState>(from), static_cast<HaltState>(to)), diagram.count({from, to}) > 0)

@@ -37,7 +37,7 @@ struct ElementKernel {
 };
 
 // The sum or the maximum over a block's threads, in three steps with barriers between them: Put by every thread, Fold
-// by every thread, Sum or Max by whoever wants the result.
+// by every thread, Sum or Max by threads that want the result.
 template <typename T>
 struct BlockFold {
   static constexpr uint32_t kFolds = 16;

@@ -4,8 +4,9 @@
 // that all ranks send each other (each rank sums its own share, then the shares are gathered), so its bits depend on
 // rank order and size alone, not on the algorithm, the protocol or the topology that NCCL chooses. The volume is that
 // of a ring's reduce-scatter and all-gather; the messages are size - 1 each way. Operations are enqueued; a wait of the
-// stream meets their errors. Host memory (a few bytes) is staged and waited for. Threads, Errors: as collectives.h; a
-// call's own errors are those of NcclCommunicators::Call.
+// stream meets their errors. Host memory (a few bytes) is staged and waited for.
+// Threads: as collectives.h.
+// Errors: as collectives.h; a call's own errors are those of NcclCommunicators::Call.
 #pragma once
 
 #include <memory>

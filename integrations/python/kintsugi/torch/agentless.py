@@ -2,7 +2,7 @@
 
 Rank 0 starts `kintsugi controller` beside itself, in a session of its own, and the others learn its address and the run's secret
 from torch's store at MASTER_ADDR:MASTER_PORT, which is trusted as far as torch trusts it. Exceptions, hangs and damaged memory are
-repaired in place. Nobody here can start a process: where one is lost, the others write a dying gasp (`--save-dir`) and end, and
+repaired in place. Nobody here can start a process: where one is lost, the others write a dump (`--save-dir`) and end, and
 who started them, as `torchrun --max-restarts`, starts all again (`--resume auto`).
 
 KINTSUGI_CONTROLLER_OPTIONS holds words for `kintsugi controller`, as in "--save-dir saves --resume auto --snapshot-every 100".

@@ -5,7 +5,7 @@
 // it. States: *joining* (no inner group yet: collectives answer as a world of one would, so that a newcomer can run the
 // same constructors as the others did), *live*, *aborted* (every call fails at once until the next inner group).
 // Waking: Abort, from any thread and without Python's lock, fails every guarded work and shuts the sockets that the
-// inner group's connections use. Both are needed: the works wake whoever waits, closed connections let no late byte
+// inner group's connections use. Both are needed: the works wake threads that wait, closed connections let no late byte
 // arrive.
 // Threads: any. Nothing of torch's or Python's is destroyed under the mutex.
 // Errors: c10::DistBackendError whose text begins with kFailureMark.
@@ -115,8 +115,8 @@ class OuterGroup final : public c10d::Backend {
   std::shared_ptr<OpenWorks> open_;
 };
 
-// Lets go of the inner groups that were drained, on a thread of its own: they join Gloo's, which takes as long as its timeout where
-// one of them is stuck. Behind the connecting of new ones, since it needs processors.
+// Lets go of the inner groups that were drained, on a thread of its own: they join Gloo's, which takes as long as its
+// timeout where one of them is stuck. Behind the connecting of new ones, since it needs processors.
 void DestroyDrained();
 
 // Collectives of all outer groups of this process so far.

@@ -81,7 +81,7 @@ void GuardedWork::Listen(const c10::intrusive_ptr<GuardedWork>& self) {
       /*uses_future=*/false);
 }
 
-// Drained like the inner work: whoever awaits the open ones finds this done, too.
+// Drained like the inner work: a thread that awaits the open ones finds this done, too.
 std::exception_ptr GuardedWork::DoAfter() {
   if (!after_ || failed_) return nullptr;
   try {

@@ -70,7 +70,7 @@ class GuardedWork final : public c10d::Work {
   std::function<void()> after_;
   bool listens_ = false;  // the inner work has a future
   std::atomic<bool> failed_{false};
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made for who asks: most wait for the work itself
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when it is asked for: most wait for the work itself
 };
 
 }  // namespace kintsugi::torch_door

@@ -33,7 +33,7 @@ def inner_tensors(key: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tenso
 
 
 def piece_of(key: str, tensor: torch.Tensor, plain: tuple[int, ...]) -> Piece:
-    """`plain`: who holds the same where torch does not say: whoever has a copy of an ordinary tensor."""
+    """`plain`: the ranks that hold a copy of an ordinary tensor, where torch does not say."""
     if not isinstance(tensor, DTensor):
         return Piece(tuple(tensor.size()), (0,) * tensor.dim(), plain)
     mesh, placements = tensor.device_mesh, tensor.placements

@@ -1,7 +1,7 @@
-// OpenSockets: which TCP sockets this process has opened since it was asked before. A group's connections are found so: Gloo does
-// not tell which they are.
+// OpenSockets: which TCP sockets this process has opened since it was asked before. A group's connections are found so:
+// Gloo does not tell which they are.
 //
-// Threads: one at a time. Sockets of other threads are among them: who asks tells by their ports whose they are.
+// Threads: one at a time. Sockets of other threads are among them: the caller tells by their ports whose they are.
 // Errors: what was closed meanwhile is left out.
 #pragma once
 

@@ -221,7 +221,7 @@ class OptimizerGroups:
                 self._optimizer.state[parameter].update(plain)
 
     def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-        """Settings are the same on all ranks; what an optimizer keeps of a parameter, whoever updated it has."""
+        """Settings are the same on all ranks; what an optimizer keeps of a parameter is on the rank that updated it."""
         first = next(iter(saved.values()))
         if len(first["groups"]) != len(self._optimizer.param_groups):
             raise Error(f"{len(first['groups'])} parameter groups were saved, this optimizer has {len(self._optimizer.param_groups)}", 5)
