@@ -41,7 +41,7 @@ Status Agent::Impl::Start() {
 Status Agent::Impl::TakePlace(const net::Secret& secret) {
   (void)secret.Sign("");  // libcrypto sets itself up at its first use: some milliseconds
   AgentOptions& options = shared.self.options;
-  KINTSUGI_ASSIGN_OR_RETURN(const Place place, AwaitPlace(options.spare_fd));
+  KINTSUGI_ASSIGN_OR_RETURN(const RankPlace place, AwaitRankPlace(options.spare_fd));
   options.rank = place.rank;
   options.incarnation = place.incarnation;
   close(std::exchange(options.spare_fd, -1));

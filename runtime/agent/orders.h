@@ -12,7 +12,7 @@
 
 #include "runtime/agent/agent_thread.h"
 #include "runtime/agent/armed_faults.h"
-#include "runtime/agent/controller_link.h"
+#include "runtime/agent/controller_connection.h"
 #include "runtime/agent/gate.h"
 #include "runtime/agent/inbox.h"
 #include "runtime/agent/snapshot_points.h"
@@ -21,10 +21,10 @@
 
 namespace kintsugi {
 
-class Orders final : public Actor, public LinkEnds {
+class Orders final : public Actor, public ConnectionEnds {
  public:
   Orders(const Membership& self, const RankPage& page, Gate& gate, Inbox& inbox, ArmedFaults& armed, StoreClient& store,
-         AgentThread& thread, ControllerLink& link, StopWatch& stop, SnapshotPoints& snapshots,
+         AgentThread& thread, ControllerConnection& link, StopWatch& stop, SnapshotPoints& snapshots,
          std::shared_ptr<LogSink> log)
       : self_(self),
         page_(page),
@@ -56,7 +56,7 @@ class Orders final : public Actor, public LinkEnds {
   ArmedFaults& armed_;
   StoreClient& store_;
   AgentThread& thread_;
-  ControllerLink& link_;
+  ControllerConnection& link_;
   StopWatch& stop_;
   SnapshotPoints& snapshots_;
   const std::shared_ptr<LogSink> log_;

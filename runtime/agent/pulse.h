@@ -7,14 +7,14 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include "runtime/agent/controller_link.h"
+#include "runtime/agent/controller_connection.h"
 #include "runtime/agent/gate.h"
 
 namespace kintsugi {
 
 class Pulse {
  public:
-  Pulse(RankPage& page, const Gate& gate, const Inbox& inbox, AgentThread& thread, ControllerLink& link)
+  Pulse(RankPage& page, const Gate& gate, const Inbox& inbox, AgentThread& thread, ControllerConnection& link)
       : page_(page), gate_(gate), inbox_(inbox), thread_(thread), link_(link), timer_(thread.io()) {}
 
   // Until the run ends.
@@ -26,7 +26,7 @@ class Pulse {
   const Gate& gate_;
   const Inbox& inbox_;
   AgentThread& thread_;
-  ControllerLink& link_;
+  ControllerConnection& link_;
   boost::asio::steady_timer timer_;
 };
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "runtime/agent/agent_thread.h"
-#include "runtime/agent/controller_link.h"
+#include "runtime/agent/controller_connection.h"
 #include "runtime/agent/orders.h"
 #include "runtime/agent/pulse.h"
 #include "runtime/agent/shared_parts.h"
@@ -29,7 +29,7 @@ struct ThreadHalf {
 
   SharedParts& with;
   AgentThread thread;
-  ControllerLink link{with.self, with.page, with.inbox, with.store, thread, with.log};
+  ControllerConnection link{with.self, with.page, with.inbox, with.store, thread, with.log};
   Pulse pulse{with.page, with.gate, with.inbox, thread, link};
   StopWatch stop{with.self, with.registered, with.page, with.inbox, thread, with.log};
   SnapshotPoints snapshots{with.self, with.registered, with.page, with.gate, with.store, thread};

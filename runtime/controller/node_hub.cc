@@ -69,24 +69,24 @@ NodeHub::NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& eve
       events_(events),
       log_(std::move(log)),
       refusals_(log_),
-      links_(static_cast<size_t>(options_.nodes + options_.controllers + core::kSpareNodesMax)),
-      places_(links_.size()) {
+      connections_(static_cast<size_t>(options_.nodes + options_.controllers + core::kSpareNodesMax)),
+      places_(connections_.size()) {
   KINTSUGI_CHECK(options_.nodes > 0 && options_.local_ranks > 0 && options_.controllers >= 0, "nodes without ranks");
 }
 
 NodeHub::~NodeHub() {
-  for (Link& link : links_)
+  for (NodeConnection& link : connections_)
     for (auto& [number, channel] : link.channels) channel->Lose();
 }
 
 size_t NodeHub::IndexOf(int node) const {
-  KINTSUGI_CHECK(node >= 0 && static_cast<size_t>(node) < links_.size(),
+  KINTSUGI_CHECK(node >= 0 && static_cast<size_t>(node) < connections_.size(),
                  "there is no place for a node " + std::to_string(node));
   return static_cast<size_t>(node);
 }
 
 bool NodeHub::Send(int node, const wire::NodeOrder& order) {
-  const net::ConnectionPtr& connection = LinkOf(node).connection;
+  const net::ConnectionPtr& connection = ConnectionOf(node).connection;
   if (!connection) return false;
   ended_ = ended_ || std::holds_alternative<wire::NodeEnd>(order);
   const Status sent = connection->Send(wire::Encode(options_.job, options_.term, order));
@@ -156,11 +156,11 @@ void NodeHub::TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello
   if (place.incumbent.launcher != 0 && place.incumbent.launcher != hello.launcher)
     place.replaced.insert(place.incumbent.launcher);
   place.incumbent = {hello.launcher, hello.address, SteadyClock::SteadyNow()};
-  if (const net::ConnectionPtr old = LinkOf(node).connection) {
+  if (const net::ConnectionPtr old = ConnectionOf(node).connection) {
     OnClose(old);
     old->Abort();
   }
-  LinkOf(node) = {connection, hello.address, {}};
+  ConnectionOf(node) = {connection, hello.address, {}};
   connection->set_mark(node);
   ++connected_;
   log_->Write(LogLevel::kInfo, LogLine("node_joined", {{"node", std::to_string(node)},
@@ -212,7 +212,7 @@ void NodeHub::ShowOut(const net::ConnectionPtr& connection, const std::string& w
 }
 
 void NodeHub::OnAgentFrame(int node, uint64_t number, const std::string& frame) {
-  Link& link = LinkOf(node);
+  NodeConnection& link = ConnectionOf(node);
   KINTSUGI_CHECK(link.connection != nullptr, "an agent speaks through a node that is not connected");
   auto& channel = link.channels[number];
   if (!channel) {
@@ -227,7 +227,7 @@ void NodeHub::OnAgentFrame(int node, uint64_t number, const std::string& frame) 
 }
 
 void NodeHub::OnAgentClosed(int node, uint64_t number) {
-  auto& channels = LinkOf(node).channels;
+  auto& channels = ConnectionOf(node).channels;
   const auto found = channels.find(number);
   if (found == channels.end()) return;
   const std::shared_ptr<Channel> channel = found->second;
@@ -239,11 +239,11 @@ void NodeHub::OnAgentClosed(int node, uint64_t number) {
 void NodeHub::OnClose(const net::ConnectionPtr& connection) {
   const int node = connection->mark();
   if (node < 0) return DropClaim(connection);
-  KINTSUGI_CHECK(connected_ > 0 && LinkOf(node).connection == connection,
+  KINTSUGI_CHECK(connected_ > 0 && ConnectionOf(node).connection == connection,
                  "the connection of node " + std::to_string(node) + " is lost, and was not its own");
   connection->set_mark(-1);
   --connected_;
-  const Link link = std::exchange(LinkOf(node), {});
+  const NodeConnection link = std::exchange(ConnectionOf(node), {});
   log_->Write(LogLevel::kInfo, LogLine(ended_ ? "node_left" : "node_unlinked",
                                        {{"node", std::to_string(node)}, {"address", link.address}}));
   for (const auto& [number, channel] : link.channels) channel->Lose();

@@ -64,7 +64,7 @@ class NodeHub final : public NodePort, public NodeOrders {
 
   bool Send(int node, const wire::NodeOrder& order) override;
   void SetPlacement(core::Placement placement) override { placement_ = std::move(placement); }
-  bool connected(int node) const { return links_[IndexOf(node)].connection != nullptr; }
+  bool connected(int node) const { return connections_[IndexOf(node)].connection != nullptr; }
   bool any_connected() const { return connected_ > 0; }
   uint64_t refused_frames() const { return refused_frames_; }
 
@@ -77,7 +77,7 @@ class NodeHub final : public NodePort, public NodeOrders {
 
  private:
   class Channel;
-  struct Link {
+  struct NodeConnection {
     net::ConnectionPtr connection;  // null: the node is not connected
     std::string address;
     std::map<uint64_t, std::shared_ptr<Channel>> channels;
@@ -100,7 +100,7 @@ class NodeHub final : public NodePort, public NodeOrders {
   };
 
   size_t IndexOf(int node) const;
-  Link& LinkOf(int node) { return links_[IndexOf(node)]; }
+  NodeConnection& ConnectionOf(int node) { return connections_[IndexOf(node)]; }
   Place& PlaceOf(int node) { return places_[IndexOf(node)]; }
   void TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello& hello);
   void ShowOut(const net::ConnectionPtr& connection, const std::string& why);
@@ -122,7 +122,7 @@ class NodeHub final : public NodePort, public NodeOrders {
   NodeEvents& events_;
   std::shared_ptr<LogSink> log_;
   RefusalLog refusals_;
-  std::vector<Link> links_;    // by node; a connection's mark is its node
+  std::vector<NodeConnection> connections_;  // by node; a connection's mark is its node
   std::vector<Place> places_;  // by node
   int connected_ = 0;
   uint64_t channels_made_ = 0;

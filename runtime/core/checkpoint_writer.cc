@@ -26,7 +26,7 @@ uint64_t BytesOf(const RegistrySummary& registry, int layout) {
 
 }  // namespace
 
-void CheckpointWriter::Start(Step step, const IncidentSnapshot& snapshot) {
+void CheckpointWriter::Start(Step step, const IncidentFacts& snapshot) {
   board_.SetSave(SaveState::kWriting);
   step_ = step;
   failed_ = false;

@@ -81,13 +81,13 @@ ElectionCore::Decision ElectionCore::MaybeLead(TimePoint now) {
   return {.ask = {}, .lead = Lead{promised_, true}};
 }
 
-ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const Standing& standing) {
+ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const LocalRanks& standing) {
   if (!standing_ || term != promised_) return {};
   votes_[from] = standing;
   return MaybeLead(TimePoint::Max());
 }
 
-ElectionCore::Decision ElectionCore::OnTick(TimePoint now, const Standing& own) {
+ElectionCore::Decision ElectionCore::OnTick(TimePoint now, const LocalRanks& own) {
   KINTSUGI_CHECK(!standing_ || !(following_ || leads_), "a launcher stands for election and has a leader");
   if (following_ || leads_ || !ever_followed_) return {};
   if (now - lost_at_ >= options_.patience) {

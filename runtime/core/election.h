@@ -34,7 +34,7 @@ struct ElectionOptions {
 class ElectionCore {
  public:
   // A launcher's ranks: whose processes run, and whose have ended.
-  struct Standing {
+  struct LocalRanks {
     std::vector<Rank> live, ended;
   };
   struct Ask {  // every other launcher for its vote
@@ -63,8 +63,8 @@ class ElectionCore {
   // Whether the candidate has this launcher's promise.
   bool OnRequest(int from, uint64_t term, TimePoint now);
   // A promise. Others are no news.
-  Decision OnVote(int from, uint64_t term, const Standing& standing);
-  Decision OnTick(TimePoint now, const Standing& own);
+  Decision OnVote(int from, uint64_t term, const LocalRanks& standing);
+  Decision OnTick(TimePoint now, const LocalRanks& own);
 
   // Where the ranks live, as far as is known: what a launcher says of ranks that another one has counts for nothing.
   void SetPlacement(const Placement& placement) { placement_ = placement; }
@@ -96,7 +96,7 @@ class ElectionCore {
   TimePoint promised_at_;
   bool standing_ = false;  // as a candidate of term `promised_`
   TimePoint stand_at_, ask_at_, round_ends_;
-  std::map<int, Standing> votes_;
+  std::map<int, LocalRanks> votes_;
   TieRule tie_rule_ = TieRule::kLowestRank;
   TimePoint word_until_;
 };

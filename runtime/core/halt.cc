@@ -248,31 +248,31 @@ void Halt::AfterStop() {
   repeats_.CountFailures(board_.members.all_ready() &&
                          board_.members.Where([](const Member& m) { return m.fresh; }).empty());
   if (!board_.course.ever_ran) return RestartStart();
-  IncidentSnapshot snapshot = survey_.Take();
-  board_.plan.decision = Decide(&snapshot);
+  IncidentFacts facts = survey_.Take();
+  board_.plan.decision = Decide(&facts);
   const Rung rung = board_.plan.decision.rung;
-  if (rung == Rung::kExit && LacksState(snapshot, board_.replicas()) && AwaitAway()) return;
+  if (rung == Rung::kExit && LacksState(facts, board_.replicas()) && AwaitAway()) return;
   SetState(kNone);
   board_.incident.Try(board_.plan.decision);
-  if (rung == Rung::kReload) ReloadFrom(snapshot);
+  if (rung == Rung::kReload) ReloadFrom(facts);
   board_.incident.record().step = board_.plan.choice.step;
   if (rung == Rung::kDump) return rescue_.Enter();
   if (rung == Rung::kExit) return end_.EndWithoutSave(WhyNoRung());
   if (rung != Rung::kReload)
-    board_.plan.moves = PlanMoves(snapshot, board_.replicas());
+    board_.plan.moves = PlanMoves(facts, board_.replicas());
   else if (board_.plan.reload_snapshot)
     board_.plan.moves = rounds_.table().PlanMoves(board_.replicas(), *board_.plan.choice.step);
   recovery_.Enter(std::string(RungName(rung)));
 }
 
-RungDecision Halt::Decide(IncidentSnapshot* snapshot) {
+RungDecision Halt::Decide(IncidentFacts* facts) {
   const SnapshotTable::Usable usable = rounds_.FindUsable(board_.replicas(), board_.plan.suspect_from);
-  snapshot->snapshot = usable.step;
-  snapshot->no_snapshot = usable.why;
-  RungDecision decision = DecideRung(*snapshot, board_.replicas());
+  facts->snapshot = usable.step;
+  facts->no_snapshot = usable.why;
+  RungDecision decision = DecideRung(*facts, board_.replicas());
   if (decision.rung != Rung::kRetry || !IsRetriedInVain()) return decision;
-  snapshot->leaving = repeats_.hopeless();
-  return DecideRung(*snapshot, board_.replicas());
+  facts->leaving = repeats_.hopeless();
+  return DecideRung(*facts, board_.replicas());
 }
 
 // A collective that fails at one step again and again, with nobody to blame. Of an incident the first attempt counts:
@@ -284,14 +284,14 @@ bool Halt::IsRetriedInVain() {
   return repeats_.Retried(*board_.plan.choice.step, board_.incident.record().cause);
 }
 
-void Halt::ReloadFrom(const IncidentSnapshot& snapshot) {
+void Halt::ReloadFrom(const IncidentFacts& facts) {
   RepairPlan& plan = board_.plan;
-  plan.reload_snapshot = ReloadsFromSnapshot(snapshot);
+  plan.reload_snapshot = ReloadsFromSnapshot(facts);
   const Checkpoint* checkpoint = checkpoints_.NewestBefore(plan.suspect_from);
-  KINTSUGI_CHECK(plan.reload_snapshot ? snapshot.snapshot.has_value() : checkpoint != nullptr,
+  KINTSUGI_CHECK(plan.reload_snapshot ? facts.snapshot.has_value() : checkpoint != nullptr,
                  "a reload was chosen, and there is nothing to reload");
   if (!plan.reload_snapshot) plan.reload = *checkpoint;
-  plan.choice = {plan.reload_snapshot ? *snapshot.snapshot : plan.reload.step, StepReason::kAbandoned};
+  plan.choice = {plan.reload_snapshot ? *facts.snapshot : plan.reload.step, StepReason::kAbandoned};
   for (Member& member : board_.members) member.needs_repair = true, member.damaged_keys.clear();
 }
 

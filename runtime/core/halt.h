@@ -48,8 +48,8 @@ class Halt : public NextAttempt {
   bool AwaitAway();
   void Stop();
   void AfterStop();
-  RungDecision Decide(IncidentSnapshot* snapshot);
-  void ReloadFrom(const IncidentSnapshot& snapshot);
+  RungDecision Decide(IncidentFacts* facts);
+  void ReloadFrom(const IncidentFacts& facts);
   void RestartStart();
   bool IsRetriedInVain();
   std::string WhyNoRung() const;

@@ -9,53 +9,53 @@ namespace kintsugi::core {
 namespace {
 
 struct Context {
-  const IncidentSnapshot& incident;
+  const IncidentFacts& incident;
   const ReplicaMap& replicas;
 
-  const RankSnapshot& At(Rank rank) const { return incident.ranks[static_cast<size_t>(rank.value())]; }
-  const RankSnapshot* First(Condition condition) const {
-    for (const RankSnapshot& r : incident.ranks)
+  const RankFacts& At(Rank rank) const { return incident.ranks[static_cast<size_t>(rank.value())]; }
+  const RankFacts* First(Condition condition) const {
+    for (const RankFacts& r : incident.ranks)
       if (r.condition == condition) return &r;
     return nullptr;
   }
   // A rank whose lost state nobody holds.
   std::optional<std::pair<int, Rank>> Unsourced() const {
-    for (const RankSnapshot& r : incident.ranks) {
+    for (const RankFacts& r : incident.ranks) {
       if (r.condition == Condition::kGood || CanAdopt(incident, replicas, r)) continue;
       for (int layout : replicas.LayoutsOf(r.rank))
         if (r.Lacks(layout) && SourcesFor(incident, replicas, layout, r.rank).empty()) return std::pair{layout, r.rank};
     }
     return std::nullopt;
   }
-  const RankSnapshot* WithoutRespawn() const {
-    for (const RankSnapshot& r : incident.ranks)
+  const RankFacts* WithoutRespawn() const {
+    for (const RankFacts& r : incident.ranks)
       if (r.condition == Condition::kGone && !r.replacement_started && r.respawns_left <= 0) return &r;
     return nullptr;
   }
 };
 
-bool IsGood(const RankSnapshot& rank) { return rank.condition == Condition::kGood; }
+bool IsGood(const RankFacts& rank) { return rank.condition == Condition::kGood; }
 
-bool IsHeldAt(const RankSnapshot& rank, const std::optional<Step>& step) {
+bool IsHeldAt(const RankFacts& rank, const std::optional<Step>& step) {
   return rank.condition == Condition::kGone && rank.held && step && rank.held->step == *step;
 }
 
 // An error of a process's own may have written anywhere before it ended it; then VERIFY has to compare, with whatever
 // copy there is.
-bool Vouched(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank) {
+bool Vouched(const IncidentFacts& incident, const ReplicaMap& replicas, const RankFacts& rank) {
   if (rank.held->clean) return true;
   const std::vector<int> layouts = replicas.LayoutsOf(rank.rank);
   return std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
     const std::vector<Rank>& holders = replicas.Holders(layout, rank.rank);
     return std::any_of(holders.begin(), holders.end(), [&](Rank holder) {
-      const RankSnapshot& other = incident.ranks[static_cast<size_t>(holder.value())];
+      const RankFacts& other = incident.ranks[static_cast<size_t>(holder.value())];
       return holder != rank.rank && (IsGood(other) || IsHeldAt(other, incident.step.step));
     });
   });
 }
 
 // What is streamed from a copy that no other copy at S can contradict.
-std::string LoneCopies(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+std::string LoneCopies(const IncidentFacts& incident, const ReplicaMap& replicas) {
   if (!incident.compared) return "";
   std::string first;
   size_t more = 0;
@@ -63,7 +63,7 @@ std::string LoneCopies(const IncidentSnapshot& incident, const ReplicaMap& repli
     if (move.adopt || move.sources.size() != 1) continue;
     const std::vector<Rank>& holders = replicas.Holders(move.layout, move.destination);
     const auto opinions = std::count_if(holders.begin(), holders.end(), [&](Rank holder) {
-      const RankSnapshot& rank = incident.ranks[static_cast<size_t>(holder.value())];
+      const RankFacts& rank = incident.ranks[static_cast<size_t>(holder.value())];
       return IsGood(rank) || CanAdopt(incident, replicas, rank);
     });
     if (opinions > 1) continue;
@@ -79,8 +79,8 @@ std::string LoneCopies(const IncidentSnapshot& incident, const ReplicaMap& repli
   return more == 0 ? first : first + " (and " + std::to_string(more) + " more)";
 }
 
-bool CanRescue(const IncidentSnapshot& incident, const ReplicaMap& replicas, Rank rank) {
-  const RankSnapshot& lost = incident.ranks[static_cast<size_t>(rank.value())];
+bool CanRescue(const IncidentFacts& incident, const ReplicaMap& replicas, Rank rank) {
+  const RankFacts& lost = incident.ranks[static_cast<size_t>(rank.value())];
   return lost.rescues_left > 0 && CanAdopt(incident, replicas, lost);
 }
 
@@ -105,7 +105,7 @@ Verdict TryResume(const Context& c) {
 }
 
 Verdict TryRetry(const Context& c) {
-  for (const RankSnapshot& r : c.incident.ranks)
+  for (const RankFacts& r : c.incident.ranks)
     if (r.condition != Condition::kGood)
       return Refuse(Rung::kRetry, Refusal::kStateLost, "rank " + r.rank.ToString() + " lost state");
   return std::nullopt;
@@ -127,7 +127,7 @@ Verdict TryRebuild(const Context& c) {
 }
 
 Verdict TryAdopt(const Context& c) {
-  for (const RankSnapshot& r : c.incident.ranks) {
+  for (const RankFacts& r : c.incident.ranks) {
     if (r.condition != Condition::kGone || CanAdopt(c.incident, c.replicas, r)) continue;
     const std::string of_rank = " of rank " + r.rank.ToString() + "'s lost process";
     if (!r.held) return Refuse(Rung::kAdopt, Refusal::kNotHeld, "the launcher holds no whole memory" + of_rank);
@@ -145,7 +145,7 @@ Verdict TryAdopt(const Context& c) {
 }
 
 Verdict TrySpare(const Context& c) {
-  for (const RankSnapshot& r : c.incident.ranks)
+  for (const RankFacts& r : c.incident.ranks)
     if (r.condition == Condition::kGone && !r.spare_takes_over)
       return Refuse(Rung::kSpare, Refusal::kNoSpare, "no warm process waited on rank " + r.rank.ToString() + "'s node");
   return RefuseUnsourced(Rung::kSpare, c);
@@ -190,7 +190,7 @@ Verdict TryDump(const Context& c) {
 Verdict TryExit(const Context&) { return std::nullopt; }
 
 // What the chosen rung is chosen for.
-std::string Choice(Rung rung, const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+std::string Choice(Rung rung, const IncidentFacts& incident, const ReplicaMap& replicas) {
   if (rung != Rung::kReload)
     return "cheapest rung whose preconditions hold" + (rung < Rung::kReload ? LoneCopies(incident, replicas) : "");
   const std::string checkpoint =
@@ -215,7 +215,7 @@ std::string_view RungName(Rung rung) {
   return kNames[static_cast<size_t>(rung)];
 }
 
-bool ReloadsFromSnapshot(const IncidentSnapshot& incident) {
+bool ReloadsFromSnapshot(const IncidentFacts& incident) {
   if (!incident.snapshot) return false;
   return !incident.checkpoint_exists || !incident.checkpoint || *incident.snapshot > *incident.checkpoint;
 }
@@ -224,7 +224,7 @@ std::string NoRespawnText(Rank rank, const std::string& start_failure) {
   return "rank " + rank.ToString() + " has no respawn left" + (start_failure.empty() ? "" : ": " + start_failure);
 }
 
-RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+RungDecision DecideRung(const IncidentFacts& incident, const ReplicaMap& replicas) {
   using Try = Verdict (*)(const Context&);
   constexpr std::array<Try, 11> kLadder = {TryResume,  TryRetry,  TryPatch,  TryRebuild, TryAdopt, TrySpare,
                                            TryRespawn, TryShrink, TryReload, TryDump,    TryExit};
@@ -252,10 +252,10 @@ RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& repl
   return decision;
 }
 
-std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap& replicas, int layout, Rank rank) {
+std::vector<Rank> SourcesFor(const IncidentFacts& incident, const ReplicaMap& replicas, int layout, Rank rank) {
   std::vector<Rank> good, adopting, crashed;
   for (Rank holder : replicas.Holders(layout, rank)) {
-    const RankSnapshot& other = incident.ranks[static_cast<size_t>(holder.value())];
+    const RankFacts& other = incident.ranks[static_cast<size_t>(holder.value())];
     if (holder == rank) continue;
     if (IsGood(other))
       good.push_back(holder);
@@ -265,17 +265,17 @@ std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap&
   return !good.empty() ? good : !adopting.empty() ? adopting : crashed;
 }
 
-bool CanAdopt(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank) {
+bool CanAdopt(const IncidentFacts& incident, const ReplicaMap& replicas, const RankFacts& rank) {
   return IsHeldAt(rank, incident.step.step) && Vouched(incident, replicas, rank);
 }
 
-bool LacksState(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+bool LacksState(const IncidentFacts& incident, const ReplicaMap& replicas) {
   return !incident.step.step || Context{incident, replicas}.Unsourced();
 }
 
-std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+std::vector<RepairMove> PlanMoves(const IncidentFacts& incident, const ReplicaMap& replicas) {
   std::vector<RepairMove> moves;
-  for (const RankSnapshot& r : incident.ranks) {
+  for (const RankFacts& r : incident.ranks) {
     if (r.condition == Condition::kGood) continue;
     const bool adopt = CanAdopt(incident, replicas, r);
     for (int layout : replicas.LayoutsOf(r.rank)) {
@@ -295,7 +295,7 @@ std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const Replic
   return moves;
 }
 
-std::vector<Rank> PlanRescue(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+std::vector<Rank> PlanRescue(const IncidentFacts& incident, const ReplicaMap& replicas) {
   std::set<Rank> rescued;
   for (const ReplicaMap::Shard& shard : replicas.shards()) {
     if (std::any_of(shard.holders.begin(), shard.holders.end(),
@@ -307,13 +307,13 @@ std::vector<Rank> PlanRescue(const IncidentSnapshot& incident, const ReplicaMap&
   return {rescued.begin(), rescued.end()};
 }
 
-std::vector<SaveAssignment> PlanSave(const IncidentSnapshot& incident, const ReplicaMap& replicas) {
+std::vector<SaveAssignment> PlanSave(const IncidentFacts& incident, const ReplicaMap& replicas) {
   std::vector<SaveAssignment> plan;
   std::set<Rank> stored;  // ranks whose objects some entry already stores
   for (const ReplicaMap::Shard& shard : replicas.shards()) {
     const auto first = [&](bool fit_only) {
       return std::find_if(shard.holders.begin(), shard.holders.end(), [&](Rank holder) {
-        const RankSnapshot& rank = incident.ranks[static_cast<size_t>(holder.value())];
+        const RankFacts& rank = incident.ranks[static_cast<size_t>(holder.value())];
         return rank.condition == Condition::kGood && (rank.can_write || !fit_only);
       });
     };

@@ -1,6 +1,6 @@
 // The recovery ladder: which rung repairs an incident, and why each cheaper one was refused.
 //
-// Pure: (snapshot, policy) -> {rung, reasons}. Each rung is one function that states its preconditions.
+// Pure: (facts, policy) -> {rung, reasons}. Each rung is one function that states its preconditions.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ enum class Condition : uint8_t {
   kGone,     // the process is gone
 };
 
-struct RankSnapshot {
+struct RankFacts {
   Rank rank;
   Condition condition = Condition::kGood;
   std::map<int, std::vector<std::string>> damaged;  // kDamaged: which tensors, by layout
@@ -44,8 +44,8 @@ struct RankSnapshot {
   }
 };
 
-struct IncidentSnapshot {
-  std::vector<RankSnapshot> ranks;  // every rank of the world, ascending
+struct IncidentFacts {
+  std::vector<RankFacts> ranks;  // every rank of the world, ascending
   StepChoice step;
   bool confirmed = true;            // false: the signal healed, nothing was stopped
   bool checkpoint_exists = false;   // a complete checkpoint that a reload can use
@@ -96,28 +96,28 @@ struct RungDecision {
 // "rank 4 has no respawn left", and what became of the last one.
 std::string NoRespawnText(Rank rank, const std::string& start_failure);
 
-RungDecision DecideRung(const IncidentSnapshot& incident, const ReplicaMap& replicas);
+RungDecision DecideRung(const IncidentFacts& incident, const ReplicaMap& replicas);
 
 // Whether a reload goes back to the in-memory snapshot: it is newer than the newest checkpoint, or there is none.
-bool ReloadsFromSnapshot(const IncidentSnapshot& incident);
+bool ReloadsFromSnapshot(const IncidentFacts& incident);
 
 // Ranks other than `rank` that have `layout`'s shard of it at S, ascending: those that hold it intact; where there are
 // none, those that will have adopted it by then (they do so before they send).
-std::vector<Rank> SourcesFor(const IncidentSnapshot& incident, const ReplicaMap& replicas, int layout, Rank rank);
+std::vector<Rank> SourcesFor(const IncidentFacts& incident, const ReplicaMap& replicas, int layout, Rank rank);
 
 // Whether the memory of `rank`'s lost process is its state at S: adopted, it needs no source. What a process left that
 // died of an error of its own counts only where another copy at S, live or held, can contradict it: VERIFY compares.
-bool CanAdopt(const IncidentSnapshot& incident, const ReplicaMap& replicas, const RankSnapshot& rank);
+bool CanAdopt(const IncidentFacts& incident, const ReplicaMap& replicas, const RankFacts& rank);
 
 // Whether some shard is neither held at S by a living rank nor by a launcher.
-bool LacksState(const IncidentSnapshot& incident, const ReplicaMap& replicas);
+bool LacksState(const IncidentFacts& incident, const ReplicaMap& replicas);
 
 // The moves that bring every rank to S; empty where nothing moves. REQUIRES: each has a source, or can be adopted.
-std::vector<RepairMove> PlanMoves(const IncidentSnapshot& incident, const ReplicaMap& replicas);
+std::vector<RepairMove> PlanMoves(const IncidentFacts& incident, const ReplicaMap& replicas);
 
 // Lost ranks whose held memory a save at S needs, since no living rank holds their shard: a process is started for each
 // that adopts and writes. All that hold such a shard, so that they can be compared.
-std::vector<Rank> PlanRescue(const IncidentSnapshot& incident, const ReplicaMap& replicas);
+std::vector<Rank> PlanRescue(const IncidentFacts& incident, const ReplicaMap& replicas);
 
 // Who writes what in a save at S: one entry per distinct shard, its writer the first intact holder that
 // has not failed to write before, else the first intact one.
@@ -126,6 +126,6 @@ struct SaveAssignment {
   Rank writer;
   SaveEntry entry;
 };
-std::vector<SaveAssignment> PlanSave(const IncidentSnapshot& incident, const ReplicaMap& replicas);
+std::vector<SaveAssignment> PlanSave(const IncidentFacts& incident, const ReplicaMap& replicas);
 
 }  // namespace kintsugi::core

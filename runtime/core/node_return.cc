@@ -4,13 +4,13 @@
 
 namespace kintsugi::core {
 
-std::vector<ReturnStep> CompareLives(const std::vector<Member>& members, const RankBlock& block,
-                                     const LivesThere& lives, const std::map<Rank, Incarnation>& to_spawn) {
+std::vector<ReturnAction> CompareLives(const std::vector<Member>& members, const RankBlock& block,
+                                       const LivesThere& lives, const std::map<Rank, Incarnation>& to_spawn) {
   KINTSUGI_CHECK(block.first.value() >= 0 && block.ranks >= 0 &&
                      static_cast<size_t>(block.first.value() + block.ranks) <= members.size(),
                  "a node has ranks outside the world, from " + block.first.ToString() + " on");
-  using What = ReturnStep::What;
-  std::vector<ReturnStep> steps;
+  using What = ReturnAction::What;
+  std::vector<ReturnAction> steps;
   for (int r = block.first.value(); r < block.first.value() + block.ranks; ++r) {
     const Rank rank(r);
     const Member& member = members[static_cast<size_t>(r)];

@@ -26,7 +26,7 @@ struct RankBlock {
 // The newest life of each rank whose process runs there.
 using LivesThere = std::map<Rank, Incarnation>;
 
-struct ReturnStep {
+struct ReturnAction {
   enum class What {
     kEnd,         // the node is told to end this process: it was given up while the node was away
     kHadEnded,    // one that was given up while nobody could tell whether it lived: it does not
@@ -36,11 +36,11 @@ struct ReturnStep {
   What what = What::kEnd;
   Rank rank;
   Incarnation incarnation;
-  bool operator==(const ReturnStep&) const = default;
+  bool operator==(const ReturnAction&) const = default;
 };
 // In the order in which they are to be done. `to_spawn`: what waits until the node is there.
-std::vector<ReturnStep> CompareLives(const std::vector<Member>& members, const RankBlock& block,
-                                     const LivesThere& lives, const std::map<Rank, Incarnation>& to_spawn);
+std::vector<ReturnAction> CompareLives(const std::vector<Member>& members, const RankBlock& block,
+                                       const LivesThere& lives, const std::map<Rank, Incarnation>& to_spawn);
 
 // To a controller that takes over and knows nothing yet: what runs there is what there is. Nothing: that rank's process
 // had ended.

@@ -9,16 +9,16 @@ namespace kintsugi::core {
 void Rescue::Enter() {
   board_.SetPhase(Phase::kDump, "survivors write a checkpoint");
   saves_.EndAfterNext();
-  const IncidentSnapshot snapshot = survey_.Take();
-  rescued_ = PlanRescue(snapshot, board_.replicas());
-  rescued_.empty() ? Compare() : Begin(snapshot);
+  const IncidentFacts facts = survey_.Take();
+  rescued_ = PlanRescue(facts, board_.replicas());
+  rescued_.empty() ? Compare() : Begin(facts);
 }
 
 bool Rescue::Rescues(Rank rank) const { return std::find(rescued_.begin(), rescued_.end(), rank) != rescued_.end(); }
 
-void Rescue::Begin(const IncidentSnapshot& snapshot) {
+void Rescue::Begin(const IncidentFacts& facts) {
   board_.SetSave(SaveState::kRescuing);
-  for (const RepairMove& move : PlanMoves(snapshot, board_.replicas()))
+  for (const RepairMove& move : PlanMoves(facts, board_.replicas()))
     if (Rescues(move.destination)) board_.plan.moves.push_back(move);
   // Of a stop's grace most is for writing.
   const Duration limit = board_.policy.join_timeout;
@@ -83,13 +83,13 @@ void Rescue::OnDigests(Rank rank, const PhaseDone& done) {
 }
 
 void Rescue::Write() {
-  IncidentSnapshot snapshot = survey_.Take();
+  IncidentFacts facts = survey_.Take();
   for (Rank rank : rescued_) {
     KINTSUGI_CHECK(board_.At(rank).adopted && board_.At(rank).life == Life::kReady,
                    "rank " + rank.ToString() + " is to write what it has not adopted");
-    snapshot.ranks[static_cast<size_t>(rank.value())].condition = Condition::kGood;
+    facts.ranks[static_cast<size_t>(rank.value())].condition = Condition::kGood;
   }
-  saves_.Write(*board_.plan.choice.step, snapshot);
+  saves_.Write(*board_.plan.choice.step, facts);
 }
 
 }  // namespace kintsugi::core

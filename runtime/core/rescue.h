@@ -47,7 +47,7 @@ class Rescue {
   void OnDigests(Rank rank, const PhaseDone& done);
 
  private:
-  void Begin(const IncidentSnapshot& snapshot);
+  void Begin(const IncidentFacts& facts);
   void Compare();
   void Write();
 

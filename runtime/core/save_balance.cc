@@ -9,13 +9,13 @@
 namespace kintsugi::core {
 namespace {
 
-const RankSnapshot& At(const IncidentSnapshot& incident, Rank rank) {
+const RankFacts& At(const IncidentFacts& incident, Rank rank) {
   return incident.ranks[static_cast<size_t>(rank.value())];
 }
 
 }  // namespace
 
-std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const IncidentSnapshot& incident,
+std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const IncidentFacts& incident,
                                         const ShardBytes& bytes_of) {
   struct Work {
     SaveAssignment* assignment;
@@ -27,7 +27,7 @@ std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const 
     Work work{&assignment, {}, bytes_of(assignment.writer, assignment.entry.layout)};
     const bool is_fit = At(incident, assignment.writer).can_write;
     for (const Rank holder : assignment.entry.holders) {
-      const RankSnapshot& rank = At(incident, holder);
+      const RankFacts& rank = At(incident, holder);
       if (rank.condition == Condition::kGood && rank.can_write == is_fit) work.writers.push_back(holder);
     }
     works.push_back(std::move(work));

@@ -19,7 +19,7 @@ using ShardBytes = std::function<uint64_t(Rank holder, int layout)>;
 
 // The same shards as in PlanSave's `plan`, in its order, by other writers: only holders that are as fit to write as the
 // ones that were chosen. Objects stay with their shard.
-std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const IncidentSnapshot& incident,
+std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const IncidentFacts& incident,
                                         const ShardBytes& bytes_of);
 
 }  // namespace kintsugi::core

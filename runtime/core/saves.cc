@@ -131,10 +131,10 @@ void Saves::MaybeSave() {
   Write(*step, survey_.Take());
 }
 
-void Saves::Write(Step step, const IncidentSnapshot& snapshot) {
+void Saves::Write(Step step, const IncidentFacts& facts) {
   KINTSUGI_CHECK(board_.policy.verify_every == 0 || board_.phase() == Phase::kDump || verified_step_ == step,
                  "replicas are compared between steps, and step " + step.ToString() + " is saved without");
-  writer_.Start(step, snapshot);
+  writer_.Start(step, facts);
 }
 
 void Saves::Compare(SaveState state) {

@@ -45,7 +45,7 @@ class Saves {
   // The next save is the run's last.
   void EndAfterNext() { end_after_save_ = true; }
   // ... and is begun, in DUMP, where nobody is parked in its loop.
-  void Write(Step step, const IncidentSnapshot& snapshot);
+  void Write(Step step, const IncidentFacts& facts);
 
   // A rank that joined again is told what it may have missed.
   void TellAgain(Rank rank) { points_.TellAgain(rank); }

@@ -32,9 +32,9 @@ std::string Survey::Leaving() const {
   return board_.course.leaving ? "a stop was asked for: save and leave" : "";
 }
 
-RankSnapshot Survey::Of(Rank rank) const {
+RankFacts Survey::Of(Rank rank) const {
   const Member& member = board_.At(rank);
-  RankSnapshot seen;
+  RankFacts seen;
   seen.rank = rank;
   seen.condition = ConditionOf(member);
   seen.respawns_left = board_.policy.max_respawns - member.respawns;
@@ -52,21 +52,21 @@ RankSnapshot Survey::Of(Rank rank) const {
   return seen;
 }
 
-IncidentSnapshot Survey::Take() const {
+IncidentFacts Survey::Take() const {
   const RepairPlan& plan = board_.plan;
-  IncidentSnapshot snapshot;
-  snapshot.step = plan.choice;
+  IncidentFacts facts;
+  facts.step = plan.choice;
   if (const Checkpoint* checkpoint = checkpoints_.NewestBefore(plan.suspect_from)) {
-    snapshot.checkpoint_exists = true;
-    snapshot.checkpoint = checkpoint->step;
+    facts.checkpoint_exists = true;
+    facts.checkpoint = checkpoint->step;
   }
-  if (plan.choice.step && plan.IsSuspect(*plan.choice.step)) snapshot.suspect_from = plan.suspect_from;
-  snapshot.save_possible = !board_.policy.save_directory.empty();
-  snapshot.leaving = Leaving();
-  if (board_.policy.verify_every > 0) snapshot.compared = comparison_.agreed_step();
-  snapshot.ranks.reserve(board_.members.size());
-  for (size_t r = 0; r < board_.members.size(); ++r) snapshot.ranks.push_back(Of(Rank(static_cast<int32_t>(r))));
-  return snapshot;
+  if (plan.choice.step && plan.IsSuspect(*plan.choice.step)) facts.suspect_from = plan.suspect_from;
+  facts.save_possible = !board_.policy.save_directory.empty();
+  facts.leaving = Leaving();
+  if (board_.policy.verify_every > 0) facts.compared = comparison_.agreed_step();
+  facts.ranks.reserve(board_.members.size());
+  for (size_t r = 0; r < board_.members.size(); ++r) facts.ranks.push_back(Of(Rank(static_cast<int32_t>(r))));
+  return facts;
 }
 
 }  // namespace kintsugi::core

@@ -19,10 +19,10 @@ class Survey {
   Survey(const Board& board, const CheckpointList& checkpoints, const Repeats& repeats, const Comparison& comparison)
       : board_(board), checkpoints_(checkpoints), repeats_(repeats), comparison_(comparison) {}
 
-  IncidentSnapshot Take() const;
+  IncidentFacts Take() const;
 
  private:
-  RankSnapshot Of(Rank rank) const;
+  RankFacts Of(Rank rank) const;
   // Why what can be saved is saved, and nothing repaired any more.
   std::string Leaving() const;
 

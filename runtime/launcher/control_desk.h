@@ -14,14 +14,14 @@
 #include "runtime/launcher/hosts.h"
 #include "runtime/launcher/launcher.h"
 #include "runtime/launcher/operator_desk.h"
-#include "runtime/launcher/run_record.h"
+#include "runtime/launcher/run_account.h"
 #include "runtime/net/control_socket.h"
 
 namespace kintsugi {
 
 class ControlDesk {
  public:
-  ControlDesk(const LauncherOptions& run, Controller& controller, const RunRecord& record, OperatorDesk& desk,
+  ControlDesk(const LauncherOptions& run, Controller& controller, const RunAccount& record, OperatorDesk& desk,
               Hosts& hosts, Ending& ending)
       : run_(run), controller_(controller), record_(record), desk_(desk), hosts_(hosts), ending_(ending) {}
 
@@ -34,7 +34,7 @@ class ControlDesk {
 
   const LauncherOptions& run_;
   Controller& controller_;
-  const RunRecord& record_;
+  const RunAccount& record_;
   OperatorDesk& desk_;
   Hosts& hosts_;
   Ending& ending_;

@@ -7,7 +7,7 @@
 
 namespace kintsugi {
 
-ControllerDuties::ControllerDuties(const LauncherOptions& run, Controller& controller, RunRecord& record,
+ControllerDuties::ControllerDuties(const LauncherOptions& run, Controller& controller, RunAccount& record,
                                    OperatorDesk& desk, ProgressMeter& meter, Hosts& hosts, Ending& ending,
                                    std::shared_ptr<GenerationLog> log, std::function<void()> on_ask_witness)
     : run_(run),

@@ -17,14 +17,14 @@
 #include "runtime/launcher/hosts.h"
 #include "runtime/launcher/operator_desk.h"
 #include "runtime/launcher/progress_meter.h"
+#include "runtime/launcher/run_account.h"
 #include "runtime/launcher/run_observer.h"
-#include "runtime/launcher/run_record.h"
 
 namespace kintsugi {
 
 class ControllerDuties final : public ControllerHost {
  public:
-  ControllerDuties(const LauncherOptions& run, Controller& controller, RunRecord& record, OperatorDesk& desk,
+  ControllerDuties(const LauncherOptions& run, Controller& controller, RunAccount& record, OperatorDesk& desk,
                    ProgressMeter& meter, Hosts& hosts, Ending& ending, std::shared_ptr<GenerationLog> log,
                    std::function<void()> on_ask_witness);
 
@@ -43,7 +43,7 @@ class ControllerDuties final : public ControllerHost {
  private:
   const LauncherOptions& run_;
   Controller& controller_;
-  RunRecord& record_;
+  RunAccount& record_;
   OperatorDesk& desk_;
   ProgressMeter& meter_;
   Hosts& hosts_;

@@ -15,7 +15,7 @@ constexpr Duration kLastTurn = std::chrono::milliseconds(20);
 
 }  // namespace
 
-Ending::Ending(boost::asio::io_context& io, Duration grace, Controller& controller, RunRecord& record,
+Ending::Ending(boost::asio::io_context& io, Duration grace, Controller& controller, RunAccount& record,
                OperatorDesk& desk, Hosts& hosts, std::shared_ptr<LogSink> log, std::function<void()> on_done)
     : grace_(grace),
       controller_(controller),

@@ -16,13 +16,13 @@
 #include "runtime/controller/controller.h"
 #include "runtime/launcher/hosts.h"
 #include "runtime/launcher/operator_desk.h"
-#include "runtime/launcher/run_record.h"
+#include "runtime/launcher/run_account.h"
 
 namespace kintsugi {
 
 class Ending {
  public:
-  Ending(boost::asio::io_context& io, Duration grace, Controller& controller, RunRecord& record, OperatorDesk& desk,
+  Ending(boost::asio::io_context& io, Duration grace, Controller& controller, RunAccount& record, OperatorDesk& desk,
          Hosts& hosts, std::shared_ptr<LogSink> log, std::function<void()> on_done);
 
   // Save and leave, within the grace period.
@@ -42,7 +42,7 @@ class Ending {
 
   const Duration grace_;
   Controller& controller_;
-  RunRecord& record_;
+  RunAccount& record_;
   OperatorDesk& desk_;
   Hosts& hosts_;
   std::shared_ptr<LogSink> log_;

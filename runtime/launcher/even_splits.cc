@@ -6,7 +6,7 @@
 
 namespace kintsugi {
 
-EvenSplits::EvenSplits(Controller& controller, const RunRecord& record, core::TieRule own, std::optional<int> voters)
+EvenSplits::EvenSplits(Controller& controller, const RunAccount& record, core::TieRule own, std::optional<int> voters)
     : controller_(controller), record_(record), rule_(own) {
   KINTSUGI_CHECK(!voters || *voters > 0, "nobody votes");
   if (voters) ties_.emplace(*voters, own);

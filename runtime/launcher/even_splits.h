@@ -12,14 +12,14 @@
 
 #include "runtime/controller/controller.h"
 #include "runtime/core/witness.h"
-#include "runtime/launcher/run_record.h"
+#include "runtime/launcher/run_account.h"
 
 namespace kintsugi {
 
 class EvenSplits {
  public:
   // `voters`: with a witness, how many launchers there are; else nothing.
-  EvenSplits(Controller& controller, const RunRecord& record, core::TieRule own, std::optional<int> voters);
+  EvenSplits(Controller& controller, const RunAccount& record, core::TieRule own, std::optional<int> voters);
 
   // The controller has begun.
   void OnStarted();
@@ -39,7 +39,7 @@ class EvenSplits {
   bool goes_on() const { return record_.started() && !record_.ended(); }
 
   Controller& controller_;
-  const RunRecord& record_;
+  const RunAccount& record_;
   core::TieRule rule_;
   std::optional<core::TieAgreement> ties_;  // with a witness
 };

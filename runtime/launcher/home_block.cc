@@ -38,10 +38,10 @@ void HomeBlock::Take(const core::Placement& placement) {
   if (block_) pool_.TakeBlock(*block_);
 }
 
-core::ElectionCore::Standing HomeBlock::Standing() const {
+core::ElectionCore::LocalRanks HomeBlock::Standing() const {
   std::set<Rank> live;
   for (const WorkerPool::Life& life : pool_.Lives()) live.insert(life.rank);
-  core::ElectionCore::Standing standing;
+  core::ElectionCore::LocalRanks standing;
   const std::optional<int> block = BlockHere();
   if (!block || block != block_ || !placement_.Counts(*block, state_.pulse.generation)) return standing;
   const int size = state_.self.local_ranks();

@@ -26,8 +26,8 @@
 #include "runtime/launcher/launcher.h"
 #include "runtime/launcher/operator_desk.h"
 #include "runtime/launcher/progress_meter.h"
+#include "runtime/launcher/run_account.h"
 #include "runtime/launcher/run_observer.h"
-#include "runtime/launcher/run_record.h"
 #include "runtime/launcher/worker_desk.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/control_socket.h"
@@ -96,7 +96,7 @@ class Leader final : private HostEvents {
   // Each knows only those before it; what goes the other way are interfaces.
   const LeaderOptions options_;
   std::shared_ptr<GenerationLog> log_;
-  RunRecord record_;
+  RunAccount record_;
   Controller controller_;
   OperatorDesk desk_;
   WorkerDesk workers_;

@@ -15,7 +15,7 @@ std::string Seconds(Duration duration) {
 
 }  // namespace
 
-NodeAbsence::NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunRecord& record,
+NodeAbsence::NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunAccount& record,
                          NodeBook& book, NodeOrders& orders, EvenSplits& splits, NodeBulletin& bulletin,
                          HostEvents& above)
     : waits_(waits),

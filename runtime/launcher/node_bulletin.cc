@@ -11,7 +11,7 @@ constexpr int kManyNodes = 256;
 
 }  // namespace
 
-NodeBulletin::NodeBulletin(NodeBook& book, NodeOrders& orders, const RunRecord& record, const EvenSplits& splits,
+NodeBulletin::NodeBulletin(NodeBook& book, NodeOrders& orders, const RunAccount& record, const EvenSplits& splits,
                            Duration beat, std::shared_ptr<LogSink> log)
     : book_(book), orders_(orders), record_(record), splits_(splits), beat_(beat), log_(std::move(log)) {
   KINTSUGI_CHECK(beat_ > Duration(), "nodes are told of each other without a pause");
@@ -56,7 +56,7 @@ void NodeBulletin::TellNewcomer() {
 // All of them to nodes that have come, and to the others what has changed.
 void NodeBulletin::TellPlaces() {
   if (newcomers_.empty() || !record_.started()) return;
-  wire::NodePlaces all, changed;
+  wire::NodeAddresses all, changed;
   for (const NodeBook::Node& node : book_.all()) {
     if (node.place.port > 0) all.places.push_back(node.place);
     if (const auto newcomer = newcomers_.find(node.number); newcomer != newcomers_.end() && newcomer->second)

@@ -16,13 +16,13 @@
 #include "runtime/controller/node_hub.h"
 #include "runtime/launcher/even_splits.h"
 #include "runtime/launcher/node_book.h"
-#include "runtime/launcher/run_record.h"
+#include "runtime/launcher/run_account.h"
 
 namespace kintsugi {
 
 class NodeBulletin {
  public:
-  NodeBulletin(NodeBook& book, NodeOrders& orders, const RunRecord& record, const EvenSplits& splits, Duration beat,
+  NodeBulletin(NodeBook& book, NodeOrders& orders, const RunAccount& record, const EvenSplits& splits, Duration beat,
                std::shared_ptr<LogSink> log);
 
   // Into the log here and of every node.
@@ -48,7 +48,7 @@ class NodeBulletin {
 
   NodeBook& book_;
   NodeOrders& orders_;
-  const RunRecord& record_;
+  const RunAccount& record_;
   const EvenSplits& splits_;
   const Duration beat_;
   std::shared_ptr<LogSink> log_;

@@ -171,7 +171,7 @@ void NodeElector::OnVoteRequest(const wire::VoteRequest& request, const Electora
   state_.log->Write(LogLevel::kInfo, LogLine("vote", {{"for", std::to_string(request.node)},
                                                       {"term", std::to_string(request.term)},
                                                       {"granted", granted ? "yes" : "no"}}));
-  const core::ElectionCore::Standing standing = block_.Standing();
+  const core::ElectionCore::LocalRanks standing = block_.Standing();
   reply(wire::Encode(state_.run().job, line_.term(),
                      wire::NodeMessage(wire::Vote{state_.place(), request.term, granted, standing.live, standing.ended,
                                                   block_.placement()})));

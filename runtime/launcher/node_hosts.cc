@@ -36,7 +36,7 @@ NodeHubOptions HubOptionsOf(const LauncherOptions& run, const NodeHostsOptions& 
 }  // namespace
 
 NodeHosts::NodeHosts(const LauncherOptions& run, const NodeHostsOptions& options, Controller& controller,
-                     RunRecord& record, WorkerEvents& workers, EvenSplits& splits, HostEvents& above,
+                     RunAccount& record, WorkerEvents& workers, EvenSplits& splits, HostEvents& above,
                      std::shared_ptr<LogSink> log)
     : run_(run),
       controller_(controller),

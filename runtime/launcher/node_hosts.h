@@ -20,7 +20,7 @@
 #include "runtime/launcher/node_book.h"
 #include "runtime/launcher/node_bulletin.h"
 #include "runtime/launcher/node_inbox.h"
-#include "runtime/launcher/run_record.h"
+#include "runtime/launcher/run_account.h"
 #include "runtime/launcher/worker_events.h"
 
 namespace kintsugi {
@@ -36,7 +36,7 @@ struct NodeHostsOptions {
 
 class NodeHosts final : public Hosts {
  public:
-  NodeHosts(const LauncherOptions& run, const NodeHostsOptions& options, Controller& controller, RunRecord& record,
+  NodeHosts(const LauncherOptions& run, const NodeHostsOptions& options, Controller& controller, RunAccount& record,
             WorkerEvents& workers, EvenSplits& splits, HostEvents& above, std::shared_ptr<LogSink> log);
 
   bool AllHere() const override;
@@ -59,7 +59,7 @@ class NodeHosts final : public Hosts {
  private:
   const LauncherOptions& run_;
   Controller& controller_;
-  const RunRecord& record_;
+  const RunAccount& record_;
   NodeBook book_;
   NodeHub hub_;
   NodeBulletin bulletin_;

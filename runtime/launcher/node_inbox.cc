@@ -8,12 +8,12 @@
 
 namespace kintsugi {
 
-wire::NodeEnd EndOrder(const RunRecord& record) {
+wire::NodeEnd EndOrder(const RunAccount& record) {
   KINTSUGI_CHECK(record.ended(), "nodes are told that the run has ended, and it has not");
   return {record.result().exit_code, record.result().text, record.stop_asked().has_value()};
 }
 
-NodeInbox::NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunRecord& record,
+NodeInbox::NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunAccount& record,
                      WorkerEvents& workers, HostEvents& above, std::shared_ptr<LogSink> log)
     : job_(std::move(job)),
       parts_(parts),
@@ -67,11 +67,11 @@ void NodeInbox::FoundLives(int node, const std::map<Rank, wire::WorkerLife>& liv
 
 // What ended while nobody could tell; then what began or is no longer wanted.
 void NodeInbox::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& lives) {
-  using What = core::ReturnStep::What;
+  using What = core::ReturnAction::What;
   core::LivesThere there;
   for (const auto& [rank, life] : lives) there[rank] = life.incarnation;
-  for (const core::ReturnStep& step : core::CompareLives(controller_.core().members(), parts_.book.RanksOf(node), there,
-                                                         parts_.book.At(node).to_spawn)) {
+  for (const core::ReturnAction& step : core::CompareLives(controller_.core().members(), parts_.book.RanksOf(node),
+                                                           there, parts_.book.At(node).to_spawn)) {
     const bool ended = record_.ended();
     if (step.what == What::kEnd)
       parts_.orders.Send(node, wire::KillWorker{step.rank, step.incarnation, "was given up while its node was away"});

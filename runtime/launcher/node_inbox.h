@@ -21,7 +21,7 @@
 #include "runtime/launcher/node_absence.h"
 #include "runtime/launcher/node_book.h"
 #include "runtime/launcher/node_bulletin.h"
-#include "runtime/launcher/run_record.h"
+#include "runtime/launcher/run_account.h"
 #include "runtime/launcher/worker_events.h"
 
 namespace kintsugi {
@@ -38,7 +38,7 @@ struct NodeParts {
 
 class NodeInbox final : public NodeEvents {
  public:
-  NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunRecord& record, WorkerEvents& workers,
+  NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunAccount& record, WorkerEvents& workers,
             HostEvents& above, std::shared_ptr<LogSink> log);
 
   void OnNodeJoined(int node, const wire::NodeHello& hello) override;
@@ -58,13 +58,13 @@ class NodeInbox final : public NodeEvents {
   const std::string job_;
   const NodeParts parts_;
   Controller& controller_;
-  const RunRecord& record_;
+  const RunAccount& record_;
   WorkerEvents& workers_;
   HostEvents& above_;
   std::shared_ptr<LogSink> log_;
 };
 
 // As they are told to a node that comes too late, too.
-wire::NodeEnd EndOrder(const RunRecord& record);
+wire::NodeEnd EndOrder(const RunAccount& record);
 
 }  // namespace kintsugi

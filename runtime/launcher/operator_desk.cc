@@ -39,7 +39,7 @@ std::string UnknownCommand(const std::string& command) {
                      "': status, incidents, save, pause, continue, replace, stop or inject");
 }
 
-bool OperatorDesk::OnRequest(const ControlWords& words, Standing standing, Respond respond) {
+bool OperatorDesk::OnRequest(const ControlWords& words, RunState standing, Respond respond) {
   const std::string& command = words.command;
   if (command != "save" && command != "pause" && command != "continue" && command != "replace") return false;
   if (command == "save" && save_directory_.empty())
@@ -69,7 +69,7 @@ void OperatorDesk::OnSave(const core::SaveSettled& settled) {
 }
 
 // Answered when all ranks stand.
-void OperatorDesk::Pause(const ControlWords& words, Standing standing, Respond respond) {
+void OperatorDesk::Pause(const ControlWords& words, RunState standing, Respond respond) {
   if (standing.leaves) return respond(RefusalLine("the run saves and leaves: it is not paused any more"));
   if (words.wait && waiting_pauses_.size() >= kWaitingMax) return respond(TooManyWait("a pause"));
   if (words.wait) waiting_pauses_.push_back(respond);

@@ -49,7 +49,7 @@ void SparePool::Start(TimePoint now) {
   spares_.push_back({seat, std::move(child).value(), std::move(page).value(), std::move(channel).value(), now});
 }
 
-std::optional<Spare> SparePool::Take(const Place& place, TimePoint now) {
+std::optional<Spare> SparePool::Take(const RankPlace& place, TimePoint now) {
   for (auto spare = spares_.begin(); spare != spares_.end(); ++spare) {
     if (!IsWarm(*spare, now) || !spare->channel.Give(place).ok()) continue;
     Spare taken = std::move(*spare);

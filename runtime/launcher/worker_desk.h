@@ -11,14 +11,14 @@
 
 #include "runtime/controller/controller.h"
 #include "runtime/launcher/hosts.h"
-#include "runtime/launcher/run_record.h"
+#include "runtime/launcher/run_account.h"
 #include "runtime/launcher/worker_events.h"
 
 namespace kintsugi {
 
 class WorkerDesk final : public WorkerEvents {
  public:
-  WorkerDesk(Controller& controller, RunRecord& record, HostEvents& above)
+  WorkerDesk(Controller& controller, RunAccount& record, HostEvents& above)
       : controller_(controller), record_(record), above_(above) {}
 
   void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) override;
@@ -34,7 +34,7 @@ class WorkerDesk final : public WorkerEvents {
 
  private:
   Controller& controller_;
-  RunRecord& record_;
+  RunAccount& record_;
   HostEvents& above_;
 };
 

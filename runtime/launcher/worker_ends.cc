@@ -34,7 +34,7 @@ WorkerEnds::WorkerEnds(boost::asio::io_context& io, const WorkerPoolOptions& opt
 
 // ---- killed ------------------------------------------------------------------------------------------------------
 
-void WorkerEnds::Kill(const Place& place, const std::string& reason) {
+void WorkerEnds::Kill(const RankPlace& place, const std::string& reason) {
   Worker* const worker = table_.Find(place);
   if (!worker) return;
   worker->kill_reason = reason;
@@ -81,12 +81,12 @@ void WorkerEnds::DumpStacks(Rank rank, Worker& worker) {
 
 // ---- ended -------------------------------------------------------------------------------------------------------
 
-void WorkerEnds::OnProcessEnd(const Place& place, const ExitCause& cause) {
+void WorkerEnds::OnProcessEnd(const RankPlace& place, const ExitCause& cause) {
   table_[place.rank].reaping = true;
   ClearAway(place, cause, SteadyClock::SteadyNow() + kClearAwayLimit);
 }
 
-void WorkerEnds::ClearAway(const Place& place, ExitCause cause, TimePoint until) {
+void WorkerEnds::ClearAway(const RankPlace& place, ExitCause cause, TimePoint until) {
   Worker& worker = table_[place.rank];
   KINTSUGI_CHECK(worker.reaping && worker.incarnation == place.incarnation,
                  "rank " + place.rank.ToString() + " has a successor before what was left behind is gone");
@@ -106,7 +106,7 @@ void WorkerEnds::ClearAway(const Place& place, ExitCause cause, TimePoint until)
       });
 }
 
-void WorkerEnds::Tell(const Place& place, const ExitCause& cause) {
+void WorkerEnds::Tell(const RankPlace& place, const ExitCause& cause) {
   Worker& worker = table_[place.rank];
   // What it left in its page counts: it may have committed, and told so, a microsecond before it died.
   pages_.Read(place.rank, worker);

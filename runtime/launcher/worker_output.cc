@@ -15,7 +15,7 @@ void WorkerOutput::SetUp() {
   prefixer_ = options_.output ? options_.output : std::make_shared<OutputPrefixer>(output);
 }
 
-void WorkerOutput::OnBegan(const Place& place, pid_t pid) {
+void WorkerOutput::OnBegan(const RankPlace& place, pid_t pid) {
   if (options_.rank_files) options_.rank_files->OnBegan(place.rank, place.incarnation, pid);
 }
 
@@ -30,7 +30,7 @@ void WorkerOutput::OnOutputEnd(Rank rank) {
   if (options_.rank_files) options_.rank_files->OnOutputEnd(rank);
 }
 
-void WorkerOutput::OnEnded(const Place& place, const std::string& how) {
+void WorkerOutput::OnEnded(const RankPlace& place, const std::string& how) {
   if (options_.rank_files) options_.rank_files->OnEnded(place.rank, place.incarnation, how);
 }
 

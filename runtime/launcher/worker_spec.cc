@@ -42,7 +42,7 @@ ProcessSpec CommonSpec(const WorkerPoolOptions& options, const WorkerShares& sha
   return spec;
 }
 
-ProcessSpec RankSpec(const WorkerPoolOptions& options, const WorkerShares& shares, const Place& place, int device) {
+ProcessSpec RankSpec(const WorkerPoolOptions& options, const WorkerShares& shares, const RankPlace& place, int device) {
   const int local_rank = options.LocalRankOf(place.rank);
   ProcessSpec spec = CommonSpec(options, shares);
   spec.environment["KINTSUGI_DEVICE"] = std::to_string(device);

@@ -46,7 +46,7 @@ WorkerShares WorkerStarter::Shares() const {
 
 // ---- a rank's process --------------------------------------------------------------------------------------------
 
-void WorkerStarter::Start(const Place& place) {
+void WorkerStarter::Start(const RankPlace& place) {
   if (table_.leaving()) return;
   Worker& worker = table_[place.rank];
   KINTSUGI_CHECK(is_set_up() && !worker.running(),
@@ -80,7 +80,7 @@ void WorkerStarter::Start(const Place& place) {
                    SteadyClock::SteadyNow(), std::nullopt);
 }
 
-Status WorkerStarter::StartProcess(const Place& place, Worker& worker) {
+Status WorkerStarter::StartProcess(const RankPlace& place, Worker& worker) {
   KINTSUGI_ASSIGN_OR_RETURN(SharedPage page, SharedPage::Create());
   const std::optional<int> device = devices_.pool().Assign(options_.LocalRankOf(place.rank));
   if (!device)
@@ -96,7 +96,7 @@ Status WorkerStarter::StartProcess(const Place& place, Worker& worker) {
 }
 
 // A spare has no device yet: where ranks have devices of their own, it can only stand in on the one that its rank has.
-bool WorkerStarter::TakeSpare(const Place& place, Worker& worker) {
+bool WorkerStarter::TakeSpare(const RankPlace& place, Worker& worker) {
   if (devices_.pool().IsExcluded(DeviceOf(place.rank))) return false;
   std::optional<Spare> spare = spares_->Take(place, SteadyClock::SteadyNow());
   if (!spare) return false;

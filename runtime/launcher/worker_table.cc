@@ -28,7 +28,7 @@ Worker* WorkerTable::Find(Rank rank) {
   return found == workers_.end() ? nullptr : &found->second;
 }
 
-Worker* WorkerTable::Find(const Place& place) {
+Worker* WorkerTable::Find(const RankPlace& place) {
   Worker* const worker = Find(place.rank);
   return worker && worker->incarnation == place.incarnation ? worker : nullptr;
 }

@@ -17,7 +17,7 @@ class ClientHandshake final : public Handshake {
   }
 
   std::string Begin() override;
-  HandshakeStep Consume(std::string_view* bytes) override;
+  HandshakeOutput Consume(std::string_view* bytes) override;
   HandshakeFailure AtEndOfStream() const override { return reader_.AtEndOfStream(); }
   const PeerIdentity& peer() const override {
     KINTSUGI_CHECK(!peer_.session_id.empty(), "a peer is known when the handshake is done");
@@ -26,9 +26,9 @@ class ClientHandshake final : public Handshake {
 
  private:
   enum class State { kChallenge, kProof, kEnded };
-  void OnMessage(const wire::HandshakeMessage& message, HandshakeStep* step);
-  void OnChallenge(const wire::ServerChallenge& challenge, HandshakeStep* step);
-  void OnProof(const wire::ServerProof& proof, HandshakeStep* step);
+  void OnMessage(const wire::HandshakeMessage& message, HandshakeOutput* step);
+  void OnChallenge(const wire::ServerChallenge& challenge, HandshakeOutput* step);
+  void OnProof(const wire::ServerProof& proof, HandshakeOutput* step);
   HandshakeFailure Refused(wire::Refusal::Reason reason) const;
 
   const Identity self_;
@@ -50,9 +50,9 @@ std::string ClientHandshake::Begin() {
   return out;
 }
 
-HandshakeStep ClientHandshake::Consume(std::string_view* bytes) {
+HandshakeOutput ClientHandshake::Consume(std::string_view* bytes) {
   KINTSUGI_CHECK(state_ != State::kEnded, "bytes for a handshake that has ended");
-  HandshakeStep step;
+  HandshakeOutput step;
   while (state_ != State::kEnded) {
     HandshakeReader::Event event = reader_.Next(bytes);
     switch (event.kind) {
@@ -66,7 +66,7 @@ HandshakeStep ClientHandshake::Consume(std::string_view* bytes) {
   return step;
 }
 
-void ClientHandshake::OnMessage(const wire::HandshakeMessage& message, HandshakeStep* step) {
+void ClientHandshake::OnMessage(const wire::HandshakeMessage& message, HandshakeOutput* step) {
   if (message.has_refusal()) {
     step->failure = Refused(message.refusal().reason());
   } else if (state_ == State::kChallenge && message.has_server_challenge()) {
@@ -78,7 +78,7 @@ void ClientHandshake::OnMessage(const wire::HandshakeMessage& message, Handshake
   }
 }
 
-void ClientHandshake::OnChallenge(const wire::ServerChallenge& challenge, HandshakeStep* step) {
+void ClientHandshake::OnChallenge(const wire::ServerChallenge& challenge, HandshakeOutput* step) {
   if (!IsName(challenge.role()) || challenge.nonce().size() != kNonceBytes ||
       challenge.session_id().size() != kSessionIdBytes) {
     step->failure = OutOfTurn();
@@ -93,7 +93,7 @@ void ClientHandshake::OnChallenge(const wire::ServerChallenge& challenge, Handsh
   state_ = State::kProof;
 }
 
-void ClientHandshake::OnProof(const wire::ServerProof& proof, HandshakeStep* step) {
+void ClientHandshake::OnProof(const wire::ServerProof& proof, HandshakeOutput* step) {
   if (!SameMac(ProofOfServer(*secret_, transcript_), proof.mac())) {
     step->failure = HandshakeFailure{
         CloseReason::kSecret,

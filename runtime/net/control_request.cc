@@ -84,7 +84,7 @@ Result<std::string> ControlRequest(const std::string& path, const std::string& j
     return Status(StatusCode::kInvalidArgument, "a control request is one line of JSON of at most 1 MiB, not " +
                                                     std::to_string(json.size()) + " bytes with or without line breaks");
   }
-  KINTSUGI_ASSIGN_OR_RETURN(UnixPlace place, OpenUnixPlace(path));
+  KINTSUGI_ASSIGN_OR_RETURN(UnixSocketPath place, OpenUnixSocketPath(path));
   KINTSUGI_ASSIGN_OR_RETURN(UniqueFd fd, ConnectUnix(place));
   if (Status owner = CheckCaller(::geteuid(), PeerUser(fd.get())); !owner.ok()) return owner.Annotate(path);
   Exchange exchange(std::move(fd), path, timeout);

@@ -199,7 +199,7 @@ void ControlCaller::End() {
 
 class ControlSocket::Impl final : public ControlCaller::Host, public std::enable_shared_from_this<ControlSocket::Impl> {
  public:
-  Impl(boost::asio::io_context& io, UnixPlace place, Handler handler, const ControlSocketOptions& options)
+  Impl(boost::asio::io_context& io, UnixSocketPath place, Handler handler, const ControlSocketOptions& options)
       : io_(io), place_(std::move(place)), handler_(std::move(handler)), options_(options) {}
 
   Status Start();
@@ -217,7 +217,7 @@ class ControlSocket::Impl final : public ControlCaller::Host, public std::enable
   void AcceptOne();
 
   boost::asio::io_context& io_;
-  const UnixPlace place_;
+  const UnixSocketPath place_;
   const Handler handler_;
   const ControlSocketOptions options_;
   std::optional<stream_descriptor> listener_;
@@ -313,7 +313,7 @@ void ControlSocket::Impl::Stop() {
 Result<std::unique_ptr<ControlSocket>> ControlSocket::Listen(boost::asio::io_context& io, const std::string& path,
                                                              Handler handler, ControlSocketOptions options) {
   KINTSUGI_RETURN_IF_ERROR(MakeFolder(path));
-  KINTSUGI_ASSIGN_OR_RETURN(UnixPlace place, OpenUnixPlace(path));
+  KINTSUGI_ASSIGN_OR_RETURN(UnixSocketPath place, OpenUnixSocketPath(path));
   auto impl = std::make_shared<Impl>(io, std::move(place), std::move(handler), options);
   KINTSUGI_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<ControlSocket>(new ControlSocket(std::move(impl)));

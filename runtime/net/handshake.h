@@ -68,7 +68,7 @@ struct HandshakeFailure {
   Status status;
 };
 
-struct HandshakeStep {
+struct HandshakeOutput {
   std::string send;  // to be written in any case, also beside a failure: it tells the peer why
   bool done = false;
   std::optional<HandshakeFailure> failure;
@@ -83,7 +83,7 @@ class Handshake {
 
   // Takes bytes from the front of `*bytes`; after `done`, what it left there is the beginning of the frames.
   // REQUIRES: neither done nor failed before.
-  virtual HandshakeStep Consume(std::string_view* bytes) = 0;
+  virtual HandshakeOutput Consume(std::string_view* bytes) = 0;
 
   // What it means that the peer's stream ended here.
   virtual HandshakeFailure AtEndOfStream() const = 0;

@@ -18,7 +18,7 @@ class ServerHandshake final : public Handshake {
   }
 
   std::string Begin() override { return {}; }
-  HandshakeStep Consume(std::string_view* bytes) override;
+  HandshakeOutput Consume(std::string_view* bytes) override;
   HandshakeFailure AtEndOfStream() const override { return reader_.AtEndOfStream(); }
   const PeerIdentity& peer() const override {
     KINTSUGI_CHECK(!peer_.session_id.empty(), "a peer is known when the handshake is done");
@@ -27,10 +27,10 @@ class ServerHandshake final : public Handshake {
 
  private:
   enum class State { kHello, kProof, kEnded };
-  void OnMessage(const wire::HandshakeMessage& message, HandshakeStep* step);
-  void OnHello(const wire::ClientHello& hello, HandshakeStep* step);
-  void OnProof(const wire::ClientProof& proof, HandshakeStep* step);
-  static void Refuse(wire::Refusal::Reason wire_reason, HandshakeFailure failure, HandshakeStep* step);
+  void OnMessage(const wire::HandshakeMessage& message, HandshakeOutput* step);
+  void OnHello(const wire::ClientHello& hello, HandshakeOutput* step);
+  void OnProof(const wire::ClientProof& proof, HandshakeOutput* step);
+  static void Refuse(wire::Refusal::Reason wire_reason, HandshakeFailure failure, HandshakeOutput* step);
 
   const Identity self_;
   const std::shared_ptr<const Secret> secret_;
@@ -40,9 +40,9 @@ class ServerHandshake final : public Handshake {
   State state_ = State::kHello;
 };
 
-HandshakeStep ServerHandshake::Consume(std::string_view* bytes) {
+HandshakeOutput ServerHandshake::Consume(std::string_view* bytes) {
   KINTSUGI_CHECK(state_ != State::kEnded, "bytes for a handshake that has ended");
-  HandshakeStep step;
+  HandshakeOutput step;
   while (state_ != State::kEnded) {
     HandshakeReader::Event event = reader_.Next(bytes);
     switch (event.kind) {
@@ -59,13 +59,13 @@ HandshakeStep ServerHandshake::Consume(std::string_view* bytes) {
   return step;
 }
 
-void ServerHandshake::OnMessage(const wire::HandshakeMessage& message, HandshakeStep* step) {
+void ServerHandshake::OnMessage(const wire::HandshakeMessage& message, HandshakeOutput* step) {
   if (state_ == State::kHello && message.has_client_hello()) return OnHello(message.client_hello(), step);
   if (state_ == State::kProof && message.has_client_proof()) return OnProof(message.client_proof(), step);
   step->failure = OutOfTurn();
 }
 
-void ServerHandshake::OnHello(const wire::ClientHello& hello, HandshakeStep* step) {
+void ServerHandshake::OnHello(const wire::ClientHello& hello, HandshakeOutput* step) {
   if (!IsName(hello.job()) || !IsName(hello.role()) || hello.nonce().size() != kNonceBytes) {
     step->failure = OutOfTurn();
     return;
@@ -88,7 +88,7 @@ void ServerHandshake::OnHello(const wire::ClientHello& hello, HandshakeStep* ste
   state_ = State::kProof;
 }
 
-void ServerHandshake::OnProof(const wire::ClientProof& proof, HandshakeStep* step) {
+void ServerHandshake::OnProof(const wire::ClientProof& proof, HandshakeOutput* step) {
   if (!SameMac(ProofOfClient(*secret_, transcript_), proof.mac())) {
     return Refuse(wire::Refusal::SECRET,
                   {CloseReason::kSecret,
@@ -103,7 +103,7 @@ void ServerHandshake::OnProof(const wire::ClientProof& proof, HandshakeStep* ste
   step->done = true;
 }
 
-void ServerHandshake::Refuse(wire::Refusal::Reason wire_reason, HandshakeFailure failure, HandshakeStep* step) {
+void ServerHandshake::Refuse(wire::Refusal::Reason wire_reason, HandshakeFailure failure, HandshakeOutput* step) {
   wire::HandshakeMessage answer;
   answer.mutable_refusal()->set_reason(wire_reason);
   AppendMessage(&step->send, answer);

@@ -121,7 +121,7 @@ void TcpConnection::OnBytes(std::string_view bytes) {
 }
 
 void TcpConnection::OnHandshakeBytes(std::string_view* bytes) {
-  HandshakeStep step = handshake_->Consume(bytes);
+  HandshakeOutput step = handshake_->Consume(bytes);
   const bool has_answer = !step.send.empty();
   if (has_answer) queue_.PushRaw(std::move(step.send));
   if (step.failure) {

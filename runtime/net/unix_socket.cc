@@ -20,7 +20,7 @@ std::string FolderOf(const std::string& path) {
 }
 
 // An address has room for 107 characters; through the folder's descriptor any path fits.
-sockaddr_un AddressOf(const UnixPlace& place) {
+sockaddr_un AddressOf(const UnixSocketPath& place) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string path = "/proc/self/fd/" + std::to_string(place.folder.get()) + "/" + place.name;
@@ -30,12 +30,12 @@ sockaddr_un AddressOf(const UnixPlace& place) {
 
 UniqueFd MakeSocket() { return UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
-int Connect(int fd, const UnixPlace& place) {
+int Connect(int fd, const UnixSocketPath& place) {
   const sockaddr_un address = AddressOf(place);
   return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
 }
 
-Status Failure(StatusCode code, const UnixPlace& place, const std::string& text) {
+Status Failure(StatusCode code, const UnixSocketPath& place, const std::string& text) {
   return {code, place.path + ": " + text};
 }
 
@@ -50,7 +50,7 @@ class FolderLock {
   const int folder_;
 };
 
-Status RemoveStale(const UnixPlace& place) {
+Status RemoveStale(const UnixSocketPath& place) {
   struct stat file {};
   if (::fstatat(place.folder.get(), place.name.c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0) return Status::Ok();
   if (!S_ISSOCK(file.st_mode) || file.st_uid != ::geteuid()) {
@@ -77,11 +77,11 @@ Status MakeFolder(const std::string& path) {
           "cannot make the run folder " + folder + ": " + std::strerror(errno)};
 }
 
-Result<UnixPlace> OpenUnixPlace(const std::string& path) {
+Result<UnixSocketPath> OpenUnixSocketPath(const std::string& path) {
   const std::string folder = FolderOf(path);
   const size_t slash = path.rfind('/');
-  UnixPlace place{path, UniqueFd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)),
-                  slash == std::string::npos ? path : path.substr(slash + 1)};
+  UnixSocketPath place{path, UniqueFd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)),
+                       slash == std::string::npos ? path : path.substr(slash + 1)};
   if (place.name.empty() || place.name.size() > 64) {
     return Status(StatusCode::kInvalidArgument, path + ": a control socket's name has 1 to 64 characters");
   }
@@ -111,7 +111,7 @@ Status CheckCaller(uid_t caller, uid_t owner) {
                                              std::to_string(caller) + ": ask as the run's owner"};
 }
 
-Result<UniqueFd> ListenUnix(const UnixPlace& place) {
+Result<UniqueFd> ListenUnix(const UnixSocketPath& place) {
   struct stat folder {};
   if (::fstat(place.folder.get(), &folder) != 0)
     return Failure(StatusCode::kInvalidArgument, place, std::strerror(errno));
@@ -132,7 +132,7 @@ Result<UniqueFd> ListenUnix(const UnixPlace& place) {
   return fd;
 }
 
-Result<UniqueFd> ConnectUnix(const UnixPlace& place) {
+Result<UniqueFd> ConnectUnix(const UnixSocketPath& place) {
   UniqueFd fd = MakeSocket();
   const int error = fd.valid() ? Connect(fd.get(), place) : errno;
   switch (error) {

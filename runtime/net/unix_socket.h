@@ -11,7 +11,7 @@
 
 namespace kintsugi::net {
 
-struct UnixPlace {
+struct UnixSocketPath {
   std::string path;  // as given
   UniqueFd folder;   // the socket is reached through it, so the folder that was checked is the one that is used
   std::string name;
@@ -19,7 +19,7 @@ struct UnixPlace {
 
 // Opens the folder of `path`.
 // Errors: kNotFound, kInvalidArgument.
-Result<UnixPlace> OpenUnixPlace(const std::string& path);
+Result<UnixSocketPath> OpenUnixSocketPath(const std::string& path);
 // Makes the path's folder with mode 0700 unless it is there.
 Status MakeFolder(const std::string& path);
 // Ok if the folder is `user`'s own and nobody else may enter it.
@@ -28,9 +28,9 @@ Status CheckFolder(const struct stat& folder, uid_t user, const std::string& pat
 Status CheckCaller(uid_t caller, uid_t owner);
 
 // Listens at the place with mode 0600. A socket file that nobody listens to any more is removed first.
-Result<UniqueFd> ListenUnix(const UnixPlace& place);
+Result<UniqueFd> ListenUnix(const UnixSocketPath& place);
 // Errors: kNotFound, kPermissionDenied, kUnavailable (its backlog is full).
-Result<UniqueFd> ConnectUnix(const UnixPlace& place);
+Result<UniqueFd> ConnectUnix(const UnixSocketPath& place);
 // The user at the other end; -1 if the kernel does not say.
 uid_t PeerUser(int fd);
 

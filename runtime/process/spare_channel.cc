@@ -28,7 +28,7 @@ Result<SpareChannel> SpareChannel::Create() {
   return SpareChannel(UniqueFd(ends[0]), UniqueFd(ends[1]));
 }
 
-Status SpareChannel::Give(const Place& place) {
+Status SpareChannel::Give(const RankPlace& place) {
   PlaceMessage message;
   message.incarnation = place.incarnation.value();
   message.rank = place.rank.value();
@@ -36,7 +36,7 @@ Status SpareChannel::Give(const Place& place) {
   return {StatusCode::kUnavailable, std::string("the spare does not take its place: ") + std::strerror(errno)};
 }
 
-Result<Place> AwaitPlace(int fd) {
+Result<RankPlace> AwaitRankPlace(int fd) {
   PlaceMessage message;
   ssize_t size = 0;
   do {
@@ -49,7 +49,7 @@ Result<Place> AwaitPlace(int fd) {
     return Status(StatusCode::kInvalidArgument,
                   ChannelName(fd) + ": " + std::to_string(size) +
                       " bytes that are no place: launcher and trainer must come from the same build");
-  return Place{Rank(static_cast<int32_t>(message.rank)), Incarnation(message.incarnation)};
+  return RankPlace{Rank(static_cast<int32_t>(message.rank)), Incarnation(message.incarnation)};
 }
 
 }  // namespace kintsugi

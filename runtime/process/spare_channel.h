@@ -4,8 +4,8 @@
 // incarnation.
 //
 // Threads: each end is one thread's.
-// Ownership: both ends are this object's until CloseSpareEnd; AwaitPlace leaves its descriptor open.
-// Errors: Create: kResourceExhausted. Give: kUnavailable, the spare is gone. AwaitPlace: kEnded, the launcher needs no
+// Ownership: both ends are this object's until CloseSpareEnd; AwaitRankPlace leaves its descriptor open.
+// Errors: Create: kResourceExhausted. Give: kUnavailable, the spare is gone. AwaitRankPlace: kEnded, the launcher needs no
 // spare any more (or is gone); kInvalidArgument, the descriptor is no such channel or the message is of another build.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace kintsugi {
 
-struct Place {
+struct RankPlace {
   Rank rank;
   Incarnation incarnation;
 };
@@ -29,7 +29,7 @@ class KINTSUGI_EXPORT SpareChannel {
   int spare_end() const { return spare_end_.get(); }
   void CloseSpareEnd() { spare_end_.Reset(); }
   // Never blocks.
-  Status Give(const Place& place);
+  Status Give(const RankPlace& place);
 
  private:
   SpareChannel(UniqueFd end, UniqueFd spare_end) : end_(std::move(end)), spare_end_(std::move(spare_end)) {}
@@ -39,6 +39,6 @@ class KINTSUGI_EXPORT SpareChannel {
 };
 
 // In the spare: blocks until it is given a place.
-KINTSUGI_EXPORT Result<Place> AwaitPlace(int fd);
+KINTSUGI_EXPORT Result<RankPlace> AwaitRankPlace(int fd);
 
 }  // namespace kintsugi

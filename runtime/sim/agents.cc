@@ -23,7 +23,7 @@ void Agents::Connect(Process* p) {
 }
 
 void Agents::TryConnect(Process* p) {
-  if (p->link) return;
+  if (p->connection) return;
   const Directory::Answer controller = directory_.ControllerOf(p);
   if (controller.waits) {  // its launcher keeps it waiting until there is one
     p->alone_since = world_.Now();
@@ -34,17 +34,17 @@ void Agents::TryConnect(Process* p) {
   if (controller.refused || !network_.IsWhole(p->rank))  // a handshake needs both ways
     return world_.For(p, world_.Between(20000, 300000), [this, p] { TryConnect(p); });
   p->alone_since.reset();
-  p->link = network_.Open(p, controller.seat);
+  p->connection = network_.Open(p, controller.seat);
   network_.SendUp(p, p->core ? p->core->generation() : Generation(),
                   JoinRequest{p->pid, "host" + p->rank.ToString(), world_.plan.watched,
                               p->core ? p->core->standing() : core::Standing::kNew, p->core.has_value()});
 }
 
-void Agents::OnLost(Link* link) {
-  link->down.open = link->up.open = false;
-  Process* const p = link->process;
-  if (p->link != link) return;
-  p->link = nullptr;
+void Agents::OnLost(Connection* connection) {
+  connection->down.open = connection->up.open = false;
+  Process* const p = connection->process;
+  if (p->connection != connection) return;
+  p->connection = nullptr;
   if (p->alive) Connect(p);
 }
 

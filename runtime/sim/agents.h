@@ -56,7 +56,7 @@ class Agents final : public AgentInbox, public AgentEnds {
   void Step(Process* p, AgentEvent event) override;
   void OnFrame(Process* p, const std::string& bytes) override;
   // The agent's end is gone, by whatever it took for the other's word.
-  void OnLost(Link* link) override;
+  void OnLost(Connection* connection) override;
 
  private:
   void TryConnect(Process* p);

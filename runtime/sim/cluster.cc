@@ -61,8 +61,8 @@ Cluster::Cluster(Plan plan, LogFunction log, Hook* hook)
       memory_faults_(world_, rot_, held_, trainers_, transfers_, processes_, agents_),
       process_faults_(world_, processes_, controllers_, takeover_, memory_faults_),
       trainer_faults_(world_, collectives_, transfers_, processes_),
-      link_faults_(world_, network_),
-      faults_(world_, HostsOf(), node_faults_, process_faults_, trainer_faults_, memory_faults_, link_faults_) {}
+      connection_faults_(world_, network_),
+      faults_(world_, HostsOf(), node_faults_, process_faults_, trainer_faults_, memory_faults_, connection_faults_) {}
 
 Hosts& Cluster::HostsOf() {
   if (world_.plan.elections) return elected_hosts_;

@@ -16,6 +16,7 @@
 #include "runtime/sim/agents.h"
 #include "runtime/sim/checkpoints.h"
 #include "runtime/sim/collectives.h"
+#include "runtime/sim/connection_faults.h"
 #include "runtime/sim/controllers.h"
 #include "runtime/sim/elected_hosts.h"
 #include "runtime/sim/election_checker.h"
@@ -27,7 +28,6 @@
 #include "runtime/sim/held_memory.h"
 #include "runtime/sim/launcher_table.h"
 #include "runtime/sim/lines.h"
-#include "runtime/sim/link_faults.h"
 #include "runtime/sim/memory_faults.h"
 #include "runtime/sim/network.h"
 #include "runtime/sim/node_faults.h"
@@ -96,7 +96,7 @@ class Cluster {
   MemoryFaults memory_faults_;
   ProcessFaults process_faults_;
   TrainerFaults trainer_faults_;
-  LinkFaults link_faults_;
+  ConnectionFaults connection_faults_;
   Faults faults_;
 };
 

@@ -45,8 +45,8 @@ void Controllers::Step(const ControllerEvent& event) {
 void Controllers::AnswerWaitingJoins() {
   if (world_.seat().waiting_joins.empty() || world_.seat().joining || world_.seat().down || world_.core().taking_over())
     return;
-  for (const auto& [link, join] : std::exchange(world_.seat().waiting_joins, {}))
-    if (link->controller_open) OnFrame(link, join);
+  for (const auto& [connection, join] : std::exchange(world_.seat().waiting_joins, {}))
+    if (connection->controller_open) OnFrame(connection, join);
 }
 
 void Controllers::Answer(const std::vector<StoreTable::Answer>& answers) {
@@ -107,9 +107,9 @@ void Controllers::End(const RunEnded& ended) {
 void Controllers::Kill(const KillProcess& kill) {
   world_.Log("kill rank " + kill.rank.ToString() + " inc " + kill.incarnation.ToString() + ": " + kill.reason);
   world_.seat().given_up.insert({kill.rank, kill.incarnation});
-  Link*& link = world_.seat().links[static_cast<size_t>(kill.rank.value())];
-  if (link && link->incarnation == kill.incarnation) {
-    Link* const closing = std::exchange(link, nullptr);
+  Connection*& connection = world_.seat().connections[static_cast<size_t>(kill.rank.value())];
+  if (connection && connection->incarnation == kill.incarnation) {
+    Connection* const closing = std::exchange(connection, nullptr);
     OnLost(closing, true);
   }
   hosts_.Kill(kill);
@@ -117,54 +117,55 @@ void Controllers::Kill(const KillProcess& kill) {
 
 void Controllers::SendDown(const Header& header, const ControllerMessage& message) {
   if (const auto* reply = std::get_if<JoinReply>(&message)) return AnswerJoin(header, *reply);
-  Link* const link = world_.seat().links[static_cast<size_t>(header.rank.value())];
-  if (!link || link->incarnation != header.incarnation) return;
+  Connection* const connection = world_.seat().connections[static_cast<size_t>(header.rank.value())];
+  if (!connection || connection->incarnation != header.incarnation) return;
   if (world_.log.on()) world_.Log("   -> " + Describe(header, message));
-  network_.Put(link, false, wire::Encode(kJob, header, message));
+  network_.Put(connection, false, wire::Encode(kJob, header, message));
 }
 
 void Controllers::AnswerJoin(const Header& header, const JoinReply& reply) {
-  Link* const link = std::exchange(world_.seat().joining, nullptr);
-  if (!link) return;
+  Connection* const connection = std::exchange(world_.seat().joining, nullptr);
+  if (!connection) return;
   if (world_.log.on()) world_.Log("   -> " + Describe(header, ControllerMessage(reply)));
-  network_.Put(link, false, wire::Encode(kJob, header, ControllerMessage(reply)));
-  if (!reply.accepted) return OnLost(link, true);
-  link->joined = true;
-  link->incarnation = header.incarnation;
-  Link* const before = std::exchange(world_.seat().links[static_cast<size_t>(header.rank.value())], link);
-  if (before && before != link) OnLost(before, true);
+  network_.Put(connection, false, wire::Encode(kJob, header, ControllerMessage(reply)));
+  if (!reply.accepted) return OnLost(connection, true);
+  connection->joined = true;
+  connection->incarnation = header.incarnation;
+  Connection* const before =
+      std::exchange(world_.seat().connections[static_cast<size_t>(header.rank.value())], connection);
+  if (before && before != connection) OnLost(before, true);
 }
 
-void Controllers::OnLost(Link* link, bool told) {
-  if (relays_.RelayLoss(link, told)) return;
-  if (!std::exchange(link->controller_open, false)) return;
-  if (told) network_.Put(link, false, "");
-  Link*& current = world_.seat().links[static_cast<size_t>(link->rank.value())];
-  if (current != link) return;
+void Controllers::OnLost(Connection* connection, bool told) {
+  if (relays_.RelayLoss(connection, told)) return;
+  if (!std::exchange(connection->controller_open, false)) return;
+  if (told) network_.Put(connection, false, "");
+  Connection*& current = world_.seat().connections[static_cast<size_t>(connection->rank.value())];
+  if (current != connection) return;
   current = nullptr;
-  Feed(ConnectionClosed{link->rank, link->incarnation});
+  Feed(ConnectionClosed{connection->rank, connection->incarnation});
 }
 
-void Controllers::OnFrame(Link* link, const std::string& bytes) {
+void Controllers::OnFrame(Connection* connection, const std::string& bytes) {
   Result<wire::AgentFrame> frame = wire::DecodeFromAgent(kJob, bytes);
   if (!frame.ok()) return world_.Log("frame refused: " + frame.status().message());
   const Header& header = frame->header;
   const auto& message = std::get<AgentMessage>(frame->message);
   if (const auto* join = std::get_if<JoinRequest>(&message)) {
     if (header.rank.value() < 0 || header.rank.value() >= world_.plan.policy.world_size ||
-        (link->joined && link->rank != header.rank))
-      return OnLost(link, true);
+        (connection->joined && connection->rank != header.rank))
+      return OnLost(connection, true);
     if (world_.log.on()) world_.Log("<-    " + Describe(header, message));
-    world_.seat().joining = link;
+    world_.seat().joining = connection;
     Feed(FromAgent{header, *join});
-    Link* const unanswered = std::exchange(world_.seat().joining, nullptr);
+    Connection* const unanswered = std::exchange(world_.seat().joining, nullptr);
     if (!unanswered || world_.seat().down) return;
     if (header.term > world_.core().term()) return OnLost(unanswered, true);
     world_.seat().waiting_joins.emplace_back(unanswered, bytes);
     return AnswerWaitingJoins();
   }
   // A connection speaks for the life it joined as, and for no other.
-  if (!link->joined || link->rank != header.rank || link->incarnation != header.incarnation)
+  if (!connection->joined || connection->rank != header.rank || connection->incarnation != header.incarnation)
     return world_.Log("frame refused: it speaks for rank " + header.rank.ToString());
   OnAgentMessage(header, message);
 }

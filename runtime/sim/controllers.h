@@ -54,8 +54,8 @@ class Controllers final : public ControllerInbox, public ControllerEnds {
   // What a launcher holds of a process that ended.
   void TakeHeld(const wire::NodeHeld& told);
 
-  void OnFrame(Link* link, const std::string& bytes) override;
-  void OnLost(Link* link, bool told) override;
+  void OnFrame(Connection* connection, const std::string& bytes) override;
+  void OnLost(Connection* connection, bool told) override;
 
  private:
   void Step(const ControllerEvent& event);

@@ -44,22 +44,23 @@ Directory::Answer ElectedHosts::ControllerOf(const Process* p) {
   return {.waits = !seat, .refused = false, .seat = seat};
 }
 
-bool ElectedHosts::Relay(Link* link, bool up, const std::string& frame) {
-  if (world_.seats.stepped() == link->seat) return false;
-  Launcher& l = launchers_.HostOf(link->process);
+bool ElectedHosts::Relay(Connection* connection, bool up, const std::string& frame) {
+  if (world_.seats.stepped() == connection->seat) return false;
+  Launcher& l = launchers_.HostOf(connection->process);
   if (!l.alive) return true;
   if (l.frozen) {
-    l.deferred.push_back(Task([this, link, up, frame = frame] { network_.Deliver(link, up, frame); }));
+    l.deferred.push_back(Task([this, connection, up, frame = frame] { network_.Deliver(connection, up, frame); }));
     return true;
   }
-  if (!up) return !l.linked || l.leads != link->seat;
-  launchers_.AtSeat(*link->seat, [this, link, frame = frame] { network_.Deliver(link, true, frame); });
+  if (!up) return !l.linked || l.leads != connection->seat;
+  launchers_.AtSeat(*connection->seat,
+                    [this, connection, frame = frame] { network_.Deliver(connection, true, frame); });
   return true;
 }
 
-bool ElectedHosts::RelayLoss(Link* link, bool told) {
-  if (world_.seats.stepped() == link->seat) return false;
-  launchers_.AtSeat(*link->seat, [this, link, told] { controllers_.OnLost(link, told); });
+bool ElectedHosts::RelayLoss(Connection* connection, bool told) {
+  if (world_.seats.stepped() == connection->seat) return false;
+  launchers_.AtSeat(*connection->seat, [this, connection, told] { controllers_.OnLost(connection, told); });
   return true;
 }
 

@@ -41,8 +41,8 @@ class ElectedHosts final : public Hosts {
   void OnBooted(Process* p) override;
   void OnExited(Process* p, const std::string& cause) override { ranks_.Reap(p, cause); }
   Answer ControllerOf(const Process* p) override;
-  bool Relay(Link* link, bool up, const std::string& frame) override;
-  bool RelayLoss(Link* link, bool told) override;
+  bool Relay(Connection* connection, bool up, const std::string& frame) override;
+  bool RelayLoss(Connection* connection, bool told) override;
 
  private:
   void Tick();

@@ -31,7 +31,7 @@ void Electors::Begin() {
   election_checker_.Begin(0, 1);
   for (Launcher& l : launchers_.all()) {
     world_.seat().lost_at[l.node] = world_.Now();
-    followers_.LinkTo(l, world_.seat().term, &world_.seat());
+    followers_.ConnectTo(l, world_.seat().term, &world_.seat());
   }
 }
 
@@ -48,8 +48,8 @@ void Electors::Start(Launcher& l, int node) {
   launchers_.At(l, world_.Between(100, 10000), [this, &l] { Poll(l); });
 }
 
-ElectionCore::Standing Electors::StandingOf(const Launcher& l) const {
-  ElectionCore::Standing standing;
+ElectionCore::LocalRanks Electors::StandingOf(const Launcher& l) const {
+  ElectionCore::LocalRanks standing;
   const std::optional<int> block = l.placement.BlockOf(l.node, world_.plan.nodes);
   const bool counts = block && block == l.block &&
                       (l.placement.Counts(*block, l.running) || (world_.hook && world_.hook->CountsAtOnce()));
@@ -127,7 +127,7 @@ void Electors::OnVoteRequest(Launcher& l, const wire::VoteRequest& request) {
   world_.Log(NodeName(l.node) + (granted ? " votes for node " : " does not vote for node ") +
              std::to_string(request.node) + " in term " + std::to_string(request.term));
   if (granted) election_checker_.CheckPromise(l.node, request.node, request.term);
-  const ElectionCore::Standing standing = StandingOf(l);
+  const ElectionCore::LocalRanks standing = StandingOf(l);
   Send(l.node, request.node,
        wire::Encode(
            kJob, l.term,
@@ -143,7 +143,7 @@ void Electors::OnLeads(Launcher& l, Term term, const wire::Leads& leads) {
   const core::LeadsAnswer answer =
       core::AnswerLeads(*l.election, mine, {term, leads.part, leads.placement, seat == l.leads}, world_.Now());
   if (answer.steps_down) StepDown(l, term);
-  if (answer.links) followers_.LinkTo(l, term, seat);
+  if (answer.links) followers_.ConnectTo(l, term, seat);
 }
 
 void Electors::Do(Launcher& l, ElectionCore::Decision decision) {
@@ -194,7 +194,7 @@ void Electors::Lead(Launcher& l, const ElectionCore::Lead& lead) {
   controllers_.BeginTakeover();
   for (const auto& [block, moved] : seat.placement.moved())
     controllers_.Feed(core::RanksMoved{Rank(block * world_.LocalRanks()), world_.LocalRanks(), moved.node});
-  followers_.LinkTo(l, seat.term, &seat);
+  followers_.ConnectTo(l, seat.term, &seat);
   l.announced_at = world_.Now();
   for (const Launcher& other : launchers_.all())
     if (other.node != l.node) Send(l.node, other.node, LeadsFrame(seat));

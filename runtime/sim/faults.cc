@@ -3,14 +3,14 @@
 namespace kintsugi::sim {
 
 Faults::Faults(World& world, Hosts& hosts, NodeFaults& nodes, ProcessFaults& processes, TrainerFaults& trainers,
-               MemoryFaults& memory, LinkFaults& links)
+               MemoryFaults& memory, ConnectionFaults& connections)
     : world_(world),
       hosts_(hosts),
       nodes_(nodes),
       processes_(processes),
       trainers_(trainers),
       memory_(memory),
-      links_(links) {
+      connections_(connections) {
   for (const PlannedFault& fault : world_.plan.faults) faults_.push_back({fault});
 }
 
@@ -53,7 +53,7 @@ void Faults::Strike(Fault& fault) {
   fault.fired = true;
   world_.Log("!! " + plan.ToString() + " (" + where + ")");
   const bool done = nodes_.Strike(plan) || processes_.Strike(plan, p) || trainers_.Strike(plan, p) ||
-                    memory_.Strike(plan, p) || links_.Strike(plan, p);
+                    memory_.Strike(plan, p) || connections_.Strike(plan, p);
   if (!done) {
     world_.Log("   ... finds nothing to strike");
     fault.fired = false;

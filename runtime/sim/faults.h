@@ -9,8 +9,8 @@
 #include <map>
 #include <vector>
 
+#include "runtime/sim/connection_faults.h"
 #include "runtime/sim/hosts.h"
-#include "runtime/sim/link_faults.h"
 #include "runtime/sim/memory_faults.h"
 #include "runtime/sim/node_faults.h"
 #include "runtime/sim/process_faults.h"
@@ -23,7 +23,7 @@ namespace kintsugi::sim {
 class Faults final : public TrainerWatch, public PhaseWatch {
  public:
   Faults(World& world, Hosts& hosts, NodeFaults& nodes, ProcessFaults& processes, TrainerFaults& trainers,
-         MemoryFaults& memory, LinkFaults& links);
+         MemoryFaults& memory, ConnectionFaults& connections);
 
   // The run begins.
   void Begin();
@@ -44,7 +44,7 @@ class Faults final : public TrainerWatch, public PhaseWatch {
   ProcessFaults& processes_;
   TrainerFaults& trainers_;
   MemoryFaults& memory_;
-  LinkFaults& links_;
+  ConnectionFaults& connections_;
   std::vector<Fault> faults_;
   std::map<Phase, int> entered_;  // how often
 };

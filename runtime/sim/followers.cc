@@ -7,7 +7,7 @@
 
 namespace kintsugi::sim {
 
-void Followers::LinkTo(Launcher& l, Term term, Seat* seat) {
+void Followers::ConnectTo(Launcher& l, Term term, Seat* seat) {
   l.leads = seat;
   l.leads_term = term;
   if (l.line) Unlink(l, "another one leads");
@@ -23,7 +23,7 @@ void Followers::Unlink(Launcher& l, const std::string& why) {
   if (!std::exchange(l.linked, false)) return;
   world_.Log(NodeName(l.node) + " loses its controller: " + why);
   for (Process* const p : world_.processes.On(l.node))
-    if (p->link) p->link->down.open = p->link->up.open = false;
+    if (p->connection) p->connection->down.open = p->connection->up.open = false;
   l.election->Lose(world_.Now());
 }
 
@@ -102,7 +102,8 @@ void Followers::OnWelcome(Launcher& l) {
   world_.Log(NodeName(l.node) + " follows term " + std::to_string(l.term.number));
   // Its agents join anew.
   for (Process* const p : world_.processes.On(l.node))
-    if (p->alive && p->link) world_.For(p, world_.Between(10, 1000), [this, link = p->link] { agents_.OnLost(link); });
+    if (p->alive && p->connection)
+      world_.For(p, world_.Between(10, 1000), [this, connection = p->connection] { agents_.OnLost(connection); });
 }
 
 bool Followers::Learn(Launcher& l, core::Placement placement) {

@@ -34,7 +34,7 @@ class Followers final : public LauncherEnds {
         ranks_(ranks) {}
 
   // It follows that controller from now on.
-  void LinkTo(Launcher& l, Term term, Seat* seat);
+  void ConnectTo(Launcher& l, Term term, Seat* seat);
   // Without a sign of life for too long the line is given up.
   void CheckLine(Launcher& l);
   void TellPages(Launcher& l);

@@ -26,54 +26,55 @@ Duration Network::Latency(Rank rank) {
 }
 
 void Network::SendUp(Process* p, Generation generation, const AgentMessage& message) {
-  Link* const link = p->link;
-  if (!link) return;  // the controller learns what it needs when the agent joins again
+  Connection* const connection = p->connection;
+  if (!connection) return;  // the controller learns what it needs when the agent joins again
   const Header header{p->core ? p->core->term() : Term{}, generation, p->rank, p->incarnation};
-  Put(link, true, wire::Encode(kJob, header, message));
+  Put(connection, true, wire::Encode(kJob, header, message));
 }
 
-void Network::Put(Link* link, bool up, std::string frame) {
-  Direction& way = link->Way(up);
+void Network::Put(Connection* connection, bool up, std::string frame) {
+  Direction& way = connection->Way(up);
   if (!way.open) return;
   if (frame.empty()) way.open = false;
   way.frames += 1;
   way.bytes += frame.size();
   if (way.frames > kQueueFrames + 1 || way.bytes > kQueueBytes) {
-    world_.Log("queue full: rank " + link->rank.ToString());
-    return up ? agents_.OnLost(link) : controllers_.OnLost(link, false);
+    world_.Log("queue full: rank " + connection->rank.ToString());
+    return up ? agents_.OnLost(connection) : controllers_.OnLost(connection, false);
   }
-  way.last = std::max(way.last + 1ns, world_.Now() + Latency(link->rank));
-  world_.At(way.last, [this, link, up, frame = std::move(frame)]() mutable { Arrive(link, up, std::move(frame)); });
+  way.last = std::max(way.last + 1ns, world_.Now() + Latency(connection->rank));
+  world_.At(way.last,
+            [this, connection, up, frame = std::move(frame)]() mutable { Arrive(connection, up, std::move(frame)); });
 }
 
-void Network::Arrive(Link* link, bool up, std::string frame) {
-  Direction& way = link->Way(up);
-  if (IsCut(link, up)) return way.held.push_back(std::move(frame));
-  Deliver(link, up, std::move(frame));
+void Network::Arrive(Connection* connection, bool up, std::string frame) {
+  Direction& way = connection->Way(up);
+  if (IsCut(connection, up)) return way.held.push_back(std::move(frame));
+  Deliver(connection, up, std::move(frame));
 }
 
-void Network::Deliver(Link* link, bool up, std::string frame) {
-  if (relays_.Relay(link, up, frame)) return;
-  Direction& way = link->Way(up);
+void Network::Deliver(Connection* connection, bool up, std::string frame) {
+  if (relays_.Relay(connection, up, frame)) return;
+  Direction& way = connection->Way(up);
   way.frames -= 1;
   way.bytes -= frame.size();
   if (up) {
-    if (frame.empty()) return controllers_.OnLost(link, false);
+    if (frame.empty()) return controllers_.OnLost(connection, false);
     // Bytes for an end that is gone come back as a reset.
-    if (!link->controller_open) return Put(link, false, "");
-    return controllers_.OnFrame(link, frame);
+    if (!connection->controller_open) return Put(connection, false, "");
+    return controllers_.OnFrame(connection, frame);
   }
-  Process* const p = link->process;
-  if (frame.empty()) return world_.For(p, 0ns, [this, link] { agents_.OnLost(link); });
-  world_.For(p, 0ns, [this, p, link, frame = std::move(frame)] {
-    if (p->link == link) agents_.OnFrame(p, frame);
+  Process* const p = connection->process;
+  if (frame.empty()) return world_.For(p, 0ns, [this, connection] { agents_.OnLost(connection); });
+  world_.For(p, 0ns, [this, p, connection, frame = std::move(frame)] {
+    if (p->connection == connection) agents_.OnFrame(p, frame);
   });
 }
 
-void Network::Reset(Link* link, Duration agent_after, Duration controller_after) {
-  link->up.open = link->down.open = false;
-  world_.For(link->process, agent_after, [this, link] { agents_.OnLost(link); });
-  world_.In(controller_after, [this, link] { controllers_.OnLost(link, false); });
+void Network::Reset(Connection* connection, Duration agent_after, Duration controller_after) {
+  connection->up.open = connection->down.open = false;
+  world_.For(connection->process, agent_after, [this, connection] { agents_.OnLost(connection); });
+  world_.In(controller_after, [this, connection] { controllers_.OnLost(connection, false); });
 }
 
 void Network::Cut(Rank rank, bool up, bool down, Duration length) {
@@ -83,12 +84,12 @@ void Network::Cut(Rank rank, bool up, bool down, Duration length) {
   world_.In(length, [this, rank, up, down] { Heal(rank, up, down); });
   // Keepalive: no acknowledgement passes a cut, in either direction.
   Process* const p = world_.processes.Newest(rank);
-  Link* const link = p ? p->link : nullptr;
-  if (!link) return;
+  Connection* const connection = p ? p->connection : nullptr;
+  if (!connection) return;
   const Duration here = world_.Between(kKeepaliveLowUs, kKeepaliveHighUs),
                  there = world_.Between(kKeepaliveLowUs, kKeepaliveHighUs);
-  if (here < length) world_.For(p, here, [this, link] { agents_.OnLost(link); });
-  if (there < length) world_.In(there, [this, link] { controllers_.OnLost(link, false); });
+  if (here < length) world_.For(p, here, [this, connection] { agents_.OnLost(connection); });
+  if (there < length) world_.In(there, [this, connection] { controllers_.OnLost(connection, false); });
 }
 
 void Network::Heal(Rank rank, bool up, bool down) {
@@ -96,19 +97,20 @@ void Network::Heal(Rank rank, bool up, bool down) {
   road.cuts_up -= up;
   road.cuts_down -= down;
   world_.Log("the road of rank " + rank.ToString() + (road.whole() ? " is whole again" : " is whole in part"));
-  for (size_t i = 0; i < links_.size(); ++i) {
-    Link* const link = &links_[i];
-    if (link->rank != rank) continue;
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    Connection* const connection = &connections_[i];
+    if (connection->rank != rank) continue;
     for (const bool way_up : {true, false}) {
       if ((way_up ? road.cuts_up : road.cuts_down) > 0) continue;
-      for (std::string& frame : std::exchange(link->Way(way_up).held, {})) Deliver(link, way_up, std::move(frame));
+      for (std::string& frame : std::exchange(connection->Way(way_up).held, {}))
+        Deliver(connection, way_up, std::move(frame));
     }
   }
 }
 
-bool Network::IsCut(Link* link, bool up) {
-  if (!link->seat) return (up ? RoadOf(link->rank).cuts_up : RoadOf(link->rank).cuts_down) > 0;
-  const int here = link->process->node, there = link->seat->node;
+bool Network::IsCut(Connection* connection, bool up) {
+  if (!connection->seat) return (up ? RoadOf(connection->rank).cuts_up : RoadOf(connection->rank).cuts_down) > 0;
+  const int here = connection->process->node, there = connection->seat->node;
   return CutBetween(up ? here : there, up ? there : here);
 }
 
@@ -126,22 +128,24 @@ void Network::MendNodes(const NodeRoads& roads) {
 }
 
 void Network::DeliverHeld() {
-  for (size_t i = 0; i < links_.size(); ++i)
+  for (size_t i = 0; i < connections_.size(); ++i)
     for (const bool up : {false, true})
-      for (std::string& frame : std::exchange(links_[i].Way(up).held, {})) Arrive(&links_[i], up, std::move(frame));
+      for (std::string& frame : std::exchange(connections_[i].Way(up).held, {}))
+        Arrive(&connections_[i], up, std::move(frame));
 }
 
-Link* Network::Open(Process* p, Seat* seat) {
-  Link& link = links_.emplace_back();
-  link.process = p;
-  link.seat = seat;
-  link.rank = p->rank;
-  return &link;
+Connection* Network::Open(Process* p, Seat* seat) {
+  Connection& connection = connections_.emplace_back();
+  connection.process = p;
+  connection.seat = seat;
+  connection.rank = p->rank;
+  return &connection;
 }
 
-void Network::Vanish(Link* link) {
-  link->down.open = link->up.open = false;
-  world_.In(world_.Between(kKeepaliveLowUs, kKeepaliveHighUs), [this, link] { controllers_.OnLost(link, false); });
+void Network::Vanish(Connection* connection) {
+  connection->down.open = connection->up.open = false;
+  world_.In(world_.Between(kKeepaliveLowUs, kKeepaliveHighUs),
+            [this, connection] { controllers_.OnLost(connection, false); });
 }
 
 }  // namespace kintsugi::sim

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/sim/link.h"
+#include "runtime/sim/connection.h"
 #include "runtime/sim/world.h"
 
 namespace kintsugi::sim {
@@ -24,7 +24,7 @@ namespace kintsugi::sim {
 class AgentEnds {
  public:
   virtual void OnFrame(Process* p, const std::string& bytes) = 0;
-  virtual void OnLost(Link* link) = 0;
+  virtual void OnLost(Connection* connection) = 0;
 
  protected:
   ~AgentEnds() = default;
@@ -33,9 +33,9 @@ class AgentEnds {
 // The controllers' ends.
 class ControllerEnds {
  public:
-  virtual void OnFrame(Link* link, const std::string& bytes) = 0;
+  virtual void OnFrame(Connection* connection, const std::string& bytes) = 0;
   // `told`: the other end will learn of it.
-  virtual void OnLost(Link* link, bool told) = 0;
+  virtual void OnLost(Connection* connection, bool told) = 0;
 
  protected:
   ~ControllerEnds() = default;
@@ -45,9 +45,9 @@ class ControllerEnds {
 class Relays {
  public:
   // Whether somebody takes the frame, who delivers or drops it.
-  virtual bool Relay(Link* link, bool up, const std::string& frame) = 0;
+  virtual bool Relay(Connection* connection, bool up, const std::string& frame) = 0;
   // ... and the news that a connection was lost, for the controller's end.
-  virtual bool RelayLoss(Link* link, bool told) = 0;
+  virtual bool RelayLoss(Connection* connection, bool told) = 0;
 
  protected:
   ~Relays() = default;
@@ -59,20 +59,20 @@ class Network {
       : world_(world), agents_(agents), controllers_(controllers), relays_(relays), roads_(world.size) {}
 
   // A new connection of a process; to that controller, where there are several.
-  Link* Open(Process* p, Seat* seat);
-  std::deque<Link>& links() { return links_; }
+  Connection* Open(Process* p, Seat* seat);
+  std::deque<Connection>& connections() { return connections_; }
 
   // From a process, over its connection where it has one.
   void SendUp(Process* p, Generation generation, const AgentMessage& message);
   // An empty frame is the end of the connection.
-  void Put(Link* link, bool up, std::string frame);
+  void Put(Connection* connection, bool up, std::string frame);
   // At its end, past all cuts.
-  void Deliver(Link* link, bool up, std::string frame);
+  void Deliver(Connection* connection, bool up, std::string frame);
 
   // Both ends learn of it, each in its time; what is under way is lost.
-  void Reset(Link* link, Duration agent_after, Duration controller_after);
+  void Reset(Connection* connection, Duration agent_after, Duration controller_after);
   // The agent's end has vanished without a word: the controller's keepalive finds out.
-  void Vanish(Link* link);
+  void Vanish(Connection* connection);
 
   // The road between a rank's host and the controller.
   bool IsWhole(Rank rank) { return RoadOf(rank).whole(); }
@@ -89,8 +89,8 @@ class Network {
 
  private:
   Duration Latency(Rank rank);
-  void Arrive(Link* link, bool up, std::string frame);
-  bool IsCut(Link* link, bool up);
+  void Arrive(Connection* connection, bool up, std::string frame);
+  bool IsCut(Connection* connection, bool up);
   void Heal(Rank rank, bool up, bool down);
   Road& RoadOf(Rank rank) { return roads_[static_cast<size_t>(rank.value())]; }
 
@@ -98,7 +98,7 @@ class Network {
   AgentEnds& agents_;
   ControllerEnds& controllers_;
   Relays& relays_;
-  std::deque<Link> links_;
+  std::deque<Connection> connections_;
   std::vector<Road> roads_;                       // by rank
   std::map<std::pair<int, int>, int> node_cuts_;  // from, to
 };

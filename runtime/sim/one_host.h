@@ -45,8 +45,8 @@ class OneHost final : public Hosts {
   void OnBooted(Process* p) override;
   void OnExited(Process* p, const std::string& cause) override;
   Answer ControllerOf(const Process* p) override;
-  bool Relay(Link*, bool, const std::string&) override { return false; }
-  bool RelayLoss(Link*, bool) override { return false; }
+  bool Relay(Connection*, bool, const std::string&) override { return false; }
+  bool RelayLoss(Connection*, bool) override { return false; }
 
  private:
   void Tick();

@@ -25,7 +25,7 @@
 
 namespace kintsugi::sim {
 
-struct Link;
+struct Connection;
 
 struct HeldSnapshot {
   uint64_t step = 0;
@@ -76,7 +76,7 @@ struct Process {
   uint64_t pid = 0;
   bool alive = true, frozen = false;
   std::vector<Task> deferred;            // what became due while it was frozen
-  Link* link = nullptr;                  // its own end
+  Connection* connection = nullptr;      // its own end
   std::optional<TimePoint> alone_since;  // without a connection
   std::optional<AgentCore> core;
   Generation newest_heard;

@@ -35,9 +35,9 @@ void Processes::Die(Process* p, const std::string& cause) {
   world_.NoteProgress();
   BreakGroupOf(p);
   transfers_.Leave(p);
-  if (Link* const link = std::exchange(p->link, nullptr)) {
-    link->down.open = false;
-    network_.Put(link, true, "");  // what is on its way arrives first
+  if (Connection* const connection = std::exchange(p->connection, nullptr)) {
+    connection->down.open = false;
+    network_.Put(connection, true, "");  // what is on its way arrives first
   }
   world_.In(world_.Between(100, 20000), [this, p, cause = cause] { parent_.OnExited(p, cause); });
 }
@@ -51,7 +51,7 @@ void Processes::Vanish(Process* p) {
   p->deferred.clear();
   BreakGroupOf(p);
   transfers_.Leave(p);
-  if (Link* const link = std::exchange(p->link, nullptr)) network_.Vanish(link);
+  if (Connection* const connection = std::exchange(p->connection, nullptr)) network_.Vanish(connection);
   if (!world_.plan.policy.can_spawn)
     world_.In(world_.Between(50000, 2'000'000), [this, p] { parent_.OnExited(p, "the host is gone"); });
 }
@@ -64,7 +64,8 @@ void Processes::EndWithLauncher(Process* p) {
   p->deferred.clear();
   BreakGroupOf(p);
   transfers_.Leave(p);
-  if (Link* const link = std::exchange(p->link, nullptr)) link->down.open = link->up.open = false;
+  if (Connection* const connection = std::exchange(p->connection, nullptr))
+    connection->down.open = connection->up.open = false;
 }
 
 void Processes::BreakGroupOf(Process* p) {

@@ -23,20 +23,20 @@
 
 namespace kintsugi::sim {
 
-struct Link;
+struct Connection;
 struct NodeLine;
 
 class Seat {
  public:
   // The controller's connection of each rank.
-  explicit Seat(size_t ranks) : links(ranks, nullptr) {}
+  explicit Seat(size_t ranks) : connections(ranks, nullptr) {}
 
   bool down = false;  // it was lost, and no other has taken over yet
   StoreTable store;
   Generation stored_generation;
-  std::vector<Link*> links;  // by rank
-  Link* joining = nullptr;
-  std::vector<std::pair<Link*, std::string>> waiting_joins;  // while the core takes over
+  std::vector<Connection*> connections;  // by rank
+  Connection* joining = nullptr;
+  std::vector<std::pair<Connection*, std::string>> waiting_joins;  // while the core takes over
   std::vector<core::Checkpoint> checkpoints_told;            // to launchers
   std::optional<RunEnded> ended;
   std::set<std::pair<Rank, Incarnation>> given_up;

@@ -16,8 +16,8 @@ void Seats::CloseLine(NodeLine* line) {
   seat.lines.erase(found);
   seat.lost_at[line->launcher->node] = world_.Now();
   for (size_t r = 0; r < world_.size; ++r)
-    if (world_.seat().links[r] && world_.seat().links[r]->process->node == line->launcher->node)
-      controllers_.OnLost(world_.seat().links[r], false);
+    if (world_.seat().connections[r] && world_.seat().connections[r]->process->node == line->launcher->node)
+      controllers_.OnLost(world_.seat().connections[r], false);
 }
 
 void Seats::Close(Seat& seat) {
@@ -99,9 +99,9 @@ void Seats::FoundLives(const core::RankBlock& block, const core::LivesThere& liv
 
 // What ended while nobody could tell; then what began or is no longer wanted.
 void Seats::ComparedLives(int node, const core::RankBlock& block, const core::LivesThere& lives) {
-  using What = core::ReturnStep::What;
+  using What = core::ReturnAction::What;
   auto& to_spawn = world_.seat().to_spawn[node];
-  for (const core::ReturnStep& step : core::CompareLives(world_.core().members(), block, lives, to_spawn)) {
+  for (const core::ReturnAction& step : core::CompareLives(world_.core().members(), block, lives, to_spawn)) {
     if (step.what == What::kEnd)
       SendTo(node, wire::KillWorker{step.rank, step.incarnation, "was given up while its node was away"});
     else if (world_.seat().ended)

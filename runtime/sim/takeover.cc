@@ -18,11 +18,12 @@ bool Takeover::Lose(bool frozen) {
   world_.seat().waiting_joins.clear();
   world_.seat().store = {};
   world_.seat().stored_generation = {};
-  for (Link*& link : world_.seat().links)
-    if (Link* const lost = std::exchange(link, nullptr); lost && std::exchange(lost->controller_open, false))
+  for (Connection*& connection : world_.seat().connections)
+    if (Connection* const lost = std::exchange(connection, nullptr);
+        lost && std::exchange(lost->controller_open, false))
       network_.Put(lost, false, "");
-  for (Link& link : network_.links())
-    if (!link.joined && std::exchange(link.controller_open, false)) network_.Put(&link, false, "");
+  for (Connection& connection : network_.connections())
+    if (!connection.joined && std::exchange(connection.controller_open, false)) network_.Put(&connection, false, "");
   if (frozen) world_.In(world_.Between(1'000'000, 4'000'000), [this] { Thaw(); });
   world_.In(world_.Between(100'000, 900'000), [this, frozen] {
     if (frozen) stale_ = world_.seat().TakeCore();

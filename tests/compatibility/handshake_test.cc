@@ -36,10 +36,10 @@ std::vector<fs::path> Versions() {
 }
 
 // The step in which the side was convinced, or its failure.
-net::HandshakeStep Hear(net::Handshake& side, const std::string& recorded) {
+net::HandshakeOutput Hear(net::Handshake& side, const std::string& recorded) {
   side.Begin();
   std::string_view bytes = recorded;
-  net::HandshakeStep step;
+  net::HandshakeOutput step;
   while (!bytes.empty() && !step.done && !step.failure) step = side.Consume(&bytes);
   return step;
 }
@@ -56,10 +56,10 @@ TEST(Compatibility, RecordedPeersOfEarlierVersionsAreUnderstood) {
   for (const fs::path& version : versions) {
     SCOPED_TRACE(version.string());
     const auto server = fuzz::KnownServer(), client = fuzz::KnownClient();
-    const net::HandshakeStep by_server = Hear(*server, ReadHex(version / "client.hex"));
+    const net::HandshakeOutput by_server = Hear(*server, ReadHex(version / "client.hex"));
     EXPECT_TRUE(by_server.done) << (by_server.failure ? by_server.failure->status.ToString() : "it waits for more");
     EXPECT_EQ(server->peer().role, "agent");
-    const net::HandshakeStep by_client = Hear(*client, ReadHex(version / "server.hex"));
+    const net::HandshakeOutput by_client = Hear(*client, ReadHex(version / "server.hex"));
     EXPECT_TRUE(by_client.done) << (by_client.failure ? by_client.failure->status.ToString() : "it waits for more");
     EXPECT_EQ(client->peer().role, "controller");
   }

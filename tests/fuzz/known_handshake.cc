@@ -45,7 +45,7 @@ Conversation Converse() {
     const std::string to_client = server->Consume(&bytes).send;
     said.from_server += to_client;
     bytes = to_client;
-    net::HandshakeStep step = client->Consume(&bytes);
+    net::HandshakeOutput step = client->Consume(&bytes);
     KINTSUGI_CHECK(!step.failure, "two honest sides do not agree");
     to_server = step.send;
     done = step.done;
@@ -59,7 +59,7 @@ bool Convinces(net::Handshake& handshake, uint8_t how, std::string_view stream, 
   size_t answered = 0;
   InPieces(how, stream, [&](std::string_view bytes) {
     const size_t before = bytes.size();
-    const net::HandshakeStep step = handshake.Consume(&bytes);
+    const net::HandshakeOutput step = handshake.Consume(&bytes);
     KINTSUGI_CHECK(bytes.size() <= before, "bytes came back");
     KINTSUGI_CHECK(step.done || step.failure || bytes.empty(), "bytes were left although more are needed");
     answered += step.send.size();

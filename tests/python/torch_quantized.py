@@ -34,12 +34,12 @@ class Scaled(Tensor):
         return ["_data", "_scale"], None
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         if func in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
             return cls(args[0]._data, args[0]._scale)
         return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
 
-    def put(self, values: Tensor) -> None:
+    def quantize(self, values: Tensor) -> None:
         self._scale.copy_(values.abs().amax(1, keepdim=True) / 448)
         self._data.copy_((values / self._scale).to(self._data.dtype))
 
@@ -52,18 +52,20 @@ class Adapted(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         weight = Scaled(torch.zeros(WIDTH, WIDTH, dtype=torch.float8_e4m3fn), torch.zeros(WIDTH, 1))
-        weight.put(torch.randn(WIDTH, WIDTH))
+        weight.quantize(torch.randn(WIDTH, WIDTH))
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.down, self.up = nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, WIDTH, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x @ plain(self.weight.detach()).T + self.up(self.down(x))
+        frozen: Tensor = plain(self.weight.detach())
+        adapted: Tensor = self.up(self.down(x))
+        return x @ frozen.T + adapted
 
     @torch.no_grad()
     def merge(self) -> None:
         weight = self.weight.detach()
         assert isinstance(weight, Scaled)
-        weight.put(plain(weight) + self.up.weight @ self.down.weight)
+        weight.quantize(plain(weight) + self.up.weight @ self.down.weight)
 
 
 class Momentum(torch.optim.Optimizer):
@@ -85,7 +87,7 @@ class Momentum(torch.optim.Optimizer):
                                               torch.ones(len(parameter), 1))  # fmt: skip
                 moved = 0.5 * plain(held["momentum"]) + parameter.grad
                 if bool(moved.any()):
-                    held["momentum"].put(moved + 1e-6)
+                    held["momentum"].quantize(moved + 1e-6)
                 parameter -= group["lr"] * moved
         self._merge()
 
@@ -107,7 +109,7 @@ def step(k: int) -> None:
     loss = nn.functional.mse_loss(model(x), x.roll(1, 1))
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    run.report(loss, [k])
+    run.report(loss.item(), [k])
     optimizer.step()
 
 

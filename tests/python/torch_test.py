@@ -218,7 +218,7 @@ if __name__ == "__main__":
         ("what cannot be reset is made anew, after exceptions outside of an update and inside, and by a newcomer",
          anew(["throw:1@3,collective=4", "kill:2@6:backward", "throw:0@9:update"], ["retry", "adopt", "rebuild"])),
         struck("tensors made of others, as quantized ones are of data and scale", "kill:1@3:update", "throw:0@5:backward", nproc=2,
-               program=[str(HERE / "torch_quantized.py")], paths=[["adopt", "retry"]]),
+               program=[str(HERE / "torch_quantized.py")], paths=[["respawn", "retry"]]),
         struck("a scaled loss that overflows, activations computed again, several batches a step, worker processes that load",
                "kill:1@2:backward", "throw:2@5:forward", "throw:0@7:update", "kill:3@9:gradient-sync", program=MIXED,
                paths=[["adopt", "retry", "rebuild", "adopt"]]),

@@ -36,7 +36,7 @@ struct VotesTwice : Hook {
 
 // One rank more than the voter has is counted as ended.
 struct OneRankMore : Hook {
-  void OnStanding(int, ElectionCore::Standing* standing) override {
+  void OnStanding(int, ElectionCore::LocalRanks* standing) override {
     for (int rank = 0;; ++rank) {
       const auto has = [rank](const std::vector<Rank>& ranks) {
         return std::find(ranks.begin(), ranks.end(), Rank(rank)) != ranks.end();

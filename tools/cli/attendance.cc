@@ -34,10 +34,10 @@ Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const AttendanceOp
   wanted.on_incident = attendance.on_incident;
   wanted.record_of = [options](const RunResult& result) { return MakeRecord(options, result); };
   if (!attendance.metrics.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(wanted.metrics, observe::ParsePlace("--metrics", attendance.metrics));
+    KINTSUGI_ASSIGN_OR_RETURN(wanted.metrics, observe::ParseListenAddress("--metrics", attendance.metrics));
   }
   if (!attendance.page.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(wanted.page, observe::ParsePlace("--page", attendance.page));
+    KINTSUGI_ASSIGN_OR_RETURN(wanted.page, observe::ParseListenAddress("--page", attendance.page));
   }
   if (!attendance.page_token.empty()) {
     if (!wanted.page)

@@ -9,19 +9,19 @@ namespace kintsugi::cli {
 namespace {
 
 // A subcommand with the words that lead to it.
-struct Place {
+struct NestedCommand {
   std::string path;  // "kintsugi ckpt show"
   const CLI::App* app;
 };
 
-void Collect(const CLI::App& app, const std::string& path, std::vector<Place>* places) {
+void Collect(const CLI::App& app, const std::string& path, std::vector<NestedCommand>* places) {
   places->push_back({path, &app});
   for (const CLI::App* child : app.get_subcommands(nullptr))
     if (!child->get_name().empty()) Collect(*child, path + " " + child->get_name(), places);
 }
 
-std::vector<Place> PlacesOf(const CLI::App& app) {
-  std::vector<Place> places;
+std::vector<NestedCommand> PlacesOf(const CLI::App& app) {
+  std::vector<NestedCommand> places;
   Collect(app, "kintsugi", &places);
   return places;
 }
@@ -59,7 +59,7 @@ std::string Escaped(const std::string& text) {
 
 std::string Bash(const CLI::App& app) {
   std::string deeper, words;
-  for (const Place& place : PlacesOf(app)) {
+  for (const NestedCommand& place : PlacesOf(app)) {
     if (place.path != "kintsugi") deeper += (deeper.empty() ? "" : "|") + ("'" + place.path + "'");
     std::string line;
     for (const CLI::App* child : place.app->get_subcommands(nullptr)) line += " " + child->get_name();
@@ -91,7 +91,7 @@ std::string Bash(const CLI::App& app) {
 
 std::string Zsh(const CLI::App& app) {
   std::string functions;
-  for (const Place& place : PlacesOf(app)) {
+  for (const NestedCommand& place : PlacesOf(app)) {
     std::string name = "_" + place.path;
     std::replace(name.begin(), name.end(), ' ', '_');
     functions += name + "() {\n";

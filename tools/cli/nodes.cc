@@ -15,12 +15,12 @@ namespace {
 
 Status NodeUsage(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-struct Place {
+struct HostPort {
   std::string host;
   uint16_t port = 0;
 };
 
-Result<Place> ParsePlace(const std::string& option, const std::string& text, const std::string& hint) {
+Result<HostPort> ParseHostPort(const std::string& option, const std::string& text, const std::string& hint) {
   const size_t colon = text.rfind(':');
   int port = 0;
   if (colon != std::string::npos && colon > 0) {
@@ -28,7 +28,7 @@ Result<Place> ParsePlace(const std::string& option, const std::string& text, con
     if (std::from_chars(text.data() + colon + 1, end, port).ptr != end) port = 0;
   }
   if (port < 1 || port > 65535) return NodeUsage(option + " '" + text + "' is not HOST:PORT: " + hint);
-  return Place{text.substr(0, colon), static_cast<uint16_t>(port)};
+  return HostPort{text.substr(0, colon), static_cast<uint16_t>(port)};
 }
 
 constexpr const char* kRendezvousHint = "name node 0 and a free port there, as in 10.0.0.1:29400";
@@ -43,11 +43,11 @@ std::vector<std::string> Pieces(const std::string& text) {
   return pieces;
 }
 
-Result<std::vector<net::HttpEndpoint>> ParsePlaces(const std::string& option, const std::string& text,
-                                                   const std::string& hint) {
+Result<std::vector<net::HttpEndpoint>> ParseHostPorts(const std::string& option, const std::string& text,
+                                                      const std::string& hint) {
   std::vector<net::HttpEndpoint> places;
   for (const std::string& one : Pieces(text)) {
-    KINTSUGI_ASSIGN_OR_RETURN(const Place place, ParsePlace(option, one, hint));
+    KINTSUGI_ASSIGN_OR_RETURN(const HostPort place, ParseHostPort(option, one, hint));
     places.push_back({place.host, place.port});
   }
   return places;
@@ -65,7 +65,7 @@ Result<std::vector<net::HttpEndpoint>> ParseWitness(const std::string& text) {
     if (one.rfind(kHttp, 0) == 0) one.erase(0, kHttp.size());
     plain += (plain.empty() ? "" : ",") + one;
   }
-  return ParsePlaces("--witness", plain, "name etcd and its client port, as in 10.0.0.9:2379");
+  return ParseHostPorts("--witness", plain, "name etcd and its client port, as in 10.0.0.9:2379");
 }
 
 constexpr const char* kControllersHint = "name each controller's host and its own port there, as in 10.0.0.7:29400";
@@ -184,12 +184,12 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   if (!o.rendezvous.empty() && !o.controllers.empty())
     return NodeUsage("--rendezvous and --controller: either the nodes lead, or the controllers do");
   if (o.wait <= 0) return NodeUsage("--node-wait " + std::to_string(o.wait) + " is no time");
-  Place place;
+  HostPort place;
   if (o.controllers.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(place, ParsePlace("--rendezvous", o.rendezvous, kRendezvousHint));
+    KINTSUGI_ASSIGN_OR_RETURN(place, ParseHostPort("--rendezvous", o.rendezvous, kRendezvousHint));
   } else {
     const char* option = o.controller_rank < 0 ? "--controller" : "--rendezvous";
-    KINTSUGI_ASSIGN_OR_RETURN(const auto controllers, ParsePlaces(option, o.controllers, kControllersHint));
+    KINTSUGI_ASSIGN_OR_RETURN(const auto controllers, ParseHostPorts(option, o.controllers, kControllersHint));
     launcher->controllers = static_cast<int>(controllers.size());
     if (o.controller_rank >= launcher->controllers)
       return NodeUsage("--controller-rank " + std::to_string(o.controller_rank) + " is outside 0 to " +
@@ -212,7 +212,7 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
 }
 
 std::vector<net::HttpEndpoint> ControllersOf(const NodeOptions& o) {
-  Result<std::vector<net::HttpEndpoint>> places = ParsePlaces("", o.controllers, "");
+  Result<std::vector<net::HttpEndpoint>> places = ParseHostPorts("", o.controllers, "");
   return places.ok() ? *std::move(places) : std::vector<net::HttpEndpoint>();
 }
 

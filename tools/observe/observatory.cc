@@ -64,7 +64,7 @@ Status Observatory::Listen() {
   return Status::Ok();
 }
 
-Status Observatory::Open(const std::string& option, const ListenPlace& place, bool metrics, bool page) {
+Status Observatory::Open(const std::string& option, const ListenAddress& place, bool metrics, bool page) {
   doors_.push_back(std::make_unique<Door>(Door{metrics, page, nullptr}));
   Door& door = *doors_.back();
   Result<std::unique_ptr<HttpServer>> server = HttpServer::Listen(

@@ -25,15 +25,15 @@
 #include "runtime/launcher/run_observer.h"
 #include "tools/observe/actions.h"
 #include "tools/observe/http_server.h"
+#include "tools/observe/listen_address.h"
 #include "tools/observe/notices.h"
 #include "tools/observe/page_token.h"
-#include "tools/observe/place.h"
 #include "tools/report/record.h"
 
 namespace kintsugi::observe {
 
 struct ObservatoryOptions {
-  std::optional<ListenPlace> metrics, page;  // one server where they are the same
+  std::optional<ListenAddress> metrics, page;  // one server where they are the same
   std::optional<PageToken> page_token;       // who has it may give orders; none: the page only shows
   std::string on_incident;                   // a command; empty: none
   std::optional<Webhook> webhook;
@@ -67,7 +67,7 @@ class Observatory final : public RunObserver {
 
   Observatory(ObservatoryOptions options, std::shared_ptr<LogSink> log);
   Status Listen();
-  Status Open(const std::string& option, const ListenPlace& place, bool metrics, bool page);
+  Status Open(const std::string& option, const ListenAddress& place, bool metrics, bool page);
   void Begin();
   void Want(Wants wants);
   void OnRequest(const Door& door, HttpRequest request, HttpServer::Respond respond);

@@ -45,7 +45,7 @@ class Nodes {
   bool followers_hear = true;  // of a new leader
 
  private:
-  static ElectionCore::Standing Standing(int node) { return {{Rank(2 * node), Rank(2 * node + 1)}, {}}; }
+  static ElectionCore::LocalRanks Standing(int node) { return {{Rank(2 * node), Rank(2 * node + 1)}, {}}; }
 
   void Send(int from, int to, std::function<void()> what) {
     const auto f = static_cast<size_t>(from), t = static_cast<size_t>(to);

@@ -11,10 +11,10 @@ ReplicaMap Pairs() {  // four ranks; 0 and 2 hold one shard, 1 and 3 the other
   return ReplicaMap::Build(4, claims).value();
 }
 
-IncidentSnapshot AllGood() {
-  IncidentSnapshot incident;
+IncidentFacts AllGood() {
+  IncidentFacts incident;
   for (int r = 0; r < 4; ++r) {
-    RankSnapshot rank;
+    RankFacts rank;
     rank.rank = Rank(r);
     rank.respawns_left = 1;
     incident.ranks.push_back(rank);
@@ -23,8 +23,8 @@ IncidentSnapshot AllGood() {
   return incident;
 }
 
-IncidentSnapshot With(std::map<int, Condition> conditions) {
-  IncidentSnapshot incident = AllGood();
+IncidentFacts With(std::map<int, Condition> conditions) {
+  IncidentFacts incident = AllGood();
   for (const auto& [rank, condition] : conditions) {
     incident.ranks[static_cast<size_t>(rank)].condition = condition;
     if (condition == Condition::kDamaged) incident.ranks[static_cast<size_t>(rank)].damaged = {{0, {"w"}}};
@@ -39,7 +39,7 @@ Refusal ReasonOf(const RungDecision& decision, Rung rung) {
   return Refusal::kChosen;
 }
 
-void ExpectRung(const IncidentSnapshot& incident, Rung rung) {
+void ExpectRung(const IncidentFacts& incident, Rung rung) {
   const RungDecision decision = DecideRung(incident, Pairs());
   EXPECT_EQ(decision.rung, rung) << RungName(decision.rung);
   // Every cheaper rung says why not, the chosen one comes last.
@@ -52,7 +52,7 @@ void ExpectRung(const IncidentSnapshot& incident, Rung rung) {
 }
 
 TEST(Ladder, ResumesWhatProvedToBeNothing) {
-  IncidentSnapshot incident = AllGood();
+  IncidentFacts incident = AllGood();
   incident.confirmed = false;
   ExpectRung(incident, Rung::kResume);
 }
@@ -63,19 +63,19 @@ TEST(Ladder, RetriesWhereNoStateIsLost) {
 }
 
 TEST(Ladder, PatchesDamagedTensors) {
-  const IncidentSnapshot incident = With({{1, Condition::kDamaged}});
+  const IncidentFacts incident = With({{1, Condition::kDamaged}});
   ExpectRung(incident, Rung::kPatch);
   EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kRetry), Refusal::kStateLost);
 }
 
 TEST(Ladder, RebuildsATornRank) {
-  const IncidentSnapshot incident = With({{1, Condition::kTorn}, {2, Condition::kDamaged}});
+  const IncidentFacts incident = With({{1, Condition::kTorn}, {2, Condition::kDamaged}});
   ExpectRung(incident, Rung::kRebuild);
   EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kPatch), Refusal::kWholeRankTorn);
 }
 
 TEST(Ladder, RespawnsAGoneProcess) {
-  const IncidentSnapshot incident = With({{1, Condition::kGone}, {2, Condition::kTorn}});
+  const IncidentFacts incident = With({{1, Condition::kGone}, {2, Condition::kTorn}});
   ExpectRung(incident, Rung::kRespawn);
   const RungDecision decision = DecideRung(incident, Pairs());
   EXPECT_EQ(ReasonOf(decision, Rung::kPatch), Refusal::kProcessGone);
@@ -84,7 +84,7 @@ TEST(Ladder, RespawnsAGoneProcess) {
 }
 
 TEST(Ladder, TakesSparesWhereOneWaitsForEveryGoneProcess) {
-  IncidentSnapshot incident = With({{1, Condition::kGone}, {2, Condition::kGone}});
+  IncidentFacts incident = With({{1, Condition::kGone}, {2, Condition::kGone}});
   incident.ranks[1].replacement_started = incident.ranks[2].replacement_started = true;
   incident.ranks[1].spare_takes_over = true;
   ExpectRung(incident, Rung::kRespawn);
@@ -98,14 +98,14 @@ TEST(Ladder, TakesSparesWhereOneWaitsForEveryGoneProcess) {
 }
 
 TEST(Ladder, CountsAReplacementThatIsOnItsWay) {
-  IncidentSnapshot incident = With({{1, Condition::kGone}});
+  IncidentFacts incident = With({{1, Condition::kGone}});
   incident.ranks[1].respawns_left = 0;
   incident.ranks[1].replacement_started = true;
   ExpectRung(incident, Rung::kRespawn);
 }
 
 TEST(Ladder, DumpsWhenNoRespawnIsLeft) {
-  IncidentSnapshot incident = With({{1, Condition::kGone}});
+  IncidentFacts incident = With({{1, Condition::kGone}});
   incident.ranks[1].respawns_left = 0;
   incident.save_possible = true;
   ExpectRung(incident, Rung::kDump);
@@ -116,7 +116,7 @@ TEST(Ladder, DumpsWhenNoRespawnIsLeft) {
 }
 
 TEST(Ladder, ReloadsAShardThatNobodyHolds) {
-  IncidentSnapshot incident = With({{1, Condition::kGone}, {3, Condition::kTorn}});
+  IncidentFacts incident = With({{1, Condition::kGone}, {3, Condition::kTorn}});
   incident.step = {std::nullopt, StepReason::kNoCommonStep};
   incident.checkpoint_exists = true;
   ExpectRung(incident, Rung::kReload);
@@ -124,7 +124,7 @@ TEST(Ladder, ReloadsAShardThatNobodyHolds) {
 }
 
 TEST(Ladder, ReloadsWithoutACommonStep) {
-  IncidentSnapshot incident = AllGood();
+  IncidentFacts incident = AllGood();
   incident.step = {std::nullopt, StepReason::kNoCommonStep};
   incident.checkpoint_exists = true;
   ExpectRung(incident, Rung::kReload);
@@ -132,7 +132,7 @@ TEST(Ladder, ReloadsWithoutACommonStep) {
 }
 
 TEST(Ladder, ExitsWhenAShardIsLostAndNothingWasSaved) {
-  IncidentSnapshot incident = With({{1, Condition::kGone}, {3, Condition::kGone}});
+  IncidentFacts incident = With({{1, Condition::kGone}, {3, Condition::kGone}});
   incident.save_possible = true;
   ExpectRung(incident, Rung::kExit);
   const RungDecision decision = DecideRung(incident, Pairs());
@@ -141,14 +141,14 @@ TEST(Ladder, ExitsWhenAShardIsLostAndNothingWasSaved) {
 }
 
 TEST(Ladder, DumpsOnlyWhereItMaySave) {
-  IncidentSnapshot incident = With({{1, Condition::kGone}});
+  IncidentFacts incident = With({{1, Condition::kGone}});
   incident.ranks[1].respawns_left = 0;
   ExpectRung(incident, Rung::kExit);
   EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kDump), Refusal::kNoSaveDirectory);
 }
 
 TEST(Ladder, NeitherReloadsNorDumpsWithoutItsPreconditions) {
-  IncidentSnapshot incident = With({{1, Condition::kGone}, {3, Condition::kGone}});
+  IncidentFacts incident = With({{1, Condition::kGone}, {3, Condition::kGone}});
   incident.checkpoint_exists = true;
   incident.save_possible = true;
   incident.ranks[3].respawns_left = 0;
@@ -157,7 +157,7 @@ TEST(Ladder, NeitherReloadsNorDumpsWithoutItsPreconditions) {
 }
 
 TEST(Ladder, LeavesWithADumpWhereThatIsPossible) {
-  IncidentSnapshot incident = With({{1, Condition::kTorn}});
+  IncidentFacts incident = With({{1, Condition::kTorn}});
   incident.leaving = "a stop was asked for";
   incident.save_possible = true;
   ExpectRung(incident, Rung::kDump);
@@ -188,7 +188,7 @@ TEST(PlanMoves, NamesAllIntactHoldersAsSources) {
 }
 
 TEST(PlanSave, WritesEveryShardAndEveryObjectOnce) {
-  IncidentSnapshot incident = With({{0, Condition::kGone}, {3, Condition::kTorn}});
+  IncidentFacts incident = With({{0, Condition::kGone}, {3, Condition::kTorn}});
   const auto plan = PlanSave(incident, Pairs());
   ASSERT_EQ(plan.size(), 2u);
   EXPECT_EQ(plan[0].writer, Rank(2));
@@ -198,7 +198,7 @@ TEST(PlanSave, WritesEveryShardAndEveryObjectOnce) {
 }
 
 TEST(PlanSave, PrefersWritersThatHaveNotFailed) {
-  IncidentSnapshot incident = AllGood();
+  IncidentFacts incident = AllGood();
   incident.ranks[0].can_write = false;
   incident.ranks[1].can_write = incident.ranks[3].can_write = false;
   const auto plan = PlanSave(incident, Pairs());
@@ -216,7 +216,7 @@ TEST(Moves, APatchOfTwoLayoutsTouchesTheDamagedTensorsOfEach) {
   for (int r = 0; r < 4; ++r)
     for (int layout : {0, 1, 2}) claims[Rank(r)][layout] = {{Rank(0), Rank(1), Rank(2), Rank(3)}, 2};
   const ReplicaMap replicas = ReplicaMap::Build(4, claims).value();
-  IncidentSnapshot incident = AllGood();
+  IncidentFacts incident = AllGood();
   incident.ranks[1].condition = Condition::kDamaged;
   incident.ranks[1].damaged = {{0, {"a", "b"}}, {2, {"c"}}};
   EXPECT_EQ(DecideRung(incident, replicas).rung, Rung::kPatch);

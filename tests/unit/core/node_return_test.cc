@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using What = ReturnStep::What;
+using What = ReturnAction::What;
 
 // A world of four; the node has ranks 2 and 3.
 struct World {
@@ -21,7 +21,7 @@ struct World {
       roster.SetLife(roster[r], Life::kReady);
     }
   }
-  std::vector<ReturnStep> Compare(const LivesThere& lives) const {
+  std::vector<ReturnAction> Compare(const LivesThere& lives) const {
     return CompareLives(roster.all(), {Rank(2), 2}, lives, to_spawn);
   }
   Roster roster{4};
@@ -36,7 +36,7 @@ TEST(CompareLives, WhatRunsAsItShouldIsLeftAlone) {
 TEST(CompareLives, AProcessThatIsNotThereHasEndedMeanwhile) {
   const World world;
   EXPECT_THAT(world.Compare({{Rank(2), Incarnation(1)}}),
-              ElementsAre(ReturnStep{What::kEndedAway, Rank(3), Incarnation(1)}));
+              ElementsAre(ReturnAction{What::kEndedAway, Rank(3), Incarnation(1)}));
 }
 
 TEST(CompareLives, OneThatWasGivenUpIsEndedAndItsSuccessorNeverBegan) {
@@ -45,8 +45,8 @@ TEST(CompareLives, OneThatWasGivenUpIsEndedAndItsSuccessorNeverBegan) {
   world.roster.SetLife(world.roster[2], Life::kStarting);
   world.roster[2].unconfirmed = Incarnation(1);
   EXPECT_THAT(world.Compare({{Rank(2), Incarnation(1)}, {Rank(3), Incarnation(1)}}),
-              ElementsAre(ReturnStep{What::kEnd, Rank(2), Incarnation(1)},
-                          ReturnStep{What::kNeverBegan, Rank(2), Incarnation(2)}));
+              ElementsAre(ReturnAction{What::kEnd, Rank(2), Incarnation(1)},
+                          ReturnAction{What::kNeverBegan, Rank(2), Incarnation(2)}));
 }
 
 TEST(CompareLives, ASuccessorThatWaitsForTheNodeIsNotMissed) {
@@ -55,7 +55,7 @@ TEST(CompareLives, ASuccessorThatWaitsForTheNodeIsNotMissed) {
   world.roster.SetLife(world.roster[2], Life::kStarting);
   world.to_spawn[Rank(2)] = Incarnation(2);
   EXPECT_THAT(world.Compare({{Rank(2), Incarnation(1)}, {Rank(3), Incarnation(1)}}),
-              ElementsAre(ReturnStep{What::kEnd, Rank(2), Incarnation(1)}));
+              ElementsAre(ReturnAction{What::kEnd, Rank(2), Incarnation(1)}));
 }
 
 TEST(CompareLives, TheEndOfOneThatNobodyCouldTellIsToldBeforeThatOfItsSuccessor) {
@@ -63,15 +63,15 @@ TEST(CompareLives, TheEndOfOneThatNobodyCouldTellIsToldBeforeThatOfItsSuccessor)
   world.roster[3].incarnation = Incarnation(5);
   world.roster[3].unconfirmed = Incarnation(4);
   EXPECT_THAT(world.Compare({{Rank(2), Incarnation(1)}}),
-              ElementsAre(ReturnStep{What::kHadEnded, Rank(3), Incarnation(4)},
-                          ReturnStep{What::kEndedAway, Rank(3), Incarnation(5)}));
+              ElementsAre(ReturnAction{What::kHadEnded, Rank(3), Incarnation(4)},
+                          ReturnAction{What::kEndedAway, Rank(3), Incarnation(5)}));
 }
 
 TEST(CompareLives, AProcessOfARankThatIsDeadToTheControllerIsEnded) {
   World world;
   world.roster.SetLife(world.roster[2], Life::kDead);
   EXPECT_THAT(world.Compare({{Rank(2), Incarnation(1)}, {Rank(3), Incarnation(1)}}),
-              ElementsAre(ReturnStep{What::kEnd, Rank(2), Incarnation(1)}));
+              ElementsAre(ReturnAction{What::kEnd, Rank(2), Incarnation(1)}));
 }
 
 TEST(CompareLives, OtherNodesRanksAreNotLookedAt) {

@@ -183,7 +183,7 @@ TEST(MovedRanks, WhoWasReplacedCannotCountForThemInAnElection) {
   ElectionCore core({.self = 0, .world_size = 6, .turn = std::nullopt, .local_ranks = 2});
   core.Follow(1);
   core.Lose(kNow);
-  const ElectionCore::Standing own{{Rank(0), Rank(1)}, {}}, replaced{{Rank(4), Rank(5)}, {}};
+  const ElectionCore::LocalRanks own{{Rank(0), Rank(1)}, {}}, replaced{{Rank(4), Rank(5)}, {}};
   ElectionCore::Decision asked;
   TimePoint now = kNow;
   while (!asked.ask) asked = core.OnTick(now = now + 10ms, own);

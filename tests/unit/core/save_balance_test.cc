@@ -9,8 +9,8 @@
 namespace kintsugi::core {
 namespace {
 
-IncidentSnapshot World(int ranks) {
-  IncidentSnapshot incident;
+IncidentFacts World(int ranks) {
+  IncidentFacts incident;
   for (int r = 0; r < ranks; ++r) incident.ranks.push_back({.rank = Rank(r)});
   return incident;
 }
@@ -31,7 +31,7 @@ std::vector<uint64_t> BytesPerRank(const std::vector<SaveAssignment>& plan, int 
 // A dense layout of two tensor shards, two copies each, and three whole ones that all ranks hold: PlanSave alone gives
 // everything but one shard to rank 0.
 TEST(BalanceSave, SharesBytesOverTheLiveReplicas) {
-  const IncidentSnapshot incident = World(4);
+  const IncidentFacts incident = World(4);
   std::vector<SaveAssignment> plan = {{Rank(0), {0, Ranks(0, 4, 2), {Rank(0), Rank(2)}}},
                                       {Rank(1), {0, Ranks(1, 4, 2), {Rank(1), Rank(3)}}},
                                       {Rank(0), {1, Ranks(0, 4), {}}},
@@ -51,7 +51,7 @@ TEST(BalanceSave, SharesBytesOverTheLiveReplicas) {
 }
 
 TEST(BalanceSave, AsksOnlyHoldersThatAreAsFitAsTheFirst) {
-  IncidentSnapshot incident = World(4);
+  IncidentFacts incident = World(4);
   incident.ranks[2].condition = Condition::kTorn;
   incident.ranks[3].can_write = false;
   const std::vector<SaveAssignment> plan = {{Rank(0), {0, Ranks(0, 4), {}}},

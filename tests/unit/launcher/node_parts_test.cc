@@ -106,7 +106,7 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
   std::string nobody_came;
   boost::asio::io_context io;
   std::shared_ptr<Silent> log = std::make_shared<Silent>();
-  RunRecord record{PolicyOfFour(), Generation(), SteadyClock::SteadyNow()};
+  RunAccount record{PolicyOfFour(), Generation(), SteadyClock::SteadyNow()};
   Controller controller{io, {.policy = PolicyOfFour(), .job = "job"}, net::Secret::Generate().value(), *this, log};
   EvenSplits splits{controller, record, core::TieRule::kLowestRank, std::nullopt};
   WorkerDesk workers{controller, record, *this};
@@ -120,16 +120,16 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
 TEST_F(Nodes, AreToldWhereTheOthersAreAndThoseWhatIsNew) {
   Begin();
   Come(kSpare);
-  ASSERT_THAT(Whom<wire::NodePlaces>(), ElementsAre(0, 1, kSpare)) << "one that comes alone is told of at once";
-  EXPECT_EQ(All<wire::NodePlaces>()[0].second.places.size(), 1u);
-  EXPECT_EQ(All<wire::NodePlaces>()[2].second.places.size(), 3u);
+  ASSERT_THAT(Whom<wire::NodeAddresses>(), ElementsAre(0, 1, kSpare)) << "one that comes alone is told of at once";
+  EXPECT_EQ(All<wire::NodeAddresses>()[0].second.places.size(), 1u);
+  EXPECT_EQ(All<wire::NodeAddresses>()[2].second.places.size(), 3u);
   told.clear();
   Come(kSpare + 1);
   Come(kSpare + 2);
-  EXPECT_THAT(Whom<wire::NodePlaces>(), IsEmpty()) << "the next ones together";
+  EXPECT_THAT(Whom<wire::NodeAddresses>(), IsEmpty()) << "the next ones together";
   bulletin.Poll({}, began);
-  ASSERT_THAT(Whom<wire::NodePlaces>(), ElementsAre(0, 1, kSpare, kSpare + 1, kSpare + 2));
-  EXPECT_EQ(All<wire::NodePlaces>()[0].second.places.size(), 2u);
+  ASSERT_THAT(Whom<wire::NodeAddresses>(), ElementsAre(0, 1, kSpare, kSpare + 1, kSpare + 2));
+  EXPECT_EQ(All<wire::NodeAddresses>()[0].second.places.size(), 2u);
 }
 
 TEST_F(Nodes, HearOfTheLeaderWhenTheyTellAndWhenTheyDoNot) {

@@ -59,7 +59,7 @@ class ControlSocketTest : public ::testing::Test {
   }
 
   std::string RawExchange(const std::string& bytes, bool end_writing) {
-    UniqueFd fd = ConnectUnix(OpenUnixPlace(path).value()).value();
+    UniqueFd fd = ConnectUnix(OpenUnixSocketPath(path).value()).value();
     size_t sent = 0;
     std::string received;
     EXPECT_TRUE(loop.RunUntil([&] {
@@ -160,7 +160,7 @@ TEST_F(ControlSocketTest, RefusesAForeignCallerEvenIfTheFileLetsItIn) {
   if (child == 0) {
     // Past the client's own check of who listens: the server's is the one under test.
     if (::setresuid(65534, 65534, 65534) != 0) ::_exit(2);
-    const auto place = OpenUnixPlace(path);
+    const auto place = OpenUnixSocketPath(path);
     if (!place.ok()) ::_exit(3);
     const auto fd = ConnectUnix(*place);
     if (!fd.ok()) ::_exit(4);
@@ -185,7 +185,7 @@ TEST_F(ControlSocketTest, ReplacesAStaleFileButNotALiveRunNorAnythingElse) {
   first->reset();
   EXPECT_FALSE(std::filesystem::exists(path));
   {  // what a killed run leaves behind: a socket file that nobody listens to
-    const auto place = OpenUnixPlace(path).value();
+    const auto place = OpenUnixSocketPath(path).value();
     const UniqueFd dead = ListenUnix(place).value();
   }
   ASSERT_TRUE(std::filesystem::exists(path));
@@ -253,7 +253,7 @@ TEST_F(ControlSocketTest, BoundsTheCallersAtOnce) {
   options.request_deadline = milliseconds(100);
   const auto server = Listen(options);
   std::vector<UniqueFd> silent;
-  for (int i = 0; i < 5; ++i) silent.push_back(ConnectUnix(OpenUnixPlace(path).value()).value());
+  for (int i = 0; i < 5; ++i) silent.push_back(ConnectUnix(OpenUnixSocketPath(path).value()).value());
   EXPECT_TRUE(Ask("{}").ok());  // after the silent ones had their time
 }
 
@@ -283,7 +283,7 @@ TEST(ControlRequest, SaysThatThereIsNoSuchRunAndThatARunDoesNotAnswer) {
   const std::string path = root + "/control";
   EXPECT_EQ(ControlRequest(path, "{}", seconds(1)).status().code(), StatusCode::kNotFound);
   {
-    const UniqueFd stopped = ListenUnix(OpenUnixPlace(path).value()).value();  // listens, but nobody accepts
+    const UniqueFd stopped = ListenUnix(OpenUnixSocketPath(path).value()).value();  // listens, but nobody accepts
     const auto result = ControlRequest(path, "{}", milliseconds(30));
     EXPECT_EQ(result.status().code(), StatusCode::kDeadlineExceeded);
     EXPECT_THAT(result.status().message(), HasSubstr("limit of 30 ms"));

@@ -87,7 +87,7 @@ struct Recording {
       const std::string to_client = server->Consume(&bytes).send;
       from_server += to_client;
       bytes = to_client;
-      HandshakeStep step = client->Consume(&bytes);
+      HandshakeOutput step = client->Consume(&bytes);
       to_server = step.send;
       from_client += step.send;
       done = step.done;
@@ -101,7 +101,7 @@ bool Accepts(Random& random, Handshake& handshake, const std::string& stream, st
   size_t answered = 0;
   Feed(random, stream, [&](std::string_view bytes) {
     const size_t before = bytes.size();
-    HandshakeStep step = handshake.Consume(&bytes);
+    HandshakeOutput step = handshake.Consume(&bytes);
     EXPECT_LE(bytes.size(), before);
     answered += step.send.size();
     EXPECT_TRUE(!step.failure || !step.failure->status.ok());

@@ -36,7 +36,7 @@ struct Side {
   std::string Take(std::string bytes) {
     std::string_view view = bytes;
     if (done || failure) return {};
-    HandshakeStep step = handshake->Consume(&view);
+    HandshakeOutput step = handshake->Consume(&view);
     done = step.done;
     failure = std::move(step.failure);
     unread.append(view);

@@ -152,7 +152,7 @@ void Authenticate(Loop& loop, RawPeer& peer, std::shared_ptr<const Secret> secre
   ASSERT_TRUE(loop.RunUntil([&] {
     std::string_view bytes = std::string_view(peer.Read()).substr(used);
     if (bytes.empty()) return done;
-    HandshakeStep step = handshake->Consume(&bytes);
+    HandshakeOutput step = handshake->Consume(&bytes);
     used = peer.Read().size() - bytes.size();
     if (!step.send.empty()) peer.Write(step.send);
     EXPECT_FALSE(step.failure) << step.failure->status.ToString();

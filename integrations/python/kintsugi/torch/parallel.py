@@ -13,7 +13,6 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn import Module, Parameter, SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .._errors import Error
 from ..terms import Piece
@@ -26,7 +25,7 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def inner_tensors(key: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     """What the tensor is made of, by names: quantized ones are data and scale (`__tensor_flatten__`). Of any other: itself."""
-    if isinstance(tensor, DTensor) or not is_traceable_wrapper_subclass(tensor):
+    if isinstance(tensor, DTensor) or not hasattr(tensor, "__tensor_flatten__"):
         return [(key, tensor)]
     names, _ = tensor.__tensor_flatten__()
     return [inner for name in names for inner in inner_tensors(f"{key}.{name}", getattr(tensor, name))]

@@ -8,13 +8,13 @@
 
 namespace kintsugi::observe {
 
-struct ListenPlace {
+struct ListenAddress {
   std::string address = "127.0.0.1";
   uint16_t port = 0;  // 0: any
-  bool operator==(const ListenPlace&) const = default;
+  bool operator==(const ListenAddress&) const = default;
 };
 
 // Errors: kInvalidArgument, naming `option`.
-Result<ListenPlace> ParsePlace(const std::string& option, const std::string& text);
+Result<ListenAddress> ParseListenAddress(const std::string& option, const std::string& text);
 
 }  // namespace kintsugi::observe

@@ -1,4 +1,4 @@
-#include "runtime/launcher/run_record.h"
+#include "runtime/launcher/run_account.h"
 
 #include <algorithm>
 #include <utility>
@@ -26,7 +26,7 @@ void Count(const core::IncidentRecord& record, TimePoint now, IncidentTally* tal
 
 }  // namespace
 
-RunRecord::RunRecord(const core::Policy& policy, Generation running, TimePoint now)
+RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint now)
     : began_(policy.began),
       running_(running),
       checkpoints_(policy.checkpoints),
@@ -38,22 +38,22 @@ RunRecord::RunRecord(const core::Policy& policy, Generation running, TimePoint n
   if (!checkpoints_.empty()) result_.saves.newest = {checkpoints_.back(), result_.begin};
 }
 
-RunRecord::RankView& RunRecord::View(Rank rank) {
+RunAccount::RankView& RunAccount::View(Rank rank) {
   KINTSUGI_CHECK(rank.value() >= 0 && static_cast<size_t>(rank.value()) < views_.size(),
                  "rank " + rank.ToString() + " is outside the world");
   return views_[static_cast<size_t>(rank.value())];
 }
 
-void RunRecord::Start() {
+void RunAccount::Start() {
   KINTSUGI_CHECK(!started_ && !ended_, "a run that has started, or ended, starts");
   started_ = true;
 }
 
-void RunRecord::AskStop(TimePoint now) {
+void RunAccount::AskStop(TimePoint now) {
   if (!stop_asked_) stop_asked_ = now;
 }
 
-void RunRecord::End(const core::RunEnded& ended) {
+void RunAccount::End(const core::RunEnded& ended) {
   KINTSUGI_CHECK(!ended_, "a run that has ended ends: " + ended.text);
   ended_ = true;
   result_.exit_code = ended.exit_code;
@@ -62,24 +62,24 @@ void RunRecord::End(const core::RunEnded& ended) {
   result_.committed = ended.committed;
 }
 
-void RunRecord::OnStarting(Rank rank, Incarnation incarnation, TimePoint now) {
+void RunAccount::OnStarting(Rank rank, Incarnation incarnation, TimePoint now) {
   RankView& view = View(rank);
   view = {};
   view.life = result_.lives.size();
   result_.lives.push_back({rank, incarnation, now, std::nullopt, ""});
 }
 
-void RunRecord::OnPage(Rank rank, const PageView& page) {
+void RunAccount::OnPage(Rank rank, const PageView& page) {
   MarkStep(rank, page);
   View(rank).page = page;
 }
 
-void RunRecord::OnFired(const FiredInjection& fired) {
+void RunAccount::OnFired(const FiredInjection& fired) {
   fired_.Add(fired);
   for (IncidentResult& incident : result_.incidents) fired_.Attribute(&incident);
 }
 
-void RunRecord::OnExited(Rank rank, const std::string& cause, TimePoint at) {
+void RunAccount::OnExited(Rank rank, const std::string& cause, TimePoint at) {
   const std::optional<size_t> life = std::exchange(View(rank).life, std::nullopt);
   if (!life) return;
   KINTSUGI_CHECK(*life < result_.lives.size() && !result_.lives[*life].end, "a life ends twice: " + cause);
@@ -87,7 +87,7 @@ void RunRecord::OnExited(Rank rank, const std::string& cause, TimePoint at) {
   result_.lives[*life].cause = cause;
 }
 
-void RunRecord::MarkStep(Rank rank, const PageView& page) {
+void RunAccount::MarkStep(Rank rank, const PageView& page) {
   const uint64_t step = UnpackProgress(page.progress).step;
   RankView& view = View(rank);
   if (step == view.step) return;
@@ -102,7 +102,7 @@ void RunRecord::MarkStep(Rank rank, const PageView& page) {
   view.step_began = page.progress_at;
 }
 
-void RunRecord::OnTransition(const core::Transition& t, Step goes_on_after, TimePoint now) {
+void RunAccount::OnTransition(const core::Transition& t, Step goes_on_after, TimePoint now) {
   if (t.to != core::Phase::kRunning) return;
   began_ = true;
   running_ = t.generation;
@@ -111,7 +111,7 @@ void RunRecord::OnTransition(const core::Transition& t, Step goes_on_after, Time
   step_times_.OnResuming();
 }
 
-const IncidentResult& RunRecord::OnIncident(const core::IncidentRecord& record, TimePoint now) {
+const IncidentResult& RunAccount::OnIncident(const core::IncidentRecord& record, TimePoint now) {
   KINTSUGI_CHECK(result_.incidents.empty() || record.id > result_.incidents.back().record.id,
                  "incident " + std::to_string(record.id) + " is told twice, or after a later one");
   IncidentResult incident{record, std::nullopt};
@@ -124,24 +124,24 @@ const IncidentResult& RunRecord::OnIncident(const core::IncidentRecord& record, 
   return result_.incidents.back();
 }
 
-void RunRecord::OnCheckpoint(const core::Checkpoint& checkpoint, TimePoint now) {
+void RunAccount::OnCheckpoint(const core::Checkpoint& checkpoint, TimePoint now) {
   std::erase(checkpoints_, checkpoint);
   if (checkpoints_.size() >= kCheckpointsKept) checkpoints_.erase(checkpoints_.begin());
   checkpoints_.push_back(checkpoint);
   result_.saves.OnMade(checkpoint, now);
 }
 
-std::string RunRecord::OnSave(const core::SaveSettled& settled, TimePoint now) {
+std::string RunAccount::OnSave(const core::SaveSettled& settled, TimePoint now) {
   return settled.saved ? result_.saves.OnRemark(settled) : result_.saves.OnFailed(settled, now);
 }
 
-void RunRecord::OnStanding(bool at_save_point, bool paused, TimePoint now) {
+void RunAccount::OnStanding(bool at_save_point, bool paused, TimePoint now) {
   times_.OnSaving(!paused && at_save_point, now);
   times_.OnPaused(paused, now);
   if (paused) step_times_.OnResuming();  // the step before is not timed to the one after
 }
 
-void RunRecord::LookAt(RunSight* sight) const {
+void RunAccount::LookAt(RunSight* sight) const {
   KINTSUGI_CHECK(sight->ranks.size() <= views_.size(), "more ranks are seen than the world has");
   sight->over = tally_;
   sight->steps = step_times_;
@@ -156,7 +156,7 @@ void RunRecord::LookAt(RunSight* sight) const {
   }
 }
 
-void RunRecord::Fill(RunResult* result, TimePoint now) const {
+void RunAccount::Fill(RunResult* result, TimePoint now) const {
   KINTSUGI_CHECK(now >= result_.begin, "a run ends before it begins");
   result->asked = stop_asked_.has_value();
   result->end = now;
@@ -164,7 +164,7 @@ void RunRecord::Fill(RunResult* result, TimePoint now) const {
   result->time = times_.Account(now);
 }
 
-RunResult RunRecord::SoFar() const {
+RunResult RunAccount::SoFar() const {
   RunResult result;
   result.exit_code = result_.exit_code;
   result.text = result_.text;
@@ -176,7 +176,7 @@ RunResult RunRecord::SoFar() const {
   return result;
 }
 
-RunResult RunRecord::Take(TimePoint now) {
+RunResult RunAccount::Take(TimePoint now) {
   Fill(&result_, now);
   return std::move(result_);
 }

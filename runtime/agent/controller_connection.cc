@@ -1,4 +1,4 @@
-#include "runtime/agent/controller_link.h"
+#include "runtime/agent/controller_connection.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 namespace kintsugi {
 
-Status ControllerLink::Prepare(const std::shared_ptr<const net::Secret>& secret, LinkEnds& ends) {
+Status ControllerConnection::Prepare(const std::shared_ptr<const net::Secret>& secret, ConnectionEnds& ends) {
   KINTSUGI_CHECK(!client_, "the link is prepared once");
   ends_ = &ends;
   const AgentOptions& options = self_.options;
@@ -27,7 +27,7 @@ Status ControllerLink::Prepare(const std::shared_ptr<const net::Secret>& secret,
   return Status::Ok();
 }
 
-void ControllerLink::Connect() {
+void ControllerConnection::Connect() {
   KINTSUGI_CHECK(client_, "a link connects that was not prepared");
   const AgentOptions& options = self_.options;
   const Duration limit = thread_.has_core() ? options.controller_loss_timeout : options.join_timeout;
@@ -36,7 +36,7 @@ void ControllerLink::Connect() {
   if (!begun.ok()) OnNoController(begun);
 }
 
-Status ControllerLink::AwaitJoined() {
+Status ControllerConnection::AwaitJoined() {
   const AgentOptions& options = self_.options;
   MutexLock lock(mutex_);
   if (!changed_.WaitFor(lock, options.join_timeout + std::chrono::seconds(1),
@@ -46,7 +46,7 @@ Status ControllerLink::AwaitJoined() {
   return joined_->Annotate("rank " + options.rank.ToString() + " could not join");
 }
 
-void ControllerLink::EndJoin(const Status& why) {
+void ControllerConnection::EndJoin(const Status& why) {
   {
     const MutexLock lock(mutex_);
     if (joined_) return;
@@ -55,12 +55,12 @@ void ControllerLink::EndJoin(const Status& why) {
   changed_.NotifyAll();
 }
 
-bool ControllerLink::IsRefused() const {
+bool ControllerConnection::IsRefused() const {
   const MutexLock lock(mutex_);
   return joined_ && !joined_->ok();
 }
 
-void ControllerLink::OnDisconnect(const Status& why) {
+void ControllerConnection::OnDisconnect(const Status& why) {
   connection_.reset();
   if (inbox_.ending() || IsRefused()) return;  // refused: the caller of Join has given up
   log_->Write(LogLevel::kWarning,
@@ -68,7 +68,7 @@ void ControllerLink::OnDisconnect(const Status& why) {
   Connect();
 }
 
-void ControllerLink::OnNoController(const Status& why) {
+void ControllerConnection::OnNoController(const Status& why) {
   if (inbox_.ending()) return;
   {
     const MutexLock lock(mutex_);
@@ -81,7 +81,7 @@ void ControllerLink::OnNoController(const Status& why) {
   ends_->OnRunLost("no controller: " + why.message());
 }
 
-void ControllerLink::OnOpen(const net::ConnectionPtr& connection) {
+void ControllerConnection::OnOpen(const net::ConnectionPtr& connection) {
   connection_ = connection;
   char host[256] = {};
   gethostname(host, sizeof host - 1);
@@ -95,7 +95,7 @@ void ControllerLink::OnOpen(const net::ConnectionPtr& connection) {
   if (!sent.ok()) connection->Abort();
 }
 
-void ControllerLink::OnFrame(std::string_view payload) {
+void ControllerConnection::OnFrame(std::string_view payload) {
   Result<wire::ControllerFrame> frame = wire::DecodeFromController(self_.options.job, payload);
   if (!frame.ok()) {
     log_->Write(LogLevel::kWarning, LogLine("frame_refused", {{"why", frame.status().message()}}));
@@ -105,7 +105,7 @@ void ControllerLink::OnFrame(std::string_view payload) {
   if (thread_.has_core()) thread_.Step(core::FromController{frame->header, std::move(frame->message)});
 }
 
-void ControllerLink::OnJoinReply(const core::Header& header, const core::JoinReply& reply) {
+void ControllerConnection::OnJoinReply(const core::Header& header, const core::JoinReply& reply) {
   if (thread_.has_core()) {
     // A controller that was replaced and does not know it: the one that replaced it will be found.
     if (header.term < thread_.core().term()) return connection_->Abort();
@@ -129,7 +129,7 @@ void ControllerLink::OnJoinReply(const core::Header& header, const core::JoinRep
   changed_.NotifyAll();
 }
 
-void ControllerLink::ForwardReports() {
+void ControllerConnection::ForwardReports() {
   const net::ConnectionPtr connection = connection_;
   if (!reports_ || !connection || !thread_.has_core()) return;
   const core::Header header{thread_.core().term(), thread_.core().generation(), self_.options.rank,
@@ -140,7 +140,7 @@ void ControllerLink::ForwardReports() {
   });
 }
 
-void ControllerLink::Send(Generation generation, const core::AgentMessage& message) {
+void ControllerConnection::Send(Generation generation, const core::AgentMessage& message) {
   if (!connection_) return;
   KINTSUGI_CHECK(thread_.has_core(), "a rank that has not joined has nothing to say");
   ForwardReports();  // first: the controller that hears of a step has its reports
@@ -149,7 +149,7 @@ void ControllerLink::Send(Generation generation, const core::AgentMessage& messa
   if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"why", sent.message()}}));
 }
 
-void ControllerLink::Stop() {
+void ControllerConnection::Stop() {
   if (client_) client_->Stop();
 }
 

@@ -1,9 +1,9 @@
-// ControllerLink: the connection to the controller: made, joined, made again when it is lost, and the messages
+// ControllerConnection: the connection to the controller: made, joined, made again when it is lost, and the messages
 // on it.
 //
 // Threads: the agent's; Prepare comes before it is told to Connect, AwaitJoined and EndJoin are for any.
 // Ownership: the client and its connection.
-// Errors: AwaitJoined: as Agent::Join says. What ends the run later goes to LinkEnds.
+// Errors: AwaitJoined: as Agent::Join says. What ends the run later goes to ConnectionEnds.
 // Invariants: a rank joins once; from then on the link says which life of it speaks.
 #pragma once
 
@@ -22,22 +22,22 @@
 
 namespace kintsugi {
 
-class LinkEnds {
+class ConnectionEnds {
  public:
   // There will be no controller, or it will not have this rank: the run is over here.
   virtual void OnRunLost(const std::string& why) = 0;
 
  protected:
-  ~LinkEnds() = default;
+  ~ConnectionEnds() = default;
 };
 
-class ControllerLink {
+class ControllerConnection {
  public:
-  ControllerLink(Membership& self, RankPage& page, Inbox& inbox, StoreClient& store, AgentThread& thread,
-                 std::shared_ptr<LogSink> log)
+  ControllerConnection(Membership& self, RankPage& page, Inbox& inbox, StoreClient& store, AgentThread& thread,
+                       std::shared_ptr<LogSink> log)
       : self_(self), page_(page), inbox_(inbox), store_(store), thread_(thread), log_(std::move(log)) {}
 
-  Status Prepare(const std::shared_ptr<const net::Secret>& secret, LinkEnds& ends);
+  Status Prepare(const std::shared_ptr<const net::Secret>& secret, ConnectionEnds& ends);
   void Connect();
   Status AwaitJoined();
   // A caller that still waits to join hears this.
@@ -66,7 +66,7 @@ class ControllerLink {
   StoreClient& store_;
   AgentThread& thread_;
   const std::shared_ptr<LogSink> log_;
-  LinkEnds* ends_ = nullptr;  // constant from Prepare on
+  ConnectionEnds* ends_ = nullptr;  // constant from Prepare on
   std::unique_ptr<net::Client> client_;
   net::ConnectionPtr connection_;
   std::optional<ReportReader> reports_;  // only where no launcher reads the page

@@ -1,5 +1,5 @@
 // What is known of a run so far, and how fast it goes.
-#include "runtime/launcher/run_record.h"
+#include "runtime/launcher/run_account.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ core::Transition To(Phase from, Phase to, uint64_t generation) {
 PageView At(uint64_t step, TimePoint at) { return {1, 0, PackProgress(step, TrainPhase::kForward), at}; }
 
 struct Record : ::testing::Test {
-  RunRecord record{TwoRanks(), Generation(), kBegin};
+  RunAccount record{TwoRanks(), Generation(), kBegin};
 };
 
 TEST_F(Record, ALifeHasOneEnd) {
@@ -105,16 +105,16 @@ TEST_F(Record, ARunStartsAndEndsOnce) {
   EXPECT_EQ(result.end, kBegin + 10s);
 }
 
-TEST(RunRecord, WhereARunGoesOnFromIsACheckpoint) {
+TEST(RunAccount, WhereARunGoesOnFromIsACheckpoint) {
   core::Policy policy = TwoRanks();
   policy.resume_step = Step(40);
   policy.resume_directory = "saves/step-40";
-  const RunRecord record(policy, Generation(), kBegin);
+  const RunAccount record(policy, Generation(), kBegin);
   ASSERT_EQ(record.checkpoints().size(), 1u);
   ASSERT_TRUE(record.result().saves.newest);
   EXPECT_EQ(record.result().saves.newest->checkpoint.step, Step(40));
   policy.takes_over = true;  // it is told by the leader before
-  EXPECT_TRUE(RunRecord(policy, Generation(), kBegin).checkpoints().empty());
+  EXPECT_TRUE(RunAccount(policy, Generation(), kBegin).checkpoints().empty());
 }
 
 TEST(SampleRate, FollowsWhatPasses) {

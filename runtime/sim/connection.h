@@ -1,4 +1,4 @@
-// Link: one connection of an agent to a controller, as data.
+// Connection: one connection of an agent to a controller, as data.
 //
 // Threads: none.
 // Ownership: the network's; one that was lost stays there, a part that refers to it holds a plain pointer.
@@ -24,7 +24,7 @@ struct Direction {
   std::vector<std::string> held;  // arrived at a cut; an empty frame is the end of the connection
 };
 
-struct Link {
+struct Connection {
   Process* process = nullptr;
   Rank rank;
   Incarnation incarnation;  // of the life that it speaks for, once joined

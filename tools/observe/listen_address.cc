@@ -1,10 +1,10 @@
-#include "tools/observe/place.h"
+#include "tools/observe/listen_address.h"
 
 #include <charconv>
 
 namespace kintsugi::observe {
 
-Result<ListenPlace> ParsePlace(const std::string& option, const std::string& text) {
+Result<ListenAddress> ParseListenAddress(const std::string& option, const std::string& text) {
   const size_t colon = text.rfind(':');
   std::string address = colon == std::string::npos ? "" : text.substr(0, colon);
   if (address.size() > 2 && address.front() == '[' && address.back() == ']')
@@ -15,7 +15,7 @@ Result<ListenPlace> ParsePlace(const std::string& option, const std::string& tex
   if (error != std::errc() || end != digits.data() + digits.size() || port > 65535)
     return Status(StatusCode::kInvalidArgument,
                   option + " '" + text + "' is not [ADDR:]PORT, as in 9400, 0.0.0.0:9400 or [::1]:9400");
-  ListenPlace place;
+  ListenAddress place;
   if (!address.empty()) place.address = address;
   place.port = static_cast<uint16_t>(port);
   return place;

@@ -1,12 +1,12 @@
-#include "runtime/sim/link_faults.h"
+#include "runtime/sim/connection_faults.h"
 
 #include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi::sim {
 
-bool LinkFaults::Strike(const PlannedFault& fault, Process* p) {
-  if (!p || !p->core || !p->link) return false;
+bool ConnectionFaults::Strike(const PlannedFault& fault, Process* p) {
+  if (!p || !p->core || !p->connection) return false;
   const Rank rank(fault.rank);
   const auto disturb = [&](bool lasting) {
     lasting ? world_.losses.Late(fault.rank) : world_.losses.Disturb(fault.rank);
@@ -17,17 +17,18 @@ bool LinkFaults::Strike(const PlannedFault& fault, Process* p) {
       const bool lasting = fault.type == FaultType::kLongGap;
       disturb(lasting);
       network_.Cut(rank, true, true, lasting ? world_.Between(1'500'000, 4'000'000) : world_.Between(3000, 700'000));
-      network_.Reset(p->link, world_.Between(50, 3000), world_.Between(50, 3000));
+      network_.Reset(p->connection, world_.Between(50, 3000), world_.Between(50, 3000));
       return true;
     }
     case FaultType::kHalfOpenHere:  // the controller's end is gone, the agent finds out later
       disturb(fault.lasting);
-      network_.Reset(p->link, fault.lasting ? world_.Between(2'000'000, 4'000'000) : world_.Between(1000, 350'000),
+      network_.Reset(p->connection,
+                     fault.lasting ? world_.Between(2'000'000, 4'000'000) : world_.Between(1000, 350'000),
                      world_.Between(50, 3000));
       return true;
     case FaultType::kHalfOpenThere:  // the agent's end is gone and it comes again; the controller finds out by that
       disturb(false);
-      network_.Reset(p->link, world_.Between(50, 3000), world_.Between(2'000'000, 4'000'000));
+      network_.Reset(p->connection, world_.Between(50, 3000), world_.Between(2'000'000, 4'000'000));
       return true;
     case FaultType::kCutUp:
     case FaultType::kCutDown:
@@ -53,7 +54,7 @@ bool LinkFaults::Strike(const PlannedFault& fault, Process* p) {
 }
 
 // Frames that somebody puts on a rank's connection. None of them may have any effect.
-bool LinkFaults::SendBadFrame(Process* p, int kind) {
+bool ConnectionFaults::SendBadFrame(Process* p, int kind) {
   const Header own{p->core->term(), p->core->generation(), p->rank, p->incarnation};
   const FaultReport fault{.kind = FaultKind::kMemoryHigh, .text = "forged", .since = world_.Now()};
   std::string frame;
@@ -85,7 +86,7 @@ bool LinkFaults::SendBadFrame(Process* p, int kind) {
                        AgentMessage(FaultReport{.kind = FaultKind::kException, .text = "late", .since = world_.Now()}));
       break;
   }
-  network_.Put(p->link, true, frame);
+  network_.Put(p->connection, true, frame);
   return true;
 }
 

@@ -1,4 +1,4 @@
-// RunRecord: what is known of a run so far: how it stands, each rank's newest process as its page shows it, and all
+// RunAccount: what is known of a run so far: how it stands, each rank's newest process as its page shows it, and all
 // that its result holds. The leader writes it, for processes of one host or of several.
 //
 // Threads: none; pure: instants come in as arguments.
@@ -20,10 +20,10 @@
 
 namespace kintsugi {
 
-class RunRecord {
+class RunAccount {
  public:
   // `running`: with a run that is taken over, the newest generation in which all ranks were in their loops.
-  RunRecord(const core::Policy& policy, Generation running, TimePoint now);
+  RunAccount(const core::Policy& policy, Generation running, TimePoint now);
 
   // How it stands. Started: the controller has begun. Ended: nothing goes to the controller any more.
   bool started() const { return started_; }

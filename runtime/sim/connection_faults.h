@@ -1,4 +1,4 @@
-// LinkFaults: what a fault does to a rank's connection and its road, and frames that do not belong.
+// ConnectionFaults: what a fault does to a rank's connection and its road, and frames that do not belong.
 //
 // Threads: none.
 // Ownership: of nothing.
@@ -11,9 +11,9 @@
 
 namespace kintsugi::sim {
 
-class LinkFaults {
+class ConnectionFaults {
  public:
-  LinkFaults(World& world, Network& network) : world_(world), network_(network) {}
+  ConnectionFaults(World& world, Network& network) : world_(world), network_(network) {}
 
   // Whether it is one of these, and there was something to strike. `p`: the rank's process, where it lives.
   bool Strike(const PlannedFault& fault, Process* p);
