@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kDigestFileBytesMax = uint64_t{1} << 30;
 
-std::optional<uint64_t> FromHex(const std::string& text) {
+std::optional<uint64_t> FromHex(std::string_view text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
   if (error != std::errc() || end != text.data() + text.size() || text.size() != 16) return std::nullopt;
@@ -26,13 +26,12 @@ Result<DigestsByKey> FromJson(const std::string& path) {
                           .remedy = "make it with kintsugi ckpt show --digests CHECKPOINT"};
   KINTSUGI_ASSIGN_OR_RETURN(const std::string text,
                             checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), path, kDigestFileBytesMax));
-  KINTSUGI_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(text, source));
-  const JsonField root(document, source);
-  KINTSUGI_ASSIGN_OR_RETURN(const JsonField list, root.Get("tensors"));
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> tensors, list.List());
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, source));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> tensors, document.Root().ListOf("tensors"));
   DigestsByKey digests;
   for (const JsonField& tensor : tensors) {
-    std::string key, sum;
+    std::string key;
+    std::string_view sum;
     KINTSUGI_RETURN_IF_ERROR(tensor.Read("key", &key));
     if (tensor.Find("alias_of")) continue;
     KINTSUGI_RETURN_IF_ERROR(tensor.Read("digest", &sum));

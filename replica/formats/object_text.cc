@@ -2,6 +2,8 @@
 
 #include <openssl/evp.h>
 
+#include <nlohmann/json.hpp>
+
 #include "callbacks/state/key.h"
 #include "runtime/base/json.h"
 
@@ -32,11 +34,11 @@ static Status ReadJson(const JsonField& field, PathPart* part) {
 Result<CatalogObject> ObjectFromText(const std::string& key, const std::string& text) {
   const JsonSource source{.place = "object '" + PrintableKey(key) + "'", .code = StatusCode::kDataLoss};
   const auto bad = [&](const std::string& what) { return source.Refuse(what); };
-  KINTSUGI_ASSIGN_OR_RETURN(const Json document, ParseJson(text, source));
-  const JsonField root(document, source);
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, source));
+  const JsonField root = document.Root();
   CatalogObject object;
   object.key = key;
-  std::string form, encoded;
+  std::string_view form, encoded;
   uint64_t wanted = 0;
   KINTSUGI_RETURN_IF_ERROR(root.Read("form", &form, "data", &encoded, "bytes", &wanted));
   bool known = false;

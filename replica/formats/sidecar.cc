@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "replica/save/json_fields.h"
 #include "replica/save/json_tensor_sums.h"
 #include "replica/save/names.h"
+#include "replica/save/seal.h"
 
 namespace kintsugi::formats {
 
 using checkpoint::BlockCount;
 using checkpoint::Checksum;
-using checkpoint::Fields;
 using checkpoint::FileSystem;
 using checkpoint::kBlockBytes;
 using Json = nlohmann::json;
@@ -34,16 +33,29 @@ bool IsInside(const std::string& name) {
   return true;
 }
 
+Result<WrittenFile> ReadFile(const JsonField& entry) {
+  WrittenFile file;
+  std::string_view blocks;
+  KINTSUGI_RETURN_IF_ERROR(entry.Read("name", AtMost(&file.name, kNameBytesMax), "bytes",
+                                      AtMost(&file.size_bytes, INT64_MAX), "blocks", &blocks));
+  if (!IsInside(file.name)) return entry.Fail("a name leads out of the folder");
+  auto checksums = checkpoint::ChecksumsFromHex(blocks);
+  if (!checksums || checksums->size() != BlockCount(file.size_bytes))
+    return entry.Fail("its checksums are not one for each block");
+  file.blocks = std::move(*checksums);
+  return file;
+}
+
 // Of the files that are listed, so that none leads out of the folder.
-std::vector<std::string> SideFilesOf(const std::vector<WrittenFile>& files, Fields& fields) {
-  std::vector<std::string> side_files = fields.Texts("side_files", kNameBytesMax);
+Result<std::vector<std::string>> ReadSideFiles(const JsonField& list, const std::vector<WrittenFile>& files) {
+  KINTSUGI_ASSIGN_OR_RETURN(std::vector<std::string> side_files, list.Texts(kNameBytesMax));
   const auto is_listed = [&](const std::string& name) {
     return !name.empty() &&
            std::any_of(files.begin(), files.end(), [&](const WrittenFile& file) { return file.name == name; });
   };
-  if (std::all_of(side_files.begin(), side_files.end(), is_listed)) return side_files;
-  fields.Refuse("names a side file that is none of its files");
-  return {};
+  if (!std::all_of(side_files.begin(), side_files.end(), is_listed))
+    return list.Fail("names a side file that is none of its files");
+  return side_files;
 }
 
 }  // namespace
@@ -65,30 +77,27 @@ std::string EncodeSidecar(const Sidecar& sidecar) {
 }
 
 Result<Sidecar> DecodeSidecar(const std::string& text, const std::string& name) {
-  KINTSUGI_ASSIGN_OR_RETURN(const checkpoint::JsonDocument document, checkpoint::Unseal(text, name));
-  Status mistake;
-  Fields fields = document.Root(&mistake);
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument document, checkpoint::Unseal(text, name));
+  const JsonField body = document.Root();
+  uint64_t schema = 0, block_bytes = 0;
+  std::string_view checksum;
   Sidecar sidecar;
-  if (fields.Unsigned("schema", kSchema) != kSchema) fields.Refuse("its schema is another one");
-  sidecar.format = fields.Text("format", 64);
-  sidecar.step = fields.Unsigned("step", UINT64_MAX);
-  if (fields.Text("checksum", 64) != checkpoint::kChecksumName) fields.Refuse("its checksums are of another kind");
-  if (fields.Unsigned("block_bytes", kBlockBytes) != kBlockBytes) fields.Refuse("its blocks have another size");
-  for (Fields& entry : fields.Objects("files")) {
-    WrittenFile file;
-    file.name = entry.Text("name", kNameBytesMax);
-    file.size_bytes = entry.Unsigned("bytes", INT64_MAX);
-    const auto blocks = checkpoint::ChecksumsFromHex(entry.Text("blocks", kBytesMax));
-    if (!IsInside(file.name)) entry.Refuse("a name leads out of the folder");
-    if (!blocks || blocks->size() != BlockCount(file.size_bytes))
-      entry.Refuse("its checksums are not one for each block");
-    else
-      file.blocks = *blocks;
+  KINTSUGI_RETURN_IF_ERROR(body.Read("schema", &schema));
+  if (schema != kSchema) return body.Fail("its schema is another one");
+  KINTSUGI_RETURN_IF_ERROR(
+      body.Read("format", AtMost(&sidecar.format, 64), "step", &sidecar.step, "checksum", &checksum));
+  if (checksum != checkpoint::kChecksumName) return body.Fail("its checksums are of another kind");
+  KINTSUGI_RETURN_IF_ERROR(body.Read("block_bytes", &block_bytes));
+  if (block_bytes != kBlockBytes) return body.Fail("its blocks have another size");
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> files, body.ListOf("files"));
+  for (const JsonField& entry : files) {
+    KINTSUGI_ASSIGN_OR_RETURN(WrittenFile file, ReadFile(entry));
     sidecar.files.push_back(std::move(file));
   }
-  if (fields.Has("side_files")) sidecar.side_files = SideFilesOf(sidecar.files, fields);
-  sidecar.tensor_sums = checkpoint::GetTensorSums(&fields);
-  if (!mistake.ok()) return mistake;
+  if (const auto list = body.Find("side_files")) {
+    KINTSUGI_ASSIGN_OR_RETURN(sidecar.side_files, ReadSideFiles(*list, sidecar.files));
+  }
+  KINTSUGI_RETURN_IF_ERROR(checkpoint::ReadTensorSums(body, &sidecar.tensor_sums));
   return sidecar;
 }
 

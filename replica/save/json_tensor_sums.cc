@@ -1,5 +1,7 @@
 #include "replica/save/json_tensor_sums.h"
 
+#include <nlohmann/json.hpp>
+
 #include "replica/save/checksum.h"
 
 namespace kintsugi::checkpoint {
@@ -18,29 +20,36 @@ void PutTensorSums(const std::vector<TensorSum>& sums, nlohmann::json* body) {
         {{"key", tensor.key}, {"dtype", DTypeName(tensor.dtype)}, {"shape", tensor.shape}, {"sum", ToHex(tensor.sum)}});
 }
 
-uint64_t GetSum(Fields* fields) {
-  const auto sum = ChecksumsFromHex(fields->Text("sum", 16));
-  if (sum && sum->size() == 1) return sum->front();
-  fields->Refuse("has a sum that is not 16 hex digits");
-  return 0;
+Status ReadJson(const JsonField& field, SumAsHex sum) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string_view text, field.Text());
+  const auto read = ChecksumsFromHex(text);
+  if (!read || read->size() != 1) return field.Fail("is a sum that is not 16 hex digits");
+  *sum.into = read->front();
+  return Status::Ok();
 }
 
-std::vector<TensorSum> GetTensorSums(Fields* fields) {
-  std::vector<TensorSum> sums;
-  if (!fields->Has("tensor_sum") || fields->Text("tensor_sum", 64) != kTensorSumName) return sums;
-  for (Fields& entry : fields->Objects("tensors")) {
+Status ReadJson(const JsonField& field, DTypeByName dtype) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string_view name, field.Text());
+  const auto known = DTypeFromName(name);
+  if (!known) return field.Fail("is an unknown dtype");
+  *dtype.into = *known;
+  return Status::Ok();
+}
+
+Status ReadTensorSums(const JsonField& body, std::vector<TensorSum>* sums) {
+  std::string_view kind;
+  KINTSUGI_RETURN_IF_ERROR(body.ReadIfAny("tensor_sum", &kind));
+  if (kind != kTensorSumName) return Status::Ok();
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> entries, body.ListOf("tensors"));
+  sums->reserve(entries.size());
+  for (const JsonField& entry : entries) {
     TensorSum tensor;
-    tensor.key = entry.Text("key", kKeyBytesMax);
-    const auto dtype = DTypeFromName(entry.Text("dtype", 32));
-    if (!dtype) entry.Refuse("has an unknown dtype");
-    tensor.dtype = dtype.value_or(DType::kUInt8);
-    tensor.shape = entry.Numbers("shape", kDimensionsMax);
-    tensor.sum = GetSum(&entry);
-    if (!sums.empty() && sums.back().key >= tensor.key) entry.Refuse("is not behind the key before it");
-    if (!entry.ok()) return {};
-    sums.push_back(std::move(tensor));
+    KINTSUGI_RETURN_IF_ERROR(entry.Read("key", AtMost(&tensor.key, kKeyBytesMax), "dtype", DTypeByName{&tensor.dtype},
+                                        "shape", AtMost(&tensor.shape, kDimensionsMax), "sum", SumAsHex{&tensor.sum}));
+    if (!sums->empty() && sums->back().key >= tensor.key) return entry.Fail("is not behind the key before it");
+    sums->push_back(std::move(tensor));
   }
-  return sums;
+  return Status::Ok();
 }
 
 }  // namespace kintsugi::checkpoint

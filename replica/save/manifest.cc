@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "replica/save/json_fields.h"
 #include "replica/save/json_tensor_sums.h"
 #include "replica/save/names.h"
+#include "replica/save/seal.h"
 
 namespace kintsugi::checkpoint {
 namespace {
@@ -66,88 +66,126 @@ void PutIdentity(const char* kind, const Identity& identity, Json* json) {
   (*json)["world_size"] = identity.world_size;
 }
 
-Identity GetIdentity(const char* kind, Fields* body) {
-  if (body->Unsigned("schema", UINT64_MAX) != kSchema)
-    body->Refuse("is of another schema than " + std::to_string(kSchema));
-  if (body->Text("kind", 64) != kind) body->Refuse("is not of kind '" + std::string(kind) + "'");
-  if (body->Text("checksum", 64) != kChecksumName)
-    body->Refuse("uses another checksum than " + std::string(kChecksumName));
-  if (body->Unsigned("block_bytes", UINT64_MAX) != kBlockBytes) body->Refuse("uses blocks of another size");
-  Identity identity;
-  identity.job = body->Text("job", kJobBytesMax);
-  identity.step = Step(body->Unsigned("step", UINT64_MAX));
-  identity.generation = Generation(body->Unsigned("generation", UINT64_MAX));
-  identity.world_size = body->Int("world_size", kWorldSizeMax);
-  return identity;
+Status ReadIdentity(const JsonField& body, const char* kind, Identity* identity) {
+  uint64_t schema = 0, block_bytes = 0;
+  std::string_view own_kind, checksum;
+  KINTSUGI_RETURN_IF_ERROR(body.Read("schema", &schema));
+  if (schema != kSchema) return body.Fail("is of another schema than " + std::to_string(kSchema));
+  KINTSUGI_RETURN_IF_ERROR(body.Read("kind", &own_kind));
+  if (own_kind != kind) return body.Fail("is not of kind '" + std::string(kind) + "'");
+  KINTSUGI_RETURN_IF_ERROR(body.Read("checksum", &checksum));
+  if (checksum != kChecksumName) return body.Fail("uses another checksum than " + std::string(kChecksumName));
+  KINTSUGI_RETURN_IF_ERROR(body.Read("block_bytes", &block_bytes));
+  if (block_bytes != kBlockBytes) return body.Fail("uses blocks of another size");
+  return body.Read("job", AtMost(&identity->job, kJobBytesMax), "step", &identity->step, "generation",
+                   &identity->generation, "world_size", AtMost(&identity->world_size, kWorldSizeMax));
 }
 
-std::string GetFile(const char* name, Fields* fields) {
-  std::string file(fields->Text(name, kFileNameMax));
-  if (fields->ok() && !IsPlainName(file)) fields->Refuse("names a file that is not plainly inside the folder");
-  return file;
+// The most that the number of a rank can be.
+uint64_t RankMax(const Identity& identity) { return static_cast<uint64_t>(std::max(0, identity.world_size - 1)); }
+
+// The name of a file in the checkpoint's folder.
+struct PlainName {
+  std::string* into;
+};
+Status ReadJson(const JsonField& field, PlainName name) {
+  KINTSUGI_RETURN_IF_ERROR(ReadJson(field, AtMost(name.into, kFileNameMax)));
+  return IsPlainName(*name.into) ? Status::Ok() : field.Fail("names a file that is not plainly inside the folder");
 }
 
-Extent GetExtent(const std::string& file, uint64_t file_bytes, Fields* fields) {
-  Extent extent;
-  extent.file = file;
-  extent.offset = fields->Unsigned("offset", file_bytes);
-  extent.size_bytes = fields->Unsigned("size_bytes", file_bytes - std::min(file_bytes, extent.offset));
-  auto blocks = ChecksumsFromHex(fields->Text("blocks", kPartBytesMax));
-  if (!blocks || blocks->size() != BlockCount(extent.size_bytes))
-    fields->Refuse("does not have one checksum for each block");
-  else
-    extent.blocks = std::move(*blocks);
-  if (fields->Text("digest", 16) != ToHex(DigestOf(extent.blocks)))
-    fields->Refuse("has a digest that is not that of its blocks");
-  if (!fields->Has("sub_blocks")) return extent;
-  auto sub_blocks = ChecksumsFromHex(fields->Text("sub_blocks", kPartBytesMax));
-  if (!sub_blocks || sub_blocks->size() != SubBlockCount(extent.size_bytes))
-    fields->Refuse("does not have one checksum for each part of " + std::to_string(kSubBlockBytes) + " bytes");
-  else
-    extent.sub_blocks = std::move(*sub_blocks);
-  return extent;
+struct Checksums {
+  std::vector<Checksum>* into;
+  uint64_t count;
+  uint64_t bytes_each;
+};
+Status ReadJson(const JsonField& field, Checksums checksums) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string_view text, field.Text(kPartBytesMax));
+  auto read = ChecksumsFromHex(text);
+  if (!read || read->size() != checksums.count)
+    return field.Fail("does not have one checksum for each part of " + std::to_string(checksums.bytes_each) + " bytes");
+  *checksums.into = std::move(*read);
+  return Status::Ok();
 }
 
-StoredTensor GetTensor(const StoredShard& shard, Fields* fields) {
-  StoredTensor stored;
+Status ReadExtent(const JsonField& field, const std::string& file, uint64_t file_bytes, Extent* extent) {
+  extent->file = file;
+  KINTSUGI_RETURN_IF_ERROR(field.Read("offset", AtMost(&extent->offset, file_bytes)));
+  KINTSUGI_RETURN_IF_ERROR(field.Read("size_bytes", AtMost(&extent->size_bytes, file_bytes - extent->offset)));
+  std::string_view digest;
+  KINTSUGI_RETURN_IF_ERROR(field.Read(
+      "blocks", Checksums{&extent->blocks, BlockCount(extent->size_bytes), kBlockBytes}, "digest", &digest));
+  if (digest != ToHex(DigestOf(extent->blocks))) return field.Fail("has a digest that is not that of its blocks");
+  return field.ReadIfAny("sub_blocks",
+                         Checksums{&extent->sub_blocks, SubBlockCount(extent->size_bytes), kSubBlockBytes});
+}
+
+struct RangeAsPair {
+  std::optional<FlatRange>* into;
+};
+Status ReadJson(const JsonField& field, RangeAsPair range) {
+  std::vector<int64_t> ends;
+  KINTSUGI_RETURN_IF_ERROR(ReadJson(field, AtMost(&ends, 2)));
+  if (ends.size() != 2) return field.Fail("is a flattened range without start and stop");
+  *range.into = FlatRange{ends[0], ends[1]};
+  return Status::Ok();
+}
+
+Status ReadTensor(const JsonField& field, const StoredShard& shard, StoredTensor* into) {
+  StoredTensor& stored = *into;
   ShardedTensor& t = stored.tensor;
-  t.key = fields->Text("key", kKeyBytesMax);
-  const auto dtype = DTypeFromName(fields->Text("dtype", 32));
-  if (!dtype) fields->Refuse("has an unknown dtype");
-  t.dtype = dtype.value_or(DType::kUInt8);
-  t.global_shape = fields->Numbers("global_shape", kDimensionsMax);
-  t.local_shape = fields->Numbers("local_shape", kDimensionsMax);
-  t.global_offset = fields->Numbers("global_offset", kDimensionsMax);
   t.layout = shard.layout;
-  if (fields->Has("flattened_range")) {
-    const auto range = fields->Numbers("flattened_range", 2);
-    if (range.size() == 2)
-      t.flattened_range = FlatRange{range[0], range[1]};
-    else
-      fields->Refuse("has a flattened range without start and stop");
+  KINTSUGI_RETURN_IF_ERROR(field.Read(
+      "key", AtMost(&t.key, kKeyBytesMax), "dtype", DTypeByName{&t.dtype}, "global_shape",
+      AtMost(&t.global_shape, kDimensionsMax), "local_shape", AtMost(&t.local_shape, kDimensionsMax), "global_offset",
+      AtMost(&t.global_offset, kDimensionsMax)));
+  KINTSUGI_RETURN_IF_ERROR(field.ReadIfAny("flattened_range", RangeAsPair{&t.flattened_range}));
+  KINTSUGI_RETURN_IF_ERROR(field.ReadIfAny("replica_id", AtMost(&t.replica_id, kDimensionsMax)));
+  if (const auto aliases = field.Find("aliases")) {
+    KINTSUGI_ASSIGN_OR_RETURN(stored.aliases, aliases->Texts(kKeyBytesMax));
   }
-  if (fields->Has("replica_id")) t.replica_id = fields->Numbers("replica_id", kDimensionsMax);
-  if (fields->Has("aliases")) stored.aliases = fields->Texts("aliases", kKeyBytesMax);
-  if (fields->Has("sum")) stored.sum = GetSum(fields);
-  stored.extent = GetExtent(shard.file, shard.file_bytes, fields);
-  if (!fields->ok()) return stored;
-  if (const Status valid = ValidateShard(t); !valid.ok())
-    fields->Refuse(valid.message());
-  else if (t.ByteCount() != stored.extent.size_bytes)
-    fields->Refuse("stores " + std::to_string(stored.extent.size_bytes) + " bytes for " + Describe(t));
-  return stored;
+  if (const auto sum = field.Find("sum")) KINTSUGI_RETURN_IF_ERROR(ReadJson(*sum, SumAsHex{&stored.sum.emplace()}));
+  KINTSUGI_RETURN_IF_ERROR(ReadExtent(field, shard.file, shard.file_bytes, &stored.extent));
+  if (const Status valid = ValidateShard(t); !valid.ok()) return field.Fail(valid.message());
+  if (t.ByteCount() != stored.extent.size_bytes)
+    return field.Fail("stores " + std::to_string(stored.extent.size_bytes) + " bytes for " + Describe(t));
+  return Status::Ok();
 }
 
-StoredShard GetShard(int world_size, Fields* fields) {
-  StoredShard shard;
-  shard.layout = fields->Int("layout", kLayoutMax);
-  shard.holders = fields->Ranks("holders", world_size);
-  shard.file = GetFile("file", fields);
-  shard.file_bytes = fields->Unsigned("file_bytes", INT64_MAX);
-  auto tensors = fields->Objects("tensors");
-  shard.tensors.reserve(tensors.size());
-  for (Fields& tensor : tensors) shard.tensors.push_back(GetTensor(shard, &tensor));
-  return shard;
+Status ReadShard(const JsonField& field, int world_size, StoredShard* shard) {
+  KINTSUGI_RETURN_IF_ERROR(field.Read("layout", AtMost(&shard->layout, kLayoutMax), "holders",
+                                      RanksBelow{&shard->holders, world_size}, "file", PlainName{&shard->file},
+                                      "file_bytes", AtMost(&shard->file_bytes, INT64_MAX)));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> tensors, field.ListOf("tensors"));
+  shard->tensors.reserve(tensors.size());
+  for (const JsonField& tensor : tensors)
+    KINTSUGI_RETURN_IF_ERROR(ReadTensor(tensor, *shard, &shard->tensors.emplace_back()));
+  return Status::Ok();
+}
+
+Status ReadObjects(const JsonField& body, Part* part) {
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> entries, body.ListOf("objects"));
+  if (entries.empty()) return Status::Ok();
+  KINTSUGI_RETURN_IF_ERROR(body.Read("objects_file", PlainName{&part->objects_file}, "objects_file_bytes",
+                                     AtMost(&part->objects_file_bytes, INT64_MAX)));
+  for (const JsonField& entry : entries) {
+    StoredObjects& objects = part->objects.emplace_back();
+    KINTSUGI_RETURN_IF_ERROR(entry.Read("rank", AtMost(&objects.rank, RankMax(part->identity))));
+    KINTSUGI_RETURN_IF_ERROR(ReadExtent(entry, part->objects_file, part->objects_file_bytes, &objects.extent));
+  }
+  return Status::Ok();
+}
+
+Status ReadListedPart(const JsonField& field, const Identity& identity, ListedPart* part) {
+  return field.Read("writer", AtMost(&part->writer, RankMax(identity)), "file", PlainName{&part->file}, "file_bytes",
+                    AtMost(&part->file_bytes, kPartBytesMax), "digest", SumAsHex{&part->digest}, "holders",
+                    RanksBelow{&part->holders, identity.world_size}, "data_bytes",
+                    AtMost(&part->data_bytes, INT64_MAX));
+}
+
+Status ReadSideFile(const JsonField& field, SideFile* side) {
+  std::string file;
+  KINTSUGI_RETURN_IF_ERROR(field.Read("name", PlainName{&side->name}, "file", PlainName{&file}));
+  return ReadExtent(field, file, INT64_MAX, &side->extent);
 }
 
 }  // namespace
@@ -180,25 +218,17 @@ std::string Encode(const Part& part) {
 
 Result<Part> DecodePart(const std::string& text, const std::string& name) {
   KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument document, Unseal(text, name));
-  Status mistake;
-  Fields body = document.Root(&mistake);
+  const JsonField body = document.Root();
   Part part;
-  part.identity = GetIdentity("kintsugi-part", &body);
-  const int world_size = part.identity.world_size;
-  part.writer = Rank(body.Int("writer", std::max(0, world_size - 1)));
-  for (int64_t layout : body.Numbers("layouts", kLayoutMax)) part.layouts.push_back(static_cast<int>(layout));
-  part.has_mirrored = body.Bool("has_mirrored");
-  for (Fields& shard : body.Objects("shards")) part.shards.push_back(GetShard(world_size, &shard));
-  auto objects = body.Objects("objects");
-  if (!objects.empty()) {
-    part.objects_file = GetFile("objects_file", &body);
-    part.objects_file_bytes = body.Unsigned("objects_file_bytes", INT64_MAX);
-  }
-  for (Fields& entry : objects) {
-    const Rank rank(entry.Int("rank", std::max(0, world_size - 1)));
-    part.objects.push_back({rank, GetExtent(part.objects_file, part.objects_file_bytes, &entry)});
-  }
-  if (!mistake.ok()) return mistake;
+  KINTSUGI_RETURN_IF_ERROR(ReadIdentity(body, "kintsugi-part", &part.identity));
+  std::vector<int64_t> layouts;
+  KINTSUGI_RETURN_IF_ERROR(body.Read("writer", AtMost(&part.writer, RankMax(part.identity)), "layouts",
+                                     AtMost(&layouts, kLayoutMax), "has_mirrored", &part.has_mirrored));
+  for (const int64_t layout : layouts) part.layouts.push_back(static_cast<int>(layout));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> shards, body.ListOf("shards"));
+  for (const JsonField& entry : shards)
+    KINTSUGI_RETURN_IF_ERROR(ReadShard(entry, part.identity.world_size, &part.shards.emplace_back()));
+  KINTSUGI_RETURN_IF_ERROR(ReadObjects(body, &part));
   return part;
 }
 
@@ -225,34 +255,20 @@ std::string Encode(const Manifest& manifest) {
 
 Result<Manifest> DecodeManifest(const std::string& text, const std::string& name) {
   KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument document, Unseal(text, name));
-  Status mistake;
-  Fields body = document.Root(&mistake);
+  const JsonField body = document.Root();
   Manifest manifest;
-  manifest.identity = GetIdentity("kintsugi-checkpoint", &body);
-  manifest.moves_latest = body.Bool("moves_latest");
-  for (Fields& entry : body.Objects("parts")) {
-    ListedPart part;
-    part.writer = Rank(entry.Int("writer", std::max(0, manifest.identity.world_size - 1)));
-    part.file = GetFile("file", &entry);
-    part.file_bytes = entry.Unsigned("file_bytes", kPartBytesMax);
-    const auto digest = ChecksumsFromHex(entry.Text("digest", 16));
-    if (!digest || digest->size() != 1)
-      entry.Refuse("has no digest");
-    else
-      part.digest = digest->front();
-    part.holders = entry.Ranks("holders", manifest.identity.world_size);
-    part.data_bytes = entry.Unsigned("data_bytes", INT64_MAX);
-    manifest.parts.push_back(std::move(part));
+  KINTSUGI_RETURN_IF_ERROR(ReadIdentity(body, "kintsugi-checkpoint", &manifest.identity));
+  KINTSUGI_RETURN_IF_ERROR(body.Read("moves_latest", &manifest.moves_latest));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> parts, body.ListOf("parts"));
+  for (const JsonField& entry : parts)
+    KINTSUGI_RETURN_IF_ERROR(ReadListedPart(entry, manifest.identity, &manifest.parts.emplace_back()));
+  if (manifest.parts.empty()) return body.Fail("lists no part");
+  if (const auto side_files = body.Find("side_files")) {
+    KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> entries, side_files->List());
+    for (const JsonField& entry : entries)
+      KINTSUGI_RETURN_IF_ERROR(ReadSideFile(entry, &manifest.side_files.emplace_back()));
   }
-  if (mistake.ok() && manifest.parts.empty()) body.Refuse("lists no part");
-  if (body.Has("side_files"))
-    for (Fields& entry : body.Objects("side_files")) {
-      SideFile side{GetFile("name", &entry), {}};
-      side.extent = GetExtent(GetFile("file", &entry), INT64_MAX, &entry);
-      manifest.side_files.push_back(std::move(side));
-    }
-  manifest.tensor_sums = GetTensorSums(&body);
-  if (!mistake.ok()) return mistake;
+  KINTSUGI_RETURN_IF_ERROR(ReadTensorSums(body, &manifest.tensor_sums));
   return manifest;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/launcher/control_words.h"
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "runtime/base/json.h"
 
@@ -11,35 +12,32 @@ using nlohmann::json;
 
 Status Wrong(const std::string& what) { return {StatusCode::kInvalidArgument, "the request " + what}; }
 
-Result<std::string> TextOf(const json& object, const char* field) {
-  const auto found = object.find(field);
-  if (found == object.end()) return std::string();
-  if (!found->is_string())
-    return Wrong("has a \"" + std::string(field) + "\" that is a JSON " + found->type_name() + ": it must be a string");
-  return found->get<std::string>();
+// As JSON calls it.
+std::string KindOf(const JsonField& field) { return "a JSON " + std::string(field.Kind()); }
+
+Status ReadText(const JsonField& request, const char* name, std::string* into) {
+  const auto field = request.Find(name);
+  if (!field || ReadJson(*field, into).ok()) return Status::Ok();
+  return Wrong("has a \"" + std::string(name) + "\" that is " + KindOf(*field) + ": it must be a string");
 }
 
 }  // namespace
 
 Result<ControlWords> ReadControlWords(std::string_view request) {
-  const Result<json> document = ParseJson(request);
+  const auto document = JsonDocument::Parse(request);
   if (!document.ok()) return Wrong("is not JSON in UTF-8; " + document.status().message());
-  const json& parsed = *document;
-  if (!parsed.is_object())
-    return Wrong(std::string("is a JSON ") + parsed.type_name() +
-                 ": it must be an object, as in {\"command\": \"status\"}");
+  const JsonField root = document->Root();
+  if (!root.IsObject())
+    return Wrong("is " + KindOf(root) + ": it must be an object, as in {\"command\": \"status\"}");
   ControlWords words;
-  KINTSUGI_ASSIGN_OR_RETURN(words.command, TextOf(parsed, "command"));
-  KINTSUGI_ASSIGN_OR_RETURN(words.spec, TextOf(parsed, "spec"));
-  if (const auto wait = parsed.find("wait"); wait != parsed.end()) {
-    if (!wait->is_boolean())
-      return Wrong(std::string("has a \"wait\" that is a JSON ") + wait->type_name() + ": it must be a boolean");
-    words.wait = wait->get<bool>();
-  }
-  if (const auto rank = parsed.find("rank"); rank != parsed.end()) {
-    if (!rank->is_number_integer() || *rank < 0 || *rank > std::numeric_limits<int32_t>::max())
-      return Wrong("has a \"rank\" that is no rank: it must be a number from 0");
-    words.rank = Rank(rank->get<int32_t>());
+  KINTSUGI_RETURN_IF_ERROR(ReadText(root, "command", &words.command));
+  KINTSUGI_RETURN_IF_ERROR(ReadText(root, "spec", &words.spec));
+  if (const auto wait = root.Find("wait"); wait && !ReadJson(*wait, &words.wait).ok())
+    return Wrong("has a \"wait\" that is " + KindOf(*wait) + ": it must be a boolean");
+  if (const auto rank = root.Find("rank")) {
+    const auto number = rank->Integer(0, std::numeric_limits<int32_t>::max());
+    if (!number.ok()) return Wrong("has a \"rank\" that is no rank: it must be a number from 0");
+    words.rank = Rank(static_cast<int32_t>(*number));
   }
   return words;
 }

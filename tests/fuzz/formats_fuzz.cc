@@ -6,7 +6,7 @@
 #include "replica/formats/paddle/metadata.h"
 #include "replica/formats/sidecar.h"
 #include "replica/formats/values.h"
-#include "replica/save/json_fields.h"
+#include "replica/save/seal.h"
 #include "replica/save/manifest.h"
 #include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -45,9 +45,9 @@ Result<std::string> ReadInput(const std::string& file) {
   return text;
 }
 
-Result<nlohmann::json> ReadDocument(const std::string& file) {
+Result<JsonDocument> ReadDocument(const std::string& file) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::string text, ReadInput(file));
-  return ParseJson(text);
+  return JsonDocument::Parse(text);
 }
 
 int Say(const std::string& text) {

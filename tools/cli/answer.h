@@ -25,7 +25,7 @@ void AddAnswerForm(CLI::App& command, AnswerForm& form);
 Result<std::string> ReadInput(const std::string& file);
 // "FILE" or "standard input", for messages.
 std::string PlaceOf(const std::string& file);
-Result<nlohmann::json> ReadDocument(const std::string& file);
+Result<JsonDocument> ReadDocument(const std::string& file);
 
 // To standard output with exit code 0.
 int Say(const std::string& text);

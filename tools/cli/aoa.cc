@@ -39,9 +39,9 @@ int RefuseInput(const AoaOptions& options, const Status& status) {
 }
 
 int RunExplain(const AoaOptions& options) {
-  const Result<nlohmann::json> document = ReadDocument(options.spec);
+  const Result<JsonDocument> document = ReadDocument(options.spec);
   if (!document.ok()) return RefuseInput(options, document.status());
-  Result<reshard::AoaSpec> spec = reshard::ReadAoaSpec(*document);
+  Result<reshard::AoaSpec> spec = reshard::ReadAoaSpec(document->Root());
   if (!spec.ok()) return RefuseInput(options, spec.status());
   const auto answer = reshard::AnswerAoa(std::move(*spec));
   if (const auto* refusal = std::get_if<reshard::AnswerRefusal>(&answer)) return Refuse(*refusal, options.form);

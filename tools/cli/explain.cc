@@ -30,11 +30,11 @@ std::optional<json> FromReport(const std::string& folder, int& exit_code) {
   std::ifstream file(path);
   if (!file) return refuse(" cannot be read: give the folder of `kintsugi run --report`");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const Result<json> summary = ParseJson(text);
+  const auto summary = JsonDocument::Parse(text);
   if (!summary.ok()) return refuse(" is not the summary of a run: " + summary.status().message());
-  const auto incidents = summary->find("incidents");
-  if (incidents == summary->end() || !incidents->is_array()) return refuse(" is not the summary of a run");
-  return *incidents;
+  const auto incidents = summary->Root().Find("incidents");
+  if (!incidents || !incidents->IsList()) return refuse(" is not the summary of a run");
+  return incidents->Copy();
 }
 
 std::optional<json> Incidents(const ExplainOptions& options, int& exit_code) {

@@ -126,9 +126,9 @@ int RunValidate(const ReshardOptions& options) {
 }
 
 int RunDistribute(const ReshardOptions& options) {
-  const Result<nlohmann::json> document = ReadDocument(options.spec);
+  const Result<JsonDocument> document = ReadDocument(options.spec);
   if (!document.ok()) return RefuseSpec(options.spec, document.status(), options.form);
-  const Result<reshard::DistributeSpec> spec = reshard::ReadDistributeSpec(*document);
+  const Result<reshard::DistributeSpec> spec = reshard::ReadDistributeSpec(document->Root());
   if (!spec.ok()) return RefuseSpec(options.spec, spec.status(), options.form);
   const auto policy =
       options.policy == "balanced" ? plan::DistributionPolicy::kBalanced : plan::DistributionPolicy::kMegatron;

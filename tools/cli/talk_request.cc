@@ -15,12 +15,18 @@ RunAnswer Ask(const std::string& run_directory, const json& request, Duration li
   const Result<std::string> answer = net::ControlRequest(
       run_directory + "/control.sock", request.dump(-1, ' ', false, json::error_handler_t::replace), limit);
   if (!answer.ok()) return vain(answer.status(), core::kExitFailed);
-  Result<json> parsed = ParseJson(*answer, {.code = StatusCode::kInternal});
-  if (!parsed.ok() || !parsed->is_object())
+  const auto document = JsonDocument::Parse(*answer);
+  if (!document.ok() || !document->Root().IsObject())
     return vain({StatusCode::kInternal, "the run's answer is not JSON"}, core::kExitFailed);
-  if (parsed->value("ok", false)) return {std::move(*parsed), Status::Ok(), core::kExitSuccess};
-  return vain({StatusCode::kFailedPrecondition, parsed->value("error", "the run refused")},
-              parsed->value("exit", core::kExitUsage));
+  const JsonField said = document->Root();
+  bool ok = false;
+  std::string error = "the run refused";
+  int exit_code = core::kExitUsage;
+  (void)said.ReadIfAny("ok", &ok);
+  if (ok) return {said.Copy(), Status::Ok(), core::kExitSuccess};
+  (void)said.ReadIfAny("error", &error);
+  (void)said.ReadIfAny("exit", &exit_code);
+  return vain({StatusCode::kFailedPrecondition, std::move(error)}, exit_code);
 }
 
 std::optional<json> AskRun(const std::string& run_directory, const json& request, int& exit_code, Duration limit) {

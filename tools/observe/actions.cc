@@ -1,6 +1,7 @@
 #include "tools/observe/actions.h"
 
 #include <boost/asio/post.hpp>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "runtime/base/json.h"
@@ -28,9 +29,9 @@ bool IsOwnOrigin(const HttpRequest& request) {
 bool IsJson(const std::string& content_type) { return content_type.substr(0, content_type.find(';')) == kJson; }
 
 unsigned StatusOf(const std::string& answer) {
-  const Result<json> parsed = ParseJson(answer);
+  const auto parsed = JsonDocument::Parse(answer);
   bool ok = false;
-  return parsed.ok() && JsonField(*parsed).Read("ok", &ok).ok() && ok ? 200 : 409;
+  return parsed.ok() && parsed->Root().Read("ok", &ok).ok() && ok ? 200 : 409;
 }
 
 }  // namespace
@@ -38,13 +39,13 @@ unsigned StatusOf(const std::string& answer) {
 Result<std::string> OrderOf(const std::string& action, const std::string& body) {
   if (action != "save" && action != "pause" && action != "continue" && action != "replace")
     return Status(StatusCode::kNotFound, "there is no action '" + action + "': save, pause, continue or replace");
-  const Result<json> given = ParseJson(body.empty() ? "{}" : body);
-  if (!given.ok() || !given->is_object())
+  const auto given = JsonDocument::Parse(body.empty() ? "{}" : body);
+  if (!given.ok() || !given->Root().IsObject())
     return Status(StatusCode::kInvalidArgument, "the body is no JSON object, as in {} or {\"rank\": 2}");
   json order{{"command", action}};
   if (action == "replace") {
     Rank rank;
-    if (!JsonField(*given).Read("rank", &rank).ok() || rank.value() < 0)
+    if (!given->Root().Read("rank", &rank).ok() || rank.value() < 0)
       return Status(StatusCode::kInvalidArgument, "replace needs a rank, as in {\"rank\": 2}");
     order["rank"] = rank.value();
   }

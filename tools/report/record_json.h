@@ -10,6 +10,8 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "runtime/base/result.h"
 #include "tools/report/record.h"
@@ -23,11 +25,11 @@ inline constexpr int kRecordSchema = 1;
 // list is present; a point of time that was not reached is null.
 nlohmann::ordered_json SummaryJson(const RunRecord& record);
 
-// Everything in `record`. RecordFromJson(RecordJson(r)) equals r where its strings are valid UTF-8 and its losses
-// finite.
+// Everything in `record`. RecordFromText of it equals `record` where its strings are valid UTF-8 and its losses finite.
 nlohmann::ordered_json RecordJson(const RunRecord& record);
 
-Result<RunRecord> RecordFromJson(const nlohmann::json& json);
+// `place`: whose text it is, for messages.
+Result<RunRecord> RecordFromText(std::string_view text, const std::string& place = "");
 
 // Reads a record.json; the message names the path. kNotFound where there is none.
 Result<RunRecord> ReadRecord(const std::filesystem::path& path);

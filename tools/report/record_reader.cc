@@ -111,15 +111,14 @@ Status ReadRun(const JsonField& f, RunRecord* record) {
                 "lifetimes", &record->lifetimes);
 }
 
-Result<RunRecord> RecordFrom(const nlohmann::json& json, const JsonSource& source) {
-  RunRecord record;
-  KINTSUGI_RETURN_IF_ERROR(ReadRun(JsonField(json, source), &record));
-  return record;
-}
-
 }  // namespace
 
-Result<RunRecord> RecordFromJson(const nlohmann::json& json) { return RecordFrom(json, {.remedy = kRemedy}); }
+Result<RunRecord> RecordFromText(std::string_view text, const std::string& place) {
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, {.place = place, .remedy = kRemedy}));
+  RunRecord record;
+  KINTSUGI_RETURN_IF_ERROR(ReadRun(document.Root(), &record));
+  return record;
+}
 
 Result<RunRecord> ReadRecord(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -128,9 +127,7 @@ Result<RunRecord> ReadRecord(const std::filesystem::path& path) {
   }
   std::ostringstream text;
   text << file.rdbuf();
-  const JsonSource source{.place = path.string(), .remedy = kRemedy};
-  KINTSUGI_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text.str(), source));
-  return RecordFrom(json, source);
+  return RecordFromText(text.str(), path.string());
 }
 
 }  // namespace kintsugi

@@ -11,9 +11,9 @@ constexpr size_t kAxesRead = 64;
 constexpr size_t kStatementsShown = 40;
 
 Result<DType> ReadDType(const JsonField& field) {
-  KINTSUGI_ASSIGN_OR_RETURN(const std::string name, field.Text());
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string_view name, field.Text());
   const auto dtype = DTypeFromName(name);
-  if (!dtype) return field.Fail("is '" + name.substr(0, 40) + "', which is no dtype; try float32 or bfloat16");
+  if (!dtype) return field.Fail("is '" + std::string(name.substr(0, 40)) + "', which is no dtype; try float32 or bfloat16");
   return *dtype;
 }
 
@@ -52,8 +52,7 @@ Result<aoa::Tensors> ReadTensors(const JsonField& field) {
 Result<aoa::Target> ReadQuery(const JsonField& field) {
   KINTSUGI_RETURN_IF_ERROR(field.CheckMembers({"key", "box", "dtype"}));
   aoa::Target query;
-  KINTSUGI_ASSIGN_OR_RETURN(const JsonField key, field.Get("key"));
-  KINTSUGI_ASSIGN_OR_RETURN(query.key, key.Text());
+  KINTSUGI_RETURN_IF_ERROR(field.Read("key", &query.key));
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField box, field.Get("box"));
   KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> axes, box.List());
   if (axes.size() > kAxesRead) return box.Fail("has " + std::to_string(axes.size()) + " axes");
@@ -83,13 +82,11 @@ std::vector<std::string> Texts(const std::vector<aoa::Step>& steps) {
 
 }  // namespace
 
-Result<AoaSpec> ReadAoaSpec(const nlohmann::json& document) {
-  const JsonField root(document);
+Result<AoaSpec> ReadAoaSpec(const JsonField& root) {
   KINTSUGI_RETURN_IF_ERROR(
       root.CheckMembers({"statements", "reverse", "optional", "source", "destination", "queries"}));
   AoaSpec spec;
-  KINTSUGI_ASSIGN_OR_RETURN(const JsonField statements, root.Get("statements"));
-  KINTSUGI_ASSIGN_OR_RETURN(spec.program.statements, statements.Texts());
+  KINTSUGI_RETURN_IF_ERROR(root.Read("statements", &spec.program.statements));
   KINTSUGI_RETURN_IF_ERROR(root.ReadIfAny("reverse", &spec.program.options.reverse));
   KINTSUGI_RETURN_IF_ERROR(root.ReadIfAny("optional", &spec.program.options.optional));
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField source, root.Get("source"));

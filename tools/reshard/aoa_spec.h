@@ -32,7 +32,7 @@ struct AoaAnswer {
   std::string ToTable() const;
 };
 
-Result<AoaSpec> ReadAoaSpec(const nlohmann::json& document);
+Result<AoaSpec> ReadAoaSpec(const JsonField& root);
 std::variant<AoaAnswer, AnswerRefusal> AnswerAoa(AoaSpec spec);
 
 }  // namespace kintsugi::reshard

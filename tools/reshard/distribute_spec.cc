@@ -15,8 +15,7 @@ constexpr size_t kRowsMax = 64;
 Status AddShard(const JsonField& field, plan::SharedShards* shards) {
   KINTSUGI_RETURN_IF_ERROR(field.CheckMembers({"key", "offset", "flat", "bytes", "holders", "cross_group"}));
   plan::SharedShard shard;
-  KINTSUGI_ASSIGN_OR_RETURN(const JsonField key, field.Get("key"));
-  KINTSUGI_ASSIGN_OR_RETURN(shard.key, key.Text());
+  KINTSUGI_RETURN_IF_ERROR(field.Read("key", &shard.key));
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField offset, field.Get("offset"));
   KINTSUGI_ASSIGN_OR_RETURN(shard.offset, offset.Integers(kOffsetMax));
   if (const auto flat = field.Find("flat")) {
@@ -24,8 +23,7 @@ Status AddShard(const JsonField& field, plan::SharedShards* shards) {
     if (range.size() != 2) return flat->Fail("must be [start, stop]");
     shard.flat = FlatRange{range[0], range[1]};
   }
-  KINTSUGI_ASSIGN_OR_RETURN(const JsonField bytes, field.Get("bytes"));
-  KINTSUGI_ASSIGN_OR_RETURN(shard.bytes, bytes.Integer());
+  KINTSUGI_RETURN_IF_ERROR(field.Read("bytes", &shard.bytes));
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField holders, field.Get("holders"));
   KINTSUGI_ASSIGN_OR_RETURN(const std::vector<int64_t> ranks, holders.Integers(SIZE_MAX));
   std::vector<int32_t> narrow;
@@ -43,15 +41,13 @@ Status AddShard(const JsonField& field, plan::SharedShards* shards) {
 
 }  // namespace
 
-Result<DistributeSpec> ReadDistributeSpec(const nlohmann::json& document) {
-  const JsonField root(document);
+Result<DistributeSpec> ReadDistributeSpec(const JsonField& root) {
   KINTSUGI_RETURN_IF_ERROR(root.CheckMembers({"ranks", "shards"}));
   DistributeSpec spec;
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField ranks, root.Get("ranks"));
   KINTSUGI_ASSIGN_OR_RETURN(const int64_t count, ranks.Integer(1, layout::kRanksMax));
   spec.ranks = static_cast<int32_t>(count);
-  KINTSUGI_ASSIGN_OR_RETURN(const JsonField list, root.Get("shards"));
-  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> fields, list.List());
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> fields, root.ListOf("shards"));
   for (const JsonField& field : fields) KINTSUGI_RETURN_IF_ERROR(AddShard(field, &spec.shards));
   return spec;
 }

@@ -17,7 +17,7 @@ struct DistributeSpec {
   plan::SharedShards shards;
 };
 
-Result<DistributeSpec> ReadDistributeSpec(const nlohmann::json& document);
+Result<DistributeSpec> ReadDistributeSpec(const JsonField& root);
 std::string DistributeJson(const plan::Assignment& assignment);
 std::string DistributeTable(const DistributeSpec& spec, const plan::Assignment& assignment);
 

@@ -48,9 +48,9 @@ Status AddShard(const JsonField& field, SpecSide* side) {
   KINTSUGI_ASSIGN_OR_RETURN(const int64_t number, rank.Integer(0, layout::kRanksMax - 1));
   shard.rank = static_cast<int32_t>(number);
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField key, field.Get("key"));
-  KINTSUGI_ASSIGN_OR_RETURN(const std::string name, key.Text());
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string_view name, key.Text());
   const auto* const tensor = side->Find(name);
-  if (!tensor) return key.Fail("is '" + name.substr(0, 80) + "', which is not among the tensors");
+  if (!tensor) return key.Fail("is '" + std::string(name.substr(0, 80)) + "', which is not among the tensors");
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField shape, field.Get("shape"));
   KINTSUGI_ASSIGN_OR_RETURN(shard.shape, shape.Integers(kAxesRead));
   if (const auto flat = field.Find("flat")) {
@@ -70,60 +70,32 @@ Status AddShard(const JsonField& field, SpecSide* side) {
   return added.ok() ? added : field.Fail(added.message());
 }
 
-// Reads any spec and says of a wrong one where it is wrong.
-class SpecReader final : public JsonEntryTaker {
- public:
-  explicit SpecReader(SpecSides sides) : sides_(sides) {}
+Result<layout::Metadata> ReadSide(const JsonField& root, SpecSide side) {
+  KINTSUGI_RETURN_IF_ERROR(side.Open(root));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> shards, root.ListOf(side.name()));
+  for (const JsonField& shard : shards) KINTSUGI_RETURN_IF_ERROR(AddShard(shard, &side));
+  return side.Build();
+}
 
-  bool Takes(const Json& document, const std::string& name) override {
-    document_ = &document;
-    SpecSide* const side = Find(name);
-    return side && side->IsReady(document);
-  }
-  Status Take(const std::string& name, const JsonField& entry) override {
-    SpecSide* const side = Find(name);
-    if (!side->is_open()) KINTSUGI_RETURN_IF_ERROR(side->Open(JsonField(*document_)));
-    return AddShard(entry, side);
-  }
-
-  Result<LayoutSpec> Read(std::string_view text) {
-    KINTSUGI_ASSIGN_OR_RETURN(const Json document, ParseJson(text, {}, this));
-    const JsonField root(document);
-    KINTSUGI_RETURN_IF_ERROR(
-        root.CheckMembers({"tensors", "source_tensors", "target_tensors", "source", "target", "hosts"}));
-    LayoutSpec spec;
-    KINTSUGI_ASSIGN_OR_RETURN(spec.source, Finish(root, &source_));
-    if (sides_ == SpecSides::kSource) return spec;
-    KINTSUGI_ASSIGN_OR_RETURN(spec.target, Finish(root, &target_));
-    KINTSUGI_ASSIGN_OR_RETURN(spec.hosts, ReadHosts(root));
-    return spec;
-  }
-
- private:
-  SpecSide* Find(const std::string& name) {
-    if (name == source_.name()) return &source_;
-    return sides_ == SpecSides::kBoth && name == target_.name() ? &target_ : nullptr;
-  }
-
-  // What was not taken before.
-  Result<layout::Metadata> Finish(const JsonField& root, SpecSide* side) {
-    KINTSUGI_RETURN_IF_ERROR(side->Open(root));
-    KINTSUGI_ASSIGN_OR_RETURN(const JsonField list, root.Get(side->name()));
-    KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> shards, list.List());
-    for (const JsonField& shard : shards) KINTSUGI_RETURN_IF_ERROR(AddShard(shard, side));
-    return side->Build();
-  }
-
-  const SpecSides sides_;
-  SpecSide source_ = SpecSide::Source(), target_ = SpecSide::Target();
-  const Json* document_ = nullptr;  // as far as it has been read
-};
+// Any spec, and of a wrong one where it is wrong.
+Result<LayoutSpec> ReadOddSpec(std::string_view text, SpecSides sides) {
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text));
+  const JsonField root = document.Root();
+  KINTSUGI_RETURN_IF_ERROR(
+      root.CheckMembers({"tensors", "source_tensors", "target_tensors", "source", "target", "hosts"}));
+  LayoutSpec spec;
+  KINTSUGI_ASSIGN_OR_RETURN(spec.source, ReadSide(root, SpecSide::Source()));
+  if (sides == SpecSides::kSource) return spec;
+  KINTSUGI_ASSIGN_OR_RETURN(spec.target, ReadSide(root, SpecSide::Target()));
+  KINTSUGI_ASSIGN_OR_RETURN(spec.hosts, ReadHosts(root));
+  return spec;
+}
 
 }  // namespace
 
 Result<LayoutSpec> ReadLayoutSpec(std::string text, SpecSides sides) {
   if (auto spec = ReadPlainSpec(&text, sides)) return std::move(*spec);
-  return SpecReader(sides).Read(text);
+  return ReadOddSpec(text, sides);
 }
 
 }  // namespace kintsugi::reshard

@@ -31,8 +31,7 @@ enum class SpecSides {
   kBoth,    // plan
 };
 
-// A plain spec is read in place (plain_spec.h). Of any other, shards are taken while the text is read: memory is linear
-// in the layouts, not in the text, where the tensors stand in front of the shards.
+// A plain spec is read in place (plain_spec.h). Any other becomes a JsonDocument first, which takes more memory.
 Result<LayoutSpec> ReadLayoutSpec(std::string text, SpecSides sides);
 
 }  // namespace kintsugi::reshard

@@ -2,6 +2,8 @@
 
 #include <simdjson.h>
 
+#include <utility>
+
 #include "tools/reshard/spec_side.h"
 
 namespace kintsugi::reshard {
@@ -133,37 +135,40 @@ class PlainReader {
     LayoutSpec spec;
     if (!ReadSide(SpecSide::Source(), &spec.source)) return std::nullopt;
     if (sides_ == SpecSides::kSource) return spec;
-    auto hosts = ReadHosts(JsonField(short_members_));
+    auto hosts = ReadHosts(short_members_->Root());
     if (!hosts.ok() || !ReadSide(SpecSide::Target(), &spec.target)) return std::nullopt;
     spec.hosts = std::move(*hosts);
     return spec;
   }
 
  private:
-  // All but the shards becomes a document. Looks at all of the text.
+  // All but the shards becomes a document of its own. Looks at all of the text.
   bool ReadShortMembers() {
     ondemand::object root;
     if (document_.get_object().get(root)) return false;
+    std::string short_text = "{";
+    bool has_source = false, has_target = false;
     for (auto member : root) {
       std::string_view name;
       ondemand::array list;
       std::string_view text;
       if (member.unescaped_key().get(name) || member.value().get_array().get(list)) return false;
-      const auto [at, is_new] = short_members_.emplace(name, nullptr);
-      if (!is_new) return false;
-      if (name == "source" || name == "target") continue;
+      if (name == "source" || name == "target") {
+        if (std::exchange(name == "source" ? has_source : has_target, true)) return false;
+        continue;
+      }
       if (name != "tensors" && name != "source_tensors" && name != "target_tensors" && name != "hosts") return false;
       if (list.raw_json().get(text)) return false;
-      auto value = ParseJson(text);
-      if (!value.ok()) return false;
-      *at = std::move(*value);
+      short_text.append(short_text.size() > 1 ? ",\"" : "\"").append(name).append("\":").append(text);
     }
-    return document_.current_location().error() == simdjson::OUT_OF_BOUNDS;  // nothing comes after it
+    auto read = JsonDocument::Parse(short_text + "}");
+    if (read.ok()) short_members_ = std::move(*read);
+    return short_members_ && document_.current_location().error() == simdjson::OUT_OF_BOUNDS;  // nothing comes after it
   }
 
   bool ReadSide(SpecSide side, layout::Metadata* metadata) {
     ondemand::array list;
-    if (!side.Open(JsonField(short_members_)).ok()) return false;
+    if (!side.Open(short_members_->Root()).ok()) return false;
     document_.rewind();
     if (document_[side.name()].get_array().get(list)) return false;
     ShardReader shard(&side);
@@ -179,7 +184,7 @@ class PlainReader {
   simdjson::padded_string_view text_;
   ondemand::parser parser_;
   ondemand::document document_;
-  Json short_members_ = Json::object();  // and the names of the long ones
+  std::optional<JsonDocument> short_members_;
 };
 
 }  // namespace

@@ -9,17 +9,17 @@ Result<SpecSide::Tensors> ReadSideTensors(const JsonField& list) {
   for (const JsonField& field : fields) {
     KINTSUGI_RETURN_IF_ERROR(field.CheckMembers({"key", "dtype", "global_shape", "allow_shape_mismatch"}));
     KINTSUGI_ASSIGN_OR_RETURN(const JsonField key, field.Get("key"));
-    KINTSUGI_ASSIGN_OR_RETURN(std::string name, key.Text());
+    KINTSUGI_ASSIGN_OR_RETURN(const std::string_view name, key.Text());
     KINTSUGI_ASSIGN_OR_RETURN(const JsonField dtype, field.Get("dtype"));
-    KINTSUGI_ASSIGN_OR_RETURN(const std::string type, dtype.Text());
+    KINTSUGI_ASSIGN_OR_RETURN(const std::string_view type, dtype.Text());
     KINTSUGI_ASSIGN_OR_RETURN(const JsonField shape, field.Get("global_shape"));
     SpecSide::Tensor tensor;
     KINTSUGI_ASSIGN_OR_RETURN(tensor.global_shape, shape.Integers(kAxesRead));
     const auto known = DTypeFromName(type);
-    if (!known) return dtype.Fail("is '" + type.substr(0, 40) + "', which is no dtype; try float32 or bfloat16");
+    if (!known) return dtype.Fail("is '" + std::string(type.substr(0, 40)) + "', which is no dtype; try float32 or bfloat16");
     tensor.dtype = *known;
     KINTSUGI_RETURN_IF_ERROR(field.ReadIfAny("allow_shape_mismatch", &tensor.allow_shape_mismatch));
-    if (!tensors.emplace(std::move(name), std::move(tensor)).second) return key.Fail("is there twice");
+    if (!tensors.emplace(name, std::move(tensor)).second) return key.Fail("is there twice");
   }
   return tensors;
 }
@@ -41,7 +41,6 @@ Status SpecSide::Open(const JsonField& root) {
   const bool is_own = root.Find(own_tensors_).has_value();
   if (is_own && root.Find("tensors")) return root.Fail(std::string("has both 'tensors' and '") + own_tensors_ + "'");
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField list, root.Get(is_own ? own_tensors_ : "tensors"));
-  if (tensors_) return Status::Ok();
   KINTSUGI_ASSIGN_OR_RETURN(tensors_, ReadSideTensors(list));
   for (auto& tensor : *tensors_)
     if (ValidateKey(tensor.first).ok() && tensor.second.global_shape.size() <= layout::kAxesMax)

@@ -14,8 +14,6 @@
 
 namespace kintsugi::reshard {
 
-using Json = nlohmann::json;
-
 // One axis more than a box can have, so that the library itself refuses it with its own code.
 inline constexpr size_t kAxesRead = layout::kAxesMax + 1;
 
@@ -52,11 +50,8 @@ class SpecSide {
   static SpecSide Target() { return SpecSide("target", "target_tensors"); }
 
   const char* name() const { return name_; }
-  // Whether the tensors are in the document, so that shards can be understood.
-  bool IsReady(const Json& document) const { return document.contains("tensors") || document.contains(own_tensors_); }
   // Takes the tensors from the document, once. Before any shard.
   Status Open(const JsonField& root);
-  bool is_open() const { return tensors_.has_value(); }
 
   const Tensors::value_type* Find(std::string_view key) const {
     const auto found = tensors_->find(key);

@@ -36,14 +36,18 @@ Lock LookAtLock(const fs::path& folder) {
 json Described(const fs::path& folder) {
   std::ifstream in(folder / kDescriptionName, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  Result<json> parsed = ParseJson(text);
-  return parsed.ok() && parsed->is_object() ? std::move(*parsed) : json::object();
+  const auto parsed = JsonDocument::Parse(text);
+  return parsed.ok() && parsed->Root().IsObject() ? parsed->Root().Copy() : json::object();
 }
 
-template <typename T>
-T ValueOf(const json& object, const char* name, T otherwise) {
-  T value = otherwise;
-  return JsonField(object).ReadIfAny(name, &value).ok() ? value : otherwise;
+int64_t NumberOf(const json& object, const char* name, int64_t otherwise) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
+}
+
+std::string TextOf(const json& object, const char* name, const std::string& otherwise) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
 }
 
 // "run-4711-abcdef"
@@ -66,13 +70,13 @@ std::optional<FoundRun> LookAt(const fs::path& folder) {
   const json said = Described(folder);
   FoundRun run;
   run.folder = folder.string();
-  run.run_dir = ValueOf<std::string>(said, "run_dir", run.folder);
-  run.job = ValueOf<std::string>(said, "job", "");
-  run.node = ValueOf<std::string>(said, "node", "0");
-  run.pid = ValueOf<int64_t>(said, "pid", PidOf(folder.filename().string()));
-  run.ranks = ValueOf<int64_t>(said, "ranks", 0);
-  run.began_ms = ValueOf<int64_t>(said, "began_unix_ms", WrittenMs(folder));
-  run.program = ValueOf<std::string>(said, "program", "");
+  run.run_dir = TextOf(said, "run_dir", run.folder);
+  run.job = TextOf(said, "job", "");
+  run.node = TextOf(said, "node", "0");
+  run.pid = NumberOf(said, "pid", PidOf(folder.filename().string()));
+  run.ranks = NumberOf(said, "ranks", 0);
+  run.began_ms = NumberOf(said, "began_unix_ms", WrittenMs(folder));
+  run.program = TextOf(said, "program", "");
   if (lock == Lock::kHeld) return run;
   // Whoever ends in order takes its socket along.
   std::error_code error;
@@ -85,7 +89,7 @@ int64_t Ready(const json& status) {
   const auto ranks = status.find("ranks");
   if (ranks == status.end() || !ranks->is_array()) return 0;
   return std::count_if(ranks->begin(), ranks->end(),
-                       [](const json& rank) { return ValueOf<std::string>(rank, "life", "") == "ready"; });
+                       [](const json& rank) { return TextOf(rank, "life", "") == "ready"; });
 }
 
 }  // namespace
@@ -114,7 +118,7 @@ std::vector<FoundRun> FindRuns(const std::vector<std::string>& bases) {
 std::string StateWords(const FoundRun& run) {
   if (run.state == RunState::kEnded) return "ended";
   if (run.state == RunState::kGone) return "stale";
-  return run.status.is_object() ? ValueOf<std::string>(run.status, "phase", "?") : "SILENT";
+  return run.status.is_object() ? TextOf(run.status, "phase", "?") : "SILENT";
 }
 
 std::string AgeWords(int64_t seconds) {
@@ -144,10 +148,10 @@ ordered_json ListJson(const std::vector<FoundRun>& runs, int64_t now_ms) {
          {"state", RunStateName(run.state)},
          {"answers", answers},
          {"phase", answers ? ordered_json(StateWords(run)) : ordered_json(nullptr)},
-         {"step", answers ? ordered_json(ValueOf<int64_t>(run.status, "step", 0)) : ordered_json(nullptr)},
+         {"step", answers ? ordered_json(NumberOf(run.status, "step", 0)) : ordered_json(nullptr)},
          {"ranks", number(run.ranks)},
          {"ranks_ready", answers ? ordered_json(Ready(run.status)) : ordered_json(nullptr)},
-         {"incidents", answers ? ordered_json(ValueOf<int64_t>(run.status, "incidents", 0)) : ordered_json(nullptr)},
+         {"incidents", answers ? ordered_json(NumberOf(run.status, "incidents", 0)) : ordered_json(nullptr)},
          {"began_unix_ms", number(run.began_ms)},
          {"age_s",
           run.began_ms > 0 ? ordered_json(std::max<int64_t>(now_ms - run.began_ms, 0) / 1000) : ordered_json(nullptr)},
@@ -164,9 +168,9 @@ std::string ListTable(const std::vector<FoundRun>& runs, int64_t now_ms) {
     const bool answers = run.status.is_object();
     const std::string of = run.ranks > 0 ? std::to_string(run.ranks) : "?";
     rows.push_back({run.job.empty() ? "?" : run.job, run.node, run.pid > 0 ? std::to_string(run.pid) : "?",
-                    StateWords(run), answers ? std::to_string(ValueOf<int64_t>(run.status, "step", 0)) : "-",
+                    StateWords(run), answers ? std::to_string(NumberOf(run.status, "step", 0)) : "-",
                     answers ? std::to_string(Ready(run.status)) + "/" + of : of,
-                    answers ? std::to_string(ValueOf<int64_t>(run.status, "incidents", 0)) : "-",
+                    answers ? std::to_string(NumberOf(run.status, "incidents", 0)) : "-",
                     run.began_ms > 0 ? AgeWords((now_ms - run.began_ms) / 1000) : "?", run.run_dir});
   }
   std::vector<size_t> widths(rows[0].size());

@@ -32,10 +32,10 @@ using megatron::kTracker;
 std::string BackendOf(const std::string& folder, const char* field = "sharded_backend") {
   const auto text = checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), Join(folder, kMark), 1 << 20);
   if (!text.ok()) return "";
-  const auto document = ParseJson(*text);
+  const auto document = JsonDocument::Parse(*text);
   if (!document.ok()) return "";
   std::string backend;
-  return JsonField(*document).Read(field, &backend).ok() ? backend : "";
+  return document->Root().Read(field, &backend).ok() ? backend : "";
 }
 
 // What common.pt holds: objects at their paths, values of `args` in the namespace that Megatron's loader takes them

@@ -1,5 +1,7 @@
 #include "replica/formats/safetensors/index.h"
 
+#include <nlohmann/json.hpp>
+
 #include "callbacks/state/key.h"
 #include "replica/save/names.h"
 #include "runtime/base/json.h"
@@ -17,17 +19,19 @@ Result<Index> DecodeIndex(std::string_view text, const std::string& path) {
   if (text.size() > kIndexBytesMax)
     return bad("it has " + std::to_string(text.size()) + " bytes, at most " + std::to_string(kIndexBytesMax) +
                " are read");
-  const JsonSource source{.place = "'" + path + "'", .code = StatusCode::kDataLoss, .depth_max = kDepthMax};
-  KINTSUGI_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJson(text, source));
-  const JsonField root(document, source);
+  KINTSUGI_ASSIGN_OR_RETURN(
+      const JsonDocument document,
+      JsonDocument::Parse(text,
+                          {.place = "'" + path + "'", .code = StatusCode::kDataLoss, .depth_max = kDepthMax}));
+  const JsonField root = document.Root();
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField map, root.Get("weight_map"));
   KINTSUGI_ASSIGN_OR_RETURN(const auto tensors, map.Members());
   Index index;
   for (const auto& [tensor, file] : tensors) {
-    KINTSUGI_ASSIGN_OR_RETURN(const std::string name, file.Text());
+    KINTSUGI_ASSIGN_OR_RETURN(const std::string_view name, file.Text());
     if (!checkpoint::IsPlainName(name))
-      return file.Fail("is '" + PrintableKey(name) + "', which is not the name of a file in this folder");
-    index.file_of[tensor] = name;
+      return file.Fail("is '" + PrintableKey(std::string(name)) + "', which is not the name of a file in this folder");
+    index.file_of.emplace(tensor, name);
   }
   // Only told, never relied on: other writers put numbers with a point there.
   if (const auto metadata = root.Find("metadata"))

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 namespace kintsugi::reshard {
 namespace {
 
@@ -21,9 +23,9 @@ constexpr const char* kSpec = R"({
 std::variant<AoaAnswer, AnswerRefusal> Explained(std::string text, const std::string& from = "",
                                                  const std::string& to = "") {
   if (const size_t at = text.find(from); !from.empty()) text.replace(at, from.size(), to);
-  const auto document = ParseJson(text);
+  const auto document = JsonDocument::Parse(text);
   if (!document.ok()) return SpecRefusal("FILE", document.status());
-  auto spec = ReadAoaSpec(*document);
+  auto spec = ReadAoaSpec(document->Root());
   if (!spec.ok()) return SpecRefusal("FILE", spec.status());
   return AnswerAoa(std::move(*spec));
 }

@@ -186,9 +186,9 @@ void TryValidate(const std::string& text, Counts* counts) {
 }
 
 void TryDistribute(const std::string& text, Counts* counts) {
-  const auto document = ParseJson(text);
+  const auto document = JsonDocument::Parse(text);
   if (!document.ok()) return counts->Add(false);
-  const auto spec = ReadDistributeSpec(*document);
+  const auto spec = ReadDistributeSpec(document->Root());
   if (!spec.ok()) return counts->Add(false);
   for (const auto policy : {plan::DistributionPolicy::kMegatron, plan::DistributionPolicy::kBalanced}) {
     const auto made = Distribute(spec.value().shards, spec.value().ranks, policy);
@@ -199,9 +199,9 @@ void TryDistribute(const std::string& text, Counts* counts) {
 }
 
 void TryExplain(const std::string& text, Counts* counts) {
-  const auto document = ParseJson(text);
+  const auto document = JsonDocument::Parse(text);
   if (!document.ok()) return counts->Add(false);
-  auto spec = ReadAoaSpec(*document);
+  auto spec = ReadAoaSpec(document->Root());
   if (!spec.ok()) return counts->Add(false);
   const auto answer = AnswerAoa(std::move(*spec));
   counts->Add(answer.index() == 0);

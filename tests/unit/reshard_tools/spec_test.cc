@@ -94,9 +94,9 @@ TEST(PlainSpec, LeavesTheRestToTheReaderThatSaysWhatIsWrong) {
 }
 
 std::variant<plan::Assignment, std::string> Distributed(const std::string& text) {
-  const auto document = ParseJson(text);
+  const auto document = JsonDocument::Parse(text);
   if (!document.ok()) return document.status().message();
-  const auto spec = ReadDistributeSpec(*document);
+  const auto spec = ReadDistributeSpec(document->Root());
   if (!spec.ok()) return spec.status().message();
   const auto made = Distribute(spec.value().shards, spec.value().ranks, plan::DistributionPolicy::kMegatron);
   if (!made.ok()) return made.error().message;

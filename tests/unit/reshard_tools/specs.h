@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/reshard/reshard_answer.h"
 
 namespace kintsugi::reshard {

@@ -10,7 +10,7 @@
 #include "replica/save/arrived_sums.h"
 #include "replica/save/describe.h"
 #include "replica/save/find.h"
-#include "replica/save/json_fields.h"
+#include "replica/save/seal.h"
 #include "replica/save/tensor_sums.h"
 #include "replica/save/verify.h"
 #include "runtime/base/random.h"
