@@ -29,6 +29,7 @@ TEXTS = {
     "runtime": "the loss is not a number",
     "precision": "PRECISION ERROR, load ckpt",
     "corrupt": "HBM MULTI BIT ECC time us=1",
+    "corrupt-low": "HBM MULTI BIT ECC time us=1",
 }
 
 
@@ -146,8 +147,8 @@ class Client:
                 return
             if kind == "value":
                 raise ValueError("the data is crooked")
-            self.low = kind == "uce-low"
-            if kind in ("uce-high", "corrupt", "precision"):
+            self.low = kind in ("uce-low", "corrupt-low")
+            if kind in ("uce-high", "corrupt", "corrupt-low", "precision"):
                 self.weight = None
             raise RuntimeError(TEXTS[kind])
 
@@ -196,6 +197,11 @@ class Client:
             else:
                 return 1
         return None
+
+    def read_error(self, text):
+        """MindSpeed's reads in it which checkpoint is to be loaded."""
+        self.say("raised", text)
+        return "PRECISION ERROR"
 
     def rollback(self, step, args, ctx):
         self.check(args, ctx)
@@ -347,7 +353,7 @@ class Client:
         if not o.no_handler:
             ttp.tft_register_zit_upgrade_repair_handler(self.upgrade_repair)
         ttp.tft_register_zit_upgrade_rollback_handler(self.upgrade_rollback)
-        ttp.tft_register_exception_handler("PRECISION ERROR", "RS_RETRY", lambda text: "PRECISION ERROR")
+        ttp.tft_register_exception_handler("PRECISION ERROR", "RS_RETRY", self.read_error)
         self.config = object()
         client = self
 

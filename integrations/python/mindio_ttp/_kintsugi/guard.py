@@ -32,6 +32,7 @@ from .codes import RET_NO_REBUILD, MindioError, RepairType, ReportState
 from .journey import HANDLERS, Journey
 from .log import LOGGER
 from .place import Place
+from .reload import NoCheckpoint, Reload
 
 if TYPE_CHECKING:
     from .processor import Processor
@@ -67,10 +68,6 @@ class Moved(Exception):
     """This rank goes on under another of Kintsugi's controllers."""
 
 
-class NoCheckpoint(Exception):
-    """The client could not load one, or its ranks loaded different ones."""
-
-
 class Guard:
     """One rank's, in one era."""
 
@@ -85,6 +82,7 @@ class Guard:
         self._handler: Kind | None = None  # of the client's, which this thread is in
         self._closing = False
         self._low = False  # of this rank: clean said that nothing needs to be built anew
+        self.reloads = False  # the attempt under way goes back to the client's checkpoint
         self._error: ReportState | None = None  # what this rank reported in the incident under way
         self._journey = Journey(place, processor.rank, agent)
 
@@ -236,6 +234,7 @@ class Guard:
         if self._begins and not self._journey.under_way:
             return
         self._low = False
+        self.reloads = task.rung == _RELOAD
         word = self._ask(task)
         if word.get("skip"):
             return
@@ -346,7 +345,8 @@ class Guard:
             with self._changed:
                 p.repair_type = "recover"
         if task.rung == _RELOAD:
-            self._reload(task)
+            replaced_memory = self._error in (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED) and not self._low
+            Reload(p, self._crew, self._call).run(task, self._store(task), replaced_memory)
             return
         moves = [(kind, self._crew.rank(destination), self._crew.of(sources)) for kind, destination, sources in task.moves]
         replaced |= self._journey.back
@@ -359,29 +359,6 @@ class Guard:
                 raise MindioError(f"no {kind.value} handler is registered: the state of a rank cannot be moved")
             rebuilds = info["repair_type"] == RepairType.RT_UCE_HIGHLEVEL.value
             self._call(kind, p.told_step(task.step), rebuilds, list(info["dst"]), info, p.args)
-
-    def _reload(self, task: _core.Task) -> None:
-        """Every rank loads the client's newest periodic checkpoint, and all go on from its step."""
-        p = self._p
-        if not p.callbacks.has(Kind.REPAIR):
-            raise NoCheckpoint("no repair handler is registered: no checkpoint can be loaded")
-        rebuilds = self._error in (ReportState.RS_UCE, ReportState.RS_UCE_CORRUPTED)
-        kind = RepairType.RT_LOAD_REBUILD if rebuilds else RepairType.RT_LOAD_CKPT
-        itself = [p.rank] * len(p.groups)
-        info = {"type": list(range(len(p.groups))), "repair_type": kind.value, "src": list(itself), "dst": list(itself), "rank_list": [p.rank]}
-        p.loaded_step = 0
-        try:
-            self._call(Kind.REPAIR, p.told_step(task.step), rebuilds, list(itself), info, p.args)
-        except CallbackFailed as error:
-            raise NoCheckpoint(str(error)) from error
-        if not p.loaded_step:
-            raise NoCheckpoint("the repair handler did not say which step it has loaded (tft_report_load_ckpt_step)")
-        mine = str(p.loaded_step).encode()
-        first = self._store(task).compare_set("mindio/loaded", b"", mine, _STORE_LIMIT_MS)
-        if first != mine:
-            raise NoCheckpoint(f"rank {p.rank} has loaded step {p.loaded_step}, another rank step {first.decode()}")
-        p.offset = p.loaded_step - task.step
-        p.link.tell("offset", offset=p.offset, forced=True)
 
     def _low_ranks(self, task: _core.Task, destinations: set[int]) -> set[int]:
         """Those whose clean handler said that their memory needs nothing from anybody. Each says so itself, to all alike: what the
@@ -472,6 +449,7 @@ class Guard:
             p.switching = p.steps_out = p.is_clean = False
             p.reported, p.report_text = None, ""
             p.repair_type, p.repair_step, self._error = "unknown", 0, None
+            self.reloads = False
             self.stop_seen = False
             p.last_step = p.told_step(task.step)
             p.round += 1

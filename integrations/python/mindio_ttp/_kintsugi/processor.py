@@ -390,7 +390,9 @@ class Processor:
             self.clean_done = self.rebuilt = False
             self.changed.notify_all()
         if not self.open and self.agent is not None:  # the incident of another rank is under way: this fault adds to it
-            if state in SUSPECT:
+            if state in SUSPECT and self.guard.reloads:
+                pass  # all go back to a checkpoint as it is
+            elif state in SUSPECT:
                 self.agent.report_old_memory_error([], -1, text[:1000])
             elif state is ReportState.RS_UCE:
                 self.agent.report_memory_error([], text[:1000])
