@@ -263,7 +263,7 @@ class Client:
         """Once it stands aside."""
         if any(kind == "kill" and phase == "aside" for kind, _, _, phase in self.faults):
             from mindio_ttp._kintsugi.session import SESSION
-            while SESSION.processor.reported is None and not SESSION.processor.waits:
+            while SESSION.processor.state.reported is None and not SESSION.processor.state.waits:
                 time.sleep(0.001)
             self.strike("aside")
 
@@ -271,14 +271,14 @@ class Client:
         """All wait until the other process has come and a pause is asked for: then the switch comes before the end of training."""
         from mindio_ttp._kintsugi.session import SESSION
         until = time.monotonic() + 30
-        while time.monotonic() < until and not (os.path.exists(f"{self.o.out}/came") and SESSION.processor.hold):
+        while time.monotonic() < until and not (os.path.exists(f"{self.o.out}/came") and SESSION.processor.state.hold):
             time.sleep(0.005)
 
     def await_return(self):
         """Those that are left wait here for the others, so that the step at which these come back is always the same."""
         from mindio_ttp._kintsugi.session import SESSION
         until = time.monotonic() + 40
-        while time.monotonic() < until and SESSION.processor.open:
+        while time.monotonic() < until and SESSION.processor.state.open:
             time.sleep(0.005)
 
     def contribution(self):

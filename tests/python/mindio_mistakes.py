@@ -307,7 +307,7 @@ def processes():
     ends("two of one rank", ["rank 1 has a processor already", "one process is one rank"],
          f"import os\nttp.tft_init_controller(-1, 4, False); ttp.tft_start_controller('127.0.0.1', {at}, False)\n"
          f"from mindio_ttp._kintsugi.processor import Processor\nfrom mindio_ttp._kintsugi.session import SESSION\n"
-         f"first = Processor(1, 4, SESSION.callbacks, SESSION.faults, True, False); first.start('127.0.0.1', {at}, '', None, [])\n"
+         f"first = Processor(1, 4, SESSION.callbacks, SESSION.faults, True); first.start('127.0.0.1', {at}, '', None, [])\n"
          f"ttp.tft_init_processor(1, 4, False, False); ttp.tft_start_processor('127.0.0.1', {at})")
 
 

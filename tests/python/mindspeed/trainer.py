@@ -86,7 +86,7 @@ class Faults:
             if kind == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if kind == "pause":
-                while not SESSION.processor.hold:
+                while not SESSION.processor.state.hold:
                     time.sleep(0.01)
                 return
             if kind == "value":
