@@ -287,6 +287,17 @@ class Client:
         mine = [self.rank, *(rank for number, rank in enumerate(out) if self.members[number % len(self.members)] == self.rank)]
         return sum((rank + 1) * (self.step + 1) for rank in mine)
 
+    def count_pipes(self):
+        """Those that this process has open, as often as its training begins."""
+        folder, links = "/proc/self/fd", []
+        for number in os.listdir(folder):
+            try:
+                links.append(os.readlink(f"{folder}/{number}"))
+            except FileNotFoundError:
+                pass  # that of the list itself
+        with open(f"{self.o.out}/pipes.{self.rank}", "a", encoding="utf-8") as file:
+            file.write(f"{sum(link.startswith('pipe:') for link in links)}\n")
+
     def train(self, model, optimizer, args):
         if self.reboot:
             self.reboot = False
@@ -299,6 +310,7 @@ class Client:
                 threading.Thread(target=self.die_aside, daemon=True).start()
             raise RuntimeError("ARF FINISH")
         assert args is self.config
+        self.count_pipes()
         o = self.o
         if o.mindspeed:
             ttp.set_mindio_export_version("MindSpeed-LLM")

@@ -89,6 +89,16 @@ class Mindio:
                     self.same_text(golden, world.trace(), world.logs())
         return test
 
+    def keeps_few_pipes(self, _):
+        """Who stays through a downgrade and an upgrade has as many pipes open in each era."""
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            world = self.world(folder, options=["--zit", "--fault", "kill:2@5:forward", "--hold", "8"], scheduler="regrow", respawn=True)
+            codes = world.run()
+            for rank in (0, 1, 3):
+                counts = (Path(folder) / f"pipes.{rank}").read_text().split()
+                if codes != [0] * 4 or len(counts) != 3 or len(set(counts)) != 1:
+                    raise Failure(f"{codes}, pipes of rank {rank} in each era: {counts}\n{world.logs()}")
+
     def dumped(self, golden, codes, step, *options, told=False, **more):
         """What is held is saved and published once, with the numbers of that step; then every process leaves. `told`: golden is what the
         scheduler was told, since it is by chance whether a rank's handler was still running and had to be stopped."""
@@ -301,6 +311,7 @@ if __name__ == "__main__":
                                                                scheduler="regrow", respawn=True)),
             ("downgrade where ARF is on, too", m.repaired("upgrade-arf", "--zit", "--arf", "--fault", "kill:2@5:forward", "--hold", "8", scheduler="regrow:arf",
                                                           respawn=True)),
+            ("downgrade and upgrade leave no pipes behind", m.keeps_few_pipes),
             ("downgrade, and again", m.shrunk("downgrade-again", [0, -9, -9, 0], "--fault", "kill:2@5:forward", "--fault", "kill:1@8:forward")),
             ("downgrade twice, and both come back", m.repaired(None, "--zit", "--fault", "kill:2@5:forward", "--fault", "kill:1@5:downgrade", "--hold", "8",
                                                                scheduler="regrow", respawn=True)),

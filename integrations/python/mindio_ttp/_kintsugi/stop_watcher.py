@@ -38,6 +38,8 @@ class StopWatcher:
                 if self._thread.is_alive():
                     return False
                 self._ended = True
+                os.close(self._quiet)
+                os.close(self._wake)
             return True
         finally:
             self._ending.release()
