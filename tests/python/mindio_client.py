@@ -374,7 +374,22 @@ class Client:
             return client.train(*args)
 
         self.seize_args()
+        self.seize_join()
         print(f"rank {o.rank} ends with {wrapped('model', 'optimizer', self.config)}", flush=True)
+
+    def seize_join(self):
+        """A fault on the way back to all ranks: before this process joins their era."""
+        from mindio_ttp._kintsugi.place import Move
+        from mindio_ttp._kintsugi.session import SESSION
+        membership = SESSION.processor.membership
+        join = membership._join
+
+        def seize(place):
+            if place.move is Move.GROW:
+                self.strike("join")
+            join(place)
+
+        membership._join = seize
 
     def seize_args(self):
         """The list that every handler gets, as the decorator keeps it: looked at once, compared from then on."""
