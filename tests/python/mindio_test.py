@@ -297,6 +297,8 @@ if __name__ == "__main__":
             ("a frozen process is ended and replaced", m.repaired("arf", "--fault", "freeze:2@5:forward", "--arf", respawn=True)),
             ("a frozen process, without ARF", m.dumped("dump", [2, 2, -9, 2], 4, "--fault", "freeze:2@5:forward", environment=clean_first)),
             ("UCE with a scheduler", m.repaired("uce-scheduled", "--fault", "uce-high:2@5:forward", "--arf", scheduler="answer")),
+            ("a rank is lost before it is heard that the incident before is over", m.repaired(
+                "two-incidents", "--fault", "uce-high:2@5:forward", "--fault", "kill:3@6:forward", "--arf", respawn=True, scheduler="answer:late")),
             ("a scheduler chooses to replace instead of mending", m.repaired("uce-recover", "--fault", "uce-high:2@5:forward", "--arf", respawn=True,
                                                                              scheduler="recover")),
             ("a scheduler chooses to dump instead of mending", m.dumped("uce-dump", [2, 2, 2, 2], 4, "--fault", "uce-high:2@5:forward", scheduler="dump")),

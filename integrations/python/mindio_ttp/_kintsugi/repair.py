@@ -102,9 +102,14 @@ class Repair:
         return layout.pairs(groups, moves, group_of)
 
     def roll_back(self, task: _core.Task) -> None:
+        scope = self._scope
+        if not scope.begins:
+            self._roll_back(task)
+        # Told before the agent knows: what this rank reports from here on is of the next incident, or of another attempt.
+        self._rank.link.tell("rolled_back", era=scope.place.era, generation=task.generation)
+
+    def _roll_back(self, task: _core.Task) -> None:
         scope, state, args = self._scope, self._state, self._rank.args
-        if scope.begins:
-            return
         scope.await_parked()
         step = state.repair_step = state.told_step(task.step)
         if self._journey.under_way:
