@@ -274,6 +274,14 @@ class Client:
         while time.monotonic() < until and not (os.path.exists(f"{self.o.out}/came") and SESSION.processor.state.hold):
             time.sleep(0.005)
 
+    def await_lock(self):
+        """Where a fault is to strike once another rank's incident has begun."""
+        from mindio_ttp._kintsugi.session import SESSION
+        if any(fault[1:] == (self.rank, self.step + 1, "locked") and number not in self.struck for number, fault in enumerate(self.faults)):
+            until = time.monotonic() + 30
+            while time.monotonic() < until and SESSION.processor.state.open:
+                time.sleep(0.001)
+
     def await_return(self):
         """Those that are left wait here for the others, so that the step at which these come back is always the same."""
         from mindio_ttp._kintsugi.session import SESSION
@@ -316,6 +324,8 @@ class Client:
             ttp.set_mindio_export_version("MindSpeed-LLM")
         while self.step < self.o.steps:
             self.strike("forward")
+            self.await_lock()
+            self.strike("locked")
             if o.hot == "wait" and self.step == 5:
                 self.await_switch()
             if o.hold == self.step and len(self.members) < self.world:

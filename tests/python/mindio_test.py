@@ -45,8 +45,8 @@ class Mindio:
         elif path.read_text() != text:
             raise Failure(f"{path.name} says\n{path.read_text()}\nbut it was\n{text}\n{logs}")
 
-    def repaired(self, golden, *options, **more):
-        """All ranks go on to the undisturbed end, and their callbacks were these."""
+    def repaired(self, golden, *options, among=None, **more):
+        """All ranks go on to the undisturbed end, and their callbacks were these, or this was `among` them."""
         def test(_):
             expected = self.reference()
             if "halves" in options:  # ranks 0 and 1 hold the same there
@@ -58,6 +58,8 @@ class Mindio:
                     raise Failure(f"{codes}, ends {world.ends()}, undisturbed {expected}\n{world.trace()}\n{world.logs()}")
                 if golden:
                     self.same_text(golden, world.trace(), world.logs())
+                if among is not None and among not in world.trace():
+                    raise Failure(f"{among} is not among {world.trace()}")
         return test
 
     def switched(self, golden, *options, old=2, new=0, scheduler="switch", **more):
@@ -361,6 +363,8 @@ if __name__ == "__main__":
              m.repaired(None, "--fault", "uce-high:3@8:forward", "--fault", "kill:1@8:repair", "--save-every", "3", "--arf", respawn=True)),
             ("a dump without rank 0: the first writer publishes", m.dumped(None, [-9, 2, 2, 2], 4, "--fault", "kill:0@5:forward", scheduler="dump")),
             ("memory fails in a handler", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "uce-high:1@5:clean")),
+            ("memory fails while the incident of another rank is under way: clean is told", m.repaired(
+                None, "--fault", "hccl:1@5:forward", "--fault", "uce-high:2@5:locked", among="[2] clean True")),
             ("memory fails twice", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "uce-high:3@8:backward")),
             ("memory that an update has used: reload, rebuilt on that rank",
              m.repaired("reload-uce", "--fault", "corrupt:2@9:forward", "--save-every", "3")),

@@ -11,7 +11,7 @@ from kintsugi import _core
 
 from .codes import ReportState
 from .scope import Scope
-from .state import FAULTY, SUSPECT
+from .state import SUSPECT
 from .tasks import PULL_MS, TEXT_MAX, Outcome, TaskKind
 
 _LOOK_AGAIN = 0.02
@@ -86,7 +86,6 @@ class Loop:
         """With the lock of the state: how the loop is left by a report."""
         if reported is ReportState.RS_UNKNOWN:
             return Outcome.WAS_INTERRUPTED
-        self._state.incident.error = reported if reported in FAULTY else None
         if reported in SUSPECT:
             self._agent.report_old_memory_error([], -1, self._state.report_text[:TEXT_MAX])
             return Outcome.WAS_INTERRUPTED

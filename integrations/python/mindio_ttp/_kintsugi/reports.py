@@ -45,6 +45,8 @@ class Reports:
             rank.link.tell("report", state=state.name, code=code, text=text[:_TEXT_MAX])
         with s.changed:
             s.reported, s.report_text = state, text
+            if state in FAULTY:
+                s.incident.error = state
             s.clean_done = s.rebuilt = False
             s.changed.notify_all()
         if not s.open:
