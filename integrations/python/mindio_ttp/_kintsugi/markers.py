@@ -66,7 +66,7 @@ class Markers:
             raise MindioError("tft_start_updating_os: the update before this one is under way: tft_end_updating_os ends it")
         with s.changed:
             if s.round == 0:  # the run's first loop opens when all ranks are there
-                s.wait(lambda: s.open or s.exiting is not None)
+                s.wait(lambda: s.round > 0 or s.exiting is not None)
             closed = not s.open
         if closed:
             self._held()

@@ -65,13 +65,13 @@ class Processor:
         self._guard.start()
 
     def await_loop(self) -> None:
-        """Before training: until the loop is this thread's."""
+        """Before training: until a loop was this thread's, if only for a moment (reports.py)."""
         s = self.state
         self.membership.begin()
         if self.rank.agent is None:
             return
         with s.changed:
-            s.wait(lambda: s.open or s.exiting is not None)
+            s.wait(lambda: s.round > 0 or s.exiting is not None)
         if s.exiting is not None:
             self.leave_now()
         self.markers.begin_step()

@@ -80,11 +80,11 @@ class Reports:
     def wait_next_action(self) -> int:
         s = self._state
         with s.changed:
-            starts = s.reported in _STARTS
+            starts, before = s.reported in _STARTS, s.round
             if starts or self._rank.settings.mindspore:
                 s.parked = True  # its trainer waits nowhere else
                 s.changed.notify_all()
-            s.wait(lambda: s.exiting is not None or (s.rebuilt if starts else s.clean_done))
+            s.wait(lambda: s.exiting is not None or s.round > before or (s.rebuilt if starts else s.clean_done))
             return Action.EXIT.value if s.exiting is not None else Action.RETRY.value
 
     def wait_repair_action(self) -> int:
@@ -94,7 +94,8 @@ class Reports:
             before = s.round - 1 if s.open and s.reported is None else s.round
             s.parked = True
             s.changed.notify_all()
-            s.wait(lambda: s.exiting is not None or (s.open and s.round > before))
+            # One that the next incident has closed again counts, too: that incident waits for this thread's report, and it is to train for that.
+            s.wait(lambda: s.exiting is not None or s.round > before)
             s.parked = False
             if s.exiting is not None:
                 return Action.EXIT.value
