@@ -285,8 +285,15 @@ class Client:
     def await_return(self):
         """Those that are left wait here for the others, so that the step at which these come back is always the same."""
         from mindio_ttp._kintsugi.session import SESSION
+        open(f"{self.o.out}/holds.{self.rank}", "w", encoding="utf-8").close()
         until = time.monotonic() + 40
         while time.monotonic() < until and SESSION.processor.state.open:
+            time.sleep(0.005)
+
+    def await_hold(self):
+        """Who comes back is ready only once rank 0, which always stays, waits for it: then all others have ended that step, too."""
+        until = time.monotonic() + 40
+        while self.o.hold >= 0 and time.monotonic() < until and not os.path.exists(f"{self.o.out}/holds.0"):
             time.sleep(0.005)
 
     def contribution(self):
@@ -315,6 +322,7 @@ class Client:
                 self.strike("aside")
                 self.o.hot = ""
             elif self.o.zit:
+                self.await_hold()
                 threading.Thread(target=self.die_aside, daemon=True).start()
             raise RuntimeError("ARF FINISH")
         assert args is self.config
