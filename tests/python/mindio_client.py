@@ -29,6 +29,7 @@ TEXTS = {
     "runtime": "the loss is not a number",
     "precision": "PRECISION ERROR, load ckpt",
     "corrupt": "HBM MULTI BIT ECC time us=1",
+    "corrupt-low": "HBM MULTI BIT ECC time us=1",
 }
 
 
@@ -146,8 +147,8 @@ class Client:
                 return
             if kind == "value":
                 raise ValueError("the data is crooked")
-            self.low = kind == "uce-low"
-            if kind in ("uce-high", "corrupt", "precision"):
+            self.low = kind in ("uce-low", "corrupt-low")
+            if kind in ("uce-high", "corrupt", "corrupt-low", "precision"):
                 self.weight = None
             raise RuntimeError(TEXTS[kind])
 
@@ -196,6 +197,11 @@ class Client:
             else:
                 return 1
         return None
+
+    def read_error(self, text):
+        """MindSpeed's reads in it which checkpoint is to be loaded."""
+        self.say("raised", text)
+        return "PRECISION ERROR"
 
     def rollback(self, step, args, ctx):
         self.check(args, ctx)
@@ -257,7 +263,7 @@ class Client:
         """Once it stands aside."""
         if any(kind == "kill" and phase == "aside" for kind, _, _, phase in self.faults):
             from mindio_ttp._kintsugi.session import SESSION
-            while SESSION.processor.reported is None and not SESSION.processor.waits:
+            while SESSION.processor.state.reported is None and not SESSION.processor.state.waits:
                 time.sleep(0.001)
             self.strike("aside")
 
@@ -265,14 +271,29 @@ class Client:
         """All wait until the other process has come and a pause is asked for: then the switch comes before the end of training."""
         from mindio_ttp._kintsugi.session import SESSION
         until = time.monotonic() + 30
-        while time.monotonic() < until and not (os.path.exists(f"{self.o.out}/came") and SESSION.processor.hold):
+        while time.monotonic() < until and not (os.path.exists(f"{self.o.out}/came") and SESSION.processor.state.hold):
             time.sleep(0.005)
+
+    def await_lock(self):
+        """Where a fault is to strike once another rank's incident has begun."""
+        from mindio_ttp._kintsugi.session import SESSION
+        if any(fault[1:] == (self.rank, self.step + 1, "locked") and number not in self.struck for number, fault in enumerate(self.faults)):
+            until = time.monotonic() + 30
+            while time.monotonic() < until and SESSION.processor.state.open:
+                time.sleep(0.001)
 
     def await_return(self):
         """Those that are left wait here for the others, so that the step at which these come back is always the same."""
         from mindio_ttp._kintsugi.session import SESSION
+        open(f"{self.o.out}/holds.{self.rank}", "w", encoding="utf-8").close()
         until = time.monotonic() + 40
-        while time.monotonic() < until and SESSION.processor.open:
+        while time.monotonic() < until and SESSION.processor.state.open:
+            time.sleep(0.005)
+
+    def await_hold(self):
+        """Who comes back is ready only once rank 0, which always stays, waits for it: then all others have ended that step, too."""
+        until = time.monotonic() + 40
+        while self.o.hold >= 0 and time.monotonic() < until and not os.path.exists(f"{self.o.out}/holds.0"):
             time.sleep(0.005)
 
     def contribution(self):
@@ -280,6 +301,17 @@ class Client:
         out = [rank for rank in range(self.world) if rank not in self.members]
         mine = [self.rank, *(rank for number, rank in enumerate(out) if self.members[number % len(self.members)] == self.rank)]
         return sum((rank + 1) * (self.step + 1) for rank in mine)
+
+    def count_pipes(self):
+        """Those that this process has open, as often as its training begins."""
+        folder, links = "/proc/self/fd", []
+        for number in os.listdir(folder):
+            try:
+                links.append(os.readlink(f"{folder}/{number}"))
+            except FileNotFoundError:
+                pass  # that of the list itself
+        with open(f"{self.o.out}/pipes.{self.rank}", "a", encoding="utf-8") as file:
+            file.write(f"{sum(link.startswith('pipe:') for link in links)}\n")
 
     def train(self, model, optimizer, args):
         if self.reboot:
@@ -290,14 +322,18 @@ class Client:
                 self.strike("aside")
                 self.o.hot = ""
             elif self.o.zit:
+                self.await_hold()
                 threading.Thread(target=self.die_aside, daemon=True).start()
             raise RuntimeError("ARF FINISH")
         assert args is self.config
+        self.count_pipes()
         o = self.o
         if o.mindspeed:
             ttp.set_mindio_export_version("MindSpeed-LLM")
         while self.step < self.o.steps:
             self.strike("forward")
+            self.await_lock()
+            self.strike("locked")
             if o.hot == "wait" and self.step == 5:
                 self.await_switch()
             if o.hold == self.step and len(self.members) < self.world:
@@ -347,7 +383,7 @@ class Client:
         if not o.no_handler:
             ttp.tft_register_zit_upgrade_repair_handler(self.upgrade_repair)
         ttp.tft_register_zit_upgrade_rollback_handler(self.upgrade_rollback)
-        ttp.tft_register_exception_handler("PRECISION ERROR", "RS_RETRY", lambda text: "PRECISION ERROR")
+        ttp.tft_register_exception_handler("PRECISION ERROR", "RS_RETRY", self.read_error)
         self.config = object()
         client = self
 
@@ -356,7 +392,22 @@ class Client:
             return client.train(*args)
 
         self.seize_args()
+        self.seize_join()
         print(f"rank {o.rank} ends with {wrapped('model', 'optimizer', self.config)}", flush=True)
+
+    def seize_join(self):
+        """A fault on the way back to all ranks: before this process joins their era."""
+        from mindio_ttp._kintsugi.place import Move
+        from mindio_ttp._kintsugi.session import SESSION
+        membership = SESSION.processor.membership
+        join = membership._join
+
+        def seize(place):
+            if place.move is Move.GROW:
+                self.strike("join")
+            join(place)
+
+        membership._join = seize
 
     def seize_args(self):
         """The list that every handler gets, as the decorator keeps it: looked at once, compared from then on."""

@@ -230,6 +230,39 @@ def shrinking():
     keeps("rank 3's data-parallel group has 1 ranks, rank 0's has 3", groups, uneven)
 
 
+def missed_loops():
+    """A loop may be opened and closed again before the main thread, which waits for it, runs: on a busy machine, between two incidents."""
+    import threading
+
+    from mindio_ttp._kintsugi.callbacks import Callbacks
+    from mindio_ttp._kintsugi.codes import Action, ReportState
+    from mindio_ttp._kintsugi.faults import FaultTable
+    from mindio_ttp._kintsugi.processor import Processor
+
+    def goes_on(call, reported=None):
+        processor = Processor(0, 2, Callbacks(), FaultTable(), True)
+        processor.rank.agent = processor._guard = object()
+        state, results = processor.state, []
+        state.reported = reported
+        main = threading.Thread(target=lambda: results.append(call(processor)), daemon=True)
+        main.start()
+        while not state.waits:
+            pass
+        with state.changed:
+            state.open_loop(4)
+            state.close_loop(lambda: True)
+        main.join(20)
+        assert results, call
+        return results[0]
+
+    retry = Action.RETRY.value
+    assert goes_on(lambda processor: processor.reports.wait_repair_action(), ReportState.RS_NORMAL) == retry
+    assert goes_on(lambda processor: processor.reports.wait_next_action(), ReportState.RS_NORMAL) == retry
+    assert goes_on(lambda processor: processor.reports.wait_next_action(), ReportState.RS_INIT_FINISH) == retry
+    assert goes_on(lambda processor: processor.await_loop()) is None
+    assert goes_on(lambda processor: processor.finish()) is False
+
+
 def with_a_processor():
     at = port()
     ttp.tft_init_controller(0, 1, False, True)
@@ -307,11 +340,11 @@ def processes():
     ends("two of one rank", ["rank 1 has a processor already", "one process is one rank"],
          f"import os\nttp.tft_init_controller(-1, 4, False); ttp.tft_start_controller('127.0.0.1', {at}, False)\n"
          f"from mindio_ttp._kintsugi.processor import Processor\nfrom mindio_ttp._kintsugi.session import SESSION\n"
-         f"first = Processor(1, 4, SESSION.callbacks, SESSION.faults, True, False); first.start('127.0.0.1', {at}, '', None, [])\n"
+         f"first = Processor(1, 4, SESSION.callbacks, SESSION.faults, True); first.start('127.0.0.1', {at}, '', None, [])\n"
          f"ttp.tft_init_processor(1, 4, False, False); ttp.tft_start_processor('127.0.0.1', {at})")
 
 
 if __name__ == "__main__":
-    for part in (before_anything, scheduler, times, patterns, groups, shrinking, with_a_processor, processes):
+    for part in (before_anything, scheduler, times, patterns, groups, shrinking, missed_loops, with_a_processor, processes):
         part()
         print(part.__name__, "ok", flush=True)

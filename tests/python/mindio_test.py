@@ -45,8 +45,8 @@ class Mindio:
         elif path.read_text() != text:
             raise Failure(f"{path.name} says\n{path.read_text()}\nbut it was\n{text}\n{logs}")
 
-    def repaired(self, golden, *options, **more):
-        """All ranks go on to the undisturbed end, and their callbacks were these."""
+    def repaired(self, golden, *options, among=None, **more):
+        """All ranks go on to the undisturbed end, and their callbacks were these, or this was `among` them."""
         def test(_):
             expected = self.reference()
             if "halves" in options:  # ranks 0 and 1 hold the same there
@@ -58,6 +58,8 @@ class Mindio:
                     raise Failure(f"{codes}, ends {world.ends()}, undisturbed {expected}\n{world.trace()}\n{world.logs()}")
                 if golden:
                     self.same_text(golden, world.trace(), world.logs())
+                if among is not None and among not in world.trace():
+                    raise Failure(f"{among} is not among {world.trace()}")
         return test
 
     def switched(self, golden, *options, old=2, new=0, scheduler="switch", **more):
@@ -88,6 +90,16 @@ class Mindio:
                 if golden:
                     self.same_text(golden, world.trace(), world.logs())
         return test
+
+    def keeps_few_pipes(self, _):
+        """Who stays through a downgrade and an upgrade has as many pipes open in each era."""
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            world = self.world(folder, options=["--zit", "--fault", "kill:2@5:forward", "--hold", "8"], scheduler="regrow", respawn=True)
+            codes = world.run()
+            for rank in (0, 1, 3):
+                counts = (Path(folder) / f"pipes.{rank}").read_text().split()
+                if codes != [0] * 4 or len(counts) != 3 or len(set(counts)) != 1:
+                    raise Failure(f"{codes}, pipes of rank {rank} in each era: {counts}\n{world.logs()}")
 
     def dumped(self, golden, codes, step, *options, told=False, **more):
         """What is held is saved and published once, with the numbers of that step; then every process leaves. `told`: golden is what the
@@ -267,6 +279,8 @@ if __name__ == "__main__":
         ("pause and continue", m.repaired("pause", "--pace", "0.15", scheduler="pause")),
         ("a precision error: all reload the periodic checkpoint",
          m.repaired("reload", "--fault", "precision:2@9:forward", "--save-every", "3")),
+        ("a precision error that all ranks raise",
+         m.repaired(None, *(word for rank in range(4) for word in ("--fault", f"precision:{rank}@9:forward")), "--save-every", "3")),
         ("dump: one writer for each part, rename on the first that is not rank 0",
          m.dumped("dump", [2, 2, -9, 2], 4, "--fault", "kill:2@5:forward", environment=clean_first)),
         ("dump of two groups, stop and clean before it off", m.dumped("dump-halves", [2, 2, 2, -9], 4, "--fault", "kill:3@5:forward", "--groups", "halves")),
@@ -285,6 +299,8 @@ if __name__ == "__main__":
             ("a frozen process is ended and replaced", m.repaired("arf", "--fault", "freeze:2@5:forward", "--arf", respawn=True)),
             ("a frozen process, without ARF", m.dumped("dump", [2, 2, -9, 2], 4, "--fault", "freeze:2@5:forward", environment=clean_first)),
             ("UCE with a scheduler", m.repaired("uce-scheduled", "--fault", "uce-high:2@5:forward", "--arf", scheduler="answer")),
+            ("a rank is lost before it is heard that the incident before is over", m.repaired(
+                "two-incidents", "--fault", "uce-high:2@5:forward", "--fault", "kill:3@6:forward", "--arf", respawn=True, scheduler="answer:late")),
             ("a scheduler chooses to replace instead of mending", m.repaired("uce-recover", "--fault", "uce-high:2@5:forward", "--arf", respawn=True,
                                                                              scheduler="recover")),
             ("a scheduler chooses to dump instead of mending", m.dumped("uce-dump", [2, 2, 2, 2], 4, "--fault", "uce-high:2@5:forward", scheduler="dump")),
@@ -299,6 +315,7 @@ if __name__ == "__main__":
                                                                scheduler="regrow", respawn=True)),
             ("downgrade where ARF is on, too", m.repaired("upgrade-arf", "--zit", "--arf", "--fault", "kill:2@5:forward", "--hold", "8", scheduler="regrow:arf",
                                                           respawn=True)),
+            ("downgrade and upgrade leave no pipes behind", m.keeps_few_pipes),
             ("downgrade, and again", m.shrunk("downgrade-again", [0, -9, -9, 0], "--fault", "kill:2@5:forward", "--fault", "kill:1@8:forward")),
             ("downgrade twice, and both come back", m.repaired(None, "--zit", "--fault", "kill:2@5:forward", "--fault", "kill:1@5:downgrade", "--hold", "8",
                                                                scheduler="regrow", respawn=True)),
@@ -322,6 +339,13 @@ if __name__ == "__main__":
                                                                  "--fault", "kill:2@1:upgrade-repair", scheduler="regrow", respawns={2: 1}, told=True)),
             ("a process that waits for the upgrade dies: another one comes",
              m.repaired("upgrade", "--zit", "--fault", "kill:2@5:forward", "--hold", "8", "--fault", "kill:2@1:aside", scheduler="regrow", respawn=True)),
+            ("who comes back dies before it has joined: another process comes, and nothing was called",
+             m.repaired("upgrade", "--zit", "--fault", "kill:2@5:forward", "--hold", "8", "--fault", "kill:2@1:join", scheduler="regrow", respawn=True)),
+            ("another rank dies before it has joined all again: both come back",
+             m.repaired("upgrade-both", "--zit", "--fault", "kill:2@5:forward", "--hold", "8", "--fault", "kill:1@9:join", scheduler="regrow", respawn=True)),
+            ("the last holder of a part dies before it has joined all again: exit", m.left("upgrade-lost", [2, 2, 2, -9], "--zit", "--fault",
+                                                                                          "kill:1@5:forward", "--hold", "8", "--fault", "kill:3@9:join",
+                                                                                          scheduler="regrow", respawns={1: 1})),
             ("rank 0 is lost: downgrade is not offered", m.dumped("zit-rank-0", [-9, 2, 2, 2], 4, "--zit", "--fault", "kill:0@5:forward", scheduler="downgrade")),
             ("both holders of a part are lost: downgrade is not offered", m.left("zit-no-copy", [2, -9, 2, -9], "--zit", "--fault", "kill:1@5:forward",
                                                                                 "--fault", "kill:3@5:forward", scheduler="downgrade")),
@@ -339,9 +363,13 @@ if __name__ == "__main__":
              m.repaired(None, "--fault", "uce-high:3@8:forward", "--fault", "kill:1@8:repair", "--save-every", "3", "--arf", respawn=True)),
             ("a dump without rank 0: the first writer publishes", m.dumped(None, [-9, 2, 2, 2], 4, "--fault", "kill:0@5:forward", scheduler="dump")),
             ("memory fails in a handler", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "uce-high:1@5:clean")),
+            ("memory fails while the incident of another rank is under way: clean is told", m.repaired(
+                None, "--fault", "hccl:1@5:forward", "--fault", "uce-high:2@5:locked", among="[2] clean True")),
             ("memory fails twice", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "uce-high:3@8:backward")),
             ("memory that an update has used: reload, rebuilt on that rank",
              m.repaired("reload-uce", "--fault", "corrupt:2@9:forward", "--save-every", "3")),
+            ("memory that an update has used, and nothing is lost: reload, nothing is rebuilt",
+             m.repaired("reload-uce-low", "--fault", "corrupt-low:2@9:forward", "--save-every", "3")),
             ("two reloads", m.repaired(None, "--fault", "precision:2@9:forward", "--fault", "precision:1@11:forward", "--save-every", "3")),
             ("all holders of a part are lost: reload", m.repaired(None, "--fault", "kill:1@8:forward", "--fault", "kill:3@8:forward", "--save-every", "3",
                                                                  "--arf", respawn=True)),

@@ -38,6 +38,8 @@ class Hub:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
+        # A thread that still waits in accept() would take the next hub's connections, once that one has the number of this socket.
+        self.server.shutdown(socket.SHUT_RDWR)
         self.server.close()
 
     def _accept(self):

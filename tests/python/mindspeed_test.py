@@ -29,6 +29,7 @@ class MindSpeed:
         self.reference = None
 
     def begin(self, folder, *options, **more):
+        options = [option.replace("{folder}", str(folder)) for option in options]
         return self.run(folder, ["--train-iters", str(STEPS), "--save", f"{folder}/save", *options], **more)
 
     def undisturbed(self, _):
@@ -64,6 +65,18 @@ class MindSpeed:
                 # Each step is done once, but the one that an incident broke off, if the client logged it.
                 if not list(Path(folder).glob("struck.*")) and "--fault" in options:
                     raise Failure("no fault was struck")
+        return test
+
+    def reloaded(self, options, from_step):
+        """All load the checkpoint of `from_step` in the last step, and do again what came after it."""
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                run = self.begin(folder, *options, "--save-interval", "2", "--load", "{folder}/save")
+                self.same(run)
+                done = [*range(1, STEPS), *range(from_step + 1, STEPS + 1)]
+                for rank, steps in enumerate(run.steps()):
+                    if steps != done:
+                        raise Failure(f"rank {rank} has done steps {steps}, expected {done}\n{run.logs()}")
         return test
 
     def dumped(self, options, codes, step, **more):
@@ -105,6 +118,10 @@ def flows(run):
          m.repaired([*REBOOT, "--fault", "kill:1@3:forward", "--fault", "uce-high:3@5:forward"], respawn=True)),
         ("killed twice, a rank and then the one that repaired it",
          m.repaired([*REBOOT, "--fault", "kill:1@3:forward", "--fault", "kill:3@5:forward"], respawn=True)),
+        ("a precision error: all load the newest checkpoint", m.reloaded([*RETRY, "--fault", "precision:1@6:forward"], 4)),
+        ("a precision error that names an older checkpoint: all load that one", m.reloaded([*RETRY, "--fault", "precision-2:1@6:forward"], 2)),
+        ("all ranks raise such a precision error",
+         m.reloaded([*RETRY, *(word for rank in range(4) for word in ("--fault", f"precision-2:{rank}@6:forward"))], 2)),
         ("pause and continue, at the step that all ranks have in hand",
          m.repaired([*REBOOT, "--fault", "pause:0@3:forward"], PAUSE, scheduler="pause:struck.0")),
     ]

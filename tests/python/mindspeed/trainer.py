@@ -43,7 +43,8 @@ from mindspeed_llm.features_manager.high_availability.high_availability import H
 from mindio_ttp._kintsugi.session import SESSION  # noqa: E402
 
 SEQUENCE, VOCABULARY = 16, 64
-TEXTS = {"uce-high": "UCE ERROR", "uce-low": "UCE ERROR", "hccl": "HCCL OP RETRY FAILED", "runtime": "the loss is not a number"}
+TEXTS = {"uce-high": "UCE ERROR", "uce-low": "UCE ERROR", "hccl": "HCCL OP RETRY FAILED", "runtime": "the loss is not a number",
+         "precision": "PRECISION ERROR, the loss is not a number", "precision-2": "PRECISION ERROR, load ckpt step=2"}
 MODEL = f"""--num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length {SEQUENCE} --max-position-embeddings {SEQUENCE}
   --position-embedding-type rope --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0
   --tokenizer-type NullTokenizer --vocab-size {VOCABULARY - 1} --make-vocab-size-divisible-by 1 --transformer-impl local
@@ -85,13 +86,13 @@ class Faults:
             if kind == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if kind == "pause":
-                while not SESSION.processor.hold:
+                while not SESSION.processor.state.hold:
                     time.sleep(0.01)
                 return
             if kind == "value":
                 raise ValueError("the data is crooked")
             torch_npu.npu.uce_level = 2 if kind == "uce-low" else 3
-            if kind == "uce-high":
+            if kind in ("uce-high", "precision", "precision-2"):
                 self.lose()
             raise RuntimeError(TEXTS[kind])
 
@@ -107,8 +108,10 @@ class Faults:
 
 def model_provider(pre_process=True, post_process=True):
     args = get_args()
+    config = core_transformer_config_from_args(args)
+    config.save = args.save  # MindSpeed's own feature gives it every argument; the client's save looks at this one
     return GPTModel(
-        config=core_transformer_config_from_args(args), transformer_layer_spec=get_gpt_layer_local_spec(None, False, False, False, False),
+        config=config, transformer_layer_spec=get_gpt_layer_local_spec(None, False, False, False, False),
         vocab_size=args.padded_vocab_size, max_sequence_length=args.max_position_embeddings, pre_process=pre_process, post_process=post_process,
         parallel_output=True, share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
         position_embedding_type=args.position_embedding_type, rotary_percent=args.rotary_percent)

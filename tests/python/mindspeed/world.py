@@ -151,13 +151,18 @@ class Run:
         return [next((line.split()[-1] for line in self._log(rank).splitlines() if line.startswith(f"rank {rank} ends with")), None)
                 for rank in range(self.ranks)]
 
+    def _lines(self):
+        """What every rank has logged: step, loss and more."""
+        paths = [self.out / f"losses.{rank}" for rank in range(self.ranks)]
+        return [[line.split() for line in path.read_text().splitlines()] if path.exists() else [] for path in paths]
+
     def losses(self):
         """Of each step as it was last done, by every rank: they are alike."""
-        found = []
-        for rank in range(self.ranks):
-            path = self.out / f"losses.{rank}"
-            found.append({int(line.split()[0]): line.split()[1] for line in path.read_text().splitlines()} if path.exists() else {})
-        return found
+        return [{int(step): loss for step, loss, *_ in lines} for lines in self._lines()]
+
+    def steps(self):
+        """As every rank has done them, those that were done again too."""
+        return [[int(line[0]) for line in lines] for lines in self._lines()]
 
     def logs(self, last=2500):
         return "\n".join(f"--- {name}\n{self._log(name)[-last:]}" for name in [*range(self.ranks), "scheduler"] if self._log(name))

@@ -46,8 +46,8 @@ class Events:
         self._master.switch.on_over()
         with self._ranks.lock:
             moved, era.pending = era.pending, False
-            told = dict(self._ranks.faults) if moved and era.move is Move.SHRINK else {}
-            self._ranks.faults.clear()
+            mended = self._ranks.take_mended(event.generation)
+            told = mended if moved and era.move is Move.SHRINK else {}
         if not self._master.over:
             self._master.scheduler.on_repaired(event.phase, {rank: kind for rank, (kind, _) in sorted(told.items())})
         self._master.zit.on_mended(era, moved)

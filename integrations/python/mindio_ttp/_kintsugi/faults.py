@@ -60,3 +60,11 @@ class FaultTable:
                 return ReportState.RS_UCE_CORRUPTED, code
             return self._types[key], code
         return ReportState.RS_UNKNOWN, code
+
+    def hear(self, text: str) -> None:
+        """Another rank has raised this: its pattern's handler reads it here, too. What it answers means nothing on this rank."""
+        for pattern in self._types:
+            if pattern in text:
+                if pattern in self._handles:
+                    self._handles[pattern](text)
+                return

@@ -149,3 +149,10 @@ def repair_infos(found: Sequence[Pair], rank: int, types: tuple[int, int]) -> li
         "dst": [pair.destination for pair in mine],
         "rank_list": component(found, rank),
     }]
+
+
+def reload_info(rank: int, kinds: int, repair_type: int, ranks: Iterable[int]) -> dict[str, Any]:
+    """What `rank`'s repair handler is told where all `ranks` load the client's checkpoint: of each of its `kinds` of optimizers it is its
+    own source."""
+    itself = [rank] * kinds
+    return {"type": list(range(kinds)), "repair_type": repair_type, "src": itself, "dst": list(itself), "rank_list": sorted(ranks)}

@@ -108,7 +108,7 @@ class Master:
             if rank not in self.eras.crew:
                 return
             peer = self.ranks.peers.get(rank)
-            self.ranks.faults[rank] = (FAULT_PROCESS, self.ranks.faults.get(rank, (0, ""))[1])
+            self.ranks.note_fault(rank, FAULT_PROCESS, self.ranks.known_faults().get(rank, (0, ""))[1])
         if peer is None or not peer.incarnation:
             return
         self._report_exit(rank, peer.incarnation, why)
@@ -120,7 +120,8 @@ class Master:
         with self._lock:
             old = [peer for rank, peer in self.ranks.peers.items() if rank in ranks]
             others = [peer for rank, peer in self.ranks.peers.items() if rank not in ranks]
-            self.ranks.faults.update({rank: (FAULT_PROCESS, "") for rank in ranks})
+            for rank in ranks:
+                self.ranks.note_fault(rank, FAULT_PROCESS, "")
         for peer in others:
             peer.send({"do": "switch"})
         for peer in old:
@@ -176,7 +177,7 @@ class Master:
         """Nothing is under way."""
         with self._lock:
             era = self.eras.now
-            return era is not None and self.is_current(era) and not era.pending and not self.ranks.faults
+            return era is not None and self.is_current(era) and not era.pending and not self.ranks.known_faults()
 
     def step_out(self) -> None:
         """One rank leaves its loop, and so all do."""
@@ -193,8 +194,7 @@ class Master:
             era = self.eras.next(place)
             self.ranks.offset = place.offset
             self.ranks.peers.update(back or {})
-            if place.move is Move.GROW:
-                self.ranks.faults.clear()
+            self.ranks.begin_era(keeps_faults=place.move is not Move.GROW)
             gone = [self.ranks.peers.pop(rank) for rank in list(self.ranks.peers) if rank not in era.crew]
             peers = dict(self.ranks.peers)
             for peer in [*peers.values(), *gone]:
@@ -343,6 +343,12 @@ class Master:
         with self._lock:
             if self.eras.now is not None and self.eras.now.number == int(message["era"]):
                 peer.incarnation = int(message["incarnation"])
+                self.ranks.rolled_back(peer.rank, 0)
+
+    def _do_rolled_back(self, peer: Peer, message: Message) -> None:
+        with self._lock:
+            if self.eras.now is not None and self.eras.now.number == int(message["era"]):
+                self.ranks.rolled_back(peer.rank, int(message["generation"]))
 
     def _do_trains(self, peer: Peer, _: Message) -> None:
         self.ranks.trains(peer.rank)
@@ -357,8 +363,7 @@ class Master:
     def _do_report(self, peer: Peer, message: Message) -> None:
         state, code = ReportState[str(message["state"])], str(message["code"])
         LOGGER.warning("rank %d reports %s %s: %s", peer.rank, state.name, code, message["text"])
-        with self._lock:
-            self.ranks.faults[peer.rank] = (_FAULT_OF.get(state, FAULT_PROCESS), code)
+        self.ranks.note_fault(peer.rank, _FAULT_OF.get(state, FAULT_PROCESS), code)
         if state is ReportState.RS_UNKNOWN:
             if peer.incarnation:
                 self._report_exit(peer.rank, peer.incarnation, f"reported {message['text']}")
@@ -379,7 +384,7 @@ class Master:
                 return
             self._changed.wait_for(lambda: generation in era.rungs or self._stopping, 10)
             rung = era.rungs.get(generation, "exit")
-            hurt = any(rank in era.crew for rank in self.ranks.faults)
+            hurt = any(rank in era.crew for rank in self.ranks.known_faults())
         # Until the client's handlers of a move were called there is nothing to stop and to clean.
         if era.move is not Move.NONE and (not era.opened or era.pending and bool(message["clean"]) and not hurt):
             peer.answer(message, type="unknown", other_way=False, switch=False, skip=True, opened=era.opened)
@@ -391,7 +396,7 @@ class Master:
             strategy = self.scheduler.fail(MAY_DUMP, "controller do downgrade repair failed", "downgrade")
         with self._lock:
             kind = _TYPE_OF_RUNG.get(rung, "unknown")
-            if kind == "retry" and any(fault == FAULT_PROCESS for fault, _ in self.ranks.faults.values()):
+            if kind == "retry" and any(fault == FAULT_PROCESS for fault, _ in self.ranks.known_faults().values()):
                 kind = "recover"
         moves = strategy in ("downgrade", "upgrade")
         # Where the scheduler chose another way than the ladder, this attempt is given up and the ladder asked again.

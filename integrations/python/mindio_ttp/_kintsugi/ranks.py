@@ -1,5 +1,9 @@
 """The processes of a run's ranks, as the controller's process knows them: their connections, their groups, and what each lacks.
 
+A fault belongs to the incident under way, or to the next one: that an incident is over is heard on another way than what ranks report and
+whose connections end. So a fault is kept with the generation that its rank had last gone through, and the end of an incident takes away those
+of generations before the one that mended it.
+
 Threads: any; what several read and write is under `lock`, which `changed` is the condition of.
 """
 
@@ -21,7 +25,8 @@ class Ranks:
         self.changed = threading.Condition(self.lock)
         self.world_size = world_size
         self.peers: dict[int, Peer] = {}
-        self.faults: dict[int, Fault] = {}  # of the incident under way
+        self._faults: dict[int, tuple[Fault, int]] = {}  # and the generation after which it came
+        self._rolled_back: dict[int, int] = {}  # the newest generation that a rank's process has gone through to the end
         self.offset: int | None = None  # the client's numbers of steps less Kintsugi's
         self.ran = False  # all have trained
         self._world = World(world_size)
@@ -41,7 +46,7 @@ class Ranks:
     def unhurt(self) -> set[int]:
         """Those that take part and whose processes go on."""
         with self.lock:
-            lost = {rank for rank, (kind, _) in self.faults.items() if kind == FAULT_PROCESS}
+            lost = {rank for rank, (kind, _) in self.known_faults().items() if kind == FAULT_PROCESS}
             return {rank for rank, peer in self.peers.items() if peer.incarnation and rank not in lost}
 
     @property
@@ -59,15 +64,41 @@ class Ranks:
             self._trained.add(rank)
             self.ran = self.ran or len(self._trained) == self.world_size
 
+    # ---- faults -------------------------------------------------------------------------------------------------------------
+
     def known_faults(self) -> dict[int, Fault]:
         with self.lock:
-            return dict(self.faults)
+            return {rank: fault for rank, (fault, _) in self._faults.items()}
+
+    def note_fault(self, rank: int, kind: int, code: str) -> None:
+        with self.lock:
+            self._faults[rank] = ((kind, code), self._rolled_back.get(rank, 0))
 
     def count_as_lost(self, ranks: Iterable[int]) -> None:
-        """Whatever they do. What is known of them already stays."""
+        """Whatever they do. What is known of them already stays, unless it is of the incident before."""
         with self.lock:
             for rank in ranks:
-                self.faults.setdefault(rank, (FAULT_PROCESS, ""))
+                known = self._faults.get(rank)
+                if known is None or known[1] < self._rolled_back.get(rank, 0):
+                    self.note_fault(rank, FAULT_PROCESS, "")
+
+    def rolled_back(self, rank: int, generation: int) -> None:
+        """0: its process is a new one."""
+        with self.lock:
+            self._rolled_back[rank] = generation
+
+    def take_mended(self, generation: int) -> dict[int, Fault]:
+        """The incident that was mended in `generation` is over: its faults, which are known no more."""
+        with self.lock:
+            taken = {rank: fault for rank, (fault, after) in self._faults.items() if after < generation}
+            self._faults = {rank: kept for rank, kept in self._faults.items() if rank not in taken}
+            return taken
+
+    def begin_era(self, keeps_faults: bool) -> None:
+        """Generations are counted anew."""
+        with self.lock:
+            self._rolled_back.clear()
+            self._faults = {rank: (fault, 0) for rank, (fault, _) in self._faults.items()} if keeps_faults else {}
 
     def broadcast(self, message: Message) -> list[int]:
         with self.lock:

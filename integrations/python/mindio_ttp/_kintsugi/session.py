@@ -14,9 +14,10 @@ from . import tls
 from .callbacks import Callbacks
 from .codes import MindioError
 from .faults import FaultTable
+from .leaving import before_exit
 from .log import LOGGER
 from .master import Master
-from .processor import Processor, before_exit
+from .processor import Processor
 
 _RESOLVE_TRIES = 3
 _LINGER = 3.0
@@ -44,7 +45,7 @@ class Session:
     def _linger(self) -> None:
         if self.master is not None and self.master_started:
             if self.processor is not None:
-                self.processor.link.close()
+                self.processor.rank.link.close()
             self.master.linger(_LINGER)
 
     def need_processor(self, call: str) -> Processor:
@@ -57,7 +58,7 @@ class Session:
     def give_args(self, args: Any) -> None:
         self.args = args
         if self.processor is not None:
-            self.processor.args = args
+            self.processor.rank.args = args
 
     def contexts(self, call: str, enable: bool, info: str, server: bool) -> tuple[ssl.SSLContext | None, list[str]]:
         """The desk's TLS, and the files for Kintsugi's own connections."""

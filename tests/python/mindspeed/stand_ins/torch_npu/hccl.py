@@ -78,7 +78,7 @@ STATE = _State()
 def _attempt():
     from mindio_ttp._kintsugi.session import SESSION
 
-    return SESSION.processor.group_names.repair if SESSION.processor is not None else 0
+    return SESSION.processor.rank.group_names.repair if SESSION.processor is not None else 0
 
 
 def _joins():
