@@ -62,24 +62,24 @@ struct Ground {
 
 struct Ends final : AgentEnds, ControllerEnds, Relays {
   void OnFrame(Process*, const std::string& bytes) override { down.push_back(bytes); }
-  void OnFrame(Link*, const std::string& bytes) override { up.push_back(bytes); }
-  void OnLost(Link* link) override {
-    link->process->link = nullptr;
+  void OnFrame(Connection*, const std::string& bytes) override { up.push_back(bytes); }
+  void OnLost(Connection* connection) override {
+    connection->process->connection = nullptr;
     ++lost_here;
   }
-  void OnLost(Link* link, bool) override {
-    link->controller_open = false;
+  void OnLost(Connection* connection, bool) override {
+    connection->controller_open = false;
     ++lost_there;
   }
-  bool Relay(Link*, bool, const std::string&) override { return false; }
-  bool RelayLoss(Link*, bool) override { return false; }
+  bool Relay(Connection*, bool, const std::string&) override { return false; }
+  bool RelayLoss(Connection*, bool) override { return false; }
 
   std::vector<std::string> up, down;
   int lost_here = 0, lost_there = 0;
 };
 
 struct NetworkTest : testing::Test {
-  NetworkTest() : network(ground.world, ends, ends, ends) { ground.Of(0)->link = network.Open(ground.Of(0), nullptr); }
+  NetworkTest() : network(ground.world, ends, ends, ends) { ground.Of(0)->connection = network.Open(ground.Of(0), nullptr); }
 
   Ground ground;
   Ends ends;
@@ -90,8 +90,8 @@ TEST_F(NetworkTest, AConnectionKeepsItsOrderInBothDirections) {
   std::vector<std::string> sent;
   for (int i = 0; i < 200; ++i) {
     sent.push_back("frame " + std::to_string(i));
-    network.Put(ground.Of(0)->link, true, sent.back());
-    network.Put(ground.Of(0)->link, false, sent.back());
+    network.Put(ground.Of(0)->connection, true, sent.back());
+    network.Put(ground.Of(0)->connection, false, sent.back());
   }
   ground.RunFor(1s);
   EXPECT_EQ(ends.up, sent);
@@ -100,9 +100,9 @@ TEST_F(NetworkTest, AConnectionKeepsItsOrderInBothDirections) {
 
 TEST_F(NetworkTest, ACutHoldsWhatArrivesAndLetsItThroughInOrderWhenItHeals) {
   network.Cut(Rank(0), true, false, 500ms);
-  network.Put(ground.Of(0)->link, true, "first");
-  network.Put(ground.Of(0)->link, true, "second");
-  network.Put(ground.Of(0)->link, false, "the other way");
+  network.Put(ground.Of(0)->connection, true, "first");
+  network.Put(ground.Of(0)->connection, true, "second");
+  network.Put(ground.Of(0)->connection, false, "the other way");
   ground.RunFor(400ms);
   EXPECT_FALSE(network.IsWhole(Rank(0)));
   EXPECT_TRUE(ends.up.empty());
@@ -124,9 +124,9 @@ TEST_F(NetworkTest, KeepaliveEndsAConnectionThatStaysCutAtEachEnd) {
 
 TEST_F(NetworkTest, ASenderWhoseQueueIsFullLosesTheConnection) {
   network.Cut(Rank(0), true, true, 1s);
-  for (int i = 0; i < 1025; ++i) network.Put(ground.Of(0)->link, true, "x");
+  for (int i = 0; i < 1025; ++i) network.Put(ground.Of(0)->connection, true, "x");
   EXPECT_EQ(ends.lost_here, 0);
-  network.Put(ground.Of(0)->link, true, "x");
+  network.Put(ground.Of(0)->connection, true, "x");
   EXPECT_EQ(ends.lost_here, 1);
 }
 
