@@ -4,9 +4,10 @@
 // checked here: sorted by offset the tensors fill the data without hole or overlap, and element count times size is the
 // byte range; names are distinct. Types of less than a byte are refused by name. Source of the format:
 // huggingface/safetensors, README and `safetensors/src/tensor.rs` (read, 0.8).
-// Errors: kDataLoss names the file, and the tensor by its offset or as a JSON pointer.
+// Errors: kDataLoss names file, tensor and offset.
 // Units: bytes.
-// Threads: pure. Hostile input: every length is bounded by the file's, and nesting by what runtime/base/json.h allows.
+// Threads: pure. Hostile input: every length is bounded by the file's; nesting deeper than the format has is refused
+// when it begins.
 #pragma once
 
 #include <map>

@@ -49,7 +49,7 @@ TEST(SafetensorsHeader, RefusesWhatThePublishedReaderRefuses) {
   EXPECT_TRUE(ReadHeader(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), "file").ok());
   ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[2])"), "file"), "lacks");
   ExpectRefused(ReadHeader(one(R"("dtype":"F4","shape":[2],"data_offsets":[0,8])"), "file"), "'F4'");
-  ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), "file"), "/w/shape/0", "-2");
+  ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), "file"), "negative");
   ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[NaN],"data_offsets":[0,8])"), "file"), "JSON");
   ExpectRefused(ReadHeader(one(R"("dtype":"F32","shape":[4611686018427387904,16],"data_offsets":[0,8])"), "file"),
                 "63 bits");
@@ -61,7 +61,8 @@ TEST(SafetensorsHeader, RefusesWhatThePublishedReaderRefuses) {
                                       R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})"),
                            "file"),
                 "twice");
-  ExpectRefused(ReadHeader(WithLength("{\"w\":" + std::string(1 << 20, '[')), "file"), "levels");
+  // However deep it is meant to go, it is refused at the first level that the format does not have.
+  ExpectRefused(ReadHeader(WithLength("{\"w\":" + std::string(1 << 20, '[')), "file"), "a list");
 }
 
 TEST(SafetensorsHeader, TakesAMillionNames) {
