@@ -79,7 +79,9 @@ struct Ends final : AgentEnds, ControllerEnds, Relays {
 };
 
 struct NetworkTest : testing::Test {
-  NetworkTest() : network(ground.world, ends, ends, ends) { ground.Of(0)->connection = network.Open(ground.Of(0), nullptr); }
+  NetworkTest() : network(ground.world, ends, ends, ends) {
+    ground.Of(0)->connection = network.Open(ground.Of(0), nullptr);
+  }
 
   Ground ground;
   Ends ends;
