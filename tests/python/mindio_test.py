@@ -23,8 +23,9 @@ class Mindio:
         self.path = f"{door.package}:{door.package}/kintsugi/compat"
         self.undisturbed = None
 
-    def world(self, folder, **more):
-        return World(self.door.python, self.path, folder, **more)
+    def world(self, folder, environment=None, **more):
+        # On a machine that is busier than it has cores a rank may not run for a second: no fault here.
+        return World(self.door.python, self.path, folder, environment={"KINTSUGI_MINDIO_SILENCE": "4", **(environment or {})}, **more)
 
     def reference(self):
         if self.undisturbed is None:
