@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "callbacks/state/key.h"
+#include "runtime/base/json.h"
 
 namespace kintsugi {
 namespace {
@@ -44,70 +45,22 @@ Json JsonOf(const Value& value) {
   return {{std::string(kFloatField), special.text}};
 }
 
-// Takes the one flat object of values from a parser that goes no deeper than that.
-class ValuesReader : public nlohmann::json_sax<Json> {
- public:
-  explicit ValuesReader(Values* values) : values_(values) {}
-  const std::string& wrong() const { return wrong_; }
-
-  bool null() override { return Take(std::monostate()); }
-  bool boolean(bool value) override { return Take(value); }
-  bool number_integer(number_integer_t value) override { return Take(value); }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-      return Stop("value '" + PrintableKey(name_) + "' is a whole number beyond 63 bits");
-    return Take(static_cast<int64_t>(value));
+Result<Value> ReadValue(const JsonField& field) {
+  const std::string_view kind = field.Kind();
+  if (kind == "null") return Value(std::monostate());
+  if (kind == "boolean") return Value(*field.Bool());
+  if (kind == "string") return Value(std::string(*field.Text()));
+  if (kind == "number" && !field.IsWhole()) return Value(*field.Real());
+  if (kind != "object") {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t number, field.Integer());
+    return Value(number);
   }
-  bool number_float(number_float_t value, const string_t&) override { return Take(value); }
-  bool string(string_t& text) override {
-    if (depth_ < 2) return Take(text);
+  std::string_view text;
+  if (field.CheckMembers({kFloatField}).ok() && field.Read(kFloatField, &text).ok())
     for (const Special& special : kSpecials)
-      if (is_float_ && special.text == text) return Add(special.value);
-    return StopWithin();
-  }
-  bool binary(binary_t&) override { return Stop("binary data in JSON"); }
-  bool start_object(std::size_t) override {
-    return ++depth_ <= 2 || Stop("value '" + PrintableKey(name_) + "' is nested");
-  }
-  bool key(string_t& text) override {
-    if (depth_ == 1)
-      name_ = text;
-    else
-      is_float_ = text == kFloatField;
-    return true;
-  }
-  bool end_object() override {
-    if (depth_-- == 2 && !values_->Find(name_)) return StopWithin();
-    return true;
-  }
-  bool start_array(std::size_t) override { return Stop("a list where a value belongs"); }
-  bool end_array() override { return true; }
-  bool parse_error(std::size_t at, const std::string&, const Json::exception&) override {
-    return Stop("no JSON object from byte " + std::to_string(kMark.size() + at) + " on");
-  }
-
- private:
-  bool Stop(const std::string& what) {
-    wrong_ = what;
-    return false;
-  }
-  bool StopWithin() {
-    return Stop("value '" + PrintableKey(name_) +
-                "' is an object other than {\"float\": \"inf\", \"-inf\" or \"nan\"}");
-  }
-  bool Take(Value value) { return depth_ < 2 ? Add(std::move(value)) : StopWithin(); }
-  bool Add(Value value) {
-    if (depth_ < 1) return Stop("a value without a name");
-    if (values_->Find(name_)) return Stop("value '" + PrintableKey(name_) + "' is there twice");
-    const Status set = values_->Set(name_, std::move(value));
-    return set.ok() || Stop(set.message());
-  }
-
-  Values* const values_;
-  std::string name_, wrong_;
-  bool is_float_ = false;
-  int depth_ = 0;
-};
+      if (special.text == text) return Value(special.value);
+  return field.Fail("is an object other than {\"float\": \"inf\", \"-inf\" or \"nan\"}");
+}
 
 }  // namespace
 
@@ -141,12 +94,17 @@ std::string Values::Encode() const {
 bool Values::AreIn(std::string_view bytes) { return bytes.starts_with(kMark); }
 
 Result<Values> Values::Decode(std::string_view bytes) {
-  const auto bad = [](const std::string& what) { return Status(StatusCode::kDataLoss, "values: " + what); };
-  if (!AreIn(bytes)) return bad("the bytes do not begin with 'kintsugi.values 1'");
+  if (!AreIn(bytes))
+    return Status(StatusCode::kDataLoss, "values: the bytes do not begin with 'kintsugi.values 1'");
+  KINTSUGI_ASSIGN_OR_RETURN(
+      const JsonDocument document,
+      JsonDocument::Parse(bytes.substr(kMark.size()), {.place = "values", .code = StatusCode::kDataLoss}));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto members, document.Root().Members());
   Values values;
-  ValuesReader reader(&values);
-  const std::string_view text = bytes.substr(kMark.size());
-  if (!Json::sax_parse(text.begin(), text.end(), &reader)) return bad(reader.wrong());
+  for (const auto& [name, field] : members) {
+    KINTSUGI_ASSIGN_OR_RETURN(Value value, ReadValue(field));
+    if (const Status set = values.Set(std::string(name), std::move(value)); !set.ok()) return field.Fail(set.message());
+  }
   return values;
 }
 

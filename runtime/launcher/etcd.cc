@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "runtime/base/json.h"
+
 namespace kintsugi::etcd {
 namespace {
 
@@ -61,32 +63,26 @@ Status NoAnswer(const net::HttpAnswer& answer) {
                                      "' where etcd's answer belongs"};
 }
 
-Result<json> Parse(const net::HttpAnswer& answer) {
-  json parsed = json::parse(answer.body, nullptr, false);
-  if (answer.status != 200 || !parsed.is_object()) return NoAnswer(answer);
+Result<JsonDocument> Parse(const net::HttpAnswer& answer) {
+  auto parsed = JsonDocument::Parse(answer.body);
+  if (answer.status != 200 || !parsed.ok() || !parsed->Root().IsObject()) return NoAnswer(answer);
   return parsed;
 }
 
 // etcd leaves zeros out.
-std::optional<int64_t> Number(const json& object, const char* field) {
-  const auto found = object.find(field);
-  if (found == object.end()) return 0;
+std::optional<int64_t> Number(const JsonField& object, const char* name) {
+  const auto field = object.Find(name);
+  if (!field) return 0;
+  if (const auto number = field->Integer(); number.ok()) return *number;
+  const auto text = field->Text();
+  if (!text.ok()) return std::nullopt;
   int64_t value = 0;
-  if (found->is_number_integer()) return found->get<int64_t>();
-  if (!found->is_string()) return std::nullopt;
-  const std::string text = found->get<std::string>();
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
+  const auto read = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (read.ec != std::errc() || read.ptr != text->data() + text->size()) return std::nullopt;
   return value;
 }
 
-const json* Member(const json& object, const char* field) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(field);
-  return found == object.end() ? nullptr : &*found;
-}
-
-Result<Lease> LeaseOf(const json& object, const net::HttpAnswer& answer) {
+Result<Lease> LeaseOf(const JsonField& object, const net::HttpAnswer& answer) {
   const auto id = Number(object, "ID"), seconds = Number(object, "TTL");
   if (!id || *id == 0 || !seconds || *seconds < 0 || *seconds > 1'000'000) return NoAnswer(answer);
   return Lease{*id, std::chrono::seconds(*seconds)};
@@ -99,15 +95,15 @@ Request Grant(Duration length) {
           json{{"TTL", Text(std::chrono::duration_cast<std::chrono::seconds>(length).count())}}.dump()};
 }
 Result<Lease> ReadLease(const net::HttpAnswer& answer) {
-  KINTSUGI_ASSIGN_OR_RETURN(const json parsed, Parse(answer));
-  return LeaseOf(parsed, answer);
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument parsed, Parse(answer));
+  return LeaseOf(parsed.Root(), answer);
 }
 
 Request Renew(int64_t lease) { return {"/v3/lease/keepalive", json{{"ID", Text(lease)}}.dump()}; }
 Result<Lease> ReadRenewed(const net::HttpAnswer& answer) {
-  KINTSUGI_ASSIGN_OR_RETURN(const json parsed, Parse(answer));
-  const json* result = Member(parsed, "result");
-  if (!result || !result->is_object()) return NoAnswer(answer);
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument parsed, Parse(answer));
+  const auto result = parsed.Root().Find("result");
+  if (!result || !result->IsObject()) return NoAnswer(answer);
   return LeaseOf(*result, answer);
 }
 
@@ -122,19 +118,19 @@ Request Claim(const std::string& run, const std::string& who, int64_t lease, Gen
                             .dump()};
 }
 Result<Claimed> ReadClaimed(const net::HttpAnswer& answer, int64_t lease) {
-  KINTSUGI_ASSIGN_OR_RETURN(const json parsed, Parse(answer));
-  if (const json* succeeded = Member(parsed, "succeeded"); succeeded && succeeded->is_boolean() && *succeeded)
-    return Claimed{true, ""};
-  const json* responses = Member(parsed, "responses");
-  if (!responses || !responses->is_array() || responses->empty()) return NoAnswer(answer);
-  const json* range = Member(responses->front(), "response_range");
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument parsed, Parse(answer));
+  bool succeeded = false;
+  if (parsed.Root().ReadIfAny("succeeded", &succeeded).ok() && succeeded) return Claimed{true, ""};
+  const auto responses = parsed.Root().ListOf("responses");
+  if (!responses.ok() || responses->empty()) return NoAnswer(answer);
+  const auto range = responses->front().Find("response_range");
   if (!range) return NoAnswer(answer);
-  const json* found = Member(*range, "kvs");
-  if (!found || !found->is_array() || found->empty() || !found->front().is_object()) return Claimed{false, ""};
-  const json& holder = found->front();
+  const auto found = range->ListOf("kvs");
+  if (!found.ok() || found->empty() || !found->front().IsObject()) return Claimed{false, ""};
+  const JsonField& holder = found->front();
   if (Number(holder, "lease") == lease) return Claimed{true, ""};
-  const json* value = Member(holder, "value");
-  return Claimed{false, value && value->is_string() ? FromBase64(value->get<std::string>()) : "somebody"};
+  std::string value;
+  return Claimed{false, holder.Read("value", &value).ok() ? FromBase64(value) : "somebody"};
 }
 
 Request Record(const std::string& run, Generation generation) {
@@ -152,9 +148,9 @@ Result<bool> ReadDone(const net::HttpAnswer& answer) {
 
 Request Look(const std::string& run) { return {"/v3/kv/range", json{{"key", Key(run, "generation")}}.dump()}; }
 Result<bool> ReadFound(const net::HttpAnswer& answer) {
-  KINTSUGI_ASSIGN_OR_RETURN(const json parsed, Parse(answer));
-  const json* found = Member(parsed, "kvs");
-  return found && found->is_array() && !found->empty();
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument parsed, Parse(answer));
+  const auto found = parsed.Root().ListOf("kvs");
+  return found.ok() && !found->empty();
 }
 
 Request CloseRun(const std::string& run) {

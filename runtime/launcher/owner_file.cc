@@ -9,10 +9,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <utility>
 
+#include "runtime/base/json.h"
 #include "runtime/base/unique_fd.h"
 
 namespace kintsugi {
@@ -55,11 +58,6 @@ struct Found {
   int64_t touched_ns = 0;
 };
 
-std::string TextOf(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 int64_t TimeOf(const struct stat& file) { return file.st_mtim.tv_sec * 1'000'000'000ll + file.st_mtim.tv_nsec; }
 
 // Nothing: there is none. One that cannot be read belongs to somebody unknown.
@@ -67,14 +65,15 @@ std::optional<Found> Read(const std::string& path) {
   struct stat file {};
   if (stat(path.c_str(), &file) != 0) return std::nullopt;
   std::ifstream in(path);
-  const json parsed = json::parse(in, nullptr, false);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
   Found found{"somebody", "", "", "", 0, TimeOf(file)};
-  if (!parsed.is_object()) return found;
-  found.owner = TextOf(parsed, "owner");
-  found.host = TextOf(parsed, "host");
-  found.realm = TextOf(parsed, "realm");
-  found.begun = TextOf(parsed, "begun");
-  if (const auto pid = parsed.find("pid"); pid != parsed.end() && pid->is_number_integer()) found.pid = pid->get<int>();
+  const auto document = JsonDocument::Parse(text);
+  if (!document.ok()) return found;
+  const JsonField root = document->Root();
+  for (const auto& [name, into] : {std::pair("owner", &found.owner), std::pair("host", &found.host),
+                                   std::pair("realm", &found.realm), std::pair("begun", &found.begun)})
+    (void)root.ReadIfAny(name, into);
+  (void)root.ReadIfAny("pid", &found.pid);
   return found;
 }
 

@@ -9,12 +9,12 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/json.h"
 #include "runtime/net/control_wire.h"
 #include "runtime/net/unix_socket.h"
 
@@ -116,7 +116,7 @@ void ControlCaller::OnReadable() {
 void ControlCaller::OnLine() {
   const auto host = host_.lock();
   if (!host) return Drop();
-  if (!nlohmann::json::accept(line_))
+  if (!JsonDocument::Parse(line_).ok())
     return Refuse(StatusCode::kInvalidArgument, "the request is not one line of JSON");
   state_ = State::kHandling;
   StartTimer(host->options().answer_deadline);

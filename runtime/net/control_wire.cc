@@ -1,6 +1,10 @@
 #include "runtime/net/control_wire.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "runtime/base/json.h"
 
 namespace kintsugi::net {
 namespace {
@@ -18,16 +22,15 @@ std::string TransportError(const Status& status) {
 
 Status ParseTransportError(const std::string& line) {
   if (line.rfind("{\"transport_error\":", 0) != 0) return Status::Ok();
-  const nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
-  if (!parsed.is_object()) return Status::Ok();
-  const nlohmann::json& error = parsed["transport_error"];
-  if (!error.is_object() || !error.contains("code") || !error.contains("message") || !error["message"].is_string()) {
-    return Status::Ok();
-  }
-  for (StatusCode code : kCodes) {
-    if (error["code"] == StatusCodeName(code)) return {code, error["message"].get<std::string>()};
-  }
-  return {StatusCode::kInternal, error["message"].get<std::string>()};
+  const auto document = JsonDocument::Parse(line);
+  if (!document.ok()) return Status::Ok();
+  const auto error = document->Root().Find("transport_error");
+  std::string_view name;
+  std::string message;
+  if (!error || !error->Read("code", &name, "message", &message).ok()) return Status::Ok();
+  const auto code = std::find_if(std::begin(kCodes), std::end(kCodes),
+                                 [&](StatusCode one) { return StatusCodeName(one) == name; });
+  return {code == std::end(kCodes) ? StatusCode::kInternal : *code, std::move(message)};
 }
 
 }  // namespace kintsugi::net

@@ -154,9 +154,12 @@ class Collector : public nlohmann::json_sax<Json> {
 
 Status CheckTensors(Header* header, uint64_t data_bytes, const std::string& path) {
   auto& tensors = header->tensors;
-  std::stable_sort(tensors.begin(), tensors.end(), [](const HeaderTensor& a, const HeaderTensor& b) {
+  const auto is_before = [](const HeaderTensor& a, const HeaderTensor& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  };
+  // Most writers list them so, and sorting a million takes a fifth of the whole.
+  if (!std::is_sorted(tensors.begin(), tensors.end(), is_before))
+    std::stable_sort(tensors.begin(), tensors.end(), is_before);
   uint64_t at = 0;
   for (const HeaderTensor& tensor : tensors) {
     const auto bad = [&](const std::string& what) {

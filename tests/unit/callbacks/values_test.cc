@@ -71,22 +71,22 @@ TEST(Values, RefuseBytesThatAreNone) {
   struct {
     std::string json, what;
   } const cases[] = {
-      {"", "no JSON"},
-      {"{", "no JSON"},
+      {"", "not JSON"},
+      {"{", "not JSON"},
       {"[]", "a list"},
-      {"3", "without a name"},
+      {"3", "the document: is 3"},
       {"{\"a\": [1]}", "a list"},
       {"{\"a\": {\"b\": 1}}", "other than"},
       {"{\"a\": {\"b\": \"inf\"}}", "other than"},
       {"{\"a\": {}}", "other than"},
       {"{\"a\": {\"float\": \"1\"}}", "other than"},
-      {"{\"a\": {\"float\": {\"float\": \"inf\"}}}", "nested"},
+      {"{\"a\": {\"float\": {\"float\": \"inf\"}}}", "/a: is an object other than"},
       {"{\"a\": 1, \"a\": 1}", "twice"},
       {"{\"a\": 1, \"a.b\": 1}", "within 'a'"},
       {"{\"a\": 9223372036854775808}", "63 bits"},
       {"{\"\": 1}", "empty"},
-      {"{\"a\": 1} x", "no JSON"},
-      {std::string(1 << 20, '['), "a list"},
+      {"{\"a\": 1} x", "not JSON"},
+      {std::string(1 << 20, '['), "levels"},
       {"{\"a\": " + std::string(1 << 20, '{'), ""},
   };
   for (const auto& one : cases) {
