@@ -52,7 +52,7 @@ void Electorate::OnFrame(const net::ConnectionPtr& connection, std::string_view 
               LogLine("frame_refused", {{"peer", connection->peer_address()}, {"why", order.status().message()}}));
 }
 
-void Electorate::Know(const wire::NodeAddress& place) {
+void Electorate::Know(const wire::NodePlace& place) {
   auto& known = places_[place.node];
   if (known.address == place.address && known.port == place.port) return;
   known = place;
@@ -74,7 +74,7 @@ void Electorate::TellAll(const std::string& frame) {
   for (const auto& [node, place] : places_) Tell(node, frame);
 }
 
-void Electorate::Open(int node, const wire::NodeAddress& place, Line* line) {
+void Electorate::Open(int node, const wire::NodePlace& place, Line* line) {
   KINTSUGI_CHECK(server_ && (!line->client || line->failed), "a line is opened that there is");
   net::ClientOptions options;
   options.self = {job_, std::string(net::kLauncherRole)};

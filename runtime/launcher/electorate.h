@@ -38,7 +38,7 @@ class Electorate {
                 PortRange ports, Handlers handlers);
   uint16_t port() const { return server_->port(); }
 
-  void Know(const wire::NodeAddress& place);
+  void Know(const wire::NodePlace& place);
   void Tell(int node, const std::string& frame);
   void TellAll(const std::string& frame);
   // Closes what was opened to others.
@@ -52,7 +52,7 @@ class Electorate {
   };
 
   void OnFrame(const net::ConnectionPtr& connection, std::string_view payload);
-  void Open(int node, const wire::NodeAddress& place, Line* line);
+  void Open(int node, const wire::NodePlace& place, Line* line);
 
   boost::asio::io_context& io_;
   std::shared_ptr<LogSink> log_;
@@ -61,7 +61,7 @@ class Electorate {
   std::shared_ptr<const net::TlsContext> tls_;
   Handlers handlers_;
   std::unique_ptr<net::Server> server_;
-  std::map<int, wire::NodeAddress> places_;
+  std::map<int, wire::NodePlace> places_;
   std::map<int, Line> lines_;
 };
 

@@ -39,7 +39,7 @@ class NodeBook {
     bool seen = false;                          // it was here once
     TimePoint lost_at;                          // where it is not here
     bool said_away = false, said_gone = false;  // to the logs, of this absence
-    wire::NodeAddress place;                    // where it hears the others
+    wire::NodePlace place;                    // where it hears the others
     std::map<Rank, Incarnation> to_spawn;       // what waits until it is here
     int spares = 0;                             // processes that wait on it
     TimePoint pulsed_at;                        // last sign of the leader's life

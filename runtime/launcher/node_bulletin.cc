@@ -56,7 +56,7 @@ void NodeBulletin::TellNewcomer() {
 // All of them to nodes that have come, and to the others what has changed.
 void NodeBulletin::TellPlaces() {
   if (newcomers_.empty() || !record_.started()) return;
-  wire::NodeAddresses all, changed;
+  wire::NodePlaces all, changed;
   for (const NodeBook::Node& node : book_.all()) {
     if (node.place.port > 0) all.places.push_back(node.place);
     if (const auto newcomer = newcomers_.find(node.number); newcomer != newcomers_.end() && newcomer->second)

@@ -189,8 +189,8 @@ void NodeLauncher::Impl::OnOrder(const wire::NodeOrder& order) {
                         [&](const wire::CloseAgentChannel& m) { relay_.Close(m.channel); },
                         [&](const wire::NodeEnd& m) { ending_.End(m); }, [&](const wire::NodePulse& m) { OnPulse(m); },
                         [&](const wire::NodeBlocks& m) { OnPlacement(m.placement); },
-                        [&](const wire::NodeAddresses& m) {
-                          for (const wire::NodeAddress& place : m.places)
+                        [&](const wire::NodePlaces& m) {
+                          for (const wire::NodePlace& place : m.places)
                             if (place.node != state_.place()) electorate_.Know(place);
                         },
                         [&](const wire::KeepReport& m) { shelf_.Keep(m.report); },
@@ -227,7 +227,7 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
     if (Status ready = SetUpPool(welcome); !ready.ok()) return ending_.Fail(std::move(ready));
   }
   state_.set_up = true;
-  const wire::NodeAddress& controller = line_.leads()->controller;
+  const wire::NodePlace& controller = line_.leads()->controller;
   state_.log->Write(LogLevel::kInfo,
                     LogLine("welcomed", {{"node", std::to_string(state_.place())},
                                          {"term", std::to_string(line_.term().number)},

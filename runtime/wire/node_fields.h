@@ -29,7 +29,7 @@ KINTSUGI_FIELDS(core::LedgerTotals, (step, 1), (steps, 2), (samples, 3), (digest
 KINTSUGI_FIELDS(WorkerLife, (rank, 1), (incarnation, 2), (armed, 3))
 KINTSUGI_FIELDS(Page, (rank, 1), (incarnation, 2), (beat, 3), (gate_word, 4, Fixed), (progress, 5, Fixed),
                 (progress_age, 6))
-KINTSUGI_FIELDS(NodeAddress, (node, 1, NotNegative), (address, 2), (port, 3))
+KINTSUGI_FIELDS(NodePlace, (node, 1, NotNegative), (address, 2), (port, 3))
 
 // Where the ranks live, as plain data.
 struct MovedBlock {
@@ -92,7 +92,7 @@ KINTSUGI_MESSAGE(43, "to_agent", ToAgentChannel, (channel, 1), (frame, 2))
 KINTSUGI_BARE(44, "close_agent", CloseAgentChannel, (channel, 44))
 KINTSUGI_MESSAGE(45, "end", NodeEnd, (exit_code, 1), (text, 2), (asked, 3))
 KINTSUGI_MESSAGE(46, "pulse", NodePulse, (began, 1), (checkpoints, 2), (generation, 3), (tie, 0, Inline))
-KINTSUGI_MESSAGE(47, "places", NodeAddresses, (places, 1))
+KINTSUGI_MESSAGE(47, "places", NodePlaces, (places, 1))
 KINTSUGI_BARE(49, "keep_report", KeepReport, (report, 49))
 KINTSUGI_MESSAGE(50, "keep_totals", KeepTotals, (totals, 0, Inline), (curve_from, 9, CurvePlace))
 KINTSUGI_MESSAGE(51, "ask_node", AskNode, (id, 1), (request, 2))

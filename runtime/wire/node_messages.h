@@ -186,7 +186,7 @@ struct KeepTotals {
   uint64_t curve_from = 0;    // 0: all of it
 };
 // Where a node's launcher hears others.
-struct NodeAddress {
+struct NodePlace {
   int node = 0;
   std::string address;
   uint16_t port = 0;
@@ -195,8 +195,8 @@ struct NodeAddress {
 struct NodeBlocks {
   core::Placement placement;
 };
-struct NodeAddresses {  // of these nodes; what is known of others stays
-  std::vector<NodeAddress> places;
+struct NodePlaces {  // of these nodes; what is known of others stays
+  std::vector<NodePlace> places;
 };
 // The same in the other direction: what only a node can do, and what it asked for.
 struct AskNode {
@@ -214,13 +214,13 @@ struct NodeNews {
 };
 // Between launchers: who hosts the controller under the envelope's term, and where it listens.
 struct Leads {
-  NodeAddress controller;
+  NodePlace controller;
   bool part = false;  // elected by no majority: it saves what is there, and leaves
   core::Placement placement;  // as the sender knows it
 };
 
 using NodeOrder =
     std::variant<NodeWelcome, SpawnWorker, KillWorker, ToAgentChannel, CloseAgentChannel, NodeEnd, NodePulse,
-                 KeepReport, KeepTotals, NodeAddresses, Leads, AskNode, AnswerNode, NodeNews, NodeBlocks>;
+                 KeepReport, KeepTotals, NodePlaces, Leads, AskNode, AnswerNode, NodeNews, NodeBlocks>;
 
 }  // namespace kintsugi::wire

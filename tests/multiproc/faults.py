@@ -44,11 +44,14 @@ def killed_from_outside(runner):
             run.wait_step(1)
             while rounds < RANDOM_ROUNDS and run.status()["step"] < 25:
                 time.sleep(chance.uniform(0, 0.15))  # the moment is what is random
-                # In turn: a rank that dies three times in one step, as on a slow machine by chance, is taken for its own fault.
+                # In turn, and a step for each turn: a rank that dies three times in one step, as on a slow machine by chance, is
+                # taken for its own fault.
                 run.signal_rank((first + kills) % 4, signal.SIGKILL)
                 kills += 1
                 rounds += 1
                 settled(run, kills)
+                if kills % 4 == 0:
+                    run.wait_step(run.status()["step"] + 1)
             summary, log = run.finish()
         must_be_same(expected, summary, f"seed {OUTSIDE_KILLS_SEED}, {kills} kills\n{log}")
         if len(summary["incidents"]) != kills:

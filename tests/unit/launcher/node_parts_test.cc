@@ -120,16 +120,16 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
 TEST_F(Nodes, AreToldWhereTheOthersAreAndThoseWhatIsNew) {
   Begin();
   Come(kSpare);
-  ASSERT_THAT(Whom<wire::NodeAddresses>(), ElementsAre(0, 1, kSpare)) << "one that comes alone is told of at once";
-  EXPECT_EQ(All<wire::NodeAddresses>()[0].second.places.size(), 1u);
-  EXPECT_EQ(All<wire::NodeAddresses>()[2].second.places.size(), 3u);
+  ASSERT_THAT(Whom<wire::NodePlaces>(), ElementsAre(0, 1, kSpare)) << "one that comes alone is told of at once";
+  EXPECT_EQ(All<wire::NodePlaces>()[0].second.places.size(), 1u);
+  EXPECT_EQ(All<wire::NodePlaces>()[2].second.places.size(), 3u);
   told.clear();
   Come(kSpare + 1);
   Come(kSpare + 2);
-  EXPECT_THAT(Whom<wire::NodeAddresses>(), IsEmpty()) << "the next ones together";
+  EXPECT_THAT(Whom<wire::NodePlaces>(), IsEmpty()) << "the next ones together";
   bulletin.Poll({}, began);
-  ASSERT_THAT(Whom<wire::NodeAddresses>(), ElementsAre(0, 1, kSpare, kSpare + 1, kSpare + 2));
-  EXPECT_EQ(All<wire::NodeAddresses>()[0].second.places.size(), 2u);
+  ASSERT_THAT(Whom<wire::NodePlaces>(), ElementsAre(0, 1, kSpare, kSpare + 1, kSpare + 2));
+  EXPECT_EQ(All<wire::NodePlaces>()[0].second.places.size(), 2u);
 }
 
 TEST_F(Nodes, HearOfTheLeaderWhenTheyTellAndWhenTheyDoNot) {
