@@ -5,7 +5,7 @@ if(NOT KINTSUGI_HAVE_PYTHON)
 endif()
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/integrations/python/kintsugi/" DESTINATION kintsugi COMPONENT python
-        PATTERN "__pycache__" EXCLUDE)
+        PATTERN "__pycache__" EXCLUDE PATTERN "*.md" EXCLUDE)
 # Out of the way of a real mindio_ttp: the path file makes it one's own where KINTSUGI_MINDIO=1 is set, and does nothing elsewhere.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/integrations/python/mindio_ttp/" DESTINATION kintsugi/compat/mindio_ttp COMPONENT python
         PATTERN "__pycache__" EXCLUDE PATTERN "*.cc" EXCLUDE)

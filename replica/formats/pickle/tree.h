@@ -75,7 +75,7 @@ struct Tree {
   NodeId StateOf(NodeId id, std::string_view name) const { return IsOfClass(id, name) ? nodes[id].state : kNoNode; }
   // A dictionary's value (of a call's set items too, as of an OrderedDict); kNoNode where there is none.
   NodeId Get(NodeId dict, std::string_view key) const;
-  // Key, value, ...: of a dictionary, or of a call that makes one (OrderedDict, Counter, defaultdict); null for
+  // Key, value, ...: of a dictionary, or of a call that makes one (OrderedDict, defaultdict); null for
   // anything else.
   const std::vector<NodeId>* PairsOf(NodeId id) const;
   std::optional<int64_t> IntOf(NodeId id) const;
