@@ -1,7 +1,8 @@
 """A megatron-core trainer over Gloo survives: same bits, losses and samples as the undisturbed run.
 
-  megatron_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak]     --soak: each way to be parallel, each kind of fault, each phase
+  megatron_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each way to be parallel, each kind of fault, each phase
 """
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -71,10 +72,12 @@ def has_einops(door):
 
 
 if __name__ == "__main__":
-    soak = "--soak" in sys.argv
-    if soak:
-        sys.argv.remove("--soak")
-    door = Door(sys.argv[1:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("door", nargs=3)
+    parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    options = parser.parse_args()
+    door = Door(options.door)
     skip_without_torch(door)
     skip_without_megatron(door)
 
@@ -124,5 +127,5 @@ if __name__ == "__main__":
                options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
         ("what is read from Megatron, put back and refused", door.alone("megatron_parts.py")),
     ]
-    cases = [*sizes(), *matrix(), ("types of the trainer are as they say", door.typed(GPT[0]))] if soak else short
-    sys.exit(main(cases, door.bin))
+    cases = [*sizes(), *matrix(), ("types of the trainer are as they say", door.typed(GPT[0]))] if options.soak else short
+    sys.exit(main(cases, door.bin, options.only))
