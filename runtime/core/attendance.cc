@@ -36,7 +36,7 @@ std::string Attendance::WhyRefused(const Header& header, const JoinRequest& join
   if (!unnamed && (header.incarnation < member.incarnation || (header.incarnation == member.incarnation && given_up)))
     return "incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
            " was given up; the living one is " + member.incarnation.ToString();
-  if (Knocks(join)) return "";
+  if (IsHeldBack(join)) return "";
   if (board_.policy.can_spawn && header.incarnation > member.incarnation && !takeover_.listening())
     return "incarnation " + header.incarnation.ToString() + " was not started by this launcher";
   if (!unnamed && member.connected && join.pid != member.pid)
@@ -62,7 +62,7 @@ void Attendance::OnJoin(const Header& header, const JoinRequest& join) {
     return Refuse(header, "the run has ended");
   }
   if (const std::string why = WhyRefused(header, join); !why.empty()) return Refuse(header, why);
-  if (Knocks(join)) return takeover_.OnKnock(rank);
+  if (IsHeldBack(join)) return takeover_.HoldBack(rank);
   // One that names no incarnation is told the one it gets.
   const Incarnation incarnation = IsUnnamed(header) ? member.incarnation.Next() : header.incarnation;
   if (incarnation > member.incarnation && !BeginLife(rank, incarnation)) return Refuse(header, "the run has ended");

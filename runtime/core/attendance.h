@@ -31,7 +31,7 @@ class Attendance {
  private:
   // A rank that nobody here started names no incarnation.
   bool IsUnnamed(const Header& header) const;
-  bool Knocks(const JoinRequest& join) const { return takeover_.listening() && !join.joined_before; }
+  bool IsHeldBack(const JoinRequest& join) const { return takeover_.listening() && !join.joined_before; }
   std::string WhyRefused(const Header& header, const JoinRequest& join) const;
   void Refuse(const Header& header, const std::string& why);
   bool BeginLife(Rank rank, Incarnation incarnation);

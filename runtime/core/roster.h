@@ -53,7 +53,7 @@ struct Member {
   TimePoint given_up_at;               // with `unconfirmed`: since when one or the other may live
   Standing standing = Standing::kNew;  // to a controller that takes over
   Generation joined_generation;        // to one that takes over, too
-  bool knocks = false;                 // and to it a process that knows no generation waits for an answer
+  bool held_back = false;              // it knows no generation: unanswered until the others have spoken
   bool registered = false;             // `registry` and `layouts` are its own, or its lost process's
   std::optional<HeldState> held;       // of the process before this one, by its launcher
   Incarnation doubted;                 // the newest life whose memory is not to be adopted

@@ -36,14 +36,14 @@ void RunTakeover::OnFound(const ProcessFound& found) {
   member.incarnation = found.incarnation;
   board_.members.SetLife(member, Life::kStarting);
   member.unconfirmed.reset();
-  if (!member.knocks)
+  if (!member.held_back)
     member.unconfirmed = found.incarnation;  // it may be in the run, and have promised itself to another
 }
 
-void RunTakeover::OnKnock(Rank rank) {
+void RunTakeover::HoldBack(Rank rank) {
   KINTSUGI_CHECK(listening(), "rank " + rank.ToString() + " is left waiting by a controller that knows");
   Member& member = board_.At(rank);
-  member.knocks = true;
+  member.held_back = true;
   if (member.life == Life::kStarting) member.unconfirmed.reset();  // found, and new: the one before it has ended
   Reconsider();
 }
@@ -63,7 +63,7 @@ void RunTakeover::TakeStanding(Rank rank, const Header& header, const JoinReques
 void RunTakeover::Reconsider() {
   const bool can_spawn = board_.policy.can_spawn;
   if (listening() && std::all_of(board_.members.begin(), board_.members.end(), [can_spawn](const Member& m) {
-        return m.life == Life::kReady || (m.knocks && (m.life == Life::kStarting || !can_spawn)) ||
+        return m.life == Life::kReady || (m.held_back && (m.life == Life::kStarting || !can_spawn)) ||
                (m.life != Life::kStarting && !m.unconfirmed);
       }))
     Conclude();

@@ -28,7 +28,7 @@ class RunTakeover {
   void OnFound(const ProcessFound& found);
   // A process that knows no generation yet: whether it is a replacement is not known before the others have spoken, and
   // its driver asks again.
-  void OnKnock(Rank rank);
+  void HoldBack(Rank rank);
   // What a process says of itself, before it has a place among the members.
   void TakeStanding(Rank rank, const Header& header, const JoinRequest& join);
   // Somebody has spoken, or is known to say nothing any more: the last one there was?

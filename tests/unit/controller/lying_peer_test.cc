@@ -289,7 +289,7 @@ TEST(WaitingJoin, IsOfOneRank) {
   ASSERT_TRUE(loop.RunUntil([&] { return peer.ended(); }));
   EXPECT_EQ(controller.refused_frames(), 1u);
   EXPECT_THAT(log->lines(), ::testing::Contains(::testing::HasSubstr("joins twice: as rank 0, and as rank 1")));
-  EXPECT_FALSE(controller.core().members()[1].knocks);
+  EXPECT_FALSE(controller.core().members()[1].held_back);
 }
 
 }  // namespace
