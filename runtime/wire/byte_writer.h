@@ -84,7 +84,10 @@ class ByteWriter {
   void Alternative(const T& message) {
     using Of = FieldsOf<T>;
     static_assert(Of::kStands != Stands::kNever, "its list has no number of its own in an envelope");
-    KINTSUGI_CHECK(Whole<T>::Check(message).ok(), Whole<T>::Check(message).message());
+    if constexpr (kChecks) {
+      const Status whole = Whole<T>::Check(message);
+      KINTSUGI_CHECK(whole.ok(), whole.message());
+    }
     if constexpr (Of::kStands == Stands::kMessage) {
       Nested(Of::kNumber, [&](auto& writer) { writer.Fields(message); });
     } else if constexpr (Of::kStands == Stands::kSign) {
@@ -96,6 +99,9 @@ class ByteWriter {
   }
 
  private:
+  // Everything is counted before it is written: what is checked there need not be checked again.
+  static constexpr bool kChecks = std::is_same_v<Sink, CountingSink>;
+
   template <typename Form, typename V>
   void Value(uint32_t number, const V& value, bool always) {
     if constexpr (IsScalar<Form>) {
@@ -137,7 +143,9 @@ class ByteWriter {
   // What a reader would refuse is not sent. Ages alone may be below zero, where a clock was read twice: the reader says so.
   template <typename Form>
   void Number(uint64_t raw) {
-    if constexpr (!std::is_same_v<typename Form::Value, Duration> && !std::is_same_v<typename Form::Value, TimePoint>)
+    constexpr bool kIsTime =
+        std::is_same_v<typename Form::Value, Duration> || std::is_same_v<typename Form::Value, TimePoint>;
+    if constexpr (kChecks && !kIsTime)
       KINTSUGI_CHECK(Form::InRange(raw), OutOfRange(Form::kWord, std::to_string(raw)).message());
     if constexpr (IsFixed(Form::kType)) {
       sink_->Fixed64(raw);

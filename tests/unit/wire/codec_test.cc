@@ -47,6 +47,16 @@ TEST(Codec, BringsBackReportsWithEveryBitOfTheLoss) {
   }
 }
 
+TEST(Codec, SendsNothingThatItsReaderWouldRefuse) {
+  core::Header header;
+  header.rank = Rank(-1);
+  EXPECT_THROW(Encode("job", header, core::AgentMessage(core::Ready())), CheckFailure);
+  header.rank = Rank(0);
+  SnapshotOrder order;
+  order.step = order.keep = Step(3);  // it would drop what it makes
+  EXPECT_THROW(Encode("job", header, core::ControllerMessage(order)), CheckFailure);
+}
+
 TEST(Codec, RefusesAnotherJobAndNamesBoth) {
   RandomValues random(4);
   const Status status = DecodeFromAgent("mine", Encode("theirs", random.Any<core::Header>(), random.Alternative<core::AgentMessage>(2))).status();
