@@ -9,11 +9,12 @@ import time
 from chaos_runs import free_port
 from harness import Failure, must_be_same, reference, script
 from live_run import ask, wait_until
-from takeovers import LONG
+from takeovers import LONG, wait_leader
 
 CONTROLLERS = 3
 NODES = 2
 NPROC = 2
+NAMES = [f"node-{node}" for node in range(NODES)] + [f"controller-{number}" for number in range(CONTROLLERS)]  # by node number
 
 
 class Led:
@@ -51,6 +52,10 @@ class Led:
             self.processes[name] = subprocess.Popen(line, cwd=self.runner.folder, stdout=out, stderr=err,
                                                     start_new_session=True)
 
+    @property
+    def launchers(self):
+        return self.processes
+
     def close(self):
         for process in self.processes.values():
             if process.poll() is None:
@@ -63,28 +68,34 @@ class Led:
     def logs(self):
         return "".join(f"---- {name}\n{self.log(name)[-2500:]}" for name in self.processes)
 
-    def status(self, number):
-        return ask(self.runner.folder / f"controller-{number}" / "control.sock", "status")
+    def status(self, name):
+        return ask(self.runner.folder / name / "control.sock", "status")
 
-    def wait_step(self, number, step):
+    def leader(self, after=0):
+        """The name of who leads with a term after that one, and the term. The first controller has the first turn, but on a busy
+        machine the next one's may come before it has spoken."""
+        node, term = wait_leader(self, after)
+        return NAMES[node], term
+
+    def wait_step(self, name, step):
         def look():
-            status = self.status(number)
+            status = self.status(name)
             return status and status["step"] >= step and status["phase"] == "RUNNING"
-        wait_until(look, lambda: f"step {step}, led by controller {number}\n{self.logs()}")
+        wait_until(look, lambda: f"step {step}, led by {name}\n{self.logs()}")
 
-    def wait_step_of_anyone(self, step):
-        def look():
-            known = [self.status(number) for number in range(CONTROLLERS)]
-            return any(status and status["step"] >= step and status["phase"] == "RUNNING" for status in known)
-        wait_until(look, lambda: f"step {step}, whoever leads\n{self.logs()}")
+    def leader_at_step(self, step, after=0):
+        name, term = self.leader(after)
+        self.wait_step(name, step)
+        return name, term
 
     def wait_log(self, name, text):
         wait_until(lambda: text in self.log(name), lambda: f"'{text}' in the log of {name}\n{self.logs()}")
 
-    def signal(self, number, what):
-        self.processes[f"controller-{number}"].send_signal(what)
+    def signal(self, name, what):
+        self.processes[name].send_signal(what)
 
-    def finish(self, leader, gone=()):
+    def finish(self, gone=(), by="controller"):
+        """Every process but those ends well, and the run has the bits of an undisturbed one. The summary, by who led last."""
         for name, process in self.processes.items():
             if name in gone:
                 continue
@@ -97,48 +108,53 @@ class Led:
         orphans = self.runner.orphans()
         if orphans:
             raise Failure(f"left running: {orphans}")
-        summary = json.loads((self.runner.folder / f"controller-{leader}.out").read_text())
+        name, _ = self.leader()
+        if name in gone or not name.startswith(by):
+            raise Failure(f"{name} led last\n{self.logs()}")
+        summary = json.loads((self.runner.folder / f"{name}.out").read_text())
         must_be_same(reference(self.runner.bin, LONG), summary, self.logs())
         return summary
 
 
+def must_be_undisturbed(led, summary):
+    if summary["incidents"]:
+        raise Failure(f"{summary['incidents']}\n{led.logs()}")
+
+
 def an_undisturbed_run(runner):
     led = Led(runner)
-    summary = led.finish(leader=0)
-    if summary["incidents"]:
-        raise Failure(f"{summary['incidents']}")
+    must_be_undisturbed(led, led.finish())
 
 
 def the_controller_is_killed_while_training(runner):
     """Nothing else is wrong: the ranks go on in their generation, and nobody repairs anything."""
     led = Led(runner)
-    led.wait_step(0, 8)
-    led.signal(0, signal.SIGKILL)
-    led.wait_log("controller-1", "event=leads node=3 term=2")
-    led.wait_log("controller-1", "nothing else is wrong")
-    summary = led.finish(leader=1, gone=["controller-0"])
-    if summary["incidents"]:
-        raise Failure(f"{summary['incidents']}\n{led.logs()}")
+    first, term = led.leader_at_step(8)
+    led.signal(first, signal.SIGKILL)
+    second, _ = led.leader(after=term)
+    led.wait_log(second, "nothing else is wrong")
+    must_be_undisturbed(led, led.finish(gone=[first]))
 
 
 def two_controllers_one_after_the_other(runner):
     led = Led(runner)
+    gone, term = [], 0
     for number in range(2):
-        led.wait_step(number, 8 + 20 * number)
-        led.signal(number, signal.SIGKILL)
-    led.wait_log("controller-2", "event=leads node=4")
-    summary = led.finish(leader=2, gone=["controller-0", "controller-1"])
-    if summary["incidents"]:
-        raise Failure(f"{summary['incidents']}\n{led.logs()}")
+        name, term = led.leader_at_step(8 + 20 * number, after=term)
+        led.signal(name, signal.SIGKILL)
+        gone.append(name)
+    led.leader(after=term)
+    must_be_undisturbed(led, led.finish(gone=gone))
 
 
 def killed_within_an_incident(runner):
     """The next one goes on with it."""
     led = Led(runner, node_args=["--inject", "kill:3@12:update"])
-    led.wait_log("controller-0", "to=LOCK")
-    led.signal(0, signal.SIGKILL)
-    led.wait_log("controller-1", "event=leads node=3 term=2")
-    summary = led.finish(leader=1, gone=["controller-0"])
+    first, term = led.leader()
+    led.wait_log(first, "to=LOCK")
+    led.signal(first, signal.SIGKILL)
+    led.leader(after=term)
+    summary = led.finish(gone=[first])
     if [i["path"] for i in summary["incidents"]] != ["respawn"]:
         raise Failure(f"{summary['incidents']}\n{led.logs()}")
 
@@ -146,60 +162,54 @@ def killed_within_an_incident(runner):
 def frozen_and_thawed(runner):
     """The classic stale leader: it is refused, leads no more, and stands by."""
     led = Led(runner)
-    led.wait_step(0, 8)
-    led.signal(0, signal.SIGSTOP)
-    led.wait_log("controller-1", "event=leads node=3 term=2")
+    first, term = led.leader_at_step(8)
+    led.signal(first, signal.SIGSTOP)
+    led.leader(after=term)
     time.sleep(1)
-    led.signal(0, signal.SIGCONT)
-    led.wait_log("controller-0", "steps_down")
-    led.finish(leader=1)
+    led.signal(first, signal.SIGCONT)
+    led.wait_log(first, "steps_down")
+    led.finish()
 
 
 def a_controller_started_anew_stands_by(runner):
     led = Led(runner)
-    led.wait_step(0, 8)
-    led.signal(0, signal.SIGKILL)
-    led.wait_log("controller-1", "event=leads node=3 term=2")
-    led.processes["controller-0"].wait()
-    led.start("controller-0", led.controller_line(0))
-    led.wait_log("controller-0", "event=welcomed node=2 term=2")  # who has not followed anybody does not stand
-    led.signal(1, signal.SIGKILL)
-    led.wait_log("controller-0", "event=leads node=2 term=3")
-    led.finish(leader=0, gone=["controller-1"])
+    first, term = led.leader_at_step(8)
+    led.signal(first, signal.SIGKILL)
+    second, term = led.leader(after=term)
+    led.processes[first].wait()
+    led.start(first, led.controller_line(int(first[-1])))
+    led.wait_log(first, f"event=welcomed node={NAMES.index(first)} term={term}")  # who has not followed anybody does not stand
+    led.signal(second, signal.SIGKILL)
+    led.leader(after=term)
+    led.finish(gone=[second])
 
 
 def without_any_controller_a_node_leads(runner):
     led = Led(runner)
-    led.wait_step_of_anyone(8)  # on a busy machine another one than 0 may be the first to stand
-    for number in range(CONTROLLERS):
-        led.signal(number, signal.SIGKILL)
-    led.wait_log("node-0", "event=leads node=0")
-    for name in [f"controller-{number}" for number in range(CONTROLLERS)]:
-        del led.processes[name]
-    for node in range(NODES):
-        if led.processes[f"node-{node}"].wait(120) != 0:
-            raise Failure(led.logs())
-    summary = json.loads((runner.folder / "node-0.out").read_text())
-    must_be_same(reference(runner.bin, LONG), summary, led.logs())
+    _, term = led.leader_at_step(8)
+    controllers = NAMES[NODES:]
+    for name in controllers:
+        led.signal(name, signal.SIGKILL)
+    led.leader(after=term)
+    led.finish(gone=controllers, by="node")
 
 
 def a_standby_is_told_to_leave(runner):
     """It is not missed."""
     led = Led(runner)
-    led.wait_step(0, 8)
-    led.signal(2, signal.SIGTERM)
-    if led.processes["controller-2"].wait(30) != 0 or "event=standby_left signal=SIGTERM" not in led.log("controller-2"):
+    first, _ = led.leader_at_step(8)
+    standby = next(name for name in reversed(NAMES) if name != first)
+    led.signal(standby, signal.SIGTERM)
+    if led.processes[standby].wait(30) != 0 or "event=standby_left signal=SIGTERM" not in led.log(standby):
         raise Failure(led.logs())
-    summary = led.finish(leader=0)
-    if summary["incidents"]:
-        raise Failure(f"{summary['incidents']}\n{led.logs()}")
+    must_be_undisturbed(led, led.finish())
 
 
 def the_one_that_leads_is_told_to_leave(runner):
     """The whole run saves and ends."""
     led = Led(runner)
-    led.wait_step(0, 8)
-    led.signal(0, signal.SIGTERM)
+    first, _ = led.leader_at_step(8)
+    led.signal(first, signal.SIGTERM)
     codes = {name: process.wait(60) for name, process in led.processes.items()}
     if set(codes.values()) != {75}:
         raise Failure(f"{codes}\n{led.logs()}")
