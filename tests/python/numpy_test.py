@@ -179,5 +179,6 @@ if __name__ == "__main__":
         ("numpy trainer whose state moves, killed at the gate", door.same(LINE, ["--inject", "kill:1@5:gate"], ["--move"], paths=[["respawn"]])),
         ("numpy trainer, ranks register different state", differs(door)),
         ("mistakes are sentences, also what a hosted controller is asked", mistakes(door)),
+        ("numbers of the C ABI are the header's", door.alone("abi_numbers.py")),
         ("types are as they say", door.typed(*LINE)),
     ], door.bin))

@@ -19,12 +19,12 @@ from typing import Any
 from . import _core
 from ._errors import Error, InjectedFault, Interrupted
 from ._modules import report_modules
+from .abi import Code, Joined, Outcome, TaskKind
 from .arrays import DTYPE_BYTES, dtype_name, like
 from .cuts import Cut, parts_of
 from .take_over import TakeOver, take_over_of
 from .terms import (
-    ACTIVITIES, COMM_ERROR, FINISHED, FIRST_OF_HOLDERS, HANDLERS, INTERNAL, INTERRUPTED, OK, PAUSED, PHASES, RAISED, RUNGS, THROW,
-    WAS_INTERRUPTED, Codec, Guarded, Handler, Incident, Piece, TaskKind,
+    ACTIVITIES, FIRST_OF_HOLDERS, HANDLERS, PHASES, RUNGS, Codec, Guarded, Handler, Incident, Piece,
 )  # fmt: skip
 from .values import NamedValues, Values
 
@@ -63,12 +63,12 @@ class Run:
     @property
     def replaces(self) -> bool:
         """Whether this process takes the place of a lost one: its state comes from elsewhere."""
-        return self.agent.joined_as == 1
+        return self.agent.joined_as == Joined.REPLACEMENT
 
     @property
     def resumes(self) -> bool:
         """Whether the run begins from a checkpoint, with new processes on all ranks."""
-        return self.agent.joined_as == 2
+        return self.agent.joined_as == Joined.RESUMED
 
     @property
     def exit_code(self) -> int:
@@ -301,18 +301,18 @@ class Run:
         try:
             loop(first)
         except Interrupted:
-            self.agent.left_loop(WAS_INTERRUPTED, "", "")
+            self.agent.left_loop(Outcome.WAS_INTERRUPTED, "", "")
         except (KeyboardInterrupt, SystemExit):
             raise  # the trainer's wish to leave; the agent's end tells the run
         except BaseException as error:
             self._tell(error)
         else:
-            self.agent.left_loop(FINISHED, "", "")
+            self.agent.left_loop(Outcome.FINISHED, "", "")
 
     def _tell(self, error: BaseException) -> None:
         """Type and text reach the report; the traceback is printed, as an uncaught one would be."""
         outcome = self.outcome_of(error)
-        if outcome == RAISED:
+        if outcome == Outcome.RAISED:
             traceback.print_exception(error)
             sys.stderr.flush()
         where = traceback.extract_tb(error.__traceback__)
@@ -322,7 +322,7 @@ class Run:
 
     def outcome_of(self, error: BaseException) -> int:
         """What an exception that leaves the loop means; a door to a framework knows more."""
-        return COMM_ERROR if isinstance(error, ConnectionError) else RAISED
+        return Outcome.COMM_ERROR if isinstance(error, ConnectionError) else Outcome.RAISED
 
     def _work_off(self, task: _core.Task) -> None:
         kind = TaskKind(task.kind)
@@ -344,16 +344,16 @@ class Run:
             if not superseded:
                 traceback.print_exception(error)
                 sys.stderr.flush()
-            self.agent.done(11 if superseded else INTERNAL, f"{kind.name}: {type(error).__name__}: {error}"[:4000])
+            self.agent.done(Code.CANCELLED if superseded else Code.INTERNAL, f"{kind.name}: {type(error).__name__}: {error}"[:4000])
         else:
-            self.agent.done(OK, "; ".join(said)[:4000])
+            self.agent.done(Code.OK, "; ".join(said)[:4000])
 
     def _put_objects(self, step: int) -> None:
         for key, thing in self._objects.items():
             self.agent.put_object(key, step, _bytes_of(key, thing))
 
     def _take_objects(self) -> None:
-        if not self._released and not self.replaces and self.agent.joined_as == 0:
+        if not self._released and not self.replaces and self.agent.joined_as == Joined.FRESH:
             return  # the run begins: they are live
         for key, thing in self._objects.items():
             data = self.agent.get_object(key)
@@ -366,10 +366,10 @@ class Run:
 
     def begin_step(self, k: int) -> None:
         code = self.agent.begin_step(k)
-        while code == PAUSED:  # a save point
+        while code == Code.PAUSED:  # a save point
             task = self.agent.next()
             if task.kind == TaskKind.CONTINUE:
-                code = OK
+                code = Code.OK
             elif task.kind in (TaskKind.UNWIND, TaskKind.ENDED):
                 raise Interrupted
             else:
@@ -420,11 +420,11 @@ class Run:
         self._check(self.agent.report_memory_error(list(keys), text))
 
     def _check(self, code: int) -> None:
-        if code == OK:
+        if not code:
             return
-        if code == THROW:
+        if code == Code.THROW:
             raise InjectedFault(self.agent.why())
-        if code in (INTERRUPTED, 2, 11):
+        if code in (Code.INTERRUPTED, Code.COMM_FAILURE, Code.CANCELLED):
             raise Interrupted
         raise Error(self.agent.why() or "the call failed", code)
 

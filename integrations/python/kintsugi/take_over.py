@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
+from . import abi
 from ._errors import Error
 
 # "same-rank"  as the same rank saved it; a rank that saved nothing cannot go on
@@ -22,17 +23,17 @@ _Named = Literal["same-rank", "rank-zero", "derived", "cell"]
 OfAllSaved = Callable[[Mapping[int, Any]], Any]
 TakeOver = _Named | OfAllSaved
 
-_NUMBERS = {"same-rank": 1, "rank-zero": 2, "derived": 3, "cell": 5}  # kintsugi_take_over
-_OWN = 4
+_NUMBERS = {"same-rank": abi.TakeOver.SAME_RANK, "rank-zero": abi.TakeOver.RANK_ZERO, "derived": abi.TakeOver.DERIVED,
+            "cell": abi.TakeOver.CELL}  # fmt: skip
 _Door = Callable[[list[tuple[int, bytes]]], bytes | str]
 
 
 def take_over_of(key: str, take_over: TakeOver | None) -> tuple[int, _Door | None]:
     """As the C ABI takes it: a number, and a function of bytes where it needs one."""
     if take_over is None:
-        return 0, None
+        return abi.TakeOver.UNSAID, None
     if callable(take_over):
-        return _OWN, _of_bytes(take_over)
+        return abi.TakeOver.OWN, _of_bytes(take_over)
     if take_over not in _NUMBERS:
         named = ", ".join(repr(name) for name in get_args(_Named))
         raise Error(f"object '{key}': take_over is {take_over!r}, which is none of {named}, nor a function of what all ranks saved", 5)

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-# Codes and outcomes of the C ABI.
-OK, INTERRUPTED, INTERNAL, PAUSED, THROW = 0, 1, 13, 14, 15
-FINISHED, WAS_INTERRUPTED, RAISED, COMM_ERROR = 0, 1, 2, 3
+from .abi import Activity, Phase, Rung, TaskKind
 
-
-class TaskKind(enum.IntEnum):
-    LOOP = 1
-    CLEAN = 2
-    REBUILD_GROUP = 3
-    REPAIR = 4
-    ROLLBACK = 5
-    SAVE = 6
-    RENAME = 7
-    CONTINUE = 8
-    UNWIND = 9
-    ENDED = 10
+_Numbers = TypeVar("_Numbers", Phase, Activity, Rung)
 
 
-PHASES = {"forward": 1, "backward": 2, "gradient-sync": 3, "gate": 4, "update": 5, "param-sync": 6, "between": 7}
-ACTIVITIES = {"warmup": 1, "eval": 2, "save": 3, "compile": 4}
-RUNGS = ("resume", "retry", "patch", "rebuild", "adopt", "spare", "respawn", "shrink", "reload", "dump", "exit")
+def _said(numbers: type[_Numbers]) -> dict[str, _Numbers]:
+    return {number.name.lower().replace("_", "-"): number for number in numbers}
+
+
+PHASES = _said(Phase)
+ACTIVITIES = _said(Activity)
+RUNGS = tuple(_said(Rung))
 FIRST_OF_HOLDERS = 65537  # layouts from here on are of a few ranks alone (kintsugi_set_layout)
 HANDLERS = {"clean": TaskKind.CLEAN, "rebuild": TaskKind.REBUILD_GROUP, "rollback": TaskKind.ROLLBACK}
 

@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from .. import _core
 from .._errors import Error
+from ..abi import Joined
 from ..terms import Incident
 
 _MOST_DEVICES = 8  # more groups than that share their threads
@@ -106,7 +107,7 @@ class Groups:
         serial = sum(group.place.startswith(f"{name}#") for group in self.all)
         group = Group(outer, ranks, f"{name}#{serial}", timeout)
         self.all.append(group)
-        newcomer = self.agent.joined_as == 1 and self.generation == 0
+        newcomer = self.agent.joined_as == Joined.REPLACEMENT and self.generation == 0
         if not newcomer:
             try:
                 self._connect(group, self.generation, f"made/{group.place}", 60_000)

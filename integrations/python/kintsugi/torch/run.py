@@ -20,7 +20,8 @@ from .._errors import Error, Interrupted
 from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
-from ..terms import COMM_ERROR, PHASES, RAISED, WAS_INTERRUPTED, Guarded, Incident, Piece
+from ..abi import Outcome, Phase
+from ..terms import Guarded, Incident, Piece
 from . import _build, agentless, parallel, warm
 from .built import Builder, Built, Make, Reset
 from .framework import Framework
@@ -59,7 +60,7 @@ class _Update(enum.Enum):
 
 # By these names: asking an enumeration for a member costs, and a step asks often.
 _TO_COME, _BY_HOOKS, _BY_TRAINER, _COMMITTED = _Update
-_GRADIENT_SYNC = PHASES["gradient-sync"]
+_GRADIENT_SYNC = Phase.GRADIENT_SYNC
 
 
 class TorchRun(Run):
@@ -270,8 +271,8 @@ class TorchRun(Run):
 
     def outcome_of(self, error: BaseException) -> int:
         if isinstance(error, dist.DistBackendError) or self._mark_of_ours in str(error):
-            return COMM_ERROR if self.agent.poll() == 0 else WAS_INTERRUPTED
-        return super().outcome_of(error) if not isinstance(error, dist.DistError) else RAISED
+            return Outcome.COMM_ERROR if self.agent.poll() == 0 else Outcome.WAS_INTERRUPTED
+        return super().outcome_of(error) if not isinstance(error, dist.DistError) else Outcome.RAISED
 
     def collectives(self) -> int:
         """How many this process has begun."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from kintsugi import _core
+from kintsugi.abi import Rung
 
 from .callbacks import Kind
 from .codes import RET_NO_REBUILD, MindioError
 from .scope import Scope
-from .tasks import Rung
 
 _LOOK_AGAIN = 0.02
 _STEP_OUT_LIMIT = 5.0  # ranks that are told to leave a pause do so at once

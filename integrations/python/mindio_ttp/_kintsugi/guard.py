@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable
 
 from kintsugi import _core
+from kintsugi.abi import Code, TaskKind
 
 from .callbacks import CallbackFailed
 from .cleaning import Cleaning, Moved, OtherWay
@@ -28,6 +29,7 @@ from .codes import MindioError, ReportState
 from .dump import Dump
 from .journey import Journey
 from .leaving import exit_soon
+from .limits import PULL_MS, TEXT_MAX
 from .log import LOGGER
 from .loop import Loop
 from .place import Place
@@ -36,7 +38,6 @@ from .reload import NoCheckpoint
 from .repair import Repair
 from .scope import HandlerCalls, Scope
 from .stop_watcher import StopWatcher
-from .tasks import PULL_MS, TEXT_MAX, Code, TaskKind
 
 
 class Guard:

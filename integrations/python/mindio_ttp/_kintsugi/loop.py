@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kintsugi import _core
+from kintsugi.abi import Outcome, TaskKind
 
 from .codes import ReportState
+from .limits import PULL_MS, TEXT_MAX
 from .scope import Scope
 from .state import SUSPECT
-from .tasks import PULL_MS, TEXT_MAX, Outcome, TaskKind
 
 _LOOK_AGAIN = 0.02
 _OUTCOME = {

@@ -9,12 +9,13 @@ import functools
 from collections.abc import Callable
 
 from kintsugi import _core
+from kintsugi.abi import Code
 
 from .codes import MindioError
 from .marks import MarkThread
 from .rank import Rank
 
-_OK, _INTERRUPTED, _PAUSED = 0, 1, 14
+_OK, _INTERRUPTED, _PAUSED = map(int, (Code.OK, Code.INTERRUPTED, Code.PAUSED))  # every step compares them
 
 
 class Markers:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from kintsugi import _core
+from kintsugi.abi import Joined, Rung
 
 from . import layout
 from .callbacks import Kind
 from .codes import MindioError, RepairType
 from .reload import Reload
 from .scope import Scope
-from .tasks import REPLACED, Rung
 
 _STORE_LIMIT_MS = 60_000
 
@@ -31,7 +31,7 @@ class Repair:
         if scope.begins:
             return
         scope.begin_repair(task)
-        if state.round == 0 and (scope.agent.joined_as == REPLACED or journey.hollow):
+        if state.round == 0 and (scope.agent.joined_as == Joined.REPLACEMENT or journey.hollow):
             self._await_newcomer()
         replaced = scope.crew.of(task.replaced_ranks)
         if replaced or journey.under_way:

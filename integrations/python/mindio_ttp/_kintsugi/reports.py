@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .codes import Action, ReportState
+from .limits import TEXT_MAX
 from .log import LOGGER
 from .membership import Membership
 from .rank import Rank
@@ -15,7 +16,6 @@ from .state import FAULTY, SUSPECT
 
 # An exception may be the echo of another rank's fault, which then shows itself so soon.
 _ECHO = 0.3
-_TEXT_MAX = 1000
 _STARTS = (ReportState.RS_INIT_FINISH, ReportState.RS_PREREPAIR_FINISH)
 
 
@@ -42,7 +42,7 @@ class Reports:
             self._report_unknown(code, text)
             return
         if state in FAULTY:
-            rank.link.tell("report", state=state.name, code=code, text=text[:_TEXT_MAX])
+            rank.link.tell("report", state=state.name, code=code, text=text[:TEXT_MAX])
         with s.changed:
             s.reported, s.report_text = state, text
             if state in FAULTY:
@@ -58,9 +58,9 @@ class Reports:
         assert agent is not None
         if state in SUSPECT:
             if not self._state.incident.reloads:  # else all go back to a checkpoint as it is
-                agent.report_old_memory_error([], -1, text[:_TEXT_MAX])
+                agent.report_old_memory_error([], -1, text[:TEXT_MAX])
         elif state is ReportState.RS_UCE:
-            agent.report_memory_error([], text[:_TEXT_MAX])
+            agent.report_memory_error([], text[:TEXT_MAX])
 
     def _is_echo(self) -> bool:
         s = self._state
@@ -70,7 +70,7 @@ class Reports:
     def _report_unknown(self, code: str, text: str) -> None:
         """This process has no more part in the run: what can be saved is saved by others, or another process takes its place."""
         s = self._state
-        self._rank.link.tell("report", state=ReportState.RS_UNKNOWN.name, code=code, text=text[:_TEXT_MAX])
+        self._rank.link.tell("report", state=ReportState.RS_UNKNOWN.name, code=code, text=text[:TEXT_MAX])
         with s.changed:
             s.reported, s.report_text = ReportState.RS_UNKNOWN, text
             s.changed.notify_all()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kintsugi import _core
+from kintsugi.abi import Joined
 
 from .callbacks import Kind
 from .codes import MindioError
@@ -16,7 +17,6 @@ from .journey import HANDLERS, Journey
 from .place import Crew, Place
 from .rank import Rank
 from .state import RankState
-from .tasks import REPLACED
 
 
 class HandlerCalls:
@@ -73,7 +73,7 @@ class Scope:
         """No loop was ever opened in this run, or in an era that a move began: nothing of the client's is called."""
         if self.journey.under_way:
             return self.journey.starts
-        return self.state.round == 0 and self.agent.joined_as != REPLACED
+        return self.state.round == 0 and self.agent.joined_as != Joined.REPLACEMENT
 
     def store(self, task: _core.Task) -> _core.Store:
         return self.agent.open_store(task.generation)
