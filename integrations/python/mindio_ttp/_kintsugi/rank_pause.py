@@ -25,17 +25,18 @@ class RankPause:
             return
         with s.changed:
             s.wait(lambda: not s.hold or s.pause_at is not None or s.exiting is not None or s.force_stop)
-            pauses = s.hold and s.pause_at is not None and step >= s.pause_at
+            pauses, pause = s.hold and s.pause_at is not None and step >= s.pause_at, s.pauses
         if s.exiting is not None:
             self._leave_now()
         if pauses:
-            self._stand_still()
+            self._stand_still(pause)
 
-    def _stand_still(self) -> None:
+    def _stand_still(self, pause: int) -> None:
+        """Until this pause is over: the next may be asked for before this thread has seen that."""
         s = self._state
         self._rank.link.tell("paused", error=self._sync_streams())
         with s.changed:
-            s.wait(lambda: not s.hold or s.switching or s.exiting is not None or s.force_stop)
+            s.wait(lambda: not s.hold or s.pauses != pause or s.switching or s.exiting is not None or s.force_stop)
             switches, s.switching = s.switching, False
             stopped = s.force_stop
         if s.exiting is not None:
@@ -60,7 +61,8 @@ class RankPause:
     def on_hold(self, _: Message) -> None:
         s = self._state
         with s.changed:
-            s.hold, s.pause_at = True, None
+            s.hold, s.pause_at, s.pauses = True, None, s.pauses + 1
+            s.changed.notify_all()
             held = s.last_step
         self._rank.link.tell("held", step=held)
 

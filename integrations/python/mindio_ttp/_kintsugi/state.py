@@ -65,6 +65,7 @@ class RankState:
         self.saved = False  # a dump has begun
         # Pauses.
         self.hold = False
+        self.pauses = 0  # how many holds were asked for
         self.pause_at: int | None = None
         self.switching = False  # a hot switch: the pause ends with STEP FINISH
         self.last_step = 0  # that the client has ended
