@@ -107,9 +107,12 @@ if __name__ == "__main__":
             single = "--distributed" in options and "--instances" not in options
             with_snapshots = ("--silence", "6", *(("--snapshot-every", "3") if single else ()))
             k = 5 if single else 2  # not before the first snapshot
+            # Of a shard's two copies in snapshots one may be lost, until the next snapshot counts, which is some steps later: those who are
+            # lost one after the other are no neighbours in the ring in which each keeps another's.
+            raises, freezes = (0, 1) if single else (2, 0)
             for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):
-                yield struck(f"{how}, struck by everything in phase {phase}", f"kill:1@{k}:{phase}", f"throw:2@{k + 2}:{phase}",
-                             f"exit:3@{k + 4}:{phase}", f"freeze:0@{k + 6}:{phase}", *(() if single else (f"uce:2@10:{phase},tensors=decoder*",)),
+                yield struck(f"{how}, struck by everything in phase {phase}", f"kill:1@{k}:{phase}", f"throw:{raises}@{k + 2}:{phase}",
+                             f"exit:3@{k + 4}:{phase}", f"freeze:{freezes}@{k + 6}:{phase}", *(() if single else (f"uce:2@10:{phase},tensors=decoder*",)),
                              how=options, options=with_snapshots, paths=None)
             for first in range(1, 24, 6):
                 yield struck(f"{how}, exceptions in collectives {first} to {first + 5} of a step",
