@@ -1,7 +1,7 @@
 // ElementType: how the bytes of one tensor element are read.
 //
 // What: the number formats that casts know. The order is that of callbacks/state/dtype.h, which this folder does not
-// see; who uses both converts by number.
+// see; code that uses both converts by number.
 // Source of the rule: IEEE 754-2019 for binary64, binary32 and binary16; bfloat16 is the upper half of binary32; the
 // two 8-bit formats are those of the OCP 8-bit Floating Point Specification 1.0 (E4M3 has no infinity and one NaN per
 // sign, as torch's float8_e4m3fn). Integers are two's complement. A bool is one byte, true unless 0. All little-endian.

@@ -156,8 +156,8 @@ class KINTSUGI_EXPORT Agent {
 
   // ---- the guard, pulled -------------------------------------------------------------------------------------------
   // Instead of Run, for trainers that cannot be called back: tasks come one by one (runtime/agent/guard_task.h), and
-  // nothing of the trainer's is called on its thread. Of the handlers only stop is needed; whichever others are
-  // registered are what CarryOutTask calls. A call out of turn is kFailedPrecondition and says what comes first.
+  // nothing of the trainer's is called on its thread. Only the stop handler is needed; CarryOutTask calls the others
+  // that are registered. A call out of turn is kFailedPrecondition and says what comes first.
 
   Status BeginGuard();
   // Blocks until there is something to do or `until` has come. In BeginStep at a save point tasks are pulled too: it

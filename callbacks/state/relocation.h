@@ -1,8 +1,8 @@
 // Relocation: registered tensors that lie elsewhere, or are gone, once a task of the trainer's is over.
 //
 // What may change is where a tensor lies; key, type, shapes and layout are compared by ranks and stay. A place must be
-// free when it is taken: of tensors that have not moved, and of those that have; what one of them has left is free, and
-// so is what one that is gone lay in.
+// free when it is taken: no tensor lies there, moved or not. What a tensor has left is free, also where the tensor is
+// gone.
 // Threads: one; nobody reads the registry's memory meanwhile.
 // Ownership: the registry outlives it.
 // Errors: kNotFound: no tensor has this key; kInvalidArgument names keys and both values. A refused move changes nothing.

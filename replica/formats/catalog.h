@@ -63,7 +63,7 @@ struct CatalogPiece {
   uint64_t at = 0;     // byte of the file where element 0 lies (of the box, or of the flat range)
   uint64_t bytes = 0;  // from there on, all that elements of the piece may reach
   Shape strides;       // in elements; empty: dense, row-major
-  // Of its bytes, where the format keeps such (replica/save/checksum.h).
+  // Checksums of its bytes, where the format keeps such (replica/save/checksum.h).
   std::vector<checkpoint::Checksum> blocks, sub_blocks{};
 };
 
@@ -128,8 +128,8 @@ class Catalog {
   void AddSideFile(const std::string& name, const std::string& path);
   bool IsSideFile(uint32_t file) const;
   void AddSum(const CatalogSum& sum) { sums_.push_back(sum); }
-  // Of copies of a tensor that are cut differently those pieces stay that fit beside the ones before, in the order they
-  // were added. REQUIRES: every piece lies within its tensor.
+  // Where copies of a tensor are cut differently, a piece stays if it fits beside those that were added before it.
+  // REQUIRES: every piece lies within its tensor.
   Status DropOverlaps();
   // Checksums of a whole file's blocks, from our sidecar.
   void SetFileBlocks(uint32_t file, std::vector<checkpoint::Checksum> blocks) {
@@ -137,7 +137,7 @@ class Catalog {
     file_blocks_[file] = std::move(blocks);
   }
   void SetStep(uint64_t step) { step_ = step; }
-  // Of tensors as their writer found them; ascending by key.
+  // The sums of tensors, as their writer found them; ascending by key.
   void SetTensorSums(std::vector<checkpoint::TensorSum> sums) { tensor_sums_ = std::move(sums); }
 
   // Checks everything, and makes the metadata. `whole`: every tensor must be covered.

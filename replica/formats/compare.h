@@ -1,7 +1,7 @@
 // Compare: two checkpoints of any formats and layouts, tensor by tensor and bit by bit.
 //
-// What: both sides are read in the same windows of the global tensors, so neither layout matters. Of a tensor that
-// differs the first element (row-major) and, where its type is a number, the largest difference are told.
+// What: both sides are read in the same windows of the global tensors, so neither layout matters. Where a
+// tensor differs, its first such element (row-major) is told and, where its type is a number, the largest difference.
 // Errors: those of reading. Memory: two windows for each thread.
 // Units: elements.
 // Threads: as write.h.

@@ -51,10 +51,10 @@ class KeyPlanner {
   bool is_clipped_ = false;
   uint64_t key_turn_ = 0;
   std::map<std::pair<int64_t, int64_t>, uint64_t> keys_of_size_;  // element bytes and elements -> keys so far
-  // Of one target piece: per set of holders the ranks that ask for it and are not of the set.
+  // For one target piece: for each set of holders the ranks that ask for it and are not of the set.
   const layout::Holder* askers_of_ = nullptr;
   std::unordered_map<uint32_t, std::vector<int32_t>> askers_;
-  // Of one rank's plan: per target piece the own shares that it meets.
+  // For the plan of one rank: for each target piece the own shares that it meets.
   std::vector<std::pair<uint32_t, uint32_t>> sends_;
   BoxIndex own_boxes_;
 };

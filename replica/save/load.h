@@ -50,7 +50,7 @@ struct Loaded {
   // unless it was cast, filled up or cut; nothing: it is made of stored tensors by a program. Type and shape tell the
   // rest.
   std::map<std::string, std::optional<std::string>> held;
-  // Of those, by key, what was summed up while it arrived (arrived_sums.h); the others' memory must be looked at.
+  // By key: what was summed up while it arrived (arrived_sums.h); the memory of the others must be looked at.
   std::map<std::string, uint64_t> sums;
 };
 

@@ -23,7 +23,7 @@ class KINTSUGI_EXPORT LogicalSum {
   explicit LogicalSum(const ShardedTensor& shard);
   // The next bytes of the shard. REQUIRES: not more than it has.
   void Update(std::span<const uint8_t> bytes);
-  // Of the bytes that have come.
+  // The sum over the bytes that have come.
   uint64_t value() const { return sum_; }
   // What bytes from byte `at` of the shard on add, whatever has come before. REQUIRES: not more than it has.
   uint64_t SumAt(uint64_t at, std::span<const uint8_t> bytes) const;
@@ -38,12 +38,12 @@ class KINTSUGI_EXPORT LogicalSum {
   uint64_t element_bytes_ = 0;
   size_t cut_ = 0;          // axes behind it are whole: a run goes over all of them and the shard's length of it
   uint64_t run_bytes_ = 0;  // contiguous in the shard and in the global tensor
-  // Of the box's bytes: the shard's first one, the next to come, and behind the shard's last one.
+  // Places in the box: of the shard's first byte, of the next to come, and behind the shard's last one.
   uint64_t begin_ = 0, at_ = 0, end_ = 0;
   uint64_t sum_ = 0;
 };
 
-// Of all of a shard. `device`: where its memory is on one (StateRegistry::DeviceOf), else null; `buffer` is host
+// The sum of a whole shard. `device`: where its memory is on one (StateRegistry::DeviceOf), else null; `buffer` is host
 // memory for it, made where it is empty.
 // Errors: the device's.
 KINTSUGI_EXPORT Result<uint64_t> LogicalSumOf(const ShardedTensor& shard, const DeviceMemory* device,

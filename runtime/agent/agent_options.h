@@ -37,8 +37,8 @@ struct AgentOptions {
   // Formats beside the native one that every save is written in too, "dcp,safetensors" (replica/formats), below the
   // save folder; and a file with an AOA program that gives their tensors other names. Empty: none.
   std::string save_format, save_aoa;
-  // Files that go with every checkpoint, as they are then: a model's configuration, a tokenizer. Of the host of the
-  // rank that publishes it.
+  // Files that go with every checkpoint, as they are then: a model's configuration, a tokenizer. They are
+  // taken from the host of the rank that publishes it.
   std::vector<std::string> save_with;
   Duration join_timeout = std::chrono::seconds(30);
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends

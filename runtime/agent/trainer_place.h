@@ -22,7 +22,7 @@ class TrainerPlace {
   void Go(TrainerAt at) { at_ = at; }
   void BeginTask(core::Phase phase);
   void EndTask();
-  // Of the open task; nothing: none is.
+  // The phase of the open task; nothing: no task is open.
   std::optional<core::Phase> phase() const;
 
   std::string_view Name() const;

@@ -3,8 +3,8 @@
 //
 // Threads: one, which runs the io_context.
 // Errors: a launcher that does not fit (job, number of nodes, a node that is connected already from elsewhere) is
-// refused with a reason. What else does not fit is counted and told in the log: who was taken in goes on as before, who
-// was not is shown out.
+// refused with a reason. What else does not fit is counted and told in the log: a launcher that was taken in goes on
+// as before, one that was not loses its connection.
 // Invariants: nothing of a node reaches the Controller before its hello was accepted. A connection speaks for the node
 // that it said hello as, and for no other. When it is lost, its channels are closed.
 #pragma once
@@ -112,7 +112,7 @@ class NodeHub final : public NodePort, public NodeOrders {
   std::string WhyRefused(const wire::NodeHello& hello) const;
   void OnAgentFrame(int node, uint64_t channel, const std::string& frame);
   void OnAgentClosed(int node, uint64_t channel);
-  // Counted and told. Who was not taken in has nothing to lose.
+  // Counted and told. A connection that was not taken in is closed.
   void Refuse(const net::ConnectionPtr& connection, const std::string& why);
   void Count(const net::ConnectionPtr& connection, const std::string& why);
 

@@ -32,7 +32,7 @@ class ReportLedger {
   // Reports come by another road than places, and may be earlier by as many steps as fit into a beat.
   static constexpr uint64_t kAhead = 1 << 16;
   static constexpr uint64_t kLag = 64;
-  // Of a world of so many ranks.
+  // How many rows a world of so many ranks has at most.
   static size_t RowsMax(size_t ranks) { return std::max<size_t>(2 * kLag, (1 << 19) / std::max<size_t>(ranks, 64)); }
 
   // The run of so many ranks goes on after step `before`: 0, or the checkpoint that it began from. `folded`: of a run
@@ -52,7 +52,7 @@ class ReportLedger {
   void GoBackTo(Step step);
 
   struct Totals {
-    // Of the steps 1, 1 + losses_every, ... of the range, each of its lowest rank that reported; NaN where none did.
+    // The losses of the steps 1, 1 + losses_every, ... of the range, by the lowest rank that reported; NaN: none did.
     std::vector<double> losses;
     uint64_t losses_every = 1;
     std::optional<double> final_loss;  // of the last step of the range

@@ -55,7 +55,7 @@ class Board {
   Member& At(Rank rank) { return members.At(rank); }
   const Member& At(Rank rank) const { return members.At(rank); }
   std::vector<Rank> LiveRanks() const;
-  // Of those that were asked for something.
+  // Whether all that were asked for something have answered.
   bool NobodyWaits() const { return members.waiting() == 0; }
 
   TimePoint now() const { return now_; }
@@ -73,7 +73,7 @@ class Board {
   Generation generation() const { return generation_; }
   // It only grows.
   void RaiseGeneration(Generation to);
-  // Of what the phase waits for; Max: nothing is.
+  // Until when the phase waits; Max: it waits for nothing.
   TimePoint deadline() const { return deadline_; }
   void SetDeadline(TimePoint deadline) { deadline_ = deadline; }
 

@@ -27,7 +27,7 @@ class CheckpointList {
   const Checkpoint* newest() const { return all_.empty() ? nullptr : &all_.back(); }
   // ... that holds no update from this one on, which may hold damage; none: any will do.
   const Checkpoint* NewestBefore(std::optional<Step> suspect_from) const;
-  // Of the one that was put aside last; empty: none was.
+  // What is wrong with the one that was put aside last; empty: none was.
   const std::string& damage() const { return damage_; }
 
  private:

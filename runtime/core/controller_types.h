@@ -193,7 +193,7 @@ struct AskWitness {};
 using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
                                       CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled, SaveSettled>;
 
-// Exit codes of a run (documented in README and --help).
+// Exit codes of a run (tools/OPERATIONS.md and --help).
 inline constexpr int kExitSuccess = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;

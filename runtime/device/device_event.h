@@ -33,7 +33,7 @@ inline constexpr size_t kDeviceLineBytesMax = 512;
 
 KINTSUGI_EXPORT Verdict Classify(const DeviceEvent& event);
 
-// Of the simulated source.
+// The lines of the simulated source.
 KINTSUGI_EXPORT std::optional<DeviceEvent> ParseSimulatedLine(std::string_view line);
 KINTSUGI_EXPORT std::string SimulatedLine(const DeviceEvent& event);
 

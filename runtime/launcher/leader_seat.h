@@ -45,7 +45,7 @@ class LeaderSeat {
   void Announce(TimePoint now);
   // Every few milliseconds.
   void Poll();
-  // Of the witness, and of the leader that is followed.
+  // What the witness says, and what the leader that is followed says.
   void OnWord(TimePoint until);
   void OnTieRule() const;
 

@@ -39,13 +39,13 @@ class RunAccount {
   void AskStop(TimePoint now);
   void End(const core::RunEnded& ended);
 
-  // Of workers.
+  // Told by workers.
   void OnStarting(Rank rank, Incarnation incarnation, TimePoint now);
   void OnPage(Rank rank, const PageView& page);
   void OnFired(const FiredInjection& fired);
   void OnExited(Rank rank, const std::string& cause, TimePoint at);
 
-  // Of the controller. `goes_on_after`: where the ranks resume. The incident is given back as it is kept, with what
+  // Told by the controller. `goes_on_after`: where the ranks resume. The incident is given back as kept, with what
   // was injected.
   void OnTransition(const core::Transition& transition, Step goes_on_after, TimePoint now);
   const IncidentResult& OnIncident(const core::IncidentRecord& record, TimePoint now);

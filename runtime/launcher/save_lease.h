@@ -25,7 +25,7 @@ class SaveLease {
   // `owner`: the run, the same for every leader that it has.
   static Result<std::unique_ptr<SaveLease>> Take(const std::string& root, const std::string& owner,
                                                  std::shared_ptr<LogSink> log);
-  // Of a leader that takes over: what its predecessor had, without waiting; a directory that another run has meanwhile
+  // When a leader takes over: the lease of its predecessor, without waiting; a directory that another run has meanwhile
   // is a line in the log.
   static Result<std::unique_ptr<SaveLease>> GoOn(const std::string& root, const std::string& owner,
                                                  std::shared_ptr<LogSink> log);

@@ -25,7 +25,7 @@ class SecondsHistogram {
     ++counts_[static_cast<size_t>(std::lower_bound(kBounds.begin(), kBounds.end(), seconds) - kBounds.begin())];
     sum_ += seconds;
   }
-  // Of each bucket by itself; the last one is of what was longer than every bound.
+  // How many fell into each bucket; the last one has what was longer than every bound.
   const std::array<uint64_t, kBounds.size() + 1>& counts() const { return counts_; }
   double sum() const { return sum_; }
 

@@ -29,7 +29,7 @@ class Stretches {
     over_.emplace_back(from, at);
     total_ += at - from;
   }
-  // Of those that are over and were not settled: so much lies after `from`. They are settled with it.
+  // How much of those that are over and not settled lies after `from`. They are settled by this.
   Duration SettleAfter(TimePoint from) {
     Duration after{};
     for (const auto& [begin, end] : std::exchange(over_, {}))

@@ -28,7 +28,7 @@ class WorkerDesk final : public WorkerEvents {
   void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override;
   void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                 std::optional<TimePoint> since) override;
-  // Of the one host that has all ranks; of several, each tells of its own.
+  // Where one host has all ranks it tells of all spares; where there are several, each tells of its own.
   void OnSpares(int waiting) override;
   void OnIdle() override { above_.OnLeft(); }
 

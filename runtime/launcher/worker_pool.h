@@ -57,7 +57,7 @@ class WorkerPool {
   // Reports that are still in the pages are told again: the leader that was told may not have got them. A report may be
   // told twice.
   void TellReportsAgain() { pages_.TellReportsAgain(); }
-  // Of ranks whose process has ended, and is not replaced by one that is in its loop.
+  // What is held of each rank whose process has ended and is not replaced by one that is in its loop.
   std::map<Rank, core::HeldState> Held() const { return table_.Held(); }
   // Lines of output that are still on their way.
   void Flush() { output_.Flush(); }

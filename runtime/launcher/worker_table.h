@@ -56,17 +56,17 @@ class WorkerTable {
   bool running() const;
   bool AllCompute() const;
   bool Has(pid_t pid) const;
-  // Whose process runs under this number.
+  // The rank whose process runs under this number.
   std::optional<Rank> RankOf(pid_t pid) const;
   uint64_t reports_lost() const;
-  // Of every process that runs and is not being replaced.
+  // A process that runs and is not being replaced.
   struct Life {
     Rank rank;
     Incarnation incarnation;
     std::vector<std::string> armed;
   };
   std::vector<Life> Lives() const;
-  // Of ranks whose process has ended, and is not replaced by one that is in its loop.
+  // What is held of each rank whose process has ended and is not replaced by one that is in its loop.
   std::map<Rank, core::HeldState> Held() const;
 
   // No process starts any more, and what is held is of no use.

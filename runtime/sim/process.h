@@ -120,7 +120,7 @@ struct Process {
   GateWord Word() const { return GateWord::Unpack(word); }
   // The lock bit stays as it is.
   void SetWord(GateState to, uint64_t step) { word = GateWord::Pack(to, step) | (word & GateWord::kLockBit); }
-  // Of its own, or of a partner, at that step; null: not held.
+  // What it holds at that step of its own object or of a partner's; null: nothing.
   const Object* ObjectOf(Rank of, uint64_t step) const;
   // As its page tells it.
   TrainPhase PagePhase() const;

@@ -41,7 +41,7 @@ class Seat {
   std::optional<RunEnded> ended;
   std::set<std::pair<Rank, Incarnation>> given_up;
 
-  // Of one that launchers elected.
+  // Where launchers elected it.
   int node = 0;
   Term term;
   bool part = false;  // elected by no majority: to save what is there

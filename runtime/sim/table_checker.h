@@ -32,7 +32,7 @@ class TableChecker {
   void CheckKill(const KillProcess& kill);
   void CheckActions(size_t count);
   void CheckWaits();
-  // Of a run that is not over.
+  // Where the run is not over.
   void CheckProgress();
   // A rank acts by an order of that generation.
   void CheckObeyed(const Process& p, Generation generation, const char* what);

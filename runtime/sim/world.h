@@ -96,7 +96,7 @@ class World {
   void In(Duration delay, What what) {
     At(Now() + delay, std::move(what));
   }
-  // Of a process that lives; a frozen one does it when it thaws.
+  // The process does it if it lives then; a frozen one does it when it thaws.
   template <typename What>
   void For(Process* p, Duration delay, What what) {
     In(delay, [p, what = std::move(what)]() mutable {
@@ -105,7 +105,7 @@ class World {
       what();
     });
   }
-  // Of a trainer's thread that is still at what it was at.
+  // The trainer's thread does it if it is still at what it was at.
   template <typename What>
   void ForTrainer(Process* p, Duration delay, What what) {
     For(p, delay, [p, activity = p->activity, what = std::move(what)]() mutable {

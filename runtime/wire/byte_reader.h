@@ -66,7 +66,7 @@ class ByteReader {
   const Status& out_of_range() const { return out_of_range_; }
 
  private:
-  // Of a tag or a length.
+  // The longest tag or length.
   static constexpr int kBytesMax = 5;
 
   // The flags of optionals go by their numbers, up to 63.

@@ -176,7 +176,7 @@ struct NodePulse {
   Generation generation;  // in which all ranks were last in their loops
   core::TieOrder tie;     // what decides an even split; number 0: no witness is known
 };
-// Of another node, for a leader that takes over when that node is lost.
+// A report of another node's, kept for a leader that takes over when that node is lost.
 struct KeepReport {
   WorkerReport report;
 };

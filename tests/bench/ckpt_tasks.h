@@ -18,7 +18,7 @@ namespace kintsugi::bench {
 
 inline constexpr uint64_t kChunkBytes = 4 << 20;  // of what reads or writes plainly
 
-// By the wall clock, and of processors by all threads of this process: the latter is steadier on a busy machine.
+// Time by the wall clock, and processor time of all threads of this process, which is steadier on a busy machine.
 struct Spent {
   double seconds = 0, cpu_seconds = 0;
 };

@@ -42,7 +42,7 @@ print("kintsugi", library.kintsugi_version().decode(), "torch", torch.__version_
 
 # A library in the global scope lends its dependencies' symbols to everything loaded later: torch would then run parts of
 # Debian's Gloo in place of its own. Once libkintsugi.so links Gloo, this one combination is refused by documentation
-# (see tests/README.md), so it is only tried while there is nothing to mix up.
+# (README.md), so it is only tried while there is nothing to mix up.
 UNSAFE = ("library first", "global")
 
 

@@ -41,13 +41,13 @@ constexpr bool IsExplained(CertifyOutcome outcome) { return IsFailure(outcome) |
 // What differs between two runs of one program, in words; empty: nothing. The later of the two comes first.
 std::string DifferenceBetween(const RunRecord& run, const RunRecord& reference);
 
-// Of a run that ended with code 0.
+// The verdict on a run that ended with code 0.
 CertifyResult JudgeFinished(const CertifyCell& cell, const RunRecord& run, const RunRecord& reference);
 
-// Of a run that ended with an error, `words` being the last that it printed.
+// The verdict on a run that ended with an error, `words` being the last that it printed.
 CertifyResult JudgeEnded(const CertifyCell& cell, const RunRecord& run, const std::string& words);
 
-// Of one that saved and left, and of the run that went on from there.
+// The verdict on one that saved and left, and on the run that went on from there.
 CertifyResult JudgeResumed(const RunRecord& left, const RunRecord& resumed, const RunRecord& reference);
 
 }  // namespace kintsugi

@@ -1,4 +1,4 @@
-// What attends a run from outside of it: who looks on, who is told of its incidents, whether it is begun again.
+// What accompanies a run from outside of it: the page and its readers, notices of incidents, a start anew.
 #pragma once
 
 #include <memory>

@@ -89,7 +89,7 @@ struct RunOutcome {
 void AddRunOptions(CLI::App& app, RunOptions& options);
 
 int WorldSize(const RunOptions& options);
-// Of a spare: from the number of nodes on.
+// A spare node has a rank from the number of nodes on.
 int NodeRank(const NodeOptions& options);
 // As logs name it: "1", or "controller-0" of one without ranks.
 std::string NodeName(const NodeOptions& options);
@@ -112,7 +112,7 @@ Status ApplyTlsOptions(const net::TlsFiles& files, LauncherOptions* launcher);
 
 // Checks the options as a whole and carries the run out. Errors are mistakes of the caller (exit code 2).
 Result<RunOutcome> ExecuteRun(const RunOptions& options);  // on one host
-// Of several nodes, or the one: what this one has to say.
+// What this node has to say of a run, be it of several nodes or of one.
 struct NodeOutcome {
   int exit_code = 0;
   std::string text;

@@ -3,7 +3,7 @@
 // reader and no disk holds up the run.
 //
 // Threads: any.
-// Ownership: shared by whoever writes.
+// Ownership: shared by those who write.
 // Errors: Open: kInvalidArgument for an option, kUnavailable for a file that cannot be written.
 #pragma once
 
@@ -38,7 +38,7 @@ class Logs {
  public:
   static Result<std::shared_ptr<Logs>> Open(const LogOptions& options, const LogPlace& place);
 
-  // Each line begins with its time, its level, and the node and job that it is of. Lives as long as whoever holds it.
+  // Each line begins with its time, its level, and the node and job that it is of. Lives as long as somebody holds it.
   std::shared_ptr<LogSink> sink() const { return sink_; }
   const std::shared_ptr<OutputPrefixer>& output() const { return output_; }
   bool json() const { return json_; }

@@ -5,7 +5,7 @@
 //
 // Whoever has the token may: it is compared in constant time, and a browser sends it from the page alone, since no other
 // origin is answered. Wrong tokens and orders are counted against allowances; when they are used up everybody waits,
-// whoever has the token too (the command line stays open).
+// also those who have the token (the command line stays open).
 // Threads: one, which runs the io_context; TakeOrders and the answers to orders on any other.
 // Ownership: the io_context outlives it and the last answer; one that comes after this is gone is not heard.
 // Invariants: so many orders are under way, and each is answered: by the run, or that it has not answered in time.

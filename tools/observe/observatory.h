@@ -1,4 +1,4 @@
-// Observatory: shows a launcher to whoever asks over HTTP, and tells of its incidents. It takes what the launcher's
+// Observatory: shows a launcher over HTTP to all who ask, and tells of its incidents. It takes what the launcher's
 // event loop hands it as plain data and does all else on a thread of its own, so that nobody who looks on is in a run's
 // way.
 //

@@ -24,7 +24,7 @@ inline constexpr const char* kFolderPrefix = "run-";
 
 // Where folders of ours are: below $XDG_RUNTIME_DIR, else /tmp.
 std::string RunBase();
-// There, and where they are for who has another environment (a login session's, a cron job's).
+// There, and where they are under another environment (a login session's, a cron job's).
 std::vector<std::string> RunBases();
 // Whether the base is there, and this user's alone.
 bool IsOwn(const std::string& base);

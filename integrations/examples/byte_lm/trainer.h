@@ -97,7 +97,7 @@ class Trainer {
   // Everything random and derived back to step 0 without communication: for a rank whose memory is untrusted.
   void Reinitialize();
 
-  // Of copies on the host. All zeros after an error of a device.
+  // Computed over copies on the host. All zeros after an error of a device.
   Digest StateDigest() const;
   Digest ParametersDigest() const;
   // Collective over the tensor-parallel group.

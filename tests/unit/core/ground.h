@@ -1,7 +1,7 @@
 // Ground: what a machine of the controller stands on, with ranks that do nothing by themselves, so that each machine is
 // tested alone: a test calls it, and looks at the board and at what it said and ordered.
 //
-// Of the machine above, which locks all ranks, it is only noted that it was asked.
+// The machine above, which locks all ranks, is not there: what it is asked for is noted.
 #pragma once
 
 #include <string>

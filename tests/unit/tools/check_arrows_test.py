@@ -88,6 +88,16 @@ class CheckArrows(unittest.TestCase):
         self.see("kernels/README.md:2", "there is no file cast.h", files={
             "kernels/README.md": "| `pack.h` | packs |\n| `cast.h` | casts |\n"})
 
+    def test_a_link_leads_somewhere(self):
+        page = "# Net\n\n## What `it` says\n\n`[no](link)` [room](../core) [head](#what-it-says) [web](https://x.org)\n```\n[a](b)\n```\n"
+        code, output = run({**CLEAN, "runtime/net/notes.md": page})
+        self.assertEqual(code, 0, output)
+        self.see("runtime/net/notes.md:9", "../core/phases.h leads nowhere", files={
+            "runtime/net/notes.md": page + "[phase](../core/phases.h)\n"})
+        self.see("runtime/net/notes.md:9", "leads nowhere", files={"runtime/net/notes.md": page + '<img src="shape.svg">\n'})
+        self.see("README.md:1", "no heading for the link runtime/net/notes.md#says", files={
+            "runtime/net/notes.md": page, "README.md": "[says](runtime/net/notes.md#says)\n"})
+
     def test_a_picture_shows_the_rows(self):
         shown = ("  agent --> device & inject & net & process & wire\n  controller --> journal & net\n  journal --> wire\n"
                  "  launcher --> controller & device & inject & process\n  sim --> wire\n  wire --> core\n")
