@@ -4,6 +4,7 @@
 
 #include "runtime/base/overloaded.h"
 #include "runtime/journal/fields.h"
+#include "runtime/wire/describe.h"
 #include "runtime/wire/words.h"
 
 namespace kintsugi::journal {
@@ -13,22 +14,9 @@ using namespace core;
 
 using wire::FieldsOf;
 using wire::Split;
-using wire::WordOf;
 using wire::WordReader;
 using wire::WordWriter;
 using wire::WriteString;
-
-std::string Joined(std::string_view name, const std::string& fields) {
-  return std::string(name) + (fields.empty() ? "" : " ") + fields;
-}
-
-std::string Who(const Header& header, Term term) {
-  std::string text = "rank " + header.rank.ToString() + " inc " + header.incarnation.ToString() + " gen " +
-                     header.generation.ToString();
-  if (header.term != term)
-    text += " term " + std::to_string(header.term.number) + "." + std::to_string(header.term.controller_id);
-  return text + ": ";
-}
 
 // The alternative with this name, its fields read.
 template <typename Variant, size_t I = 0>
@@ -80,7 +68,7 @@ std::vector<std::string> WriteIncident(const IncidentRecord& record, const WordW
   brief.phases.clear();
   brief.rank_spans.clear();
   brief.reasons.clear();
-  std::vector<std::string> lines = {Joined("incident_closed", writer.Struct(brief))};
+  std::vector<std::string> lines = {"incident_closed " + writer.Struct(brief)};
   for (const RungReason& reason : record.reasons)
     lines.push_back("  " + std::string(RungName(reason.rung)) +
                     (record.rung == reason.rung ? " chosen: " : " refused: ") + WriteString(reason.text));
@@ -99,15 +87,9 @@ Result<Policy> ReadPolicy(std::string_view text, Policy policy) {
 
 std::string WriteEvent(const ControllerEvent& event, Term term, TimePoint origin) {
   const WordWriter writer{origin};
-  return std::visit(
-      Overloaded{[&](const FromAgent& e) {
-                   return Who(e.header, term) +
-                          std::visit(
-                              [&](const auto& m) { return Joined(WordOf(e.message), writer.Struct(m)); },
-                              e.message);
-                 },
-                 [&](const auto& e) { return Joined(WordOf(event), writer.Struct(e)); }},
-      event);
+  return std::visit(Overloaded{[&](const FromAgent& e) { return wire::Describe(e.header, e.message, term, writer); },
+                               [&](const auto& e) { return writer.Sentence(e); }},
+                    event);
 }
 
 Result<ControllerEvent> ReadEvent(std::string_view text, Term term, TimePoint origin) {
@@ -125,7 +107,7 @@ Result<ControllerEvent> ReadEvent(std::string_view text, Term term, TimePoint or
 std::string WriteInput(const Input& input, Term term, TimePoint origin) {
   return std::visit(Overloaded{
                         [](const Start&) { return std::string("start"); },
-                        [&](const Injections& i) { return Joined("injections", WordWriter{origin}.Struct(i)); },
+                        [&](const Injections& i) { return WordWriter{origin}.Sentence(i); },
                         [&](const ControllerEvent& event) { return WriteEvent(event, term, origin); },
                     },
                     input.what);
@@ -152,9 +134,7 @@ std::vector<std::string> WriteAction(const ControllerAction& action, Term term, 
   return std::visit(
       Overloaded{
           [&](const Send& a) {
-            const std::string fields = std::visit([&](const auto& m) { return writer.Struct(m); }, a.message);
-            return std::vector<std::string>{"-> " + Who(a.header, term) +
-                                            Joined(WordOf(a.message), fields)};
+            return std::vector<std::string>{"-> " + wire::Describe(a.header, a.message, term, writer)};
           },
           [&](const Transition& a) {
             return std::vector<std::string>{"== " + std::string(PhaseName(a.from)) + " -> " +
@@ -163,7 +143,7 @@ std::vector<std::string> WriteAction(const ControllerAction& action, Term term, 
                                             a.generation.ToString() + ": " + WriteString(a.reason)};
           },
           [&](const IncidentClosed& a) { return WriteIncident(a.record, writer); },
-          [&](const auto& a) { return std::vector<std::string>{Joined(WordOf(action), writer.Struct(a))}; },
+          [&](const auto& a) { return std::vector<std::string>{writer.Sentence(a)}; },
       },
       action);
 }

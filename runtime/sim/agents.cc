@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "runtime/base/overloaded.h"
-#include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi::sim {

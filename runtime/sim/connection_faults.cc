@@ -1,6 +1,5 @@
 #include "runtime/sim/connection_faults.h"
 
-#include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi::sim {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "runtime/base/overloaded.h"
-#include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
+#include "runtime/wire/describe.h"
 
 namespace kintsugi::sim {
 
@@ -115,18 +115,24 @@ void Controllers::Kill(const KillProcess& kill) {
   hosts_.Kill(kill);
 }
 
+template <typename Message>
+void Controllers::LogMessage(const std::string& way, const Header& header, const Message& message) const {
+  if (!world_.log.on()) return;
+  world_.Log(way + wire::Describe(header, message, world_.core().term(), wire::WordWriter{world_.start}));
+}
+
 void Controllers::SendDown(const Header& header, const ControllerMessage& message) {
   if (const auto* reply = std::get_if<JoinReply>(&message)) return AnswerJoin(header, *reply);
   Connection* const connection = world_.seat().connections[static_cast<size_t>(header.rank.value())];
   if (!connection || connection->incarnation != header.incarnation) return;
-  if (world_.log.on()) world_.Log("   -> " + Describe(header, message));
+  LogMessage("   -> ", header, message);
   network_.Put(connection, false, wire::Encode(kJob, header, message));
 }
 
 void Controllers::AnswerJoin(const Header& header, const JoinReply& reply) {
   Connection* const connection = std::exchange(world_.seat().joining, nullptr);
   if (!connection) return;
-  if (world_.log.on()) world_.Log("   -> " + Describe(header, ControllerMessage(reply)));
+  LogMessage("   -> ", header, ControllerMessage(reply));
   network_.Put(connection, false, wire::Encode(kJob, header, ControllerMessage(reply)));
   if (!reply.accepted) return OnLost(connection, true);
   connection->joined = true;
@@ -155,7 +161,7 @@ void Controllers::OnFrame(Connection* connection, const std::string& bytes) {
     if (header.rank.value() < 0 || header.rank.value() >= world_.plan.policy.world_size ||
         (connection->joined && connection->rank != header.rank))
       return OnLost(connection, true);
-    if (world_.log.on()) world_.Log("<-    " + Describe(header, message));
+    LogMessage("<-    ", header, message);
     world_.seat().joining = connection;
     Feed(FromAgent{header, *join});
     Connection* const unanswered = std::exchange(world_.seat().joining, nullptr);
@@ -171,8 +177,7 @@ void Controllers::OnFrame(Connection* connection, const std::string& bytes) {
 }
 
 void Controllers::OnAgentMessage(const Header& header, const AgentMessage& message) {
-  const bool beat = std::holds_alternative<core::Beat>(message);
-  if (world_.log.on() && !beat) world_.Log("<-    " + Describe(header, message));
+  if (!std::holds_alternative<core::Beat>(message)) LogMessage("<-    ", header, message);
   Header stored = header;
   if (world_.hook) world_.hook->BeforeStore(world_.seat().stored_generation, &stored);
   if (const auto* set = std::get_if<StoreSet>(&message)) return Answer(world_.seat().store.Set(stored, *set));

@@ -63,6 +63,8 @@ class Controllers final : public ControllerInbox, public ControllerEnds {
   void Kill(const KillProcess& kill);
   void Move(const Transition& transition);
   void End(const RunEnded& ended);
+  template <typename Message>
+  void LogMessage(const std::string& way, const Header& header, const Message& message) const;
   void SendDown(const Header& header, const ControllerMessage& message);
   void Answer(const std::vector<StoreTable::Answer>& answers);
   void AnswerJoin(const Header& header, const JoinReply& reply);

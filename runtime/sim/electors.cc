@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "runtime/core/allegiance.h"
-#include "runtime/sim/describe.h"
 #include "runtime/wire/node_codec.h"
 
 namespace kintsugi::sim {

@@ -2,7 +2,6 @@
 
 #include "runtime/base/overloaded.h"
 #include "runtime/core/allegiance.h"
-#include "runtime/sim/describe.h"
 #include "runtime/wire/node_codec.h"
 
 namespace kintsugi::sim {

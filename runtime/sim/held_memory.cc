@@ -1,6 +1,5 @@
 #include "runtime/sim/held_memory.h"
 
-#include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi::sim {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/sim/describe.h"
-
 namespace kintsugi::sim {
 
 using namespace std::chrono_literals;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi::sim {

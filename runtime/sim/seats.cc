@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "runtime/core/hang_detector.h"
-#include "runtime/sim/describe.h"
 #include "runtime/wire/node_codec.h"
 
 namespace kintsugi::sim {

@@ -1,6 +1,5 @@
 #include "runtime/sim/takeover.h"
 
-#include "runtime/sim/describe.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi::sim {

@@ -27,6 +27,9 @@
 
 namespace kintsugi::sim {
 
+// The job's name in every virtual frame.
+inline const std::string kJob = "sim";
+
 struct Checkpoint {
   std::map<std::pair<int, Rank>, Tensors> shards;  // by layout and first holder
   std::map<Rank, Object> objects;

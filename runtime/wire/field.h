@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <string_view>
 #include <tuple>
-#include <variant>
 
 namespace kintsugi::wire {
 
@@ -67,12 +66,6 @@ concept Listed = requires { typename FieldsOf<T>::Fields; };
 template <typename T, typename Visit>
 constexpr void ForEachField(Visit&& visit) {
   [&]<typename... F>(std::tuple<F...>*) { (visit(F{}), ...); }(static_cast<typename FieldsOf<T>::Fields*>(nullptr));
-}
-
-// Words and numbers of a variant's alternatives are found by their types.
-template <typename Variant>
-std::string_view WordOf(const Variant& message) {
-  return std::visit([]<typename T>(const T&) { return FieldsOf<T>::kWord; }, message);
 }
 
 }  // namespace kintsugi::wire

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -85,6 +86,16 @@ struct WordWriter {
   // The fields that differ from their defaults, and those without which a line says nothing, blanks between.
   template <typename T>
   std::string Struct(const T& v) const;
+  // Its word in the list, and its fields: `parked state=committed step=7`.
+  template <typename T>
+  std::string Sentence(const T& v) const {
+    const std::string fields = Struct(v);
+    return std::string(FieldsOf<T>::kWord) + (fields.empty() ? "" : " ") + fields;
+  }
+  template <typename... T>
+  std::string Sentence(const std::variant<T...>& v) const {
+    return std::visit([this](const auto& one) { return Sentence(one); }, v);
+  }
 };
 
 // Whether the field is written with its default too.

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 
+#include "runtime/journal/text.h"
 #include "runtime/sim/campaign.h"
 
 namespace kintsugi::sim {
@@ -34,6 +36,23 @@ TEST(Replay, GivesTheSameLogByteForByte) {
 TEST(Replay, TheLogIsPlainText) {
   const std::string log = LogOf(DrawPlan(7, FindProfile("network").value(), 0));
   EXPECT_TRUE(std::all_of(log.begin(), log.end(), [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }));
+}
+
+TEST(Replay, TheLogHasEveryFieldOfWhatAgentsSay) {
+  const Term led{1, 1};  // by whom a message is where its line names no term
+  const std::string came = "<-    ";
+  size_t messages = 0;
+  std::istringstream log(LogOf(DrawPlan(7, FindProfile("network").value(), 0)));
+  for (std::string line; std::getline(log, line);) {
+    const size_t at = line.find(came);
+    if (at == line.npos) continue;
+    const std::string said = line.substr(at + came.size());
+    const auto event = journal::ReadEvent(said, led, TimePoint());
+    ASSERT_TRUE(event.ok()) << line << "\n" << event.status().ToString();
+    EXPECT_EQ(journal::WriteEvent(*event, led, TimePoint()), said) << "read back, it says another thing";
+    ++messages;
+  }
+  EXPECT_GT(messages, 10u);
 }
 
 TEST(Replay, LoggingDoesNotChangeARun) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/random.h"
+#include "runtime/wire/node_fields.h"
+#include "runtime/wire/words.h"
 #include "tests/unit/wire/equal.h"
 #include "tests/unit/wire/random_values.h"
 #include "tests/unit/wire/schema.h"
@@ -18,8 +20,8 @@ TEST(NodeCodec, BringsBackEveryMessageOfANode) {
   for (size_t round = 0; round < 3000; ++round) {
     const auto message = random.Alternative<NodeMessage>(round % std::variant_size_v<NodeMessage>);
     const auto frame = DecodeFromNode("job", Encode("job", kTerm, message));
-    ASSERT_TRUE(frame.ok()) << WordOf(message) << ": " << frame.status().ToString();
-    EXPECT_TRUE(Equal(*frame, NodeFrame{kTerm, message})) << WordOf(message);
+    ASSERT_TRUE(frame.ok()) << WordWriter{}.Sentence(message) << ": " << frame.status().ToString();
+    EXPECT_TRUE(Equal(*frame, NodeFrame{kTerm, message})) << WordWriter{}.Sentence(message);
   }
 }
 
@@ -28,8 +30,8 @@ TEST(NodeCodec, BringsBackEveryOrder) {
   for (size_t round = 0; round < 3000; ++round) {
     const auto order = random.Alternative<NodeOrder>(round % std::variant_size_v<NodeOrder>);
     const auto frame = DecodeToNode("job", Encode("job", kTerm, order));
-    ASSERT_TRUE(frame.ok()) << WordOf(order) << ": " << frame.status().ToString();
-    EXPECT_TRUE(Equal(*frame, NodeOrderFrame{kTerm, order})) << WordOf(order);
+    ASSERT_TRUE(frame.ok()) << WordWriter{}.Sentence(order) << ": " << frame.status().ToString();
+    EXPECT_TRUE(Equal(*frame, NodeOrderFrame{kTerm, order})) << WordWriter{}.Sentence(order);
   }
 }
 

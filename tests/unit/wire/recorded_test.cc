@@ -23,20 +23,10 @@ struct Taken {
   std::string words;
 };
 
-template <typename Message>
-std::string Words(const Message& message) {
-  return std::visit(
-      [&](const auto& m) {
-        const std::string fields = WordWriter{}.Struct(m);
-        return std::string(WordOf(message)) + (fields.empty() ? "" : " ") + fields;
-      },
-      message);
-}
-
 Result<Taken> TakeFromAgent(const std::string& bytes) {
   KINTSUGI_ASSIGN_OR_RETURN(const AgentFrame frame, DecodeFromAgent("job", bytes));
   if (const auto* report = std::get_if<RankReport>(&frame.message))
-    return Taken{Encode("job", frame.header, *report), Words(std::variant<RankReport>(*report))};
+    return Taken{Encode("job", frame.header, *report), WordWriter{}.Sentence(*report)};
   const auto& message = std::get<core::AgentMessage>(frame.message);
   return Taken{Encode("job", frame.header, message),
                journal::WriteEvent(core::FromAgent{frame.header, message}, Term{}, TimePoint())};
@@ -51,10 +41,10 @@ Result<Taken> Take(const std::string& way, const std::string& bytes) {
   }
   if (way == "node") {
     KINTSUGI_ASSIGN_OR_RETURN(const NodeFrame frame, DecodeFromNode("job", bytes));
-    return Taken{Encode("job", frame.term, frame.message), Words(frame.message)};
+    return Taken{Encode("job", frame.term, frame.message), WordWriter{}.Sentence(frame.message)};
   }
   KINTSUGI_ASSIGN_OR_RETURN(const NodeOrderFrame frame, DecodeToNode("job", bytes));
-  return Taken{Encode("job", frame.term, frame.order), Words(frame.order)};
+  return Taken{Encode("job", frame.term, frame.order), WordWriter{}.Sentence(frame.order)};
 }
 
 TEST(RecordedFrames, AreStillTakenForWhatTheyWere) {
