@@ -116,7 +116,7 @@ void Controllers::Kill(const KillProcess& kill) {
 }
 
 template <typename Message>
-void Controllers::LogMessage(const std::string& way, const Header& header, const Message& message) const {
+void Controllers::LogMessage(const char* way, const Header& header, const Message& message) const {
   if (!world_.log.on()) return;
   world_.Log(way + wire::Describe(header, message, world_.core().term(), wire::WordWriter{world_.start}));
 }
@@ -132,8 +132,9 @@ void Controllers::SendDown(const Header& header, const ControllerMessage& messag
 void Controllers::AnswerJoin(const Header& header, const JoinReply& reply) {
   Connection* const connection = std::exchange(world_.seat().joining, nullptr);
   if (!connection) return;
-  LogMessage("   -> ", header, ControllerMessage(reply));
-  network_.Put(connection, false, wire::Encode(kJob, header, ControllerMessage(reply)));
+  const ControllerMessage message(reply);
+  LogMessage("   -> ", header, message);
+  network_.Put(connection, false, wire::Encode(kJob, header, message));
   if (!reply.accepted) return OnLost(connection, true);
   connection->joined = true;
   connection->incarnation = header.incarnation;

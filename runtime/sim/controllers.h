@@ -64,7 +64,7 @@ class Controllers final : public ControllerInbox, public ControllerEnds {
   void Move(const Transition& transition);
   void End(const RunEnded& ended);
   template <typename Message>
-  void LogMessage(const std::string& way, const Header& header, const Message& message) const;
+  void LogMessage(const char* way, const Header& header, const Message& message) const;
   void SendDown(const Header& header, const ControllerMessage& message);
   void Answer(const std::vector<StoreTable::Answer>& answers);
   void AnswerJoin(const Header& header, const JoinReply& reply);

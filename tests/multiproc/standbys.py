@@ -77,15 +77,14 @@ class Led:
         node, term = wait_leader(self, after)
         return NAMES[node], term
 
-    def wait_step(self, name, step):
+    def leader_at_step(self, step, after=0):
+        """The same, once the run is there."""
+        name, term = self.leader(after)
+
         def look():
             status = self.status(name)
             return status and status["step"] >= step and status["phase"] == "RUNNING"
         wait_until(look, lambda: f"step {step}, led by {name}\n{self.logs()}")
-
-    def leader_at_step(self, step, after=0):
-        name, term = self.leader(after)
-        self.wait_step(name, step)
         return name, term
 
     def wait_log(self, name, text):

@@ -39,11 +39,11 @@ class Door:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")
         return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
-    def alone(self, script):
-        """A script of checks that needs no run."""
+    def alone(self, script, path=None):
+        """A script of checks that needs no run. `path`: where its modules are, if not in the package folder alone."""
         def test(_):
             done = subprocess.run([self.python, "-W", "ignore", str(HERE / script)], capture_output=True, text=True, timeout=300,
-                                  env=self.environment())
+                                  env={**self.environment(), **({"PYTHONPATH": path} if path else {})})
             if done.returncode != 0:
                 raise Failure(done.stdout[-2000:] + done.stderr[-4000:])
         return test

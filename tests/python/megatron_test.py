@@ -107,8 +107,8 @@ if __name__ == "__main__":
             single = "--distributed" in options and "--instances" not in options
             with_snapshots = ("--silence", "6", *(("--snapshot-every", "3") if single else ()))
             k = 5 if single else 2  # not before the first snapshot
-            # Of a shard's two copies in snapshots one may be lost, until the next snapshot counts, which is some steps later: those who are
-            # lost one after the other are no neighbours in the ring in which each keeps another's.
+            # Each rank of a single way keeps a second copy of its neighbour's snapshot. A rank that was replaced has that copy alone until the
+            # next snapshot counts, some steps later: the neighbour is not lost before.
             raises, freezes = (0, 1) if single else (2, 0)
             for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):
                 yield struck(f"{how}, struck by everything in phase {phase}", f"kill:1@{k}:{phase}", f"throw:{raises}@{k + 2}:{phase}",

@@ -240,12 +240,6 @@ assert survivor.name([0, 2], True) not in first and all(isinstance(name, str) an
                 if done.stdout.strip() != found or done.stderr:
                     raise Failure(f"KINTSUGI_MINDIO={value}: {done.stdout} {done.stderr}")
 
-    def pauses(self, _):
-        done = subprocess.run([self.door.python, "-W", "ignore", str(HERE / "mindio_pauses.py")], capture_output=True, text=True, timeout=120,
-                              env={**os.environ, "PYTHONPATH": self.path})
-        if done.returncode != 0:
-            raise Failure(done.stdout + done.stderr)
-
     def typed(self, _):
         done = subprocess.run([self.door.python, "-m", "mypy", "--strict", f"--cache-dir={self.door.package / 'mypy-cache'}", "-p", "mindio_ttp"],
                               capture_output=True, text=True, timeout=300, check=False, cwd=self.door.package,
@@ -283,7 +277,7 @@ if __name__ == "__main__":
         ("downgrade: the others go on, and do its work", m.shrunk("downgrade", [0, 0, -9, 0], "--fault", "kill:2@5:forward")),
         ("downgrade and upgrade: the rank comes back, with a copy of its part",
          m.repaired("upgrade", "--zit", "--fault", "kill:2@5:forward", "--hold", "8", scheduler="regrow", respawn=True)),
-        ("two pauses, the second as the first ends", m.pauses),
+        ("two pauses, the second as the first ends", door.alone("mindio_pauses.py", m.path)),
         ("pause and continue", m.repaired("pause", "--pace", "0.15", scheduler="pause")),
         ("a precision error: all reload the periodic checkpoint",
          m.repaired("reload", "--fault", "precision:2@9:forward", "--save-every", "3")),

@@ -1,7 +1,17 @@
 # One function per kind of target, so that a folder's CMakeLists.txt says only what it has and what it needs.
 include(GNUInstallDirs)
 
+# What reads arguments and prints needs no third level of optimisation, nor do the tests around what is tested: without it they
+# compile in two thirds of the time.
+function(_kintsugi_optimise_less target)
+  target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:-O1>")
+endfunction()
+
 function(_kintsugi_common target)
+  _kintsugi_room(room)
+  if(room MATCHES "^tools/")
+    _kintsugi_optimise_less(${target})
+  endif()
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
     # GCC 12 at -O3 takes inactive members of a std::variant for uninitialized ones, and the pieces of a std::string sum for
     # overlapping ones (GCC bug 105329); the other presets keep both warnings.
@@ -69,12 +79,6 @@ function(_kintsugi_write_together result target number text)
   set(${result} "${file}" PARENT_SCOPE)
 endfunction()
 
-# Programs of the command line read arguments and print: what takes time in them is done by libraries that they call. Nor do
-# the tests around what is tested need the third level of optimisation. Without it both compile in two thirds of the time.
-function(_kintsugi_optimise_less target)
-  target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:-O1>")
-endfunction()
-
 # The calling folder's path from the project's root.
 function(_kintsugi_room result)
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE room)
@@ -133,9 +137,6 @@ function(kintsugi_library name)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
   _kintsugi_common(${target})
   _kintsugi_room(room)
-  if(room MATCHES "^tools/")
-    _kintsugi_optimise_less(${target})
-  endif()
   _kintsugi_is_library("${room}" is_library)
   if(is_library)
     kintsugi_install_headers("${room}" ${ARG_HEADERS})
@@ -153,9 +154,6 @@ function(kintsugi_program name)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   _kintsugi_common(${name})
   _kintsugi_room(room)
-  if(room MATCHES "^tools/")
-    _kintsugi_optimise_less(${name})
-  endif()
   if(NOT name MATCHES "^bench_" AND NOT room MATCHES "^tests(/|$)")
     set_property(GLOBAL APPEND PROPERTY KINTSUGI_PROGRAMS ${name})
     if(KINTSUGI_INSTALL AND room MATCHES "^tools(/|$)")

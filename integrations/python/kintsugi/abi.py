@@ -1,4 +1,7 @@
-"""Numbers of the C ABI (integrations/c/kintsugi.h): what the agent says and is told. A test compares each with the header."""
+"""Numbers of the C ABI (integrations/c/kintsugi.h): what the agent says and is told. A test compares all with the header.
+
+To ask an enumeration for a member costs 0.2 us (Python 3.11): what is done at every step has the numbers it needs in names of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,16 @@ class Code(enum.IntEnum):
     OK = 0
     INTERRUPTED = 1
     COMM_FAILURE = 2
+    DEADLINE_EXCEEDED = 3
+    UNAVAILABLE = 4
     INVALID_ARGUMENT = 5
     FAILED_PRECONDITION = 6
+    NOT_FOUND = 7
     DATA_LOSS = 8
+    RESOURCE_EXHAUSTED = 9
+    PERMISSION_DENIED = 10
     CANCELLED = 11
+    ENDED = 12
     INTERNAL = 13
     PAUSED = 14
     THROW = 15

@@ -28,6 +28,9 @@ from .terms import (
 )  # fmt: skip
 from .values import NamedValues, Values
 
+_PAUSED = int(Code.PAUSED)  # every step looks for it
+
+
 def join(**options: Any) -> Run:
     """Joins the run that `kintsugi run` began, or the one that the options name (controller, job, secret, rank, world_size)."""
     return Run(_core.Agent(**options))
@@ -366,7 +369,7 @@ class Run:
 
     def begin_step(self, k: int) -> None:
         code = self.agent.begin_step(k)
-        while code == Code.PAUSED:  # a save point
+        while code == _PAUSED:  # a save point
             task = self.agent.next()
             if task.kind == TaskKind.CONTINUE:
                 code = Code.OK

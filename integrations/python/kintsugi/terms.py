@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from .abi import Activity, Phase, Rung, TaskKind
 
-_Numbers = TypeVar("_Numbers", Phase, Activity, Rung)
+
+def _by_name(numbers: type[Phase] | type[Activity] | type[Rung]) -> dict[str, int]:
+    return {number.name.lower().replace("_", "-"): int(number) for number in numbers}
 
 
-def _said(numbers: type[_Numbers]) -> dict[str, _Numbers]:
-    return {number.name.lower().replace("_", "-"): number for number in numbers}
-
-
-PHASES = _said(Phase)
-ACTIVITIES = _said(Activity)
-RUNGS = tuple(_said(Rung))
+PHASES = _by_name(Phase)
+ACTIVITIES = _by_name(Activity)
+RUNGS = tuple(_by_name(Rung))
 FIRST_OF_HOLDERS = 65537  # layouts from here on are of a few ranks alone (kintsugi_set_layout)
 HANDLERS = {"clean": TaskKind.CLEAN, "rebuild": TaskKind.REBUILD_GROUP, "rollback": TaskKind.ROLLBACK}
 

@@ -17,10 +17,10 @@ from torch.optim import Optimizer
 
 from .. import _core
 from .._errors import Error, Interrupted
+from ..abi import Outcome, Phase
 from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
-from ..abi import Outcome, Phase
 from ..terms import Guarded, Incident, Piece
 from . import _build, agentless, parallel, warm
 from .built import Builder, Built, Make, Reset
@@ -60,7 +60,7 @@ class _Update(enum.Enum):
 
 # By these names: asking an enumeration for a member costs, and a step asks often.
 _TO_COME, _BY_HOOKS, _BY_TRAINER, _COMMITTED = _Update
-_GRADIENT_SYNC = Phase.GRADIENT_SYNC
+_GRADIENT_SYNC = int(Phase.GRADIENT_SYNC)
 
 
 class TorchRun(Run):
