@@ -85,6 +85,7 @@ class PartWriter {
   const MirroredOf& mirrored_of_;
   FileSystem& files_;
   const std::string folder_;
+  bool made_folder_ = false;
   const TimePoint begin_ = SteadyClock::SteadyNow();
   Part part_;
   std::vector<Planned> planned_;  // one per entry, and the objects' file last where there is one
@@ -94,6 +95,7 @@ class PartWriter {
 
  public:
   const std::string& folder() const { return folder_; }
+  bool made_folder() const { return made_folder_; }
 };
 
 Status PartWriter::Poll() const {
@@ -159,6 +161,7 @@ Status PartWriter::MakeRoom() {
   KINTSUGI_RETURN_IF_ERROR(files_.MakeFolder(request_.root));
   KINTSUGI_RETURN_IF_ERROR(RemoveOlderAttempts());
   KINTSUGI_RETURN_IF_ERROR(files_.MakeFolder(folder_));
+  made_folder_ = true;
   uint64_t total = 0;
   for (const Planned& planned : planned_) total += planned.size_bytes;
   for (Planned& planned : planned_) {
@@ -244,6 +247,9 @@ Result<Written> WritePart(const StateRegistry& registry, const SaveRequest& requ
     if (written.ok()) return written;
     failure = written.status();
     folder = writer.folder();
+    // The writers of a save share its folder, and the first that fails removes it: the cause is to be had from that one.
+    if (failure.code() == StatusCode::kNotFound && writer.made_folder())
+      failure = {StatusCode::kCancelled, "another writer of this save has failed and removed its folder: " + failure.message()};
   }  // files are closed: their space is free once they are removed
   if (const Status removed = files.Remove(folder); !removed.ok())
     failure = {failure.code(), failure.message() + " (and cleaning up failed: " + removed.message() + ")"};

@@ -6,10 +6,11 @@
 //
 // Threads: the caller's; the state must not change meanwhile (the trainer is parked).
 // Errors: as FileSystem says, with step, generation and rank in front; kCancelled and kDeadlineExceeded between two
-// writes; kInvalidArgument for a request that contradicts itself; kFailedPrecondition for memory on a device
-// that the registry does not reach; the device's own. After any
-// error but a refused request the unfinished folder is removed: that save cannot become complete any more, and its
-// space may be what the next attempt lacks. Attempts of older generations for the same step are removed at the start.
+//   writes; kCancelled also where another writer of this save has failed and removed the folder; kInvalidArgument for a
+//   request that contradicts itself; kFailedPrecondition for memory on a device that the registry does not reach; the
+//   device's own. After any error but a refused request the unfinished folder is removed: that save cannot become
+//   complete any more, and its space may be what the next attempt lacks.
+// Attempts of older generations for the same step are removed at the start.
 #pragma once
 
 #include <functional>

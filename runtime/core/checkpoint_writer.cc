@@ -24,12 +24,16 @@ uint64_t BytesOf(const RegistrySummary& registry, int layout) {
   return bytes;
 }
 
+// Another writer's failure has taken the folder away from under this one.
+bool IsEcho(StatusCode code) { return code == StatusCode::kCancelled; }
+
 }  // namespace
 
 void CheckpointWriter::Start(Step step, const IncidentFacts& snapshot) {
   board_.SetSave(SaveState::kWriting);
   step_ = step;
   failed_ = false;
+  echoes_only_ = false;
   std::map<Rank, std::vector<SaveEntry>> work;
   const auto bytes_of = [this](Rank holder, int layout) { return BytesOf(board_.At(holder).registry, layout); };
   std::vector<SaveAssignment> plan = BalanceSave(PlanSave(snapshot, board_.replicas()), snapshot, bytes_of);
@@ -63,10 +67,12 @@ CheckpointWriter::Answer CheckpointWriter::Take(Rank rank, const PhaseDone& done
     const std::string text = "the checkpoint of step " + step_.ToString() + " could not be written by rank " +
                              rank.ToString() + ": " + done.text;
     board_.Note(rank, text);
-    member.save_failed = true;
+    const bool echo = IsEcho(done.code);
+    if (!failed_ || (echoes_only_ && !echo)) failure_ = {step_, false, rank, text};
+    echoes_only_ = echo && (!failed_ || echoes_only_);
+    member.save_failed = member.save_failed || !echo;
     failed_ = true;
-    failure_ = {step_, false, rank, text};
-    if (is_last) return Answer::kLastFailed;
+    if (is_last && !echo) return Answer::kLastFailed;
   }
   // A rank that writes is waited for, also where the save has failed already.
   if (!board_.NobodyWaits()) return Answer::kOthersToCome;

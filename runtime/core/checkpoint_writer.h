@@ -4,7 +4,8 @@
 // ends when nobody writes any more.
 //
 // Threads: none.
-// Errors: a rank that could not write or publish is told of, and asked last from then on.
+// Errors: a rank that could not write or publish is told of, and asked last from then on. Told is the first failure that
+//   is no echo of another writer's (kCancelled).
 // Invariants: every distinct shard has one writer, that is in no doubt; what is published was written whole.
 #pragma once
 
@@ -49,7 +50,8 @@ class CheckpointWriter {
   Step step_;
   std::vector<Rank> writers_;
   bool failed_ = false;
-  SaveSettled failure_;  // with failed_: the last one's words
+  bool echoes_only_ = false;  // of failures, so far
+  SaveSettled failure_;       // with failed_
 };
 
 }  // namespace kintsugi::core

@@ -171,6 +171,42 @@ TEST(Save, TellsWhatBecameOfIt) {
   EXPECT_NE(bench.All<SaveSettled>()[1].text.find("the disk is full"), std::string::npos);
 }
 
+// The writers share a folder, and the first that fails removes it: whose word comes first is chance.
+TEST(Save, TellsTheCauseAndNotItsEcho) {
+  const PhaseDone cause{.phase = Phase::kDump, .code = StatusCode::kResourceExhausted, .text = "the disk is full"};
+  const PhaseDone echo{.phase = Phase::kDump, .code = StatusCode::kCancelled, .text = "another writer has failed"};
+  for (const bool echo_first : {false, true}) {
+    Policy policy = Bench::QuickPolicy(4);
+    policy.save_every = 6;
+    Bench bench = Running(policy);
+    bench.hold = Phase::kDump;
+    for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(6)});
+    bench.Say(0, echo_first ? echo : cause);
+    bench.Say(1, echo_first ? cause : echo);
+    ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
+    const SaveSettled settled = bench.All<SaveSettled>()[0];
+    EXPECT_FALSE(settled.saved);
+    EXPECT_EQ(settled.rank, Rank(echo_first ? 1 : 0));
+    EXPECT_NE(settled.text.find("the disk is full"), std::string::npos) << settled.text;
+    EXPECT_EQ(bench.member(0).save_failed, !echo_first) << "an echo is nothing against a writer";
+  }
+}
+
+TEST(Save, TheLastOneIsTriedAgainForItsCauseAndNotForTheEcho) {
+  Bench bench = Running(Bench::QuickPolicy(4));
+  bench.hold = Phase::kDump;
+  bench.Feed(OperatorStop{});
+  const uint64_t at = bench.Sent<PauseAt>().back().second.step.value();
+  AckAll(bench, 4, at);
+  for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(at)});
+  bench.Say(0, PhaseDone{.phase = Phase::kDump, .code = StatusCode::kCancelled, .text = "another writer has failed"});
+  EXPECT_TRUE(bench.Sent<StopOrder>().empty()) << "rank 1 still writes, and it has the cause";
+  bench.Say(1, PhaseDone{.phase = Phase::kDump, .code = StatusCode::kResourceExhausted, .text = "the disk is full"});
+  ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
+  EXPECT_NE(bench.All<SaveSettled>()[0].text.find("the disk is full"), std::string::npos);
+  EXPECT_FALSE(bench.Sent<StopOrder>().empty()) << "an incident begins, and the save is made after it";
+}
+
 TEST(Save, CarriesThePublishersRemarkAndNoOlderOne) {
   Policy policy = Bench::QuickPolicy(2);
   policy.save_every = 6;

@@ -135,8 +135,18 @@ void MemoryFileSystem::FailAt(int operation, int error, bool for_good) {
   for_good_ = for_good;
 }
 
+void MemoryFileSystem::ActBefore(int operation, std::function<void()> act) {
+  operations_ = 0;
+  act_before_ = operation;
+  act_ = std::move(act);
+}
+
 Status MemoryFileSystem::Count(const std::string& operation, const std::string& path) {
   ++operations_;
+  if (act_before_ == operations_) {
+    act_before_ = 0;  // what it does counts as well
+    act_();
+  }
   const bool fails = fail_at_ > 0 && (operations_ == fail_at_ || (for_good_ && operations_ > fail_at_));
   return fails ? FileError(error_, operation, path) : Status::Ok();
 }

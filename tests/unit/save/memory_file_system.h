@@ -30,6 +30,8 @@ class MemoryFileSystem final : public FileSystem {
   // The operation with this number (counted from 1, from now) fails with `error`, and so do all after it if `for_good`.
   void FailAt(int operation, int error, bool for_good);
   void FailNever() { fail_at_ = 0; }
+  // Before the operation with this number (counted from 1, from now): what another process does to the disk.
+  void ActBefore(int operation, std::function<void()> act);
   int operations() const { return operations_; }
   void CountFromHere() { operations_ = 0; }
   void IgnoreFolderSyncs() { ignore_folder_syncs_ = true; }
@@ -69,6 +71,8 @@ class MemoryFileSystem final : public FileSystem {
   uint64_t capacity_ = UINT64_MAX;
   int operations_ = 0;
   int fail_at_ = 0;
+  int act_before_ = 0;
+  std::function<void()> act_;
   int error_ = 0;
   bool for_good_ = false;
   bool ignore_folder_syncs_ = false;

@@ -130,6 +130,27 @@ TEST(WritePart, StopsWhenSupersededOrOutOfTimeAndLeavesNothing) {
   EXPECT_TRUE(Names(late.message(), "elapsed", "limit", "rank 0", "step 9")) << late.ToString();
 }
 
+TEST(WritePart, SaysThatAnotherWriterHasFailedWhereThatOneHasRemovedTheFolder) {
+  MemoryFileSystem files;
+  World world("root", files);
+  files.CountFromHere();
+  ASSERT_TRUE(world.Write(0, 9, 3).ok());
+  const int operations = files.operations();
+  int told = 0;
+  for (int operation = 1; operation <= operations; ++operation) {
+    MemoryFileSystem shared;
+    World there("root", shared);
+    const std::string folder = "root/step_0000000009.tmp-g3.job-a";
+    shared.ActBefore(operation, [&] { EXPECT_TRUE(shared.Remove(folder).ok()); });
+    const Status status = there.Write(0, 9, 3);
+    if (status.ok()) continue;
+    EXPECT_EQ(status.code(), StatusCode::kCancelled) << "operation " << operation << ": " << status.ToString();
+    EXPECT_TRUE(Names(status.message(), "another writer", folder, "rank 0")) << status.ToString();
+    ++told;
+  }
+  EXPECT_GT(told, 3) << "of " << operations;
+}
+
 TEST(WritePart, NamesTheRankWhoseMirroredObjectsAreNotThere) {
   MemoryFileSystem files;
   World world("root", files);
