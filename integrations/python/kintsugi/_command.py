@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from ._errors import Error
+from .abi import Code
 
 _PACKAGED = Path(__file__).parent / "bin" / "kintsugi"
 
@@ -14,7 +15,7 @@ def find() -> str:
     """The command, of the package or from PATH."""
     found = str(_PACKAGED) if _PACKAGED.exists() else shutil.which("kintsugi")
     if not found:
-        raise Error("the command 'kintsugi' is neither in the package nor in PATH: pip install kintsugi", 6)
+        raise Error("the command 'kintsugi' is neither in the package nor in PATH: pip install kintsugi", Code.FAILED_PRECONDITION)
     return found
 
 

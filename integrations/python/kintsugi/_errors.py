@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from .abi import Code
+
 
 class Error(RuntimeError):
     """A call was refused or failed; `code` is the C ABI's (kintsugi.h), the text says what to do."""
 
-    def __init__(self, text: str, code: int = 13) -> None:
+    def __init__(self, text: str, code: int = Code.INTERNAL) -> None:
         super().__init__(text)
-        self.code = code
+        self.code = int(code)
 
 
 class Interrupted(BaseException):

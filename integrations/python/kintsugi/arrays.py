@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._errors import Error
+from .abi import Code
 
 DTYPE_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
@@ -21,7 +22,7 @@ _FORMATS = {
 def dtype_name(array: Any, view: memoryview) -> str:
     name = str(getattr(array, "dtype", _FORMATS.get(view.format, view.format)))
     if name not in DTYPE_BYTES:
-        raise Error(f"elements of type {name} cannot be protected", 5)
+        raise Error(f"elements of type {name} cannot be protected", Code.INVALID_ARGUMENT)
     return name
 
 

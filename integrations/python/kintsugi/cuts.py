@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ._errors import Error
+from .abi import Code
 from .terms import Piece
 
 
@@ -42,17 +43,17 @@ def cut(axis: int, groups: Sequence[Sequence[int]], rank: int, names: Sequence[s
     group = next((one for one in groups if rank in one), None)
     sizes = {len(one) for one in groups}
     if group is None or len(sizes) != 1 or len({r for one in groups for r in one}) != sizes.pop() * len(groups):
-        raise Error(f"cut over {[list(one) for one in groups]}: groups of one size, each rank in one of them, rank {rank} too", 5)
+        raise Error(f"cut over {[list(one) for one in groups]}: groups of one size, each rank in one of them, rank {rank} too", Code.INVALID_ARGUMENT)
     if not names or len(set(names)) != len(names) or (len(names) > 1 and "" in names):
-        raise Error(f"cut into {list(names)}: each part needs a name of its own", 5)
+        raise Error(f"cut into {list(names)}: each part needs a name of its own", Code.INVALID_ARGUMENT)
     place, size = list(group).index(rank), len(group)
     holders = tuple(sorted(one[place] for one in groups))
 
     def rule(key: str, shape: tuple[int, ...]) -> list[Part]:
         if not 0 <= axis < len(shape):
-            raise Error(f"'{key}' of shape {list(shape)} has no axis {axis} along which it could be cut", 5)
+            raise Error(f"'{key}' of shape {list(shape)} has no axis {axis} along which it could be cut", Code.INVALID_ARGUMENT)
         if shape[0] % len(names):
-            raise Error(f"'{key}' has {shape[0]} rows, which are not {len(names)} tensors ({', '.join(names)}) of one size", 5)
+            raise Error(f"'{key}' has {shape[0]} rows, which are not {len(names)} tensors ({', '.join(names)}) of one size", Code.INVALID_ARGUMENT)
         box = (shape[0] // len(names), *shape[1:])
         whole = tuple(length * size if at == axis else length for at, length in enumerate(box))
         offset = tuple(length * place if at == axis else 0 for at, length in enumerate(box))
@@ -69,18 +70,18 @@ def parts_of(key: str, shape: Iterable[int], rule: Cut) -> list[Part]:
     for part in parts:
         box = part.piece.box
         if not part.key.startswith(key):
-            raise Error(f"'{key}' is cut into '{part.key}', whose name does not begin with it", 5)
+            raise Error(f"'{key}' is cut into '{part.key}', whose name does not begin with it", Code.INVALID_ARGUMENT)
         if box is None or not len(box) == len(part.piece.global_shape) == len(part.piece.offset):
-            raise Error(f"'{part.key}' has a box {box} at {part.piece.offset} of {part.piece.global_shape}: say three of one length", 5)
+            raise Error(f"'{part.key}' has a box {box} at {part.piece.offset} of {part.piece.global_shape}: say three of one length", Code.INVALID_ARGUMENT)
         if any(low < 0 or low + length > whole for low, length, whole in zip(part.piece.offset, box, part.piece.global_shape)):
-            raise Error(f"'{part.key}': {list(box)} at {list(part.piece.offset)} reaches out of {list(part.piece.global_shape)}", 5)
+            raise Error(f"'{part.key}': {list(box)} at {list(part.piece.offset)} reaches out of {list(part.piece.global_shape)}", Code.INVALID_ARGUMENT)
     parts.sort(key=lambda part: (part.first, part.elements()))
     if len({part.key for part in parts}) != len(parts):
-        raise Error(f"'{key}' is cut into two parts of one name: {sorted(part.key for part in parts)}", 5)
+        raise Error(f"'{key}' is cut into two parts of one name: {sorted(part.key for part in parts)}", Code.INVALID_ARGUMENT)
     ends = [0, *(part.first + part.elements() for part in parts)]
     for part, end in zip(parts, ends):
         if part.first != end:
-            raise Error(f"'{part.key}' begins at element {part.first} of '{key}', where element {end} must be next", 5)
+            raise Error(f"'{part.key}' begins at element {part.first} of '{key}', where element {end} must be next", Code.INVALID_ARGUMENT)
     if ends[-1] != math.prod(shape):
-        raise Error(f"'{key}' of shape {list(shape)} has {math.prod(shape)} elements, its parts have {ends[-1]}", 5)
+        raise Error(f"'{key}' of shape {list(shape)} has {math.prod(shape)} elements, its parts have {ends[-1]}", Code.INVALID_ARGUMENT)
     return parts

@@ -32,6 +32,7 @@ from typing import Any
 
 from . import _command
 from ._errors import Error
+from .abi import Code
 
 RESUMABLE = 75  # the exit code of a run that has saved and wants to be started again
 _SECRET_BYTES = 32
@@ -105,22 +106,22 @@ def run(
 
 def _check(command: Sequence[str], nodes: int, nproc: int, options: Sequence[str]) -> None:
     if isinstance(command, str) or not command:
-        raise Error(f"command is {command!r}: give the program and its arguments as a list", 5)
+        raise Error(f"command is {command!r}: give the program and its arguments as a list", Code.INVALID_ARGUMENT)
     if nodes < 1 or nproc < 1:
-        raise Error(f"nodes={nodes}, nproc={nproc}: each is at least 1", 5)
+        raise Error(f"nodes={nodes}, nproc={nproc}: each is at least 1", Code.INVALID_ARGUMENT)
     ours = {"--nnodes", "--nproc", "--node-rank", "--rendezvous", "--secret-file", "--job", "--json", "--engine", "--node-address"}
     for word in options:
         if word.split("=")[0] in ours:
-            raise Error(f"options hold {word}, which kintsugi.ray says by itself", 5)
+            raise Error(f"options hold {word}, which kintsugi.ray says by itself", Code.INVALID_ARGUMENT)
 
 
 def _connected() -> Any:
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
-        raise Error(f"Ray cannot be imported: {error}; pip install ray", 6) from error
+        raise Error(f"Ray cannot be imported: {error}; pip install ray", Code.FAILED_PRECONDITION) from error
     if not ray.is_initialized():
-        raise Error("Ray is not connected: call ray.init() first", 6)
+        raise Error("Ray is not connected: call ray.init() first", Code.FAILED_PRECONDITION)
     return ray
 
 
@@ -130,7 +131,7 @@ def _placed(ray: Any, bundle: dict[str, float], nodes: int, seconds: float) -> A
         ray.get(group.ready(), timeout=seconds)
     except ray.exceptions.GetTimeoutError:
         ray.util.remove_placement_group(group)
-        raise Error(f"the cluster had not {nodes} nodes with {bundle} free within {seconds:g} s; free now: {ray.available_resources()}", 3) from None
+        raise Error(f"the cluster had not {nodes} nodes with {bundle} free within {seconds:g} s; free now: {ray.available_resources()}", Code.DEADLINE_EXCEEDED) from None
     return group
 
 
@@ -212,7 +213,7 @@ class _Launcher:
     def run(self, start: _Start) -> tuple[int, str]:
         address, _ = self.find_place()
         if self._index == 0 and address != start.host:
-            raise Error(f"the first node was lost: it was {start.host}, this is {address}", 4)
+            raise Error(f"the first node was lost: it was {start.host}, this is {address}", Code.UNAVAILABLE)
         with tempfile.TemporaryDirectory(prefix="kintsugi-ray-") as folder:
             secret, summary = Path(folder, "secret"), Path(folder, "summary.json")
             secret.touch(mode=0o600)

@@ -95,9 +95,9 @@ class Run:
         try:
             source = memoryview(array)
         except (TypeError, ValueError) as error:
-            raise Error(f"array '{key}' cannot be protected: {error}", 5) from error
+            raise Error(f"array '{key}' cannot be protected: {error}", Code.INVALID_ARGUMENT) from error
         if not source.c_contiguous:
-            raise Error(f"array '{key}' is not contiguous: register a contiguous copy", 5)
+            raise Error(f"array '{key}' is not contiguous: register a contiguous copy", Code.INVALID_ARGUMENT)
         dtype = dtype_name(array, source)
         shape = list(source.shape or ())
         parts = None if cuts is None else parts_of(key, shape, cuts)
@@ -143,11 +143,11 @@ class Run:
         """What is registered as `key` lies in `memory` from now on: a writable buffer, or (address, bytes), that holds its bytes
         already. In handlers (clean, rebuild, rollback) only; what the old place holds is nobody's any more."""
         if key not in self._tensors:
-            raise Error(f"no array '{key}' is registered that could be rebound", 7)
+            raise Error(f"no array '{key}' is registered that could be rebound", Code.NOT_FOUND)
         dtype, whole, box, offset, flat, size, layout = self._tensors[key]
         address, given = self._place_of(memory)
         if given < size:
-            raise Error(f"array '{key}' of {size} bytes cannot be rebound to {given}", 5)
+            raise Error(f"array '{key}' of {size} bytes cannot be rebound to {given}", Code.INVALID_ARGUMENT)
         self.agent.rebind_tensor(key, dtype, whole, box, offset, flat, address, size, layout, 0)
 
     def unregister(self, key: str) -> None:
@@ -177,7 +177,7 @@ class Run:
             return 0
         number = FIRST_OF_HOLDERS + (zlib.crc32(repr(piece.holders).encode()) & 0x3FFFFFFF)
         if self._layouts.setdefault(number, piece.holders) != piece.holders:
-            raise Error(f"ranks {piece.holders} and {self._layouts[number]} have one layout number: register them apart", 13)
+            raise Error(f"ranks {piece.holders} and {self._layouts[number]} have one layout number: register them apart", Code.INTERNAL)
         return number
 
     def usual_holders(self) -> tuple[int, ...]:
@@ -204,7 +204,7 @@ class Run:
         Ranks with the same place hold the same. In checkpoints the cell is called "KEY/shard_0.1_2.2"; with other ranks a run takes
         it over from wherever it was, if the grid has the same shape."""
         if not (callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))):
-            raise Error(f"object '{key}' ({type(thing).__name__}) lacks state_dict or load_state_dict", 5)
+            raise Error(f"object '{key}' ({type(thing).__name__}) lacks state_dict or load_state_dict", Code.INVALID_ARGUMENT)
         if grid is not None:
             key, take_over = _cell_key(key, *grid), "cell" if take_over is None else take_over
         how, function = take_over_of(key, take_over)
@@ -224,13 +224,13 @@ class Run:
     def exchange_object(self, key: str, thing: Codec) -> None:
         """Another in the place of a registered object: from now on it is its state that is kept, and put back."""
         if key not in self._objects:
-            raise Error(f"object '{key}' was not registered, so nothing can take its place", 5)
+            raise Error(f"object '{key}' was not registered, so nothing can take its place", Code.INVALID_ARGUMENT)
         self._objects[key] = thing
 
     def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:
         """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""
         if self._layouts:
-            raise Error("set_replicas comes before what it is about is registered", 6)
+            raise Error("set_replicas comes before what it is about is registered", Code.FAILED_PRECONDITION)
         self._replicas = (sorted(ranks), replicas)
 
     def on_stop(self, function: Callable[[int], object]) -> None:
@@ -242,9 +242,9 @@ class Run:
         """Registers a handler (clean, rebuild, rollback); also a decorator: `@run.handler("rebuild")`. A text that it returns stands
         in the incident's record; what all ranks say alike stands there once."""
         if kind not in HANDLERS:
-            raise Error(f"there is no handler '{kind}': clean, rebuild or rollback", 5)
+            raise Error(f"there is no handler '{kind}': clean, rebuild or rollback", Code.INVALID_ARGUMENT)
         if self._begun:
-            raise Error(f"handler '{kind}' was registered after training began", 6)
+            raise Error(f"handler '{kind}' was registered after training began", Code.FAILED_PRECONDITION)
 
         def add(handler: Handler) -> Handler:
             self._handlers[HANDLERS[kind]].append(handler)
@@ -284,7 +284,7 @@ class Run:
 
     def _begin(self) -> None:
         if self._begun:
-            raise Error("the guard was begun twice: train or guard is called once", 6)
+            raise Error("the guard was begun twice: train or guard is called once", Code.FAILED_PRECONDITION)
         if self._replicas is not None and 0 in self._layouts:
             self.agent.set_layout(0, *self._replicas)
         elif not self._layouts or 0 in self._layouts:
@@ -435,7 +435,7 @@ class Run:
 def _cell_key(key: str, place: Sequence[int], shape: Sequence[int]) -> str:
     """As Megatron-core names it (callbacks/state/key.h, GridName)."""
     if not shape or len(place) != len(shape) or any(not 0 <= at < size for at, size in zip(place, shape)):
-        raise Error(f"object '{key}': {tuple(place)} is no place in a grid of {tuple(shape)}: along each axis from 0, below how many there are", 5)
+        raise Error(f"object '{key}': {tuple(place)} is no place in a grid of {tuple(shape)}: along each axis from 0, below how many there are", Code.INVALID_ARGUMENT)
     return f"{key}/shard_{'.'.join(map(str, place))}_{'.'.join(map(str, shape))}"
 
 
@@ -445,4 +445,4 @@ def _bytes_of(key: str, thing: Codec | Values) -> bytes:
     try:
         return pickle.dumps(thing.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", 5) from error
+        raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", Code.INVALID_ARGUMENT) from error

@@ -36,7 +36,7 @@ def take_over_of(key: str, take_over: TakeOver | None) -> tuple[int, _Door | Non
         return abi.TakeOver.OWN, _of_bytes(take_over)
     if take_over not in _NUMBERS:
         named = ", ".join(repr(name) for name in get_args(_Named))
-        raise Error(f"object '{key}': take_over is {take_over!r}, which is none of {named}, nor a function of what all ranks saved", 5)
+        raise Error(f"object '{key}': take_over is {take_over!r}, which is none of {named}, nor a function of what all ranks saved", abi.Code.INVALID_ARGUMENT)
     return _NUMBERS[take_over], None
 
 

@@ -8,6 +8,7 @@ import pickle
 from typing import Any, Protocol
 
 from ._errors import Error
+from .abi import Code
 
 Value = int | float | bool | str | None
 
@@ -32,12 +33,12 @@ class Values:
     def encode(self) -> bytes:
         state = self._thing.state_dict()
         if not isinstance(state, dict):
-            raise Error(f"values '{self._key}': state_dict gives a {type(state).__name__}, not a dictionary of names", 5)
+            raise Error(f"values '{self._key}': state_dict gives a {type(state).__name__}, not a dictionary of names", Code.INVALID_ARGUMENT)
         named = {name: self._checked(name, value) for name, value in state.items()}
         for name in named:
             for end in range(len(name)):
                 if name[end] == "." and name[:end] in named:
-                    raise Error(f"values '{self._key}': '{name}' would be within '{name[:end]}', a value: rename one of them", 5)
+                    raise Error(f"values '{self._key}': '{name}' would be within '{name[:end]}', a value: rename one of them", Code.INVALID_ARGUMENT)
         return _MARK + json.dumps(named, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
     def decode(self, data: bytes) -> None:
@@ -50,12 +51,12 @@ class Values:
 
     def _checked(self, name: object, value: object) -> object:
         if not isinstance(name, str) or not all(name.split(".")):
-            raise Error(f"values '{self._key}': {name!r} is no name: parts that are not empty, joined by dots", 5)
+            raise Error(f"values '{self._key}': {name!r} is no name: parts that are not empty, joined by dots", Code.INVALID_ARGUMENT)
         if isinstance(value, float) and not math.isfinite(value):
             return {"float": "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise Error(f"values '{self._key}': '{name}' is {value}, beyond 63 bits", 5)
+            raise Error(f"values '{self._key}': '{name}' is {value}, beyond 63 bits", Code.INVALID_ARGUMENT)
         if value is not None and not isinstance(value, (int, float, str)):
             raise Error(f"values '{self._key}': '{name}' is a {type(value).__name__}: only int, float, bool, str and None are values; "
-                        "register anything else with register_object", 5)  # fmt: skip
+                        "register anything else with register_object", Code.INVALID_ARGUMENT)  # fmt: skip
         return value

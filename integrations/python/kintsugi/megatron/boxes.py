@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from .._errors import Error
+from ..abi import Code
 from ..terms import Piece
 from .core import Core
 
@@ -53,7 +54,7 @@ class Grid:
     def __init__(self, core: Core) -> None:
         state = core.parallel_state
         if not state.is_initialized():
-            raise Error("parallel_state.initialize_model_parallel comes before kintsugi.megatron.protect", 6)
+            raise Error("parallel_state.initialize_model_parallel comes before kintsugi.megatron.protect", Code.FAILED_PRECONDITION)
         self.rank = dist.get_rank()
         self.data = self._steps(state.get_data_parallel_group(with_context_parallel=True))
         self.tensor = self._steps(state.get_tensor_model_parallel_group())
@@ -105,7 +106,7 @@ class Grid:
                 f"'{key}': its replica_id is {replica_id}, where the groups say that this rank has copy {wanted[0]} of tensor and "
                 f"{wanted[1]} of data parallelism: who holds the same cannot be told. Make its sharded tensor with Megatron's "
                 "make_sharded_tensor_for_checkpoint or make_tp_sharded_tensor_for_checkpoint",
-                5,
+                Code.INVALID_ARGUMENT,
             )
 
 
@@ -121,18 +122,18 @@ def placed_parameters(core: Core, grid: Grid, chunks: Iterable[Any]) -> list[Pla
             placed = _placed(core, grid, value)
             for part in placed.parts:
                 if part.key in keys:
-                    raise Error(f"'{part.key}' stands twice in this rank's sharded_state_dict: a key names one part of a rank's", 5)
+                    raise Error(f"'{part.key}' stands twice in this rank's sharded_state_dict: a key names one part of a rank's", Code.INVALID_ARGUMENT)
                 keys.add(part.key)
             found.append(placed)
         if wanted:
-            raise Error(f"{', '.join(wanted.values())}: in the model, but not in its sharded_state_dict as it is (keep_vars=True)", 5)
+            raise Error(f"{', '.join(wanted.values())}: in the model, but not in its sharded_state_dict as it is (keep_vars=True)", Code.INVALID_ARGUMENT)
     return found
 
 
 def _placed(core: Core, grid: Grid, value: Any) -> Placed:
     parameter = value.data
     if not parameter.is_contiguous():
-        raise Error(f"'{value.key}' is not contiguous: it has strides {parameter.stride()}", 5)
+        raise Error(f"'{value.key}' is not contiguous: it has strides {parameter.stride()}", Code.INVALID_ARGUMENT)
     tensors = [value] if isinstance(value, core.ShardedTensor) else list(core.nested_values(_as_nested(value.build())))
     # Cut by tensor parallelism: along a dimension of its own, not along those that stand before it (layers, experts).
     cut = any(whole > own for t in tensors for whole, own in zip(t.global_shape[t.prepend_axis_num :], t.local_shape))
@@ -140,7 +141,7 @@ def _placed(core: Core, grid: Grid, value: Any) -> Placed:
         grid.check(tensor.key, tensor.replica_id, parameter, cut)
     parts = tuple(sorted((_part(parameter, tensor) for tensor in tensors), key=lambda part: part.start))
     if [part.start for part in parts] != [0, *(part.stop for part in parts)][:-1] or parts[-1].stop != parameter.numel():
-        raise Error(f"'{value.key}': its factory makes parts that are not this rank's tensor one after the other: cannot be protected", 5)
+        raise Error(f"'{value.key}': its factory makes parts that are not this rank's tensor one after the other: cannot be protected", Code.INVALID_ARGUMENT)
     return Placed(parameter, parts, cut)
 
 
@@ -151,9 +152,9 @@ def _as_nested(built: Any) -> Any:
 def _part(parameter: torch.Tensor, tensor: Any) -> Part:
     data = tensor.data
     if tensor.flattened_range is not None:
-        raise Error(f"'{tensor.key}' has a flattened range, which megatron-core 0.16 itself refuses", 5)
+        raise Error(f"'{tensor.key}' has a flattened range, which megatron-core 0.16 itself refuses", Code.INVALID_ARGUMENT)
     if not data.is_contiguous() or data.untyped_storage()._cdata != parameter.untyped_storage()._cdata:
-        raise Error(f"'{tensor.key}': its factory makes copies of the parameter or cuts it across its rows: cannot be protected", 5)
+        raise Error(f"'{tensor.key}': its factory makes copies of the parameter or cuts it across its rows: cannot be protected", Code.INVALID_ARGUMENT)
     start = data.storage_offset() - parameter.storage_offset()
     box = (1,) * tensor.prepend_axis_num + tuple(tensor.local_shape)
     return Part(tensor.key, tuple(tensor.global_shape), tuple(tensor.global_offset), box, start, start + data.numel())

@@ -7,6 +7,7 @@ import importlib.metadata
 from typing import Any
 
 from .._errors import Error
+from ..abi import Code
 
 _VERSIONS = ("0.16.",)
 _NAMES = {
@@ -46,9 +47,9 @@ def check_version() -> None:
     try:
         version = importlib.metadata.version("megatron-core")
     except importlib.metadata.PackageNotFoundError:
-        raise Error("kintsugi.megatron needs megatron-core, which is not installed: pip install megatron-core==0.16.1", 6) from None
+        raise Error("kintsugi.megatron needs megatron-core, which is not installed: pip install megatron-core==0.16.1", Code.FAILED_PRECONDITION) from None
     if not version.startswith(_VERSIONS):
-        raise Error(f"megatron-core {version} is not supported: 0.16.1 is; what a broken step leaves in it differs between versions", 6)
+        raise Error(f"megatron-core {version} is not supported: 0.16.1 is; what a broken step leaves in it differs between versions", Code.FAILED_PRECONDITION)
 
 
 def _look_up(path: str) -> Any:
@@ -61,4 +62,4 @@ def _look_up(path: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise Error(f"this megatron-core has no {path}: is another package of that name installed?", 6) from error
+        raise Error(f"this megatron-core has no {path}: is another package of that name installed?", Code.FAILED_PRECONDITION) from error

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from .._errors import Error
+from ..abi import Code
 
 # What makes tensors, and takes device=.
 _FACTORIES = ("arange", "as_tensor", "empty", "empty_like", "eye", "full", "full_like", "linspace", "ones", "ones_like", "rand", "randint",
@@ -31,7 +32,7 @@ def use_cpu() -> bool:
     if torch.cuda.is_available():
         return False
     if "megatron.core.tensor_parallel" in sys.modules and not getattr(torch, "_kintsugi_on_cpu", False):
-        raise Error("kintsugi.megatron.use_cpu comes before megatron is imported: it keeps what it found of torch.cuda", 6)
+        raise Error("kintsugi.megatron.use_cpu comes before megatron is imported: it keeps what it found of torch.cuda", Code.FAILED_PRECONDITION)
     if not getattr(torch, "_kintsugi_on_cpu", False):
         torch._kintsugi_on_cpu = True  # type: ignore[attr-defined]
         _answer_for_devices()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .._errors import Error
+from ..abi import Code
 from ..torch.randomness import mixed_seed
 from ..torch.state import OptimizerGroups
 from .core import Core
@@ -246,5 +247,5 @@ def batch_size(core: Core, given: int | Callable[[], int] | None) -> Callable[[]
         return lambda: given
     if core.microbatches._GLOBAL_NUM_MICROBATCHES_CALCULATOR is None:
         raise Error("how many samples a step consumes is not known: call megatron's init_num_microbatches_calculator before, or name "
-                    "global_batch_size", 5)  # fmt: skip
+                    "global_batch_size", Code.INVALID_ARGUMENT)  # fmt: skip
     return lambda: int(core.microbatches.get_current_running_global_batch_size())

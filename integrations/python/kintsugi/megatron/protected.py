@@ -8,6 +8,7 @@ from typing import Any
 from torch.nn import Module
 
 from .._errors import Error
+from ..abi import Code
 from ..terms import Codec
 from ..take_over import TakeOver
 from ..torch.run import TorchRun
@@ -34,7 +35,7 @@ def protect(
     `take_over`: by name, how objects go on with other ranks where this is not known: "model.buffers".
     """
     if not isinstance(run, TorchRun):
-        raise Error(f"run is a {type(run).__name__}: kintsugi.torch.join() makes what kintsugi.megatron.protect takes", 5)
+        raise Error(f"run is a {type(run).__name__}: kintsugi.torch.join() makes what kintsugi.megatron.protect takes", Code.INVALID_ARGUMENT)
     return Protected(Core(), run, model if isinstance(model, list) else [model], optimizer, opt_param_scheduler, consumed_samples,
                      global_batch_size, dict(take_over or {}))  # fmt: skip
 
@@ -46,9 +47,9 @@ class Protected:
                  said: dict[str, TakeOver]) -> None:  # fmt: skip
         for ddp in wrapped:
             if not isinstance(ddp, core.DistributedDataParallel):
-                raise Error(f"model is a {type(ddp).__name__}: Megatron's DistributedDataParallel around it is what holds its gradients", 5)
+                raise Error(f"model is a {type(ddp).__name__}: Megatron's DistributedDataParallel around it is what holds its gradients", Code.INVALID_ARGUMENT)
         if scheduler is not None and not isinstance(scheduler, core.OptimizerParamScheduler):
-            raise Error(f"opt_param_scheduler is a {type(scheduler).__name__}, not megatron-core's OptimizerParamScheduler", 5)
+            raise Error(f"opt_param_scheduler is a {type(scheduler).__name__}, not megatron-core's OptimizerParamScheduler", Code.INVALID_ARGUMENT)
         self._wrapped: list[Any] = list(wrapped)
         self._chunks = [_innermost(core, ddp) for ddp in wrapped]
         _refuse_swapped(core.parallel_state.get_pipeline_model_parallel_world_size(), self._wrapped)
@@ -76,7 +77,7 @@ class Protected:
         for key, place, state in objects.extra_states(core, self._chunks, METADATA):
             run.register_object(key, state, said.pop(key, None), grid=place)
         if said:
-            raise Error(f"take_over names {', '.join(said)}: this trainer has no such object", 5)
+            raise Error(f"take_over names {', '.join(said)}: this trainer has no such object", Code.INVALID_ARGUMENT)
         self._update.take_apart(run)
 
     def _things(self, core: Core) -> dict[str, tuple[Codec | None, TakeOver | None]]:
@@ -129,7 +130,7 @@ def _refuse_swapped(stages: int, chunks: list[Any]) -> None:
     then the one behind, on both sides) then meet the wrong receives: what belongs to one chunk reaches another, and the run trains on it."""
     if len(chunks) > 1 and stages == 2 and chunks[0].config.batch_p2p_comm:
         raise Error("an interleaved pipeline of two stages with batch_p2p_comm mixes up what its chunks send: set batch_p2p_comm=False and "
-                    "overlap_p2p_comm=True in the TransformerConfig", 5)  # fmt: skip
+                    "overlap_p2p_comm=True in the TransformerConfig", Code.INVALID_ARGUMENT)  # fmt: skip
 
 
 def _innermost(core: Core, module: Any) -> Any:

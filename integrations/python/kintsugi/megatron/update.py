@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .._errors import Error
+from ..abi import Code
 from ..terms import Piece
 from ..torch import state
 from ..torch.run import TorchRun
@@ -37,10 +38,10 @@ class Update:
     def __init__(self, core: Core, optimizer: Any) -> None:
         self._core = core
         if not isinstance(optimizer, core.MegatronOptimizer):
-            raise Error(f"optimizer is a {type(optimizer).__name__}, not what megatron's get_megatron_optimizer returns", 5)
+            raise Error(f"optimizer is a {type(optimizer).__name__}, not what megatron's get_megatron_optimizer returns", Code.INVALID_ARGUMENT)
         chained = isinstance(optimizer, core.ChainedOptimizer)
         if chained and type(optimizer) is not core.ChainedOptimizer:
-            raise Error(f"{type(optimizer).__name__} has collectives within its update: it is not protected yet", 5)
+            raise Error(f"{type(optimizer).__name__} has collectives within its update: it is not protected yet", Code.INVALID_ARGUMENT)
         self.parts = [part for part in (optimizer.chained_optimizers if chained else [optimizer]) if part.optimizer is not None]
         for part in self.parts:
             _refuse(core, part)
@@ -77,7 +78,7 @@ class Update:
             yield from entries_of(placed, "optimizer.state.fp32_param.", main, kept.first, holders)
         for name, value in part.optimizer.state[main].items():
             if not isinstance(value, torch.Tensor):
-                raise Error(f"{type(part.optimizer).__name__} keeps '{name}' as a {type(value).__name__}: only tensors are protected", 5)
+                raise Error(f"{type(part.optimizer).__name__} keeps '{name}' as a {type(value).__name__}: only tensors are protected", Code.INVALID_ARGUMENT)
             if value.dim() == 0:
                 key, whom = f"optimizer.state.{name}.{placed.name}", grid.holders_of_counts(placed)
                 if kept.is_sharded:  # others may have nothing of this parameter, and so no count: each has it for itself
@@ -89,7 +90,7 @@ class Update:
     def _kept(self, part: Any, placed: dict[torch.Tensor, Placed]) -> Iterator[_Kept]:
         for parameter, main, first, is_sharded in self._pairs(part):
             if parameter not in placed:
-                raise Error(f"the optimizer updates a parameter of shape {list(parameter.shape)} that is in no chunk of the model", 5)
+                raise Error(f"the optimizer updates a parameter of shape {list(parameter.shape)} that is in no chunk of the model", Code.INVALID_ARGUMENT)
             yield _Kept(placed[parameter], main, first, is_sharded)
 
     def _pairs(self, part: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor, int, bool]]:
@@ -123,7 +124,7 @@ class Update:
 def _refuse(core: Core, part: Any) -> None:
     if not isinstance(part, (core.FP32Optimizer, core.Float16Optimizer, core.DistributedOptimizer)):
         raise Error(f"{type(part).__name__} is none of megatron-core's FP32Optimizer, Float16OptimizerWithFloat16Params, "
-                    "DistributedOptimizer: its update is not known", 5)  # fmt: skip
+                    "DistributedOptimizer: its update is not known", Code.INVALID_ARGUMENT)  # fmt: skip
     config = part.config
     reasons = {
         "optimizer_cpu_offload keeps states in two places": config.optimizer_cpu_offload,
@@ -136,4 +137,4 @@ def _refuse(core: Core, part: Any) -> None:
     }  # fmt: skip
     for reason, holds in reasons.items():
         if holds:
-            raise Error(f"{type(part).__name__} cannot be protected: {reason}", 5)
+            raise Error(f"{type(part).__name__} cannot be protected: {reason}", Code.INVALID_ARGUMENT)

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from .._errors import Error
+from ..abi import Code
 
 _FOLDER = Path(__file__).parent
 _SOURCES = ("group.cc", "guarded_work.cc", "rendezvous.cc", "sockets.cc", "tensors.cc", "module.cc")
@@ -34,7 +35,7 @@ def load() -> Any:
     """The module, built where it is not yet."""
     version = torch.__version__.split("+")[0]
     if not version.startswith(tuple(v + "." for v in _VERSIONS)):
-        raise Error(f"torch {torch.__version__} is not supported: {', '.join(_VERSIONS)} are", 6)
+        raise Error(f"torch {torch.__version__} is not supported: {', '.join(_VERSIONS)} are", Code.FAILED_PRECONDITION)
     installed = _FOLDER / "built" / _tag() / "_groups.so"
     if installed.exists():
         return _import(installed)
@@ -79,7 +80,7 @@ def _build(library: Path) -> None:
         library.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Error(f"kintsugi.torch is built once, and there is no room for it: {error}; name a folder in KINTSUGI_TORCH_CACHE",
-                    7) from error  # fmt: skip
+                    Code.NOT_FOUND) from error  # fmt: skip
     with open(library.parent / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if library.exists():
@@ -87,9 +88,9 @@ def _build(library: Path) -> None:
         print(f"kintsugi: building the extension for torch {torch.__version__} (once, about a minute)", file=sys.stderr)
         compiler = shlex.split(os.environ.get("CXX", "c++"))
         if not shutil.which(compiler[0]):
-            raise Error(f"kintsugi.torch needs a C++20 compiler once, and there is no '{compiler[0]}': install g++ or set CXX", 7)
+            raise Error(f"kintsugi.torch needs a C++20 compiler once, and there is no '{compiler[0]}': install g++ or set CXX", Code.NOT_FOUND)
         if not Path(sysconfig.get_path("include"), "Python.h").exists():
-            raise Error("kintsugi.torch needs Python's headers once: install python3-dev", 7)
+            raise Error("kintsugi.torch needs Python's headers once: install python3-dev", Code.NOT_FOUND)
         building = [
             (subprocess.Popen([*compiler, *_flags(), *_includes(), "-c", str(_FOLDER / source), "-o", str(library.parent / f"{source}.o")],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), source)
@@ -97,7 +98,7 @@ def _build(library: Path) -> None:
         ]  # fmt: skip
         failed = [(source, said) for child, source in building for said in (child.communicate()[0],) if child.returncode]
         if failed:
-            raise Error(f"building {failed[0][0]} against torch {torch.__version__} failed:\n{failed[0][1][-3000:]}", 13)
+            raise Error(f"building {failed[0][0]} against torch {torch.__version__} failed:\n{failed[0][1][-3000:]}", Code.INTERNAL)
         libraries = Path(torch.__file__).parent / "lib"
         made = library.with_suffix(".new")
         linked = subprocess.run(
@@ -106,7 +107,7 @@ def _build(library: Path) -> None:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if linked.returncode:
-            raise Error(f"linking the extension for torch {torch.__version__} failed:\n{linked.stderr[-3000:]}", 13)
+            raise Error(f"linking the extension for torch {torch.__version__} failed:\n{linked.stderr[-3000:]}", Code.INTERNAL)
         made.rename(library)
 
 

@@ -26,6 +26,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from .. import _command
 from .._errors import Error
+from ..abi import Code
 
 OPTIONS = "KINTSUGI_CONTROLLER_OPTIONS"
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -55,9 +56,9 @@ def find_controller() -> None:
     try:
         told = json.loads(store.get(key))
     except dist.DistStoreError as error:
-        raise Error(f"rank 0 did not say where its controller listens: {error}", 3) from error
+        raise Error(f"rank 0 did not say where its controller listens: {error}", Code.DEADLINE_EXCEEDED) from error
     if "failed" in told:
-        raise Error(f"rank 0 could not start a controller: {told['failed']}", 6)
+        raise Error(f"rank 0 could not start a controller: {told['failed']}", Code.FAILED_PRECONDITION)
     os.environ["KINTSUGI_CONTROLLER"] = told["controller"]
     os.environ["KINTSUGI_JOB"] = told["job"]
     os.environ["KINTSUGI_SECRET_FD"] = str(_hold(bytes.fromhex(told["secret"])))
@@ -67,7 +68,7 @@ def _number(name: str) -> int:
     try:
         return int(os.environ[name])
     except ValueError:
-        raise Error(f"{name}={os.environ[name]!r} is no number", 5) from None
+        raise Error(f"{name}={os.environ[name]!r} is no number", Code.INVALID_ARGUMENT) from None
 
 
 def _hold(secret: bytes) -> int:
@@ -97,7 +98,7 @@ def _start(world_size: int) -> dict[str, str]:
         assert child.stdout is not None
         line = child.stdout.readline()
         if not line.startswith("listening on "):
-            raise Error(f"`{shlex.join(words)}` ended with {child.wait()}: see above", 6)
+            raise Error(f"`{shlex.join(words)}` ended with {child.wait()}: see above", Code.FAILED_PRECONDITION)
         port = line.rsplit(":", 1)[1].strip()
     except (Error, OSError, ValueError) as error:
         return {"failed": str(error)}

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.nn import Module
 
 from .._errors import Error
+from ..abi import Code
 from ..terms import Incident
 from . import parallel
 from .groups import Group, Groups
@@ -62,7 +63,7 @@ class Builder:
         with self._groups.instead_of(self._made):
             self._call()
         if list(self.things) != names:
-            raise Error(f"the function given to run.build made {', '.join(names)} before, and {', '.join(self.things)} now", 5)
+            raise Error(f"the function given to run.build made {', '.join(names)} before, and {', '.join(self.things)} now", Code.INVALID_ARGUMENT)
 
     def why_anew(self, models: list[Module]) -> str:
         """Empty: they can be reset in place."""
@@ -74,7 +75,7 @@ class Builder:
         made = self._make()
         if not isinstance(made, Mapping) or not all(isinstance(name, str) for name in made):
             raise Error(f"the function given to run.build returned {type(made).__name__}: it returns what it made by name, as in "
-                        '{"model": model, "optimizer": optimizer}', 5)  # fmt: skip
+                        '{"model": model, "optimizer": optimizer}', Code.INVALID_ARGUMENT)  # fmt: skip
         self._known_to_torch = [group for group in known if group not in before]
         self.things.clear()
         self.things.update(made)

@@ -10,6 +10,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from .._errors import Error
+from ..abi import Code
 from ..cuts import Cut, Part, parts_of
 from ..terms import Piece
 
@@ -32,10 +33,10 @@ class CutParameters:
         names = list(names)
         for pattern in rules:
             if pattern in self._rules:
-                raise Error(f"cuts names '{pattern}' again: a rule is said once", 5)
+                raise Error(f"cuts names '{pattern}' again: a rule is said once", Code.INVALID_ARGUMENT)
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise Error(f"cuts names '{pattern}', as no parameter in this call is called; there are "
-                            f"{', '.join(repr(name) for name in names[:4]) or 'none'}{', ...' if len(names) > 4 else ''}", 5)  # fmt: skip
+                            f"{', '.join(repr(name) for name in names[:4]) or 'none'}{', ...' if len(names) > 4 else ''}", Code.INVALID_ARGUMENT)  # fmt: skip
         self._rules.update(rules)
         try:
             yield
@@ -50,11 +51,11 @@ class CutParameters:
         if rule is None:
             return False
         if isinstance(parameter, DTensor):
-            raise Error(f"cuts names '{name}', a DTensor, which says itself how it is cut: leave it out of cuts", 5)
+            raise Error(f"cuts names '{name}', a DTensor, which says itself how it is cut: leave it out of cuts", Code.INVALID_ARGUMENT)
         if is_shared:
-            raise Error(f"cuts names '{name}', which a ReplicaOptimizer shares out whole: use the optimizer within", 5)
+            raise Error(f"cuts names '{name}', which a ReplicaOptimizer shares out whole: use the optimizer within", Code.INVALID_ARGUMENT)
         if not parameter.is_contiguous():
-            raise Error(f"'{name}' is not contiguous (strides {parameter.stride()}), so that no part of it can be protected", 5)
+            raise Error(f"'{name}' is not contiguous (strides {parameter.stride()}), so that no part of it can be protected", Code.INVALID_ARGUMENT)
         self._parts[parameter] = parts_of(key, parameter.size(), rule)
         return True
 

@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from .. import _core
 from .._errors import Error
-from ..abi import Joined
+from ..abi import Code, Joined
 from ..terms import Incident
 
 _MOST_DEVICES = 8  # more groups than that share their threads
@@ -112,7 +112,7 @@ class Groups:
             try:
                 self._connect(group, self.generation, f"made/{group.place}", 60_000)
             except Error as error:
-                if error.code not in (3, 11):
+                if error.code not in (Code.DEADLINE_EXCEEDED, Code.CANCELLED):
                     raise
                 # Somebody was lost meanwhile: like a newcomer, until the groups of the next generation are made.
                 outer.drain(_DRAIN_MS)
@@ -133,7 +133,7 @@ class Groups:
         try:
             yield
             if self._instead:
-                raise Error(f"the function given to run.build made a group of ranks {self._instead[0].ranks} before, and does not now", 5)
+                raise Error(f"the function given to run.build made a group of ranks {self._instead[0].ranks} before, and does not now", Code.INVALID_ARGUMENT)
         finally:
             self._instead = None
 
@@ -142,7 +142,7 @@ class Groups:
         if not self._instead or self._instead[0].ranks != ranks:
             before = f"one of ranks {self._instead[0].ranks}" if self._instead else "no further one"
             raise Error(f"the function given to run.build made a group of ranks {ranks}, where it had made {before}: it has to make the "
-                        "same groups in the same order", 5)  # fmt: skip
+                        "same groups in the same order", Code.INVALID_ARGUMENT)  # fmt: skip
         self._instead.pop(0).outer = outer
         return outer
 
@@ -189,7 +189,7 @@ class Groups:
                 raise Error(
                     f"ranks {self.agent.rank} and {rank} have made different process groups: {_difference(ours, theirs)}. "
                     "Make the same groups in the same order on all ranks, before training begins",
-                    6,
+                    Code.FAILED_PRECONDITION,
                 )
         return told
 
@@ -247,7 +247,7 @@ class Groups:
 
     def _place_in(self, group: Group) -> int:
         if self.agent.rank not in group.ranks:
-            raise Error(f"group '{group.place}' names rank {group.ranks[0]}, this is rank {self.agent.rank}", 5)
+            raise Error(f"group '{group.place}' names rank {group.ranks[0]}, this is rank {self.agent.rank}", Code.INVALID_ARGUMENT)
         return group.ranks.index(self.agent.rank)
 
     @staticmethod
@@ -259,7 +259,7 @@ class Groups:
 
 def _not_connected(what: str, generation: int, error: RuntimeError) -> Error:
     """What a store's refusal becomes on its way through torch; and peers that are gone before they are connected."""
-    return error if isinstance(error, Error) else Error(f"{what} of generation {generation} could not be connected: {error}", 11)
+    return error if isinstance(error, Error) else Error(f"{what} of generation {generation} could not be connected: {error}", Code.CANCELLED)
 
 
 def _say(store: RunStore, key: str, data: bytes) -> None:
@@ -289,7 +289,7 @@ def refuse_others() -> None:
             raise Error(
                 f"{name} is of backend \"{config}\": a survivor would wait in it until its timeout. Use "
                 'init_process_group("kintsugi"), and no other backend in new_group',
-                6,
+                Code.FAILED_PRECONDITION,
             )
 
 

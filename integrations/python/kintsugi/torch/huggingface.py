@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import Error
+from ..abi import Code
 from . import state
 from .randomness import Randomness
 from .run import TorchRun
@@ -41,7 +42,7 @@ def _refuse(trainer: Any) -> None:
     }
     for reason, holds in reasons.items():
         if holds:
-            raise Error(f"Trainer cannot be protected: {reason}", 5)
+            raise Error(f"Trainer cannot be protected: {reason}", Code.INVALID_ARGUMENT)
 
 
 class _Progress:

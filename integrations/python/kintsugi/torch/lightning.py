@@ -27,6 +27,7 @@ from lightning.pytorch.strategies import DDPStrategy  # type: ignore[import-not-
 from torchmetrics import Metric  # type: ignore[import-not-found]
 
 from .._errors import Error
+from ..abi import Code
 from . import agentless
 from .randomness import Randomness
 from .run import TorchRun
@@ -106,7 +107,7 @@ class Environment(ClusterEnvironment):  # type: ignore[misc]
 
 
 def _refusal(reason: str) -> Error:
-    return Error(f"Lightning's Trainer cannot be protected: {reason}", 5)
+    return Error(f"Lightning's Trainer cannot be protected: {reason}", Code.INVALID_ARGUMENT)
 
 
 # They change weights, gradients' accumulation or parameter groups behind the run's back, or stop by the clock.
@@ -232,7 +233,7 @@ class _Kept:
     def _load(metrics: Any, kept: dict[str, dict[str, Any]]) -> None:
         for key, values in kept.items():
             if key not in metrics:
-                raise Error(f"'{key}' was logged before, but not by the trial step of this new process: log it in every training_step", 6)
+                raise Error(f"'{key}' was logged before, but not by the trial step of this new process: log it in every training_step", Code.FAILED_PRECONDITION)
             for name, value in values.items():
                 setattr(metrics[key], name, value)
 
@@ -308,7 +309,7 @@ class _Loop:
             self._entering = True
         self._replaying = kept.loss is not None
         if first != self._epoch.global_step + self._replaying:
-            raise Error(f"the run stands at step {first}, what is kept of Lightning at {self._epoch.global_step + self._replaying}", 13)
+            raise Error(f"the run stands at step {first}, what is kept of Lightning at {self._epoch.global_step + self._replaying}", Code.INTERNAL)
         self._fit.restarting = self._replaying
         self._lightnings["run"]()
 

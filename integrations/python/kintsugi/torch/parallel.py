@@ -15,6 +15,7 @@ from torch.nn import Module, Parameter, SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from .._errors import Error
+from ..abi import Code
 from ..terms import Piece
 
 
@@ -37,12 +38,12 @@ def piece_of(key: str, tensor: torch.Tensor, plain: tuple[int, ...]) -> Piece:
         return Piece(tuple(tensor.size()), (0,) * tensor.dim(), plain)
     mesh, placements = tensor.device_mesh, tensor.placements
     if any(placement.is_partial() for placement in placements):
-        raise Error(f"'{key}' is a DTensor of partial sums ({placements}): no rank holds its value; redistribute it first", 5)
+        raise Error(f"'{key}' is a DTensor of partial sums ({placements}): no rank holds its value; redistribute it first", Code.INVALID_ARGUMENT)
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
     local = tuple(tensor._local_tensor.size())
     if tuple(shape) != local and tensor._local_tensor.numel() > 0:
         raise Error(f"'{key}' ({placements}) is {list(local)} here, where {list(shape)} was expected: uneven pieces of pieces "
-                    "cannot be protected; choose sizes that the meshes divide", 5)  # fmt: skip
+                    "cannot be protected; choose sizes that the meshes divide", Code.INVALID_ARGUMENT)  # fmt: skip
     return Piece(tuple(tensor.shape), tuple(offset), holders_of(tensor))
 
 
@@ -129,7 +130,7 @@ def refuse_flat(name: str, model: Module) -> None:
     """A flat parameter's pieces are its wrapper's secret: taken for a whole one, another rank's would be repaired into it."""
     if any(isinstance(module, FullyShardedDataParallel) for module in model.modules()):
         raise Error(f"'{name}' is wrapped in FullyShardedDataParallel, whose flat parameters do not say which piece of what a rank has: use "
-                    "torch.distributed.fsdp.fully_shard", 5)  # fmt: skip
+                    "torch.distributed.fsdp.fully_shard", Code.INVALID_ARGUMENT)  # fmt: skip
 
 
 def gathered_parameters(model: Module) -> Iterator[Parameter]:

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from torch.utils.data import Sampler
 
 from .._errors import Error
+from ..abi import Code
 from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
@@ -102,7 +103,7 @@ class Registry:
                 thing = state.Epoch(thing)
             self._add_object(name, thing, state.take_over_of(thing))
         if self._said:
-            raise Error(f"take_over names {', '.join(self._said)}: no such object is in this call", 5)
+            raise Error(f"take_over names {', '.join(self._said)}: no such object is in this call", Code.INVALID_ARGUMENT)
 
     def follow(
         self, framework: Framework, models: Iterable[tuple[str, Module]], entries: Iterable[Entry], take_over: dict[str, TakeOver]
@@ -137,12 +138,12 @@ class Registry:
         found = [(key, parallel.local_of(tensor), piece) for key, tensor, piece in entries if parallel.local_of(tensor).numel()]
         held = [self._held_as(key, local, piece)[0] for key, local, piece in found]
         if missing := self._tensors.keys() - {one.key for one in held}:
-            raise Error(f"the function given to run.build made '{min(missing)}' before, and does not now", 5)
+            raise Error(f"the function given to run.build made '{min(missing)}' before, and does not now", Code.INVALID_ARGUMENT)
         for one in held:
             if (before := self._tensors.get(one.key)) != one:
                 was = "nothing of that name" if before is None else f"{before.kind} of ranks {list(before.holders)}"
                 raise Error(f"the function given to run.build made '{one.key}' as {one.kind} of ranks {list(one.holders)}, before it was "
-                            f"{was}: it has to make the same again", 5)  # fmt: skip
+                            f"{was}: it has to make the same again", Code.INVALID_ARGUMENT)  # fmt: skip
         self._arena.bind((key, local) for key, local, _ in found)
         self._stay(entries)
 
@@ -195,10 +196,10 @@ class Registry:
 
     def _add_optimizer(self, name: str, optimizer: Optimizer) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
-            raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", 5)
+            raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", Code.INVALID_ARGUMENT)
         if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
             raise Error("ZeroRedundancyOptimizer has collectives inside its update, and one copy of each shard: use "
-                        "kintsugi.torch.ReplicaOptimizer", 5)  # fmt: skip
+                        "kintsugi.torch.ReplicaOptimizer", Code.INVALID_ARGUMENT)  # fmt: skip
         settings = state.OptimizerGroups(optimizer, self._extension.has_plain_values)
         self._add_object(f"{name}.settings", settings, settings.take_over)
         if isinstance(optimizer, ReplicaOptimizer):
@@ -228,10 +229,10 @@ class Registry:
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if parameter in self.parameters:
                 raise Error(f"'{name}' shares out '{self.parameters[parameter]}', whose model was registered without it: register "
-                            "model and ReplicaOptimizer in one call", 6)  # fmt: skip
+                            "model and ReplicaOptimizer in one call", Code.FAILED_PRECONDITION)  # fmt: skip
             if isinstance(parameter, DTensor):
                 raise Error(f"'{name}' has a DTensor of shape {list(parameter.shape)}, whose optimizer state is cut as it is itself: "
-                            "use the optimizer within", 5)  # fmt: skip
+                            "use the optimizer within", Code.INVALID_ARGUMENT)  # fmt: skip
         optimizer.gathers_itself = False
         self.sharing.append(optimizer)
 
@@ -295,7 +296,7 @@ class Registry:
             shape = list(piece.box)
         elif not local.is_contiguous() or not shape:
             if tuple(shape) != piece.global_shape:
-                raise Error(f"'{key}': a part of a tensor must be contiguous, this one has strides {local.stride()}", 5)
+                raise Error(f"'{key}': a part of a tensor must be contiguous, this one has strides {local.stride()}", Code.INVALID_ARGUMENT)
             shape = [local.numel()]  # in the order in which it lies: all holders have the same
             piece = Piece((local.numel(),), (0,), piece.holders)
         dtype = state.dtype_name(local)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.optim import Optimizer
 
 from .._errors import Error
+from ..abi import Code
 
 # For each type of element: per part, the parameters in the order in which all ranks have them.
 _Parts = dict[torch.dtype, list[list[torch.Tensor]]]
@@ -37,7 +38,7 @@ class ReplicaOptimizer(Optimizer):
         super().__init__(params, settings)
         ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
         if copies < 1 or len(ranks) % copies != 0:
-            raise Error(f"ReplicaOptimizer: {len(ranks)} ranks cannot keep {copies} copies of each part: copies must divide them", 5)
+            raise Error(f"ReplicaOptimizer: {len(ranks)} ranks cannot keep {copies} copies of each part: copies must divide them", Code.INVALID_ARGUMENT)
         self.part_count = len(ranks) // copies
         index = ranks.index(dist.get_rank())
         self.part = index % self.part_count
@@ -58,7 +59,7 @@ class ReplicaOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if getattr(self, "_ready", False):
-            raise Error("ReplicaOptimizer: parameters are dealt out when it is made; none can be added later", 5)
+            raise Error("ReplicaOptimizer: parameters are dealt out when it is made; none can be added later", Code.INVALID_ARGUMENT)
         super().add_param_group(param_group)
 
     def owners(self, parameter: torch.Tensor) -> tuple[int, ...] | None:
@@ -68,7 +69,7 @@ class ReplicaOptimizer(Optimizer):
 
     def step(self, closure: Any = None) -> Any:
         if closure is not None:
-            raise Error("optimizer.step(closure) computes within the update: call backward before step()", 5)
+            raise Error("optimizer.step(closure) computes within the update: call backward before step()", Code.INVALID_ARGUMENT)
         for mine, theirs in zip(self.param_groups, self.local.param_groups):
             theirs.update(_settings_of(mine))  # a scheduler's learning rate
         self.local.step()

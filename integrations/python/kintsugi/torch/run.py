@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from .. import _core
 from .._errors import Error, Interrupted
-from ..abi import Outcome, Phase
+from ..abi import Code, Outcome, Phase
 from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
@@ -36,7 +36,7 @@ def join(**options: Any) -> TorchRun:
     Under torchrun, and wherever RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, rank 0 starts the run's controller
     (kintsugi/torch/agentless.py)."""
     if dist.is_initialized():
-        raise Error("torch's process group exists already: kintsugi.torch.join comes before init_process_group", 6)
+        raise Error("torch's process group exists already: kintsugi.torch.join comes before init_process_group", Code.FAILED_PRECONDITION)
     extension = _build.load()
     if warm.is_spare():
         warm.warm_up()
@@ -106,22 +106,22 @@ class TorchRun(Run):
         if key is not None:
             return super().register(key, array, cuts=cuts)
         if self._begun:
-            raise Error(f"{', '.join(things)} registered after training began", 6)
+            raise Error(f"{', '.join(things)} registered after training began", Code.FAILED_PRECONDITION)
         if "random" in things:
-            raise Error("the name 'random' is taken: torch's, Python's and numpy's random generators have it, and are always protected", 5)
+            raise Error("the name 'random' is taken: torch's, Python's and numpy's random generators have it, and are always protected", Code.INVALID_ARGUMENT)
         for name, thing in things.items():
             if type(thing).__module__.startswith("megatron.core."):
                 raise Error(f"'{name}' is a {type(thing).__name__} of Megatron's: kintsugi.megatron.protect(run, model, optimizer, "
-                            "opt_param_scheduler) registers these", 5)  # fmt: skip
+                            "opt_param_scheduler) registers these", Code.INVALID_ARGUMENT)  # fmt: skip
         if take_over is not None and not isinstance(take_over, Mapping):
-            raise Error(f"take_over is {take_over!r}: say it by name, take_over={{'{next(iter(things), 'data')}': ...}}", 5)
+            raise Error(f"take_over is {take_over!r}: say it by name, take_over={{'{next(iter(things), 'data')}': ...}}", Code.INVALID_ARGUMENT)
         if self._builder is not None:
             for name, thing in things.items():
                 if isinstance(thing, (Module, Optimizer, torch.optim.lr_scheduler.LRScheduler)):
                     raise Error(f"'{name}' was made beside the function given to run.build, and would go on with what that has made before: "
-                                "make it there", 6)  # fmt: skip
+                                "make it there", Code.FAILED_PRECONDITION)  # fmt: skip
         if cuts is not None and not isinstance(cuts, Mapping):
-            raise Error(f"cuts is {cuts!r}: say it by name, cuts={{'{next(iter(things), 'model')}/*.weight': ...}}", 5)
+            raise Error(f"cuts is {cuts!r}: say it by name, cuts={{'{next(iter(things), 'model')}/*.weight': ...}}", Code.INVALID_ARGUMENT)
         self._registry.add(things, dict(take_over or {}), dict(cuts or {}))
         return None
 
@@ -139,11 +139,11 @@ class TorchRun(Run):
         `make` makes the same each time, in the same order, groups too; its collectives are answered locally. All models, optimizers and
         schedulers are made by it."""
         if self._begun:
-            raise Error("run.build comes before training", 6)
+            raise Error("run.build comes before training", Code.FAILED_PRECONDITION)
         if self._builder is not None:
-            raise Error("run.build is called once: let one function make everything", 6)
+            raise Error("run.build is called once: let one function make everything", Code.FAILED_PRECONDITION)
         if self._registry.models or self._registry.optimizers or self._registry.late:
-            raise Error("run.build comes before run.register: models, optimizers and schedulers are all made by its function", 6)
+            raise Error("run.build comes before run.register: models, optimizers and schedulers are all made by its function", Code.FAILED_PRECONDITION)
         builder = Builder(make, always, self._groups)
         builder.make()
         self.register(take_over=take_over, cuts=cuts, **builder.things)
@@ -161,7 +161,7 @@ class TorchRun(Run):
         around it). `entries`: contiguous tensors, each byte once. Every model's buffers become the object NAME.buffers, which goes on
         with other ranks as `take_over` says; what is used of it is taken out."""
         if self._builder is not None:
-            raise Error("run.build does not make what another framework registers: use one of the two", 6)
+            raise Error("run.build does not make what another framework registers: use one of the two", Code.FAILED_PRECONDITION)
         self._registry.follow(framework, models, entries, take_over)
 
     def register_alias(self, alias: str, key: str) -> None:
@@ -198,7 +198,7 @@ class TorchRun(Run):
 
     def _begin_checks(self) -> None:
         if not dist.is_initialized():
-            raise Error('torch.distributed.init_process_group("kintsugi") comes before training', 6)
+            raise Error('torch.distributed.init_process_group("kintsugi") comes before training', Code.FAILED_PRECONDITION)
         refuse_others()
 
     def try_dry(self, trial: Callable[[], object]) -> None:
@@ -315,7 +315,7 @@ class TorchRun(Run):
         if not self._dry:
             self._refuse_update_outside("run.update()")
             if self._update is not _TO_COME:
-                raise Error(f"run.update() in step {self.step}, whose update has begun: optimizers step within it, once", 6)
+                raise Error(f"run.update() in step {self.step}, whose update has begun: optimizers step within it, once", Code.FAILED_PRECONDITION)
             self._open(_BY_TRAINER)
 
     def end_update(self) -> None:
@@ -340,7 +340,7 @@ class TorchRun(Run):
         calls = self._calls() - self._calls_before
         if calls > 0:
             raise Error(f"the update of step {self.step} holds {calls} collectives: a rank could not finish it alone. Move them before "
-                        "the gate (run.update() or optimizer.step()), or behind it", 6)  # fmt: skip
+                        "the gate (run.update() or optimizer.step()), or behind it", Code.FAILED_PRECONDITION)  # fmt: skip
         self._update = _COMMITTED
         if code := self.agent.leave_update(self.step):
             self._check(code)
@@ -349,7 +349,7 @@ class TorchRun(Run):
 
     def _refuse_update_outside(self, what: str) -> None:
         if not self._in_step:
-            raise Error(f"{what} outside of run.train: an update must be a step's, between its gate and its commit", 6)
+            raise Error(f"{what} outside of run.train: an update must be a step's, between its gate and its commit", Code.FAILED_PRECONDITION)
 
     def _gather(self) -> None:
         """Parts that other ranks updated. A fault within, and the next step begins with it."""
@@ -369,9 +369,9 @@ class TorchRun(Run):
             return
         self._refuse_update_outside("optimizer.step()")
         if (len(args) > 1 or kwargs) and (any(argument is not None for argument in args[1:]) or kwargs.get("closure") is not None):
-            raise Error("optimizer.step(closure) computes within the update: call backward before step()", 5)
+            raise Error("optimizer.step(closure) computes within the update: call backward before step()", Code.INVALID_ARGUMENT)
         if self._update is _COMMITTED:
-            raise Error(f"a second update in step {self.step}: each optimizer steps once in a step", 6)
+            raise Error(f"a second update in step {self.step}: each optimizer steps once in a step", Code.FAILED_PRECONDITION)
         if self._update is _TO_COME:
             self._open(_BY_HOOKS)
 
@@ -384,13 +384,13 @@ class TorchRun(Run):
 
     def _check_places(self) -> None:
         if moved := self._registry.places.first_moved():
-            raise Error(f"'{moved}' lies elsewhere than when it was registered: its memory must stay in place", 6)
+            raise Error(f"'{moved}' lies elsewhere than when it was registered: its memory must stay in place", Code.FAILED_PRECONDITION)
         if self._registry.places.first_unknown() is None:
             return
         for model in self._registry.models:  # a gathered parameter, or a new one
             for parameter in parallel.parameters_of(model):
                 if parameter not in self._registry.parameters:
-                    raise Error(f"a parameter of shape {list(parameter.shape)} appeared after run.register", 6)
+                    raise Error(f"a parameter of shape {list(parameter.shape)} appeared after run.register", Code.FAILED_PRECONDITION)
             for gathered in parallel.gathered_parameters(model):
                 self._registry.places.know(gathered)
 

@@ -15,6 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from .._core import StateMemory
 from .._errors import Error
+from ..abi import Code
 from ..take_over import TakeOver
 
 _ALIGNMENT = 64
@@ -29,15 +30,15 @@ def dtype_name(tensor: torch.Tensor) -> str:
 def check(key: str, tensor: torch.Tensor) -> None:
     """Refuses by name what cannot be protected."""
     if tensor.is_meta:
-        raise Error(f"'{key}' is on the meta device: materialise the model before run.register", 5)
+        raise Error(f"'{key}' is on the meta device: materialise the model before run.register", Code.INVALID_ARGUMENT)
     if tensor.device.type != "cpu":
-        raise Error(f"'{key}' is on {tensor.device}: state on devices is not protected through Python yet", 5)
+        raise Error(f"'{key}' is on {tensor.device}: state on devices is not protected through Python yet", Code.INVALID_ARGUMENT)
     if tensor.layout != torch.strided:
-        raise Error(f"'{key}' is sparse: only dense tensors are protected", 5)
+        raise Error(f"'{key}' is sparse: only dense tensors are protected", Code.INVALID_ARGUMENT)
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
     if local.numel() > 0 and local.data_ptr() == 0:
         raise Error(f"'{key}' is a {type(local).__name__}, which has no memory of its own: its class must name the tensors that it is "
-                    "made of (__tensor_flatten__)", 5)  # fmt: skip
+                    "made of (__tensor_flatten__)", Code.INVALID_ARGUMENT)  # fmt: skip
 
 
 def unwrapped(thing: Any) -> Any:
@@ -100,7 +101,7 @@ class Arena:
             at, layout = self._layouts[key]
             storage = tensor.untyped_storage()
             if _layout_of(tensor) != layout or found.setdefault(storage._cdata, (tensor, at))[1] != at:
-                raise Error(f"the function given to run.build made '{key}' so that it lies otherwise in memory than before", 5)
+                raise Error(f"the function given to run.build made '{key}' so that it lies otherwise in memory than before", Code.INVALID_ARGUMENT)
         for tensor, at in found.values():
             self._place(tensor, at)
 
@@ -130,7 +131,7 @@ def materialise(
             raise Error(
                 f"an optimizer's parameter of shape {list(parameter.shape)} belongs to no model that is registered: "
                 "register its model too",
-                5,
+                Code.INVALID_ARGUMENT,
             )
     if all(optimizer.state.get(p) for p in parameters if is_trained(p)):
         return
@@ -161,7 +162,7 @@ def refuse_collectives(optimizer: Optimizer, calls: int) -> None:
         raise Error(
             f"{type(optimizer).__name__}.step() holds {calls} collectives: a rank could not finish its update alone. Use an "
             "optimizer whose step is local arithmetic, or kintsugi.torch.ReplicaOptimizer around one",
-            5,
+            Code.INVALID_ARGUMENT,
         )
 
 
@@ -183,7 +184,7 @@ class Buffers:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["names"] != [*self._named]:
-            raise Error(f"buffers {state['names']} were kept, the model has {[*self._named]}", 5)
+            raise Error(f"buffers {state['names']} were kept, the model has {[*self._named]}", Code.INVALID_ARGUMENT)
         self._extension.unpack([*self._now()], state["bytes"])
 
     def _now(self) -> Iterable[torch.Tensor]:
@@ -224,7 +225,7 @@ class OptimizerGroups:
         """Settings are the same on all ranks; what an optimizer keeps of a parameter is on the rank that updated it."""
         first = next(iter(saved.values()))
         if len(first["groups"]) != len(self._optimizer.param_groups):
-            raise Error(f"{len(first['groups'])} parameter groups were saved, this optimizer has {len(self._optimizer.param_groups)}", 5)
+            raise Error(f"{len(first['groups'])} parameter groups were saved, this optimizer has {len(self._optimizer.param_groups)}", Code.INVALID_ARGUMENT)
         each = zip(*(state["plain"] for state in saved.values() if state["plain"]))
         return {"groups": first["groups"], "plain": [next(filter(None, of_ranks), {}) for of_ranks in each]}
 
@@ -235,7 +236,7 @@ class Schedule:
 
     def __init__(self, scheduler: Any) -> None:
         if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-            raise Error("ReduceLROnPlateau depends on a value that is not known again: step it before optimizer.step()", 5)
+            raise Error("ReduceLROnPlateau depends on a value that is not known again: step it before optimizer.step()", Code.INVALID_ARGUMENT)
         self._scheduler = scheduler
         self._late = 1  # steps behind the gate, as they were in the newest step
         self._at_gate: int | None = None
@@ -267,7 +268,7 @@ class Epoch:
     def __init__(self, sampler: Sampler[Any]) -> None:
         if not isinstance(sampler, DistributedSampler):
             raise Error(f"a {type(sampler).__name__} does not tell how much it has drawn: use a DistributedSampler, give it state_dict "
-                        "and load_state_dict, or draw the data as a function of the step", 5)  # fmt: skip
+                        "and load_state_dict, or draw the data as a function of the step", Code.INVALID_ARGUMENT)  # fmt: skip
         self._sampler = sampler
 
     def state_dict(self) -> dict[str, int]:

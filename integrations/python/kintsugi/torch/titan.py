@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from .._errors import Error
+from ..abi import Code
 from ..take_over import TakeOver
 from .parallel import local_of
 from .run import TorchRun
@@ -45,7 +46,7 @@ def train(
 
 
 def _refusal(reason: str) -> Error:
-    return Error(f"the torchtitan trainer cannot be protected: {reason}", 5)
+    return Error(f"the torchtitan trainer cannot be protected: {reason}", Code.INVALID_ARGUMENT)
 
 
 def _setting(trainer: Any, path: str) -> Any:
