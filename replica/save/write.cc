@@ -249,7 +249,8 @@ Result<Written> WritePart(const StateRegistry& registry, const SaveRequest& requ
     folder = writer.folder();
     // The writers of a save share its folder, and the first that fails removes it: the cause is to be had from that one.
     if (failure.code() == StatusCode::kNotFound && writer.made_folder())
-      failure = {StatusCode::kCancelled, "another writer of this save has failed and removed its folder: " + failure.message()};
+      failure = {StatusCode::kCancelled,
+                 "another writer of this save has failed and removed its folder: " + failure.message()};
   }  // files are closed: their space is free once they are removed
   if (const Status removed = files.Remove(folder); !removed.ok())
     failure = {failure.code(), failure.message() + " (and cleaning up failed: " + removed.message() + ")"};
