@@ -1,7 +1,7 @@
 // Diagnostic: what is wrong with a program, where, and how the statement at fault came to be.
 //
-// Functions of this folder fail with a Status whose message is Diagnostic::ToString(); a caller that wants the fields
-// passes a place for the Diagnostic.
+// What others call gives Result<T, Diagnostic>. Within the folder functions fail with its Status, and the Reporter that they
+// share has the fields.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,10 @@ struct KINTSUGI_EXPORT Diagnostic {
       chain;  // for a generated one, from the first macro on: "fused_ffn (stage 6): a -> b, axis=1"
 
   // "statement 3, column 7: MESSAGE; in: TEXT; by MACRO (stage N): GENERATED; by ..."
+  StatusCode code = StatusCode::kInvalidArgument;
+
   std::string ToString() const;
+  Status ToStatus() const { return {code, ToString()}; }
 };
 
 // Collects the first failure of one call.
@@ -35,10 +38,11 @@ class Reporter {
   Status Fail(const Line& line, int column, std::string message, StatusCode code = StatusCode::kInvalidArgument);
   Status Fail(std::string message, StatusCode code = StatusCode::kInvalidArgument);
 
-  const std::optional<Diagnostic>& diagnostic() const { return diagnostic_; }
+  // REQUIRES: something has failed.
+  Diagnostic Take() &&;
 
  private:
-  Status Record(Diagnostic diagnostic, StatusCode code);
+  Status Record(Diagnostic diagnostic);
   std::optional<Diagnostic> diagnostic_;
 };
 

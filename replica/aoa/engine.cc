@@ -67,7 +67,7 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
-Result<Engine> Engine::Build(Program program, Diagnostic* diagnostic) {
+Result<Engine, Diagnostic> Engine::Build(Program program) {
   Engine engine;
   engine.source_ = std::move(program.source);
   engine.destination_ = std::move(program.destination);
@@ -80,10 +80,7 @@ Result<Engine> Engine::Build(Program program, Diagnostic* diagnostic) {
     return Evaluate(engine.source_, destination, *engine.names_, program, reporter, &engine.statements_);
   };
   auto evaluation = evaluate();
-  if (!evaluation.ok()) {
-    if (diagnostic && reporter.diagnostic()) *diagnostic = *reporter.diagnostic();
-    return evaluation.status();
-  }
+  if (!evaluation.ok()) return std::move(reporter).Take();
   engine.evaluation_ = std::make_unique<Evaluation>(std::move(*evaluation));
   engine.outputs_ = ListOutputs(*engine.evaluation_, engine.source_, Address(engine.destination_));
   return engine;
@@ -105,11 +102,11 @@ const std::vector<std::string>& Engine::dropped_states() const { return evaluati
 const std::vector<std::string>& Engine::unread() const { return evaluation_->unread; }
 const std::vector<std::string>& Engine::unexpected() const { return evaluation_->unexpected; }
 
-Result<std::vector<ShardSource>> Engine::FindShardSources(const Target& target, Diagnostic* diagnostic) const {
+Result<std::vector<ShardSource>, Diagnostic> Engine::FindShardSources(const Target& target) const {
   Reporter reporter;
   auto pieces = Query(*evaluation_, *names_, source_, Address(destination_), target, reporter).Run();
-  if (!pieces.ok() && diagnostic && reporter.diagnostic()) *diagnostic = *reporter.diagnostic();
-  return pieces;
+  if (!pieces.ok()) return std::move(reporter).Take();
+  return std::move(pieces).value();
 }
 
 }  // namespace kintsugi::aoa

@@ -66,7 +66,7 @@ struct ShardSource {
 class KINTSUGI_EXPORT Engine {
  public:
   // With options.reverse the program's destination is `source` and the other way round.
-  static Result<Engine> Build(Program program, Diagnostic* diagnostic = nullptr);
+  static Result<Engine, Diagnostic> Build(Program program);
 
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
@@ -88,7 +88,7 @@ class KINTSUGI_EXPORT Engine {
   std::optional<std::string> ModelOf(const std::string& key) const;
 
   // Ordered pieces; none for an added key and for an empty box.
-  Result<std::vector<ShardSource>> FindShardSources(const Target& target, Diagnostic* diagnostic = nullptr) const;
+  Result<std::vector<ShardSource>, Diagnostic> FindShardSources(const Target& target) const;
 
  private:
   Engine();

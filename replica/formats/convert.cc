@@ -12,7 +12,7 @@
 namespace kintsugi::formats {
 namespace {
 
-Result<aoa::Engine> BuildEngine(const Catalog& source, const std::vector<std::string>& statements) {
+Result<aoa::Engine, aoa::Diagnostic> BuildEngine(const Catalog& source, const std::vector<std::string>& statements) {
   return aoa::Engine::Build({statements, plan::TensorsOf(source.metadata()), std::nullopt, {}});
 }
 

@@ -71,14 +71,14 @@ Result<std::unique_ptr<WindowPlan>> WindowPlan::Make(const Content& tensors, std
   const plan::PlanOptions options{.allow_cast = true};
   if (engine) {
     auto renamed = MakeRenamedPlan(source.metadata(), *engine, target, options);
-    if (!renamed.ok()) return renamed.ToStatus().Annotate("'" + source.path() + "'");
+    if (!renamed.ok()) return renamed.status().Annotate("'" + source.path() + "'");
     plan->renamed_ = std::move(renamed).value();
     KINTSUGI_ASSIGN_OR_RETURN(plan->filler_,
                               reshard::Filler::MakeRenamed(plan->renamed_, source.metadata(), target, source_of));
     return plan;
   }
   auto plain = MakePlan(source.metadata(), target, options);
-  if (!plain.ok()) return plain.ToStatus().Annotate("'" + source.path() + "'");
+  if (!plain.ok()) return plain.status().Annotate("'" + source.path() + "'");
   plan->plan_ = std::move(plain).value();
   KINTSUGI_ASSIGN_OR_RETURN(plan->filler_, reshard::Filler::Make(plan->plan_, source.metadata(), target, source_of));
   return plan;

@@ -26,6 +26,6 @@ struct DecodeOptions {
   uint64_t bytes_max = kMetadataBytesMax;
   bool check_digest = true;  // false: for tools that show what damaged metadata says
 };
-KINTSUGI_EXPORT Outcome<Metadata> Decode(std::span<const uint8_t> bytes, const DecodeOptions& options = {});
+KINTSUGI_EXPORT Result<Metadata, LayoutError> Decode(std::span<const uint8_t> bytes, const DecodeOptions& options = {});
 
 }  // namespace kintsugi::layout

@@ -174,7 +174,7 @@ class Decoder {
 
 }  // namespace
 
-Outcome<Metadata> Decode(std::span<const uint8_t> bytes, const DecodeOptions& options) {
+Result<Metadata, LayoutError> Decode(std::span<const uint8_t> bytes, const DecodeOptions& options) {
   Decoder decoder(options);
   if (auto error = decoder.Read(bytes)) return *error;
   return decoder.Take();

@@ -1,4 +1,4 @@
-// LayoutError: what is wrong with a layout, in parts that a program can read; and Outcome, a value or such an error.
+// LayoutError: what is wrong with a layout, in parts that a program can read. Functions give Result<T, LayoutError>.
 //
 // What: a code, the key, the ranks concerned, the region in global coordinates and a sentence with both values. The
 // command line turns the parts into JSON under the names of the fields; ToStatus is for callers who only pass it on.
@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "replica/layout/box.h"
-#include "runtime/base/check.h"
 #include "runtime/base/export.h"
+#include "runtime/base/result.h"
 #include "runtime/base/status.h"
 
 namespace kintsugi::layout {
@@ -88,37 +88,5 @@ KINTSUGI_EXPORT bool Before(const LayoutError& a, const LayoutError& b);
 
 // "rank 3", "ranks 0, 1, 2", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more"
 KINTSUGI_EXPORT std::string DescribeRanks(const std::vector<int32_t>& ranks);
-
-// A value, or the LayoutError that says why there is none.
-template <typename T>
-class [[nodiscard]] Outcome {
- public:
-  Outcome(T value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose, as is the next
-  Outcome(LayoutError error) : error_(std::move(error)) {}
-
-  bool ok() const { return value_.has_value(); }
-  // REQUIRES: !ok().
-  const LayoutError& error() const {
-    KINTSUGI_CHECK(!ok(), "error() of an Outcome with a value");
-    return error_;
-  }
-  Status ToStatus() const { return ok() ? Status::Ok() : error_.ToStatus(); }
-
-  // REQUIRES: ok().
-  const T& value() const& { return Checked(); }
-  T&& value() && { return std::move(const_cast<T&>(Checked())); }
-  const T& operator*() const& { return Checked(); }
-  T&& operator*() && { return std::move(const_cast<T&>(Checked())); }
-  const T* operator->() const { return &Checked(); }
-
- private:
-  const T& Checked() const {
-    KINTSUGI_CHECK(ok(), "value of a failed Outcome: " + error_.message);
-    return *value_;
-  }
-
-  std::optional<T> value_;
-  LayoutError error_;
-};
 
 }  // namespace kintsugi::layout

@@ -61,7 +61,7 @@ bool IsSamePlace(const ShardedTensor& a, const ShardedTensor& b) {
 
 }  // namespace
 
-Outcome<std::vector<ShardedTensor>> BuildParts(const ShardedTensorFactory& factory) {
+Result<std::vector<ShardedTensor>, LayoutError> BuildParts(const ShardedTensorFactory& factory) {
   if (!factory.build) return FactoryError(factory, "has no build function");
   std::vector<ShardedTensor> parts;
   if (const Status built = factory.build(factory.tensor, &parts); !built.ok())
@@ -79,7 +79,8 @@ Outcome<std::vector<ShardedTensor>> BuildParts(const ShardedTensorFactory& facto
   return parts;
 }
 
-Outcome<ShardedTensor> MergeParts(const ShardedTensorFactory& factory, const std::vector<ShardedTensor>& parts) {
+Result<ShardedTensor, LayoutError> MergeParts(const ShardedTensorFactory& factory,
+                                              const std::vector<ShardedTensor>& parts) {
   if (!factory.merge) return FactoryError(factory, "has no merge function");
   auto wanted = BuildParts(factory);
   if (!wanted.ok()) return wanted.error();

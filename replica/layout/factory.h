@@ -23,12 +23,12 @@
 
 namespace kintsugi::layout {
 
-KINTSUGI_EXPORT Outcome<std::vector<ShardedTensor>> BuildParts(const ShardedTensorFactory& factory);
+KINTSUGI_EXPORT Result<std::vector<ShardedTensor>, LayoutError> BuildParts(const ShardedTensorFactory& factory);
 
 // Hands loaded parts to the factory's `merge`. They must be those that `build` makes: as many, in its order, with the
 // same keys, boxes, ranges and dtypes.
-KINTSUGI_EXPORT Outcome<ShardedTensor> MergeParts(const ShardedTensorFactory& factory,
-                                                  const std::vector<ShardedTensor>& parts);
+KINTSUGI_EXPORT Result<ShardedTensor, LayoutError> MergeParts(const ShardedTensorFactory& factory,
+                                                              const std::vector<ShardedTensor>& parts);
 
 // The factory of a parameter for one state of its optimizer: same functions, tensor and key of the state. The key of
 // the state "exp_avg" of "layer.weight" is "optimizer.state.exp_avg.layer.weight".

@@ -35,7 +35,7 @@ std::string StorageKey(const ObjectKey& object) {
          (is_alone ? "1" : Dotted(object.grid_shape));
 }
 
-Outcome<ObjectKey> ParseStorageKey(const std::string& text) {
+Result<ObjectKey, LayoutError> ParseStorageKey(const std::string& text) {
   const auto error = [&](const std::string& what) {
     return LayoutError{
         ErrorCode::kFormat, PrintableKey(text), {}, {}, "storage key '" + PrintableKey(text) + "' " + what};

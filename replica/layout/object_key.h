@@ -24,6 +24,6 @@ struct ObjectKey {
 
 // An object without a grid is written as the only one of a grid of one axis: "key/shard_0_1".
 KINTSUGI_EXPORT std::string StorageKey(const ObjectKey& object);
-KINTSUGI_EXPORT Outcome<ObjectKey> ParseStorageKey(const std::string& text);
+KINTSUGI_EXPORT Result<ObjectKey, LayoutError> ParseStorageKey(const std::string& text);
 
 }  // namespace kintsugi::layout

@@ -35,7 +35,7 @@ std::optional<int64_t> Scale(int64_t value, int64_t numerator, int64_t denominat
 }
 
 // The kept part of the shard's memory: where axes before `axis` have length 1 it is one piece.
-Outcome<Memory> NarrowMemory(const ShardedTensor& shard, size_t axis, int64_t start, int64_t length) {
+Result<Memory, LayoutError> NarrowMemory(const ShardedTensor& shard, size_t axis, int64_t start, int64_t length) {
   Memory memory = shard.memory;
   if (memory.data == nullptr || length == shard.local_shape[axis]) return memory;
   for (size_t before = 0; before < axis; ++before)
@@ -54,7 +54,7 @@ Outcome<Memory> NarrowMemory(const ShardedTensor& shard, size_t axis, int64_t st
 
 }  // namespace
 
-Outcome<ShardedTensor> Flatten(const ShardedTensor& box, FlatRange range, const Memory& memory) {
+Result<ShardedTensor, LayoutError> Flatten(const ShardedTensor& box, FlatRange range, const Memory& memory) {
   if (box.flattened_range) return Error(ErrorCode::kFlatRange, box, "is flattened already: " + Describe(box));
   ShardSpec spec = SpecOf(box);
   spec.flattened_range = range;
@@ -63,7 +63,7 @@ Outcome<ShardedTensor> Flatten(const ShardedTensor& box, FlatRange range, const 
   return MakeShard(spec, &data);
 }
 
-Outcome<ShardedTensor> Narrow(const ShardedTensor& shard, int axis, int64_t start, int64_t length) {
+Result<ShardedTensor, LayoutError> Narrow(const ShardedTensor& shard, int axis, int64_t start, int64_t length) {
   if (shard.flattened_range)
     return Error(ErrorCode::kNarrow, shard, "is flattened: NarrowFlat gives its pieces: " + Describe(shard));
   const int own_axes = static_cast<int>(shard.local_shape.size()) - shard.prepend_axis_num;
@@ -94,7 +94,8 @@ Outcome<ShardedTensor> Narrow(const ShardedTensor& shard, int axis, int64_t star
   return MakeShard(spec, &data);
 }
 
-Outcome<std::vector<ShardedTensor>> NarrowFlat(const ShardedTensor& shard, int axis, int64_t start, int64_t length) {
+Result<std::vector<ShardedTensor>, LayoutError> NarrowFlat(const ShardedTensor& shard, int axis, int64_t start,
+                                                           int64_t length) {
   if (!shard.flattened_range)
     return Error(ErrorCode::kNarrow, shard, "is not flattened: that is Narrow's: " + Describe(shard));
   ShardedTensor box = shard;

@@ -100,7 +100,7 @@ bool IsMainReplica(std::span<const int64_t> replica_id) {
   return std::all_of(replica_id.begin(), replica_id.end(), [](int64_t id) { return id == 0; });
 }
 
-Outcome<ShardedTensor> MakeShard(const ShardSpec& spec, const TensorData* data) {
+Result<ShardedTensor, LayoutError> MakeShard(const ShardSpec& spec, const TensorData* data) {
   const Checker check(spec.key);
   if (const Status key = ValidateKey(spec.key); !key.ok()) return check.Error(ErrorCode::kKey, key.message());
   if (!IsKnown(spec.dtype)) return check.Error(ErrorCode::kDType, Text(spec.dtype) + " is unknown");
@@ -146,8 +146,8 @@ Outcome<ShardedTensor> MakeShard(const ShardSpec& spec, const TensorData* data) 
   return shard;
 }
 
-Outcome<ShardedTensor> FromRankOffsets(const std::string& key, const TensorData& data,
-                                       std::span<const RankOffset> offsets, const ShardOptions& options) {
+Result<ShardedTensor, LayoutError> FromRankOffsets(const std::string& key, const TensorData& data,
+                                                   std::span<const RankOffset> offsets, const ShardOptions& options) {
   const Checker check(key);
   if (options.prepend_axis_num < 0 || options.prepend_axis_num > kAxesMax)
     return check.Error(ErrorCode::kDimensions, std::to_string(options.prepend_axis_num) +
@@ -186,8 +186,9 @@ Outcome<ShardedTensor> FromRankOffsets(const std::string& key, const TensorData&
   return MakeShard(spec, &data);
 }
 
-Outcome<ShardedTensor> FromShardWeight(const std::string& key, const TensorData& data, std::optional<int> axis,
-                                       int64_t group_rank, int64_t group_size, const ShardOptions& options) {
+Result<ShardedTensor, LayoutError> FromShardWeight(const std::string& key, const TensorData& data,
+                                                   std::optional<int> axis, int64_t group_rank, int64_t group_size,
+                                                   const ShardOptions& options) {
   if (!axis) return FromRankOffsets(key, data, {}, options);
   const Checker check(key);
   if (*axis < 0 || static_cast<size_t>(*axis) >= data.shape.size())

@@ -40,7 +40,7 @@ struct ShardSpec {
 };
 
 // The general constructor. With a flat range the data has one axis: the range's elements.
-KINTSUGI_EXPORT Outcome<ShardedTensor> MakeShard(const ShardSpec& spec, const TensorData* data = nullptr);
+KINTSUGI_EXPORT Result<ShardedTensor, LayoutError> MakeShard(const ShardSpec& spec, const TensorData* data = nullptr);
 
 // Axis (prepended ones are counted first), which fragment of it this is, and how many there are.
 struct RankOffset {
@@ -57,32 +57,35 @@ struct ShardOptions {
 
 // A shard of a regular grid: the data is one cell. Axes without an offset are not cut; a prepended axis has length 1
 // then.
-KINTSUGI_EXPORT Outcome<ShardedTensor> FromRankOffsets(const std::string& key, const TensorData& data,
-                                                       std::span<const RankOffset> offsets,
-                                                       const ShardOptions& options = {});
+KINTSUGI_EXPORT Result<ShardedTensor, LayoutError> FromRankOffsets(const std::string& key, const TensorData& data,
+                                                                   std::span<const RankOffset> offsets,
+                                                                   const ShardOptions& options = {});
 
 // Paddle's shard_weight: equal pieces of one axis over the ranks of a group; without an axis the weight is replicated
 // (global shape = local shape), and the caller's replica ids say which copy is the main one.
-KINTSUGI_EXPORT Outcome<ShardedTensor> FromShardWeight(const std::string& key, const TensorData& data,
-                                                       std::optional<int> axis, int64_t group_rank, int64_t group_size,
-                                                       const ShardOptions& options = {});
+KINTSUGI_EXPORT Result<ShardedTensor, LayoutError> FromShardWeight(const std::string& key, const TensorData& data,
+                                                                   std::optional<int> axis, int64_t group_rank,
+                                                                   int64_t group_size,
+                                                                   const ShardOptions& options = {});
 
 // The part of `box` that a flattened optimizer holds: elements [start, stop) of the box in row-major order, with their
 // own memory. The start is the real one, never a sum over lower ranks: that pieces tile their parameter is checked over
 // all ranks.
-KINTSUGI_EXPORT Outcome<ShardedTensor> Flatten(const ShardedTensor& box, FlatRange range, const Memory& memory = {});
+KINTSUGI_EXPORT Result<ShardedTensor, LayoutError> Flatten(const ShardedTensor& box, FlatRange range,
+                                                           const Memory& memory = {});
 
 // The layout that results when every rank keeps [start, start + length) of its own axis `axis` (prepended ones not
 // counted): a smaller global tensor, not a slice of it. Global length and offset shrink by length / local length and
 // must do so exactly. Memory stays where the kept part is contiguous; otherwise it must be absent, and the caller binds
 // packed memory.
-KINTSUGI_EXPORT Outcome<ShardedTensor> Narrow(const ShardedTensor& shard, int axis, int64_t start, int64_t length);
+KINTSUGI_EXPORT Result<ShardedTensor, LayoutError> Narrow(const ShardedTensor& shard, int axis, int64_t start,
+                                                          int64_t length);
 
 // The same of a flattened shard: what of its range is kept, as ranges of the narrowed box, ascending, each in one piece of
 // the shard's memory. None where nothing is kept; more than one where `axis` is not the first whose length is not 1, which
 // is joined to one for a shard without memory.
-KINTSUGI_EXPORT Outcome<std::vector<ShardedTensor>> NarrowFlat(const ShardedTensor& shard, int axis, int64_t start,
-                                                               int64_t length);
+KINTSUGI_EXPORT Result<std::vector<ShardedTensor>, LayoutError> NarrowFlat(const ShardedTensor& shard, int axis,
+                                                                           int64_t start, int64_t length);
 
 // Coordinates of the shard in its grid: for a prepended axis the offset itself, else offset / local length, 0 where
 // that length is 0.

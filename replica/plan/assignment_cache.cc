@@ -70,7 +70,7 @@ std::string EncodeAssignment(const Assignment& assignment, uint64_t digest) {
   return bytes;
 }
 
-layout::Outcome<Assignment> DecodeAssignment(const std::string& bytes, uint64_t digest) {
+Result<Assignment, layout::LayoutError> DecodeAssignment(const std::string& bytes, uint64_t digest) {
   Head head;
   uint64_t checksum = 0;
   if (bytes.size() < sizeof head + sizeof checksum)

@@ -15,6 +15,6 @@ namespace kintsugi::plan {
 
 KINTSUGI_EXPORT uint64_t DigestOf(const SharedShards& shards, int32_t ranks, DistributionPolicy policy);
 KINTSUGI_EXPORT std::string EncodeAssignment(const Assignment& assignment, uint64_t digest);
-KINTSUGI_EXPORT layout::Outcome<Assignment> DecodeAssignment(const std::string& bytes, uint64_t digest);
+KINTSUGI_EXPORT Result<Assignment, layout::LayoutError> DecodeAssignment(const std::string& bytes, uint64_t digest);
 
 }  // namespace kintsugi::plan

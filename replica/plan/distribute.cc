@@ -81,7 +81,8 @@ uint32_t SharedShards::AddHolders(std::span<const int32_t> ranks) {
   return it->second;
 }
 
-layout::Outcome<Assignment> Distribute(const SharedShards& shards, int32_t ranks, DistributionPolicy policy) {
+Result<Assignment, layout::LayoutError> Distribute(const SharedShards& shards, int32_t ranks,
+                                                   DistributionPolicy policy) {
   if (auto error = Check(shards, ranks)) return std::move(*error);
   Assignment best = AssignInOrder(shards, ranks, MegatronOrder(shards));
   if (policy == DistributionPolicy::kMegatron) return best;

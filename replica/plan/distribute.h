@@ -60,8 +60,8 @@ struct Assignment {
 };
 
 // `ranks`: the world is 0 to ranks - 1.
-KINTSUGI_EXPORT layout::Outcome<Assignment> Distribute(const SharedShards& shards, int32_t ranks,
-                                                       DistributionPolicy policy);
+KINTSUGI_EXPORT Result<Assignment, layout::LayoutError> Distribute(const SharedShards& shards, int32_t ranks,
+                                                                   DistributionPolicy policy);
 
 // The tensors' pieces of a metadata as a group of ranks shares them out (empty: all ranks). For a save only those with
 // a main replica in the group; for a load also the others, as cross-group.

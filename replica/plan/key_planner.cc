@@ -208,7 +208,7 @@ const std::vector<int32_t>& KeyPlanner::AskersOf(const PieceView& piece, uint32_
 
 // --- what is wanted ------------------------------------------------------------------------------------------------
 
-layout::Outcome<Wanted> KeyPlanner::WantedOf(const KeyMeta& key, const PieceView& piece) const {
+Result<Wanted, layout::LayoutError> KeyPlanner::WantedOf(const KeyMeta& key, const PieceView& piece) const {
   const auto volume = CheckBounds(key, piece);
   if (!volume.ok()) return volume.error();
   if (piece.holders.front().rank < 0)

@@ -27,7 +27,7 @@ class KeyPlanner {
   std::optional<layout::LayoutError> PlanOwn(const layout::KeyMeta& key, int32_t rank);
   bool Concerns(const layout::Metadata& metadata, const layout::KeyMeta& key, int32_t rank) const;
   void FindSends(const layout::KeyMeta& key, int32_t rank);
-  layout::Outcome<Wanted> WantedOf(const layout::KeyMeta& key, const layout::PieceView& piece) const;
+  Result<Wanted, layout::LayoutError> WantedOf(const layout::KeyMeta& key, const layout::PieceView& piece) const;
   layout::LayoutError Missing(const layout::KeyMeta& key, const layout::PieceView& piece) const;
 
   void Receive(uint32_t piece_number, const layout::PieceView& piece, const Wanted& wanted, int32_t to);

@@ -5,8 +5,8 @@
 
 namespace kintsugi::plan {
 
-layout::Outcome<Plan> MakePlan(const layout::Metadata& source, const layout::Metadata& target,
-                               const PlanOptions& options) {
+Result<Plan, layout::LayoutError> MakePlan(const layout::Metadata& source, const layout::Metadata& target,
+                                           const PlanOptions& options) {
   const auto errors = CheckRequest(source, target, {.allow_cast = options.allow_cast, .errors_max = 1});
   if (!errors.empty()) return errors.front();
   Plan plan;

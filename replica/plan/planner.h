@@ -36,7 +36,8 @@ struct PlanOptions {
   PlanCost* cost = nullptr;
 };
 
-KINTSUGI_EXPORT layout::Outcome<Plan> MakePlan(const layout::Metadata& source, const layout::Metadata& target,
-                                               const PlanOptions& options = {});
+KINTSUGI_EXPORT Result<Plan, layout::LayoutError> MakePlan(const layout::Metadata& source,
+                                                           const layout::Metadata& target,
+                                                           const PlanOptions& options = {});
 
 }  // namespace kintsugi::plan

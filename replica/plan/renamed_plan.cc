@@ -23,24 +23,22 @@ using layout::PieceView;
 
 class RenamedPlanner {
  public:
-  RenamedPlanner(const Metadata& source, const aoa::Engine& engine, const Metadata& target, bool allow_cast,
-                 aoa::Diagnostic* diagnostic)
+  RenamedPlanner(const Metadata& source, const aoa::Engine& engine, const Metadata& target, bool allow_cast)
       : source_(source),
         engine_(engine),
         target_(target),
         allow_cast_(allow_cast),
-        diagnostic_(diagnostic),
         dropped_(engine.dropped_states().begin(), engine.dropped_states().end()),
         replica_(builder_.AddReplicaId({})) {}
 
-  layout::Outcome<RenamedPlan> Make(const PlanOptions& options) {
+  Result<RenamedPlan, RenamedError> Make(const PlanOptions& options) {
     for (const int32_t rank : target_.ranks) builder_.AddRank(rank);
     for (uint32_t i = 0; i < target_.keys.size(); ++i)
-      if (auto error = AddKey(i)) return std::move(*error);
+      if (auto error = AddKey(i)) return RenamedError{std::move(*error), std::move(program_error_)};
     result_.wanted = builder_.Build();
     OrderUses();
     auto plan = MakePlan(source_, result_.wanted, options);
-    if (!plan.ok()) return plan.error();
+    if (!plan.ok()) return RenamedError{plan.error(), std::nullopt};
     result_.plan = std::move(plan).value();
     return std::move(result_);
   }
@@ -89,10 +87,11 @@ class RenamedPlanner {
 
   std::optional<LayoutError> Ask(const KeyMeta& key, uint32_t number, const PieceView& piece, const Box& box,
                                  bool* is_added) {
-    auto answer = engine_.FindShardSources({key.name, AoaBox(box), key.dtype}, diagnostic_);
+    auto answer = engine_.FindShardSources({key.name, AoaBox(box), key.dtype});
     if (!answer.ok()) {
       LayoutError error = Refuse(ErrorCode::kProgram, key, box, RanksOf(piece), "cannot be made: ");
-      error.message += answer.status().message();
+      error.message += answer.error().ToString();
+      program_error_ = answer.error();
       return error;
     }
     if (IsEmpty(box)) return std::nullopt;
@@ -176,12 +175,12 @@ class RenamedPlanner {
   const aoa::Engine& engine_;
   const Metadata& target_;
   const bool allow_cast_;
-  aoa::Diagnostic* const diagnostic_;
   const std::unordered_set<std::string> dropped_;
   layout::MetadataBuilder builder_;
   const uint32_t replica_;
   std::unordered_map<std::string, uint32_t> wanted_keys_;  // number in the builder
   RenamedPlan result_;
+  std::optional<aoa::Diagnostic> program_error_;
 };
 
 }  // namespace
@@ -194,13 +193,13 @@ std::span<const Use> RenamedPlan::UsesOf(uint32_t wanted_piece) const {
   return {first, last};
 }
 
-layout::Outcome<RenamedPlan> MakeRenamedPlan(const Metadata& source, const aoa::Engine& engine, const Metadata& target,
-                                             const PlanOptions& options, aoa::Diagnostic* diagnostic) {
-  return RenamedPlanner(source, engine, target, options.allow_cast, diagnostic).Make(options);
+Result<RenamedPlan, RenamedError> MakeRenamedPlan(const Metadata& source, const aoa::Engine& engine,
+                                                  const Metadata& target, const PlanOptions& options) {
+  return RenamedPlanner(source, engine, target, options.allow_cast).Make(options);
 }
 
-layout::Outcome<std::vector<RenamedMove>> ListMoves(const RenamedPlan& renamed, const Metadata& source,
-                                                    const Metadata& target, uint64_t moves_max) {
+Result<std::vector<RenamedMove>, layout::LayoutError> ListMoves(const RenamedPlan& renamed, const Metadata& source,
+                                                                const Metadata& target, uint64_t moves_max) {
   std::vector<RenamedMove> moves;
   std::vector<BoxPair> pairs;
   std::vector<std::pair<const KeyMeta*, uint32_t>> keys;  // of the target, by the end of their pieces

@@ -41,11 +41,14 @@ struct RenamedPlan {
   KINTSUGI_EXPORT std::span<const Use> UsesOf(uint32_t wanted_piece) const;
 };
 
-// `diagnostic`: place and chain of macros where the error is kProgram.
-KINTSUGI_EXPORT layout::Outcome<RenamedPlan> MakeRenamedPlan(const layout::Metadata& source, const aoa::Engine& engine,
-                                                             const layout::Metadata& target,
-                                                             const PlanOptions& options = {},
-                                                             aoa::Diagnostic* diagnostic = nullptr);
+struct RenamedError : layout::LayoutError {
+  std::optional<aoa::Diagnostic> program;  // of kProgram: the statement at fault, and the chain of macros
+};
+
+KINTSUGI_EXPORT Result<RenamedPlan, RenamedError> MakeRenamedPlan(const layout::Metadata& source,
+                                                                  const aoa::Engine& engine,
+                                                                  const layout::Metadata& target,
+                                                                  const PlanOptions& options = {});
 
 // The proof before an execution, without the engine: CheckPlan for the plan, and the invariants above for its uses.
 // Errors: as CheckPlan; kHole, kOverlap, kOutOfBounds, kLocalShape (steps), kStoredDType, kRankUnknown (a rank that
@@ -68,9 +71,9 @@ struct RenamedMove {
 // order of the plan, then of the uses.
 // Errors: kTooLarge for more than
 // `moves_max`. REQUIRES: a plan that passed CheckRenamed.
-KINTSUGI_EXPORT layout::Outcome<std::vector<RenamedMove>> ListMoves(const RenamedPlan& renamed,
-                                                                    const layout::Metadata& source,
-                                                                    const layout::Metadata& target,
-                                                                    uint64_t moves_max = UINT64_MAX);
+KINTSUGI_EXPORT Result<std::vector<RenamedMove>, layout::LayoutError> ListMoves(const RenamedPlan& renamed,
+                                                                                const layout::Metadata& source,
+                                                                                const layout::Metadata& target,
+                                                                                uint64_t moves_max = UINT64_MAX);
 
 }  // namespace kintsugi::plan

@@ -9,7 +9,7 @@ namespace kintsugi::plan {
 using layout::ErrorCode;
 using layout::LayoutError;
 
-layout::Outcome<int64_t> CheckBounds(const layout::KeyMeta& key, const layout::PieceView& piece) {
+Result<int64_t, layout::LayoutError> CheckBounds(const layout::KeyMeta& key, const layout::PieceView& piece) {
   const auto refuse = [&](ErrorCode code, const std::string& what) {
     return LayoutError{code, key.name, RanksOf(piece), piece.box(),
                        Name(key) + ": " + Name(piece) + ", on " + layout::DescribeRanks(RanksOf(piece)) + ", " + what};

@@ -23,7 +23,7 @@
 namespace kintsugi::plan {
 
 // Volume of a piece's box, or the error that it, or its flat range, is out of bounds.
-layout::Outcome<int64_t> CheckBounds(const layout::KeyMeta& key, const layout::PieceView& piece);
+Result<int64_t, layout::LayoutError> CheckBounds(const layout::KeyMeta& key, const layout::PieceView& piece);
 
 class SourceIndex {
  public:

@@ -128,7 +128,8 @@ std::optional<Box> BlocksOf(const Box& rows_and_columns, const std::vector<int64
 
 }  // namespace
 
-layout::Outcome<StepMap> StepMap::Make(const Box& source, const Box& target, std::span<const aoa::Step> steps) {
+Result<StepMap, layout::LayoutError> StepMap::Make(const Box& source, const Box& target,
+                                                   std::span<const aoa::Step> steps) {
   StepMap map;
   map.source_ = source;
   map.target_ = target;

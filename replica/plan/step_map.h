@@ -32,8 +32,8 @@ class KINTSUGI_EXPORT StepMap {
  public:
   static constexpr size_t kPairsMax = size_t{1} << 20;
 
-  static layout::Outcome<StepMap> Make(const layout::Box& source, const layout::Box& target,
-                                       std::span<const aoa::Step> steps);
+  static Result<StepMap, layout::LayoutError> Make(const layout::Box& source, const layout::Box& target,
+                                                   std::span<const aoa::Step> steps);
 
   // The pairs that `part` falls into, in the order of the source where it is cut. REQUIRES: `part` is not empty and
   // lies within the source box. The pairs replace what is in `pairs`. An error is the only return value.

@@ -135,7 +135,7 @@ class Cutter {
 
 }  // namespace
 
-layout::Outcome<std::vector<StridedMap>> AffineParts(const plan::Use& use, const StridedMap& shard) {
+Result<std::vector<StridedMap>, layout::LayoutError> AffineParts(const plan::Use& use, const StridedMap& shard) {
   const auto steps = StepMap::Make(use.source_box, use.target_box, use.steps);
   if (!steps.ok()) return steps.error();
   Cutter cutter(*steps, shard);

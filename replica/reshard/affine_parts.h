@@ -20,6 +20,6 @@ inline constexpr size_t kAffinePartsMax = size_t{1} << 20;
 
 // `shard` takes coordinates of the target tensor to the shard's memory. The boxes of the result are in coordinates of the
 // stored tensor, meet nowhere and together are the use's source box.
-layout::Outcome<std::vector<StridedMap>> AffineParts(const plan::Use& use, const StridedMap& shard);
+Result<std::vector<StridedMap>, layout::LayoutError> AffineParts(const plan::Use& use, const StridedMap& shard);
 
 }  // namespace kintsugi::reshard

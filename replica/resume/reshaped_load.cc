@@ -234,9 +234,8 @@ class Loader {
     const Metadata& stored = catalog_->metadata();
     aoa::Options program;
     program.allow_unexpected = !layout::RaisesUnexpected(options_.strict);
-    aoa::Diagnostic diagnostic;
     const auto engine =
-        aoa::Engine::Build({*options_.statements, plan::TensorsOf(stored), plan::TensorsOf(all), program}, &diagnostic);
+        aoa::Engine::Build({*options_.statements, plan::TensorsOf(stored), plan::TensorsOf(all), program});
     if (!engine.ok()) return Misfit("the AOA program: " + engine.status().message());
     if (layout::RaisesUnexpected(options_.strict) && !engine->dropped_states().empty())
       return Misfit(Named(engine->dropped_states()) +
@@ -253,7 +252,7 @@ class Loader {
                     "for what is not needed, or let them be with --resume-strict");
     unexpected_ = engine->unexpected();
     unexpected_.insert(unexpected_.end(), engine->dropped_states().begin(), engine->dropped_states().end());
-    auto made = plan::MakeRenamedPlan(stored, *engine, target_->metadata(), {}, &diagnostic);
+    auto made = plan::MakeRenamedPlan(stored, *engine, target_->metadata());
     if (!made.ok()) return Misfit(made.error().message);
     renamed_ = std::make_unique<plan::RenamedPlan>(std::move(made).value());
     TellHeldRenamed(*engine);

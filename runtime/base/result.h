@@ -1,6 +1,12 @@
-// Result<T>: a value, or the Status that says why there is none.
+// Result<T, E>: a value, or the error that says why there is none.
+//
+// What: E is Status, or a type with parts that a program reads. Such an E has a default, which is not looked at, and
+// `Status ToStatus() const`, which is never ok: every error can be passed on as a Status. A function that has no value to
+// return says the same with Status, or with std::optional<E>.
+// Invariants: what has the type T is a value and what has the type E an error, also where one converts to the other.
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <utility>
 
@@ -9,16 +15,25 @@
 
 namespace kintsugi {
 
-template <typename T>
+template <typename T, typename E = Status>
 class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose, as is the next
-  Result(Status status) : status_(std::move(status)) {
-    KINTSUGI_CHECK(!status_.ok(), "a Result without a value needs an error");
+  Result(E error) : error_(std::move(error)) {
+    if constexpr (std::same_as<E, Status>) KINTSUGI_CHECK(!error_.ok(), "a Result without a value needs an error");
   }
 
   bool ok() const { return value_.has_value(); }
-  const Status& status() const { return status_; }
+
+  // OK, or the error as a Status.
+  const Status& status() const requires std::same_as<E, Status> { return error_; }
+  Status status() const { return ok() ? Status::Ok() : error_.ToStatus(); }
+
+  // REQUIRES: !ok().
+  const E& error() const {
+    KINTSUGI_CHECK(!ok(), "error() of a Result with a value");
+    return error_;
+  }
 
   // REQUIRES: ok().
   T& value() & { return Checked(); }
@@ -26,6 +41,7 @@ class [[nodiscard]] Result {
   T&& value() && { return std::move(Checked()); }
   T& operator*() & { return Checked(); }
   const T& operator*() const& { return const_cast<Result*>(this)->Checked(); }
+  T&& operator*() && { return std::move(Checked()); }
   T* operator->() { return &Checked(); }
   const T* operator->() const { return &const_cast<Result*>(this)->Checked(); }
 
@@ -35,7 +51,7 @@ class [[nodiscard]] Result {
     return *value_;
   }
 
-  Status status_;
+  E error_;
   std::optional<T> value_;
 };
 

@@ -111,7 +111,7 @@ Times Measure(uint64_t shards, int runs) {
       for (const Metadata* side : {&held, &wanted})
         if (!Validate(*side, {.is_request = true}).empty()) Need({StatusCode::kInternal, "the layout is wrong"});
       const auto made = plan::MakePlan(held, wanted, {});
-      Need(made.ToStatus());
+      Need(made.status());
       if (const auto error = plan::CheckPlan(*made, held, wanted)) Need(error->ToStatus());
     }));
     input = Input(text);
@@ -121,10 +121,9 @@ Times Measure(uint64_t shards, int runs) {
       reshard::ReshardQuestion question;
       question.spec = std::move(*spec);
       const auto answer = reshard::AnswerReshard(std::move(question));
-      const auto* plan = std::get_if<reshard::ReshardAnswer>(&answer);
-      if (!plan) Need({StatusCode::kInternal, std::get<reshard::AnswerRefusal>(answer).message});
+      Need(answer.status());
       size_t answer_bytes = 0;
-      plan->WriteJson([&](std::string_view part) { answer_bytes += part.size(); });
+      answer->WriteJson([&](std::string_view part) { answer_bytes += part.size(); });
       if (answer_bytes == 0) Need({StatusCode::kInternal, "no answer"});
     }));
   }

@@ -54,7 +54,7 @@ struct Measured {
 
 Plan Made(const Metadata& source, const Metadata& target, const plan::PlanOptions& options = {}) {
   auto made = MakePlan(source, target, options);
-  Need(made.ToStatus());
+  Need(made.status());
   return std::move(made).value();
 }
 

@@ -63,7 +63,7 @@ void AddDistribution(Cases& cases, const std::string& id, int shards, int ranks,
   }
   cases.file["distribute"].push_back({{"id", id}, {"ranks", ranks}, {"sets", sets}, {"shards", list}});
   cases.ours["distribute/" + id] = {
-      Repeat(runs, [&] { Need(Distribute(held, ranks, plan::DistributionPolicy::kMegatron).ToStatus()); }), is_largest};
+      Repeat(runs, [&] { Need(Distribute(held, ranks, plan::DistributionPolicy::kMegatron).status()); }), is_largest};
 }
 
 std::vector<Box> Grid(const Shape& shape, const Shape& pieces) {
@@ -129,7 +129,7 @@ void AddPlans(Cases& cases, const std::string& id, int keys, const Shape& shape,
   cases.ours["load-plans/" + id] = {Repeat(runs,
                                            [&] {
                                              const auto made = plan::MakePlan(source, target);
-                                             Need(made.ToStatus());
+                                             Need(made.status());
                                              if (const auto error = plan::CheckPlan(*made, source, target))
                                                Need(error->ToStatus());
                                            }),

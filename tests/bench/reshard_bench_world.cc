@@ -73,7 +73,7 @@ class Worker {
       const TimePoint plan_start = SteadyClock::SteadyNow();
       const auto plan = plan::MakePlan(source_, target_, {.rank = rank_});
       slot.plan_s = Seconds(SteadyClock::SteadyNow() - plan_start);
-      if (!plan.ok()) Fail(plan.ToStatus());
+      if (!plan.ok()) Fail(plan.status());
       Meet();
       slot.start_ns = SteadyClock::SteadyNow().nanoseconds();
       const auto result = Sampled(run == 0, [&] {

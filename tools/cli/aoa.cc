@@ -44,9 +44,8 @@ int RunExplain(const AoaOptions& options) {
   Result<reshard::AoaSpec> spec = reshard::ReadAoaSpec(document->Root());
   if (!spec.ok()) return RefuseInput(options, spec.status());
   const auto answer = reshard::AnswerAoa(std::move(*spec));
-  if (const auto* refusal = std::get_if<reshard::AnswerRefusal>(&answer)) return Refuse(*refusal, options.form);
-  const auto& found = std::get<reshard::AoaAnswer>(answer);
-  return Say(options.form.IsJson() ? found.ToJson() : found.ToTable());
+  if (!answer.ok()) return Refuse(answer.error(), options.form);
+  return Say(options.form.IsJson() ? answer->ToJson() : answer->ToTable());
 }
 
 }  // namespace

@@ -104,8 +104,8 @@ int RunPlan(const ReshardOptions& options) {
     question.statements = std::move(*statements);
   }
   const auto answer = reshard::AnswerReshard(std::move(question));
-  if (const auto* refusal = std::get_if<reshard::AnswerRefusal>(&answer)) return Refuse(*refusal, options.form);
-  const auto& plan = std::get<reshard::ReshardAnswer>(answer);
+  if (!answer.ok()) return Refuse(answer.error(), options.form);
+  const reshard::ReshardAnswer& plan = *answer;
   if (!options.picture.empty())
     if (const Status drawn = Draw(options, plan); !drawn.ok()) return fail("--picture", drawn);
   if (!options.form.IsJson()) return Say(plan.ToTable());

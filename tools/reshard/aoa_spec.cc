@@ -104,14 +104,13 @@ Result<AoaSpec> ReadAoaSpec(const JsonField& root) {
   return spec;
 }
 
-std::variant<AoaAnswer, AnswerRefusal> AnswerAoa(AoaSpec spec) {
-  aoa::Diagnostic diagnostic;
-  const auto engine = aoa::Engine::Build(std::move(spec.program), &diagnostic);
-  if (!engine.ok()) return ProgramRefusal(engine.status(), diagnostic);
+Result<AoaAnswer, AnswerRefusal> AnswerAoa(AoaSpec spec) {
+  const auto engine = aoa::Engine::Build(std::move(spec.program));
+  if (!engine.ok()) return ProgramRefusal(engine.error());
   AoaAnswer answer{engine->outputs(), engine->dropped_states(), engine->unread(), engine->expanded(), {}};
   for (const aoa::Target& query : spec.queries) {
-    auto pieces = engine->FindShardSources(query, &diagnostic);
-    if (!pieces.ok()) return ProgramRefusal(pieces.status(), diagnostic);
+    auto pieces = engine->FindShardSources(query);
+    if (!pieces.ok()) return ProgramRefusal(pieces.error());
     answer.queries.emplace_back(query.key, std::move(*pieces));
   }
   return answer;

@@ -33,6 +33,6 @@ struct AoaAnswer {
 };
 
 Result<AoaSpec> ReadAoaSpec(const JsonField& root);
-std::variant<AoaAnswer, AnswerRefusal> AnswerAoa(AoaSpec spec);
+Result<AoaAnswer, AnswerRefusal> AnswerAoa(AoaSpec spec);
 
 }  // namespace kintsugi::reshard

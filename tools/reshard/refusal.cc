@@ -31,9 +31,8 @@ AnswerRefusal LayoutRefusal(const layout::LayoutError& error) {
 }
 
 // The fields say where; the message is what is wrong there.
-AnswerRefusal ProgramRefusal(const Status& status, const aoa::Diagnostic& diagnostic) {
-  return {"program", "", {}, std::nullopt, diagnostic.message.empty() ? status.message() : diagnostic.message,
-          diagnostic};
+AnswerRefusal ProgramRefusal(const aoa::Diagnostic& diagnostic) {
+  return {"program", "", {}, std::nullopt, diagnostic.message, diagnostic};
 }
 
 }  // namespace kintsugi::reshard

@@ -23,11 +23,12 @@ struct AnswerRefusal {
   std::optional<aoa::Diagnostic> diagnostic;
 
   std::string ToJson() const;
+  Status ToStatus() const { return {StatusCode::kInvalidArgument, message}; }
 };
 
 // `place` is the file, or "standard input".
 AnswerRefusal SpecRefusal(const std::string& place, const Status& status);
 AnswerRefusal LayoutRefusal(const layout::LayoutError& error);
-AnswerRefusal ProgramRefusal(const Status& status, const aoa::Diagnostic& diagnostic);
+AnswerRefusal ProgramRefusal(const aoa::Diagnostic& diagnostic);
 
 }  // namespace kintsugi::reshard

@@ -14,7 +14,6 @@ namespace {
 
 using layout::LayoutError;
 using layout::Metadata;
-using Made = std::variant<ReshardAnswer, AnswerRefusal>;
 
 void Add(const ListedMove& move, ReshardAnswer* answer) {
   answer->moves.push_back(move);
@@ -97,15 +96,14 @@ std::optional<AnswerRefusal> AnswerRenamed(const ReshardQuestion& question, cons
   program.reverse = question.reverse;
   program.optional = question.optional;
   program.allow_unexpected = !layout::RaisesUnexpected(question.strict);
-  aoa::Diagnostic diagnostic;
-  const auto engine = aoa::Engine::Build(
-      {*question.statements, plan::TensorsOf(source), plan::TensorsOf(target), program}, &diagnostic);
-  if (!engine.ok()) return ProgramRefusal(engine.status(), diagnostic);
+  const auto engine =
+      aoa::Engine::Build({*question.statements, plan::TensorsOf(source), plan::TensorsOf(target), program});
+  if (!engine.ok()) return ProgramRefusal(engine.error());
   if (auto refusal = JudgeProgram(*engine, question.strict, answer)) return refusal;
-  const auto made = MakeRenamedPlan(source, *engine, target, options, &diagnostic);
+  const auto made = MakeRenamedPlan(source, *engine, target, options);
   if (!made.ok()) {
     AnswerRefusal refusal = LayoutRefusal(made.error());
-    if (made.error().code == layout::ErrorCode::kProgram) refusal.diagnostic = diagnostic;
+    refusal.diagnostic = made.error().program;
     return refusal;
   }
   if (auto error = CheckRenamed(*made, source, target)) return LayoutRefusal(*error);
@@ -131,7 +129,7 @@ std::optional<AnswerRefusal> AnswerRenamed(const ReshardQuestion& question, cons
 
 }  // namespace
 
-Made AnswerReshard(ReshardQuestion question) {
+Result<ReshardAnswer, AnswerRefusal> AnswerReshard(ReshardQuestion question) {
   ReshardAnswer answer;
   answer.spec = std::move(question.spec);
   // What is held need not be whole, as long as it has what is asked for: the planner sees to that.

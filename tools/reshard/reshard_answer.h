@@ -66,6 +66,6 @@ struct ReshardAnswer {
   std::string ToTable() const;
 };
 
-std::variant<ReshardAnswer, AnswerRefusal> AnswerReshard(ReshardQuestion question);
+Result<ReshardAnswer, AnswerRefusal> AnswerReshard(ReshardQuestion question);
 
 }  // namespace kintsugi::reshard

@@ -287,9 +287,7 @@ TEST(AoaErrorOfQuestion, TypeWithoutCastIsRefused) {
         << AskAll(engine, key);
     EXPECT_TRUE(engine.FindShardSources({key, {{0, 2}, {0, 4}}, DType::kFloat32}).ok());
   }
-  Diagnostic diagnostic;
-  EXPECT_FALSE(engine.FindShardSources({"e", {{0, 2}, {0, 4}}, std::nullopt}, &diagnostic).ok());
-  EXPECT_EQ(diagnostic.statement, 2);
+  EXPECT_EQ(engine.FindShardSources({"e", {{0, 2}, {0, 4}}, std::nullopt}).error().statement, 2);
 }
 
 TEST(AoaErrorOfDescriptions, AreValidated) {

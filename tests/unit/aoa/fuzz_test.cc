@@ -23,9 +23,9 @@ std::string Join(const std::vector<std::string>& statements) {
 
 // Builds, and asks what comes out for every output.
 void Try(const Program& program, int* accepted) {
-  Diagnostic diagnostic;
-  const auto engine = Engine::Build(program, &diagnostic);
+  const auto engine = Engine::Build(program);
   if (!engine.ok()) {
+    const Diagnostic& diagnostic = engine.error();
     ASSERT_FALSE(diagnostic.message.empty()) << Join(program.statements);
     ASSERT_LE(diagnostic.column, static_cast<int>(diagnostic.text.size()) + 1) << Join(program.statements);
     ASSERT_NE(engine.status().code(), StatusCode::kInternal) << engine.status().ToString();

@@ -52,13 +52,9 @@ inline std::string AskAll(const Engine& engine, const std::string& key) {
 
 // The failure of a program; an empty one where it succeeds.
 inline Diagnostic Failure(Program program) {
-  Diagnostic diagnostic;
-  const auto engine = Engine::Build(std::move(program), &diagnostic);
+  const auto engine = Engine::Build(std::move(program));
   EXPECT_FALSE(engine.ok()) << "the program was accepted";
-  if (!engine.ok()) {
-    EXPECT_EQ(engine.status().message(), diagnostic.ToString());
-  }
-  return diagnostic;
+  return engine.ok() ? Diagnostic() : engine.error();
 }
 
 }  // namespace kintsugi::aoa

@@ -14,7 +14,7 @@ ShardedTensor Example() {
   return *FromRankOffsets("w", {DType::kFloat32, {1, 3, 7, 9}, {}}, offsets);
 }
 
-void Expect(const Outcome<ShardedTensor>& outcome, ErrorCode code, const std::vector<std::string>& named) {
+void Expect(const Result<ShardedTensor, LayoutError>& outcome, ErrorCode code, const std::vector<std::string>& named) {
   ASSERT_FALSE(outcome.ok());
   EXPECT_EQ(outcome.error().code, code) << outcome.error().message;
   EXPECT_THAT(outcome.error().message, testing::HasSubstr("'w'"));

@@ -10,7 +10,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // An error of this code whose message names all of these.
-void Expect(const Outcome<ShardedTensor>& outcome, ErrorCode code, const std::vector<std::string>& named) {
+void Expect(const Result<ShardedTensor, LayoutError>& outcome, ErrorCode code, const std::vector<std::string>& named) {
   ASSERT_FALSE(outcome.ok());
   EXPECT_EQ(outcome.error().code, code) << outcome.error().message;
   for (const std::string& text : named) EXPECT_THAT(outcome.error().message, HasSubstr(text));

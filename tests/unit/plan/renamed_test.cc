@@ -130,13 +130,16 @@ TEST(RenamedPlan, KeepsObjectsAsTheyAre) {
 // --- refusals ------------------------------------------------------------------------------------------------------
 
 layout::LayoutError Refused(const std::vector<std::string>& statements, Side source, Side target,
-                            aoa::Diagnostic* diagnostic = nullptr) {
+                            std::optional<aoa::Diagnostic>* program = nullptr) {
   const Metadata held = source.Build(), wanted = target.Build();
   // The engine does not know the destination: what the planner itself sees.
   auto engine = aoa::Engine::Build({statements, TensorsOf(held), std::nullopt, {}});
   KINTSUGI_CHECK(engine.ok(), engine.status().ToString());
-  const auto plan = MakeRenamedPlan(held, *engine, wanted, {}, diagnostic);
-  if (!plan.ok()) return plan.error();
+  const auto plan = MakeRenamedPlan(held, *engine, wanted);
+  if (!plan.ok()) {
+    if (program) *program = plan.error().program;
+    return plan.error();
+  }
   const auto error = CheckRenamed(*plan, held, wanted);
   KINTSUGI_CHECK(error.has_value(), "nothing was refused");
   return *error;
@@ -158,12 +161,13 @@ TEST(RenamedPlan, RefusesAnotherDTypeWithTheStatement) {
   Side source, target;
   source.Add(0, Piece("a", {4}, {0}, {4}));
   target.Add(7, Typed(Piece("b", {4}, {0}, {4}), DType::kBFloat16));
-  aoa::Diagnostic diagnostic;
-  const auto error = Refused({"a -> b"}, std::move(source), std::move(target), &diagnostic);
+  std::optional<aoa::Diagnostic> program;
+  const auto error = Refused({"a -> b"}, std::move(source), std::move(target), &program);
   EXPECT_EQ(error.code, ErrorCode::kProgram);
   EXPECT_EQ(error.ranks, std::vector<int32_t>{7});
-  EXPECT_EQ(diagnostic.statement, 1);
-  EXPECT_THAT(diagnostic.message, testing::HasSubstr("bfloat16"));
+  ASSERT_TRUE(program.has_value());
+  EXPECT_EQ(program->statement, 1);
+  EXPECT_THAT(program->message, testing::HasSubstr("bfloat16"));
 }
 
 TEST(RenamedPlan, RefusesAStateOfAnotherDTypeThatNoStatementCasts) {

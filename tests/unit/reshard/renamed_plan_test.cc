@@ -162,7 +162,7 @@ struct World {
     });
   }
 
-  layout::Outcome<plan::RenamedPlan> MakePlan() {
+  Result<plan::RenamedPlan, plan::RenamedError> MakePlan() {
     auto engine = aoa::Engine::Build(
         {Statements(), plan::TensorsOf(source.metadata), plan::TensorsOf(target.metadata), aoa::Options()});
     KINTSUGI_CHECK(engine.ok(), engine.status().message());

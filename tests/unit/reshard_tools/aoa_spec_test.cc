@@ -20,8 +20,7 @@ constexpr const char* kSpec = R"({
   "queries": [{"key": "d0", "box": [[2, 4], [0, 1]]}, {"key": "d1", "box": [[0, 4], [0, 1]], "dtype": "float64"},
               {"key": "n", "box": [[0, 7]]}]})";
 
-std::variant<AoaAnswer, AnswerRefusal> Explained(std::string text, const std::string& from = "",
-                                                 const std::string& to = "") {
+Result<AoaAnswer, AnswerRefusal> Explained(std::string text, const std::string& from = "", const std::string& to = "") {
   if (const size_t at = text.find(from); !from.empty()) text.replace(at, from.size(), to);
   const auto document = JsonDocument::Parse(text);
   if (!document.ok()) return SpecRefusal("FILE", document.status());
@@ -31,7 +30,7 @@ std::variant<AoaAnswer, AnswerRefusal> Explained(std::string text, const std::st
 }
 
 TEST(AoaExplain, AnswersTheWorkedExample) {
-  const auto answer = std::get<AoaAnswer>(Explained(kSpec));
+  const AoaAnswer answer = *Explained(kSpec);
   EXPECT_EQ(
       answer.ToJson(),
       R"({"ok":true,"outputs":{"d0":{"shape":[4,1],"dtype":"float64"},"d1":{"shape":[4,1],"dtype":"float64"},)"
@@ -44,7 +43,7 @@ TEST(AoaExplain, AnswersTheWorkedExample) {
 }
 
 TEST(AoaExplain, RefusesAProgramWithStatementColumnAndChain) {
-  const auto refusal = std::get<AnswerRefusal>(Explained(kSpec, "s^T -> d\"", "s -> d^T\""));
+  const auto refusal = Explained(kSpec, "s^T -> d\"", "s -> d^T\"").error();
   const Json error = Json::parse(refusal.ToJson())["error"];
   EXPECT_EQ(error["statement"], 3);
   EXPECT_EQ(error["column"], 6);
@@ -53,17 +52,17 @@ TEST(AoaExplain, RefusesAProgramWithStatementColumnAndChain) {
 }
 
 TEST(AoaExplain, RefusesAQuestionThatHasNoAnswer) {
-  EXPECT_THAT(std::get<AnswerRefusal>(Explained(kSpec, "[[2, 4], [0, 1]]", "[[2, 5], [0, 1]]")).message,
+  EXPECT_THAT(Explained(kSpec, "[[2, 4], [0, 1]]", "[[2, 5], [0, 1]]").error().message,
               testing::HasSubstr("does not lie in the shape [4, 1]"));
-  EXPECT_EQ(std::get<AnswerRefusal>(Explained(kSpec, "[[2, 4], [0, 1]]", "[[4, 2], [0, 1]]")).message,
+  EXPECT_EQ(Explained(kSpec, "[[2, 4], [0, 1]]", "[[4, 2], [0, 1]]").error().message,
             "FILE: /queries/0/box/0: must be [lo, hi] with 0 <= lo <= hi");
-  EXPECT_EQ(std::get<AnswerRefusal>(Explained(kSpec, "\"int8\"", "\"int9\"")).message,
+  EXPECT_EQ(Explained(kSpec, "\"int8\"", "\"int9\"").error().message,
             "FILE: /destination/n/dtype: is 'int9', which is no dtype; try float32 or bfloat16");
 }
 
 TEST(AoaExplain, RunsBackwards) {
-  const auto answer = std::get<AoaAnswer>(Explained(R"({"statements": ["a, b -> c, axis=0"], "reverse": true,
-    "source": {"c": {"shape": [4], "dtype": "float32"}}, "destination": null, "queries": [{"key": "b", "box": [[0, 2]]}]})"));
+  const AoaAnswer answer = *Explained(R"({"statements": ["a, b -> c, axis=0"], "reverse": true,
+    "source": {"c": {"shape": [4], "dtype": "float32"}}, "destination": null, "queries": [{"key": "b", "box": [[0, 2]]}]})");
   EXPECT_THAT(answer.ToJson(), testing::HasSubstr(R"("source_key":"c","source_box":[[2,4]])"));
 }
 

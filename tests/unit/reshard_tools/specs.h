@@ -34,7 +34,7 @@ inline constexpr const char* kRenamed = R"({
 inline const std::vector<std::string> kTranspose = {"s0, s1 -> s, axis=1\ns -> s, dtype='float64'", "s^T -> d",
                                                     "_ -> n"};
 
-inline std::variant<ReshardAnswer, AnswerRefusal> Answer(const std::string& text, ReshardQuestion question = {}) {
+inline Result<ReshardAnswer, AnswerRefusal> Answer(const std::string& text, ReshardQuestion question = {}) {
   auto spec = ReadLayoutSpec(text, SpecSides::kBoth);
   if (!spec.ok()) return SpecRefusal("FILE", spec.status());
   question.spec = std::move(*spec);
@@ -43,17 +43,15 @@ inline std::variant<ReshardAnswer, AnswerRefusal> Answer(const std::string& text
 
 inline ReshardAnswer MustAnswer(const std::string& text, ReshardQuestion question = {}) {
   auto answer = Answer(text, std::move(question));
-  if (const auto* refusal = std::get_if<AnswerRefusal>(&answer)) {
-    ADD_FAILURE() << refusal->message;
-    return {};
-  }
-  return std::get<ReshardAnswer>(std::move(answer));
+  if (answer.ok()) return std::move(answer).value();
+  ADD_FAILURE() << answer.error().message;
+  return {};
 }
 
 inline AnswerRefusal MustRefuse(const std::string& text, ReshardQuestion question = {}) {
   auto answer = Answer(text, std::move(question));
-  if (const auto* refusal = std::get_if<AnswerRefusal>(&answer)) return *refusal;
-  ADD_FAILURE() << "nothing was refused: " << std::get<ReshardAnswer>(answer).ToJson();
+  if (!answer.ok()) return answer.error();
+  ADD_FAILURE() << "nothing was refused: " << answer->ToJson();
   return {};
 }
 
