@@ -168,7 +168,7 @@ class TorchDist final : public Format {
     zip::Layer layer(&file, "common");
     KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
     layer.AddBytes("data.pkl", std::move(pickled));
-    torch::AddSmallRecords(&layer);
+    torch::AddSmallEntries(&layer);
     torch::AddVersion(&layer);
     layer.Finish();
     outline.files.push_back(std::move(file));

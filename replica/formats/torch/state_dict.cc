@@ -313,7 +313,7 @@ Result<std::string> TorchBlobOf(const CatalogObject& object) {
   OutlineFile file;
   zip::Layer layer(&file, "archive");
   layer.AddBytes("data.pkl", writer.Finish());
-  AddSmallRecords(&layer);
+  AddSmallEntries(&layer);
   AddVersion(&layer);
   layer.Finish();
   std::string blob;
@@ -322,7 +322,7 @@ Result<std::string> TorchBlobOf(const CatalogObject& object) {
   return blob;
 }
 
-void AddSmallRecords(zip::Layer* layer) {
+void AddSmallEntries(zip::Layer* layer) {
   layer->AddBytes(".format_version", "1");
   layer->AddBytes(".storage_alignment", "64");
   layer->AddBytes("byteorder", "little");

@@ -18,14 +18,14 @@
 
 namespace kintsugi::formats::torch {
 
-// What torch.save wrote, opened: its records, and what its pickle says. A zip, or the older form (old_archive.h).
+// What torch.save wrote, opened: its entries, and what its pickle says. A zip, or the older form (old_archive.h).
 struct Archive {
   std::string place;
   std::string_view bytes;  // of the archive
   uint64_t base = 0;       // where it begins in its file
-  std::string root;        // before every record's name, with the slash
+  std::string root;        // before every entry's name, with the slash
   std::vector<zip::Entry> entries;
-  bool has_sums = true;  // of its records: the older form has none
+  bool has_sums = true;  // of its entries: the older form has none
   pickle::Tree tree;
 
   const zip::Entry* Find(const std::string& name) const;  // without the root
@@ -65,8 +65,8 @@ Result<std::string> WriteStateDict(const std::vector<Leaf>& leaves);
 Status WriteObject(const CatalogObject& object, pickle::PickleWriter* writer);
 // An object as torch.save would write it.
 Result<std::string> TorchBlobOf(const CatalogObject& object);
-// The records that stand beside data.pkl, in torch's order.
-void AddSmallRecords(zip::Layer* layer);
+// The entries that stand beside data.pkl, in torch's order.
+void AddSmallEntries(zip::Layer* layer);
 void AddVersion(zip::Layer* layer);
 
 }  // namespace kintsugi::formats::torch

@@ -65,7 +65,7 @@ class Torch final : public Format {
     zip::Layer layer(&file, root);
     KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
     layer.AddBytes("data.pkl", std::move(pickled));
-    torch::AddSmallRecords(&layer);
+    torch::AddSmallEntries(&layer);
     for (uint32_t i = 0; i < content.size(); ++i)
       if (owners[i] == i)
         layer.AddTensor("data/" + std::to_string(i), i, layout::WholeBox(content[i].shape),
