@@ -142,13 +142,13 @@ class Writer {
     for (const auto& group : sorted_.groups) partitions.push_back(PartitionOf(group, rank));
     for (size_t g = 0; g < sorted_.groups.size(); ++g) {
       const auto& group = sorted_.groups[g];
-      const auto place = static_cast<int64_t>(g);
+      const auto index = static_cast<int64_t>(g);
       Path master = TextPath({"optimizer_state_dict", "single_partition_of_fp32_groups"});
-      master.push_back({PathPart::Kind::kPlace, "", place});
+      master.push_back({PathPart::Kind::kIndex, "", index});
       AddFlat(std::move(master), std::string(kMaster), group, partitions[g], false, &leaves, &storages);
       for (const auto& [state, number] : sorted_.states.at(group[0])) {
         if (state == kMaster) continue;
-        Path path = StateOfGroup(place, state);
+        Path path = StateOfGroup(index, state);
         if (IsFlat(group[0], state)) {
           AddFlat(std::move(path), state, group, partitions[g], true, &leaves, &storages);
           continue;
@@ -162,7 +162,7 @@ class Writer {
       }
       if (const auto values = sorted_.values.find(group[0]); values != sorted_.values.end())
         for (const auto& [state, object] : values->second)
-          if (state.find(':') == std::string::npos) leaves.push_back(ObjectLeaf(StateOfGroup(place, state), object));
+          if (state.find(':') == std::string::npos) leaves.push_back(ObjectLeaf(StateOfGroup(index, state), object));
     }
     AddRest(partitions, &leaves);
     OutlineFile file;
@@ -213,7 +213,7 @@ class Writer {
     if (!has_groups)
       for (size_t g = 0; g < partitions.size(); ++g) {
         Path path = TextPath({"optimizer_state_dict", "base_optimizer_state", "param_groups"});
-        path.push_back({PathPart::Kind::kPlace, "", static_cast<int64_t>(g)});
+        path.push_back({PathPart::Kind::kIndex, "", static_cast<int64_t>(g)});
         path.push_back({PathPart::Kind::kText, "params", 0});
         leaves->push_back({std::move(path), [g](PickleWriter* writer) {
                              writer->EmptyList();

@@ -144,7 +144,7 @@ class TorchDist final : public Format {
     return catalog;
   }
 
-  StepPlace PlaceOf(uint64_t step) const override {
+  StepNames StepNamesOf(uint64_t step) const override {
     return {IterationFolder(step), std::string(kTracker), std::to_string(step)};
   }
 

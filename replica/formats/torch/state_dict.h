@@ -46,11 +46,11 @@ Status AddValue(Catalog* catalog, const Archive& archive, pickle::NodeId value, 
                 const ReadOptions& options);
 // Where a tensor's elements lie: the first one's byte in the file, and the bytes from there to its storage's end. Its
 // storage's CRC goes to the catalog.
-struct StoredPlace {
+struct StoredRange {
   uint64_t at = 0, bytes = 0;
 };
-Result<StoredPlace> PlaceOf(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
-                            const std::string& key);
+Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+                                  const std::string& key);
 bool IsDense(const StoredTensor& stored);
 
 // What is written at the end of a path.

@@ -33,11 +33,11 @@ class Torch final : public Format {
     return catalog;
   }
 
-  StepPlace PlaceOf(uint64_t step) const override {
-    StepPlace place = Format::PlaceOf(step);
-    place.name += ".pt";
-    place.tracker_text = place.name + "\n";
-    return place;
+  StepNames StepNamesOf(uint64_t step) const override {
+    StepNames names = Format::StepNamesOf(step);
+    names.name += ".pt";
+    names.tracker_text = names.name + "\n";
+    return names;
   }
 
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions&,
