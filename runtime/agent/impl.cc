@@ -9,10 +9,11 @@
 namespace kintsugi {
 
 Agent::Impl::Impl(const AgentOptions& options, std::shared_ptr<LogSink> log)
-    : shared(options, std::move(log),
-             [this](Generation generation, core::AgentMessage message) {
-               half.thread.Call([this, generation, sent = std::move(message)] { half.link.Send(generation, sent); });
-             }),
+    : shared(
+          options, std::move(log),
+          [this](Generation generation, core::AgentMessage message) {
+            half.thread.Call([this, generation, sent = std::move(message)] { half.connection.Send(generation, sent); });
+          }),
       half(shared) {}
 
 Agent::Impl::~Impl() {
@@ -28,12 +29,12 @@ Status Agent::Impl::Start() {
   KINTSUGI_RETURN_IF_ERROR(shared.page.Open(options.page_fd));
   shared.gate.Open(shared.page.words());
   trainer.steps.Open();
-  KINTSUGI_RETURN_IF_ERROR(half.link.Prepare(secret, half.orders));
+  KINTSUGI_RETURN_IF_ERROR(half.connection.Prepare(secret, half.orders));
   half.thread.Start(half.orders);
   half.thread.Call([this] { half.pulse.Beat(); });
   if (options.spare_fd >= 0) KINTSUGI_RETURN_IF_ERROR(TakeRank(*secret));
-  half.thread.Call([this] { half.link.Connect(); });
-  return half.link.AwaitJoined();
+  half.thread.Call([this] { half.connection.Connect(); });
+  return half.connection.AwaitJoined();
 }
 
 // The thread beats already: that is how the launcher sees that this spare is warm. It looks at nothing that changes
