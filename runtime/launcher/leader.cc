@@ -24,7 +24,7 @@ ControllerOptions ControllerOptionsOf(const LeaderOptions& options) {
   controller.port = options.run.port;
   controller.ports = options.run.ports;
   controller.tls = options.run.tls;
-  if (options.run.nodes > 1) controller.limits = LinkLimits(ShapeOf(options.run).local_ranks);
+  if (options.run.nodes > 1) controller.limits = NodeLimits(ShapeOf(options.run).local_ranks);
   return controller;
 }
 
@@ -118,7 +118,7 @@ void Leader::Poll() {
     hosts_->Check(now);
   }
   ending_.Poll(now);
-  record_.OnStanding(AllAtSavePoint(), controller_.core().saves().paused_at().has_value(), now);
+  record_.OnStandstill(AllAtSavePoint(), controller_.core().saves().paused_at().has_value(), now);
   desk_.Poll();
   hosts_->Poll(now);
 }

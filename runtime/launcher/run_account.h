@@ -53,7 +53,7 @@ class RunAccount {
   // The line at warning level; empty: there is nothing to say.
   std::string OnSave(const core::SaveSettled& settled, TimePoint now);
   // As is seen every few milliseconds.
-  void OnStanding(bool at_save_point, bool paused, TimePoint now);
+  void OnStandstill(bool at_save_point, bool paused, TimePoint now);
 
   // What this knows of a sight, and of the result at `now`.
   void LookAt(RunSight* sight) const;
