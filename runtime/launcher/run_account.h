@@ -59,7 +59,7 @@ class RunAccount {
   void LookAt(RunSight* sight) const;
   void Fill(RunResult* result, TimePoint now) const;
   RunResult SoFar() const;
-  // The whole of it, but for what others know. Nothing else is asked of the record afterwards.
+  // The whole of it, but for what others know. Nothing else is asked of it afterwards.
   RunResult Take(TimePoint now);
 
  private:
