@@ -1,11 +1,11 @@
-// SnapshotSlots: two places for the in-memory snapshots of one owner, and which step each of them holds.
+// SnapshotSlots: two slots for the in-memory snapshots of one owner, and which step each of them holds.
 //
-// A snapshot that is being made goes into the place that does not hold the step to keep: the newest snapshot that
+// A snapshot that is being made goes into the slot that does not hold the step to keep: the newest snapshot that
 // counts is never overwritten by the one that follows it. Only what was finished is ever found. The bytes lie with
 // its user (replica/snapshot in a run, the simulator's ranks in a virtual one).
 // Threads: none; its user locks.
 // Errors: none.
-// Invariants: no two places hold one step; a place in the making holds none.
+// Invariants: no two slots hold one step; a slot in the making holds none.
 #pragma once
 
 #include <array>
@@ -18,26 +18,26 @@ namespace kintsugi {
 
 class KINTSUGI_EXPORT SnapshotSlots {
  public:
-  static constexpr int kPlaces = 2;
+  static constexpr int kSlots = 2;
 
-  // The place for a snapshot of `step`, empty from now on and not the one that holds `keep` (0: nothing is kept). What
+  // The slot for a snapshot of `step`, empty from now on and not the one that holds `keep` (0: nothing is kept). What
   // was in the making is given up. REQUIRES: step is not 0 and not `keep`.
   int Begin(Step step, Step keep);
   // What is in the making is whole.
   void Finish();
-  // What is in the making is given up: its place stays empty.
+  // What is in the making is given up: its slot stays empty.
   void Abandon() { making_.reset(); }
-  // The place that holds all of `step`.
+  // The slot that holds all of `step`.
   std::optional<int> Find(Step step) const;
-  // The place in the making, where there is one.
+  // The slot in the making, where there is one.
   std::optional<int> making() const;
 
  private:
   struct Making {
-    int place = 0;
+    int slot = 0;
     Step step;
   };
-  std::array<Step, kPlaces> whole_{};  // 0: empty
+  std::array<Step, kSlots> whole_{};  // 0: empty
   std::optional<Making> making_;
 };
 

@@ -31,9 +31,9 @@
 
 namespace kintsugi::formats {
 
-// A step from a container to what it holds: a dictionary's key, text or number, or a place in a list.
+// The way from a container to what it holds: a key of a dictionary, text or number, or an index into a list.
 struct PathPart {
-  enum class Kind : uint8_t { kText, kNumber, kPlace };
+  enum class Kind : uint8_t { kText, kNumber, kIndex };
   Kind kind = Kind::kText;
   std::string text;
   int64_t number = 0;

@@ -41,14 +41,14 @@ void KeepTies(const Catalog& source, const aoa::Engine& engine, Content* content
 }
 
 // Adds the source's side files to what is written; returns their names there.
-std::vector<std::string> AddSideFiles(const Catalog& source, const Format& to, const StepPlace& place, Outline* outline,
+std::vector<std::string> AddSideFiles(const Catalog& source, const Format& to, const StepNames& step, Outline* outline,
                                       std::vector<std::string>* left_out) {
   std::set<std::string> taken;
   std::string folder;
   for (const auto* files : {&outline->files, &outline->marks})
     for (const OutlineFile& file : *files) {
       taken.insert(file.name);
-      if (file.name.starts_with(place.name + "/")) folder = place.name + "/";
+      if (file.name.starts_with(step.name + "/")) folder = step.name + "/";
     }
   std::vector<std::string> names;
   for (const CatalogSideFile& side : source.side_files()) {
@@ -148,12 +148,12 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
   if (widened) KINTSUGI_RETURN_IF_ERROR(widened->Finish(/*whole=*/false));
   LayOptions lay = options.lay;
   lay.step = options.step.value_or(source.step().value_or(0));
-  const StepPlace place = to->PlaceOf(lay.step);
-  converted.path = options.into_root ? checkpoint::Join(destination, place.name) : destination;
+  const StepNames names = to->StepNamesOf(lay.step);
+  converted.path = options.into_root ? checkpoint::Join(destination, names.name) : destination;
   KINTSUGI_ASSIGN_OR_RETURN(Outline outline, to->Lay(content, objects, lay, converted.path));
-  if (options.into_root) outline = OfOneStep(std::move(outline), place);
+  if (options.into_root) outline = OfOneStep(std::move(outline), names);
   Sidecar about{std::string(to->name()), lay.step, {}, {}, {}};
-  if (options.side_files) about.side_files = AddSideFiles(source, *to, place, &outline, &converted.left_out);
+  if (options.side_files) about.side_files = AddSideFiles(source, *to, names, &outline, &converted.left_out);
   WriteOptions write = options.write;
   write.sidecar = write.sidecar && to->name() != "native";
   KINTSUGI_ASSIGN_OR_RETURN(converted.written,

@@ -23,7 +23,7 @@ struct ConvertOptions {
   ReadOptions read;
   LayOptions lay;
   std::optional<uint64_t> step;  // else the source's
-  // `destination` is a folder of checkpoints of this format: the step's own place in it is written (Format::PlaceOf).
+  // `destination` is a folder of checkpoints of this format: the step's own one in it is written (Format::StepNamesOf).
   bool into_root = false;
   bool side_files = true;  // configuration, tokenizer and the like go along, where the format has a folder for them
   WriteOptions write;

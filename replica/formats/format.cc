@@ -15,14 +15,14 @@ Result<Outline> Format::Lay(const Content&, const std::vector<CatalogObject>&, c
   return Status(StatusCode::kInvalidArgument, "the format '" + std::string(name()) + "' is read, not written");
 }
 
-StepPlace Format::PlaceOf(uint64_t step) const {
+StepNames Format::StepNamesOf(uint64_t step) const {
   const std::string name = "step-" + std::to_string(step);
   return {name, std::string(checkpoint::kLatestName), name + "\n"};
 }
 
-Outline OfOneStep(Outline outline, const StepPlace& place) {
-  const std::string folder = place.name + "/";
-  std::erase_if(outline.marks, [&](const OutlineFile& mark) { return mark.name == place.tracker; });
+Outline OfOneStep(Outline outline, const StepNames& names) {
+  const std::string folder = names.name + "/";
+  std::erase_if(outline.marks, [&](const OutlineFile& mark) { return mark.name == names.tracker; });
   for (auto* files : {&outline.files, &outline.marks})
     for (OutlineFile& file : *files)
       if (file.name.starts_with(folder)) file.name.erase(0, folder.size());
@@ -175,12 +175,12 @@ std::vector<layout::Box> CutsOf(const CatalogTensor& tensor, const LayOptions& o
     }
   const bool is_cut = axis >= 0 && axis < whole.axes && options.shards > 1 && !IsEmpty(whole);
   const int64_t length = is_cut ? whole.length(axis) : 0;
-  const int64_t step = is_cut ? (length + options.shards - 1) / options.shards : 0;
+  const int64_t chunk = is_cut ? (length + options.shards - 1) / options.shards : 0;
   for (int shard = 0; shard < options.shards; ++shard) {
     layout::Box& box = boxes[static_cast<size_t>(shard)];
     if (is_cut) {
-      box.lo[axis] = std::min(length, shard * step);
-      box.hi[axis] = std::min(length, (shard + 1) * step);
+      box.lo[axis] = std::min(length, shard * chunk);
+      box.hi[axis] = std::min(length, (shard + 1) * chunk);
     } else if (shard > 0) {
       boxes.resize(1);
       break;

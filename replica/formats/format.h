@@ -50,8 +50,8 @@ struct LayOptions {
   int zero_stage = 2;  // of DeepSpeed
 };
 
-// Where the checkpoint of a step lies in a folder that holds several of one format, as its readers look for it.
-struct StepPlace {
+// What the checkpoint of a step is called in a folder that holds several of one format, as its readers look for it.
+struct StepNames {
   std::string name;          // of the folder or file
   std::string tracker;       // the file that says which one is the newest, ...
   std::string tracker_text;  // ... and what it then says
@@ -72,14 +72,14 @@ class KINTSUGI_EXPORT Format {
   // What the format keeps of the content beside the content itself: Lay gets it, too, as aliases of another type.
   virtual std::vector<TypedCopy> CopiesOf(const Content&) const { return {}; }
   // Unless a format says otherwise: step-N, and `latest`, which names it.
-  virtual StepPlace PlaceOf(uint64_t step) const;
+  virtual StepNames StepNamesOf(uint64_t step) const;
   // What a side file is called in a checkpoint's folder.
   virtual std::string SideFileName(const std::string& name) const { return name; }
 };
 
-// What is written for one step alone, into PlaceOf's folder: the outline of a format that lays out a whole root loses
-// that folder's name in front, and its tracker.
-KINTSUGI_EXPORT Outline OfOneStep(Outline outline, const StepPlace& place);
+// What is written for one step alone, into the folder of that name: the outline of a format that lays out a whole root
+// loses that name in front, and its tracker.
+KINTSUGI_EXPORT Outline OfOneStep(Outline outline, const StepNames& names);
 
 KINTSUGI_EXPORT std::span<const Format* const> AllFormats();
 // kInvalidArgument lists the names that there are.

@@ -15,7 +15,7 @@ constexpr std::string_view kRemoved = ".unfinished-removed";
 // One Hugging Face file for each writer, but none so small that there are hundreds.
 constexpr uint64_t kFileBytesMin = uint64_t{256} << 20;
 
-// The step whose place in a root has this name.
+// The step whose checkpoint has this name in a root.
 std::optional<uint64_t> StepOf(const Format& format, const std::string& name) {
   const size_t end = name.find_last_of("0123456789");
   if (end == std::string::npos) return std::nullopt;
@@ -23,14 +23,14 @@ std::optional<uint64_t> StepOf(const Format& format, const std::string& name) {
   while (begin > 0 && name[begin - 1] >= '0' && name[begin - 1] <= '9') --begin;
   if (end - begin > 17) return std::nullopt;
   const uint64_t step = std::stoull(name.substr(begin, end - begin + 1));
-  if (format.PlaceOf(step).name == name) return step;
+  if (format.StepNamesOf(step).name == name) return step;
   return std::nullopt;
 }
 
-Status MoveTracker(const std::string& root, const StepPlace& place, FileSystem& files) {
-  const std::string aside = Join(root, place.tracker + ".tmp");
-  KINTSUGI_RETURN_IF_ERROR(checkpoint::WriteSmallFile(files, aside, place.tracker_text));
-  KINTSUGI_RETURN_IF_ERROR(files.Rename(aside, Join(root, place.tracker)));
+Status MoveTracker(const std::string& root, const StepNames& names, FileSystem& files) {
+  const std::string aside = Join(root, names.tracker + ".tmp");
+  KINTSUGI_RETURN_IF_ERROR(checkpoint::WriteSmallFile(files, aside, names.tracker_text));
+  KINTSUGI_RETURN_IF_ERROR(files.Rename(aside, Join(root, names.tracker)));
   return files.SyncFolder(root);
 }
 
@@ -57,7 +57,7 @@ void Rotate(const std::string& root, const Format& format, uint64_t step, int ke
   }
   std::sort(steps.rbegin(), steps.rend());
   for (size_t i = static_cast<size_t>(std::max(keep, 1)); i < steps.size(); ++i)
-    if (const Status removed = RemoveOld(root, format.PlaceOf(steps[i]).name, files); !removed.ok())
+    if (const Status removed = RemoveOld(root, format.StepNamesOf(steps[i]).name, files); !removed.ok())
       warnings->push_back(removed.message());
 }
 
@@ -81,7 +81,7 @@ Result<SavedAs> SaveAs(const std::string& source, const std::string& root, const
   KINTSUGI_ASSIGN_OR_RETURN(Converted converted, ConvertCatalog(catalog, root, convert, files));
   SavedAs saved{std::move(converted.path), converted.written, std::move(converted.left_out)};
   if (!options.moves_tracker) return saved;
-  KINTSUGI_RETURN_IF_ERROR(MoveTracker(root, format->PlaceOf(converted.step), files));
+  KINTSUGI_RETURN_IF_ERROR(MoveTracker(root, format->StepNamesOf(converted.step), files));
   Rotate(root, *format, converted.step, options.keep, files, &saved.warnings);
   return saved;
 }

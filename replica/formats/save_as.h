@@ -1,7 +1,7 @@
 // SaveAs: a native checkpoint that is whole is written once more in another format, below a folder of checkpoints of
 // that format, where its own readers look for it.
 //
-//   ROOT/checkpoint-12/                        what Format::PlaceOf says, with our sidecar in it
+//   ROOT/checkpoint-12/                        what Format::StepNamesOf says, with our sidecar in it
 //   ROOT/checkpoint-12.unfinished-PID/         being written
 //   ROOT/latest                                moved last
 //

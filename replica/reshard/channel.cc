@@ -31,7 +31,7 @@ const uint8_t* MoveOutbox::RunOf(const Message& message) const {
   if (piece == nullptr) return nullptr;
   const BoundMove move = plan_.Resolve(piece->entry);
   const uint8_t* run = ContiguousSource(move);
-  return run ? run + piece->part.start * move.element_bytes : nullptr;
+  return run ? run + piece->range.start * move.element_bytes : nullptr;
 }
 
 bool MoveOutbox::is_staged() const {
@@ -51,7 +51,7 @@ Status MoveOutbox::Pack() {
       if (filled.buffer == nullptr) return Status::Ok();
       uint8_t* at = filled.buffer;
       for (const auto& piece : filled.message.pieces) {
-        PackPart(plan_.Resolve(piece.entry), piece.part, at);
+        PackElements(plan_.Resolve(piece.entry), piece.range, at);
         at += piece.bytes;
       }
     }
@@ -109,7 +109,7 @@ uint8_t* MoveInbox::RunOf(const Message& message) const {
   if (piece == nullptr) return nullptr;
   const BoundMove move = plan_.Resolve(piece->entry);
   uint8_t* run = ContiguousTarget(move);
-  return run ? run + piece->part.start * move.element_bytes : nullptr;
+  return run ? run + piece->range.start * move.element_bytes : nullptr;
 }
 
 bool MoveInbox::is_staged() const {
@@ -158,7 +158,7 @@ Status MoveInbox::Unpack() {
   while (handover_.Get(&filled)) {
     const uint8_t* at = filled.buffer;
     for (const auto& piece : filled.message.pieces) {
-      UnpackPart(plan_.Resolve(piece.entry), piece.part, at);
+      UnpackElements(plan_.Resolve(piece.entry), piece.range, at);
       at += piece.bytes;
     }
     counters_.received += filled.message.size_bytes;

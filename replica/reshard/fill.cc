@@ -6,7 +6,7 @@
 #include "replica/plan/plan_check.h"
 #include "replica/reshard/affine_parts.h"
 #include "replica/reshard/check_binding.h"
-#include "replica/reshard/copy_part.h"
+#include "replica/reshard/copy_elements.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi::reshard {

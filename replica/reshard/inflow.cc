@@ -7,7 +7,7 @@
 #include "replica/layout/flat_range.h"
 #include "replica/plan/plan_check.h"
 #include "replica/reshard/check_binding.h"
-#include "replica/reshard/copy_part.h"
+#include "replica/reshard/copy_elements.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi::reshard {

@@ -21,9 +21,9 @@ bool MessageCursor::Next(Message* message) {
     if (!message->pieces.empty() && (!is_small || message->size_bytes + bytes > message_bytes_)) return true;
     Message::Piece piece{entries_[next_], {done_, 0}};
     const int64_t room = move.is_object() ? move.elements : message_bytes_ / move.element_bytes;
-    piece.part.stop = std::min(move.elements, done_ + room);
-    piece.bytes = (piece.part.stop - piece.part.start) * move.element_bytes;
-    done_ = piece.part.stop < move.elements ? piece.part.stop : 0;
+    piece.range.stop = std::min(move.elements, done_ + room);
+    piece.bytes = (piece.range.stop - piece.range.start) * move.element_bytes;
+    done_ = piece.range.stop < move.elements ? piece.range.stop : 0;
     if (done_ == 0) ++next_;
     message->is_object = move.is_object();
     message->size_bytes += piece.bytes;

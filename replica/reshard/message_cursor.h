@@ -7,7 +7,7 @@
 // Threads: one.
 #pragma once
 
-#include "replica/reshard/copy_part.h"
+#include "replica/reshard/copy_elements.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi::reshard {
@@ -21,7 +21,7 @@ inline constexpr size_t kPiecesMax = 1024;
 struct Message {
   struct Piece {
     BoundPlan::Entry entry;
-    Part part;
+    ElementRange range;
     int64_t bytes = 0;
   };
   std::vector<Piece> pieces;

@@ -34,7 +34,7 @@ std::vector<TensorSum> SumGatherer::Sums() const {
     whole.local_shape = tensor.shape;
     if (!tensor.is_known || tensor.elements != whole.ElementCount()) continue;
     TensorSum sum{key, tensor.dtype, tensor.shape, 0};
-    for (const auto& [place, value] : tensor.sum_of) sum.sum += value;
+    for (const auto& [region, value] : tensor.sum_of) sum.sum += value;
     // The key with every character escaped, the names of the fields, digits.
     text_bytes += 2 * key.size() + 96 + 20 * tensor.shape.size();
     if (text_bytes > kTensorSumsBytesMax) return {};

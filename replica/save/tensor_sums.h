@@ -32,21 +32,21 @@ struct TensorSum {
 // Shards of a checkpoint, put together by tensor.
 class KINTSUGI_EXPORT SumGatherer {
  public:
-  // `sum`: nothing where it is not known. Of copies, shards of one place, one counts.
+  // `sum`: nothing where it is not known. Of copies, shards of one region, one counts.
   void Add(const ShardedTensor& shard, std::optional<uint64_t> sum);
   // Ascending by key; without tensors of which a shard's sum is not known, that are not there once and whole (copies
   // that are cut in different ways hold elements twice), or of which two copies differ. Nothing where they are too
   // many.
   std::vector<TensorSum> Sums() const;
-  // Whether shards of one place have come with sums that differ.
+  // Whether shards of one region have come with sums that differ.
   bool HasUnlikeCopies() const { return has_unlike_copies_; }
 
  private:
-  using Place = std::tuple<Shape, Shape, int64_t, int64_t>;  // offset, shape, flat range
+  using Region = std::tuple<Shape, Shape, int64_t, int64_t>;  // offset, shape, flat range
   struct Tensor {
     DType dtype = DType::kFloat32;
     Shape shape;
-    std::map<Place, uint64_t> sum_of;
+    std::map<Region, uint64_t> sum_of;
     int64_t elements = 0;
     bool is_known = true;
   };

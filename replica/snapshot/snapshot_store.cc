@@ -61,12 +61,12 @@ std::optional<std::map<int, uint64_t>> Snapshot::Digests(const std::atomic<bool>
 Result<std::shared_ptr<Snapshot>> SnapshotStore::Begin(Rank owner, Step step, Step keep,
                                                        const std::vector<SnapshotTensor>& tensors) {
   std::shared_ptr<Snapshot> snapshot;
-  size_t place = 0;
+  size_t slot = 0;
   {
     const MutexLock lock(mutex_);
     Owner& of = owners_[owner];
-    place = static_cast<size_t>(of.slots.Begin(step, keep));
-    snapshot = std::exchange(of.places[place], nullptr);
+    slot = static_cast<size_t>(of.slots.Begin(step, keep));
+    snapshot = std::exchange(of.in_slot[slot], nullptr);
   }
   // Somebody may still read it, or it held other tensors.
   if (!snapshot || snapshot.use_count() > 1 || snapshot->tensors != tensors) {
@@ -77,7 +77,7 @@ Result<std::shared_ptr<Snapshot>> SnapshotStore::Begin(Rank owner, Step step, St
   snapshot->objects.clear();
   snapshot->digests.clear();
   const MutexLock lock(mutex_);
-  owners_[owner].places[place] = snapshot;
+  owners_[owner].in_slot[slot] = snapshot;
   return snapshot;
 }
 
@@ -95,8 +95,8 @@ std::shared_ptr<const Snapshot> SnapshotStore::Find(Rank owner, Step step) const
   const MutexLock lock(mutex_);
   const auto of = owners_.find(owner);
   if (of == owners_.end()) return nullptr;
-  const auto place = of->second.slots.Find(step);
-  return place ? of->second.places[static_cast<size_t>(*place)] : nullptr;
+  const auto slot = of->second.slots.Find(step);
+  return slot ? of->second.in_slot[static_cast<size_t>(*slot)] : nullptr;
 }
 
 void SnapshotStore::KeepOnly(const std::vector<Rank>& owners, Step keep) {

@@ -1,6 +1,6 @@
 // SnapshotStore: the memory of the in-memory snapshots that this process holds, its own and those it keeps for others.
 //
-// Two places per owner, by the rules of SnapshotSlots. Memory is allocated once per place and used again; it is shared
+// Two slots per owner, by the rules of SnapshotSlots. Memory is allocated once per slot and used again; it is shared
 // memory, so that a peer of this host copies straight out of it.
 // Threads: any; one mutex. What Begin gave is written by the caller alone until Finish or Abandon; what Find gave is
 // constant for as long as it is held.
@@ -52,7 +52,7 @@ class SnapshotStore {
   // Memory is pinned for the registry's device where it has one.
   explicit SnapshotStore(const StateRegistry& registry) : registry_(registry) {}
 
-  // A place for a snapshot that is about to be made, its memory mapped and touched.
+  // A slot for a snapshot that is about to be made, its memory mapped and touched.
   Result<std::shared_ptr<Snapshot>> Begin(Rank owner, Step step, Step keep, const std::vector<SnapshotTensor>& tensors);
   // It is whole. REQUIRES: no other one of this owner was begun since.
   void Finish(Rank owner);
@@ -65,7 +65,7 @@ class SnapshotStore {
  private:
   struct Owner {
     SnapshotSlots slots;
-    std::array<std::shared_ptr<Snapshot>, SnapshotSlots::kPlaces> places;
+    std::array<std::shared_ptr<Snapshot>, SnapshotSlots::kSlots> in_slot;
   };
   const StateRegistry& registry_;
   mutable Mutex mutex_;

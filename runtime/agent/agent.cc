@@ -87,7 +87,7 @@ Result<GuardTask> Agent::NextTask(TimePoint until) { return impl_->trainer.guard
 Status Agent::FinishTask(const Status& outcome) { return impl_->trainer.tasks.Finish(outcome); }
 Status Agent::CarryOutTask() { return impl_->trainer.tasks.CarryOut(); }
 Status Agent::LeaveLoop(const Status& why, bool threw) { return impl_->trainer.guard.LeaveLoop(why, threw); }
-bool Agent::at_save_point() const { return impl_->trainer.place.at() == TrainerAt::kAtSavePoint; }
+bool Agent::at_save_point() const { return impl_->trainer.position.at() == TrainerAt::kAtSavePoint; }
 std::unique_ptr<Store> Agent::OpenStore(Generation generation) {
   return impl_->shared.store.Of(generation == Generation() ? impl_->shared.self.generation : generation);
 }

@@ -4,7 +4,7 @@
 // Threads: the agent's; Prepare comes before it is told to Connect, AwaitJoined and EndJoin are for any.
 // Ownership: the client and its connection.
 // Errors: AwaitJoined: as Agent::Join says. What ends the run later goes to ConnectionEnds.
-// Invariants: a rank joins once; from then on the link says which life of it speaks.
+// Invariants: a rank joins once; from then on the connection says which life of it speaks.
 #pragma once
 
 #include <memory>
@@ -47,7 +47,7 @@ class ControllerConnection {
   void Send(Generation generation, const core::AgentMessage& message);
   // What the trainer has reported, where no launcher reads it from the page.
   void ForwardReports();
-  // Nobody else sees this process beat: the link has to say so.
+  // Nobody else sees this process beat: the connection has to say so.
   bool speaks_alone() const { return reports_.has_value(); }
   void Stop();
 

@@ -15,7 +15,7 @@ Status FaultReports::MemoryError(const std::vector<std::string>& keys, const std
   if (!registered_.begun())
     return {StatusCode::kFailedPrecondition, "a memory error was reported before Agent::Run: " + text};
   for (const std::string& key : keys)
-    if (!places_.Holds(key))
+    if (!addresses_.Holds(key))
       return {StatusCode::kInvalidArgument, "memory error in tensor '" + key + "', which is not registered: " + text};
   // An update that the device has finished is no longer under way: the lock that follows at once must not find it torn.
   if (pass_.IsItsThread()) commits_.NoteSettled();
@@ -34,7 +34,7 @@ Status FaultReports::MemoryError(const std::vector<std::string>& keys, const std
 }
 
 Status FaultReports::Damage(const std::vector<device::AddressRange>& damaged, const std::string& text, ErrorTime when) {
-  const Result<std::vector<std::string>> renewed = places_.Renew(damaged);
+  const Result<std::vector<std::string>> renewed = addresses_.Renew(damaged);
   if (!renewed.ok()) return MemoryError({}, text + "; " + renewed.status().message(), when);
   return MemoryError(*renewed, text, when);
 }

@@ -17,7 +17,7 @@
 #include "runtime/agent/device_commits.h"
 #include "runtime/agent/loop_pass.h"
 #include "runtime/agent/orders.h"
-#include "runtime/agent/tensor_places.h"
+#include "runtime/agent/tensor_addresses.h"
 #include "runtime/base/log.h"
 
 namespace kintsugi {
@@ -25,7 +25,7 @@ namespace kintsugi {
 class FaultReports {
  public:
   FaultReports(const Membership& self, const Registration& registered, RankPage& page, Gate& gate, const LoopPass& pass,
-               DeviceCommits& commits, TensorPlaces& places, AgentThread& thread, Orders& orders,
+               DeviceCommits& commits, TensorAddresses& addresses, AgentThread& thread, Orders& orders,
                std::shared_ptr<LogSink> log)
       : self_(self),
         registered_(registered),
@@ -33,7 +33,7 @@ class FaultReports {
         gate_(gate),
         pass_(pass),
         commits_(commits),
-        places_(places),
+        addresses_(addresses),
         thread_(thread),
         orders_(orders),
         log_(std::move(log)) {}
@@ -60,7 +60,7 @@ class FaultReports {
   Gate& gate_;
   const LoopPass& pass_;
   DeviceCommits& commits_;
-  TensorPlaces& places_;
+  TensorAddresses& addresses_;
   AgentThread& thread_;
   Orders& orders_;
   const std::shared_ptr<LogSink> log_;

@@ -8,22 +8,23 @@ namespace kintsugi {
 
 Status Guard::Begin(bool pulled) {
   KINTSUGI_RETURN_IF_ERROR(registered_.CheckState());
-  KINTSUGI_CHECK(place_.at() == TrainerAt::kOutside, "the guard begins once");
+  KINTSUGI_CHECK(position_.at() == TrainerAt::kOutside, "the guard begins once");
   pulled_ = pulled;
   registered_.Seal();
   offer_.Begin();
   for (const std::string& injection : self_.join.injections) armed_.Arm(injection, self_.options.rank);
   stop_.Open();
   registered_.Begin();
-  place_.Go(TrainerAt::kParked);
+  position_.Go(TrainerAt::kParked);
   relocations_.TellReady();
   parking_.Park(core::TrainerParked::Outcome::kReady);
   return Status::Ok();
 }
 
 Result<GuardTask> Guard::NextTask(TimePoint until) {
-  if (place_.at() != TrainerAt::kParked && place_.at() != TrainerAt::kAtSavePoint) return place_.Misplaced("NextTask");
-  const bool parked = place_.at() == TrainerAt::kParked;
+  if (position_.at() != TrainerAt::kParked && position_.at() != TrainerAt::kAtSavePoint)
+    return position_.Misplaced("NextTask");
+  const bool parked = position_.at() == TrainerAt::kParked;
   // A release taken at a save point came out of the loop by way of kUnwind.
   if (parked && std::exchange(released_at_save_point_, false)) return EnterLoop();
   for (;;) {
@@ -44,45 +45,46 @@ Result<GuardTask> Guard::NextTask(TimePoint until) {
         return Unwind(taken.release.step);
       case Inbox::Taken::Kind::kContinue:
         if (parked) break;
-        place_.Go(TrainerAt::kInLoop);
+        position_.Go(TrainerAt::kInLoop);
         return GuardTask{TaskKind::kContinue, Step(gate_.Word().step), nullptr, {}};
     }
   }
 }
 
 GuardTask Guard::EnterLoop() {
-  KINTSUGI_CHECK(place_.at() == TrainerAt::kParked, "the loop is entered from where it was left");
+  KINTSUGI_CHECK(position_.at() == TrainerAt::kParked, "the loop is entered from where it was left");
   pass_.Begin();
   reports_.BeginPass();
   activities_.Clear();
-  place_.Go(TrainerAt::kInLoop);
+  position_.Go(TrainerAt::kInLoop);
   return {TaskKind::kLoop, pass_.released_at(), nullptr, {}};
 }
 
 GuardTask Guard::Unwind(Step step) {
-  KINTSUGI_CHECK(place_.at() == TrainerAt::kAtSavePoint, "a loop is unwound from a save point");
-  place_.Go(TrainerAt::kInLoop);
+  KINTSUGI_CHECK(position_.at() == TrainerAt::kAtSavePoint, "a loop is unwound from a save point");
+  position_.Go(TrainerAt::kInLoop);
   return {TaskKind::kUnwind, step, nullptr, {}};
 }
 
 GuardTask Guard::End(const Inbox::RunEnd& end) {
-  place_.Go(TrainerAt::kEnded);
+  position_.Go(TrainerAt::kEnded);
   exit_code_ = end.exit_code;
   if (pulled_) CloseToTrainer();  // in Run it is Leave's, which calls the exit handler after it
   return {TaskKind::kEnded, Step(gate_.Word().step), nullptr, end.text};
 }
 
 Status Guard::LeaveLoop(const Status& status, bool threw) {
-  if (place_.at() != TrainerAt::kInLoop && place_.at() != TrainerAt::kAtSavePoint) return place_.Misplaced("LeaveLoop");
-  place_.Go(TrainerAt::kParked);
+  if (position_.at() != TrainerAt::kInLoop && position_.at() != TrainerAt::kAtSavePoint)
+    return position_.Misplaced("LeaveLoop");
+  position_.Go(TrainerAt::kParked);
   if (!inbox_.ending() && !released_at_save_point_) parking_.LeaveLoop(status, threw);
   return Status::Ok();
 }
 
 Status Guard::AtSavePoint() {
-  place_.Go(TrainerAt::kAtSavePoint);
+  position_.Go(TrainerAt::kAtSavePoint);
   if (pulled_) return Interrupted("save point");  // at_save_point() tells it from an incident
-  while (place_.at() == TrainerAt::kAtSavePoint) {
+  while (position_.at() == TrainerAt::kAtSavePoint) {
     KINTSUGI_ASSIGN_OR_RETURN(const GuardTask task, NextTask(TimePoint::Max()));
     if (task.kind == TaskKind::kContinue) return Status::Ok();
     if (task.kind == TaskKind::kUnwind) break;
@@ -141,7 +143,7 @@ void Guard::CallExit() {
 
 // Returns when no handler runs, none will, and nothing reads registered memory.
 void Guard::CloseToTrainer() {
-  KINTSUGI_CHECK(place_.at() == TrainerAt::kEnded, "the trainer is left alone once its run has ended");
+  KINTSUGI_CHECK(position_.at() == TrainerAt::kEnded, "the trainer is left alone once its run has ended");
   stop_.Close();
   if (registered_.snapshots()) registered_.snapshots()->Stop();  // a copy under way reads registered memory
 }

@@ -20,7 +20,7 @@ namespace kintsugi {
 class Guard {
  public:
   Guard(const Membership& self, Registration& registered, const Gate& gate, Inbox& inbox, ArmedFaults& armed,
-        StopWatch& stop, LoopPass& pass, Activities& activities, TrainerPlace& place, StateOffer& offer,
+        StopWatch& stop, LoopPass& pass, Activities& activities, TrainerPosition& position, StateOffer& offer,
         Relocations& relocations, FaultReports& reports, Tasks& tasks, Parking& parking, std::shared_ptr<LogSink> log)
       : self_(self),
         registered_(registered),
@@ -30,7 +30,7 @@ class Guard {
         stop_(stop),
         pass_(pass),
         activities_(activities),
-        place_(place),
+        position_(position),
         offer_(offer),
         relocations_(relocations),
         reports_(reports),
@@ -64,7 +64,7 @@ class Guard {
   StopWatch& stop_;
   LoopPass& pass_;
   Activities& activities_;
-  TrainerPlace& place_;
+  TrainerPosition& position_;
   StateOffer& offer_;
   Relocations& relocations_;
   FaultReports& reports_;

@@ -9,10 +9,11 @@
 namespace kintsugi {
 
 Agent::Impl::Impl(const AgentOptions& options, std::shared_ptr<LogSink> log)
-    : shared(options, std::move(log),
-             [this](Generation generation, core::AgentMessage message) {
-               half.thread.Call([this, generation, sent = std::move(message)] { half.link.Send(generation, sent); });
-             }),
+    : shared(
+          options, std::move(log),
+          [this](Generation generation, core::AgentMessage message) {
+            half.thread.Call([this, generation, sent = std::move(message)] { half.connection.Send(generation, sent); });
+          }),
       half(shared) {}
 
 Agent::Impl::~Impl() {
@@ -28,22 +29,22 @@ Status Agent::Impl::Start() {
   KINTSUGI_RETURN_IF_ERROR(shared.page.Open(options.page_fd));
   shared.gate.Open(shared.page.words());
   trainer.steps.Open();
-  KINTSUGI_RETURN_IF_ERROR(half.link.Prepare(secret, half.orders));
+  KINTSUGI_RETURN_IF_ERROR(half.connection.Prepare(secret, half.orders));
   half.thread.Start(half.orders);
   half.thread.Call([this] { half.pulse.Beat(); });
-  if (options.spare_fd >= 0) KINTSUGI_RETURN_IF_ERROR(TakePlace(*secret));
-  half.thread.Call([this] { half.link.Connect(); });
-  return half.link.AwaitJoined();
+  if (options.spare_fd >= 0) KINTSUGI_RETURN_IF_ERROR(TakeRank(*secret));
+  half.thread.Call([this] { half.connection.Connect(); });
+  return half.connection.AwaitJoined();
 }
 
 // The thread beats already: that is how the launcher sees that this spare is warm. It looks at nothing that changes
 // here before it is told to connect.
-Status Agent::Impl::TakePlace(const net::Secret& secret) {
+Status Agent::Impl::TakeRank(const net::Secret& secret) {
   (void)secret.Sign("");  // libcrypto sets itself up at its first use: some milliseconds
   AgentOptions& options = shared.self.options;
-  KINTSUGI_ASSIGN_OR_RETURN(const RankPlace place, AwaitRankPlace(options.spare_fd));
-  options.rank = place.rank;
-  options.incarnation = place.incarnation;
+  KINTSUGI_ASSIGN_OR_RETURN(const RankIncarnation who, AwaitRank(options.spare_fd));
+  options.rank = who.rank;
+  options.incarnation = who.incarnation;
   close(std::exchange(options.spare_fd, -1));
   return options.Validate();
 }

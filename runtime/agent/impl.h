@@ -21,7 +21,7 @@ class Agent::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // Connects and joins; a spare waits for its place first.
+  // Connects and joins; a spare waits first until it is told its rank.
   Status Start();
 
   SharedParts shared;
@@ -29,7 +29,7 @@ class Agent::Impl {
   TrainerHalf trainer{shared, half};
 
  private:
-  Status TakePlace(const net::Secret& secret);
+  Status TakeRank(const net::Secret& secret);
 };
 
 }  // namespace kintsugi

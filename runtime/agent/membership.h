@@ -12,7 +12,7 @@
 namespace kintsugi {
 
 struct Membership {
-  AgentOptions options;  // of a spare, rank and incarnation come with its place
+  AgentOptions options;  // a spare is told its rank and incarnation later
   core::JoinReply join;
   Generation generation;  // that it joined in
 };

@@ -7,7 +7,7 @@ namespace kintsugi {
 
 void Orders::Act(const core::AgentAction& action) {
   std::visit(Overloaded{
-                 [&](const core::SendMessage& a) { link_.Send(a.generation, a.message); },
+                 [&](const core::SendMessage& a) { connection_.Send(a.generation, a.message); },
                  [&](const core::LockGate&) { LockGate(); },
                  [&](const core::Interrupt& a) { Interrupt(a.verdict); },
                  [&](const core::RunOnTrainer& a) { inbox_.PutOrder(a); },
@@ -61,9 +61,9 @@ void Orders::StorePause(Step step) {
 
 void Orders::End(const Inbox::RunEnd& end) {
   if (!inbox_.BeginEnd()) return;
-  link_.ForwardReports();
+  connection_.ForwardReports();
   const std::shared_ptr<CancelToken> cancel = inbox_.PutEnd(end);
-  link_.EndJoin({StatusCode::kEnded, end.text});
+  connection_.EndJoin({StatusCode::kEnded, end.text});
   store_.End();
   if (cancel) cancel->Cancel();
   snapshots_.Abort();

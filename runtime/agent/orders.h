@@ -24,7 +24,7 @@ namespace kintsugi {
 class Orders final : public Actor, public ConnectionEnds {
  public:
   Orders(const Membership& self, const RankPage& page, Gate& gate, Inbox& inbox, ArmedFaults& armed, StoreClient& store,
-         AgentThread& thread, ControllerConnection& link, StopWatch& stop, SnapshotPoints& snapshots,
+         AgentThread& thread, ControllerConnection& connection, StopWatch& stop, SnapshotPoints& snapshots,
          std::shared_ptr<LogSink> log)
       : self_(self),
         page_(page),
@@ -33,7 +33,7 @@ class Orders final : public Actor, public ConnectionEnds {
         armed_(armed),
         store_(store),
         thread_(thread),
-        link_(link),
+        connection_(connection),
         stop_(stop),
         snapshots_(snapshots),
         log_(std::move(log)) {}
@@ -56,7 +56,7 @@ class Orders final : public Actor, public ConnectionEnds {
   ArmedFaults& armed_;
   StoreClient& store_;
   AgentThread& thread_;
-  ControllerConnection& link_;
+  ControllerConnection& connection_;
   StopWatch& stop_;
   SnapshotPoints& snapshots_;
   const std::shared_ptr<LogSink> log_;

@@ -13,9 +13,9 @@ void Pulse::Beat() {
   SharedWords& words = page_.words();
   const uint64_t count = words.beat.fetch_add(1, std::memory_order_relaxed) + 1;
   words.beat_ns.store(static_cast<uint64_t>(SteadyClock::SteadyNow().nanoseconds()), std::memory_order_relaxed);
-  if (link_.speaks_alone() && thread_.has_core()) {
+  if (connection_.speaks_alone() && thread_.has_core()) {
     const uint64_t progress = words.progress.load(std::memory_order_relaxed);
-    link_.Send(thread_.core().generation(), core::Beat{count, core::PlaceOf(progress, gate_.Word())});
+    connection_.Send(thread_.core().generation(), core::Beat{count, core::PlaceOf(progress, gate_.Word())});
   }
   timer_.expires_after(kInterval);
   timer_.async_wait([this](const boost::system::error_code& error) {

@@ -1,4 +1,4 @@
-// Pulse: says every 50 ms that this process lives: in the page, and over the link where no launcher reads the page.
+// Pulse: says every 50 ms that this process lives: in the page, and to the controller where no launcher reads the page.
 //
 // Threads: the agent's.
 // Ownership: its timer.
@@ -14,8 +14,8 @@ namespace kintsugi {
 
 class Pulse {
  public:
-  Pulse(RankPage& page, const Gate& gate, const Inbox& inbox, AgentThread& thread, ControllerConnection& link)
-      : page_(page), gate_(gate), inbox_(inbox), thread_(thread), link_(link), timer_(thread.io()) {}
+  Pulse(RankPage& page, const Gate& gate, const Inbox& inbox, AgentThread& thread, ControllerConnection& connection)
+      : page_(page), gate_(gate), inbox_(inbox), thread_(thread), connection_(connection), timer_(thread.io()) {}
 
   // Until the run ends.
   void Beat();
@@ -26,7 +26,7 @@ class Pulse {
   const Gate& gate_;
   const Inbox& inbox_;
   AgentThread& thread_;
-  ControllerConnection& link_;
+  ControllerConnection& connection_;
   boost::asio::steady_timer timer_;
 };
 

@@ -1,6 +1,6 @@
 // Registration: what the trainer hands over before the guard begins: state, layouts, handlers, services, its gate.
 //
-// Threads: the trainer's until Begin; constant afterwards, but for where tensors lie (tensor_places.h), and any thread may
+// Threads: the trainer's until Begin; constant afterwards, but for where tensors lie (tensor_addresses.h), and any thread may
 // look that has seen begun().
 // Ownership: of all of it; handlers' contexts and registered memory stay the trainer's and outlive the run.
 // Errors: kFailedPrecondition: it comes too late, or something lacks; kInvalidArgument names the value. Both say what to do.

@@ -10,12 +10,12 @@ std::string Words(const std::string& key) { return "tensor '" + PrintableKey(key
 }  // namespace
 
 Status Relocations::CheckMayMove(const std::string& key, const char* what) const {
-  const std::optional<core::Phase> phase = place_.phase();
+  const std::optional<core::Phase> phase = position_.phase();
   if (phase != core::Phase::kClean && phase != core::Phase::kRebuild && phase != core::Phase::kRollback)
     return {StatusCode::kFailedPrecondition,
             Words(key) + " " + what + " " +
                 (phase ? "in " + std::string(core::PhaseName(*phase))
-                       : "while the trainer is " + std::string(place_.Name())) +
+                       : "while the trainer is " + std::string(position_.Name())) +
                 ": tensors move and go in CLEAN, REBUILD and ROLLBACK only, where nobody reads or writes them"};
   return Status::Ok();
 }
@@ -23,10 +23,10 @@ Status Relocations::CheckMayMove(const std::string& key, const char* what) const
 // A launcher that held what lay here before would give bytes that nobody keeps up any more: until the task is over it
 // holds nothing.
 Status Relocations::Begin(const std::string& what) {
-  if (places_.moving()) return Status::Ok();
+  if (addresses_.moving()) return Status::Ok();
   if (registered_.service()) registered_.service()->AwaitQuiet();
   KINTSUGI_RETURN_IF_ERROR(offer_.Withdraw().Annotate(what));
-  places_.Begin();
+  addresses_.Begin();
   return Status::Ok();
 }
 
@@ -37,7 +37,7 @@ Status Relocations::Rebind(const ShardedTensor& tensor) {
     return {StatusCode::kInvalidArgument, Words(tensor.key) + " is an alias: rebind '" + alias->second + "'"};
   if (registered_.service()) KINTSUGI_RETURN_IF_ERROR(registered_.registry().DeviceOf(tensor).status());
   KINTSUGI_RETURN_IF_ERROR(Begin(Words(tensor.key) + " rebound"));
-  return places_.Move(tensor);
+  return addresses_.Move(tensor);
 }
 
 Status Relocations::Unregister(const std::string& key) {
@@ -59,7 +59,7 @@ Status Relocations::Drop(const std::vector<std::string>& keys) {
     if (unregistered_.count(key)) continue;
     if (registered_.registry().tensors().count(key)) {
       KINTSUGI_RETURN_IF_ERROR(Begin(Words(key) + " unregistered"));
-      KINTSUGI_RETURN_IF_ERROR(places_.Remove(key));
+      KINTSUGI_RETURN_IF_ERROR(addresses_.Remove(key));
     }
     unregistered_.insert(key);
   }
@@ -67,7 +67,7 @@ Status Relocations::Drop(const std::vector<std::string>& keys) {
 }
 
 void Relocations::Settle() {
-  if (!places_.Settle()) return;
+  if (!addresses_.Settle()) return;
   TellReady();
   offer_.Offer();
 }

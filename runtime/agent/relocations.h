@@ -14,16 +14,16 @@
 #include "runtime/agent/agent_thread.h"
 #include "runtime/agent/registration.h"
 #include "runtime/agent/state_offer.h"
-#include "runtime/agent/tensor_places.h"
-#include "runtime/agent/trainer_place.h"
+#include "runtime/agent/tensor_addresses.h"
+#include "runtime/agent/trainer_position.h"
 
 namespace kintsugi {
 
 class Relocations {
  public:
-  Relocations(const Registration& registered, const TrainerPlace& place, TensorPlaces& places, StateOffer& offer,
-              AgentThread& thread)
-      : registered_(registered), place_(place), places_(places), offer_(offer), thread_(thread) {}
+  Relocations(const Registration& registered, const TrainerPosition& position, TensorAddresses& addresses,
+              StateOffer& offer, AgentThread& thread)
+      : registered_(registered), position_(position), addresses_(addresses), offer_(offer), thread_(thread) {}
 
   Status Rebind(const ShardedTensor& tensor);
   Status Unregister(const std::string& key);
@@ -41,8 +41,8 @@ class Relocations {
   Status Begin(const std::string& what);
 
   const Registration& registered_;
-  const TrainerPlace& place_;
-  TensorPlaces& places_;
+  const TrainerPosition& position_;
+  TensorAddresses& addresses_;
   StateOffer& offer_;
   AgentThread& thread_;
   std::set<std::string> unregistered_;

@@ -55,12 +55,12 @@ struct Tasks::Open {
   std::vector<uint8_t> objects;  // rollback: this rank's mirrored ones, for the partners
 };
 
-Tasks::Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPlace& place,
+Tasks::Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPosition& position,
              StoreClient& store, AgentThread& thread, StopWatch& stop, StateOffer& offer, Relocations& relocations)
     : self_(self),
       registered_(registered),
       pass_(pass),
-      place_(place),
+      position_(position),
       store_(store),
       thread_(thread),
       stop_(stop),
@@ -72,7 +72,7 @@ Tasks::~Tasks() = default;
 bool Tasks::Begin(const core::RunOnTrainer& run, std::shared_ptr<CancelToken> cancel) {
   KINTSUGI_CHECK(cancel, "a task that cannot be cancelled");
   stop_.AwaitIdle();  // what it aborts is what the task destroys and makes anew
-  place_.BeginTask(run.order.phase);
+  position_.BeginTask(run.order.phase);
   open_ = std::make_unique<Open>(run, std::move(cancel), store_.Of(run.generation));
   open_->call = ContextOf(run);
   open_->call.cancel = open_->cancel.get();
@@ -141,7 +141,7 @@ Status Tasks::PrepareObjects() {
 }
 
 Status Tasks::CarryOut() {
-  if (place_.at() != TrainerAt::kInTask) return place_.Misplaced("CarryOutTask");
+  if (position_.at() != TrainerAt::kInTask) return position_.Misplaced("CarryOutTask");
   KINTSUGI_CHECK(open_, "the thread is within a task, and none is open");
   const HandlerKind kind = TaskOf(open_->run.order.phase).handler;
   const HandlerRegistry& handlers = registered_.handlers();
@@ -152,7 +152,7 @@ Status Tasks::CarryOut() {
 }
 
 Status Tasks::Finish(const Status& outcome) {
-  if (place_.at() != TrainerAt::kInTask) return place_.Misplaced("FinishTask");
+  if (position_.at() != TrainerAt::kInTask) return position_.Misplaced("FinishTask");
   KINTSUGI_CHECK(open_, "the thread is within a task, and none is open");
   relocations_.Settle();
   Answer(outcome.ok() ? Guarded([&] { return Conclude(); }) : outcome);
@@ -182,7 +182,7 @@ void Tasks::Answer(const Status& status) {
   if (run.order.phase == core::Phase::kRename && status.ok())
     published = core::Published{run.order.step, run.order.directory};
   thread_.Post(core::HandlerDone{run.generation, std::move(done), std::move(published)});
-  place_.EndTask();
+  position_.EndTask();
   open_.reset();
 }
 

@@ -20,7 +20,7 @@ namespace kintsugi {
 
 class Tasks {
  public:
-  Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPlace& place,
+  Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPosition& position,
         StoreClient& store, AgentThread& thread, StopWatch& stop, StateOffer& offer, Relocations& relocations);
   ~Tasks();
 
@@ -45,7 +45,7 @@ class Tasks {
   const Membership& self_;
   const Registration& registered_;
   const LoopPass& pass_;
-  TrainerPlace& place_;
+  TrainerPosition& position_;
   StoreClient& store_;
   AgentThread& thread_;
   StopWatch& stop_;

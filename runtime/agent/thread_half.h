@@ -23,18 +23,18 @@ struct ThreadHalf {
       (void)with.inbox.BeginEnd();
       pulse.Stop();
       stop.EndTimer();
-      link.Stop();
+      connection.Stop();
     });
   }
 
   SharedParts& with;
   AgentThread thread;
-  ControllerConnection link{with.self, with.page, with.inbox, with.store, thread, with.log};
-  Pulse pulse{with.page, with.gate, with.inbox, thread, link};
+  ControllerConnection connection{with.self, with.page, with.inbox, with.store, thread, with.log};
+  Pulse pulse{with.page, with.gate, with.inbox, thread, connection};
   StopWatch stop{with.self, with.registered, with.page, with.inbox, thread, with.log};
   SnapshotPoints snapshots{with.self, with.registered, with.page, with.gate, with.store, thread};
-  Orders orders{with.self, with.page, with.gate, with.inbox, with.armed, with.store,
-                thread,    link,      stop,      snapshots,  with.log};
+  Orders orders{with.self, with.page,  with.gate, with.inbox, with.armed, with.store,
+                thread,    connection, stop,      snapshots,  with.log};
 };
 
 }  // namespace kintsugi

@@ -16,20 +16,20 @@ struct TrainerHalf {
 
   SharedParts& with;
   ThreadHalf& on;
-  TrainerPlace place;
+  TrainerPosition position;
   LoopPass pass;
   Activities activities{with.page};
   DeviceCommits commits{with.self, with.gate, with.inbox};
-  TensorPlaces places{with.registered};
+  TensorAddresses addresses{with.registered};
   StateOffer offer{with.self, with.registered, with.page, with.log};
-  Relocations relocations{with.registered, place, places, offer, on.thread};
+  Relocations relocations{with.registered, position, addresses, offer, on.thread};
   FaultReports reports{with.self, with.registered, with.page, with.gate, pass,
-                       commits,   places,          on.thread, on.orders, with.log};
+                       commits,   addresses,       on.thread, on.orders, with.log};
   Injections injections{with.self, with.registered, with.page, with.gate, with.armed, reports};
-  Tasks tasks{with.self, with.registered, pass, place, with.store, on.thread, on.stop, offer, relocations};
+  Tasks tasks{with.self, with.registered, pass, position, with.store, on.thread, on.stop, offer, relocations};
   Parking parking{with.registered, with.page, with.gate, with.inbox, on.thread, commits, reports};
   Guard guard{with.self, with.registered, with.gate,   with.inbox, with.armed, on.stop, pass,    activities,
-              place,     offer,           relocations, reports,    tasks,      parking, with.log};
+              position,  offer,           relocations, reports,    tasks,      parking, with.log};
   Updates updates{with.registered, with.gate, with.inbox, pass, on.thread, commits, offer, reports};
   Steps steps{with.self, with.page,  with.gate, with.inbox, with.armed, on.thread, on.snapshots,
               pass,      activities, commits,   reports,    injections, guard};

@@ -49,7 +49,7 @@ class NodeHub::Channel final : public net::Connection {
     ++stats_.frames_received;
     stats_.bytes_received += bytes;
   }
-  // The hub or its link is gone.
+  // The hub or its connection is gone.
   void Lose() { open_ = false; }
 
  private:
@@ -70,13 +70,13 @@ NodeHub::NodeHub(NodeHubOptions options, Controller& controller, NodeEvents& eve
       log_(std::move(log)),
       refusals_(log_),
       connections_(static_cast<size_t>(options_.nodes + options_.controllers + core::kSpareNodesMax)),
-      places_(connections_.size()) {
+      slots_(connections_.size()) {
   KINTSUGI_CHECK(options_.nodes > 0 && options_.local_ranks > 0 && options_.controllers >= 0, "nodes without ranks");
 }
 
 NodeHub::~NodeHub() {
-  for (NodeConnection& link : connections_)
-    for (auto& [number, channel] : link.channels) channel->Lose();
+  for (NodeConnection& connection : connections_)
+    for (auto& [number, channel] : connection.channels) channel->Lose();
 }
 
 size_t NodeHub::IndexOf(int node) const {
@@ -101,8 +101,8 @@ void NodeHub::OnFrame(const net::ConnectionPtr& connection, std::string_view pay
   if (const auto* hello = std::get_if<wire::NodeHello>(&frame->message)) return OnHello(connection, *hello);
   const int node = connection->mark();
   if (node < 0) return Refuse(connection, "speaks before its hello was accepted");
-  PlaceOf(node).incumbent.heard_at = SteadyClock::SteadyNow();
-  if (PlaceOf(node).claimant.connection) RefuseClaimant(node);
+  SlotOf(node).incumbent.heard_at = SteadyClock::SteadyNow();
+  if (SlotOf(node).claimant.connection) RefuseClaimant(node);
   std::visit(Overloaded{[&](const wire::FromAgentChannel& m) { OnAgentFrame(node, m.channel, m.frame); },
                         [&](const wire::AgentChannelClosed& m) { OnAgentClosed(node, m.channel); },
                         [&](const auto&) { events_.OnNodeMessage(node, frame->message); }},
@@ -134,17 +134,17 @@ void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHell
   if (const std::optional<int> claimed = ClaimOf(connection)) return ShowOut(connection, again(*claimed));
   const std::string why = WhyRefused(hello);
   if (!why.empty()) return ShowOut(connection, why);
-  Place& place = PlaceOf(hello.node_rank);
+  Slot& slot = SlotOf(hello.node_rank);
   const std::string name = "node " + std::to_string(hello.node_rank);
-  if (place.replaced.count(hello.launcher))
+  if (slot.replaced.count(hello.launcher))
     return ShowOut(connection, "another launcher took the place of " + name + " while this one was silent");
-  const bool lives = place.incumbent.launcher != 0 && place.incumbent.launcher != hello.launcher &&
-                     SteadyClock::SteadyNow() - place.incumbent.heard_at <= options_.silence;
+  const bool lives = slot.incumbent.launcher != 0 && slot.incumbent.launcher != hello.launcher &&
+                     SteadyClock::SteadyNow() - slot.incumbent.heard_at <= options_.silence;
   if (!lives) return TakeIn(connection, hello);
   // A launcher that was started anew says the same as one that was started twice. Whether the one before it lives, its
   // next word tells, or that it says none.
-  if (place.claimant.connection) return ShowOut(connection, name + " is claimed by several launchers at once");
-  place.claimant = {connection, hello};
+  if (slot.claimant.connection) return ShowOut(connection, name + " is claimed by several launchers at once");
+  slot.claimant = {connection, hello};
 }
 
 // The newest connection of a node's launcher speaks for it: the one before it is lost, and that may not be known yet.
@@ -152,10 +152,10 @@ void NodeHub::TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello
   const int node = hello.node_rank;
   KINTSUGI_CHECK(connection->mark() < 0, "one connection is to be node " + std::to_string(connection->mark()) +
                                              " and node " + std::to_string(node));
-  Place& place = PlaceOf(node);
-  if (place.incumbent.launcher != 0 && place.incumbent.launcher != hello.launcher)
-    place.replaced.insert(place.incumbent.launcher);
-  place.incumbent = {hello.launcher, hello.address, SteadyClock::SteadyNow()};
+  Slot& slot = SlotOf(node);
+  if (slot.incumbent.launcher != 0 && slot.incumbent.launcher != hello.launcher)
+    slot.replaced.insert(slot.incumbent.launcher);
+  slot.incumbent = {hello.launcher, hello.address, SteadyClock::SteadyNow()};
   if (const net::ConnectionPtr old = ConnectionOf(node).connection) {
     OnClose(old);
     old->Abort();
@@ -173,32 +173,32 @@ void NodeHub::TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello
 }
 
 void NodeHub::Poll(TimePoint now) {
-  for (Place& place : places_) {
-    if (!place.claimant.connection || now - place.incumbent.heard_at <= options_.silence) continue;
-    const Claimant claimant = std::exchange(place.claimant, {});
+  for (Slot& slot : slots_) {
+    if (!slot.claimant.connection || now - slot.incumbent.heard_at <= options_.silence) continue;
+    const Claimant claimant = std::exchange(slot.claimant, {});
     log_->Write(LogLevel::kWarning, LogLine("node_replaced", {{"node", std::to_string(claimant.hello.node_rank)},
-                                                              {"silent", place.incumbent.address},
+                                                              {"silent", slot.incumbent.address},
                                                               {"by", claimant.hello.address}}));
     TakeIn(claimant.connection, claimant.hello);
   }
 }
 
 void NodeHub::RefuseClaimant(int node) {
-  const Claimant claimant = std::exchange(PlaceOf(node).claimant, {});
+  const Claimant claimant = std::exchange(SlotOf(node).claimant, {});
   const std::string name = "node " + std::to_string(node);
-  ShowOut(claimant.connection, name + " is here already: its launcher on " + PlaceOf(node).incumbent.address +
+  ShowOut(claimant.connection, name + " is here already: its launcher on " + SlotOf(node).incumbent.address +
                                    " lives. Give every launcher a --node-rank of its own, or end that one first");
 }
 
 std::optional<int> NodeHub::ClaimOf(const net::ConnectionPtr& connection) const {
-  const auto claimed = std::find_if(places_.begin(), places_.end(),
-                                    [&](const Place& place) { return place.claimant.connection == connection; });
-  if (claimed == places_.end()) return std::nullopt;
-  return static_cast<int>(claimed - places_.begin());
+  const auto claimed = std::find_if(slots_.begin(), slots_.end(),
+                                    [&](const Slot& slot) { return slot.claimant.connection == connection; });
+  if (claimed == slots_.end()) return std::nullopt;
+  return static_cast<int>(claimed - slots_.begin());
 }
 
 void NodeHub::DropClaim(const net::ConnectionPtr& connection) {
-  if (const std::optional<int> node = ClaimOf(connection)) PlaceOf(*node).claimant = {};
+  if (const std::optional<int> node = ClaimOf(connection)) SlotOf(*node).claimant = {};
 }
 
 void NodeHub::ShowOut(const net::ConnectionPtr& connection, const std::string& why) {
@@ -212,16 +212,16 @@ void NodeHub::ShowOut(const net::ConnectionPtr& connection, const std::string& w
 }
 
 void NodeHub::OnAgentFrame(int node, uint64_t number, const std::string& frame) {
-  NodeConnection& link = ConnectionOf(node);
-  KINTSUGI_CHECK(link.connection != nullptr, "an agent speaks through a node that is not connected");
-  auto& channel = link.channels[number];
+  NodeConnection& through = ConnectionOf(node);
+  KINTSUGI_CHECK(through.connection != nullptr, "an agent speaks through a node that is not connected");
+  auto& channel = through.channels[number];
   if (!channel) {
-    net::PeerIdentity peer = link.connection->peer();
+    net::PeerIdentity peer = through.connection->peer();
     peer.role = net::kAgentRole;
     channel = std::make_shared<Channel>(*this, node, number, kChannelIdBit | ++channels_made_, std::move(peer));
   }
   channel->CountReceived(frame.size());
-  // It may close itself, and its link with it.
+  // It may close itself, and its connection with it.
   const std::shared_ptr<Channel> kept = channel;
   if (kept->open()) controller_.OnAgentFrame(kept, frame);
 }
@@ -243,11 +243,11 @@ void NodeHub::OnClose(const net::ConnectionPtr& connection) {
                  "the connection of node " + std::to_string(node) + " is lost, and was not its own");
   connection->set_mark(-1);
   --connected_;
-  const NodeConnection link = std::exchange(ConnectionOf(node), {});
+  const NodeConnection lost = std::exchange(ConnectionOf(node), {});
   log_->Write(LogLevel::kInfo, LogLine(ended_ ? "node_left" : "node_unlinked",
-                                       {{"node", std::to_string(node)}, {"address", link.address}}));
-  for (const auto& [number, channel] : link.channels) channel->Lose();
-  for (const auto& [number, channel] : link.channels) controller_.OnAgentClose(channel);
+                                       {{"node", std::to_string(node)}, {"address", lost.address}}));
+  for (const auto& [number, channel] : lost.channels) channel->Lose();
+  for (const auto& [number, channel] : lost.channels) controller_.OnAgentClose(channel);
   events_.OnNodeLost(node);
 }
 

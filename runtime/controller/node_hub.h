@@ -82,7 +82,7 @@ class NodeHub final : public NodePort, public NodeOrders {
     std::string address;
     std::map<uint64_t, std::shared_ptr<Channel>> channels;
   };
-  // Whose place a node is, beyond its connection.
+  // The launcher that is this node, beyond its connection.
   struct Incumbent {
     uint64_t launcher = 0;  // 0: nobody's yet
     std::string address;
@@ -93,7 +93,7 @@ class NodeHub final : public NodePort, public NodeOrders {
     net::ConnectionPtr connection;  // null: none
     wire::NodeHello hello;
   };
-  struct Place {
+  struct Slot {
     Incumbent incumbent;
     Claimant claimant;
     std::set<uint64_t> replaced;  // launchers that were silent for too long: they are not let in again
@@ -101,7 +101,7 @@ class NodeHub final : public NodePort, public NodeOrders {
 
   size_t IndexOf(int node) const;
   NodeConnection& ConnectionOf(int node) { return connections_[IndexOf(node)]; }
-  Place& PlaceOf(int node) { return places_[IndexOf(node)]; }
+  Slot& SlotOf(int node) { return slots_[IndexOf(node)]; }
   void TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello& hello);
   void ShowOut(const net::ConnectionPtr& connection, const std::string& why);
   void RefuseClaimant(int node);
@@ -123,7 +123,7 @@ class NodeHub final : public NodePort, public NodeOrders {
   std::shared_ptr<LogSink> log_;
   RefusalLog refusals_;
   std::vector<NodeConnection> connections_;  // by node; a connection's mark is its node
-  std::vector<Place> places_;  // by node
+  std::vector<Slot> slots_;                  // by node
   int connected_ = 0;
   uint64_t channels_made_ = 0;
   uint64_t refused_frames_ = 0;

@@ -14,8 +14,8 @@ LeadsAnswer AnswerLeads(const ElectionCore& election, const Allegiance& mine, co
   LeadsAnswer answer;
   answer.steps_down = mine.leading && heard.term > *mine.leading;
   if (mine.leading && !answer.steps_down) return answer;
-  const bool known = mine.follows && heard.term <= *mine.follows && (mine.linked || heard.same_place);
-  answer.links = !known;
+  const bool known = mine.follows && heard.term <= *mine.follows && (mine.connected || heard.same_place);
+  answer.connects = !known;
   return answer;
 }
 

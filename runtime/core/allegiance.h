@@ -20,13 +20,13 @@ bool MayObey(const ElectionCore& election, Term obeyed, Term term, TimePoint now
 struct Allegiance {
   Term obeyed;
   std::optional<Term> leading;  // this launcher hosts that controller
-  std::optional<Term> follows;  // the controller that it is linked to, or tries to reach
-  bool linked = false;          // welcomed there
+  std::optional<Term> follows;  // the controller that it is connected to, or tries to reach
+  bool connected = false;       // welcomed there
   Placement placement;          // the newest that is known
 };
 struct LeadsAnswer {
   bool steps_down = false;  // the controller here has been replaced
-  bool links = false;       // to the controller that was named
+  bool connects = false;    // to the controller that was named
 };
 struct LeadsNews {
   Term term;

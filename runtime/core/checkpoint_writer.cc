@@ -29,14 +29,14 @@ bool IsEcho(StatusCode code) { return code == StatusCode::kCancelled; }
 
 }  // namespace
 
-void CheckpointWriter::Start(Step step, const IncidentFacts& snapshot) {
+void CheckpointWriter::Start(Step step, const IncidentFacts& facts) {
   board_.SetSave(SaveState::kWriting);
   step_ = step;
   failed_ = false;
   echoes_only_ = false;
   std::map<Rank, std::vector<SaveEntry>> work;
   const auto bytes_of = [this](Rank holder, int layout) { return BytesOf(board_.At(holder).registry, layout); };
-  std::vector<SaveAssignment> plan = BalanceSave(PlanSave(snapshot, board_.replicas()), snapshot, bytes_of);
+  std::vector<SaveAssignment> plan = BalanceSave(PlanSave(facts, board_.replicas()), facts, bytes_of);
   KINTSUGI_CHECK(plan.size() == board_.replicas().shards().size(),
                  "the checkpoint of step " + step.ToString() + " would lack a shard, or have it twice");
   for (SaveAssignment& assignment : plan) work[assignment.writer].push_back(std::move(assignment.entry));

@@ -21,7 +21,7 @@ class CheckpointWriter {
  public:
   CheckpointWriter(Board& board, CheckpointList& checkpoints) : board_(board), checkpoints_(checkpoints) {}
 
-  void Start(Step step, const IncidentFacts& snapshot);
+  void Start(Step step, const IncidentFacts& facts);
   enum class Answer {
     kNotAwaited,
     kOthersToCome,  // to write, or to publish

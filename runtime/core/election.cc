@@ -22,7 +22,7 @@ Duration ElectionCore::Turn() const { return (options_.turn.value_or(options_.se
 void ElectionCore::Follow(uint64_t term) {
   following_ = ever_followed_ = true;
   followed_ = std::max(followed_, term);
-  leads_ = standing_ = false;
+  leads_ = is_candidate_ = false;
   if (term > promised_) promised_to_ = -1;
   promised_ = std::max(promised_, term);
 }
@@ -51,14 +51,14 @@ bool ElectionCore::OnRequest(int from, uint64_t term, TimePoint now) {
   promised_ = term;
   promised_to_ = from;
   promised_at_ = now;
-  standing_ = false;
+  is_candidate_ = false;
   stand_at_ = now + kRound + Turn();
   return true;
 }
 
 ElectionCore::Decision ElectionCore::MaybeLead(TimePoint now) {
   KINTSUGI_CHECK(
-      standing_ && promised_to_ == options_.self && promised_ > followed_,
+      is_candidate_ && promised_to_ == options_.self && promised_ > followed_,
       "votes are counted for term " + std::to_string(promised_) + ", and this launcher does not stand for it");
   std::vector<Vote> votes(static_cast<size_t>(options_.world_size), Vote::kUnknown);
   const auto count = [&](int node, const std::vector<Rank>& ranks, Vote vote) {
@@ -68,47 +68,47 @@ ElectionCore::Decision ElectionCore::MaybeLead(TimePoint now) {
       votes[static_cast<size_t>(rank.value())] = vote;
     }
   };
-  for (const auto& [node, standing] : votes_) {
-    count(node, standing.ended, Vote::kEnded);
-    count(node, standing.live, Vote::kLive);
+  for (const auto& [node, ranks] : votes_) {
+    count(node, ranks.ended, Vote::kEnded);
+    count(node, ranks.live, Vote::kLive);
   }
   const Consent consent = ConsentOf(votes, tie_rule_);
   const bool ask = consent == Consent::kAskWitness;
   if (consent == Consent::kNo || (ask && now >= word_until_))
     return {.ask = {}, .lead = {}, .give_up = false, .ask_witness = ask};
   leads_ = true;
-  standing_ = false;
+  is_candidate_ = false;
   return {.ask = {}, .lead = Lead{promised_, true}};
 }
 
-ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const LocalRanks& standing) {
-  if (!standing_ || term != promised_) return {};
-  votes_[from] = standing;
+ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const LocalRanks& ranks) {
+  if (!is_candidate_ || term != promised_) return {};
+  votes_[from] = ranks;
   return MaybeLead(TimePoint::Max());
 }
 
 ElectionCore::Decision ElectionCore::OnTick(TimePoint now, const LocalRanks& own) {
-  KINTSUGI_CHECK(!standing_ || !(following_ || leads_), "a launcher stands for election and has a leader");
+  KINTSUGI_CHECK(!is_candidate_ || !(following_ || leads_), "a launcher stands for election and has a leader");
   if (following_ || leads_ || !ever_followed_) return {};
   if (now - lost_at_ >= options_.patience) {
     if (!has_ranks_) return {.ask = {}, .lead = {}, .give_up = true};
     leads_ = true;
-    standing_ = false;
+    is_candidate_ = false;
     return {.ask = {}, .lead = Lead{++promised_, false}};
   }
-  if (standing_ && now >= round_ends_) {
-    standing_ = false;
+  if (is_candidate_ && now >= round_ends_) {
+    is_candidate_ = false;
     stand_at_ = now + Turn();
   }
-  if (!standing_ && now >= stand_at_) {
-    standing_ = true;
+  if (!is_candidate_ && now >= stand_at_) {
+    is_candidate_ = true;
     ++promised_;
     promised_to_ = options_.self;
     votes_.clear();
     ask_at_ = now;
     round_ends_ = now + kRound + Turn();
   }
-  if (!standing_) return {};
+  if (!is_candidate_) return {};
   votes_[options_.self] = own;
   Decision decision = MaybeLead(now);
   if (decision.lead || now < ask_at_) return decision;

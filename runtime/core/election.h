@@ -63,7 +63,7 @@ class ElectionCore {
   // Whether the candidate has this launcher's promise.
   bool OnRequest(int from, uint64_t term, TimePoint now);
   // A promise. Others are no news.
-  Decision OnVote(int from, uint64_t term, const LocalRanks& standing);
+  Decision OnVote(int from, uint64_t term, const LocalRanks& ranks);
   Decision OnTick(TimePoint now, const LocalRanks& own);
 
   // Where the ranks live, as far as is known: what a launcher says of ranks that another one has counts for nothing.
@@ -94,7 +94,7 @@ class ElectionCore {
   uint64_t promised_ = 0;
   int promised_to_ = -1;
   TimePoint promised_at_;
-  bool standing_ = false;  // as a candidate of term `promised_`
+  bool is_candidate_ = false;  // of term `promised_`
   TimePoint stand_at_, ask_at_, round_ends_;
   std::map<int, LocalRanks> votes_;
   TieRule tie_rule_ = TieRule::kLowestRank;

@@ -1,6 +1,6 @@
 // HangDetector: whose step has stopped moving while its agent lives.
 //
-// What: every rank tells where it stands (Place). The time of a step is learnt: the median of the newest steps of all
+// What: every rank tells its place, as Progress. The time of a step is learnt: the median of the newest steps of all
 // ranks. Ranks meet in collectives, so the rank at the earliest place is the one the others wait for: when nobody
 // at that place has moved for the limit, these ranks hang. Where all ranks stand at one place, none can be told from
 // the others (a deadlock of all, or a trainer that marks no phases). A rank that waits for a neighbour by its own word

@@ -12,7 +12,7 @@ namespace kintsugi {
 
 RunSight ControlDesk::Look() const {
   RunSight sight = SightOf(controller_, run_.job, run_.bind_address);
-  record_.LookAt(&sight);
+  account_.LookAt(&sight);
   hosts_.LookAt(&sight);
   return sight;
 }
@@ -25,11 +25,11 @@ void ControlDesk::OnRequest(const std::string& request, net::ControlSocket::Resp
   if (command == "status") return respond(StatusLine(Look()));
   if (command == "incidents") {
     std::vector<core::IncidentRecord> over;
-    for (const IncidentResult& incident : record_.result().incidents) over.push_back(incident.record);
+    for (const IncidentResult& incident : account_.result().incidents) over.push_back(incident.record);
     return respond(IncidentsLine(over, controller_.core().incident()));
   }
-  const bool leaves = record_.stop_asked().has_value();
-  if (desk_.OnRequest(*words, {.ended = record_.ended(), .leaves = leaves}, respond)) return;
+  const bool leaves = account_.stop_asked().has_value();
+  if (desk_.OnRequest(*words, {.ended = account_.ended(), .leaves = leaves}, respond)) return;
   if (command == "stop") {
     ending_.Stop();
     return respond(AnswerLine({{"ok", true}}));

@@ -21,9 +21,9 @@ namespace kintsugi {
 
 class ControlDesk {
  public:
-  ControlDesk(const LauncherOptions& run, Controller& controller, const RunAccount& record, OperatorDesk& desk,
+  ControlDesk(const LauncherOptions& run, Controller& controller, const RunAccount& account, OperatorDesk& desk,
               Hosts& hosts, Ending& ending)
-      : run_(run), controller_(controller), record_(record), desk_(desk), hosts_(hosts), ending_(ending) {}
+      : run_(run), controller_(controller), account_(account), desk_(desk), hosts_(hosts), ending_(ending) {}
 
   void OnRequest(const std::string& request, net::ControlSocket::Respond respond);
   // What can be seen of the run now.
@@ -34,7 +34,7 @@ class ControlDesk {
 
   const LauncherOptions& run_;
   Controller& controller_;
-  const RunAccount& record_;
+  const RunAccount& account_;
   OperatorDesk& desk_;
   Hosts& hosts_;
   Ending& ending_;

@@ -7,12 +7,12 @@
 
 namespace kintsugi {
 
-ControllerDuties::ControllerDuties(const LauncherOptions& run, Controller& controller, RunAccount& record,
+ControllerDuties::ControllerDuties(const LauncherOptions& run, Controller& controller, RunAccount& account,
                                    OperatorDesk& desk, ProgressMeter& meter, Hosts& hosts, Ending& ending,
                                    std::shared_ptr<GenerationLog> log, std::function<void()> on_ask_witness)
     : run_(run),
       controller_(controller),
-      record_(record),
+      account_(account),
       desk_(desk),
       meter_(meter),
       hosts_(hosts),
@@ -24,7 +24,7 @@ void ControllerDuties::OnTransition(const core::Transition& t) {
   log_->Set(t.generation);
   const TimePoint now = SteadyClock::SteadyNow();
   const auto& incident = controller_.core().incident();
-  record_.OnTransition(t, incident && incident->step ? *incident->step : run_.policy.resume_step, now);
+  account_.OnTransition(t, incident && incident->step ? *incident->step : run_.policy.resume_step, now);
   log_->Write(LogLevel::kInfo,
               LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},
                                 {"to", std::string(core::PhaseName(t.to))},
@@ -32,25 +32,25 @@ void ControllerDuties::OnTransition(const core::Transition& t) {
                                 {"incident", std::to_string(t.incident)},
                                 {"attempt", std::to_string(t.attempt)},
                                 {"elapsed_ms",
-                                 std::to_string(static_cast<int64_t>(ToMilliseconds(now - record_.result().begin)))},
+                                 std::to_string(static_cast<int64_t>(ToMilliseconds(now - account_.result().begin)))},
                                 {"reason", t.reason}}));
   meter_.Tell(now);
 }
 
 void ControllerDuties::OnIncident(const core::IncidentRecord& record) {
   const TimePoint now = SteadyClock::SteadyNow();
-  const IncidentResult& incident = record_.OnIncident(record, now);
+  const IncidentResult& incident = account_.OnIncident(record, now);
   hosts_.Say(LogLevel::kWarning, IncidentLine(incident.record, now));
   desk_.OnIncident(incident.record);
-  if (run_.observer) run_.observer->OnIncident(run_.job, incident, record_.result().begin);
+  if (run_.observer) run_.observer->OnIncident(run_.job, incident, account_.result().begin);
 }
 
 void ControllerDuties::OnCheckpoint(const core::Checkpoint& checkpoint) {
-  record_.OnCheckpoint(checkpoint, SteadyClock::SteadyNow());
+  account_.OnCheckpoint(checkpoint, SteadyClock::SteadyNow());
 }
 
 void ControllerDuties::OnSave(const core::SaveSettled& settled) {
-  const std::string line = record_.OnSave(settled, SteadyClock::SteadyNow());
+  const std::string line = account_.OnSave(settled, SteadyClock::SteadyNow());
   if (!line.empty()) hosts_.Say(LogLevel::kWarning, line);
   desk_.OnSave(settled);
 }

@@ -1,5 +1,5 @@
 // ControllerDuties: what the controller wants done and what it tells: processes are started and ended where they live,
-// news go into the record, the logs and to those who watch or wait for them.
+// news go into the account, the logs and to those who watch or wait for them.
 //
 // Threads: one, that of the leader.
 // Ownership: all that it is given outlives it.
@@ -24,7 +24,7 @@ namespace kintsugi {
 
 class ControllerDuties final : public ControllerHost {
  public:
-  ControllerDuties(const LauncherOptions& run, Controller& controller, RunAccount& record, OperatorDesk& desk,
+  ControllerDuties(const LauncherOptions& run, Controller& controller, RunAccount& account, OperatorDesk& desk,
                    ProgressMeter& meter, Hosts& hosts, Ending& ending, std::shared_ptr<GenerationLog> log,
                    std::function<void()> on_ask_witness);
 
@@ -43,7 +43,7 @@ class ControllerDuties final : public ControllerHost {
  private:
   const LauncherOptions& run_;
   Controller& controller_;
-  RunAccount& record_;
+  RunAccount& account_;
   OperatorDesk& desk_;
   ProgressMeter& meter_;
   Hosts& hosts_;

@@ -22,7 +22,7 @@ namespace kintsugi {
 
 class Ending {
  public:
-  Ending(boost::asio::io_context& io, Duration grace, Controller& controller, RunAccount& record, OperatorDesk& desk,
+  Ending(boost::asio::io_context& io, Duration grace, Controller& controller, RunAccount& account, OperatorDesk& desk,
          Hosts& hosts, std::shared_ptr<LogSink> log, std::function<void()> on_done);
 
   // Save and leave, within the grace period.
@@ -42,7 +42,7 @@ class Ending {
 
   const Duration grace_;
   Controller& controller_;
-  RunAccount& record_;
+  RunAccount& account_;
   OperatorDesk& desk_;
   Hosts& hosts_;
   std::shared_ptr<LogSink> log_;

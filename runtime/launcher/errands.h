@@ -18,7 +18,7 @@ class Errands {
  public:
   using Respond = std::function<void(std::string answer)>;
 
-  // The number that the other side answers with. `whom`: its place among the launchers.
+  // The number that the other side answers with. `whom`: its index among the launchers.
   uint64_t Begin(int whom, Respond respond);
   // An answer that nobody waits for, or of somebody else, changes nothing.
   void OnAnswer(int whom, uint64_t number, const std::string& answer);

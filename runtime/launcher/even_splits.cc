@@ -6,14 +6,14 @@
 
 namespace kintsugi {
 
-EvenSplits::EvenSplits(Controller& controller, const RunAccount& record, core::TieRule own, std::optional<int> voters)
-    : controller_(controller), record_(record), rule_(own) {
+EvenSplits::EvenSplits(Controller& controller, const RunAccount& account, core::TieRule own, std::optional<int> voters)
+    : controller_(controller), account_(account), rule_(own) {
   KINTSUGI_CHECK(!voters || *voters > 0, "nobody votes");
   if (voters) ties_.emplace(*voters, own);
 }
 
 void EvenSplits::OnStarted() {
-  KINTSUGI_CHECK(record_.started(), "the controller is told before it has begun");
+  KINTSUGI_CHECK(account_.started(), "the controller is told before it has begun");
   if (ties_) controller_.Feed(core::TieRuleTaken{rule_});
 }
 

@@ -2,7 +2,7 @@
 // has taken, and with a witness the one that all nodes are to take.
 //
 // Threads: one, that of the leader.
-// Ownership: controller and record outlive it.
+// Ownership: controller and account outlive it.
 // Errors: none.
 // Invariants: the controller hears of it only while the run goes on; without a witness no order is given.
 #pragma once
@@ -19,7 +19,7 @@ namespace kintsugi {
 class EvenSplits {
  public:
   // `voters`: with a witness, how many launchers there are; else nothing.
-  EvenSplits(Controller& controller, const RunAccount& record, core::TieRule own, std::optional<int> voters);
+  EvenSplits(Controller& controller, const RunAccount& account, core::TieRule own, std::optional<int> voters);
 
   // The controller has begun.
   void OnStarted();
@@ -36,10 +36,10 @@ class EvenSplits {
   core::TieOrder order() const { return ties_ ? ties_->order() : core::TieOrder{}; }
 
  private:
-  bool goes_on() const { return record_.started() && !record_.ended(); }
+  bool goes_on() const { return account_.started() && !account_.ended(); }
 
   Controller& controller_;
-  const RunAccount& record_;
+  const RunAccount& account_;
   core::TieRule rule_;
   std::optional<core::TieAgreement> ties_;  // with a witness
 };

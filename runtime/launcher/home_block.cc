@@ -13,7 +13,7 @@ HomeBlock::HomeBlock(NodeState& state, WorkerPool& pool) : state_(state), pool_(
 }
 
 std::optional<int> HomeBlock::BlockHere() const {
-  return state_.self.is_node() ? placement_.BlockOf(state_.place(), state_.self.shape().nodes) : std::nullopt;
+  return state_.self.is_node() ? placement_.BlockOf(state_.index(), state_.self.shape().nodes) : std::nullopt;
 }
 
 bool HomeBlock::Learn(const core::Placement& placement) {
@@ -38,18 +38,18 @@ void HomeBlock::Take(const core::Placement& placement) {
   if (block_) pool_.TakeBlock(*block_);
 }
 
-core::ElectionCore::LocalRanks HomeBlock::Standing() const {
+core::ElectionCore::LocalRanks HomeBlock::RanksHere() const {
   std::set<Rank> live;
   for (const WorkerPool::Life& life : pool_.Lives()) live.insert(life.rank);
-  core::ElectionCore::LocalRanks standing;
+  core::ElectionCore::LocalRanks ranks;
   const std::optional<int> block = BlockHere();
-  if (!block || block != block_ || !placement_.Counts(*block, state_.pulse.generation)) return standing;
+  if (!block || block != block_ || !placement_.Counts(*block, state_.pulse.generation)) return ranks;
   const int size = state_.self.local_ranks();
   for (int r = *block * size; r < (*block + 1) * size; ++r)
-    (live.count(Rank(r)) ? standing.live : standing.ended).push_back(Rank(r));
-  KINTSUGI_CHECK(static_cast<int>(standing.live.size() + standing.ended.size()) == size,
+    (live.count(Rank(r)) ? ranks.live : ranks.ended).push_back(Rank(r));
+  KINTSUGI_CHECK(static_cast<int>(ranks.live.size() + ranks.ended.size()) == size,
                  "a node has more or fewer votes than ranks");
-  return standing;
+  return ranks;
 }
 
 }  // namespace kintsugi

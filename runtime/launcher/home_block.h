@@ -30,7 +30,7 @@ class HomeBlock {
   std::optional<int> number() const { return block_; }
   bool Has(Rank rank) const { return block_ && rank.value() / state_.self.local_ranks() == *block_; }
   // What this launcher's word weighs in an election.
-  core::ElectionCore::LocalRanks Standing() const;
+  core::ElectionCore::LocalRanks RanksHere() const;
 
  private:
   std::optional<int> BlockHere() const;

@@ -2,7 +2,7 @@
 // launchers (node_hosts.h). Nobody else asks which of the two a run has.
 //
 // Threads: one, that of the leader.
-// Ownership: of what reaches them. The controller, the record and the part that is told outlive it.
+// Ownership: of what reaches them. The controller, the account and the part that is told outlive it.
 // Errors: what keeps it from starting a process is told as that process's end.
 #pragma once
 

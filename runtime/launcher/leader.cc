@@ -24,7 +24,7 @@ ControllerOptions ControllerOptionsOf(const LeaderOptions& options) {
   controller.port = options.run.port;
   controller.ports = options.run.ports;
   controller.tls = options.run.tls;
-  if (options.run.nodes > 1) controller.limits = LinkLimits(ShapeOf(options.run).local_ranks);
+  if (options.run.nodes > 1) controller.limits = NodeLimits(ShapeOf(options.run).local_ranks);
   return controller;
 }
 
@@ -55,16 +55,16 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, std::shared_p
                WorkerPool* local, std::shared_ptr<GenerationLog> log, std::function<void()> on_done)
     : options_(std::move(options)),
       log_(std::move(log)),
-      record_(Valid(options_).run.policy, options_.generation, SteadyClock::SteadyNow()),
+      account_(Valid(options_).run.policy, options_.generation, SteadyClock::SteadyNow()),
       controller_(io, ControllerOptionsOf(options_), std::move(secret), duties_, log_),
       desk_(controller_, options_.run.policy.save_directory),
-      workers_(controller_, record_, *this),
-      splits_(controller_, record_, options_.run.policy.tie_rule, VotersOf(options_.run)),
+      workers_(controller_, account_, *this),
+      splits_(controller_, account_, options_.run.policy.tie_rule, VotersOf(options_.run)),
       hosts_(MakeHosts(local)),
       meter_(controller_),
-      ending_(io, options_.run.policy.grace, controller_, record_, desk_, *hosts_, log_, std::move(on_done)),
-      duties_(options_.run, controller_, record_, desk_, meter_, *hosts_, ending_, log_, options_.on_ask_witness),
-      control_(options_.run, controller_, record_, desk_, *hosts_, ending_) {}
+      ending_(io, options_.run.policy.grace, controller_, account_, desk_, *hosts_, log_, std::move(on_done)),
+      duties_(options_.run, controller_, account_, desk_, meter_, *hosts_, ending_, log_, options_.on_ask_witness),
+      control_(options_.run, controller_, account_, desk_, *hosts_, ending_) {}
 
 Leader::~Leader() { desk_.AnswerAll("this launcher does not lead the run any more: ask again"); }
 
@@ -74,7 +74,7 @@ std::unique_ptr<Hosts> Leader::MakeHosts(WorkerPool* local) {
   const NodeHostsOptions nodes{options_.term,        options_.part,   options_.master_address,
                                options_.master_port, options_.run_id, options_.placement};
   HostEvents& above = *this;
-  return std::make_unique<NodeHosts>(options_.run, nodes, controller_, record_, workers_, splits_, above, log_);
+  return std::make_unique<NodeHosts>(options_.run, nodes, controller_, account_, workers_, splits_, above, log_);
 }
 
 Status Leader::Listen() {
@@ -102,8 +102,8 @@ void Leader::Start() {
 }
 
 void Leader::OnCame() {
-  if (record_.started() || record_.ended() || !hosts_->AllHere()) return;
-  record_.Start();
+  if (account_.started() || account_.ended() || !hosts_->AllHere()) return;
+  account_.Start();
   hosts_->OnStarting();
   controller_.Start();
   hosts_->OnStarted();
@@ -118,7 +118,7 @@ void Leader::Poll() {
     hosts_->Check(now);
   }
   ending_.Poll(now);
-  record_.OnStanding(AllAtSavePoint(), controller_.core().saves().paused_at().has_value(), now);
+  account_.OnStandstill(AllAtSavePoint(), controller_.core().saves().paused_at().has_value(), now);
   desk_.Poll();
   hosts_->Poll(now);
 }
@@ -137,7 +137,7 @@ void Leader::WantTieRule(std::optional<core::TieRule> wanted) {
 }
 
 bool Leader::ended_for_all() const {
-  return record_.ended() && controller_.core().phase() == core::Phase::kEnded && !controller_.core().minority();
+  return account_.ended() && controller_.core().phase() == core::Phase::kEnded && !controller_.core().minority();
 }
 
 void Leader::OnRequest(const std::string& request, net::ControlSocket::Respond respond) {
@@ -151,7 +151,7 @@ void Leader::Complete(RunResult* result) {
 }
 
 RunResult Leader::TakeResult() {
-  RunResult result = record_.Take(SteadyClock::SteadyNow());
+  RunResult result = account_.Take(SteadyClock::SteadyNow());
   Complete(&result);
   result.reports_lost = result.reports.missing + hosts_->reports_lost();
   if (result.reports_lost > 0)
@@ -162,10 +162,10 @@ RunResult Leader::TakeResult() {
 }
 
 RunResult Leader::ResultSoFar() {
-  RunResult result = record_.SoFar();
-  if (!record_.ended()) result.committed = controller_.reports().newest();
+  RunResult result = account_.SoFar();
+  if (!account_.ended()) result.committed = controller_.reports().newest();
   if (const auto& under_way = controller_.core().incident()) result.incidents.push_back({*under_way, std::nullopt});
-  record_.Fill(&result, SteadyClock::SteadyNow());
+  account_.Fill(&result, SteadyClock::SteadyNow());
   Complete(&result);
   return result;
 }

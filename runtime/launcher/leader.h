@@ -89,14 +89,14 @@ class Leader final : private HostEvents {
   void OnNobodyCame(const std::string& why) override { ending_.NeverBegin(why); }
   bool AllAtSavePoint() const;
   void RecordJournal();
-  // What neither the record nor anybody else knows by itself.
+  // What neither the account nor anybody else knows by itself.
   void Complete(RunResult* result);
   std::unique_ptr<Hosts> MakeHosts(WorkerPool* local);
 
   // Each knows only those before it; what goes the other way are interfaces.
   const LeaderOptions options_;
   std::shared_ptr<GenerationLog> log_;
-  RunAccount record_;
+  RunAccount account_;
   Controller controller_;
   OperatorDesk desk_;
   WorkerDesk workers_;

@@ -17,10 +17,10 @@ constexpr Duration kConnectLimit = std::chrono::seconds(5);
 void LeaderLine::Follow(Term term, const wire::Leads& leads) {
   leads_ = leads;
   leads_term_ = term;
-  if (link_) Drop("another one leads");
+  if (connection_) Drop("another one leads");
   net::ClientOptions options;
   options.self = {state_.run().job, std::string(net::kLauncherRole)};
-  options.limits = LinkLimits(state_.self.local_ranks());
+  options.limits = NodeLimits(state_.self.local_ranks());
   options.tls = state_.run().tls;
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
@@ -59,20 +59,20 @@ void LeaderLine::OnFrame(const net::ConnectionPtr& connection, std::string_view 
   }
   const auto* welcome = std::get_if<wire::NodeWelcome>(&frame->order);
   // Its welcome was refused: it says one to each connection.
-  if (!link_ && !welcome) return connection->Abort();
+  if (!connection_ && !welcome) return connection->Abort();
   heard_at_ = SteadyClock::SteadyNow();
   const bool news = term_ < frame->term;
   term_ = frame->term;
   if (news) above_.OnNewTerm();
   if (welcome && !welcome->accepted)
     return ends_.Fail({StatusCode::kInvalidArgument, "the controller refuses this node: " + welcome->text});
-  if (welcome) link_ = client_->connection();
+  if (welcome) connection_ = client_->connection();
   above_.OnOrder(frame->order);
 }
 
 bool LeaderLine::Tell(const wire::NodeMessage& message) {
-  if (!link_) return false;
-  const Status sent = link_->Send(wire::Encode(state_.run().job, term_, message));
+  if (!connection_) return false;
+  const Status sent = connection_->Send(wire::Encode(state_.run().job, term_, message));
   if (!sent.ok()) state_.log->Write(LogLevel::kWarning, LogLine("send_failed", {{"why", sent.message()}}));
   return true;
 }
@@ -88,27 +88,27 @@ void LeaderLine::NotePlacement(const core::Placement& placement) {
 }
 
 void LeaderLine::Close() {
-  KINTSUGI_CHECK(link_ != nullptr, "a line is closed that there is not");
-  link_->Close();
+  KINTSUGI_CHECK(connection_ != nullptr, "a line is closed that there is not");
+  connection_->Close();
 }
 
 // No handler of the client's runs.
 void LeaderLine::Drop(const std::string& why) {
   if (client_) client_->Stop();
-  link_.reset();
+  connection_.reset();
   above_.OnLineLost("the controller was lost: " + why);
   state_.log->Write(LogLevel::kWarning,
-                    LogLine("controller_lost", {{"node", std::to_string(state_.place())}, {"why", why}}));
+                    LogLine("controller_lost", {{"node", std::to_string(state_.index())}, {"why", why}}));
   if (state_.set_up) state_.election.Lose(SteadyClock::SteadyNow());
 }
 
 void LeaderLine::OnClose(const Status& why) {
-  link_.reset();
+  connection_.reset();
   above_.OnLineLost(state_.ended ? "the run has ended: " + state_.ended->text
                                  : "the controller was lost: " + why.message());
-  if (state_.ended) return ends_.OnUnlinked();
+  if (state_.ended) return ends_.OnDisconnected();
   state_.log->Write(LogLevel::kWarning,
-                    LogLine("controller_lost", {{"node", std::to_string(state_.place())},
+                    LogLine("controller_lost", {{"node", std::to_string(state_.index())},
                                                 {"why", why.message()},
                                                 {"waits", "for it, or for a majority to elect another"}}));
   if (state_.set_up) state_.election.Lose(SteadyClock::SteadyNow());

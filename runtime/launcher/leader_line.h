@@ -46,7 +46,7 @@ class LeaderLine {
   bool Tell(const wire::NodeMessage& message);
 
   // Welcomed, and not lost since.
-  bool linked() const { return link_ != nullptr; }
+  bool connected() const { return connection_ != nullptr; }
   // When anything came on it last.
   TimePoint heard_at() const { return heard_at_; }
   // Of the newest controller that was obeyed.
@@ -72,7 +72,7 @@ class LeaderLine {
   LineEvents& above_;
   NodeEnds& ends_;
   std::unique_ptr<net::Client> client_;
-  net::ConnectionPtr link_;
+  net::ConnectionPtr connection_;
   TimePoint heard_at_;
   Term term_;
   std::optional<wire::Leads> leads_;

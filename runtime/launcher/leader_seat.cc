@@ -56,7 +56,7 @@ void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
     else
       state_.log->Write(LogLevel::kError, LogLine("save_dir_lost", {{"why", lease.status().message()}}));
   }
-  Lead(std::move(policy).value(), {lead.term, static_cast<uint64_t>(state_.place()) + 1}, !lead.majority);
+  Lead(std::move(policy).value(), {lead.term, static_cast<uint64_t>(state_.index()) + 1}, !lead.majority);
 }
 
 void LeaderSeat::Lead(core::Policy policy, Term term, bool part) {
@@ -83,11 +83,11 @@ void LeaderSeat::Lead(core::Policy policy, Term term, bool part) {
     leader_.reset();
     return ends_.Fail(std::move(listening));
   }
-  state_.log->Write(LogLevel::kInfo, LogLine("leads", {{"node", std::to_string(state_.place())},
+  state_.log->Write(LogLevel::kInfo, LogLine("leads", {{"node", std::to_string(state_.index())},
                                                        {"term", std::to_string(term.number)},
                                                        {"port", std::to_string(leader_->port())}}));
   leader_->OnProgress(listener_);
-  line_.Follow(term, {{state_.place(), state_.run().node_address, leader_->port()}, part, block_.placement()});
+  line_.Follow(term, {{state_.index(), state_.run().node_address, leader_->port()}, part, block_.placement()});
   leader_->Start();
   if (splits_.has_witness()) leader_->TakeWord(splits_.held_until());
   announced_at_ = SteadyClock::SteadyNow();
@@ -96,7 +96,7 @@ void LeaderSeat::Lead(core::Policy policy, Term term, bool part) {
 
 void LeaderSeat::StepDown(Term term) {
   KINTSUGI_CHECK(leader_ && term > leader_->term(), "a leader gives way to a newer term alone");
-  state_.log->Write(LogLevel::kWarning, LogLine("steps_down", {{"node", std::to_string(state_.place())},
+  state_.log->Write(LogLevel::kWarning, LogLine("steps_down", {{"node", std::to_string(state_.index())},
                                                                {"term", std::to_string(leader_->term().number)},
                                                                {"newer_term", std::to_string(term.number)}}));
   leader_.reset();
@@ -115,7 +115,7 @@ void LeaderSeat::Announce(TimePoint now) {
   if (!leads() || now - announced_at_ < kAnnounceEvery) return;
   announced_at_ = now;
   for (const int node : leader_->NodesAway())
-    if (node != state_.place()) electorate_.Tell(node, line_.LeadsFrame());
+    if (node != state_.index()) electorate_.Tell(node, line_.LeadsFrame());
 }
 
 void LeaderSeat::Poll() {

@@ -15,13 +15,13 @@ std::string Seconds(Duration duration) {
 
 }  // namespace
 
-NodeAbsence::NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunAccount& record,
+NodeAbsence::NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunAccount& account,
                          NodeBook& book, NodeOrders& orders, EvenSplits& splits, NodeBulletin& bulletin,
                          HostEvents& above)
     : waits_(waits),
       term_(term),
       controller_(controller),
-      record_(record),
+      account_(account),
       book_(book),
       orders_(orders),
       splits_(splits),
@@ -44,15 +44,15 @@ void NodeAbsence::Check(TimePoint now) {
 }
 
 void NodeAbsence::CheckNodes(TimePoint now) {
-  const Duration limit = record_.started() ? waits_.to_return : waits_.to_begin;
+  const Duration limit = account_.started() ? waits_.to_return : waits_.to_begin;
   for (NodeBook::Node& node : book_.all()) {
     if (!book_.HasRanks(node.number) || node.here || now - node.lost_at < limit) continue;
-    if (!record_.started())
+    if (!account_.started())
       return above_.OnNobodyCame(book_.Name(node.number) + " did not come within " + Seconds(limit));
     if (book_.SpareHere()) continue;  // which takes its ranks over as soon as the run waits for nothing else
     SayGone(node);
     GiveUpWaiting(node);
-    if (record_.ended()) return;
+    if (account_.ended()) return;
   }
 }
 
@@ -62,7 +62,7 @@ void NodeAbsence::CheckNodes(TimePoint now) {
 void NodeAbsence::GiveUpWaiting(NodeBook::Node& node) {
   node.to_spawn.clear();
   const core::RankBlock ranks = book_.RanksOf(node.number);
-  for (int r = ranks.first.value(); r < ranks.first.value() + ranks.ranks && !record_.ended(); ++r) {
+  for (int r = ranks.first.value(); r < ranks.first.value() + ranks.ranks && !account_.ended(); ++r) {
     const auto& member = controller_.core().members()[static_cast<size_t>(r)];
     if (member.life == core::ControllerCore::Life::kStarting)
       controller_.Feed(core::ProcessExited{Rank(r), member.incarnation, WhyNotBack(node.number), std::nullopt, true});
@@ -76,10 +76,10 @@ std::string NodeAbsence::WhyNotBack(int node) const {
 void NodeAbsence::OnLost(int number) {
   NodeBook::Node& node = book_.At(number);
   KINTSUGI_CHECK(!node.here, book_.Name(number) + " is away, and is here");
-  if (record_.ended()) return;
+  if (account_.ended()) return;
   if (book_.IsSpare(number))
     bulletin_.Say(LogLevel::kWarning, LogLine("spare_node_lost", {{"node", std::to_string(book_.NumberOf(number))}}));
-  if (book_.HasRanks(number) && record_.started()) SayAway(node);
+  if (book_.HasRanks(number) && account_.started()) SayAway(node);
 }
 
 // A rank of it that must be replaced waits for it; nothing else here can start one on that host.
@@ -111,12 +111,12 @@ void NodeAbsence::SayGone(NodeBook::Node& node) {
 }
 
 void NodeAbsence::MoveBlocks(TimePoint now) {
-  if (!record_.started() || record_.ended() || !book_.SpareHere()) return;
+  if (!account_.started() || account_.ended() || !book_.SpareHere()) return;
   const std::optional<core::Takeover> due = core::NextTakeover(
       book_.placement(), book_.shape().nodes, book_.Hosts(), waits_.spare_after, now,
       [this](int block) { return controller_.core().MayMove(book_.FirstOf(block), book_.shape().local_ranks); });
   if (!due) return;
-  book_.Move(term_, *due, record_.running());
+  book_.Move(term_, *due, account_.running());
   TakePlacement();
   const NodeBook::Node& taker = book_.At(due->to);
   bulletin_.Say(LogLevel::kWarning,

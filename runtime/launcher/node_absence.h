@@ -30,7 +30,7 @@ struct NodeWaits {
 
 class NodeAbsence {
  public:
-  NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunAccount& record, NodeBook& book,
+  NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunAccount& account, NodeBook& book,
               NodeOrders& orders, EvenSplits& splits, NodeBulletin& bulletin, HostEvents& above);
 
   // Where the ranks live from now on is told with every welcome; and who has ranks decides even splits.
@@ -52,7 +52,7 @@ class NodeAbsence {
   const NodeWaits waits_;
   const uint64_t term_;
   Controller& controller_;
-  const RunAccount& record_;
+  const RunAccount& account_;
   NodeBook& book_;
   NodeOrders& orders_;
   EvenSplits& splits_;

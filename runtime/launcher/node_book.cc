@@ -15,7 +15,7 @@ NodeBook::NodeBook(NodeShape shape, core::Placement placement, TimePoint now)
 }
 
 NodeBook::Node& NodeBook::At(int node) {
-  KINTSUGI_CHECK(HasPlace(node), "there is no place " + std::to_string(node) + " among the launchers");
+  KINTSUGI_CHECK(IsIndex(node), "there is no place " + std::to_string(node) + " among the launchers");
   return nodes_[static_cast<size_t>(node)];
 }
 

@@ -1,10 +1,10 @@
 // NodeBook: the nodes of a run as its leader knows them: who is here, who has which block of ranks, what waits until a
 // node is here, where each hears the others.
 //
-// Places among the launchers: first the nodes that a run begins with, then controllers without ranks, then spare nodes.
+// A launcher's index: first come the nodes that a run begins with, then controllers without ranks, then spare nodes.
 // Threads: none; pure: instants come in as arguments.
 // Ownership: values.
-// Errors: a place that there is not is a failed CHECK: the code that takes a frame in looks at its numbers first.
+// Errors: an index that there is not is a failed CHECK: the code that takes a frame in looks at its numbers first.
 // Invariants: a node comes and goes in turns; what waits for a node is of its own ranks.
 #pragma once
 
@@ -26,7 +26,7 @@ struct NodeShape {
   int controllers = 0;
   int local_ranks = 1;
 };
-// The --node-rank of the launcher at this place.
+// The --node-rank of the launcher with this index.
 inline int NodeNumber(const NodeShape& shape, int node) {
   return node < shape.nodes + shape.controllers ? node : node - shape.controllers;
 }
@@ -34,7 +34,7 @@ inline int NodeNumber(const NodeShape& shape, int node) {
 class NodeBook {
  public:
   struct Node {
-    int number = 0;  // its place
+    int number = 0;  // its index
     bool here = false;
     bool seen = false;                          // it was here once
     TimePoint lost_at;                          // where it is not here
@@ -94,7 +94,7 @@ class NodeBook {
   std::string RanksText(int block) const;
 
  private:
-  bool HasPlace(int node) const { return node >= 0 && static_cast<size_t>(node) < nodes_.size(); }
+  bool IsIndex(int node) const { return node >= 0 && static_cast<size_t>(node) < nodes_.size(); }
 
   const NodeShape shape_;
   core::Placement placement_;

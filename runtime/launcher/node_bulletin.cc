@@ -11,9 +11,9 @@ constexpr int kManyNodes = 256;
 
 }  // namespace
 
-NodeBulletin::NodeBulletin(NodeBook& book, NodeOrders& orders, const RunAccount& record, const EvenSplits& splits,
+NodeBulletin::NodeBulletin(NodeBook& book, NodeOrders& orders, const RunAccount& account, const EvenSplits& splits,
                            Duration beat, std::shared_ptr<LogSink> log)
-    : book_(book), orders_(orders), record_(record), splits_(splits), beat_(beat), log_(std::move(log)) {
+    : book_(book), orders_(orders), account_(account), splits_(splits), beat_(beat), log_(std::move(log)) {
   KINTSUGI_CHECK(beat_ > Duration(), "nodes are told of each other without a pause");
 }
 
@@ -55,7 +55,7 @@ void NodeBulletin::TellNewcomer() {
 
 // All of them to nodes that have come, and to the others what has changed.
 void NodeBulletin::TellPlaces() {
-  if (newcomers_.empty() || !record_.started()) return;
+  if (newcomers_.empty() || !account_.started()) return;
   wire::NodePlaces all, changed;
   for (const NodeBook::Node& node : book_.all()) {
     if (node.place.port > 0) all.places.push_back(node.place);
@@ -80,7 +80,7 @@ void NodeBulletin::Pulse(NodeBook::Node& node, TimePoint now) {
   KINTSUGI_CHECK(node.here, book_.Name(node.number) + " has a pulse, and is not here");
   node.pulsed_at = now;
   orders_.Send(node.number,
-               wire::NodePulse{record_.began(), record_.checkpoints(), record_.running(), splits_.order()});
+               wire::NodePulse{account_.began(), account_.checkpoints(), account_.running(), splits_.order()});
 }
 
 // A node that tells its pages is answered at once, which costs less than a round of all. Nodes keep the beat only

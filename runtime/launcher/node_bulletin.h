@@ -22,7 +22,7 @@ namespace kintsugi {
 
 class NodeBulletin {
  public:
-  NodeBulletin(NodeBook& book, NodeOrders& orders, const RunAccount& record, const EvenSplits& splits, Duration beat,
+  NodeBulletin(NodeBook& book, NodeOrders& orders, const RunAccount& account, const EvenSplits& splits, Duration beat,
                std::shared_ptr<LogSink> log);
 
   // Into the log here and of every node.
@@ -48,7 +48,7 @@ class NodeBulletin {
 
   NodeBook& book_;
   NodeOrders& orders_;
-  const RunAccount& record_;
+  const RunAccount& account_;
   const EvenSplits& splits_;
   const Duration beat_;
   std::shared_ptr<LogSink> log_;

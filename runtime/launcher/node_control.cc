@@ -13,8 +13,8 @@ void NodeControl::OnRequest(const std::string& request, net::ControlSocket::Resp
   const std::string& command = words->command;
   if (command == "stop") {
     above_.AskToStop();
-    return respond(line_.linked() ? AnswerLine({{"ok", true}})
-                                  : RefusalLine("nobody leads the run now: whoever does next is told to stop it"));
+    return respond(line_.connected() ? AnswerLine({{"ok", true}})
+                                     : RefusalLine("nobody leads the run now: whoever does next is told to stop it"));
   }
   const Result<Injection> injection = ParseInjection(command == "inject" ? words->spec : "");
   if (command == "inject" && injection.ok() && block_.Has(injection->rank)) {
@@ -27,7 +27,7 @@ void NodeControl::OnRequest(const std::string& request, net::ControlSocket::Resp
 }
 
 void NodeControl::AskLeader(const std::string& request, net::ControlSocket::Respond respond) {
-  if (!line_.linked())
+  if (!line_.connected())
     return respond(
         RefusalLine("this is " + state_.self.name() + ", and nobody leads the run now: ask again in a second"));
   line_.Tell(wire::NodeAsks{errands_.Begin(kLeader, std::move(respond)), request});

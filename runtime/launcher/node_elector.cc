@@ -47,8 +47,8 @@ Status NodeElector::Listen() {
   } else if (options.controllers.empty()) {
     // Its own port, so that launchers on one host do not take that of the rendezvous, and the same one when it starts
     // anew.
-    if (state_.place() == 0) host = options.rendezvous_host;
-    port = options.rendezvous_port + state_.place();
+    if (state_.index() == 0) host = options.rendezvous_host;
+    port = options.rendezvous_port + state_.index();
   }
   const bool exact = !state_.self.is_node() || state_.self.founds();
   KINTSUGI_RETURN_IF_ERROR(electorate_.Listen(run.job, run.secret, run.tls, host,
@@ -57,7 +57,7 @@ Status NodeElector::Listen() {
   for (size_t k = 0; k < options.controllers.size(); ++k)
     if (static_cast<int>(k) != options.controller)
       electorate_.Know({run.nodes + static_cast<int>(k), options.controllers[k].host, options.controllers[k].port});
-  if (options.controllers.empty() && state_.place() != 0)
+  if (options.controllers.empty() && state_.index() != 0)
     electorate_.Know({0, options.rendezvous_host, options.rendezvous_port});
   return Status::Ok();
 }
@@ -128,7 +128,7 @@ std::string NodeElector::WhyRefused(const wire::NodeHello& hello) const {
            std::to_string(run.controllers) + ": name the same to all";
   if (hello.witness != splits_.has_witness())
     return who + (hello.witness ? " has" : " lacks") + " --witness: give it to every node, or to none";
-  if (hello.node_rank == state_.place())
+  if (hello.node_rank == state_.index())
     return who + " is here: give every node a --node-rank of its own, every controller a --controller-rank";
   return "";
 }
@@ -154,15 +154,18 @@ void NodeElector::OnOrder(const wire::NodeOrderFrame& frame) {
     return ends_.Fail({StatusCode::kInvalidArgument, "the controller refuses this node: " + refused->text});
   const auto* leads = std::get_if<wire::Leads>(&frame.order);
   if (!leads || state_.ended) return;
-  core::Allegiance mine{
-      .obeyed = line_.term(), .leading = {}, .follows = {}, .linked = line_.linked(), .placement = block_.placement()};
+  core::Allegiance mine{.obeyed = line_.term(),
+                        .leading = {},
+                        .follows = {},
+                        .connected = line_.connected(),
+                        .placement = block_.placement()};
   if (seat_.taken()) mine.leading = seat_.leader()->term();
   if (line_.leads()) mine.follows = line_.leads_term();
   const bool same_place = line_.leads() && line_.leads()->controller.port == leads->controller.port;
   const core::LeadsAnswer answer = core::AnswerLeads(
       state_.election, mine, {frame.term, leads->part, leads->placement, same_place}, SteadyClock::SteadyNow());
   if (answer.steps_down) seat_.StepDown(frame.term);
-  if (answer.links) line_.Follow(frame.term, *leads);
+  if (answer.connects) line_.Follow(frame.term, *leads);
 }
 
 void NodeElector::OnVoteRequest(const wire::VoteRequest& request, const Electorate::Reply& reply) {
@@ -171,9 +174,9 @@ void NodeElector::OnVoteRequest(const wire::VoteRequest& request, const Electora
   state_.log->Write(LogLevel::kInfo, LogLine("vote", {{"for", std::to_string(request.node)},
                                                       {"term", std::to_string(request.term)},
                                                       {"granted", granted ? "yes" : "no"}}));
-  const core::ElectionCore::LocalRanks standing = block_.Standing();
+  const core::ElectionCore::LocalRanks ranks = block_.RanksHere();
   reply(wire::Encode(state_.run().job, line_.term(),
-                     wire::NodeMessage(wire::Vote{state_.place(), request.term, granted, standing.live, standing.ended,
+                     wire::NodeMessage(wire::Vote{state_.index(), request.term, granted, ranks.live, ranks.ended,
                                                   block_.placement()})));
   if (!granted && knows_leader()) reply(line_.LeadsFrame());
 }
@@ -182,12 +185,12 @@ void NodeElector::OnVoteRequest(const wire::VoteRequest& request, const Electora
 
 void NodeElector::Elect(TimePoint now) {
   if (state_.ended) return;
-  if (line_.linked() && now - line_.heard_at() > state_.run().policy.silence) {
+  if (line_.connected() && now - line_.heard_at() > state_.run().policy.silence) {
     const auto silence = static_cast<int64_t>(ToMilliseconds(state_.run().policy.silence));
     line_.Drop("no sign of life for " + std::to_string(silence) + " ms");
     line_.Follow(line_.leads_term(), wire::Leads(*line_.leads()));
   }
-  if (state_.election.leaderless()) Do(state_.election.OnTick(now, block_.Standing()));
+  if (state_.election.leaderless()) Do(state_.election.OnTick(now, block_.RanksHere()));
   seat_.Announce(now);
 }
 
@@ -198,13 +201,13 @@ void NodeElector::Do(const core::ElectionCore::Decision& decision) {
   if (decision.lead && !decision.lead->majority)
     state_.log->Write(
         LogLevel::kWarning,
-        LogLine("no_majority", {{"node", std::to_string(state_.place())},
+        LogLine("no_majority", {{"node", std::to_string(state_.index())},
                                 {"waited", patience},
                                 {"hint", "the ranks here save what they have, without moving `latest`, and leave"}}));
   if (decision.ask)
     electorate_.TellAll(
-        wire::Encode(state_.run().job, {decision.ask->term, static_cast<uint64_t>(state_.place()) + 1},
-                     wire::NodeMessage(wire::VoteRequest{state_.place(), decision.ask->term, block_.placement()})));
+        wire::Encode(state_.run().job, {decision.ask->term, static_cast<uint64_t>(state_.index()) + 1},
+                     wire::NodeMessage(wire::VoteRequest{state_.index(), decision.ask->term, block_.placement()})));
   if (decision.ask_witness) splits_.WantLease();
   if (decision.lead) seat_.TakeOver(*decision.lead);
 }

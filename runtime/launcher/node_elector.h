@@ -42,8 +42,8 @@ class NodeElector {
   void OnVoteRequest(const wire::VoteRequest& request, const Electorate::Reply& reply);
   void OnOrder(const wire::NodeOrderFrame& frame);
   std::string WhyRefused(const wire::NodeHello& hello) const;
-  // Its leader is known to live: it leads itself, or is linked.
-  bool knows_leader() const { return line_.leads() && (seat_.taken() || line_.linked()); }
+  // Its leader is known to live: it leads itself, or is connected.
+  bool knows_leader() const { return line_.leads() && (seat_.taken() || line_.connected()); }
 
   NodeState& state_;
   Electorate& electorate_;

@@ -66,8 +66,8 @@ void NodeEnding::OnLeft() {
   leave_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     reporter_.TellPages();
-    // What is queued is sent; OnUnlinked ends, or the leader once all have left.
-    line_.linked() ? line_.Close() : StopUnlessLeading();
+    // What is queued is sent; OnDisconnected ends, or the leader once all have left.
+    line_.connected() ? line_.Close() : StopUnlessLeading();
   });
 }
 
@@ -75,7 +75,7 @@ void NodeEnding::OnLeaderDone() {
   if (!state_.ended || !pool_.running()) io_.stop();
 }
 
-void NodeEnding::OnUnlinked() {
+void NodeEnding::OnDisconnected() {
   KINTSUGI_CHECK(state_.ended.has_value(), "a node leaves that has not ended");
   if (!pool_.running()) StopUnlessLeading();
 }

@@ -36,7 +36,7 @@ class NodeEnding final : public NodeEnds {
   void EndNow(int exit_code, const std::string& why) override;
   void OnLeft() override;
   void OnLeaderDone() override;
-  void OnUnlinked() override;
+  void OnDisconnected() override;
   void OnUnreachable() override;
 
  private:

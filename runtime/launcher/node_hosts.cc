@@ -36,17 +36,17 @@ NodeHubOptions HubOptionsOf(const LauncherOptions& run, const NodeHostsOptions& 
 }  // namespace
 
 NodeHosts::NodeHosts(const LauncherOptions& run, const NodeHostsOptions& options, Controller& controller,
-                     RunAccount& record, WorkerEvents& workers, EvenSplits& splits, HostEvents& above,
+                     RunAccount& account, WorkerEvents& workers, EvenSplits& splits, HostEvents& above,
                      std::shared_ptr<LogSink> log)
     : run_(run),
       controller_(controller),
-      record_(record),
+      account_(account),
       book_(ShapeOf(run), options.placement, SteadyClock::SteadyNow()),
       hub_(HubOptionsOf(run, options), controller, inbox_, log),
-      bulletin_(book_, hub_, record, splits, NodeBeat(run.policy), log),
-      absence_({run.policy.join_timeout, run.node_wait, run.spare_after}, options.term.number, controller, record,
+      bulletin_(book_, hub_, account, splits, NodeBeat(run.policy), log),
+      absence_({run.policy.join_timeout, run.node_wait, run.spare_after}, options.term.number, controller, account,
                book_, hub_, splits, bulletin_, above),
-      inbox_(run.job, {book_, hub_, splits, bulletin_, absence_, errands_}, controller, record, workers, above, log) {
+      inbox_(run.job, {book_, hub_, splits, bulletin_, absence_, errands_}, controller, account, workers, above, log) {
   KINTSUGI_CHECK(run.nodes > 1, "one host is reached as several");
   controller.ServeNodes(hub_);
   if (!options.part) book_.BeginTerm(options.term.number);

@@ -2,7 +2,7 @@
 // connection here, that of the leader's own host too. All nodes are alike, and the leader may be anywhere.
 //
 // Threads: one, that of the leader.
-// Ownership: of the hub and of all that is known of nodes; controller, record, splits and those above outlive it.
+// Ownership: of the hub and of all that is known of nodes; controller, account, splits and those above outlive it.
 // Errors: a process that cannot be started because its node is away is told as never begun once the wait is over.
 // Invariants: what is wanted of a node that is away waits until it is back, or is told then what is no longer wanted.
 #pragma once
@@ -36,7 +36,7 @@ struct NodeHostsOptions {
 
 class NodeHosts final : public Hosts {
  public:
-  NodeHosts(const LauncherOptions& run, const NodeHostsOptions& options, Controller& controller, RunAccount& record,
+  NodeHosts(const LauncherOptions& run, const NodeHostsOptions& options, Controller& controller, RunAccount& account,
             WorkerEvents& workers, EvenSplits& splits, HostEvents& above, std::shared_ptr<LogSink> log);
 
   bool AllHere() const override;
@@ -59,7 +59,7 @@ class NodeHosts final : public Hosts {
  private:
   const LauncherOptions& run_;
   Controller& controller_;
-  const RunAccount& record_;
+  const RunAccount& account_;
   NodeBook book_;
   NodeHub hub_;
   NodeBulletin bulletin_;

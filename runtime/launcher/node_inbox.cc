@@ -8,17 +8,17 @@
 
 namespace kintsugi {
 
-wire::NodeEnd EndOrder(const RunAccount& record) {
-  KINTSUGI_CHECK(record.ended(), "nodes are told that the run has ended, and it has not");
-  return {record.result().exit_code, record.result().text, record.stop_asked().has_value()};
+wire::NodeEnd EndOrder(const RunAccount& account) {
+  KINTSUGI_CHECK(account.ended(), "nodes are told that the run has ended, and it has not");
+  return {account.result().exit_code, account.result().text, account.stop_asked().has_value()};
 }
 
-NodeInbox::NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunAccount& record,
+NodeInbox::NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunAccount& account,
                      WorkerEvents& workers, HostEvents& above, std::shared_ptr<LogSink> log)
     : job_(std::move(job)),
       parts_(parts),
       controller_(controller),
-      record_(record),
+      account_(account),
       workers_(workers),
       above_(above),
       log_(std::move(log)) {}
@@ -31,9 +31,9 @@ void NodeInbox::OnNodeJoined(int node, const wire::NodeHello& hello) {
         LogLine("node_back", {{"node", std::to_string(parts_.book.NumberOf(node))},
                               {"away_ms", std::to_string(static_cast<int64_t>(ToMilliseconds(*arrival.away)))}}));
   parts_.bulletin.OnJoined(node, arrival.moved);
-  if (record_.ended()) return void(parts_.orders.Send(node, EndOrder(record_)));  // came back too late
+  if (account_.ended()) return void(parts_.orders.Send(node, EndOrder(account_)));  // came back too late
   parts_.splits.OnAway(node);
-  if (!record_.started()) return above_.OnCame();
+  if (!account_.started()) return above_.OnCame();
   parts_.bulletin.TellNewcomer();
   if (!parts_.book.HasRanks(node)) return EndWhatRunsThere(node, hello);
   for (const wire::NodeHeld& held : hello.held) OnHeld(node, held);  // before their ends are told
@@ -57,7 +57,7 @@ void NodeInbox::FoundLives(int node, const std::map<Rank, wire::WorkerLife>& liv
   core::LivesThere there;
   for (const auto& [rank, life] : lives) there[rank] = life.incarnation;
   for (const core::FoundLife& found : core::FindLives(parts_.book.RanksOf(node), there)) {
-    if (record_.ended()) return;
+    if (account_.ended()) return;
     if (found.incarnation)
       workers_.OnStarting(found.rank, *found.incarnation, lives.at(found.rank).armed);
     else
@@ -72,7 +72,7 @@ void NodeInbox::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& 
   for (const auto& [rank, life] : lives) there[rank] = life.incarnation;
   for (const core::ReturnAction& step : core::CompareLives(controller_.core().members(), parts_.book.RanksOf(node),
                                                            there, parts_.book.At(node).to_spawn)) {
-    const bool ended = record_.ended();
+    const bool ended = account_.ended();
     if (step.what == What::kEnd)
       parts_.orders.Send(node, wire::KillWorker{step.rank, step.incarnation, "was given up while its node was away"});
     else if (step.what == What::kHadEnded && !ended)
@@ -100,14 +100,14 @@ void NodeInbox::OnNodeLost(int node) {
 
 void NodeInbox::SetSpares(int node, int waiting) {
   parts_.book.At(node).spares = waiting;
-  if (!record_.started() || record_.ended() || !parts_.book.HasRanks(node)) return;
+  if (!account_.started() || account_.ended() || !parts_.book.HasRanks(node)) return;
   const core::RankBlock ranks = parts_.book.RanksOf(node);
   controller_.Feed(core::SparesWaiting{ranks.first, ranks.ranks, waiting});
 }
 
 // With what the lost process registered: a leader that takes over may hear of it from nobody else.
 void NodeInbox::OnHeld(int node, const wire::NodeHeld& told) {
-  if (!parts_.book.OfNode(told.rank, node) || record_.ended()) return;
+  if (!parts_.book.OfNode(told.rank, node) || account_.ended()) return;
   const Result<wire::AgentFrame> frame = wire::DecodeFromAgent(job_, told.ready);
   const auto* message = frame.ok() ? std::get_if<core::AgentMessage>(&frame->message) : nullptr;
   if (message && std::holds_alternative<core::Ready>(*message) && frame->header.rank == told.rank)

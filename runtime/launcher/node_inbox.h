@@ -38,7 +38,7 @@ struct NodeParts {
 
 class NodeInbox final : public NodeEvents {
  public:
-  NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunAccount& record, WorkerEvents& workers,
+  NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunAccount& account, WorkerEvents& workers,
             HostEvents& above, std::shared_ptr<LogSink> log);
 
   void OnNodeJoined(int node, const wire::NodeHello& hello) override;
@@ -58,13 +58,13 @@ class NodeInbox final : public NodeEvents {
   const std::string job_;
   const NodeParts parts_;
   Controller& controller_;
-  const RunAccount& record_;
+  const RunAccount& account_;
   WorkerEvents& workers_;
   HostEvents& above_;
   std::shared_ptr<LogSink> log_;
 };
 
 // As they are told to a node that comes too late, too.
-wire::NodeEnd EndOrder(const RunAccount& record);
+wire::NodeEnd EndOrder(const RunAccount& account);
 
 }  // namespace kintsugi

@@ -136,7 +136,8 @@ Result<NodeResult> NodeLauncher::Impl::Run() {
 }
 
 void NodeLauncher::Impl::OnSignal(int number, int times) {
-  if (times > 1 || !line_.linked()) return ending_.EndNow(core::kExitFailed, "ended at once by " + SignalName(number));
+  if (times > 1 || !line_.connected())
+    return ending_.EndNow(core::kExitFailed, "ended at once by " + SignalName(number));
   // A standby is not missed.
   if (!block_.has_ranks() && !seat_.taken()) {
     state_.log->Write(LogLevel::kInfo, LogLine("standby_left", {{"signal", SignalName(number)}}));
@@ -161,9 +162,9 @@ void NodeLauncher::Impl::Poll() {
   seat_.Poll();
   const auto node = [this] {
     return NodeSight{.job = state_.run().job,
-                     .node = state_.place(),
+                     .node = state_.index(),
                      .leads = seat_.taken(),
-                     .hears_leader = line_.linked(),
+                     .hears_leader = line_.connected(),
                      .term = std::max(line_.term(), line_.leads_term()),
                      .processes = static_cast<int>(pool_.Lives().size())};
   };
@@ -191,7 +192,7 @@ void NodeLauncher::Impl::OnOrder(const wire::NodeOrder& order) {
                         [&](const wire::NodeBlocks& m) { OnPlacement(m.placement); },
                         [&](const wire::NodePlaces& m) {
                           for (const wire::NodePlace& place : m.places)
-                            if (place.node != state_.place()) electorate_.Know(place);
+                            if (place.node != state_.index()) electorate_.Know(place);
                         },
                         [&](const wire::KeepReport& m) { shelf_.Keep(m.report); },
                         [&](const wire::KeepTotals& m) { shelf_.OnTotals(m); },
@@ -210,7 +211,7 @@ void NodeLauncher::Impl::OnLineLost(const std::string& why) {
 }
 
 void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
-  KINTSUGI_CHECK(line_.linked() && welcome.accepted, "a launcher is welcomed that is not linked");
+  KINTSUGI_CHECK(line_.connected() && welcome.accepted, "a launcher is welcomed that is not linked");
   state_.election.Follow(line_.term().number);
   electorate_.Quiet();
   reporter_.SetBeat(welcome.beat);
@@ -229,7 +230,7 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
   state_.set_up = true;
   const wire::NodePlace& controller = line_.leads()->controller;
   state_.log->Write(LogLevel::kInfo,
-                    LogLine("welcomed", {{"node", std::to_string(state_.place())},
+                    LogLine("welcomed", {{"node", std::to_string(state_.index())},
                                          {"term", std::to_string(line_.term().number)},
                                          {"controller", controller.address + ":" + std::to_string(controller.port)}}));
   relay_.Attach({[this](uint64_t channel, std::string_view payload) {
@@ -243,7 +244,7 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
 
 Status NodeLauncher::Impl::SetUpPool(const wire::NodeWelcome& welcome) {
   KINTSUGI_CHECK(!state_.set_up, "a pool is set up twice");
-  WorkerPoolOptions pool = PoolOptionsOf(state_.run(), state_.place());
+  WorkerPoolOptions pool = PoolOptionsOf(state_.run(), state_.index());
   pool.master_address = welcome.master_address;
   pool.master_port = welcome.master_port;
   pool.controller = "127.0.0.1:" + std::to_string(relay_.port());
@@ -267,7 +268,7 @@ void NodeLauncher::Impl::OnPulse(const wire::NodePulse& pulse) {
   if (taken.changed) {
     seat_.OnTieRule();
     state_.log->Write(LogLevel::kInfo,
-                      LogLine("even_splits", {{"node", std::to_string(state_.place())},
+                      LogLine("even_splits", {{"node", std::to_string(state_.index())},
                                               {"decided_by", std::string(core::TieRuleName(splits_.rule()))}}));
   }
   if (taken.news) line_.Tell(wire::TieRuleKept{pulse.tie.number});

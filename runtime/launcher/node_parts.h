@@ -19,7 +19,7 @@ namespace kintsugi {
 
 // Bounds of the connection between them: it carries the frames of all agents of a node, each with a few words around
 // it.
-inline net::TransportLimits LinkLimits(int local_ranks) {
+inline net::TransportLimits NodeLimits(int local_ranks) {
   net::TransportLimits limits;
   limits.frame_bytes += 64 * 1024;
   limits.queue_frames *= static_cast<size_t>(local_ranks) + 1;

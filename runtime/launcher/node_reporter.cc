@@ -15,7 +15,7 @@ constexpr size_t kRetoldAtOnce = 200;
 }  // namespace
 
 wire::NodeHello NodeReporter::Hello(uint16_t port) const {
-  wire::NodeHello hello{.node_rank = state_.place(),
+  wire::NodeHello hello{.node_rank = state_.index(),
                         .nodes = state_.run().nodes,
                         .local_ranks = state_.self.local_ranks(),
                         .address = state_.run().node_address,
@@ -47,7 +47,8 @@ void NodeReporter::TellPages(bool always) {
 }
 
 void NodeReporter::RetellReports(size_t at_most) {
-  if (line_.linked()) shelf_.Retell(at_most, [this](const wire::WorkerReport& report) { return line_.Tell(report); });
+  if (line_.connected())
+    shelf_.Retell(at_most, [this](const wire::WorkerReport& report) { return line_.Tell(report); });
 }
 
 void NodeReporter::NoteRegistered(std::string_view payload) {

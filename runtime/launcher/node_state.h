@@ -28,26 +28,26 @@ class NodeSelf {
   const NodeShape& shape() const { return shape_; }
   int local_ranks() const { return shape_.local_ranks; }
   bool is_node() const { return controller_ < 0; }
-  // Its place among the launchers.
-  int place() const { return place_; }
-  std::string name() const { return NameOf(place_); }
-  std::string NameOf(int place) const;
+  // Its index among the launchers.
+  int index() const { return index_; }
+  std::string name() const { return NameOf(index_); }
+  std::string NameOf(int index) const;
   // The first leader.
-  bool founds() const { return place_ == founder_; }
+  bool founds() const { return index_ == founder_; }
   // Controllers stand for election before nodes do: a node that leads takes its host's processors from its ranks.
   int turn() const { return turn_; }
 
  private:
   const NodeShape shape_;
   const int controller_;
-  const int place_, founder_, turn_;
+  const int index_, founder_, turn_;
 };
 
 struct NodeState {
   NodeState(NodeLauncherOptions given, std::shared_ptr<GenerationLog> to);
 
   const LauncherOptions& run() const { return options.run; }
-  int place() const { return self.place(); }
+  int index() const { return self.index(); }
 
   const NodeLauncherOptions options;
   const NodeSelf self;
@@ -77,8 +77,8 @@ class NodeEnds {
   virtual void OnLeft() = 0;
   // The leader that was here is done.
   virtual void OnLeaderDone() = 0;
-  // This node has ended, and the link to the leader is closed, or cannot be made any more.
-  virtual void OnUnlinked() = 0;
+  // This node has ended, and the connection to the leader is closed, or cannot be made any more.
+  virtual void OnDisconnected() = 0;
   virtual void OnUnreachable() = 0;
 };
 

@@ -39,15 +39,15 @@ std::string UnknownCommand(const std::string& command) {
                      "': status, incidents, save, pause, continue, replace, stop or inject");
 }
 
-bool OperatorDesk::OnRequest(const ControlWords& words, RunState standing, Respond respond) {
+bool OperatorDesk::OnRequest(const ControlWords& words, RunState run, Respond respond) {
   const std::string& command = words.command;
   if (command != "save" && command != "pause" && command != "continue" && command != "replace") return false;
   if (command == "save" && save_directory_.empty())
     return respond(RefusalLine("this run has no save directory: it was started without --save-dir")), true;
   if (command == "replace" && !words.rank) return respond(RefusalLine("replace needs a \"rank\"")), true;
-  if (standing.ended) return respond(RefusalLine("the run has ended")), true;
+  if (run.ended) return respond(RefusalLine("the run has ended")), true;
   if (command == "save") return Save(words, std::move(respond)), true;
-  if (command == "pause") return Pause(words, standing, std::move(respond)), true;
+  if (command == "pause") return Pause(words, run, std::move(respond)), true;
   if (command == "continue") return Continue(std::move(respond)), true;
   return Replace(words, std::move(respond)), true;
 }
@@ -69,8 +69,8 @@ void OperatorDesk::OnSave(const core::SaveSettled& settled) {
 }
 
 // Answered when all ranks stand.
-void OperatorDesk::Pause(const ControlWords& words, RunState standing, Respond respond) {
-  if (standing.leaves) return respond(RefusalLine("the run saves and leaves: it is not paused any more"));
+void OperatorDesk::Pause(const ControlWords& words, RunState run, Respond respond) {
+  if (run.leaves) return respond(RefusalLine("the run saves and leaves: it is not paused any more"));
   if (words.wait && waiting_pauses_.size() >= kWaitingMax) return respond(TooManyWait("a pause"));
   if (words.wait) waiting_pauses_.push_back(respond);
   KINTSUGI_CHECK(waiting_pauses_.size() <= kWaitingMax, "those who wait for a pause add up");

@@ -38,7 +38,7 @@ class OperatorDesk {
       : controller_(controller), save_directory_(std::move(save_directory)) {}
 
   // save, pause, continue and replace; false: the command is none of these, and nothing was answered.
-  bool OnRequest(const ControlWords& words, RunState standing, Respond respond);
+  bool OnRequest(const ControlWords& words, RunState run, Respond respond);
   // What the controller tells its host.
   void OnSave(const core::SaveSettled& settled);
   void OnIncident(const core::IncidentRecord& record);
@@ -50,7 +50,7 @@ class OperatorDesk {
 
  private:
   void Save(const ControlWords& words, Respond respond);
-  void Pause(const ControlWords& words, RunState standing, Respond respond);
+  void Pause(const ControlWords& words, RunState run, Respond respond);
   void Continue(Respond respond);
   void Replace(const ControlWords& words, Respond respond);
 

@@ -27,8 +27,8 @@ class ReportShelf {
   const core::LedgerTotals& totals() const { return totals_; }
   size_t size() const { return reports_.size(); }
 
-  // A leader of a newer term is told all of them, a few at a time: its link has a bound. `tell`: false where it did not
-  // go out; it is told later. What comes once all are told is told when it comes.
+  // A leader of a newer term is told all of them, a few at a time: its connection has a bound. `tell`: false where it did
+  // not go out; it is told later. What comes once all are told is told when it comes.
   void BeginToRetell() { retold_ = {0, Rank()}; }
   void Retell(size_t at_most, const std::function<bool(const wire::WorkerReport&)>& tell);
 

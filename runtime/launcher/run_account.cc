@@ -135,7 +135,7 @@ std::string RunAccount::OnSave(const core::SaveSettled& settled, TimePoint now) 
   return settled.saved ? result_.saves.OnRemark(settled) : result_.saves.OnFailed(settled, now);
 }
 
-void RunAccount::OnStanding(bool at_save_point, bool paused, TimePoint now) {
+void RunAccount::OnStandstill(bool at_save_point, bool paused, TimePoint now) {
   times_.OnSaving(!paused && at_save_point, now);
   times_.OnPaused(paused, now);
   if (paused) step_times_.OnResuming();  // the step before is not timed to the one after

@@ -53,13 +53,13 @@ class RunAccount {
   // The line at warning level; empty: there is nothing to say.
   std::string OnSave(const core::SaveSettled& settled, TimePoint now);
   // As is seen every few milliseconds.
-  void OnStanding(bool at_save_point, bool paused, TimePoint now);
+  void OnStandstill(bool at_save_point, bool paused, TimePoint now);
 
   // What this knows of a sight, and of the result at `now`.
   void LookAt(RunSight* sight) const;
   void Fill(RunResult* result, TimePoint now) const;
   RunResult SoFar() const;
-  // The whole of it, but for what others know. Nothing else is asked of the record afterwards.
+  // The whole of it, but for what others know. Nothing else is asked of it afterwards.
   RunResult Take(TimePoint now);
 
  private:

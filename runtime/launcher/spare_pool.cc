@@ -49,13 +49,13 @@ void SparePool::Start(TimePoint now) {
   spares_.push_back({seat, std::move(child).value(), std::move(page).value(), std::move(channel).value(), now});
 }
 
-std::optional<Spare> SparePool::Take(const RankPlace& place, TimePoint now) {
+std::optional<Spare> SparePool::Take(const RankIncarnation& who, TimePoint now) {
   for (auto spare = spares_.begin(); spare != spares_.end(); ++spare) {
-    if (!IsWarm(*spare, now) || !spare->channel.Give(place).ok()) continue;
+    if (!IsWarm(*spare, now) || !spare->channel.Give(who).ok()) continue;
     Spare taken = std::move(*spare);
     spares_.erase(spare);
-    KINTSUGI_CHECK(!taken.seat->place, "a spare is rank " + taken.seat->place->rank.ToString() + " already");
-    taken.seat->place = place;
+    KINTSUGI_CHECK(!taken.seat->who, "a spare is rank " + taken.seat->who->rank.ToString() + " already");
+    taken.seat->who = who;
     keeper_.OnTaken();
     return taken;
   }

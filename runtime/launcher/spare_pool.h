@@ -23,7 +23,7 @@ namespace kintsugi {
 
 // Whose process it is. Shared with the process's callbacks, which outlive the change.
 struct Seat {
-  std::optional<RankPlace> place;         // none: it is a spare
+  std::optional<RankIncarnation> who;  // none: it is a spare
   std::optional<StateChannel> state;  // until a rank's keeper has it
   bool forked = false;                // from the warm process
   std::string life;                   // "NAME=VALUE" in the environment of the process and of what it starts
@@ -47,8 +47,8 @@ class SparePool {
   // Starts what is missing (one at a time) and ends what has fallen silent.
   void Poll(bool computing, TimePoint now);
   void OnRankStarted(TimePoint now) { keeper_.OnRankStarted(now); }
-  // The longest-waiting warm process, which has been told its place; nothing: none waits.
-  std::optional<Spare> Take(const RankPlace& place, TimePoint now);
+  // The longest-waiting warm process, which has been told its rank; nothing: none waits.
+  std::optional<Spare> Take(const RankIncarnation& who, TimePoint now);
   // A spare's process ended.
   void OnExit(const Seat* seat, const ExitCause& cause);
   // Kills all and starts no more.

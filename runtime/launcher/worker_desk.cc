@@ -7,14 +7,14 @@
 namespace kintsugi {
 
 void WorkerDesk::OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) {
-  record_.OnStarting(rank, incarnation, SteadyClock::SteadyNow());
+  account_.OnStarting(rank, incarnation, SteadyClock::SteadyNow());
   controller_.SetInjections(rank, std::move(armed));
-  if (!record_.ended()) controller_.Feed(core::ProcessFound{rank, incarnation});
+  if (!account_.ended()) controller_.Feed(core::ProcessFound{rank, incarnation});
 }
 
 void WorkerDesk::OnPage(Rank rank, Incarnation incarnation, const PageView& page) {
-  record_.OnPage(rank, page);
-  if (record_.ended()) return;
+  account_.OnPage(rank, page);
+  if (account_.ended()) return;
   controller_.FeedBeat(rank, incarnation, page.beat,
                        core::PlaceOf(page.progress, core::GateWord::Unpack(page.gate_word)));
 }
@@ -23,22 +23,22 @@ void WorkerDesk::OnReport(Rank rank, const StepReport& report) {
   controller_.reports().Record(rank, Step(report.step), report.loss, SumOf(report.samples));
 }
 
-void WorkerDesk::OnFired(const Injection& injection, TimePoint at) { record_.OnFired({injection, at}); }
+void WorkerDesk::OnFired(const Injection& injection, TimePoint at) { account_.OnFired({injection, at}); }
 
 void WorkerDesk::OnHeld(Rank rank, const std::optional<core::HeldState>& held) {
-  if (!record_.ended()) controller_.Feed(core::StateHeld{rank, held});
+  if (!account_.ended()) controller_.Feed(core::StateHeld{rank, held});
 }
 
 void WorkerDesk::OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
                           std::optional<TimePoint> since) {
-  record_.OnExited(rank, cause, at);
-  if (!record_.ended()) controller_.Feed(core::ProcessExited{rank, incarnation, cause, since});
+  account_.OnExited(rank, cause, at);
+  if (!account_.ended()) controller_.Feed(core::ProcessExited{rank, incarnation, cause, since});
   above_.OnLeft();
 }
 
 void WorkerDesk::OnSpares(int waiting) {
   const auto ranks = static_cast<int>(controller_.core().members().size());
-  if (record_.started() && !record_.ended()) controller_.Feed(core::SparesWaiting{Rank(0), ranks, waiting});
+  if (account_.started() && !account_.ended()) controller_.Feed(core::SparesWaiting{Rank(0), ranks, waiting});
 }
 
 }  // namespace kintsugi

@@ -1,9 +1,9 @@
-// WorkerDesk: what workers do, on the leader's host or another: told to the controller, and kept in the record.
+// WorkerDesk: what workers do, on the leader's host or another: told to the controller, and kept in the account.
 //
 // Threads: one, that of the leader.
-// Ownership: controller, record and the part above outlive it.
+// Ownership: controller, account and the part above outlive it.
 // Errors: none: what comes from other hosts was looked at before.
-// Invariants: the controller hears nothing once the run has ended; the record does.
+// Invariants: the controller hears nothing once the run has ended; the account does.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ namespace kintsugi {
 
 class WorkerDesk final : public WorkerEvents {
  public:
-  WorkerDesk(Controller& controller, RunAccount& record, HostEvents& above)
-      : controller_(controller), record_(record), above_(above) {}
+  WorkerDesk(Controller& controller, RunAccount& account, HostEvents& above)
+      : controller_(controller), account_(account), above_(above) {}
 
   void OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) override;
   void OnPage(Rank rank, Incarnation incarnation, const PageView& page) override;
@@ -34,7 +34,7 @@ class WorkerDesk final : public WorkerEvents {
 
  private:
   Controller& controller_;
-  RunAccount& record_;
+  RunAccount& account_;
   HostEvents& above_;
 };
 

@@ -34,14 +34,14 @@ WorkerEnds::WorkerEnds(boost::asio::io_context& io, const WorkerPoolOptions& opt
 
 // ---- killed ------------------------------------------------------------------------------------------------------
 
-void WorkerEnds::Kill(const RankPlace& place, const std::string& reason) {
-  Worker* const worker = table_.Find(place);
+void WorkerEnds::Kill(const RankIncarnation& who, const std::string& reason) {
+  Worker* const worker = table_.Find(who);
   if (!worker) return;
   worker->kill_reason = reason;
   if (!worker->running() || worker->stacks) return;
   const TimePoint beat(Duration(static_cast<int64_t>(worker->words().beat_ns.load())));
   const bool lives = SteadyClock::SteadyNow() - beat < kAliveFor;
-  if (lives && !table_.leaving()) DumpStacks(place.rank, *worker);
+  if (lives && !table_.leaving()) DumpStacks(who.rank, *worker);
   if (!worker->stacks) (void)worker->child->KillGroup(SIGKILL);
 }
 
@@ -81,53 +81,53 @@ void WorkerEnds::DumpStacks(Rank rank, Worker& worker) {
 
 // ---- ended -------------------------------------------------------------------------------------------------------
 
-void WorkerEnds::OnProcessEnd(const RankPlace& place, const ExitCause& cause) {
-  table_[place.rank].reaping = true;
-  ClearAway(place, cause, SteadyClock::SteadyNow() + kClearAwayLimit);
+void WorkerEnds::OnProcessEnd(const RankIncarnation& who, const ExitCause& cause) {
+  table_[who.rank].reaping = true;
+  ClearAway(who, cause, SteadyClock::SteadyNow() + kClearAwayLimit);
 }
 
-void WorkerEnds::ClearAway(const RankPlace& place, ExitCause cause, TimePoint until) {
-  Worker& worker = table_[place.rank];
-  KINTSUGI_CHECK(worker.reaping && worker.incarnation == place.incarnation,
-                 "rank " + place.rank.ToString() + " has a successor before what was left behind is gone");
+void WorkerEnds::ClearAway(const RankIncarnation& who, ExitCause cause, TimePoint until) {
+  Worker& worker = table_[who.rank];
+  KINTSUGI_CHECK(worker.reaping && worker.incarnation == who.incarnation,
+                 "rank " + who.rank.ToString() + " has a successor before what was left behind is gone");
   const size_t left = guard_.KillLeftBehind(worker.life);
   if (left == 0 || SteadyClock::SteadyNow() >= until) {
     if (left > 0)
-      log_->Write(LogLevel::kWarning, LogLine("left_behind", {{"rank", place.rank.ToString()},
+      log_->Write(LogLevel::kWarning, LogLine("left_behind", {{"rank", who.rank.ToString()},
                                                               {"processes", std::to_string(left)},
                                                               {"why", "killed, and hanging in the kernel"}}));
     worker.reaping = false;
-    return Tell(place, cause);
+    return Tell(who, cause);
   }
   auto again = std::make_shared<boost::asio::steady_timer>(io_, kClearAwayEvery);
   again->async_wait(
-      [this, again, alive = std::weak_ptr(alive_), place, cause, until](const boost::system::error_code& error) {
-        if (!error && !alive.expired()) ClearAway(place, cause, until);
+      [this, again, alive = std::weak_ptr(alive_), who, cause, until](const boost::system::error_code& error) {
+        if (!error && !alive.expired()) ClearAway(who, cause, until);
       });
 }
 
-void WorkerEnds::Tell(const RankPlace& place, const ExitCause& cause) {
-  Worker& worker = table_[place.rank];
+void WorkerEnds::Tell(const RankIncarnation& who, const ExitCause& cause) {
+  Worker& worker = table_[who.rank];
   // What it left in its page counts: it may have committed, and told so, a microsecond before it died.
-  pages_.Read(place.rank, worker);
+  pages_.Read(who.rank, worker);
   worker.stacks.reset();
   std::string text = cause.text;
   if (!worker.kill_reason.empty()) text += " (" + worker.kill_reason + ")";
-  output_.OnEnded(place, text);
+  output_.OnEnded(who, text);
   if (!cause.last_stderr_lines.empty()) text += "; last line of its error output: " + cause.last_stderr_lines.back();
   // What follows from it is told as a warning: the incident, or the end of the run.
-  log_->Write(LogLevel::kInfo, LogLine("exited", {{"rank", place.rank.ToString()},
-                                                  {"incarnation", place.incarnation.ToString()},
-                                                  {"cause", text}}));
+  log_->Write(
+      LogLevel::kInfo,
+      LogLine("exited", {{"rank", who.rank.ToString()}, {"incarnation", who.incarnation.ToString()}, {"cause", text}}));
   std::optional<TimePoint> since;
   if (const uint64_t stamp = worker.words().fault_ns.load()) since = TimePoint(Duration(static_cast<int64_t>(stamp)));
   if (options_.adopt && options_.has_ranks)
-    events_.OnHeld(place.rank, worker.state.OnExit(place.incarnation, worker.words(), cause));
+    events_.OnHeld(who.rank, worker.state.OnExit(who.incarnation, worker.words(), cause));
   if (!options_.has_ranks) worker.state = StateKeeper();
-  events_.OnExited(place.rank, place.incarnation, text, cause.time, since);
+  events_.OnExited(who.rank, who.incarnation, text, cause.time, since);
   if (worker.next && !table_.leaving())
     // Not from inside the callback of the child that is being replaced.
-    boost::asio::post(io_, [this, rank = place.rank] { StartNext(rank); });
+    boost::asio::post(io_, [this, rank = who.rank] { StartNext(rank); });
   TellIfIdle();
 }
 

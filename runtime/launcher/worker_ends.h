@@ -30,21 +30,21 @@ class WorkerEnds final : public ProcessEnds {
 
   // One that still gives signs of life does not come out of something: first its stacks are logged, which takes a
   // second at most.
-  void Kill(const RankPlace& place, const std::string& reason);
+  void Kill(const RankIncarnation& who, const std::string& reason);
   // Its device has failed: there is nothing to look at in it.
   void KillAtOnce(Rank rank, const std::string& why);
   // Its successor is `next`.
   void Replace(Worker& worker, Incarnation next);
   void KillAll();
 
-  void OnProcessEnd(const RankPlace& place, const ExitCause& cause) override;
+  void OnProcessEnd(const RankIncarnation& who, const ExitCause& cause) override;
   void OnOutputEnd(Rank rank) override;
 
  private:
   void DumpStacks(Rank rank, Worker& worker);
   // What the process left behind is killed first: its successor must not meet it.
-  void ClearAway(const RankPlace& place, ExitCause cause, TimePoint until);
-  void Tell(const RankPlace& place, const ExitCause& cause);
+  void ClearAway(const RankIncarnation& who, ExitCause cause, TimePoint until);
+  void Tell(const RankIncarnation& who, const ExitCause& cause);
   void StartNext(Rank rank);
   void TellIfIdle();
 

@@ -1,5 +1,5 @@
 // WorkerEvents: what is seen of the processes of ranks, told by what watches them: the pool of their host, or the
-// link to it.
+// connection to it.
 //
 // Threads: one, that of the launcher.
 // Errors: none.

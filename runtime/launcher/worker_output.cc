@@ -15,23 +15,23 @@ void WorkerOutput::SetUp() {
   prefixer_ = options_.output ? options_.output : std::make_shared<OutputPrefixer>(output);
 }
 
-void WorkerOutput::OnBegan(const RankPlace& place, pid_t pid) {
-  if (options_.rank_files) options_.rank_files->OnBegan(place.rank, place.incarnation, pid);
+void WorkerOutput::OnBegan(const RankIncarnation& who, pid_t pid) {
+  if (options_.rank_files) options_.rank_files->OnBegan(who.rank, who.incarnation, pid);
 }
 
 void WorkerOutput::OnLine(const Seat& seat, OutputStream stream, std::string_view line) {
-  if (options_.rank_files && seat.place) options_.rank_files->OnLine(seat.place->rank, line);
-  if (options_.rank_files && !seat.place) options_.rank_files->OnSpareLine(line);
+  if (options_.rank_files && seat.who) options_.rank_files->OnLine(seat.who->rank, line);
+  if (options_.rank_files && !seat.who) options_.rank_files->OnSpareLine(line);
   if (!options_.show_output) return;
-  prefixer_->WriteLine(seat.place ? std::optional(seat.place->rank) : std::nullopt, stream, line);
+  prefixer_->WriteLine(seat.who ? std::optional(seat.who->rank) : std::nullopt, stream, line);
 }
 
 void WorkerOutput::OnOutputEnd(Rank rank) {
   if (options_.rank_files) options_.rank_files->OnOutputEnd(rank);
 }
 
-void WorkerOutput::OnEnded(const RankPlace& place, const std::string& how) {
-  if (options_.rank_files) options_.rank_files->OnEnded(place.rank, place.incarnation, how);
+void WorkerOutput::OnEnded(const RankIncarnation& who, const std::string& how) {
+  if (options_.rank_files) options_.rank_files->OnEnded(who.rank, who.incarnation, how);
 }
 
 void WorkerOutput::Flush() {

@@ -19,10 +19,10 @@ class WorkerOutput {
 
   // Once the options are known.
   void SetUp();
-  void OnBegan(const RankPlace& place, pid_t pid);
+  void OnBegan(const RankIncarnation& who, pid_t pid);
   void OnLine(const Seat& seat, OutputStream stream, std::string_view line);
   void OnOutputEnd(Rank rank);
-  void OnEnded(const RankPlace& place, const std::string& how);
+  void OnEnded(const RankIncarnation& who, const std::string& how);
   // Lines that are still on their way, for a second.
   void Flush();
 

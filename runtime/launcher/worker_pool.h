@@ -1,7 +1,7 @@
 // WorkerPool: the processes of this host's ranks: builds the parts below, gives them their turns, and is what the
 // launcher speaks to.
 //
-// What it sees goes to a WorkerEvents: the launcher that hosts the controller, or the link of a node to it.
+// What it sees goes to a WorkerEvents: the launcher that hosts the controller, or the connection of a node to it.
 // Threads: one, which runs the io_context.
 // Ownership: of all parts and processes.
 // Errors: what keeps the pool from starting is returned by SetUp; a process that cannot be started is an exit.

@@ -31,26 +31,27 @@ ProcessSpec CommonSpec(const WorkerPoolOptions& options, const WorkerShares& sha
                             "KINTSUGI_STATE_FD", "KINTSUGI_DEVICE", "KINTSUGI_WARM_FD", "KINTSUGI_FORK_FD",
                             // Of a torchrun around the launcher: a store and a file that are not for these ranks.
                             "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"};
-  for (const char* place : {"NODE_RANK", "GROUP_RANK"}) {
+  for (const char* name : {"NODE_RANK", "GROUP_RANK"}) {
     if (options.has_ranks)
-      spec.environment[place] = std::to_string(options.node_rank);
+      spec.environment[name] = std::to_string(options.node_rank);
     else  // not known yet
-      spec.unset_environment.push_back(place);
+      spec.unset_environment.push_back(name);
   }
   spec.passed_fds = {{shares.secret_fd, "KINTSUGI_SECRET_FD"}, {shares.device_fd, "KINTSUGI_DEVICE_FD"}};
   if (shares.warm_list_fd >= 0) spec.passed_fds.push_back({shares.warm_list_fd, "KINTSUGI_WARM_FD"});
   return spec;
 }
 
-ProcessSpec RankSpec(const WorkerPoolOptions& options, const WorkerShares& shares, const RankPlace& place, int device) {
-  const int local_rank = options.LocalRankOf(place.rank);
+ProcessSpec RankSpec(const WorkerPoolOptions& options, const WorkerShares& shares, const RankIncarnation& who,
+                     int device) {
+  const int local_rank = options.LocalRankOf(who.rank);
   ProcessSpec spec = CommonSpec(options, shares);
   spec.environment["KINTSUGI_DEVICE"] = std::to_string(device);
-  spec.environment["RANK"] = place.rank.ToString();
+  spec.environment["RANK"] = who.rank.ToString();
   spec.environment["LOCAL_RANK"] = std::to_string(local_rank);
-  spec.environment["ROLE_RANK"] = place.rank.ToString();
-  spec.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.incarnation.value() - 1);
-  spec.environment["KINTSUGI_INCARNATION"] = place.incarnation.ToString();
+  spec.environment["ROLE_RANK"] = who.rank.ToString();
+  spec.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(who.incarnation.value() - 1);
+  spec.environment["KINTSUGI_INCARNATION"] = who.incarnation.ToString();
   return spec;
 }
 

@@ -24,7 +24,8 @@ struct WorkerShares {
 // Every process, a rank's and a spare's: neither knows its rank yet.
 ProcessSpec CommonSpec(const WorkerPoolOptions& options, const WorkerShares& shares);
 // A process of this rank, on this device of the host.
-ProcessSpec RankSpec(const WorkerPoolOptions& options, const WorkerShares& shares, const RankPlace& place, int device);
+ProcessSpec RankSpec(const WorkerPoolOptions& options, const WorkerShares& shares, const RankIncarnation& who,
+                     int device);
 // The process that forks others. It is no rank: it gets neither a page nor the secret.
 ProcessSpec WarmSpec(const WorkerPoolOptions& options, const WorkerShares& shares, int server_fd, int list_fd);
 

@@ -46,59 +46,59 @@ WorkerShares WorkerStarter::Shares() const {
 
 // ---- a rank's process --------------------------------------------------------------------------------------------
 
-void WorkerStarter::Start(const RankPlace& place) {
+void WorkerStarter::Start(const RankIncarnation& who) {
   if (table_.leaving()) return;
-  Worker& worker = table_[place.rank];
+  Worker& worker = table_[who.rank];
   KINTSUGI_CHECK(is_set_up() && !worker.running(),
-                 "rank " + place.rank.ToString() + " would have two processes, or one before the pool is set up");
+                 "rank " + who.rank.ToString() + " would have two processes, or one before the pool is set up");
   worker.child.reset();
   worker.reports.reset();
-  worker.incarnation = place.incarnation;
+  worker.incarnation = who.incarnation;
   worker.kill_reason.clear();
   worker.armed.clear();
-  joining_.Forget(place.rank);
-  for (const LedgerEntry& entry : ledger_.ForRank(place.rank)) {
+  joining_.Forget(who.rank);
+  for (const LedgerEntry& entry : ledger_.ForRank(who.rank)) {
     worker.armed.push_back(entry.id.ToString() + " " + ToString(entry.injection));
     (void)ledger_.MarkHanded(entry.id);
   }
-  events_.OnStarting(place.rank, place.incarnation, worker.armed);
-  const bool from_spare = TakeSpare(place, worker);
-  const Status started = from_spare ? Status::Ok() : StartProcess(place, worker);
+  events_.OnStarting(who.rank, who.incarnation, worker.armed);
+  const bool from_spare = TakeSpare(who, worker);
+  const Status started = from_spare ? Status::Ok() : StartProcess(who, worker);
   spares_->OnRankStarted(SteadyClock::SteadyNow());
   if (warm_) warm_->OnRankStarted(SteadyClock::SteadyNow());
   if (started.ok()) {
-    output_.OnBegan(place, worker.child->pid());
+    output_.OnBegan(who, worker.child->pid());
     return log_->Write(LogLevel::kInfo, LogLine(from_spare ? "spare_took_over" : "spawned",
-                                                {{"rank", place.rank.ToString()},
-                                                 {"incarnation", place.incarnation.ToString()},
+                                                {{"rank", who.rank.ToString()},
+                                                 {"incarnation", who.incarnation.ToString()},
                                                  {"pid", std::to_string(worker.child->pid())},
-                                                 {"device", std::to_string(DeviceOf(place.rank))},
+                                                 {"device", std::to_string(DeviceOf(who.rank))},
                                                  {"how", worker.forked ? "forked" : "started"}}));
   }
-  log_->Write(LogLevel::kError, LogLine("spawn_failed", {{"rank", place.rank.ToString()}, {"why", started.message()}}));
-  events_.OnExited(place.rank, place.incarnation, "could not be started: " + started.message(),
-                   SteadyClock::SteadyNow(), std::nullopt);
+  log_->Write(LogLevel::kError, LogLine("spawn_failed", {{"rank", who.rank.ToString()}, {"why", started.message()}}));
+  events_.OnExited(who.rank, who.incarnation, "could not be started: " + started.message(), SteadyClock::SteadyNow(),
+                   std::nullopt);
 }
 
-Status WorkerStarter::StartProcess(const RankPlace& place, Worker& worker) {
+Status WorkerStarter::StartProcess(const RankIncarnation& who, Worker& worker) {
   KINTSUGI_ASSIGN_OR_RETURN(SharedPage page, SharedPage::Create());
-  const std::optional<int> device = devices_.pool().Assign(options_.LocalRankOf(place.rank));
+  const std::optional<int> device = devices_.pool().Assign(options_.LocalRankOf(who.rank));
   if (!device)
     return {StatusCode::kUnavailable, "no device is left for it on this node; excluded: " + devices_.pool().Excluded()};
-  ProcessSpec spec = RankSpec(options_, Shares(), place, *device);
+  ProcessSpec spec = RankSpec(options_, Shares(), who, *device);
   spec.passed_fds.push_back({page.fd(), "KINTSUGI_PAGE_FD"});
   worker.Give(std::move(page));
   auto seat = std::make_shared<Seat>();
-  seat->place = place;
+  seat->who = who;
   KINTSUGI_ASSIGN_OR_RETURN(worker.child, Launch(seat, std::move(spec)));
   Seize(*seat, worker);
   return Status::Ok();
 }
 
 // A spare has no device yet: where ranks have devices of their own, it can only stand in on the one that its rank has.
-bool WorkerStarter::TakeSpare(const RankPlace& place, Worker& worker) {
-  if (devices_.pool().IsExcluded(DeviceOf(place.rank))) return false;
-  std::optional<Spare> spare = spares_->Take(place, SteadyClock::SteadyNow());
+bool WorkerStarter::TakeSpare(const RankIncarnation& who, Worker& worker) {
+  if (devices_.pool().IsExcluded(DeviceOf(who.rank))) return false;
+  std::optional<Spare> spare = spares_->Take(who, SteadyClock::SteadyNow());
   if (!spare) return false;
   worker.Give(std::move(spare->page));
   worker.child = std::move(spare->child);
@@ -109,7 +109,7 @@ bool WorkerStarter::TakeSpare(const RankPlace& place, Worker& worker) {
 
 // What its process has is the rank's from now on.
 void WorkerStarter::Seize(Seat& seat, Worker& worker) {
-  KINTSUGI_CHECK(worker.child && worker.page && seat.place && !seat.life.empty(),
+  KINTSUGI_CHECK(worker.child && worker.page && seat.who && !seat.life.empty(),
                  "a process has a rank's place without a page, or a mark of its own");
   worker.life = seat.life;
   worker.forked = seat.forked;
@@ -129,13 +129,13 @@ Result<std::unique_ptr<ChildProcess>> WorkerStarter::Launch(std::shared_ptr<Seat
   }
   ChildProcess::Callbacks callbacks;
   callbacks.on_exit = [this, seat](const ExitCause& cause) {
-    if (const auto place = seat->place) return ends_->OnProcessEnd(*place, cause);
+    if (const auto who = seat->who) return ends_->OnProcessEnd(*who, cause);
     (void)guard_.KillLeftBehind(seat->life);
     spares_->OnExit(seat.get(), cause);
   };
   callbacks.on_line = [this, seat](OutputStream stream, std::string_view line) { output_.OnLine(*seat, stream, line); };
   callbacks.on_output_end = [this, seat] {
-    if (seat->place) ends_->OnOutputEnd(seat->place->rank);
+    if (seat->who) ends_->OnOutputEnd(seat->who->rank);
   };
   if (ForkServer* const server = warm_ ? warm_->server() : nullptr) {
     auto forked = ChildProcess::Spawn(io_, spec, callbacks, {guard_.guardian(), &oom_, server});

@@ -33,7 +33,7 @@ namespace kintsugi {
 // The part that is told that a rank's process has ended.
 class ProcessEnds {
  public:
-  virtual void OnProcessEnd(const RankPlace& place, const ExitCause& cause) = 0;
+  virtual void OnProcessEnd(const RankIncarnation& who, const ExitCause& cause) = 0;
   // No line of its output follows.
   virtual void OnOutputEnd(Rank rank) = 0;
 
@@ -52,7 +52,7 @@ class WorkerStarter {
   bool is_set_up() const { return spares_.has_value(); }
 
   // REQUIRES: set up; no process of the rank runs.
-  void Start(const RankPlace& place);
+  void Start(const RankIncarnation& who);
   // Spares of this host, all of them new: on a node without ranks at once; elsewhere once its ranks have been started.
   void KeepSpares();
   // Those that wait go on waiting.
@@ -71,8 +71,8 @@ class WorkerStarter {
 
  private:
   WorkerShares Shares() const;
-  Status StartProcess(const RankPlace& place, Worker& worker);
-  bool TakeSpare(const RankPlace& place, Worker& worker);
+  Status StartProcess(const RankIncarnation& who, Worker& worker);
+  bool TakeSpare(const RankIncarnation& who, Worker& worker);
   Result<std::unique_ptr<ChildProcess>> Launch(std::shared_ptr<Seat> seat, ProcessSpec spec);
   Result<std::unique_ptr<ChildProcess>> LaunchWarm(int server_fd, int list_fd);
   void Seize(Seat& seat, Worker& worker);

@@ -28,9 +28,9 @@ Worker* WorkerTable::Find(Rank rank) {
   return found == workers_.end() ? nullptr : &found->second;
 }
 
-Worker* WorkerTable::Find(const RankPlace& place) {
-  Worker* const worker = Find(place.rank);
-  return worker && worker->incarnation == place.incarnation ? worker : nullptr;
+Worker* WorkerTable::Find(const RankIncarnation& who) {
+  Worker* const worker = Find(who.rank);
+  return worker && worker->incarnation == who.incarnation ? worker : nullptr;
 }
 
 bool WorkerTable::running() const {

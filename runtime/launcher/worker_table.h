@@ -49,7 +49,7 @@ class WorkerTable {
   Worker& operator[](Rank rank) { return workers_[rank]; }
   // Null: it has none, or of another life.
   Worker* Find(Rank rank);
-  Worker* Find(const RankPlace& place);
+  Worker* Find(const RankIncarnation& who);
   auto begin() { return workers_.begin(); }
   auto end() { return workers_.end(); }
 

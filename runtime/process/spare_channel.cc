@@ -9,10 +9,10 @@
 namespace kintsugi {
 namespace {
 
-struct PlaceMessage {
+struct RankMessage {
   static constexpr uint64_t kMagic = 0x6b746f2d73706172;  // "kto-spar"
   uint64_t magic = kMagic;
-  uint64_t size_bytes = sizeof(PlaceMessage);
+  uint64_t size_bytes = sizeof(RankMessage);
   uint64_t incarnation = 0;
   int64_t rank = 0;
 };
@@ -28,28 +28,28 @@ Result<SpareChannel> SpareChannel::Create() {
   return SpareChannel(UniqueFd(ends[0]), UniqueFd(ends[1]));
 }
 
-Status SpareChannel::Give(const RankPlace& place) {
-  PlaceMessage message;
-  message.incarnation = place.incarnation.value();
-  message.rank = place.rank.value();
+Status SpareChannel::Give(const RankIncarnation& who) {
+  RankMessage message;
+  message.incarnation = who.incarnation.value();
+  message.rank = who.rank.value();
   if (::send(end_.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof message) return Status::Ok();
   return {StatusCode::kUnavailable, std::string("the spare does not take its place: ") + std::strerror(errno)};
 }
 
-Result<RankPlace> AwaitRankPlace(int fd) {
-  PlaceMessage message;
+Result<RankIncarnation> AwaitRank(int fd) {
+  RankMessage message;
   ssize_t size = 0;
   do {
     size = ::recv(fd, &message, sizeof message, MSG_TRUNC);
   } while (size < 0 && errno == EINTR);
   if (size == 0) return Status(StatusCode::kEnded, "the run ended while this spare waited for a place in it");
   if (size < 0) return Status(StatusCode::kInvalidArgument, ChannelName(fd) + ": " + std::strerror(errno));
-  if (size != sizeof message || message.magic != PlaceMessage::kMagic || message.size_bytes != sizeof message ||
+  if (size != sizeof message || message.magic != RankMessage::kMagic || message.size_bytes != sizeof message ||
       message.rank < 0 || message.rank > INT32_MAX)
     return Status(StatusCode::kInvalidArgument,
                   ChannelName(fd) + ": " + std::to_string(size) +
                       " bytes that are no place: launcher and trainer must come from the same build");
-  return RankPlace{Rank(static_cast<int32_t>(message.rank)), Incarnation(message.incarnation)};
+  return RankIncarnation{Rank(static_cast<int32_t>(message.rank)), Incarnation(message.incarnation)};
 }
 
 }  // namespace kintsugi

@@ -4,8 +4,8 @@
 // incarnation.
 //
 // Threads: each end is one thread's.
-// Ownership: both ends are this object's until CloseSpareEnd; AwaitRankPlace leaves its descriptor open.
-// Errors: Create: kResourceExhausted. Give: kUnavailable, the spare is gone. AwaitRankPlace: kEnded, the launcher needs no
+// Ownership: both ends are this object's until CloseSpareEnd; AwaitRank leaves its descriptor open.
+// Errors: Create: kResourceExhausted. Give: kUnavailable, the spare is gone. AwaitRank: kEnded, the launcher needs no
 // spare any more (or is gone); kInvalidArgument, the descriptor is no such channel or the message is of another build.
 #pragma once
 
@@ -16,7 +16,8 @@
 
 namespace kintsugi {
 
-struct RankPlace {
+// One life of a rank.
+struct RankIncarnation {
   Rank rank;
   Incarnation incarnation;
 };
@@ -29,7 +30,7 @@ class KINTSUGI_EXPORT SpareChannel {
   int spare_end() const { return spare_end_.get(); }
   void CloseSpareEnd() { spare_end_.Reset(); }
   // Never blocks.
-  Status Give(const RankPlace& place);
+  Status Give(const RankIncarnation& who);
 
  private:
   SpareChannel(UniqueFd end, UniqueFd spare_end) : end_(std::move(end)), spare_end_(std::move(spare_end)) {}
@@ -38,7 +39,7 @@ class KINTSUGI_EXPORT SpareChannel {
   UniqueFd spare_end_;
 };
 
-// In the spare: blocks until it is given a place.
-KINTSUGI_EXPORT Result<RankPlace> AwaitRankPlace(int fd);
+// In the spare: blocks until it is told which rank it is to be.
+KINTSUGI_EXPORT Result<RankIncarnation> AwaitRank(int fd);
 
 }  // namespace kintsugi

@@ -12,16 +12,16 @@ namespace kintsugi {
 namespace {
 
 // The kernel takes 253 descriptors in one message.
-constexpr size_t kFilesPerPart = 200;
+constexpr size_t kFilesPerPacket = 200;
 constexpr Duration kSendLimit = std::chrono::seconds(1);
 
-struct Part {
+struct Packet {
   static constexpr uint64_t kMagic = 0x6b74732d68656c64;
   uint64_t magic = kMagic;
   uint64_t word = 0;
   uint64_t shape = 0;
   uint64_t total = 0;  // files of the whole message
-  uint64_t count = 0;  // files with this part
+  uint64_t count = 0;  // files with this packet
 };
 
 Status Refused(const std::string& why) { return {StatusCode::kInvalidArgument, "state channel: " + why}; }
@@ -48,10 +48,10 @@ Result<std::pair<StateChannel, StateChannel>> StateChannel::CreatePair() {
   return std::pair(StateChannel(UniqueFd(ends[0])), StateChannel(UniqueFd(ends[1])));
 }
 
-Status StateChannel::SendPart(StateWord word, uint64_t shape, uint64_t total, const int* files, size_t count) {
-  Part part{Part::kMagic, static_cast<uint64_t>(word), shape, total, count};
-  iovec data{&part, sizeof part};
-  alignas(cmsghdr) char control[CMSG_SPACE(kFilesPerPart * sizeof(int))] = {};
+Status StateChannel::SendPacket(StateWord word, uint64_t shape, uint64_t total, const int* files, size_t count) {
+  Packet packet{Packet::kMagic, static_cast<uint64_t>(word), shape, total, count};
+  iovec data{&packet, sizeof packet};
+  alignas(cmsghdr) char control[CMSG_SPACE(kFilesPerPacket * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -67,7 +67,7 @@ Status StateChannel::SendPart(StateWord word, uint64_t shape, uint64_t total, co
   const TimePoint deadline = SteadyClock::SteadyNow() + kSendLimit;
   for (;;) {
     const ssize_t sent = ::sendmsg(end_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent == sizeof part) return Status::Ok();
+    if (sent == sizeof packet) return Status::Ok();
     // ETOOMANYREFS: descriptors that nobody has taken yet; they are when the other end reads.
     const bool full = sent < 0 && (errno == EAGAIN || errno == ETOOMANYREFS);
     if (sent < 0 && errno == EINTR) continue;
@@ -87,8 +87,8 @@ Status StateChannel::Send(StateWord word, uint64_t shape, const std::vector<int>
     return Refused(std::to_string(files.size()) + " memory files; the limit is " + std::to_string(kFilesMax));
   size_t sent = 0;
   do {
-    const size_t count = std::min(kFilesPerPart, files.size() - sent);
-    KINTSUGI_RETURN_IF_ERROR(SendPart(word, shape, files.size(), files.data() + sent, count));
+    const size_t count = std::min(kFilesPerPacket, files.size() - sent);
+    KINTSUGI_RETURN_IF_ERROR(SendPacket(word, shape, files.size(), files.data() + sent, count));
     sent += count;
   } while (sent < files.size());
   return Status::Ok();
@@ -98,9 +98,9 @@ Result<StateMessage> StateChannel::Receive(TimePoint deadline) {
   for (;;) {
     if (deadline > TimePoint() && !WaitFor(end_.get(), POLLIN, deadline))
       return Status(StatusCode::kNotFound, "state channel: no answer in time");
-    Part part;
-    iovec data{&part, sizeof part};
-    alignas(cmsghdr) char control[CMSG_SPACE(kFilesPerPart * sizeof(int))];
+    Packet packet;
+    iovec data{&packet, sizeof packet};
+    alignas(cmsghdr) char control[CMSG_SPACE(kFilesPerPacket * sizeof(int))];
     msghdr message{};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
@@ -122,26 +122,26 @@ Result<StateMessage> StateChannel::Receive(TimePoint deadline) {
       }
     }
     if (size == 0) return Status(StatusCode::kEnded, "state channel: the other end is gone");
-    if (size != sizeof part || part.magic != Part::kMagic || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) ||
-        part.count != files.size() || part.total > kFilesMax)
+    if (size != sizeof packet || packet.magic != Packet::kMagic || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) ||
+        packet.count != files.size() || packet.total > kFilesMax)
       return Refused("what came is no message of it");
-    if (part_ && (part.word != static_cast<uint64_t>(part_->word) || part.count > missing_)) {
-      part_.reset();
+    if (incoming_ && (packet.word != static_cast<uint64_t>(incoming_->word) || packet.count > missing_)) {
+      incoming_.reset();
       return Refused("a message of several parts broke off");
     }
-    if (!part_) {
-      part_ = StateMessage{static_cast<StateWord>(part.word), part.shape, {}};
-      missing_ = part.total;
-      if (part.count > missing_) {
-        part_.reset();
+    if (!incoming_) {
+      incoming_ = StateMessage{static_cast<StateWord>(packet.word), packet.shape, {}};
+      missing_ = packet.total;
+      if (packet.count > missing_) {
+        incoming_.reset();
         return Refused("more files than were announced");
       }
     }
-    missing_ -= part.count;
-    std::move(files.begin(), files.end(), std::back_inserter(part_->files));
-    if (missing_ == 0) return std::move(*std::exchange(part_, std::nullopt));
-    if (part.count == 0) {
-      part_.reset();
+    missing_ -= packet.count;
+    std::move(files.begin(), files.end(), std::back_inserter(incoming_->files));
+    if (missing_ == 0) return std::move(*std::exchange(incoming_, std::nullopt));
+    if (packet.count == 0) {
+      incoming_.reset();
       return Refused("a part without files");
     }
   }

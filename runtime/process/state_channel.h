@@ -53,10 +53,10 @@ class KINTSUGI_EXPORT StateChannel {
   Result<StateMessage> Receive(TimePoint deadline = {});
 
  private:
-  Status SendPart(StateWord word, uint64_t shape, uint64_t total, const int* files, size_t count);
+  Status SendPacket(StateWord word, uint64_t shape, uint64_t total, const int* files, size_t count);
 
   UniqueFd end_;
-  std::optional<StateMessage> part_;  // of which not all files have come
+  std::optional<StateMessage> incoming_;  // of which not all files have come
   uint64_t missing_ = 0;
 };
 

@@ -40,7 +40,7 @@ void ElectedHosts::Beat(Process* p) {
 
 Directory::Answer ElectedHosts::ControllerOf(const Process* p) {
   const Launcher& l = launchers_.HostOf(p);
-  Seat* const seat = l.linked && !l.frozen ? l.leads : nullptr;
+  Seat* const seat = l.connected && !l.frozen ? l.leads : nullptr;
   return {.waits = !seat, .refused = false, .seat = seat};
 }
 
@@ -52,7 +52,7 @@ bool ElectedHosts::Relay(Connection* connection, bool up, const std::string& fra
     l.deferred.push_back(Task([this, connection, up, frame = frame] { network_.Deliver(connection, up, frame); }));
     return true;
   }
-  if (!up) return !l.linked || l.leads != connection->seat;
+  if (!up) return !l.connected || l.leads != connection->seat;
   launchers_.AtSeat(*connection->seat,
                     [this, connection, frame = frame] { network_.Deliver(connection, true, frame); });
   return true;

@@ -47,18 +47,18 @@ void Electors::Start(Launcher& l, int node) {
   launchers_.At(l, world_.Between(100, 10000), [this, &l] { Poll(l); });
 }
 
-ElectionCore::LocalRanks Electors::StandingOf(const Launcher& l) const {
-  ElectionCore::LocalRanks standing;
+ElectionCore::LocalRanks Electors::LocalRanksOf(const Launcher& l) const {
+  ElectionCore::LocalRanks ranks;
   const std::optional<int> block = l.placement.BlockOf(l.node, world_.plan.nodes);
   const bool counts = block && block == l.block &&
                       (l.placement.Counts(*block, l.running) || (world_.hook && world_.hook->CountsAtOnce()));
   for (int r = 0; r < world_.plan.policy.world_size; ++r) {
     if (!counts || r / world_.LocalRanks() != *block) continue;
     const Process* const p = world_.processes.NewestOn(l.node, Rank(r));
-    (p && p->alive ? standing.live : standing.ended).push_back(Rank(r));
+    (p && p->alive ? ranks.live : ranks.ended).push_back(Rank(r));
   }
-  if (world_.hook) world_.hook->OnStanding(l.node, &standing);
-  return standing;
+  if (world_.hook) world_.hook->OnLocalRanks(l.node, &ranks);
+  return ranks;
 }
 
 void Electors::Poll(Launcher& l) {
@@ -66,8 +66,8 @@ void Electors::Poll(Launcher& l) {
   if (l.term == Term() && !l.seat && world_.Now() - l.heard_at > world_.plan.policy.join_timeout)
     return ranks_.Leave(l);  // nobody leads
   followers_.CheckLine(l);
-  if (!l.ended && l.election->leaderless()) Do(l, l.election->OnTick(world_.Now(), StandingOf(l)));
-  if (l.linked && world_.Now() - l.told_pages >= kPagesEvery) followers_.TellPages(l);
+  if (!l.ended && l.election->leaderless()) Do(l, l.election->OnTick(world_.Now(), LocalRanksOf(l)));
+  if (l.connected && world_.Now() - l.told_pages >= kPagesEvery) followers_.TellPages(l);
   if (l.leading()) PollSeat(l, *l.seat);
   launchers_.At(l, kPoll, [this, &l] { Poll(l); });
 }
@@ -126,23 +126,23 @@ void Electors::OnVoteRequest(Launcher& l, const wire::VoteRequest& request) {
   world_.Log(NodeName(l.node) + (granted ? " votes for node " : " does not vote for node ") +
              std::to_string(request.node) + " in term " + std::to_string(request.term));
   if (granted) election_checker_.CheckPromise(l.node, request.node, request.term);
-  const ElectionCore::LocalRanks standing = StandingOf(l);
-  Send(l.node, request.node,
-       wire::Encode(
-           kJob, l.term,
-           wire::NodeMessage(wire::Vote{l.node, request.term, granted, standing.live, standing.ended, l.placement})));
-  if (!granted && l.leads && (l.leading() || l.linked)) Send(l.node, request.node, LeadsFrame(*l.leads));
+  const ElectionCore::LocalRanks ranks = LocalRanksOf(l);
+  Send(
+      l.node, request.node,
+      wire::Encode(kJob, l.term,
+                   wire::NodeMessage(wire::Vote{l.node, request.term, granted, ranks.live, ranks.ended, l.placement})));
+  if (!granted && l.leads && (l.leading() || l.connected)) Send(l.node, request.node, LeadsFrame(*l.leads));
 }
 
 void Electors::OnLeads(Launcher& l, Term term, const wire::Leads& leads) {
   if (l.ended) return;
   Seat* seat = &world_.seats.all()[leads.controller.port - 1u];
-  core::Allegiance mine{l.term, {}, l.leads_term, l.linked, l.placement};
+  core::Allegiance mine{l.term, {}, l.leads_term, l.connected, l.placement};
   if (l.leading()) mine.leading = l.seat->term;
   const core::LeadsAnswer answer =
       core::AnswerLeads(*l.election, mine, {term, leads.part, leads.placement, seat == l.leads}, world_.Now());
   if (answer.steps_down) StepDown(l, term);
-  if (answer.links) followers_.ConnectTo(l, term, seat);
+  if (answer.connects) followers_.ConnectTo(l, term, seat);
 }
 
 void Electors::Do(Launcher& l, ElectionCore::Decision decision) {
@@ -206,6 +206,6 @@ void Electors::StepDown(Launcher& l, Term term) {
   l.election->StepDown(world_.Now());
 }
 
-// ---- the link to the leader ----------------------------------------------------------------------------------------
+// ---- the connection to the leader ----------------------------------------------------------------------------------
 
 }  // namespace kintsugi::sim

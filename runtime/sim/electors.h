@@ -44,7 +44,7 @@ class Electors {
  private:
   void Poll(Launcher& l);
   void PollSeat(Launcher& l, Seat& seat);
-  core::ElectionCore::LocalRanks StandingOf(const Launcher& l) const;
+  core::ElectionCore::LocalRanks LocalRanksOf(const Launcher& l) const;
   std::string LeadsFrame(const Seat& seat) const;
   void Send(int from, int to, std::string frame);
   void Hear(Launcher& l, const std::string& frame);

@@ -9,17 +9,17 @@ namespace kintsugi::sim {
 void Followers::ConnectTo(Launcher& l, Term term, Seat* seat) {
   l.leads = seat;
   l.leads_term = term;
-  if (l.line) Unlink(l, "another one leads");
+  if (l.line) Disconnect(l, "another one leads");
   Dial(l);
 }
 
 // The launcher's end, by its own decision or because the other's is gone. Its agents keep their connections to it.
-void Followers::Unlink(Launcher& l, const std::string& why) {
+void Followers::Disconnect(Launcher& l, const std::string& why) {
   if (NodeLine* line = std::exchange(l.line, nullptr)) {
     line->open_here = false;
     lines_.Put(line, true, "");
   }
-  if (!std::exchange(l.linked, false)) return;
+  if (!std::exchange(l.connected, false)) return;
   world_.Log(NodeName(l.node) + " loses its controller: " + why);
   for (Process* const p : world_.processes.On(l.node))
     if (p->connection) p->connection->down.open = p->connection->up.open = false;
@@ -27,8 +27,8 @@ void Followers::Unlink(Launcher& l, const std::string& why) {
 }
 
 void Followers::CheckLine(Launcher& l) {
-  if (!l.linked || world_.Now() - l.heard_at <= world_.plan.policy.silence) return;
-  Unlink(l, "no sign of life");
+  if (!l.connected || world_.Now() - l.heard_at <= world_.plan.policy.silence) return;
+  Disconnect(l, "no sign of life");
   Dial(l);
 }
 
@@ -69,15 +69,15 @@ void Followers::OnOrder(NodeLine* line, const std::string& bytes) {
   Launcher& l = *line->launcher;
   if (l.line != line) return;
   if (bytes.empty()) {
-    Unlink(l, "the connection closed");
+    Disconnect(l, "the connection closed");
     return Dial(l);
   }
   const Result<wire::NodeOrderFrame> frame = wire::DecodeToNode(kJob, bytes);
   if (!frame.ok()) return world_.Break(Promise::kBadInput, "an order cannot be read: " + frame.status().message());
   if (!core::MayObey(*l.election, l.term, frame->term, world_.Now()))
     return world_.Log(NodeName(l.node) + " refuses term " + std::to_string(frame->term.number));
-  if (!l.linked && !std::holds_alternative<wire::NodeWelcome>(frame->order)) {
-    Unlink(l, "");
+  if (!l.connected && !std::holds_alternative<wire::NodeWelcome>(frame->order)) {
+    Disconnect(l, "");
     return Dial(l);
   }
   election_checker_.CheckTermObeyed(l.node, l.term, frame->term);
@@ -96,7 +96,7 @@ void Followers::OnOrder(NodeLine* line, const std::string& bytes) {
 }
 
 void Followers::OnWelcome(Launcher& l) {
-  l.linked = true;
+  l.connected = true;
   l.election->Follow(l.term.number);
   world_.Log(NodeName(l.node) + " follows term " + std::to_string(l.term.number));
   // Its agents join anew.

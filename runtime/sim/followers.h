@@ -46,7 +46,7 @@ class Followers final : public LauncherEnds {
  private:
   void Dial(Launcher& l);
   void TryDial(Launcher& l);
-  void Unlink(Launcher& l, const std::string& why);
+  void Disconnect(Launcher& l, const std::string& why);
   void OnWelcome(Launcher& l);
   void OnPlacement(Launcher& l, const core::Placement& placement);
 

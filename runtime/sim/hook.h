@@ -34,7 +34,7 @@ class Hook {
   virtual void BeforeStore(Generation /*current*/, core::Header* /*header*/) {}
   // A launcher votes, says what its ranks are, and decides.
   virtual void OnVote(int /*node*/, int /*candidate*/, uint64_t /*term*/, bool* /*granted*/) {}
-  virtual void OnStanding(int /*node*/, core::ElectionCore::LocalRanks* /*standing*/) {}
+  virtual void OnLocalRanks(int /*node*/, core::ElectionCore::LocalRanks* /*ranks*/) {}
   virtual void OnElection(int /*node*/, core::ElectionCore::Decision* /*decision*/) {}
   // Before a launcher learns from another one, or from its leader, where the ranks live.
   virtual void OnPlacement(int /*node*/, core::Placement* /*placement*/) {}

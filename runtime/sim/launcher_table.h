@@ -39,7 +39,7 @@ struct Launcher {
   std::optional<Term> leads_term;  // as far as is known
   Seat* leads = nullptr;
   NodeLine* line = nullptr;
-  bool linked = false;  // welcomed
+  bool connected = false;  // welcomed
   bool dials = false;
   TimePoint heard_at, announced_at, told_pages, pulsed_at;
   bool began = false;  // of the newest pulse

@@ -32,7 +32,7 @@ void Lines::Arrive(NodeLine* line, bool up, const std::string& frame) {
 }
 
 void Lines::Tell(Launcher& l, const wire::NodeMessage& message) {
-  if (l.linked) Put(l.line, true, wire::Encode(kJob, l.term, message));
+  if (l.connected) Put(l.line, true, wire::Encode(kJob, l.term, message));
 }
 
 void Lines::DeliverHeld() {

@@ -31,7 +31,7 @@ bool NodeFaults::Strike(const PlannedFault& fault) {
       if (world_.seat().alive) launchers_.AtSeat(world_.seat(), [this] { controllers_.Feed(OperatorSave{}); });
       return world_.seat().alive;
     case FaultType::kStop:
-      if (!of_rank.alive || !of_rank.linked) return false;
+      if (!of_rank.alive || !of_rank.connected) return false;
       world_.course.stop_asked = true;
       lines_.Tell(of_rank, wire::NodeStop{});
       return true;
@@ -58,7 +58,7 @@ bool NodeFaults::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
     else
       CloseLater(line, world_.Between(2'000'000, 4'000'000));
   }
-  l.linked = l.dials = false;
+  l.connected = l.dials = false;
   if (Seat* seat = std::exchange(l.seat, nullptr)) {
     seat->alive = false;
     for (const auto& [node, line] : seat->lines) {

@@ -36,7 +36,7 @@ struct HeldSnapshot {
 struct HeldSnapshots {
   SnapshotSlots slots;
   uint64_t attempt = 0;  // what was begun in an older one is void
-  std::array<HeldSnapshot, SnapshotSlots::kPlaces> places;
+  std::array<HeldSnapshot, SnapshotSlots::kSlots> in_slot;
 };
 
 // One meeting of all ranks of a generation's group.

@@ -41,7 +41,7 @@ void Snapshots::Abort(Process* p) {
 void Snapshots::Take(Process* p) {
   const auto arm = std::make_shared<const core::ArmSnapshot>(*std::exchange(p->snapshot, std::nullopt));
   HeldSnapshots& own = p->snapshots[p->rank];
-  HeldSnapshot& into = own.places[static_cast<size_t>(own.slots.Begin(arm->order.step, arm->order.keep))];
+  HeldSnapshot& into = own.in_slot[static_cast<size_t>(own.slots.Begin(arm->order.step, arm->order.keep))];
   into = {arm->order.step.value(), p->memory.state, {}};
   // Mostly much shorter than a step, now and then not.
   const Duration piece = world_.random.Chance(0.2) ? world_.Share(5, 60) : world_.Share(1, 5);
@@ -52,7 +52,7 @@ void Snapshots::CopyPiece(Process* p, const Order& arm, size_t number, uint64_t 
   world_.For(p, piece, [this, p, arm, number, attempt, piece] {
     HeldSnapshots& own = p->snapshots[p->rank];
     if (own.attempt != attempt) return;
-    HeldSnapshot& into = own.places[static_cast<size_t>(*own.slots.making())];
+    HeldSnapshot& into = own.in_slot[static_cast<size_t>(*own.slots.making())];
     const size_t shard = number / kTensorsPerLayout, tensor = number % kTensorsPerLayout;
     into.state.shards[shard].tensors[tensor] = p->memory.state.shards[shard].tensors[tensor];
     const bool last = number + 1 == PieceCount(p->memory.state);
@@ -100,14 +100,14 @@ void Snapshots::Send(Process* p, const Order& arm, const HeldSnapshot& snapshot)
     return world_.For(p, world_.Between(10, 2000), [tell, failed] { tell(failed); });
   }
   HeldSnapshots& theirs = q->snapshots[p->rank];
-  theirs.places[static_cast<size_t>(theirs.slots.Begin(arm->order.step, arm->order.keep))].step = 0;
+  theirs.in_slot[static_cast<size_t>(theirs.slots.Begin(arm->order.step, arm->order.keep))].step = 0;
   world_.For(q, world_.Between(50, 20000),
              [this, p, q, arm, held, tell, mine, here = p->snapshot_epoch, attempt = ++theirs.attempt] {
                HeldSnapshots& kept = q->snapshots[p->rank];
                if (kept.attempt != attempt) return;
                if (!p->alive || p->snapshot_epoch != here)
                  return kept.slots.Abandon();  // the link closed in mid-stream
-               kept.places[static_cast<size_t>(*kept.slots.making())] = *held;
+               kept.in_slot[static_cast<size_t>(*kept.slots.making())] = *held;
                kept.slots.Finish();
                Tell(q, arm->generation, ReportOn(p->rank, *held));
                world_.For(p, world_.Between(10, 500), [tell, mine] { tell(mine); });
@@ -117,11 +117,11 @@ void Snapshots::Send(Process* p, const Order& arm, const HeldSnapshot& snapshot)
 const HeldSnapshot* Snapshots::Find(const Process* p, Rank owner, uint64_t step) const {
   const auto held = p->snapshots.find(owner);
   if (held == p->snapshots.end()) return nullptr;
-  auto place = held->second.slots.Find(kintsugi::Step(step));
+  auto slot = held->second.slots.Find(kintsugi::Step(step));
   if (world_.hook && world_.hook->TakesAnyStep())
-    for (int i = 0; i < SnapshotSlots::kPlaces; ++i)
-      if (!place && held->second.places[static_cast<size_t>(i)].step > 0) place = i;
-  return place ? &held->second.places[static_cast<size_t>(*place)] : nullptr;
+    for (int i = 0; i < SnapshotSlots::kSlots; ++i)
+      if (!slot && held->second.in_slot[static_cast<size_t>(i)].step > 0) slot = i;
+  return slot ? &held->second.in_slot[static_cast<size_t>(*slot)] : nullptr;
 }
 
 void Snapshots::TakeObjects(Process* p, const HeldSnapshot& held, int layout) const {

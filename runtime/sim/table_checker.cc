@@ -13,47 +13,47 @@ constexpr Duration kProgressLimit = 90s;
 }  // namespace
 
 void TableChecker::BeginTakeover(std::optional<Generation> confirms) {
-  Of() = Record();
+  Of() = History();
   Of().phase = Phase::kConfirm;
   Of().before_confirm = confirms;
 }
 
 void TableChecker::GiveBack(Rank first, int count) {
-  Record& record = Of();
-  for (int r = first.value(); r < first.value() + count; ++r) --record.spawns[Rank(r)];
+  History& history = Of();
+  for (int r = first.value(); r < first.value() + count; ++r) --history.spawns[Rank(r)];
 }
 
 void TableChecker::CheckTransition(const Transition& transition) {
-  Record& record = Of();
-  if (transition.from != record.phase) sink_.Break(Promise::kTable, "a transition from where the incident is not");
+  History& history = Of();
+  if (transition.from != history.phase) sink_.Break(Promise::kTable, "a transition from where the incident is not");
   if (!IsTransition(transition.from, transition.to))
     sink_.Break(Promise::kTable, "no transition " + std::string(PhaseName(transition.from)) + " -> " +
                                      std::string(PhaseName(transition.to)));
-  record.phase = transition.to;
-  if (transition.to == Phase::kConfirm) record.before_confirm = world_.core().generation();
-  if (transition.to == Phase::kLock && record.lock_generation.value() > 0 &&
-      transition.generation < record.lock_generation)
+  history.phase = transition.to;
+  if (transition.to == Phase::kConfirm) history.before_confirm = world_.core().generation();
+  if (transition.to == Phase::kLock && history.lock_generation.value() > 0 &&
+      transition.generation < history.lock_generation)
     sink_.Break(Promise::kTable, "LOCK of an older generation");
   if (transition.from == Phase::kLock && transition.to != Phase::kEnded) {
-    if (transition.generation < record.lock_generation ||
-        (transition.generation == record.lock_generation && transition.to != Phase::kLock))
+    if (transition.generation < history.lock_generation ||
+        (transition.generation == history.lock_generation && transition.to != Phase::kLock))
       sink_.Break(Promise::kTable, "an attempt without a generation of its own");
-    if (transition.to != Phase::kLock) record.lock_generation = transition.generation;
+    if (transition.to != Phase::kLock) history.lock_generation = transition.generation;
   }
-  if (transition.from == Phase::kConfirm && transition.to == Phase::kRunning && record.before_confirm &&
-      transition.generation != record.before_confirm)
+  if (transition.from == Phase::kConfirm && transition.to == Phase::kRunning && history.before_confirm &&
+      transition.generation != history.before_confirm)
     sink_.Break(Promise::kTable, "a healed gap cost a generation");
   if (transition.from == Phase::kEnded) sink_.Break(Promise::kTable, "a transition after the end");
 }
 
 void TableChecker::CheckSpawn(Rank rank, Incarnation incarnation) {
-  Record& record = Of();
+  History& history = Of();
   // One that is started only to save what is held is outside of the budget. A rank that is lost in DUMP is started anew
   // at once, before the phase changes, so that only the sum tells the two kinds apart there.
-  ++(record.phase == Phase::kDump ? record.rescues : record.spawns)[rank];
+  ++(history.phase == Phase::kDump ? history.rescues : history.spawns)[rank];
   const int budget = 1 + world_.plan.policy.max_respawns;
   const int rescues = world_.core().members()[static_cast<size_t>(rank.value())].rescues;
-  if (rescues > 2 || record.spawns[rank] > budget || record.spawns[rank] + record.rescues[rank] > budget + 2)
+  if (rescues > 2 || history.spawns[rank] > budget || history.spawns[rank] + history.rescues[rank] > budget + 2)
     sink_.Break(Promise::kTable, "rank " + rank.ToString() + " is started beyond its budget");
   if (world_.seat().ended) sink_.Break(Promise::kTable, "a process is started after the end");
   const Process* const before = world_.processes.Newest(rank);

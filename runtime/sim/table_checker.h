@@ -2,7 +2,7 @@
 // is obeyed and spoken to, who is innocent, what has bounds and moves (promises 4, 7, 9, 10, 11).
 //
 // Threads: none.
-// Ownership: of its own record of each controller; it sees the world and changes nothing in it.
+// Ownership: of what it has seen of each controller; it sees the world and changes nothing in it.
 // Errors: what it finds goes to the sink.
 // Invariants: it is told of every action before that is carried out.
 #pragma once
@@ -40,18 +40,18 @@ class TableChecker {
   void CheckRefused(const Process& p, bool refused, Term term);
 
  private:
-  struct Record {
+  struct History {
     Phase phase = Phase::kAdmit;
     Generation lock_generation;
     std::optional<Generation> before_confirm;
     std::map<Rank, int> spawns;
     std::map<Rank, int> rescues;  // processes started only to save
   };
-  Record& Of() { return records_[&world_.seat()]; }
+  History& Of() { return histories_[&world_.seat()]; }
 
   const World& world_;
   Violations& sink_;
-  std::map<const Seat*, Record> records_;
+  std::map<const Seat*, History> histories_;
 };
 
 }  // namespace kintsugi::sim

@@ -67,7 +67,7 @@ std::vector<std::string> Seeds() {
   pickle::PickleWriter writer;
   torch::WriteTensor("0", DType::kFloat32, {2, 3}, &writer);
   layer.AddBytes("data.pkl", writer.Finish());
-  torch::AddSmallRecords(&layer);
+  torch::AddSmallEntries(&layer);
   layer.AddBytes("data/0", std::string(24, 'x'));
   torch::AddVersion(&layer);
   layer.Finish();

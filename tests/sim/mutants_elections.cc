@@ -36,13 +36,13 @@ struct VotesTwice : Hook {
 
 // One rank more than the voter has is counted as ended.
 struct OneRankMore : Hook {
-  void OnStanding(int, ElectionCore::LocalRanks* standing) override {
+  void OnLocalRanks(int, ElectionCore::LocalRanks* ranks) override {
     for (int rank = 0;; ++rank) {
       const auto has = [rank](const std::vector<Rank>& ranks) {
         return std::find(ranks.begin(), ranks.end(), Rank(rank)) != ranks.end();
       };
-      if (has(standing->live) || has(standing->ended)) continue;
-      standing->ended.push_back(Rank(rank));
+      if (has(ranks->live) || has(ranks->ended)) continue;
+      ranks->ended.push_back(Rank(rank));
       return;
     }
   }

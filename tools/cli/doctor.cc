@@ -9,7 +9,7 @@ namespace {
 
 struct DoctorOptions {
   doctor::Needs needs;
-  doctor::HostPlaces places;
+  doctor::GatherOptions gather;
   int nodes = 1;
   std::string ports;
   bool as_json = false;
@@ -21,10 +21,10 @@ int Examine(DoctorOptions options) {
     Complain(ports.status().Annotate("--ports").message());
     return core::kExitUsage;
   }
-  options.needs.ports = options.places.ports = *ports;
+  options.needs.ports = options.gather.ports = *ports;
   options.needs.ranks = options.needs.ranks_here * options.nodes;
-  options.places.check_save_dir = CheckSaveRoot;
-  const std::vector<doctor::Finding> findings = doctor::CheckHost(doctor::Gather(options.places), options.needs);
+  options.gather.check_save_dir = CheckSaveRoot;
+  const std::vector<doctor::Finding> findings = doctor::CheckHost(doctor::Gather(options.gather), options.needs);
   if (options.as_json)
     std::cout << doctor::FindingsJson(findings).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
               << std::endl;
@@ -46,20 +46,20 @@ void AddDoctor(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_option("--ports", options->ports, "The range that kintsugi run is to be given, A-B: is it free?");
-  command->add_option("--save-dir", options->places.save_dir,
+  command->add_option("--save-dir", options->gather.save_dir,
                       "Where checkpoints are to go: is it writable, with room?");
   command->add_option("--free-gib", options->needs.free_gib, "So many GiB must be free there")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--secret-file", options->places.secret_file,
+  command->add_option("--secret-file", options->gather.secret_file,
                       "The secret of several nodes: is it this user's alone?");
-  AddTlsOptions(*command, options->places.tls);
+  AddTlsOptions(*command, options->gather.tls);
   command
       ->add_option("--devices", options->needs.devices,
                    "Devices that this host must have; 0: a host without any is well, too")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  command->add_option("--python", options->places.python, "Also whether this interpreter finds kintsugi and torch")
+  command->add_option("--python", options->gather.python, "Also whether this interpreter finds kintsugi and torch")
       ->expected(0, 1)
       ->default_str("python3");
   command->add_flag("--json", options->as_json, "The findings as JSON");

@@ -227,10 +227,10 @@ PythonFacts Python(const std::string& program) {
 
 }  // namespace
 
-HostFacts Gather(const HostPlaces& places) {
+HostFacts Gather(const GatherOptions& options) {
   HostFacts facts;
   facts.kernel = Kernel();
-  facts.ports = Ports(places.ports);
+  facts.ports = Ports(options.ports);
   facts.shared_memory = SharedMemory();
   facts.limits = Limits();
   facts.clock_synchronized = ClockSynchronized();
@@ -239,12 +239,12 @@ HostFacts Gather(const HostPlaces& places) {
   facts.run_base_own = fs::exists(facts.run_base, error)
                            ? runs::IsOwn(facts.run_base)
                            : access(fs::path(facts.run_base).parent_path().c_str(), W_OK) == 0;
-  if (!places.save_dir.empty()) facts.save = Saves(places.save_dir, places.check_save_dir(places.save_dir));
-  if (!places.secret_file.empty()) facts.secret = File(places.secret_file);
-  if (!places.tls.key.empty()) facts.tls_key = File(places.tls.key);
-  if (places.tls.any()) facts.tls = net::TlsContext::LoadIfAny(places.tls).status();
+  if (!options.save_dir.empty()) facts.save = Saves(options.save_dir, options.check_save_dir(options.save_dir));
+  if (!options.secret_file.empty()) facts.secret = File(options.secret_file);
+  if (!options.tls.key.empty()) facts.tls_key = File(options.tls.key);
+  if (options.tls.any()) facts.tls = net::TlsContext::LoadIfAny(options.tls).status();
   facts.driver = Driver();
-  if (!places.python.empty()) facts.python = Python(places.python);
+  if (!options.python.empty()) facts.python = Python(options.python);
   return facts;
 }
 

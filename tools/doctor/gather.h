@@ -12,7 +12,7 @@
 namespace kintsugi::doctor {
 
 // What is to be looked at beside the host itself; empty: it is not.
-struct HostPlaces {
+struct GatherOptions {
   PortRange ports;
   std::string save_dir;
   std::string secret_file;
@@ -22,6 +22,6 @@ struct HostPlaces {
   Status (*check_save_dir)(const std::string&) = nullptr;
 };
 
-HostFacts Gather(const HostPlaces& places);
+HostFacts Gather(const GatherOptions& options);
 
 }  // namespace kintsugi::doctor

@@ -63,15 +63,15 @@ std::string FileOfNode(const std::string& file, const std::string& node) {
   return (path.parent_path() / (path.stem().string() + "-node" + node + path.extension().string())).string();
 }
 
-Result<std::shared_ptr<Logs>> Logs::Open(const LogOptions& options, const LogPlace& place) {
+Result<std::shared_ptr<Logs>> Logs::Open(const LogOptions& options, const LogContext& context) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::optional<LogLevel> level, ParseLevel(options.level));
   if (options.format != "text" && options.format != "json")
     return Status(StatusCode::kInvalidArgument, "--log-format '" + options.format + "': text or json");
   std::shared_ptr<Logs> logs(new Logs);
   logs->json_ = options.format == "json";
-  logs->who_ = Field("node", place.node) + (place.job.empty() ? "" : " " + Field("job", place.job));
+  logs->who_ = Field("node", context.node) + (context.job.empty() ? "" : " " + Field("job", context.job));
   OutputPrefixer::Options output;
-  output.stdout_fd = place.stdout_fd;
+  output.stdout_fd = context.stdout_fd;
   if (logs->json_) {
     output.line_of = [who = logs->who_](std::optional<Rank> rank, OutputStream stream, std::string_view line) {
       return JsonOutputLine(Clock::now(), who, rank, stream, line);
@@ -83,10 +83,10 @@ Result<std::shared_ptr<Logs>> Logs::Open(const LogOptions& options, const LogPla
   }
   logs->output_ = std::make_shared<OutputPrefixer>(output);
   const auto sink = std::make_shared<Sink>(logs->json_, logs->who_, logs->output_);
-  sink->to_terminal = place.quiet && level ? std::optional(LogLevel::kError) : level;
+  sink->to_terminal = context.quiet && level ? std::optional(LogLevel::kError) : level;
   if (!options.file.empty()) {
     LogFileOptions file;
-    file.file = place.several_nodes ? FileOfNode(options.file, place.node) : options.file;
+    file.file = context.several_nodes ? FileOfNode(options.file, context.node) : options.file;
     file.bytes_max = options.file_mib << 20;
     file.kept = static_cast<size_t>(options.files);
     // To standard error alone: the file is what is in trouble.

@@ -27,7 +27,7 @@ struct LogOptions {
 };
 
 // Whose lines these are, and where else they go.
-struct LogPlace {
+struct LogContext {
   std::string node, job;
   bool several_nodes = false;  // the file's name then holds the node's: run.log is run-node1.log
   bool quiet = false;          // nothing but errors to standard error; the file has all
@@ -36,7 +36,7 @@ struct LogPlace {
 
 class Logs {
  public:
-  static Result<std::shared_ptr<Logs>> Open(const LogOptions& options, const LogPlace& place);
+  static Result<std::shared_ptr<Logs>> Open(const LogOptions& options, const LogContext& context);
 
   // Each line begins with its time, its level, and the node and job that it is of. Lives as long as somebody holds it.
   std::shared_ptr<LogSink> sink() const { return sink_; }

@@ -181,7 +181,7 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& objec
       pickle::PickleWriter writer;
       torch::WriteTensor("0", tensor.dtype, chunk.shape, &writer);
       layer.AddBytes("data.pkl", writer.Finish());
-      torch::AddSmallRecords(&layer);
+      torch::AddSmallEntries(&layer);
       layer.AddTensor("data/0", i, box, DTypeSize(tensor.dtype));
       torch::AddVersion(&layer);
       metadata.stored.push_back({tensor.key, chunk.offset, FileName(rank), at, layer.Finish()});

@@ -49,7 +49,7 @@ class Decoder {
         if (const auto text = tree_.TextOf(part))
           path.push_back({PathPart::Kind::kText, std::string(*text), 0});
         else if (const auto number = tree_.IntOf(part))
-          path.push_back({PathPart::Kind::kPlace, "", *number});
+          path.push_back({PathPart::Kind::kIndex, "", *number});
         else
           return Bad(part,
                      "a path of '" + PrintableKey(std::string(*key)) + "' has a part that is no text and no number");
@@ -224,7 +224,7 @@ class Encoder {
       writer_.Mark();
       for (const PathPart& part : path) {
         // A dictionary's number is text here: torch's own flattening makes it so.
-        if (part.kind == PathPart::Kind::kPlace)
+        if (part.kind == PathPart::Kind::kIndex)
           writer_.Int(part.number);
         else
           writer_.Text(part.kind == PathPart::Kind::kText ? part.text : std::to_string(part.number));

@@ -129,7 +129,7 @@ Result<OutlineFile> LayStateDict(const std::string& name, const std::vector<torc
   zip::Layer layer(&file, "archive");
   KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
   layer.AddBytes("data.pkl", std::move(pickled));
-  torch::AddSmallRecords(&layer);
+  torch::AddSmallEntries(&layer);
   for (size_t i = 0; i < numbers.size(); ++i) {
     const CatalogTensor& tensor = content[numbers[i]];
     layer.AddTensor("data/" + std::to_string(i), numbers[i], layout::WholeBox(tensor.shape), DTypeSize(tensor.dtype));

@@ -101,33 +101,33 @@ class Writer {
     return partition;
   }
 
-  // The records of one file: which tensors, and the bytes of an element.
-  struct Record {
-    std::vector<zip::Layer::Part> parts;
+  // A storage of one file: which tensors, and the bytes of an element.
+  struct Storage {
+    std::vector<zip::Layer::PaddedBox> boxes;
     uint64_t element_bytes = 0;
   };
 
-  // A flat buffer as a leaf of the pickle and a record.
+  // A flat buffer as a leaf of the pickle and a storage.
   void AddFlat(Path path, const std::string& state, const std::vector<std::string>& group, const Partition& partition,
-               bool is_padded, std::vector<torch::Leaf>* leaves, std::vector<Record>* records) const {
+               bool is_padded, std::vector<torch::Leaf>* leaves, std::vector<Storage>* storages) const {
     const CatalogTensor& first = content_[NumberOf(group[0], state)];
-    Record record;
-    record.element_bytes = DTypeSize(first.dtype);
+    Storage storage;
+    storage.element_bytes = DTypeSize(first.dtype);
     for (const Piece& piece : partition.pieces)
       for (const layout::Box& box : layout::BoxesOf(layout::WholeBox(ShapeOf(piece.parameter)), piece.range))
-        record.parts.push_back({NumberOf(piece.parameter, state), box, 0});
+        storage.boxes.push_back({NumberOf(piece.parameter, state), box, 0});
     const int64_t length = partition.length - (is_padded ? 0 : partition.padding);
     if (is_padded && partition.padding > 0) {
       const layout::Box nothing = EmptyBox(first.shape);
-      if (record.parts.empty()) record.parts.push_back({NumberOf(group[0], state), nothing, 0});
-      record.parts.back().zeros = static_cast<uint64_t>(partition.padding) * record.element_bytes;
+      if (storage.boxes.empty()) storage.boxes.push_back({NumberOf(group[0], state), nothing, 0});
+      storage.boxes.back().zeros = static_cast<uint64_t>(partition.padding) * storage.element_bytes;
     }
-    const std::string storage = std::to_string(records->size());
-    leaves->push_back({std::move(path), [storage, dtype = first.dtype, length](PickleWriter* writer) {
-                         torch::WriteTensor(storage, dtype, {length}, writer);
+    const std::string key = std::to_string(storages->size());
+    leaves->push_back({std::move(path), [key, dtype = first.dtype, length](PickleWriter* writer) {
+                         torch::WriteTensor(key, dtype, {length}, writer);
                          return Status::Ok();
                        }});
-    records->push_back(std::move(record));
+    storages->push_back(std::move(storage));
   }
   static layout::Box EmptyBox(const Shape& shape) {
     layout::Box box = layout::WholeBox(shape);
@@ -137,41 +137,41 @@ class Writer {
 
   Result<OutlineFile> LayRank(int rank) const {
     std::vector<torch::Leaf> leaves;
-    std::vector<Record> records;
+    std::vector<Storage> storages;
     std::vector<Partition> partitions;
     for (const auto& group : sorted_.groups) partitions.push_back(PartitionOf(group, rank));
     for (size_t g = 0; g < sorted_.groups.size(); ++g) {
       const auto& group = sorted_.groups[g];
-      const auto place = static_cast<int64_t>(g);
+      const auto index = static_cast<int64_t>(g);
       Path master = TextPath({"optimizer_state_dict", "single_partition_of_fp32_groups"});
-      master.push_back({PathPart::Kind::kPlace, "", place});
-      AddFlat(std::move(master), std::string(kMaster), group, partitions[g], false, &leaves, &records);
+      master.push_back({PathPart::Kind::kIndex, "", index});
+      AddFlat(std::move(master), std::string(kMaster), group, partitions[g], false, &leaves, &storages);
       for (const auto& [state, number] : sorted_.states.at(group[0])) {
         if (state == kMaster) continue;
-        Path path = StateOfGroup(place, state);
+        Path path = StateOfGroup(index, state);
         if (IsFlat(group[0], state)) {
-          AddFlat(std::move(path), state, group, partitions[g], true, &leaves, &records);
+          AddFlat(std::move(path), state, group, partitions[g], true, &leaves, &storages);
           continue;
         }
         const CatalogTensor& tensor = content_[number];
-        leaves.push_back({std::move(path), [&tensor, storage = records.size()](PickleWriter* writer) {
-                            torch::WriteTensor(std::to_string(storage), tensor.dtype, tensor.shape, writer);
+        leaves.push_back({std::move(path), [&tensor, key = storages.size()](PickleWriter* writer) {
+                            torch::WriteTensor(std::to_string(key), tensor.dtype, tensor.shape, writer);
                             return Status::Ok();
                           }});
-        records.push_back({{{number, layout::WholeBox(tensor.shape), 0}}, DTypeSize(tensor.dtype)});
+        storages.push_back({{{number, layout::WholeBox(tensor.shape), 0}}, DTypeSize(tensor.dtype)});
       }
       if (const auto values = sorted_.values.find(group[0]); values != sorted_.values.end())
         for (const auto& [state, object] : values->second)
-          if (state.find(':') == std::string::npos) leaves.push_back(ObjectLeaf(StateOfGroup(place, state), object));
+          if (state.find(':') == std::string::npos) leaves.push_back(ObjectLeaf(StateOfGroup(index, state), object));
     }
     AddRest(partitions, &leaves);
     OutlineFile file;
     zip::Layer layer(&file, "archive");
     KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
     layer.AddBytes("data.pkl", std::move(pickled));
-    torch::AddSmallRecords(&layer);
-    for (size_t i = 0; i < records.size(); ++i)
-      layer.AddParts("data/" + std::to_string(i), records[i].parts, records[i].element_bytes);
+    torch::AddSmallEntries(&layer);
+    for (size_t i = 0; i < storages.size(); ++i)
+      layer.AddBoxes("data/" + std::to_string(i), storages[i].boxes, storages[i].element_bytes);
     torch::AddVersion(&layer);
     layer.Finish();
     return file;
@@ -213,7 +213,7 @@ class Writer {
     if (!has_groups)
       for (size_t g = 0; g < partitions.size(); ++g) {
         Path path = TextPath({"optimizer_state_dict", "base_optimizer_state", "param_groups"});
-        path.push_back({PathPart::Kind::kPlace, "", static_cast<int64_t>(g)});
+        path.push_back({PathPart::Kind::kIndex, "", static_cast<int64_t>(g)});
         path.push_back({PathPart::Kind::kText, "params", 0});
         leaves->push_back({std::move(path), [g](PickleWriter* writer) {
                              writer->EmptyList();

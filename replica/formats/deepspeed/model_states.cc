@@ -214,12 +214,12 @@ class ModelStatesReader {
         return {StatusCode::kDataLoss, "'" + file.archive.place + "': '" + PrintableKey(name) + "' is of another type"};
       if (shapes.size() == 1)
         return AddStoredPiece(catalog_, file.archive, stored[0], file.number, number, Shape(slices.shape.size()));
-      KINTSUGI_ASSIGN_OR_RETURN(const torch::StoredPlace place,
-                                PlaceOf(catalog_, file.archive, stored[rank], file.number, name));
+      KINTSUGI_ASSIGN_OR_RETURN(const torch::StoredRange range,
+                                StoredRangeOf(catalog_, file.archive, stored[rank], file.number, name));
       if (!torch::IsDense(stored[rank]))
         return Status(StatusCode::kInvalidArgument, "'" + file.archive.place + "': '" + PrintableKey(name) +
                                                         "' is a view with strides, and cut over ranks");
-      AddRange(catalog_, slices.parts[rank], {number, file.number, 0, *layout::Product(stored[rank].shape), place.at});
+      AddRange(catalog_, slices.parts[rank], {number, file.number, 0, *layout::Product(stored[rank].shape), range.at});
     }
     return Status::Ok();
   }
@@ -249,11 +249,11 @@ class ModelStatesReader {
         const Path path = TextPath({kModule, name});
         KINTSUGI_ASSIGN_OR_RETURN(const uint32_t number,
                                   catalog_->FindOrAddTensor({JoinPath(path), stored->dtype, shape, path}));
-        KINTSUGI_ASSIGN_OR_RETURN(const torch::StoredPlace place,
-                                  PlaceOf(catalog_, file.archive, *stored, file.number, name));
+        KINTSUGI_ASSIGN_OR_RETURN(const torch::StoredRange range,
+                                  StoredRangeOf(catalog_, file.archive, *stored, file.number, name));
         FlatRange own = PartOf(*layout::Product(shape), static_cast<int>(data), static_cast<int>(files_.size()));
         own.stop = own.start + std::min(own.stop - own.start, *layout::Product(stored->shape));
-        AddRange(catalog_, slices.parts[0], {number, file.number, own.start, own.stop, place.at});
+        AddRange(catalog_, slices.parts[0], {number, file.number, own.start, own.stop, range.at});
       }
     }
     return Status::Ok();

@@ -74,7 +74,7 @@ class Universal final : public Format {
     return catalog;
   }
 
-  StepPlace PlaceOf(uint64_t step) const override {
+  StepNames StepNamesOf(uint64_t step) const override {
     const std::string tag = deepspeed::TagOf(step) + "_universal";
     return {tag, std::string(deepspeed::kLatestUniversal), tag};
   }

@@ -47,7 +47,7 @@ class DeepSpeed final : public Format {
     return catalog;
   }
 
-  StepPlace PlaceOf(uint64_t step) const override {
+  StepNames StepNamesOf(uint64_t step) const override {
     const std::string tag = deepspeed::TagOf(step);
     return {tag, std::string(deepspeed::kLatest), tag};
   }

@@ -141,9 +141,9 @@ class Reader {
       if (!torch::IsDense(*stored)) return Bad(file, buffer.value, "a flat buffer has strides");
       if (buffer.state == kMaster && stored->shape.size() != 1)
         return Bad(file, buffer.value, "a flat buffer has the shape " + DescribeShape(stored->shape));
-      KINTSUGI_ASSIGN_OR_RETURN(const torch::StoredPlace place,
-                                PlaceOf(catalog_, file.archive, *stored, file.number, buffer.state));
-      buffer.at = place.at;
+      KINTSUGI_ASSIGN_OR_RETURN(const torch::StoredRange range,
+                                StoredRangeOf(catalog_, file.archive, *stored, file.number, buffer.state));
+      buffer.at = range.at;
       buffer.elements = stored->shape.empty() ? -1 : *layout::Product(stored->shape);
       buffer.stored = std::move(*stored);
     }

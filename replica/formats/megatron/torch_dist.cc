@@ -144,7 +144,7 @@ class TorchDist final : public Format {
     return catalog;
   }
 
-  StepPlace PlaceOf(uint64_t step) const override {
+  StepNames StepNamesOf(uint64_t step) const override {
     return {IterationFolder(step), std::string(kTracker), std::to_string(step)};
   }
 
@@ -168,7 +168,7 @@ class TorchDist final : public Format {
     zip::Layer layer(&file, "common");
     KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
     layer.AddBytes("data.pkl", std::move(pickled));
-    torch::AddSmallRecords(&layer);
+    torch::AddSmallEntries(&layer);
     torch::AddVersion(&layer);
     layer.Finish();
     outline.files.push_back(std::move(file));

@@ -167,7 +167,7 @@ class Native final : public Format {
     return catalog;
   }
 
-  StepPlace PlaceOf(uint64_t step) const override {
+  StepNames StepNamesOf(uint64_t step) const override {
     const std::string name = checkpoint::FolderName(Step(step));
     return {name, std::string(checkpoint::kLatestName), name + "\n"};
   }

@@ -53,7 +53,7 @@ class Collector : public nlohmann::json_sax<Json> {
   }
   bool binary(binary_t&) override { return Refuse("binary data"); }
   bool number_unsigned(number_unsigned_t value) override {
-    if (place_ != Place::kShape && place_ != Place::kOffsets) return Refuse("a number");
+    if (state_ != State::kShape && state_ != State::kOffsets) return Refuse("a number");
     if (value > static_cast<uint64_t>(INT64_MAX)) return Refuse("a number that does not fit 63 bits");
     numbers_.push_back(static_cast<int64_t>(value));
     if (numbers_.size() > static_cast<size_t>(layout::kAxesMax))
@@ -61,11 +61,11 @@ class Collector : public nlohmann::json_sax<Json> {
     return true;
   }
   bool string(string_t& value) override {
-    if (place_ == Place::kMetadata) {
+    if (state_ == State::kMetadata) {
       header_->metadata[field_] = value;
       return true;
     }
-    if (place_ != Place::kTensor || field_ != "dtype") return Refuse("a text");
+    if (state_ != State::kTensor || field_ != "dtype") return Refuse("a text");
     for (const TypeName& type : kTypes)
       if (type.file == value)
         if (const auto dtype = DTypeFromName(type.own)) {
@@ -76,30 +76,30 @@ class Collector : public nlohmann::json_sax<Json> {
     return Refuse("the type '" + PrintableKey(value) + "', which is not supported");
   }
   bool start_object(size_t) override {
-    if (place_ == Place::kStart) return Go(Place::kRoot);
-    if (place_ == Place::kRoot && field_ == "__metadata__") return Go(Place::kMetadata);
-    if (place_ != Place::kRoot) return Refuse("an object");
+    if (state_ == State::kStart) return Go(State::kRoot);
+    if (state_ == State::kRoot && field_ == "__metadata__") return Go(State::kMetadata);
+    if (state_ != State::kRoot) return Refuse("an object");
     tensor_ = HeaderTensor();
     tensor_.name = field_;
     seen_ = 0;
-    return Go(Place::kTensor);
+    return Go(State::kTensor);
   }
   bool end_object() override {
-    if (place_ == Place::kRoot) return Go(Place::kEnd);
-    if (place_ == Place::kTensor) {
+    if (state_ == State::kRoot) return Go(State::kEnd);
+    if (state_ == State::kTensor) {
       if (seen_ != 7) return Fail("tensor '" + PrintableKey(tensor_.name) + "' lacks dtype, shape or data_offsets");
       header_->tensors.push_back(std::move(tensor_));
     }
-    return Go(Place::kRoot);
+    return Go(State::kRoot);
   }
   bool start_array(size_t) override {
     numbers_.clear();
-    if (place_ == Place::kTensor && field_ == "shape") return Go(Place::kShape);
-    if (place_ == Place::kTensor && field_ == "data_offsets") return Go(Place::kOffsets);
+    if (state_ == State::kTensor && field_ == "shape") return Go(State::kShape);
+    if (state_ == State::kTensor && field_ == "data_offsets") return Go(State::kOffsets);
     return Refuse("a list");
   }
   bool end_array() override {
-    if (place_ == Place::kShape) {
+    if (state_ == State::kShape) {
       tensor_.shape = numbers_;
       seen_ |= 2;
     } else {
@@ -108,13 +108,13 @@ class Collector : public nlohmann::json_sax<Json> {
       tensor_.end = static_cast<uint64_t>(numbers_[1]);
       seen_ |= 4;
     }
-    return Go(Place::kTensor);
+    return Go(State::kTensor);
   }
   bool key(string_t& value) override {
     field_ = value;
-    if (place_ == Place::kRoot && !names_.insert(value).second)
+    if (state_ == State::kRoot && !names_.insert(value).second)
       return Fail("'" + PrintableKey(value) + "' is there twice");
-    if (place_ == Place::kMetadata && header_->metadata.count(value))
+    if (state_ == State::kMetadata && header_->metadata.count(value))
       return Fail("__metadata__ has '" + PrintableKey(value) + "' twice");
     return true;
   }
@@ -123,17 +123,17 @@ class Collector : public nlohmann::json_sax<Json> {
   }
 
   const std::string& mistake() const { return mistake_; }
-  bool AtEnd() const { return place_ == Place::kEnd; }
+  bool AtEnd() const { return state_ == State::kEnd; }
 
  private:
-  enum class Place { kStart, kRoot, kMetadata, kTensor, kShape, kOffsets, kEnd };
-  bool Go(Place place) {
-    place_ = place;
+  enum class State { kStart, kRoot, kMetadata, kTensor, kShape, kOffsets, kEnd };
+  bool Go(State state) {
+    state_ = state;
     return true;
   }
   bool Refuse(const std::string& what) {
-    return Fail((place_ == Place::kStart || place_ == Place::kRoot ? "'" + PrintableKey(field_) + "'"
-                 : place_ == Place::kMetadata                      ? "__metadata__"
+    return Fail((state_ == State::kStart || state_ == State::kRoot ? "'" + PrintableKey(field_) + "'"
+                 : state_ == State::kMetadata                      ? "__metadata__"
                                                                    : "tensor '" + PrintableKey(tensor_.name) + "'") +
                 " has " + what);
   }
@@ -143,7 +143,7 @@ class Collector : public nlohmann::json_sax<Json> {
   }
 
   Header* const header_;
-  Place place_ = Place::kStart;
+  State state_ = State::kStart;
   std::string field_;
   HeaderTensor tensor_;
   int seen_ = 0;

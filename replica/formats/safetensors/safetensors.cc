@@ -93,7 +93,7 @@ class Safetensors final : public Format {
   }
 
   // As transformers' trainers call them.
-  StepPlace PlaceOf(uint64_t step) const override {
+  StepNames StepNamesOf(uint64_t step) const override {
     const std::string name = "checkpoint-" + std::to_string(step);
     return {name, std::string(checkpoint::kLatestName), name + "\n"};
   }

@@ -14,7 +14,7 @@ namespace kintsugi::formats::torch {
 
 // By its first bytes.
 bool IsOldArchive(std::string_view bytes);
-// Its storages become records as those of a zip, "data/KEY", without checksums: the file has none. `bytes` outlives the
+// Its storages become entries as those of a zip, "data/KEY", without checksums: the file has none. `bytes` outlives the
 // archive.
 Result<Archive> OpenOldArchive(std::string_view bytes, const std::string& place, uint64_t base);
 

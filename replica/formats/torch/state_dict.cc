@@ -52,7 +52,7 @@ class Walk {
     if (is_list && !node.items.empty() && IsOpened(id, 0)) {
       for (size_t i = 0; i < node.items.size(); ++i) {
         Path inner = path;
-        inner.push_back({PathPart::Kind::kPlace, "", static_cast<int64_t>(i)});
+        inner.push_back({PathPart::Kind::kIndex, "", static_cast<int64_t>(i)});
         KINTSUGI_RETURN_IF_ERROR(Visit(node.items[i], inner));
       }
       return Status::Ok();
@@ -129,7 +129,7 @@ struct Branch {
 
 Status WriteBranch(const Branch& branch, PickleWriter* writer) {
   if (branch.leaf) return branch.leaf->write(writer);
-  const bool is_list = !branch.children.empty() && branch.children.front().first.kind == PathPart::Kind::kPlace;
+  const bool is_list = !branch.children.empty() && branch.children.front().first.kind == PathPart::Kind::kIndex;
   if (is_list)
     writer->EmptyList();
   else
@@ -196,8 +196,8 @@ Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, ui
   return archive;
 }
 
-Result<StoredPlace> PlaceOf(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
-                            const std::string& key) {
+Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+                                  const std::string& key) {
   const zip::Entry* entry = archive.Find("data/" + stored.storage);
   const auto bad = [&](const std::string& what) {
     return Status(StatusCode::kDataLoss, "'" + archive.place + "', byte " + std::to_string(archive.base) +
@@ -212,12 +212,12 @@ Result<StoredPlace> PlaceOf(Catalog* catalog, const Archive& archive, const Stor
     return bad("it begins at element " + std::to_string(stored.offset) + ", behind the end of its storage");
   const auto elements = layout::Product(stored.shape);
   if (!elements) return bad("it has more elements than 63 bits count");
-  const StoredPlace place{archive.base + entry->at + stored.offset * size, entry->size_bytes - stored.offset * size};
-  if (IsDense(stored) && static_cast<uint64_t>(*elements) > place.bytes / size)
+  const StoredRange range{archive.base + entry->at + stored.offset * size, entry->size_bytes - stored.offset * size};
+  if (IsDense(stored) && static_cast<uint64_t>(*elements) > range.bytes / size)
     return bad("it needs " + std::to_string(*elements) + " elements, its storage has " +
-               std::to_string(place.bytes / size));
+               std::to_string(range.bytes / size));
   if (archive.has_sums) catalog->AddSum({file, archive.base + entry->at, entry->size_bytes, entry->crc});
-  return place;
+  return range;
 }
 
 bool IsDense(const StoredTensor& stored) {
@@ -229,16 +229,16 @@ bool IsDense(const StoredTensor& stored) {
 
 Status AddStoredPiece(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
                       uint32_t tensor, const Shape& offset) {
-  KINTSUGI_ASSIGN_OR_RETURN(const StoredPlace place,
-                            PlaceOf(catalog, archive, stored, file, catalog->tensors()[tensor].key));
+  KINTSUGI_ASSIGN_OR_RETURN(const StoredRange range,
+                            StoredRangeOf(catalog, archive, stored, file, catalog->tensors()[tensor].key));
   const auto elements = static_cast<uint64_t>(*layout::Product(stored.shape));
   CatalogPiece piece;
   piece.tensor = tensor;
   piece.offset = offset;
   piece.shape = stored.shape;
   piece.file = file;
-  piece.at = place.at;
-  piece.bytes = place.bytes;
+  piece.at = range.at;
+  piece.bytes = range.bytes;
   if (elements == 0)
     piece.bytes = 0;
   else if (IsDense(stored))
@@ -269,8 +269,8 @@ Result<std::string> WriteStateDict(const std::vector<Leaf>& leaves) {
     };
     if (leaf.path.size() > static_cast<size_t>(pickle::kDepthMax)) return bad();
     for (const PathPart& part : leaf.path) {
-      if (at->leaf || (!at->children.empty() && (at->children.front().first.kind == PathPart::Kind::kPlace) !=
-                                                    (part.kind == PathPart::Kind::kPlace)))
+      if (at->leaf || (!at->children.empty() && (at->children.front().first.kind == PathPart::Kind::kIndex) !=
+                                                    (part.kind == PathPart::Kind::kIndex)))
         return bad();
       const auto place = std::tuple(static_cast<int>(part.kind), part.text, part.number);
       const auto [found, is_new] = at->places.emplace(place, at->children.size());
@@ -281,7 +281,7 @@ Result<std::string> WriteStateDict(const std::vector<Leaf>& leaves) {
     at->leaf = &leaf;
   }
   const auto sort = [](auto&& self, Branch& branch) -> void {
-    if (!branch.children.empty() && branch.children.front().first.kind == PathPart::Kind::kPlace)
+    if (!branch.children.empty() && branch.children.front().first.kind == PathPart::Kind::kIndex)
       std::sort(branch.children.begin(), branch.children.end(),
                 [](const auto& a, const auto& b) { return a.first.number < b.first.number; });
     for (auto& [part, child] : branch.children) self(self, *child);
@@ -313,7 +313,7 @@ Result<std::string> TorchBlobOf(const CatalogObject& object) {
   OutlineFile file;
   zip::Layer layer(&file, "archive");
   layer.AddBytes("data.pkl", writer.Finish());
-  AddSmallRecords(&layer);
+  AddSmallEntries(&layer);
   AddVersion(&layer);
   layer.Finish();
   std::string blob;
@@ -322,7 +322,7 @@ Result<std::string> TorchBlobOf(const CatalogObject& object) {
   return blob;
 }
 
-void AddSmallRecords(zip::Layer* layer) {
+void AddSmallEntries(zip::Layer* layer) {
   layer->AddBytes(".format_version", "1");
   layer->AddBytes(".storage_alignment", "64");
   layer->AddBytes("byteorder", "little");

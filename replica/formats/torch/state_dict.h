@@ -18,14 +18,14 @@
 
 namespace kintsugi::formats::torch {
 
-// What torch.save wrote, opened: its records, and what its pickle says. A zip, or the older form (old_archive.h).
+// What torch.save wrote, opened: its entries, and what its pickle says. A zip, or the older form (old_archive.h).
 struct Archive {
   std::string place;
   std::string_view bytes;  // of the archive
   uint64_t base = 0;       // where it begins in its file
-  std::string root;        // before every record's name, with the slash
+  std::string root;        // before every entry's name, with the slash
   std::vector<zip::Entry> entries;
-  bool has_sums = true;  // of its records: the older form has none
+  bool has_sums = true;  // of its entries: the older form has none
   pickle::Tree tree;
 
   const zip::Entry* Find(const std::string& name) const;  // without the root
@@ -46,11 +46,11 @@ Status AddValue(Catalog* catalog, const Archive& archive, pickle::NodeId value, 
                 const ReadOptions& options);
 // Where a tensor's elements lie: the first one's byte in the file, and the bytes from there to its storage's end. Its
 // storage's CRC goes to the catalog.
-struct StoredPlace {
+struct StoredRange {
   uint64_t at = 0, bytes = 0;
 };
-Result<StoredPlace> PlaceOf(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
-                            const std::string& key);
+Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+                                  const std::string& key);
 bool IsDense(const StoredTensor& stored);
 
 // What is written at the end of a path.
@@ -65,8 +65,8 @@ Result<std::string> WriteStateDict(const std::vector<Leaf>& leaves);
 Status WriteObject(const CatalogObject& object, pickle::PickleWriter* writer);
 // An object as torch.save would write it.
 Result<std::string> TorchBlobOf(const CatalogObject& object);
-// The records that stand beside data.pkl, in torch's order.
-void AddSmallRecords(zip::Layer* layer);
+// The entries that stand beside data.pkl, in torch's order.
+void AddSmallEntries(zip::Layer* layer);
 void AddVersion(zip::Layer* layer);
 
 }  // namespace kintsugi::formats::torch

@@ -1,7 +1,7 @@
 // How torch writes a tensor into a pickle, both ways.
 //
 // What: a call of a rebuild function in torch._utils over a storage (a persistent id), an element offset, sizes and
-// strides. The storage's bytes are the record data/KEY of the zip.
+// strides. The storage's bytes are the entry data/KEY of the zip.
 // Errors: kDataLoss names file, byte and value.
 // Threads: pure. Source: torch/_utils.py, torch/serialization.py (2.13, read).
 #pragma once
@@ -16,7 +16,7 @@
 namespace kintsugi::formats::torch {
 
 struct StoredTensor {
-  std::string storage;         // key of the record
+  std::string storage;         // key of the entry
   uint64_t storage_bytes = 0;  // as the pickle says
   DType dtype = DType::kFloat32;
   uint64_t offset = 0;  // elements

@@ -33,11 +33,11 @@ class Torch final : public Format {
     return catalog;
   }
 
-  StepPlace PlaceOf(uint64_t step) const override {
-    StepPlace place = Format::PlaceOf(step);
-    place.name += ".pt";
-    place.tracker_text = place.name + "\n";
-    return place;
+  StepNames StepNamesOf(uint64_t step) const override {
+    StepNames names = Format::StepNamesOf(step);
+    names.name += ".pt";
+    names.tracker_text = names.name + "\n";
+    return names;
   }
 
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions&,
@@ -65,7 +65,7 @@ class Torch final : public Format {
     zip::Layer layer(&file, root);
     KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
     layer.AddBytes("data.pkl", std::move(pickled));
-    torch::AddSmallRecords(&layer);
+    torch::AddSmallEntries(&layer);
     for (uint32_t i = 0; i < content.size(); ++i)
       if (owners[i] == i)
         layer.AddTensor("data/" + std::to_string(i), i, layout::WholeBox(content[i].shape),

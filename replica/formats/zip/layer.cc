@@ -26,31 +26,31 @@ struct CentralFields {
   bool has_descriptor = false;
 };
 
-std::string CentralEntry(const CentralFields& record) {
+std::string CentralEntry(const CentralFields& fields) {
   std::string extra;
-  if (record.size_bytes >= kSmallMax) {
-    Put<uint64_t>(&extra, record.size_bytes);
-    Put<uint64_t>(&extra, record.size_bytes);
+  if (fields.size_bytes >= kSmallMax) {
+    Put<uint64_t>(&extra, fields.size_bytes);
+    Put<uint64_t>(&extra, fields.size_bytes);
   }
-  if (record.header_at >= kSmallMax) Put<uint64_t>(&extra, record.header_at);
+  if (fields.header_at >= kSmallMax) Put<uint64_t>(&extra, fields.header_at);
   std::string entry;
   Put<uint32_t>(&entry, 0x02014b50);
   Put<uint16_t>(&entry, extra.empty() ? 20 : 45);
   Put<uint16_t>(&entry, extra.empty() ? 20 : 45);
-  Put<uint16_t>(&entry, static_cast<uint16_t>(kUtf8 | (record.has_descriptor ? kDescriptor : 0)));
+  Put<uint16_t>(&entry, static_cast<uint16_t>(kUtf8 | (fields.has_descriptor ? kDescriptor : 0)));
   Put<uint16_t>(&entry, 0);         // stored
   Put<uint32_t>(&entry, 0x210000);  // 1 January 1980, midnight: the same bytes every time
-  Put<uint32_t>(&entry, record.crc);
-  Put<uint32_t>(&entry, Small(record.size_bytes));
-  Put<uint32_t>(&entry, Small(record.size_bytes));
-  Put<uint16_t>(&entry, static_cast<uint16_t>(record.name.size()));
+  Put<uint32_t>(&entry, fields.crc);
+  Put<uint32_t>(&entry, Small(fields.size_bytes));
+  Put<uint32_t>(&entry, Small(fields.size_bytes));
+  Put<uint16_t>(&entry, static_cast<uint16_t>(fields.name.size()));
   Put<uint16_t>(&entry, static_cast<uint16_t>(extra.empty() ? 0 : extra.size() + 4));
   Put<uint16_t>(&entry, 0);
   Put<uint16_t>(&entry, 0);
   Put<uint16_t>(&entry, 0);
   Put<uint32_t>(&entry, 0);
-  Put<uint32_t>(&entry, Small(record.header_at));
-  entry += record.name;
+  Put<uint32_t>(&entry, Small(fields.header_at));
+  entry += fields.name;
   if (extra.empty()) return entry;
   Put<uint16_t>(&entry, 1);
   Put<uint16_t>(&entry, static_cast<uint16_t>(extra.size()));
@@ -59,53 +59,54 @@ std::string CentralEntry(const CentralFields& record) {
 
 }  // namespace
 
-void Layer::AddHeader(Record record) {
-  record.name = root_ + "/" + record.name;
-  record.header_at = at_;
+void Layer::AddHeader(LaidEntry entry) {
+  entry.name = root_ + "/" + entry.name;
+  entry.header_at = at_;
   std::string extra;
-  if (record.size_bytes >= kSmallMax) {
+  if (entry.size_bytes >= kSmallMax) {
     Put<uint16_t>(&extra, 1);
     Put<uint16_t>(&extra, 16);
-    Put<uint64_t>(&extra, record.size_bytes);
-    Put<uint64_t>(&extra, record.size_bytes);
+    Put<uint64_t>(&extra, entry.size_bytes);
+    Put<uint64_t>(&extra, entry.size_bytes);
   }
-  const uint64_t before = at_ + 30 + record.name.size() + extra.size() + 4;
+  const uint64_t before = at_ + 30 + entry.name.size() + extra.size() + 4;
   const uint64_t padding = (kAlignment - before % kAlignment) % kAlignment;
   extra += "FB";
   Put<uint16_t>(&extra, static_cast<uint16_t>(padding));
   extra.append(padding, 'Z');
   std::string header;
   Put<uint32_t>(&header, 0x04034b50);
-  Put<uint16_t>(&header, record.size_bytes >= kSmallMax ? 45 : 20);
-  Put<uint16_t>(&header, static_cast<uint16_t>(kUtf8 | (record.slot >= 0 ? kDescriptor : 0)));
+  Put<uint16_t>(&header, entry.size_bytes >= kSmallMax ? 45 : 20);
+  Put<uint16_t>(&header, static_cast<uint16_t>(kUtf8 | (entry.slot >= 0 ? kDescriptor : 0)));
   Put<uint16_t>(&header, 0);
   Put<uint32_t>(&header, 0x210000);
-  Put<uint32_t>(&header, record.crc);
-  Put<uint32_t>(&header, Small(record.size_bytes));
-  Put<uint32_t>(&header, Small(record.size_bytes));
-  Put<uint16_t>(&header, static_cast<uint16_t>(record.name.size()));
+  Put<uint32_t>(&header, entry.crc);
+  Put<uint32_t>(&header, Small(entry.size_bytes));
+  Put<uint32_t>(&header, Small(entry.size_bytes));
+  Put<uint16_t>(&header, static_cast<uint16_t>(entry.name.size()));
   Put<uint16_t>(&header, static_cast<uint16_t>(extra.size()));
-  header += record.name + extra;
+  header += entry.name + extra;
   at_ += header.size();
   file_->AddBytes(std::move(header));
-  records_.push_back(std::move(record));
+  entries_.push_back(std::move(entry));
 }
 
 void Layer::AddBytes(const std::string& name, std::string bytes) {
-  Record record{name, 0, bytes.size(), Crc32(bytes), -1};
-  AddHeader(std::move(record));
+  LaidEntry entry{name, 0, bytes.size(), Crc32(bytes), -1};
+  AddHeader(std::move(entry));
   at_ += bytes.size();
   file_->AddBytes(std::move(bytes));
 }
 
-void Layer::AddParts(const std::string& name, const std::vector<Part>& parts, uint64_t element_bytes) {
+void Layer::AddBoxes(const std::string& name, const std::vector<PaddedBox>& boxes, uint64_t element_bytes) {
   const int slot = file_->crc_slots++;
   uint64_t size = 0;
-  for (const Part& part : parts) size += static_cast<uint64_t>(*Volume(part.box)) * element_bytes + part.zeros;
+  for (const PaddedBox& padded : boxes)
+    size += static_cast<uint64_t>(*Volume(padded.box)) * element_bytes + padded.zeros;
   AddHeader({name, 0, size, 0, slot});
-  for (const Part& part : parts) {
-    if (!IsEmpty(part.box) || parts.size() == 1) file_->AddTensor(part.tensor, part.box, element_bytes, slot);
-    if (part.zeros > 0) file_->AddBytes(std::string(part.zeros, '\0'), slot);
+  for (const PaddedBox& padded : boxes) {
+    if (!IsEmpty(padded.box) || boxes.size() == 1) file_->AddTensor(padded.tensor, padded.box, element_bytes, slot);
+    if (padded.zeros > 0) file_->AddBytes(std::string(padded.zeros, '\0'), slot);
   }
   at_ += size;
   const bool is_large = size >= kSmallMax;
@@ -126,18 +127,18 @@ void Layer::AddParts(const std::string& name, const std::vector<Part>& parts, ui
 
 uint64_t Layer::Finish() {
   const uint64_t directory_at = at_;
-  const auto directory = [records = records_](std::span<const uint32_t> crcs) {
+  const auto directory = [entries = entries_](std::span<const uint32_t> crcs) {
     std::string bytes;
-    for (const Record& record : records)
-      bytes += CentralEntry({record.name, record.header_at, record.size_bytes,
-                             record.slot >= 0 ? crcs[static_cast<size_t>(record.slot)] : record.crc, record.slot >= 0});
+    for (const LaidEntry& entry : entries)
+      bytes += CentralEntry({entry.name, entry.header_at, entry.size_bytes,
+                             entry.slot >= 0 ? crcs[static_cast<size_t>(entry.slot)] : entry.crc, entry.slot >= 0});
     return bytes;
   };
   const std::vector<uint32_t> none(static_cast<size_t>(file_->crc_slots));
   const uint64_t directory_bytes = directory(none).size();
   file_->AddLate(directory_bytes, directory);
   at_ += directory_bytes;
-  const uint64_t count = records_.size();
+  const uint64_t count = entries_.size();
   std::string end;
   if (count >= UINT16_MAX || directory_at >= kSmallMax || directory_bytes >= kSmallMax) {
     Put<uint32_t>(&end, 0x06064b50);

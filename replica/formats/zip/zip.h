@@ -1,11 +1,11 @@
 // Zip: the archives that torch writes, read where they lie and laid out before they are written.
 //
-// What: records without compression whose data begins at multiples of 64 bytes; 64-bit sizes and offsets where needed.
-// Ours rather than libzip or miniz: neither tells where a stored record's data begins, nor aligns it, and both want to
-// copy records through their own buffers; what is needed here is a directory and three small headers.
+// What: entries without compression whose data begins at multiples of 64 bytes; 64-bit sizes and offsets where needed.
+// Ours rather than libzip or miniz: neither tells where a stored entry's data begins, nor aligns it, and both want to
+// copy entries through their own buffers; what is needed here is a directory and three small headers.
 // Reading trusts the central directory alone and checks: no compression, no encryption, names that stay inside, each
-// record once, within the file, and apart from every other.
-// Errors: kDataLoss names file, byte and reason.
+// entry once, within the file, and apart from every other.
+// Errors: kDataLoss names file, byte and reason; an entry is called a record there, as torch calls it.
 // Threads: pure. Source of the format: PKWARE's APPNOTE 6.3, sections 4.3 and 4.5; the padding in the extra field `FB`
 // as torch's.
 #pragma once
@@ -26,13 +26,13 @@ struct Entry {
   uint32_t crc = 0;
 };
 
-// All records, by name. `place` is the file, `base` where in it the archive begins: for messages.
+// All entries, by name. `place` is the file, `base` where in it the archive begins: for messages.
 Result<std::vector<Entry>> ReadDirectory(std::string_view archive, const std::string& place, uint64_t base = 0);
 uint32_t Crc32(std::string_view bytes);
 // kDataLoss where the bytes are not the entry's.
 Status CheckCrc(std::string_view archive, const Entry& entry, const std::string& place);
 
-// Lays an archive out, record after record, at the end of a file.
+// Lays an archive out, entry after entry, at the end of a file.
 class Layer {
  public:
   // Offsets in the archive count from here. `root` stands before every name.
@@ -40,31 +40,31 @@ class Layer {
 
   void AddBytes(const std::string& name, std::string bytes);
   void AddTensor(const std::string& name, uint32_t tensor, const layout::Box& box, uint64_t element_bytes) {
-    AddParts(name, {{tensor, box, 0}}, element_bytes);
+    AddBoxes(name, {{tensor, box, 0}}, element_bytes);
   }
-  // One record of many boxes, one behind the other, each followed by zeros: a flat buffer.
-  struct Part {
+  // One entry of many boxes, one behind the other, each followed by zeros: a flat buffer.
+  struct PaddedBox {
     uint32_t tensor = 0;
     layout::Box box;
     uint64_t zeros = 0;  // bytes behind it
   };
-  void AddParts(const std::string& name, const std::vector<Part>& parts, uint64_t element_bytes);
+  void AddBoxes(const std::string& name, const std::vector<PaddedBox>& boxes, uint64_t element_bytes);
   // The directory; the archive's length.
   uint64_t Finish();
 
  private:
-  struct Record {
+  struct LaidEntry {
     std::string name;
     uint64_t header_at = 0, size_bytes = 0;
     uint32_t crc = 0;
     int slot = -1;  // of the file, where the CRC is known only once the data was written
   };
-  void AddHeader(Record record);
+  void AddHeader(LaidEntry entry);
 
   OutlineFile* const file_;
   const std::string root_;
   uint64_t at_ = 0;  // from the archive's start
-  std::vector<Record> records_;
+  std::vector<LaidEntry> entries_;
 };
 
 }  // namespace kintsugi::formats::zip

@@ -8,31 +8,31 @@
 #include "runtime/agent/activities.h"
 #include "runtime/agent/armed_faults.h"
 #include "runtime/agent/loop_pass.h"
-#include "runtime/agent/tensor_places.h"
-#include "runtime/agent/trainer_place.h"
+#include "runtime/agent/tensor_addresses.h"
+#include "runtime/agent/trainer_position.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
 
-TEST(TrainerPlace, IsAfterATaskWhereItWasBefore) {
+TEST(TrainerPosition, IsAfterATaskWhereItWasBefore) {
   for (const TrainerAt before : {TrainerAt::kParked, TrainerAt::kAtSavePoint}) {
-    TrainerPlace place;
-    place.Go(before);
-    place.BeginTask(core::Phase::kRepair);
-    EXPECT_EQ(place.at(), TrainerAt::kInTask);
-    EXPECT_EQ(place.phase(), core::Phase::kRepair);
-    place.EndTask();
-    EXPECT_EQ(place.at(), before);
-    EXPECT_EQ(place.phase(), std::nullopt);
+    TrainerPosition position;
+    position.Go(before);
+    position.BeginTask(core::Phase::kRepair);
+    EXPECT_EQ(position.at(), TrainerAt::kInTask);
+    EXPECT_EQ(position.phase(), core::Phase::kRepair);
+    position.EndTask();
+    EXPECT_EQ(position.at(), before);
+    EXPECT_EQ(position.phase(), std::nullopt);
   }
 }
 
-TEST(TrainerPlace, BeginsTasksWhereTheyAreTaken) {
-  TrainerPlace place;
-  EXPECT_THROW(place.BeginTask(core::Phase::kClean), CheckFailure);
-  EXPECT_THROW(place.EndTask(), CheckFailure);
-  EXPECT_EQ(place.Misplaced("NextTask").message(),
+TEST(TrainerPosition, BeginsTasksWhereTheyAreTaken) {
+  TrainerPosition position;
+  EXPECT_THROW(position.BeginTask(core::Phase::kClean), CheckFailure);
+  EXPECT_THROW(position.EndTask(), CheckFailure);
+  EXPECT_EQ(position.Misplaced("NextTask").message(),
             "NextTask while the trainer is outside the guard: BeginGuard comes first");
 }
 
@@ -127,40 +127,40 @@ struct OneTensor {
   ShardedTensor tensor;
   Membership self;
   Registration registered{self};
-  TensorPlaces places{registered};
+  TensorAddresses addresses{registered};
 };
 
-TEST(TensorPlaces, CountOnceTheTaskIsOver) {
+TEST(TensorAddresses, CountOnceTheTaskIsOver) {
   OneTensor one;
-  EXPECT_FALSE(one.places.Settle());
-  one.places.Begin();
-  ASSERT_TRUE(one.places.Move(one.tensor).ok());
-  EXPECT_TRUE(one.places.moving());
+  EXPECT_FALSE(one.addresses.Settle());
+  one.addresses.Begin();
+  ASSERT_TRUE(one.addresses.Move(one.tensor).ok());
+  EXPECT_TRUE(one.addresses.moving());
   EXPECT_EQ(one.place(), one.old_place.data());
-  EXPECT_TRUE(one.places.Settle());
+  EXPECT_TRUE(one.addresses.Settle());
   EXPECT_EQ(one.place(), one.new_place.data());
-  EXPECT_FALSE(one.places.moving());
-  one.places.Begin();
-  ASSERT_TRUE(one.places.Remove("w").ok());
-  EXPECT_TRUE(one.places.Holds("w"));
-  EXPECT_TRUE(one.places.Settle());
-  EXPECT_FALSE(one.places.Holds("w"));
+  EXPECT_FALSE(one.addresses.moving());
+  one.addresses.Begin();
+  ASSERT_TRUE(one.addresses.Remove("w").ok());
+  EXPECT_TRUE(one.addresses.Holds("w"));
+  EXPECT_TRUE(one.addresses.Settle());
+  EXPECT_FALSE(one.addresses.Holds("w"));
 }
 
-TEST(TensorPlaces, MoveBetweenBeginAndSettle) {
+TEST(TensorAddresses, MoveBetweenBeginAndSettle) {
   OneTensor one;
-  EXPECT_THROW((void)one.places.Move(one.tensor), CheckFailure);
-  EXPECT_THROW((void)one.places.Remove("w"), CheckFailure);
-  one.places.Begin();
-  EXPECT_THROW(one.places.Begin(), CheckFailure);
+  EXPECT_THROW((void)one.addresses.Move(one.tensor), CheckFailure);
+  EXPECT_THROW((void)one.addresses.Remove("w"), CheckFailure);
+  one.addresses.Begin();
+  EXPECT_THROW(one.addresses.Begin(), CheckFailure);
 }
 
-TEST(TensorPlaces, GiveNoFreshMemoryWhileTensorsMove) {
+TEST(TensorAddresses, GiveNoFreshMemoryWhileTensorsMove) {
   OneTensor one;
-  one.places.Begin();
-  EXPECT_EQ(one.places.Renew({}).status().message(), "tensors were about to move");
-  (void)one.places.Settle();
-  EXPECT_EQ(one.places.Renew({{1, 4}}).status().message(),
+  one.addresses.Begin();
+  EXPECT_EQ(one.addresses.Renew({}).status().message(), "tensors were about to move");
+  (void)one.addresses.Settle();
+  EXPECT_EQ(one.addresses.Renew({{1, 4}}).status().message(),
             "the damage is not within whole pages of registered tensors");
 }
 

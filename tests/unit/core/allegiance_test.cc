@@ -29,7 +29,7 @@ TEST(Allegiance, AFreshPromiseExcludesTheLeaderBefore) {
   election.Lose(kNow);
   ASSERT_TRUE(election.OnRequest(3, 5, kNow));
   EXPECT_FALSE(MayObey(election, {2, 1}, {2, 1}, kNow));
-  EXPECT_FALSE(AnswerLeads(election, {{2, 1}, std::nullopt, Term{2, 1}, false}, {.term = {2, 1}}, kNow).links);
+  EXPECT_FALSE(AnswerLeads(election, {{2, 1}, std::nullopt, Term{2, 1}, false}, {.term = {2, 1}}, kNow).connects);
   EXPECT_TRUE(MayObey(election, {2, 1}, {5, 4}, kNow));
 }
 
@@ -38,25 +38,25 @@ TEST(Allegiance, ALeaderGivesWayToANewerTermOnly) {
   const Allegiance leads{{2, 2}, Term{2, 2}, Term{2, 2}, true};
   const LeadsAnswer newer = AnswerLeads(election, leads, {.term = {3, 1}}, kNow);
   EXPECT_TRUE(newer.steps_down);
-  EXPECT_TRUE(newer.links);
+  EXPECT_TRUE(newer.connects);
   for (const Term term : {Term{2, 2}, Term{2, 1}, Term{1, 9}}) {
     const LeadsAnswer answer = AnswerLeads(election, leads, {.term = term}, kNow);
-    EXPECT_FALSE(answer.steps_down || answer.links) << term.number << "." << term.controller_id;
+    EXPECT_FALSE(answer.steps_down || answer.connects) << term.number << "." << term.controller_id;
   }
 }
 
 TEST(Allegiance, AFollowerLinksToWhatIsNew) {
   const ElectionCore election = Following(2);
-  const Allegiance linked{{2, 2}, std::nullopt, Term{2, 2}, true};
-  EXPECT_FALSE(AnswerLeads(election, linked, {.term = {2, 2}}, kNow).links) << "it is there already";
-  EXPECT_TRUE(AnswerLeads(election, linked, {.term = {3, 1}}, kNow).links);
+  const Allegiance connected{{2, 2}, std::nullopt, Term{2, 2}, true};
+  EXPECT_FALSE(AnswerLeads(election, connected, {.term = {2, 2}}, kNow).connects) << "it is there already";
+  EXPECT_TRUE(AnswerLeads(election, connected, {.term = {3, 1}}, kNow).connects);
   const Allegiance trying{{2, 2}, std::nullopt, Term{2, 2}, false};
-  EXPECT_FALSE(AnswerLeads(election, trying, {.term = {2, 2}, .same_place = true}, kNow).links)
+  EXPECT_FALSE(AnswerLeads(election, trying, {.term = {2, 2}, .same_place = true}, kNow).connects)
       << "it tries that very place";
-  EXPECT_TRUE(AnswerLeads(election, trying, {.term = {2, 2}}, kNow).links) << "the same leader listens elsewhere";
+  EXPECT_TRUE(AnswerLeads(election, trying, {.term = {2, 2}}, kNow).connects) << "the same leader listens elsewhere";
   EXPECT_TRUE(
       AnswerLeads(election, {{2, 2}, std::nullopt, std::nullopt, false}, {.term = {2, 2}, .same_place = true}, kNow)
-          .links);
+          .connects);
 }
 
 TEST(Allegiance, NobodyWhoKnowsOfAMoveTurnsToAPartThatMissedIt) {
@@ -69,9 +69,9 @@ TEST(Allegiance, NobodyWhoKnowsOfAMoveTurnsToAPartThatMissedIt) {
       lost{{2, 2}, {}, Term{2, 2}, false, moved};
   for (const Allegiance& mine : {leads, follows, lost}) {
     const LeadsAnswer part = AnswerLeads(election, mine, {.term = {7, 2}, .part = true, .placement = before}, kNow);
-    EXPECT_FALSE(part.steps_down || part.links);
-    EXPECT_TRUE(AnswerLeads(election, mine, {.term = {7, 2}, .part = true, .placement = moved}, kNow).links);
-    EXPECT_TRUE(AnswerLeads(election, mine, {.term = {7, 2}, .placement = before}, kNow).links)
+    EXPECT_FALSE(part.steps_down || part.connects);
+    EXPECT_TRUE(AnswerLeads(election, mine, {.term = {7, 2}, .part = true, .placement = moved}, kNow).connects);
+    EXPECT_TRUE(AnswerLeads(election, mine, {.term = {7, 2}, .placement = before}, kNow).connects)
         << "one with a majority need not know of a move that nobody consented to";
   }
   // A newer leader that moved nothing: what was at home is so still.
@@ -79,10 +79,10 @@ TEST(Allegiance, NobodyWhoKnowsOfAMoveTurnsToAPartThatMissedIt) {
   later.Begin(3);
   EXPECT_TRUE(AnswerLeads(election, {{3, 1}, {}, Term{3, 1}, true, later},
                           {.term = {7, 2}, .part = true, .placement = before}, kNow)
-                  .links);
+                  .connects);
   EXPECT_TRUE(AnswerLeads(election, {{2, 2}, {}, Term{2, 2}, true, before},
                           {.term = {7, 2}, .part = true, .placement = moved}, kNow)
-                  .links)
+                  .connects)
       << "the part knows more";
 }
 

@@ -38,9 +38,9 @@ TEST(Gather, SeesAPortThatIsTaken) {
   ASSERT_EQ(::listen(taken.get(), 1), 0);
   ASSERT_EQ(::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&place), &size), 0);
   const uint16_t port = ntohs(place.sin_port);
-  HostPlaces places;
-  places.ports = {port, port};
-  EXPECT_EQ(Gather(places).ports.taken, std::vector<uint16_t>{port});
+  GatherOptions options;
+  options.ports = {port, port};
+  EXPECT_EQ(Gather(options).ports.taken, std::vector<uint16_t>{port});
 }
 
 TEST(Gather, ReadsModesSizesAndPrograms) {
@@ -50,13 +50,13 @@ TEST(Gather, ReadsModesSizesAndPrograms) {
   ::chmod((folder / "secret").c_str(), 0640);
   std::ofstream(folder / "python") << "#!/bin/sh\necho 'Python 9, kintsugi 1'\necho more\n";
   ::chmod((folder / "python").c_str(), 0755);
-  HostPlaces places;
-  places.secret_file = folder / "secret";
-  places.tls.key = folder / "missing";
-  places.save_dir = folder / "to" / "come";
-  places.check_save_dir = [](const std::string&) { return Status(StatusCode::kUnavailable, "told"); };
-  places.python = folder / "python";
-  HostFacts facts = Gather(places);
+  GatherOptions options;
+  options.secret_file = folder / "secret";
+  options.tls.key = folder / "missing";
+  options.save_dir = folder / "to" / "come";
+  options.check_save_dir = [](const std::string&) { return Status(StatusCode::kUnavailable, "told"); };
+  options.python = folder / "python";
+  HostFacts facts = Gather(options);
   EXPECT_EQ(facts.secret->mode, 0640u);
   EXPECT_EQ(facts.secret->bytes, 5u);
   EXPECT_TRUE(facts.secret->own);
@@ -67,9 +67,9 @@ TEST(Gather, ReadsModesSizesAndPrograms) {
   EXPECT_EQ(facts.python->versions, "Python 9, kintsugi 1");
   EXPECT_EQ(facts.python->trouble, "");
   std::ofstream(folder / "python") << "#!/bin/sh\necho 'No module named kintsugi' >&2\nexit 1\n";
-  EXPECT_NE(Gather(places).python->trouble.find("No module named kintsugi"), std::string::npos);
-  places.python = folder / "none";
-  EXPECT_NE(Gather(places).python->trouble, "");
+  EXPECT_NE(Gather(options).python->trouble.find("No module named kintsugi"), std::string::npos);
+  options.python = folder / "none";
+  EXPECT_NE(Gather(options).python->trouble, "");
   fs::remove_all(folder);
 }
 

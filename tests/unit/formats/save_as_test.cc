@@ -70,12 +70,12 @@ SaveAsOptions To(const std::string& format) {
 Result<uint64_t> FollowTracker(const std::string& format, MemoryFileSystem& files) {
   const Format& known = **FormatNamed(format);
   KINTSUGI_ASSIGN_OR_RETURN(const std::string text,
-                            checkpoint::ReadSmallFile(files, "root/" + known.PlaceOf(0).tracker, 256));
+                            checkpoint::ReadSmallFile(files, "root/" + known.StepNamesOf(0).tracker, 256));
   for (const uint64_t step : {6, 12, 18}) {
-    const StepPlace place = known.PlaceOf(step);
-    if (text != place.tracker_text) continue;
+    const StepNames names = known.StepNamesOf(step);
+    if (text != names.tracker_text) continue;
     const bool is_folder = format != "torch";
-    const std::string path = "root/" + place.name;
+    const std::string path = "root/" + names.name;
     KINTSUGI_ASSIGN_OR_RETURN(const Sidecar sidecar, ReadSidecar(path, is_folder, files));
     KINTSUGI_RETURN_IF_ERROR(VerifySidecar(path, is_folder, sidecar, files, [](auto&&...) {}).status());
     if (sidecar.step != step) return Status(StatusCode::kDataLoss, "another step");
@@ -147,8 +147,8 @@ TEST(SaveAs, KeepsSoManyAndIsReadByItsRoot) {
       EXPECT_EQ(saved->warnings.size(), format == "torch" ? 1u : 0u);
     }
     const Format& known = **FormatNamed(format);
-    EXPECT_FALSE(std::filesystem::exists(root + "/" + known.PlaceOf(6).name)) << format;
-    EXPECT_TRUE(std::filesystem::exists(root + "/" + known.PlaceOf(12).name)) << format;
+    EXPECT_FALSE(std::filesystem::exists(root + "/" + known.StepNamesOf(6).name)) << format;
+    EXPECT_TRUE(std::filesystem::exists(root + "/" + known.StepNamesOf(12).name)) << format;
     ReadOptions read;
     read.checksums = true;
     const auto catalog = ReadCatalog(root, "", read);
@@ -159,11 +159,11 @@ TEST(SaveAs, KeepsSoManyAndIsReadByItsRoot) {
     ASSERT_TRUE(verified.ok()) << verified.status().ToString();
     EXPECT_TRUE(verified->has_checksums) << format;
     if (format == "torch") continue;
-    std::ifstream config(root + "/" + known.PlaceOf(18).name + "/config.json");
+    std::ifstream config(root + "/" + known.StepNamesOf(18).name + "/config.json");
     const std::string text((std::istreambuf_iterator<char>(config)), std::istreambuf_iterator<char>());
     EXPECT_EQ(text, Source::kConfig) << format;
     // People change it: the state is read all the same, and verify says so.
-    std::ofstream(root + "/" + known.PlaceOf(18).name + "/config.json") << "{}";
+    std::ofstream(root + "/" + known.StepNamesOf(18).name + "/config.json") << "{}";
     EXPECT_TRUE(ReadCatalog(root, "", read).ok()) << format;
     EXPECT_NE(VerifyAny(root, "", {}).status().message().find("config.json"), std::string::npos) << format;
   }

@@ -42,7 +42,7 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
   void Begin() {
     Come(0);
     Come(1);
-    record.Start();
+    account.Start();
     bulletin.TellPlaces();
     controller.Start();
     told.clear();
@@ -85,7 +85,7 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
   void OnTransition(const core::Transition&) override {}
   void OnIncident(const core::IncidentRecord&) override {}
   void OnNotice(Rank, const std::string&) override {}
-  void OnEnded(const core::RunEnded& ended) override { record.End(ended); }
+  void OnEnded(const core::RunEnded& ended) override { account.End(ended); }
   void OnCame() override { ++came; }
   void OnLeft() override { ++left; }
   void OnNobodyCame(const std::string& why) override { nobody_came = why; }
@@ -106,15 +106,15 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
   std::string nobody_came;
   boost::asio::io_context io;
   std::shared_ptr<Silent> log = std::make_shared<Silent>();
-  RunAccount record{PolicyOfFour(), Generation(), SteadyClock::SteadyNow()};
+  RunAccount account{PolicyOfFour(), Generation(), SteadyClock::SteadyNow()};
   Controller controller{io, {.policy = PolicyOfFour(), .job = "job"}, net::Secret::Generate().value(), *this, log};
-  EvenSplits splits{controller, record, core::TieRule::kLowestRank, std::nullopt};
-  WorkerDesk workers{controller, record, *this};
+  EvenSplits splits{controller, account, core::TieRule::kLowestRank, std::nullopt};
+  WorkerDesk workers{controller, account, *this};
   NodeBook book{{2, 0, 2}, {}, SteadyClock::SteadyNow()};
-  NodeBulletin bulletin{book, *this, record, splits, kBeat, log};
-  NodeAbsence absence{{60s, 30s, 5s}, 1, controller, record, book, *this, splits, bulletin, *this};
+  NodeBulletin bulletin{book, *this, account, splits, kBeat, log};
+  NodeAbsence absence{{60s, 30s, 5s}, 1, controller, account, book, *this, splits, bulletin, *this};
   Errands errands;
-  NodeInbox inbox{"job", {book, *this, splits, bulletin, absence, errands}, controller, record, workers, *this, log};
+  NodeInbox inbox{"job", {book, *this, splits, bulletin, absence, errands}, controller, account, workers, *this, log};
 };
 
 TEST_F(Nodes, AreToldWhereTheOthersAreAndThoseWhatIsNew) {
@@ -181,7 +181,7 @@ TEST_F(Nodes, ThatDoNotComeKeepTheRunFromBeginning) {
 
 TEST_F(Nodes, WhatIsWantedOfOneThatIsAwayWaitsForIt) {
   Come(0);
-  record.Start();
+  account.Start();
   controller.Start();
   EXPECT_EQ(book.At(1).to_spawn.size(), 2u);
   told.clear();
@@ -206,7 +206,7 @@ TEST_F(Nodes, OneThatStaysAwayStartsNothingAnyMore) {
   absence.Check(late);
   absence.Check(late + 1s);
   EXPECT_EQ(LinesWith("node_gone"), 1) << "said once";
-  EXPECT_TRUE(Member(2).incarnation != first || Member(2).life != Life::kStarting || record.ended())
+  EXPECT_TRUE(Member(2).incarnation != first || Member(2).life != Life::kStarting || account.ended())
       << "the ladder has gone on";
   Come(1);
   EXPECT_EQ(LinesWith("node_back"), 1);
@@ -218,10 +218,10 @@ TEST_F(Nodes, OneSpeaksOnlyOfItsOwnRanks) {
   inbox.OnNodeMessage(0, wire::WorkerExited{Rank(2), Incarnation(1), "killed", {}, {}});
   inbox.OnNodeMessage(0, wire::WorkerReport{Rank(4), 1, 0.5, {}});
   inbox.OnNodeMessage(0, wire::InjectionFired{"kill:3@5", {}});
-  EXPECT_TRUE(record.result().lives.empty());
+  EXPECT_TRUE(account.result().lives.empty());
   EXPECT_THAT(Whom<wire::KeepReport>(), IsEmpty());
   inbox.OnNodeMessage(1, wire::WorkerStarting{{Rank(2), Incarnation(1), {}}});
-  ASSERT_EQ(record.result().lives.size(), 1u);
+  ASSERT_EQ(account.result().lives.size(), 1u);
   inbox.OnNodeMessage(1, wire::WorkerReport{Rank(2), 1, 0.5, {}});
   EXPECT_THAT(Whom<wire::KeepReport>(), ElementsAre(0)) << "the next node keeps it, should this one be lost";
 }
@@ -244,7 +244,7 @@ TEST_F(Nodes, RequestsGoBothWays) {
 TEST_F(Nodes, OneThatComesTooLateIsToldThatTheRunHasEnded) {
   Begin();
   inbox.OnNodeLost(1);
-  record.End({core::kExitResumable, "saved", Step(3), std::nullopt});
+  account.End({core::kExitResumable, "saved", Step(3), std::nullopt});
   told.clear();
   Come(1);
   ASSERT_THAT(Whom<wire::NodeEnd>(), ElementsAre(1));

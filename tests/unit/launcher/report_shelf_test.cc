@@ -100,9 +100,9 @@ NodeSelf Self(int node_rank, int controllers = 0, int controller = -1) {
 }
 
 TEST(NodeSelf, NodesComeFirstThenControllersThenSpares) {
-  EXPECT_EQ(Self(1, 2).place(), 1);
-  EXPECT_EQ(Self(0, 2, 1).place(), 3);
-  EXPECT_EQ(Self(2, 2).place(), 4) << "a spare node";
+  EXPECT_EQ(Self(1, 2).index(), 1);
+  EXPECT_EQ(Self(0, 2, 1).index(), 3);
+  EXPECT_EQ(Self(2, 2).index(), 4) << "a spare node";
   EXPECT_EQ(Self(2, 2).name(), "node 2");
   EXPECT_EQ(Self(0, 2, 1).name(), "controller 1");
   EXPECT_EQ(Self(1).NameOf(2), "node 2");

@@ -31,74 +31,75 @@ core::Transition To(Phase from, Phase to, uint64_t generation) {
 
 PageView At(uint64_t step, TimePoint at) { return {1, 0, PackProgress(step, TrainPhase::kForward), at}; }
 
-struct Record : ::testing::Test {
-  RunAccount record{TwoRanks(), Generation(), kBegin};
+struct Account : ::testing::Test {
+  RunAccount account{TwoRanks(), Generation(), kBegin};
 };
 
-TEST_F(Record, ALifeHasOneEnd) {
-  record.OnStarting(Rank(1), Incarnation(1), kBegin);
-  record.OnExited(Rank(1), "killed", kBegin + 3s);
-  record.OnExited(Rank(1), "told again", kBegin + 9s);
-  ASSERT_EQ(record.result().lives.size(), 1u);
-  EXPECT_EQ(record.result().lives[0].end, kBegin + 3s);
-  EXPECT_EQ(record.result().lives[0].cause, "killed");
-  EXPECT_THROW(record.OnStarting(Rank(2), Incarnation(1), kBegin), CheckFailure) << "there is no rank 2";
-  EXPECT_THROW(record.OnPage(Rank(-1), At(1, kBegin)), CheckFailure);
+TEST_F(Account, ALifeHasOneEnd) {
+  account.OnStarting(Rank(1), Incarnation(1), kBegin);
+  account.OnExited(Rank(1), "killed", kBegin + 3s);
+  account.OnExited(Rank(1), "told again", kBegin + 9s);
+  ASSERT_EQ(account.result().lives.size(), 1u);
+  EXPECT_EQ(account.result().lives[0].end, kBegin + 3s);
+  EXPECT_EQ(account.result().lives[0].cause, "killed");
+  EXPECT_THROW(account.OnStarting(Rank(2), Incarnation(1), kBegin), CheckFailure) << "there is no rank 2";
+  EXPECT_THROW(account.OnPage(Rank(-1), At(1, kBegin)), CheckFailure);
 }
 
-TEST_F(Record, AStepIsTimedFromItsBeginningToTheNextOnes) {
-  record.OnStarting(Rank(0), Incarnation(1), kBegin);
-  record.OnPage(Rank(0), At(1, kBegin + 1s));
-  record.OnPage(Rank(0), At(1, kBegin + 1s));
-  record.OnPage(Rank(0), At(2, kBegin + 4s));
-  ASSERT_EQ(record.result().steps.size(), 1u);
-  EXPECT_EQ(record.result().steps[0].step, Step(1));
-  EXPECT_EQ(record.result().steps[0].end - record.result().steps[0].begin, 3s);
-  record.OnStarting(Rank(0), Incarnation(2), kBegin + 5s);
-  record.OnPage(Rank(0), At(2, kBegin + 9s));
-  EXPECT_EQ(record.result().steps.size(), 1u) << "another process begins its first step";
+TEST_F(Account, AStepIsTimedFromItsBeginningToTheNextOnes) {
+  account.OnStarting(Rank(0), Incarnation(1), kBegin);
+  account.OnPage(Rank(0), At(1, kBegin + 1s));
+  account.OnPage(Rank(0), At(1, kBegin + 1s));
+  account.OnPage(Rank(0), At(2, kBegin + 4s));
+  ASSERT_EQ(account.result().steps.size(), 1u);
+  EXPECT_EQ(account.result().steps[0].step, Step(1));
+  EXPECT_EQ(account.result().steps[0].end - account.result().steps[0].begin, 3s);
+  account.OnStarting(Rank(0), Incarnation(2), kBegin + 5s);
+  account.OnPage(Rank(0), At(2, kBegin + 9s));
+  EXPECT_EQ(account.result().steps.size(), 1u) << "another process begins its first step";
 }
 
-TEST_F(Record, OneThatLeadsNextIsToldOfTheNewestGenerationInWhichAllWere) {
-  EXPECT_FALSE(record.began());
-  record.OnTransition(To(Phase::kRollback, Phase::kRunning, 3), Step(), kBegin);
-  EXPECT_TRUE(record.began());
-  record.OnTransition(To(Phase::kRunning, Phase::kLock, 4), Step(), kBegin);
-  EXPECT_EQ(record.running(), Generation(3));
+TEST_F(Account, OneThatLeadsNextIsToldOfTheNewestGenerationInWhichAllWere) {
+  EXPECT_FALSE(account.began());
+  account.OnTransition(To(Phase::kRollback, Phase::kRunning, 3), Step(), kBegin);
+  EXPECT_TRUE(account.began());
+  account.OnTransition(To(Phase::kRunning, Phase::kLock, 4), Step(), kBegin);
+  EXPECT_EQ(account.running(), Generation(3));
 }
 
-TEST_F(Record, OfCheckpointsTheNewestAreKept) {
-  for (uint64_t step = 1; step <= 20; ++step) record.OnCheckpoint({Step(step), "step-" + std::to_string(step)}, kBegin);
-  EXPECT_EQ(record.checkpoints().size(), 16u);
-  EXPECT_EQ(record.checkpoints().front().step, Step(5));
-  record.OnCheckpoint({Step(7), "step-7"}, kBegin);
-  EXPECT_EQ(record.checkpoints().size(), 16u) << "made anew, it is the newest";
-  EXPECT_EQ(record.checkpoints().back().step, Step(7));
-  EXPECT_EQ(record.result().saves.made, 21u);
+TEST_F(Account, OfCheckpointsTheNewestAreKept) {
+  for (uint64_t step = 1; step <= 20; ++step)
+    account.OnCheckpoint({Step(step), "step-" + std::to_string(step)}, kBegin);
+  EXPECT_EQ(account.checkpoints().size(), 16u);
+  EXPECT_EQ(account.checkpoints().front().step, Step(5));
+  account.OnCheckpoint({Step(7), "step-7"}, kBegin);
+  EXPECT_EQ(account.checkpoints().size(), 16u) << "made anew, it is the newest";
+  EXPECT_EQ(account.checkpoints().back().step, Step(7));
+  EXPECT_EQ(account.result().saves.made, 21u);
 }
 
-TEST_F(Record, WhatFiredAfterItsIncidentIsFoundBeforeIt) {
+TEST_F(Account, WhatFiredAfterItsIncidentIsFoundBeforeIt) {
   core::IncidentRecord incident;
   incident.ranks = {Rank(1)};
   incident.fault_at = incident.detected_at = kBegin + 5s;
   incident.resumed_at = kBegin + 6s;
-  EXPECT_FALSE(record.OnIncident(incident, kBegin + 6s).injected);
+  EXPECT_FALSE(account.OnIncident(incident, kBegin + 6s).injected);
   Injection injection;
   injection.rank = Rank(1);
-  record.OnFired({injection, kBegin + 4s});
-  ASSERT_TRUE(record.result().incidents[0].injected);
-  EXPECT_EQ(record.result().incidents[0].record.fault_at, kBegin + 4s);
+  account.OnFired({injection, kBegin + 4s});
+  ASSERT_TRUE(account.result().incidents[0].injected);
+  EXPECT_EQ(account.result().incidents[0].record.fault_at, kBegin + 4s);
 }
 
-TEST_F(Record, ARunStartsAndEndsOnce) {
-  record.Start();
-  EXPECT_THROW(record.Start(), CheckFailure);
-  record.AskStop(kBegin + 1s);
-  record.AskStop(kBegin + 2s);
-  EXPECT_EQ(record.stop_asked(), kBegin + 1s);
-  record.End({core::kExitResumable, "saved", Step(8), std::nullopt});
-  EXPECT_THROW(record.End({core::kExitFailed, "again", Step(), std::nullopt}), CheckFailure);
-  const RunResult result = record.Take(kBegin + 10s);
+TEST_F(Account, ARunStartsAndEndsOnce) {
+  account.Start();
+  EXPECT_THROW(account.Start(), CheckFailure);
+  account.AskStop(kBegin + 1s);
+  account.AskStop(kBegin + 2s);
+  EXPECT_EQ(account.stop_asked(), kBegin + 1s);
+  account.End({core::kExitResumable, "saved", Step(8), std::nullopt});
+  EXPECT_THROW(account.End({core::kExitFailed, "again", Step(), std::nullopt}), CheckFailure);
+  const RunResult result = account.Take(kBegin + 10s);
   EXPECT_EQ(result.exit_code, core::kExitResumable);
   EXPECT_EQ(result.committed, Step(8));
   EXPECT_TRUE(result.asked);
@@ -109,10 +110,10 @@ TEST(RunAccount, WhereARunGoesOnFromIsACheckpoint) {
   core::Policy policy = TwoRanks();
   policy.resume_step = Step(40);
   policy.resume_directory = "saves/step-40";
-  const RunAccount record(policy, Generation(), kBegin);
-  ASSERT_EQ(record.checkpoints().size(), 1u);
-  ASSERT_TRUE(record.result().saves.newest);
-  EXPECT_EQ(record.result().saves.newest->checkpoint.step, Step(40));
+  const RunAccount account(policy, Generation(), kBegin);
+  ASSERT_EQ(account.checkpoints().size(), 1u);
+  ASSERT_TRUE(account.result().saves.newest);
+  EXPECT_EQ(account.result().saves.newest->checkpoint.step, Step(40));
   policy.takes_over = true;  // it is told by the leader before
   EXPECT_TRUE(RunAccount(policy, Generation(), kBegin).checkpoints().empty());
 }

@@ -79,10 +79,10 @@ TEST_F(SparePoolTest, TheTakenOneKnowsItsPlaceAndIsNoSpareAnyMore) {
   const std::optional<Spare> taken = pool_->Take({Rank(5), Incarnation(7)}, now_);
   ASSERT_TRUE(taken);
   EXPECT_EQ(taken->child->pid(), started_[0].pid) << "the one that has waited longest";
-  const RankPlace place = AwaitRankPlace(started_[0].channel.get()).value();
-  EXPECT_EQ(place.rank, Rank(5));
-  EXPECT_EQ(place.incarnation, Incarnation(7));
-  EXPECT_EQ(started_[0].seat->place->rank, Rank(5));
+  const RankIncarnation who = AwaitRank(started_[0].channel.get()).value();
+  EXPECT_EQ(who.rank, Rank(5));
+  EXPECT_EQ(who.incarnation, Incarnation(7));
+  EXPECT_EQ(started_[0].seat->who->rank, Rank(5));
   EXPECT_EQ(pool_->waiting(now_), 1);
   pool_->Poll(true, now_);
   EXPECT_EQ(started_.size(), 3u) << "another one is started";

@@ -1,4 +1,4 @@
-#include "replica/reshard/copy_part.h"
+#include "replica/reshard/copy_elements.h"
 
 #include <algorithm>
 
@@ -107,16 +107,16 @@ uint8_t* ContiguousTarget(const BoundMove& move) {
   return nullptr;
 }
 
-void PackPart(const BoundMove& move, Part part, uint8_t* to) {
-  for (const Box& box : BoxesOf(move.box, {part.start, part.stop})) {
+void PackElements(const BoundMove& move, ElementRange range, uint8_t* to) {
+  for (const Box& box : BoxesOf(move.box, {range.start, range.stop})) {
     const Region region{.axes = box.axes, .length = LengthsOf(box), .stride = move.source_map.stride};
     PackRegion(to, AddressOf(*move.source, move.source_map, box), region, static_cast<uint64_t>(move.element_bytes));
     to += *Volume(box) * move.element_bytes;
   }
 }
 
-void UnpackPart(const BoundMove& move, Part part, const uint8_t* from) {
-  for (const Box& box : BoxesOf(move.box, {part.start, part.stop})) {
+void UnpackElements(const BoundMove& move, ElementRange range, const uint8_t* from) {
+  for (const Box& box : BoxesOf(move.box, {range.start, range.stop})) {
     Write(move, box, from, DenseStrides(box.axes, LengthsOf(box), static_cast<uint64_t>(move.element_bytes)));
     from += *Volume(box) * move.element_bytes;
   }

@@ -1,4 +1,4 @@
-#include "runtime/agent/tensor_places.h"
+#include "runtime/agent/tensor_addresses.h"
 
 #include <memory>
 
@@ -26,30 +26,30 @@ class FreshByKind final : public device::FreshMemory {
 
 }  // namespace
 
-bool TensorPlaces::moving() const {
+bool TensorAddresses::moving() const {
   const MutexLock lock(mutex_);
   return relocation_.has_value();
 }
 
-void TensorPlaces::Begin() {
+void TensorAddresses::Begin() {
   const MutexLock lock(mutex_);
   KINTSUGI_CHECK(!relocation_, "tensors are moving already");
   relocation_.emplace(registered_.registry());
 }
 
-Status TensorPlaces::Move(const ShardedTensor& tensor) {
+Status TensorAddresses::Move(const ShardedTensor& tensor) {
   const MutexLock lock(mutex_);
   KINTSUGI_CHECK(relocation_, "a tensor moves before Begin");
   return relocation_->Move(tensor);
 }
 
-Status TensorPlaces::Remove(const std::string& key) {
+Status TensorAddresses::Remove(const std::string& key) {
   const MutexLock lock(mutex_);
   KINTSUGI_CHECK(relocation_, "a tensor goes before Begin");
   return relocation_->Remove(key);
 }
 
-bool TensorPlaces::Settle() {
+bool TensorAddresses::Settle() {
   const MutexLock lock(mutex_);
   if (!relocation_) return false;
   registered_.registry() = relocation_->Moved();
@@ -58,12 +58,12 @@ bool TensorPlaces::Settle() {
   return true;
 }
 
-bool TensorPlaces::Holds(const std::string& key) const {
+bool TensorAddresses::Holds(const std::string& key) const {
   const MutexLock lock(mutex_);
   return registered_.registry().tensors().count(key) > 0;
 }
 
-Result<std::vector<std::string>> TensorPlaces::Renew(const std::vector<device::AddressRange>& damaged) {
+Result<std::vector<std::string>> TensorAddresses::Renew(const std::vector<device::AddressRange>& damaged) {
   const MutexLock lock(mutex_);
   const auto& tensors = registered_.registry().tensors();
   const device::Damage damage = device::FindDamage(tensors, damaged);

@@ -1,4 +1,4 @@
-// TrainerPlace: where the trainer's thread is, as the guard sees it.
+// TrainerPosition: where the trainer's thread is, as the guard sees it.
 //
 // Threads: the trainer's.
 // Ownership: its own.
@@ -16,7 +16,7 @@ namespace kintsugi {
 
 enum class TrainerAt : uint8_t { kOutside, kParked, kInLoop, kAtSavePoint, kInTask, kEnded };
 
-class TrainerPlace {
+class TrainerPosition {
  public:
   TrainerAt at() const { return at_; }
   void Go(TrainerAt at) { at_ = at; }

@@ -1,4 +1,4 @@
-// TensorPlaces: where registered tensors lie, which may change within a task of the trainer's and counts once that is over.
+// TensorAddresses: where registered tensors lie: it may change within a task of the trainer, and counts once that is over.
 //
 // Threads: Begin, Move, Remove and Settle are the trainer's; the rest is for any. The trainer's thread changes the registry
 // in Settle alone, under the mutex, so that it may read it without; any other thread comes through here.
@@ -18,9 +18,9 @@
 
 namespace kintsugi {
 
-class TensorPlaces {
+class TensorAddresses {
  public:
-  explicit TensorPlaces(Registration& registered) : registered_(registered) {}
+  explicit TensorAddresses(Registration& registered) : registered_(registered) {}
 
   bool moving() const;
   void Begin();

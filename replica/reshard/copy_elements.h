@@ -1,7 +1,7 @@
 // Elements of a move between memories and messages (private to this folder).
 //
-// What: a part is a range of a move's elements in the row-major order of its box; a message holds it as these elements
-// in that order, dense, in the stored type. REQUIRES: a bound move (bound_plan.h) and a range within it.
+// What: elements are counted in the row-major order of a move's box; a message holds a range of them in that order, dense,
+// in the stored type. REQUIRES: a bound move (bound_plan.h) and a range within it.
 // Threads: pure.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace kintsugi::reshard {
 
-struct Part {
+struct ElementRange {
   int64_t start = 0, stop = 0;
 };
 
@@ -18,9 +18,9 @@ struct Part {
 const uint8_t* ContiguousSource(const BoundMove& move);
 uint8_t* ContiguousTarget(const BoundMove& move);
 
-void PackPart(const BoundMove& move, Part part, uint8_t* to);
+void PackElements(const BoundMove& move, ElementRange range, uint8_t* to);
 // Into every copy.
-void UnpackPart(const BoundMove& move, Part part, const uint8_t* from);
+void UnpackElements(const BoundMove& move, ElementRange range, const uint8_t* from);
 // From this rank's source to every copy.
 void CopyLocally(const BoundMove& move);
 

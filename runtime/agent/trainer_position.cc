@@ -1,4 +1,4 @@
-#include "runtime/agent/trainer_place.h"
+#include "runtime/agent/trainer_position.h"
 
 #include <string>
 
@@ -6,24 +6,24 @@
 
 namespace kintsugi {
 
-void TrainerPlace::BeginTask(core::Phase phase) {
+void TrainerPosition::BeginTask(core::Phase phase) {
   KINTSUGI_CHECK(at_ == TrainerAt::kParked || at_ == TrainerAt::kAtSavePoint, "a task begins where tasks are taken");
   before_ = at_;
   phase_ = phase;
   at_ = TrainerAt::kInTask;
 }
 
-void TrainerPlace::EndTask() {
+void TrainerPosition::EndTask() {
   KINTSUGI_CHECK(at_ == TrainerAt::kInTask, "a task ends that was not begun");
   at_ = before_;
 }
 
-std::optional<core::Phase> TrainerPlace::phase() const {
+std::optional<core::Phase> TrainerPosition::phase() const {
   if (at_ != TrainerAt::kInTask) return std::nullopt;
   return phase_;
 }
 
-std::string_view TrainerPlace::Name() const {
+std::string_view TrainerPosition::Name() const {
   switch (at_) {
     case TrainerAt::kOutside:
       return "outside the guard: BeginGuard comes first";
@@ -41,7 +41,7 @@ std::string_view TrainerPlace::Name() const {
   return "nowhere";
 }
 
-Status TrainerPlace::Misplaced(const char* call) const {
+Status TrainerPosition::Misplaced(const char* call) const {
   return {StatusCode::kFailedPrecondition, std::string(call) + " while the trainer is " + std::string(Name())};
 }
 
