@@ -21,7 +21,7 @@
 #include "replica/aoa/box.h"
 #include "replica/aoa/diagnostic.h"
 #include "replica/aoa/options.h"
-#include "replica/aoa/step.h"
+#include "replica/aoa/piece_step.h"
 #include "replica/aoa/tensors.h"
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
@@ -60,7 +60,7 @@ struct ShardSource {
   Box target_box;
   std::string source_key;
   Box source_box;
-  std::vector<Step> steps;
+  std::vector<PieceStep> steps;
 };
 
 class KINTSUGI_EXPORT Engine {

@@ -191,8 +191,8 @@ Result<DescriptionPtr> Evaluator::FollowState(const Operation& operation, const 
     Slice& slice = followed.slices.emplace_back(from);
     slice.source = evaluation_.sources.Number(key);
     slice.steps = nullptr;
-    for (Step& step : ListSteps(from))
-      if (step.kind != StepKind::kCast) AppendStep(&slice, std::move(step));
+    for (PieceStep& step : ListSteps(from))
+      if (step.kind != PieceStepKind::kCast) AppendStep(&slice, std::move(step));
   }
   return std::make_shared<const Description>(std::move(followed));
 }

@@ -60,10 +60,10 @@ Result<std::vector<ShardSource>> Query::Pieces(const StateForm* form) {
     std::string key = names_.NameOf(evaluation_.sources.Key(slice.source), form, source_), why_not;
     std::optional<Box> box = SourceBoxOf(slice, common, &why_not);
     if (!box) return Fail("the box " + DescribeBox(common) + " cannot be taken from '" + key + "': " + why_not);
-    std::vector<Step> steps;
+    std::vector<PieceStep> steps;
     if (slice.steps) {
       steps = ListSteps(slice);
-      if (form) std::erase_if(steps, [](const Step& step) { return step.kind == StepKind::kCast; });
+      if (form) std::erase_if(steps, [](const PieceStep& step) { return step.kind == PieceStepKind::kCast; });
     }
     covered += Volume(common);
     pieces.push_back({common, std::move(key), std::move(*box), std::move(steps)});

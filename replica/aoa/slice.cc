@@ -38,13 +38,13 @@ void SetRows(Slice* slice, const Shape& to, Interval rows, int64_t num, int64_t 
 
 }  // namespace
 
-void AppendStep(Slice* slice, Step step) {
+void AppendStep(Slice* slice, PieceStep step) {
   const int64_t length = slice->steps ? slice->steps->length + 1 : 1;
   slice->steps = std::make_shared<const StepChain>(StepChain{std::move(step), slice->steps, length});
 }
 
-std::vector<Step> ListSteps(const Slice& slice) {
-  std::vector<Step> steps;
+std::vector<PieceStep> ListSteps(const Slice& slice) {
+  std::vector<PieceStep> steps;
   for (const StepChain* at = slice.steps.get(); at; at = at->before.get()) steps.push_back(at->step);
   std::reverse(steps.begin(), steps.end());
   return steps;
@@ -94,7 +94,7 @@ void PermuteSlice(Slice* slice, const std::vector<int64_t>& list) {
   }
   slice->result_box = std::move(box);
   slice->axes = std::move(axes);
-  AppendStep(slice, {StepKind::kPermute, DType::kFloat32, list});
+  AppendStep(slice, {PieceStepKind::kPermute, DType::kFloat32, list});
 }
 
 void BlockRows(Slice* slice, const Shape& from, const Shape& to) {
@@ -105,7 +105,7 @@ void BlockRows(Slice* slice, const Shape& from, const Shape& to) {
                               " is not made of whole blocks of " + std::to_string(block) + " rows");
   const Interval blocks = IsEmpty(to) ? Interval{} : Interval{rows.begin / block, (rows.end + block - 1) / block};
   SetRows(slice, to, blocks, block, 1);
-  AppendStep(slice, {StepKind::kReshape, DType::kFloat32, to});
+  AppendStep(slice, {PieceStepKind::kReshape, DType::kFloat32, to});
 }
 
 void UnblockRows(Slice* slice, const Shape& from, const Shape& to) {
@@ -115,7 +115,7 @@ void UnblockRows(Slice* slice, const Shape& from, const Shape& to) {
     MakeImpossible(slice, "a piece " + DescribeBox(slice->result_box) + " of " + DescribeShape(from) +
                               " has not all of its axes behind the first whole");
   SetRows(slice, to, {blocks.begin * block, blocks.end * block}, 1, block);
-  AppendStep(slice, {StepKind::kFlatten, DType::kFloat32, to});
+  AppendStep(slice, {PieceStepKind::kFlatten, DType::kFloat32, to});
 }
 
 }  // namespace kintsugi::aoa

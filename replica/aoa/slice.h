@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "replica/aoa/box.h"
-#include "replica/aoa/step.h"
+#include "replica/aoa/piece_step.h"
 
 namespace kintsugi::aoa {
 
 struct StepChain {
-  Step step;
+  PieceStep step;
   std::shared_ptr<const StepChain> before;
   int64_t length = 1;
 };
@@ -40,9 +40,9 @@ struct Slice {
   AxisMap Map(size_t axis) const { return axes.empty() ? AxisMap{static_cast<int>(axis), 1, 1} : axes[axis]; }
 };
 
-void AppendStep(Slice* slice, Step step);
+void AppendStep(Slice* slice, PieceStep step);
 // The steps in order.
-std::vector<Step> ListSteps(const Slice& slice);
+std::vector<PieceStep> ListSteps(const Slice& slice);
 
 // The part of `slice` at `wanted`, a part of its result_box: its box in the source; nothing and the reason where a
 // reshape forbids the cut.

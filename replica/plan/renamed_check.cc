@@ -82,8 +82,8 @@ class RenamedChecker {
     const auto map = StepMap::Make(use.source_box, use.target_box, use.steps);
     if (!map.ok()) return Refuse(ErrorCode::kLocalShape, use, RanksOf(piece), "is impossible: " + map.error().message);
     DType made = held.dtype;
-    for (const aoa::Step& step : use.steps)
-      if (step.kind == aoa::StepKind::kCast) made = step.dtype;
+    for (const aoa::PieceStep& step : use.steps)
+      if (step.kind == aoa::PieceStepKind::kCast) made = step.dtype;
     if (made != key.dtype)
       return Refuse(
           ErrorCode::kStoredDType, use, RanksOf(piece),

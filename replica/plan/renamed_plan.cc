@@ -111,11 +111,12 @@ class RenamedPlanner {
     if (!allow_cast_ || (output != engine_.outputs().end() && !output->second.follows)) return;
     const auto stored = source_.Find(made->source_key);
     if (!stored.empty() && stored.front().dtype != key.dtype)
-      made->steps.push_back({aoa::StepKind::kCast, key.dtype, {}});
+      made->steps.push_back({aoa::PieceStepKind::kCast, key.dtype, {}});
   }
 
   std::optional<LayoutError> Want(const KeyMeta& key, uint32_t number, const PieceView& piece, const Box& target_box,
-                                  const std::string& source_key, const Box& source_box, std::vector<aoa::Step> steps) {
+                                  const std::string& source_key, const Box& source_box,
+                                  std::vector<aoa::PieceStep> steps) {
     const auto [at, is_new] = wanted_keys_.try_emplace(source_key, 0);
     if (is_new) {
       const auto found = source_.Find(source_key);

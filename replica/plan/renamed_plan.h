@@ -29,7 +29,7 @@ struct Use {
   uint32_t target_piece = 0;
   layout::Box source_box;
   layout::Box target_box;
-  std::vector<aoa::Step> steps;
+  std::vector<aoa::PieceStep> steps;
 };
 
 struct RenamedPlan {
@@ -63,7 +63,7 @@ struct RenamedMove {
   uint32_t source_key = 0;  // number in the source's metadata
   int32_t from = 0, to = 0;
   layout::Box source_box, target_box;
-  const std::vector<aoa::Step>* steps = nullptr;  // of the use; lives as long as the plan
+  const std::vector<aoa::PieceStep>* steps = nullptr;  // of the use; lives as long as the plan
   int64_t bytes = 0;                              // of the source box, in the stored dtype
 };
 

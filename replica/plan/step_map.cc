@@ -129,7 +129,7 @@ std::optional<Box> BlocksOf(const Box& rows_and_columns, const std::vector<int64
 }  // namespace
 
 Result<StepMap, layout::LayoutError> StepMap::Make(const Box& source, const Box& target,
-                                                   std::span<const aoa::Step> steps) {
+                                                   std::span<const aoa::PieceStep> steps) {
   StepMap map;
   map.source_ = source;
   map.target_ = target;
@@ -137,11 +137,11 @@ Result<StepMap, layout::LayoutError> StepMap::Make(const Box& source, const Box&
   if (Volume(source) != Volume(target)) return Refuse(source, target, "the numbers of elements differ");
   if (IsEmpty(source)) return Refuse(source, target, "it has no element");
   Box now = FromZero(source);
-  for (const aoa::Step& step : steps) {
+  for (const aoa::PieceStep& step : steps) {
     switch (step.kind) {
-      case aoa::StepKind::kCast:
+      case aoa::PieceStepKind::kCast:
         break;
-      case aoa::StepKind::kPermute: {
+      case aoa::PieceStepKind::kPermute: {
         std::vector<int64_t> sorted = step.list;
         std::sort(sorted.begin(), sorted.end());
         bool is_permutation = static_cast<int>(sorted.size()) == now.axes;
@@ -156,14 +156,14 @@ Result<StepMap, layout::LayoutError> StepMap::Make(const Box& source, const Box&
         before = both;
         break;
       }
-      case aoa::StepKind::kReshape: {
+      case aoa::PieceStepKind::kReshape: {
         const auto blocks = now.axes == 2 ? BlocksOf(now, step.list) : std::nullopt;
         if (!blocks) return Refuse(source, target, step.ToString() + " does not fit " + Describe(now));
         map.stages_.push_back({true, now, *blocks, Identity()});
         now = *blocks;
         break;
       }
-      case aoa::StepKind::kFlatten: {
+      case aoa::PieceStepKind::kFlatten: {
         if (now.axes < 3) return Refuse(source, target, step.ToString() + " does not fit " + Describe(now));
         const std::vector<int64_t> flat = {*Volume(Axes(now, 0, 2)), *Volume(Axes(now, 2, now.axes))};
         map.stages_.push_back({false, now, layout::WholeBox(flat), Identity()});

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "replica/aoa/step.h"
+#include "replica/aoa/piece_step.h"
 #include "replica/layout/box.h"
 #include "replica/layout/error.h"
 
@@ -33,7 +33,7 @@ class KINTSUGI_EXPORT StepMap {
   static constexpr size_t kPairsMax = size_t{1} << 20;
 
   static Result<StepMap, layout::LayoutError> Make(const layout::Box& source, const layout::Box& target,
-                                                   std::span<const aoa::Step> steps);
+                                                   std::span<const aoa::PieceStep> steps);
 
   // The pairs that `part` falls into, in the order of the source where it is cut. REQUIRES: `part` is not empty and
   // lies within the source box. The pairs replace what is in `pairs`. An error is the only return value.

@@ -149,8 +149,8 @@ Result<const uint8_t*> Filler::FillRenamed(uint32_t target_piece, std::span<uint
     const auto parts = AffineParts(use, whole);
     if (!parts.ok()) return parts.error().ToStatus().Annotate("tensor '" + key.name + "'");
     std::vector<DType> casts;
-    for (const aoa::Step& step : use.steps)
-      if (step.kind == aoa::StepKind::kCast) casts.push_back(step.dtype);
+    for (const aoa::PieceStep& step : use.steps)
+      if (step.kind == aoa::PieceStepKind::kCast) casts.push_back(step.dtype);
     DestinationCopy copy;
     for (const StridedMap& part : *parts) copy.push_back({memory, key.dtype, part, casts});
     int64_t filled = 0;

@@ -22,8 +22,8 @@ Status BindRenamed(const RenamedPlan& renamed, const Metadata& target, int32_t r
     const auto parts = AffineParts(use, MapOf(target.Piece(key, use.target_piece), DTypeSize(key.dtype)));
     if (!parts.ok()) return parts.error().ToStatus().Annotate("tensor '" + key.name + "'");
     std::vector<DType> casts;
-    for (const aoa::Step& step : use.steps)
-      if (step.kind == aoa::StepKind::kCast) casts.push_back(step.dtype);
+    for (const aoa::PieceStep& step : use.steps)
+      if (step.kind == aoa::PieceStepKind::kCast) casts.push_back(step.dtype);
     for (const ShardedTensor* shard : found->second) {
       DestinationCopy copy;
       for (const StridedMap& part : *parts) copy.push_back({shard->memory, key.dtype, part, casts});

@@ -74,9 +74,9 @@ void AppendBox(const aoa::Box& box, std::string* out) {
   *out += ']';
 }
 
-std::vector<std::string> Texts(const std::vector<aoa::Step>& steps) {
+std::vector<std::string> Texts(const std::vector<aoa::PieceStep>& steps) {
   std::vector<std::string> texts;
-  for (const aoa::Step& step : steps) texts.push_back(step.ToString());
+  for (const aoa::PieceStep& step : steps) texts.push_back(step.ToString());
   return texts;
 }
 
@@ -168,7 +168,7 @@ std::string AoaAnswer::ToTable() const {
     if (list.empty()) pieces.Add({key, "", "nothing", "", ""});
     for (const aoa::ShardSource& piece : list) {
       std::string steps;
-      for (const aoa::Step& step : piece.steps) steps += (steps.empty() ? "" : ", ") + step.ToString();
+      for (const aoa::PieceStep& step : piece.steps) steps += (steps.empty() ? "" : ", ") + step.ToString();
       pieces.Add({key, DescribeBox(piece.target_box), piece.source_key, DescribeBox(piece.source_box), steps});
     }
   }

@@ -117,7 +117,7 @@ std::optional<AnswerRefusal> AnswerRenamed(const ReshardQuestion& question, cons
   std::map<std::vector<std::string>, uint32_t> lists = {{{}, 0}};
   for (const plan::RenamedMove& move : *moves) {
     std::vector<std::string> steps;
-    for (const aoa::Step& step : *move.steps) steps.push_back(step.ToString());
+    for (const aoa::PieceStep& step : *move.steps) steps.push_back(step.ToString());
     const auto [at, is_new] = lists.emplace(std::move(steps), static_cast<uint32_t>(answer->steps.size()));
     if (is_new) answer->steps.push_back(at->first);
     Add({target.KeyOfPiece(move.target_piece), move.source_key, move.from, move.to, at->second, move.bytes,

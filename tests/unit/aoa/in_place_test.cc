@@ -28,7 +28,7 @@ std::string Boxes(const Engine& engine, const std::string& key, const Shape& sha
   for (const ShardSource& piece : *pieces) {
     EXPECT_EQ(piece.source_key, key);
     text += DescribeBox(piece.target_box) + " from " + DescribeBox(piece.source_box);
-    for (const Step& step : piece.steps) text += " " + step.ToString();
+    for (const PieceStep& step : piece.steps) text += " " + step.ToString();
     text += "; ";
   }
   return text;

@@ -19,13 +19,13 @@ struct Executed {
   std::string problem;
 };
 
-PlainArray RunSteps(PlainArray piece, const std::vector<Step>& steps, bool casts_change) {
-  for (const Step& step : steps) {
-    if (step.kind == StepKind::kCast) {
+PlainArray RunSteps(PlainArray piece, const std::vector<PieceStep>& steps, bool casts_change) {
+  for (const PieceStep& step : steps) {
+    if (step.kind == PieceStepKind::kCast) {
       if (casts_change) piece = PlainCast(piece, std::string(DTypeName(step.dtype)));
-    } else if (step.kind == StepKind::kPermute) {
+    } else if (step.kind == PieceStepKind::kPermute) {
       piece = PlainPermute(piece, step.list);
-    } else if (step.kind == StepKind::kReshape) {
+    } else if (step.kind == PieceStepKind::kReshape) {
       PlainShape shape = step.list;
       shape[0] = piece.shape[0] / step.list[1];
       piece = PlainReshape(piece, shape);

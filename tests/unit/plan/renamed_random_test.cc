@@ -75,11 +75,11 @@ PlainArray Cut(const PlainArray& from, const Box& box) {
 }
 
 // The cells of the source box after the steps. Where they reshape, the order within the box is left open.
-PlainArray RunSteps(PlainArray piece, const std::vector<aoa::Step>& steps, bool casts_change, bool* is_ordered) {
-  for (const aoa::Step& step : steps) {
-    if (step.kind == aoa::StepKind::kCast) {
+PlainArray RunSteps(PlainArray piece, const std::vector<aoa::PieceStep>& steps, bool casts_change, bool* is_ordered) {
+  for (const aoa::PieceStep& step : steps) {
+    if (step.kind == aoa::PieceStepKind::kCast) {
       if (casts_change) piece = aoa::PlainCast(piece, std::string(DTypeName(step.dtype)));
-    } else if (step.kind == aoa::StepKind::kPermute && *is_ordered) {
+    } else if (step.kind == aoa::PieceStepKind::kPermute && *is_ordered) {
       piece = aoa::PlainPermute(piece, step.list);
     } else {
       *is_ordered = false;
@@ -205,7 +205,7 @@ TEST(StepMapRandom, PairsAreWhereTheElementsGo) {
   int cut = 0;
   for (int run = 0; run < 8000; ++run) {
     const auto below = [&](int64_t bound) { return static_cast<int64_t>(random.Below(static_cast<uint64_t>(bound))); };
-    std::vector<aoa::Step> steps;
+    std::vector<aoa::PieceStep> steps;
     PlainArray now;
     now.shape = {1 + below(6), 1 + below(6)};
     const PlainShape from = now.shape;
@@ -217,20 +217,20 @@ TEST(StepMapRandom, PairsAreWhereTheElementsGo) {
         PlainShape list(now.shape.size());
         for (size_t k = 0; k < list.size(); ++k) list[k] = static_cast<int64_t>(k);
         for (size_t k = list.size(); k-- > 1;) std::swap(list[k], list[random.Below(k + 1)]);
-        steps.push_back({aoa::StepKind::kPermute, DType::kFloat32, list});
+        steps.push_back({aoa::PieceStepKind::kPermute, DType::kFloat32, list});
         now = aoa::PlainPermute(now, list);
       } else if (axes == 2) {
         int64_t block = 1 + below(now.shape[0]), rest = 1 + below(now.shape[1]);
         while (now.shape[0] % block) --block;
         while (now.shape[1] % rest) --rest;
         const PlainShape shape = {now.shape[0] / block, block, now.shape[1] / rest, rest};
-        steps.push_back({aoa::StepKind::kReshape, DType::kFloat32, shape});
+        steps.push_back({aoa::PieceStepKind::kReshape, DType::kFloat32, shape});
         now = aoa::PlainReshape(now, shape);
       } else {
         int64_t columns = 1;
         for (size_t axis = 2; axis < now.shape.size(); ++axis) columns *= now.shape[axis];
         const PlainShape shape = {now.shape[0] * now.shape[1], columns};
-        steps.push_back({aoa::StepKind::kFlatten, DType::kFloat32, shape});
+        steps.push_back({aoa::PieceStepKind::kFlatten, DType::kFloat32, shape});
         now = aoa::PlainReshape(now, shape);
       }
     }

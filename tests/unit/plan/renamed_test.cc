@@ -224,7 +224,7 @@ TEST(RenamedCheck, RefusesBrokenPlans) {
   EXPECT_EQ(code_after([](RenamedPlan& p) { p.uses[0].target_box.hi[0]--; }), ErrorCode::kLocalShape);
   EXPECT_EQ(code_after([](RenamedPlan& p) { p.uses[0].steps.clear(); }), ErrorCode::kLocalShape);
   EXPECT_EQ(code_after([](RenamedPlan& p) {
-              p.uses[0].steps.push_back({aoa::StepKind::kCast, DType::kFloat16, {}});
+              p.uses[0].steps.push_back({aoa::PieceStepKind::kCast, DType::kFloat16, {}});
             }),
             ErrorCode::kStoredDType);
   EXPECT_EQ(code_after([](RenamedPlan& p) {
@@ -256,9 +256,9 @@ TEST(RenamedCheck, RefusesAPieceThatIsWrittenTwiceOrInPart) {
 // --- the map of steps ----------------------------------------------------------------------------------------------
 
 TEST(StepMap, RefusesStepsThatLeadElsewhere) {
-  const aoa::Step transpose{aoa::StepKind::kPermute, DType::kFloat32, {1, 0}};
-  const aoa::Step twice{aoa::StepKind::kPermute, DType::kFloat32, {0, 0}};
-  const aoa::Step blocks{aoa::StepKind::kReshape, DType::kFloat32, {2, 3, 4}};
+  const aoa::PieceStep transpose{aoa::PieceStepKind::kPermute, DType::kFloat32, {1, 0}};
+  const aoa::PieceStep twice{aoa::PieceStepKind::kPermute, DType::kFloat32, {0, 0}};
+  const aoa::PieceStep blocks{aoa::PieceStepKind::kReshape, DType::kFloat32, {2, 3, 4}};
   const Box box = BoxAt(Shape{0, 0}, Shape{6, 4});
   EXPECT_FALSE(StepMap::Make(box, box, {&transpose, 1}).ok());
   EXPECT_FALSE(StepMap::Make(box, box, {&twice, 1}).ok());
@@ -268,7 +268,7 @@ TEST(StepMap, RefusesStepsThatLeadElsewhere) {
 }
 
 TEST(StepMap, RefusesToFallIntoMillionsOfBoxes) {
-  const aoa::Step flatten{aoa::StepKind::kFlatten, DType::kFloat32, {int64_t{1} << 32, 4}};
+  const aoa::PieceStep flatten{aoa::PieceStepKind::kFlatten, DType::kFloat32, {int64_t{1} << 32, 4}};
   const int64_t half = int64_t{1} << 31;
   const auto map =
       StepMap::Make(BoxAt(Shape{0, 0, 0}, Shape{half, 2, 4}), BoxAt(Shape{0, 0}, Shape{2 * half, 4}), {&flatten, 1});

@@ -1,18 +1,18 @@
-#include "replica/aoa/step.h"
+#include "replica/aoa/piece_step.h"
 
 #include "replica/aoa/box.h"
 
 namespace kintsugi::aoa {
 
-std::string Step::ToString() const {
+std::string PieceStep::ToString() const {
   switch (kind) {
-    case StepKind::kCast:
+    case PieceStepKind::kCast:
       return std::string(DTypeName(dtype));
-    case StepKind::kPermute:
+    case PieceStepKind::kPermute:
       return DescribeShape(list);
-    case StepKind::kReshape:
+    case PieceStepKind::kReshape:
       return "reshape:" + DescribeShape(list);
-    case StepKind::kFlatten:
+    case PieceStepKind::kFlatten:
       return "flatten:" + DescribeShape(list);
   }
   return "unknown step";

@@ -1,4 +1,4 @@
-// Step: what is done to a piece of a source tensor before it is written: a cast, a permute or a reshape. Steps of a
+// PieceStep: what is done to a piece of a source tensor before it is written: a cast, a permute or a reshape. Steps of a
 // piece are applied in order, each to the result of the one before it.
 //
 //   cast      every element converted to `dtype`                                            text "float64"
@@ -17,15 +17,15 @@
 
 namespace kintsugi::aoa {
 
-enum class StepKind : uint8_t { kCast, kPermute, kReshape, kFlatten };
+enum class PieceStepKind : uint8_t { kCast, kPermute, kReshape, kFlatten };
 
-struct KINTSUGI_EXPORT Step {
-  StepKind kind = StepKind::kCast;
+struct KINTSUGI_EXPORT PieceStep {
+  PieceStepKind kind = PieceStepKind::kCast;
   DType dtype = DType::kFloat32;  // kCast
   std::vector<int64_t> list;      // the others
 
   std::string ToString() const;
-  bool operator==(const Step&) const = default;
+  bool operator==(const PieceStep&) const = default;
 };
 
 }  // namespace kintsugi::aoa
