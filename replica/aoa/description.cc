@@ -55,7 +55,7 @@ Result<DescriptionPtr> Cast(const Description& input, const Transform& transform
                    std::string(DTypeName(transform.to)));
   KINTSUGI_RETURN_IF_ERROR(CheckSteps(input, budget));
   Description made{input.shape, transform.to, input.slices};
-  for (Slice& slice : made.slices) AppendStep(&slice, {StepKind::kCast, transform.to, {}});
+  for (Slice& slice : made.slices) AppendStep(&slice, {PieceStepKind::kCast, transform.to, {}});
   return std::make_shared<const Description>(std::move(made));
 }
 
