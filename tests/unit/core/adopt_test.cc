@@ -160,6 +160,26 @@ TEST(Adopt, OfTwoAdoptedCopiesTheOneThatCrashedIsTheWrongOne) {
   EXPECT_EQ(orders[1].moves[0].sources, std::vector<Rank>{Rank(3)});
 }
 
+// What was adopted after a crash is believed less until the run goes on, and like any other from then on.
+TEST(Adopt, ACopyOnceAdoptedIsInDoubtNoMoreAndNoLessThanItsReplica) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.adopts = true;
+  policy.verify_every = 4;
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(5);
+  Hold(bench, 1, 5, /*clean=*/false);
+  bench.Exit(1, "killed by SIGSEGV");
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  ASSERT_EQ(Last(bench).rung, Rung::kAdopt);
+  bench.digests[3][0] = 99;
+  bench.hold = Phase::kLock;
+  for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(8)});
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  EXPECT_TRUE(bench.member(1).needs_repair);
+  EXPECT_TRUE(bench.member(3).needs_repair) << "nothing tells which of the two is right";
+}
+
 // All that hold one shard have ended, and none may be started to go on.
 Bench WithoutRespawns(std::set<int> do_not_come = {}) {
   Bench bench = Running(/*max_respawns=*/0);
