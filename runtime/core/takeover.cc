@@ -80,9 +80,10 @@ void RunTakeover::Conclude() {
   KINTSUGI_CHECK(listening() && board_.phase() == Phase::kConfirm, "a run is taken over twice");
   board_.course.listening = false;
   board_.SetDeadline(TimePoint::Max());
+  // Memory is held of processes alone that were in their loops.
   board_.course.ever_ran =
       board_.policy.began || std::any_of(board_.members.begin(), board_.members.end(), [](const Member& m) {
-        return m.life == Life::kReady && m.standing >= Standing::kLocked;
+        return m.held || (m.life == Life::kReady && m.standing >= Standing::kLocked);
       });
   const bool ever_ran = board_.course.ever_ran;
   if (board_.course.leaving && !ever_ran) return saves_.Request(true);  // which ends it

@@ -133,6 +133,25 @@ TEST_F(TakeoverOfHeldMemory, KnowsAGroupThatWasLostWholeFromWhoHoldsItsMemory) {
   EXPECT_TRUE(moves[1].adopt);
 }
 
+// Those that were in the run have all ended, and the processes in their places have heard of none.
+TEST_F(TakeoverOfHeldMemory, SavesARunThatNobodyWhoLivesHasSeen) {
+  for (int rank : {2, 3}) {
+    Ready ready;
+    ready.layouts = bench.claims[rank];
+    bench.Feed(FromAgent{{Term{1, 1}, Generation(5), Rank(rank), Incarnation(3)}, ready});
+    bench.Feed(StateHeld{Rank(rank), HeldState{Incarnation(3), Step(9), true}});
+    bench.Feed(ProcessFound{Rank(rank), Incarnation(4)});
+    bench.Feed(FromAgent{{{}, {}, Rank(rank), Incarnation(4)}, JoinRequest{.pid = 1, .host = "h"}});
+  }
+  bench.replacements_come = false;  // of ranks 0 and 1
+  bench.Pass(1300ms);
+  for (int rank : {2, 3}) bench.JoinAndReady(rank);
+  bench.Pass(10s);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << bench.Ended()->text;
+  for (int rank : {2, 3}) EXPECT_EQ(bench.Orders(Phase::kDump, rank).size(), 1u) << rank;
+}
+
 TEST_F(Takeover, AProcessThatKnowsNoRunWaitsUntilItIsKnown) {
   for (int rank = 0; rank < 3; ++rank) Arrive(rank);
   bench.Feed(ProcessFound{Rank(3), Incarnation(4)});
