@@ -24,9 +24,9 @@ void Checkpoints::Save(Process* p) {
 void Checkpoints::Rename(Process* p) {
   const uint64_t step = p->running->order.step.value();
   world_.ForTrainer(p, world_.Between(100, 3000), [this, p, step] {
-    // A dump is compared, but not with what launchers hold of ranks whose replicas live.
+    // A dump is compared, but not with damaged copies, nor with what launchers hold of ranks whose replicas live.
     const auto compared = [this](Process* q) {
-      return q->alive && !world_.seat().given_up.count({q->rank, q->incarnation}) &&
+      return q->alive && !q->damaged && !world_.seat().given_up.count({q->rank, q->incarnation}) &&
              (q->adopted || q->mark != core::StateMark::kNotYet);
     };
     for (Process* const q : world_.processes.newest())
