@@ -1,7 +1,7 @@
 // Diagnostic: what is wrong with a program, where, and how the statement at fault came to be.
 //
-// What others call gives Result<T, Diagnostic>. Within the folder functions fail with its Status, and the Reporter that they
-// share has the fields.
+// What others call gives Result<T, Diagnostic>. Within the folder functions fail with its Status, and the Reporter that
+// they share has the fields.
 #pragma once
 
 #include <optional>
@@ -22,9 +22,9 @@ struct KINTSUGI_EXPORT Diagnostic {
   std::vector<std::string>
       chain;  // for a generated one, from the first macro on: "fused_ffn (stage 6): a -> b, axis=1"
 
-  // "statement 3, column 7: MESSAGE; in: TEXT; by MACRO (stage N): GENERATED; by ..."
   StatusCode code = StatusCode::kInvalidArgument;
 
+  // "statement 3, column 7: MESSAGE; in: TEXT; by MACRO (stage N): GENERATED; by ..."
   std::string ToString() const;
   Status ToStatus() const { return {code, ToString()}; }
 };

@@ -1,5 +1,5 @@
-// PieceStep: what is done to a piece of a source tensor before it is written: a cast, a permute or a reshape. Steps of a
-// piece are applied in order, each to the result of the one before it.
+// PieceStep: what is done to a piece of a source tensor before it is written: a cast, a permute or a reshape. The steps
+// of a piece are applied in order, each to the result of the one before it.
 //
 //   cast      every element converted to `dtype`                                            text "float64"
 //   permute   result axis k is axis list[k]                                                 text "[1, 0]"

@@ -57,16 +57,17 @@ Result<std::vector<ShardSource>> Query::Pieces(const StateForm* form) {
   Box common;
   for (const Slice& slice : product_->description->slices) {
     if (!Intersect(slice.result_box, target_.box, &common)) continue;
-    std::string key = names_.NameOf(evaluation_.sources.Key(slice.source), form, source_), why_not;
-    std::optional<Box> box = SourceBoxOf(slice, common, &why_not);
-    if (!box) return Fail("the box " + DescribeBox(common) + " cannot be taken from '" + key + "': " + why_not);
+    std::string key = names_.NameOf(evaluation_.sources.Key(slice.source), form, source_);
+    Result<Box> box = SourceBoxOf(slice, common);
+    if (!box.ok())
+      return Fail("the box " + DescribeBox(common) + " cannot be taken from '" + key + "': " + box.status().message());
     std::vector<PieceStep> steps;
     if (slice.steps) {
       steps = ListSteps(slice);
       if (form) std::erase_if(steps, [](const PieceStep& step) { return step.kind == PieceStepKind::kCast; });
     }
     covered += Volume(common);
-    pieces.push_back({common, std::move(key), std::move(*box), std::move(steps)});
+    pieces.push_back({common, std::move(key), std::move(box).value(), std::move(steps)});
   }
   if (const int64_t wanted = Volume(target_.box); covered != wanted)
     return Fail("the pieces found hold " + std::to_string(covered) + " elements, the box " + DescribeBox(target_.box) +

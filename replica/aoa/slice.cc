@@ -50,22 +50,18 @@ std::vector<PieceStep> ListSteps(const Slice& slice) {
   return steps;
 }
 
-std::optional<Box> SourceBoxOf(const Slice& slice, const Box& wanted, std::string* why_not) {
-  if (slice.impossible) {
-    *why_not = *slice.impossible;
-    return std::nullopt;
-  }
+Result<Box> SourceBoxOf(const Slice& slice, const Box& wanted) {
+  if (slice.impossible) return Status(StatusCode::kInvalidArgument, *slice.impossible);
   Box source = slice.source_box;
   for (size_t axis = 0; axis < wanted.size(); ++axis) {
     const Interval& had = slice.result_box[axis];
     if (wanted[axis] == had) continue;
     const AxisMap map = slice.Map(axis);
     const int64_t skipped = wanted[axis].begin - had.begin, length = wanted[axis].length();
-    if (map.axis < 0 || skipped % map.den != 0 || length % map.den != 0) {
-      *why_not = "axis " + std::to_string(axis) + " was reshaped and can only be taken " +
-                 (map.axis < 0 ? "whole" : "in blocks of " + std::to_string(map.den));
-      return std::nullopt;
-    }
+    if (map.axis < 0 || skipped % map.den != 0 || length % map.den != 0)
+      return Status(StatusCode::kInvalidArgument,
+                    "axis " + std::to_string(axis) + " was reshaped and can only be taken " +
+                        (map.axis < 0 ? "whole" : "in blocks of " + std::to_string(map.den)));
     Interval& cut = source[static_cast<size_t>(map.axis)];
     cut.begin += skipped / map.den * map.num;
     cut.end = cut.begin + length / map.den * map.num;
@@ -76,11 +72,10 @@ std::optional<Box> SourceBoxOf(const Slice& slice, const Box& wanted, std::strin
 void CutAxis(Slice* slice, size_t axis, Interval wanted) {
   Box box = slice->result_box;
   box[axis] = wanted;
-  std::string why_not;
-  if (auto source = SourceBoxOf(*slice, box, &why_not))
-    slice->source_box = std::move(*source);
+  if (auto source = SourceBoxOf(*slice, box); source.ok())
+    slice->source_box = std::move(source).value();
   else
-    MakeImpossible(slice, std::move(why_not));
+    MakeImpossible(slice, source.status().message());
   slice->result_box = std::move(box);
 }
 

@@ -14,6 +14,7 @@
 
 #include "replica/aoa/box.h"
 #include "replica/aoa/piece_step.h"
+#include "runtime/base/result.h"
 
 namespace kintsugi::aoa {
 
@@ -44,9 +45,9 @@ void AppendStep(Slice* slice, PieceStep step);
 // The steps in order.
 std::vector<PieceStep> ListSteps(const Slice& slice);
 
-// The part of `slice` at `wanted`, a part of its result_box: its box in the source; nothing and the reason where a
-// reshape forbids the cut.
-std::optional<Box> SourceBoxOf(const Slice& slice, const Box& wanted, std::string* why_not);
+// The part of `slice` at `wanted`, a part of its result_box: its box in the source; kInvalidArgument where a reshape forbids
+// the cut.
+Result<Box> SourceBoxOf(const Slice& slice, const Box& wanted);
 
 // Cuts the slice down to `wanted`, a part of its result_box along one axis. Where a reshape forbids the cut the slice
 // becomes impossible.

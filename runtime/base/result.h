@@ -1,8 +1,8 @@
 // Result<T, E>: a value, or the error that says why there is none.
 //
 // What: E is Status, or a type with parts that a program reads. Such an E has a default, which is not looked at, and
-// `Status ToStatus() const`, which is never ok: every error can be passed on as a Status. A function that has no value to
-// return says the same with Status, or with std::optional<E>.
+// `Status ToStatus() const`, which is never ok: every error can be passed on as a Status. A function that has no value
+// to return says the same with Status, or with std::optional<E>.
 // Invariants: what has the type T is a value and what has the type E an error, also where one converts to the other.
 #pragma once
 

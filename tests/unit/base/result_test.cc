@@ -54,10 +54,25 @@ TEST(Result, GivesWhatCannotBeCopied) {
   EXPECT_EQ(*std::move(made).value(), 7);
 }
 
-TEST(ResultDeathTest, ChecksThatSomebodyHasLooked) {
-  EXPECT_DEATH((void)Half(5).value(), "value\\(\\) of a failed Result");
-  EXPECT_DEATH((void)Half(4).error(), "error\\(\\) of a Result with a value");
-  EXPECT_DEATH((void)Result<int>(Status::Ok()), "needs an error");
+// A value that could be taken for an error, as it converts to one.
+struct Line {
+  int number = 0;
+  operator Mistake() const { return {number}; }  // NOLINT: implicit on purpose
+};
+
+TEST(Result, TakesWhatConvertsToAnErrorAsTheValueThatItIs) {
+  const Result<Line, Mistake> value = Line{3}, failed = Mistake{4};
+  ASSERT_TRUE(value.ok());
+  EXPECT_EQ(value->number, 3);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().line, 4);
+}
+
+TEST(Result, ChecksThatSomebodyHasLooked) {
+  EXPECT_THROW((void)Half(5).value(), CheckFailure);
+  EXPECT_THROW((void)*Half(5), CheckFailure);
+  EXPECT_THROW((void)Half(4).error(), CheckFailure);
+  EXPECT_THROW((void)Result<int>(Status::Ok()), CheckFailure);
 }
 
 }  // namespace
