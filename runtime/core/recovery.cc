@@ -434,7 +434,9 @@ void Recovery::OnResumed(Rank rank) {
   if (!board_.InTraining() || member.resumed) return;
   board_.members.SetResumed(member, true);
   if (board_.phase() == Phase::kConfirm) return;
-  if (board_.incident.open()) board_.Heard(rank, Phase::kRunning);
+  // It answers no order: one that came after it, to compare or to save, may be under way.
+  if (board_.incident.open())
+    board_.incident.NoteRank({rank, Phase::kRunning, board_.incident.attempt(), member.wait_began, board_.now()});
   if (board_.members.unresumed() > 0) return;
   board_.SetDeadline(TimePoint::Max());
   hangs_.Start();

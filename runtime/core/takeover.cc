@@ -54,6 +54,7 @@ void RunTakeover::TakeStanding(Rank rank, const Header& header, const JoinReques
   member.standing = join.standing;
   member.joined_generation = header.generation;
   member.fresh = join.standing == Standing::kNew;
+  member.adopted = join.joined_before;  // the controller before may have told it to
   board_.members.SetResumed(member, join.standing == Standing::kRunning);
   board_.RaiseGeneration(std::max(board_.generation(), header.generation));
 }

@@ -116,6 +116,27 @@ TEST(Save, AFailedWriterIsNotLeftBehindByTheOthers) {
   EXPECT_FALSE(bench.Ended());
 }
 
+// The word that a rank is in its loop can come again, after a connection that broke, while it writes.
+TEST(Save, ARankThatWritesHasNotWrittenBecauseItIsInItsLoop) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.save_every = 6;
+  Bench bench = Running(policy);
+  bench.hold = Phase::kRollback;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException});
+  ASSERT_EQ(bench.core.phase(), Phase::kRollback);
+  bench.hold = Phase::kDump;
+  bench.mute = {1};
+  for (int r = 0; r < 4; ++r) bench.Say(r, PhaseDone{.phase = Phase::kRollback});
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(6)});
+  ASSERT_EQ(bench.Orders(Phase::kDump, 1).size(), 1u);
+  bench.Say(1, Resumed{});
+  bench.Say(0, PhaseDone{.phase = Phase::kDump});
+  EXPECT_TRUE(bench.Orders(Phase::kRename, 0).empty()) << "rank 1 still writes";
+  bench.Say(1, PhaseDone{.phase = Phase::kDump});
+  EXPECT_EQ(bench.Orders(Phase::kRename, 0).size() + bench.Orders(Phase::kRename, 1).size(), 1u);
+}
+
 TEST(Save, AWriterThatDoesNotEndIsGivenUp) {
   Policy policy = Bench::QuickPolicy(4);
   policy.save_every = 6;

@@ -152,6 +152,18 @@ TEST_F(TakeoverOfHeldMemory, SavesARunThatNobodyWhoLivesHasSeen) {
   for (int rank : {2, 3}) EXPECT_EQ(bench.Orders(Phase::kDump, rank).size(), 1u) << rank;
 }
 
+// The controller before may have told it to map what is held: then that is the memory that has failed.
+TEST_F(TakeoverOfHeldMemory, FailsWithTheProcessThatMayHaveMappedIt) {
+  bench.hold = Phase::kLock;
+  for (int rank = 0; rank < 3; ++rank) Arrive(rank, Standing::kLocked);
+  bench.Feed(StateHeld{Rank(3), HeldState{Incarnation(2), Step(9), true}});
+  Arrive(3, Standing::kNew);
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  ASSERT_TRUE(bench.member(3).held.has_value());
+  bench.Say(3, FaultReport{.kind = FaultKind::kMemoryHigh});
+  EXPECT_FALSE(bench.member(3).held.has_value());
+}
+
 TEST_F(Takeover, AProcessThatKnowsNoRunWaitsUntilItIsKnown) {
   for (int rank = 0; rank < 3; ++rank) Arrive(rank);
   bench.Feed(ProcessFound{Rank(3), Incarnation(4)});
