@@ -54,13 +54,15 @@ bool Comparison::OnAnswer(Rank rank, const PhaseDone& done) {
 }
 
 std::vector<Copy> Comparison::Copies() const {
+  // Where comparing was asked for, a copy that was adopted is as good as any once the run goes on.
+  const bool by_origin = board_.policy.verify_every == 0 || !board_.InTraining();
   std::vector<Copy> copies;
   copies.reserve(board_.members.size());
   for (size_t r = 0; r < board_.members.size(); ++r) {
     const Rank rank(static_cast<int32_t>(r));
     const Member& member = board_.members[r];
     Copy copy = Copy::kUntouched;
-    if (board_.plan.Adopts(rank))
+    if (by_origin && board_.plan.Adopts(rank))
       copy = member.held && member.held->clean ? Copy::kAdopted : Copy::kOfCrashed;
     else if (board_.phase() == Phase::kDump)  // of those that are to write
       copy = member.life == Life::kReady && !member.fresh && !member.needs_repair ? Copy::kUntouched : Copy::kAbsent;

@@ -406,7 +406,6 @@ void Recovery::Resume() {
   board_.course.ever_ran = true;
   board_.course.resume_step = step;
   board_.plan.suspect_from.reset();
-  board_.plan.moves.clear();  // what was adopted is as good as any from here on
   rounds_.DropAfter(step);
   comparison_.ForgetAfter(step);
   board_.Act(StepDecided{step});

@@ -219,7 +219,7 @@ void ForgetsASender(const ControllerCore&, const ControllerEvent&, std::vector<C
 
 std::vector<Mutant> ControllerMutants() {
   return {
-      {"any_generation", "the controller looks at a message's generation", "quick", 68, Promise::kInnocent,
+      {"any_generation", "the controller looks at a message's generation", "quick", 1897, Promise::kCheckpoint,
        In(AnyGeneration)},
       {"any_term", "the controller looks at a message's term", "network", 174, Promise::kInnocent, In(AnyTerm)},
       {"always_moving", "a step that does not move is a fault", "quick", 36, Promise::kProgress, In(AlwaysMoving),
