@@ -54,6 +54,7 @@ struct Member {
   Standing standing = Standing::kNew;  // to a controller that takes over
   Generation joined_generation;        // to one that takes over, too
   bool held_back = false;              // it knows no generation: unanswered until the others have spoken
+  bool found = false;                  // its launcher has told one that takes over of it, and of what it holds before
   bool registered = false;             // `registry` and `layouts` are its own, or its lost process's
   std::optional<HeldState> held;       // of the process before this one, by its launcher
   Incarnation doubted;                 // the newest life whose memory is not to be adopted

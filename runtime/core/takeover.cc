@@ -30,9 +30,10 @@ void RunTakeover::Begin() {
 void RunTakeover::OnFound(const ProcessFound& found) {
   if (!listening() || !board_.members.Has(found.rank)) return;
   Member& member = board_.At(found.rank);
+  member.found = true;
   if (found.incarnation < member.incarnation ||
       (found.incarnation == member.incarnation && member.life != Life::kAbsent))
-    return;
+    return Reconsider();
   member.incarnation = found.incarnation;
   board_.members.SetLife(member, Life::kStarting);
   member.unconfirmed.reset();
@@ -59,14 +60,19 @@ void RunTakeover::TakeStanding(Rank rank, const Header& header, const JoinReques
   board_.RaiseGeneration(std::max(board_.generation(), header.generation));
 }
 
-// Once everybody has spoken who can: nobody waits for a process that its launcher knows to have ended, nor for one that
-// waits for us.
+// Nobody is waited for who waits for us, nor a process that its launcher knows to have ended. One that is here without
+// the run's state may have been about to map it: what its launcher holds is told with what it has found.
+bool RunTakeover::HasSpoken(const Member& member) const {
+  const Policy& policy = board_.policy;
+  if (member.life == Life::kReady) return member.found || !member.fresh || !policy.adopts;
+  if (member.held_back && (member.life == Life::kStarting || !policy.can_spawn)) return true;
+  return member.life != Life::kStarting && !member.unconfirmed;
+}
+
+// Once everybody has spoken who can.
 void RunTakeover::Reconsider() {
-  const bool can_spawn = board_.policy.can_spawn;
-  if (listening() && std::all_of(board_.members.begin(), board_.members.end(), [can_spawn](const Member& m) {
-        return m.life == Life::kReady || (m.held_back && (m.life == Life::kStarting || !can_spawn)) ||
-               (m.life != Life::kStarting && !m.unconfirmed);
-      }))
+  if (listening() && std::all_of(board_.members.begin(), board_.members.end(),
+                                 [this](const Member& member) { return HasSpoken(member); }))
     Conclude();
 }
 

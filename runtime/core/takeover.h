@@ -37,6 +37,7 @@ class RunTakeover {
   void Conclude();
 
  private:
+  bool HasSpoken(const Member& member) const;
   bool IsUndisturbed() const;
   void GiveUpAbsent();
 

@@ -137,6 +137,11 @@ TEST(Cluster, LosesNothingThatNodesHoldWhichComeBack) { RunSeeds("away", 1, 1001
 
 TEST(Cluster, BelievesNoCopyBecauseItIsTheOneLeft) { RunSeeds("doubt", 1, 1001); }
 
+// Rare combinations, found by longer searches than a test has time for.
+TEST(Cluster, KeepsItsPromisesWhereItOnceDidNot) {
+  RunSeeds("held", 31871, 31872);  // a replacement is there before its launcher has told what it holds
+}
+
 TEST(Cluster, KeepsItsPromisesOnABadNetwork) { RunSeeds("network", 1, 3001); }
 
 TEST(Cluster, KeepsItsPromisesWithSpares) {

@@ -24,6 +24,9 @@ class Takeover : public testing::Test {
   // A rank of the run before: its launcher names it, then it joins and says that it is ready.
   void Arrive(int rank, Standing standing = Standing::kRunning, uint64_t generation = 5, uint64_t step = 9) {
     bench.Feed(ProcessFound{Rank(rank), Incarnation(3)});
+    JoinAgain(rank, standing, generation, step);
+  }
+  void JoinAgain(int rank, Standing standing, uint64_t generation, uint64_t step = 9) {
     bench.standing[static_cast<size_t>(rank)] = {GateState::kCommitted, kintsugi::Step(step), true};
     const Header header{Term{1, 1}, Generation(generation), Rank(rank), Incarnation(3)};
     bench.Feed(FromAgent{header, JoinRequest{.pid = 1, .host = "h", .standing = standing, .joined_before = true}});
@@ -150,6 +153,29 @@ TEST_F(TakeoverOfHeldMemory, SavesARunThatNobodyWhoLivesHasSeen) {
   ASSERT_TRUE(bench.Ended());
   EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << bench.Ended()->text;
   for (int rank : {2, 3}) EXPECT_EQ(bench.Orders(Phase::kDump, rank).size(), 1u) << rank;
+}
+
+// Two processes were about to map what is held of a whole group; they join before their launchers speak.
+TEST_F(TakeoverOfHeldMemory, WaitsForWhatIsHeldOfARankThatIsHereWithoutState) {
+  for (int rank : {1, 3}) Arrive(rank, Standing::kLocked);
+  for (int rank : {0, 2}) JoinAgain(rank, Standing::kNew, 5);
+  ASSERT_EQ(bench.core.phase(), Phase::kConfirm);
+  EXPECT_TRUE(bench.core.WaitsAreBounded());
+  for (int rank : {0, 2}) {
+    bench.Feed(StateHeld{Rank(rank), HeldState{Incarnation(2), Step(9), true}});
+    bench.Feed(ProcessFound{Rank(rank), Incarnation(3)});
+  }
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kAdopt);
+}
+
+TEST_F(TakeoverOfHeldMemory, WaitsForALauncherThatSaysNothingNoLongerThanForAnybody) {
+  for (int rank = 0; rank < 3; ++rank) Arrive(rank, Standing::kLocked);
+  JoinAgain(3, Standing::kNew, 5);
+  ASSERT_EQ(bench.core.phase(), Phase::kConfirm);
+  bench.Pass(1300ms);
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kRespawn);
 }
 
 // The controller before may have told it to map what is held: then that is the memory that has failed.
