@@ -130,8 +130,8 @@ std::vector<LockReport> Halt::Reports() const {
 void Halt::AwaitMajority() {
   SetState(kMajority);
   if (board_.majority.Await(board_.now()))
-    board_.Note(Rank(0), "no majority: the ranks that answer wait for the others, " +
-                             Seconds(board_.policy.consent_wait) + " at most; then they save and leave");
+    board_.Note(Rank(0), "no majority: the ranks that answer wait for the others, " + Seconds(board_.majority.wait()) +
+                             " at most; then they save and leave");
   board_.SetDeadline(board_.majority.until());
   // Who was found at the take-over and has not come may hang: once its launcher has ended it, and it is ours, it
   // counts.
@@ -161,8 +161,7 @@ void Halt::CheckWord() {
 TimePoint Halt::AwayUntil() const {
   TimePoint until;
   if (!board_.policy.adopts || !board_.course.ever_ran || !board_.registered.mapped()) return until;
-  const Duration limit =
-      board_.policy.needs_consent && !board_.course.leaving ? board_.policy.consent_wait : kReapLimit;
+  const Duration limit = board_.policy.needs_consent && !board_.course.leaving ? board_.majority.wait() : kReapLimit;
   for (const Member& member : board_.members)
     if (member.unconfirmed) until = std::max(until, member.given_up_at + limit);
   return until;

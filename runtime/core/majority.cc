@@ -25,13 +25,14 @@ bool Majority::Has(const Roster& members, TimePoint now) const {
 bool Majority::MayGoOn(const Roster& members, TimePoint now) {
   if (!minority_ && !Has(members, now)) return false;
   by_word_ = !minority_ && needed_ && Count(members) == Consent::kAskWitness;
+  part_ = part_ && minority_;
   return true;
 }
 
 bool Majority::Await(TimePoint now) {
   KINTSUGI_CHECK(needed_ && !minority_, "a majority is waited for that nobody needs");
   if (until_ != TimePoint::Max()) return false;
-  until_ = now + wait_;
+  until_ = now + wait();
   return true;
 }
 
@@ -48,6 +49,7 @@ bool Majority::LostWord(const Roster& members, TimePoint now) {
 
 void Majority::OnPhase(Phase to) {
   if (to == Phase::kLock || to == Phase::kRunning || to == Phase::kEnded) by_word_ = false;
+  if (to == Phase::kRunning) part_ = false;
 }
 
 }  // namespace kintsugi::core

@@ -16,7 +16,7 @@ namespace kintsugi::core {
 class Majority {
  public:
   explicit Majority(const Policy& policy)
-      : needed_(policy.needs_consent), wait_(policy.consent_wait), rule_(policy.tie_rule) {}
+      : needed_(policy.needs_consent), full_wait_(policy.consent_wait), rule_(policy.tie_rule), part_(policy.part) {}
 
   TieRule rule() const { return rule_; }
   void TakeRule(TieRule rule) { rule_ = rule; }
@@ -29,6 +29,8 @@ class Majority {
 
   // All live ranks have answered a LOCK. True: the attempt goes on, with a majority or as a minority.
   bool MayGoOn(const Roster& members, TimePoint now);
+  // For how long those are waited for who do not answer. A part has waited before it began, until it is one no more.
+  Duration wait() const { return part_ ? Duration() : full_wait_; }
   // It is waited for, in one incident for `wait` in all. True: for the first time in it.
   bool Await(TimePoint now);
   TimePoint until() const { return until_; }
@@ -43,8 +45,9 @@ class Majority {
 
  private:
   const bool needed_;
-  const Duration wait_;
+  const Duration full_wait_;
   TieRule rule_;
+  bool part_;  // no majority elected this controller, and it has had none since
   TimePoint word_until_;
   TimePoint until_ = TimePoint::Max();  // of this incident
   bool by_word_ = false;                // this attempt rests on it

@@ -44,12 +44,13 @@ struct Policy {
   bool can_spawn = true;                          // a launcher starts replacements; else they come by themselves
   bool adopts = false;                            // launchers hold the memory of processes that are gone
   // Several hosts: a new generation needs the consent of a majority (consent.h). Without it ranks stay parked for so
-  // long, then save what they have and leave.
+  // long, then save what they have and leave. One that leads a part has waited before it led.
   bool needs_consent = false;
   Duration consent_wait = std::chrono::seconds(60);
   TieRule tie_rule = TieRule::kLowestRank;  // what decides an even split, to begin with
   bool takes_over = false;                  // a run that another controller began: its ranks say where it stands
   bool began = false;                       // with takes_over: it is known that ranks were in their loops
+  bool part = false;                        // with takes_over: no majority elected it
   std::vector<Checkpoint> checkpoints;      // with takes_over: complete ones, the newest last
 
   // Derived limits.

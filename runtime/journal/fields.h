@@ -64,7 +64,7 @@ KINTSUGI_SAID("save_settled", core::SaveSettled, (step), (saved), (rank), (text)
 KINTSUGI_FIELDS(core::Policy, (world_size), (max_respawns), (silence), (step_timeout), (join_timeout), (grace),
                 (repairs_per_rank), (save_every), (verify_every), (snapshot_every), (snapshot_auto), (save_directory),
                 (resume_directory), (resume_step), (resume_by_trainer), (hang_factor), (hang_least), (can_spawn),
-                (adopts), (needs_consent), (consent_wait), (tie_rule), (takes_over), (began), (checkpoints))
+                (adopts), (needs_consent), (consent_wait), (tie_rule), (takes_over), (began), (part), (checkpoints))
 
 #undef KINTSUGI_SAID
 

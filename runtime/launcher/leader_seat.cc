@@ -48,7 +48,8 @@ void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
   policy->began = state_.pulse.began;
   policy->checkpoints = state_.pulse.checkpoints;
   policy->needs_consent = true;
-  policy->consent_wait = lead.majority ? state_.run().node_wait : Duration();
+  policy->part = !lead.majority;
+  policy->consent_wait = state_.run().node_wait;
   if (!policy->save_directory.empty()) {
     Result<std::unique_ptr<SaveLease>> lease = SaveLease::GoOn(policy->save_directory, state_.run_id, state_.log);
     if (lease.ok())

@@ -12,7 +12,7 @@ namespace {
 
 // What a launcher must know that takes over; where the run stands it learns from the ranks.
 std::string PolicyOfTheRun(core::Policy policy) {
-  policy.takes_over = policy.began = false;
+  policy.takes_over = policy.began = policy.part = false;
   policy.checkpoints.clear();
   policy.tie_rule = core::TieRule::kLowestRank;
   return journal::WriteFields(policy);

@@ -164,7 +164,7 @@ Seat& Electors::AddSeat(Launcher& l, const ElectionCore::Lead& lead) {
   policy.takes_over = true;
   policy.began = l.began;
   policy.checkpoints = l.checkpoints;
-  if (!lead.majority) policy.consent_wait = {};
+  policy.part = !lead.majority;
   if (l.seat) l.seat->alive = false;
   Seat& seat = world_.seats.Add();
   seat.node = l.node;

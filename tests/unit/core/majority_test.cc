@@ -69,6 +69,27 @@ TEST(Majority, IsWaitedForOnceInAnIncidentHoweverOftenItLocks) {
   EXPECT_EQ(majority.until(), kNow + 150s);
 }
 
+// Those that elected its leader had waited for the others.
+TEST(Majority, IsNotWaitedForByAPartBeforeItHasHadOne) {
+  Policy policy = Needed();
+  policy.part = true;
+  Majority part(policy);
+  part.OnIncident();
+  EXPECT_FALSE(part.MayGoOn(Answering(1), kNow));
+  part.Await(kNow);
+  EXPECT_EQ(part.until(), kNow);
+  part.GiveUp();
+  EXPECT_TRUE(part.MayGoOn(Answering(1), kNow));
+  EXPECT_EQ(part.wait(), 0s) << "a minority is a part still";
+
+  Majority joined(policy);  // the others came to it
+  EXPECT_TRUE(joined.MayGoOn(Answering(3), kNow));
+  EXPECT_EQ(joined.wait(), 60s);
+  Majority undisturbed(policy);
+  undisturbed.OnPhase(Phase::kRunning);
+  EXPECT_EQ(undisturbed.wait(), 60s);
+}
+
 TEST(Majority, AMinorityGoesOnAndRestsOnNobodysWord) {
   Majority majority(Needed(TieRule::kWitness));
   majority.TakeWord(kNow + 1s);

@@ -107,6 +107,35 @@ TEST_F(Takeover, RepairsARankThatWasLostWithTheController) {
   EXPECT_GT(bench.All<SpawnProcess>()[0].incarnation, Incarnation(1000));
 }
 
+class TakeoverByAPart : public Takeover {
+ protected:
+  static Policy OfAPart() {
+    Policy policy = Heir(4);
+    policy.part = true;
+    return policy;
+  }
+  TakeoverByAPart() : Takeover(OfAPart()) {}
+};
+
+TEST_F(TakeoverByAPart, WaitsForNobodyWhereItFindsNoMajority) {
+  bench.replacements_come = false;
+  for (int rank : {2, 3}) Arrive(rank);
+  bench.Pass(1300ms);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << bench.Ended()->text;
+}
+
+TEST_F(TakeoverByAPart, WaitsLikeAnyOtherOnceTheOthersHaveCome) {
+  ArriveAll();
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  bench.replacements_come = false;
+  bench.silent = bench.mute = {0, 1};
+  bench.Pass(2s);
+  ASSERT_EQ(bench.core.phase(), Phase::kLock) << "their node may come back";
+  bench.Pass(3s);
+  EXPECT_TRUE(bench.Ended());
+}
+
 class TakeoverOfHeldMemory : public Takeover {
  protected:
   static Policy Holding() {
