@@ -82,7 +82,7 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
     return parts_.saves.OnPublished(published->step, published->directory);
   // What a lost process had registered, by the launcher that holds its memory.
   if (const auto* ready = std::get_if<Ready>(&message);
-      ready && taking_over() && !member.registered && header.incarnation != member.incarnation)
+      ready && policy().takes_over && !member.registered && header.incarnation != member.incarnation)
     return parts_.board.registered.Take(member, *ready);
   if (header.incarnation != member.incarnation || member.life == Life::kDead)
     return parts_.board.Drop(rank, "incarnation " + header.incarnation.ToString() + " is not the living one");

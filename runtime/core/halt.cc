@@ -99,6 +99,7 @@ void Halt::OnLockReply(Rank rank, const LockReply& reply) {
 void Halt::AfterLock() {
   KINTSUGI_CHECK(board_.phase() == Phase::kLock && board_.NobodyWaits(), "LOCK is over before all have answered");
   if (!board_.majority.MayGoOn(board_.members, board_.now())) return AwaitMajority();
+  recovery_.MapWhatIsKnown();
   board_.plan.choice = board_.registered.mapped() ? ChooseStep(Reports(), board_.replicas()) : StepChoice{};
   if (!board_.plan.choice.step && AwaitAway()) return;
   Stop();
@@ -160,7 +161,7 @@ void Halt::CheckWord() {
 // its node is away and may come back.
 TimePoint Halt::AwayUntil() const {
   TimePoint until;
-  if (!board_.policy.adopts || !board_.course.ever_ran || !board_.registered.mapped()) return until;
+  if (!board_.policy.adopts || !board_.course.ever_ran) return until;
   const Duration limit = board_.policy.needs_consent && !board_.course.leaving ? board_.majority.wait() : kReapLimit;
   for (const Member& member : board_.members)
     if (member.unconfirmed) until = std::max(until, member.given_up_at + limit);

@@ -99,6 +99,12 @@ Status Recovery::MapReplicas() {
   return Status::Ok();
 }
 
+void Recovery::MapWhatIsKnown() {
+  if (!board_.policy.takes_over || !board_.registered.changed()) return;
+  if (const Status mapped = MapReplicas(); !mapped.ok())
+    board_.Note(Rank(0), "the replica map cannot be rebuilt: " + mapped.message());
+}
+
 void Recovery::OnMisfit(const std::string& error) {
   // The survivors have proved that they fit together: it is the newcomers that do not.
   const std::vector<Rank> newcomers = board_.members.Where([](const Member& m) { return m.fresh; });

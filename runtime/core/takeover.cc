@@ -96,8 +96,7 @@ void RunTakeover::Conclude() {
   if (board_.course.leaving && !ever_ran) return saves_.Request(true);  // which ends it
   // Before the run ever went everybody starts from what it registered.
   for (Member& member : board_.members) member.needs_repair = member.needs_repair || (ever_ran && member.fresh);
-  if (const Status mapped = recovery_.MapReplicas(); !mapped.ok())
-    board_.Note(Rank(0), "the replica map cannot be rebuilt: " + mapped.message());
+  recovery_.MapWhatIsKnown();
   if (!IsUndisturbed()) return GiveUpAbsent();
   board_.SetPhase(Phase::kRunning, "term " + std::to_string(board_.term.number) + ": nothing else is wrong");
   for (Member& member : board_.members) member.left_behind = false;

@@ -66,10 +66,9 @@ void NothingIsHeld(const ControllerCore&, ControllerEvent* event) {
   if (auto* told = std::get_if<StateHeld>(event)) told->held.reset();
 }
 
-void NothingIsRegistered(const ControllerCore& core, ControllerEvent* event) {
+void NothingIsRegistered(const ControllerCore&, ControllerEvent* event) {
   const auto* from = std::get_if<FromAgent>(event);
-  if (from && core.taking_over() && std::holds_alternative<core::Ready>(from->message) && from->header.term == Term())
-    *event = core::Tick{};
+  if (from && std::holds_alternative<core::Ready>(from->message) && from->header.term == Term()) *event = core::Tick{};
 }
 
 }  // namespace
@@ -87,7 +86,7 @@ std::vector<Mutant> HeldMutants() {
       {"held_memory_ignored", "what launchers hold counts", "held", 7, Promise::kInnocent, Heard(NothingIsHeld)},
       {"memory_of_the_away_ignored", "what a node that comes back holds counts", "away", 159, Promise::kInnocent,
        Heard(NothingIsHeld)},
-      {"lost_registry_ignored", "what a lost group had registered is known from its launchers", "away", 159,
+      {"lost_registry_ignored", "what a lost group had registered is known from its launchers", "away", 4239,
        Promise::kInnocent, Heard(NothingIsRegistered)},
       {"rescued_with_nothing", "a process that saves for another adopts first", "held", 4, Promise::kCheckpoint,
        [] { return std::make_unique<RescuedWithNothing>(); }},

@@ -141,10 +141,19 @@ class TakeoverOfHeldMemory : public Takeover {
   static Policy Holding() {
     Policy policy = Heir(4);
     policy.adopts = true;
+    policy.began = true;
     return policy;
   }
   TakeoverOfHeldMemory() : Takeover(Holding()) {
     for (int rank = 0; rank < 4; ++rank) bench.claims[rank][0] = {{Rank(rank % 2), Rank(rank % 2 + 2)}, 2};
+  }
+  // Its launcher has seen it end, and holds what it registered and its memory.
+  void EndWithState(int rank) {
+    Ready ready;
+    ready.layouts = bench.claims[rank];
+    bench.Feed(FromAgent{{Term{1, 1}, Generation(5), Rank(rank), Incarnation(3)}, ready});
+    bench.Feed(StateHeld{Rank(rank), HeldState{Incarnation(3), Step(9), true}});
+    bench.Feed(ProcessExited{Rank(rank), Incarnation(3), "killed by SIGKILL", std::nullopt});
   }
 };
 
@@ -182,6 +191,34 @@ TEST_F(TakeoverOfHeldMemory, SavesARunThatNobodyWhoLivesHasSeen) {
   ASSERT_TRUE(bench.Ended());
   EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << bench.Ended()->text;
   for (int rank : {2, 3}) EXPECT_EQ(bench.Orders(Phase::kDump, rank).size(), 1u) << rank;
+}
+
+// Its own ranks are new and know no run; the others' node comes back when it has long ceased to listen.
+TEST_F(TakeoverOfHeldMemory, LearnsWhatTheRunIsFromANodeThatComesLate) {
+  for (int rank : {0, 1}) {
+    bench.Feed(ProcessFound{Rank(rank), Incarnation(4)});
+    bench.Feed(FromAgent{{{}, {}, Rank(rank), Incarnation(4)}, JoinRequest{.pid = 1, .host = "h"}});
+  }
+  bench.replacements_come = false;
+  bench.Pass(1300ms);
+  for (int rank : {0, 1}) bench.JoinAndReady(rank);
+  ASSERT_EQ(bench.core.phase(), Phase::kLock) << "no majority";
+  bench.replacements_come = true;
+  for (int rank : {2, 3}) EndWithState(rank);
+  for (int rank : {2, 3}) bench.JoinAndReady(rank);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.step, kintsugi::Step(9));
+}
+
+// Of ranks that register nothing before it has chosen how to go on.
+TEST_F(TakeoverOfHeldMemory, LearnsWhatTheRunIsFromWhatIsHeldAlone) {
+  bench.replacements_come = false;
+  for (int rank : {0, 1}) bench.Feed(ProcessExited{Rank(rank), Incarnation(3), "had ended", std::nullopt});
+  bench.Pass(1300ms);
+  ASSERT_EQ(bench.core.phase(), Phase::kLock) << "no majority";
+  for (int rank : {2, 3}) EndWithState(rank);
+  ASSERT_TRUE(bench.core.incident().has_value());
+  EXPECT_EQ(bench.core.incident()->step, kintsugi::Step(9));
 }
 
 // Two processes were about to map what is held of a whole group; they join before their launchers speak.
