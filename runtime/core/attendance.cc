@@ -193,7 +193,6 @@ void Attendance::NoteExitOf(Rank rank, const ProcessExited& exited) {
   const bool came = !exited.never_began && (member.incarnation != exited.incarnation || member.life != Life::kStarting);
   if (!member.unconfirmed || *member.unconfirmed > exited.incarnation || !came) return;
   member.unconfirmed.reset();
-  halt_.ReconsiderMajority();
   halt_.OnExitKnown();
 }
 

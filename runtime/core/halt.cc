@@ -157,14 +157,14 @@ void Halt::CheckWord() {
   if (board_.majority.LostWord(board_.members, board_.now())) Lock("the witness's word is not ours any more");
 }
 
-// Until when somebody may still say what a process holds that was given up: its launcher is about to see its end, or
-// its node is away and may come back.
+// Until when somebody may still say what a process holds that was given up: its launcher is about to see its end, its
+// node is away and may come back, or has come back and ends one after the other.
 TimePoint Halt::AwayUntil() const {
   TimePoint until;
   if (!board_.policy.adopts || !board_.course.ever_ran) return until;
   const Duration limit = board_.policy.needs_consent && !board_.course.leaving ? board_.majority.wait() : kReapLimit;
   for (const Member& member : board_.members)
-    if (member.unconfirmed) until = std::max(until, member.given_up_at + limit);
+    if (member.unconfirmed) until = std::max({until, member.given_up_at + limit, next_word_until_});
   return until;
 }
 
@@ -183,12 +183,14 @@ bool Halt::AwaitAway() {
 
 // The ends of those that were killed together are told together. In STOP the step was chosen without it: all meet anew.
 void Halt::OnExitKnown() {
+  next_word_until_ = board_.now() + kNextWord;
+  ReconsiderMajority();
   if ((state_ != kAway && state_ != kAwayLate) || !board_.NobodyWaits()) return;
   if (state_ == kAwayLate) return Lock("what a lost process held is known");
   const bool all = std::none_of(board_.members.begin(), board_.members.end(),
                                 [](const Member& m) { return m.unconfirmed.has_value(); });
   if (all) return AfterLock();
-  board_.SetDeadline(std::min(board_.deadline(), board_.now() + kNextWord));
+  board_.SetDeadline(std::min(board_.deadline(), next_word_until_));
 }
 
 bool Halt::OnDeadline() {

@@ -67,6 +67,7 @@ class Halt : public NextAttempt {
   Rescue& rescue_;
   Recovery& recovery_;
   HaltState state_ = HaltState::kNone;
+  TimePoint next_word_until_;  // after the newest word of an end
 };
 
 }  // namespace kintsugi::core

@@ -142,6 +142,7 @@ TEST(Cluster, KeepsItsPromisesWhereItOnceDidNot) {
   RunSeeds("held", 31871, 31872);  // a replacement is there before its launcher has told what it holds
   for (const uint64_t seed : {22417, 28714}) RunSeeds("away", seed, seed + 1);  // a part's leader has all ranks again
   RunSeeds("away", 53337, 53338);         // nobody who registered is there when a controller takes over
+  RunSeeds("away", 34437, 34438);         // a node that comes back ends its processes one after the other
 }
 
 TEST(Cluster, KeepsItsPromisesOnABadNetwork) { RunSeeds("network", 1, 3001); }

@@ -155,6 +155,13 @@ class TakeoverOfHeldMemory : public Takeover {
     bench.Feed(StateHeld{Rank(rank), HeldState{Incarnation(3), Step(9), true}});
     bench.Feed(ProcessExited{Rank(rank), Incarnation(3), "killed by SIGKILL", std::nullopt});
   }
+  void HearOfOneThatEndedLate() {
+    bench.replacements_come = false;
+    Arrive(2);
+    bench.Feed(ProcessExited{Rank(0), Incarnation(3), "had ended", std::nullopt});
+    bench.Pass(3300ms);
+    bench.Feed(ProcessExited{Rank(1), Incarnation(3), "killed by SIGKILL", std::nullopt});
+  }
 };
 
 // Rank 0 went with the controller's launcher and rank 2 was killed: nobody who lives is of their group.
@@ -219,6 +226,25 @@ TEST_F(TakeoverOfHeldMemory, LearnsWhatTheRunIsFromWhatIsHeldAlone) {
   for (int rank : {2, 3}) EndWithState(rank);
   ASSERT_TRUE(bench.core.incident().has_value());
   EXPECT_EQ(bench.core.incident()->step, kintsugi::Step(9));
+}
+
+// What is away is not waited for any more, but a majority still is, when rank 1's node comes back and ends its processes
+// one after the other: nobody who has spoken by then holds a part of the state.
+TEST_F(TakeoverOfHeldMemory, WaitsForTheNextWordOfALauncherThatHasComeBack) {
+  HearOfOneThatEndedLate();
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  EXPECT_TRUE(bench.core.WaitsAreBounded());
+  bench.Pass(50ms);
+  EndWithState(3);
+  ASSERT_FALSE(bench.Ended()) << bench.Ended()->text;
+  EXPECT_EQ(bench.core.incident()->step, kintsugi::Step(9));
+}
+
+TEST_F(TakeoverOfHeldMemory, WaitsForTheNextWordNotForLong) {
+  HearOfOneThatEndedLate();
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  bench.Pass(150ms);
+  EXPECT_TRUE(bench.Ended());
 }
 
 // Two processes were about to map what is held of a whole group; they join before their launchers speak.
