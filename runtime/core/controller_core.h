@@ -60,6 +60,8 @@ class ControllerCore {
   TieRule tie_rule() const { return parts_.board.majority.rule(); }
   // The run waits for nothing but the processes of these ranks, and has all it needs to begin them on another node.
   bool MayMove(Rank first, int ranks) const { return parts_.recovery.MayMove(first, ranks); }
+  // The rank maps what is held of the process before it, as this attempt has chosen.
+  bool Adopts(Rank rank) const { return parts_.board.plan.Adopts(rank); }
   uint64_t dropped_messages() const { return parts_.board.dropped(); }
   // Whatever is waited for has a deadline; in RUNNING nothing need be waited for. True after every step.
   bool WaitsAreBounded() const;

@@ -24,10 +24,14 @@ void Checkpoints::Save(Process* p) {
 void Checkpoints::Rename(Process* p) {
   const uint64_t step = p->running->order.step.value();
   world_.ForTrainer(p, world_.Between(100, 3000), [this, p, step] {
-    // A dump is compared, but not with damaged copies, nor with what launchers hold of ranks whose replicas live.
+    // A dump is compared, but not with damaged copies or those that were found to differ before, nor with what
+    // launchers hold of ranks whose replicas live.
     const auto compared = [this](Process* q) {
+      const bool adopts = world_.core().Adopts(q->rank);
       return q->alive && !q->damaged && !world_.seat().given_up.count({q->rank, q->incarnation}) &&
-             (q->adopted || q->mark != core::StateMark::kNotYet);
+             (adopts ? q->adopted
+                     : q->mark != core::StateMark::kNotYet &&
+                           !world_.core().members()[static_cast<size_t>(q->rank.value())].needs_repair);
     };
     for (Process* const q : world_.processes.newest())
       if (p->Word().locked && q && !compared(q)) rot_.Lose(q);
