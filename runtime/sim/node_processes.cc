@@ -6,13 +6,19 @@ namespace kintsugi::sim {
 
 void NodeProcesses::Spawn(Launcher& l, Rank rank, Incarnation incarnation) {
   if (l.ended) return;
-  Process *const newest = world_.processes.Newest(rank), *const before = world_.processes.NewestOn(l.node, rank);
-  if (newest && incarnation <= newest->incarnation)
-    return world_.Break(Promise::kOneDecider, "incarnations of rank " + rank.ToString() + " do not grow");
+  for (const auto& [term, newest] : newest_[rank])
+    if (term <= l.term.number && incarnation <= newest)
+      return world_.Break(Promise::kOneDecider, "incarnations of rank " + rank.ToString() + " do not grow");
+  Process* const before = world_.processes.NewestOn(l.node, rank);
   NextOn(l.node, rank) = incarnation;
   if (before && before->alive) return processes_.Die(before, "killed by SIGKILL");
   if (before && !before->reaped) return;
   NextOn(l.node, rank).reset();
+  Start(l, rank, incarnation);
+}
+
+void NodeProcesses::Start(Launcher& l, Rank rank, Incarnation incarnation) {
+  newest_[rank][l.term.number] = incarnation;
   processes_.Start(rank, incarnation, l.node);
 }
 
@@ -33,7 +39,7 @@ void NodeProcesses::Reap(Process* p, const std::string& cause) {
   if (world_.plan.policy.adopts) lines_.Tell(l, held_.HeldOf(p->rank));
   lines_.Tell(l, wire::WorkerExited{p->rank, p->incarnation, cause, {}, {}});
   if (world_.processes.NewestOn(l.node, p->rank) != p || l.ended) return;
-  if (const auto next = std::exchange(NextOn(l.node, p->rank), std::nullopt)) processes_.Start(p->rank, *next, l.node);
+  if (const auto next = std::exchange(NextOn(l.node, p->rank), std::nullopt)) Start(l, p->rank, *next);
 }
 
 void NodeProcesses::KillAll(Launcher& l) {

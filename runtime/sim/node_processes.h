@@ -3,7 +3,8 @@
 //
 // Threads: none.
 // Ownership: of who is to be started next.
-// Errors: a process that is to start with an incarnation that is not newer is a broken promise.
+// Errors: a process that is to start with an incarnation that is not newer, on whatever node, is a broken promise. What
+// was begun under a newer term does not count: a part may have done so on the node that had the rank before.
 // Invariants: a victim is reaped before its successor starts there; a launcher that has left starts nobody.
 #pragma once
 
@@ -36,6 +37,7 @@ class NodeProcesses {
   void Leave(Launcher& l);
 
  private:
+  void Start(Launcher& l, Rank rank, Incarnation incarnation);
   std::optional<Incarnation>& NextOn(int node, Rank rank) { return next_[{node, rank.value()}]; }
 
   World& world_;
@@ -44,6 +46,7 @@ class NodeProcesses {
   LauncherTable& launchers_;
   Lines& lines_;
   std::map<std::pair<int, int>, std::optional<Incarnation>> next_;  // by node and rank
+  std::map<Rank, std::map<uint64_t, Incarnation>> newest_;          // that began, by term
 };
 
 }  // namespace kintsugi::sim

@@ -143,6 +143,7 @@ TEST(Cluster, KeepsItsPromisesWhereItOnceDidNot) {
   for (const uint64_t seed : {22417, 28714}) RunSeeds("away", seed, seed + 1);  // a part's leader has all ranks again
   RunSeeds("away", 53337, 53338);         // nobody who registered is there when a controller takes over
   RunSeeds("away", 34437, 34438);         // a node that comes back ends its processes one after the other
+  RunSeeds("spare_nodes", 21232, 21233);  // a part starts a rank that another node has by now
   RunSeeds("doubt", 52644, 52645);        // of two copies one was judged, rightly or not, before the dump
 }
 

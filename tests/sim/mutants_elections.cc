@@ -115,18 +115,14 @@ struct MovedCountAtOnce : Hook {
   bool CountsAtOnce() override { return true; }
 };
 
-// The controller hears of no move, and goes on waiting for the node that is away.
-void MoveUntold(const ControllerCore&, ControllerEvent* event, Extra*) {
-  if (std::holds_alternative<core::RanksMoved>(*event)) *event = core::Tick{};
-}
-
 }  // namespace
 
 std::vector<Mutant> ElectionMutants() {
   return {
       {"votes_twice", "a launcher promises itself to one candidate in a term", "elections", 25, Promise::kOneDecider,
        Of<VotesTwice>(), true},
-      {"quorum_off_by_one", "a leader has a majority", "spare_nodes", 84, Promise::kOneDecider, Of<OneRankMore>(), true},
+      {"quorum_off_by_one", "a leader has a majority", "spare_nodes", 84, Promise::kOneDecider, Of<OneRankMore>(),
+       true},
       {"both_halves_lead", "of two halves the one with the lowest rank leads", "elections", 5, Promise::kOneDecider,
        Of<EverybodyLeads>(), true},
       {"stale_leader_obeyed", "an agent obeys no older term", "takeover", 174, Promise::kOneDecider, Of<ObeysAnyTerm>(),
@@ -139,8 +135,6 @@ std::vector<Mutant> ElectionMutants() {
        Of<MovesUnheard>(), true},
       {"moved_count_at_once", "ranks that were moved have no weight before the run went on", "spare_nodes", 20,
        Promise::kOneDecider, Of<MovedCountAtOnce>(), true},
-      {"move_untold", "ranks that were begun elsewhere prove nothing of those before them", "spare_nodes", 57763,
-       Promise::kOneDecider, In(MoveUntold), true},
       {"mismatch_ignored", "replicas that differ are found by the comparison", "comparison", 3, Promise::kBitIdentical,
        In(MismatchIgnored), true},
       {"comparison_skipped", "a comparison that is due is made", "comparison", 20, Promise::kBitIdentical,
