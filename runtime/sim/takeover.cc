@@ -34,7 +34,8 @@ bool Takeover::Lose(bool frozen) {
 void Takeover::TakeOver() {
   const ControllerCore& before = stale_ ? *stale_ : world_.core();
   world_.outcome.incidents += before.incidents();
-  table_checker_.BeginTakeover(before.generation());
+  // One that was lost while it listened may have heard of no generation yet.
+  table_checker_.BeginTakeover(before.taking_over() ? std::nullopt : std::optional(before.generation()));
   if (!world_.plan.policy.can_spawn)
     world_.seat().given_up.clear();  // nobody could end them: they may come to this one
   Policy policy = world_.plan.policy;

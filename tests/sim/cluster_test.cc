@@ -145,6 +145,7 @@ TEST(Cluster, KeepsItsPromisesWhereItOnceDidNot) {
   RunSeeds("away", 34437, 34438);         // a node that comes back ends its processes one after the other
   RunSeeds("spare_nodes", 21232, 21233);  // a part starts a rank that another node has by now
   RunSeeds("doubt", 52644, 52645);        // of two copies one was judged, rightly or not, before the dump
+  RunSeeds("takeover", 141349, 141350);   // a controller is lost before it has heard of any generation
 }
 
 TEST(Cluster, KeepsItsPromisesOnABadNetwork) { RunSeeds("network", 1, 3001); }
