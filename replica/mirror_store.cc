@@ -8,11 +8,11 @@
 namespace kintsugi {
 namespace {
 
-constexpr uint64_t kMagic = 0x6b696e74734d6972;
+constexpr uint64_t kMirrorMagic = 0x6b696e74734d6972;
 constexpr uint64_t kMirroredBytesMax = 1 << 30;
 
 struct Header {
-  uint64_t magic = kMagic;
+  uint64_t magic = kMirrorMagic;
   uint64_t step = 0;
   uint64_t size_bytes = 0;
   uint64_t hash = 0;
@@ -28,7 +28,7 @@ Status Take(Link& link, Step step, std::vector<uint8_t>* bytes, TimePoint deadli
   Header header;
   KINTSUGI_RETURN_IF_ERROR(link.Receive(&header, sizeof(header), deadline));
   const std::string peer = "mirrored objects of rank " + link.peer().ToString();
-  if (header.magic != kMagic || header.size_bytes > kMirroredBytesMax)
+  if (header.magic != kMirrorMagic || header.size_bytes > kMirroredBytesMax)
     return {StatusCode::kDataLoss, peer + ": the message is none"};
   if (header.step != step.value())
     return {StatusCode::kFailedPrecondition,

@@ -48,9 +48,9 @@ bool Dials(const Address& self, const Address& peer) {
 // A context whose pairs are made here instead of by Gloo's rendezvous.
 class OwnContext final : public gloo::Context {
  public:
-  OwnContext(int rank, int size, const GlooDevice& device) : gloo::Context(rank, size) {
+  OwnContext(int own_rank, int world_size, const GlooDevice& device) : gloo::Context(own_rank, world_size) {
     device_ = device;
-    transportContext_ = connecting_ = device->CreateConnecting(rank, size);
+    transportContext_ = connecting_ = device->CreateConnecting(own_rank, world_size);
   }
   ConnectingContext& transport() { return *connecting_; }
 

@@ -18,7 +18,7 @@
 namespace kintsugi {
 namespace {
 
-constexpr uint64_t kMagic = 0x6b696e7473756731;  // changes with the layout
+constexpr uint64_t kSegmentMagic = 0x6b696e7473756731;  // changes with the layout
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kHeaderBytes = (sizeof(SegmentHeader) + kPage - 1) / kPage * kPage;
 constexpr uint64_t kDirectionBytes = SharedRing::kSlots * SharedRing::kSlotBytes;
@@ -47,7 +47,7 @@ Result<SharedSegment> SharedSegment::Create(uint64_t nonce) {
   }
   auto* header = new (data) SegmentHeader();
   header->nonce = nonce;
-  header->magic = kMagic;
+  header->magic = kSegmentMagic;
   return SharedSegment(fd, data);
 }
 
@@ -62,7 +62,7 @@ Result<SharedSegment> SharedSegment::Open(pid_t pid, int fd, uint64_t nonce) {
   close(own);
   if (data == MAP_FAILED) return Failed("mapping " + path, error);
   SharedSegment segment(-1, data);
-  if (segment.header().magic != kMagic || segment.header().nonce != nonce)
+  if (segment.header().magic != kSegmentMagic || segment.header().nonce != nonce)
     return Status(StatusCode::kFailedPrecondition, "shared segment: " + path + " is not the one that was offered");
   return segment;
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace kintsugi {
 
@@ -39,5 +40,10 @@ class SteadyClock final : public Clock {
 };
 
 inline double ToMilliseconds(Duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+
+// As people are told a wait: "90 s"; what is less than a second is left out.
+inline std::string WholeSeconds(Duration d) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
+}
 
 }  // namespace kintsugi

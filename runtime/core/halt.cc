@@ -17,10 +17,6 @@ constexpr Duration kReapLimit = std::chrono::seconds(1);
 // From one such word to the next of processes that were killed together.
 constexpr Duration kNextWord = std::chrono::milliseconds(100);
 
-std::string Seconds(Duration duration) {
-  return std::to_string(static_cast<int>(ToMilliseconds(duration) / 1000)) + " s";
-}
-
 }  // namespace
 
 Halt::Halt(Machines& below)
@@ -131,8 +127,8 @@ std::vector<LockReport> Halt::Reports() const {
 void Halt::AwaitMajority() {
   SetState(kMajority);
   if (board_.majority.Await(board_.now()))
-    board_.Note(Rank(0), "no majority: the ranks that answer wait for the others, " + Seconds(board_.majority.wait()) +
-                             " at most; then they save and leave");
+    board_.Note(Rank(0), "no majority: the ranks that answer wait for the others, " +
+                             WholeSeconds(board_.majority.wait()) + " at most; then they save and leave");
   board_.SetDeadline(board_.majority.until());
   // Who was found at the take-over and has not come may hang: once its launcher has ended it, and it is ours, it
   // counts.
@@ -175,7 +171,7 @@ bool Halt::AwaitAway() {
   const bool late = board_.phase() == Phase::kStop;
   if (late || until > board_.now() + kReapLimit)
     board_.Note(Rank(0), "a shard is held by nobody who answers: waiting for what was given up, " +
-                             Seconds(until - board_.now()) + " at most");
+                             WholeSeconds(until - board_.now()) + " at most");
   SetState(late ? kAwayLate : kAway);
   board_.SetDeadline(until);
   return true;

@@ -7,14 +7,6 @@
 #include "runtime/base/check.h"
 
 namespace kintsugi {
-namespace {
-
-std::string Seconds(Duration duration) {
-  return std::to_string(static_cast<int64_t>(ToMilliseconds(duration) / 1000)) + " s";
-}
-
-}  // namespace
-
 NodeAbsence::NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunAccount& account,
                          NodeBook& book, NodeOrders& orders, EvenSplits& splits, NodeBulletin& bulletin,
                          HostEvents& above)
@@ -48,7 +40,7 @@ void NodeAbsence::CheckNodes(TimePoint now) {
   for (NodeBook::Node& node : book_.all()) {
     if (!book_.HasRanks(node.number) || node.here || now - node.lost_at < limit) continue;
     if (!account_.started())
-      return above_.OnNobodyCame(book_.Name(node.number) + " did not come within " + Seconds(limit));
+      return above_.OnNobodyCame(book_.Name(node.number) + " did not come within " + WholeSeconds(limit));
     if (book_.SpareHere()) continue;  // which takes its ranks over as soon as the run waits for nothing else
     SayGone(node);
     GiveUpWaiting(node);
@@ -70,7 +62,7 @@ void NodeAbsence::GiveUpWaiting(NodeBook::Node& node) {
 }
 
 std::string NodeAbsence::WhyNotBack(int node) const {
-  return book_.Name(node) + " did not come back within " + Seconds(waits_.to_return);
+  return book_.Name(node) + " did not come back within " + WholeSeconds(waits_.to_return);
 }
 
 void NodeAbsence::OnLost(int number) {
@@ -90,14 +82,15 @@ void NodeAbsence::SayAway(NodeBook::Node& node) {
   const std::string number = std::to_string(book_.NumberOf(node.number));
   bulletin_.Say(
       LogLevel::kWarning,
-      LogLine("node_lost",
-              {{"node", number},
-               {"address", node.place.address},
-               {"ranks", std::to_string(first) + "-" + std::to_string(first + book_.shape().local_ranks - 1)},
-               {"waits", book_.SpareHere() ? Seconds(waits_.spare_after) + ", then a spare node takes its ranks over"
-                                           : Seconds(waits_.to_return) + " for " + book_.Name(node.number)},
-               {"remedy", "where its launcher has ended, start it again there with the same command (--node-rank " +
-                              number + ")"}}));
+      LogLine(
+          "node_lost",
+          {{"node", number},
+           {"address", node.place.address},
+           {"ranks", std::to_string(first) + "-" + std::to_string(first + book_.shape().local_ranks - 1)},
+           {"waits", book_.SpareHere() ? WholeSeconds(waits_.spare_after) + ", then a spare node takes its ranks over"
+                                       : WholeSeconds(waits_.to_return) + " for " + book_.Name(node.number)},
+           {"remedy",
+            "where its launcher has ended, start it again there with the same command (--node-rank " + number + ")"}}));
 }
 
 void NodeAbsence::SayGone(NodeBook::Node& node) {

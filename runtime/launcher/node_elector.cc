@@ -11,10 +11,6 @@ namespace {
 
 constexpr Duration kAskEvery = std::chrono::milliseconds(100);
 
-std::string Seconds(Duration duration) {
-  return std::to_string(static_cast<int64_t>(ToMilliseconds(duration) / 1000)) + " s";
-}
-
 }  // namespace
 
 NodeElector::NodeElector(NodeState& state, Electorate& electorate, LeaderLine& line, HomeBlock& block,
@@ -86,7 +82,7 @@ void NodeElector::Seek(TimePoint now) {
 
 void NodeElector::NobodyFound() {
   const NodeLauncherOptions& options = state_.options;
-  const std::string limit = Seconds(state_.run().policy.join_timeout);
+  const std::string limit = WholeSeconds(state_.run().policy.join_timeout);
   if (!state_.self.founds()) {
     const std::string whom = !options.controllers.empty() ? "controller 0, at " + options.controllers.front().ToString()
                                                           : "node 0, at " + options.rendezvous_host + ":" +
@@ -195,7 +191,7 @@ void NodeElector::Elect(TimePoint now) {
 }
 
 void NodeElector::Do(const core::ElectionCore::Decision& decision) {
-  const std::string patience = Seconds(state_.options.controller_wait);
+  const std::string patience = WholeSeconds(state_.options.controller_wait);
   if (decision.give_up)
     return ends_.EndNow(core::kExitFailed, state_.self.name() + " was cut off from the run for " + patience);
   if (decision.lead && !decision.lead->majority)

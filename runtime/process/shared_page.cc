@@ -16,16 +16,14 @@ namespace {
 constexpr size_t kSize = sizeof(SharedWords);
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-Status SystemError(StatusCode code, const std::string& what) {
-  return Status(code, what + ": " + std::strerror(errno));
-}
+Status PageError(StatusCode code, const std::string& what) { return Status(code, what + ": " + std::strerror(errno)); }
 
 Result<void*> Map(int fd, int flags) {
   // Populated at once: the trainer's markers must not meet a page fault.
   void* const memory = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, fd, 0);
   if (memory == MAP_FAILED) {
-    return SystemError(StatusCode::kResourceExhausted,
-                       "cannot map the shared page of " + std::to_string(kSize) + " bytes (memory limit?)");
+    return PageError(StatusCode::kResourceExhausted,
+                     "cannot map the shared page of " + std::to_string(kSize) + " bytes (memory limit?)");
   }
   return memory;
 }
@@ -58,9 +56,9 @@ void SharedPage::Unmap::operator()(SharedWords* words) const { ::munmap(words, k
 
 Result<SharedPage> SharedPage::Create() {
   UniqueFd fd(::memfd_create("kintsugi-page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return SystemError(StatusCode::kResourceExhausted, "cannot create the memory of a shared page");
+  if (!fd.valid()) return PageError(StatusCode::kResourceExhausted, "cannot create the memory of a shared page");
   if (::ftruncate(fd.get(), static_cast<off_t>(kSize)) != 0 || ::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
-    return SystemError(StatusCode::kResourceExhausted, "cannot size and seal a shared page");
+    return PageError(StatusCode::kResourceExhausted, "cannot size and seal a shared page");
   }
   KINTSUGI_ASSIGN_OR_RETURN(void* const memory, Map(fd.get(), MAP_SHARED));
   return SharedPage(Construct(memory), std::move(fd));
@@ -74,7 +72,7 @@ Result<SharedPage> SharedPage::CreateLocal() {
 Result<SharedPage> SharedPage::Open(int fd) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) {
-    return SystemError(StatusCode::kInvalidArgument, "no shared page behind descriptor " + std::to_string(fd));
+    return PageError(StatusCode::kInvalidArgument, "no shared page behind descriptor " + std::to_string(fd));
   }
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {

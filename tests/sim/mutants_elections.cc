@@ -38,8 +38,8 @@ struct VotesTwice : Hook {
 struct OneRankMore : Hook {
   void OnLocalRanks(int, ElectionCore::LocalRanks* ranks) override {
     for (int rank = 0;; ++rank) {
-      const auto has = [rank](const std::vector<Rank>& ranks) {
-        return std::find(ranks.begin(), ranks.end(), Rank(rank)) != ranks.end();
+      const auto has = [rank](const std::vector<Rank>& list) {
+        return std::find(list.begin(), list.end(), Rank(rank)) != list.end();
       };
       if (has(ranks->live) || has(ranks->ended)) continue;
       ranks->ended.push_back(Rank(rank));

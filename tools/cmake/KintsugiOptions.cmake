@@ -31,3 +31,7 @@ if(SKBUILD AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
     add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
   endif()
 endif()
+
+# GCC collects its garbage when its heap has grown by a third, which takes a tenth of the time of sources like these. With half a
+# GiB to fill first it hardly collects at all, for a quarter more memory at most (668 MiB a compiler).
+add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>")

@@ -1,15 +1,19 @@
 # One function per kind of target, so that a folder's CMakeLists.txt says only what it has and what it needs.
 include(GNUInstallDirs)
 
-# What reads arguments and prints needs no third level of optimisation, nor do the tests around what is tested: without it they
-# compile in two thirds of the time.
+# Rooms that gain nothing from the third level of optimisation: what they do is read arguments and files of metadata, start
+# processes and wait; bytes in bulk pass through the rooms below them. Without it they compile in two thirds of the time. So do the
+# tests around what is tested. A source that is the exception has -O3 among its own options.
+set(KINTSUGI_OPTIMISED_LESS
+    "^(tools|runtime/(launcher|process|inject|device|journal)|replica/(save|formats|resume|layout)|integrations/(cpp|engines))(/|$)")
+
 function(_kintsugi_optimise_less target)
   target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:-O1>")
 endfunction()
 
 function(_kintsugi_common target)
   _kintsugi_room(room)
-  if(room MATCHES "^tools/")
+  if(room MATCHES "${KINTSUGI_OPTIMISED_LESS}")
     _kintsugi_optimise_less(${target})
   endif()
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
@@ -31,49 +35,50 @@ function(_kintsugi_common target)
   endif()
 endfunction()
 
-# With KINTSUGI_UNITY: the sources of a target, as few files that include some 64 KiB of them each; most of what a small file
-# costs the compiler are the headers of others. CMake's own UNITY_BUILD names sources by absolute paths, so the compiler cache
-# would know nothing in another clone. Left alone: generated sources, other languages, and what has options of its own (set
-# before this). Two sources of one target may not give different things one name without a namespace of their own; SEPARATE
-# names those that cannot be with others.
+# With KINTSUGI_UNITY: the sources of a target, as few files that include up to twenty of them each; most of what a small file
+# costs the compiler are the headers of others. Which are together follows from their names alone: what one machine builds, every
+# machine builds. CMake's own UNITY_BUILD names sources by absolute paths, so the compiler cache would know nothing in another
+# clone. Left alone: generated sources, other languages, and what has options of its own (set before this). Two sources of one
+# target may not give different things one name without a namespace of their own; SEPARATE names those that cannot be with others.
 function(_kintsugi_together result target)
   cmake_parse_arguments(ARG "" "" "SOURCES;SEPARATE" ${ARGN})
   if(NOT KINTSUGI_UNITY)
     set(${result} ${ARG_SOURCES} PARENT_SCOPE)
     return()
   endif()
-  _kintsugi_room(room)
   set(kept)
-  set(text)
-  set(size 0)
-  set(count 0)
+  set(small)
   foreach(source IN LISTS ARG_SOURCES)
     get_source_file_property(options "${source}" COMPILE_OPTIONS)
     get_source_file_property(definitions "${source}" COMPILE_DEFINITIONS)
     if(IS_ABSOLUTE "${source}" OR NOT source MATCHES "\\.cc$" OR options OR definitions OR source IN_LIST ARG_SEPARATE)
       list(APPEND kept "${source}")
-      continue()
-    endif()
-    file(SIZE "${CMAKE_CURRENT_SOURCE_DIR}/${source}" bytes)
-    cmake_path(SET path NORMALIZE "${room}/${source}")
-    string(APPEND text "#include \"${path}\"\n")
-    math(EXPR size "${size} + ${bytes}")
-    if(size GREATER_EQUAL 65536)
-      _kintsugi_write_together(file "${target}" ${count} "${text}")
-      list(APPEND kept "${file}")
-      set(text)
-      set(size 0)
-      math(EXPR count "${count} + 1")
+    else()
+      list(APPEND small "${source}")
     endif()
   endforeach()
-  if(text)
-    _kintsugi_write_together(file "${target}" ${count} "${text}")
+  list(LENGTH small count)
+  math(EXPR units "(${count} + 19) / 20")
+  set(unit 0)
+  while(unit LESS units)
+    # As even as they come: unit i holds the sources from i/units to (i+1)/units of them.
+    math(EXPR begin "${unit} * ${count} / ${units}")
+    math(EXPR length "(${unit} + 1) * ${count} / ${units} - ${begin}")
+    list(SUBLIST small ${begin} ${length} included)
+    _kintsugi_write_together(file "${target}" ${unit} ${included})
     list(APPEND kept "${file}")
-  endif()
+    math(EXPR unit "${unit} + 1")
+  endwhile()
   set(${result} ${kept} PARENT_SCOPE)
 endfunction()
 
-function(_kintsugi_write_together result target number text)
+function(_kintsugi_write_together result target number)
+  _kintsugi_room(room)
+  set(text)
+  foreach(source IN LISTS ARGN)
+    cmake_path(SET path NORMALIZE "${room}/${source}")
+    string(APPEND text "#include \"${path}\"\n")
+  endforeach()
   set(file "${CMAKE_CURRENT_BINARY_DIR}/together/${target}_${number}.cc")
   file(CONFIGURE OUTPUT "${file}" CONTENT "${text}" @ONLY)  # leaves a file alone that says so already
   set(${result} "${file}" PARENT_SCOPE)

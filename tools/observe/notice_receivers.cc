@@ -43,12 +43,12 @@ class CommandReceiver final : public NoticeReceiver {
  private:
   std::string name() const override { return "--on-incident"; }
 
-  void Begin(const std::string& json) override {
-    const Status begun = Start(json);
+  void Begin(const std::string& notice) override {
+    const Status begun = Start(notice);
     if (!begun.ok()) boost::asio::post(io_, [this, begun] { Done(begun); });
   }
-  Status Start(const std::string& json) {
-    KINTSUGI_ASSIGN_OR_RETURN(const UniqueFd input, FileOf(json + "\n"));
+  Status Start(const std::string& notice) {
+    KINTSUGI_ASSIGN_OR_RETURN(const UniqueFd input, FileOf(notice + "\n"));
     ProcessSpec spec;
     spec.program = "/bin/sh";
     spec.args = {"-c", "exec <&3 3<&-\n" + command_};
@@ -92,8 +92,8 @@ class WebhookReceiver final : public NoticeReceiver {
  private:
   std::string name() const override { return "--webhook"; }
 
-  void Begin(const std::string& json) override {
-    json_ = json;
+  void Begin(const std::string& notice) override {
+    json_ = notice;
     tried_ = 0;
     Try();
   }

@@ -17,7 +17,7 @@ namespace {
 constexpr double kWidth = 1000;
 constexpr double kHeight = 400;
 constexpr size_t kMaxHoverColumns = 120;
-constexpr double kCrowdedPercent = 3;  // marks closer than this are stacked
+constexpr double kStackedPercent = 3;  // marks closer than this are stacked
 
 struct Frame {
   double first_step = 0;
@@ -126,7 +126,7 @@ std::string Seams(const RunRecord& record, const Frame& frame, const ReportOptio
   for (size_t i = 0; i < count; ++i) {
     const ReportedIncident& incident = record.incidents[i];
     const double at = std::clamp(frame.XPercent(static_cast<double>(incident.step.value()) + 0.5), 0.0, 100.0);
-    stacked = std::abs(at - previous) < kCrowdedPercent ? stacked + 1 : 0;
+    stacked = std::abs(at - previous) < kStackedPercent ? stacked + 1 : 0;
     previous = at;
     const std::string id = std::to_string(incident.id);
     const bool drawn = i < options.max_incident_figures;

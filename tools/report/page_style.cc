@@ -147,7 +147,7 @@ constexpr std::string_view kIncidents = R"css(
 .why li>span{font-weight:500}.why .taken{color:var(--ink)}.why .taken>span{color:var(--gold-ink);font-weight:600}
 )css";
 
-constexpr std::string_view kPhases = R"css(
+constexpr std::string_view kPhaseColours = R"css(
 .p-confirm{background:var(--confirm);color:var(--confirm-ink)}.p-lock{background:var(--lock);color:var(--lock-ink)}
 .p-stop{background:var(--stop);color:var(--stop-ink)}.p-clean{background:var(--clean);color:var(--clean-ink)}
 .p-admit{background:var(--admit);color:var(--admit-ink)}.p-rebuild{background:var(--rebuild);color:var(--rebuild-ink)}
@@ -185,7 +185,7 @@ constexpr std::string_view kNarrow = R"css(
 
 std::string PageStyle() {
   std::string css;
-  for (std::string_view part : {kColours, kText, kHeader, kChart, kIncidents, kPhases, kNarrow}) css += part;
+  for (std::string_view part : {kColours, kText, kHeader, kChart, kIncidents, kPhaseColours, kNarrow}) css += part;
   return css;
 }
 

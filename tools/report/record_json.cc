@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-Json Number(const std::optional<double>& value) { return value ? Number(*value) : Json(nullptr); }
+Json NumberJson(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json NumberJson(const std::optional<double>& value) { return value ? NumberJson(*value) : Json(nullptr); }
 
 template <typename Range, typename Convert>
 Json List(const Range& range, Convert convert) {
@@ -23,7 +23,7 @@ Json List(const Range& range, Convert convert) {
 
 Json TimeJson(const RunRecord& record) {
   if (!record.time) return nullptr;
-  const auto seconds = [](int64_t ns) { return Number(static_cast<double>(ns) / 1e9); };
+  const auto seconds = [](int64_t ns) { return NumberJson(static_cast<double>(ns) / 1e9); };
   const TimeSpent& time = *record.time;
   return {{"total_s", seconds(record.end_ns)},
           {"starting_s", seconds(time.starting_ns)},
@@ -31,7 +31,7 @@ Json TimeJson(const RunRecord& record) {
           {"redone_s", seconds(time.redone_ns)},
           {"saving_s", seconds(time.saving_ns)},
           {"paused_s", seconds(time.paused_ns)},
-          {"useful_s", Number(record.Goodput().value_or(0) * static_cast<double>(record.end_ns) / 1e9)}};
+          {"useful_s", NumberJson(record.Goodput().value_or(0) * static_cast<double>(record.end_ns) / 1e9)}};
 }
 
 Json SavesJson(const SaveSummary& saves) {
@@ -95,13 +95,13 @@ Json RunJson(const RunRecord& record, int schema, Incident incident) {
   Json run{{"schema", schema},
            {"world_size", record.world_size},
            {"steps", record.steps},
-           {"final_loss", Number(record.final_loss)},
+           {"final_loss", NumberJson(record.final_loss)},
            {"final_digest", ToUtf8(record.final_digest)},
-           {"losses", List(record.losses, [](double loss) { return Number(loss); })},
+           {"losses", List(record.losses, [](double loss) { return NumberJson(loss); })},
            {"samples_consumed", record.samples_consumed},
            {"samples_digest", ToUtf8(record.samples_digest)},
            {"exit", record.exit},
-           {"goodput", Number(record.Goodput())},
+           {"goodput", NumberJson(record.Goodput())},
            {"time", TimeJson(record)},
            {"saves", SavesJson(record.saves)},
            {"incidents", List(record.incidents, incident)}};

@@ -45,7 +45,9 @@ void Answer(StateChannel& launcher, StateMessage& tensors, StateMessage* objects
   std::vector<int> files;
   for (const UniqueFd& file : tensors.files) files.push_back(file.get());
   ASSERT_TRUE(launcher.Send(StateWord::kTensors, tensors.shape, files).ok());
-  if (objects) ASSERT_TRUE(launcher.Send(StateWord::kObjects, 0, {objects->files.front().get()}).ok());
+  if (objects) {
+    ASSERT_TRUE(launcher.Send(StateWord::kObjects, 0, {objects->files.front().get()}).ok());
+  }
   ASSERT_TRUE(launcher.Send(StateWord::kEnd).ok());
 }
 

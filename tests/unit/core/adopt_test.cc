@@ -8,7 +8,7 @@ namespace kintsugi::core {
 namespace {
 
 // Four ranks; 0 and 2 hold one shard, 1 and 3 the other; all have committed step 5.
-Bench Running(int max_respawns = 10) {
+Bench AdoptBench(int max_respawns = 10) {
   Policy policy = Bench::QuickPolicy(4);
   policy.adopts = true;
   policy.max_respawns = max_respawns;
@@ -48,7 +48,7 @@ TEST(HeldAfter, IsWhatAWholeProcessLeaves) {
 }
 
 TEST(Adopt, IsTheRungWhereTheMemoryStandsAtTheStep) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5);
   bench.Exit(1);
   EXPECT_EQ(Last(bench).rung, Rung::kAdopt);
@@ -64,7 +64,7 @@ TEST(Adopt, IsTheRungWhereTheMemoryStandsAtTheStep) {
 }
 
 TEST(Adopt, IsRefusedWhereTheMemoryStandsElsewhere) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 4);
   bench.Exit(1);
   EXPECT_EQ(Last(bench).rung, Rung::kRespawn);
@@ -75,7 +75,7 @@ TEST(Adopt, IsRefusedWhereTheMemoryStandsElsewhere) {
 }
 
 TEST(Adopt, BringsAWholeReplicaGroupBack) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5);
   Hold(bench, 3, 5);
   bench.hold = Phase::kLock;
@@ -87,13 +87,13 @@ TEST(Adopt, BringsAWholeReplicaGroupBack) {
 }
 
 TEST(Adopt, DoesNotTrustACrashThatNobodyVouchesFor) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5, /*clean=*/false);
   bench.Exit(1, "killed by SIGSEGV");
   EXPECT_EQ(Last(bench).rung, Rung::kAdopt) << "its replica compares";
 
   for (const bool agree : {true, false}) {
-    Bench both = Running();
+    Bench both = AdoptBench();
     Hold(both, 1, 5, /*clean=*/false);
     Hold(both, 3, 5, /*clean=*/false);
     if (!agree) both.digests[3][0] = 99;
@@ -109,7 +109,7 @@ TEST(Adopt, DoesNotTrustACrashThatNobodyVouchesFor) {
 }
 
 TEST(Adopt, AHeldCopyIsTheSourceOfItsReplicasRepair) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5);
   bench.hold = Phase::kLock;
   bench.Exit(1);
@@ -127,7 +127,7 @@ TEST(Adopt, AHeldCopyIsTheSourceOfItsReplicasRepair) {
 }
 
 TEST(Adopt, AHeldCopyAtTheStepRepairsOneThatStandsBeforeIt) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5);
   Hold(bench, 3, 4);  // killed at the gate of step 5
   bench.hold = Phase::kLock;
@@ -143,7 +143,7 @@ TEST(Adopt, AHeldCopyAtTheStepRepairsOneThatStandsBeforeIt) {
 }
 
 TEST(Adopt, OfTwoAdoptedCopiesTheOneThatCrashedIsTheWrongOne) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5, /*clean=*/false);
   Hold(bench, 3, 5);
   bench.digests[1][0] = 99;
@@ -182,7 +182,7 @@ TEST(Adopt, ACopyOnceAdoptedIsInDoubtNoMoreAndNoLessThanItsReplica) {
 
 // All that hold one shard have ended, and none may be started to go on.
 Bench WithoutRespawns(std::set<int> do_not_come = {}) {
-  Bench bench = Running(/*max_respawns=*/0);
+  Bench bench = AdoptBench(/*max_respawns=*/0);
   bench.mute = std::move(do_not_come);
   Hold(bench, 1, 5);
   Hold(bench, 3, 5);
@@ -208,7 +208,7 @@ TEST(Rescue, WhatOnlyLaunchersHoldIsAdoptedComparedAndSaved) {
 }
 
 TEST(Rescue, CopiesThatDifferAreNotSaved) {
-  Bench bench = Running(/*max_respawns=*/0);
+  Bench bench = AdoptBench(/*max_respawns=*/0);
   Hold(bench, 1, 5);
   Hold(bench, 3, 5);
   bench.digests[3][0] = 99;
@@ -290,7 +290,7 @@ TEST(Away, IsNotWaitedForForEver) {
 }
 
 TEST(Adopt, OneOfTwoLostRanksIsStreamedTheOtherNot) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5);
   bench.hold = Phase::kLock;
   bench.Exit(1);
@@ -303,7 +303,7 @@ TEST(Adopt, OneOfTwoLostRanksIsStreamedTheOtherNot) {
 }
 
 TEST(Adopt, MemoryThatDiffersFromTheReplicaIsStreamedInstead) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5);
   bench.digests[1][0] = 99;
   bench.hold = Phase::kRollback;
@@ -317,7 +317,7 @@ TEST(Adopt, MemoryThatDiffersFromTheReplicaIsStreamedInstead) {
 }
 
 TEST(Adopt, TwoAdoptedCopiesThatDifferAreBothInDoubt) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5);
   Hold(bench, 3, 5);
   bench.digests[3][0] = 99;
@@ -330,7 +330,7 @@ TEST(Adopt, TwoAdoptedCopiesThatDifferAreBothInDoubt) {
 }
 
 TEST(Adopt, WhatIsDamagedOnceItIsMappedIsNotHeldAnyMore) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5);
   bench.hold = Phase::kRepair;
   bench.Exit(1);
@@ -342,7 +342,7 @@ TEST(Adopt, WhatIsDamagedOnceItIsMappedIsNotHeldAnyMore) {
 }
 
 TEST(Adopt, FailsOnceThenTheStateIsStreamed) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5);
   bench.hold = Phase::kRepair;
   bench.Exit(1);
@@ -354,7 +354,7 @@ TEST(Adopt, FailsOnceThenTheStateIsStreamed) {
 }
 
 TEST(Adopt, AReplacementThatDiesBeforeItRunsLeavesWhatItWasToAdopt) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   Hold(bench, 1, 5);
   const Incarnation first = bench.member(1).incarnation;
   bench.hold = Phase::kVerify;
@@ -367,7 +367,7 @@ TEST(Adopt, AReplacementThatDiesBeforeItRunsLeavesWhatItWasToAdopt) {
 }
 
 TEST(Adopt, WhatWasInDoubtWhenItsProcessDiedStaysSo) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   const Incarnation first = bench.member(1).incarnation;
   bench.hold = Phase::kRepair;
   bench.Say(1, FaultReport{FaultKind::kMemoryHigh, "double bit error", {}, Step(6), false, bench.now});
@@ -380,7 +380,7 @@ TEST(Adopt, WhatWasInDoubtWhenItsProcessDiedStaysSo) {
 }
 
 TEST(Adopt, WaitsForTheWordOfALauncherWhereAShardMayBeHeldByNobodyElse) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   bench.silent = {1, 3};
   bench.mute = {1, 3};
   bench.replacements_come = false;
@@ -396,7 +396,7 @@ TEST(Adopt, WaitsForTheWordOfALauncherWhereAShardMayBeHeldByNobodyElse) {
 }
 
 TEST(Adopt, DoesNotWaitForThatWordForEver) {
-  Bench bench = Running();
+  Bench bench = AdoptBench();
   bench.silent = {1, 3};
   bench.mute = {1, 3};
   bench.replacements_come = false;
@@ -405,7 +405,7 @@ TEST(Adopt, DoesNotWaitForThatWordForEver) {
 }
 
 TEST(Adopt, NeedsARespawn) {
-  Bench bench = Running(/*max_respawns=*/0);
+  Bench bench = AdoptBench(/*max_respawns=*/0);
   Hold(bench, 1, 5);
   bench.Exit(1);
   EXPECT_NE(Last(bench).rung, Rung::kAdopt);

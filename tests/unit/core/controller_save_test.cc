@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-Bench Running(Policy policy) {
+Bench SaveBench(Policy policy) {
   Bench bench(std::move(policy));
   bench.Run();
   bench.CommitAll(5);
@@ -20,7 +20,7 @@ void AckAll(Bench& bench, int world, uint64_t begun) {
 }
 
 TEST(Save, ParksAllAtOneBoundaryWritesAndGoesOn) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = SaveBench(Bench::QuickPolicy(4));
   bench.hold = Phase::kDump;
   bench.Feed(OperatorSave{});
   const uint64_t at = bench.Sent<PauseAt>().back().second.step.value();
@@ -36,7 +36,7 @@ TEST(Save, ParksAllAtOneBoundaryWritesAndGoesOn) {
 }
 
 TEST(Save, AStopThatComesAfterAWriterHasFailedIsNotTakenForSaved) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = SaveBench(Bench::QuickPolicy(4));
   bench.hold = Phase::kDump;
   bench.Feed(OperatorSave{});
   const uint64_t at = bench.Sent<PauseAt>().back().second.step.value();
@@ -53,7 +53,7 @@ TEST(Save, AStopThatComesAfterAWriterHasFailedIsNotTakenForSaved) {
 }
 
 TEST(Save, ThePauseMovesToARankThatHadGonePast) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = SaveBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorSave{});
   bench.Say(0, PauseAck{Step(5)});
   bench.Say(0, SavePoint{Step(5)});
@@ -72,7 +72,7 @@ TEST(Save, AskedForBeforeAnyStepWasBegunItNamesTheFirst) {
 }
 
 TEST(Save, ASavePointThatThePauseHasPassedIsLeft) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = SaveBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorSave{});
   bench.Say(0, PauseAck{Step(5)});
   bench.Say(1, PauseAck{Step(6)});
@@ -81,7 +81,7 @@ TEST(Save, ASavePointThatThePauseHasPassedIsLeft) {
 }
 
 TEST(Save, AimsFurtherAheadWhereStepsOutrunThePause) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = SaveBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorSave{});
   std::vector<uint64_t> ahead;
   for (int round = 0; round < 5; ++round) {  // each answer comes when one more step has begun than was aimed at
@@ -93,7 +93,7 @@ TEST(Save, AimsFurtherAheadWhereStepsOutrunThePause) {
 }
 
 TEST(Save, OvertakenByTheEndItIsMadeThere) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = SaveBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorSave{});
   for (int r = 0; r < 2; ++r) bench.Say(r, Finished{Step(9)});
   ASSERT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
@@ -105,7 +105,7 @@ TEST(Save, OvertakenByTheEndItIsMadeThere) {
 TEST(Save, AFailedWriterIsNotLeftBehindByTheOthers) {
   Policy policy = Bench::QuickPolicy(4);
   policy.save_every = 6;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   bench.hold = Phase::kDump;
   for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(6)});
   bench.Say(0, PhaseDone{.phase = Phase::kDump, .code = StatusCode::kResourceExhausted});
@@ -120,7 +120,7 @@ TEST(Save, AFailedWriterIsNotLeftBehindByTheOthers) {
 TEST(Save, ARankThatWritesHasNotWrittenBecauseItIsInItsLoop) {
   Policy policy = Bench::QuickPolicy(4);
   policy.save_every = 6;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   bench.hold = Phase::kRollback;
   bench.Say(0, FaultReport{.kind = FaultKind::kException});
   ASSERT_EQ(bench.core.phase(), Phase::kRollback);
@@ -140,7 +140,7 @@ TEST(Save, ARankThatWritesHasNotWrittenBecauseItIsInItsLoop) {
 TEST(Save, AWriterThatDoesNotEndIsGivenUp) {
   Policy policy = Bench::QuickPolicy(4);
   policy.save_every = 6;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   bench.CommitAll(6);
   bench.hold = Phase::kDump;
   for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(6)});
@@ -152,7 +152,7 @@ TEST(Save, AWriterThatDoesNotEndIsGivenUp) {
 TEST(Save, OutlivesAHealedGap) {
   Policy policy = Bench::QuickPolicy(2);
   policy.save_every = 6;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   bench.hold = Phase::kDump;
   for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(6)});
   bench.Close(1);
@@ -164,7 +164,7 @@ TEST(Save, OutlivesAHealedGap) {
 }
 
 TEST(Save, IsBegunOnceTheIncidentIsOver) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = SaveBench(Bench::QuickPolicy(4));
   bench.hold = Phase::kClean;
   bench.Say(0, FaultReport{.kind = FaultKind::kException});
   bench.Feed(OperatorSave{});
@@ -178,7 +178,7 @@ TEST(Save, IsBegunOnceTheIncidentIsOver) {
 TEST(Save, TellsWhatBecameOfIt) {
   Policy policy = Bench::QuickPolicy(2);
   policy.save_every = 6;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(6)});
   ASSERT_EQ(bench.All<SaveSettled>().size(), 1u);
   EXPECT_TRUE(bench.All<SaveSettled>()[0].saved);
@@ -199,7 +199,7 @@ TEST(Save, TellsTheCauseAndNotItsEcho) {
   for (const bool echo_first : {false, true}) {
     Policy policy = Bench::QuickPolicy(4);
     policy.save_every = 6;
-    Bench bench = Running(policy);
+    Bench bench = SaveBench(policy);
     bench.hold = Phase::kDump;
     for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(6)});
     bench.Say(0, echo_first ? echo : cause);
@@ -214,7 +214,7 @@ TEST(Save, TellsTheCauseAndNotItsEcho) {
 }
 
 TEST(Save, TheLastOneIsTriedAgainForItsCauseAndNotForTheEcho) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = SaveBench(Bench::QuickPolicy(4));
   bench.hold = Phase::kDump;
   bench.Feed(OperatorStop{});
   const uint64_t at = bench.Sent<PauseAt>().back().second.step.value();
@@ -231,7 +231,7 @@ TEST(Save, TheLastOneIsTriedAgainForItsCauseAndNotForTheEcho) {
 TEST(Save, CarriesThePublishersRemarkAndNoOlderOne) {
   Policy policy = Bench::QuickPolicy(2);
   policy.save_every = 6;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   for (uint64_t step : {6u, 12u}) {
     bench.hold = Phase::kRename;
     for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(step)});
@@ -246,7 +246,7 @@ TEST(Save, CarriesThePublishersRemarkAndNoOlderOne) {
 }
 
 TEST(Save, OneThatWasAskedForIsMadeAfterTheIncidentThatInterruptedIt) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = SaveBench(Bench::QuickPolicy(4));
   bench.Feed(OperatorSave{});
   ASSERT_EQ(bench.Sent<PauseAt>().size(), 4u);
   bench.Say(0, FaultReport{.kind = FaultKind::kException});
@@ -266,7 +266,7 @@ TEST(Save, OneThatWasAskedForIsMadeAfterTheIncidentThatInterruptedIt) {
 TEST(Save, IsRefusedWithoutADirectory) {
   Policy policy = Bench::QuickPolicy(2);
   policy.save_directory.clear();
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   bench.Feed(OperatorSave{});
   EXPECT_TRUE(bench.Sent<PauseAt>().empty());
   EXPECT_FALSE(bench.Ended());
@@ -275,7 +275,7 @@ TEST(Save, IsRefusedWithoutADirectory) {
 TEST(Save, AReplacementIsNotTakenForItsPredecessor) {
   Policy policy = Bench::QuickPolicy(2);
   policy.save_every = 6;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   bench.CommitAll(6);
   for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(6)});
   ASSERT_EQ(bench.Sent<ContinueOrder>().size(), 2u);
@@ -294,7 +294,7 @@ TEST(Save, AReplacementIsNotTakenForItsPredecessor) {
 TEST(Save, KnowsACheckpointByItsPublishersAnswer) {
   Policy policy = Bench::QuickPolicy(2);
   policy.save_every = 6;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   for (int r = 0; r < 2; ++r) bench.Say(r, SavePoint{Step(6)});
   const auto ready = bench.All<CheckpointReady>();
   ASSERT_EQ(ready.size(), 1u);
@@ -304,7 +304,7 @@ TEST(Save, KnowsACheckpointByItsPublishersAnswer) {
 }
 
 TEST(Save, AStopSavesAndLeaves) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = SaveBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorStop{});
   const uint64_t at = bench.Sent<PauseAt>().back().second.step.value();
   AckAll(bench, 2, at);
@@ -314,7 +314,7 @@ TEST(Save, AStopSavesAndLeaves) {
 }
 
 TEST(Save, AStopWhoseGraceRunsOutDumpsAtOnce) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = SaveBench(Bench::QuickPolicy(4));
   bench.Feed(OperatorStop{});
   bench.Pass(6s);
   ASSERT_TRUE(bench.Ended());
@@ -324,7 +324,7 @@ TEST(Save, AStopWhoseGraceRunsOutDumpsAtOnce) {
 }
 
 TEST(Save, AStopNeverDumpsAShardThatNobodyHolds) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = SaveBench(Bench::QuickPolicy(2));
   bench.hold = Phase::kStop;
   bench.Say(0, FaultReport{.kind = FaultKind::kException});
   bench.Feed(OperatorStop{});
@@ -338,7 +338,7 @@ TEST(Save, AStopNeverDumpsAShardThatNobodyHolds) {
 TEST(Save, WithoutRespawnsTheSurvivorsDump) {
   Policy policy = Bench::QuickPolicy(4);
   policy.max_respawns = 0;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   bench.Exit(0);
   ASSERT_TRUE(bench.Ended());
   EXPECT_EQ(bench.Ended()->exit_code, kExitResumable);
@@ -349,7 +349,7 @@ TEST(Save, WithoutRespawnsTheSurvivorsDump) {
 TEST(Save, TheLastOneIsTriedByAnotherHolder) {
   Policy policy = Bench::QuickPolicy(4);
   policy.max_respawns = 0;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   bench.hold = Phase::kDump;
   bench.Exit(0);
   ASSERT_EQ(bench.Orders(Phase::kDump, 1).size(), 1u);
@@ -366,7 +366,7 @@ TEST(Save, TheLastOneIsTriedByAnotherHolder) {
 TEST(Save, ADumpNeedsNoReplacements) {
   Policy policy = Bench::QuickPolicy(4);
   policy.max_respawns = 1;
-  Bench bench = Running(policy);
+  Bench bench = SaveBench(policy);
   bench.Exit(0);
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);
   bench.CommitAll(6);
@@ -382,7 +382,7 @@ TEST(Save, ADumpNeedsNoReplacements) {
 }
 
 TEST(Gate, OpensWhenEveryRankHasEnteredIt) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = SaveBench(Bench::QuickPolicy(2));
   bench.Say(0, GateEntered{Step(6)});
   EXPECT_TRUE(bench.Sent<GateOpen>().empty());
   bench.Say(1, GateEntered{Step(6)});
@@ -390,7 +390,7 @@ TEST(Gate, OpensWhenEveryRankHasEnteredIt) {
 }
 
 TEST(Gate, IsOpenedAgainForARankWhoseAnswerWasLost) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = SaveBench(Bench::QuickPolicy(2));
   for (int r = 0; r < 2; ++r) bench.Say(r, GateEntered{Step(6)});
   bench.Say(0, GateEntered{Step(7)});
   bench.Say(1, GateEntered{Step(6)});
@@ -401,7 +401,7 @@ TEST(Gate, IsOpenedAgainForARankWhoseAnswerWasLost) {
 }
 
 TEST(Gate, AnIncidentForgetsWhatWasOpened) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = SaveBench(Bench::QuickPolicy(2));
   for (int r = 0; r < 2; ++r) bench.Say(r, GateEntered{Step(6)});
   bench.Say(0, FaultReport{.kind = FaultKind::kException});
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);

@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-Bench Running(Policy policy) {
+Bench OperatorBench(Policy policy) {
   Bench bench(std::move(policy));
   bench.Run();
   bench.CommitAll(5);
@@ -28,7 +28,7 @@ uint64_t ParkAll(Bench& bench, int world) {
 }
 
 TEST(Pause, HoldsAllAtOneStepUntilItIsContinued) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = OperatorBench(Bench::QuickPolicy(4));
   bench.Feed(OperatorPause{});
   EXPECT_FALSE(bench.core.saves().paused_at()) << "nobody is there yet";
   const uint64_t at = ParkAll(bench, 4);
@@ -45,7 +45,7 @@ TEST(Pause, HoldsAllAtOneStepUntilItIsContinued) {
 }
 
 TEST(Pause, AskedForTwiceItIsOne) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = OperatorBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorPause{});
   bench.Feed(OperatorPause{});
   ParkAll(bench, 2);
@@ -57,7 +57,7 @@ TEST(Pause, AskedForTwiceItIsOne) {
 }
 
 TEST(Pause, TakenBackBeforeAllAreThereLetsThemGoOn) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = OperatorBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorPause{});
   bench.Feed(OperatorContinue{});
   ParkAll(bench, 2);
@@ -67,7 +67,7 @@ TEST(Pause, TakenBackBeforeAllAreThereLetsThemGoOn) {
 }
 
 TEST(Pause, ASaveIsMadeWithinItAndItGoesOn) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = OperatorBench(Bench::QuickPolicy(4));
   bench.Feed(OperatorPause{});
   const uint64_t at = ParkAll(bench, 4);
   bench.Feed(OperatorSave{});
@@ -86,7 +86,7 @@ TEST(Pause, ASaveIsMadeWithinItAndItGoesOn) {
 }
 
 TEST(Pause, ASaveOnItsWayEndsInIt) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = OperatorBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorSave{});
   bench.Feed(OperatorPause{});
   const uint64_t at = ParkAll(bench, 2);
@@ -96,7 +96,7 @@ TEST(Pause, ASaveOnItsWayEndsInIt) {
 }
 
 TEST(Pause, APauseOnItsWayTakesASaveAlong) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = OperatorBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorPause{});
   bench.Feed(OperatorSave{});
   const uint64_t at = ParkAll(bench, 2);
@@ -107,7 +107,7 @@ TEST(Pause, APauseOnItsWayTakesASaveAlong) {
 TEST(Pause, AtAPeriodicSaveTheSaveIsMadeFirst) {
   Policy policy = Bench::QuickPolicy(2);
   policy.save_every = 6;
-  Bench bench = Running(policy);
+  Bench bench = OperatorBench(policy);
   bench.CommitAll(6);
   bench.Say(0, SavePoint{Step(6)});
   bench.Feed(OperatorPause{});
@@ -121,7 +121,7 @@ TEST(Pause, AtAPeriodicSaveTheSaveIsMadeFirst) {
 TEST(Pause, AtAStepThatIsComparedNothingIsSaved) {
   Policy policy = Bench::QuickPolicy(2);
   policy.verify_every = 5;
-  Bench bench = Running(policy);
+  Bench bench = OperatorBench(policy);
   bench.Feed(OperatorPause{});
   const uint64_t at = ParkAll(bench, 2);
   ASSERT_EQ(at % 5, 0u) << "the test wants such a step";
@@ -131,7 +131,7 @@ TEST(Pause, AtAStepThatIsComparedNothingIsSaved) {
 }
 
 TEST(Pause, AFaultInItIsRepairedAndTheRunPausesAgain) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = OperatorBench(Bench::QuickPolicy(4));
   bench.Feed(OperatorPause{});
   ParkAll(bench, 4);
   const size_t pauses = bench.Sent<PauseAt>().size();
@@ -145,7 +145,7 @@ TEST(Pause, AFaultInItIsRepairedAndTheRunPausesAgain) {
 }
 
 TEST(Pause, AGapOfAConnectionThatHealsLeavesItAsItIs) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = OperatorBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorPause{});
   const uint64_t at = ParkAll(bench, 2);
   bench.Close(1);
@@ -160,7 +160,7 @@ TEST(Pause, AGapOfAConnectionThatHealsLeavesItAsItIs) {
 }
 
 TEST(Pause, AStopSavesWhereTheRunStandsAndLeaves) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = OperatorBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorPause{});
   const uint64_t at = ParkAll(bench, 2);
   bench.Feed(OperatorStop{});
@@ -171,7 +171,7 @@ TEST(Pause, AStopSavesWhereTheRunStandsAndLeaves) {
 }
 
 TEST(Pause, AfterAStopThereIsNone) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = OperatorBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorStop{});
   bench.Feed(OperatorPause{});
   EXPECT_FALSE(bench.core.saves().pause_asked());
@@ -180,7 +180,7 @@ TEST(Pause, AfterAStopThereIsNone) {
 }
 
 TEST(Pause, OvertakenByTheEndItSavesNothing) {
-  Bench bench = Running(Bench::QuickPolicy(2));
+  Bench bench = OperatorBench(Bench::QuickPolicy(2));
   bench.Feed(OperatorPause{});
   for (int r = 0; r < 2; ++r) bench.Say(r, Finished{Step(9)});
   EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty());
@@ -197,7 +197,7 @@ TEST(Pause, AskedForBeforeTheRunBeganItIsTheFirstThing) {
 }
 
 TEST(Replace, ANewProcessTakesTheRanksPlaceAndTheRankIsNamed) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = OperatorBench(Bench::QuickPolicy(4));
   bench.Feed(OperatorReplace{Rank(2)});
   EXPECT_EQ(bench.Killed(), (std::set<int>{2}));
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);
@@ -210,7 +210,7 @@ TEST(Replace, ANewProcessTakesTheRanksPlaceAndTheRankIsNamed) {
 }
 
 TEST(Replace, InAnIncidentOrForNobodyItIsNotDone) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = OperatorBench(Bench::QuickPolicy(4));
   bench.Feed(OperatorReplace{Rank(4)});
   bench.Feed(OperatorReplace{Rank(-1)});
   EXPECT_EQ(bench.core.incidents(), 0u);
@@ -222,7 +222,7 @@ TEST(Replace, InAnIncidentOrForNobodyItIsNotDone) {
 }
 
 TEST(Replace, InAPauseTheRunPausesAgain) {
-  Bench bench = Running(Bench::QuickPolicy(4));
+  Bench bench = OperatorBench(Bench::QuickPolicy(4));
   bench.Feed(OperatorPause{});
   ParkAll(bench, 4);
   bench.Feed(OperatorReplace{Rank(2)});

@@ -27,7 +27,7 @@ struct Table {
   std::set<int> any;
 };
 
-Table Phases() {
+Table PhaseTable() {
   Table table{"```phases", {}, {}};
   for (int i = 0; i < kPhaseCount; ++i) {
     table.by_name[std::string(PhaseName(static_cast<Phase>(i)))] = i;
@@ -36,7 +36,7 @@ Table Phases() {
   return table;
 }
 
-Table Saves() {
+Table SaveTable() {
   Table table{"```saves", {}, {}};
   for (int i = 0; i < kSaveStateCount; ++i) {
     table.by_name[std::string(SaveStateName(static_cast<SaveState>(i)))] = i;
@@ -45,7 +45,7 @@ Table Saves() {
   return table;
 }
 
-Table Halts() {
+Table HaltTable() {
   Table table{"```halts", {}, {}};
   for (int i = 0; i < kHaltStateCount; ++i) {
     table.by_name[std::string(HaltStateName(static_cast<HaltState>(i)))] = i;
@@ -99,7 +99,7 @@ std::set<std::pair<int, int>> Diagram(const Table& table) {
 }
 
 TEST(Phase, TableAndDiagramAreTheSame) {
-  const auto diagram = Diagram(Phases());
+  const auto diagram = Diagram(PhaseTable());
   ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_PROTOCOL;
   for (int from = 0; from < kPhaseCount; ++from)
     for (int to = 0; to < kPhaseCount; ++to)
@@ -108,7 +108,7 @@ TEST(Phase, TableAndDiagramAreTheSame) {
 }
 
 TEST(SaveState, TableAndDiagramAreTheSame) {
-  const auto diagram = Diagram(Saves());
+  const auto diagram = Diagram(SaveTable());
   ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_PROTOCOL;
   for (int from = 0; from < kSaveStateCount; ++from)
     for (int to = 0; to < kSaveStateCount; ++to)
@@ -117,7 +117,7 @@ TEST(SaveState, TableAndDiagramAreTheSame) {
 }
 
 TEST(HaltState, TableAndDiagramAreTheSame) {
-  const auto diagram = Diagram(Halts());
+  const auto diagram = Diagram(HaltTable());
   ASSERT_FALSE(diagram.empty()) << KINTSUGI_CORE_PROTOCOL;
   for (int from = 0; from < kHaltStateCount; ++from)
     for (int to = 0; to < kHaltStateCount; ++to)

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using Life = ControllerCore::Life;
 
-constexpr TimePoint kNow = TimePoint(1000s);
+constexpr TimePoint kPlaceTime = TimePoint(1000s);
 
 TEST(Placement, EveryBlockIsAtHomeUntilItIsMoved) {
   Placement placement;
@@ -69,12 +69,13 @@ TEST(Placement, ABlockThatWasMovedHasWeightOnceTheRunWentOn) {
 }
 
 std::optional<Takeover> Due(const Placement& placement, const std::vector<Host>& hosts, bool may_move = true) {
-  return NextTakeover(placement, 3, hosts, 5s, kNow, [may_move](int) { return may_move; });
+  return NextTakeover(placement, 3, hosts, 5s, kPlaceTime, [may_move](int) { return may_move; });
 }
 
 TEST(NextTakeover, WaitsForTheNodeAndForTheRun) {
   const auto away = [](Duration length) {
-    return std::vector<Host>{{0, true, {}}, {1, true, {}}, {2, false, kNow - length}, {3, true, {}}, {4, true, {}}};
+    return std::vector<Host>{
+        {0, true, {}}, {1, true, {}}, {2, false, kPlaceTime - length}, {3, true, {}}, {4, true, {}}};
   };
   EXPECT_FALSE(Due({}, away(4s)));
   EXPECT_FALSE(Due({}, away(5s), false));
@@ -162,9 +163,9 @@ TEST(MovedRanks, ALostGenerationIsNotBegunByHalfOfThem) {
   members.SetLife(members.At(Rank(2)), Life::kReady);
   members.At(Rank(0)).unconfirmed = Incarnation(1);
   members.At(Rank(3)).fresh = true;
-  EXPECT_TRUE(majority.Has(members, kNow));
+  EXPECT_TRUE(majority.Has(members, kPlaceTime));
   members.At(Rank(3)).left_behind = true;
-  EXPECT_FALSE(majority.Has(members, kNow));
+  EXPECT_FALSE(majority.Has(members, kPlaceTime));
 }
 
 TEST(MovedRanks, AreNotMovedWhereTheRunStandsElsewhere) {
@@ -182,10 +183,10 @@ TEST(MovedRanks, AreNotMovedWhereTheRunStandsElsewhere) {
 TEST(MovedRanks, WhoWasReplacedCannotCountForThemInAnElection) {
   ElectionCore core({.self = 0, .world_size = 6, .turn = std::nullopt, .local_ranks = 2});
   core.Follow(1);
-  core.Lose(kNow);
+  core.Lose(kPlaceTime);
   const ElectionCore::LocalRanks own{{Rank(0), Rank(1)}, {}}, replaced{{Rank(4), Rank(5)}, {}};
   ElectionCore::Decision asked;
-  TimePoint now = kNow;
+  TimePoint now = kPlaceTime;
   while (!asked.ask) asked = core.OnTick(now = now + 10ms, own);
   ElectionCore unknowing = core;
   EXPECT_TRUE(unknowing.OnVote(2, asked.ask->term, replaced).lead);
@@ -200,8 +201,8 @@ TEST(MovedRanks, WhoHasNoneLeadsNoPart) {
   ElectionCore core({.self = 2, .world_size = 6, .patience = 10s, .turn = std::nullopt, .local_ranks = 2});
   core.Follow(1);
   core.SetHasRanks(false);
-  core.Lose(kNow);
-  const ElectionCore::Decision decision = core.OnTick(kNow + 11s, {});
+  core.Lose(kPlaceTime);
+  const ElectionCore::Decision decision = core.OnTick(kPlaceTime + 11s, {});
   EXPECT_TRUE(decision.give_up);
   EXPECT_FALSE(decision.lead);
 }

@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 uint64_t DigestOf(int rank) { return 100 + static_cast<uint64_t>(rank % 2); }
 
 // Four ranks, shards {0, 2} and {1, 3}, a snapshot every four steps.
-Bench Running(void (*change)(Policy*) = nullptr) {
+Bench SnapshotBench(void (*change)(Policy*) = nullptr) {
   Policy policy = Bench::QuickPolicy(4);
   policy.snapshot_every = 4;
   if (change) change(&policy);
@@ -52,7 +52,7 @@ void Make(Bench& bench) {
 RungReason Chosen(const Bench& bench) { return bench.All<IncidentClosed>().back().record.reasons.back(); }
 
 TEST(Snapshots, AreOrderedOnceAllRanksRun) {
-  const Bench bench = Running();
+  const Bench bench = SnapshotBench();
   ASSERT_EQ(bench.Sent<SnapshotOrder>().size(), 4u);
   for (int r = 0; r < 4; ++r) {
     const SnapshotOrder order = Order(bench, r);
@@ -71,7 +71,7 @@ TEST(Snapshots, AreNotMadeUnasked) {
 }
 
 TEST(Snapshots, TheNextOneKeepsTheNewestThatCounts) {
-  Bench bench = Running();
+  Bench bench = SnapshotBench();
   Make(bench);
   EXPECT_EQ(bench.core.snapshots().table().newest(), Step(4));
   EXPECT_EQ(Order(bench, 0).step, Step(8));
@@ -81,7 +81,7 @@ TEST(Snapshots, TheNextOneKeepsTheNewestThatCounts) {
 }
 
 TEST(Snapshots, OneAbandonedIsCountedAndTriedLater) {
-  Bench bench = Running();
+  Bench bench = SnapshotBench();
   Make(bench);
   for (int r = 0; r < 4; ++r) {
     SnapshotReport report = Report(r, Step(8), 9);
@@ -102,7 +102,7 @@ TEST(Snapshots, OneAbandonedIsCountedAndTriedLater) {
 }
 
 TEST(Snapshots, OrdersThatComeLateAreGivenFurtherAhead) {
-  Bench bench = Running([](Policy* policy) { policy->snapshot_every = 1; });
+  Bench bench = SnapshotBench([](Policy* policy) { policy->snapshot_every = 1; });
   EXPECT_EQ(Order(bench, 0).step, Step(1));
   for (const uint64_t begun : {5, 10, 20}) {
     const Step step = Order(bench, 0).step;
@@ -116,7 +116,7 @@ TEST(Snapshots, OrdersThatComeLateAreGivenFurtherAhead) {
 }
 
 TEST(Snapshots, WhoCanMakeNoneEndsThem) {
-  Bench bench = Running();
+  Bench bench = SnapshotBench();
   for (int r = 0; r < 4; ++r) {
     SnapshotReport report = Report(r, Step(4), 1);
     report.code = r == 2 ? StatusCode::kFailedPrecondition : StatusCode::kUnavailable;
@@ -130,7 +130,7 @@ TEST(Snapshots, WhoCanMakeNoneEndsThem) {
 }
 
 TEST(Snapshots, CopiesOfOneShardThatDifferDoNotCount) {
-  Bench bench = Running();
+  Bench bench = SnapshotBench();
   for (int r = 0; r < 4; ++r)
     for (int owner = 0; owner < 4; ++owner)
       if (owner == r || Order(bench, r).of == std::vector<Rank>{Rank(owner)}) {
@@ -144,7 +144,7 @@ TEST(Snapshots, CopiesOfOneShardThatDifferDoNotCount) {
 }
 
 TEST(Snapshots, AnOrderLostWithItsConnectionIsGivenAgain) {
-  Bench bench = Running();
+  Bench bench = SnapshotBench();
   bench.Close(2);
   bench.Rejoin(2);
   int told = 0;
@@ -153,7 +153,7 @@ TEST(Snapshots, AnOrderLostWithItsConnectionIsGivenAgain) {
 }
 
 TEST(Snapshots, AnIncidentVoidsTheAttemptAndAnotherFollows) {
-  Bench bench = Running();
+  Bench bench = SnapshotBench();
   const SnapshotOrder order = Order(bench, 0);
   bench.Say(0, Report(0, order.step, 5));
   bench.CommitAll(4);
@@ -165,7 +165,7 @@ TEST(Snapshots, AnIncidentVoidsTheAttemptAndAnotherFollows) {
 }
 
 TEST(Snapshots, AWholeGroupThatIsLostComesBackFromThem) {
-  Bench bench = Running([](Policy* policy) { policy->save_directory.clear(); });
+  Bench bench = SnapshotBench([](Policy* policy) { policy->save_directory.clear(); });
   Make(bench);
   bench.CommitAll(6);
   bench.hold = Phase::kLock;
@@ -187,7 +187,7 @@ TEST(Snapshots, AWholeGroupThatIsLostComesBackFromThem) {
 // Nobody is untouched then, and two copies that differ do not tell which is wrong. The record does.
 TEST(Snapshots, WhoComesBackOtherThanRecordedIsTheOneThatPays) {
   for (int wrong : {0, 2}) {
-    Bench bench = Running([](Policy* policy) { policy->save_directory.clear(); });
+    Bench bench = SnapshotBench([](Policy* policy) { policy->save_directory.clear(); });
     Make(bench);
     bench.CommitAll(6);
     bench.hold = Phase::kLock;
@@ -212,7 +212,7 @@ TEST(Snapshots, AShardWithoutAReplicaIsHeldAgainstItsRecord) {
 }
 
 TEST(Snapshots, ANewerCheckpointGoesFirst) {
-  Bench bench = Running();
+  Bench bench = SnapshotBench();
   Make(bench);
   bench.Say(3, Published{Step(5), "saves"});
   bench.CommitAll(6);
@@ -226,7 +226,7 @@ TEST(Snapshots, ANewerCheckpointGoesFirst) {
 }
 
 TEST(Snapshots, TheLossOfTheKeepersTooIsToldAsTheReason) {
-  Bench bench = Running([](Policy* policy) { policy->save_directory.clear(); });
+  Bench bench = SnapshotBench([](Policy* policy) { policy->save_directory.clear(); });
   Make(bench);
   bench.CommitAll(6);
   bench.hold = Phase::kLock;
@@ -244,7 +244,7 @@ TEST(Snapshots, TheLossOfTheKeepersTooIsToldAsTheReason) {
 }
 
 TEST(Snapshots, ACopyThatCannotBeReadIsTakenFromElsewhere) {
-  Bench bench = Running([](Policy* policy) { policy->save_directory.clear(); });
+  Bench bench = SnapshotBench([](Policy* policy) { policy->save_directory.clear(); });
   Make(bench);
   bench.CommitAll(6);
   bench.hold = Phase::kLock;
@@ -262,7 +262,7 @@ TEST(Snapshots, ACopyThatCannotBeReadIsTakenFromElsewhere) {
 }
 
 TEST(Snapshots, AreGoneWithAnOlderStepTheRunGoesBackTo) {
-  Bench bench = Running();
+  Bench bench = SnapshotBench();
   bench.Say(3, Published{Step(2), "saves"});
   Make(bench);
   EXPECT_EQ(bench.core.snapshots().table().newest(), Step(4));
@@ -277,7 +277,7 @@ TEST(Snapshots, AreGoneWithAnOlderStepTheRunGoesBackTo) {
 }
 
 TEST(Snapshots, AutoChoosesTheIntervalFromTheCost) {
-  Bench bench = Running([](Policy* policy) { policy->snapshot_every = 0, policy->snapshot_auto = true; });
+  Bench bench = SnapshotBench([](Policy* policy) { policy->snapshot_every = 0, policy->snapshot_auto = true; });
   EXPECT_EQ(Order(bench, 0).step, Step(1));
   for (uint64_t step = 0; step < 6; ++step) {  // learnt: 100 ms for a step
     bench.CommitAll(step);

@@ -10,7 +10,7 @@ namespace {
 
 Rung LastRung(const Bench& bench) { return bench.All<IncidentClosed>().back().record.rung.value(); }
 
-Bench Running() {
+Bench SpareBench() {
   Bench bench(Bench::QuickPolicy(4));
   bench.Run();
   bench.CommitAll(5);
@@ -18,7 +18,7 @@ Bench Running() {
 }
 
 TEST(Spares, AWaitingOneIsTheRungAndIsGoneAfterwards) {
-  Bench bench = Running();
+  Bench bench = SpareBench();
   bench.Feed(SparesWaiting{Rank(0), 4, 1});
   bench.Exit(1);
   EXPECT_EQ(LastRung(bench), Rung::kSpare);
@@ -31,7 +31,7 @@ TEST(Spares, AWaitingOneIsTheRungAndIsGoneAfterwards) {
 }
 
 TEST(Spares, ServeTheirOwnNodeOnly) {
-  Bench bench = Running();
+  Bench bench = SpareBench();
   bench.Feed(SparesWaiting{Rank(2), 2, 2});
   bench.Exit(1);
   EXPECT_EQ(LastRung(bench), Rung::kRespawn);
@@ -43,7 +43,7 @@ TEST(Spares, ServeTheirOwnNodeOnly) {
 }
 
 TEST(Spares, OneForTwoDeathsIsNotEnough) {
-  Bench bench = Running();
+  Bench bench = SpareBench();
   bench.Feed(SparesWaiting{Rank(0), 4, 1});
   bench.hold = Phase::kLock;
   bench.Exit(1);
@@ -53,7 +53,7 @@ TEST(Spares, OneForTwoDeathsIsNotEnough) {
 }
 
 TEST(Spares, OneThatDiesAtItsPlaceIsNoSpareAnyMore) {
-  Bench bench = Running();
+  Bench bench = SpareBench();
   bench.Feed(SparesWaiting{Rank(0), 4, 1});
   bench.hold = Phase::kLock;
   bench.Exit(1);
@@ -79,7 +79,7 @@ TEST(Spares, CostARespawn) {
 }
 
 TEST(Spares, NonsenseIsNoSpare) {
-  Bench bench = Running();
+  Bench bench = SpareBench();
   for (const SparesWaiting& spares :
        {SparesWaiting{Rank(-1), 4, 1}, SparesWaiting{Rank(4), 1, 1}, SparesWaiting{Rank(0), 0, 1},
         SparesWaiting{Rank(0), 5, 1}, SparesWaiting{Rank(0), 4, -1}, SparesWaiting{Rank(1), INT32_MAX, 1}})

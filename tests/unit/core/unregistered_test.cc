@@ -18,7 +18,7 @@ RegistrySummary Registry(const std::vector<std::string>& keys) {
 }
 
 // Four ranks, shards {0, 2} and {1, 3}; all registered `cache` and `weight`.
-Bench Running(void (*change)(Policy*) = nullptr) {
+Bench RegistryBench(void (*change)(Policy*) = nullptr) {
   Policy policy = Bench::QuickPolicy(4);
   if (change) change(&policy);
   Bench bench(policy);
@@ -43,7 +43,7 @@ void Drop(Bench& bench, Phase phase, const std::vector<int>& speakers) {
 
 TEST(Unregistered, WhatOneRankSaysAllAreToldWithTheirNextOrder) {
   for (const Phase phase : {Phase::kClean, Phase::kRebuild}) {
-    Bench bench = Running();
+    Bench bench = RegistryBench();
     Drop(bench, phase, {1});
     ASSERT_EQ(bench.core.phase(), Phase::kRunning) << PhaseName(phase);
     for (int r = 0; r < 4; ++r) {
@@ -55,7 +55,7 @@ TEST(Unregistered, WhatOneRankSaysAllAreToldWithTheirNextOrder) {
 }
 
 TEST(Unregistered, AReplacementRegistersItOnceMoreAndIsTold) {
-  Bench bench = Running();
+  Bench bench = RegistryBench();
   Drop(bench, Phase::kClean, {0, 1, 2, 3});
   bench.Exit(2);
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);
@@ -65,7 +65,7 @@ TEST(Unregistered, AReplacementRegistersItOnceMoreAndIsTold) {
 }
 
 TEST(Unregistered, InRollbackOneThatDoesNotSaySoIsAnIncidentAfterWhichAllKnow) {
-  Bench bench = Running();
+  Bench bench = RegistryBench();
   Drop(bench, Phase::kRollback, {0, 1, 3});
   bench.unregisters = {};
   bench.Pass(1s);
@@ -77,7 +77,7 @@ TEST(Unregistered, InRollbackOneThatDoesNotSaySoIsAnIncidentAfterWhichAllKnow) {
 }
 
 TEST(Unregistered, SnapshotsFromBeforeCountNoMore) {
-  Bench bench = Running([](Policy* policy) { policy->snapshot_every = 4; });
+  Bench bench = RegistryBench([](Policy* policy) { policy->snapshot_every = 4; });
   for (int r = 0; r < 4; ++r) bench.digests[r][0] = 1;
   for (int owner = 0; owner < 4; ++owner)
     for (const auto& [to, order] : bench.Sent<SnapshotOrder>()) {
@@ -95,7 +95,7 @@ TEST(Unregistered, SnapshotsFromBeforeCountNoMore) {
 }
 
 TEST(Unregistered, DamageInATensorThatIsGoneNeedsNoRepair) {
-  Bench bench = Running();
+  Bench bench = RegistryBench();
   bench.unregisters = {Phase::kClean, {1}, kGone};
   bench.Say(1, FaultReport{.kind = FaultKind::kMemoryLow, .text = "planted", .damaged_keys = kGone, .step = Step(6)});
   bench.Say(1, Parked{GateState::kCommitted, Step(5), true});

@@ -11,22 +11,10 @@
 #include "replica/formats/convert.h"
 #include "replica/formats/safetensors/header.h"
 #include "replica/formats/sidecar.h"
+#include "tests/support/temporary_folder.h"
 
 namespace kintsugi::formats {
 namespace {
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "kintsugi-alias-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 struct Named {
   std::string key;
@@ -82,7 +70,7 @@ Result<Catalog> Through(const std::string& from, const std::string& to, const st
 }
 
 TEST(Aliases, AreOneCopyOfTheBytesInEveryFormatThatHasThem) {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::string from = folder / "source.safetensors";
   WriteModel(from);
   const auto wanted = ReadCatalog(from);
@@ -108,7 +96,7 @@ TEST(Aliases, AreOneCopyOfTheBytesInEveryFormatThatHasThem) {
 }
 
 TEST(Aliases, AreTensorsOfTheirOwnInPaddle) {
-  const Folder folder;
+  const TemporaryFolder folder;
   WriteModel(folder / "source.safetensors");
   // It has no word for it: two tensors.
   const auto paddle = Through(folder / "source.safetensors", folder / "paddle", "paddle", 2);
@@ -121,7 +109,7 @@ TEST(Aliases, AreTensorsOfTheirOwnInPaddle) {
 }
 
 TEST(Aliases, OfDeepSpeedAreSharedParameters) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string source = folder / "source.safetensors";
   std::vector<Named> named = {{"module.emb", DType::kBFloat16, {4, 3}}, {"module.frozen", DType::kBFloat16, {3}}};
   for (const char* state : {"fp32", "exp_avg", "exp_avg_sq"})
@@ -147,7 +135,7 @@ TEST(Aliases, OfDeepSpeedAreSharedParameters) {
 }
 
 TEST(Aliases, StayTiedThroughCastsAndPrograms) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string source = folder / "source.safetensors";
   WriteModel(source);
   ConvertOptions cast;
@@ -180,7 +168,7 @@ TEST(Aliases, StayTiedThroughCastsAndPrograms) {
 }
 
 TEST(Aliases, ThatNameNothingAreToldAndLeftOut) {
-  const Folder folder;
+  const TemporaryFolder folder;
   WriteTied(folder / "odd.safetensors", {{"w", DType::kFloat32, {2}}, {"v", DType::kFloat32, {2}}},
             {{"gone", "nobody"}, {"w", "v"}, {"author", "w"}});
   const auto odd = ReadCatalog(folder / "odd.safetensors");
@@ -204,7 +192,7 @@ TEST(Aliases, ThatNameNothingAreToldAndLeftOut) {
 }
 
 TEST(Sidecar, TellsTheStepThatItsFormatHasNoPlaceFor) {
-  const Folder folder;
+  const TemporaryFolder folder;
   WriteModel(folder / "source.safetensors");
   ConvertOptions options;
   options.step = 12;

@@ -15,23 +15,11 @@
 #include "replica/formats/verify.h"
 #include "replica/formats/window_plan.h"
 #include "runtime/base/random.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/save/memory_file_system.h"
 
 namespace kintsugi::formats {
 namespace {
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "kintsugi-formats-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // A safetensors file of a few tensors with bytes that say where they belong.
 void WriteSource(const std::string& path) {
@@ -73,7 +61,7 @@ TEST(Glob, MatchesWholeNames) {
 }
 
 TEST(Convert, KeepsEveryBitThroughEveryFormatAndLayout) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string source = folder / "source.safetensors";
   WriteSource(source);
   const auto wanted = ReadCatalog(source);
@@ -113,7 +101,7 @@ TEST(Convert, KeepsEveryBitThroughEveryFormatAndLayout) {
 
 // A program speaks of weights; what the optimizer keeps of them goes along, renamed, turned and cast as they are.
 TEST(Convert, StatesFollowTheirWeightsThroughAProgram) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string source = folder / "source.safetensors";
   std::vector<safetensors::HeaderTensor> tensors;
   uint64_t at = 0;
@@ -154,7 +142,7 @@ TEST(Convert, StatesFollowTheirWeightsThroughAProgram) {
 }
 
 TEST(Convert, RefusesADestinationThatIsThereAndExchangesItWhenTold) {
-  const Folder folder;
+  const TemporaryFolder folder;
   WriteSource(folder / "source.safetensors");
   ConvertOptions options;
   options.to_format = "dcp";
@@ -170,7 +158,7 @@ TEST(Convert, RefusesADestinationThatIsThereAndExchangesItWhenTold) {
 }
 
 TEST(Convert, FindsASourceThatChangesWhileItIsRead) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string source = folder / "source.safetensors";
   WriteSource(source);
   ConvertOptions options;
@@ -187,7 +175,7 @@ TEST(Convert, FindsASourceThatChangesWhileItIsRead) {
 }
 
 TEST(Convert, VerifyFindsEveryDamagedByte) {
-  const Folder folder;
+  const TemporaryFolder folder;
   WriteSource(folder / "source.safetensors");
   ConvertOptions options;
   options.to_format = "torch";
@@ -211,7 +199,7 @@ TEST(Convert, VerifyFindsEveryDamagedByte) {
 
 // The destination on a disk of our own: what is visible there is whole.
 TEST(Convert, LeavesNothingHalfThereWhenPowerFailsAtAnyOperation) {
-  const Folder folder;
+  const TemporaryFolder folder;
   WriteSource(folder / "source.safetensors");
   int whole = 0, absent = 0;
   for (int operation = 1;; ++operation) {
@@ -246,7 +234,7 @@ TEST(Convert, LeavesNothingHalfThereWhenPowerFailsAtAnyOperation) {
 }
 
 TEST(Convert, SaysThatTheDiskIsFullAndLeavesNothing) {
-  const Folder folder;
+  const TemporaryFolder folder;
   WriteSource(folder / "source.safetensors");
   checkpoint::MemoryFileSystem files;
   files.SetCapacity(1000);

@@ -14,6 +14,7 @@
 #include "replica/formats/safetensors/header.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/formats/verify.h"
+#include "tests/support/temporary_folder.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -22,19 +23,6 @@ using deepspeed::PartOf;
 using deepspeed::Patterns;
 using deepspeed::Slices;
 using deepspeed::SlicesOf;
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "kintsugi-deepspeed-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 struct Named {
   std::string key;
@@ -81,7 +69,7 @@ Result<Converted> To(const std::string& source, const std::string& destination, 
 }
 
 TEST(DeepSpeed, KeepsEveryBitWhateverTheRanksAndStages) {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::string from = folder / "source.safetensors";
   WriteTensors(from, Trained());
   const auto wanted = ReadCatalog(from);
@@ -116,7 +104,7 @@ TEST(DeepSpeed, KeepsEveryBitWhateverTheRanksAndStages) {
 }
 
 TEST(DeepSpeed, RefusesAFolderThatIsNotWhole) {
-  const Folder folder;
+  const TemporaryFolder folder;
   WriteTensors(folder / "source.safetensors", Trained());
   ASSERT_TRUE(To(folder / "source.safetensors", folder / "out", "deepspeed", 3).ok());
   const std::string tag = folder / "out/global_step7/";
@@ -135,7 +123,7 @@ TEST(DeepSpeed, RefusesAFolderThatIsNotWhole) {
 }
 
 TEST(DeepSpeed, UniversalHasBuffersAsFp32BesideTheParametersAndReadsThemFromTheModule) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string source = folder / "source.safetensors", out = folder / "out";
   WriteTensors(source, Trained());
   ASSERT_TRUE(To(source, out, "deepspeed-universal", 1).ok());
@@ -169,7 +157,7 @@ TEST(DeepSpeed, UniversalHasBuffersAsFp32BesideTheParametersAndReadsThemFromTheM
 }
 
 TEST(DeepSpeed, SaysWhichStateAFlatBufferLacks) {
-  const Folder folder;
+  const TemporaryFolder folder;
   WriteTensors(folder / "a.safetensors", {{"zero.a.fp32", DType::kFloat32, {2}},
                                           {"zero.a.exp_avg", DType::kFloat32, {2}},
                                           {"zero.b.fp32", DType::kFloat32, {3}}});
@@ -236,7 +224,7 @@ TEST(PartOf, EndsAtTheLastElementHoweverManyThereAre) {
 }
 
 TEST(MegatronLegacy, ReadsEveryRanksFileUnderItsName) {
-  const Folder folder;
+  const TemporaryFolder folder;
   WriteTensors(folder / "a.safetensors", {{"model.w", DType::kBFloat16, {3, 2}}, {"iteration", DType::kInt64, {}}});
   ASSERT_TRUE(To(folder / "a.safetensors", folder / "a.pt", "torch", 1).ok());
   const std::string root = folder / "root";

@@ -16,22 +16,10 @@
 #include "replica/formats/torch/state_dict.h"
 #include "replica/save/publish.h"
 #include "replica/save/write.h"
+#include "tests/support/temporary_folder.h"
 
 namespace kintsugi::formats {
 namespace {
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "kintsugi-values-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 Values SomeValues() {
   Values values;
@@ -84,7 +72,7 @@ Result<Converted> To(const std::string& format, const std::string& from, const s
 }
 
 TEST(Values, AreTheSameThroughEveryFormatAndBack) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string source = SaveNative(folder / "root", SomeValues(), SomeValues());
   const auto wanted = ReadCatalog(source);
   ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
@@ -129,7 +117,7 @@ std::string At(const std::string& path, std::initializer_list<std::string_view> 
 }
 
 TEST(Values, StandWhereEachLibraryLooksForThem) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string source = SaveNative(folder / "root", SomeValues(), SomeValues());
   const auto converted = [&](const std::string& format, const std::string& name) {
     const auto made = To(format, source, folder / name);
@@ -162,7 +150,7 @@ TEST(Values, StandWhereEachLibraryLooksForThem) {
 
 // Paddle's loader asks for tensors, and stumbles over anything else in a file that it cuts anew.
 TEST(Values, AreTensorsWithoutAxesForPaddleAndNothingInItsFileIsNoArray) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string source = SaveNative(folder / "root", SomeValues(), SomeValues());
   ASSERT_TRUE(To("paddle", source, folder / "paddle").ok());
   const auto metadata_file = MappedFile::Open(folder / "paddle/0.metadata", "metadata");
@@ -197,7 +185,7 @@ TEST(Values, AreTensorsWithoutAxesForPaddleAndNothingInItsFileIsNoArray) {
 }
 
 TEST(Values, ATextThatIsATensorsNameIsNoTiedTensor) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Values values;
   ASSERT_TRUE(values.Set("watched", "w").ok());
   const std::string source = SaveNative(folder / "root", values, values);
@@ -209,7 +197,7 @@ TEST(Values, ATextThatIsATensorsNameIsNoTiedTensor) {
 }
 
 TEST(Values, OfRanksThatDifferAreRankZerosAndThatIsTold) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Values other = SomeValues();
   ASSERT_TRUE(other.Set("style", "linear").ok());
   const std::string source = SaveNative(folder / "root", SomeValues(), other);

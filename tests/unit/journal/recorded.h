@@ -11,21 +11,9 @@
 #include "runtime/journal/replay.h"
 #include "runtime/journal/text.h"
 #include "tests/support/recorded_inputs.h"
+#include "tests/support/temporary_folder.h"
 
 namespace kintsugi::journal {
-
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/kintsugi-journal-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string File(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline std::string ReadFile(const std::string& path) {
   std::ifstream file(path);

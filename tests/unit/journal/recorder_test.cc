@@ -39,8 +39,8 @@ bool ComesTrue(const std::function<bool()>& condition) {
 
 class Recording : public testing::Test {
  protected:
-  const Folder folder_;
-  const std::string path_ = folder_.File("journal");
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_ / "journal";
   const sim::Plan plan_ = sim::DrawPlan(21, sim::FindProfile("default").value(), 8);
   const std::vector<Input> inputs_ = InputsOf(plan_);
   const std::shared_ptr<MemoryLogSink> log_ = std::make_shared<MemoryLogSink>();
@@ -137,7 +137,7 @@ TEST_F(Recording, PlacesThatAreNoFilesAreRefused) {
     return Recorder::Open({path}, plan_.policy, {1, 1}, log_).status().code();
   };
   EXPECT_EQ(open("/dev/null"), StatusCode::kInvalidArgument);
-  EXPECT_EQ(open(folder_.File("missing/journal")), StatusCode::kInvalidArgument);
+  EXPECT_EQ(open(folder_ / "missing/journal"), StatusCode::kInvalidArgument);
   EXPECT_EQ(open("/tmp"), StatusCode::kInvalidArgument);
 }
 

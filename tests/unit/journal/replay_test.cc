@@ -15,13 +15,13 @@ Result<Replayed> ReplayFile(const std::string& path, const std::string& policy =
 }
 
 TEST(Replay, ReproducesRunsWithFaults) {
-  const Folder folder;
+  const TemporaryFolder folder;
   uint64_t actions = 0;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     const sim::Plan plan = SomePlan(seed);
     const std::vector<Input> inputs = InputsOf(plan);
-    Record({folder.File("journal")}, plan.policy, inputs).reset();
-    const Result<Replayed> replayed = ReplayFile(folder.File("journal"));
+    Record({folder / "journal"}, plan.policy, inputs).reset();
+    const Result<Replayed> replayed = ReplayFile(folder / "journal");
     ASSERT_TRUE(replayed.ok()) << replayed.status().ToString();
     ASSERT_FALSE(replayed->difference) << "seed " << seed << ": " << replayed->difference->text;
     EXPECT_EQ(replayed->inputs, inputs.size());
@@ -31,14 +31,14 @@ TEST(Replay, ReproducesRunsWithFaults) {
 }
 
 TEST(Replay, FindsADecisionThatDiffers) {
-  const Folder folder;
+  const TemporaryFolder folder;
   sim::Plan plan = SomePlan(3);
   plan.policy.can_spawn = plan.watched = true;
   plan.policy.max_respawns = 10;
   plan.faults = {{.type = sim::FaultType::kKill, .rank = 1, .in_trainer = sim::TrainerAt::kForward, .step = 2}};
-  Record({folder.File("journal")}, plan.policy, InputsOf(plan)).reset();
-  ASSERT_FALSE(ReplayFile(folder.File("journal")).value().difference);
-  const Result<Replayed> other = ReplayFile(folder.File("journal"), "max_respawns=0");
+  Record({folder / "journal"}, plan.policy, InputsOf(plan)).reset();
+  ASSERT_FALSE(ReplayFile(folder / "journal").value().difference);
+  const Result<Replayed> other = ReplayFile(folder / "journal", "max_respawns=0");
   ASSERT_TRUE(other.ok());
   ASSERT_TRUE(other->difference);
   EXPECT_GT(other->difference->record, 1u);
@@ -47,12 +47,12 @@ TEST(Replay, FindsADecisionThatDiffers) {
 }
 
 TEST(Replay, ADigestThatDiffersIsADifferenceToo) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const sim::Plan plan = SomePlan(4);
   std::vector<Input> inputs = InputsOf(plan);
   for (size_t changed = 0; changed < 8; ++changed) {
     // As a core that decided otherwise would have recorded it: as many actions, one field another.
-    auto recorder = Recorder::Open({folder.File("journal")}, plan.policy, {1, 1}, NullLogSink()).value();
+    auto recorder = Recorder::Open({folder / "journal"}, plan.policy, {1, 1}, NullLogSink()).value();
     core::ControllerCore core(plan.policy, {1, 1});
     size_t sends = 0;
     for (const Input& input : inputs) {
@@ -66,19 +66,19 @@ TEST(Replay, ADigestThatDiffersIsADifferenceToo) {
         recorder->Stepped(std::get<core::ControllerEvent>(input.what), input.now, actions);
     }
     recorder.reset();
-    const Result<Replayed> replayed = ReplayFile(folder.File("journal"));
+    const Result<Replayed> replayed = ReplayFile(folder / "journal");
     ASSERT_TRUE(replayed.ok() && replayed->difference) << changed;
     EXPECT_NE(replayed->difference->text.find("others"), std::string::npos) << replayed->difference->text;
   }
 }
 
 TEST(Replay, AnInputThatIsLeftOutIsFound) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const sim::Plan plan = SomePlan(5);
   const std::vector<Input> inputs = InputsOf(plan);
   size_t found = 0, tried = 0;
   for (size_t left_out = 1; left_out < inputs.size(); left_out += 2) {
-    auto recorder = Recorder::Open({folder.File("journal")}, plan.policy, {1, 1}, NullLogSink()).value();
+    auto recorder = Recorder::Open({folder / "journal"}, plan.policy, {1, 1}, NullLogSink()).value();
     core::ControllerCore core(plan.policy, {1, 1});
     size_t acted = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -93,7 +93,7 @@ TEST(Replay, AnInputThatIsLeftOutIsFound) {
     recorder.reset();
     if (acted == 0) continue;
     ++tried;
-    found += ReplayFile(folder.File("journal")).value().difference.has_value();
+    found += ReplayFile(folder / "journal").value().difference.has_value();
   }
   EXPECT_GT(tried, 5u);
   // A message that was dropped, an order that is repeated anyway: some leave no trace but themselves.
@@ -101,7 +101,7 @@ TEST(Replay, AnInputThatIsLeftOutIsFound) {
 }
 
 TEST(Replay, TellsEveryIncident) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (uint64_t seed = 200; seed < 220; ++seed) {
     const sim::Plan plan = SomePlan(seed);
     const std::vector<Input> inputs = InputsOf(plan);
@@ -110,10 +110,10 @@ TEST(Replay, TellsEveryIncident) {
     for (const Input& input : inputs)
       for (const auto& action : Apply(core, input))
         if (const auto* closed = std::get_if<core::IncidentClosed>(&action)) records.push_back(closed->record);
-    Record({folder.File("journal")}, plan.policy, inputs).reset();
+    Record({folder / "journal"}, plan.policy, inputs).reset();
     Story story;
     const OnInput tell = [&](const Input& input, const auto& actions) { story.Take(input, actions); };
-    ASSERT_TRUE(ReplayFile(folder.File("journal"), "", tell).ok());
+    ASSERT_TRUE(ReplayFile(folder / "journal", "", tell).ok());
     const std::string words = story.Words(0);
     for (const core::IncidentRecord& record : records) {
       const std::string title =

@@ -68,7 +68,7 @@ std::span<float> MemoryOf(LoadedRank& rank, const std::string& key) {
 
 TEST(HeldSums, AreThoseOfTheCheckpointFromAnyCutToAnyOther) {
   for (const Cut& saved : {Cut{4, 2, 2}, Cut{4, 1, 2}, Cut{6, 2, 3}, Cut{1, 1, 1}}) {
-    const Folder root;
+    const TemporaryFolder root;
     const std::string path = Save(root.path(), saved, kModel, 1);
     for (const Cut& cut : {Cut{4, 2, 1}, Cut{4, 2, 2}, Cut{6, 2, 3}, Cut{8, 2, 2}, Cut{4, 1, 4}, Cut{1, 1, 1}}) {
       SCOPED_TRACE(std::to_string(saved.ranks) + "/" + std::to_string(saved.tp) + "/" + std::to_string(saved.shards) +
@@ -98,7 +98,7 @@ TEST(HeldSums, RandomCuts) {
       const int tp = static_cast<int>(1 + below(3)), shards = static_cast<int>(1 + below(3));
       return Cut{tp * shards * static_cast<int>(1 + below(2)), tp, shards};
     };
-    const Folder root;
+    const TemporaryFolder root;
     auto ranks = LoadAll(Save(root.path(), cut(), model, static_cast<int>(below(2))), cut(), model);
     ExpectAllEqual(ranks, model.size());
     if (HasFailure()) return;
@@ -106,7 +106,7 @@ TEST(HeldSums, RandomCuts) {
 }
 
 TEST(HeldSums, WhatLiesAtAWrongPlaceIsNamedOnEveryRank) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {4, 2, 2}, kModel);
   const Cut cut{6, 2, 3};  // no copies but those of what tensor-parallel ranks share
   struct Mistake {
@@ -161,7 +161,7 @@ uint64_t SumInMemory(const ShardedTensor& tensor) {
 TEST(HeldSums, AreTakenAsBytesArriveAndAreThoseOfTheMemory) {
   const std::vector<Global> model = {{"w.long", {4, 24576}, 1}, {"w.short", {16, 3072}, 1}, {"w.whole", {12000}, -1}};
   const std::vector<Global> tiny = {{"w.tiny", {96, 96}, 1}};
-  const Folder root;
+  const TemporaryFolder root;
   std::vector<Global> all = model;
   all.insert(all.end(), tiny.begin(), tiny.end());
   const std::string path = Save(root.path(), {8, 4, 2}, all);
@@ -181,7 +181,7 @@ TEST(HeldSums, AreTakenAsBytesArriveAndAreThoseOfTheMemory) {
 
 // A function of the trainer's own runs while tensors are loaded already: what it changes is seen.
 TEST(HeldSums, AreTakenFromMemoryWhereTheTrainersOwnFunctionRuns) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::vector<Global> model = {{"w", {4, 24576}, 1}};
   const std::string path = Save(root.path(), {4, 2, 2}, model);
   auto ranks = LoadAll(path, {2, 2, 1}, model, {}, TakeOver::kOwn);
@@ -194,7 +194,7 @@ TEST(HeldSums, AreTakenFromMemoryWhereTheTrainersOwnFunctionRuns) {
 // The straight path too.
 TEST(HeldSums, AreTakenAsBytesArriveWhereLayoutsAreEqual) {
   const std::vector<Global> model = {{"w.column", {12, 30000}, 1}, {"norm", {13}, -1}};
-  const Folder root;
+  const TemporaryFolder root;
   const Cut cut{4, 2, 2};
   const std::string path = Save(root.path(), cut, model);
   for (int rank = 0; rank < cut.ranks; ++rank) {
@@ -212,7 +212,7 @@ TEST(HeldSums, AreTakenAsBytesArriveWhereLayoutsAreEqual) {
 // Two parts whose descriptions say each other's place: every block agrees with its checksum, nothing overlaps, and
 // nothing is missing.
 TEST(HeldSums, AWrongDescriptionIsSeenThoughBytesAreSummedUpAsTheyArrive) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {4, 2, 2}, {{"w", {12, 24576}, 0}});
   auto info = checkpoint::ReadManifest(path);
   ASSERT_TRUE(info.ok());
@@ -245,7 +245,7 @@ TEST(HeldSums, AWrongDescriptionIsSeenThoughBytesAreSummedUpAsTheyArrive) {
 }
 
 TEST(HeldSums, OfAProgramWhatHasButAnotherNameIsComparedTheRestIsNamed) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {4, 2, 2}, {{"a", {4, 6}, 1}, {"b", {4, 6}, 1}, {"old", {3, 4}, 1}});
   ReshapeOptions options;
   options.statements = {{"a, b -> ab, axis=0", "old -> new"}};
@@ -263,7 +263,7 @@ TEST(HeldSums, OfAProgramWhatHasButAnotherNameIsComparedTheRestIsNamed) {
 }
 
 TEST(HeldSums, GoAlongIntoOtherFormats) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string native = Save(root.path(), {4, 2, 2}, kModel);
   for (const char* format : {"safetensors", "torch", "dcp", "megatron", "paddle"}) {
     SCOPED_TRACE(format);
@@ -282,7 +282,7 @@ TEST(HeldSums, GoAlongIntoOtherFormats) {
 }
 
 TEST(HeldSums, WithoutSumsNothingIsComparedAndThatIsSaid) {
-  const Folder root;
+  const TemporaryFolder root;
   auto ranks = LoadAll(Save(root.path(), {4, 2, 2}, kModel), {3, 1, 3}, kModel);
   for (LoadedRank& rank : ranks) rank.loaded.info.manifest.tensor_sums.clear();
   const Outcome outcome = CompareAll(ranks);
@@ -293,7 +293,7 @@ TEST(HeldSums, WithoutSumsNothingIsComparedAndThatIsSaid) {
 // Elements that are held twice in places that are no copies, and others not at all: nothing can be said, nothing is
 // claimed.
 TEST(HeldSums, CutsThatOverlapAreNotCompared) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {1, 1, 1}, {{"w", {12}, -1}});
   const auto info = checkpoint::ReadManifest(path);
   ASSERT_TRUE(info.ok());

@@ -98,7 +98,7 @@ uint64_t BytesRead(const std::vector<HandledRank>& ranks) {
 }
 
 TEST(ReadShare, BringsEveryElementToEveryHolder) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {4, 2, 2}, kModel);
   for (const Cut& cut : {Cut{4, 2, 2}, Cut{8, 2, 2}, Cut{6, 2, 1}, Cut{5, 1, 1}, Cut{3, 1, 3}, Cut{1, 1, 1}}) {
     SCOPED_TRACE("to " + std::to_string(cut.ranks) + "/" + std::to_string(cut.tp) + "/" + std::to_string(cut.shards));
@@ -113,7 +113,7 @@ TEST(ReadShare, BringsEveryElementToEveryHolder) {
 
 // On the straight path, where nothing but shards and objects is read.
 TEST(ReadShare, EveryStoredByteIsReadOnce) {
-  const Folder root;
+  const TemporaryFolder root;
   const Cut cut{8, 2, 1};  // four copies
   const std::string path = Save(root.path(), cut, kModel);
   auto each = Handle(path, cut, [](int) { return ReadPolicy::kEach; });
@@ -132,7 +132,7 @@ TEST(ReadShare, EveryStoredByteIsReadOnce) {
 }
 
 TEST(ReadShare, ADamagedShardIsEveryRanksError) {
-  const Folder root;
+  const TemporaryFolder root;
   const Cut cut{4, 2, 1};
   const std::string path = Save(root.path(), cut, kModel);
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
@@ -148,7 +148,7 @@ TEST(ReadShare, ADamagedShardIsEveryRanksError) {
 }
 
 TEST(ReadShare, RanksThatWouldReadOtherwiseAreRefused) {
-  const Folder root;
+  const TemporaryFolder root;
   const Cut cut{3, 1, 1};
   const std::string path = Save(root.path(), cut, kModel);
   for (const HandledRank& rank :
@@ -159,7 +159,7 @@ TEST(ReadShare, RanksThatWouldReadOtherwiseAreRefused) {
 }
 
 TEST(ReadShare, OnOneHostEachRankReadsForItselfUnlessToldOtherwise) {
-  const Folder root;
+  const TemporaryFolder root;
   const Cut cut{4, 2, 1};
   const std::string path = Save(root.path(), cut, kModel);
   auto ranks = Handle(path, cut, [](int) { return ReadPolicy::kAuto; });

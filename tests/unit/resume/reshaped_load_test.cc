@@ -31,7 +31,7 @@ Status FirstError(const std::vector<LoadedRank>& ranks) {
 TEST(ReshapedLoad, BringsEveryElementFromAnyCutToAnyOther) {
   const Cut cuts[] = {{4, 2, 1}, {4, 2, 2}, {2, 2, 1}, {6, 2, 3}, {8, 2, 2}, {4, 1, 4}, {3, 1, 1}, {1, 1, 1}};
   for (const Cut& saved : {Cut{4, 2, 2}, Cut{4, 1, 2}, Cut{6, 2, 3}, Cut{1, 1, 1}}) {
-    const Folder root;
+    const TemporaryFolder root;
     const std::string path = Save(root.path(), saved, kModel, 1);
     for (const Cut& cut : cuts) {
       SCOPED_TRACE("from " + std::to_string(saved.ranks) + "/" + std::to_string(saved.tp) + "/" +
@@ -47,7 +47,7 @@ TEST(ReshapedLoad, BringsEveryElementFromAnyCutToAnyOther) {
 // Larger than a block and than the buffers, so that windows begin and end within rows.
 TEST(ReshapedLoad, ReadsOnlyTheBlocksItNeedsThroughSmallBuffers) {
   const std::vector<Global> model = {{"big", {1000, 1500}, 1}, {"tail", {300001}, -1}};
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {2, 2, 1}, model);
   ReshapeOptions options;
   options.buffer_bytes = 2 << 20;
@@ -75,7 +75,7 @@ TEST(ReshapedLoad, ReadsLongRowsStraightIntoTheirPlaces) {
       for (const int threads : {1, 3}) {
         SCOPED_TRACE(std::to_string(saved.tp) + "/" + std::to_string(saved.shards) + " to " + std::to_string(cut.tp) +
                      "/" + std::to_string(cut.shards) + " threads " + std::to_string(threads));
-        const Folder root;
+        const TemporaryFolder root;
         ReshapeOptions options;
         options.buffer_bytes = 4 << 20;
         options.threads = threads;
@@ -107,7 +107,7 @@ TEST(ReshapedLoad, RandomCutsBringEveryElement) {
       const int tp = static_cast<int>(1 + below(3)), shards = static_cast<int>(1 + below(3));
       return Cut{tp * shards * static_cast<int>(1 + below(2)), tp, shards};
     };
-    const Folder root;
+    const TemporaryFolder root;
     const std::string path = Save(root.path(), cut(), model, static_cast<int>(below(2)));
     auto ranks = LoadAll(path, cut(), model);
     ExpectWhole(ranks);
@@ -116,7 +116,7 @@ TEST(ReshapedLoad, RandomCutsBringEveryElement) {
 }
 
 TEST(ReshapedLoad, AProgramRenamesAndCutsOnTheWay) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {4, 2, 2}, {{"a", {4, 6}, 1}, {"b", {4, 6}, 1}, {"unused", {3}, -1}});
   ReshapeOptions options;
   options.statements = {{"a, b -> ab, axis=0", "unused -> _"}};
@@ -131,7 +131,7 @@ TEST(ReshapedLoad, AProgramRenamesAndCutsOnTheWay) {
 
 // Each rank alone does not know over how many shards the target is cut; all together do.
 TEST(ReshapedLoad, AFusedWeightIsReorderedForTheShardsOfTheTarget) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {2, 2, 1}, {{"ffn", {1, 8}, 1}});
   ReshapeOptions options;
   options.statements = {{"ffn -> ffn, fused_ffn"}};
@@ -146,7 +146,7 @@ TEST(ReshapedLoad, AFusedWeightIsReorderedForTheShardsOfTheTarget) {
 }
 
 TEST(ReshapedLoad, KeysOnOneSideAreJudgedByTheStrictMode) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {2, 1, 1}, {{"a", {4}, -1}, {"stored", {4}, -1}});
   const auto load = [&](layout::StrictHandling strict) {
     ReshapeOptions options;
@@ -187,20 +187,20 @@ TEST(ReshapedLoad, ATiedTensorIsFoundUnderEitherName) {
     }
   };
   // Saved as tied: by trainers that tie, that know of one name only, and that have untied them since.
-  const Folder both;
+  const TemporaryFolder both;
   const std::string path = Save(both.path(), from, {emb, other}, 0, {{"head", "emb"}});
   expect_as(LoadAll(path, to, {emb, other}, tied), {});
   expect_as(LoadAll(path, to, {emb, other}), {});
   expect_as(LoadAll(path, to, {emb, head, other}), {{"head", "emb"}});
   // Saved under the other name alone.
-  const Folder only;
+  const TemporaryFolder only;
   const std::string under_head = Save(only.path(), from, {head, other});
   expect_as(LoadAll(under_head, to, {emb, other}, tied), {{"emb", "head"}});
   const Status unknown = FirstError(LoadAll(under_head, to, {emb, other}));
   EXPECT_NE(unknown.message().find("'emb' is registered, but is not in the checkpoint"), std::string::npos)
       << unknown.ToString();
   // Saved as two tensors that differ: tying them would lose one.
-  const Folder apart;
+  const TemporaryFolder apart;
   const std::string untied = Save(apart.path(), from, {emb, head, other});
   const Status differ = FirstError(LoadAll(untied, to, {emb, other}, tied));
   EXPECT_EQ(differ.code(), StatusCode::kFailedPrecondition);
@@ -211,7 +211,7 @@ TEST(ReshapedLoad, ATiedTensorIsFoundUnderEitherName) {
 }
 
 TEST(ReshapedLoad, AProgramReadsATiedTensorUnderOneOfItsNames) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {2, 2, 1}, {{"emb", {8, 6}, 0}}, 0, {{"head", "emb"}});
   ReshapeOptions options;
   options.statements = {"head -> out"};
@@ -224,7 +224,7 @@ TEST(ReshapedLoad, AProgramReadsATiedTensorUnderOneOfItsNames) {
 }
 
 TEST(ReshapedLoad, OneRanksMisfitIsEveryRanksErrorAndTouchesNothing) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {2, 2, 1}, {{"a", {4, 4}, 1}});
   auto ranks = LoadAll(path, {4, 2, 1}, {{"a", {4, 6}, 1}});
   for (LoadedRank& rank : ranks) {
@@ -260,7 +260,7 @@ void MakeOlder(const std::string& path) {
 TEST(ReshapedLoad, ADamagedBlockIsNamed) {
   for (const bool older : {false, true}) {
     SCOPED_TRACE(older ? "without checksums of sub-blocks" : "with checksums of sub-blocks");
-    const Folder root;
+    const TemporaryFolder root;
     const std::string path = Save(root.path(), {1, 1, 1}, {{"a", {600000}, -1}});
     if (older) MakeOlder(path);
     auto whole = LoadAll(path, {3, 1, 3}, {{"a", {600000}, -1}});
@@ -290,7 +290,7 @@ TEST(ReshapedLoad, BringsEveryElementFromEveryFormat) {
       {"a", {12, 70000}, 0}, {"wide", {6, 30000}, 1}, {"b", {24, 6}, 1}, {"c", {5}, -1}, {"d", {3, 4, 2}, -1}};
   for (const std::string format : {"safetensors", "torch", "dcp", "megatron"})
     for (const Cut& to : {Cut{1, 1, 1}, Cut{6, 2, 3}}) {
-      const Folder root;
+      const TemporaryFolder root;
       const std::string native = Save(root.path(), {4, 2, 2}, globals);
       const std::string path = root.path() + "/other" + (format == "torch" ? ".pt" : "");
       formats::ConvertOptions options;
@@ -311,7 +311,7 @@ TEST(ReshapedLoad, BringsEveryElementFromEveryFormat) {
 }
 
 TEST(ReshapedLoad, ADamagedBlockOfAForeignFileIsNamedByTheSidecar) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string native = Save(root.path(), {1, 1, 1}, {{"a", {600000}, -1}});
   const std::string path = root.path() + "/other.safetensors";
   formats::ConvertOptions options;
@@ -330,7 +330,7 @@ TEST(ReshapedLoad, ADamagedBlockOfAForeignFileIsNamedByTheSidecar) {
 }
 
 TEST(ReshapedLoad, AnObjectThatDoesNotSayHowItGoesOnIsNamed) {
-  const Folder root;
+  const TemporaryFolder root;
   const std::string path = Save(root.path(), {2, 1, 1}, {{"a", {4}, -1}});
   const Status unsaid = FirstError(LoadAll(path, {3, 1, 1}, {{"a", {4}, -1}}, {}, TakeOver::kUnsaid));
   EXPECT_EQ(unsaid.code(), StatusCode::kFailedPrecondition);

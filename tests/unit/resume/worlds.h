@@ -19,6 +19,7 @@
 #include "replica/save/names.h"
 #include "replica/save/publish.h"
 #include "replica/save/write.h"
+#include "tests/support/temporary_folder.h"
 
 namespace kintsugi::resume {
 
@@ -157,20 +158,6 @@ class LocalStore final : public Store {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::vector<uint8_t>> values_;
-};
-
-class Folder {
- public:
-  Folder() {
-    std::string pattern = testing::TempDir() + "/kintsugi-resume-XXXXXX";
-    if (!::mkdtemp(pattern.data())) ADD_FAILURE() << "no temporary folder " << pattern;
-    path_ = pattern;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 // A checkpoint of step 5, as a world of that cut saves it. `copy`: which data-parallel copy writes.

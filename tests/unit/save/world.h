@@ -18,6 +18,7 @@
 #include "replica/save/publish.h"
 #include "replica/save/verify.h"
 #include "replica/save/write.h"
+#include "tests/support/temporary_folder.h"
 
 namespace kintsugi::checkpoint {
 
@@ -205,21 +206,6 @@ class World {
   std::string root_;
   FileSystem& files_;
   std::vector<std::unique_ptr<RankState>> ranks_;
-};
-
-// A folder on the real disk that goes away with the test.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = testing::TempDir() + "/kintsugi-save-XXXXXX";
-    if (!::mkdtemp(pattern.data())) ADD_FAILURE() << "no temporary folder " << pattern;
-    path_ = pattern;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 }  // namespace kintsugi::checkpoint

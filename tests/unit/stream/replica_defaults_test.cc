@@ -232,9 +232,9 @@ TEST_F(ReplicaDefaultsTest, AbortEndsAMirrorWhosePartnerNeverComesUntilTheNextOp
 }
 
 TEST_F(ReplicaDefaultsTest, DigestsThatWereCancelledBeforeTheyBeganAreNotComputed) {
-  CancelToken cancel;
-  cancel.Cancel();
-  EXPECT_EQ(ranks[0]->service->Digests(cancel).status().code(), StatusCode::kCancelled);
+  CancelToken cancelled;
+  cancelled.Cancel();
+  EXPECT_EQ(ranks[0]->service->Digests(cancelled).status().code(), StatusCode::kCancelled);
   EXPECT_TRUE(DigestsOf(*ranks[0]->service).ok()) << "only that task was over";
 }
 
